@@ -110,7 +110,7 @@ class Row {
 
   // Seconds that apply(gradient, values, slots, n) takes for all blocks.
   template <typename Apply>
-  double TimeOf(Apply apply) {
+  double GetTime(Apply apply) {
     const double begin = ThreadSeconds();
     for (int64_t at = 0; at < elements(); at += kBlockElements) {
       for (size_t i = 0; i < slots_.size(); ++i) block_slots_[i] = slots_[i].data() + at;
@@ -142,9 +142,9 @@ void Measure(benchmark::State& state, Row& row, int slots, Prepare prepare, Appl
   double limit = 0;
   int64_t passes = 0;
   for (auto _ : state) {
-    limit += row.TimeOf(TouchAll);
+    limit += row.GetTime(TouchAll);
     prepare();
-    const double pass = row.TimeOf(apply);
+    const double pass = row.GetTime(apply);
     state.SetIterationTime(pass);
     seconds += pass;
     ++passes;
@@ -219,7 +219,7 @@ void Finite(benchmark::State& state, InstructionSet set, int64_t blocks) {
   int64_t passes = 0;
   for (auto _ : state) {
     const double pass =
-        row.TimeOf([set](const float* gradient, float*, absl::Span<float* const>, int64_t n) {
+        row.GetTime([set](const float* gradient, float*, absl::Span<float* const>, int64_t n) {
           benchmark::DoNotOptimize(FirstNonFinite(absl::MakeConstSpan(gradient, n), set));
         });
     state.SetIterationTime(pass);

@@ -41,7 +41,7 @@ absl::StatusOr<std::unique_ptr<ShardReader>> OpenShard(FileSystem* files,
 absl::StatusOr<std::unique_ptr<CheckpointReader>> CheckpointReader::Open(
     FileSystem* files, const std::vector<std::string>& directories, Manifest manifest,
     const std::vector<BlockRange>& needed) {
-  absl::StatusOr<ManifestBlocks> cut = BlocksOf(manifest);
+  absl::StatusOr<ManifestBlocks> cut = GetBlocks(manifest);
   if (!cut.ok()) return cut.status();
   auto reader = absl::WrapUnique(new CheckpointReader(std::move(manifest), *std::move(cut)));
   const BlockMap& map = reader->cut_.blocks;

@@ -74,7 +74,7 @@ std::vector<int64_t> ContiguousStrides(const std::vector<int64_t>& shape) {
   return strides;
 }
 
-absl::string_view StorageOf(Dtype dtype) {
+absl::string_view GetStorage(Dtype dtype) {
   switch (dtype) {
     case Dtype::kBOOL:
       return "BoolStorage";
@@ -112,7 +112,7 @@ void PutTensor(const ExportedModel::Tensor& tensor, absl::string_view key, Pickl
   pickle->Mark();
   pickle->Mark();
   pickle->String("storage");
-  pickle->Global("torch", StorageOf(tensor.dtype));
+  pickle->Global("torch", GetStorage(tensor.dtype));
   pickle->String(key);
   pickle->String("cpu");
   pickle->Integer(tensor.bytes / DtypeBytes(tensor.dtype));

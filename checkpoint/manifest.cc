@@ -38,11 +38,7 @@ absl::Status CheckManifest(const Manifest& manifest) {
                                      manifest.shard(i).server_index(), "; expected '", name, "'"));
     }
   }
-  // Earlier commits wrote a map. The JSON parser reads a map as one entry with unknown fields.
-  for (const PreprocessingEntry& entry : manifest.job().data().preprocessing()) {
-    if (entry.key().empty()) return NoManifest("its data.preprocessing has an entry without a key");
-  }
-  return BlocksOf(manifest).status();
+  return GetBlocks(manifest).status();
 }
 
 }  // namespace
@@ -92,7 +88,7 @@ absl::StatusOr<Manifest> DecodeManifest(absl::string_view text) {
   return manifest;
 }
 
-absl::StatusOr<ManifestBlocks> BlocksOf(const Manifest& manifest) {
+absl::StatusOr<ManifestBlocks> GetBlocks(const Manifest& manifest) {
   absl::StatusOr<ModelLayout> layout = DecodeLayout(manifest.layout());
   if (!layout.ok()) return NoManifest(layout.status().message());
   absl::StatusOr<BlockMap> blocks =

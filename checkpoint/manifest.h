@@ -32,7 +32,7 @@ struct ManifestBlocks {
   ModelLayout layout;
   BlockMap blocks;
 };
-absl::StatusOr<ManifestBlocks> BlocksOf(const Manifest& manifest);
+absl::StatusOr<ManifestBlocks> GetBlocks(const Manifest& manifest);
 
 // Blocks of which some value or optimizer slot is not finite.
 uint64_t NonfiniteBlocks(const Manifest& manifest);

@@ -37,7 +37,7 @@ void TakeMissed(const MissedRun& run, int64_t shift, int64_t length,
 }
 
 // OK: the checkpoint is of the course that the job has taken.
-absl::Status CheckCourse(const Manifest& manifest, const Restore::Request& request) {
+absl::Status CheckGeneration(const Manifest& manifest, const Restore::Request& request) {
   const uint64_t resumed = request.resumed_checkpoint;
   if (resumed == 0 || manifest.checkpoint() == resumed) return absl::OkStatus();
   if (manifest.checkpoint() < resumed) {
@@ -45,7 +45,7 @@ absl::Status CheckCourse(const Manifest& manifest, const Restore::Request& reque
         absl::StrCat("it is older than checkpoint ", resumed,
                      ", from which the job is resumed, and which this server does not have whole"));
   }
-  if (!IsOfLaterCourse(request.incarnation, manifest.coordinator().next_incarnation())) {
+  if (!IsOfLaterGeneration(request.incarnation, manifest.coordinator().next_incarnation())) {
     return absl::OkStatus();
   }
   return absl::DataLossError(
@@ -73,8 +73,8 @@ absl::StatusOr<std::unique_ptr<Restore>> Restore::Open(FileSystem* files, const 
           "directory",
           request.directory, manifest.job_id(), request.job_id));
     }
-    if (absl::Status course = CheckCourse(manifest, request); !course.ok()) return course;
-    absl::StatusOr<ManifestBlocks> cut = BlocksOf(manifest);
+    if (absl::Status course = CheckGeneration(manifest, request); !course.ok()) return course;
+    absl::StatusOr<ManifestBlocks> cut = GetBlocks(manifest);
     if (!cut.ok()) return cut.status();
     if (absl::Status status = cut->layout.CheckSame(
             *request.layout, absl::StrCat("checkpoint ", manifest.checkpoint()), "the job");

@@ -34,7 +34,7 @@ constexpr DtypeEntry kDtypes[] = {
     {Dtype::kOther, "", 1},
 };
 
-const DtypeEntry& EntryOf(Dtype dtype) { return kDtypes[static_cast<size_t>(dtype)]; }
+const DtypeEntry& MakeEntry(Dtype dtype) { return kDtypes[static_cast<size_t>(dtype)]; }
 
 std::string Quoted(const std::string& text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -262,7 +262,7 @@ SafetensorsHeader WithoutComplex(SafetensorsHeader header) {
 
 }  // namespace
 
-int64_t DtypeBytes(Dtype dtype) { return EntryOf(dtype).bytes; }
+int64_t DtypeBytes(Dtype dtype) { return MakeEntry(dtype).bytes; }
 
 absl::Status CheckElements(Dtype dtype, absl::string_view bytes) {
   if (dtype != Dtype::kBOOL) return absl::OkStatus();
@@ -285,8 +285,9 @@ std::string FormatSafetensorsHeader(const SafetensorsHeader& given) {
   }
   for (const TensorInfo& tensor : header.tensors) {
     absl::StrAppend(&json, json.size() == 1 ? "" : ",", Quoted(tensor.name), ":{\"dtype\":\"",
-                    EntryOf(tensor.dtype).name, "\",\"shape\":[", absl::StrJoin(tensor.shape, ","),
-                    "],\"data_offsets\":[", tensor.begin, ",", tensor.end, "]}");
+                    MakeEntry(tensor.dtype).name, "\",\"shape\":[",
+                    absl::StrJoin(tensor.shape, ","), "],\"data_offsets\":[", tensor.begin, ",",
+                    tensor.end, "]}");
   }
   return json + "}";
 }

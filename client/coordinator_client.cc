@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/types/optional.h"
-#include "client/calls/address_book.h"
+#include "client/calls/address_resolver.h"
 #include "common/printable.h"
 #include "grpcpp/client_context.h"
 #include "wire/status_codec.h"
@@ -20,8 +20,8 @@ constexpr absl::Duration kParkTimeout = absl::Seconds(30);
 constexpr absl::Duration kSlotRetry = absl::Milliseconds(100);
 constexpr absl::Duration kLeavePatience = absl::Seconds(3);
 
-ServerPatience::Options PatienceOptions(const CoordinatorClient::Options& options) {
-  ServerPatience::Options patience;
+RetryDeadline::Options PatienceOptions(const CoordinatorClient::Options& options) {
+  RetryDeadline::Options patience;
   patience.patience = options.patience;
   patience.log = options.log;
   patience.clock = options.clock;
@@ -79,7 +79,7 @@ absl::StatusOr<Reply> CoordinatorClient::Call(Method<Request, Reply> method, con
     const bool is_stranger =
         absl::IsUnimplemented(status) && incarnation_ != 0 && server_.book != nullptr;
     if (absl::IsUnimplemented(status) && !is_stranger) return NoTorchpsServer(server_);
-    if (!is_stranger && !ServerPatience::MayRetry(status)) {
+    if (!is_stranger && !RetryDeadline::MayRetry(status)) {
       return absl::Status(status.code(), absl::StrCat(server_.name(), ": ", status.message()));
     }
     if (absl::IsDeadlineExceeded(status) && rules.may_park &&

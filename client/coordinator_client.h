@@ -11,8 +11,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "client/calls/retry_deadline.h"
 #include "client/calls/server_channel.h"
-#include "client/calls/server_patience.h"
 #include "common/clock.h"
 #include "common/ids.h"
 #include "common/mutex.h"
@@ -33,7 +33,7 @@ namespace torchps {
 //   CANCELLED            Options::stop was stopped (not from LeaveJob)
 //
 // A coordinator that is silent is followed to another address where its endpoint has an
-// AddressBook.
+// AddressResolver.
 //
 // Thread-compatible: one thread, the trainer's, makes all calls. RenewSlot() alone may be called
 // from any other thread at the same time, once Join() has succeeded.
@@ -100,7 +100,7 @@ class CoordinatorClient {
   ServerEndpoint server_;
   mutable Mutex mutex_;
   std::shared_ptr<Coordinator::Stub> stub_ ABSL_GUARDED_BY(mutex_);
-  ServerPatience patience_;
+  RetryDeadline patience_;
   SlotId slot_ = 0;
   Incarnation incarnation_ = 0;
   uint64_t calls_ = 0;           // of NextWork

@@ -23,7 +23,7 @@ class EncodedBlocks {
   // Whether the block's gradient is finite; otherwise it has no bytes, and left nothing behind.
   virtual bool IsFinite(BlockId block) const = 0;
   // Where some of the block's elements are absent, those are sent as zero.
-  virtual absl::Span<const uint8_t> BytesOf(BlockId block) const = 0;
+  virtual absl::Span<const uint8_t> GetBytes(BlockId block) const = 0;
   // The block was not applied, and never will be under this step's name. Repeating changes nothing,
   // and nothing does of a block that was not encoded. May only take a note.
   virtual void TakeBack(BlockId block) = 0;

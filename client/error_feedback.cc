@@ -59,7 +59,7 @@ ErrorFeedback::ErrorFeedback(const BlockMap& block_map, const EncodingSpec& enco
   }
 }
 
-absl::Span<float> ErrorFeedback::ResidualOf(BlockId block) {
+absl::Span<float> ErrorFeedback::GetResidual(BlockId block) {
   TPS_CHECK(!blocks_[block].averaged, "averaged values travel as they are");
   return absl::MakeSpan(residual_).subspan(blocks_[block].offset, blocks_[block].length);
 }
@@ -67,7 +67,7 @@ absl::Span<float> ErrorFeedback::ResidualOf(BlockId block) {
 absl::Span<const uint8_t> ErrorFeedback::Encode(BlockId block, Step step,
                                                 absl::Span<const float> gradient,
                                                 absl::Span<const ElementRun> absent) {
-  const absl::Span<float> residual = ResidualOf(block);
+  const absl::Span<float> residual = GetResidual(block);
   TPS_CHECK(gradient.size() == residual.size(), "a gradient of another length than its block");
   Sent& sent = sent_[block];
   if (sent.step == step) return sent.bytes;
@@ -95,7 +95,7 @@ void ErrorFeedback::TakeBack(BlockId block, Step step) {
   Sent& sent = sent_[block];
   if (sent.step != step || sent.taken_back) return;
   sent.taken_back = true;
-  const absl::Span<float> residual = ResidualOf(block);
+  const absl::Span<float> residual = GetResidual(block);
   const uint8_t* const bytes = sent.bytes.data();
   if (encoding_ == EncodingSpec::TOP_K) {
     for (size_t at = 0; at < sent.bytes.size(); at += kTopKEntryBytes) {

@@ -53,7 +53,7 @@ class ErrorFeedback {
     AlignedArray<uint8_t> bytes;
   };
 
-  absl::Span<float> ResidualOf(BlockId block);
+  absl::Span<float> GetResidual(BlockId block);
 
   const std::vector<BlockRange> blocks_;
   const EncodingSpec::Kind encoding_;

@@ -89,19 +89,20 @@ absl::Status FanOutCall::Conclude(Part& part, const absl::Status& status) {
     part.done = true;
     return absl::OkStatus();
   }
-  if (part.server->boot_id() != part.greeted_boot_id) {
-    part.greeted_boot_id = part.server->boot_id();
-    part.greetings = 0;
+  if (part.server->server_incarnation() != part.greeted_incarnation) {
+    part.greeted_incarnation = part.server->server_incarnation();
+    part.pending_hellos = 0;
   }
-  const bool may_greet =
-      rules_.forgotten == Rules::Forgotten::kGreetAgain ||
-      (rules_.forgotten == Rules::Forgotten::kGreetIfKnown && part.server->boot_id() != 0);
-  if (absl::IsAborted(status) && may_greet && !part.greeting && part.greetings < kMaxGreetings) {
-    ++part.greetings;
+  const bool may_greet = rules_.forgotten == Rules::Forgotten::kGreetAgain ||
+                         (rules_.forgotten == Rules::Forgotten::kGreetIfKnown &&
+                          part.server->server_incarnation() != 0);
+  if (absl::IsAborted(status) && may_greet && !part.greeting &&
+      part.pending_hellos < kMaxGreetings) {
+    ++part.pending_hellos;
     part.greeting = true;
     return absl::OkStatus();
   }
-  if (!ServerPatience::MayRetry(status)) return part.server->WithName(status);
+  if (!RetryDeadline::MayRetry(status)) return part.server->WithName(status);
   return Retry(part, status);
 }
 
@@ -116,7 +117,7 @@ absl::Status FanOutCall::Retry(Part& part, const absl::Status& failure) {
   if (!delay.ok()) return delay.status();
   part.next_try = clock_->Now() + *delay;
   // A server that is back on a new connection may not know this one for its worker's.
-  part.greetings = 0;
+  part.pending_hellos = 0;
   return part.next_try < give_up_at_ ? absl::OkStatus() : part.server->WithName(failure);
 }
 

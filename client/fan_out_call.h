@@ -83,8 +83,8 @@ class FanOutCall {
     bool greeting = false;             // what is in flight, or next, is a Hello
     bool done = false;
     // In the server's present life, as far as it was told, since a call last failed to get through.
-    int greetings = 0;
-    uint64_t greeted_boot_id = 0;
+    int pending_hellos = 0;
+    uint64_t greeted_incarnation = 0;
     absl::Duration next_try = absl::ZeroDuration();
   };
 

@@ -30,7 +30,7 @@ absl::StatusOr<std::unique_ptr<ParameterClient>> ParameterClient::Create(Options
 
 ParameterClient::ParameterClient(Options options)
     : options_(std::move(options)),
-      books_(options_.block_map.blocks().size(), options_.on_rolled_back),
+      accounting_(options_.block_map.blocks().size(), options_.on_rolled_back),
       versions_(options_.block_map.blocks().size()),
       momentum_(
           WorkerMomentum::Create(options_.job.optimizer(), options_.layout, options_.block_map)),
@@ -53,14 +53,14 @@ ParameterClient::ParameterClient(Options options)
   for (const ServerEndpoint& endpoint : options_.servers) {
     hello.add_server_address(endpoint.address);
   }
-  ServerPatience::Options patience;
+  RetryDeadline::Options patience;
   patience.patience = options_.patience;
   patience.log = options_.log;
   patience.clock = options_.clock;
   patience.seed = options_.incarnation;
   for (const ServerEndpoint& endpoint : options_.servers) {
-    servers_.push_back(
-        std::make_unique<RemoteServer>(endpoint, hello, &options_.block_map, &books_, patience));
+    servers_.push_back(std::make_unique<RemoteServer>(endpoint, hello, &options_.block_map,
+                                                      &accounting_, patience));
   }
   leases_ = std::make_unique<SlotLeases>(options_.slot, options_.incarnation, AllServers());
   const EncodingSpec& encoding = options_.job.wire().push();
@@ -148,7 +148,7 @@ PendingPush::Options ParameterClient::PushOptions(Step step, int64_t weight,
   push.clock = options_.clock;
   push.stop = options_.stop;
   push.block_map = &options_.block_map;
-  push.books = &books_;
+  push.accounting = &accounting_;
   push.servers = Owners();
   push.slot = options_.slot;
   push.incarnation = options_.incarnation;
@@ -165,7 +165,7 @@ PendingPush::Options ParameterClient::PushOptions(Step step, int64_t weight,
 }
 
 absl::StatusOr<PullResult> ParameterClient::Pull(Step clock, bool read_only,
-                                                 absl::Span<float> values, HeldValues* held,
+                                                 absl::Span<float> values, CachedVersions* held,
                                                  std::function<void(BlockId)> on_block) {
   const PullKind kind = read_only ? PullKind::kReadOnly : PullKind::kBounded;
   return BeginPull(clock, kind, values, held, absl::InfiniteDuration(), std::move(on_block))
@@ -173,7 +173,8 @@ absl::StatusOr<PullResult> ParameterClient::Pull(Step clock, bool read_only,
 }
 
 std::unique_ptr<PendingPull> ParameterClient::BeginPull(Step clock, PullKind kind,
-                                                        absl::Span<float> values, HeldValues* held,
+                                                        absl::Span<float> values,
+                                                        CachedVersions* held,
                                                         absl::Duration not_before,
                                                         std::function<void(BlockId)> on_block) {
   PendingPull::Options pull = PullOptions(clock, kind, values, held, not_before);
@@ -182,7 +183,7 @@ std::unique_ptr<PendingPull> ParameterClient::BeginPull(Step clock, PullKind kin
 }
 
 PendingPull::Options ParameterClient::PullOptions(Step clock, PullKind kind,
-                                                  absl::Span<float> values, HeldValues* held,
+                                                  absl::Span<float> values, CachedVersions* held,
                                                   absl::Duration not_before) {
   TPS_CHECK(static_cast<int64_t>(values.size()) == options_.layout.size(),
             "a pull into a vector of another length than the layout's");
@@ -226,7 +227,7 @@ bool ParameterClient::IsTooLate(Step step) {
       [&](RemoteServer& server) {
         return server.MakeRenew(kAskPatience, [&](const RenewReply& reply) {
           const int64_t lag = reply.max_version() - based_on[server.index()];
-          if (has_rounds ? reply.floor() >= step : lag > LargestLag(consistency)) ++too_late;
+          if (has_rounds ? reply.min_clock() >= step : lag > LargestLag(consistency)) ++too_late;
         });
       },
       rules);
@@ -236,7 +237,7 @@ bool ParameterClient::IsTooLate(Step step) {
 absl::Status ParameterClient::Leave() {
   std::vector<RemoteServer*> greeted;
   for (const auto& server : servers_) {
-    if (server->boot_id() != 0) greeted.push_back(server.get());
+    if (server->server_incarnation() != 0) greeted.push_back(server.get());
   }
   FanOutCall::Rules rules;
   rules.grace_after_stop = kLeavePatience;

@@ -11,16 +11,16 @@
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
+#include "client/cached_versions.h"
 #include "client/call_loop.h"
 #include "client/calls/server_channel.h"
 #include "client/encoded_blocks.h"
 #include "client/error_feedback.h"
 #include "client/fan_out_call.h"
-#include "client/held_values.h"
 #include "client/pending_pull.h"
 #include "client/pending_push.h"
 #include "client/remote_server.h"
-#include "client/rollback_books.h"
+#include "client/rollback_accounting.h"
 #include "client/slot_leases.h"
 #include "client/update_pace.h"
 #include "client/worker_momentum.h"
@@ -90,7 +90,7 @@ class ParameterClient {
     std::function<void(const std::string& line)> log = [](const std::string&) {};
     // Hears of what restarted servers have lost, block by block; may be null. Called on the
     // client's own thread or on one that waits for a call.
-    RollbackBooks::Listener on_rolled_back;
+    RollbackAccounting::Listener on_rolled_back;
     // Borrowed.
     const Clock* clock = nullptr;
     StopLatch* stop = nullptr;
@@ -127,14 +127,14 @@ class ParameterClient {
   // changed since is not sent again. Null: nothing is known.
   // `on_block`: PendingPull::Options::on_block, here and below.
   absl::StatusOr<PullResult> Pull(Step clock, bool read_only, absl::Span<float> values,
-                                  HeldValues* held = nullptr,
+                                  CachedVersions* held = nullptr,
                                   std::function<void(BlockId)> on_block = nullptr);
 
   // The same in two halves. Pushes that are begun before the pull is finished are based on the
   // versions of the one before. A pull may be ahead of the push of step `clock`; it begins at
   // `not_before`, or when it is finished. The client outlives what it returns.
   std::unique_ptr<PendingPull> BeginPull(Step clock, PullKind kind, absl::Span<float> values,
-                                         HeldValues* held = nullptr,
+                                         CachedVersions* held = nullptr,
                                          absl::Duration not_before = absl::ZeroDuration(),
                                          std::function<void(BlockId)> on_block = nullptr);
 
@@ -170,9 +170,9 @@ class ParameterClient {
   absl::Status Leave();
 
   // What restarted servers have lost of what they had acknowledged, since the last call.
-  RollbackBooks::Lost TakeRolledBack() { return books_.TakeLost(); }
+  RollbackAccounting::Lost TakeRolledBack() { return accounting_.TakeLost(); }
   // The same of other processes that hold the slot, for that to tell.
-  void AddRolledBack(const RollbackBooks::Lost& lost) { books_.AddLost(lost); }
+  void AddRolledBack(const RollbackAccounting::Lost& lost) { accounting_.AddLost(lost); }
 
   // The slot's leases at the servers, for the thread of its heartbeat.
   SlotLeases& leases() { return *leases_; }
@@ -181,7 +181,7 @@ class ParameterClient {
   explicit ParameterClient(Options options);
 
   PendingPull::Options PullOptions(Step clock, PullKind kind, absl::Span<float> values,
-                                   HeldValues* held, absl::Duration not_before);
+                                   CachedVersions* held, absl::Duration not_before);
   PendingPush::Options PushOptions(Step step, int64_t weight, absl::Span<const float> gradients,
                                    absl::Span<const float> averaged);
   absl::Status CallAll(const std::vector<RemoteServer*>& servers, PlainRound::Make make,
@@ -191,7 +191,7 @@ class ParameterClient {
   std::vector<RemoteServer*> Owners();
 
   const Options options_;
-  RollbackBooks books_;
+  RollbackAccounting accounting_;
   std::vector<std::unique_ptr<RemoteServer>> servers_;
   std::unique_ptr<SlotLeases> leases_;
   // Per block, of the last finished pull.

@@ -41,17 +41,17 @@ class PendingPull::Round final : public FanOutCall {
         options_(std::move(options)),
         versions_(options_.block_map->blocks().size()),
         rest_by_network_(options_.block_map->servers()),
-        lives_(options_.block_map->servers()) {
+        incarnations_(options_.block_map->servers()) {
     // Until the pull has succeeded it is not known what the values are.
     if (options_.held != nullptr) std::swap(had_, *options_.held);
-    result_.floor = std::numeric_limits<Step>::max();
+    result_.min_clock = std::numeric_limits<Step>::max();
   }
 
   // On any thread, once the round has finished.
 
   const PullResult& result() const { return result_; }
   const std::vector<Version>& versions() const { return versions_; }
-  HeldValues held() const { return {versions_, lives_}; }
+  CachedVersions held() const { return {versions_, incarnations_}; }
 
  private:
   // Blocks that one try has brought.
@@ -63,10 +63,10 @@ class PendingPull::Round final : public FanOutCall {
     request.set_slot(options_.slot);
     request.set_incarnation(options_.incarnation);
     request.set_clock(options_.step);
-    request.set_server_life(server.boot_id());
+    request.set_server_incarnation(server.server_incarnation());
     request.set_read_only(options_.kind == PullKind::kReadOnly);
     request.set_ahead(options_.kind == PullKind::kAhead);
-    lives_[server.index()] = server.boot_id();
+    incarnations_[server.index()] = server.server_incarnation();
     // A client that asks as a slot has been told to start.
     if (options_.kind != PullKind::kReadOnly) server.ExpectModel();
     // A server that was not greeted in its present life may have other memory by now.
@@ -102,7 +102,8 @@ class PendingPull::Round final : public FanOutCall {
     // A client that only reads wants the exact values, and may hold decoded ones.
     if (had_.versions.empty() || (options_.kind == PullKind::kReadOnly && !options_.exact))
       return false;
-    return server.boot_id() != 0 && had_.lives[server.index()] == server.boot_id();
+    return server.server_incarnation() != 0 &&
+           had_.incarnations[server.index()] == server.server_incarnation();
   }
 
   // Averaged values are changed by the worker's own forward pass.
@@ -141,7 +142,7 @@ class PendingPull::Round final : public FanOutCall {
   }
 
   void TakeGrant(RemoteServer& server, const PullHeader& header) {
-    result_.floor = std::min(result_.floor, header.floor);
+    result_.min_clock = std::min(result_.min_clock, header.min_clock);
     const auto parked_us = static_cast<int64_t>(header.parked_us);
     result_.parked = std::max(result_.parked, absl::Microseconds(parked_us));
     result_.moving = options_.clock->Now() - began_ - result_.parked;
@@ -207,8 +208,8 @@ class PendingPull::Round final : public FanOutCall {
   // By server: shared memory did not bring every block.
   std::vector<bool> rest_by_network_;
   // What the values held before, and the lives of the servers that were asked.
-  HeldValues had_;
-  std::vector<uint64_t> lives_;
+  CachedVersions had_;
+  std::vector<uint64_t> incarnations_;
   PullResult result_;
 };
 

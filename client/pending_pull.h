@@ -7,8 +7,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "client/cached_versions.h"
 #include "client/call_loop.h"
-#include "client/held_values.h"
 #include "client/remote_server.h"
 #include "common/block_map.h"
 #include "common/clock.h"
@@ -20,7 +20,7 @@ namespace torchps {
 // What a pull told beside the values.
 struct PullResult {
   // The smallest floor that a server told: min clock (ASYNC), completed rounds (SYNC).
-  Step floor = 0;
+  Step min_clock = 0;
   // The longest that a server's staleness bound held this pull.
   absl::Duration parked;
   // What it took beside that, from its beginning to the last value.
@@ -58,7 +58,7 @@ class PendingPull {
     // As many as the block map has.
     absl::Span<float> values;
     // What `values` hold; Finish() brings it up to date. Null: nothing is known of them.
-    HeldValues* held = nullptr;
+    CachedVersions* held = nullptr;
     // Values come as the servers have them, also to a client that only reads: no lossy encoding.
     bool exact = true;
     // Hears, on the thread that polls, that a block which was wanted is in its place, also where it
@@ -84,7 +84,7 @@ class PendingPull {
   const Clock* const clock_;
   const absl::Duration not_before_;
   std::vector<Version>* const versions_;
-  HeldValues* const held_;
+  CachedVersions* const held_;
   const std::shared_ptr<Round> round_;
   bool finished_ = false;
 };

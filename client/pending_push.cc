@@ -45,7 +45,7 @@ class PendingPush::Round final : public FanOutCall {
       : FanOutCall(options.clock, options.stop, PushRules(), options.servers),
         options_(std::move(options)),
         shared_buffer_(options_.segment == nullptr ? -1
-                                                   : options_.segment->BufferOf(options_.trained)),
+                                                   : options_.segment->GetBuffer(options_.trained)),
         averaged_from_(FirstAveraged(*options_.block_map)),
         is_told_(options_.block_map->blocks().size()),
         is_ready_(options_.block_map->blocks().size()),
@@ -65,7 +65,7 @@ class PendingPush::Round final : public FanOutCall {
     TPS_CHECK(!is_told_[block], "a block became ready twice");
     is_told_[block] = true;
     const BlockRange& range = options_.block_map->blocks()[block];
-    if (options_.check_finite && CoversAll(AbsentOf(block), range.length)) {
+    if (options_.check_finite && CoversAll(GetAbsent(block), range.length)) {
       held_.push_back(block);
     } else if ((options_.check_finite && !IsFinite(range)) || !TakeMomentum(range)) {
       is_withheld_[block] = true;
@@ -130,13 +130,13 @@ class PendingPush::Round final : public FanOutCall {
   // whether a block is finite must be known before its momentum changes. False: withhold it.
   bool TakeMomentum(const BlockRange& block) {
     if (options_.momentum == nullptr || block.averaged) return true;
-    return options_.momentum->Apply(block.id, options_.computed_on, AbsentOf(block.id),
+    return options_.momentum->Apply(block.id, options_.computed_on, GetAbsent(block.id),
                                     options_.gradients.subspan(block.offset, block.length));
   }
 
   void Send(BlockId block) {
     is_ready_[block] = true;
-    is_alone_[block] = is_withheld_[block] || !AbsentOf(block).empty();
+    is_alone_[block] = is_withheld_[block] || !GetAbsent(block).empty();
     ready_[options_.block_map->blocks()[block].server].push_back(block);
     MoreToSend();
   }
@@ -157,12 +157,13 @@ class PendingPush::Round final : public FanOutCall {
     }
     return std::make_unique<ClientPush>(
         server.generic_stub(), TransferTimeout(*options_.block_map, server.index()),
-        std::move(next_frame), [this, &server, boot_id = server.boot_id()](const PushReply& reply) {
-          return CountVerdicts(server, boot_id, reply);
+        std::move(next_frame),
+        [this, &server, server_incarnation = server.server_incarnation()](const PushReply& reply) {
+          return CountVerdicts(server, server_incarnation, reply);
         });
   }
 
-  PushHeader HeaderOf(const RemoteServer& server, const BlockRange& block) const {
+  PushHeader GetHeader(const RemoteServer& server, const BlockRange& block) const {
     PushHeader header;
     header.slot = options_.slot;
     header.incarnation = options_.incarnation;
@@ -170,7 +171,7 @@ class PendingPush::Round final : public FanOutCall {
     header.block = options_.block_map->WholeId(block.id);
     header.part = !options_.block_map->is_whole();
     header.base_version = options_.base_versions[block.id];
-    header.server_life = server.boot_id();
+    header.server_incarnation = server.server_incarnation();
     header.weight = static_cast<uint32_t>(options_.weight);
     header.share = static_cast<uint32_t>(options_.share);
     if (weight_.has_value()) header.SetLossWeight(*weight_);
@@ -178,11 +179,11 @@ class PendingPush::Round final : public FanOutCall {
     header.block_count = static_cast<uint32_t>(options_.block_map->owned_by(server.index()).size());
     header.withheld = is_withheld_[block.id];
     // Whoever withholds says nothing of the elements.
-    if (!header.withheld) header.absent = AbsentOf(block.id);
+    if (!header.withheld) header.absent = GetAbsent(block.id);
     return header;
   }
 
-  const ElementRuns& AbsentOf(BlockId block) const {
+  const ElementRuns& GetAbsent(BlockId block) const {
     static const auto* const kNone = new ElementRuns();
     if (absent_.empty()) return *kNone;
     const auto found = absent_.find(block);
@@ -198,7 +199,7 @@ class PendingPush::Round final : public FanOutCall {
     const std::vector<BlockId>& ready = ready_[server.index()];
     if (index >= ready.size()) return std::nullopt;
     const BlockRange& block = options_.block_map->blocks()[ready[index]];
-    const PushHeader header = HeaderOf(server, block);
+    const PushHeader header = GetHeader(server, block);
     const bool is_last = index + 1 == header.block_count;
     if (IsEmpty(header, block)) return ClientPush::Frame{Empty(header), is_last};
     if (ComesEncoded(block)) return ClientPush::Frame{AsItCame(header, block), is_last};
@@ -216,7 +217,7 @@ class PendingPush::Round final : public FanOutCall {
 
   grpc::ByteBuffer AsItCame(PushHeader header, const BlockRange& block) const {
     header.encoding = options_.encoded->encoding();
-    return EncodePushFrame(header, options_.encoded->BytesOf(block.id), memory_.reference());
+    return EncodePushFrame(header, options_.encoded->GetBytes(block.id), memory_.reference());
   }
 
   grpc::ByteBuffer EncodeLossy(PushHeader header, const BlockRange& block) const {
@@ -235,7 +236,7 @@ class PendingPush::Round final : public FanOutCall {
     if (!run.has_value()) return std::nullopt;
     const std::vector<BlockId>& owned = options_.block_map->owned_by(server.index());
     const std::vector<BlockRange>& blocks = options_.block_map->blocks();
-    PushHeader header = HeaderOf(server, blocks[owned[run->begin]]);
+    PushHeader header = GetHeader(server, blocks[owned[run->begin]]);
     if (IsEmpty(header, blocks[owned[run->begin]])) {
       return ClientPush::Frame{Empty(header), runs.done()};
     }
@@ -267,9 +268,10 @@ class PendingPush::Round final : public FanOutCall {
     }
   }
 
-  // `boot_id` is of the server's life in which the push was answered: a pull beside it may have
-  // greeted a later one meanwhile.
-  absl::Status CountVerdicts(const RemoteServer& server, uint64_t boot_id, const PushReply& reply) {
+  // `server_incarnation` is of the server's life in which the push was answered: a pull beside it
+  // may have greeted a later one meanwhile.
+  absl::Status CountVerdicts(const RemoteServer& server, uint64_t server_incarnation,
+                             const PushReply& reply) {
     // Initial values have no verdicts: an OK says all there is to say.
     if (options_.step == 0) return absl::OkStatus();
     const size_t expected = options_.block_map->owned_by(server.index()).size();
@@ -297,7 +299,8 @@ class PendingPush::Round final : public FanOutCall {
       result.max_lag = std::max(result.max_lag, verdict.lag());
     }
     for (const BlockId block : applied) {
-      options_.books->Applied(block, options_.step, boot_id != server.boot_id());
+      options_.accounting->Applied(block, options_.step,
+                                   server_incarnation != server.server_incarnation());
     }
     result_ = result;
     return absl::OkStatus();

@@ -11,7 +11,7 @@
 #include "client/encoded_blocks.h"
 #include "client/error_feedback.h"
 #include "client/remote_server.h"
-#include "client/rollback_books.h"
+#include "client/rollback_accounting.h"
 #include "client/worker_momentum.h"
 #include "common/block_map.h"
 #include "common/clock.h"
@@ -51,7 +51,7 @@ class PendingPush {
     StopLatch* stop = nullptr;
     const BlockMap* block_map = nullptr;
     // What was applied is entered here.
-    RollbackBooks* books = nullptr;
+    RollbackAccounting* accounting = nullptr;
     // Those that own a block.
     std::vector<RemoteServer*> servers;
     SlotId slot = 0;

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/calls/address_book.h"
+#include "client/calls/address_resolver.h"
 #include "client/calls/this_host.h"
 #include "shm/shared_offer.h"
 #include "wire/restoring_text.h"
@@ -21,24 +21,24 @@ HelloRequest HelloTo(int index, HelloRequest hello) {
 }
 
 // Where the worker finds the servers at this moment.
-void SetAddresses(const std::shared_ptr<AddressBook>& book, HelloRequest* hello) {
+void SetAddresses(const std::shared_ptr<AddressResolver>& book, HelloRequest* hello) {
   hello->clear_server_address();
-  for (const ServerEndpoint& server : EndpointsOf(book)) {
-    hello->add_server_address(AddressOf(server));
+  for (const ServerEndpoint& server : GetEndpoints(book)) {
+    hello->add_server_address(GetAddress(server));
   }
 }
 
 }  // namespace
 
 RemoteServer::RemoteServer(ServerEndpoint endpoint, HelloRequest hello, const BlockMap* map,
-                           RollbackBooks* books, ServerPatience::Options patience)
+                           RollbackAccounting* accounting, RetryDeadline::Options patience)
     : index_(endpoint.index),
       hello_(HelloTo(endpoint.index, std::move(hello))),
       map_(map),
-      books_(books),
+      accounting_(accounting),
       log_(patience.log),
       line_(std::make_shared<Line>(endpoint)),
-      may_share_(hello_.has_shared_memory() && IsThisHost(endpoint.address)),
+      may_share_(hello_.has_shared_memory() && IsLocalAddress(endpoint.address)),
       patience_(endpoint, patience),
       lease_(patience.clock) {}
 
@@ -69,7 +69,7 @@ void RemoteServer::MoveTo(const ServerEndpoint& endpoint) {
     line_ = std::make_shared<Line>(endpoint);
   }
   has_moved_ = true;
-  may_share_ = hello_.has_shared_memory() && IsThisHost(endpoint.address);
+  may_share_ = hello_.has_shared_memory() && IsLocalAddress(endpoint.address);
   patience_.MovedTo(endpoint);
 }
 
@@ -87,7 +87,7 @@ std::unique_ptr<ClientCall> RemoteServer::MakeHello() {
 }
 
 bool RemoteServer::IsStranger(const absl::Status& status, bool greeting) const {
-  const bool is_known = boot_id_ != 0 || has_moved_;
+  const bool is_known = server_incarnation_ != 0 || has_moved_;
   if (!is_known || has_lost_model_) return false;
   switch (status.code()) {
     // What another program, another user's server and one with other certificates say.
@@ -110,21 +110,21 @@ absl::Status RemoteServer::TakeHello(const HelloReply& reply) {
     busy_with_ = RestoringText(reply.restoring());
     return absl::OkStatus();
   }
-  const bool is_new_boot = boot_id_ != reply.server_life();
+  const bool is_new_incarnation = server_incarnation_ != reply.server_incarnation();
   if (expects_model_ && !reply.initialized()) {
     has_lost_model_ = true;
     return absl::FailedPreconditionError(
         "it has been restarted and has lost the model; start the job again");
   }
-  if (is_new_boot && boot_id_ != 0 && reply.has_restored()) {
+  if (is_new_incarnation && server_incarnation_ != 0 && reply.has_restored()) {
     const absl::Status taken = TakeRestored(reply.restored());
     if (!taken.ok()) return taken;
   }
-  boot_id_ = reply.server_life();
-  start_clock_ = std::max(reply.floor(), reply.last_step());
+  server_incarnation_ = reply.server_incarnation();
+  start_clock_ = std::max(reply.min_clock(), reply.last_step());
   last_step_ = reply.last_step();
   TakeSharedMemory(reply);
-  lease_.Begin(boot_id_);
+  lease_.Begin(server_incarnation_);
   return absl::OkStatus();
 }
 
@@ -134,11 +134,12 @@ absl::Status RemoteServer::TakeRestored(const Restored& restored) {
     return absl::InternalError(absl::StrCat("told what is left of ", restored.block_step_size(),
                                             " blocks; expected ", owned.size()));
   }
-  RollbackBooks::Lost lost;
+  RollbackAccounting::Lost lost;
   for (size_t i = 0; i < owned.size(); ++i) {
     // What is another process's part is for that one to count.
     const absl::optional<BlockId> own = map_->Find(owned[i]);
-    if (own.has_value()) lost += books_->RollBack(*own, restored.block_step(static_cast<int>(i)));
+    if (own.has_value())
+      lost += accounting_->RollBack(*own, restored.block_step(static_cast<int>(i)));
   }
   std::string line = absl::StrCat(endpoint().name(), " is back");
   if (restored.checkpoint() > 0) absl::StrAppend(&line, " from checkpoint ", restored.checkpoint());
@@ -179,7 +180,7 @@ std::unique_ptr<ClientCall> RemoteServer::MakeLeave(absl::Duration timeout) {
   LeaveRequest request;
   request.set_slot(hello_.slot());
   request.set_incarnation(hello_.incarnation());
-  request.set_server_life(boot_id_);
+  request.set_server_incarnation(server_incarnation_);
   return std::make_unique<ClientUnaryCall<LeaveReply>>(
       timeout,
       [this, request](grpc::ClientContext* context, grpc::CompletionQueue* queue) {
@@ -193,7 +194,7 @@ std::unique_ptr<ClientCall> RemoteServer::MakeRenew(absl::Duration timeout,
   RenewRequest request;
   request.set_slot(hello_.slot());
   request.set_incarnation(hello_.incarnation());
-  request.set_server_life(boot_id_);
+  request.set_server_incarnation(server_incarnation_);
   return std::make_unique<ClientUnaryCall<RenewReply>>(
       timeout,
       [this, request](grpc::ClientContext* context, grpc::CompletionQueue* queue) {

@@ -12,9 +12,9 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/calls/client_call.h"
+#include "client/calls/retry_deadline.h"
 #include "client/calls/server_channel.h"
-#include "client/calls/server_patience.h"
-#include "client/rollback_books.h"
+#include "client/rollback_accounting.h"
 #include "client/server_lease.h"
 #include "common/block_map.h"
 #include "common/ids.h"
@@ -28,8 +28,9 @@ namespace torchps {
 // One parameter server as one slot sees it: where it is, whether and in which of its lives it has
 // been greeted, how patient to be with it.
 //
-// A server that is silent may have gone to another address: where its endpoint has an AddressBook,
-// it is followed there, with the same patience, and greeted as one that was restarted.
+// A server that is silent may have gone to another address: where its endpoint has an
+// AddressResolver, it is followed there, with the same patience, and greeted as one that was
+// restarted.
 //
 // Everything happens on the thread that polls the CallLoop, but for endpoint(), index(), stub() and
 // lease(), which are thread-safe, and start_clock() and last_step(), which may be asked for between
@@ -41,12 +42,12 @@ class RemoteServer {
   // what the server offers in return. What a restarted server has lost is entered in `books`. Both
   // are borrowed.
   RemoteServer(ServerEndpoint endpoint, HelloRequest hello, const BlockMap* map,
-               RollbackBooks* books, ServerPatience::Options patience);
+               RollbackAccounting* accounting, RetryDeadline::Options patience);
 
   // Where it is spoken to now.
   ServerEndpoint endpoint() const { return line()->endpoint; }
   int index() const { return index_; }
-  ServerPatience& patience() { return patience_; }
+  RetryDeadline& patience() { return patience_; }
   // For Push and Pull, whose frames are bytes; for a call that begins at once.
   grpc::GenericStub* generic_stub() { return &line()->generic_stub; }
   // For all others.
@@ -55,7 +56,7 @@ class RemoteServer {
   ServerLease& lease() { return lease_; }
 
   // Of the last greeting; 0 before it.
-  uint64_t boot_id() const { return boot_id_; }
+  uint64_t server_incarnation() const { return server_incarnation_; }
   // The clock to start from here: the larger of the server's floor and this slot's last step, as
   // the last greeting told them.
   Step start_clock() const { return start_clock_; }
@@ -86,7 +87,7 @@ class RemoteServer {
   std::unique_ptr<ClientCall> MakeRenew(absl::Duration timeout,
                                         std::function<void(const RenewReply&)> take);
 
-  // ServerPatience::Failed, which every call that may be made again goes through, and after it the
+  // RetryDeadline::Failed, which every call that may be made again goes through, and after it the
   // next one may go to another address.
   absl::StatusOr<absl::Duration> Failed(const absl::Status& failure);
 
@@ -116,7 +117,7 @@ class RemoteServer {
   const int index_;
   const HelloRequest hello_;
   const BlockMap* const map_;
-  RollbackBooks* const books_;
+  RollbackAccounting* const accounting_;
   const std::function<void(const std::string& line)> log_;
   mutable Mutex mutex_;
   std::shared_ptr<Line> line_ ABSL_GUARDED_BY(mutex_);
@@ -124,8 +125,8 @@ class RemoteServer {
   bool has_moved_ = false;
   // The offer of shared memory in hello_ is for it.
   bool may_share_ = false;
-  ServerPatience patience_;
-  uint64_t boot_id_ = 0;
+  RetryDeadline patience_;
+  uint64_t server_incarnation_ = 0;
   Step start_clock_ = 0;
   Step last_step_ = 0;
   bool expects_model_ = false;

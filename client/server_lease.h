@@ -28,9 +28,9 @@ class ServerLease {
   explicit ServerLease(const Clock* clock) : clock_(clock) {}
 
   // The server, in this life of its, has let the slot in.
-  void Begin(uint64_t server_life) {
+  void Begin(uint64_t server_incarnation) {
     MutexLock lock(&mutex_);
-    server_life_ = server_life;
+    server_incarnation_ = server_incarnation;
     contact_.missed.reset();
     contact_.answered = clock_->Now();
   }
@@ -38,13 +38,13 @@ class ServerLease {
   // There is nothing to renew until the next greeting.
   void End() {
     MutexLock lock(&mutex_);
-    server_life_ = 0;
+    server_incarnation_ = 0;
   }
 
   // The life in which to renew; 0: there is nothing to renew.
-  uint64_t server_life() const {
+  uint64_t server_incarnation() const {
     MutexLock lock(&mutex_);
-    return server_life_;
+    return server_incarnation_;
   }
 
   // A renewal begins.
@@ -80,7 +80,7 @@ class ServerLease {
  private:
   const Clock* const clock_;
   mutable Mutex mutex_;
-  uint64_t server_life_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t server_incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Duration begun_ ABSL_GUARDED_BY(mutex_);
   Contact contact_ ABSL_GUARDED_BY(mutex_);
 };

@@ -47,7 +47,7 @@ Call& AddCall(std::vector<std::unique_ptr<Call>>& calls, RemoteServer* server, S
   call.server = server;
   call.request.set_slot(slot);
   call.request.set_incarnation(incarnation);
-  call.request.set_server_life(server->lease().server_life());
+  call.request.set_server_incarnation(server->lease().server_incarnation());
   return call;
 }
 
@@ -56,18 +56,18 @@ Call& AddCall(std::vector<std::unique_ptr<Call>>& calls, RemoteServer* server, S
 std::vector<RemoteServer*> SlotLeases::Greeted() const {
   std::vector<RemoteServer*> greeted;
   for (RemoteServer* const server : servers_) {
-    if (server->lease().server_life() != 0) greeted.push_back(server);
+    if (server->lease().server_incarnation() != 0) greeted.push_back(server);
   }
   return greeted;
 }
 
-Renewals SlotLeases::Renew(absl::Duration timeout, absl::Duration standing,
+Renewals SlotLeases::Renew(absl::Duration timeout, absl::Duration stalled_for,
                            absl::Duration longest_pause) {
   using Call = OneCall<RenewRequest, RenewReply>;
   std::vector<std::unique_ptr<Call>> calls;
   for (RemoteServer* const server : Greeted()) {
     Call& call = AddCall(calls, server, slot_, incarnation_);
-    call.request.set_standing_seconds(absl::ToDoubleSeconds(standing));
+    call.request.set_stalled_seconds(absl::ToDoubleSeconds(stalled_for));
     server->lease().RenewalBegins();
   }
   MakeAll(calls, timeout, [](Call& call, grpc::CompletionQueue* queue) {
@@ -77,13 +77,13 @@ Renewals SlotLeases::Renew(absl::Duration timeout, absl::Duration standing,
   for (const std::unique_ptr<Call>& call : calls) {
     ServerLease& lease = call->server->lease();
     // One that has forgotten the slot is there, too.
-    lease.RenewalEnds(!ServerPatience::MayRetry(FromGrpcStatus(call->status)), longest_pause);
+    lease.RenewalEnds(!RetryDeadline::MayRetry(FromGrpcStatus(call->status)), longest_pause);
     renewals.contacts[call->server->index()] = lease.contact();
     if (!call->status.ok() || !call->reply.has_waited_for()) continue;
     const WaitedFor& waited_for = call->reply.waited_for();
     const absl::Duration time = absl::Seconds(waited_for.seconds());
-    if (renewals.held_up_by.has_value() && renewals.held_up_by->time >= time) continue;
-    renewals.held_up_by = HeldUpBy{waited_for.slot(), time, call->server->endpoint().name()};
+    if (renewals.blocking_slot.has_value() && renewals.blocking_slot->time >= time) continue;
+    renewals.blocking_slot = BlockingSlot{waited_for.slot(), time, call->server->endpoint().name()};
   }
   return renewals;
 }

@@ -13,7 +13,7 @@
 namespace torchps {
 
 // The slot that a server waits for.
-struct HeldUpBy {
+struct BlockingSlot {
   SlotId slot = 0;
   absl::Duration time;  // since the server last heard it pull or push
   std::string server;   // which one says so: "server 1 at HOST:PORT"
@@ -22,7 +22,7 @@ struct HeldUpBy {
 // What the servers have said to renewals.
 struct Renewals {
   // Where at least one waits for a slot: for that which it has waited longest for.
-  absl::optional<HeldUpBy> held_up_by;
+  absl::optional<BlockingSlot> blocking_slot;
   // Of each server that has let the slot in, by index.
   std::map<int, ServerLease::Contact> contacts;
 };
@@ -39,7 +39,7 @@ class SlotLeases {
   // Renews the lease at every server that has been greeted; takes at most `timeout`. `standing`:
   // for how long the trainer has been at one piece of its own work. `longest_pause`: as of
   // ServerLease::RenewalEnds.
-  Renewals Renew(absl::Duration timeout, absl::Duration standing, absl::Duration longest_pause);
+  Renewals Renew(absl::Duration timeout, absl::Duration stalled_for, absl::Duration longest_pause);
 
   // Leaves the clocks of all servers that have been greeted, but for those that are `silent`, as
   // far as they can be reached in `timeout`. A silent one goes on being asked, so that it stays

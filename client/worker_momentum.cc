@@ -41,7 +41,7 @@ WorkerMomentum::WorkerMomentum(const OptimizerSpec& optimizer, const ModelLayout
       momentum_(layout.trained_size()) {
   for (const Segment& segment : layout.segments()) {
     if (segment.averaged) break;
-    const auto decay = static_cast<float>(WeightDecayOf(optimizer, segment.group));
+    const auto decay = static_cast<float>(GetWeightDecay(optimizer, segment.group));
     if (pieces_.empty() || pieces_.back().decay != decay) {
       pieces_.push_back({segment.offset, segment.offset, decay});
     }

@@ -17,7 +17,7 @@ using Incarnation = uint64_t;
 // what a checkpoint says was to be given out next, tell whether they belong to one course of the
 // job.
 inline constexpr Incarnation kResumeGap = Incarnation{1} << 40;
-inline constexpr bool IsOfLaterCourse(Incarnation incarnation, Incarnation earlier) {
+inline constexpr bool IsOfLaterGeneration(Incarnation incarnation, Incarnation earlier) {
   return incarnation >= earlier + kResumeGap / 2;
 }
 

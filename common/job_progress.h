@@ -12,11 +12,11 @@ namespace torchps {
 inline constexpr double kProgressUnit = 1.0 / (uint64_t{1} << 32);
 
 // `part` is brought between 0 and the largest part below 1 that there is.
-inline uint32_t ProgressOf(double part) {
+inline uint32_t GetProgress(double part) {
   return static_cast<uint32_t>(
       std::clamp(std::floor(part / kProgressUnit), 0.0, static_cast<double>(UINT32_MAX)));
 }
 
-inline double PartOf(uint32_t progress) { return progress * kProgressUnit; }
+inline double GetPart(uint32_t progress) { return progress * kProgressUnit; }
 
 }  // namespace torchps

@@ -46,7 +46,7 @@ uint32_t FingerprintOfHash(uint64_t hash) {
   return std::max(static_cast<uint32_t>(hash ^ hash >> 32), uint32_t{1});
 }
 
-DataFingerprint FingerprintOf(const DataSource& source) {
+DataFingerprint GetFingerprint(const DataSource& source) {
   const auto of = [](const Dataset* data) { return data == nullptr ? 0 : data->Fingerprint(); };
   return {of(source.train.get()), of(source.test.get())};
 }

@@ -25,6 +25,6 @@ uint32_t FingerprintOfSamples(const Dataset& data, Fingerprinted numbers);
 uint32_t FingerprintOfHash(uint64_t hash);
 
 // Of the data of a job, whose sets may be null.
-DataFingerprint FingerprintOf(const DataSource& source);
+DataFingerprint GetFingerprint(const DataSource& source);
 
 }  // namespace torchps

@@ -35,7 +35,7 @@ Normalization MeasureNormalization(const ImageSet& images) {
   return result;
 }
 
-NormalizedValues ValuesOf(const Normalization& normalization) {
+NormalizedValues GetValues(const Normalization& normalization) {
   NormalizedValues values(normalization.mean.size());
   for (size_t c = 0; c < values.size(); ++c) {
     for (int byte = 0; byte < 256; ++byte) {
@@ -46,7 +46,7 @@ NormalizedValues ValuesOf(const Normalization& normalization) {
 }
 
 ImageDataset::ImageDataset(ImageSet images, const Normalization& normalization, int64_t classes)
-    : images_(std::move(images)), classes_(classes), value_of_(ValuesOf(normalization)) {
+    : images_(std::move(images)), classes_(classes), value_of_(GetValues(normalization)) {
   TPS_CHECK(static_cast<int64_t>(normalization.mean.size()) == images_.channels &&
                 normalization.deviation.size() == normalization.mean.size(),
             "a normalization has every channel");

@@ -23,7 +23,7 @@ Normalization MeasureNormalization(const ImageSet& images);
 
 // Per channel: byte -> normalised value.
 using NormalizedValues = std::vector<std::array<float, 256>>;
-NormalizedValues ValuesOf(const Normalization& normalization);
+NormalizedValues GetValues(const Normalization& normalization);
 
 // Images held as bytes. A batch is float32 [B, C, H, W], normalised when it is made, and int64 [B]
 // classes, or no target for images without answers. Immutable.

@@ -39,7 +39,7 @@ ImageFolderDataset::ImageFolderDataset(ImageFolder folder, const ImageSize& size
       size_(size),
       classes_(classes),
       has_answers_(!folder_.files.empty() && folder_.files.front().label >= 0),
-      value_of_(ValuesOf(normalization)) {
+      value_of_(GetValues(normalization)) {
   TPS_CHECK(static_cast<int64_t>(value_of_.size()) == size.channels,
             "a normalization has every channel");
 }

@@ -37,13 +37,13 @@ int64_t MaxLabel(const ImageSet& images) {
   return *std::max_element(images.labels.begin(), images.labels.end());
 }
 
-Normalization NormalizationOf(const Preprocessing& preprocessing) {
+Normalization GetNormalization(const Preprocessing& preprocessing) {
   return {{preprocessing.input_mean.begin(), preprocessing.input_mean.end()},
           {preprocessing.input_deviation.begin(), preprocessing.input_deviation.end()}};
 }
 
-Preprocessing PreprocessingOf(const Normalization& normalization, const ImageSize& size,
-                              int64_t classes, std::vector<std::string> class_names = {}) {
+Preprocessing ParsePreprocessing(const Normalization& normalization, const ImageSize& size,
+                                 int64_t classes, std::vector<std::string> class_names = {}) {
   Preprocessing result;
   result.input_mean.assign(normalization.mean.begin(), normalization.mean.end());
   result.input_deviation.assign(normalization.deviation.begin(), normalization.deviation.end());
@@ -55,7 +55,7 @@ Preprocessing PreprocessingOf(const Normalization& normalization, const ImageSiz
   return result;
 }
 
-ImageSize SizeOf(const ImageSet& images) { return {images.channels, images.height, images.width}; }
+ImageSize GetSize(const ImageSet& images) { return {images.channels, images.height, images.width}; }
 
 bool operator==(const ImageSize& a, const ImageSize& b) {
   return a.channels == b.channels && a.height == b.height && a.width == b.width;
@@ -78,8 +78,8 @@ Preprocessing Chosen(const Preprocessing& known, Preprocessing measured, std::st
   return known;
 }
 
-std::shared_ptr<const Dataset> DatasetOf(ImageSet images, const Preprocessing& preprocessing) {
-  return std::make_shared<ImageDataset>(std::move(images), NormalizationOf(preprocessing),
+std::shared_ptr<const Dataset> MakeDataset(ImageSet images, const Preprocessing& preprocessing) {
+  return std::make_shared<ImageDataset>(std::move(images), GetNormalization(preprocessing),
                                         preprocessing.classes);
 }
 
@@ -90,12 +90,12 @@ absl::StatusOr<DataSource> Images(const JobSpec& job, ImageSet train, ImageSet t
   if (!known.ok()) return known.status();
   DataSource source;
   source.description =
-      absl::StrFormat("%s, %d classes, images %s", name, classes, Text(SizeOf(train)));
+      absl::StrFormat("%s, %d classes, images %s", name, classes, Text(GetSize(train)));
   source.preprocessing =
-      Chosen(*known, PreprocessingOf(MeasureNormalization(train), SizeOf(train), classes),
+      Chosen(*known, ParsePreprocessing(MeasureNormalization(train), GetSize(train), classes),
              source.description);
-  source.train = DatasetOf(std::move(train), source.preprocessing);
-  if (test.size() > 0) source.test = DatasetOf(std::move(test), source.preprocessing);
+  source.train = MakeDataset(std::move(train), source.preprocessing);
+  if (test.size() > 0) source.test = MakeDataset(std::move(test), source.preprocessing);
   absl::StrAppend(&source.description, ": ", Counts(source));
   source.test_description = absl::StrCat("the test images of ", name);
   return source;
@@ -113,10 +113,10 @@ absl::StatusOr<DataSource> ImagesToUse(const JobSpec& job, const Preprocessing& 
                                        std::optional<ImageSet> train, ImageSet test,
                                        const std::string& name) {
   const ImageSize expected{known.channels, known.height, known.width};
-  if (!(SizeOf(test) == expected)) {
+  if (!(GetSize(test) == expected)) {
     return absl::InvalidArgumentError(
         absl::StrFormat("%s: expected images of %s, as the model was trained on, got %s", name,
-                        Text(expected), Text(SizeOf(test))));
+                        Text(expected), Text(GetSize(test))));
   }
   if (test.has_answers && known.classes > 0 && MaxLabel(test) >= known.classes) {
     return absl::InvalidArgumentError(
@@ -127,21 +127,21 @@ absl::StatusOr<DataSource> ImagesToUse(const JobSpec& job, const Preprocessing& 
   DataSource source;
   source.preprocessing = known;
   source.description = absl::StrFormat("%s, images %s", name, Text(expected));
-  source.test = DatasetOf(std::move(test), known);
+  source.test = MakeDataset(std::move(test), known);
   source.train = source.test;
-  if (train.has_value() && SizeOf(*train) == expected) {
+  if (train.has_value() && GetSize(*train) == expected) {
     train->Limit(job.data().train_samples());
-    source.train = DatasetOf(*std::move(train), known);
+    source.train = MakeDataset(*std::move(train), known);
   }
   source.test_description = absl::StrCat("the test images of ", name);
   return source;
 }
 
-std::shared_ptr<const Dataset> DatasetOf(ImageFolder folder, const Preprocessing& preprocessing) {
+std::shared_ptr<const Dataset> MakeDataset(ImageFolder folder, const Preprocessing& preprocessing) {
   return std::make_shared<ImageFolderDataset>(
       std::move(folder),
       ImageSize{preprocessing.channels, preprocessing.height, preprocessing.width},
-      NormalizationOf(preprocessing), preprocessing.classes);
+      GetNormalization(preprocessing), preprocessing.classes);
 }
 
 // Numbers the classes of `folder` as the model does.
@@ -178,14 +178,14 @@ absl::StatusOr<DataSource> ImageFolderToEvaluate(const JobSpec& job, const std::
   source.preprocessing = *known;
   source.description = absl::StrCat("image files of ", test->directory, PassedOver(*test));
   source.test_description = absl::StrCat("the images of ", test->directory);
-  source.test = source.train = DatasetOf(*std::move(test), *known);
+  source.test = source.train = MakeDataset(*std::move(test), *known);
   std::error_code unknown;
   if (fs::is_directory(absl::StrCat(directory, "/train"), unknown)) {
     absl::StatusOr<ImageFolder> train = ReadImageFolder(absl::StrCat(directory, "/train"));
     if (!train.ok()) return train.status();
     if (absl::Status status = Relabel(*known, *train); !status.ok()) return status;
     train->Limit(job.data().train_samples());
-    source.train = DatasetOf(*std::move(train), *known);
+    source.train = MakeDataset(*std::move(train), *known);
   }
   return source;
 }
@@ -213,7 +213,7 @@ absl::StatusOr<DataSource> ImagesToPredict(const JobSpec& job, const std::string
   if (!folder.ok()) return folder.status();
   absl::StrAppend(&source.description, PassedOver(*folder));
   source.sample_names = folder->Names();
-  source.test = source.train = DatasetOf(*std::move(folder), *known);
+  source.test = source.train = MakeDataset(*std::move(folder), *known);
   return source;
 }
 
@@ -241,12 +241,12 @@ absl::StatusOr<DataSource> OpenDigits(const JobSpec& job, const std::string& pat
   }
   const int64_t train = job.data().train_samples();
   const int64_t test = WantsTest(job) ? job.data().test_samples() : 0;
-  constexpr int64_t kMost = kMaxDataFileBytes / (28 * 28);
-  if (train < 1 || train > kMost || test < 0 || test > kMost) {
+  constexpr int64_t kMax = kMaxDataFileBytes / (28 * 28);
+  if (train < 1 || train > kMax || test < 0 || test > kMax) {
     return absl::InvalidArgumentError(
         absl::StrFormat("data.train_samples, data.test_samples: expected 1 to %d generated digits "
                         "to train on and at most as many to test on, got %d and %d",
-                        kMost, train, test));
+                        kMax, train, test));
   }
   return Images(job, GenerateDigits(train, job.seed(), DigitsPart::kTrain),
                 GenerateDigits(test, job.seed(), DigitsPart::kTest), 10,
@@ -329,10 +329,11 @@ absl::StatusOr<DataSource> OpenImageFolder(const JobSpec& job, const std::string
   DataSource source;
   source.description = absl::StrFormat("image files of %s, %d classes, images %s%s", directory,
                                        classes, Text(size), PassedOver(*train));
-  source.preprocessing = Chosen(
-      *known, PreprocessingOf(*normalization, size, classes, train->classes), source.description);
-  source.train = DatasetOf(*std::move(train), source.preprocessing);
-  if (test->size() > 0) source.test = DatasetOf(*std::move(test), source.preprocessing);
+  source.preprocessing =
+      Chosen(*known, ParsePreprocessing(*normalization, size, classes, train->classes),
+             source.description);
+  source.train = MakeDataset(*std::move(train), source.preprocessing);
+  if (test->size() > 0) source.test = MakeDataset(*std::move(test), source.preprocessing);
   absl::StrAppend(&source.description, ": ", Counts(source));
   return source;
 }

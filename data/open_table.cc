@@ -149,7 +149,7 @@ absl::StatusOr<DataSource> OpenCsv(const JobSpec& job, const std::string& path) 
   const absl::StatusOr<Preprocessing> known = KnownPreprocessing(job);
   if (!known.ok()) return known.status();
   const bool trains = job.data().use() == TRAINING;
-  CsvColumns columns = ColumnsOf(job.data().csv());
+  CsvColumns columns = GetColumns(job.data().csv());
   if (!trains) {
     if (!known->is_table()) return NotTrainedOn("a table", job);
     columns.schema = known->ToSchema();

@@ -27,7 +27,7 @@ constexpr int64_t kGeneratedTextBytes = 400'000;
 constexpr int64_t kTextTestShare = 10;
 
 // The most that data.tokens.vocabulary may be (job/job_spec.cc).
-constexpr int64_t kMostVocabulary = int64_t{1} << 24;
+constexpr int64_t kMaxVocabulary = int64_t{1} << 24;
 
 absl::StatusOr<int64_t> Context(const JobSpec& job, const std::string& units) {
   const int64_t context = job.model().transformer().context();
@@ -65,11 +65,11 @@ absl::StatusOr<int64_t> Vocabulary(const JobSpec& job, const std::vector<const T
     if (file == nullptr) continue;
     const absl::StatusOr<int32_t> largest = file->Largest();
     if (!largest.ok()) return largest.status();
-    if (*largest >= kMostVocabulary) {
+    if (*largest >= kMaxVocabulary) {
       return absl::InvalidArgumentError(absl::StrFormat(
           "%s: expected tokens of 0 to %d, got %d (the file is damaged, or its tokens are not of "
           "%d bits: see data.tokens.bits)",
-          file->path(), kMostVocabulary - 1, *largest, file->bits()));
+          file->path(), kMaxVocabulary - 1, *largest, file->bits()));
     }
     vocabulary = std::max<int64_t>(vocabulary, int64_t{*largest} + 1);
   }

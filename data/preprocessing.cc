@@ -30,7 +30,7 @@ std::string Dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-std::vector<std::string> NamesOf(const std::vector<FeatureColumn>& columns) {
+std::vector<std::string> GetNames(const std::vector<FeatureColumn>& columns) {
   std::vector<std::string> names;
   for (const FeatureColumn& column : columns) names.push_back(column.name);
   return names;
@@ -71,7 +71,7 @@ class MetadataReader {
     try {
       const Json categories = Json::parse(Text(key));
       for (size_t c = 0; c < columns.size(); ++c) {
-        const auto found = categories.find(KeyOf(columns, c));
+        const auto found = categories.find(GetKey(columns, c));
         if (found != categories.end()) found->get_to(columns[c].categories);
       }
     } catch (const Json::exception&) {
@@ -79,7 +79,7 @@ class MetadataReader {
     }
   }
 
-  static std::string KeyOf(const std::vector<FeatureColumn>& columns, size_t c) {
+  static std::string GetKey(const std::vector<FeatureColumn>& columns, size_t c) {
     return columns[c].name.empty() ? absl::StrCat(c) : columns[c].name;
   }
 
@@ -154,11 +154,11 @@ Preprocessing::Metadata Preprocessing::ToMetadata() const {
   };
   if (is_table()) {
     metadata["input"] = "(value - input_mean) / input_deviation of each column";
-    metadata["input_columns"] = Dump(NamesOf(columns));
+    metadata["input_columns"] = Dump(GetNames(columns));
     Json categories = Json::object();
     for (size_t c = 0; c < columns.size(); ++c) {
       if (columns[c].categories.empty()) continue;
-      categories[MetadataReader::KeyOf(columns, c)] = columns[c].categories;
+      categories[MetadataReader::GetKey(columns, c)] = columns[c].categories;
     }
     if (!categories.empty()) metadata["input_categories"] = Dump(categories);
     if (missing_as_mean) metadata["input_missing"] = "counts as its column's input_mean";

@@ -41,33 +41,33 @@ MAY_INCLUDE = {
     # The parts of a server. The coordinator is a program of its own that shares a process: it sees
     # neither values nor pushes.
     "server/optimizer": "common common/cpu job proto",
-    "server/waiting": "common",
+    "server/parked": "common",
     "server/rpc": "common common/process rpc security wire",
     "server/model_files": "checkpoint common proto storage",
     "server/coordinator/slots": "common",
     "server/coordinator/work": "common proto server/coordinator/slots wire",
-    "server/coordinator/places": "common proto rpc",
+    "server/coordinator/addresses": "common proto rpc",
     "server/coordinator":
-        "checkpoint common common/process job proto security server/coordinator/places "
+        "checkpoint common common/process job proto security server/coordinator/addresses "
         "server/coordinator/slots server/coordinator/work "
         "server/model_files server/rpc "
-        "server/waiting storage wire",
+        "server/parked storage wire",
     "server/store": "checkpoint common common/cpu job proto server/optimizer shm wire",
     "server/push_log":
-        "checkpoint common common/process proto server/store server/waiting storage wire",
-    "server/copies": "common proto server/waiting storage wire",
+        "checkpoint common common/process proto server/store server/parked storage wire",
+    "server/backup": "common proto server/parked storage wire",
     "server/job":
-        "checkpoint common common/process job proto server/copies server/push_log server/store "
-        "server/waiting shm storage wire",
+        "checkpoint common common/process job proto server/backup server/push_log server/store "
+        "server/parked shm storage wire",
     "server/data_plane":
-        "common proto security server/copies server/job server/rpc server/waiting wire",
+        "common proto security server/backup server/job server/rpc server/parked wire",
     "server":
-        "common common/process proto rpc security server/coordinator server/copies server/data_plane "
+        "common common/process proto rpc security server/coordinator server/backup server/data_plane "
         "server/job server/rpc storage wire",
     # What a worker is, without libtorch and with it.
     "client/calls": "common proto rpc security wire",
     "client/upkeep": "client common proto",
-    "client/members": "common",
+    "client/pipeline": "common",
     "client": "client/calls common common/cpu job proto rpc shm wire",
     "worker/loop": "client common job proto",
     "worker/device": "client common proto wire worker/kernels",
@@ -85,19 +85,19 @@ MAY_INCLUDE = {
         "checkpoint common common/cpu data job proto shm storage worker/cuda worker/device worker/feed "
         "worker/gradient worker/loop worker/optimizer worker/precision worker/stages worker/state",
     "worker/slot":
-        "client client/calls client/members client/upkeep common data job proto wire worker worker/cuda "
+        "client client/calls client/pipeline client/upkeep common data job proto wire worker worker/cuda "
         "worker/device worker/feed worker/gradient worker/loop worker/precision worker/stages",
     "worker/replicas": "common common/process worker worker/feed worker/slot",
     "worker/models": "common data job proto worker worker/replicas worker/stages",
-    "worker/members":
-        "client client/calls client/members common common/cpu data job proto wire worker worker/feed "
+    "worker/pipeline":
+        "client client/calls client/pipeline common common/cpu data job proto wire worker worker/feed "
         "worker/gradient worker/precision worker/slot worker/stages",
     # What stands above both.
-    "program/members":
-        "client/calls common proto security server/rpc wire worker worker/members worker/slot "
+    "program/pipeline":
+        "client/calls common proto security server/rpc wire worker worker/pipeline worker/slot "
         "worker/stages",
     "program":
-        "client client/calls common common/process data data/download job program/members proto rpc "
+        "client client/calls common common/process data data/download job program/pipeline proto rpc "
         "security server storage wire worker worker/loop worker/models worker/precision worker/replicas "
         "worker/slot worker/stages",
     # psctl: a room for each command that is more than a file.
@@ -120,9 +120,9 @@ MAY_INCLUDE = {
 }
 # These see torch's headers; no other room may.
 WITH_LIBTORCH = {
-    "data", "worker", "worker/cuda", "worker/feed", "worker/gradient", "worker/members",
+    "data", "worker", "worker/cuda", "worker/feed", "worker/gradient", "worker/pipeline",
     "worker/models", "worker/optimizer", "worker/precision", "worker/replicas", "worker/slot",
-    "worker/stages", "worker/state", "program", "program/members"
+    "worker/stages", "worker/state", "program", "program/pipeline"
 }
 # Everybody's words: these are visible in the whole tree.
 WORDS = {"common", "proto"}

@@ -160,4 +160,4 @@ done
 
 end_job --drilled
 say "times started again:$(for node in "${nodes[@]}"; do printf ' %s %s' "$node" "$(of "$node" .RestartCount)"; done)"
-say "the cluster was drilled, and the books reconcile"
+say "the cluster was drilled, and the consistency check passed"

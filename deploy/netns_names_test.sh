@@ -137,7 +137,7 @@ for way in "$@"; do
     die "the job has not ended well; what was said is above."
   }
   end_well worker0 worker1
-  grep -q 'the books reconcile' "$work/spare0.log" || die "$way: $(tail -n 20 "$work/spare0.log")"
+  grep -q 'consistency check passed' "$work/spare0.log" || die "$way: $(tail -n 20 "$work/spare0.log")"
   stop_servers
-  say "$way: both servers have moved under their names, and the books reconcile"
+  say "$way: both servers have moved under their names, and the consistency check passed"
 done

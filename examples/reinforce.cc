@@ -9,7 +9,7 @@
 #include "program/session.h"
 
 constexpr int64_t kPlaces = 8;
-constexpr int kMostSteps = 40;
+constexpr int kMaxSteps = 40;
 
 struct Policy : torch::nn::Module {
   torch::nn::Linear choice{register_module("choice", torch::nn::Linear(kPlaces, 2))};
@@ -27,7 +27,7 @@ struct Walk {
 
 Walk TakeWalk(Policy& policy) {
   Walk walk;
-  for (int64_t place = 0; place < kPlaces - 1 && walk.steps < kMostSteps; ++walk.steps) {
+  for (int64_t place = 0; place < kPlaces - 1 && walk.steps < kMaxSteps; ++walk.steps) {
     const torch::Tensor choices = policy.forward(place);
     const auto chosen = choices.exp().multinomial(1).item<int64_t>();
     walk.log_probability = walk.log_probability + choices[chosen];
@@ -45,7 +45,7 @@ void Train(torchps::Session& session) {
     return torchps::Evaluation{100, steps, {}};
   };
   session.Join(policy, options);
-  double usual = kMostSteps;  // the baseline
+  double usual = kMaxSteps;  // the baseline
   while (session.Next()) {
     torch::Tensor loss = torch::zeros({});
     const auto walks = static_cast<double>(session.samples().size());

@@ -14,16 +14,16 @@ namespace {
 constexpr int64_t kMaxLag = int64_t{1} << 40;  // keeps all products below 2^63
 // Equal workers' steps differ by less; a round without its last one takes half as long again.
 constexpr double kGracePart = 0.5;
-constexpr double kMostGracePart = 100;
+constexpr double kMaxGracePart = 100;
 
 // With whole batches: a gradient one update old still helps. In steps: what equal workers use up.
 constexpr int kBoundInUpdates = 1;
 constexpr int kBoundInSteps = 4;
-constexpr int kMostBoundInUpdates = 1000;
-// One usual step: below half of it workers of equal speed fall out of step (docs/architecture.md).
+constexpr int kMaxBoundInUpdates = 1000;
+// One usual step: below half of it workers of equal speed fall out of step (docs/design.md).
 constexpr double kPatience = 1;
 constexpr double kLeastPatience = 0.5;
-constexpr double kMostPatience = 10;
+constexpr double kMaxPatience = 10;
 
 // The field that makes every push an update of its own; empty: there is none.
 std::string NeedsEachPush(const JobSpec& job) {
@@ -61,7 +61,7 @@ void NormalizeUpdateRule(JobSpec* job, FieldChecker& check) {
     }
     check.Range("consistency.backup_workers", consistency->backup_workers(), 0, 0);
     if (!consistency->has_patience()) consistency->set_patience(kPatience);
-    check.Range("consistency.patience", consistency->patience(), kLeastPatience, kMostPatience);
+    check.Range("consistency.patience", consistency->patience(), kLeastPatience, kMaxPatience);
   } else if (consistency->has_patience()) {
     check.Fail("consistency.patience", consistency->patience(),
                "nothing but in mode ASYNC with apply WHOLE_BATCH");
@@ -75,7 +75,7 @@ void NormalizeConsistency(ConsistencySpec* consistency, int32_t workers, FieldCh
     consistency->set_staleness_bound(whole_batches ? kBoundInUpdates : kBoundInSteps);
   }
   check.Range("consistency.staleness_bound", consistency->staleness_bound(), -1,
-              whole_batches ? kMostBoundInUpdates : std::numeric_limits<int32_t>::max());
+              whole_batches ? kMaxBoundInUpdates : std::numeric_limits<int32_t>::max());
   const bool may_prefetch = AppliesEachPush(*consistency) && consistency->staleness_bound() != 0;
   // Where it is possible and not said, each worker measures whether it is worth it.
   if (!may_prefetch && !consistency->has_prefetch()) consistency->set_prefetch(false);
@@ -96,11 +96,11 @@ void NormalizeConsistency(ConsistencySpec* consistency, int32_t workers, FieldCh
         "false but in SYNC with backup_workers and in ASYNC with a staleness_bound in updates "
         "or the lag policy REJECT: elsewhere no gradient comes too late");
   }
-  constexpr double kMostProgressTimeout = 1e6;
+  constexpr double kMaxProgressTimeout = 1e6;
   if (!consistency->has_progress_timeout()) consistency->set_progress_timeout(600);
   check.Range("consistency.progress_timeout", consistency->progress_timeout(), 0.0,
-              kMostProgressTimeout);
-  check.Range("consistency.grace_part", consistency->grace_part(), 0.0, kMostGracePart);
+              kMaxProgressTimeout);
+  check.Range("consistency.grace_part", consistency->grace_part(), 0.0, kMaxGracePart);
   if (sync && consistency->backup_workers() > 0) {
     if (!consistency->has_grace_part()) consistency->set_grace_part(kGracePart);
   } else if (consistency->grace_part() > 0) {

@@ -12,7 +12,7 @@
 
 namespace torchps {
 
-int GroupOf(const OptimizerSpec& spec, absl::string_view name) {
+int GetGroup(const OptimizerSpec& spec, absl::string_view name) {
   const std::string whole(name);
   for (int i = 0; i < spec.group_size(); ++i) {
     if (fnmatch(spec.group(i).pattern().c_str(), whole.c_str(), FNM_NOESCAPE) == 0) return i;
@@ -20,7 +20,7 @@ int GroupOf(const OptimizerSpec& spec, absl::string_view name) {
   return -1;
 }
 
-double WeightDecayOf(const OptimizerSpec& spec, int group) {
+double GetWeightDecay(const OptimizerSpec& spec, int group) {
   if (group < 0 || !spec.group(group).has_weight_decay()) return spec.weight_decay();
   return spec.group(group).weight_decay();
 }
@@ -28,7 +28,7 @@ double WeightDecayOf(const OptimizerSpec& spec, int group) {
 absl::Status CheckGroups(const OptimizerSpec& spec, const ModelLayout& layout) {
   for (const Segment& segment : layout.segments()) {
     if (segment.averaged) continue;
-    const int expected = GroupOf(spec, segment.name);
+    const int expected = GetGroup(spec, segment.name);
     if (segment.group != expected) {
       return absl::InvalidArgumentError(
           absl::StrCat("segment '", segment.name, "' is in parameter group ", segment.group,
@@ -43,7 +43,7 @@ absl::Status CheckGroupsAreUsed(const OptimizerSpec& spec, const ModelLayout& la
   std::vector<std::string> names;
   for (const Segment& segment : layout.segments()) {
     if (segment.averaged) continue;
-    used.insert(GroupOf(spec, segment.name));
+    used.insert(GetGroup(spec, segment.name));
     names.push_back(segment.name);
   }
   for (int i = 0; i < spec.group_size(); ++i) {

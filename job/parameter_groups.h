@@ -11,12 +11,12 @@ namespace torchps {
 // the full name, -1 where none does. Patterns are those of fnmatch(3): '*' crosses dots, a
 // backslash is itself. The worker fills the layout's segments with it. Averaged segments have no
 // optimizer and hence no group: -1.
-int GroupOf(const OptimizerSpec& spec, absl::string_view name);
+int GetGroup(const OptimizerSpec& spec, absl::string_view name);
 
 // What the job sets for group `group` of a normalised spec, -1 for the defaults.
-double WeightDecayOf(const OptimizerSpec& spec, int group);
+double GetWeightDecay(const OptimizerSpec& spec, int group);
 
-// Whether every trained segment of `layout` has the group that GroupOf gives
+// Whether every trained segment of `layout` has the group that GetGroup gives
 // it. Otherwise INVALID_ARGUMENT that names the segment, the group it has and
 // the one it should have.
 absl::Status CheckGroups(const OptimizerSpec& spec, const ModelLayout& layout);

@@ -10,13 +10,13 @@ namespace {
 // What one worker at a time bears, by rule of thumb: P workers in ASYNC bear the P-th part.
 // Measured with three: Adam 0.002 was best and 0.004 worse; plain SGD 0.05 was best and 0.2
 // diverged.
-constexpr double kMostOfAdaptive = 0.01;
-constexpr double kMostOfSgd = 0.4;  // rate / (1 - momentum)
+constexpr double kMaxOfAdaptive = 0.01;
+constexpr double kMaxOfSgd = 0.4;  // rate / (1 - momentum)
 
 double MostOf(const OptimizerSpec& optimizer) {
-  if (optimizer.has_adagrad()) return kMostOfSgd;
-  if (!optimizer.has_sgd()) return kMostOfAdaptive;
-  return kMostOfSgd * (1 - optimizer.sgd().momentum());
+  if (optimizer.has_adagrad()) return kMaxOfSgd;
+  if (!optimizer.has_sgd()) return kMaxOfAdaptive;
+  return kMaxOfSgd * (1 - optimizer.sgd().momentum());
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ struct Reason {
 
 constexpr Reason kReasons[] = {
     {"model", "the checkpoint has the values of that model"},
-    {"data", "the epoch's books count the samples of these data"},
+    {"data", "the epoch's counters cover the samples of these data"},
     {"seed", "it decides which samples of the epoch have been used"},
     {"training", "the data leases that are left are cut by it"},
     {"optimizer", "the checkpoint has that optimizer's state"},

@@ -66,7 +66,7 @@ Schedule::Schedule(const ScheduleSpec& spec)
       final_fraction_(spec.final_fraction()) {}
 
 double Schedule::Factor(Version applied, uint32_t progress) const {
-  const double k = by_samples_ ? total_steps_ * PartOf(progress) : static_cast<double>(applied);
+  const double k = by_samples_ ? total_steps_ * GetPart(progress) : static_cast<double>(applied);
   const double warm_up = k + 1 < warmup_steps_ ? (k + 1) / warmup_steps_ : 1.0;
   switch (shape_) {
     case ScheduleSpec::STEP:

@@ -27,7 +27,7 @@ absl::optional<JobStatus> AskForOutcome(const ServerEndpoint& coordinator) {
 
 std::string OutcomeText(const JobStatus& job) {
   int closed = 0;
-  for (const EpochBooks& epoch : job.epoch()) closed += epoch.closed() ? 1 : 0;
+  for (const EpochAccounting& epoch : job.epoch()) closed += epoch.closed() ? 1 : 0;
   std::string text =
       absl::StrFormat("%s %s after %d %s in %.1f s", job.job().name(),
                       job.phase() == JobStatus::DONE ? "finished" : "has not finished", closed,

@@ -270,7 +270,7 @@ class TensorWriter : public PredictionWriter {
 
 }  // namespace
 
-PredictionForm FormOf(const std::string& path, bool json) {
+PredictionForm GetForm(const std::string& path, bool json) {
   if (absl::EndsWith(path, ".npy")) return PredictionForm::kNumpy;
   if (absl::EndsWith(path, ".safetensors")) return PredictionForm::kSafetensors;
   return json || absl::EndsWith(path, ".jsonl") ? PredictionForm::kJsonLines : PredictionForm::kCsv;
@@ -279,7 +279,7 @@ PredictionForm FormOf(const std::string& path, bool json) {
 absl::StatusOr<std::unique_ptr<PredictionWriter>> PredictionWriter::Open(const std::string& path,
                                                                          bool json,
                                                                          const DataSource& data) {
-  const PredictionForm form = FormOf(path, json);
+  const PredictionForm form = GetForm(path, json);
   if (form == PredictionForm::kNumpy || form == PredictionForm::kSafetensors) {
     return std::make_unique<TensorWriter>(path, form, data);
   }

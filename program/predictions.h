@@ -40,6 +40,6 @@ class PredictionWriter {
   virtual absl::Status Close() = 0;
 };
 
-PredictionForm FormOf(const std::string& path, bool json);
+PredictionForm GetForm(const std::string& path, bool json);
 
 }  // namespace torchps

@@ -8,7 +8,7 @@
 #include "program/worker_program.h"
 #include "torch/utils.h"
 #include "worker/finish_gradient.h"
-#include "worker/loop/handicap.h"
+#include "worker/loop/simulated_slowdown.h"
 #include "worker/module_mode.h"
 #include "worker/slot/worker_slot.h"
 #include "worker/torch_error.h"
@@ -21,7 +21,7 @@ struct Session::Joined {
   const Clock* clock = nullptr;
   std::unique_ptr<WorkerSlot> slot;
   StepLoop* loop = nullptr;
-  absl::optional<Handicap> handicap;
+  absl::optional<SimulatedSlowdown> handicap;
   // The step in hand, when it was taken, and whether it was pushed.
   StepLoop::StepWork work;
   absl::Duration taken_at;
@@ -100,7 +100,7 @@ bool Session::Next() {
   Guard("taking the next step", [&]() -> absl::Status {
     if (joined_ == nullptr) return absl::FailedPreconditionError("Next() comes after Join()");
     if (joined_->in_hand) return absl::FailedPreconditionError("Next() comes after Push()");
-    const Pulse::Rest rest(joined_->slot->pulse());
+    const ProgressTimer::Rest rest(joined_->slot->pulse());
     if (absl::Status status = joined_->loop->FinishPush(); !status.ok()) return status;
     const absl::StatusOr<absl::optional<StepLoop::StepWork>> work = joined_->loop->Next();
     if (!work.ok()) return work.status();

@@ -22,7 +22,7 @@
 //       auto net = std::make_shared<Net>();
 //       session.Join(*net, {/*samples=*/10000});
 //       while (session.Next()) {
-//         torch::Tensor loss = LossOf(*net, session.samples());
+//         torch::Tensor loss = GetLoss(*net, session.samples());
 //         loss.backward();
 //         session.Push(loss);
 //       }

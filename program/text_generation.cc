@@ -111,7 +111,7 @@ absl::StatusOr<std::vector<int64_t>> TextModel::Continue(std::vector<int64_t> to
   }
 }
 
-absl::StatusOr<std::vector<int64_t>> TokensOf(const std::string& text, TokenForm form) {
+absl::StatusOr<std::vector<int64_t>> GetTokens(const std::string& text, TokenForm form) {
   std::vector<int64_t> tokens;
   if (form == TokenForm::kBytes) {
     for (const char byte : text) tokens.push_back(static_cast<uint8_t>(byte));
@@ -129,7 +129,7 @@ absl::StatusOr<std::vector<int64_t>> TokensOf(const std::string& text, TokenForm
   return tokens;
 }
 
-std::string TextOf(const std::vector<int64_t>& tokens, TokenForm form) {
+std::string GetText(const std::vector<int64_t>& tokens, TokenForm form) {
   if (form == TokenForm::kIds) return absl::StrJoin(tokens, " ");
   return std::string(tokens.begin(), tokens.end());
 }

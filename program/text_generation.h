@@ -58,7 +58,7 @@ class TextModel {
 // Conversion between a text and tokens: bytes, or token ids in decimal digits with spaces between.
 enum class TokenForm { kBytes, kIds };
 // INVALID_ARGUMENT: a word of `text` is no id.
-absl::StatusOr<std::vector<int64_t>> TokensOf(const std::string& text, TokenForm form);
-std::string TextOf(const std::vector<int64_t>& tokens, TokenForm form);
+absl::StatusOr<std::vector<int64_t>> GetTokens(const std::string& text, TokenForm form);
+std::string GetText(const std::vector<int64_t>& tokens, TokenForm form);
 
 }  // namespace torchps

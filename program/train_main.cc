@@ -3,7 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/split_mix64.h"
-#include "program/members/run_stage.h"
+#include "program/pipeline/run_stage.h"
 #include "program/staged_task.h"
 #include "program/train.h"
 #include "program/worker_program.h"
@@ -54,17 +54,17 @@ absl::StatusOr<Stages> Cut(const ModuleCutter& cut, const JobSpec& job,
 absl::StatusOr<MemberTask> CutTask(const Task& task, const WorkerOptions& options,
                                    const ModuleCutter& cut) {
   const bool has_stages = dynamic_cast<const StagesImpl*>(&task.module()) != nullptr;
-  if (cut == nullptr || has_stages) return StageOf(task, options);
+  if (cut == nullptr || has_stages) return GetStage(task, options);
   const absl::StatusOr<Stages> stages =
       Cut(cut, options.job, task.module(), static_cast<int>(options.replica.size()));
   if (!stages.ok()) return stages.status();
   absl::StatusOr<MemberTask> stage =
-      StageOf(Task(*stages, task.objective(), task.data(), task.callbacks()), options);
+      GetStage(Task(*stages, task.objective(), task.data(), task.callbacks()), options);
   if (stage.ok()) stage->has_whole_names = true;
   return stage;
 }
 
-WorkerProgram ProgramOf(const TaskFactory& factory, const ModuleCutter& cut = nullptr) {
+WorkerProgram GetProgram(const TaskFactory& factory, const ModuleCutter& cut = nullptr) {
   WorkerProgram program;
   program.train = [factory, cut](const JobSpec& job, const Connect& connect) -> absl::Status {
     absl::StatusOr<Task> task = MakeTask(factory, job);
@@ -86,14 +86,14 @@ WorkerProgram ProgramOf(const TaskFactory& factory, const ModuleCutter& cut = nu
     if (!replicas.ok()) return replicas.status();
     return RunWorker(*task, *std::move(options), ComputeOnDevices(*std::move(replicas), further));
   };
-  program.look = [factory](const JobSpec& job, const ModelLook& look,
+  program.look = [factory](const JobSpec& job, const InferenceRequest& look,
                            const TaskIsMade& made) -> absl::Status {
     const absl::StatusOr<Task> task = MakeTask(factory, job);
     if (!task.ok()) return task.status();
     if (absl::Status status = made(); !status.ok()) return status;
-    return LookAtModel(*task, look);
+    return RunInference(*task, look);
   };
-  program.watch = [factory](const JobSpec& job, const WatchOptions& options,
+  program.watch = [factory](const JobSpec& job, const LiveEvaluatorOptions& options,
                             const TaskIsMade& made) -> absl::Status {
     const absl::StatusOr<Task> task = MakeTask(factory, job);
     if (!task.ok()) return task.status();
@@ -167,7 +167,7 @@ int TrainStagesMain(int argc, char** argv, const StagedTaskFactory& factory) {
     }
     return Task(Stages(std::move(stages)), task->objective, task->data, task->callbacks);
   };
-  WorkerProgram program = ProgramOf(whole);
+  WorkerProgram program = GetProgram(whole);
   program.train = [&factory, train = program.train](const JobSpec& job,
                                                     const Connect& connect) -> absl::Status {
     const int stage = FlaggedStage();
@@ -177,11 +177,11 @@ int TrainStagesMain(int argc, char** argv, const StagedTaskFactory& factory) {
 }
 
 int TrainMain(int argc, char** argv, const TaskFactory& factory) {
-  return RunWorkerProgram(argc, argv, ProgramOf(factory));
+  return RunWorkerProgram(argc, argv, GetProgram(factory));
 }
 
 int TrainMain(int argc, char** argv, const TaskFactory& factory, const ModuleCutter& cut) {
-  return RunWorkerProgram(argc, argv, ProgramOf(factory, cut));
+  return RunWorkerProgram(argc, argv, GetProgram(factory, cut));
 }
 
 }  // namespace torchps

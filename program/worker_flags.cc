@@ -7,7 +7,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "client/calls/address_book.h"
+#include "client/calls/address_resolver.h"
 #include "job/job_file.h"
 #include "job/job_override.h"
 #include "job/job_spec.h"
@@ -201,12 +201,12 @@ absl::StatusOr<JobSpec> FlaggedJob(const std::vector<std::string>& overrides) {
   return NormalizeJobSpec(*std::move(job));
 }
 
-absl::StatusOr<Handicap::Options> FlaggedHandicap() {
-  Handicap::Options handicap;
+absl::StatusOr<SimulatedSlowdown::Options> FlaggedHandicap() {
+  SimulatedSlowdown::Options handicap;
   handicap.slow = absl::GetFlag(FLAGS_slow);
   handicap.pace = absl::Milliseconds(absl::GetFlag(FLAGS_pace));
-  absl::Status status = Handicap::ParsePause(absl::GetFlag(FLAGS_pause), &handicap);
-  if (status.ok()) status = Handicap::Check(handicap);
+  absl::Status status = SimulatedSlowdown::ParsePause(absl::GetFlag(FLAGS_pause), &handicap);
+  if (status.ok()) status = SimulatedSlowdown::Check(handicap);
   if (!status.ok()) return status;
   return handicap;
 }
@@ -310,7 +310,7 @@ absl::StatusOr<std::vector<ServerEndpoint>> FlaggedServers(
   const absl::StatusOr<std::shared_ptr<CertificateFiles>> certificates =
       OpenCertificates(absl::GetFlag(FLAGS_certs), Role::kWorker, log);
   if (!certificates.ok()) return certificates.status();
-  AddressBook::Options book;
+  AddressResolver::Options book;
   book.certificates = *certificates;
   for (const std::string& text : absl::GetFlag(FLAGS_servers)) {
     const absl::StatusOr<AddressSource> source = AddressSource::Parse(text);
@@ -319,7 +319,7 @@ absl::StatusOr<std::vector<ServerEndpoint>> FlaggedServers(
     }
     book.servers.push_back(*source);
   }
-  return EndpointsOf(std::make_shared<AddressBook>(std::move(book)));
+  return GetEndpoints(std::make_shared<AddressResolver>(std::move(book)));
 }
 
 }  // namespace torchps

@@ -10,7 +10,7 @@
 #include "absl/time/time.h"
 #include "client/calls/server_channel.h"
 #include "proto/job.pb.h"
-#include "worker/loop/handicap.h"
+#include "worker/loop/simulated_slowdown.h"
 
 // The flags of every worker program; --help says what each means.
 ABSL_DECLARE_FLAG(std::string, data);
@@ -79,10 +79,10 @@ absl::StatusOr<JobSpec> FlaggedJob(const std::vector<std::string>& overrides);
 absl::Status ApplyFlags(const std::vector<std::string>& overrides, JobSpec* job);
 
 // --slow, --pace and --pause.
-absl::StatusOr<Handicap::Options> FlaggedHandicap();
+absl::StatusOr<SimulatedSlowdown::Options> FlaggedHandicap();
 
 // --servers and --certs; `log` hears what becomes of the certificates later. Errors of
-// OpenCertificates() and EndpointsOf(), too.
+// OpenCertificates() and GetEndpoints(), too.
 absl::StatusOr<std::vector<ServerEndpoint>> FlaggedServers(
     const std::function<void(const std::string& line)>& log);
 

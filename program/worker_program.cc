@@ -33,7 +33,7 @@
 #include "job/job_override.h"
 #include "job/momentum.h"
 #include "program/local_run.h"
-#include "program/making.h"
+#include "program/task_setup.h"
 #include "program/torch_terminate.h"
 #include "program/worker_flags.h"
 #include "rpc/grpc_process.h"
@@ -91,7 +91,7 @@ void PrintDevices(const std::string& program) {
 // trains.
 class FlaggedWorker {
  public:
-  FlaggedWorker(const JobSpec& job, const std::string& program, StopLatch* stop, Making* making)
+  FlaggedWorker(const JobSpec& job, const std::string& program, StopLatch* stop, TaskSetup* making)
       : job_(job), making_(*making) {
     options_.job = job;
     options_.clock = &clock_;
@@ -163,14 +163,14 @@ class FlaggedWorker {
   // REQUIRES: Prepare() was OK.
   torch::Device device() const { return options_.device; }
 
-  ModelLook Look() const {
-    ModelLook look;
+  InferenceRequest Look() const {
+    InferenceRequest look;
     look.model = absl::GetFlag(FLAGS_evaluate);
     if (const std::string model = absl::GetFlag(FLAGS_predict); !model.empty()) {
-      look.what = ModelLook::kPredict;
+      look.what = InferenceRequest::kPredict;
       look.model = model;
     } else if (const std::string model = absl::GetFlag(FLAGS_generate); !model.empty()) {
-      look.what = ModelLook::kGenerate;
+      look.what = InferenceRequest::kGenerate;
       look.model = model;
       look.prompt = absl::GetFlag(FLAGS_generate_prompt);
       look.sampling = {absl::GetFlag(FLAGS_generate_length),
@@ -184,7 +184,8 @@ class FlaggedWorker {
     look.json = absl::GetFlag(FLAGS_json);
     look.out = absl::GetFlag(FLAGS_out);
     look.stop = options_.stop;
-    look.has_new_data = look.what == ModelLook::kPredict && !absl::GetFlag(FLAGS_data).empty();
+    look.has_new_data =
+        look.what == InferenceRequest::kPredict && !absl::GetFlag(FLAGS_data).empty();
     return look;
   }
 
@@ -195,7 +196,7 @@ class FlaggedWorker {
 
  private:
   const JobSpec& job_;
-  Making& making_;
+  TaskSetup& making_;
   const SteadyClock clock_;
   WorkerOptions options_;
   absl::optional<LocalRun> local_;
@@ -204,9 +205,9 @@ class FlaggedWorker {
 // Measures a running job, as --evaluate_every says.
 absl::Status WatchAsFlagged(const WorkerProgram& work, const std::string& program,
                             const std::vector<std::string>& overrides, StopLatch* stop,
-                            Making* making) {
+                            TaskSetup* making) {
   const SteadyClock clock;
-  WatchOptions options;
+  LiveEvaluatorOptions options;
   options.patience = absl::GetFlag(FLAGS_patience);
   options.log = [&program](const std::string& line) {
     PrintLine(stderr, absl::StrCat(program, ": ", line));
@@ -253,7 +254,7 @@ absl::Status WatchAsFlagged(const WorkerProgram& work, const std::string& progra
 // The job of the servers that the worker is to join.
 absl::StatusOr<JobSpec> JobToJoin(const std::string& program, StopLatch* stop) {
   const SteadyClock clock;
-  WatchOptions options;
+  LiveEvaluatorOptions options;
   options.patience = absl::GetFlag(FLAGS_patience);
   options.log = [&program](const std::string& line) {
     PrintLine(stderr, absl::StrCat(program, ": ", line));
@@ -274,20 +275,20 @@ absl::StatusOr<JobSpec> JobToJoin(const std::string& program, StopLatch* stop) {
 void TakePreprocessing(JobSpec* job) {
   const std::string& file = job->model().init_from();
   if (file.empty() || job->data().preprocessing_size() > 0) return;
-  const absl::StatusOr<Preprocessing::Metadata> metadata = MetadataOf(file);
+  const absl::StatusOr<Preprocessing::Metadata> metadata = GetMetadata(file);
   if (!metadata.ok()) return;
   SetPreprocessing(*metadata, job);
 }
 
 // Trains, or looks at a model.
 absl::Status WorkAsFlagged(const WorkerProgram& work, const std::string& program, JobSpec job,
-                           bool looks, StopLatch* stop, Making* making) {
+                           bool looks, StopLatch* stop, TaskSetup* making) {
   if (absl::Status status = Download(program, *stop, job); !status.ok()) return status;
   if (!looks) TakePreprocessing(&job);
   FlaggedWorker worker(job, program, stop, making);
   absl::Status result = worker.Prepare();
   if (result.ok() && looks) {
-    const ModelLook look = worker.Look();
+    const InferenceRequest look = worker.Look();
     result = PrepareJob(look, &job);
     if (result.ok()) result = work.look(job, look, [making] { return making->End(); });
   } else if (result.ok()) {
@@ -358,7 +359,7 @@ int RunWorkerProgram(int argc, char** argv, const WorkerProgram& work) {
     }
     if (result.ok()) {
       StopLatch stop;
-      Making making;
+      TaskSetup making;
       std::thread trainer([&] {
         try {
           if (joins) {

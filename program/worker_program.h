@@ -4,8 +4,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "program/job_watch.h"
-#include "program/model_look.h"
+#include "program/inference.h"
+#include "program/live_evaluator.h"
 #include "proto/job.pb.h"
 #include "worker/slot/worker_options.h"
 
@@ -23,9 +23,10 @@ using TaskIsMade = std::function<absl::Status()>;
 struct WorkerProgram {
   std::function<absl::Status(const JobSpec& job, const Connect& connect)> train;
   // With --evaluate, --predict or --generate, and with --evaluate_every. Null: the program cannot.
-  std::function<absl::Status(const JobSpec& job, const ModelLook& look, const TaskIsMade& made)>
+  std::function<absl::Status(const JobSpec& job, const InferenceRequest& look,
+                             const TaskIsMade& made)>
       look;
-  std::function<absl::Status(const JobSpec& job, const WatchOptions& options,
+  std::function<absl::Status(const JobSpec& job, const LiveEvaluatorOptions& options,
                              const TaskIsMade& made)>
       watch;
 };

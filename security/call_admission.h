@@ -15,17 +15,17 @@ namespace torchps {
 namespace security_internal {
 
 template <class Request>
-auto SlotOf(const Request& request, int) -> decltype(absl::optional<SlotId>(request.slot())) {
+auto GetSlot(const Request& request, int) -> decltype(absl::optional<SlotId>(request.slot())) {
   return request.slot();
 }
 // JoinRequest: -1 asks for any slot.
 template <class Request>
-auto SlotOf(const Request& request, int)
+auto GetSlot(const Request& request, int)
     -> decltype(absl::optional<SlotId>(request.wanted_slot())) {
   return request.wanted_slot();
 }
 template <class Request>
-absl::optional<SlotId> SlotOf(const Request&, ...) {
+absl::optional<SlotId> GetSlot(const Request&, ...) {
   return absl::nullopt;
 }
 
@@ -59,7 +59,7 @@ class CallAdmission {
   // The same for a call whose request is at hand.
   template <class Request>
   absl::Status Admit(const grpc::ServerContext& context, const Request& request) {
-    return Admit(context, Request::descriptor()->name(), security_internal::SlotOf(request, 0));
+    return Admit(context, Request::descriptor()->name(), security_internal::GetSlot(request, 0));
   }
 
  private:

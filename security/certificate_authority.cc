@@ -199,8 +199,9 @@ absl::StatusOr<std::unique_ptr<CertificateAuthority>> CertificateAuthority::Load
     contents[i] = text.str();
   }
   auto authority = absl::WrapUnique(new CertificateAuthority());
-  authority->certificate_ = PEM_read_bio_X509(BioOf(contents[0]).get(), nullptr, nullptr, nullptr);
-  authority->key_ = PEM_read_bio_PrivateKey(BioOf(contents[1]).get(), nullptr, nullptr, nullptr);
+  authority->certificate_ =
+      PEM_read_bio_X509(MakeBio(contents[0]).get(), nullptr, nullptr, nullptr);
+  authority->key_ = PEM_read_bio_PrivateKey(MakeBio(contents[1]).get(), nullptr, nullptr, nullptr);
   ERR_clear_error();
   if (authority->certificate_ == nullptr || authority->key_ == nullptr ||
       X509_check_private_key(authority->certificate_, authority->key_) != 1) {

@@ -21,8 +21,8 @@ namespace torchps {
 namespace {
 
 // A chain of our own has some 2 KiB; more than this is no certificate.
-constexpr size_t kMostFileBytes = 256 << 10;
-constexpr size_t kMostChain = 8;
+constexpr size_t kMaxFileBytes = 256 << 10;
+constexpr size_t kMaxChain = 8;
 // 112 bits: nothing below P-224 or RSA 2048, no SHA-1.
 constexpr int kSecurityLevel = 2;
 
@@ -59,17 +59,17 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, bool is_secret) {
           absl::StrCat("cannot read ", path, ": ", absl::AsciiStrToLower(std::strerror(errno))));
     }
     contents.append(buffer, got);
-    if (contents.size() > kMostFileBytes) return Bad(path, "is far too long for a certificate");
+    if (contents.size() > kMaxFileBytes) return Bad(path, "is far too long for a certificate");
   }
   return contents;
 }
 
-// All certificates of a PEM text, at most kMostChain; empty where there is anything wrong.
+// All certificates of a PEM text, at most kMaxChain; empty where there is anything wrong.
 std::vector<X509Pointer> ParseCertificates(absl::string_view pem) {
   std::vector<X509Pointer> certificates;
-  if (pem.empty() || pem.size() > kMostFileBytes) return certificates;
-  const BioPointer bio = BioOf(pem);
-  while (certificates.size() < kMostChain) {
+  if (pem.empty() || pem.size() > kMaxFileBytes) return certificates;
+  const BioPointer bio = MakeBio(pem);
+  while (certificates.size() < kMaxChain) {
     X509Pointer certificate(PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr));
     if (certificate == nullptr) break;
     certificates.push_back(std::move(certificate));
@@ -87,13 +87,13 @@ std::vector<X509*> Borrow(const std::vector<X509Pointer>& certificates) {
   return borrowed;
 }
 
-std::string SubjectOf(X509* certificate) {
+std::string GetSubject(X509* certificate) {
   char name[256] = "";
   X509_NAME_get_text_by_NID(X509_get_subject_name(certificate), NID_commonName, name, sizeof(name));
   return absl::StrCat("'", name, "'");
 }
 
-std::string IssuerOf(X509* certificate) {
+std::string GetIssuer(X509* certificate) {
   char name[256] = "";
   X509_NAME_get_text_by_NID(X509_get_issuer_name(certificate), NID_commonName, name, sizeof(name));
   // A stranger wrote it.
@@ -103,7 +103,7 @@ std::string IssuerOf(X509* certificate) {
   return absl::StrCat("'", absl::string_view(name).substr(0, 80), "'");
 }
 
-absl::Time TimeOf(const ASN1_TIME* time) {
+absl::Time GetTime(const ASN1_TIME* time) {
   tm parts{};
   if (ASN1_TIME_to_tm(time, &parts) != 1) return absl::InfinitePast();
   return absl::FromTM(parts, absl::UTCTimeZone());
@@ -113,7 +113,7 @@ std::string Readable(absl::Time time) {
   return absl::FormatTime("%Y-%m-%d %H:%M UTC", time, absl::UTCTimeZone());
 }
 
-absl::StatusOr<Identity> IdentityOf(X509* certificate) {
+absl::StatusOr<Identity> GetIdentity(X509* certificate) {
   const GeneralNamesPointer names(static_cast<GENERAL_NAMES*>(
       X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)));
   std::vector<std::string> uris;
@@ -138,7 +138,7 @@ absl::StatusOr<Identity> IdentityOf(X509* certificate) {
 }
 
 // For which names and addresses a certificate is good, for messages.
-std::string HostsOf(X509* certificate) {
+std::string GetHosts(X509* certificate) {
   const GeneralNamesPointer names(static_cast<GENERAL_NAMES*>(
       X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)));
   std::vector<std::string> hosts;
@@ -196,7 +196,7 @@ absl::StatusOr<std::shared_ptr<const CertificateSet>> CertificateSet::Read(
   std::vector<std::string> names;
   for (const X509Pointer& trusted : ParseCertificates(*authority)) {
     X509_STORE_add_cert(set->authorities_, trusted.get());
-    names.push_back(SubjectOf(trusted.get()));
+    names.push_back(GetSubject(trusted.get()));
   }
   if (names.empty()) return Bad(authority_path, "has no certificate in PEM format");
   set->authority_names_ = absl::StrJoin(names, ", ");
@@ -204,7 +204,7 @@ absl::StatusOr<std::shared_ptr<const CertificateSet>> CertificateSet::Read(
   const std::vector<X509Pointer> chain = ParseCertificates(set->certificate_pem_);
   if (chain.empty()) return Bad(certificate_path, "has no certificate in PEM format");
   const KeyPointer private_key(
-      PEM_read_bio_PrivateKey(BioOf(set->key_pem_).get(), nullptr, nullptr, nullptr));
+      PEM_read_bio_PrivateKey(MakeBio(set->key_pem_).get(), nullptr, nullptr, nullptr));
   ERR_clear_error();
   if (private_key == nullptr) return Bad(key_path, "has no private key in PEM format");
   X509* const own = chain.front().get();
@@ -213,10 +213,10 @@ absl::StatusOr<std::shared_ptr<const CertificateSet>> CertificateSet::Read(
     return Bad(key_path, absl::StrCat("is not the key of ", certificate_path,
                                       "; replace both with a pair that was made together"));
   }
-  const absl::StatusOr<Identity> identity = IdentityOf(own);
+  const absl::StatusOr<Identity> identity = GetIdentity(own);
   if (!identity.ok()) return Bad(certificate_path, identity.status().message());
   set->identity_ = *identity;
-  set->not_after_ = TimeOf(X509_get0_notAfter(own));
+  set->not_after_ = GetTime(X509_get0_notAfter(own));
   if (identity->role != role) {
     return Bad(
         certificate_path,
@@ -252,14 +252,14 @@ PeerVerdict CertificateSet::VerifyChain(const std::vector<X509*>& chain, bool of
       return {PeerFault::kExpired,
               absl::StrCat(
                   whose, " expired",
-                  is_own ? absl::StrCat(" at ", Readable(TimeOf(X509_get0_notAfter(leaf)))) : "",
+                  is_own ? absl::StrCat(" at ", Readable(GetTime(X509_get0_notAfter(leaf)))) : "",
                   "; make new ones with 'psctl certs'"),
               {}};
     case X509_V_ERR_CERT_NOT_YET_VALID:
       return {PeerFault::kNotYetValid,
               absl::StrCat(
                   whose, " is not valid yet",
-                  is_own ? absl::StrCat(", but from ", Readable(TimeOf(X509_get0_notBefore(leaf))))
+                  is_own ? absl::StrCat(", but from ", Readable(GetTime(X509_get0_notBefore(leaf))))
                          : "",
                   "; is this machine's clock right (", Readable(now), ")?"),
               {}};
@@ -269,7 +269,7 @@ PeerVerdict CertificateSet::VerifyChain(const std::vector<X509*>& chain, bool of
               {}};
     default:
       return {PeerFault::kOtherAuthority,
-              absl::StrCat("of another authority: signed by ", IssuerOf(leaf), ", not by ",
+              absl::StrCat("of another authority: signed by ", GetIssuer(leaf), ", not by ",
                            authority_names_, " of ", kAuthorityFile, " (",
                            X509_verify_cert_error_string(error), ")"),
               {}};
@@ -289,7 +289,7 @@ PeerVerdict CertificateSet::CheckPeer(absl::string_view chain_pem,
   const std::vector<X509Pointer> chain = ParseCertificates(chain_pem);
   if (chain.empty()) return fault(PeerFault::kUnreadable, "has a certificate that cannot be read");
   X509* const leaf = chain.front().get();
-  const absl::StatusOr<Identity> identity = IdentityOf(leaf);
+  const absl::StatusOr<Identity> identity = GetIdentity(leaf);
   // Not believed yet, but it helps to find the one that is meant.
   const std::string name = identity.ok() ? absl::StrCat(" ", ToUri(*identity)) : "";
   // Whoever shows a worker's certificate as a server's is told so.
@@ -313,7 +313,7 @@ PeerVerdict CertificateSet::CheckPeer(absl::string_view chain_pem,
   }
   if (host.has_value() && !IsFor(leaf, *host)) {
     return fault(PeerFault::kWrongName,
-                 absl::StrCat("has a certificate for ", HostsOf(leaf), ", not for '", *host,
+                 absl::StrCat("has a certificate for ", GetHosts(leaf), ", not for '", *host,
                               "'; name that in 'psctl certs --hosts='"));
   }
   return PeerVerdict{PeerFault::kNone, "", *identity};

@@ -140,9 +140,9 @@ class TlsConversation {
       : fd_(fd), deadline_(deadline), context_(SSL_CTX_new(TLS_client_method())) {
     SSL_CTX_set_alpn_protos(context_.get(), kHttp2, sizeof(kHttp2));
     const X509Pointer certificate(
-        PEM_read_bio_X509(BioOf(own.certificate_pem()).get(), nullptr, nullptr, nullptr));
+        PEM_read_bio_X509(MakeBio(own.certificate_pem()).get(), nullptr, nullptr, nullptr));
     const KeyPointer key(
-        PEM_read_bio_PrivateKey(BioOf(own.key_pem()).get(), nullptr, nullptr, nullptr));
+        PEM_read_bio_PrivateKey(MakeBio(own.key_pem()).get(), nullptr, nullptr, nullptr));
     SSL_CTX_use_certificate(context_.get(), certificate.get());
     SSL_CTX_use_PrivateKey(context_.get(), key.get());
     ssl_.reset(SSL_new(context_.get()));

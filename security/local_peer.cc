@@ -52,7 +52,7 @@ bool Split(const sockaddr_storage& address, uint16_t* port, uint32_t host[4]) {
 }
 
 // Empty where it cannot be read.
-std::string ContentsOf(const char* path) {
+std::string GetContents(const char* path) {
   std::ostringstream contents;
   contents << std::ifstream(path).rdbuf();
   return contents.str();
@@ -116,7 +116,7 @@ absl::StatusOr<uid_t> OwnerOfPeer(int socket_fd) {
   return found.idiag_uid;
 }
 
-absl::optional<uid_t> OverflowUserOf(const std::string& uid_map, const std::string& overflow) {
+absl::optional<uid_t> GetOverflowUser(const std::string& uid_map, const std::string& overflow) {
   uint64_t known = 0;
   // Each line: the first number here, the first one outside, how many.
   std::istringstream lines(uid_map);
@@ -127,8 +127,8 @@ absl::optional<uid_t> OverflowUserOf(const std::string& uid_map, const std::stri
 }
 
 absl::optional<uid_t> OverflowUser() {
-  return OverflowUserOf(ContentsOf("/proc/self/uid_map"),
-                        ContentsOf("/proc/sys/kernel/overflowuid"));
+  return GetOverflowUser(GetContents("/proc/self/uid_map"),
+                         GetContents("/proc/sys/kernel/overflowuid"));
 }
 
 absl::Status CheckOwner(uid_t owner, uid_t own, absl::optional<uid_t> overflow) {

@@ -20,7 +20,7 @@ absl::StatusOr<uid_t> OwnerOfPeer(int socket);
 // has a number, as on a machine itself.
 absl::optional<uid_t> OverflowUser();
 // The same of what /proc/self/uid_map and /proc/sys/kernel/overflowuid contain.
-absl::optional<uid_t> OverflowUserOf(const std::string& uid_map, const std::string& overflow);
+absl::optional<uid_t> GetOverflowUser(const std::string& uid_map, const std::string& overflow);
 
 // Whether a server that runs as `own`, and serves that user and root, serves `owner`.
 // PERMISSION_DENIED: another user. UNAUTHENTICATED: both are the overflow user, so that the other

@@ -38,8 +38,8 @@ constexpr MethodRule kRules[] = {
     {"LocateServers", "LocateServersRequest", kYes, kYes, kYes},
     {"LeaveJob", "LeaveJobRequest", kNo, kYes, kNo},
     // The processes of a replica to each other.
-    {"Meet", "MeetRequest", kNo, kYes, kNo},
-    {"Deliver", "Parcel", kNo, kYes, kNo},
+    {"Meet", "RendezvousRequest", kNo, kYes, kNo},
+    {"Deliver", "TensorMessage", kNo, kYes, kNo},
     // A server that is asked to stop in good order wants a last checkpoint.
     {"TakeCheckpoint", "TakeCheckpointRequest", kYes, kNo, kYes},
     {"GetJobStatus", "JobStatusRequest", kYes, kYes, kYes},

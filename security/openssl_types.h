@@ -34,7 +34,7 @@ using SslContextPointer = std::unique_ptr<SSL_CTX, OpensslFree<SSL_CTX_free>>;
 using SslPointer = std::unique_ptr<SSL, OpensslFree<SSL_free>>;
 
 // Reads `pem` without copying it, which must outlive the result.
-inline BioPointer BioOf(absl::string_view pem) {
+inline BioPointer MakeBio(absl::string_view pem) {
   return BioPointer(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
 }
 

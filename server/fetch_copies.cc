@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "server/copies/copy_fetch.h"
+#include "server/backup/backup_fetch.h"
 
 namespace torchps {
 namespace {
@@ -19,17 +19,17 @@ bool IsOfFirstServer(const std::string& name) {
 
 }  // namespace
 
-absl::Status FetchCopiesOfFirstServer(FileSystem* files, const std::string& directory,
-                                      CopyPeer* peer,
+absl::Status FetchBackupOfFirstServer(FileSystem* files, const std::string& directory,
+                                      BackupPeer* peer,
                                       const std::function<void(const std::string& line)>& log) {
-  CopyFetch::Options options;
+  BackupFetch::Options options;
   options.files = files;
   options.peer = peer;
   options.directory = directory;
   options.begin = [&log](const std::string& what, int64_t) {
     log(absl::StrCat("server 0 ", what));
   };
-  CopyFetch fetch(std::move(options));
+  BackupFetch fetch(std::move(options));
   const absl::StatusOr<std::vector<std::string>> names = files->List(directory);
   if (!names.ok() && !absl::IsNotFound(names.status())) return names.status();
   if (names.ok() && absl::c_any_of(*names, IsOfFirstServer) && !fetch.WasBrokenOff()) {

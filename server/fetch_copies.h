@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "server/copies/copy_peer.h"
+#include "server/backup/backup_peer.h"
 #include "storage/file_system.h"
 
 namespace torchps {
@@ -13,9 +13,9 @@ namespace torchps {
 // there is nothing of it in `directory`, it brings them there. So the coordinator, a role of it,
 // comes back with them; the other servers do this when a worker greets them.
 //
-// NOT_FOUND: there are no copies there; otherwise as CopyFetch::Run().
-absl::Status FetchCopiesOfFirstServer(FileSystem* files, const std::string& directory,
-                                      CopyPeer* peer,
+// NOT_FOUND: there are no copies there; otherwise as BackupFetch::Run().
+absl::Status FetchBackupOfFirstServer(FileSystem* files, const std::string& directory,
+                                      BackupPeer* peer,
                                       const std::function<void(const std::string& line)>& log);
 
 }  // namespace torchps

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/coordinator.grpc.pb.h"
-#include "server/place_memory.h"
+#include "server/saved_identity.h"
 #include "wire/status_codec.h"
 
 namespace torchps {
@@ -14,7 +14,7 @@ Registration::Registration(Options options) : options_(std::move(options)) {
   thread_ = std::thread([this] { Run(); });
 }
 
-void Registration::Learn(const JobPlace& told) {
+void Registration::Learn(const ServerIdentity& told) {
   MutexLock lock(&mutex_);
   if (told_.has_value() && *told_ == told) return;
   told_ = told;
@@ -37,7 +37,7 @@ void Registration::Stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-JobPlace Registration::Settle(JobPlace told) const {
+ServerIdentity Registration::Settle(ServerIdentity told) const {
   if (!CheckServerAddress(told.address).ok()) told.address = options_.listens;
   if (options_.advertise.has_value()) told.address = *options_.advertise;
   if (!CheckServerAddress(told.coordinator).ok()) told.coordinator.clear();
@@ -47,9 +47,9 @@ JobPlace Registration::Settle(JobPlace told) const {
   return told;
 }
 
-std::optional<JobPlace> Registration::Recall() const {
+std::optional<ServerIdentity> Registration::Recall() const {
   if (options_.directory.empty()) return std::nullopt;
-  std::optional<RememberedPlace> found = FindPlace(*options_.files, options_.directory);
+  std::optional<SavedIdentity> found = FindIdentity(*options_.files, options_.directory);
   if (!found.has_value()) return std::nullopt;
   // It has moved: where workers found it then, it is no more.
   if (found->listened != options_.listens) found->place.address.clear();
@@ -57,14 +57,14 @@ std::optional<JobPlace> Registration::Recall() const {
 }
 
 void Registration::Run() {
-  const std::optional<JobPlace> recalled = Recall();
+  const std::optional<ServerIdentity> recalled = Recall();
   {
     MutexLock lock(&mutex_);
     if (!told_.has_value()) told_ = recalled;
   }
   absl::Duration wait = absl::ZeroDuration();
   while (true) {
-    JobPlace place;
+    ServerIdentity place;
     {
       MutexLock lock(&mutex_);
       // A spurious wake registers early, which does no harm.
@@ -84,7 +84,7 @@ void Registration::Run() {
   }
 }
 
-absl::Status Registration::Register(const JobPlace& place) {
+absl::Status Registration::Register(const ServerIdentity& place) {
   const bool is_own = place.server_index == 0;
   // A cluster within a process has no addresses.
   if (place.address.empty()) return absl::OkStatus();
@@ -102,7 +102,7 @@ absl::Status Registration::Register(const JobPlace& place) {
   request.set_job_id(place.job_id);
   request.set_server_count(place.server_count);
   request.mutable_place()->set_server_index(place.server_index);
-  request.mutable_place()->set_server_life(options_.server_life);
+  request.mutable_place()->set_server_incarnation(options_.server_incarnation);
   request.mutable_place()->set_address(place.address);
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + options_.timeout));
@@ -130,12 +130,12 @@ absl::Status Registration::Register(const JobPlace& place) {
   return status;
 }
 
-void Registration::Remember(const JobPlace& place) {
+void Registration::Remember(const ServerIdentity& place) {
   // The first server's coordinator is in the same process.
   if (options_.directory.empty() || place.server_index == 0) return;
   if (remembered_.has_value() && *remembered_ == place) return;
   const absl::Status kept =
-      RememberPlace(*options_.files, options_.directory, {place, options_.listens});
+      SaveIdentity(*options_.files, options_.directory, {place, options_.listens});
   // It only saves the next life a wait: no reason to stop, nor to say anything.
   if (kept.ok()) remembered_ = place;
 }

@@ -15,7 +15,7 @@
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "rpc/server_address.h"
-#include "server/job/job_place.h"
+#include "server/job/server_identity.h"
 #include "storage/file_system.h"
 
 namespace torchps {
@@ -33,7 +33,7 @@ namespace torchps {
 class Registration {
  public:
   struct Options {
-    uint64_t server_life = 0;
+    uint64_t server_incarnation = 0;
     // As the flags say; none: not said.
     std::optional<std::string> advertise;
     std::optional<AddressSource> coordinator;
@@ -61,7 +61,7 @@ class Registration {
   Registration& operator=(const Registration&) = delete;
 
   // What workers have told. Does not wait; to be called as often as one likes.
-  void Learn(const JobPlace& told) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Learn(const ServerIdentity& told) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Where the coordinator is, as far as is known; empty: it is not.
   std::string coordinator() const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -71,20 +71,20 @@ class Registration {
 
  private:
   // With what the flags say in place of what was told. May read a file.
-  JobPlace Settle(JobPlace told) const;
+  ServerIdentity Settle(ServerIdentity told) const;
   // What the life before has left in the directory.
-  std::optional<JobPlace> Recall() const;
+  std::optional<ServerIdentity> Recall() const;
   void Run();
-  absl::Status Register(const JobPlace& place) ABSL_LOCKS_EXCLUDED(mutex_);
-  void Remember(const JobPlace& place);
+  absl::Status Register(const ServerIdentity& place) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Remember(const ServerIdentity& place);
 
   const Options options_;
   mutable Mutex mutex_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::optional<JobPlace> told_ ABSL_GUARDED_BY(mutex_);
+  std::optional<ServerIdentity> told_ ABSL_GUARDED_BY(mutex_);
   // What is registered next, or was last.
-  JobPlace place_ ABSL_GUARDED_BY(mutex_);
+  ServerIdentity place_ ABSL_GUARDED_BY(mutex_);
   bool is_new_ ABSL_GUARDED_BY(mutex_) = false;
   grpc::ClientContext* calling_ ABSL_GUARDED_BY(mutex_) = nullptr;
 
@@ -92,7 +92,7 @@ class Registration {
   std::string connected_to_;
   std::shared_ptr<grpc::Channel> channel_;
   std::string complaint_;
-  std::optional<JobPlace> remembered_;
+  std::optional<ServerIdentity> remembered_;
 
   std::thread thread_;
 };

@@ -11,7 +11,7 @@
 #include "rpc/reconnecting.h"
 #include "rpc/server_address.h"
 #include "security/credentials.h"
-#include "server/copies/grpc_copy_peer.h"
+#include "server/backup/grpc_backup_peer.h"
 #include "server/fetch_copies.h"
 #include "server/last_checkpoint.h"
 #include "wire/frame_codec.h"
@@ -43,7 +43,7 @@ constexpr int kMaxHttp2FrameBytes = (1 << 24) - 1;
 
 // To the server that keeps copies, while whose absence pushes wait. The connection is this server's
 // own.
-std::shared_ptr<grpc::Channel> ChannelForCopies(
+std::shared_ptr<grpc::Channel> BackupChannel(
     const std::string& address, const std::shared_ptr<CertificateFiles>& certificates) {
   grpc::ChannelArguments arguments;
   FindAgainSoon(&arguments);
@@ -116,9 +116,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
     if (!kept.ok()) return kept;
   }
   if (!server->options_.copies_at.empty()) {
-    const std::shared_ptr<CopyPeer> peer =
+    const std::shared_ptr<BackupPeer> peer =
         server->ReachPeer(/*index=*/1, server->options_.copies_at);
-    const absl::Status fetched = FetchCopiesOfFirstServer(server->files(), server->options_.dir,
+    const absl::Status fetched = FetchBackupOfFirstServer(server->files(), server->options_.dir,
                                                           peer.get(), server->logger());
     if (!fetched.ok()) return fetched;
   }
@@ -127,18 +127,18 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
   return server;
 }
 
-std::shared_ptr<CopyPeer> Server::ReachPeer(int index, const std::string& address) const {
+std::shared_ptr<BackupPeer> Server::ReachPeer(int index, const std::string& address) const {
   const auto connect =
       [this](int at, const std::string& where) -> absl::StatusOr<std::shared_ptr<grpc::Channel>> {
     if (options_.peer_channel != nullptr) return options_.peer_channel(at, where);
-    return ChannelForCopies(where, options_.certificates);
+    return BackupChannel(where, options_.certificates);
   };
-  return std::make_shared<GrpcCopyPeer>(connect, index, address);
+  return std::make_shared<GrpcBackupPeer>(connect, index, address);
 }
 
 ParameterServer::Options Server::DataPlaneOptions() const {
   ParameterServer::Options data_plane;
-  data_plane.boot_id = options_.seed;
+  data_plane.server_incarnation = options_.seed;
   data_plane.receive_bytes = options_.receive_bytes;
   data_plane.send_bytes = options_.send_bytes;
   data_plane.slow = options_.slow;
@@ -211,7 +211,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> Server::ConnectToCoordinator(
 
 void Server::MakeRegistration() {
   Registration::Options registration;
-  registration.server_life = options_.seed;
+  registration.server_incarnation = options_.seed;
   if (door_ != nullptr) registration.listens = door_->reachable_at();
   registration.directory = options_.dir;
   registration.files = files();
@@ -229,8 +229,8 @@ void Server::MakeRegistration() {
 
 Server::~Server() { Stop(); }
 
-absl::StatusOr<std::unique_ptr<FrontDoor>> Server::MakeDoor() const {
-  FrontDoor::Options door;
+absl::StatusOr<std::unique_ptr<Listener>> Server::MakeDoor() const {
+  Listener::Options door;
   door.listen = options_.listen;
   door.certificates = options_.certificates;
   door.insecure = options_.insecure;
@@ -241,7 +241,7 @@ absl::StatusOr<std::unique_ptr<FrontDoor>> Server::MakeDoor() const {
   door.patience = kHandshakeTimeout;
   door.log = logger();
   door.clock = options_.clock;
-  return FrontDoor::Create(std::move(door));
+  return Listener::Create(std::move(door));
 }
 
 void Server::EndHandshake(const grpc::ServerContext& context) {
@@ -251,7 +251,7 @@ void Server::EndHandshake(const grpc::ServerContext& context) {
 absl::Status Server::Listen() {
   grpc::ServerBuilder builder;
   if (!options_.listen.empty()) {
-    absl::StatusOr<std::unique_ptr<FrontDoor>> door = MakeDoor();
+    absl::StatusOr<std::unique_ptr<Listener>> door = MakeDoor();
     if (!door.ok()) return door.status();
     door_ = *std::move(door);
     door_->Attach(&builder);
@@ -280,7 +280,8 @@ absl::Status Server::Listen() {
   coordinator_service_.Listen(poller_.get());
   MakeRegistration();
   // Before there can be a job, which wakes it.
-  housekeeping_ = std::make_unique<Housekeeping>(kHousekeepingInterval, [this] { KeepHouse(); });
+  housekeeping_ =
+      std::make_unique<PeriodicTasks>(kHousekeepingInterval, [this] { RunPeriodicTasks(); });
   poller_->Start(options_.threads);
   if (door_ != nullptr) door_->Open();
   // Once it listens: who finds it there is let in.
@@ -315,16 +316,17 @@ void Server::ShareReceiveWindow() const {
   SetReceiveWindow(std::max(options_.unread_bytes / workers, kMinWindowBytes));
 }
 
-void Server::KeepHouse() {
+void Server::RunPeriodicTasks() {
   ShareReceiveWindow();
-  parameter_server_.TellWhoWaits();
+  parameter_server_.AnswerSlowHellos();
   if (HostedJob* const job = parameter_server_.job(); job != nullptr) {
     job->ExpireLeases();
     job->MakeDueUpdates();
   }
   parameter_service_.WatchCalls();
   coordinator_service_.Tick();
-  if (const std::optional<JobPlace> told = parameter_server_.place()) registration_->Learn(*told);
+  if (const std::optional<ServerIdentity> told = parameter_server_.place())
+    registration_->Learn(*told);
 }
 
 void Server::Stop() {

@@ -11,14 +11,14 @@
 #include "grpcpp/grpcpp.h"
 #include "security/call_admission.h"
 #include "security/certificate_files.h"
+#include "server/backup/backup_peer.h"
 #include "server/coordinator/checkpoint_conductor.h"
 #include "server/coordinator/coordinator_service.h"
-#include "server/copies/copy_peer.h"
 #include "server/data_plane/parameter_service.h"
-#include "server/housekeeping.h"
 #include "server/job/parameter_server.h"
+#include "server/periodic_tasks.h"
 #include "server/registration.h"
-#include "server/rpc/front_door.h"
+#include "server/rpc/listener.h"
 #include "server/rpc/poller.h"
 #include "server/rpc/receive_window.h"
 #include "storage/file_system.h"
@@ -98,7 +98,7 @@ class Server {
 
   // ALREADY_EXISTS: the port is taken. INVALID_ARGUMENT: not HOST:PORT, not loopback without
   // `certificates` or `insecure`, or a number out of its range. UNAVAILABLE: the host cannot be
-  // bound. With `copies_at` also as FetchCopiesOfFirstServer(). FileSystem's errors: the address
+  // bound. With `copies_at` also as FetchBackupOfFirstServer(). FileSystem's errors: the address
   // file cannot be written, or `dir` cannot be made or written to.
   static absl::StatusOr<std::unique_ptr<Server>> Start(Options options);
 
@@ -128,7 +128,7 @@ class Server {
   }
   std::function<void(const std::string& line)> logger() const;
   // How to reach the server that has copies, at that address.
-  std::shared_ptr<CopyPeer> ReachPeer(int index, const std::string& address) const;
+  std::shared_ptr<BackupPeer> ReachPeer(int index, const std::string& address) const;
   ParameterServer::Options DataPlaneOptions() const;
   CoordinatorService::Options CoordinationOptions();
 
@@ -140,11 +140,11 @@ class Server {
   // REQUIRES: it listens, if it is to.
   void MakeRegistration();
   // Binds the port, before any connection is let in.
-  absl::StatusOr<std::unique_ptr<FrontDoor>> MakeDoor() const;
+  absl::StatusOr<std::unique_ptr<Listener>> MakeDoor() const;
   // A call has come, so the handshake of its connection is over.
   void EndHandshake(const grpc::ServerContext& context);
   // What is done now and then: leases, rounds, the coordinator's clock, the receive window.
-  void KeepHouse();
+  void RunPeriodicTasks();
   // Divides `unread_bytes` among the workers that the job has.
   void ShareReceiveWindow() const;
 
@@ -152,14 +152,14 @@ class Server {
   const std::unique_ptr<FileSystem> own_files_;
   CallAdmission admission_;
   // The job wakes it as long as there is one.
-  std::unique_ptr<Housekeeping> housekeeping_;
+  std::unique_ptr<PeriodicTasks> housekeeping_;
   ParameterServer parameter_server_;
   ParameterServiceShell parameter_service_;
   CoordinatorService coordinator_service_;
   std::unique_ptr<Registration> registration_;
 
   // Null: it listens nowhere.
-  std::unique_ptr<FrontDoor> door_;
+  std::unique_ptr<Listener> door_;
   std::unique_ptr<Poller> poller_;
   std::unique_ptr<grpc::Server> server_;
   std::atomic<bool> stopped_{false};

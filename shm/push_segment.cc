@@ -21,7 +21,7 @@ absl::Span<float> PushSegment::buffer(int index) {
                         size_);
 }
 
-int PushSegment::BufferOf(absl::Span<const float> gradients) {
+int PushSegment::GetBuffer(absl::Span<const float> gradients) {
   for (int index = 0; index < buffers_; ++index) {
     if (buffer(index).data() == gradients.data()) return index;
   }

@@ -33,7 +33,7 @@ class PushSegment {
   // layout.size() elements: the gradients, then the averaged values. Valid as long as this object.
   absl::Span<float> buffer(int index);
   // Which buffer begins with these gradients; -1: none, they lie elsewhere.
-  int BufferOf(absl::Span<const float> gradients);
+  int GetBuffer(absl::Span<const float> gradients);
 
   // All of it, whole pages, for whoever pins memory.
   absl::Span<uint8_t> memory();

@@ -6,7 +6,7 @@ namespace torchps {
 
 absl::Status PushSegments::Open(SlotId slot, Incarnation incarnation,
                                 const SharedSegment::Offer& offer) {
-  const size_t two = layout_.bytes(PushSegmentLayout::kMostBuffers);
+  const size_t two = layout_.bytes(PushSegmentLayout::kMaxBuffers);
   auto opened = SharedSegment::Open(offer, offer.bytes == two ? two : layout_.bytes());
   if (!opened.ok()) {
     Close(slot, incarnation);
@@ -41,13 +41,13 @@ std::shared_ptr<const SharedSegment> PushSegments::Find(SlotId slot,
 }
 
 bool PushSegments::Has(const SharedSegment& segment, uint32_t buffer) const {
-  return buffer < PushSegmentLayout::kMostBuffers &&
+  return buffer < PushSegmentLayout::kMaxBuffers &&
          layout_.bytes(static_cast<int>(buffer) + 1) <= segment.bytes();
 }
 
 absl::Span<const float> PushSegments::Read(const SharedSegment& segment, const BlockRange& block,
                                            uint32_t buffer) const {
-  const size_t offset = layout_.OffsetOf(block, static_cast<int>(buffer));
+  const size_t offset = layout_.GetOffset(block, static_cast<int>(buffer));
   return absl::MakeConstSpan(reinterpret_cast<const float*>(segment.data() + offset), block.length);
 }
 

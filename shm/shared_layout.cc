@@ -21,14 +21,14 @@ size_t PushSegmentLayout::BufferAt(int buffer) const {
   return SharedSegment::kHeaderBytes + buffer * buffer_bytes_;
 }
 
-size_t PushSegmentLayout::OffsetOf(const BlockRange& block, int buffer) const {
+size_t PushSegmentLayout::GetOffset(const BlockRange& block, int buffer) const {
   return BufferAt(buffer) + block.offset * sizeof(float);
 }
 
 ValueSegmentLayout::ValueSegmentLayout(const BlockMap& map, int server) {
   const std::vector<BlockId>& owned = map.owned_by(server);
   // Blocks of the usual sizes then begin on pages.
-  size_t end = RoundUp(HeadOf(owned.size()), kPageBytes);
+  size_t end = RoundUp(GetHead(owned.size()), kPageBytes);
   values_.reserve(owned.size());
   for (const BlockId id : owned) {
     values_.push_back(end);
@@ -37,7 +37,7 @@ ValueSegmentLayout::ValueSegmentLayout(const BlockMap& map, int server) {
   bytes_ = RoundUp(end, kPageBytes);
 }
 
-size_t ValueSegmentLayout::HeadOf(size_t index) const {
+size_t ValueSegmentLayout::GetHead(size_t index) const {
   return SharedSegment::kHeaderBytes + index * sizeof(SharedBlock);
 }
 

@@ -20,7 +20,7 @@ namespace torchps {
 //   | the same again |
 class PushSegmentLayout {
  public:
-  static constexpr int kMostBuffers = 2;
+  static constexpr int kMaxBuffers = 2;
 
   explicit PushSegmentLayout(const ModelLayout& layout);
 
@@ -31,7 +31,7 @@ class PushSegmentLayout {
   size_t BufferAt(int buffer) const;
 
   // Where a block's `length` floats begin.
-  size_t OffsetOf(const BlockRange& block, int buffer = 0) const;
+  size_t GetOffset(const BlockRange& block, int buffer = 0) const;
 
  private:
   size_t buffer_bytes_;
@@ -45,8 +45,8 @@ class ValueSegmentLayout {
   ValueSegmentLayout(const BlockMap& map, int server);
 
   // Of the owned block number `index`, in the order of BlockMap::owned_by.
-  size_t HeadOf(size_t index) const;
-  size_t ValuesOf(size_t index) const { return values_[index]; }
+  size_t GetHead(size_t index) const;
+  size_t GetValues(size_t index) const { return values_[index]; }
   size_t bytes() const { return bytes_; }
 
  private:

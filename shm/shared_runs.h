@@ -17,7 +17,7 @@ namespace torchps {
 // Not thread-safe.
 class SharedRuns {
  public:
-  // Places in BlockMap::owned_by: [begin, end), not empty.
+  // Addresses in BlockMap::owned_by: [begin, end), not empty.
   struct Run {
     size_t begin = 0;
     size_t end = 0;

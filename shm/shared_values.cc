@@ -25,9 +25,10 @@ SharedValues::SharedValues(std::unique_ptr<const SharedSegment> segment, const B
 }
 
 std::optional<Version> SharedValues::Read(size_t index, Version have, float* destination) const {
-  const auto* head = reinterpret_cast<const SharedBlock*>(segment_->data() + layout_.HeadOf(index));
+  const auto* head =
+      reinterpret_cast<const SharedBlock*>(segment_->data() + layout_.GetHead(index));
   return head->TryRead(have, [&] {
-    const uint8_t* const values = segment_->data() + layout_.ValuesOf(index);
+    const uint8_t* const values = segment_->data() + layout_.GetValues(index);
     if (segment_->bytes() >= kStreamFromBytes) {
       StreamingCopy(destination, values, block_bytes_[index]);
     } else {

@@ -20,12 +20,12 @@ ValueArena::ValueArena(const BlockMap& map, int server, std::unique_ptr<SharedSe
 }
 
 absl::Span<float> ValueArena::values(size_t index) const {
-  return absl::MakeSpan(reinterpret_cast<float*>(segment_->data() + layout_.ValuesOf(index)),
+  return absl::MakeSpan(reinterpret_cast<float*>(segment_->data() + layout_.GetValues(index)),
                         lengths_[index]);
 }
 
 SharedBlock* ValueArena::head(size_t index) const {
-  return reinterpret_cast<SharedBlock*>(segment_->data() + layout_.HeadOf(index));
+  return reinterpret_cast<SharedBlock*>(segment_->data() + layout_.GetHead(index));
 }
 
 }  // namespace torchps

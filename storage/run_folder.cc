@@ -14,7 +14,7 @@ namespace torchps {
 namespace {
 
 constexpr char kRuns[] = "runs";
-constexpr int kMostOfOneSecond = 1000;
+constexpr int kMaxOfOneSecond = 1000;
 constexpr mode_t kMode = 0777;  // less the umask
 
 }  // namespace
@@ -55,7 +55,7 @@ absl::StatusOr<std::string> MakeRunFolder(absl::string_view name, absl::Time now
   std::error_code error;
   std::filesystem::create_directories(kRuns, error);
   if (error) return failure(AbsoluteIfThere(".") + kRuns, error.value());
-  for (int i = 2; i <= kMostOfOneSecond; ++i) {
+  for (int i = 2; i <= kMaxOfOneSecond; ++i) {
     if (mkdir(path.c_str(), kMode) == 0) return path;
     if (errno != EEXIST) break;
     path = absl::StrCat(first, "-", i);

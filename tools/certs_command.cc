@@ -21,9 +21,9 @@ namespace torchps {
 namespace {
 
 constexpr int kDefaultDays = 365;
-constexpr int kMostDays = 3650;
+constexpr int kMaxDays = 3650;
 // Longer than any certificate that it signs.
-constexpr absl::Duration kAuthorityValidity = absl::Hours(24 * kMostDays * 2);
+constexpr absl::Duration kAuthorityValidity = absl::Hours(24 * kMaxDays * 2);
 // For machines whose clocks are behind this one's.
 constexpr absl::Duration kClockSkew = absl::Hours(1);
 
@@ -118,7 +118,7 @@ int CertsCommand(const FlagValues& flags, std::ostream& out, std::ostream& error
   }
   const absl::StatusOr<int64_t> slots = flags.Integer("slots", 0, 0, kMaxSlots);
   if (!slots.ok()) return fail(slots.status());
-  const absl::StatusOr<int64_t> days = flags.Integer("days", kDefaultDays, 1, kMostDays);
+  const absl::StatusOr<int64_t> days = flags.Integer("days", kDefaultDays, 1, kMaxDays);
   if (!days.ok()) return fail(days.status());
   CertsRequest request;
   request.directory = flags.Get("dir");

@@ -61,7 +61,7 @@ absl::StatusOr<std::unique_ptr<CheckpointReader>> OpenCheckpoint(
     std::ostream& error) {
   std::unique_ptr<CheckpointReader> reader;
   const auto open = [&](const Manifest& manifest) -> absl::Status {
-    const absl::StatusOr<ManifestBlocks> cut = BlocksOf(manifest);
+    const absl::StatusOr<ManifestBlocks> cut = GetBlocks(manifest);
     if (!cut.ok()) return cut.status();
     auto opened = CheckpointReader::Open(files, directories, manifest, cut->blocks.blocks());
     if (!opened.ok()) return opened.status();

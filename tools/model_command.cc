@@ -178,7 +178,7 @@ int WatchCommand(const FlagValues& flags, std::ostream& error) {
 // The program that the model's run has trained, where that is not ps_worker. Empty: it is, or no
 // run says. A program that has changed since is noted on `error`.
 absl::StatusOr<std::string> TrainedProgram(const std::string& model, std::ostream& error) {
-  const absl::StatusOr<RunRecord> record = ReadRunRecord(RunFolderOf(model));
+  const absl::StatusOr<RunRecord> record = ReadRunRecord(GetRunFolder(model));
   if (absl::IsNotFound(record.status())) return std::string();
   if (!record.ok()) return record.status();
   const std::string& program = record->worker_binary;
@@ -188,7 +188,7 @@ absl::StatusOr<std::string> TrainedProgram(const std::string& model, std::ostrea
         absl::StrCat("the program that was trained, ", program,
                      ", is not there any more; name it with --worker_binary"));
   }
-  if (ChecksumOf(program) != record->worker_checksum) {
+  if (GetChecksum(program) != record->worker_checksum) {
     error << "psctl: " << program << " has changed since the model was trained" << std::endl;
   }
   return program;
@@ -249,7 +249,7 @@ int LookCommand(const std::string& what, const FlagValues& flags, std::ostream& 
   if (const absl::Status here = CheckModelIsHere(model); !here.ok()) {
     return Fail(std::string(here.message()), ExitCode::kData, error);
   }
-  const std::string job = flags.Get("job", JobFileOf(model));
+  const std::string job = flags.Get("job", GetJobFile(model));
   // A program of one's own may know its model without a job.
   if (job.empty() && !flags.Has("set") && IsOwnWorker(*program)) {
     return Fail(absl::StrCat("there is no job.textproto beside ", model,
@@ -350,7 +350,7 @@ int GenerateCommand(const FlagValues& flags, std::ostream&, std::ostream& error)
   return LookCommand("generate", flags, error);
 }
 
-std::string RunFolderOf(const std::string& model) {
+std::string GetRunFolder(const std::string& model) {
   const fs::path path(model);
   std::error_code unknown;
   std::vector<fs::path> folders = {path, path / "..", path.parent_path()};
@@ -366,8 +366,8 @@ std::string RunFolderOf(const std::string& model) {
   return "";
 }
 
-std::string JobFileOf(const std::string& model) {
-  const std::string folder = RunFolderOf(model);
+std::string GetJobFile(const std::string& model) {
+  const std::string folder = GetRunFolder(model);
   return folder.empty() ? "" : (fs::path(folder) / "job.textproto").lexically_normal().string();
 }
 

@@ -23,7 +23,7 @@ int GenerateCommand(const FlagValues& flags, std::ostream& out, std::ostream& er
 
 // The folder of the model's run, which holds its job file: the model's own, or the one above a
 // checkpoint. Empty: there is none.
-std::string RunFolderOf(const std::string& model);
-std::string JobFileOf(const std::string& model);
+std::string GetRunFolder(const std::string& model);
+std::string GetJobFile(const std::string& model);
 
 }  // namespace torchps

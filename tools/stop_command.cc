@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/process/exit_codes.h"
-#include "tools/report/phrases.h"
+#include "tools/report/report_words.h"
 
 namespace torchps {
 namespace {

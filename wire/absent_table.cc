@@ -22,11 +22,11 @@ void WriteAbsentTable(absl::Span<const ElementRun> runs, uint8_t* destination) {
   }
 }
 
-absl::StatusOr<ElementRuns> ReadAbsentTable(absl::Span<const uint8_t> bytes, size_t most_runs) {
-  if (bytes.size() % kAbsentRunBytes != 0 || bytes.size() > AbsentTableBytes(most_runs)) {
+absl::StatusOr<ElementRuns> ReadAbsentTable(absl::Span<const uint8_t> bytes, size_t max_runs) {
+  if (bytes.size() % kAbsentRunBytes != 0 || bytes.size() > AbsentTableBytes(max_runs)) {
     return absl::InvalidArgumentError(absl::StrCat("a table of absent elements has ", bytes.size(),
                                                    " bytes; expected ", kAbsentRunBytes,
-                                                   " for each of at most ", most_runs, " runs"));
+                                                   " for each of at most ", max_runs, " runs"));
   }
   ElementRuns runs;
   runs.reserve(bytes.size() / kAbsentRunBytes);

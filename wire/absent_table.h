@@ -27,9 +27,9 @@ inline size_t AbsentTableBytes(size_t runs) { return runs * kAbsentRunBytes; }
 void WriteAbsentTable(absl::Span<const ElementRun> runs, uint8_t* destination);
 
 // The runs that `bytes` are. INVALID_ARGUMENT says what is wrong: half a run, more than
-// `most_runs`, an empty one, one that does not come behind the one before with a gap. Whether they
+// `max_runs`, an empty one, one that does not come behind the one before with a gap. Whether they
 // lie in their block, CheckRuns() tells a caller that knows it.
 absl::StatusOr<ElementRuns> ReadAbsentTable(absl::Span<const uint8_t> bytes,
-                                            size_t most_runs = kMaxAbsentRuns);
+                                            size_t max_runs = kMaxAbsentRuns);
 
 }  // namespace torchps

@@ -42,7 +42,7 @@ struct EncodeInt8 {
     std::memcpy(to, &scale, sizeof(scale));
     to += sizeof(scale);
     for (int64_t i = 0; i < n; ++i) {
-      to[i] = static_cast<uint8_t>(BitsOf(group.ShiftedMultipleOf(from[i])));
+      to[i] = static_cast<uint8_t>(GetBits(group.GetShiftedMultiple(from[i])));
     }
   }
 

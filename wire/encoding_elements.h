@@ -17,21 +17,21 @@ inline constexpr int64_t kInt8GroupElements = 1024;
 inline constexpr uint32_t kMagnitudeBits = 0x7fffffffu;
 inline constexpr uint32_t kInfinityBits = 0x7f800000u;
 
-TPS_HOST_DEVICE inline uint32_t BitsOf(float number) {
+TPS_HOST_DEVICE inline uint32_t GetBits(float number) {
   uint32_t bits;
   std::memcpy(&bits, &number, sizeof(bits));
   return bits;
 }
 
-TPS_HOST_DEVICE inline float FloatOf(uint32_t bits) {
+TPS_HOST_DEVICE inline float GetFloat(uint32_t bits) {
   float number;
   std::memcpy(&number, &bits, sizeof(number));
   return number;
 }
 
 // As integers the magnitudes of floats have the same order, and NaNs are above all.
-TPS_HOST_DEVICE inline uint32_t MagnitudeOf(float number) {
-  return BitsOf(number) & kMagnitudeBits;
+TPS_HOST_DEVICE inline uint32_t GetMagnitude(float number) {
+  return GetBits(number) & kMagnitudeBits;
 }
 
 // The upper half of a float32: Of() gives the 16 bits that are sent, In() what they stand for. A
@@ -52,8 +52,8 @@ struct Bfloat16 {
 
   // Gives what is sent for a finite `number`, and leaves in it what that loses.
   TPS_HOST_DEVICE static uint32_t Take(float& number) {
-    const uint32_t half = Of(BitsOf(number));
-    number -= FloatOf(In(half));
+    const uint32_t half = Of(GetBits(number));
+    number -= GetFloat(In(half));
     return half;
   }
 };
@@ -66,9 +66,9 @@ class Int8Scale {
 
   // `largest`: the bits of the group's largest magnitude. One that is not finite makes the scale a
   // NaN.
-  TPS_HOST_DEVICE explicit Int8Scale(uint32_t largest) : scale_(FloatOf(kNanBits)), inverse_(0) {
+  TPS_HOST_DEVICE explicit Int8Scale(uint32_t largest) : scale_(GetFloat(kNanBits)), inverse_(0) {
     if (largest >= kInfinityBits) return;
-    scale_ = FloatOf(largest) / 127.0f;
+    scale_ = GetFloat(largest) / 127.0f;
     scale_ = scale_ < kLargest ? scale_ : kLargest;
     // The inverse of a smaller one could be infinite; such a group is as good as zero.
     if (scale_ < kSmallestNormal) scale_ = 0;
@@ -79,7 +79,7 @@ class Int8Scale {
 
   // The whole number that is sent for `number` stands in the lowest byte of this sum's bits:
   // neighbours of 1.5 * 2^23 are 1 apart, so adding that rounds, to nearest even.
-  TPS_HOST_DEVICE float ShiftedMultipleOf(float number) const {
+  TPS_HOST_DEVICE float GetShiftedMultiple(float number) const {
     float quotient = number * inverse_;
     quotient = quotient < 127.0f ? quotient : 127.0f;
     quotient = quotient > -127.0f ? quotient : -127.0f;
@@ -88,9 +88,9 @@ class Int8Scale {
 
   // Gives what is sent for `number`, in the lowest byte, and leaves in it what that loses.
   TPS_HOST_DEVICE uint32_t Take(float& number) const {
-    const float shifted = ShiftedMultipleOf(number);
+    const float shifted = GetShiftedMultiple(number);
     number -= scale_ * (shifted - kRoundingShift);
-    return BitsOf(shifted);
+    return GetBits(shifted);
   }
 
   // What a byte stands for in a group of this scale.

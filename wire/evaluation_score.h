@@ -18,7 +18,7 @@ inline const MetricValue* FindMetric(const EvaluationResult& result, const std::
 
 // What evaluations of one job are compared by: the higher, the better. `best_by` is the job's
 // training.best_by. Nothing where there is no evaluation, it is not finite, or lacks that metric.
-inline std::optional<double> ScoreOf(const EvaluationResult& result, const std::string& best_by) {
+inline std::optional<double> GetScore(const EvaluationResult& result, const std::string& best_by) {
   if (result.samples() == 0 || !std::isfinite(result.loss())) return std::nullopt;
   if (best_by == "loss" || (best_by.empty() && result.metric().empty())) return -result.loss();
   const MetricValue* const metric =

@@ -71,7 +71,7 @@ HeaderWriter WritePushHeader(const PushHeader& header) {
   writer.Add(3, static_cast<uint64_t>(header.step));
   writer.Add(4, header.block);
   writer.Add(5, static_cast<uint64_t>(header.base_version));
-  writer.Add(6, header.server_life);
+  writer.Add(6, header.server_incarnation);
   writer.Add(7, header.weight);
   writer.Add(8, header.block_count);
   writer.Add(9, header.encoding);
@@ -91,7 +91,7 @@ HeaderWriter WritePullHeader(const PullHeader& header) {
   writer.Add(1, header.block);
   writer.Add(2, static_cast<uint64_t>(header.version));
   writer.Add(3, header.block_count);
-  writer.Add(4, static_cast<uint64_t>(header.floor));
+  writer.Add(4, static_cast<uint64_t>(header.min_clock));
   writer.Add(5, header.parked_us);
   writer.Add(6, header.encoding);
   writer.Add(7, header.unchanged);
@@ -345,8 +345,8 @@ double PushHeader::mean_weight() const {
 }
 
 void PushHeader::SetLossWeight(double value) {
-  constexpr double kMost = 9e18;
-  loss_weight = static_cast<uint64_t>(std::clamp(value * kUnitsOfLossWeight, 1.0, kMost));
+  constexpr double kMax = 9e18;
+  loss_weight = static_cast<uint64_t>(std::clamp(value * kUnitsOfLossWeight, 1.0, kMax));
 }
 
 grpc::ByteBuffer EncodePullFrame(const PullHeader& header, grpc::Slice payload) {
@@ -372,7 +372,7 @@ absl::Status ParsePushFrame(const grpc::ByteBuffer& frame, PushHeader* header,
           case 5:
             return Store(value, &header->base_version);
           case 6:
-            return Store(value, &header->server_life);
+            return Store(value, &header->server_incarnation);
           case 7:
             return Store(value, &header->weight);
           case 8:
@@ -419,7 +419,7 @@ absl::Status ParsePullFrame(const grpc::ByteBuffer& frame, PullHeader* header,
           case 3:
             return Store(value, &header->block_count);
           case 4:
-            return Store(value, &header->floor);
+            return Store(value, &header->min_clock);
           case 5:
             return Store(value, &header->parked_us);
           case 6:

@@ -38,7 +38,7 @@ struct PushHeader {
   int64_t step = 0;
   uint32_t block = 0;
   int64_t base_version = 0;
-  uint64_t server_life = 0;
+  uint64_t server_incarnation = 0;
   uint32_t weight = 0;
   uint32_t share = 0;
   uint64_t loss_weight = 0;
@@ -65,7 +65,7 @@ struct PullHeader {
   uint32_t block = 0;
   int64_t version = 0;
   uint32_t block_count = 0;
-  int64_t floor = 0;
+  int64_t min_clock = 0;
   uint64_t parked_us = 0;
   EncodingSpec::Kind encoding = EncodingSpec::FLOAT32;
   bool unchanged = false;

@@ -58,7 +58,7 @@ struct KeepInt8 {
     uint32_t largest = 0;
     for (int64_t i = 0; i < n; ++i) {
       residual[i] += gradient[i];
-      const uint32_t magnitude = MagnitudeOf(residual[i]);
+      const uint32_t magnitude = GetMagnitude(residual[i]);
       largest = magnitude > largest ? magnitude : largest;
     }
     const Int8Scale group(largest);

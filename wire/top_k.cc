@@ -69,7 +69,7 @@ Cut FindCut(absl::Span<const float> elements, int64_t k, InstructionSet set) {
     low_bits -= digit_bits;
     counts.fill(0);
     ForEachAtLeast(cut.magnitude, elements, set, [&](size_t i) {
-      const uint32_t magnitude = MagnitudeOf(elements[i]);
+      const uint32_t magnitude = GetMagnitude(elements[i]);
       if (magnitude >> known_from != cut.magnitude >> known_from) return;
       ++counts[magnitude >> low_bits & ((1u << digit_bits) - 1)];
     });
@@ -90,7 +90,7 @@ uint32_t GuessThreshold(absl::Span<const float> elements, int64_t k) {
   std::array<uint32_t, kSamples> samples;
   size_t count = 0;
   for (size_t i = stride / 2; i < elements.size() && count < kSamples; i += stride) {
-    samples[count++] = MagnitudeOf(elements[i]);
+    samples[count++] = GetMagnitude(elements[i]);
   }
   const double expected =
       static_cast<double>(count) * static_cast<double>(k) / static_cast<double>(elements.size());
@@ -155,7 +155,7 @@ void EncodeTopK(absl::Span<const float> elements, int64_t k, uint8_t* to, Instru
       const Cut cut = FindCut(candidates.values, k, set);
       int64_t at_cut = cut.at;
       for (size_t i = 0; i < candidates.values.size(); ++i) {
-        const uint32_t magnitude = MagnitudeOf(candidates.values[i]);
+        const uint32_t magnitude = GetMagnitude(candidates.values[i]);
         if (magnitude < cut.magnitude) continue;
         if (magnitude == cut.magnitude && at_cut-- <= 0) continue;
         to = Append(candidates.indices[i], candidates.values[i], to);
@@ -166,7 +166,7 @@ void EncodeTopK(absl::Span<const float> elements, int64_t k, uint8_t* to, Instru
   const Cut cut = FindCut(elements, k, set);
   int64_t at_cut = cut.at;
   ForEachAtLeast(cut.magnitude, elements, set, [&](size_t i) {
-    if (MagnitudeOf(elements[i]) == cut.magnitude && at_cut-- <= 0) return;
+    if (GetMagnitude(elements[i]) == cut.magnitude && at_cut-- <= 0) return;
     to = Append(i, elements[i], to);
   });
 }

@@ -21,7 +21,7 @@ constexpr char kExpected[] = "expected cpu, cuda or cuda:INDEX";
 constexpr char kExpectedList[] =
     "expected auto, cpu, cuda, cuda:INDEX, cuda:all, or several, as cuda:0,cuda:1";
 // More are a slip of the finger.
-constexpr size_t kMostDevices = 64;
+constexpr size_t kMaxDevices = 64;
 
 absl::Status CheckGpu(int64_t index) {
   if (!at::globalContext().hasCUDART()) {
@@ -81,9 +81,9 @@ absl::StatusOr<DeviceList> FindDevices(const std::string& text) {
     return gpus.empty() ? DeviceList{torch::kCPU} : gpus;
   }
   const std::vector<std::string> names = absl::StrSplit(text, ',');
-  if (names.size() > kMostDevices) {
+  if (names.size() > kMaxDevices) {
     return absl::InvalidArgumentError(
-        absl::StrCat(names.size(), " devices; expected at most ", kMostDevices));
+        absl::StrCat(names.size(), " devices; expected at most ", kMaxDevices));
   }
   DeviceList devices;
   for (const std::string& name : names) {

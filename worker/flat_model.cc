@@ -31,10 +31,9 @@ bool IsView(const torch::Tensor& tensor, const torch::Tensor& view) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<FlatModel>> FlatModel::Create(torch::nn::Module& module,
-                                                             Placement placement,
-                                                             const ModuleTensors::GroupOf& group_of,
-                                                             Shared shared, bool mirrored) {
+absl::StatusOr<std::unique_ptr<FlatModel>> FlatModel::Create(
+    torch::nn::Module& module, Placement placement, const ModuleTensors::GetGroup& group_of,
+    Shared shared, bool mirrored) {
   for (const torch::Device device : placement.devices()) {
     if (absl::Status status = CheckDevice(device); !status.ok()) return status;
   }
@@ -49,7 +48,7 @@ absl::StatusOr<std::unique_ptr<FlatModel>> FlatModel::Create(torch::nn::Module& 
     if (shared != Shared::kNothing) {
       const bool may_have_outbox = !placement.on_host() && placement.devices().size() == 1;
       const int buffers =
-          shared == Shared::kForOutbox && may_have_outbox ? PushSegmentLayout::kMostBuffers : 1;
+          shared == Shared::kForOutbox && may_have_outbox ? PushSegmentLayout::kMaxBuffers : 1;
       segment = MakeGradientSegment(found->layout, buffers, /*pinned=*/HasGpu(placement));
     }
     return std::unique_ptr<FlatModel>(
@@ -76,7 +75,7 @@ FlatModel::FlatModel(ModuleTensors module, Placement placement,
                                 [segment = segment_](void*) {}, elements);
   }
   if (!placement_.on_host()) {
-    for (const StagePart& place : placement_.PartsOf(layout_)) parts_.emplace_back(place);
+    for (const StagePart& place : placement_.GetParts(layout_)) parts_.emplace_back(place);
   }
   for (size_t i = 0; i < module.tensors.size(); ++i) {
     const Segment& segment = layout_.segments()[i];
@@ -107,8 +106,8 @@ FlatModel::FlatModel(ModuleTensors module, Placement placement,
 
 std::pair<const DevicePart*, int64_t> FlatModel::Find(const Segment& segment) const {
   if (on_host()) return {nullptr, segment.offset};
-  const DevicePart& part = parts_[placement_.PartOf(segment.name)];
-  return {&part, part.BeginOf(segment)};
+  const DevicePart& part = parts_[placement_.GetPart(segment.name)];
+  return {&part, part.GetBegin(segment)};
 }
 
 torch::Tensor FlatModel::HostGradients(const torch::TensorOptions& elements) const {
@@ -146,7 +145,7 @@ GradientOutbox* FlatModel::MakeOutbox() {
   if (copies_ == nullptr) return nullptr;
   if (copies_->outbox() != nullptr) return copies_->outbox();
   if (segment_ != nullptr) {
-    if (segment_->buffers() < PushSegmentLayout::kMostBuffers) return nullptr;
+    if (segment_->buffers() < PushSegmentLayout::kMaxBuffers) return nullptr;
     return copies_->MakeOutbox(std::move(look_), {segment_->buffer(0), segment_->buffer(1)});
   }
   // First, so that torch, which keeps pinned memory once it has it, gives the outbox that.
@@ -222,7 +221,7 @@ absl::Status FlatModel::UseNextValues() {
 
 absl::StatusOr<std::function<void(BlockId)>> FlatModel::ExpectBlocks(absl::Span<float> values) {
   if (copies_ == nullptr) return nullptr;
-  ValueInbox& inbox = copies_->inbox();
+  ValueUploader& inbox = copies_->inbox();
   if (absl::Status status = inbox.Begin(values); !status.ok()) return status;
   return [&inbox](BlockId block) { inbox.Landed(block); };
 }
@@ -237,7 +236,7 @@ std::function<bool(BlockId)> FlatModel::is_finite() {
   if (copies_ == nullptr || copies_->outbox() == nullptr) return nullptr;
   const absl::Span<const float> verdicts = copies_->outbox()->verdicts();
   if (verdicts.empty()) return nullptr;
-  return [verdicts](BlockId block) { return BlockLook::IsFinite(verdicts, block); };
+  return [verdicts](BlockId block) { return FiniteCheck::IsFinite(verdicts, block); };
 }
 
 absl::Span<const float> FlatModel::averaged() {

@@ -21,9 +21,9 @@
 #include "worker/cuda/device_copies.h"
 #include "worker/cuda/device_scan.h"
 #include "worker/device/block_encoder.h"
-#include "worker/device/block_look.h"
 #include "worker/device/device_link.h"
 #include "worker/device/encoded_outbox.h"
+#include "worker/device/finite_check.h"
 #include "worker/device/gradient_outbox.h"
 #include "worker/loop/model_vectors.h"
 #include "worker/module_tensors.h"
@@ -81,7 +81,7 @@ class FlatModel final : public ModelVectors {
   // move it, e.g. the device's memory is too small.
   static absl::StatusOr<std::unique_ptr<FlatModel>> Create(torch::nn::Module& module,
                                                            Placement placement,
-                                                           const ModuleTensors::GroupOf& group_of,
+                                                           const ModuleTensors::GetGroup& group_of,
                                                            Shared shared = Shared::kNothing,
                                                            bool mirrored = true);
 
@@ -97,7 +97,7 @@ class FlatModel final : public ModelVectors {
   // INTERNAL: no memory. REQUIRES: has_one_vector(), and not on_host().
   absl::Status UseLink(std::unique_ptr<DeviceLink> link, const BlockMap& block_map);
   // Each block of a gradient is looked at before the outbox brings it, which is made after this.
-  void UseLook(std::unique_ptr<BlockLook> look) { look_ = std::move(look); }
+  void UseFiniteCheck(std::unique_ptr<FiniteCheck> look) { look_ = std::move(look); }
   // What brings gradients() and averaged() to the host in place of ToHost(), which is not to be
   // called then. Made by the first call. Null without a link, if no memory can be pinned for it, or
   // if gradients are shared and were not for an outbox.
@@ -211,7 +211,7 @@ class FlatModel final : public ModelVectors {
   // Null without a link.
   std::unique_ptr<DeviceCopies> copies_;
   // Before there is an outbox, which gets it.
-  std::unique_ptr<BlockLook> look_;
+  std::unique_ptr<FiniteCheck> look_;
   std::unique_ptr<DeviceScan> scan_;
   // Which of the host's vectors is values().
   size_t current_ = 0;

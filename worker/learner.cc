@@ -6,7 +6,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
-#include "worker/cuda/cuda_lift.h"
+#include "worker/cuda/cuda_batch_uploader.h"
 #include "worker/feed/fetch_batch.h"
 #include "worker/feed/part_of_pass.h"
 #include "worker/model_use.h"
@@ -31,10 +31,10 @@ std::unique_ptr<Pipeline> MakePipeline(const torch::nn::Module& module, const Fl
 Batch MicroBatch(const Batch& batch, int64_t part, int64_t parts) {
   const int64_t rows = batch.input.size(0);
   const int64_t begin = rows * part / parts;
-  return RowsOf(batch, begin, rows * (part + 1) / parts - begin);
+  return GetRows(batch, begin, rows * (part + 1) / parts - begin);
 }
 
-std::shared_ptr<LossScaler> ScalerOf(const Learner::Options& options) {
+std::shared_ptr<LossScaler> GetScaler(const Learner::Options& options) {
   if (options.training.precision() != TrainingSpec::FLOAT16) return nullptr;
   return options.scaler != nullptr ? options.scaler : std::make_shared<LossScaler>();
 }
@@ -66,15 +66,15 @@ class LossSum {
 
 // Null: batches need no lift, or torch gives the device no streams, which is logged; then they are
 // copied as a pass begins.
-std::unique_ptr<BatchLift> MakeLift(const FlatModel& model, const Learner::Options& options) {
+std::unique_ptr<BatchUploader> MakeLift(const FlatModel& model, const Learner::Options& options) {
   // The micro-batches of stages go to several devices.
   if (model.devices().size() > 1) return nullptr;
   if (options.make_lift == nullptr && !model.device().is_cuda()) return nullptr;
   try {
     if (options.make_lift != nullptr) return options.make_lift(model.device());
-    CudaLift::Options lift;
+    CudaBatchUploader::Options lift;
     lift.device = model.device();
-    return std::make_unique<CudaLift>(std::move(lift));
+    return std::make_unique<CudaBatchUploader>(std::move(lift));
   } catch (...) {
     options.log(
         absl::StrCat("batches are copied while ", model.device().str(),
@@ -109,7 +109,7 @@ Learner::Learner(Task task, FlatModel* model, Options options)
       lift_(MakeLift(*model_, options_)),
       loader_(task_.data().train, task_.callbacks().augment, options_.loader_threads, lift_.get()),
       watch_(model_->layout(), *options_.block_map, model_->parameters()),
-      scaler_(ScalerOf(options_)),
+      scaler_(GetScaler(options_)),
       pipeline_(MakePipeline(task_.module(), *model_, options_.training.precision())) {
   BeginTraining(task_.module());
 }
@@ -119,7 +119,7 @@ BatchLoader::Pass Learner::PassAt(const Step& step, size_t begin) const {
   const absl::Span<const int64_t> whole =
       begin < step.samples.size() ? step.samples.subspan(begin, most)
                                   : step.upcoming.subspan(begin - step.samples.size(), most);
-  const PartOfPass part = PartOf(whole.size(), options_.replica, options_.replicas);
+  const PartOfPass part = GetPart(whole.size(), options_.replica, options_.replicas);
   const absl::Span<const int64_t> samples = whole.subspan(part.begin, part.size);
   return {{samples.begin(), samples.end()},
           AugmentSeed(options_.seed, step.epoch,
@@ -164,7 +164,7 @@ absl::StatusOr<Loss> Learner::ForwardToLoss(Batch batch, int64_t step) const {
   const Autocast autocast(options_.training.precision(), device.type());
   const Pass pass = task_.Forward(ToDevice(std::move(batch), device), step);
   if (absl::Status status = model_->CheckUnchanged(); !status.ok()) return status;
-  return LossOf(task_.objective(), pass);
+  return GetLoss(task_.objective(), pass);
 }
 
 absl::StatusOr<torch::Tensor> Learner::RunPass(PassWork work) {
@@ -172,7 +172,7 @@ absl::StatusOr<torch::Tensor> Learner::RunPass(PassWork work) {
   const absl::StatusOr<Loss> loss = ForwardToLoss(std::move(work.batch), work.step);
   if (!loss.ok()) return loss.status();
   if (absl::Status status = work.before_backward(loss->weight); !status.ok()) return status;
-  Scaled(loss->PartOf(work.samples, work.step_samples)).backward();
+  Scaled(loss->GetPart(work.samples, work.step_samples)).backward();
   return loss->mean;
 }
 
@@ -195,10 +195,10 @@ absl::StatusOr<torch::Tensor> Learner::RunPassInStages(PassWork work) {
     options_.on_progress();
     Batch batch = ToDevice(MicroBatch(work.batch, part, parts), model_->devices().back());
     const absl::StatusOr<Loss> loss =
-        LossOf(task_.objective(), {&task_.module(), {output}, std::move(batch), work.step});
+        GetLoss(task_.objective(), {&task_.module(), {output}, std::move(batch), work.step});
     if (!loss.ok()) return loss.status();
     losses.push_back(loss->mean.detach());
-    return Scaled(loss->PartOf(rows_of(part), work.step_samples));
+    return Scaled(loss->GetPart(rows_of(part), work.step_samples));
   };
   pipeline.before_backward = [&work] { return work.before_backward(work.samples); };
   try {
@@ -246,7 +246,7 @@ absl::StatusOr<Learner::Gradient> Learner::ComputePasses(const Step& step, Obser
   const auto most = static_cast<size_t>(step.batch_size);
   for (size_t begin = 0; begin < samples.size(); begin += most) {
     const size_t whole = std::min(most, samples.size() - begin);
-    const size_t size = PartOf(whole, options_.replica, options_.replicas).size;
+    const size_t size = GetPart(whole, options_.replica, options_.replicas).size;
     if (size == 0) continue;
     const absl::Duration asked = options_.clock->Now();
     absl::StatusOr<Batch> fetched = TakeBatch(step, begin);

@@ -18,8 +18,8 @@
 #include "worker/device/gradient_outbox.h"
 #include "worker/device/outbox.h"
 #include "worker/device/work_end.h"
-#include "worker/feed/batch_lift.h"
 #include "worker/feed/batch_loader.h"
+#include "worker/feed/batch_uploader.h"
 #include "worker/finish_gradient.h"
 #include "worker/flat_model.h"
 #include "worker/gradient/gradient_watch.h"
@@ -55,9 +55,9 @@ class Learner {
     bool local_steps = false;
     // That make batches ahead of the passes (worker/feed/batch_loader.h).
     int loader_threads = 0;
-    // For tests: makes what brings batches to the device, in place of a CudaLift. Null: a GPU has a
-    // CudaLift, the CPU needs nothing.
-    std::function<std::unique_ptr<BatchLift>(torch::Device device)> make_lift;
+    // For tests: makes what brings batches to the device, in place of a CudaBatchUploader. Null: a
+    // GPU has a CudaBatchUploader, the CPU needs nothing.
+    std::function<std::unique_ptr<BatchUploader>(torch::Device device)> make_lift;
     // That a pass is cut into where the model is in stages, or as many as it has samples. 0: two
     // for each stage.
     int micro_batches = 0;
@@ -213,7 +213,7 @@ class Learner {
   // Whether blocks are told early.
   const bool early_;
   // Null: a pass copies its batch itself, if it has to, and the host waits.
-  const std::unique_ptr<BatchLift> lift_;
+  const std::unique_ptr<BatchUploader> lift_;
   BatchLoader loader_;
   GradientWatch watch_;
   // Null where losses are not scaled.

@@ -12,20 +12,20 @@
 namespace torchps {
 
 absl::StatusOr<Preprocessing> LoadModel(torch::nn::Module& module, const std::string& path) {
-  const std::string file = ModelFileOf(path);
+  const std::string file = MakeModelFile(path);
   if (absl::Status loaded = LoadState(module, file); !loaded.ok()) return loaded;
-  const absl::StatusOr<Preprocessing::Metadata> metadata = MetadataOf(file);
+  const absl::StatusOr<Preprocessing::Metadata> metadata = GetMetadata(file);
   if (!metadata.ok()) return metadata.status();
   return Preprocessing::FromMetadata(*metadata);
 }
 
-std::string ModelFileOf(const std::string& path) {
+std::string MakeModelFile(const std::string& path) {
   std::error_code unknown;
   const bool is_folder = std::filesystem::is_directory(path, unknown);
   return is_folder ? absl::StrCat(path, "/model.safetensors") : path;
 }
 
-absl::StatusOr<Preprocessing::Metadata> MetadataOf(const std::string& path) {
+absl::StatusOr<Preprocessing::Metadata> GetMetadata(const std::string& path) {
   const std::unique_ptr<FileSystem> files = MakePosixFileSystem();
   const auto file = files->OpenForReading(path);
   if (!file.ok()) return file.status();

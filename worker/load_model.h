@@ -23,10 +23,10 @@ absl::StatusOr<Preprocessing> LoadModel(torch::nn::ModuleHolder<Net>& module,
 }
 
 // The model file that `path` names: itself, or model.safetensors in a folder.
-std::string ModelFileOf(const std::string& path);
+std::string MakeModelFile(const std::string& path);
 
 // The metadata of a safetensors file; empty for a file in another format, which has none. Errors:
 // those of SafetensorsReader and of opening the file.
-absl::StatusOr<Preprocessing::Metadata> MetadataOf(const std::string& path);
+absl::StatusOr<Preprocessing::Metadata> GetMetadata(const std::string& path);
 
 }  // namespace torchps

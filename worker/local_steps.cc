@@ -95,7 +95,7 @@ absl::StatusOr<Learner::Gradient> LocalSteps::Compute(const Learner::Step& step,
       const double progress = step.progress_begin + (step.progress_end - step.progress_begin) *
                                                         static_cast<double>(begin) /
                                                         static_cast<double>(samples);
-      optimizer_->Step(schedule_.Factor(/*applied=*/0, ProgressOf(progress)), gradient->absent);
+      optimizer_->Step(schedule_.Factor(/*applied=*/0, GetProgress(progress)), gradient->absent);
       model_->TakeChanges();
       sum.absent =
           ++taken == 1 ? std::move(gradient->absent) : RunsInBoth(sum.absent, gradient->absent);

@@ -11,7 +11,7 @@
 namespace torchps {
 
 absl::Status MetricSums::Add(const Pass& pass) {
-  const absl::StatusOr<Loss> loss = LossOf(objective_, pass);
+  const absl::StatusOr<Loss> loss = GetLoss(objective_, pass);
   if (!loss.ok()) return loss.status();
   samples_ += pass.batch.input.size(0);
   loss_sum_ += loss->sum();

@@ -20,7 +20,7 @@ class MetricSums {
         parts_(objective->metrics.size()),
         states_(objective->metrics.size()) {}
 
-  // Errors of LossOf(). Throws what the objective throws.
+  // Errors of GetLoss(). Throws what the objective throws.
   absl::Status Add(const Pass& pass);
 
   // Over all passes so far; without `samples` where there was none.

@@ -120,7 +120,7 @@ class Collector {
   absl::flat_hash_set<const void*> seen_;
 };
 
-absl::Status Collect(const torch::nn::Module& module, const ModuleTensors::GroupOf& group_of,
+absl::Status Collect(const torch::nn::Module& module, const ModuleTensors::GetGroup& group_of,
                      Collector& found) {
   for (const auto& item : module.named_parameters()) {
     const torch::Tensor& parameter = item.value();
@@ -128,7 +128,7 @@ absl::Status Collect(const torch::nn::Module& module, const ModuleTensors::Group
     absl::Status status =
         parameter.requires_grad()
             ? found.Add(item.key(), parameter, group_of(item.key()), /*averaged=*/false)
-            : FileDtypeOf(item.key(), parameter).status();
+            : GetFileDtype(item.key(), parameter).status();
     if (!status.ok()) return status;
   }
   for (const auto& item : module.named_buffers()) {
@@ -136,7 +136,7 @@ absl::Status Collect(const torch::nn::Module& module, const ModuleTensors::Group
     if (!buffer.defined()) continue;
     const bool averaged = buffer.scalar_type() == torch::kFloat32;
     absl::Status status = averaged ? found.Add(item.key(), buffer, /*group=*/-1, averaged)
-                                   : FileDtypeOf(item.key(), buffer).status();
+                                   : GetFileDtype(item.key(), buffer).status();
     if (!status.ok()) return status;
     if (averaged && !buffer.isfinite().all().item<bool>()) {
       return absl::InvalidArgumentError(
@@ -148,7 +148,7 @@ absl::Status Collect(const torch::nn::Module& module, const ModuleTensors::Group
 }
 
 // A model in stages is one layout, whether one process holds it or one for each stage
-// (client/members/stage_layouts.h).
+// (client/pipeline/stage_layouts.h).
 void MarkStages(const torch::nn::Module& module, std::vector<Segment>* segments) {
   if (dynamic_cast<const StagesImpl*>(&module) == nullptr) return;
   std::set<std::pair<std::string, bool>> begun = {{"0", false}, {"0", true}};
@@ -161,7 +161,7 @@ void MarkStages(const torch::nn::Module& module, std::vector<Segment>* segments)
 }  // namespace
 
 absl::StatusOr<ModuleTensors> FindTensors(const torch::nn::Module& module,
-                                          const ModuleTensors::GroupOf& group_of) {
+                                          const ModuleTensors::GetGroup& group_of) {
   Collector found;
   if (absl::Status status = Collect(module, group_of, found); !status.ok()) return status;
   MarkStages(module, &found.segments);
@@ -172,7 +172,7 @@ absl::StatusOr<ModuleTensors> FindTensors(const torch::nn::Module& module,
 }
 
 absl::StatusOr<ModelLayout> LayoutOfModule(const torch::nn::Module& module,
-                                           const ModuleTensors::GroupOf& group_of) {
+                                           const ModuleTensors::GetGroup& group_of) {
   absl::StatusOr<ModuleTensors> found = FindTensors(module, group_of);
   if (!found.ok()) return found.status();
   return std::move(found->layout);

@@ -22,7 +22,7 @@ namespace torchps {
 // Trained parameters must be dense float32. A value; the tensors are the module's own.
 struct ModuleTensors {
   // Returns the index of the optimizer's parameter group for a parameter's name, -1 for none.
-  using GroupOf = std::function<int(const std::string& name)>;
+  using GetGroup = std::function<int(const std::string& name)>;
 
   ModelLayout layout;
   // The tensors of the layout's segments, in their order.
@@ -33,10 +33,10 @@ struct ModuleTensors {
 // not dense float32, a constant that no model file holds, two tensors that share elements without
 // being one, a float32 buffer that is not finite, nothing to train. Throws what torch throws.
 absl::StatusOr<ModuleTensors> FindTensors(const torch::nn::Module& module,
-                                          const ModuleTensors::GroupOf& group_of);
+                                          const ModuleTensors::GetGroup& group_of);
 
 // Returns the layout only.
 absl::StatusOr<ModelLayout> LayoutOfModule(const torch::nn::Module& module,
-                                           const ModuleTensors::GroupOf& group_of);
+                                           const ModuleTensors::GetGroup& group_of);
 
 }  // namespace torchps

@@ -14,10 +14,10 @@ namespace torchps {
 namespace {
 
 // A confusion matrix of more classes takes more memory than it is worth.
-constexpr int64_t kMostClassesOfF1 = 1000;
+constexpr int64_t kMaxClassesOfF1 = 1000;
 
 // Scores of a state of "auc": 24 MiB.
-constexpr size_t kMostScores = size_t{1} << 20;
+constexpr size_t kMaxScores = size_t{1} << 20;
 
 // Samples of one score, as a state of "auc" has them.
 struct ScoreCount {
@@ -52,12 +52,12 @@ std::vector<ScoreCount> SortedScores(const std::vector<double>& state) {
   return counts;
 }
 
-// Merges neighbours of sorted scores, so that half as many as kMostScores or fewer are left. Each
+// Merges neighbours of sorted scores, so that half as many as kMaxScores or fewer are left. Each
 // has a like number of samples, so that few pairs become equal.
 std::vector<ScoreCount> MergedScores(const std::vector<ScoreCount>& counts) {
   double samples = 0;
   for (const ScoreCount& count : counts) samples += count.samples();
-  const double most = 4 * samples / kMostScores;
+  const double most = 4 * samples / kMaxScores;
   std::vector<ScoreCount> merged;
   for (const ScoreCount& count : counts) {
     if (merged.empty() || merged.back().samples() + count.samples() > most) {
@@ -69,7 +69,7 @@ std::vector<ScoreCount> MergedScores(const std::vector<ScoreCount>& counts) {
   return merged;
 }
 
-std::vector<double> StateOf(const std::vector<ScoreCount>& counts) {
+std::vector<double> ReadState(const std::vector<ScoreCount>& counts) {
   std::vector<double> state;
   for (const ScoreCount& count : counts) {
     state.insert(state.end(), {count.score, count.negatives, count.positives});
@@ -85,18 +85,18 @@ absl::Status CheckScalar(const torch::Tensor& loss) {
 }
 
 // [B, K], in the units of the data.
-torch::Tensor ErrorsOf(const Pass& pass) {
+torch::Tensor GetErrors(const Pass& pass) {
   return (pass.Numbers(pass.output()) - pass.Numbers(pass.batch.target)).to(torch::kFloat64);
 }
 
 }  // namespace
 
-torch::Tensor Loss::PartOf(double samples, double step_samples) const {
+torch::Tensor Loss::GetPart(double samples, double step_samples) const {
   if (weighted_sum.defined()) return weighted_sum / step_samples;
   return samples == step_samples ? mean : mean * (samples / step_samples);
 }
 
-absl::StatusOr<Loss> LossOf(const Objective& objective, const Pass& pass) {
+absl::StatusOr<Loss> GetLoss(const Objective& objective, const Pass& pass) {
   Loss loss;
   if (objective.weighted_loss == nullptr) {
     loss.weight = static_cast<double>(pass.batch.input.size(0));
@@ -183,7 +183,7 @@ Metric AreaUnderRoc() {
       const bool is_nan = std::isnan(score);
       state.insert(state.end(), {is_nan ? 0 : score, is_nan ? score : 1 - positive, positive});
     }
-    if (state.size() > 3 * kMostScores) state = StateOf(MergedScores(SortedScores(state)));
+    if (state.size() > 3 * kMaxScores) state = ReadState(MergedScores(SortedScores(state)));
   };
   metric.value = [](const std::vector<double>& state) {
     double negatives = 0;
@@ -222,7 +222,7 @@ Metric RootMeanSquaredError() {
   metric.lower_is_better = true;
   metric.add = [](const Pass& pass, std::vector<double>& state) {
     state.resize(2);
-    const torch::Tensor errors = ErrorsOf(pass);
+    const torch::Tensor errors = GetErrors(pass);
     state[0] += errors.square().sum().item<double>();
     state[1] += static_cast<double>(errors.numel());
   };
@@ -234,7 +234,7 @@ Metric MeanAbsoluteError() {
   return {
       "mae",
       [](const Pass& pass) {
-        const torch::Tensor errors = ErrorsOf(pass);
+        const torch::Tensor errors = GetErrors(pass);
         return Metric::Part{errors.abs().sum().item<double>(), static_cast<double>(errors.numel())};
       },
       /*lower_is_better=*/true};
@@ -276,7 +276,7 @@ Objective CrossEntropy(int64_t classes) {
   std::vector<Metric> metrics = {Accuracy()};
   if (classes == 2) metrics.push_back(AreaUnderRoc());
   if (classes > 5) metrics.push_back(Top5Accuracy());
-  if (classes > 0 && classes <= kMostClassesOfF1) metrics.push_back(MacroF1(classes));
+  if (classes > 0 && classes <= kMaxClassesOfF1) metrics.push_back(MacroF1(classes));
   return {[](const torch::Tensor& output, const torch::Tensor& target) {
             return torch::nn::functional::cross_entropy(output, target);
           },

@@ -71,7 +71,7 @@ struct Loss {
 
   // The part of a step of `step_samples` that this batch of `samples` adds, for backward() to start
   // from: of the mean over samples, or of a WeightedLoss the sum by the step's samples.
-  torch::Tensor PartOf(double samples, double step_samples) const;
+  torch::Tensor GetPart(double samples, double step_samples) const;
 
   torch::Tensor mean;
   torch::Tensor weighted_sum;  // WeightedLoss::sum; undefined: the loss is a mean over samples
@@ -121,7 +121,7 @@ struct Objective {
 
 // The objective's loss of a batch. INVALID_ARGUMENT: it is no scalar, or its weight is negative or
 // not finite. Throws what the objective throws.
-absl::StatusOr<Loss> LossOf(const Objective& objective, const Pass& pass);
+absl::StatusOr<Loss> GetLoss(const Objective& objective, const Pass& pass);
 
 // "accuracy": the part of the predictions, output.argmax(-1), that are the target.
 Metric Accuracy();

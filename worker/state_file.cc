@@ -26,12 +26,12 @@ constexpr int64_t kLengthBytes = 8;
 constexpr size_t kAlignment = 64;
 constexpr size_t kPieceBytes = 1 << 20;
 // Of each kind of difference, a message lists so many names.
-constexpr size_t kMostNames = 4;
+constexpr size_t kMaxNames = 4;
 
 using Named = std::pair<std::string, torch::Tensor>;
 
 // Parameters, then buffers, each under every name, as they are registered.
-std::vector<Named> StateOf(const torch::nn::Module& module) {
+std::vector<Named> ReadState(const torch::nn::Module& module) {
   std::vector<Named> state;
   for (const auto& item : module.named_parameters()) {
     if (item.value().defined()) state.emplace_back(item.key(), item.value());
@@ -42,11 +42,11 @@ std::vector<Named> StateOf(const torch::nn::Module& module) {
   return state;
 }
 
-absl::string_view BytesOf(const torch::Tensor& tensor) {
+absl::string_view GetBytes(const torch::Tensor& tensor) {
   return {static_cast<const char*>(tensor.data_ptr()), tensor.nbytes()};
 }
 
-std::vector<int64_t> ShapeOf(const torch::Tensor& tensor) {
+std::vector<int64_t> GetShape(const torch::Tensor& tensor) {
   return {tensor.sizes().begin(), tensor.sizes().end()};
 }
 
@@ -56,7 +56,7 @@ std::string Describe(const std::vector<int64_t>& shape, torch::ScalarType type) 
 }
 
 std::string Names(const std::vector<std::string>& names) {
-  std::vector<std::string> told(names.begin(), names.begin() + std::min(names.size(), kMostNames));
+  std::vector<std::string> told(names.begin(), names.begin() + std::min(names.size(), kMaxNames));
   std::string text = absl::StrCat("'", absl::StrJoin(told, "', '"), "'");
   if (names.size() > told.size()) {
     absl::StrAppend(&text, " and ", names.size() - told.size(), " more");
@@ -71,11 +71,11 @@ std::string Misfit(const std::string& name, const StateSource& source,
     return absl::StrCat("'", name, "' is of dtype ", source.other_dtype,
                         ", which torchps cannot load; convert it to float32 in Python");
   }
-  const bool fits = source.shape == ShapeOf(tensor) &&
+  const bool fits = source.shape == GetShape(tensor) &&
                     (!torch::isComplexType(*source.type) || tensor.is_complex());
   if (fits) return "";
   return absl::StrCat("'", name, "' is ", Describe(source.shape, *source.type), " there and ",
-                      Describe(ShapeOf(tensor), tensor.scalar_type()), " in the module");
+                      Describe(GetShape(tensor), tensor.scalar_type()), " in the module");
 }
 
 std::string ShardHint(const std::string& path) {
@@ -111,13 +111,13 @@ Differences Compare(const std::vector<Named>& state, const StateSources& sources
   return found;
 }
 
-std::set<std::string> NamesOf(const std::vector<Named>& state) {
+std::set<std::string> GetNames(const std::vector<Named>& state) {
   std::set<std::string> names;
   for (const auto& [name, tensor] : state) names.insert(name);
   return names;
 }
 
-std::set<std::string> NamesOf(const StateSources& sources) {
+std::set<std::string> GetNames(const StateSources& sources) {
   std::set<std::string> names;
   for (const auto& [name, source] : sources) names.insert(name);
   return names;
@@ -140,12 +140,12 @@ absl::Status CheckFit(const std::vector<Named>& state, const StateSources& sourc
     if (!found.extra.empty()) {
       faults.push_back(absl::StrCat("it has ", Names(found.extra), ", which the module has not"));
     }
-    std::string hint = found.missing.empty() ? "" : PrefixHint(NamesOf(state), NamesOf(sources));
+    std::string hint = found.missing.empty() ? "" : PrefixHint(GetNames(state), GetNames(sources));
     if (hint.empty() && !found.missing.empty()) hint = ShardHint(path);
     if (!hint.empty()) faults.push_back(std::move(hint));
   }
   if (!found.misfits.empty()) {
-    const size_t more = found.misfits.size() - std::min(found.misfits.size(), kMostNames);
+    const size_t more = found.misfits.size() - std::min(found.misfits.size(), kMaxNames);
     found.misfits.resize(found.misfits.size() - more);
     faults.push_back(absl::StrCat(absl::StrJoin(found.misfits, "; "),
                                   more > 0 ? absl::StrCat("; and ", more, " more") : ""));
@@ -187,7 +187,7 @@ absl::Status CheckConversion(const std::string& name, const torch::Tensor& loade
 std::map<std::string, std::string> TiedNames(const torch::nn::Module& module) {
   std::map<const void*, std::string> first;
   std::map<std::string, std::string> tied;
-  for (const auto& [name, tensor] : StateOf(module)) {
+  for (const auto& [name, tensor] : ReadState(module)) {
     const auto [found, is_new] = first.try_emplace(tensor.unsafeGetTensorImpl(), name);
     if (!is_new) tied[name] = found->second;
   }
@@ -198,11 +198,11 @@ absl::StatusOr<StateFile> StateFile::Of(
     const torch::nn::Module& module, std::map<std::string, std::string> metadata,
     const std::function<bool(const std::string& name)>& wanted) {
   std::vector<std::pair<TensorInfo, torch::Tensor>> found;
-  for (const auto& [name, tensor] : StateOf(module)) {
+  for (const auto& [name, tensor] : ReadState(module)) {
     if (wanted != nullptr && !wanted(name)) continue;
-    const absl::StatusOr<Dtype> dtype = FileDtypeOf(name, tensor);
+    const absl::StatusOr<Dtype> dtype = GetFileDtype(name, tensor);
     if (!dtype.ok()) return dtype.status();
-    found.push_back({{name, *dtype, ShapeOf(tensor)}, tensor});
+    found.push_back({{name, *dtype, GetShape(tensor)}, tensor});
   }
   // Large elements first, so that each tensor lies at a multiple of its element's size.
   std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) {
@@ -245,7 +245,7 @@ absl::Status StateFile::Read(size_t most, const Sink& sink) const {
     for (const torch::Tensor& tensor : tensors_) {
       // A conjugate or negative view has the bytes of the tensor that it is a view of.
       const torch::Tensor here = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous();
-      if (absl::Status status = hand_out(BytesOf(here)); !status.ok()) return status;
+      if (absl::Status status = hand_out(GetBytes(here)); !status.ok()) return status;
     }
   } catch (const std::exception& error) {
     return TorchError("reading the module's tensors", error);
@@ -278,7 +278,7 @@ absl::Status LoadState(torch::nn::Module& module, const std::string& path, Match
   const std::unique_ptr<FileSystem> files = MakePosixFileSystem();
   const absl::StatusOr<StateSources> sources = Open(files.get(), path);
   if (!sources.ok()) return sources.status();
-  const std::vector<Named> state = StateOf(module);
+  const std::vector<Named> state = ReadState(module);
   if (absl::Status fit = CheckFit(state, *sources, path, match, unmatched); !fit.ok()) return fit;
   try {
     // Reads the whole file before the first tensor changes, as its end may be damaged.

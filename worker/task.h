@@ -90,7 +90,7 @@ class Task {
     return copy;
   }
   // The same on the datasets of another task.
-  Task WithDataOf(const Task& other) const {
+  Task GetWithData(const Task& other) const {
     Task copy = *this;
     copy.data_ = other.data_;
     return copy;

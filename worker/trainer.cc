@@ -7,7 +7,7 @@
 namespace torchps {
 class Trainer::StepObserver final : public Learner::Observer {
  public:
-  StepObserver(StepLoop* loop, Handicap* handicap, int64_t samples)
+  StepObserver(StepLoop* loop, SimulatedSlowdown* handicap, int64_t samples)
       : loop_(loop), handicap_(handicap), samples_(samples) {}
 
   absl::Status BeforeGradient(absl::Duration compute_time) override {
@@ -35,7 +35,7 @@ class Trainer::StepObserver final : public Learner::Observer {
 
  private:
   StepLoop* const loop_;
-  Handicap* const handicap_;
+  SimulatedSlowdown* const handicap_;
   const int64_t samples_;
   bool is_too_late_ = false;
   bool has_begun_ = false;
@@ -60,7 +60,7 @@ absl::Status Trainer::TrainStep(const StepLoop::StepWork& step) {
        step.progress_begin, step.progress_end, step.push_step, step.progress, step.share},
       &observer);
   if (observer.is_too_late()) {
-    options_.loop->BeginAnew();
+    options_.loop->RestartStep();
     return absl::OkStatus();
   }
   if (!gradient.ok()) {

@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker/learner.h"
-#include "worker/loop/handicap.h"
+#include "worker/loop/simulated_slowdown.h"
 #include "worker/loop/step_loop.h"
 
 namespace torchps {
@@ -21,7 +21,7 @@ class Trainer {
     ComputeGradient compute;
     StepLoop* loop = nullptr;
     // Holds the gradients of steps back, whole: no block of them is told early then.
-    Handicap* handicap = nullptr;
+    SimulatedSlowdown* handicap = nullptr;
     // Hears of a gradient that was computed as step `number`. An error ends Run() with it.
     std::function<absl::Status(int64_t number, const Learner::Gradient& gradient)> on_step =
         [](int64_t, const Learner::Gradient&) { return absl::OkStatus(); };

@@ -27,7 +27,7 @@ namespace {
 
 constexpr int kStopGraceMs = 5000;
 // Of another process we look at no more descriptors than this.
-constexpr int kMostDescriptors = 256;
+constexpr int kMaxDescriptors = 256;
 
 }  // namespace
 
@@ -128,7 +128,7 @@ std::string Child::CongestionControl() const {
   const int process = static_cast<int>(syscall(SYS_pidfd_open, pid_, 0));
   if (process < 0) return "";
   std::set<std::string> found;
-  for (int fd = 0; fd < kMostDescriptors; ++fd) {
+  for (int fd = 0; fd < kMaxDescriptors; ++fd) {
     const int copy = static_cast<int>(syscall(SYS_pidfd_getfd, process, fd, 0));
     if (copy < 0) continue;
     char name[16] = {};

@@ -78,14 +78,14 @@ absl::StatusOr<Measurement> Ensemble::Measure(const std::string& case_name, absl
     return absl::InvalidArgumentError(
         absl::StrCat("case '", case_name, "' needs other processes than the first case"));
   }
-  int64_t most_resident_bytes = 0;
-  const auto warm_up = Round(case_name, kWarmUp, kWarmUpLeast, &most_resident_bytes);
+  int64_t max_resident_bytes = 0;
+  const auto warm_up = Round(case_name, kWarmUp, kWarmUpLeast, &max_resident_bytes);
   if (!warm_up.ok()) return warm_up.status();
 
   Measurement result;
-  most_resident_bytes = 0;
+  max_resident_bytes = 0;
   const absl::Duration cpu_before = CpuTime();
-  const auto lines = Round(case_name, duration, least, &most_resident_bytes);
+  const auto lines = Round(case_name, duration, least, &max_resident_bytes);
   if (!lines.ok()) return lines.status();
   const absl::Duration cpu = CpuTime() - cpu_before;
 
@@ -108,7 +108,7 @@ absl::StatusOr<Measurement> Ensemble::Measure(const std::string& case_name, absl
   result.cpu_s_per_gb = absl::ToDoubleSeconds(cpu) / (static_cast<double>(begun) * gb);
   result.p50_us = Percentile(latencies_ns, 0.5) / 1e3;
   result.p99_us = Percentile(latencies_ns, 0.99) / 1e3;
-  result.rss_mb = static_cast<double>(most_resident_bytes) / 1e6;
+  result.rss_mb = static_cast<double>(max_resident_bytes) / 1e6;
   result.fairness =
       *std::min_element(rates.begin(), rates.end()) / *std::max_element(rates.begin(), rates.end());
   result.operations = static_cast<int64_t>(latencies_ns.size());
@@ -123,7 +123,7 @@ absl::StatusOr<Measurement> Ensemble::Measure(const std::string& case_name, absl
 
 absl::StatusOr<std::vector<std::string>> Ensemble::Round(const std::string& case_name,
                                                          absl::Duration duration, int64_t least,
-                                                         int64_t* most_resident_bytes) {
+                                                         int64_t* max_resident_bytes) {
   Order order;
   order.case_name = case_name;
   order.start_ns = NowNs() + absl::ToInt64Nanoseconds(kRunUp);
@@ -135,13 +135,13 @@ absl::StatusOr<std::vector<std::string>> Ensemble::Round(const std::string& case
   std::vector<std::string> lines;
   for (const auto& worker : workers_) {
     while (!worker->AwaitOutput(kMemoryInterval)) {
-      *most_resident_bytes = std::max(*most_resident_bytes, ResidentBytes());
+      *max_resident_bytes = std::max(*max_resident_bytes, ResidentBytes());
     }
     absl::StatusOr<std::string> line = worker->ReadLine();
     if (!line.ok()) return line.status();
     lines.push_back(*std::move(line));
   }
-  *most_resident_bytes = std::max(*most_resident_bytes, ResidentBytes());
+  *max_resident_bytes = std::max(*max_resident_bytes, ResidentBytes());
   return lines;
 }
 

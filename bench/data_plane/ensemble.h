@@ -54,7 +54,7 @@ class Ensemble {
   // One round, not judged yet: the accounts' lines.
   absl::StatusOr<std::vector<std::string>> Round(const std::string& case_name,
                                                  absl::Duration duration, int64_t least,
-                                                 int64_t* most_resident_bytes);
+                                                 int64_t* max_resident_bytes);
   absl::Duration CpuTime() const;
   int64_t ResidentBytes() const;
 

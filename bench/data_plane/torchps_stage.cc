@@ -43,14 +43,14 @@ double MostOfFloat32(const std::string& encoding) {
   return 0.5 + kHeadersShare;
 }
 
-EncodingSpec::Kind KindOf(const std::string& encoding) {
+EncodingSpec::Kind GetKind(const std::string& encoding) {
   if (encoding == "bfloat16") return EncodingSpec::BFLOAT16;
   if (encoding == "int8") return EncodingSpec::INT8;
   if (encoding == "top_k") return EncodingSpec::TOP_K;
   return EncodingSpec::FLOAT32;
 }
 
-absl::StatusOr<JobSpec> JobOf(const Scenario& scenario) {
+absl::StatusOr<JobSpec> GetJob(const Scenario& scenario) {
   JobSpec job;
   if (!google::protobuf::TextFormat::ParseFromString(scenario.optimizer, job.mutable_optimizer())) {
     return absl::InvalidArgumentError("--optimizer is no OptimizerSpec in text format");
@@ -68,7 +68,7 @@ absl::StatusOr<JobSpec> JobOf(const Scenario& scenario) {
   job.mutable_consistency()->set_prefetch(false);
   // A slot may sit idle for long, while other cases have their turn.
   job.mutable_membership()->set_lease_seconds(3600);
-  const EncodingSpec::Kind kind = KindOf(scenario.encoding);
+  const EncodingSpec::Kind kind = GetKind(scenario.encoding);
   job.mutable_wire()->mutable_push()->set_kind(kind);
   job.mutable_wire()->mutable_pull()->set_kind(kind == EncodingSpec::TOP_K ? EncodingSpec::FLOAT32
                                                                            : kind);
@@ -112,7 +112,7 @@ class TorchpsStage final : public Stage {
 
 absl::Status TorchpsStage::Join(const Scenario& scenario, const Peers& peers) {
   ParameterClient::Options options;
-  const absl::StatusOr<JobSpec> job = JobOf(scenario);
+  const absl::StatusOr<JobSpec> job = GetJob(scenario);
   if (!job.ok()) return job.status();
   options.job = *job;
   Segment all;

@@ -19,11 +19,11 @@ absl::StatusOr<PickleValue> PickleMachine::Run() {
   return stack_.back();
 }
 
-absl::Span<const PickleValue> PickleMachine::TupleOf(const PickleValue& value) const {
+absl::Span<const PickleValue> PickleMachine::MakeTuple(const PickleValue& value) const {
   return tuples_[value.number];
 }
 
-const PickleMachine::Items& PickleMachine::ItemsOf(const PickleValue& value) const {
+const PickleMachine::Items& PickleMachine::GetItems(const PickleValue& value) const {
   return dicts_[value.number];
 }
 
@@ -235,14 +235,14 @@ absl::Status PickleMachine::Call() {
   const PickleValue& name = (*call)[0];
   if (name.kind != Kind::kName || (*call)[1].kind != Kind::kTuple) return Damaged();
   if (name.module == "collections" && name.text == "OrderedDict") return PushDict();
-  return Push(world_->Call(*this, name, TupleOf((*call)[1])));
+  return Push(world_->Call(*this, name, MakeTuple((*call)[1])));
 }
 
 absl::Status PickleMachine::Load() {
   const absl::StatusOr<PickleValues> popped = Pop(1);
   if (!popped.ok()) return popped.status();
   if (popped->front().kind != Kind::kTuple) return Damaged();
-  return Push(world_->Load(TupleOf(popped->front())));
+  return Push(world_->Load(MakeTuple(popped->front())));
 }
 
 // Of the dictionary that lies below them.

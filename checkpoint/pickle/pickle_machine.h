@@ -67,8 +67,8 @@ class PickleMachine {
   absl::StatusOr<PickleValue> Run();
 
   // REQUIRES: `value` is a kTuple, a kDict, of this machine.
-  absl::Span<const PickleValue> TupleOf(const PickleValue& value) const;
-  const Items& ItemsOf(const PickleValue& value) const;
+  absl::Span<const PickleValue> MakeTuple(const PickleValue& value) const;
+  const Items& GetItems(const PickleValue& value) const;
 
   static absl::Status Damaged();
 

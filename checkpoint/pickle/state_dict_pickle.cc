@@ -21,13 +21,13 @@ using Kind = PickleValue::Kind;
 
 // Limits far above any module's needs. One short instruction can repeat an earlier value of any
 // size, so a small file without limits could fill the memory.
-constexpr size_t kMostPickleBytes = size_t{32} << 20;
-constexpr size_t kMostTensors = size_t{1} << 20;
-constexpr size_t kMostDimensions = 64;
-constexpr size_t kMostNameBytes = 4096;
-constexpr size_t kMostKeyBytes = 64;  // torch's are numbers
+constexpr size_t kMaxPickleBytes = size_t{32} << 20;
+constexpr size_t kMaxTensors = size_t{1} << 20;
+constexpr size_t kMaxDimensions = 64;
+constexpr size_t kMaxNameBytes = 4096;
+constexpr size_t kMaxKeyBytes = 64;  // torch's are numbers
 // Of a text of the file that a message repeats.
-constexpr size_t kMostShownBytes = 100;
+constexpr size_t kMaxShownBytes = 100;
 // Levels of dictionaries that are searched for tensors.
 constexpr int kDeepestPath = 3;
 
@@ -35,7 +35,7 @@ absl::Status Refused(absl::string_view why) { return absl::DataLossError(why); }
 absl::Status Damaged() { return PickleMachine::Damaged(); }
 
 std::string ShortText(const PickleValue& value) {
-  return std::string(value.text.substr(0, kMostShownBytes));
+  return std::string(value.text.substr(0, kMaxShownBytes));
 }
 
 Dtype DtypeOfStorage(absl::string_view name) {
@@ -75,7 +75,7 @@ class TorchWorld final : public PickleMachine::World {
   absl::StatusOr<PickleValue> Load(absl::Span<const PickleValue> id) override;
 
   // REQUIRES: `value` is a kCalled.
-  const PickledTensor& TensorOf(const PickleValue& value) const { return tensors_[value.number]; }
+  const PickledTensor& MakeTensor(const PickleValue& value) const { return tensors_[value.number]; }
 
  private:
   absl::StatusOr<PickleValue> Rebuild(const PickleMachine& machine,
@@ -85,12 +85,12 @@ class TorchWorld final : public PickleMachine::World {
   std::deque<PickledTensor> tensors_;
 };
 
-std::optional<std::vector<int64_t>> NumbersOf(const PickleMachine& machine,
-                                              const PickleValue& value) {
+std::optional<std::vector<int64_t>> GetNumbers(const PickleMachine& machine,
+                                               const PickleValue& value) {
   if (value.kind != Kind::kTuple) return std::nullopt;
-  if (machine.TupleOf(value).size() > kMostDimensions) return std::nullopt;
+  if (machine.MakeTuple(value).size() > kMaxDimensions) return std::nullopt;
   std::vector<int64_t> numbers;
-  for (const PickleValue& item : machine.TupleOf(value)) {
+  for (const PickleValue& item : machine.MakeTuple(value)) {
     if (item.kind != Kind::kNumber || item.number < 0) return std::nullopt;
     numbers.push_back(item.number);
   }
@@ -115,13 +115,13 @@ absl::StatusOr<PickleValue> TorchWorld::Call(const PickleMachine& machine, const
 // them, for dtypes without a storage class.
 absl::StatusOr<PickleValue> TorchWorld::Rebuild(const PickleMachine& machine,
                                                 absl::Span<const PickleValue> arguments) {
-  if (arguments.size() < 4 || tensors_.size() == kMostTensors ||
+  if (arguments.size() < 4 || tensors_.size() == kMaxTensors ||
       arguments[0].kind != Kind::kLoaded || arguments[1].kind != Kind::kNumber ||
       arguments[1].number < 0) {
     return Damaged();
   }
-  std::optional<std::vector<int64_t>> shape = NumbersOf(machine, arguments[2]);
-  std::optional<std::vector<int64_t>> strides = NumbersOf(machine, arguments[3]);
+  std::optional<std::vector<int64_t>> shape = GetNumbers(machine, arguments[2]);
+  std::optional<std::vector<int64_t>> strides = GetNumbers(machine, arguments[3]);
   if (!shape.has_value() || !strides.has_value()) return Damaged();
   PickledTensor tensor = storages_[arguments[0].number];
   if (arguments.size() > 6 && arguments[6].kind == Kind::kName && tensor.dtype == Dtype::kOther) {
@@ -138,8 +138,8 @@ absl::StatusOr<PickleValue> TorchWorld::Rebuild(const PickleMachine& machine,
 // ("storage", torch.FloatStorage, key, device, elements)
 absl::StatusOr<PickleValue> TorchWorld::Load(absl::Span<const PickleValue> id) {
   if (id.size() < 5 || id[1].kind != Kind::kName || id[2].kind != Kind::kString ||
-      id[2].text.size() > kMostKeyBytes || id[4].kind != Kind::kNumber || id[4].number < 0 ||
-      storages_.size() == kMostTensors) {
+      id[2].text.size() > kMaxKeyBytes || id[4].kind != Kind::kNumber || id[4].number < 0 ||
+      storages_.size() == kMaxTensors) {
     return Damaged();
   }
   PickledTensor storage;
@@ -180,14 +180,14 @@ Nested LargestNested(const PickleMachine& machine, const PickleValue& top) {
   for (int depth = 0; depth < kDeepestPath; ++depth) {
     std::vector<Nested> next;
     for (const Nested& outer : level) {
-      for (const auto& [name, item] : machine.ItemsOf(outer.dict)) {
+      for (const auto& [name, item] : machine.GetItems(outer.dict)) {
         // An optimizer's state is by number, and that number is "" here.
-        if (item.kind != Kind::kDict || name.empty() || name.size() > kMostShownBytes ||
+        if (item.kind != Kind::kDict || name.empty() || name.size() > kMaxShownBytes ||
             !seen.insert(item.number).second) {
           continue;
         }
         next.push_back({absl::StrCat(outer.path, "['", name, "']"), item,
-                        CountTensors(machine.ItemsOf(item))});
+                        CountTensors(machine.GetItems(item))});
         if (next.back().tensors > largest.tensors) largest = next.back();
       }
     }
@@ -196,7 +196,7 @@ Nested LargestNested(const PickleMachine& machine, const PickleValue& top) {
   return largest;
 }
 
-absl::string_view WordsOf(const PickleValue& value) {
+absl::string_view GetWords(const PickleValue& value) {
   switch (value.kind) {
     case Kind::kDict:
       return "a dictionary";
@@ -205,7 +205,7 @@ absl::string_view WordsOf(const PickleValue& value) {
     case Kind::kNumber:
       return "a number";
     case Kind::kOther:
-      return value.text.substr(0, kMostShownBytes);
+      return value.text.substr(0, kMaxShownBytes);
     default:
       return "no tensor";
   }
@@ -213,7 +213,7 @@ absl::string_view WordsOf(const PickleValue& value) {
 
 // Why a file without tensors at its top level, or with more of them below it, is refused.
 absl::Status CheckTopLevel(const PickleMachine& machine, const PickleValue& top) {
-  const PickleMachine::Items& items = machine.ItemsOf(top);
+  const PickleMachine::Items& items = machine.GetItems(top);
   const size_t own = CountTensors(items);
   const Nested nested = LargestNested(machine, top);
   if (nested.tensors > own) {
@@ -225,14 +225,14 @@ absl::Status CheckTopLevel(const PickleMachine& machine, const PickleValue& top)
   }
   if (own > 0 || items.empty()) return absl::OkStatus();
   const auto& [name, value] = items.front();
-  return Refused(absl::StrCat("it holds no tensors by name: '", name.substr(0, kMostShownBytes),
-                              "' is ", WordsOf(value)));
+  return Refused(absl::StrCat("it holds no tensors by name: '", name.substr(0, kMaxShownBytes),
+                              "' is ", GetWords(value)));
 }
 
 // The dictionary's tensors by name.
-absl::StatusOr<std::vector<PickledTensor>> TensorsOf(const PickleMachine& machine,
-                                                     const TorchWorld& world,
-                                                     const PickleValue& value) {
+absl::StatusOr<std::vector<PickledTensor>> GetTensors(const PickleMachine& machine,
+                                                      const TorchWorld& world,
+                                                      const PickleValue& value) {
   if (value.kind == Kind::kOther) {
     return Refused(absl::StrCat("it holds ", value.module, value.module.empty() ? "" : ".",
                                 value.text, " and no dictionary"));
@@ -241,18 +241,18 @@ absl::StatusOr<std::vector<PickledTensor>> TensorsOf(const PickleMachine& machin
   if (absl::Status top = CheckTopLevel(machine, value); !top.ok()) return top;
   std::vector<PickledTensor> tensors;
   absl::flat_hash_map<absl::string_view, size_t> place;
-  for (const auto& [name, item] : machine.ItemsOf(value)) {
-    if (name.size() > kMostNameBytes) return Damaged();
+  for (const auto& [name, item] : machine.GetItems(value)) {
+    if (name.size() > kMaxNameBytes) return Damaged();
     const bool is_other = IsOtherTensor(item);
     if (item.kind != Kind::kCalled && !is_other) continue;
     // As in Python: a name that comes again keeps its place and has the last value.
     const auto [found, is_new] = place.try_emplace(name, tensors.size());
     if (is_new) {
-      if (tensors.size() == kMostTensors) return Damaged();
+      if (tensors.size() == kMaxTensors) return Damaged();
       tensors.emplace_back();
     }
     PickledTensor& tensor = tensors[found->second];
-    tensor = is_other ? PickledTensor() : world.TensorOf(item);
+    tensor = is_other ? PickledTensor() : world.MakeTensor(item);
     tensor.name = std::string(name);
     if (!is_other) continue;
     tensor.dtype = Dtype::kOther;
@@ -264,15 +264,15 @@ absl::StatusOr<std::vector<PickledTensor>> TensorsOf(const PickleMachine& machin
 }  // namespace
 
 absl::StatusOr<std::vector<PickledTensor>> ParseStateDictPickle(absl::string_view pickle) {
-  if (pickle.size() > kMostPickleBytes) {
+  if (pickle.size() > kMaxPickleBytes) {
     return Refused(
-        absl::StrCat("its pickle has ", pickle.size(), " bytes, more than ", kMostPickleBytes));
+        absl::StrCat("its pickle has ", pickle.size(), " bytes, more than ", kMaxPickleBytes));
   }
   TorchWorld world;
   PickleMachine machine(pickle, &world);
   const absl::StatusOr<PickleValue> made = machine.Run();
   if (!made.ok()) return made.status();
-  return TensorsOf(machine, world, *made);
+  return GetTensors(machine, world, *made);
 }
 
 }  // namespace torchps

@@ -22,9 +22,9 @@ constexpr int64_t kEntryBytes = 46;  // without its name and fields
 constexpr int64_t kZip64EndBytes = 56;
 constexpr int64_t kZip64LocatorBytes = 20;
 constexpr int64_t kEndBytes = 22;
-constexpr int64_t kMostCommentBytes = 0xffff;
+constexpr int64_t kMaxCommentBytes = 0xffff;
 // That of a million entries.
-constexpr int64_t kMostDirectoryBytes = 128 << 20;
+constexpr int64_t kMaxDirectoryBytes = 128 << 20;
 
 absl::Status Damaged() {
   return absl::DataLossError("the directory of its zip archive is damaged");
@@ -50,7 +50,7 @@ absl::StatusOr<std::string> Read(const ReadableFile& file, int64_t offset, int64
 
 // The directory, found as torch's reader finds it.
 absl::StatusOr<std::string> ReadDirectory(const ReadableFile& file) {
-  const int64_t tail_bytes = std::min(file.size(), kEndBytes + kMostCommentBytes);
+  const int64_t tail_bytes = std::min(file.size(), kEndBytes + kMaxCommentBytes);
   const absl::StatusOr<std::string> tail = Read(file, file.size() - tail_bytes, tail_bytes);
   if (!tail.ok()) return tail.status();
   if (tail_bytes < kEndBytes) return Damaged();
@@ -72,7 +72,7 @@ absl::StatusOr<std::string> ReadDirectory(const ReadableFile& file) {
       offset = Number(*large, 48, 8);
     }
   }
-  if (size > kMostDirectoryBytes) return Damaged();
+  if (size > kMaxDirectoryBytes) return Damaged();
   return Read(file, offset, size);
 }
 

@@ -33,7 +33,7 @@ int ServerEndpoint::port() const {
   return has_port ? port : 0;
 }
 
-std::string RelayOf(absl::string_view relays, const std::string& address) {
+std::string GetRelay(absl::string_view relays, const std::string& address) {
   for (const absl::string_view pair : absl::StrSplit(relays, ',', absl::SkipEmpty())) {
     const std::pair<absl::string_view, absl::string_view> way =
         absl::StrSplit(pair, absl::MaxSplits('=', 1));
@@ -69,7 +69,7 @@ grpc::ChannelArguments ArgumentsFor(int max_message_bytes) {
 ServerEndpoint ConnectToServer(int index, const std::string& address,
                                std::shared_ptr<CertificateFiles> certificates) {
   std::string target = ChannelTarget(address);
-  if (const char* const relays = std::getenv("TORCHPS_RELAYS")) target = RelayOf(relays, target);
+  if (const char* const relays = std::getenv("TORCHPS_RELAYS")) target = GetRelay(relays, target);
   std::shared_ptr<grpc::Channel> channel = grpc::CreateCustomChannel(
       target, ChannelCredentialsFor(certificates), ArgumentsFor(kMaxFrameBytes));
   return {index, address, std::move(channel), std::move(certificates)};

@@ -9,7 +9,7 @@
 
 namespace torchps {
 
-class AddressBook;
+class AddressResolver;
 
 // A server as a worker sees it. Cheap to copy: copies share the channel.
 struct ServerEndpoint {
@@ -21,7 +21,7 @@ struct ServerEndpoint {
   // What the channel's credentials are made of; null: it has no TLS.
   std::shared_ptr<CertificateFiles> certificates = nullptr;
   // Knows where the server is once it is no longer here; null: nobody does.
-  std::shared_ptr<AddressBook> book = nullptr;
+  std::shared_ptr<AddressResolver> book = nullptr;
 
   // 0 where the server is inside this process.
   int port() const;
@@ -32,7 +32,7 @@ struct ServerEndpoint {
 // Where what is for the server at `address` is to be sent: to what `relays`, "ADDRESS=RELAY,...",
 // names for it, else to itself. A relay passes on bytes, so names and certificates stay the
 // server's.
-std::string RelayOf(absl::string_view relays, const std::string& address);
+std::string GetRelay(absl::string_view relays, const std::string& address);
 
 // A channel with the settings that every connection of ours has, by TLS if there are certificates
 // (a worker's); nothing is sent yet, and an address at which no server listens is no error here.
@@ -44,7 +44,7 @@ ServerEndpoint ConnectToServer(int index, const std::string& address,
 // What one message between two processes of a replica may have: the activations of a micro-batch.
 inline constexpr int kMaxParcelBytes = 1 << 30;
 
-// The same to another process of a replica (worker/members/exchange.h).
+// The same to another process of a replica (worker/pipeline/exchange.h).
 std::shared_ptr<grpc::Channel> ConnectToMember(
     const std::string& address, const std::shared_ptr<CertificateFiles>& certificates);
 

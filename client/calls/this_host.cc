@@ -20,7 +20,7 @@ bool CanBindTo(const addrinfo& candidate) {
 
 }  // namespace
 
-bool IsThisHost(const std::string& address) {
+bool IsLocalAddress(const std::string& address) {
   if (address.empty()) return true;
   std::string host = address.substr(0, address.rfind(':'));
   if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {

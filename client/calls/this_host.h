@@ -9,6 +9,6 @@ namespace torchps {
 // may take as long as the system's resolver does; one that is not known leads elsewhere.
 //
 // A hint, not a proof: a container's port that is published on this machine looks the same.
-bool IsThisHost(const std::string& address);
+bool IsLocalAddress(const std::string& address);
 
 }  // namespace torchps

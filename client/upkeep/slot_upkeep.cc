@@ -38,12 +38,12 @@ absl::Status SlotUpkeep::Renew(absl::Duration timeout) {
   const absl::Duration interval = timeout;
   const absl::Duration begun = options_.clock->Now();
   timeout /= kCalls;
-  const absl::Duration standing = options_.standing();
-  const Renewals renewals = options_.renew_leases(timeout, standing, options_.lease / 2);
+  const absl::Duration stalled_for = options_.stalled_for();
+  const Renewals renewals = options_.renew_leases(timeout, stalled_for, options_.lease / 2);
   // Ages are of the moment at which the request goes out: this process may have been stopped since.
   const absl::Duration now = options_.clock->Now();
   RenewSlotRequest request;
-  request.set_standing_seconds(absl::ToDoubleSeconds(standing));
+  request.set_stalled_seconds(absl::ToDoubleSeconds(stalled_for));
   bool misses = false;
   for (const auto& [server, contact] : renewals.contacts) {
     AddContact(server, contact, now, &request);
@@ -57,10 +57,10 @@ absl::Status SlotUpkeep::Renew(absl::Duration timeout) {
   const absl::Duration taken = options_.clock->Now() - begun;
   pause_ = std::max(period - taken, absl::ZeroDuration());
   if (absl::IsAborted(reply.status())) return reply.status();
-  TellWhoIsWaitedFor(renewals, standing);
+  TellWhoIsWaitedFor(renewals, stalled_for);
 
   const bool cut_off = reply.ok() && reply->cut_off() && !silent.empty();
-  const bool stands_still = standing >= options_.progress_timeout;
+  const bool stands_still = stalled_for >= options_.progress_timeout;
   const bool was_aside = aside_;
   aside_ = cut_off || stands_still;
   if (!aside_) return reply.status();
@@ -68,7 +68,7 @@ absl::Status SlotUpkeep::Renew(absl::Duration timeout) {
     const std::string reason =
         stands_still
             ? absl::StrCat("the trainer of slot ", options_.slot, " has computed or read data for ",
-                           Seconds(standing), " without an end of a pass")
+                           Seconds(stalled_for), " without an end of a pass")
             : absl::StrCat("slot ", options_.slot, " does not reach server ", silent.front(),
                            " any more, and other slots do");
     options_.log(absl::StrCat(reason,
@@ -79,9 +79,9 @@ absl::Status SlotUpkeep::Renew(absl::Duration timeout) {
   return reply.status();
 }
 
-void SlotUpkeep::TellWhoIsWaitedFor(const Renewals& renewals, absl::Duration standing) {
-  const absl::optional<HeldUpBy>& by = renewals.held_up_by;
-  const bool waits = standing == absl::ZeroDuration() && by.has_value() &&
+void SlotUpkeep::TellWhoIsWaitedFor(const Renewals& renewals, absl::Duration stalled_for) {
+  const absl::optional<BlockingSlot>& by = renewals.blocking_slot;
+  const bool waits = stalled_for == absl::ZeroDuration() && by.has_value() &&
                      by->slot != options_.slot && by->time >= kLongWait;
   if (!waits) {
     told_.reset();

@@ -33,12 +33,12 @@ class SlotUpkeep {
     // After which a trainer that has not ended a piece of its own work stands still.
     absl::Duration progress_timeout = absl::InfiniteDuration();
     // For how long the trainer has been at one piece of its own work; zero: it waits for others.
-    std::function<absl::Duration()> standing;
+    std::function<absl::Duration()> stalled_for;
     // CoordinatorClient::RenewSlot, SlotLeases::Renew, SlotLeases::StepAside; each takes at most
     // `timeout`.
     std::function<absl::StatusOr<RenewSlotReply>(absl::Duration timeout, RenewSlotRequest request)>
         renew_slot;
-    std::function<Renewals(absl::Duration timeout, absl::Duration standing,
+    std::function<Renewals(absl::Duration timeout, absl::Duration stalled_for,
                            absl::Duration longest_pause)>
         renew_leases;
     std::function<void(absl::Duration timeout, const std::vector<int>& silent)> step_aside;
@@ -58,7 +58,7 @@ class SlotUpkeep {
   absl::Duration pause() const { return pause_; }
 
  private:
-  void TellWhoIsWaitedFor(const Renewals& renewals, absl::Duration standing);
+  void TellWhoIsWaitedFor(const Renewals& renewals, absl::Duration stalled_for);
 
   const Options options_;
   absl::Duration pause_;

@@ -28,7 +28,7 @@ double NumberIn(const std::string& path) {
 }
 
 // Cores of one group's quota; 0 where it has none.
-double QuotaOf(const std::string& group) {
+double GetQuota(const std::string& group) {
   std::ifstream file(group + "/cpu.max");  // "200000 100000", or "max 100000"
   double quota = 0;
   double period = 0;
@@ -42,7 +42,7 @@ double QuotaOf(const std::string& group) {
 double Quota() {
   double least = 0;
   const auto look = [&least](const std::string& group) {
-    const double quota = QuotaOf(group);
+    const double quota = GetQuota(group);
     if (quota > 0 && (least == 0 || quota < least)) least = quota;
   };
   std::ifstream file("/proc/self/cgroup");  // lines "0::/path", "4:cpu,cpuacct:/path"

@@ -61,8 +61,8 @@ MemoryLimit FindMemoryLimit(const std::string& root) {
 
   rlimit space{};
   if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY) {
-    constexpr rlim_t kMost = std::numeric_limits<int64_t>::max();
-    Lower(static_cast<int64_t>(std::min(space.rlim_cur, kMost)),
+    constexpr rlim_t kMax = std::numeric_limits<int64_t>::max();
+    Lower(static_cast<int64_t>(std::min(space.rlim_cur, kMax)),
           "whose address space is limited (ulimit -v) to", limit);
   }
   return limit;

@@ -8,10 +8,10 @@
 namespace torchps {
 
 int64_t OpenFileLimit() {
-  constexpr rlim_t kMost = std::numeric_limits<int64_t>::max();
+  constexpr rlim_t kMax = std::numeric_limits<int64_t>::max();
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
-  return static_cast<int64_t>(std::min(limit.rlim_cur, kMost));
+  return static_cast<int64_t>(std::min(limit.rlim_cur, kMax));
 }
 
 void RaiseOpenFileLimit() {

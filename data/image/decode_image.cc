@@ -22,15 +22,15 @@ namespace torchps {
 namespace {
 
 // 200 MB as colours; a damaged head may claim anything.
-constexpr int64_t kMostPixels = int64_t{1} << 26;
+constexpr int64_t kMaxPixels = int64_t{1} << 26;
 
 constexpr absl::string_view kJpegMagic("\xff\xd8\xff", 3);
 constexpr absl::string_view kPngMagic("\x89PNG\r\n\x1a\n", 8);
 
 absl::Status CheckSize(const std::string& name, int64_t height, int64_t width) {
-  if (height >= 1 && width >= 1 && height <= kMostPixels / width) return absl::OkStatus();
+  if (height >= 1 && width >= 1 && height <= kMaxPixels / width) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrFormat(
-      "%s: expected an image of 1 to %d pixels, got %d x %d", name, kMostPixels, height, width));
+      "%s: expected an image of 1 to %d pixels, got %d x %d", name, kMaxPixels, height, width));
 }
 
 // value * part / 255, rounded.

@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Far above what a camera makes.
-constexpr int64_t kMostFileBytes = int64_t{256} << 20;
+constexpr int64_t kMaxFileBytes = int64_t{256} << 20;
 
 absl::Status SystemError(const fs::path& path, const std::error_code& error) {
   return absl::ErrnoToStatus(error.value(), path.string());
@@ -50,7 +50,7 @@ absl::StatusOr<std::vector<std::string>> NamesIn(const fs::path& directory) {
 // The kind of a file by its ending. DecodeImage cannot read other images.
 enum class Kind { kImage, kOtherImage, kNoImage };
 
-Kind KindOf(const std::string& name) {
+Kind GetKind(const std::string& name) {
   if (EndsInOneOf(name, {".jpg", ".jpeg", ".jpe", ".jfif", ".pjpeg", ".pjp", ".png"})) {
     return Kind::kImage;
   }
@@ -70,7 +70,7 @@ absl::Status OtherImage(const fs::path& path) {
 
 // Adds the file `name` of `folder.directory`.
 absl::Status AddFile(const std::string& name, int32_t label, ImageFolder& folder) {
-  switch (KindOf(name)) {
+  switch (GetKind(name)) {
     case Kind::kImage:
       folder.files.push_back({name, label});
       return absl::OkStatus();
@@ -144,7 +144,7 @@ const std::string* FirstMissing(const std::vector<std::string>& names,
 
 }  // namespace
 
-std::string ImageFolder::PathOf(int64_t index) const {
+std::string ImageFolder::MakePath(int64_t index) const {
   return absl::StrCat(directory, "/", files[index].name);
 }
 
@@ -243,8 +243,8 @@ absl::StatusOr<ImageFolder> ReadUnlabelledImages(const std::string& path) {
 
 absl::Status LoadImage(const ImageFolder& folder, int64_t index, const ImageSize& size,
                        uint8_t* planes) {
-  const std::string path = folder.PathOf(index);
-  const absl::StatusOr<std::string> bytes = ReadFileBytes(path, kMostFileBytes);
+  const std::string path = folder.MakePath(index);
+  const absl::StatusOr<std::string> bytes = ReadFileBytes(path, kMaxFileBytes);
   if (!bytes.ok()) return bytes.status();
   const absl::StatusOr<DecodedImage> image = DecodeImage(*bytes, size, path);
   if (!image.ok()) return image.status();

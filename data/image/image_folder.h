@@ -24,7 +24,7 @@ struct ImageFolder {
   int64_t passed_over = 0;           // files outside a class's folder or without such an ending
 
   int64_t size() const { return static_cast<int64_t>(files.size()); }
-  std::string PathOf(int64_t index) const;
+  std::string MakePath(int64_t index) const;
   // Returns the names of all files.
   std::vector<std::string> Names() const;
 

@@ -29,11 +29,11 @@ double WholeNumber(const std::string& text) {
   return is_whole ? number : std::numeric_limits<double>::quiet_NaN();
 }
 
-std::string NameOf(double whole) { return absl::StrFormat("%.0f", whole + 0.0); }
+std::string GetName(double whole) { return absl::StrFormat("%.0f", whole + 0.0); }
 
 // Numbers texts by their place in a sorted list.
 template <typename Values, typename Sorted>
-std::vector<int32_t> PlacesOf(const Values& values, const Sorted& sorted) {
+std::vector<int32_t> GetPlaces(const Values& values, const Sorted& sorted) {
   std::vector<int32_t> places;
   for (const auto& value : values) {
     places.push_back(absl::c_lower_bound(sorted, value) - sorted.begin());
@@ -52,7 +52,7 @@ CsvClasses NumberClasses(const std::vector<std::string>& texts, int64_t rows) {
   if (!absl::c_all_of(texts, IsNumber)) {
     classes.names = texts;
     absl::c_sort(classes.names);
-    classes.of_text = PlacesOf(texts, classes.names);
+    classes.of_text = GetPlaces(texts, classes.names);
     return classes;
   }
   std::vector<double> numbers;
@@ -77,8 +77,8 @@ CsvClasses NumberClasses(const std::vector<std::string>& texts, int64_t rows) {
                                      "(data.csv.target_column names numbers to predict)",
                                      sorted.size(), rows));
   }
-  for (double number : sorted) classes.names.push_back(NameOf(number));
-  classes.of_text = PlacesOf(numbers, sorted);
+  for (double number : sorted) classes.names.push_back(GetName(number));
+  classes.of_text = GetPlaces(numbers, sorted);
   return classes;
 }
 
@@ -100,7 +100,7 @@ CsvClasses FindClasses(const std::vector<std::string>& texts, const TableSchema&
     int32_t found = -1;
     if (!schema.class_names.empty()) {
       found = find(text);
-      if (found < 0 && !std::isnan(whole)) found = find(NameOf(whole));
+      if (found < 0 && !std::isnan(whole)) found = find(GetName(whole));
     } else if (whole >= 0 && whole < static_cast<double>(schema.classes)) {
       found = static_cast<int32_t>(whole);
     }

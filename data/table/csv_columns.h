@@ -6,7 +6,7 @@
 namespace torchps {
 
 // Returns the columns that a job names in its CSV file.
-inline CsvColumns ColumnsOf(const CsvSpec& spec) {
+inline CsvColumns GetColumns(const CsvSpec& spec) {
   CsvColumns columns;
   columns.label = spec.label_column();
   columns.targets.assign(spec.target_column().begin(), spec.target_column().end());

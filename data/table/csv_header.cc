@@ -164,8 +164,8 @@ class HeaderOfNumbers {
     }
     for (size_t column : layout.targets) targets_.emplace_back(column, line[column]);
     if (layout.label) label_.emplace(*layout.label, line[*layout.label]);
-    first_features_ = FeaturesOf(line);
-    first_numbers_ = NumbersOf(line);
+    first_features_ = GetFeatures(line);
+    first_numbers_ = GetNumbers(line);
   }
 
   // Whether line 1 could be a header above some rows.
@@ -183,7 +183,7 @@ class HeaderOfNumbers {
 
   void AddRow(const CsvText::Fields& fields) {
     if (fields.size() != line_.size()) return;  // reading the row reports it
-    const Numbers row = FeaturesOf(fields);
+    const Numbers row = GetFeatures(fields);
     for (size_t i = 0; i < row.size(); ++i) features_[i].Add(fields[features_[i].column()], row[i]);
     for (NumberColumn& each : targets_) {
       each.Add(fields[each.column()], ToNumber(fields[each.column()]));
@@ -192,7 +192,7 @@ class HeaderOfNumbers {
     if (label_) label_->Add(fields[label_->column()]);
     if (rows_ == 0 && !row.empty()) continues_ = row[0] == first_features_[0] + 1;
     ++rows_;
-    steady_rows_ += IsSteady(NumbersOf(fields));
+    steady_rows_ += IsSteady(GetNumbers(fields));
     alike_rows_ += IsRising(row) || Sorted(row) == first_features_;
   }
 
@@ -208,14 +208,14 @@ class HeaderOfNumbers {
   }
 
  private:
-  Numbers FeaturesOf(const CsvText::Fields& fields) const {
+  Numbers GetFeatures(const CsvText::Fields& fields) const {
     Numbers numbers;
     for (const NumberColumn& each : features_) numbers.push_back(ToNumber(fields[each.column()]));
     return numbers;
   }
 
   // The values of all columns where line 1 has a number.
-  Numbers NumbersOf(const CsvText::Fields& fields) const {
+  Numbers GetNumbers(const CsvText::Fields& fields) const {
     Numbers numbers;
     for (size_t column = 0; column < fields.size(); ++column) {
       if (IsNumber(line_[column])) numbers.push_back(ToNumber(fields[column]));

@@ -31,16 +31,16 @@ constexpr int64_t kSamplePieceBytes = int64_t{1} << 16;
 template <typename Number>
 absl::Status ConvertTokens(const char* bytes, int64_t first, int64_t count, int32_t* tokens) {
   static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are copied as they are");
-  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
   for (int64_t i = 0; i < count; ++i) {
     Number number;
     std::memcpy(&number, bytes + i * sizeof(number), sizeof(number));
     const int64_t token = number;
-    if (token < 0 || token > kMost) {
+    if (token < 0 || token > kMax) {
       return absl::DataLossError(absl::StrFormat(
           "expected tokens of 0 to %d, got %d at token %d (the file is damaged, or its tokens are "
           "not of %d bits: see data.tokens.bits)",
-          kMost, token, first + i, 8 * sizeof(number)));
+          kMax, token, first + i, 8 * sizeof(number)));
     }
     tokens[i] = static_cast<int32_t>(token);
   }

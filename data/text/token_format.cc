@@ -198,12 +198,12 @@ bool IsText(absl::string_view sample) {
 // The upper byte of a token varies less than the lower one. Only 8-bit tokens have both alike.
 std::string OtherBytes(absl::string_view sample) {
   constexpr int64_t kFewValues = 16;
-  constexpr int64_t kMostOf8Bits = 240;  // random 16-bit tokens have all 256 values
-  constexpr double kClearlyMore = 1;     // bits
+  constexpr int64_t kMaxOf8Bits = 240;  // random 16-bit tokens have all 256 values
+  constexpr double kClearlyMore = 1;    // bits
   const ByteCounts lower(sample, 0), upper(sample, 1);
   if (upper.distinct() < kFewValues) return "";
   if (upper.Entropy() > lower.Entropy() + kClearlyMore) return "is big-endian";
-  const bool is_8_bits = lower.distinct() >= kFewValues && lower.IsAlike(upper, kMostOf8Bits);
+  const bool is_8_bits = lower.distinct() >= kFewValues && lower.IsAlike(upper, kMaxOf8Bits);
   return is_8_bits ? "looks like 8-bit tokens" : "";
 }
 

@@ -9,7 +9,7 @@ import statistics
 BAR = 1.03
 
 # More steps before those that count than a worker takes to decide whether to prefetch
-# (worker/loop/pull_ahead.h).
+# (worker/loop/prefetch_policy.h).
 ON_GPU = {
     "resnet18, batch 128": dict(
         fails_above=1.5, flags=dict(model="resnet18", batch=128, steps=60, warm_up=20)),

@@ -16,7 +16,7 @@ using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 
 // The largest number of places in an answer.
-constexpr size_t kMostPlaces = 3;
+constexpr size_t kMaxPlaces = 3;
 
 }  // namespace
 
@@ -41,7 +41,7 @@ std::vector<std::string> PlacesOfField(absl::string_view name) {
     }
     level = std::move(next);
   }
-  if (places.size() > kMostPlaces) places.resize(kMostPlaces);
+  if (places.size() > kMaxPlaces) places.resize(kMaxPlaces);
   return places;
 }
 

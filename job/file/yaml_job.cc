@@ -29,7 +29,7 @@ absl::Status ErrorInLine(absl::string_view source_name, size_t line, absl::strin
   return absl::InvalidArgumentError(absl::StrCat(source_name, ":", line + 1, ": ", what));
 }
 
-absl::string_view ScalarOf(const yaml_node_t& node) {
+absl::string_view MakeScalar(const yaml_node_t& node) {
   const auto& scalar = node.data.scalar;
   return {reinterpret_cast<const char*>(scalar.value), scalar.length};
 }
@@ -39,7 +39,7 @@ bool IsNull(const yaml_node_t& node) {
   if (node.type != YAML_SCALAR_NODE || node.data.scalar.style != YAML_PLAIN_SCALAR_STYLE) {
     return false;
   }
-  const absl::string_view text = ScalarOf(node);
+  const absl::string_view text = MakeScalar(node);
   return text.empty() || text == "~" || text == "null";
 }
 
@@ -58,8 +58,8 @@ class YamlReader {
                                         FieldNames(*message->GetDescriptor()), ")"));
     }
     std::set<std::string> seen;
-    for (const auto& [key, value] : PairsOf(node)) {
-      const std::string name(key->type == YAML_SCALAR_NODE ? ScalarOf(*key) : "");
+    for (const auto& [key, value] : GetPairs(node)) {
+      const std::string name(key->type == YAML_SCALAR_NODE ? MakeScalar(*key) : "");
       const std::string field_path = path.empty() ? name : absl::StrCat(path, ".", name);
       if (!seen.insert(name).second) {
         return ErrorAt(
@@ -75,16 +75,16 @@ class YamlReader {
   using Pair = std::pair<const yaml_node_t*, const yaml_node_t*>;
 
   // REQUIRES: the node is a mapping.
-  std::vector<Pair> PairsOf(const yaml_node_t& node) const {
+  std::vector<Pair> GetPairs(const yaml_node_t& node) const {
     std::vector<Pair> pairs;
     const auto& stored = node.data.mapping.pairs;
     for (const yaml_node_pair_t* pair = stored.start; pair != stored.top; ++pair) {
-      pairs.emplace_back(NodeOf(pair->key), NodeOf(pair->value));
+      pairs.emplace_back(GetNode(pair->key), GetNode(pair->value));
     }
     return pairs;
   }
 
-  const yaml_node_t* NodeOf(int id) const { return yaml_document_get_node(&document_, id); }
+  const yaml_node_t* GetNode(int id) const { return yaml_document_get_node(&document_, id); }
 
   // The member `name` of `message`: a field, or a oneof by its own name.
   absl::Status ReadMember(const yaml_node_t& key, const std::string& name, const yaml_node_t& value,
@@ -122,7 +122,7 @@ class YamlReader {
     const auto& items = value.data.sequence.items;
     for (const yaml_node_item_t* item = items.start; item != items.top; ++item) {
       const std::string item_path = absl::StrCat(path, ".", item - items.start);
-      const absl::Status read = ReadValue(*NodeOf(*item), item_path, message, field);
+      const absl::Status read = ReadValue(*GetNode(*item), item_path, message, field);
       if (!read.ok()) return read;
     }
     return absl::OkStatus();
@@ -138,22 +138,23 @@ class YamlReader {
                                              : reflection.MutableMessage(message, &field));
     }
     const absl::Status single = CheckSingle(value, path);
-    return single.ok() ? At(value, PutScalar(message, &field, {path, ScalarOf(value)})) : single;
+    return single.ok() ? At(value, PutScalar(message, &field, {path, MakeScalar(value)})) : single;
   }
 
   // A map, or a list of messages with a name and a value.
   absl::Status ReadNamedValues(const yaml_node_t& values, const std::string& path, Message* message,
                                const FieldDescriptor& field) const {
     const Descriptor& type = *field.message_type();
-    for (const auto& [key_node, value_node] : PairsOf(values)) {
+    for (const auto& [key_node, value_node] : GetPairs(values)) {
       const yaml_node_t& key = *key_node;
       const yaml_node_t& value = *value_node;
       Message* const pair = message->GetReflection()->AddMessage(message, &field);
       absl::Status put = CheckSingle(key, path);
-      if (put.ok()) put = At(key, PutScalar(pair, type.field(0), {path, ScalarOf(key)}));
-      const std::string entry_path = absl::StrCat(path, ".", ScalarOf(key));
+      if (put.ok()) put = At(key, PutScalar(pair, type.field(0), {path, MakeScalar(key)}));
+      const std::string entry_path = absl::StrCat(path, ".", MakeScalar(key));
       if (put.ok()) put = CheckSingle(value, entry_path);
-      if (put.ok()) put = At(value, PutScalar(pair, type.field(1), {entry_path, ScalarOf(value)}));
+      if (put.ok())
+        put = At(value, PutScalar(pair, type.field(1), {entry_path, MakeScalar(value)}));
       if (!put.ok()) return put;
     }
     return absl::OkStatus();
@@ -162,7 +163,8 @@ class YamlReader {
   absl::Status ReadChoice(const yaml_node_t& value, const std::string& path, Message* message,
                           const OneofDescriptor& oneof) const {
     const absl::Status single = CheckSingle(value, path);
-    return single.ok() ? At(value, ChooseMember(message, oneof, {path, ScalarOf(value)})) : single;
+    return single.ok() ? At(value, ChooseMember(message, oneof, {path, MakeScalar(value)}))
+                       : single;
   }
 
   absl::Status CheckSingle(const yaml_node_t& value, const std::string& path) const {

@@ -53,7 +53,7 @@ std::vector<absl::StatusOr<Reply>> CheckpointConductor::Ask(const std::vector<in
   for (const int server : asked) {
     // Stop() has nothing to do with that server.
     if (replies[server].ok() || absl::IsCancelled(replies[server].status())) continue;
-    replies[server] = About(NameOf(server), replies[server].status());
+    replies[server] = About(GetName(server), replies[server].status());
   }
   return replies;
 }
@@ -151,7 +151,7 @@ absl::Status CheckpointConductor::ConnectAll(const JobCoordinator::CheckpointPla
   for (int i = 0; i < servers; ++i) {
     const absl::StatusOr<std::shared_ptr<grpc::Channel>> channel =
         options_.connect(i, addresses_[i]);
-    if (!channel.ok()) return About(NameOf(i), channel.status());
+    if (!channel.ok()) return About(GetName(i), channel.status());
     stubs_.push_back(ParameterService::NewStub(*channel));
   }
   return absl::OkStatus();
@@ -169,7 +169,7 @@ absl::StatusOr<uint64_t> CheckpointConductor::LookAtServers(
   for (size_t i = 0; i < servers.size(); ++i) {
     if (!servers[i].ok()) return servers[i].status();
     const absl::Status ready = CheckReady(*servers[i], plan.state.job_id());
-    if (!ready.ok()) return About(NameOf(static_cast<int>(i)), ready);
+    if (!ready.ok()) return About(GetName(static_cast<int>(i)), ready);
     largest = std::max(largest, servers[i]->state_bytes());
   }
   return largest;
@@ -199,7 +199,7 @@ absl::StatusOr<Manifest> CheckpointConductor::WriteShards(
     if (shard.server_index() != static_cast<int>(i) ||
         shard.file() !=
             CheckpointDirectory::ShardName(static_cast<int>(i), plan.state.server_count())) {
-      return absl::InternalError(absl::StrCat(NameOf(static_cast<int>(i)), " wrote ", shard.file(),
+      return absl::InternalError(absl::StrCat(GetName(static_cast<int>(i)), " wrote ", shard.file(),
                                               " as server ", shard.server_index(),
                                               ": give all workers the same --servers list"));
     }
@@ -241,7 +241,7 @@ std::vector<int> CheckpointConductor::AllServers() const {
   return all;
 }
 
-std::string CheckpointConductor::NameOf(int index) const {
+std::string CheckpointConductor::GetName(int index) const {
   const std::string& address = addresses_[index];
   return address.empty() ? absl::StrCat("server ", index)
                          : absl::StrCat("server ", index, " at ", address);

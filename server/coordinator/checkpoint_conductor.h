@@ -78,7 +78,7 @@ class CheckpointConductor {
   // superfluous.
   absl::Status Commit(const CommitCheckpointRequest& request);
   // "server 1 at HOST:PORT".
-  std::string NameOf(int index) const;
+  std::string GetName(int index) const;
   std::vector<int> AllServers() const;
 
   const Options options_;

@@ -92,9 +92,9 @@ absl::StatusOr<std::unique_ptr<CoordinatedJob>> CoordinatedJob::Restore(
   return job;
 }
 
-absl::StatusOr<std::unique_ptr<CoordinatedJob>> CoordinatedJob::GoOnAs(const JobTerms& joiner,
-                                                                       absl::Duration now) const {
-  absl::StatusOr<JobTerms> terms = terms_.GoOnAs(joiner);
+absl::StatusOr<std::unique_ptr<CoordinatedJob>> CoordinatedJob::ResumeWith(
+    const JobTerms& joiner, absl::Duration now) const {
+  absl::StatusOr<JobTerms> terms = terms_.ResumeWith(joiner);
   if (!terms.ok()) return terms.status();
   CoordinatorState state = Save(now);
   const int begun = state.leases().epoch_size();
@@ -121,7 +121,7 @@ absl::Status CoordinatedJob::Load(const CoordinatorState& state, absl::Duration 
   restored_ = true;
   phase_.Restore(state.phase(), state.revision(), absl::Seconds(state.running_seconds()), now);
   initializer_ = state.initializer();
-  if (members_.books().count(initializer_) == 0) initializer_ = -1;
+  if (members_.accounting().count(initializer_) == 0) initializer_ = -1;
   initialized_ = state.initialized();
   initialization_ = state.initialization();
   stopped_ = state.stopped();
@@ -152,11 +152,11 @@ absl::Status CoordinatedJob::CheckInHand(const CoordinatorState& state) const {
 }
 
 void CoordinatedJob::WaitForWorkers(absl::Duration now) {
-  for (auto& [slot, member] : members_.books()) {
+  for (auto& [slot, member] : members_.accounting()) {
     // What was wrong may have been mended since.
     member.set_quarantined(false);
     if (!members_.IsLive(slot)) continue;
-    EndIncarnation({slot, member.incarnation()}, SlotBooks::LEFT,
+    EndIncarnation({slot, member.incarnation()}, SlotAccounting::LEFT,
                    "the job was stopped, and resumed later");
   }
   initializer_ = -1;
@@ -192,7 +192,7 @@ void CoordinatedJob::ChooseInitializer() {
   if (initializer_ != -1) Changed();
 }
 
-std::optional<AwaitStartReply> CoordinatedJob::StartOf(SlotId slot) const {
+std::optional<AwaitStartReply> CoordinatedJob::GetStart(SlotId slot) const {
   if (told_phase() == JobStatus::DONE) return StartReply(AwaitStartReply::DONE);
   if (told_phase() == JobStatus::RUNNING) return StartReply(AwaitStartReply::START);
   if (told_phase() == JobStatus::INITIALIZING && !initialized_ && initializer_ == slot) {
@@ -201,14 +201,14 @@ std::optional<AwaitStartReply> CoordinatedJob::StartOf(SlotId slot) const {
   return std::nullopt;
 }
 
-std::optional<NextWorkReply> CoordinatedJob::NextWorkOf(MemberState& member) {
+std::optional<NextWorkReply> CoordinatedJob::GetNextWork(MemberState& member) {
   NextWorkReply reply;
   if (told_phase() == JobStatus::DONE) {
-    member.set_state(SlotBooks::FINISHED);
+    member.set_state(SlotAccounting::FINISHED);
     reply.set_done(true);
   } else if (!stopped_.empty() || !work_.HandOut(&member, &reply)) {
     // After a stop there is only the end to wait for.
-    member.set_state(SlotBooks::WAITING);
+    member.set_state(SlotAccounting::WAITING);
     if (member.idle() || work_.AwaitsStep(member.slot())) return std::nullopt;
     reply.set_go_idle(true);
   }
@@ -250,7 +250,7 @@ absl::Status CoordinatedJob::CheckFinite(const NextWorkRequest& request, absl::D
         absl::StrCat("slot ", offender.slot, ": ", reason, ", and training.nonfinite is STOP_JOB");
     reason = absl::StrCat(reason, ", which ended the job");
   }
-  MemberState& member = members_.books().at(offender.slot);
+  MemberState& member = members_.accounting().at(offender.slot);
   JobMembers::AddFigures(request.figures(), &member);
   const StepFigures& all = member.figures();
   const uint64_t steps = all.pushes() + all.skipped_nonfinite();
@@ -260,14 +260,14 @@ absl::Status CoordinatedJob::CheckFinite(const NextWorkRequest& request, absl::D
     stopped_ = absl::StrCat("the gradients of every slot are not finite, of slot ", offender.slot,
                             " from its step ", step, " on");
   }
-  EndIncarnation(offender, SlotBooks::LEFT, reason);
+  EndIncarnation(offender, SlotAccounting::LEFT, reason);
   if (!stopped_.empty()) End(now);
   return absl::AbortedError(
       absl::StrCat("slot ", offender.slot, " is sent away: ", reason,
                    "; a smaller optimizer.learning_rate or training.clip_norm may help"));
 }
 
-void CoordinatedJob::EndIncarnation(SlotHolder dead, SlotBooks::State state,
+void CoordinatedJob::EndIncarnation(SlotHolder dead, SlotAccounting::State state,
                                     const std::string& reason) {
   Changed();
   members_.End(dead, state, reason);
@@ -332,7 +332,7 @@ CoordinatorState CoordinatedJob::Save(absl::Duration now) const {
   state.set_running_seconds(absl::ToDoubleSeconds(RunningTime(now)));
   const CheckpointSchedule::Memory& checkpoints = schedule_.memory();
   state.set_last_checkpoint(checkpoints.last_number);
-  state.set_coordinator_life(options_.coordinator_life);
+  state.set_coordinator_incarnation(options_.coordinator_incarnation);
   state.set_revision(revision());
   state.set_initializer(initializer_);
   members_.SaveTo(&state);
@@ -349,7 +349,7 @@ CoordinatorState CoordinatedJob::Save(absl::Duration now) const {
 
 JobStatus CoordinatedJob::Describe(absl::Duration now) const {
   JobStatus status;
-  status.set_coordinator_life(options_.coordinator_life);
+  status.set_coordinator_incarnation(options_.coordinator_incarnation);
   status.set_phase(told_phase());
   status.set_job_id(id_);
   *status.mutable_job() = terms_.job;
@@ -357,7 +357,7 @@ JobStatus CoordinatedJob::Describe(absl::Duration now) const {
   status.set_parameters(terms_.layout.trained_size());
   status.set_model(terms_.model);
   status.set_data(terms_.data);
-  for (const ServerPlace& place : places_.all()) *status.add_server() = place;
+  for (const ServerAddress& place : places_.all()) *status.add_server() = place;
   members_.Describe(&status);
   work_.Describe(&status);
   status.set_epochs_without_best(work_.stopped_after());

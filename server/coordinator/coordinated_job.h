@@ -12,12 +12,12 @@
 #include "common/ids.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/coordinator.pb.h"
+#include "server/coordinator/addresses/server_addresses.h"
 #include "server/coordinator/checkpoint_schedule.h"
 #include "server/coordinator/job_members.h"
 #include "server/coordinator/job_phase.h"
 #include "server/coordinator/job_terms.h"
 #include "server/coordinator/job_work.h"
-#include "server/coordinator/places/server_places.h"
 #include "server/coordinator/slots/slot_holder.h"
 
 namespace torchps {
@@ -39,7 +39,7 @@ class CoordinatedJob {
  public:
   // Of the coordinator that has it.
   struct Options {
-    uint64_t coordinator_life = 0;
+    uint64_t coordinator_incarnation = 0;
     // There is a place to keep checkpoints and this state. Without, none is ever due.
     bool has_directory = false;
   };
@@ -80,8 +80,8 @@ class CoordinatedJob {
   // What this one becomes, now that the first worker of a job that was resumed has come: it says
   // how many servers there are, and what else changes. FAILED_PRECONDITION: what may not change, or
   // fewer epochs than have begun; DATA_LOSS. REQUIRES: awaits_terms().
-  absl::StatusOr<std::unique_ptr<CoordinatedJob>> GoOnAs(const JobTerms& joiner,
-                                                         absl::Duration now) const;
+  absl::StatusOr<std::unique_ptr<CoordinatedJob>> ResumeWith(const JobTerms& joiner,
+                                                             absl::Duration now) const;
 
   CoordinatedJob(const CoordinatedJob&) = delete;
   CoordinatedJob& operator=(const CoordinatedJob&) = delete;
@@ -92,7 +92,7 @@ class CoordinatedJob {
   bool awaits_terms() const { return terms_.server_count == 0; }
   JobMembers& members() { return members_; }
   JobWork& work() { return work_; }
-  ServerPlaces& places() { return places_; }
+  ServerAddresses& places() { return places_; }
   uint64_t resumed_checkpoint() const { return resumed_checkpoint_; }
   // It went on from a state that may be older than what workers remember of it.
   bool restored() const { return restored_; }
@@ -117,10 +117,10 @@ class CoordinatedJob {
   void Advance(absl::Duration now);
 
   // What `slot` is told at the start; none: it has to wait.
-  std::optional<AwaitStartReply> StartOf(SlotId slot) const;
+  std::optional<AwaitStartReply> GetStart(SlotId slot) const;
   // What the slot is to do next, which its books keep; none: there is nothing, but there may yet
   // be.
-  std::optional<NextWorkReply> NextWorkOf(MemberState& member);
+  std::optional<NextWorkReply> GetNextWork(MemberState& member);
 
   // Counts the initialisations of the model, from 0: another one is to be made where the values of
   // the last one may be lost.
@@ -135,7 +135,7 @@ class CoordinatedJob {
   absl::Status CheckFinite(const NextWorkRequest& request, absl::Duration now);
   // Ends the incarnation and gives away what it had in hand. `state` and `reason` go into the
   // books.
-  void EndIncarnation(SlotHolder dead, SlotBooks::State state, const std::string& reason);
+  void EndIncarnation(SlotHolder dead, SlotAccounting::State state, const std::string& reason);
 
   // A user wants a checkpoint that begins after now.
   void RequestCheckpoint() { schedule_.Request(); }
@@ -174,7 +174,7 @@ class CoordinatedJob {
   JobWork work_;
   CheckpointSchedule schedule_;
   JobPhase phase_;
-  ServerPlaces places_;
+  ServerAddresses places_;
   bool restored_ = false;
 
   SlotId initializer_ = -1;

@@ -59,7 +59,7 @@ bool NamesNewcomer(const JobCoordinator& coordinator, const absl::StatusOr<JoinR
 CoordinatorService::CoordinatorService(Options options)
     : options_(std::move(options)),
       coordinator_(PolicyOptions(options_)),
-      farewells_(options_.connect) {}
+      eviction_notifier_(options_.connect) {}
 
 CoordinatorService::~CoordinatorService() { Stop(); }
 
@@ -149,7 +149,7 @@ void CoordinatorService::Stop() {
     std::swap(reader, reader_);
   }
   reader = nullptr;
-  farewells_.Stop();
+  eviction_notifier_.Stop();
   // Its last word still goes into the state.
   if (conductor_ != nullptr) conductor_->Stop();
   std::vector<std::function<void()>> ready;
@@ -261,9 +261,9 @@ CoordinatorService::Made CoordinatorService::Make(const Change& change) {
   for (std::function<void()>& give : coordinator_.TakeReady()) {
     made.ready.push_back([give = std::move(give)](const StateWriter::Kept&) { give(); });
   }
-  for (GoneSlot& gone : coordinator_.TakeGone()) {
+  for (EvictedSlot& gone : coordinator_.TakeGone()) {
     made.ready.push_back(
-        [this, gone = std::move(gone)](const StateWriter::Kept&) { farewells_.Say(gone); });
+        [this, gone = std::move(gone)](const StateWriter::Kept&) { eviction_notifier_.Say(gone); });
   }
   if (own != nullptr) made.ready.push_back(std::move(own));
   made.revision = coordinator_.revision();

@@ -18,14 +18,14 @@
 #include "security/call_admission.h"
 #include "server/coordinator/checkpoint_conductor.h"
 #include "server/coordinator/coordinator_store.h"
-#include "server/coordinator/farewells.h"
+#include "server/coordinator/eviction_notifier.h"
 #include "server/coordinator/job_coordinator.h"
 #include "server/coordinator/resume_reader.h"
 #include "server/coordinator/state_writer.h"
 #include "server/model_files/model_store.h"
+#include "server/parked/replies.h"
 #include "server/rpc/poller.h"
 #include "server/rpc/unary_call.h"
-#include "server/waiting/replies.h"
 #include "storage/file_system.h"
 
 namespace torchps {
@@ -150,7 +150,7 @@ class CoordinatorService {
   std::unique_ptr<StateWriter> writer_;
   std::unique_ptr<CheckpointConductor> conductor_;
   std::unique_ptr<ModelStore> models_;
-  Farewells farewells_;
+  EvictionNotifier eviction_notifier_;
 };
 
 }  // namespace torchps

@@ -40,7 +40,7 @@ absl::StatusOr<JoinReply> JobCoordinator::Join(const JoinRequest& request, absl:
     job_ = *std::move(begun);
   } else {
     if (job_->awaits_terms()) {
-      absl::StatusOr<std::unique_ptr<CoordinatedJob>> resumed = job_->GoOnAs(*terms, now);
+      absl::StatusOr<std::unique_ptr<CoordinatedJob>> resumed = job_->ResumeWith(*terms, now);
       if (!resumed.ok()) return resumed.status();
       job_ = *std::move(resumed);
       Settle(now);
@@ -48,7 +48,7 @@ absl::StatusOr<JoinReply> JobCoordinator::Join(const JoinRequest& request, absl:
     if (absl::Status same = job_->terms().CheckSame(*terms); !same.ok()) return same;
   }
   if (const auto dead = job_->members().Predecessor(request); dead.has_value()) {
-    Expire(*dead, SlotBooks::EXPIRED, "its process died");
+    Expire(*dead, SlotAccounting::EXPIRED, "its process died");
     Settle(now);
   }
   const absl::StatusOr<JobMembers::Taken> taken = job_->members().Take(request, now);
@@ -60,7 +60,7 @@ absl::StatusOr<JoinReply> JobCoordinator::Join(const JoinRequest& request, absl:
   reply.set_incarnation(taken->holder.incarnation);
   reply.set_job_id(job_->id());
   *reply.mutable_job() = job_->terms().job;
-  reply.set_coordinator_life(job_options_.coordinator_life);
+  reply.set_coordinator_incarnation(job_options_.coordinator_incarnation);
   reply.set_resumed_checkpoint(job_->resumed_checkpoint());
   return reply;
 }
@@ -142,7 +142,8 @@ absl::StatusOr<LeaveJobReply> JobCoordinator::LeaveJob(const LeaveJobRequest& re
     return speaker.status();
   }
   const SlotHolder leaver{request.slot(), request.incarnation()};
-  Expire(leaver, job_->told_phase() == JobStatus::DONE ? SlotBooks::FINISHED : SlotBooks::LEFT,
+  Expire(leaver,
+         job_->told_phase() == JobStatus::DONE ? SlotAccounting::FINISHED : SlotAccounting::LEFT,
          request.reason());
   Settle(now);
   return LeaveJobReply();
@@ -152,7 +153,7 @@ void JobCoordinator::Tick(absl::Duration now) {
   if (!has_job()) return;
   const std::vector<SlotHolder> expired = job_->members().Expire(now);
   for (const SlotHolder& dead : expired) {
-    Expire(dead, SlotBooks::EXPIRED, "its lease ran out");
+    Expire(dead, SlotAccounting::EXPIRED, "its lease ran out");
     gone_.push_back({dead, job_->places().addresses()});
   }
   const bool waited_enough = job_->work().EndLongWaits(now);
@@ -199,7 +200,7 @@ absl::Status JobCoordinator::TakeIn(const NextWorkRequest& request, MemberState&
     return refused(" hands in data lease ", finished, ", but it holds data lease ", member.lease());
   }
   if (absl::Status finite = job_->CheckFinite(request, now); !finite.ok()) {
-    SayGoodbye({request.slot(), request.incarnation()});
+    NotifyEviction({request.slot(), request.incarnation()});
     Settle(now);
     return finite;
   }
@@ -219,12 +220,13 @@ absl::Status JobCoordinator::TakeIn(const NextWorkRequest& request, MemberState&
   return absl::OkStatus();
 }
 
-void JobCoordinator::Expire(SlotHolder dead, SlotBooks::State state, const std::string& reason) {
+void JobCoordinator::Expire(SlotHolder dead, SlotAccounting::State state,
+                            const std::string& reason) {
   job_->EndIncarnation(dead, state, reason);
-  SayGoodbye(dead);
+  NotifyEviction(dead);
 }
 
-void JobCoordinator::SayGoodbye(SlotHolder dead) {
+void JobCoordinator::NotifyEviction(SlotHolder dead) {
   const absl::Status last_words = absl::AbortedError(
       absl::StrCat("incarnation ", dead.incarnation, " of slot ", dead.slot, " is over"));
   parked_.starts.Answer(dead.slot, last_words);
@@ -233,14 +235,14 @@ void JobCoordinator::SayGoodbye(SlotHolder dead) {
 
 void JobCoordinator::Settle(absl::Duration now) {
   job_->Advance(now);
-  for (auto& [slot, member] : job_->members().books()) {
+  for (auto& [slot, member] : job_->members().accounting()) {
     if (parked_.starts.Find(slot) != 0) {
-      if (std::optional<AwaitStartReply> start = job_->StartOf(slot)) {
+      if (std::optional<AwaitStartReply> start = job_->GetStart(slot)) {
         parked_.starts.Answer(slot, *start);
       }
     }
     if (parked_.works.Find(slot) != 0) {
-      if (std::optional<NextWorkReply> work = job_->NextWorkOf(member)) {
+      if (std::optional<NextWorkReply> work = job_->GetNextWork(member)) {
         parked_.works.Answer(slot, *std::move(work));
       }
     }
@@ -273,7 +275,7 @@ absl::StatusOr<LocateServersReply> JobCoordinator::LocateServers(const LocateSer
   LocateServersReply reply;
   if (!has_job()) return reply;
   reply.set_job_id(job_->id());
-  for (const ServerPlace& place : job_->places().all()) *reply.add_server() = place;
+  for (const ServerAddress& place : job_->places().all()) *reply.add_server() = place;
   return reply;
 }
 
@@ -337,7 +339,7 @@ JobCoordinator::ParkedCall JobCoordinator::GetJobStatus(const JobStatusRequest& 
 JobStatus JobCoordinator::Describe(absl::Duration now) const {
   if (has_job()) return job_->Describe(now);
   JobStatus status;
-  status.set_coordinator_life(job_options_.coordinator_life);
+  status.set_coordinator_incarnation(job_options_.coordinator_incarnation);
   status.set_phase(JobStatus::NO_JOB);
   return status;
 }

@@ -17,7 +17,7 @@
 #include "server/coordinator/coordinated_job.h"
 #include "server/coordinator/parked_calls.h"
 #include "server/coordinator/slots/slot_holder.h"
-#include "server/waiting/replies.h"
+#include "server/parked/replies.h"
 
 namespace torchps {
 
@@ -125,7 +125,7 @@ class JobCoordinator {
   // no call comes.
   void Tick(absl::Duration now);
   // Those that it has ended since last asked.
-  std::vector<GoneSlot> TakeGone() { return std::exchange(gone_, {}); }
+  std::vector<EvictedSlot> TakeGone() { return std::exchange(gone_, {}); }
 
   // The caller of a parked call has gone away. Unknown and answered ones are ignored.
   void CancelParked(ParkedCall call) { parked_.Cancel(call); }
@@ -144,9 +144,9 @@ class JobCoordinator {
   absl::Status TakeIn(const NextWorkRequest& request, MemberState& member, absl::Duration now);
   // Ends the incarnation and gives away what it had in hand. `state` and `reason` go into the
   // books.
-  void Expire(SlotHolder dead, SlotBooks::State state, const std::string& reason);
+  void Expire(SlotHolder dead, SlotAccounting::State state, const std::string& reason);
   // The incarnation has ended, and its parked calls with it.
-  void SayGoodbye(SlotHolder dead);
+  void NotifyEviction(SlotHolder dead);
   // Lets the job go on as far as it can, and answers every parked call that can be. REQUIRES:
   // has_job().
   void Settle(absl::Duration now);
@@ -160,7 +160,7 @@ class JobCoordinator {
   std::unique_ptr<CoordinatedJob> job_;  // null: there is none yet
 
   ParkedCalls parked_;
-  std::vector<GoneSlot> gone_;
+  std::vector<EvictedSlot> gone_;
 };
 
 }  // namespace torchps

@@ -13,7 +13,7 @@ namespace {
 // Longest host, device or reason that the books keep.
 constexpr size_t kMaxTextBytes = 512;
 // More devices than any worker has: what a peer says takes no more memory.
-constexpr int kMostReplicas = 256;
+constexpr int kMaxReplicas = 256;
 
 // What a worker says of itself, as operators will read it: without control characters, and cut to
 // kMaxTextBytes at the start of a UTF-8 character.
@@ -29,7 +29,7 @@ std::string ForPeople(const std::string& text) {
 // What a worker says of the devices of its replicas.
 void KeepReplicas(const JoinRequest& request, MemberState* member) {
   for (const ReplicaMember& told : request.member()) {
-    if (member->replica_size() == kMostReplicas) return;
+    if (member->replica_size() == kMaxReplicas) return;
     ReplicaMember& replica = *member->add_replica();
     replica = told;
     replica.set_host(ForPeople(told.host()));
@@ -44,7 +44,7 @@ absl::StatusOr<JobMembers::Taken> JobMembers::Take(const JoinRequest& request, a
   const absl::StatusOr<SlotHolder> holder =
       registry_.Take(request.wanted_slot(), request.nonce(), host, now);
   if (!holder.ok()) return holder.status();
-  MemberState& member = books_[holder->slot];
+  MemberState& member = accounting_[holder->slot];
   if (member.incarnation() == holder->incarnation) return Taken{*holder, /*is_new=*/false};
   StepFigures figures = std::move(*member.mutable_figures());
   // A new process proves nothing before it has pushed.
@@ -56,7 +56,7 @@ absl::StatusOr<JobMembers::Taken> JobMembers::Take(const JoinRequest& request, a
   member.set_host(host);
   member.set_device(ForPeople(request.device()));
   KeepReplicas(request, &member);
-  member.set_state(SlotBooks::JOINED);
+  member.set_state(SlotAccounting::JOINED);
   *member.mutable_figures() = std::move(figures);
   return Taken{*holder, /*is_new=*/true};
 }
@@ -68,7 +68,7 @@ absl::optional<SlotHolder> JobMembers::Predecessor(const JoinRequest& request) c
 
 absl::StatusOr<MemberState*> JobMembers::Renew(SlotHolder holder, absl::Duration now) {
   if (absl::Status status = registry_.Renew(holder, now); !status.ok()) return status;
-  return &books_.at(holder.slot);
+  return &accounting_.at(holder.slot);
 }
 
 bool JobMembers::Hear(const RenewSlotRequest& request, absl::Duration now) {
@@ -82,46 +82,46 @@ bool JobMembers::Hear(const RenewSlotRequest& request, absl::Duration now) {
     contact.first_reached = at(told.first_reached_seconds());
     contact.last_reached = at(told.last_reached_seconds());
   }
-  return views_.Hear(request.slot(), std::move(contacts), absl::Seconds(request.standing_seconds()),
+  return views_.Hear(request.slot(), std::move(contacts), absl::Seconds(request.stalled_seconds()),
                      now);
 }
 
-void JobMembers::End(SlotHolder holder, SlotBooks::State state, const std::string& reason) {
+void JobMembers::End(SlotHolder holder, SlotAccounting::State state, const std::string& reason) {
   registry_.Leave(holder);
   views_.Forget(holder.slot);
-  MemberState& member = books_.at(holder.slot);
+  MemberState& member = accounting_.at(holder.slot);
   member.set_lease(0);
   member.set_evaluating(0);
-  if (member.state() == SlotBooks::FINISHED) return;
+  if (member.state() == SlotAccounting::FINISHED) return;
   member.set_state(state);
   member.set_reason(ForPeople(reason));
 }
 
 bool JobMembers::IsLive(SlotId slot) const {
-  return books_.count(slot) > 0 && registry_.IsLive(HolderOf(slot));
+  return accounting_.count(slot) > 0 && registry_.IsLive(GetHolder(slot));
 }
 
 bool JobMembers::AllQuarantined() const {
-  return std::all_of(books_.begin(), books_.end(),
+  return std::all_of(accounting_.begin(), accounting_.end(),
                      [](const auto& entry) { return entry.second.quarantined(); });
 }
 
 bool JobMembers::IsLatest(SlotHolder holder) const {
-  const auto it = books_.find(holder.slot);
-  return it != books_.end() && it->second.incarnation() == holder.incarnation;
+  const auto it = accounting_.find(holder.slot);
+  return it != accounting_.end() && it->second.incarnation() == holder.incarnation;
 }
 
 bool JobMembers::Awaits(SlotId slot) const {
-  return IsLive(slot) && books_.at(slot).awaits_start();
+  return IsLive(slot) && accounting_.at(slot).awaits_start();
 }
 
 int JobMembers::awaiting() const {
-  return static_cast<int>(std::count_if(books_.begin(), books_.end(),
+  return static_cast<int>(std::count_if(accounting_.begin(), accounting_.end(),
                                         [&](const auto& entry) { return Awaits(entry.first); }));
 }
 
 SlotId JobMembers::FirstAwaiting() const {
-  for (const auto& [slot, member] : books_) {
+  for (const auto& [slot, member] : accounting_) {
     if (Awaits(slot)) return slot;
   }
   return -1;
@@ -129,7 +129,7 @@ SlotId JobMembers::FirstAwaiting() const {
 
 int64_t JobMembers::MostSteps() const {
   uint64_t most = 0;
-  for (const auto& [slot, member] : books_) most = std::max(most, member.figures().pushes());
+  for (const auto& [slot, member] : accounting_) most = std::max(most, member.figures().pushes());
   return static_cast<int64_t>(most);
 }
 
@@ -156,43 +156,44 @@ void JobMembers::AddFigures(const StepFigures& more, MemberState* member) {
 }
 
 void JobMembers::Describe(JobStatus* status) const {
-  for (const auto& [slot, member] : books_) {
-    SlotBooks& books = *status->add_slot();
-    books.set_slot(slot);
-    books.set_incarnation(member.incarnation());
-    books.set_host(member.host());
-    books.set_device(member.device());
-    *books.mutable_member() = member.replica();
-    books.set_state(member.state());
-    *books.mutable_figures() = member.figures();
-    books.set_epoch(member.epoch());
-    books.set_reason(member.reason());
-    books.set_batch_size(member.batch_size());
-    books.set_standing_seconds(absl::ToDoubleSeconds(views_.standing(slot)));
+  for (const auto& [slot, member] : accounting_) {
+    SlotAccounting& accounting = *status->add_slot();
+    accounting.set_slot(slot);
+    accounting.set_incarnation(member.incarnation());
+    accounting.set_host(member.host());
+    accounting.set_device(member.device());
+    *accounting.mutable_member() = member.replica();
+    accounting.set_state(member.state());
+    *accounting.mutable_figures() = member.figures();
+    accounting.set_epoch(member.epoch());
+    accounting.set_reason(member.reason());
+    accounting.set_batch_size(member.batch_size());
+    accounting.set_stalled_seconds(absl::ToDoubleSeconds(views_.stalled_for(slot)));
   }
 }
 
 void JobMembers::SaveTo(CoordinatorState* state) const {
   state->set_next_incarnation(registry_.next_incarnation());
-  for (const auto& [slot, member] : books_) {
+  for (const auto& [slot, member] : accounting_) {
     MemberState& saved = *state->add_member();
     saved = member;
-    saved.set_nonce(registry_.NonceOf(HolderOf(slot)));
+    saved.set_nonce(registry_.GetNonce(GetHolder(slot)));
     saved.set_live(saved.nonce() != 0);
   }
 }
 
 absl::Status JobMembers::Restore(const CoordinatorState& state, absl::Duration now) {
   for (const MemberState& saved : state.member()) {
-    if (saved.slot() < 0 || saved.slot() >= kMaxSlots || books_.count(saved.slot()) != 0) {
+    if (saved.slot() < 0 || saved.slot() >= kMaxSlots || accounting_.count(saved.slot()) != 0) {
       return DamagedState("there cannot be a slot ", saved.slot());
     }
-    MemberState& member = books_[saved.slot()];
+    MemberState& member = accounting_[saved.slot()];
     member = saved;
-    if (!SlotBooks::State_IsValid(member.state())) member.set_state(SlotBooks::STATE_UNSPECIFIED);
+    if (!SlotAccounting::State_IsValid(member.state()))
+      member.set_state(SlotAccounting::STATE_UNSPECIFIED);
     if (!saved.live()) continue;
     const absl::Status status =
-        registry_.Restore(HolderOf(saved.slot()), saved.nonce(), saved.host(), now);
+        registry_.Restore(GetHolder(saved.slot()), saved.nonce(), saved.host(), now);
     if (!status.ok()) return DamagedState(status.message());
   }
   return absl::OkStatus();

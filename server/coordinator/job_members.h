@@ -53,7 +53,7 @@ class JobMembers {
 
   // Ends the incarnation: it is not live any more, and has nothing in hand. `state` and `reason` go
   // into the books, unless it knew that the job was done.
-  void End(SlotHolder holder, SlotBooks::State state, const std::string& reason);
+  void End(SlotHolder holder, SlotAccounting::State state, const std::string& reason);
 
   bool IsLive(SlotId slot) const;
   // It is the slot's latest incarnation, live or not.
@@ -69,7 +69,7 @@ class JobMembers {
   int64_t MostSteps() const;
 
   // By slot, also those that are not live. `live` and `nonce` mean nothing here.
-  std::map<SlotId, MemberState>& books() { return books_; }
+  std::map<SlotId, MemberState>& accounting() { return accounting_; }
 
   // Adds a call's figures to those of the slot.
   static void AddFigures(const StepFigures& figures, MemberState* member);
@@ -83,11 +83,11 @@ class JobMembers {
   absl::Status Restore(const CoordinatorState& state, absl::Duration now);
 
  private:
-  SlotHolder HolderOf(SlotId slot) const { return {slot, books_.at(slot).incarnation()}; }
+  SlotHolder GetHolder(SlotId slot) const { return {slot, accounting_.at(slot).incarnation()}; }
 
   SlotRegistry registry_;
   SlotViews views_;
-  std::map<SlotId, MemberState> books_;
+  std::map<SlotId, MemberState> accounting_;
 };
 
 }  // namespace torchps

@@ -92,7 +92,7 @@ void JobTerms::SaveTo(CoordinatorState* state) const {
   state->set_server_count(server_count);
 }
 
-absl::StatusOr<JobTerms> JobTerms::GoOnAs(const JobTerms& joiner) const {
+absl::StatusOr<JobTerms> JobTerms::ResumeWith(const JobTerms& joiner) const {
   if (absl::Status may = CheckMayResume(job, joiner.job); !may.ok()) return may;
   JobTerms terms = *this;
   terms.job = joiner.job;

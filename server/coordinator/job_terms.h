@@ -36,7 +36,7 @@ struct JobTerms {
   // What a job of these terms that was stopped goes on with, now that a worker joins it again: the
   // joiner's job, completed, on the joiner's number of servers. FAILED_PRECONDITION names what may
   // not change, and why.
-  absl::StatusOr<JobTerms> GoOnAs(const JobTerms& joiner) const;
+  absl::StatusOr<JobTerms> ResumeWith(const JobTerms& joiner) const;
 
   // OK, or FAILED_PRECONDITION that names the first thing in which a joiner's terms differ from
   // these, and what each side has there. These may be completed (job/job_spec.h), the joiner's

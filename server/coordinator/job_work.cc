@@ -74,7 +74,7 @@ bool JobWork::HandOutEvaluation(MemberState* member, NextWorkReply* reply) {
   const int epoch = evaluations_.TakeFor(member->slot());
   if (epoch == 0) return false;
   member->set_evaluating(epoch);
-  member->set_state(SlotBooks::EVALUATING);
+  member->set_state(SlotAccounting::EVALUATING);
   reply->set_evaluate_epoch(epoch);
   if (keeps_models_) {
     KeepModel& keep = *reply->mutable_keep_model();
@@ -130,7 +130,7 @@ bool JobWork::HandOutLease(MemberState* member, bool has_waited, NextWorkReply* 
   if (lease->share > 0) last_step_of_[member->slot()] = lease->range.epoch;
   member->set_lease(lease->id);
   member->set_epoch(lease->range.epoch);
-  member->set_state(SlotBooks::TRAINING);
+  member->set_state(SlotAccounting::TRAINING);
   DataLease& given = *reply->mutable_lease();
   given.set_id(lease->id);
   given.set_epoch(lease->range.epoch);
@@ -207,25 +207,26 @@ void JobWork::Release(SlotHolder dead) {
 }
 
 void JobWork::Describe(JobStatus* status) const {
-  for (const DataLeases::Books& books : leases_.books()) {
-    EpochBooks& epoch = *status->add_epoch();
-    epoch.set_epoch(books.epoch);
-    epoch.set_samples(books.samples);
-    epoch.set_used(books.used);
-    epoch.set_reissued(books.reissued);
-    epoch.set_lost(books.lost);
-    epoch.set_outstanding(books.outstanding);
-    epoch.set_closed(books.closed);
-    const auto figures = figures_.find(books.epoch);
+  for (const DataLeases::Books& accounting : leases_.accounting()) {
+    EpochAccounting& epoch = *status->add_epoch();
+    epoch.set_epoch(accounting.epoch);
+    epoch.set_samples(accounting.samples);
+    epoch.set_used(accounting.used);
+    epoch.set_reissued(accounting.reissued);
+    epoch.set_lost(accounting.lost);
+    epoch.set_outstanding(accounting.outstanding);
+    epoch.set_closed(accounting.closed);
+    const auto figures = figures_.find(accounting.epoch);
     if (figures == figures_.end()) continue;
     if (figures->second.loss_samples > 0) {
       epoch.set_train_loss(figures->second.loss_sum /
                            static_cast<double>(figures->second.loss_samples));
-    } else if (books.used > 0) {
+    } else if (accounting.used > 0) {
       // A 0 would be told as the best loss of all.
       epoch.set_train_loss(std::numeric_limits<double>::quiet_NaN());
     }
-    if (books.closed) epoch.set_closed_at_seconds(absl::ToDoubleSeconds(figures->second.closed_at));
+    if (accounting.closed)
+      epoch.set_closed_at_seconds(absl::ToDoubleSeconds(figures->second.closed_at));
   }
   evaluations_.AddResultsTo(status);
 }

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "common/ids.h"
 #include "proto/coordinator.pb.h"
-#include "server/waiting/replies.h"
+#include "server/parked/replies.h"
 
 namespace torchps {
 
@@ -114,7 +114,7 @@ class ParkedCalls {
 
  private:
   Id last_id_ = 0;
-  ReadyReplies ready_;
+  PendingReplies ready_;
 };
 
 }  // namespace torchps

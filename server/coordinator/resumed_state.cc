@@ -18,7 +18,7 @@ namespace {
 // server cannot load, it passes over too.
 absl::Status CheckShards(const CheckpointDirectory& directory, const Manifest& manifest,
                          const std::function<absl::Status(uint64_t checkpoint)>& on_shard) {
-  const absl::StatusOr<ManifestBlocks> cut = BlocksOf(manifest);
+  const absl::StatusOr<ManifestBlocks> cut = GetBlocks(manifest);
   if (!cut.ok()) return cut.status();
   const int servers = manifest.server_count();
   int slots = -1;
@@ -56,7 +56,8 @@ absl::StatusOr<ResumedState> FindResumedState(
   }
 
   std::vector<std::string> passed_over;
-  // Of what is passed over, too: servers tell by incarnations what was before (IsOfLaterCourse).
+  // Of what is passed over, too: servers tell by incarnations what was before
+  // (IsOfLaterGeneration).
   Incarnation next_incarnation = 0;
   absl::StatusOr<Manifest> manifest = directory.Newest(
       [&](const Manifest& one) {

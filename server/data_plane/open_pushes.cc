@@ -76,7 +76,7 @@ void OpenPushes::Watch() {
       continue;
     }
     patient.push_back(&one);
-    if (!one.state.is_aside) has_room = has_room && one.push->StandAside();
+    if (!one.state.is_aside) has_room = has_room && one.push->MoveToStalledBudget();
   }
   if (has_room) return;
   for (const Silent* one : patient) {

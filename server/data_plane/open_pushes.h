@@ -37,7 +37,7 @@ class OpenPush {
 
   virtual State Describe() = 0;
   // Moves the share of one that is silent to the budget for silent ones. False: there is no room.
-  virtual bool StandAside() = 0;
+  virtual bool MoveToStalledBudget() = 0;
   // Answers it, unless it was answered before.
   virtual void End(const absl::Status& status) = 0;
 };

@@ -4,7 +4,7 @@
 
 #include "absl/time/time.h"
 #include "security/method_roles.h"
-#include "server/copies/copy_desk.h"
+#include "server/backup/backup_service.h"
 #include "server/data_plane/pull_call.h"
 #include "server/data_plane/push_call.h"
 #include "server/rpc/unary_call.h"
@@ -55,22 +55,22 @@ void ParameterServiceShell::Listen(Poller* poller) {
   });
   listen_for(&Service::RequestRenew, [this, hear](const auto& call) {
     const RenewRequest& request = call->request();
-    const absl::StatusOr<HostedJob*> job = server_->JobFor(request.server_life());
+    const absl::StatusOr<HostedJob*> job = server_->JobFor(request.server_incarnation());
     if (!job.ok()) return call->Respond(job.status());
     const absl::StatusOr<RenewReply> renewed = (*job)->Renew(
-        request.slot(), request.incarnation(), absl::Seconds(request.standing_seconds()));
+        request.slot(), request.incarnation(), absl::Seconds(request.stalled_seconds()));
     if (renewed.ok()) hear(call);
     call->Respond(renewed);
   });
   listen_for(&Service::RequestLeave, [this](const auto& call) {
     const LeaveRequest& request = call->request();
     // From the coordinator, of a slot whose lease has run out there: whatever life this is.
-    const bool is_farewell = request.server_life() == 0;
+    const bool is_farewell = request.server_incarnation() == 0;
     if (is_farewell) {
       if (const absl::Status may = call->Admit(kFarewell); !may.ok()) return call->Respond(may);
     }
     const absl::StatusOr<HostedJob*> job =
-        server_->JobFor(is_farewell ? server_->boot_id() : request.server_life());
+        server_->JobFor(is_farewell ? server_->server_incarnation() : request.server_incarnation());
     if (job.ok() && is_farewell) {
       (*job)->End(request.slot(), request.incarnation());
     } else if (job.ok()) {
@@ -91,16 +91,16 @@ void ParameterServiceShell::Listen(Poller* poller) {
     return [call](const auto& reply) { call->Respond(reply); };
   };
   listen_for(&Service::RequestStoreCopy, [this, respond](const auto& call) {
-    server_->copy_desk().Store(call->request(), respond(call));
+    server_->backup_service().Store(call->request(), respond(call));
   });
   listen_for(&Service::RequestDropCopies, [this, respond](const auto& call) {
-    server_->copy_desk().Drop(call->request(), respond(call));
+    server_->backup_service().Drop(call->request(), respond(call));
   });
   listen_for(&Service::RequestListCopies, [this, respond](const auto& call) {
-    server_->copy_desk().List(call->request(), respond(call));
+    server_->backup_service().List(call->request(), respond(call));
   });
   listen_for(&Service::RequestReadCopy, [this, respond](const auto& call) {
-    server_->copy_desk().Read(call->request(), respond(call));
+    server_->backup_service().Read(call->request(), respond(call));
   });
   listen_for(&Service::RequestShutdown, [this](const auto& call) {
     call->Respond(ShutdownReply());

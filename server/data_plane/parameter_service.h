@@ -6,9 +6,9 @@
 #include "grpcpp/grpcpp.h"
 #include "proto/parameter_service.grpc.pb.h"
 #include "security/call_admission.h"
-#include "server/data_plane/known_connections.h"
 #include "server/data_plane/open_pulls.h"
 #include "server/data_plane/open_pushes.h"
+#include "server/data_plane/verified_connections.h"
 #include "server/job/parameter_server.h"
 #include "server/rpc/poller.h"
 
@@ -51,7 +51,7 @@ class ParameterServiceShell {
   ParameterServer* const server_;
   CallAdmission* const admission_;
   const std::function<void()> shut_down_;
-  KnownConnections known_;
+  VerifiedConnections known_;
   OpenPushes open_pushes_;
   OpenPulls open_pulls_;
   Service service_;

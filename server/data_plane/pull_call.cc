@@ -58,13 +58,13 @@ absl::Status PullCall::Begin() {
   const absl::Status admitted =
       services_.admission->Admit(context_, request.GetDescriptor()->name(), slot);
   if (!admitted.ok()) return admitted;
-  const absl::StatusOr<HostedJob*> job = server_->JobFor(request.server_life());
+  const absl::StatusOr<HostedJob*> job = server_->JobFor(request.server_incarnation());
   if (request.read_only()) {
     // A caller that only reads need not know which life of the server it reads.
     job_ = server_->job();
     if (job_ == nullptr || !job_->store().initialized()) {
       // A worker's Hello brings back what this server had in an earlier life.
-      if (request.server_life() != 0 && !job.ok()) return job.status();
+      if (request.server_incarnation() != 0 && !job.ok()) return job.status();
       return absl::FailedPreconditionError("this server has no values to read yet");
     }
     if (job.ok()) {
@@ -135,7 +135,7 @@ void PullCall::SendShared() {
   }
   PullHeader header;
   header.block_count = 1;
-  header.floor = grant_.floor;
+  header.min_clock = grant_.min_clock;
   header.parked_us = static_cast<uint64_t>(absl::ToInt64Microseconds(grant_.parked));
   header.shared = true;
   const grpc::ByteBuffer frame = EncodePullFrame(header, grpc::Slice());
@@ -171,7 +171,7 @@ void PullCall::SendBlock() {
   header.block = store.block_id(next_block_);
   header.version = image->version;
   header.block_count = static_cast<uint32_t>(store.owned());
-  header.floor = grant_.floor;
+  header.min_clock = grant_.min_clock;
   header.parked_us = static_cast<uint64_t>(absl::ToInt64Microseconds(grant_.parked));
   header.encoding = image->encoding;
   header.unchanged = image->unchanged;

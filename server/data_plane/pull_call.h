@@ -12,8 +12,8 @@
 #include "grpcpp/support/async_stream.h"
 #include "proto/parameter_service.pb.h"
 #include "security/call_admission.h"
-#include "server/data_plane/known_connections.h"
 #include "server/data_plane/open_pulls.h"
+#include "server/data_plane/verified_connections.h"
 #include "server/job/frame_admission.h"
 #include "server/job/parameter_server.h"
 #include "server/rpc/call_tag.h"
@@ -40,7 +40,7 @@ class PullCall final : public OpenPull, public std::enable_shared_from_this<Pull
     ParameterServer* data_plane = nullptr;
     CallAdmission* admission = nullptr;
     OpenPulls* open = nullptr;
-    KnownConnections* known = nullptr;
+    VerifiedConnections* known = nullptr;
     Poller* poller = nullptr;
   };
 

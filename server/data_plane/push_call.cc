@@ -58,14 +58,14 @@ void PushCall::OnArrived(bool ok) {
   }
   job_ = server_->job();
   if (job_ == nullptr) {
-    Respond(server_->JobFor(/*server_life=*/0).status());
+    Respond(server_->JobFor(/*server_incarnation=*/0).status());
     return;
   }
   frame_bytes_ = job_->store().largest_block_bytes();
   frame_tag_.SetLong(frame_bytes_ > kShortFrameBytes);
   is_stranger_ = !services_.known->Knows(ConnectionName(context_));
   if (is_stranger_) {
-    ReadFromStranger();
+    ReadUnauthenticated();
   } else {
     AwaitFrame();
   }
@@ -78,9 +78,9 @@ void PushCall::AwaitFrame() {
   });
 }
 
-void PushCall::ReadFromStranger() {
-  if (TryEnter(job_->journal(), &server_->stranger_budget(), frame_bytes_)) {
-    ReadFrame(&server_->stranger_budget());
+void PushCall::ReadUnauthenticated() {
+  if (TryEnter(job_->journal(), &server_->unauthenticated_budget(), frame_bytes_)) {
+    ReadFrame(&server_->unauthenticated_budget());
   } else {
     Respond(UnknownConnection());
   }
@@ -158,7 +158,7 @@ absl::Status PushCall::Admit(const grpc::ByteBuffer& frame, PushHeader* header,
   if (frames_ == 0) {
     const absl::Status admitted = admission_->Admit(context_, kRequest, header->slot);
     if (!admitted.ok()) return admitted;
-    const absl::StatusOr<HostedJob*> job = server_->JobFor(header->server_life);
+    const absl::StatusOr<HostedJob*> job = server_->JobFor(header->server_incarnation);
     if (!job.ok()) return job.status();
     const absl::Status introduced = Introduce(*header);
     if (!introduced.ok()) return introduced;
@@ -167,7 +167,7 @@ absl::Status PushCall::Admit(const grpc::ByteBuffer& frame, PushHeader* header,
     MutexLock lock(&mutex_);
     holder_ = Holder{header->slot, header->incarnation};
   } else if (header->slot != name_.slot || header->incarnation != name_.incarnation ||
-             header->step != name_.step || header->server_life != name_.server_life ||
+             header->step != name_.step || header->server_incarnation != name_.server_incarnation ||
              header->part != name_.part) {
     return absl::InvalidArgumentError(
         absl::StrCat("one Push carries one step of one slot: it began as step ", name_.step,
@@ -244,20 +244,20 @@ OpenPush::State PushCall::Describe() {
   MutexLock lock(&mutex_);
   state.holder = holder_;
   // Nobody waits for what a stranger has.
-  if (!reading_since_.has_value() || budget_ == &server_->stranger_budget()) return state;
+  if (!reading_since_.has_value() || budget_ == &server_->unauthenticated_budget()) return state;
   // A call that waits for its frames has come, so that it has a peer.
   state.connection = ConnectionName(context_);
   state.silent_since = reading_since_;
-  state.is_aside = budget_ == &server_->silent_budget();
+  state.is_aside = budget_ == &server_->stalled_budget();
   return state;
 }
 
-bool PushCall::StandAside() {
+bool PushCall::MoveToStalledBudget() {
   {
     MutexLock lock(&mutex_);
     if (budget_ != &server_->receive_budget()) return true;
-    if (!server_->silent_budget().TryTake(frame_bytes_)) return false;
-    budget_ = &server_->silent_budget();
+    if (!server_->stalled_budget().TryTake(frame_bytes_)) return false;
+    budget_ = &server_->stalled_budget();
   }
   server_->receive_budget().GiveBack(frame_bytes_);
   return true;

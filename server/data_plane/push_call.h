@@ -11,12 +11,12 @@
 #include "grpcpp/support/async_stream.h"
 #include "proto/parameter_service.pb.h"
 #include "security/call_admission.h"
-#include "server/data_plane/known_connections.h"
 #include "server/data_plane/open_pushes.h"
+#include "server/data_plane/verified_connections.h"
 #include "server/job/frame_admission.h"
 #include "server/job/parameter_server.h"
+#include "server/parked/byte_budget.h"
 #include "server/rpc/call_tag.h"
-#include "server/waiting/byte_budget.h"
 #include "wire/frame_codec.h"
 
 namespace torchps {
@@ -28,9 +28,9 @@ namespace torchps {
 // already on its way, so receiving and applying overlap. The frames of one call are handled one
 // after the other, and none after one that was refused.
 //
-// On a connection on which no live process of the job has spoken (KnownConnections) the first frame
-// is to be of such a process. It is read by a share of a small budget of its own, if there is one
-// at once; otherwise the call is ABORTED, and its worker says Hello there. So whoever holds
+// On a connection on which no live process of the job has spoken (VerifiedConnections) the first
+// frame is to be of such a process. It is read by a share of a small budget of its own, if there is
+// one at once; otherwise the call is ABORTED, and its worker says Hello there. So whoever holds
 // connections and says nothing takes nothing that workers' frames need.
 //
 // Owned by its pending operations and, while it is parked or stands in line, by its continuation.
@@ -46,14 +46,14 @@ class PushCall final : public OpenPush, public std::enable_shared_from_this<Push
     ParameterServer* data_plane = nullptr;
     CallAdmission* admission = nullptr;
     OpenPushes* open = nullptr;
-    KnownConnections* known = nullptr;
+    VerifiedConnections* known = nullptr;
   };
 
   // Arms the queue for the server's whole life.
   static void Listen(Acceptor acceptor, const Services& services);
 
   State Describe() override;
-  bool StandAside() override;
+  bool MoveToStalledBudget() override;
   void End(const absl::Status& status) override;
 
  private:
@@ -67,7 +67,7 @@ class PushCall final : public OpenPush, public std::enable_shared_from_this<Push
   // Reads the next frame as soon as it may come.
   void AwaitFrame();
   // Reads the first frame on a connection that is not known, or refuses to.
-  void ReadFromStranger();
+  void ReadUnauthenticated();
   // By the share that was taken from `budget` for it.
   void ReadFrame(ByteBudget* budget);
   // A frame, or that there is none any more.

@@ -12,7 +12,7 @@
 #include "common/mutex.h"
 #include "proto/parameter_service.pb.h"
 #include "server/job/job_directory.h"
-#include "server/waiting/replies.h"
+#include "server/parked/replies.h"
 
 namespace torchps {
 

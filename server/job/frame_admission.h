@@ -5,8 +5,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "common/mutex.h"
+#include "server/parked/byte_budget.h"
 #include "server/store/block_journal.h"
-#include "server/waiting/byte_budget.h"
 
 namespace torchps {
 

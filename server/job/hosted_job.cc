@@ -91,7 +91,7 @@ absl::Status HostedJob::RestoreFrom(JobStorage* storage, const HelloRequest& req
   if (!restored_.has_value()) return absl::OkStatus();
   parts_.store->snapshot().FinishRestore();
   membership_.ExpectRestored();
-  RaiseFloors();
+  RaiseMinClocks();
   return absl::OkStatus();
 }
 
@@ -99,15 +99,15 @@ absl::Status HostedJob::Enter(SlotId slot, Incarnation incarnation, HelloReply* 
   const absl::StatusOr<JobMembership::Entry> entry = membership_.Enter(slot, incarnation);
   if (!entry.ok()) return entry.status();
   activity_.Heard(slot);
-  RaiseFloors();
-  reply->set_floor(entry->floor);
+  RaiseMinClocks();
+  reply->set_min_clock(entry->min_clock);
   reply->set_last_step(entry->last_step);
   reply->set_initialized(parts_.store->initialized());
   if (restored_.has_value()) {
     Restored* const restored = reply->mutable_restored();
     restored->set_checkpoint(restored_->checkpoint);
     restored->set_from_log(restored_->from_log);
-    for (const LedgerEntry& known : parts_.store->EntriesOf(slot)) {
+    for (const LedgerEntry& known : parts_.store->GetEntries(slot)) {
       // What another process made is not this one's, whatever its number.
       restored->add_block_step(known.incarnation == incarnation ? known.last_step : 0);
       restored->add_slot_step(known.last_step);
@@ -131,11 +131,11 @@ void HostedJob::Share(const HelloRequest& request, HelloReply* reply) {
 }
 
 absl::StatusOr<RenewReply> HostedJob::Renew(SlotId slot, Incarnation incarnation,
-                                            absl::Duration standing) {
+                                            absl::Duration stalled_for) {
   if (absl::Status renewed = membership_.Renew(slot, incarnation); !renewed.ok()) return renewed;
-  activity_.Says(slot, standing);
+  activity_.Says(slot, stalled_for);
   RenewReply reply;
-  reply.set_floor(membership_.floor());
+  reply.set_min_clock(membership_.min_clock());
   reply.set_max_version(parts_.store->highest_version());
   if (!AnyWaits()) return reply;
   if (const auto behind = membership_.FurthestBehind(activity_); behind.has_value()) {
@@ -152,22 +152,22 @@ bool HostedJob::AnyWaits() const {
 
 void HostedJob::Leave(SlotId slot, Incarnation incarnation) {
   membership_.Leave(slot, incarnation);
-  RaiseFloors();
+  RaiseMinClocks();
 }
 
 void HostedJob::End(SlotId slot, Incarnation incarnation) {
   membership_.End(slot, incarnation);
-  RaiseFloors();
+  RaiseMinClocks();
 }
 
 void HostedJob::ExpireLeases() {
-  if (membership_.ExpireLeases()) RaiseFloors();
+  if (membership_.ExpireLeases()) RaiseMinClocks();
 }
 
 void HostedJob::MakeDueUpdates() {
   if (parts_.policy->TakeDue()) {
     parts_.store->Reconsider();
-    RaiseFloors();
+    RaiseMinClocks();
     return;
   }
   {
@@ -209,7 +209,7 @@ absl::Status HostedJob::PushFrame(const PushHeader& header, const FramePayload& 
   if (pushed.ok()) activity_.Heard(header.slot);
   // This frame may have completed the update that other slots wait for, whatever becomes of the
   // rest of its stream.
-  if (parts_.collects_pushes() && header.step > 0) RaiseFloors();
+  if (parts_.collects_pushes() && header.step > 0) RaiseMinClocks();
   if (header.step > 0) ReachFailpoint(Failpoint::kPushApplied);
   return pushed;
 }
@@ -220,7 +220,7 @@ absl::Status HostedJob::CatchUp(const PushHeader& header) {
   const absl::StatusOr<JobMembership::PullClock> claim =
       membership_.BeginPull(header.slot, header.incarnation, header.step - 1, /*ahead=*/false);
   if (!claim.ok()) return claim.status();
-  RaiseFloors();
+  RaiseMinClocks();
   // A slot that was here before and is too far: the policy has words for it.
   if (claim->recorded < header.step - 1 || is_next()) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat("slot ", header.slot, " is at step ", header.step,
@@ -281,7 +281,7 @@ HostedJob::ParkedId HostedJob::FinishPush(SlotId slot, Incarnation incarnation, 
       finished_pushes_.Add({slot, incarnation, step, now, std::move(done), std::move(part)});
   if (AppliesWholeBatches(spec().consistency())) {
     parts_.store->Reconsider();
-    RaiseFloors();
+    RaiseMinClocks();
   }
   return id;
 }
@@ -311,20 +311,20 @@ void HostedJob::Answer(const FinishedPushes::Push& push) {
     if (figures.last_push != name) ++figures.pushes;
     figures.last_push = name;
   }
-  RaiseFloors();
+  RaiseMinClocks();
   ReachFailpoint(Failpoint::kPushAnswered);
   push.done(reply);
 }
 
-void HostedJob::RaiseFloors() {
-  const int64_t floor = membership_.floor();
+void HostedJob::RaiseMinClocks() {
+  const int64_t min_clock = membership_.min_clock();
   finished_pushes_.AnswerSettled();
-  std::vector<RisingNumber::Continuation> due;
+  std::vector<Watermark::Continuation> due;
   {
     MutexLock lock(&mutex_);
-    due = pull_gate_.RaiseFloor(floor);
+    due = pull_gate_.RaiseMinClock(min_clock);
   }
-  for (const RisingNumber::Continuation& continuation : due) continuation();
+  for (const Watermark::Continuation& continuation : due) continuation();
   AnnounceDue();
 }
 
@@ -338,7 +338,7 @@ absl::StatusOr<HostedJob::ParkedId> HostedJob::Pull(SlotId slot, Incarnation inc
   activity_.Heard(slot);
   parts_.policy->PullBegan(slot);
   const Step clock = begun->judged;
-  RaiseFloors();
+  RaiseMinClocks();
   {
     MutexLock lock(&mutex_);
     if (!pull_gate_.MayPull(clock)) {
@@ -354,15 +354,15 @@ absl::StatusOr<HostedJob::ParkedId> HostedJob::Pull(SlotId slot, Incarnation inc
 
 HostedJob::PullGrant HostedJob::Grant(SlotId slot, Step clock, absl::Duration parked) {
   MutexLock lock(&mutex_);
-  clock_gap_.Add(clock - pull_gate_.floor());
+  clock_gap_.Add(clock - pull_gate_.min_clock());
   figures_[slot].parked += parked;
   step_times_.PullAnswered(slot, clock_->Now());
-  return {pull_gate_.floor(), parked};
+  return {pull_gate_.min_clock(), parked};
 }
 
 HostedJob::PullGrant HostedJob::ReadOnlyPull() const {
   MutexLock lock(&mutex_);
-  return {pull_gate_.floor(), absl::ZeroDuration()};
+  return {pull_gate_.min_clock(), absl::ZeroDuration()};
 }
 
 void HostedJob::CancelPull(ParkedId id) {
@@ -387,7 +387,7 @@ void HostedJob::Describe(bool include_ledger, ServerStatus* status) {
 
   const std::map<SlotId, SlotClocks::Slot> slots = membership_.slots();
   MutexLock lock(&mutex_);
-  status->set_floor(pull_gate_.floor());
+  status->set_min_clock(pull_gate_.min_clock());
   status->set_parked_now(pull_gate_.parked());
   CopyHistogram(clock_gap_, status->mutable_clock_gap());
   for (const auto& [slot, state] : slots) {
@@ -408,7 +408,7 @@ void HostedJob::Describe(bool include_ledger, ServerStatus* status) {
     if (usual_step < absl::InfiniteDuration()) {
       row->set_usual_step_seconds(absl::ToDoubleSeconds(usual_step));
     }
-    row->set_standing_seconds(absl::ToDoubleSeconds(activity_.standing(slot)));
+    row->set_stalled_seconds(absl::ToDoubleSeconds(activity_.stalled_for(slot)));
   }
 }
 

@@ -43,7 +43,7 @@ class HostedJob {
  public:
   // Where a pull stands when the gate lets it go.
   struct PullGrant {
-    int64_t floor = 0;
+    int64_t min_clock = 0;
     absl::Duration parked;
   };
   using PullDone = std::function<void(const PullGrant&)>;
@@ -85,7 +85,7 @@ class HostedJob {
   // Renews the slot's lease, and tells how far this server is and for whom it waits. `standing`:
   // for how long the slot's trainer has been at one piece of its own work. ABORTED as Pull().
   absl::StatusOr<RenewReply> Renew(SlotId slot, Incarnation incarnation,
-                                   absl::Duration standing = absl::ZeroDuration());
+                                   absl::Duration stalled_for = absl::ZeroDuration());
   void Leave(SlotId slot, Incarnation incarnation);
   // The same, and that incarnation does not enter any more.
   void End(SlotId slot, Incarnation incarnation);
@@ -177,7 +177,7 @@ class HostedJob {
   void AnnounceDue() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Clocks or blocks have changed: runs the pulls and answers the pushes that are due by that.
-  void RaiseFloors() ABSL_LOCKS_EXCLUDED(mutex_);
+  void RaiseMinClocks() ABSL_LOCKS_EXCLUDED(mutex_);
 
   PullGrant Grant(SlotId slot, Step clock, absl::Duration parked) ABSL_LOCKS_EXCLUDED(mutex_);
 

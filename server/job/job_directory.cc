@@ -40,7 +40,7 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::Open(const JobSh
   server_count_ = share.map.servers();
   store_ = store;
   if (options_.peer != nullptr) {
-    JobCopies::Options copies;
+    JobBackup::Options copies;
     copies.peer = options_.peer;
     copies.clock = options_.clock;
     copies.progress = options_.progress;
@@ -48,7 +48,7 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::Open(const JobSh
     copies.job_id = job_id_;
     copies.server_index = server_index_;
     copies.server_count = server_count_;
-    copies_ = std::make_unique<JobCopies>(&directory_, std::move(copies));
+    copies_ = std::make_unique<JobBackup>(&directory_, std::move(copies));
     const absl::StatusOr<std::vector<uint64_t>> complete = directory_.Complete();
     if (!complete.ok()) return complete.status();
     const absl::Status fetched = copies_->FetchIfLost(complete->empty() && !HasLog(share));

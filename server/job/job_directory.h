@@ -16,8 +16,8 @@
 #include "common/mutex.h"
 #include "common/process/system_random.h"
 #include "proto/parameter_service.pb.h"
-#include "server/copies/copy_peer.h"
-#include "server/job/job_copies.h"
+#include "server/backup/backup_peer.h"
+#include "server/job/job_backup.h"
 #include "server/job/restore_progress.h"
 #include "server/push_log/job_log.h"
 #include "server/store/block_copy.h"
@@ -49,14 +49,14 @@ class JobDirectory final : public JobStorage {
     // Hears how far Open() is. Borrowed; null: nobody asks.
     RestoreProgress* progress = nullptr;
     // The server that keeps copies of what is here; null: none does.
-    std::shared_ptr<CopyPeer> peer;
+    std::shared_ptr<BackupPeer> peer;
   };
   explicit JobDirectory(Options options);
   ~JobDirectory() override;
 
   // Where another server keeps copies, and there is nothing of this server here, they are brought
   // here first. FAILED_PRECONDITION: another process is this server here, or the directory is of
-  // another job; otherwise as JobStorage, FileSystem and JobCopies::FetchIfLost.
+  // another job; otherwise as JobStorage, FileSystem and JobBackup::FetchIfLost.
   absl::StatusOr<std::optional<Origin>> Open(const JobShare& share, ParameterStore* store) override;
   BlockJournal* journal() override { return log_.get(); }
   void Describe(DurabilityStatus* status) override;
@@ -134,7 +134,7 @@ class JobDirectory final : public JobStorage {
   ParameterStore* store_ = nullptr;
   Origin origin_;
   // Null: there are none. Used by the log, and uses it.
-  std::unique_ptr<JobCopies> copies_;
+  std::unique_ptr<JobBackup> copies_;
   // With durability LOG only; its thread uses the store.
   std::unique_ptr<JobLog> log_;
   // By checkpoint: the last record of the log that its shard makes superfluous. Of the thread that

@@ -27,7 +27,7 @@ absl::StatusOr<JobMembership::Entry> JobMembership::Enter(SlotId slot, Incarnati
       if (!entry.ok()) return entry;
     }
     live_incarnation_[slot].store(incarnation);
-    const std::vector<LedgerEntry> entries = store_->EntriesOf(slot);
+    const std::vector<LedgerEntry> entries = store_->GetEntries(slot);
     // Where a push was cut short, some blocks are a step ahead of the slot.
     Step own_step = entries.empty() ? 0 : std::numeric_limits<Step>::max();
     for (const LedgerEntry& entry : entries) {
@@ -39,7 +39,7 @@ absl::StatusOr<JobMembership::Entry> JobMembership::Enter(SlotId slot, Incarnati
     clocks_.Enter(slot, incarnation, own_step, clock_->Now());
   }
   Announce();
-  told.floor = floor();
+  told.min_clock = min_clock();
   return told;
 }
 
@@ -125,10 +125,10 @@ absl::optional<Step> JobMembership::Advance(SlotId slot, Incarnation incarnation
   return it->second.clock;
 }
 
-int64_t JobMembership::floor() const {
+int64_t JobMembership::min_clock() const {
   if (has_rounds_) return policy_->completed_rounds();
   MutexLock lock(&mutex_);
-  return clocks_.floor();
+  return clocks_.min_clock();
 }
 
 int JobMembership::live_slots() const {

@@ -29,7 +29,7 @@ class JobMembership {
  public:
   // What a slot is told when it enters.
   struct Entry {
-    int64_t floor = 0;
+    int64_t min_clock = 0;
     // The last step of this slot that any block here has seen, whichever incarnation pushed it.
     Step last_step = 0;
   };
@@ -71,7 +71,7 @@ class JobMembership {
   absl::optional<Step> Advance(SlotId slot, Incarnation incarnation, Step step);
 
   // In SYNC completed rounds, else the min clock over live slots.
-  int64_t floor() const;
+  int64_t min_clock() const;
   int live_slots() const;
 
   // The slot that the others wait for, if they wait: of the live slots with a process that are

@@ -25,7 +25,7 @@ uint32_t LeasesSideBySide(const JobSpec& job) {
   const int64_t passes = PassesOfPush(job);
   const int64_t of_lease = (job.training().lease_batches() + passes - 1) / passes;
   const int64_t in_hand = job.workers() * of_lease;
-  return pushes > 0 ? ProgressOf(static_cast<double>(in_hand) / pushes) : UINT32_MAX;
+  return pushes > 0 ? GetProgress(static_cast<double>(in_hand) / pushes) : UINT32_MAX;
 }
 
 // A job that this process cannot hold is refused in words, before the kernel ends the process that
@@ -56,7 +56,7 @@ std::unique_ptr<PushPolicy> MakePolicy(const JobParts& parts, const Clock* clock
                                       consistency.grace_part(), clock);
   }
   if (AppliesEachPush(consistency)) {
-    return std::make_unique<AsyncPush>(consistency.lag(), SampleScaleOf(parts.spec),
+    return std::make_unique<AsyncPush>(consistency.lag(), GetSampleScale(parts.spec),
                                        LeasesSideBySide(parts.spec), parts.updater.get());
   }
   BatchPush::Options options;

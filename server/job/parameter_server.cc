@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "server/copies/copy_place.h"
+#include "server/backup/backup_location.h"
 
 namespace torchps {
 namespace {
@@ -21,12 +21,12 @@ ParameterServer::ParameterServer(const Options& options)
       started_(options.clock->Now()),
       receive_budget_(options.receive_bytes),
       send_budget_(options.send_bytes),
-      silent_budget_(options.receive_bytes / 2),
-      stranger_budget_(options.receive_bytes / 8),
-      copy_desk_({options.files, options.dir, [this] {
-                    HostedJob* const hosted = job();
-                    return hosted == nullptr ? 0 : hosted->job_id();
-                  }}) {}
+      stalled_budget_(options.receive_bytes / 2),
+      unauthenticated_budget_(options.receive_bytes / 8),
+      backup_service_({options.files, options.dir, [this] {
+                         HostedJob* const hosted = job();
+                         return hosted == nullptr ? 0 : hosted->job_id();
+                       }}) {}
 
 absl::StatusOr<HelloReply> ParameterServer::Hello(const HelloRequest& request) {
   if (request.protocol_version() != kProtocolVersion) {
@@ -49,17 +49,17 @@ absl::StatusOr<HelloReply> ParameterServer::Hello(const HelloRequest& request) {
   const absl::Status same = hosted->CheckSame(request);
   if (!same.ok()) return same;
   HelloReply reply;
-  reply.set_server_life(options_.boot_id);
+  reply.set_server_incarnation(options_.server_incarnation);
   LocatePeer(request);
   const absl::Status entered = hosted->Enter(request.slot(), request.incarnation(), &reply);
   if (!entered.ok()) return entered;
   if (TakesLong(request)) progress_.Begin("moves its values to shared memory");
   hosted->Share(request, &reply);
-  NotePlace(request);
+  RecordAddress(request);
   return reply;
 }
 
-void ParameterServer::NotePlace(const HelloRequest& request) {
+void ParameterServer::RecordAddress(const HelloRequest& request) {
   const int index = request.server_index();
   MutexLock lock(&place_mutex_);
   if (!place_.has_value()) {
@@ -73,14 +73,14 @@ void ParameterServer::NotePlace(const HelloRequest& request) {
   if (!request.server_address(0).empty()) place_->coordinator = request.server_address(0);
 }
 
-std::optional<JobPlace> ParameterServer::place() const {
+std::optional<ServerIdentity> ParameterServer::place() const {
   MutexLock lock(&place_mutex_);
   return place_;
 }
 
 void ParameterServer::Hello(const HelloRequest& request, Reply<HelloReply> reply) {
   {
-    MutexLock lock(&greetings_mutex_);
+    MutexLock lock(&pending_hellos_mutex_);
     if (stopped_) {
       reply(absl::UnavailableError("this server stops"));
       return;
@@ -97,12 +97,12 @@ void ParameterServer::Hello(const HelloRequest& request, Reply<HelloReply> reply
     }
     // It takes seconds for a large model, in which leases must be renewed all the same.
     if (TakesLong(request)) {
-      greetings_.push_back({request, std::move(reply), options_.clock->Now()});
+      pending_hellos_.push_back({request, std::move(reply), options_.clock->Now()});
       if (is_greeting_) return;
       is_greeting_ = true;
       // The one before has said its last word.
-      if (greeter_.joinable()) greeter_.join();
-      greeter_ = std::thread([this] { AnswerGreetings(); });
+      if (hello_thread_.joinable()) hello_thread_.join();
+      hello_thread_ = std::thread([this] { AnswerHellos(); });
       return;
     }
   }
@@ -116,48 +116,48 @@ bool ParameterServer::TakesLong(const HelloRequest& request) const {
          !hosted->store().shared();
 }
 
-void ParameterServer::AnswerGreetings() {
+void ParameterServer::AnswerHellos() {
   while (true) {
     const HelloRequest* request = nullptr;
     {
-      MutexLock lock(&greetings_mutex_);
-      if (greetings_.empty()) {
+      MutexLock lock(&pending_hellos_mutex_);
+      if (pending_hellos_.empty()) {
         is_greeting_ = false;
         return;
       }
-      request = &greetings_.front().request;
+      request = &pending_hellos_.front().request;
     }
     const absl::StatusOr<HelloReply> answer = Hello(*request);
     Reply<HelloReply> reply;
     {
-      MutexLock lock(&greetings_mutex_);
-      reply = std::move(greetings_.front().reply);
+      MutexLock lock(&pending_hellos_mutex_);
+      reply = std::move(pending_hellos_.front().reply);
       if (reply == nullptr && !answer.ok()) {
         failures_[{request->slot(), request->incarnation()}] = answer.status();
       }
-      greetings_.pop_front();
+      pending_hellos_.pop_front();
     }
     if (reply != nullptr) reply(answer);
   }
 }
 
-void ParameterServer::TellWhoWaits() {
+void ParameterServer::AnswerSlowHellos() {
   std::vector<Reply<HelloReply>> waiting;
   {
-    MutexLock lock(&greetings_mutex_);
+    MutexLock lock(&pending_hellos_mutex_);
     const absl::Duration now = options_.clock->Now();
-    for (auto greeting = greetings_.begin(); greeting != greetings_.end();) {
-      const bool is_under_way = greeting == greetings_.begin();
+    for (auto greeting = pending_hellos_.begin(); greeting != pending_hellos_.end();) {
+      const bool is_under_way = greeting == pending_hellos_.begin();
       if (greeting->reply == nullptr || now - greeting->since < kLongestSilence) {
         ++greeting;
         continue;
       }
       waiting.push_back(std::exchange(greeting->reply, nullptr));
-      greeting = is_under_way ? std::next(greeting) : greetings_.erase(greeting);
+      greeting = is_under_way ? std::next(greeting) : pending_hellos_.erase(greeting);
     }
   }
   HelloReply busy;
-  busy.set_server_life(options_.boot_id);
+  busy.set_server_incarnation(options_.server_incarnation);
   *busy.mutable_restoring() = progress_.Describe();
   for (const Reply<HelloReply>& reply : waiting) reply(busy);
 }
@@ -171,11 +171,11 @@ absl::StatusOr<std::unique_ptr<HostedJob>> ParameterServer::CreateJob(const Hell
           "durability.level is LOG, but this server has no directory for a push log; start it with "
           "--dir, or take the level CHECKPOINT");
     }
-    const absl::StatusOr<std::shared_ptr<CopyPeer>> peer = FindPeer(request);
+    const absl::StatusOr<std::shared_ptr<BackupPeer>> peer = FindPeer(request);
     if (!peer.ok()) return peer.status();
     return HostedJob::Create(request, options_.clock);
   }
-  const absl::StatusOr<std::shared_ptr<CopyPeer>> peer = FindPeer(request);
+  const absl::StatusOr<std::shared_ptr<BackupPeer>> peer = FindPeer(request);
   if (!peer.ok()) return peer.status();
   JobDirectory::Options options;
   options.files = options_.files;
@@ -193,20 +193,20 @@ absl::StatusOr<std::unique_ptr<HostedJob>> ParameterServer::CreateJob(const Hell
   return job;
 }
 
-absl::StatusOr<std::shared_ptr<CopyPeer>> ParameterServer::FindPeer(const HelloRequest& request) {
-  if (request.job().durability().copies() == 0) return std::shared_ptr<CopyPeer>();
+absl::StatusOr<std::shared_ptr<BackupPeer>> ParameterServer::FindPeer(const HelloRequest& request) {
+  if (request.job().durability().copies() == 0) return std::shared_ptr<BackupPeer>();
   if (options_.dir.empty()) {
     return absl::FailedPreconditionError(
         "durability.copies is 1, but this server has no directory; start it with --dir, or leave "
         "copies out");
   }
-  const absl::StatusOr<CopyPlace> place = CopyPlaceOf(request);
+  const absl::StatusOr<BackupLocation> place = GetBackupLocation(request);
   if (!place.ok()) return place.status();
   if (options_.reach_peer == nullptr) {
     return absl::FailedPreconditionError(
         "durability.copies is 1, but this server reaches no other; leave copies out");
   }
-  std::shared_ptr<CopyPeer> peer = options_.reach_peer(place->index, place->address);
+  std::shared_ptr<BackupPeer> peer = options_.reach_peer(place->index, place->address);
   MutexLock lock(&peer_mutex_);
   peer_ = peer;
   if (peer_is_over_) peer_->Cancel();
@@ -216,7 +216,7 @@ absl::StatusOr<std::shared_ptr<CopyPeer>> ParameterServer::FindPeer(const HelloR
 void ParameterServer::LocatePeer(const HelloRequest& request) {
   MutexLock lock(&peer_mutex_);
   if (peer_ == nullptr) return;
-  const absl::StatusOr<CopyPlace> place = CopyPlaceOf(request);
+  const absl::StatusOr<BackupLocation> place = GetBackupLocation(request);
   if (place.ok()) peer_->Locate(place->address);
 }
 
@@ -275,11 +275,11 @@ std::optional<JobDirectory::Unkept> ParameterServer::FindUnkept() {
 ParameterServer::~ParameterServer() { Stop(); }
 
 void ParameterServer::Stop() {
-  std::thread greeter;
+  std::thread hello_thread;
   {
-    MutexLock lock(&greetings_mutex_);
+    MutexLock lock(&pending_hellos_mutex_);
     stopped_ = true;
-    std::swap(greeter, greeter_);
+    std::swap(hello_thread, hello_thread_);
   }
   {
     // Which the greeter may wait for.
@@ -287,18 +287,18 @@ void ParameterServer::Stop() {
     peer_is_over_ = true;
     if (peer_ != nullptr) peer_->Cancel();
   }
-  if (greeter.joinable()) greeter.join();
-  copy_desk_.Stop();
+  if (hello_thread.joinable()) hello_thread.join();
+  backup_service_.Stop();
   MutexLock lock(&mutex_);
   if (checkpointer_ != nullptr) checkpointer_->Stop();
 }
 
-absl::StatusOr<HostedJob*> ParameterServer::JobFor(uint64_t server_life) const {
+absl::StatusOr<HostedJob*> ParameterServer::JobFor(uint64_t server_incarnation) const {
   HostedJob* const hosted = job();
   if (hosted == nullptr) {
     return absl::AbortedError("this server has no job yet; say Hello first");
   }
-  if (server_life != options_.boot_id) {
+  if (server_incarnation != options_.server_incarnation) {
     return absl::AbortedError("this server has been restarted since; say Hello again");
   }
   return hosted;
@@ -316,17 +316,17 @@ absl::Status ParameterServer::PushFrame(HostedJob* job, const PushHeader& header
 
 ServerStatus ParameterServer::Describe(bool include_ledger) const {
   ServerStatus status;
-  status.set_server_life(options_.boot_id);
+  status.set_server_incarnation(options_.server_incarnation);
   status.set_uptime_ms(absl::ToInt64Milliseconds(options_.clock->Now() - started_));
   status.set_bytes_in(bytes_in_.load(std::memory_order_relaxed));
   status.set_bytes_out(bytes_out_.load(std::memory_order_relaxed));
-  status.set_frame_bytes_held(receive_budget_.held() + silent_budget_.held() +
-                              stranger_budget_.held() + send_budget_.held());
+  status.set_frame_bytes_held(receive_budget_.held() + stalled_budget_.held() +
+                              unauthenticated_budget_.held() + send_budget_.held());
   status.set_receive_bytes_peak(receive_budget_.high_water());
   status.set_send_bytes_peak(send_budget_.high_water());
   if (HostedJob* const hosted = job(); hosted != nullptr) {
     hosted->Describe(include_ledger, &status);
-  } else if (MutexLock lock(&greetings_mutex_); is_greeting_) {
+  } else if (MutexLock lock(&pending_hellos_mutex_); is_greeting_) {
     *status.mutable_restoring() = progress_.Describe();
   }
   return status;

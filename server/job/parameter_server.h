@@ -16,15 +16,15 @@
 #include "common/ids.h"
 #include "common/mutex.h"
 #include "proto/parameter_service.pb.h"
-#include "server/copies/copy_desk.h"
-#include "server/copies/copy_peer.h"
+#include "server/backup/backup_peer.h"
+#include "server/backup/backup_service.h"
 #include "server/job/checkpointer.h"
 #include "server/job/hosted_job.h"
 #include "server/job/job_directory.h"
-#include "server/job/job_place.h"
 #include "server/job/restore_progress.h"
-#include "server/waiting/byte_budget.h"
-#include "server/waiting/replies.h"
+#include "server/job/server_identity.h"
+#include "server/parked/byte_budget.h"
+#include "server/parked/replies.h"
 #include "storage/file_system.h"
 
 namespace torchps {
@@ -38,7 +38,7 @@ class ParameterServer {
   struct Options {
     // Names this run of the process, so that a restarted server is not taken for the one it was;
     // not 0.
-    uint64_t boot_id = 0;
+    uint64_t server_incarnation = 0;
     // The budgets of frames that are being received or applied, and of copies of blocks that are
     // being sent, each for all workers together.
     int64_t receive_bytes = 0;
@@ -55,7 +55,7 @@ class ParameterServer {
     std::function<void(absl::Duration delay)> wake;
     // How to reach the server that keeps copies of this one's files, as the workers say where it
     // is; null: not at all, and jobs with durability.copies are refused.
-    std::function<std::shared_ptr<CopyPeer>(int index, const std::string& address)> reach_peer;
+    std::function<std::shared_ptr<BackupPeer>(int index, const std::string& address)> reach_peer;
     // Outlive this object. Files are needed with `dir` only.
     const Clock* clock = nullptr;
     FileSystem* files = nullptr;
@@ -77,18 +77,18 @@ class ParameterServer {
 
   // Answers the greetings that have waited for a second with how far the server is, so that nobody
   // takes it for dead. To be called now and then.
-  void TellWhoWaits();
+  void AnswerSlowHellos();
 
   // The job, for a call that was meant for this life of the server. ABORTED: no job, or another
   // life.
-  absl::StatusOr<HostedJob*> JobFor(uint64_t server_life) const;
+  absl::StatusOr<HostedJob*> JobFor(uint64_t server_incarnation) const;
 
   // Of this life of the process.
-  uint64_t boot_id() const { return options_.boot_id; }
+  uint64_t server_incarnation() const { return options_.server_incarnation; }
 
   // Which server of which job this one is, and what workers have told of addresses: its own as the
   // first one found it, the coordinator's as the last one. None before the first Hello.
-  std::optional<JobPlace> place() const ABSL_LOCKS_EXCLUDED(place_mutex_);
+  std::optional<ServerIdentity> place() const ABSL_LOCKS_EXCLUDED(place_mutex_);
 
   // Null before the first Hello.
   HostedJob* job() const { return job_.load(std::memory_order_acquire); }
@@ -103,7 +103,7 @@ class ParameterServer {
   void CommitCheckpoint(const CommitCheckpointRequest& request, Reply<CommitCheckpointReply> reply);
 
   // Answers servers that have copies of their files here.
-  CopyDesk& copy_desk() { return copy_desk_; }
+  BackupService& backup_service() { return backup_service_; }
   // A file that is no part of a checkpoint has been written to `dir`: it is copied, too, where the
   // job has copies.
   void CopyBeside(const std::string& file);
@@ -119,10 +119,10 @@ class ParameterServer {
   ByteBudget& send_budget() { return send_budget_; }
   // Half as large as the first: of pushes that have stalled and stood aside for others
   // (server/data_plane/open_pushes.h).
-  ByteBudget& silent_budget() { return silent_budget_; }
+  ByteBudget& stalled_budget() { return stalled_budget_; }
   // An eighth of the first: of first frames that come on connections on which no worker has spoken
-  // yet (server/data_plane/known_connections.h).
-  ByteBudget& stranger_budget() { return stranger_budget_; }
+  // yet (server/data_plane/verified_connections.h).
+  ByteBudget& unauthenticated_budget() { return unauthenticated_budget_; }
   const Clock& clock() const { return *options_.clock; }
 
   ServerStatus Describe(bool include_ledger) const;
@@ -136,12 +136,12 @@ class ParameterServer {
   const absl::Duration started_;
   ByteBudget receive_budget_;
   ByteBudget send_budget_;
-  ByteBudget silent_budget_;
-  ByteBudget stranger_budget_;
+  ByteBudget stalled_budget_;
+  ByteBudget unauthenticated_budget_;
   std::atomic<uint64_t> bytes_in_{0};
   std::atomic<uint64_t> bytes_out_{0};
 
-  struct Greeting {
+  struct PendingHello {
     HelloRequest request;
     Reply<HelloReply> reply;  // null: it was told to come again
     absl::Duration since;
@@ -150,38 +150,38 @@ class ParameterServer {
   // values to where workers of this machine can read them.
   bool TakesLong(const HelloRequest& request) const;
   // Answers all greetings that take long, one after the other.
-  void AnswerGreetings();
+  void AnswerHellos();
 
-  void NotePlace(const HelloRequest& request) ABSL_LOCKS_EXCLUDED(place_mutex_);
+  void RecordAddress(const HelloRequest& request) ABSL_LOCKS_EXCLUDED(place_mutex_);
 
   absl::StatusOr<std::unique_ptr<HostedJob>> CreateJob(const HelloRequest& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Who keeps the copies; null where the job has none. FAILED_PRECONDITION: it cannot have them.
-  absl::StatusOr<std::shared_ptr<CopyPeer>> FindPeer(const HelloRequest& request)
+  absl::StatusOr<std::shared_ptr<BackupPeer>> FindPeer(const HelloRequest& request)
       ABSL_LOCKS_EXCLUDED(peer_mutex_);
   // The workers may say that it has moved.
   void LocatePeer(const HelloRequest& request) ABSL_LOCKS_EXCLUDED(peer_mutex_);
   // What writes this job's shards; or why nothing does, as the two calls above say.
   absl::StatusOr<Checkpointer*> CheckpointerFor(uint64_t job_id);
 
-  mutable Mutex greetings_mutex_;
+  mutable Mutex pending_hellos_mutex_;
   // The first one is under way. A list: it stays where it is while others come and go.
-  std::list<Greeting> greetings_ ABSL_GUARDED_BY(greetings_mutex_);
+  std::list<PendingHello> pending_hellos_ ABSL_GUARDED_BY(pending_hellos_mutex_);
   // What became of those that were told to come again, for when they do: errors only.
   std::map<std::pair<SlotId, Incarnation>, absl::Status> failures_
-      ABSL_GUARDED_BY(greetings_mutex_);
-  bool is_greeting_ ABSL_GUARDED_BY(greetings_mutex_) = false;
-  bool stopped_ ABSL_GUARDED_BY(greetings_mutex_) = false;
-  std::thread greeter_ ABSL_GUARDED_BY(greetings_mutex_);
+      ABSL_GUARDED_BY(pending_hellos_mutex_);
+  bool is_greeting_ ABSL_GUARDED_BY(pending_hellos_mutex_) = false;
+  bool stopped_ ABSL_GUARDED_BY(pending_hellos_mutex_) = false;
+  std::thread hello_thread_ ABSL_GUARDED_BY(pending_hellos_mutex_);
   RestoreProgress progress_;
-  CopyDesk copy_desk_;
+  BackupService backup_service_;
 
   Mutex peer_mutex_;
-  std::shared_ptr<CopyPeer> peer_ ABSL_GUARDED_BY(peer_mutex_);
+  std::shared_ptr<BackupPeer> peer_ ABSL_GUARDED_BY(peer_mutex_);
   bool peer_is_over_ ABSL_GUARDED_BY(peer_mutex_) = false;
 
   mutable Mutex place_mutex_;
-  std::optional<JobPlace> place_ ABSL_GUARDED_BY(place_mutex_);
+  std::optional<ServerIdentity> place_ ABSL_GUARDED_BY(place_mutex_);
 
   // Set once under the mutex, then read without it.
   std::atomic<HostedJob*> job_{nullptr};

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "common/ids.h"
-#include "server/waiting/rising_number.h"
+#include "server/parked/watermark.h"
 
 namespace torchps {
 
@@ -23,26 +23,26 @@ class PullGate {
   // `bound` in steps, at least 0, or kNoBound.
   explicit PullGate(int64_t bound) : bound_(bound) {}
 
-  int64_t floor() const { return floor_.value(); }
-  size_t parked() const { return floor_.waiting(); }
+  int64_t min_clock() const { return min_clock_.value(); }
+  size_t parked() const { return min_clock_.waiting(); }
 
-  bool MayPull(Step clock) const { return bound_ == kNoBound || clock - floor() <= bound_; }
+  bool MayPull(Step clock) const { return bound_ == kNoBound || clock - min_clock() <= bound_; }
 
   // REQUIRES: !MayPull(clock).
-  RisingNumber::WaiterId Park(Step clock, RisingNumber::Continuation continuation) {
-    return floor_.WhenAtLeast(clock - bound_, std::move(continuation));
+  Watermark::WaiterId Park(Step clock, Watermark::Continuation continuation) {
+    return min_clock_.WhenAtLeast(clock - bound_, std::move(continuation));
   }
 
-  bool Cancel(RisingNumber::WaiterId id) { return floor_.Cancel(id); }
+  bool Cancel(Watermark::WaiterId id) { return min_clock_.Cancel(id); }
 
   // The floor has risen: returns the pulls that may go now.
-  std::vector<RisingNumber::Continuation> RaiseFloor(int64_t floor) {
-    return floor_.RaiseTo(floor);
+  std::vector<Watermark::Continuation> RaiseMinClock(int64_t min_clock) {
+    return min_clock_.RaiseTo(min_clock);
   }
 
  private:
   const int64_t bound_;
-  RisingNumber floor_;
+  Watermark min_clock_;
 };
 
 }  // namespace torchps

@@ -24,22 +24,22 @@ class SlotActivity {
     heard_ns_[slot].store(absl::ToInt64Nanoseconds(clock_->Now()), std::memory_order_relaxed);
   }
   // For how long the slot's trainer has been at one piece of its own work.
-  void Says(SlotId slot, absl::Duration standing) {
-    standing_ns_[slot].store(absl::ToInt64Nanoseconds(standing), std::memory_order_relaxed);
+  void Says(SlotId slot, absl::Duration stalled_for) {
+    stalled_ns_[slot].store(absl::ToInt64Nanoseconds(stalled_for), std::memory_order_relaxed);
   }
 
   // REQUIRES: Heard().
   absl::Duration silence(SlotId slot) const {
     return clock_->Now() - absl::Nanoseconds(heard_ns_[slot].load(std::memory_order_relaxed));
   }
-  absl::Duration standing(SlotId slot) const {
-    return absl::Nanoseconds(standing_ns_[slot].load(std::memory_order_relaxed));
+  absl::Duration stalled_for(SlotId slot) const {
+    return absl::Nanoseconds(stalled_ns_[slot].load(std::memory_order_relaxed));
   }
 
  private:
   const Clock* const clock_;
   std::array<std::atomic<int64_t>, kMaxSlots> heard_ns_{};
-  std::array<std::atomic<int64_t>, kMaxSlots> standing_ns_{};
+  std::array<std::atomic<int64_t>, kMaxSlots> stalled_ns_{};
 };
 
 }  // namespace torchps

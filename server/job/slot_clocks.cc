@@ -26,16 +26,16 @@ Step SlotClocks::Enter(SlotId slot, Incarnation incarnation, Step own_step, absl
   Slot& state = slots_[slot];
   TPS_CHECK(state.incarnation <= incarnation, "an older incarnation entered");
   // Where slots are expected, it is not known yet how far all of them are.
-  RaiseFloor();
+  RaiseMinClock();
   const Incarnation holder = state.incarnation > 0 ? state.incarnation : state.least;
   if (!state.live || holder != incarnation) {
-    state.clock = std::max(floor_, own_step);
+    state.clock = std::max(min_clock_, own_step);
     state.pulled = false;
   }
   state.incarnation = incarnation;
   state.live = true;
   state.lease_until = now + lease_;
-  RaiseFloor();
+  RaiseMinClock();
   return state.clock;
 }
 
@@ -72,14 +72,14 @@ void SlotClocks::Advance(SlotId slot, Step clock) {
   const auto it = slots_.find(slot);
   if (it == slots_.end() || !it->second.live || it->second.clock >= clock) return;
   it->second.clock = clock;
-  RaiseFloor();
+  RaiseMinClock();
 }
 
 void SlotClocks::Leave(SlotId slot, Incarnation incarnation) {
   const auto it = slots_.find(slot);
   if (it == slots_.end() || it->second.incarnation != incarnation) return;
   it->second.live = false;
-  RaiseFloor();
+  RaiseMinClock();
 }
 
 void SlotClocks::End(SlotId slot, Incarnation incarnation) {
@@ -96,11 +96,11 @@ std::vector<SlotId> SlotClocks::Expire(absl::Duration now) {
       expired.push_back(slot);
     }
   }
-  if (!expired.empty()) RaiseFloor();
+  if (!expired.empty()) RaiseMinClock();
   return expired;
 }
 
-void SlotClocks::RaiseFloor() {
+void SlotClocks::RaiseMinClock() {
   Step lowest = std::numeric_limits<Step>::max();
   bool any = false;
   for (const auto& [slot, state] : slots_) {
@@ -108,7 +108,7 @@ void SlotClocks::RaiseFloor() {
     any = true;
     lowest = std::min(lowest, state.clock);
   }
-  if (any) floor_ = std::max(floor_, lowest);
+  if (any) min_clock_ = std::max(min_clock_, lowest);
 }
 
 }  // namespace torchps

@@ -73,16 +73,16 @@ class SlotClocks {
   std::vector<SlotId> Expire(absl::Duration now);
 
   // Min clock over live slots; while no slot is live, what it was.
-  Step floor() const { return floor_; }
+  Step min_clock() const { return min_clock_; }
 
   const std::map<SlotId, Slot>& slots() const { return slots_; }
 
  private:
-  void RaiseFloor();
+  void RaiseMinClock();
 
   const absl::Duration lease_;
   std::map<SlotId, Slot> slots_;
-  Step floor_ = 0;
+  Step min_clock_ = 0;
 };
 
 }  // namespace torchps

@@ -38,18 +38,18 @@ void RemoveUnfinished(FileSystem* files, const std::string& directory) {
 
 }  // namespace
 
-const std::string& ModelStore::DirectoryOf(ModelFile file) const {
+const std::string& ModelStore::GetDirectory(ModelFile file) const {
   return file == MODEL_CONSTANTS ? directory_ : model_directory_;
 }
 
-std::string ModelStore::PathOf(ModelFile file) const {
+std::string ModelStore::MakePath(ModelFile file) const {
   switch (file) {
     case MODEL_FINAL:
-      return absl::StrCat(DirectoryOf(file), "/model.safetensors");
+      return absl::StrCat(GetDirectory(file), "/model.safetensors");
     case MODEL_BEST:
-      return absl::StrCat(DirectoryOf(file), "/best.safetensors");
+      return absl::StrCat(GetDirectory(file), "/best.safetensors");
     case MODEL_CONSTANTS:
-      return absl::StrCat(DirectoryOf(file), "/constants.safetensors");
+      return absl::StrCat(GetDirectory(file), "/constants.safetensors");
     default:
       return "";
   }
@@ -111,19 +111,19 @@ void ModelStore::Serve() {
   }
 }
 
-std::string ModelStore::TemporaryOf(const StoreModelRequest& piece) const {
-  return absl::StrCat(PathOf(piece.file()), ".slot-", piece.slot(), kUnfinished);
+std::string ModelStore::GetTemporary(const StoreModelRequest& piece) const {
+  return absl::StrCat(MakePath(piece.file()), ".slot-", piece.slot(), kUnfinished);
 }
 
 absl::Status ModelStore::Write(const StoreModelRequest& piece) {
   const int64_t size = static_cast<int64_t>(piece.data().size());
-  if (PathOf(piece.file()).empty() || size == 0 || piece.offset() < 0 ||
+  if (MakePath(piece.file()).empty() || size == 0 || piece.offset() < 0 ||
       piece.offset() > piece.bytes() - size) {
     return absl::InvalidArgumentError(
         absl::StrCat("a piece of ", size, " bytes at ", piece.offset(), " of model file ",
                      piece.file(), ", which has ", piece.bytes(), ": expected a piece of a file"));
   }
-  const std::string temporary = TemporaryOf(piece);
+  const std::string temporary = GetTemporary(piece);
   const Key key(piece.file(), piece.slot());
   if (piece.offset() == 0) {
     if (absl::Status status = Begin(piece, temporary); !status.ok()) return status;
@@ -151,7 +151,7 @@ absl::Status ModelStore::Write(const StoreModelRequest& piece) {
 }
 
 absl::Status ModelStore::Begin(const StoreModelRequest& piece, const std::string& temporary) {
-  const std::string& directory = DirectoryOf(piece.file());
+  const std::string& directory = GetDirectory(piece.file());
   const absl::StatusOr<int64_t> room = files_->FreeBytes(directory);
   if (room.ok() && *room < piece.bytes()) {
     return absl::ResourceExhaustedError(absl::StrCat(directory, " has room for ", *room,
@@ -171,8 +171,8 @@ absl::Status ModelStore::Finish(const StoreModelRequest& piece, const std::strin
   if (const auto reader = SafetensorsReader::Open(files_, temporary); !reader.ok()) {
     return absl::InvalidArgumentError(reader.status().message());
   }
-  const std::string& directory = DirectoryOf(piece.file());
-  const std::string path = PathOf(piece.file());
+  const std::string& directory = GetDirectory(piece.file());
+  const std::string path = MakePath(piece.file());
   if (piece.file() == MODEL_BEST) {
     const std::optional<double> before = ScoreIn(files_, path);
     // Another slot evaluated at the same time, and its model is as good.

@@ -58,10 +58,10 @@ class ModelStore {
   absl::Status Begin(const StoreModelRequest& piece, const std::string& temporary);
   // The upload is whole: puts it in its place.
   absl::Status Finish(const StoreModelRequest& piece, const std::string& temporary);
-  const std::string& DirectoryOf(ModelFile file) const;
+  const std::string& GetDirectory(ModelFile file) const;
   // Empty for a number that names no file.
-  std::string PathOf(ModelFile file) const;
-  std::string TemporaryOf(const StoreModelRequest& piece) const;
+  std::string MakePath(ModelFile file) const;
+  std::string GetTemporary(const StoreModelRequest& piece) const;
 
   FileSystem* const files_;
   const std::string directory_;

@@ -14,7 +14,7 @@ ParameterGroups::ParameterGroups(const OptimizerSpec& spec) {
     const double factor = group >= 0 && spec.group(group).has_learning_rate_factor()
                               ? spec.group(group).learning_rate_factor()
                               : 1.0;
-    of_.push_back({spec.learning_rate() * factor, decays ? WeightDecayOf(spec, group) : 0.0});
+    of_.push_back({spec.learning_rate() * factor, decays ? GetWeightDecay(spec, group) : 0.0});
   }
 }
 

@@ -11,7 +11,7 @@
 namespace torchps {
 namespace {
 
-LogIdentity IdentityOf(const JobShare& share) {
+LogIdentity GetIdentity(const JobShare& share) {
   LogIdentity identity;
   identity.job_id = share.job_id;
   identity.server_index = static_cast<uint32_t>(share.server);
@@ -20,7 +20,7 @@ LogIdentity IdentityOf(const JobShare& share) {
   return identity;
 }
 
-LogKind KindOf(BlockRecord::Kind kind) {
+LogKind GetKind(BlockRecord::Kind kind) {
   switch (kind) {
     case BlockRecord::Kind::kInitial:
       return LogKind::kInitialValues;
@@ -50,7 +50,7 @@ Version VersionBefore(const BlockRecord& record, Version after) {
 absl::StatusOr<std::unique_ptr<JobLog>> JobLog::Open(const Options& options, const JobShare& share,
                                                      ParameterStore* store) {
   auto journal = absl::WrapUnique(new JobLog());
-  const LogIdentity identity = IdentityOf(share);
+  const LogIdentity identity = GetIdentity(share);
   const auto replay = [&](const LogRecord& record, const FramePayload& payload) {
     const auto change = [&](Block* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex) {
       const absl::StatusOr<bool> changed = ReplayLogRecord(record, payload, share.updater, block);
@@ -96,7 +96,7 @@ absl::StatusOr<std::unique_ptr<JobLog>> JobLog::Open(const Options& options, con
 
 void JobLog::Record(const Block& block, const BlockRecord& record) {
   LogRecord logged;
-  logged.kind = KindOf(record.kind);
+  logged.kind = GetKind(record.kind);
   logged.block = block.range.id;
   logged.base_version = VersionBefore(record, block.version);
   logged.version = block.version;

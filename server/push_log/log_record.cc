@@ -40,7 +40,7 @@ uint32_t Checksum(uint32_t before, const uint8_t* record, size_t from, size_t to
 }
 
 // The mark and the checksum of a header have a half of the salt each: a forger must guess both.
-uint32_t MarkOf(uint64_t salt) { return static_cast<uint32_t>(salt); }
+uint32_t GetMark(uint64_t salt) { return static_cast<uint32_t>(salt); }
 
 uint32_t HeaderChecksum(uint64_t salt, const uint8_t* record) {
   uint8_t half[4];
@@ -127,7 +127,7 @@ size_t SealLogRecord(uint64_t salt, uint64_t durable_sequence, uint8_t* record) 
   const size_t bytes = LogRecordBytes(GetLittleEndian<uint16_t>(record + kRowsAt),
                                       GetLittleEndian<uint32_t>(record + kAbsentRunsAt),
                                       GetLittleEndian<uint32_t>(record + kPayloadBytesAt));
-  PutLittleEndian(record + kMarkAt, MarkOf(salt));
+  PutLittleEndian(record + kMarkAt, GetMark(salt));
   PutLittleEndian(record + kDurableAt, durable_sequence);
   PutLittleEndian(record + kBodyChecksumAt, BodyChecksum(record, bytes));
   PutLittleEndian(record + kHeaderChecksumAt, HeaderChecksum(salt, record));
@@ -141,7 +141,7 @@ absl::StatusOr<LogRecordHeader> ReadLogRecordHeader(uint64_t salt,
                                             " bytes; there are ", bytes.size()));
   }
   const uint8_t* const record = bytes.data();
-  if (GetLittleEndian<uint32_t>(record + kMarkAt) != MarkOf(salt)) {
+  if (GetLittleEndian<uint32_t>(record + kMarkAt) != GetMark(salt)) {
     return absl::DataLossError("there is no record");
   }
   if (GetLittleEndian<uint32_t>(record + kHeaderChecksumAt) != HeaderChecksum(salt, record)) {

@@ -14,7 +14,7 @@ namespace torchps {
 namespace {
 
 // Of "log-0-of-2" the 2; 0 for any other name.
-int CountOf(const std::string& name) {
+int GetCount(const std::string& name) {
   const std::vector<std::string> parts = absl::StrSplit(name, '-');
   int index = 0;
   int count = 0;
@@ -45,7 +45,7 @@ absl::Status CheckLogsOfOtherCounts(FileSystem& files, const std::string& direct
   const absl::StatusOr<std::vector<std::string>> names = files.List(directory);
   if (!names.ok()) return names.status();
   for (const std::string& name : *names) {
-    const int count = CountOf(name);
+    const int count = GetCount(name);
     if (count == 0 || count == server_count) continue;
     const std::string log = absl::StrCat(directory, "/", name);
     const absl::StatusOr<std::vector<std::string>> segments = files.List(log);

@@ -15,11 +15,11 @@
 #include "absl/time/time.h"
 #include "common/mutex.h"
 #include "common/process/system_random.h"
+#include "server/parked/watermark.h"
 #include "server/push_log/log_buffer.h"
 #include "server/push_log/log_reader.h"
 #include "server/push_log/log_record.h"
 #include "server/push_log/log_segment.h"
-#include "server/waiting/rising_number.h"
 #include "storage/file_system.h"
 #include "wire/frame_payload.h"
 
@@ -36,8 +36,8 @@ namespace torchps {
 // asks WhenRoom before.
 class PushLog {
  public:
-  using Continuation = RisingNumber::Continuation;
-  using WaiterId = RisingNumber::WaiterId;
+  using Continuation = Watermark::Continuation;
+  using WaiterId = Watermark::WaiterId;
 
   struct Options {
     std::string directory;
@@ -170,9 +170,9 @@ class PushLog {
   uint64_t durable_ ABSL_GUARDED_BY(mutex_) = 0;  // sequence: on the disk
   // Of the last segment, of which segment_bytes_ is the writer's.
   int64_t durable_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t copied_ ABSL_GUARDED_BY(mutex_) = 0;      // sequence: in the copy
-  RisingNumber safe_ ABSL_GUARDED_BY(mutex_);        // sequences
-  RisingNumber safe_bytes_ ABSL_GUARDED_BY(mutex_);  // of appended_bytes_
+  uint64_t copied_ ABSL_GUARDED_BY(mutex_) = 0;   // sequence: in the copy
+  Watermark safe_ ABSL_GUARDED_BY(mutex_);        // sequences
+  Watermark safe_bytes_ ABSL_GUARDED_BY(mutex_);  // of appended_bytes_
   // Sequence and end_bytes of groups that are on the disk and not safe yet.
   std::deque<std::pair<uint64_t, int64_t>> unsafe_ ABSL_GUARDED_BY(mutex_);
   Figures figures_ ABSL_GUARDED_BY(mutex_);

@@ -41,7 +41,7 @@ constexpr int kEvents = 64;
 std::string Words(int error) { return absl::AsciiStrToLower(std::strerror(error)); }
 
 // As gRPC names it too, of which a call's address is compared with it.
-std::string AddressOf(sockaddr_storage address, socklen_t size) {
+std::string GetAddress(sockaddr_storage address, socklen_t size) {
   auto& six = reinterpret_cast<sockaddr_in6&>(address);
   if (address.ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&six.sin6_addr)) {
     sockaddr_in four{};
@@ -72,8 +72,8 @@ ConnectionFilter::Options WithinFileLimit(ConnectionFilter::Options options) {
   const auto at_most = [](size_t wanted, int64_t part) {
     return std::min(wanted, static_cast<size_t>(std::max<int64_t>(part, 1)));
   };
-  options.most_waiting = at_most(options.most_waiting, files / kWaitingPart);
-  options.handshakes.most = at_most(options.handshakes.most, files / kHandshakesPart);
+  options.max_waiting = at_most(options.max_waiting, files / kWaitingPart);
+  options.handshake_limiter.most = at_most(options.handshake_limiter.most, files / kHandshakesPart);
   options.reserved_files = std::min(options.reserved_files, files / kReservedPart);
   return options;
 }
@@ -83,7 +83,7 @@ ConnectionFilter::Options WithinFileLimit(ConnectionFilter::Options options) {
 ConnectionFilter::ConnectionFilter(Options options)
     : options_(WithinFileLimit(std::move(options))),
       log_(options_.log),
-      handshakes_(options_.handshakes) {}
+      handshake_limiter_(options_.handshake_limiter) {}
 
 absl::StatusOr<std::unique_ptr<ConnectionFilter>> ConnectionFilter::Create(Options options) {
   auto filter = absl::WrapUnique(new ConnectionFilter(std::move(options)));
@@ -108,7 +108,7 @@ absl::Status ConnectionFilter::Listen() {
   for (const FileDescriptor& listener : listeners_) {
     Watch(listener.get(), EPOLLIN, next_number_++);
   }
-  Watch(handshakes_.event_fd(), EPOLLIN, next_number_++);
+  Watch(handshake_limiter_.event_fd(), EPOLLIN, next_number_++);
   return absl::OkStatus();
 }
 
@@ -148,7 +148,7 @@ void ConnectionFilter::Serve() {
       for (size_t i = 0; i < listeners_.size(); ++i) Watch(listeners_[i].get(), EPOLLIN, i + 1);
     }
     // One that has ended may have been the last, and its event is there until it is swept.
-    bool sweep = !handshakes_.empty();
+    bool sweep = !handshake_limiter_.empty();
     for (int i = 0; i < count; ++i) {
       const uint64_t number = events[i].data.u64;
       if (number == 0) return;
@@ -159,7 +159,7 @@ void ConnectionFilter::Serve() {
         Inspect(peer, (events[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0);
       }
     }
-    if (sweep) handshakes_.Sweep(options_.clock->Now());
+    if (sweep) handshake_limiter_.Sweep(options_.clock->Now());
     AdmitWaiting();
   }
 }
@@ -180,7 +180,7 @@ void ConnectionFilter::Accept(int listener) {
     FileDescriptor connection(accept4(listener, reinterpret_cast<sockaddr*>(&address), &size,
                                       SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (connection.get() >= 0) {
-      Receive(std::move(connection), AddressOf(address, size));
+      Receive(std::move(connection), GetAddress(address, size));
       continue;
     }
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
@@ -210,10 +210,10 @@ void ConnectionFilter::Pause() {
 void ConnectionFilter::Receive(FileDescriptor connection, std::string address) {
   const int yes = 1;
   setsockopt(connection.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
-  if (peers_.size() >= options_.most_waiting) {
+  if (peers_.size() >= options_.max_waiting) {
     log_.Log(
         absl::StrCat("closes connections that have said nothing, or too little, for more than ",
-                     options_.most_waiting, " of them are open"),
+                     options_.max_waiting, " of them are open"),
         absl::Now());
     Forget(peers_.begin());
   }
@@ -272,7 +272,8 @@ void ConnectionFilter::AdmitWaiting() {
   if (waiting_ == 0) return;
   for (auto at = peers_.begin(); at != peers_.end();) {
     const auto peer = at++;
-    if (!peer->second.waits || !handshakes_.HasRoom(HostOfAddress(peer->second.address))) continue;
+    if (!peer->second.waits || !handshake_limiter_.HasRoom(HostOfAddress(peer->second.address)))
+      continue;
     Admit(peer);
   }
 }
@@ -281,7 +282,7 @@ void ConnectionFilter::Admit(Peers::iterator at) {
   FileDescriptor connection = std::move(at->second.connection);
   epoll_ctl(poll_.get(), EPOLL_CTL_DEL, connection.get(), nullptr);
   if (options_.tls) {
-    handshakes_.Begin(connection.get(), at->second.address, options_.clock->Now());
+    handshake_limiter_.Begin(connection.get(), at->second.address, options_.clock->Now());
   }
   Forget(at);
   options_.admit(std::move(connection));
@@ -352,7 +353,7 @@ void ConnectionFilter::LogRefusal(const Peer& peer, const std::string& what) {
 }
 
 absl::Duration ConnectionFilter::DismissLate() {
-  absl::Duration next = handshakes_.empty() ? absl::InfiniteDuration() : kLook;
+  absl::Duration next = handshake_limiter_.empty() ? absl::InfiniteDuration() : kLook;
   if (paused_ || waiting_ > 0) next = kPause;
   if (peers_.empty()) return next;
   const absl::Duration now = options_.clock->Now();
@@ -363,10 +364,11 @@ absl::Duration ConnectionFilter::DismissLate() {
       continue;
     }
     if (at->second.waits) {
-      LogRefusal(at->second,
-                 absl::StrCat("has waited for its TLS handshake for too long; ",
-                              options_.handshakes.most, " may be under way at a time, ",
-                              options_.handshakes.most_of_a_host, " of them from one address"));
+      LogRefusal(
+          at->second,
+          absl::StrCat("has waited for its TLS handshake for too long; ",
+                       options_.handshake_limiter.most, " may be under way at a time, ",
+                       options_.handshake_limiter.max_of_a_host, " of them from one address"));
     } else if (!at->second.leaving) {
       LogRefusal(at->second, "has said nothing that could be understood in time");
     }

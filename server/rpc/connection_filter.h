@@ -15,7 +15,7 @@
 #include "common/process/file_descriptor.h"
 #include "security/log_throttle.h"
 #include "security/protocol_sniffer.h"
-#include "server/rpc/handshakes.h"
+#include "server/rpc/handshake_limiter.h"
 
 namespace torchps {
 
@@ -52,9 +52,9 @@ class ConnectionFilter {
     // For how long a connection may be undecided or wait for its handshake, and how many may; the
     // oldest goes first.
     absl::Duration patience = absl::Seconds(10);
-    size_t most_waiting = 512;
+    size_t max_waiting = 512;
     // With `tls`.
-    Handshakes::Limits handshakes;
+    HandshakeLimiter::Limits handshake_limiter;
     // No connection is accepted while fewer files than this are free: a checkpoint, a push log and
     // the connections to other servers need some.
     int64_t reserved_files = 64;
@@ -70,7 +70,7 @@ class ConnectionFilter {
   int port() const { return port_; }
 
   // Those that `admit` has begun; whoever takes the calls tells it of them.
-  Handshakes& handshakes() { return handshakes_; }
+  HandshakeLimiter& handshake_limiter() { return handshake_limiter_; }
 
   void Open();
   // Ends the thread; what waits is closed. Idempotent.
@@ -116,7 +116,7 @@ class ConnectionFilter {
   const Options options_;
   int port_ = 0;
   LogThrottle log_;
-  Handshakes handshakes_;
+  HandshakeLimiter handshake_limiter_;
   std::vector<FileDescriptor> listeners_;
   FileDescriptor poll_;
   FileDescriptor wake_;  // an eventfd: it is time to end

@@ -9,7 +9,7 @@
 #include "grpcpp/grpcpp.h"
 #include "rpc/event_poller.h"
 #include "server/rpc/call_tag.h"
-#include "server/rpc/turn_line.h"
+#include "server/rpc/round_robin.h"
 
 namespace torchps {
 
@@ -34,8 +34,8 @@ class Poller {
   // the process where an operation begins on a queue that is shut down.
   std::shared_ptr<const void> Use() const { return use_; }
 
-  // A call could send its next part, and wants a turn (server/rpc/turn_line.h). REQUIRES: as
-  // TurnLine::Enter; the caller is a thread of this poller.
+  // A call could send its next part, and wants a turn (server/rpc/round_robin.h). REQUIRES: as
+  // RoundRobin::Enter; the caller is a thread of this poller.
   void Enter(CompletionTag* tag) { turns_.Enter(tag); }
 
   // REQUIRES: the gRPC server has started. Once.
@@ -51,7 +51,7 @@ class Poller {
   CompletionTag* AwaitTask(bool* ok) ABSL_EXCLUSIVE_LOCKS_REQUIRED(polling_);
 
   const std::unique_ptr<grpc::ServerCompletionQueue> queue_;
-  TurnLine turns_;
+  RoundRobin turns_;
   std::vector<std::thread> threads_;
 
   // Held by the one thread that polls.

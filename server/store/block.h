@@ -30,7 +30,7 @@ struct Block {
     return ledger[slot];
   }
   // The same to read: an empty one for a slot that has not pushed. REQUIRES: 0 <= slot.
-  LedgerEntry EntryOf(SlotId slot) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+  LedgerEntry MakeEntry(SlotId slot) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     return static_cast<size_t>(slot) < ledger.size() ? ledger[slot] : LedgerEntry();
   }
 

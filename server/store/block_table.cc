@@ -14,7 +14,7 @@ BlockTable::BlockTable(const BlockMap& map, int server, const BlockUpdater& upda
     updater.Allocate(block);
     largest_block_bytes_ =
         std::max<int64_t>(largest_block_bytes_, block->range.length * sizeof(float));
-    most_slots_ = std::max(most_slots_, block->slots.size());
+    max_slots_ = std::max(max_slots_, block->slots.size());
     state_bytes_ += block->range.length * sizeof(float) * (1 + block->slots.size());
   }
 }

@@ -41,7 +41,7 @@ class BlockTable {
 
   int64_t largest_block_bytes() const { return largest_block_bytes_; }
   // Arrays of the optimizer, of the block that has most.
-  size_t most_slots() const { return most_slots_; }
+  size_t max_slots() const { return max_slots_; }
   // Values and the optimizer's arrays.
   uint64_t state_bytes() const { return state_bytes_; }
 
@@ -49,7 +49,7 @@ class BlockTable {
   std::vector<std::unique_ptr<Block>> blocks_;
   std::vector<Block*> by_id_;
   int64_t largest_block_bytes_ = 0;
-  size_t most_slots_ = 0;
+  size_t max_slots_ = 0;
   uint64_t state_bytes_ = 0;
 
   mutable Mutex mutex_;

@@ -164,7 +164,7 @@ absl::StatusOr<bool> ParameterStore::Acknowledge(SlotId slot, Incarnation incarn
   reply->clear_block();
   for (const std::unique_ptr<Block>& block : blocks_) {
     MutexLock lock(&block->mutex);
-    const LedgerEntry entry = block->EntryOf(slot);
+    const LedgerEntry entry = block->MakeEntry(slot);
     const bool has_seen = entry.HasSeen(incarnation, step);
     if (!is_asked_for(*block)) {
       if (!has_seen) ++unseen_of_others;
@@ -281,11 +281,11 @@ void ParameterStore::Reconsider() {
   }
 }
 
-std::vector<LedgerEntry> ParameterStore::EntriesOf(SlotId slot) {
+std::vector<LedgerEntry> ParameterStore::GetEntries(SlotId slot) {
   std::vector<LedgerEntry> entries;
   for (const std::unique_ptr<Block>& block : blocks_) {
     MutexLock lock(&block->mutex);
-    entries.push_back(block->EntryOf(slot));
+    entries.push_back(block->MakeEntry(slot));
   }
   return entries;
 }

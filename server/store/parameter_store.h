@@ -102,7 +102,7 @@ class ParameterStore {
   void Reconsider();
 
   // The slot's entry in each block's ledger, in ascending order of blocks.
-  std::vector<LedgerEntry> EntriesOf(SlotId slot);
+  std::vector<LedgerEntry> GetEntries(SlotId slot);
 
   // The highest version that a push of this life has found or left a block at; never falls.
   Version highest_version() const { return highest_version_.load(std::memory_order_relaxed); }

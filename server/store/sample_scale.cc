@@ -4,7 +4,7 @@
 
 namespace torchps {
 
-SampleScale SampleScaleOf(const JobSpec& job) {
+SampleScale GetSampleScale(const JobSpec& job) {
   SampleScale scale;
   const TrainingSpec& training = job.training();
   if (HasLocalSteps(job)) {

@@ -26,6 +26,6 @@ struct SampleScale {
 // no more of it. Optimizers that divide by a gradient's size, as Adam does, would divide the factor
 // out again: there it is one of the rate, as it is without local steps where batches differ
 // (training.balance, training.global_batch). REQUIRES: `job` is normalised and complete.
-SampleScale SampleScaleOf(const JobSpec& job);
+SampleScale GetSampleScale(const JobSpec& job);
 
 }  // namespace torchps

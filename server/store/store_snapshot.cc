@@ -45,7 +45,7 @@ absl::StatusOr<absl::Duration> StoreSnapshot::Capture(size_t index, const Clock&
 
 std::unique_ptr<BlockCopy> StoreSnapshot::MakeCopy() const {
   return std::make_unique<BlockCopy>(
-      blocks_->largest_block_bytes() / static_cast<int64_t>(sizeof(float)), blocks_->most_slots(),
+      blocks_->largest_block_bytes() / static_cast<int64_t>(sizeof(float)), blocks_->max_slots(),
       /*ledger=*/256);
 }
 
@@ -137,7 +137,7 @@ std::map<SlotId, StoreSnapshot::SlotHistory> StoreSnapshot::Histories() const {
     history.clock = std::numeric_limits<Step>::max();
     for (const std::unique_ptr<Block>& block : *blocks_) {
       MutexLock lock(&block->mutex);
-      history.clock = std::min(history.clock, block->EntryOf(slot).last_step);
+      history.clock = std::min(history.clock, block->MakeEntry(slot).last_step);
     }
   }
   return histories;

@@ -148,7 +148,7 @@ bool SyncPush::TakeDue() {
 }
 
 bool SyncPush::IsBehind(const Block& block, const LiveSlot& live) {
-  return std::max(live.clock, block.EntryOf(live.slot).last_step) < block.version;
+  return std::max(live.clock, block.MakeEntry(live.slot).last_step) < block.version;
 }
 
 bool SyncPush::IsComplete(const Block& block, Round* round) {

@@ -28,7 +28,7 @@ std::vector<Json> Rows(std::vector<std::string> flags) {
   return rows;
 }
 
-std::vector<std::string> CasesOf(const std::vector<Json>& rows) {
+std::vector<std::string> GetCases(const std::vector<Json>& rows) {
   std::vector<std::string> cases;
   for (const Json& row : rows) cases.push_back(row["case"]);
   return cases;
@@ -43,7 +43,7 @@ TEST(DataPlaneTest, TlsHasCertificatesOfItsOwn) {
 
 TEST(DataPlaneTest, CasesTakeTurnsAndEachRepetitionIsARow) {
   const auto rows = Rows({"--case=push_apply,pull", "--repetitions=2", "--size=4096"});
-  EXPECT_EQ(CasesOf(rows), (std::vector<std::string>{"push_apply", "pull", "push_apply", "pull"}));
+  EXPECT_EQ(GetCases(rows), (std::vector<std::string>{"push_apply", "pull", "push_apply", "pull"}));
 }
 
 TEST(DataPlaneTest, ARowSaysWhatWasMovedBetweenWhom) {

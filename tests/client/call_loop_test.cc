@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "client/calls/retry_deadline.h"
 #include "client/calls/server_channel.h"
-#include "client/calls/server_patience.h"
 #include "client/fan_out_call.h"
 #include "client/remote_server.h"
-#include "client/rollback_books.h"
+#include "client/rollback_accounting.h"
 #include "common/block_map.h"
 #include "common/clock.h"
 #include "common/model_layout.h"
@@ -79,9 +79,10 @@ class CallLoopTest : public ::testing::Test {
   SteadyClock clock_;
   StopLatch stop_;
   BlockMap map_ = *BlockMap::Create(*ModelLayout::Create({{"weight", {4}}}), 16, 1);
-  RollbackBooks books_{1, nullptr};
-  RemoteServer server_{ConnectToServer(0, "127.0.0.1:1"), HelloRequest(), &map_, &books_, [this] {
-                         ServerPatience::Options options;
+  RollbackAccounting accounting_{1, nullptr};
+  RemoteServer server_{ConnectToServer(0, "127.0.0.1:1"), HelloRequest(), &map_, &accounting_,
+                       [this] {
+                         RetryDeadline::Options options;
                          options.clock = &clock_;
                          return options;
                        }()};

@@ -22,7 +22,7 @@ class FakeBlocks final : public EncodedBlocks {
  public:
   EncodingSpec::Kind encoding() const override { return EncodingSpec::BFLOAT16; }
   bool IsFinite(BlockId block) const override { return block != not_finite_; }
-  absl::Span<const uint8_t> BytesOf(BlockId block) const override { return bytes_[block]; }
+  absl::Span<const uint8_t> GetBytes(BlockId block) const override { return bytes_[block]; }
   void TakeBack(BlockId block) override { taken_back_.push_back(block); }
 
   std::string Sent(BlockId block) const {
@@ -91,7 +91,7 @@ class EncodedPushTest : public ::testing::Test {
   }
 
   // What its server was sent of a block by its last push.
-  PushFrame LastFrameOf(BlockId block) {
+  PushFrame GetLastFrame(BlockId block) {
     const auto pushes = servers_[block_map_.blocks()[block].server]->pushes();
     for (const PushFrame& frame : pushes.back().frames) {
       if (frame.block() == block) return frame;
@@ -116,12 +116,12 @@ TEST_F(EncodedPushTest, TrainedBlocksGoAsTheyCameAndAveragedOnesAsTheyAre) {
   const auto result = Push(client.get(), 1);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->verdicts.accepted(), 4);
-  EXPECT_EQ(LastFrameOf(0).payload(), blocks_.Sent(0));
-  EXPECT_EQ(LastFrameOf(2).payload(), blocks_.Sent(2));
-  EXPECT_EQ(LastFrameOf(1).payload(), blocks_.Sent(1));
-  EXPECT_EQ(LastFrameOf(1).encoding(), EncodingSpec::BFLOAT16);
-  EXPECT_EQ(LastFrameOf(3).encoding(), EncodingSpec::FLOAT32);
-  EXPECT_EQ(LastFrameOf(3).payload().size(), 2 * sizeof(float));
+  EXPECT_EQ(GetLastFrame(0).payload(), blocks_.Sent(0));
+  EXPECT_EQ(GetLastFrame(2).payload(), blocks_.Sent(2));
+  EXPECT_EQ(GetLastFrame(1).payload(), blocks_.Sent(1));
+  EXPECT_EQ(GetLastFrame(1).encoding(), EncodingSpec::BFLOAT16);
+  EXPECT_EQ(GetLastFrame(3).encoding(), EncodingSpec::FLOAT32);
+  EXPECT_EQ(GetLastFrame(3).payload().size(), 2 * sizeof(float));
   EXPECT_THAT(blocks_.taken_back_, SizeIs(0));
 }
 
@@ -141,12 +141,12 @@ TEST_F(EncodedPushTest, WhatIsNotFiniteIsWithheldAndWhatIsAbsentHasNoBytes) {
   const auto client = MakeClientOfBlocks();
   blocks_.not_finite_ = 1;
   ASSERT_TRUE(Push(client.get(), 1, {{0, 4}, {8, 9}}).ok());
-  EXPECT_TRUE(LastFrameOf(1).withheld());
-  EXPECT_EQ(LastFrameOf(1).payload(), "");
+  EXPECT_TRUE(GetLastFrame(1).withheld());
+  EXPECT_EQ(GetLastFrame(1).payload(), "");
   // All of block 0, and of block 2 the first element: the bytes follow the table.
-  EXPECT_EQ(LastFrameOf(0).payload().size(), 8u);
-  EXPECT_EQ(LastFrameOf(2).payload().substr(8), blocks_.Sent(2));
-  EXPECT_EQ(LastFrameOf(2).encoding(), EncodingSpec::BFLOAT16);
+  EXPECT_EQ(GetLastFrame(0).payload().size(), 8u);
+  EXPECT_EQ(GetLastFrame(2).payload().substr(8), blocks_.Sent(2));
+  EXPECT_EQ(GetLastFrame(2).encoding(), EncodingSpec::BFLOAT16);
 }
 
 TEST_F(EncodedPushTest, WhatWasNotAppliedIsTakenBack) {
@@ -159,8 +159,8 @@ TEST_F(EncodedPushTest, WhatWasNotAppliedIsTakenBack) {
 TEST_F(EncodedPushTest, InitialValuesGoAsTheyAre) {
   const auto client = MakeClientOfBlocks();
   ASSERT_TRUE(client->Initialize(values_).ok());
-  EXPECT_EQ(LastFrameOf(0).encoding(), EncodingSpec::FLOAT32);
-  EXPECT_EQ(LastFrameOf(0).payload().size(), 4 * sizeof(float));
+  EXPECT_EQ(GetLastFrame(0).encoding(), EncodingSpec::FLOAT32);
+  EXPECT_EQ(GetLastFrame(0).payload().size(), 4 * sizeof(float));
 }
 
 TEST_F(EncodedPushTest, WhatNeedsTheFloatsTakesNoEncodedBlocks) {

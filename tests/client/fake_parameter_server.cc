@@ -22,7 +22,7 @@ grpc::Status ToStatus(const Fault& fault) { return {fault.code, fault.message}; 
 
 FakeParameterServer::FakeParameterServer(int index, const BlockMap& block_map)
     : index_(index), block_map_(block_map) {
-  hello_reply_.set_server_life(1000 + index);
+  hello_reply_.set_server_incarnation(1000 + index);
   hello_reply_.set_initialized(true);
   grpc::ServerBuilder builder;
   builder.RegisterService(this);
@@ -161,7 +161,7 @@ grpc::Status FakeParameterServer::Pull(grpc::ServerContext* context, const PullR
   if (request->shared_memory() && !fault) {
     PullFrame frame;
     frame.set_shared(true);
-    frame.set_floor(7 + index_);
+    frame.set_min_clock(7 + index_);
     writer->Write(frame);
     return grpc::Status::OK;
   }
@@ -176,7 +176,7 @@ grpc::Status FakeParameterServer::Pull(grpc::ServerContext* context, const PullR
     frame.set_block(id);
     frame.set_version(100 + id);
     frame.set_block_count(static_cast<uint32_t>(owned.size()));
-    frame.set_floor(7 + index_);
+    frame.set_min_clock(7 + index_);
     frame.set_parked_us(1000 * (1 + index_));
     if (skips_unchanged_ && sent < request->have_version_size() &&
         request->have_version(sent) == frame.version()) {

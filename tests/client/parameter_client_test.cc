@@ -102,11 +102,11 @@ class ParameterClientTest : public ::testing::Test {
 
 TEST_F(ParameterClientTest, HelloTellsEachServerItsPlaceAndStartsAtTheLargestClock) {
   HelloReply reply;
-  reply.set_server_life(11);
-  reply.set_floor(4);
+  reply.set_server_incarnation(11);
+  reply.set_min_clock(4);
   servers_[0]->SetHelloReply(reply);
-  reply.set_server_life(12);
-  reply.set_floor(2);
+  reply.set_server_incarnation(12);
+  reply.set_min_clock(2);
   reply.set_last_step(9);
   servers_[1]->SetHelloReply(reply);
   const auto client = MakeClient();
@@ -134,8 +134,8 @@ TEST_F(ParameterClientTest, AStepIsTooLateInSyncWhereEveryServerHasEndedItsRound
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   RenewReply reply;
-  const auto tell = [&](int server, int64_t floor) {
-    reply.set_floor(floor);
+  const auto tell = [&](int server, int64_t min_clock) {
+    reply.set_min_clock(min_clock);
     servers_[server]->SetRenewReply(reply);
   };
   tell(0, 5);
@@ -172,7 +172,7 @@ TEST_F(ParameterClientTest, AServerThatDoesNotAnswerStopsNoStep) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   RenewReply reply;
-  reply.set_floor(9);
+  reply.set_min_clock(9);
   for (const auto& server : servers_) server->SetRenewReply(reply);
   ASSERT_TRUE(client->IsTooLate(5));
   stop_.Stop("the user has had enough");
@@ -200,10 +200,10 @@ TEST_F(ParameterClientTest, PullPutsEachBlockInItsPlace) {
   const auto pull = client->Pull(/*clock=*/6, /*read_only=*/false, absl::MakeSpan(values_));
   ASSERT_TRUE(pull.ok()) << pull.status();
   EXPECT_THAT(values_, ::testing::ElementsAre(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 3));
-  EXPECT_EQ(pull->floor, 7);                       // the smaller one
+  EXPECT_EQ(pull->min_clock, 7);                   // the smaller one
   EXPECT_EQ(pull->parked, absl::Milliseconds(2));  // the longer one
   EXPECT_EQ(servers_[0]->pulls()[0].clock(), 6);
-  EXPECT_EQ(servers_[0]->pulls()[0].server_life(), 1000);
+  EXPECT_EQ(servers_[0]->pulls()[0].server_incarnation(), 1000);
 }
 
 TEST_F(ParameterClientTest, APullTellsOfEachBlockThatIsInItsPlace) {
@@ -223,7 +223,7 @@ TEST_F(ParameterClientTest, APullTellsOfEachBlockThatIsInItsPlace) {
 TEST_F(ParameterClientTest, APullTellsOfABlockThatIsUnchangedAndDoesNotWriteIt) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
-  HeldValues held;
+  CachedVersions held;
   ASSERT_TRUE(client->Pull(0, /*read_only=*/false, absl::MakeSpan(values_), &held).ok());
   values_.assign(values_.size(), 99.0f);
   servers_[0]->SkipUnchanged();
@@ -270,7 +270,7 @@ TEST_F(ParameterClientTest, PushSendsGradientsAndAveragedValuesWithTheVersionsOf
   EXPECT_EQ(trained.slot(), 3);
   EXPECT_EQ(trained.incarnation(), 5);
   EXPECT_EQ(trained.base_version(), 101);
-  EXPECT_EQ(trained.server_life(), 1001);
+  EXPECT_EQ(trained.server_incarnation(), 1001);
   EXPECT_EQ(trained.weight(), 32);
   EXPECT_EQ(trained.block_count(), 2);
   EXPECT_THAT(Payload(trained), ::testing::ElementsAre(5, 6, 7, 8));
@@ -645,7 +645,7 @@ TEST_F(WorkerMomentumClientTest, ASuccessorBeginsWithNoneAndSaysSo) {
   EXPECT_THAT(said_, SizeIs(0));
   Step(*client, 1, 3);
   HelloReply reply;
-  reply.set_server_life(1000);
+  reply.set_server_incarnation(1000);
   reply.set_last_step(1);
   servers_[0]->SetHelloReply(reply);
   const auto successor = MakeClient();
@@ -704,14 +704,14 @@ TEST_F(ParameterClientTest, AServerThatHasForgottenTheSlotIsGreetedAgain) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   HelloReply later;
-  later.set_server_life(2000);
+  later.set_server_incarnation(2000);
   later.set_initialized(true);
-  later.set_floor(8);
+  later.set_min_clock(8);
   servers_[0]->SetHelloReply(later);
   servers_[0]->AddPullFault({grpc::ABORTED});
   ASSERT_TRUE(client->Pull(1, false, absl::MakeSpan(values_)).ok());
   EXPECT_THAT(servers_[0]->hellos(), SizeIs(2));
-  EXPECT_EQ(servers_[0]->pulls()[1].server_life(), 2000);
+  EXPECT_EQ(servers_[0]->pulls()[1].server_incarnation(), 2000);
   // The other server holds this slot to the steps it has pushed there; a leap would park it.
   EXPECT_EQ(servers_[0]->pulls()[1].clock(), 1);
   ASSERT_TRUE(client->Pull(2, false, absl::MakeSpan(values_)).ok());
@@ -723,7 +723,7 @@ TEST_F(ParameterClientTest, WhatARestartedServerHasLostIsCountedOnceAndToldInASe
   ASSERT_TRUE(client->Hello().ok());
   for (Step step = 1; step <= 5; ++step) ASSERT_TRUE(Push(*client, step).ok());
   HelloReply back;
-  back.set_server_life(2000);
+  back.set_server_incarnation(2000);
   back.set_initialized(true);
   back.mutable_restored()->set_checkpoint(9);
   back.mutable_restored()->add_block_step(3);
@@ -732,14 +732,14 @@ TEST_F(ParameterClientTest, WhatARestartedServerHasLostIsCountedOnceAndToldInASe
   servers_[0]->AddPushFault({grpc::ABORTED});
   const auto push = Push(*client, 6);
   ASSERT_TRUE(push.ok()) << push.status();
-  const RollbackBooks::Lost lost = client->TakeRolledBack();
+  const RollbackAccounting::Lost lost = client->TakeRolledBack();
   EXPECT_EQ(lost.blocks, 3u) << "steps 4 and 5 of one block, 5 of the other";
   EXPECT_EQ(lost.pushes, 2u);
   ASSERT_EQ(said_.size(), 1u);
   EXPECT_THAT(said_[0], HasSubstr("back from checkpoint 9; of what slot 3 pushed there 3 blocks"));
   // The step that was under way came again, under its name, to the new life.
   EXPECT_EQ(servers_[0]->pushes().back().frames[0].step(), 6);
-  EXPECT_EQ(servers_[0]->pushes().back().frames[0].server_life(), 2000);
+  EXPECT_EQ(servers_[0]->pushes().back().frames[0].server_incarnation(), 2000);
   servers_[0]->AddPullFault({grpc::ABORTED});
   ASSERT_TRUE(client->Pull(6, false, absl::MakeSpan(values_)).ok());
   EXPECT_EQ(client->TakeRolledBack().blocks, 0u) << "the same life again";
@@ -749,7 +749,7 @@ TEST_F(ParameterClientTest, ARestoredServerThatTellsOfOtherBlocksIsNotBelieved) 
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   HelloReply back;
-  back.set_server_life(2000);
+  back.set_server_incarnation(2000);
   back.set_initialized(true);
   back.mutable_restored()->add_block_step(3);
   servers_[0]->SetHelloReply(back);
@@ -759,9 +759,9 @@ TEST_F(ParameterClientTest, ARestoredServerThatTellsOfOtherBlocksIsNotBelieved) 
 }
 
 TEST_F(ParameterClientTest, WhoOnlyReadsGreetsAServerThatItHadGreeted) {
-  const auto stranger = MakeClient();
+  const auto unauthenticated = MakeClient();
   servers_[0]->AddPullFault({grpc::ABORTED});
-  EXPECT_TRUE(absl::IsAborted(stranger->Pull(0, true, absl::MakeSpan(values_)).status()));
+  EXPECT_TRUE(absl::IsAborted(unauthenticated->Pull(0, true, absl::MakeSpan(values_)).status()));
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   servers_[0]->AddPullFault({grpc::ABORTED});
@@ -795,7 +795,7 @@ TEST_F(ParameterClientTest, AServerThatHasLostTheModelEndsTheJob) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   HelloReply empty;
-  empty.set_server_life(2000);
+  empty.set_server_incarnation(2000);
   servers_[0]->SetHelloReply(empty);
   servers_[0]->AddPullFault({grpc::ABORTED});
   const auto pull = client->Pull(1, false, absl::MakeSpan(values_));
@@ -807,7 +807,7 @@ TEST_F(ParameterClientTest, BeforeTheStartAServerMayLoseTheModelAndIsGivenItAgai
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());  // tells of a model that another slot has pushed
   HelloReply empty;
-  empty.set_server_life(2000);
+  empty.set_server_incarnation(2000);
   servers_[0]->SetHelloReply(empty);
   servers_[0]->AddPushFault({grpc::ABORTED});
   const absl::Status initialized = client->Initialize(values_);
@@ -934,11 +934,11 @@ TEST_F(ParameterClientTest, RenewsOnlyWhereItIsKnown) {
   const Renewals renewals = renew();
   EXPECT_EQ(servers_[0]->renewals(), 1);
   EXPECT_THAT(renewals.contacts, SizeIs(2));
-  ASSERT_TRUE(renewals.held_up_by.has_value());
-  EXPECT_EQ(renewals.held_up_by->slot, 8);
-  EXPECT_EQ(renewals.held_up_by->time, absl::Seconds(12));
+  ASSERT_TRUE(renewals.blocking_slot.has_value());
+  EXPECT_EQ(renewals.blocking_slot->slot, 8);
+  EXPECT_EQ(renewals.blocking_slot->time, absl::Seconds(12));
   ASSERT_TRUE(client->Leave().ok());
-  EXPECT_FALSE(renew().held_up_by.has_value());
+  EXPECT_FALSE(renew().blocking_slot.has_value());
   EXPECT_EQ(servers_[0]->renewals(), 1);
 }
 
@@ -983,7 +983,7 @@ TEST_F(ParameterClientTest, WhoStepsAsideIsBackWithItsNextCall) {
 
 TEST_F(ParameterClientTest, AServerThatRestoresIsWaitedForBeyondItsPatience) {
   HelloReply busy;
-  busy.set_server_life(11);
+  busy.set_server_incarnation(11);
   busy.mutable_restoring()->set_what("reads checkpoint 7");
   busy.mutable_restoring()->set_part(0.4);
   servers_[0]->SetHelloReply(busy);
@@ -991,8 +991,8 @@ TEST_F(ParameterClientTest, AServerThatRestoresIsWaitedForBeyondItsPatience) {
   std::thread restored([&] {
     Eventually([&] { return servers_[0]->hellos().size() >= 3; });
     HelloReply ready;
-    ready.set_server_life(11);
-    ready.set_floor(4);
+    ready.set_server_incarnation(11);
+    ready.set_min_clock(4);
     servers_[0]->SetHelloReply(ready);
   });
   const auto start = client->Hello();

@@ -57,7 +57,7 @@ class SharedMemoryClientTest : public ::testing::Test {
       const BlockRange& block = map_.blocks()[map_.owned_by(server)[i]];
       Head(server, i).BeginChange();
       float* const values = reinterpret_cast<float*>(values_[server]->data() +
-                                                     ValueSegmentLayout(map_, server).ValuesOf(i));
+                                                     ValueSegmentLayout(map_, server).GetValues(i));
       std::fill_n(values, block.length, -static_cast<float>(block.id));
       Head(server, i).EndChange(200 + block.id);
     }
@@ -65,13 +65,13 @@ class SharedMemoryClientTest : public ::testing::Test {
 
   SharedBlock& Head(int server, size_t index) {
     return *reinterpret_cast<SharedBlock*>(values_[server]->data() +
-                                           ValueSegmentLayout(map_, server).HeadOf(index));
+                                           ValueSegmentLayout(map_, server).GetHead(index));
   }
 
   // The server says in its reply to Hello that it shares `offer`.
   void Offer(int server, const SharedSegment::Offer& offer) {
     HelloReply reply;
-    reply.set_server_life(1000 + server);
+    reply.set_server_incarnation(1000 + server);
     reply.set_initialized(true);
     *reply.mutable_shared_memory() = EncodeOffer(offer);
     servers_[server]->SetHelloReply(reply);
@@ -108,7 +108,7 @@ class SharedMemoryClientTest : public ::testing::Test {
     std::vector<float> pulled(layout_.size(), 99.0f);
     const auto result = client.Pull(/*clock=*/0, /*read_only=*/false, absl::MakeSpan(pulled));
     ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_EQ(result->floor, 7);
+    EXPECT_EQ(result->min_clock, 7);
     for (const BlockRange& block : map_.blocks()) {
       const bool by_network = std::count(network.begin(), network.end(), block.id) > 0;
       const float expected = static_cast<float>(block.id) * (by_network ? 1.0f : -1.0f);
@@ -185,7 +185,7 @@ TEST_F(SharedMemoryClientTest, WhatTheWorkerHasIsNotCopiedAgain) {
   for (int server = 0; server < 2; ++server) Offer(server, values_[server]->offer());
   const auto client = Greet();
   std::vector<float> pulled(layout_.size());
-  HeldValues held;
+  CachedVersions held;
   ASSERT_TRUE(client->Pull(0, /*read_only=*/false, absl::MakeSpan(pulled), &held).ok());
   std::fill(pulled.begin(), pulled.end(), 99.0f);
   Head(0, 1).BeginChange();
@@ -275,7 +275,7 @@ TEST_F(SharedMemoryClientTest, AServerThatIsGreetedAgainAndSharesNoMoreIsServedT
   for (int server = 0; server < 2; ++server) Offer(server, values_[server]->offer());
   const auto client = Greet();
   HelloReply restarted;
-  restarted.set_server_life(77);
+  restarted.set_server_incarnation(77);
   restarted.set_initialized(true);
   servers_[1]->SetHelloReply(restarted);
   servers_[1]->AddPushFault({grpc::StatusCode::ABORTED, 0, "restarted"});
@@ -283,7 +283,7 @@ TEST_F(SharedMemoryClientTest, AServerThatIsGreetedAgainAndSharesNoMoreIsServedT
   ASSERT_THAT(servers_[1]->pushes(), SizeIs(2));
   EXPECT_THAT(servers_[1]->pushes()[1].frames, SizeIs(3));
   EXPECT_EQ(servers_[1]->pushes()[1].frames[0].shared_blocks(), 0);
-  EXPECT_EQ(servers_[1]->pushes()[1].frames[0].server_life(), 77);
+  EXPECT_EQ(servers_[1]->pushes()[1].frames[0].server_incarnation(), 77);
   ExpectPull(*client, {1, 3, 5});
 }
 

@@ -16,7 +16,7 @@ using ::testing::IsEmpty;
 
 using Flags = std::vector<bool>;
 
-ElementRuns RunsOf(const Flags& flags) {
+ElementRuns GetRuns(const Flags& flags) {
   ElementRuns runs;
   for (size_t i = 0; i < flags.size(); ++i) {
     if (flags[i]) AppendRun(static_cast<int64_t>(i), static_cast<int64_t>(i) + 1, &runs);
@@ -59,13 +59,13 @@ TEST(ElementRunsTest, CutsAndIntersectionsAreThoseOfTheElements) {
     const Flags b = RandomFlags(length, random);
     Flags both(length);
     for (size_t i = 0; i < length; ++i) both[i] = a[i] && b[i];
-    EXPECT_EQ(RunsInBoth(RunsOf(a), RunsOf(b)), RunsOf(both));
+    EXPECT_EQ(RunsInBoth(GetRuns(a), GetRuns(b)), GetRuns(both));
     const size_t begin = UniformBelow(random, length);
     const size_t end = begin + UniformBelow(random, length - begin + 1);
-    EXPECT_EQ(RunsWithin(RunsOf(a), static_cast<int64_t>(begin), static_cast<int64_t>(end)),
-              RunsOf(Flags(a.begin() + static_cast<int64_t>(begin),
-                           a.begin() + static_cast<int64_t>(end))));
-    EXPECT_TRUE(CheckRuns(RunsOf(a), static_cast<int64_t>(length)).ok());
+    EXPECT_EQ(RunsWithin(GetRuns(a), static_cast<int64_t>(begin), static_cast<int64_t>(end)),
+              GetRuns(Flags(a.begin() + static_cast<int64_t>(begin),
+                            a.begin() + static_cast<int64_t>(end))));
+    EXPECT_TRUE(CheckRuns(GetRuns(a), static_cast<int64_t>(length)).ok());
   }
 }
 

@@ -188,10 +188,10 @@ TEST_P(EverySource, OpensNoTestSetWhereNothingIsEvaluated) {
 
 TEST_P(EverySource, IsKnownAgainByItsFingerprint) {
   const DataSource again = *OpenData(Job(GetParam().job), GetParam().path());
-  const DataFingerprint fingerprint = FingerprintOf(source_);
+  const DataFingerprint fingerprint = GetFingerprint(source_);
   EXPECT_NE(fingerprint.train, 0u);
   EXPECT_NE(fingerprint.test, 0u);
-  EXPECT_EQ(FingerprintOf(again).number(), fingerprint.number());
+  EXPECT_EQ(GetFingerprint(again).number(), fingerprint.number());
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -244,7 +244,7 @@ TEST(FingerprintTest, TellsTablesOfOneLengthApart) {
   const JobSpec job = Job("data { source: 'csv' }");
   const std::string rows = "1,0\n2,1\n3,0\n4,1\n5,0\n6,1\n7,0\n8,1\n9,0\n10,1\n";
   const auto of = [&](const std::string& text) {
-    return FingerprintOf(*OpenData(job, WriteFile(NewDirectory(), "t.csv", "a,kind\n" + text)));
+    return GetFingerprint(*OpenData(job, WriteFile(NewDirectory(), "t.csv", "a,kind\n" + text)));
   };
   const DataFingerprint here = of(rows);
   EXPECT_EQ(of(rows).number(), here.number());
@@ -257,10 +257,10 @@ TEST(FingerprintTest, TellsTablesOfOneLengthApart) {
 TEST(FingerprintTest, OfSamplesThatMayDifferFromReadToReadNothingIsKnown) {
   const TextDataset text("abcdefghijk", 3, 0);
   DataSource source;
-  EXPECT_EQ(FingerprintOf(source).number(), 0u);
+  EXPECT_EQ(GetFingerprint(source).number(), 0u);
   source.train = std::make_shared<TextDataset>(text);
-  EXPECT_EQ(FingerprintOf(source).train, text.Fingerprint());
-  EXPECT_EQ(FingerprintOf(source).test, 0u);
+  EXPECT_EQ(GetFingerprint(source).train, text.Fingerprint());
+  EXPECT_EQ(GetFingerprint(source).test, 0u);
   class Random final : public Dataset {
    public:
     int64_t size() const override { return 3; }
@@ -270,7 +270,7 @@ TEST(FingerprintTest, OfSamplesThatMayDifferFromReadToReadNothingIsKnown) {
     }
   };
   source.train = std::make_shared<Random>();
-  EXPECT_EQ(FingerprintOf(source).train, 0u);
+  EXPECT_EQ(GetFingerprint(source).train, 0u);
 }
 
 TEST(RowDatasetTest, StandardisesByTheTrainingRowsAloneAndLeavesConstantsAtZero) {
@@ -486,7 +486,7 @@ JobSpec JobOfModel(JobSpec job, const DataSource& source, DataUse use) {
   return job;
 }
 
-torch::Tensor InputsOf(const Dataset& data) {
+torch::Tensor GetInputs(const Dataset& data) {
   std::vector<int64_t> all(data.size());
   std::iota(all.begin(), all.end(), 0);
   return data.Get(all)->input;
@@ -536,7 +536,7 @@ TEST(PreprocessingTest, AnotherTableIsScaledAsTheTrainingTableWas) {
   EXPECT_EQ(other.test->shape().classes, 3);
   const torch::Tensor expected =
       trained.preprocessing.Input(torch::tensor({{4.0, 84.0, 7.0}}, torch::kFloat64));
-  EXPECT_TRUE(InputsOf(*other.test).slice(0, 4, 5).equal(expected));
+  EXPECT_TRUE(GetInputs(*other.test).slice(0, 4, 5).equal(expected));
   EXPECT_THAT(other.test_description, HasSubstr("all rows of"));
 }
 
@@ -555,7 +555,7 @@ TEST(PreprocessingTest, TheTrainingTableIsEvaluatedOnItsTestPart) {
   const JobSpec job = Job("data { source: 'csv' }");
   const DataSource trained = *OpenData(job, path);
   const DataSource again = *OpenData(JobOfModel(job, trained, EVALUATION), path);
-  EXPECT_TRUE(InputsOf(*again.test).equal(InputsOf(*trained.test)));
+  EXPECT_TRUE(GetInputs(*again.test).equal(GetInputs(*trained.test)));
   EXPECT_THAT(again.test_description, HasSubstr("the test part of"));
 }
 
@@ -581,14 +581,14 @@ TEST(PreprocessingTest, TestImagesAreScaledAsTheModelsTrainingImagesWere) {
   std::string black = IdxImages(3, 4, 5);
   std::fill(black.begin() + 16, black.end(), '\0');
   WriteFile(dark, "train-images-idx3-ubyte.gz", Gzip(black));
-  EXPECT_TRUE(InputsOf(*OpenData(use, dark)->test).equal(InputsOf(*trained.test)));
+  EXPECT_TRUE(GetInputs(*OpenData(use, dark)->test).equal(GetInputs(*trained.test)));
   // And where there are no training images.
   std::filesystem::remove(dark + "/train-images-idx3-ubyte.gz");
-  EXPECT_TRUE(InputsOf(*OpenData(use, dark)->test).equal(InputsOf(*trained.test)));
+  EXPECT_TRUE(GetInputs(*OpenData(use, dark)->test).equal(GetInputs(*trained.test)));
   const JobSpec predict = JobOfModel(job, trained, PREDICTION);
   const DataSource fresh = *OpenData(predict, dark + "/t10k-images-idx3-ubyte");
   EXPECT_FALSE(fresh.test->Get({0})->target.defined());
-  EXPECT_TRUE(InputsOf(*fresh.test).equal(InputsOf(*trained.test)));
+  EXPECT_TRUE(GetInputs(*fresh.test).equal(GetInputs(*trained.test)));
 }
 
 TEST(PreprocessingTest, ImageFilesWithoutAFolderForEachClassArePredicted) {
@@ -598,7 +598,7 @@ TEST(PreprocessingTest, ImageFilesWithoutAFolderForEachClassArePredicted) {
   const DataSource fresh =
       *OpenData(JobOfModel(job, trained, PREDICTION), directory + "/test/class1");
   EXPECT_EQ(fresh.sample_names, (std::vector<std::string>{"0.png", "1.jpg", "2.png", "3.jpg"}));
-  EXPECT_TRUE(InputsOf(*fresh.test).equal(InputsOf(*trained.test).slice(0, 4, 8)));
+  EXPECT_TRUE(GetInputs(*fresh.test).equal(GetInputs(*trained.test).slice(0, 4, 8)));
   // Two of the three classes keep their numbers.
   std::filesystem::remove_all(directory + "/test/class0");
   const DataSource some = *OpenData(JobOfModel(job, trained, EVALUATION), directory);

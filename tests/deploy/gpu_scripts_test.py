@@ -372,7 +372,7 @@ class SpeedTest(unittest.TestCase):
 
     def test_a_worker_has_decided_before_the_steps_that_count(self):
         for case in {**speed.ON_GPU, **speed.REHEARSED}.values():
-            # kStepsBeforeDeciding of worker/loop/pull_ahead.h.
+            # kStepsBeforeDeciding of worker/loop/prefetch_policy.h.
             self.assertGreater(case["flags"]["warm_up"], 8)
 
 

@@ -92,7 +92,7 @@ class BadInputTest : public ::testing::Test {
     server_ = *std::move(server);
   }
 
-  HelloRequest HelloOf(SlotId slot) const {
+  HelloRequest GetHello(SlotId slot) const {
     JobHarness::Options model;
     model.trained = 48;
     model.averaged = 4;
@@ -103,8 +103,8 @@ class BadInputTest : public ::testing::Test {
     return hello;
   }
 
-  std::unique_ptr<PlainWorker> WorkerOf(SlotId slot) const {
-    return std::make_unique<PlainWorker>(PlainChannel(server_->address()), HelloOf(slot));
+  std::unique_ptr<PlainWorker> GetWorker(SlotId slot) const {
+    return std::make_unique<PlainWorker>(PlainChannel(server_->address()), GetHello(slot));
   }
 
   // Hello of slot 1 with something changed.
@@ -347,7 +347,7 @@ TEST_F(BadInputTest, IsAnsweredInWordsWhileAHealthyWorkerTrainsOnExactly) {
        {"incarnation 6 of slot 1", "Hello"}},
       {"another life of the server",
        [](PlainWorker& peer) {
-         return ChangedPush(peer, [](PushFrame& frame) { frame.set_server_life(12345); });
+         return ChangedPush(peer, [](PushFrame& frame) { frame.set_server_incarnation(12345); });
        },
        StatusCode::kAborted,
        {"restarted", "Hello"}},
@@ -482,7 +482,7 @@ TEST_F(BadInputTest, IsAnsweredInWordsWhileAHealthyWorkerTrainsOnExactly) {
       {"a pull from another life",
        [](PlainWorker& peer) {
          PullRequest request = peer.RequestPull(0);
-         request.set_server_life(12345);
+         request.set_server_incarnation(12345);
          return peer.Pull(request);
        },
        StatusCode::kAborted,
@@ -589,10 +589,10 @@ TEST_F(BadInputTest, IsAnsweredInWordsWhileAHealthyWorkerTrainsOnExactly) {
        {}},
   };
 
-  auto first = WorkerOf(0);
+  auto first = GetWorker(0);
   ASSERT_TRUE(first->Hello().ok());
   ASSERT_TRUE(first->Initialize(0).ok());
-  auto peer = WorkerOf(1);
+  auto peer = GetWorker(1);
   ASSERT_TRUE(peer->Hello().ok());
   ASSERT_TRUE(peer->ReadOnlyPull().ok());
   Healthy healthy(std::move(first));
@@ -636,7 +636,7 @@ TEST_F(BadInputTest, IsAnsweredInWordsWhileAHealthyWorkerTrainsOnExactly) {
 }
 
 TEST_F(BadInputTest, OnTheBarePortIsTurnedAwayAndTrainingGoesOn) {
-  auto first = WorkerOf(0);
+  auto first = GetWorker(0);
   ASSERT_TRUE(first->Hello().ok());
   ASSERT_TRUE(first->Initialize(0).ok());
   Healthy healthy(std::move(first));
@@ -745,7 +745,7 @@ TEST_F(BadInputTest, InAFirstHelloLeavesAServerThatTakesTheNextOne) {
        absl::StatusCode::kFailedPrecondition,
        {"no values"}},
   };
-  const auto peer = WorkerOf(0);
+  const auto peer = GetWorker(0);
   for (const Case& bad : cases) Expect(bad, bad.act(*peer));
   ASSERT_TRUE(peer->Hello().ok()) << "none of these may have become the server's job";
   ASSERT_TRUE(peer->Initialize(3).ok());

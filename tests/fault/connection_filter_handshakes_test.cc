@@ -23,7 +23,7 @@ TEST_F(ConnectionFilterTest, BeginsAHandshakeWhenItsFirstRecordIsWhole) {
   ConnectionFilter::Options options;
   options.tls = true;
   Open(std::move(options));
-  const std::string record = RecordOf(300);
+  const std::string record = GetRecord(300);
   std::vector<FileDescriptor> half;
   for (size_t size : {2, 4, 5, 54, 304}) half.push_back(Visit(record.substr(0, size)));
   const FileDescriptor whole = Visit(record);
@@ -40,26 +40,26 @@ TEST_F(ConnectionFilterTest, HandshakesWaitForRoomAndThoseOfOtherHostsDoNot) {
   ConnectionFilter::Options options;
   options.tls = true;
   options.patience = absl::Hours(1);
-  options.handshakes.most = 4;
-  options.handshakes.most_of_a_host = 2;
-  options.handshakes.patience = absl::Hours(1);
+  options.handshake_limiter.most = 4;
+  options.handshake_limiter.max_of_a_host = 2;
+  options.handshake_limiter.patience = absl::Hours(1);
   Open(std::move(options));
-  const std::string record = RecordOf(300);
+  const std::string record = GetRecord(300);
   std::vector<FileDescriptor> crowd;
   for (int i = 0; i < 10; ++i) crowd.push_back(Visit(record, "127.0.0.2"));
   ASSERT_TRUE(Eventually([&] { return admitted() == 2; }));
   // Accepted after all of those.
   const FileDescriptor other = Visit(record);
   ASSERT_TRUE(Eventually([&] { return admitted() == 3; }));
-  EXPECT_EQ(PeerOf(2), AddressOf(other));
+  EXPECT_EQ(GetPeer(2), GetAddress(other));
   // A call, a connection that gRPC has closed, one that its client has closed while it waits.
-  filter_->handshakes().HasCalled(PeerOf(0));
+  filter_->handshake_limiter().HasCalled(GetPeer(0));
   ASSERT_TRUE(Eventually([&] { return admitted() == 4; }));
-  EXPECT_EQ(PeerOf(3), AddressOf(crowd[2]));
+  EXPECT_EQ(GetPeer(3), GetAddress(crowd[2]));
   crowd[3].Close();
   CloseAdmitted(1);
   ASSERT_TRUE(Eventually([&] { return admitted() == 5; }));
-  EXPECT_EQ(PeerOf(4), AddressOf(crowd[4]));
+  EXPECT_EQ(GetPeer(4), GetAddress(crowd[4]));
 }
 
 // Otherwise the filter's thread, which waits for that event, would spin from then on.
@@ -67,14 +67,14 @@ TEST_F(ConnectionFilterTest, TakesNoteOfTheLastHandshakesEnd) {
   ConnectionFilter::Options options;
   options.tls = true;
   Open(std::move(options));
-  const FileDescriptor only = Visit(RecordOf(300));
+  const FileDescriptor only = Visit(GetRecord(300));
   ASSERT_TRUE(Eventually([&] { return admitted() == 1; }));
-  Handshakes& handshakes = filter_->handshakes();
-  ASSERT_FALSE(handshakes.empty());
-  handshakes.HasCalled(PeerOf(0));
-  ASSERT_TRUE(handshakes.empty());
+  HandshakeLimiter& handshake_limiter = filter_->handshake_limiter();
+  ASSERT_FALSE(handshake_limiter.empty());
+  handshake_limiter.HasCalled(GetPeer(0));
+  ASSERT_TRUE(handshake_limiter.empty());
   EXPECT_TRUE(Eventually([&] {
-    pollfd event{handshakes.event_fd(), POLLIN, 0};
+    pollfd event{handshake_limiter.event_fd(), POLLIN, 0};
     return poll(&event, 1, /*timeout=*/0) == 0;
   }));
 }
@@ -83,12 +83,12 @@ TEST_F(ConnectionFilterTest, SaysWhyAHandshakeNeverBegan) {
   ConnectionFilter::Options options;
   options.tls = true;
   options.patience = absl::Milliseconds(50);
-  options.handshakes.most = 1;
-  options.handshakes.patience = absl::Hours(1);
+  options.handshake_limiter.most = 1;
+  options.handshake_limiter.patience = absl::Hours(1);
   Open(std::move(options));
-  const FileDescriptor first = Visit(RecordOf(300));
+  const FileDescriptor first = Visit(GetRecord(300));
   ASSERT_TRUE(Eventually([&] { return admitted() == 1; }));
-  const FileDescriptor second = Visit(RecordOf(300));
+  const FileDescriptor second = Visit(GetRecord(300));
   EXPECT_NE(ReadUntilEnd(second, kPatience).kind, TcpEnd::kOpen);
   EXPECT_TRUE(Eventually([&] { return Said("has waited for its TLS handshake for too long; 1"); }));
 }

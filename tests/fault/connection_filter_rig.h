@@ -56,18 +56,18 @@ class ConnectionFilterTest : public ::testing::Test {
     return admitted_.size();
   }
   // Of one that was admitted, whose it is; closes it.
-  std::string PeerOf(size_t index) {
+  std::string GetPeer(size_t index) {
     MutexLock lock(&mutex_);
-    return NameOf(admitted_[index].get(), &getpeername);
+    return GetName(admitted_[index].get(), &getpeername);
   }
   void CloseAdmitted(size_t index) {
     MutexLock lock(&mutex_);
     admitted_[index].Close();
   }
-  static std::string AddressOf(const FileDescriptor& visitor) {
-    return NameOf(visitor.get(), &getsockname);
+  static std::string GetAddress(const FileDescriptor& visitor) {
+    return GetName(visitor.get(), &getsockname);
   }
-  static std::string NameOf(int fd, int (*get)(int, sockaddr*, socklen_t*)) {
+  static std::string GetName(int fd, int (*get)(int, sockaddr*, socklen_t*)) {
     sockaddr_in address{};
     socklen_t size = sizeof(address);
     EXPECT_EQ(get(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
@@ -76,7 +76,7 @@ class ConnectionFilterTest : public ::testing::Test {
     return absl::StrCat(host, ":", ntohs(address.sin_port));
   }
   // A TLS handshake record with as many bytes behind its header.
-  static std::string RecordOf(size_t bytes) {
+  static std::string GetRecord(size_t bytes) {
     std::string record("\x16\x03\x01", 3);
     record += {static_cast<char>(bytes >> 8), static_cast<char>(bytes & 0xff)};
     return record + std::string(bytes, 'x');

@@ -147,7 +147,7 @@ TEST_F(ConnectionFilterTest, DismissesThoseWhoTakeTooLong) {
 
 TEST_F(ConnectionFilterTest, LetsTheOldestGoWhenTooManyWait) {
   ConnectionFilter::Options options;
-  options.most_waiting = 10;
+  options.max_waiting = 10;
   options.patience = absl::Hours(1);
   Open(std::move(options));
   std::vector<FileDescriptor> silent;
@@ -193,10 +193,10 @@ TEST_F(ConnectionFilterTest, ServesItsOwnUserAndNoOtherOne) {
   EXPECT_TRUE(Eventually([&] { return admitted() == 1; }));
   // The socket of a process belongs to the user that it was when it made it.
   if (seteuid(65534) != 0) GTEST_SKIP() << "this sandbox has one user only";
-  const FileDescriptor stranger = Visit("");
+  const FileDescriptor unauthenticated = Visit("");
   ASSERT_EQ(seteuid(0), 0);
-  ASSERT_TRUE(WriteAll(stranger, kPreface).ok());
-  const TcpEnd end = ReadUntilEnd(stranger, kPatience);
+  ASSERT_TRUE(WriteAll(unauthenticated, kPreface).ok());
+  const TcpEnd end = ReadUntilEnd(unauthenticated, kPatience);
   const auto reason = ParseGoAwayFrame(end.bytes);
   ASSERT_TRUE(reason.has_value());
   EXPECT_THAT(*reason, HasSubstr("belongs to user 65534"));

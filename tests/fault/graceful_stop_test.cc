@@ -54,19 +54,19 @@ class GracefulStopTest : public ::testing::TestWithParam<bool> {
   void StartWorkers() {
     workers_.clear();
     for (SlotId slot = 0; slot < NemesisJob::kSlots; ++slot) {
-      workers_.push_back(std::make_unique<Program>(
-          std::vector<std::string>{"tests/fault/nemesis/nemesis_worker", absl::StrJoin(addresses_, ","),
-                                   absl::StrCat(slot), JournalOf(slot), "CHECKPOINT", "calm"}));
+      workers_.push_back(std::make_unique<Program>(std::vector<std::string>{
+          "tests/fault/nemesis/nemesis_worker", absl::StrJoin(addresses_, ","), absl::StrCat(slot),
+          GetJournal(slot), "CHECKPOINT", "calm"}));
     }
   }
   void AwaitSteps(int64_t steps) {
     const std::vector<NemesisBook> before = Books();
     ASSERT_TRUE(Eventually(
         [&] {
-          const std::vector<NemesisBook> books = Books();
+          const std::vector<NemesisBook> accounting = Books();
           for (SlotId slot = 0; slot < NemesisJob::kSlots; ++slot) {
             workers_[slot]->AwaitExit(absl::ZeroDuration());
-            if (books[slot].steps < before[slot].steps + steps) return false;
+            if (accounting[slot].steps < before[slot].steps + steps) return false;
           }
           return true;
         },
@@ -102,14 +102,14 @@ class GracefulStopTest : public ::testing::TestWithParam<bool> {
     return absl::StrJoin(server.program->error(), "\n");
   }
 
-  std::string JournalOf(SlotId slot) { return absl::StrCat(folder_, "/journal.", slot); }
+  std::string GetJournal(SlotId slot) { return absl::StrCat(folder_, "/journal.", slot); }
   std::vector<NemesisBook> Books() {
     static const NemesisJob job = NemesisJob::Create(DurabilitySpec::CHECKPOINT);
-    std::vector<NemesisBook> books;
+    std::vector<NemesisBook> accounting;
     for (SlotId slot = 0; slot < NemesisJob::kSlots; ++slot) {
-      books.push_back(NemesisBook::Read(JournalOf(slot), job.map));
+      accounting.push_back(NemesisBook::Read(GetJournal(slot), job.map));
     }
-    return books;
+    return accounting;
   }
 
   std::string folder_;

@@ -1,5 +1,5 @@
-// Strangers who begin TLS handshakes and never end them, at a ps_server that may open few files:
-// workers and operators find their way past them, and the server its files.
+// UnauthenticatedClients who begin TLS handshakes and never end them, at a ps_server that may open
+// few files: workers and operators find their way past them, and the server its files.
 
 #include <unistd.h>
 
@@ -80,11 +80,11 @@ class HalfOpenHandshakesTest : public ::testing::Test {
   std::vector<FileDescriptor> Crowd(const std::string& bytes) {
     std::vector<FileDescriptor> crowd;
     for (int i = 0; i < kStrangers; ++i) {
-      auto stranger = ConnectTcp(server_.address, "127.0.0.2");
-      EXPECT_TRUE(stranger.ok()) << i << ": " << stranger.status();
-      if (!stranger.ok()) break;
-      WriteAll(*stranger, bytes).IgnoreError();
-      crowd.push_back(*std::move(stranger));
+      auto unauthenticated = ConnectTcp(server_.address, "127.0.0.2");
+      EXPECT_TRUE(unauthenticated.ok()) << i << ": " << unauthenticated.status();
+      if (!unauthenticated.ok()) break;
+      WriteAll(*unauthenticated, bytes).IgnoreError();
+      crowd.push_back(*std::move(unauthenticated));
     }
     return crowd;
   }

@@ -47,13 +47,13 @@ void IntegerPusher::MakeDevice(FakeLink::Options link) {
   link.least_copy_bytes = 1;
   link_ = std::make_unique<FakeLink>(link);
 
-  ValueInbox::Options inbox;
+  ValueUploader::Options inbox;
   inbox.link = link_.get();
   inbox.block_map = &options_.rig->block_map();
   inbox.staging = absl::MakeSpan(staging_);
   inbox.values = absl::MakeSpan(computed_with_);
   inbox.least_copy_bytes = link.least_copy_bytes;
-  inbox_ = std::make_unique<ValueInbox>(inbox);
+  inbox_ = std::make_unique<ValueUploader>(inbox);
 
   GradientOutbox::Options outbox;
   outbox.link = link_.get();
@@ -65,7 +65,7 @@ void IntegerPusher::MakeDevice(FakeLink::Options link) {
   outbox_ = std::make_unique<GradientOutbox>(outbox);
 }
 
-absl::StatusOr<PullResult> IntegerPusher::Pull(Step clock, HeldValues* held) {
+absl::StatusOr<PullResult> IntegerPusher::Pull(Step clock, CachedVersions* held) {
   const auto pull = [&](std::function<void(BlockId)> on_block) {
     return options_.client->Pull(clock, /*read_only=*/false, absl::MakeSpan(values_), held,
                                  std::move(on_block));

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
-#include "client/held_values.h"
+#include "client/cached_versions.h"
 #include "client/parameter_client.h"
 #include "common/block_map.h"
 #include "common/ids.h"
@@ -17,7 +17,7 @@
 #include "tests/fault/integer_rig.h"
 #include "tests/worker/device/fake_link.h"
 #include "worker/device/gradient_outbox.h"
-#include "worker/device/value_inbox.h"
+#include "worker/device/value_uploader.h"
 
 namespace torchps {
 
@@ -51,7 +51,7 @@ class IntegerPusher {
 
   // As ParameterClient's, and with the link's errors. INTERNAL too: a device computes with other
   // values than the host has pulled.
-  absl::StatusOr<PullResult> Pull(Step clock, HeldValues* held = nullptr);
+  absl::StatusOr<PullResult> Pull(Step clock, CachedVersions* held = nullptr);
   absl::StatusOr<PushResult> Push(Step step);
 
   bool is_linked() const { return link_ != nullptr; }
@@ -80,7 +80,7 @@ class IntegerPusher {
   std::vector<float> beside_;  // values that nobody needs
   // They end before the memory that they copy.
   std::unique_ptr<FakeLink> link_;
-  std::unique_ptr<ValueInbox> inbox_;
+  std::unique_ptr<ValueUploader> inbox_;
   std::unique_ptr<GradientOutbox> outbox_;
 };
 

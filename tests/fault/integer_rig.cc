@@ -88,7 +88,7 @@ std::vector<int> IntegerRig::Gradient(SlotId slot, Step step) {
   return gradient;
 }
 
-ServerStatus IntegerRig::StatusOf(const std::string& address) {
+ServerStatus IntegerRig::GetStatus(const std::string& address) {
   const auto stub = ParameterService::NewStub(PlainChannel(address));
   grpc::ClientContext context;
   ServerStatusRequest request;

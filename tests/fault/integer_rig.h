@@ -43,7 +43,7 @@ class IntegerRig {
   static std::vector<int> Gradient(SlotId slot, Step step);
 
   // What the server at `address` says of itself, ledgers too. Fails the test if it does not.
-  static ServerStatus StatusOf(const std::string& address);
+  static ServerStatus GetStatus(const std::string& address);
 
   const SteadyClock& clock() const { return clock_; }
   StopLatch& stop() { return stop_; }

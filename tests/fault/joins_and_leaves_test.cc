@@ -41,7 +41,7 @@ int Entries(const std::string& path) {
   return count;
 }
 
-Holdings HoldingsOf(pid_t pid) {
+Holdings GetHoldings(pid_t pid) {
   const std::string process = absl::StrCat("/proc/", pid, "/");
   Holdings holdings;
   holdings.files = Entries(process + "fd");
@@ -127,7 +127,7 @@ TEST(JoinsAndLeaves, LeaveNothingBehind) {
   const auto at_rest = [&](Holdings* holdings) {
     int last = -1;
     return Eventually([&] {
-      *holdings = HoldingsOf(pid);
+      *holdings = GetHoldings(pid);
       const bool same = holdings->files == last;
       last = holdings->files;
       return same;
@@ -140,12 +140,12 @@ TEST(JoinsAndLeaves, LeaveNothingBehind) {
   Holdings after;
   // Connections close a moment after their last call.
   EXPECT_TRUE(Eventually([&] {
-    after = HoldingsOf(pid);
+    after = GetHoldings(pid);
     return after.files <= before.files && after.threads <= before.threads + kPoolThreads &&
            after.mappings <= before.mappings + 4;
   }));
   Print(absl::StrCat("after ", joins).c_str(), after);
-  Print("this process", HoldingsOf(getpid()));
+  Print("this process", GetHoldings(getpid()));
   EXPECT_LE(after.files, before.files);
   EXPECT_LE(after.threads, before.threads + kPoolThreads);
   EXPECT_LE(after.mappings, before.mappings + 4) << "the heap may have grown by a piece";

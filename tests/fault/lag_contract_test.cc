@@ -119,7 +119,7 @@ TEST_F(LagContractTest, RejectHoldsOnEveryBlockWhileWorkersRace) {
   Start(absl::StrCat("policy: REJECT max_lag: ", kMaxLag), kWorkers);
 
   // Slot 0 computes so long that the others push ten times meanwhile.
-  std::vector<VerdictBook> books(kWorkers, VerdictBook(kMaxLag));
+  std::vector<VerdictBook> accounting(kWorkers, VerdictBook(kMaxLag));
   std::atomic<Step> straggler_step{0};
   std::atomic<int64_t> others_pushed{0};
   std::vector<std::thread> threads;
@@ -131,7 +131,7 @@ TEST_F(LagContractTest, RejectHoldsOnEveryBlockWhileWorkersRace) {
         ASSERT_TRUE(worker.Pull(step - 1).ok());
         const auto reply = worker.Push(step, 1.0f);
         ASSERT_TRUE(reply.ok()) << reply.status();
-        books[slot].Take(*reply);
+        accounting[slot].Take(*reply);
         ++others_pushed;
       }
     });
@@ -143,17 +143,17 @@ TEST_F(LagContractTest, RejectHoldsOnEveryBlockWhileWorkersRace) {
       EXPECT_TRUE(Eventually([&] { return others_pushed >= target; }));
       const auto reply = workers_[0]->Push(step, 1.0f);
       EXPECT_TRUE(reply.ok()) << reply.status();
-      if (reply.ok()) books[0].Take(*reply);
+      if (reply.ok()) accounting[0].Take(*reply);
       straggler_step = step;
     }
     straggler_step = kStragglerSteps;  // also after a failure, so that the others end
   });
   for (std::thread& thread : threads) thread.join();
 
-  EXPECT_GT(books[0].count(REJECTED_STALE), 0) << "the race was no race";
+  EXPECT_GT(accounting[0].count(REJECTED_STALE), 0) << "the race was no race";
   int64_t accepted = 0;
   int64_t rejected = 0;
-  for (const VerdictBook& book : books) {
+  for (const VerdictBook& book : accounting) {
     accepted += book.count(ACCEPTED);
     rejected += book.count(REJECTED_STALE);
   }
@@ -162,11 +162,12 @@ TEST_F(LagContractTest, RejectHoldsOnEveryBlockWhileWorkersRace) {
   EXPECT_EQ(status->verdicts().accepted(), accepted);
   EXPECT_EQ(status->verdicts().rejected(), rejected);
   for (const LedgerEntryStatus& row : status->ledger()) {
-    EXPECT_EQ(row.applied(), books[row.slot()].applied(row.block()))
+    EXPECT_EQ(row.applied(), accounting[row.slot()].applied(row.block()))
         << "slot " << row.slot() << " block " << row.block();
   }
-  std::printf("straggler: %ld accepted, %ld rejected; all: %ld, %ld\n", books[0].count(ACCEPTED),
-              books[0].count(REJECTED_STALE), accepted, rejected);
+  std::printf("straggler: %ld accepted, %ld rejected; all: %ld, %ld\n",
+              accounting[0].count(ACCEPTED), accounting[0].count(REJECTED_STALE), accepted,
+              rejected);
 }
 
 TEST_F(LagContractTest, WeighIsGradientTimesFreeLagOverLagAndNothingElse) {

@@ -194,7 +194,7 @@ class LedgerTest : public ::testing::TestWithParam<LedgerCase> {
   // gone, so that is all that they will ever have.
   void EnterTornStep(SlotId slot, Step step, SlotBook* book) {
     for (const auto& server : servers_) {
-      const ServerStatus status = IntegerRig::StatusOf(server->address());
+      const ServerStatus status = IntegerRig::GetStatus(server->address());
       for (const LedgerEntryStatus& row : status.ledger()) {
         if (row.slot() != slot || row.last_step() != step) continue;
         if (book->last_step[row.block()] == step) continue;
@@ -232,14 +232,15 @@ TEST_P(LedgerTest, EveryAcknowledgedPushIsAppliedOnceToEveryBlock) {
   ASSERT_TRUE(initialized.ok()) << initialized;
 
   const absl::Duration until = rig_.clock().Now() + absl::Seconds(seconds);
-  std::vector<SlotBook> books(kSlots);
+  std::vector<SlotBook> accounting(kSlots);
   std::vector<std::thread> threads;
   for (SlotId slot = 0; slot < kSlots; ++slot) {
-    threads.emplace_back(
-        [&, slot] { RunSlot(slot, clocks[slot], until, std::move(clients[slot]), &books[slot]); });
+    threads.emplace_back([&, slot] {
+      RunSlot(slot, clocks[slot], until, std::move(clients[slot]), &accounting[slot]);
+    });
   }
   for (std::thread& thread : threads) thread.join();
-  for (const SlotBook& book : books) ASSERT_TRUE(book.failure.ok()) << book.failure;
+  for (const SlotBook& book : accounting) ASSERT_TRUE(book.failure.ok()) << book.failure;
   for (const auto& proxy : proxies_) proxy->Heal();
 
   // Read past the proxies: what is there, and what the servers' books say.
@@ -252,7 +253,7 @@ TEST_P(LedgerTest, EveryAcknowledgedPushIsAppliedOnceToEveryBlock) {
   std::printf("%d seconds\nserver slot blocks acknowledged applied/block duplicates resets\n",
               seconds);
   for (int server = 0; server < kServers; ++server) {
-    const ServerStatus status = IntegerRig::StatusOf(servers_[server]->address());
+    const ServerStatus status = IntegerRig::GetStatus(servers_[server]->address());
     const std::vector<BlockId>& owned = rig_.block_map().owned_by(server);
     std::map<std::pair<BlockId, SlotId>, LedgerEntryStatus> ledger;
     for (const LedgerEntryStatus& row : status.ledger()) ledger[{row.block(), row.slot()}] = row;
@@ -261,7 +262,7 @@ TEST_P(LedgerTest, EveryAcknowledgedPushIsAppliedOnceToEveryBlock) {
     uint64_t applied = 0;
     uint64_t acknowledged = 0;
     for (SlotId slot = 0; slot < kSlots; ++slot) {
-      const SlotBook& book = books[slot];
+      const SlotBook& book = accounting[slot];
       EXPECT_GT(book.acknowledged, 0);
       for (const BlockId block : owned) {
         // A block's count rises once for each step above the last one, so this many applied up to
@@ -295,7 +296,7 @@ TEST_P(LedgerTest, EveryAcknowledgedPushIsAppliedOnceToEveryBlock) {
     int64_t sum = 0;
     for (SlotId slot = 0; slot < kSlots; ++slot) {
       const int64_t weight = synchronous ? 1 : kWeights[slot];
-      sum += books[slot].weighted_sum[i] / weight;
+      sum += accounting[slot].weighted_sum[i] / weight;
     }
     wrong += values[i] != -static_cast<double>(sum) / divisor;
   }
@@ -307,8 +308,8 @@ TEST_P(LedgerTest, EveryAcknowledgedPushIsAppliedOnceToEveryBlock) {
   if (GetParam().gradients == Gradients::kBroken) {
     for (SlotId slot = 0; slot < kSlots; ++slot) {
       std::printf("slot %d: %d links have failed, with %ld blocks of steps not acknowledged\n",
-                  slot, books[slot].broken_links, books[slot].torn);
-      EXPECT_GT(books[slot].torn, 0) << "no link failed while its step was pushed";
+                  slot, accounting[slot].broken_links, accounting[slot].torn);
+      EXPECT_GT(accounting[slot].torn, 0) << "no link failed while its step was pushed";
     }
   }
   std::printf("%ld of %ld elements are exactly minus the sum of the acknowledged gradients\n",

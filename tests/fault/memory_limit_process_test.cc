@@ -33,7 +33,7 @@ constexpr int64_t kMib = int64_t{1} << 20;
 constexpr int kSlots = 16;
 // A push that is under way takes memory beside the model: this one's frames do.
 constexpr int64_t kElements = 16 * kMib / sizeof(float);
-constexpr Step kMostSteps = 200;
+constexpr Step kMaxSteps = 200;
 
 JobHarness::Options Model(int64_t elements) {
   JobHarness::Options model;
@@ -46,7 +46,7 @@ JobHarness::Options Model(int64_t elements) {
   return model;
 }
 
-HelloRequest HelloOf(SlotId slot) {
+HelloRequest GetHello(SlotId slot) {
   HelloRequest hello = JobHarness::Hello(Model(kElements));
   hello.set_slot(slot);
   hello.set_incarnation(slot + 1);
@@ -96,7 +96,7 @@ TEST_F(MemoryLimitProcessTest, AJobThatItMayNotHoldIsRefusedAndTheServerStays) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("MiB of memory on this server, whose "));
   EXPECT_THAT(std::string(refused.message()), HasSubstr("(ulimit -v)"));
   // It is nobody's yet, and takes one that fits.
-  PlainWorker small(PlainChannel(server.address), HelloOf(0));
+  PlainWorker small(PlainChannel(server.address), GetHello(0));
   EXPECT_EQ(small.Hello(), absl::OkStatus());
   EXPECT_EQ(small.Initialize(0), absl::OkStatus());
 }
@@ -106,7 +106,7 @@ TEST_F(MemoryLimitProcessTest, OneThatIsRefusedMemoryAtWorkSaysSoAndLosesNothing
   ASSERT_NE(server.address, "");
   std::vector<std::unique_ptr<PlainWorker>> workers;
   for (SlotId slot = 0; slot < kSlots; ++slot) {
-    workers.push_back(std::make_unique<PlainWorker>(PlainChannel(server.address), HelloOf(slot)));
+    workers.push_back(std::make_unique<PlainWorker>(PlainChannel(server.address), GetHello(slot)));
     ASSERT_EQ(workers.back()->Hello(), absl::OkStatus());
   }
   ASSERT_EQ(workers[0]->Initialize(0), absl::OkStatus());
@@ -119,7 +119,7 @@ TEST_F(MemoryLimitProcessTest, OneThatIsRefusedMemoryAtWorkSaysSoAndLosesNothing
   std::vector<std::thread> threads;
   for (SlotId slot = 0; slot < kSlots; ++slot) {
     threads.emplace_back([&, slot] {
-      while (acknowledged[slot] < kMostSteps) {
+      while (acknowledged[slot] < kMaxSteps) {
         const Step step = acknowledged[slot] + 1;
         if (!workers[slot]->Push(step, Gradient(slot, step)).ok()) return;
         acknowledged[slot] = step;
@@ -137,7 +137,7 @@ TEST_F(MemoryLimitProcessTest, OneThatIsRefusedMemoryAtWorkSaysSoAndLosesNothing
   Step steps = 0;
   for (SlotId slot = 0; slot < kSlots; ++slot) {
     SCOPED_TRACE(absl::StrCat("slot ", slot));
-    PlainWorker worker(PlainChannel(server.address), HelloOf(slot));
+    PlainWorker worker(PlainChannel(server.address), GetHello(slot));
     ASSERT_EQ(worker.Hello(), absl::OkStatus());
     EXPECT_GE(worker.hello_reply().last_step(), acknowledged[slot]);
     EXPECT_THAT(worker.hello_reply().restored().block_step(),
@@ -148,7 +148,7 @@ TEST_F(MemoryLimitProcessTest, OneThatIsRefusedMemoryAtWorkSaysSoAndLosesNothing
     steps += last;
     for (Step step = 1; step <= last; ++step) sum += Gradient(slot, step);
   }
-  PlainWorker reader(PlainChannel(server.address), HelloOf(0));
+  PlainWorker reader(PlainChannel(server.address), GetHello(0));
   ASSERT_EQ(reader.ReadOnlyPull(), absl::OkStatus());
   for (size_t block = 0; block < reader.blocks().size(); ++block) {
     EXPECT_EQ(reader.versions()[block], steps);

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "client/calls/address_book.h"
+#include "client/calls/address_resolver.h"
 #include "client/parameter_client.h"
 #include "gtest/gtest.h"
 #include "proto/coordinator.grpc.pb.h"
@@ -43,7 +43,7 @@ class MovedServerTest : public ::testing::Test {
   void StartServer(int i) {
     Server::Options options;
     options.clock = &rig_.clock();
-    options.seed = ++lives_;
+    options.seed = ++incarnations_;
     options.dir = absl::StrCat(directory_, "/", i);
     options.address_file = AddressFile(i);
     std::string before;
@@ -64,10 +64,10 @@ class MovedServerTest : public ::testing::Test {
 
   // A worker's client, joined, that was told of the servers so.
   std::unique_ptr<ParameterClient> Join(const std::vector<std::string>& told) {
-    AddressBook::Options book;
+    AddressResolver::Options book;
     for (const std::string& text : told) book.servers.push_back(*AddressSource::Parse(text));
     ParameterClient::Options options = rig_.ClientOptions(/*slot=*/0, {});
-    options.servers = EndpointsOf(std::make_shared<AddressBook>(std::move(book)));
+    options.servers = GetEndpoints(std::make_shared<AddressResolver>(std::move(book)));
 
     JoinRequest request;
     request.set_protocol_version(kProtocolVersion);
@@ -80,7 +80,7 @@ class MovedServerTest : public ::testing::Test {
     request.set_train_samples(1000);
     request.set_server_count(kServers);
     for (const ServerEndpoint& server : options.servers) {
-      request.add_server_address(AddressOf(server));
+      request.add_server_address(GetAddress(server));
     }
     const auto stub = Coordinator::NewStub(PlainChannel(servers_[0]->address()));
     grpc::ClientContext context;
@@ -103,8 +103,8 @@ class MovedServerTest : public ::testing::Test {
     const grpc::Status asked = stub->GetJobStatus(&context, JobStatusRequest(), &status);
     EXPECT_TRUE(asked.ok()) << asked.error_message();
     std::vector<std::string> addresses;
-    for (const ServerPlace& place : status.server()) {
-      addresses.push_back(place.server_life() == 0 ? "" : place.address());
+    for (const ServerAddress& place : status.server()) {
+      addresses.push_back(place.server_incarnation() == 0 ? "" : place.address());
     }
     return addresses;
   }
@@ -136,7 +136,7 @@ class MovedServerTest : public ::testing::Test {
     EXPECT_EQ(values, expected_);
     int64_t applied = 0;
     for (const auto& server : servers_) {
-      const ServerStatus status = IntegerRig::StatusOf(server->address());
+      const ServerStatus status = IntegerRig::GetStatus(server->address());
       for (const LedgerEntryStatus& row : status.ledger()) {
         applied += static_cast<int64_t>(row.applied());
       }
@@ -147,7 +147,7 @@ class MovedServerTest : public ::testing::Test {
 
   IntegerRig rig_{ConsistencySpec::ASYNC, /*staleness_bound=*/-1, /*lease_seconds=*/60};
   std::string directory_;
-  uint64_t lives_ = 20261125;
+  uint64_t incarnations_ = 20261125;
   std::vector<std::unique_ptr<Server>> servers_;
   torchps::Step step_ = 0;
   std::vector<float> expected_ = std::vector<float>(kTrained);

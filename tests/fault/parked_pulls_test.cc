@@ -11,9 +11,9 @@
 #include "proto/parameter_service.grpc.pb.h"
 #include "server/server.h"
 #include "tests/testing/eventually.h"
-#include "tools/drill/fault_proxy.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/plain_worker.h"
+#include "tools/drill/fault_proxy.h"
 
 namespace torchps {
 namespace {

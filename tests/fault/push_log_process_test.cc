@@ -90,7 +90,7 @@ JobHarness::Options Model() {
   return model;
 }
 
-HelloRequest HelloOf(SlotId slot) {
+HelloRequest GetHello(SlotId slot) {
   HelloRequest hello = JobHarness::Hello(Model());
   hello.set_slot(slot);
   hello.set_incarnation(slot + 1);
@@ -103,7 +103,7 @@ Step Work(Scene& scene, SlotId slot) {
   int life = 0;
   while (const auto next = scene.AwaitLife(life)) {
     life = next->number;
-    PlainWorker worker(PlainChannel(next->address), HelloOf(slot));
+    PlainWorker worker(PlainChannel(next->address), GetHello(slot));
     if (!worker.Hello().ok()) continue;
     EXPECT_GE(worker.hello_reply().last_step(), acknowledged) << "an acknowledged push is gone";
     if (!worker.hello_reply().initialized() && !worker.Initialize(0).ok()) continue;
@@ -155,7 +155,7 @@ TEST(PushLogProcessTest, WhatIsAcknowledgedIsAppliedExactlyOnceThroughKills) {
   scene.End();
   for (std::thread& slot : slots) slot.join();
 
-  PlainWorker reader(PlainChannel(server.address), HelloOf(0));
+  PlainWorker reader(PlainChannel(server.address), GetHello(0));
   ASSERT_TRUE(reader.ReadOnlyPull().ok());
   double sum = 0;
   Step steps = 0;

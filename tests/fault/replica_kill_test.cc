@@ -98,9 +98,9 @@ void KillOneAndGoOn(const std::string& mode, const ReplicaRig::Moment& fatal) {
   SCOPED_TRACE(absl::StrCat(mode, ": stage ", fatal.stage, " dies at phase ",
                             static_cast<int>(fatal.phase), " of order ", fatal.order));
   ReplicaRig rig(Rig(mode));
-  Books books;
+  Books accounting;
   const auto died = rig.Run(/*replicas=*/1, [&](const ReplicaRig::Moment& moment) {
-    books.Note(moment);
+    accounting.Note(moment);
     return moment.stage == fatal.stage && moment.phase == fatal.phase &&
            moment.order == fatal.order;
   });
@@ -110,14 +110,14 @@ void KillOneAndGoOn(const std::string& mode, const ReplicaRig::Moment& fatal) {
     EXPECT_EQ(died[0][stage].code(), expected) << "stage " << stage << ": " << died[0][stage];
   }
   const auto went_on = rig.Run(/*replicas=*/1, [&](const ReplicaRig::Moment& moment) {
-    books.Note(moment);
+    accounting.Note(moment);
     return false;
   });
   for (int stage = 0; stage < kStages; ++stage) {
     EXPECT_TRUE(went_on[0][stage].ok()) << "stage " << stage << ": " << went_on[0][stage];
   }
   for (int server = 0; server < 2; ++server) {
-    const ServerStatus status = rig.StatusOf(server);
+    const ServerStatus status = rig.GetStatus(server);
     // Every block has the last step of the second incarnation, and no trace of another.
     int64_t last_step = 0;
     uint64_t incarnation = 0;
@@ -129,10 +129,10 @@ void KillOneAndGoOn(const std::string& mode, const ReplicaRig::Moment& fatal) {
       // All samples were used once, or twice where the first incarnation took them to its grave:
       // the steps of the whole job, and at most one more.
       EXPECT_GE(entry.applied(), kOrders) << "block " << entry.block();
-      EXPECT_LE(entry.applied(), books.begun()) << "block " << entry.block();
+      EXPECT_LE(entry.applied(), accounting.begun()) << "block " << entry.block();
     }
     EXPECT_GT(last_step, 0);
-    EXPECT_LE(status.max_version(), books.begun());
+    EXPECT_LE(status.max_version(), accounting.begun());
     EXPECT_GE(status.min_version(), kOrders);
     // A gradient is applied once for each time that it is in the ledger, and repeats are none.
     EXPECT_EQ(status.verdicts().duplicates(), 0u);

@@ -26,7 +26,7 @@ namespace {
 
 constexpr int kLives = 12;
 
-float GradientOf(Step step, BlockId block) { return static_cast<float>((step * 7 + block) % 5); }
+float GetGradient(Step step, BlockId block) { return static_cast<float>((step * 7 + block) % 5); }
 
 // Starts it where it was, once the kernel lets it have the port again.
 ServerProgram Restart(const std::string& address, const std::string& directory) {
@@ -82,7 +82,7 @@ TEST(RestartProcessTest, AKilledServerHasItsBlocksAsOfTheStepsThatItTells) {
         lost += static_cast<size_t>(std::distance(steps.upper_bound(kept), steps.end()));
         steps.erase(steps.upper_bound(kept), steps.end());
         float expected = 0;
-        for (const Step each : steps) expected -= GradientOf(each, block.id);
+        for (const Step each : steps) expected -= GetGradient(each, block.id);
         for (const float value : worker.values()[block.id]) {
           ASSERT_EQ(value, expected) << "block " << block.id << " in life " << life;
         }
@@ -107,7 +107,7 @@ TEST(RestartProcessTest, AKilledServerHasItsBlocksAsOfTheStepsThatItTells) {
       // A push may be applied though its answer never comes.
       for (const BlockRange& block : worker.blocks()) applied[block.id].insert(step);
       const auto pushed =
-          worker.PushBlocks(step, [&](BlockId block) { return GradientOf(step, block); });
+          worker.PushBlocks(step, [&](BlockId block) { return GetGradient(step, block); });
       if (!pushed.ok()) break;
     }
     killer.join();

@@ -72,7 +72,7 @@ class RestartTest : public ::testing::TestWithParam<RestartCase> {
     Server::Options options;
     options.listen = addresses_[i];
     options.clock = &rig_.clock();
-    options.seed = ++lives_;
+    options.seed = ++incarnations_;
     options.dir = directory_;
     auto server = Server::Start(options);
     ASSERT_TRUE(server.ok()) << server.status();
@@ -96,7 +96,7 @@ class RestartTest : public ::testing::TestWithParam<RestartCase> {
 
   void Train(SlotId slot, ParameterClient& client, PushSegment* segment, SlotBook& book) {
     const bool synchronous = GetParam().mode == ConsistencySpec::SYNC;
-    HeldValues held;
+    CachedVersions held;
     IntegerPusher::Options options;
     options.rig = &rig_;
     options.client = &client;
@@ -117,7 +117,7 @@ class RestartTest : public ::testing::TestWithParam<RestartCase> {
         book.failure = pulled.status();
         return;
       }
-      if (synchronous) step = std::max(step, pulled->floor);
+      if (synchronous) step = std::max(step, pulled->min_clock);
       ++step;
       const auto pushed = pusher.Push(step);
       if (!pushed.ok()) {
@@ -127,7 +127,7 @@ class RestartTest : public ::testing::TestWithParam<RestartCase> {
       book.acknowledged.push_back(step);
       book.applied += pushed->verdicts.accepted();
     }
-    const RollbackBooks::Lost lost = client.TakeRolledBack();
+    const RollbackAccounting::Lost lost = client.TakeRolledBack();
     book.told_blocks = lost.blocks;
     book.told_pushes = lost.pushes;
     client.Leave().IgnoreError();
@@ -137,7 +137,7 @@ class RestartTest : public ::testing::TestWithParam<RestartCase> {
 
   IntegerRig rig_{GetParam().mode, GetParam().staleness_bound, /*lease_seconds=*/5};
   std::string directory_;
-  uint64_t lives_ = kSeed;
+  uint64_t incarnations_ = kSeed;
   std::vector<std::string> addresses_;
   std::vector<std::unique_ptr<Server>> servers_;
   std::atomic<bool> done_{false};
@@ -150,7 +150,7 @@ TEST_P(RestartTest, NothingIsDoubledAndWhatIsLostIsWhatWasTold) {
   }
   std::printf("case %s, seed %lu\n", GetParam().name, kSeed);
 
-  std::vector<SlotBook> books(kSlots);
+  std::vector<SlotBook> accounting(kSlots);
   std::vector<std::unique_ptr<PushSegment>> segments(kSlots);
   std::vector<std::unique_ptr<ParameterClient>> clients;
   for (SlotId slot = 0; slot < kSlots; ++slot) {
@@ -159,7 +159,7 @@ TEST_P(RestartTest, NothingIsDoubledAndWhatIsLostIsWhatWasTold) {
       ASSERT_TRUE(segment.ok()) << segment.status();
       segments[slot] = *std::move(segment);
     }
-    clients.push_back(MakeClient(slot, &books[slot], segments[slot].get()));
+    clients.push_back(MakeClient(slot, &accounting[slot], segments[slot].get()));
     ASSERT_TRUE(clients.back()->Hello().ok());
   }
   ASSERT_TRUE(clients[0]->Initialize(std::vector<float>(kTrained + kAveraged, 0.0f)).ok());
@@ -174,7 +174,7 @@ TEST_P(RestartTest, NothingIsDoubledAndWhatIsLostIsWhatWasTold) {
   std::vector<std::thread> threads;
   for (SlotId slot = 0; slot < kSlots; ++slot) {
     threads.emplace_back(
-        [&, slot] { Train(slot, *clients[slot], segments[slot].get(), books[slot]); });
+        [&, slot] { Train(slot, *clients[slot], segments[slot].get(), accounting[slot]); });
   }
   // What happens in which order is drawn; when, is up to the machine.
   uint64_t random = kSeed;
@@ -201,7 +201,7 @@ TEST_P(RestartTest, NothingIsDoubledAndWhatIsLostIsWhatWasTold) {
   }
   done_ = true;
   for (std::thread& thread : threads) thread.join();
-  for (const SlotBook& book : books) ASSERT_TRUE(book.failure.ok()) << book.failure;
+  for (const SlotBook& book : accounting) ASSERT_TRUE(book.failure.ok()) << book.failure;
 
   std::vector<float> values(kTrained + kAveraged);
   const auto auditor = MakeClient(0, nullptr, nullptr);
@@ -213,13 +213,13 @@ TEST_P(RestartTest, NothingIsDoubledAndWhatIsLostIsWhatWasTold) {
   uint64_t lost = 0;
   size_t pushes = 0;
   for (int server = 0; server < kServers; ++server) {
-    const ServerStatus status = IntegerRig::StatusOf(addresses_[server]);
+    const ServerStatus status = IntegerRig::GetStatus(addresses_[server]);
     EXPECT_TRUE(status.durability().has_directory());
     EXPECT_GT(status.durability().checkpoint(), 0u);
     for (const LedgerEntryStatus& row : status.ledger()) {
       applied += static_cast<int64_t>(row.applied());
       if (GetParam().mode == ConsistencySpec::SYNC) continue;
-      const SlotBook& book = books[row.slot()];
+      const SlotBook& book = accounting[row.slot()];
       const auto lost_here = book.lost.find(row.block());
       const size_t lost_steps = lost_here == book.lost.end() ? 0 : lost_here->second.size();
       EXPECT_EQ(row.applied() + lost_steps, book.acknowledged.size())
@@ -227,7 +227,7 @@ TEST_P(RestartTest, NothingIsDoubledAndWhatIsLostIsWhatWasTold) {
     }
   }
   int64_t acknowledged = 0;
-  for (const SlotBook& book : books) {
+  for (const SlotBook& book : accounting) {
     std::set<Step> lost_steps;
     uint64_t lost_blocks = 0;
     for (const auto& [block, steps] : book.lost) {
@@ -247,17 +247,17 @@ TEST_P(RestartTest, NothingIsDoubledAndWhatIsLostIsWhatWasTold) {
   std::printf(
       "%d restarts, %lu checkpoints, %zu pushes, %ld blocks acknowledged, %lu rolled back\n", kills,
       checkpoints.taken(), pushes, acknowledged, lost);
-  std::printf("slot 0 was told: %s\n", books[0].said.front().c_str());
+  std::printf("slot 0 was told: %s\n", accounting[0].said.front().c_str());
   if (GetParam().mode == ConsistencySpec::SYNC) return;
 
   std::vector<int64_t> expected(kTrained);
   for (SlotId slot = 0; slot < kSlots; ++slot) {
-    for (const Step step : books[slot].acknowledged) {
+    for (const Step step : accounting[slot].acknowledged) {
       const std::vector<int> gradient = IntegerRig::Gradient(slot, step);
       for (const BlockRange& block : rig_.block_map().blocks()) {
         if (block.averaged) continue;
-        const auto lost_here = books[slot].lost.find(block.id);
-        if (lost_here != books[slot].lost.end() && lost_here->second.count(step) > 0) continue;
+        const auto lost_here = accounting[slot].lost.find(block.id);
+        if (lost_here != accounting[slot].lost.end() && lost_here->second.count(step) > 0) continue;
         for (int64_t i = block.offset; i < block.offset + block.length; ++i) {
           expected[i] -= gradient[i];
         }

@@ -53,8 +53,8 @@ std::string ExpectSurvived(const std::vector<std::string>& more) {
   std::string out = absl::StrJoin(drill.out(), "\n");
   std::printf("%s\n", out.c_str());
   EXPECT_THAT(out, HasSubstr("staged finished: test accuracy"));
-  EXPECT_THAT(out, HasSubstr("\nthe books reconcile: "));
-  EXPECT_THAT(out, HasSubstr("\nverdict: the books reconcile; samples lost 0, doubled 0; "));
+  EXPECT_THAT(out, HasSubstr("\nconsistency check passed: "));
+  EXPECT_THAT(out, HasSubstr("\nverdict: consistency check passed; samples lost 0, doubled 0; "));
   EXPECT_THAT(out, HasSubstr("; acknowledged pushes lost 0")) << "no server has died";
   return out;
 }

@@ -59,7 +59,7 @@ void AddFrames(Corpus& corpus) {
   push.step = 42;
   push.block = 5;
   push.base_version = 41;
-  push.server_life = 0xfedcba9876543210;
+  push.server_incarnation = 0xfedcba9876543210;
   push.weight = 32;
   push.block_count = 6;
   const std::string begin = {'\x07', '\x0f'};
@@ -79,7 +79,7 @@ void AddFrames(Corpus& corpus) {
   pull.block = 1;
   pull.version = 99;
   pull.block_count = 2;
-  pull.floor = 7;
+  pull.min_clock = 7;
   pull.parked_us = 1500;
   corpus.Add("frame", "pull", begin + Flat(EncodePullFrame(pull, values, nullptr)));
 }

@@ -245,9 +245,10 @@ TEST(CheckpointResumeTest, AWholeJobGoesOnFromItsLastCheckpointAsIfNothingElseHa
   }
   const JobStatus done = bert.Status();
   EXPECT_EQ(done.phase(), JobStatus::DONE);
-  for (const EpochBooks& books : done.epoch()) {
-    EXPECT_EQ(books.used(), kSamples);
-    EXPECT_EQ(books.reissued(), books.epoch() == 1 ? 4 : 0) << "the lease that was in hand";
+  for (const EpochAccounting& accounting : done.epoch()) {
+    EXPECT_EQ(accounting.used(), kSamples);
+    EXPECT_EQ(accounting.reissued(), accounting.epoch() == 1 ? 4 : 0)
+        << "the lease that was in hand";
   }
   // One push of 20, the fourth, has been made twice: it was in the model, but not handed in.
   ASSERT_TRUE(bert.data().ReadOnlyPull().ok());

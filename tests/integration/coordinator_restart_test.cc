@@ -208,9 +208,9 @@ TEST(CoordinatorRestartTest, KilledAtAnyMomentItComesBackAndEverySampleIsUsedOnc
   const JobStatus status = PatientWorker(server.address, 9).Status();
   EXPECT_EQ(status.phase(), JobStatus::DONE);
   EXPECT_EQ(status.slot_size(), 3) << "nobody had to join again";
-  for (const EpochBooks& books : status.epoch()) {
-    EXPECT_EQ(books.used(), kSamples);
-    EXPECT_EQ(books.reissued(), 0);
+  for (const EpochAccounting& accounting : status.epoch()) {
+    EXPECT_EQ(accounting.used(), kSamples);
+    EXPECT_EQ(accounting.reissued(), 0);
   }
   std::printf("killed %d times, %zu leases\n", kills, used.size());
 }

@@ -217,7 +217,7 @@ TEST_F(CoordinatorOverGrpcTest, ADeadWorkersRangeIsHandedOutAgain) {
   auto annas = std::async(std::launch::async, [&anna = anna] { return anna.WorkToTheEnd(); });
   Client watcher = NewClient();
   ASSERT_TRUE(Eventually([&watcher, slot = anna.slot()] {
-    return watcher.Status().slot(slot).state() == SlotBooks::WAITING;
+    return watcher.Status().slot(slot).state() == SlotAccounting::WAITING;
   }));
   clock_.Advance(absl::Seconds(6));
   ASSERT_TRUE(anna.Renew().ok());
@@ -227,7 +227,7 @@ TEST_F(CoordinatorOverGrpcTest, ADeadWorkersRangeIsHandedOutAgain) {
   EXPECT_EQ(status.phase(), JobStatus::DONE);
   EXPECT_EQ(status.epoch(0).used(), 40);
   EXPECT_EQ(status.epoch(0).reissued(), lost.lease().end() - lost.lease().begin());
-  EXPECT_EQ(status.slot(bert.slot()).state(), SlotBooks::EXPIRED);
+  EXPECT_EQ(status.slot(bert.slot()).state(), SlotAccounting::EXPIRED);
   EXPECT_EQ(bert.Renew().error_code(), grpc::StatusCode::ABORTED);
 }
 

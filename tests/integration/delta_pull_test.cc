@@ -83,7 +83,7 @@ class DeltaPullTest : public ::testing::Test {
   }
 
   // Pulls into values that were overwritten before, so that it shows what was brought.
-  void Pull(ParameterClient& client, HeldValues* held, bool read_only = false) {
+  void Pull(ParameterClient& client, CachedVersions* held, bool read_only = false) {
     values_.assign(kTrained + kAveraged, kUntouched);
     const auto pulled = client.Pull(/*clock=*/0, read_only, absl::MakeSpan(values_), held);
     ASSERT_TRUE(pulled.ok()) << pulled.status();
@@ -103,7 +103,7 @@ class DeltaPullTest : public ::testing::Test {
 TEST_F(DeltaPullTest, ASecondPullBringsOnlyTheBlocksThatHaveChanged) {
   const auto trainer = EnterTrainer();
   const auto client = EnterClient();
-  HeldValues held;
+  CachedVersions held;
   Pull(*client, &held);
   EXPECT_THAT(Block(0), Each(4.0f));
   EXPECT_THAT(Block(1), Each(4.0f));
@@ -118,7 +118,7 @@ TEST_F(DeltaPullTest, ASecondPullBringsOnlyTheBlocksThatHaveChanged) {
 TEST_F(DeltaPullTest, AveragedBlocksAreSentAgainSinceTheForwardPassChangesThem) {
   const auto trainer = EnterTrainer();
   const auto client = EnterClient();
-  HeldValues held;
+  CachedVersions held;
   Pull(*client, &held);
   const std::vector<float> averaged = Block(3);
   Pull(*client, &held);
@@ -131,7 +131,7 @@ TEST_F(DeltaPullTest, InitialValuesAreSentAgainSinceTheyHaveNoVersion) {
   ASSERT_TRUE(trainer.Hello().ok());
   ASSERT_TRUE(trainer.Initialize(5).ok());
   const auto client = EnterClient();
-  HeldValues held;
+  CachedVersions held;
   Pull(*client, &held);
   ASSERT_TRUE(trainer.Initialize(6).ok());
   Pull(*client, &held);
@@ -141,9 +141,9 @@ TEST_F(DeltaPullTest, InitialValuesAreSentAgainSinceTheyHaveNoVersion) {
 TEST_F(DeltaPullTest, APullIntoOtherValuesBringsEverything) {
   const auto trainer = EnterTrainer();
   const auto client = EnterClient();
-  HeldValues held;
+  CachedVersions held;
   Pull(*client, &held);
-  HeldValues others;
+  CachedVersions others;
   Pull(*client, &others);
   EXPECT_THAT(Block(0), Each(4.0f));
   Pull(*client, nullptr);
@@ -153,7 +153,7 @@ TEST_F(DeltaPullTest, APullIntoOtherValuesBringsEverything) {
 TEST_F(DeltaPullTest, VersionsOfAnotherLifeOfTheServerCountForNothing) {
   auto trainer = EnterTrainer();
   auto client = EnterClient();
-  HeldValues held;
+  CachedVersions held;
   Pull(*client, &held);
   client.reset();
   server_->Stop();
@@ -171,7 +171,7 @@ TEST_F(DeltaPullTest, VersionsOfAnotherLifeOfTheServerCountForNothing) {
 TEST_F(DeltaPullTest, ALookBringsOnlyWhatHasChanged) {
   const auto trainer = EnterTrainer();
   const auto client = EnterClient();
-  HeldValues held;
+  CachedVersions held;
   Pull(*client, &held);
   ChangeBlock(*trainer, 2);
   Pull(*client, &held, /*read_only=*/true);
@@ -183,7 +183,7 @@ TEST_F(DeltaPullTest, ALookBringsExactValuesWhereOnlyDecodedOnesAreHeld) {
   const std::string wire = "pull { kind: BFLOAT16 }";
   const auto trainer = EnterTrainer(wire);
   const auto client = EnterClient(wire);
-  HeldValues held;
+  CachedVersions held;
   Pull(*client, &held);
   Pull(*client, &held, /*read_only=*/true);
   EXPECT_THAT(Block(0), Each(4.0f));
@@ -195,7 +195,7 @@ TEST_F(DeltaPullTest, ALookBringsExactValuesWhereOnlyDecodedOnesAreHeld) {
 TEST_F(DeltaPullTest, APullThatFailsLeavesNothingHeld) {
   const auto trainer = EnterTrainer();
   const auto client = EnterClient();
-  HeldValues held;
+  CachedVersions held;
   Pull(*client, &held);
   stop_.Stop("enough");
   EXPECT_FALSE(client->Pull(0, false, absl::MakeSpan(values_), &held).ok());

@@ -115,7 +115,7 @@ class ElasticTest : public ::testing::Test {
   void ExpectEverySampleUsedOnce() {
     const JobStatus status = StatusOfJob();
     EXPECT_EQ(status.epoch_size(), 20);
-    for (const EpochBooks& epoch : status.epoch()) EXPECT_EQ(epoch.used(), uint64_t{kSamples});
+    for (const EpochAccounting& epoch : status.epoch()) EXPECT_EQ(epoch.used(), uint64_t{kSamples});
     for (const ServerEndpoint& endpoint : cluster_->endpoints()) {
       ServerStatus server;
       grpc::ClientContext context;

@@ -131,7 +131,7 @@ class RandomSamples final : public Dataset {
 // What makes an update (job/update_rule.h).
 enum class Rule { kWholeBatch, kEachPush, kSync };
 
-const char* NameOf(Rule rule) {
+const char* GetName(Rule rule) {
   switch (rule) {
     case Rule::kWholeBatch:
       return "ASYNC, whole batches";
@@ -197,7 +197,7 @@ torch::Tensor ReadServers(const InProcessCluster& cluster, const JobSpec& job, c
   const std::shared_ptr<Net> module = NewModule<Net>();
   const absl::StatusOr<std::unique_ptr<FlatModel>> model =
       FlatModel::Create(*module, torch::kCPU,
-                        [&](const std::string& name) { return GroupOf(job.optimizer(), name); });
+                        [&](const std::string& name) { return GetGroup(job.optimizer(), name); });
   EXPECT_TRUE(model.ok()) << model.status();
   ParameterClient::Options options;
   options.servers = cluster.endpoints();
@@ -218,7 +218,7 @@ torch::Tensor ReadServers(const InProcessCluster& cluster, const JobSpec& job, c
 }
 
 // The coordinator's books on each slot.
-std::vector<SlotBooks> SlotsOf(const InProcessCluster& cluster) {
+std::vector<SlotAccounting> GetSlots(const InProcessCluster& cluster) {
   JobStatus status;
   grpc::ClientContext context;
   EXPECT_TRUE(Coordinator::NewStub(cluster.endpoints()[0].channel)
@@ -232,7 +232,7 @@ std::vector<SlotBooks> SlotsOf(const InProcessCluster& cluster) {
 template <typename Net = Mlp>
 torch::Tensor TrainOnServers(const JobSpec& job, std::shared_ptr<const Dataset> data, int servers,
                              torch::Device device = torch::kCPU, double slow = 1,
-                             std::vector<SlotBooks>* slots = nullptr,
+                             std::vector<SlotAccounting>* slots = nullptr,
                              const Objective& objective = CrossEntropy()) {
   const SteadyClock clock;
   // Servers whose time stands still: however busy this machine is, no update is made early.
@@ -271,7 +271,7 @@ torch::Tensor TrainOnServers(const JobSpec& job, std::shared_ptr<const Dataset> 
   for (std::thread& worker : workers) worker.join();
   for (const absl::Status& outcome : outcomes) EXPECT_TRUE(outcome.ok()) << outcome;
   if (stop.stopped()) return torch::Tensor();
-  if (slots != nullptr) *slots = SlotsOf(**cluster);
+  if (slots != nullptr) *slots = GetSlots(**cluster);
   return ReadServers<Net>(**cluster, job, &clock, &stop);
 }
 
@@ -306,7 +306,7 @@ TEST_P(AsyncEquivalenceTest, OneWorkerIsTorchOptimWhateverTheNumberOfServers) {
     const JobSpec job = MakeJob(GetParam().spec, rule, /*workers=*/1, kBatch);
     torch::Tensor trained = TrainOnServers(job, data, servers);
     ExpectEquivalent(
-        absl::StrCat(NameOf(rule), ", 1 worker, servers: ", servers, ", ", GetParam().label),
+        absl::StrCat(GetName(rule), ", 1 worker, servers: ", servers, ", ", GetParam().label),
         trained, alone);
     return trained;
   };
@@ -343,7 +343,7 @@ TEST(EquivalenceTest, GroupsAndScheduleAreTorchParameterGroupsWhoseRateIsSetEach
   std::vector<torch::Tensor> weights;
   std::vector<torch::Tensor> biases;
   for (const auto& parameter : module->named_parameters()) {
-    (GroupOf(spec, parameter.key()) == 0 ? biases : weights).push_back(parameter.value());
+    (GetGroup(spec, parameter.key()) == 0 ? biases : weights).push_back(parameter.value());
   }
   ASSERT_EQ(biases.size(), 3u);
   const std::unique_ptr<torch::optim::Optimizer> optimizer = TorchOptimizer(spec, weights);
@@ -377,7 +377,7 @@ void ExpectMomentumIsTorchs(SgdSpec::MomentumAt at, bool nesterov) {
   std::vector<torch::Tensor> weights;
   std::vector<torch::Tensor> biases;
   for (const auto& parameter : module->named_parameters()) {
-    (GroupOf(spec, parameter.key()) == 0 ? biases : weights).push_back(parameter.value());
+    (GetGroup(spec, parameter.key()) == 0 ? biases : weights).push_back(parameter.value());
   }
   const std::unique_ptr<torch::optim::Optimizer> optimizer = TorchOptimizer(spec, weights);
   torch::optim::OptimizerParamGroup bias_group(biases,
@@ -501,7 +501,7 @@ TEST(EquivalenceTest, FourEqualWorkersAreOneProcessWithFourTimesTheBatch) {
     for (const Rule rule : {Rule::kSync, Rule::kWholeBatch}) {
       const JobSpec job = MakeJob(spec, rule, kWorkers, kBatch);
       for (const int servers : {1, 3}) {
-        ExpectEquivalent(absl::StrCat(NameOf(rule), ", 4 workers, servers: ", servers, ", ", text),
+        ExpectEquivalent(absl::StrCat(GetName(rule), ", 4 workers, servers: ", servers, ", ", text),
                          TrainOnServers(job, data, servers), alone);
       }
     }
@@ -523,12 +523,12 @@ TEST(EquivalenceTest, BatchesBySpeedAreOneProcessWithTheSameSamples) {
     JobSpec job = MakeJob(spec, rule, kWorkers, kBatch);
     job.mutable_training()->set_balance(TrainingSpec::SPEED);
     job = *NormalizeJobSpec(job);
-    std::vector<SlotBooks> slots;
-    ExpectEquivalent(absl::StrCat(NameOf(rule), ", 3 workers, one of them slow, batches by speed"),
+    std::vector<SlotAccounting> slots;
+    ExpectEquivalent(absl::StrCat(GetName(rule), ", 3 workers, one of them slow, batches by speed"),
                      TrainOnServers(job, data, /*servers=*/2, torch::kCPU, /*slow=*/40, &slots),
                      alone);
     uint64_t fewest = kSteps * kBatch, samples = 0;
-    for (const SlotBooks& slot : slots) {
+    for (const SlotAccounting& slot : slots) {
       EXPECT_EQ(slot.figures().pushes(), kSteps) << "each slot has a part of each update";
       fewest = std::min(fewest, slot.figures().samples());
       samples += slot.figures().samples();
@@ -566,7 +566,7 @@ TEST(EquivalenceTest, AWeightedLossAndTheShortLastBatchOfAnEpochAreThoseOfOnePro
       // A push of EACH_PUSH counts by its part of a global batch.
       job.mutable_training()->set_global_batch(rule != Rule::kEachPush);
       job = *NormalizeJobSpec(job);
-      ExpectEquivalent(absl::StrCat(NameOf(rule), ", workers: ", workers,
+      ExpectEquivalent(absl::StrCat(GetName(rule), ", workers: ", workers,
                                     objective.weighted_loss == nullptr ? "" : ", a weighted loss"),
                        TrainOnServers(job, data, /*servers=*/2, torch::kCPU, /*slow=*/1,
                                       /*slots=*/nullptr, objective),

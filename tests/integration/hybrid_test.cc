@@ -85,12 +85,12 @@ torch::Tensor LearntUndivided() {
 // Every sample of every epoch was used once, and each of the replicas took its half of them.
 void ExpectShared(const JobStatus& job) {
   ASSERT_EQ(job.slot_size(), kReplicas);
-  for (const SlotBooks& slot : job.slot()) {
+  for (const SlotAccounting& slot : job.slot()) {
     EXPECT_EQ(slot.member_size(), 2);
     EXPECT_EQ(slot.figures().samples(), static_cast<uint64_t>(kEpochs * kSamples / kReplicas));
   }
   ASSERT_EQ(job.epoch_size(), kEpochs);
-  for (const EpochBooks& books : job.epoch()) EXPECT_EQ(books.used(), kSamples);
+  for (const EpochAccounting& accounting : job.epoch()) EXPECT_EQ(accounting.used(), kSamples);
 }
 
 void ExpectLearnsTheSame(const ReplicaRig::Options& options, const std::string& what) {

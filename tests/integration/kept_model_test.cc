@@ -69,7 +69,7 @@ struct Net : torch::nn::Module {
   torch::Tensor scale, tied;
 };
 
-double LossOf(Net& net, const Dataset& data) {
+double GetLoss(Net& net, const Dataset& data) {
   std::vector<int64_t> all(data.size());
   for (int64_t i = 0; i < data.size(); ++i) all[i] = i;
   const Batch batch = *data.Get(all);
@@ -154,7 +154,7 @@ TEST_F(KeptModelTest, TheFinalModelIsTheOneThatWasEvaluatedLast) {
     plain.scale.fill_(0);
     const absl::Status loaded = LoadState(plain, Path("model.safetensors"));
     ASSERT_TRUE(loaded.ok()) << loaded;
-    EXPECT_EQ(LossOf(plain, *test), last.loss()) << mode;
+    EXPECT_EQ(GetLoss(plain, *test), last.loss()) << mode;
     EXPECT_EQ(plain.scale[0].item<float>(), 0.75f) << "the frozen one is in it";
     EXPECT_GT(plain.norm->num_batches_tracked.item<int64_t>(), 0);
 
@@ -176,7 +176,7 @@ TEST_F(KeptModelTest, TheBestModelIsTheOneOfTheLowestLoss) {
   for (const EvaluationResult& result : status.evaluation()) best = std::min(best, result.loss());
   Net plain;
   ASSERT_TRUE(LoadState(plain, Path("best.safetensors")).ok());
-  EXPECT_EQ(LossOf(plain, *test), best);
+  EXPECT_EQ(GetLoss(plain, *test), best);
 }
 
 TEST_F(KeptModelTest, AJobThatEvaluatesNothingLeavesItsModelToo) {
@@ -185,7 +185,7 @@ TEST_F(KeptModelTest, AJobThatEvaluatesNothingLeavesItsModelToo) {
   Net plain;
   const absl::Status loaded = LoadState(plain, Path("model.safetensors"));
   EXPECT_TRUE(loaded.ok()) << loaded;
-  EXPECT_LT(LossOf(plain, Line(40)), 0.1);
+  EXPECT_LT(GetLoss(plain, Line(40)), 0.1);
   EXPECT_FALSE(std::filesystem::exists(Path("best.safetensors")));
   EXPECT_EQ(Metadata("model.safetensors").count("test_loss"), 0u);
 }

@@ -71,8 +71,8 @@ bool IsAbsent(const Push& push, int element) {
 }
 
 double Start(int element) { return 4 * Random(4, element, 0) - 2; }
-double DecayOf(int element) { return element < kWeights ? kDecay : 0; }
-double RateOf(int element) { return element < kWeights ? kRate : 2 * kRate; }
+double GetDecay(int element) { return element < kWeights ? kDecay : 0; }
+double GetRate(int element) { return element < kWeights ? kRate : 2 * kRate; }
 double LagFactor(const Push& push) {
   return std::min(1.0,
                   static_cast<double>(kFreeLag) / std::max<int64_t>(push.version - push.base, 1));
@@ -80,10 +80,10 @@ double LagFactor(const Push& push) {
 
 // Of local steps: samples of a step of all slots, which take unequal parts of it.
 constexpr int kSamplesOfAll = 12;
-uint32_t SamplesOf(const Push& push) {
+uint32_t GetSamples(const Push& push) {
   return 2 + static_cast<uint32_t>((push.slot + push.step) % 4);
 }
-double PartOf(const Push& push) { return static_cast<double>(SamplesOf(push)) / kSamplesOfAll; }
+double GetPart(const Push& push) { return static_cast<double>(GetSamples(push)) / kSamplesOfAll; }
 
 // Records of the push log, as bytes.
 class Journal final : public BlockJournal {
@@ -156,7 +156,7 @@ class Product {
     return record;
   }
 
-  std::vector<float> values() { return ValuesOf(blocks_); }
+  std::vector<float> values() { return GetValues(blocks_); }
 
   // Those that the push log makes of the first ones.
   std::vector<float> ValuesByLog() {
@@ -169,7 +169,7 @@ class Product {
       MutexLock lock(&block.mutex);
       EXPECT_TRUE(*ReplayLogRecord(record, payload, *updater_, &block));
     }
-    return ValuesOf(blocks);
+    return GetValues(blocks);
   }
 
  private:
@@ -191,7 +191,7 @@ class Product {
     return blocks;
   }
 
-  static std::vector<float> ValuesOf(const Blocks& blocks) {
+  static std::vector<float> GetValues(const Blocks& blocks) {
     std::vector<float> values;
     for (const auto& block : blocks) {
       MutexLock lock(&block->mutex);
@@ -240,7 +240,7 @@ class Product {
       header.step = push.step;
       header.block = range.id;
       header.base_version = push.base;
-      header.weight = SamplesOf(push);
+      header.weight = GetSamples(push);
       header.absent = absent;
       const grpc::Slice bytes(gradient.data(), gradient.size() * sizeof(float));
       MutexLock lock(&block->mutex);
@@ -319,17 +319,17 @@ void ExpectRule(const std::string& sgd, const std::string& consistency, const Ru
 TEST(LateGradientsTest, MomentumInTheWorkers) {
   ExpectRule("sgd { momentum: 0.9 momentum_at: WORKER }", "",
              [](const Push& push, double gradient, double base, Element* element) {
-               const double g = gradient + DecayOf(element->index) * base;
+               const double g = gradient + GetDecay(element->index) * base;
                double& v = element->of_slot[push.slot];
                v = kMomentum * v + g;
-               element->value -= RateOf(element->index) * (g + kMomentum * v);
+               element->value -= GetRate(element->index) * (g + kMomentum * v);
              });
 }
 
 // With so much of the gradient.
 void TakeDelayed(double gradient, Element* element) {
-  const double rate = RateOf(element->index);
-  const double g = gradient + DecayOf(element->index) * element->value;
+  const double rate = GetRate(element->index);
+  const double g = gradient + GetDecay(element->index) * element->value;
   element->value -= rate * g;
   element->gathered += g;
   if (element->taken % kSlots != kSlots - 1) return;
@@ -351,7 +351,7 @@ TEST(LateGradientsTest, DelayedMomentumOfPartsThatTogetherAreAStepOfAll) {
   ExpectRule("sgd { momentum: 0.9 momentum_at: DELAYED }",
              std::string("consistency { lag { policy: WEIGH free_lag: 2 } } ") + kLocalSteps,
              [](const Push& push, double gradient, double, Element* element) {
-               TakeDelayed(gradient * PartOf(push) * LagFactor(push), element);
+               TakeDelayed(gradient * GetPart(push) * LagFactor(push), element);
              },
              {SampleScale::Of::kGradient, kSamplesOfAll, /*is_of_all=*/true});
 }
@@ -361,19 +361,19 @@ TEST(LateGradientsTest, WeighKeepsTheMomentumFromWhatIsLate) {
              "consistency { lag { policy: WEIGH free_lag: 2 } }",
              [](const Push& push, double gradient, double, Element* element) {
                const double g =
-                   gradient * LagFactor(push) + DecayOf(element->index) * element->value;
+                   gradient * LagFactor(push) + GetDecay(element->index) * element->value;
                element->momentum = kMomentum * element->momentum + g;
-               element->value -= RateOf(element->index) * element->momentum;
+               element->value -= GetRate(element->index) * element->momentum;
              });
 }
 
 TEST(LateGradientsTest, WeighScalesThePushThatAWorkersMomentumHasMade) {
   ExpectRule("sgd { momentum: 0.9 }", "consistency { lag { policy: WEIGH free_lag: 2 } }",
              [](const Push& push, double gradient, double base, Element* element) {
-               const double g = gradient + DecayOf(element->index) * base;
+               const double g = gradient + GetDecay(element->index) * base;
                double& v = element->of_slot[push.slot];
                v = kMomentum * v + g;
-               element->value -= RateOf(element->index) * LagFactor(push) * (g + kMomentum * v);
+               element->value -= GetRate(element->index) * LagFactor(push) * (g + kMomentum * v);
              });
 }
 

@@ -284,7 +284,8 @@ TEST(LocalStepsTest, RoundsAreDiLoCo) {
                 /*epochs=*/1, shared_memory);
     const Trained trained = Train(job, kSamples);
     ExpectByTheBook(trained, 0.003);
-    for (const SlotBooks& slot : trained.status.slot()) EXPECT_EQ(slot.figures().pushes(), kRounds);
+    for (const SlotAccounting& slot : trained.status.slot())
+      EXPECT_EQ(slot.figures().pushes(), kRounds);
   }
 }
 
@@ -311,7 +312,7 @@ TEST(LocalStepsTest, AnAsynchronousOneLearnsFromWhoeverComes) {
   ExpectAllWell(trained);
   ASSERT_TRUE(trained.values.defined());
   uint64_t pushes = 0;
-  for (const SlotBooks& slot : trained.status.slot()) pushes += slot.figures().pushes();
+  for (const SlotAccounting& slot : trained.status.slot()) pushes += slot.figures().pushes();
   EXPECT_EQ(pushes, 4u * kRounds * kWorkers);
   // The last epoch's loss is well below the first one's.
   ASSERT_EQ(trained.status.epoch_size(), 4);

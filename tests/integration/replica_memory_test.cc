@@ -51,7 +51,7 @@ JobSpec Job() {
   return *normalised;
 }
 
-std::vector<int64_t> ParametersOf(const std::vector<ModelStage>& stages) {
+std::vector<int64_t> GetParameters(const std::vector<ModelStage>& stages) {
   std::vector<int64_t> parameters;
   for (const ModelStage& stage : stages) {
     parameters.push_back(0);
@@ -65,9 +65,9 @@ std::vector<int64_t> ParametersOf(const std::vector<ModelStage>& stages) {
 // Trains by one replica, and holds what its members say against the stages: values and gradients of
 // each, once. Returns the largest member's part of the whole memory; where the books are wrong, one
 // that no bound allows.
-double LargestPartOf(const std::string& what, const ReplicaRig::Options& options) {
+double GetLargestPart(const std::string& what, const ReplicaRig::Options& options) {
   constexpr double kWrong = std::numeric_limits<double>::infinity();
-  const std::vector<int64_t> parameters = ParametersOf(options.make());
+  const std::vector<int64_t> parameters = GetParameters(options.make());
   ReplicaRig rig(options);
   const std::vector<std::vector<absl::Status>> outcomes = rig.Run(/*replicas=*/1);
   for (const absl::Status& outcome : outcomes.front()) {
@@ -122,7 +122,7 @@ ReplicaRig::Options TransformerOverTwo(int64_t layers) {
 TEST(ReplicaMemoryTest, NoMemberHoldsMuchMoreThanItsShareOfATransformer) {
   for (const int64_t layers : {2, 4}) {
     const std::string what = absl::StrCat("a transformer of ", layers, " layers over two");
-    EXPECT_LE(LargestPartOf(what, TransformerOverTwo(layers)), 1.2 / 2) << what;
+    EXPECT_LE(GetLargestPart(what, TransformerOverTwo(layers)), 1.2 / 2) << what;
   }
 }
 
@@ -140,7 +140,7 @@ TEST(ReplicaMemoryTest, AStageIsNoLighterThanItsHeaviestLayer) {
   torch::manual_seed(kSeed + 1);
   options.data.train =
       std::make_shared<TensorDataset>(torch::randn({8, 784}), torch::randint(0, 10, {8}));
-  EXPECT_DOUBLE_EQ(LargestPartOf("784-512-256-10 over three", options), 401920.0 / 535818.0);
+  EXPECT_DOUBLE_EQ(GetLargestPart("784-512-256-10 over three", options), 401920.0 / 535818.0);
 }
 
 }  // namespace

@@ -451,7 +451,7 @@ TEST(ReplicaTest, SeveralReplicasTrainOneJobAndEveryStepIsPushedWhole) {
     ReplicaRig rig(options);
     ExpectAllOk(rig.Run(/*replicas=*/2));
     for (int server = 0; server < 2; ++server) {
-      const ServerStatus status = rig.StatusOf(server);
+      const ServerStatus status = rig.GetStatus(server);
       EXPECT_EQ(status.min_version(), status.max_version()) << mode;
       std::vector<std::set<int64_t>> last_steps(2);
       uint64_t applied = 0;

@@ -113,13 +113,13 @@ class ReplicasTest : public ::testing::Test {
   static void ExpectDone(const JobStatus& status, int epochs) {
     EXPECT_EQ(status.phase(), JobStatus::DONE);
     ASSERT_EQ(status.epoch_size(), epochs);
-    for (const EpochBooks& books : status.epoch()) {
-      EXPECT_EQ(books.used(), kSamples);
-      EXPECT_EQ(books.outstanding(), 0);
-      EXPECT_TRUE(books.closed());
+    for (const EpochAccounting& accounting : status.epoch()) {
+      EXPECT_EQ(accounting.used(), kSamples);
+      EXPECT_EQ(accounting.outstanding(), 0);
+      EXPECT_TRUE(accounting.closed());
     }
     uint64_t samples = 0;
-    for (const SlotBooks& slot : status.slot()) samples += slot.figures().samples();
+    for (const SlotAccounting& slot : status.slot()) samples += slot.figures().samples();
     EXPECT_EQ(samples, static_cast<uint64_t>(epochs * kSamples));
     ASSERT_EQ(status.evaluation_size(), epochs);
     EXPECT_GT(status.evaluation(epochs - 1).metric(0).value(), 0.9);
@@ -145,7 +145,7 @@ TEST_F(ReplicasTest, AWorkerOfTwoDevicesTrainsBesideAPlainOne) {
   ExpectDone(status, 4);
   ASSERT_EQ(status.slot_size(), 2);
   int members = 0;
-  for (const SlotBooks& slot : status.slot()) {
+  for (const SlotAccounting& slot : status.slot()) {
     members += slot.member_size();
     if (slot.member_size() == 0) continue;
     EXPECT_EQ(slot.device(), "cpu,cpu");

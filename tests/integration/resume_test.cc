@@ -176,7 +176,7 @@ class ResumeTest : public ::testing::Test {
   }
 
   // The path of a server's shard.
-  std::string ShardOf(uint64_t checkpoint, int server) {
+  std::string GetShard(uint64_t checkpoint, int server) {
     return CheckpointDirectory(nullptr, dir_).ShardPath(checkpoint, server, 2);
   }
 
@@ -239,7 +239,7 @@ TEST_F(ResumeTest, AShardThatIsDamagedTakesAllServersAndTheBooksBackToOneCheckpo
   const uint64_t newest = *CheckpointDirectory(MakePosixFileSystem().get(), dir_).HighestNumber();
   ASSERT_GE(newest, 2u);
   {
-    std::fstream shard(ShardOf(newest, 1), std::ios::in | std::ios::out | std::ios::binary);
+    std::fstream shard(GetShard(newest, 1), std::ios::in | std::ios::out | std::ios::binary);
     shard.seekg(-1, std::ios::end);
     const char last = static_cast<char>(shard.get());
     shard.seekp(-1, std::ios::end);

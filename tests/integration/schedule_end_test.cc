@@ -107,7 +107,7 @@ class ScheduleEndTest : public ::testing::TestWithParam<Case> {
     ASSERT_TRUE(harness_->Initialize(0, 1, 0).ok());
   }
 
-  Step rounds() { return harness_->job().ReadOnlyPull().floor; }
+  Step rounds() { return harness_->job().ReadOnlyPull().min_clock; }
 
   // The slot has a step to compute from now on; false: it waits for its round, or for data.
   bool Begin(Slot& slot, double now) {
@@ -131,7 +131,7 @@ class ScheduleEndTest : public ::testing::TestWithParam<Case> {
       slot.lease = reply.lease();
       slot.taken = 0;
     }
-    slot.base = harness_->VersionOf(0);
+    slot.base = harness_->GetVersion(0);
     slot.ready_at = now + slot.step_time;
     return true;
   }
@@ -146,8 +146,8 @@ class ScheduleEndTest : public ::testing::TestWithParam<Case> {
     header.base_version = slot.base;
     header.weight = static_cast<uint32_t>(batch_);
     header.progress =
-        ProgressOf(lease.progress_begin() + static_cast<double>(slot.taken) / size *
-                                                (lease.progress_end() - lease.progress_begin()));
+        GetProgress(lease.progress_begin() + static_cast<double>(slot.taken) / size *
+                                                 (lease.progress_end() - lease.progress_begin()));
     LeaseRange range;
     range.set_begin(slot.taken);
     slot.taken = std::min(slot.taken + batch_, lease.end() - lease.begin());

@@ -116,10 +116,10 @@ class SilentPushesTest : public ::testing::Test {
   void StrangersCome(int count) {
     ASSERT_TRUE(Eventually([&] { return Held() == 0; }));
     for (int i = 0; i < count; ++i) {
-      strangers_.push_back(Worker(/*slot=*/0));
-      strangers_pushes_.push_back(std::make_unique<SilentPush>(*strangers_.back()));
+      unauthenticated_clients_.push_back(Worker(/*slot=*/0));
+      strangers_pushes_.push_back(std::make_unique<SilentPush>(*unauthenticated_clients_.back()));
       // Answered after the Push has come, which was said first.
-      ASSERT_TRUE(strangers_.back()->Status().ok());
+      ASSERT_TRUE(unauthenticated_clients_.back()->Status().ok());
     }
     ASSERT_TRUE(Eventually([&] { return Held() == kStrangersShares * kBlockBytes; }));
   }
@@ -133,7 +133,7 @@ class SilentPushesTest : public ::testing::Test {
   ManualClock clock_;
   std::unique_ptr<Server> server_;
   std::unique_ptr<PlainWorker> observer_;
-  std::vector<std::unique_ptr<PlainWorker>> strangers_;
+  std::vector<std::unique_ptr<PlainWorker>> unauthenticated_clients_;
   std::vector<std::unique_ptr<SilentPush>> strangers_pushes_;
 };
 
@@ -302,7 +302,7 @@ TEST_F(SilentPushesTest, AConnectionIsKnownOnceAWorkerHasPulledPushedOrRenewedTh
   RenewRequest renew;
   renew.set_slot(1);
   renew.set_incarnation(worker->hello().incarnation());
-  renew.set_server_life(worker->server_life());
+  renew.set_server_incarnation(worker->server_incarnation());
   RenewReply renewed;
   ASSERT_TRUE(renewing->stub().Renew(&context, renew, &renewed).ok());
 
@@ -318,16 +318,16 @@ TEST_F(SilentPushesTest, AConnectionIsKnownOnceAWorkerHasPulledPushedOrRenewedTh
 TEST_F(SilentPushesTest, WhoSpeaksForNoLiveProcessStaysAStranger) {
   observer_ = Enter(0);
   const auto worker = Enter(1);
-  const auto stranger = ElsewhereAs(*worker);
+  const auto unauthenticated = ElsewhereAs(*worker);
   PullRequest pull = worker->RequestPull(/*clock=*/0);
   pull.set_incarnation(pull.incarnation() + 1);
-  EXPECT_TRUE(absl::IsAborted(stranger->Pull(pull)));
+  EXPECT_TRUE(absl::IsAborted(unauthenticated->Pull(pull)));
   PushFrame frame = worker->Frame(/*step=*/1, /*block=*/0, 1.0f);
   frame.set_incarnation(frame.incarnation() + 1);
-  EXPECT_TRUE(absl::IsAborted(stranger->Send({frame}).status()));
-  EXPECT_TRUE(stranger->ReadOnlyPull().ok()) << "anybody may look";
+  EXPECT_TRUE(absl::IsAborted(unauthenticated->Send({frame}).status()));
+  EXPECT_TRUE(unauthenticated->ReadOnlyPull().ok()) << "anybody may look";
   ASSERT_NO_FATAL_FAILURE(StrangersCome(kStrangersShares));
-  const auto pushed = stranger->Send({worker->Frame(/*step=*/1, /*block=*/0, 1.0f)});
+  const auto pushed = unauthenticated->Send({worker->Frame(/*step=*/1, /*block=*/0, 1.0f)});
   EXPECT_TRUE(absl::IsAborted(pushed.status())) << pushed.status();
 }
 

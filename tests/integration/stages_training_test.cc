@@ -137,10 +137,10 @@ class StagesTrainingTest : public ::testing::Test {
     const JobStatus status = Status();
     EXPECT_EQ(status.phase(), JobStatus::DONE);
     ASSERT_EQ(status.epoch_size(), kEpochs);
-    for (const EpochBooks& books : status.epoch()) {
-      EXPECT_EQ(books.used(), kSamples);
-      EXPECT_EQ(books.outstanding(), 0);
-      EXPECT_TRUE(books.closed());
+    for (const EpochAccounting& accounting : status.epoch()) {
+      EXPECT_EQ(accounting.used(), kSamples);
+      EXPECT_EQ(accounting.outstanding(), 0);
+      EXPECT_TRUE(accounting.closed());
     }
     ASSERT_EQ(status.evaluation_size(), kEpochs);
     EXPECT_LT(status.evaluation(kEpochs - 1).loss(), status.evaluation(0).loss());
@@ -181,7 +181,7 @@ TEST_F(StagesTrainingTest, AWorkerInStagesAndAPlainOneTrainTheSameJob) {
     ExpectDone();
     uint64_t samples = 0;
     const JobStatus status = Status();
-    for (const SlotBooks& slot : status.slot()) {
+    for (const SlotAccounting& slot : status.slot()) {
       EXPECT_GT(slot.figures().samples(), 0u) << "slot " << slot.slot();
       samples += slot.figures().samples();
     }
@@ -213,7 +213,7 @@ TEST_F(StagesTrainingTest, WhatAStageThrowsEndsTheWorkerAndItsSlotLeaves) {
   EXPECT_EQ(failed, absl::InternalError("stage 1 of a training step failed: a trap"));
   const JobStatus status = Status();
   ASSERT_EQ(status.slot_size(), 1);
-  EXPECT_EQ(status.slot(0).state(), SlotBooks::LEFT);
+  EXPECT_EQ(status.slot(0).state(), SlotAccounting::LEFT);
   EXPECT_EQ(status.epoch(0).outstanding(), 0) << "its data go to others";
 }
 
@@ -224,7 +224,7 @@ TEST_F(StagesTrainingTest, AStopEndsIt) {
   const absl::Status stopped =
       RunWorker(Task(NewNet(), CrossEntropy(), RandomSamples()), std::move(options));
   EXPECT_TRUE(absl::IsCancelled(stopped)) << stopped;
-  EXPECT_EQ(Status().slot(0).state(), SlotBooks::LEFT);
+  EXPECT_EQ(Status().slot(0).state(), SlotAccounting::LEFT);
 }
 
 }  // namespace

@@ -121,15 +121,15 @@ class StalledWorkerTest : public ::testing::TestWithParam<const char*> {
     return Eventually([&] { return steps_[index] >= from + kManySteps; });
   }
 
-  SlotBooks::State StateOf(SlotId slot) {
+  SlotAccounting::State ReadState(SlotId slot) {
     JobStatus status;
     grpc::ClientContext context;
     const auto stub = Coordinator::NewStub(ConnectToServer(0, servers_[0]->address()).channel);
     EXPECT_TRUE(stub->GetJobStatus(&context, JobStatusRequest(), &status).ok());
-    for (const SlotBooks& books : status.slot()) {
-      if (books.slot() == slot) return books.state();
+    for (const SlotAccounting& accounting : status.slot()) {
+      if (accounting.slot() == slot) return accounting.state();
     }
-    return SlotBooks::STATE_UNSPECIFIED;
+    return SlotAccounting::STATE_UNSPECIFIED;
   }
 
   bool WasSaid(const std::string& words) {
@@ -185,7 +185,7 @@ TEST_P(StalledWorkerTest, OneThatIsCutOffFromTheCoordinatorLosesItsSlotAndHoldsN
   ways_[0]->SetBlackHole(true);
   EXPECT_TRUE(Moves(0)) << "the others wait for it";
   // With whole batches they do not wait for its lease to end.
-  EXPECT_TRUE(Eventually([&] { return StateOf(1) == SlotBooks::EXPIRED; }));
+  EXPECT_TRUE(Eventually([&] { return ReadState(1) == SlotAccounting::EXPIRED; }));
   ways_[0]->SetBlackHole(false);
   threads_[1].join();
   EXPECT_TRUE(absl::IsAborted(outcomes_[1])) << "its data are another's: " << outcomes_[1];

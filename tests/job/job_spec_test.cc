@@ -265,7 +265,7 @@ TEST(JobSpecTest, ChangesNothingTheSecondTime) {
   }
 }
 
-std::string RuleOf(const JobSpec& job) {
+std::string GetRule(const JobSpec& job) {
   const ConsistencySpec& consistency = job.consistency();
   return consistency.mode() == ConsistencySpec::SYNC
              ? "SYNC"
@@ -273,18 +273,18 @@ std::string RuleOf(const JobSpec& job) {
 }
 
 TEST(JobSpecTest, AnUpdateIsAWholeBatchUnlessTheJobAsksForAnotherRule) {
-  EXPECT_EQ(RuleOf(Normalized("workers: 3")), "WHOLE_BATCH");
-  EXPECT_EQ(RuleOf(Normalized("consistency { staleness_bound: 0 }")), "WHOLE_BATCH");
-  EXPECT_EQ(RuleOf(Normalized("consistency { mode: SYNC }")), "SYNC");
+  EXPECT_EQ(GetRule(Normalized("workers: 3")), "WHOLE_BATCH");
+  EXPECT_EQ(GetRule(Normalized("consistency { staleness_bound: 0 }")), "WHOLE_BATCH");
+  EXPECT_EQ(GetRule(Normalized("consistency { mode: SYNC }")), "SYNC");
   // Files of before, which named no rule beside the mode.
-  EXPECT_EQ(RuleOf(Normalized("consistency { mode: ASYNC }")), "EACH_PUSH");
+  EXPECT_EQ(GetRule(Normalized("consistency { mode: ASYNC }")), "EACH_PUSH");
   EXPECT_EQ(Normalized("consistency { mode: ASYNC }").consistency().staleness_bound(), 4);
-  EXPECT_EQ(RuleOf(Normalized("workers: 3 consistency { backup_workers: 1 }")), "SYNC");
-  EXPECT_EQ(RuleOf(Normalized("local { steps: 2 inner { learning_rate: 1 } }")), "SYNC");
+  EXPECT_EQ(GetRule(Normalized("workers: 3 consistency { backup_workers: 1 }")), "SYNC");
+  EXPECT_EQ(GetRule(Normalized("local { steps: 2 inner { learning_rate: 1 } }")), "SYNC");
   // What only that rule has.
-  EXPECT_EQ(RuleOf(Normalized("consistency { prefetch: true }")), "EACH_PUSH");
-  EXPECT_EQ(RuleOf(Normalized("consistency { lag { policy: WEIGH } }")), "EACH_PUSH");
-  EXPECT_EQ(RuleOf(Normalized("optimizer { sgd { momentum: 0.9 momentum_at: WORKER } }")),
+  EXPECT_EQ(GetRule(Normalized("consistency { prefetch: true }")), "EACH_PUSH");
+  EXPECT_EQ(GetRule(Normalized("consistency { lag { policy: WEIGH } }")), "EACH_PUSH");
+  EXPECT_EQ(GetRule(Normalized("optimizer { sgd { momentum: 0.9 momentum_at: WORKER } }")),
             "EACH_PUSH");
 }
 
@@ -329,7 +329,7 @@ TEST(JobSpecTest, LearnsAsOneProcessDoesWhereItDoesNotSayHow) {
              "training { balance: EQUAL global_batch: false }",
              "EACH_PUSH EQUAL 0"}}) {
     const JobSpec job = Normalized(text);
-    EXPECT_EQ(absl::StrCat(RuleOf(job), " ", TrainingSpec::Balance_Name(job.training().balance()),
+    EXPECT_EQ(absl::StrCat(GetRule(job), " ", TrainingSpec::Balance_Name(job.training().balance()),
                            " ", job.training().global_batch()),
               becomes)
         << text;

@@ -19,7 +19,7 @@ OptimizerSpec TwoGroups() {
   return spec;
 }
 
-Segment SegmentOf(std::string name, int group, bool averaged = false) {
+Segment GetSegment(std::string name, int group, bool averaged = false) {
   Segment segment;
   segment.name = std::move(name);
   segment.shape = {2};
@@ -28,23 +28,23 @@ Segment SegmentOf(std::string name, int group, bool averaged = false) {
   return segment;
 }
 
-ModelLayout LayoutOf(std::vector<Segment> segments) {
+ModelLayout GetLayout(std::vector<Segment> segments) {
   absl::StatusOr<ModelLayout> layout = ModelLayout::Create(std::move(segments));
   EXPECT_TRUE(layout.ok()) << layout.status();
   return *std::move(layout);
 }
 
 TEST(ParameterGroupsTest, TheFirstPatternThatMatchesCounts) {
-  EXPECT_EQ(GroupOf(TwoGroups(), "fc.bias"), 0);
-  EXPECT_EQ(GroupOf(TwoGroups(), "fc.weight"), 1);
-  EXPECT_EQ(GroupOf(TwoGroups(), "conv.weight"), -1);
-  EXPECT_EQ(GroupOf(OptimizerSpec(), "fc.bias"), -1);
+  EXPECT_EQ(GetGroup(TwoGroups(), "fc.bias"), 0);
+  EXPECT_EQ(GetGroup(TwoGroups(), "fc.weight"), 1);
+  EXPECT_EQ(GetGroup(TwoGroups(), "conv.weight"), -1);
+  EXPECT_EQ(GetGroup(OptimizerSpec(), "fc.bias"), -1);
 }
 
 bool Matches(const std::string& pattern, const std::string& name) {
   OptimizerSpec spec;
   spec.add_group()->set_pattern(pattern);
-  return GroupOf(spec, name) == 0;
+  return GetGroup(spec, name) == 0;
 }
 
 TEST(ParameterGroupsTest, PatternsAreTheShellsOnTheWholeName) {
@@ -67,14 +67,15 @@ TEST(ParameterGroupsTest, APatternOfManyStarsCostsNoTime) {
 }
 
 TEST(ParameterGroupsTest, ALayoutWithTheRightGroupsIsGood) {
-  EXPECT_TRUE(CheckGroups(TwoGroups(), LayoutOf({SegmentOf("fc.bias", 0), SegmentOf("fc.weight", 1),
-                                                 SegmentOf("conv.weight", -1)}))
-                  .ok());
+  EXPECT_TRUE(
+      CheckGroups(TwoGroups(), GetLayout({GetSegment("fc.bias", 0), GetSegment("fc.weight", 1),
+                                          GetSegment("conv.weight", -1)}))
+          .ok());
 }
 
 TEST(ParameterGroupsTest, AWrongGroupIsRefusedByItsSegment) {
   const absl::Status status =
-      CheckGroups(TwoGroups(), LayoutOf({SegmentOf("fc.bias", 0), SegmentOf("fc.weight", -1)}));
+      CheckGroups(TwoGroups(), GetLayout({GetSegment("fc.bias", 0), GetSegment("fc.weight", -1)}));
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("'fc.weight' is in parameter group -1; by the patterns of "
@@ -82,7 +83,7 @@ TEST(ParameterGroupsTest, AWrongGroupIsRefusedByItsSegment) {
 }
 
 TEST(ParameterGroupsTest, AGroupThatTakesNothingIsNamed) {
-  const ModelLayout both = LayoutOf({SegmentOf("fc.bias", 0), SegmentOf("fc.weight", 1)});
+  const ModelLayout both = GetLayout({GetSegment("fc.bias", 0), GetSegment("fc.weight", 1)});
   EXPECT_TRUE(CheckGroupsAreUsed(TwoGroups(), both).ok());
   EXPECT_TRUE(CheckGroupsAreUsed(OptimizerSpec(), both).ok());
   OptimizerSpec typo;
@@ -99,8 +100,8 @@ TEST(ParameterGroupsTest, AGroupThatTakesNothingIsNamed) {
 }
 
 TEST(ParameterGroupsTest, AveragedSegmentsHaveNoGroupWhateverTheirName) {
-  EXPECT_TRUE(CheckGroups(TwoGroups(), LayoutOf({SegmentOf("fc.weight", 1),
-                                                 SegmentOf("fc.running_mean", -1, true)}))
+  EXPECT_TRUE(CheckGroups(TwoGroups(), GetLayout({GetSegment("fc.weight", 1),
+                                                  GetSegment("fc.running_mean", -1, true)}))
                   .ok());
 }
 

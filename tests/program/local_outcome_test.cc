@@ -6,29 +6,29 @@
 namespace torchps {
 namespace {
 
-std::string TextOf(const std::string& status) {
+std::string GetText(const std::string& status) {
   JobStatus job;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(status, &job));
   return OutcomeText(job);
 }
 
 TEST(LocalOutcomeTest, SaysWhatWasReachedAndHowLongItTook) {
-  EXPECT_EQ(TextOf("phase: DONE job { name: 'digits' } running_seconds: 3.25 "
-                   "epoch { epoch: 1 closed: true } epoch { epoch: 2 closed: true } "
-                   "evaluation { epoch: 1 samples: 100 loss: 0.5 } "
-                   "evaluation { epoch: 2 samples: 100 loss: 0.4018 "
-                   "metric { name: 'accuracy' value: 0.872 } metric { name: 'f1' value: 0.8 } }"),
+  EXPECT_EQ(GetText("phase: DONE job { name: 'digits' } running_seconds: 3.25 "
+                    "epoch { epoch: 1 closed: true } epoch { epoch: 2 closed: true } "
+                    "evaluation { epoch: 1 samples: 100 loss: 0.5 } "
+                    "evaluation { epoch: 2 samples: 100 loss: 0.4018 "
+                    "metric { name: 'accuracy' value: 0.872 } metric { name: 'f1' value: 0.8 } }"),
             "digits finished after 2 epochs in 3.2 s: test loss 0.4018, accuracy 0.872, f1 0.8");
 }
 
 TEST(LocalOutcomeTest, WhatWasNotMeasuredIsLeftOut) {
-  EXPECT_EQ(TextOf("phase: DONE job { name: 'x' } running_seconds: 1 "
-                   "epoch { epoch: 1 closed: true } evaluation { epoch: 1 }"),
+  EXPECT_EQ(GetText("phase: DONE job { name: 'x' } running_seconds: 1 "
+                    "epoch { epoch: 1 closed: true } evaluation { epoch: 1 }"),
             "x finished after 1 epoch in 1.0 s");
 }
 
 TEST(LocalOutcomeTest, AJobThatWasInterruptedHasNotFinished) {
-  EXPECT_EQ(TextOf("phase: RUNNING job { name: 'x' } running_seconds: 1 epoch { epoch: 1 }"),
+  EXPECT_EQ(GetText("phase: RUNNING job { name: 'x' } running_seconds: 1 epoch { epoch: 1 }"),
             "x has not finished after 0 epochs in 1.0 s");
 }
 

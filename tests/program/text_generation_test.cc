@@ -19,7 +19,7 @@
 #include "data/tensor_dataset.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "program/model_look.h"
+#include "program/inference.h"
 #include "worker/objective.h"
 #include "worker/state_file.h"
 #include "worker/task.h"
@@ -50,13 +50,13 @@ struct Bigram : torch::nn::Module {
   torch::nn::Embedding next;
 };
 
-DataSource SamplesOf(const torch::Tensor& inputs) {
+DataSource GetSamples(const torch::Tensor& inputs) {
   DataSource data;
   data.train = std::make_shared<TensorDataset>(inputs, torch::zeros({inputs.size(0)}));
   return data;
 }
 
-DataSource Tokens() { return SamplesOf(torch::zeros({2, kContext}, torch::kInt64)); }
+DataSource Tokens() { return GetSamples(torch::zeros({2, kContext}, torch::kInt64)); }
 
 Task BigramTask(int64_t vocabulary) {
   return {std::make_shared<Bigram>(vocabulary), NextByteCrossEntropy(), Tokens()};
@@ -108,10 +108,10 @@ TEST(TextGenerationTest, AWrongPromptIsRefused) {
   EXPECT_EQ(message({4, 10}), "token 1 of the prompt is 10; the model's vocabulary is 0 to 9");
   EXPECT_THAT(message({-1}), HasSubstr("token 0 of the prompt is -1"));
   EXPECT_THAT(message({}), HasSubstr("the prompt is empty"));
-  EXPECT_THAT(std::string(TokensOf("4 To be", TokenForm::kIds).status().message()),
+  EXPECT_THAT(std::string(GetTokens("4 To be", TokenForm::kIds).status().message()),
               HasSubstr("expected a prompt such as \"17 4 250\", got \"To\""));
-  EXPECT_THAT(*TokensOf("4 17", TokenForm::kIds), ElementsAre(4, 17));
-  EXPECT_THAT(*TokensOf("a\xff", TokenForm::kBytes), ElementsAre(97, 255));
+  EXPECT_THAT(*GetTokens("4 17", TokenForm::kIds), ElementsAre(4, 17));
+  EXPECT_THAT(*GetTokens("a\xff", TokenForm::kBytes), ElementsAre(97, 255));
 }
 
 struct Average : torch::nn::Module {
@@ -120,7 +120,7 @@ struct Average : torch::nn::Module {
 
 TEST(TextGenerationTest, AModelOfAnotherShapeIsRefused) {
   const auto message = [](const torch::Tensor& inputs) {
-    const Task task(std::make_shared<Average>(), MeanSquaredError(), SamplesOf(inputs));
+    const Task task(std::make_shared<Average>(), MeanSquaredError(), GetSamples(inputs));
     const auto model = TextModel::Open(task, torch::kCPU, TrainingSpec::FLOAT32);
     EXPECT_TRUE(absl::IsFailedPrecondition(model.status())) << model.status();
     return std::string(model.status().message());
@@ -151,8 +151,8 @@ absl::StatusOr<std::string> Written(const std::string& source, int64_t vocabular
   Preprocessing preprocessing;
   preprocessing.context = kContext;
   preprocessing.classes = vocabulary;
-  ModelLook look;
-  look.what = ModelLook::kGenerate;
+  InferenceRequest look;
+  look.what = InferenceRequest::kGenerate;
   look.model = folder + "/bigram.safetensors";
   look.prompt = prompt;
   look.sampling = {/*length=*/3, /*temperature=*/0};
@@ -165,7 +165,7 @@ absl::StatusOr<std::string> Written(const std::string& source, int64_t vocabular
   if (absl::Status status = PrepareJob(look, &job); !status.ok()) return status;
   const Task task(std::make_shared<Bigram>(vocabulary), NextByteCrossEntropy(), OpenData(job));
   if (!task.status().ok()) return task.status();
-  if (absl::Status status = LookAtModel(task, look); !status.ok()) return status;
+  if (absl::Status status = RunInference(task, look); !status.ok()) return status;
   std::ifstream file(look.out, std::ios::binary);
   return std::string(std::istreambuf_iterator<char>(file), {});
 }

@@ -37,7 +37,7 @@ std::string JobFile() {
 }
 
 // The exit code with these flags and a factory that calls `look` and gives no task.
-int CodeOf(std::vector<std::string> flags, const std::function<void()>& look) {
+int GetCode(std::vector<std::string> flags, const std::function<void()>& look) {
   flags.insert(flags.begin(), "train_main_test");
   std::vector<char*> argv;
   for (std::string& flag : flags) argv.push_back(flag.data());
@@ -53,7 +53,7 @@ bool CallsFactory(const std::vector<std::string>& flags, const std::function<voi
   std::vector<std::string> all = {"--local", "--job=" + JobFile()};
   all.insert(all.end(), flags.begin(), flags.end());
   bool called = false;
-  const int code = CodeOf(std::move(all), [&] {
+  const int code = GetCode(std::move(all), [&] {
     called = true;
     look();
   });
@@ -94,7 +94,7 @@ TEST(TrainMainDeathTest, AHandicapThatIsNoneIsRefusedByWhateverIsRun) {
   for (std::vector<std::string> flags : ways) {
     SCOPED_TRACE(flags.back());
     flags.emplace_back("--pause=2");
-    EXPECT_EXIT(std::_Exit(CodeOf(flags, [] {})), ::testing::ExitedWithCode(2),
+    EXPECT_EXIT(std::_Exit(GetCode(flags, [] {})), ::testing::ExitedWithCode(2),
                 "--pause is 2; expected FOR:EVERY in seconds");
   }
 }
@@ -109,17 +109,17 @@ void ReadForLong() {
 TEST(TrainMainDeathTest, AFactoryThatThrowsWhatIsNoExceptionIsToldSo) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   const std::string job = "--job=" + JobFile();
-  EXPECT_EXIT(std::_Exit(CodeOf({job, "--local"}, [] { throw 7; })), ::testing::ExitedWithCode(2),
+  EXPECT_EXIT(std::_Exit(GetCode({job, "--local"}, [] { throw 7; })), ::testing::ExitedWithCode(2),
               "making the task failed: it threw a value of type int");
 }
 
 TEST(TrainMainDeathTest, AStopIsHeardWhileDataAreRead) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   const std::string job = "--job=" + JobFile();
-  EXPECT_EXIT(std::_Exit(CodeOf({job, "--local"}, ReadForLong)), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(std::_Exit(GetCode({job, "--local"}, ReadForLong)), ::testing::ExitedWithCode(0), "");
   // A look that has no answer has not succeeded.
   const std::string look = "--evaluate=" + JobFile();
-  EXPECT_EXIT(std::_Exit(CodeOf({job, look}, ReadForLong)), ::testing::ExitedWithCode(1),
+  EXPECT_EXIT(std::_Exit(GetCode({job, look}, ReadForLong)), ::testing::ExitedWithCode(1),
               "train_main_test: terminated");
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string PathOf(const char* name) { return absl::StrCat(testing::TempDir(), "/", name); }
+std::string MakePath(const char* name) { return absl::StrCat(testing::TempDir(), "/", name); }
 
 TEST(AddressSourceTest, AnAddressIsItself) {
   const absl::StatusOr<AddressSource> source = AddressSource::Parse("[::1]:7000");
@@ -29,7 +29,7 @@ TEST(AddressSourceTest, WhatIsNeitherAddressNorFileIsRefused) {
 }
 
 TEST(AddressSourceTest, AFileSaysWhereTheServerIsNow) {
-  const std::string path = PathOf("server-0");
+  const std::string path = MakePath("server-0");
   const absl::StatusOr<AddressSource> source = AddressSource::Parse(absl::StrCat("file:", path));
   ASSERT_TRUE(source.ok()) << source.status();
   EXPECT_TRUE(absl::IsUnavailable(source->Find().status()));
@@ -42,7 +42,7 @@ TEST(AddressSourceTest, AFileSaysWhereTheServerIsNow) {
 
 TEST(AddressSourceTest, AFileWithSomethingElseInItIsNoAddress) {
   const auto files = MakePosixFileSystem();
-  const std::string path = PathOf("other");
+  const std::string path = MakePath("other");
   const AddressSource source = *AddressSource::Parse(absl::StrCat("file:", path));
   for (const std::string& contents :
        {std::string(), std::string("hello"), std::string("file:/elsewhere"),

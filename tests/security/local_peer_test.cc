@@ -44,11 +44,11 @@ TEST(LocalPeerTest, NobodyIsNotTakenForTheServersOwnUser) {
 // On the machine itself, or in a container without a user namespace of its own, "nobody" is one
 // user.
 TEST(LocalPeerTest, WhereEveryUserHasANumberNobodyIsOneOfThem) {
-  EXPECT_EQ(OverflowUserOf("         0          0 4294967295\n", "65534\n"), absl::nullopt);
+  EXPECT_EQ(GetOverflowUser("         0          0 4294967295\n", "65534\n"), absl::nullopt);
   EXPECT_TRUE(CheckOwner(kOverflow, kOverflow, absl::nullopt).ok());
-  EXPECT_EQ(OverflowUserOf("0 20000 1\n65534 25534 1\n", "65534\n"), kOverflow);
-  EXPECT_EQ(OverflowUserOf("0 100000 65536\n", "99\n"), 99);
-  EXPECT_EQ(OverflowUserOf("", ""), kOverflow) << "what is not known is not trusted";
+  EXPECT_EQ(GetOverflowUser("0 20000 1\n65534 25534 1\n", "65534\n"), kOverflow);
+  EXPECT_EQ(GetOverflowUser("0 100000 65536\n", "99\n"), 99);
+  EXPECT_EQ(GetOverflowUser("", ""), kOverflow) << "what is not known is not trusted";
 }
 
 TEST(LocalPeerTest, TheOtherEndIsOurs) {

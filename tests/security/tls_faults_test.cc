@@ -13,7 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "client/calls/server_patience.h"
+#include "client/calls/retry_deadline.h"
 #include "common/clock.h"
 #include "common/mutex.h"
 #include "gmock/gmock.h"
@@ -72,7 +72,7 @@ class Words {
   const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
-HelloRequest HelloOf(SlotId slot) {
+HelloRequest GetHello(SlotId slot) {
   JobHarness::Options model;
   model.trained = 48;
   model.job = "consistency { staleness_bound: -1 } membership { lease_seconds: 600 } workers: 2";
@@ -100,13 +100,13 @@ class TlsTest : public ::testing::Test {
   // What a worker does first, as our worker does it, and what comes of it in the end.
   absl::Status Greet(const std::string& address, std::shared_ptr<CertificateFiles> certificates) {
     const ServerEndpoint endpoint = ConnectToServer(0, address, std::move(certificates));
-    ServerPatience::Options patience;
+    RetryDeadline::Options patience;
     patience.clock = &clock_;
-    ServerPatience patient(endpoint, patience);
-    PlainWorker worker(endpoint.channel, HelloOf(0));
+    RetryDeadline patient(endpoint, patience);
+    PlainWorker worker(endpoint.channel, GetHello(0));
     while (true) {
       const absl::Status status = worker.Hello();
-      if (!ServerPatience::MayRetry(status)) return status;
+      if (!RetryDeadline::MayRetry(status)) return status;
       const auto wait = patient.Failed(status);
       if (!wait.ok()) return wait.status();
       absl::SleepFor(*wait);
@@ -150,7 +150,7 @@ TEST_F(TlsTest, TrainsWithGoodCertificates) {
   Words words;
   const auto server = Start(made_.Open(Role::kServer), &words);
   ASSERT_NE(server, nullptr);
-  PlainWorker worker(PlainChannel(server->address(), made_.Open(Role::kWorker)), HelloOf(0));
+  PlainWorker worker(PlainChannel(server->address(), made_.Open(Role::kWorker)), GetHello(0));
   ASSERT_TRUE(worker.Hello().ok());
   ASSERT_TRUE(worker.Initialize(0.0f).ok());
   ASSERT_TRUE(worker.Pull(0).ok());
@@ -437,11 +437,11 @@ TEST_F(TlsTest, AWorkersCertificateCannotCheckpointStopOrSpeakForAnotherSlot) {
     expect_denied("Leave for good", parameters->Leave(&context, request, &reply),
                   "may not call Leave for good; expected the role server");
   }
-  PlainWorker other(channel, HelloOf(0));
+  PlainWorker other(channel, GetHello(0));
   const absl::Status greeted = other.Hello();
   EXPECT_EQ(greeted.code(), absl::StatusCode::kPermissionDenied);
   expect_said("Hello", std::string(greeted.message()));
-  PlainWorker own(channel, HelloOf(1));
+  PlainWorker own(channel, GetHello(1));
   ASSERT_TRUE(own.Hello().ok());
   ASSERT_TRUE(own.Initialize(0.0f).ok());
   ASSERT_TRUE(own.Pull(0).ok());
@@ -464,7 +464,7 @@ TEST_F(TlsTest, AnOperatorsCertificateWatchesAndStopsButTrainsNot) {
   const auto server = Start(made_.Open(Role::kServer), &words);
   ASSERT_NE(server, nullptr);
   const auto channel = PlainChannel(server->address(), made_.Open(Role::kOperator));
-  PlainWorker worker(channel, HelloOf(0));
+  PlainWorker worker(channel, GetHello(0));
   EXPECT_EQ(worker.Hello().code(), absl::StatusCode::kPermissionDenied);
   EXPECT_TRUE(worker.Status().ok());
   EXPECT_EQ(worker.Send({worker.Frame(1, 0, 1.0f)}).status().code(),
@@ -482,12 +482,12 @@ TEST_F(TlsTest, CertificatesAreExchangedWithoutARestart) {
   const auto server = Start(OpenFiles(server_directory, Role::kServer), &words);
   ASSERT_NE(server, nullptr);
   const auto certificates = OpenFiles(worker_directory, Role::kWorker);
-  PlainWorker before(PlainChannel(server->address(), certificates), HelloOf(0));
+  PlainWorker before(PlainChannel(server->address(), certificates), GetHello(0));
   ASSERT_TRUE(before.Hello().ok());
   ASSERT_TRUE(before.Initialize(0.0f).ok());
 
   std::ofstream(server_directory + "/cert.pem") << "garbage";
-  PlainWorker meanwhile(PlainChannel(server->address(), certificates), HelloOf(1));
+  PlainWorker meanwhile(PlainChannel(server->address(), certificates), GetHello(1));
   EXPECT_TRUE(meanwhile.Hello().ok()) << "a new connection, by the certificate in use";
   EXPECT_TRUE(before.ReadOnlyPull().ok()) << "and an old one";
 
@@ -514,7 +514,7 @@ TEST_F(TlsTest, CertificatesAreExchangedWithoutARestart) {
   };
   EXPECT_TRUE(Eventually([&] { return shown() == "server second"; })) << shown();
   EXPECT_TRUE(Eventually([&] { return certificates->current()->identity().name == "second"; }));
-  PlainWorker after(PlainChannel(server->address(), certificates), HelloOf(1));
+  PlainWorker after(PlainChannel(server->address(), certificates), GetHello(1));
   EXPECT_TRUE(after.Hello().ok());
   EXPECT_TRUE(before.ReadOnlyPull().ok()) << "the old connection was never touched";
 }

@@ -30,7 +30,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::string OutputOf(const std::string& command) {
+std::string GetOutput(const std::string& command) {
   std::FILE* const pipe = popen(command.c_str(), "r");
   std::string output;
   char bytes[4096];
@@ -90,7 +90,7 @@ void StopUnderAParkedPull() {
 }
 
 TEST(PsServerBinary, LinksNothingOfTorch) {
-  const std::string libraries = OutputOf("ldd server/ps_server");
+  const std::string libraries = GetOutput("ldd server/ps_server");
   EXPECT_THAT(libraries, HasSubstr("libgrpc"));
   for (const char* name : {"libtorch", "libc10", "libgomp", "blas", "libmkl"}) {
     EXPECT_FALSE(absl::StrContains(libraries, name)) << name << " in\n" << libraries;
@@ -174,7 +174,7 @@ TEST(PsServerBinary, EndsWithItsLauncherWhenToldTo) {
 TEST(PsServerBinary, MayOpenAsManyFilesAsTheMachinePermits) {
   const Program server({"/bin/sh", "-c", "ulimit -Sn 256; exec server/ps_server"});
   ASSERT_TRUE(Eventually([&] {
-    const std::string limits = OutputOf(
+    const std::string limits = GetOutput(
         absl::StrCat("awk '/^Max open files/ {print $4, $5}' /proc/", server.pid(), "/limits"));
     const std::vector<std::string> soft_and_hard = absl::StrSplit(limits, absl::ByAnyChar(" \n"));
     return soft_and_hard.size() >= 2 && soft_and_hard[0] != "256" &&

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/place_memory.h"
+#include "server/saved_identity.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/fake_coordinator.h"
 
@@ -23,7 +23,7 @@ class RegistrationTest : public ::testing::Test {
   // A server that listens at beta:7000, whose next call, if one went well, comes in an hour.
   Registration::Options Listening() {
     Registration::Options options;
-    options.server_life = kLife;
+    options.server_incarnation = kLife;
     options.listens = "beta:7000";
     options.files = files_.get();
     options.connect = [](int, const std::string& coordinator) {
@@ -39,8 +39,8 @@ class RegistrationTest : public ::testing::Test {
     return options;
   }
 
-  JobPlace Told(const std::string& address) const {
-    JobPlace told;
+  ServerIdentity Told(const std::string& address) const {
+    ServerIdentity told;
     told.job_id = 7;
     told.server_index = 1;
     told.server_count = 2;
@@ -77,7 +77,7 @@ TEST_F(RegistrationTest, TellsWhereWorkersHaveFoundTheServer) {
   EXPECT_EQ(heard.job_id(), 7u);
   EXPECT_EQ(heard.server_count(), 2);
   EXPECT_EQ(heard.place().server_index(), 1);
-  EXPECT_EQ(heard.place().server_life(), kLife);
+  EXPECT_EQ(heard.place().server_incarnation(), kLife);
   EXPECT_EQ(registration.coordinator(), coordinator_.address());
 }
 
@@ -133,32 +133,32 @@ TEST_F(RegistrationTest, TheNextLifeTellsThatItHasMovedBeforeAnyWorkerFindsIt) {
     EXPECT_TRUE(IsRegisteredAt("door:17000")) << "where it was, workers find it as before";
   }
   options.listens = "gamma:7000";
-  options.server_life = kLife + 1;
+  options.server_incarnation = kLife + 1;
   const Registration moved(options);
   ASSERT_TRUE(IsRegisteredAt("gamma:7000"));
   EXPECT_EQ(coordinator_.registered().back().job_id(), 7u);
   EXPECT_EQ(coordinator_.registered().back().place().server_index(), 1);
-  EXPECT_EQ(coordinator_.registered().back().place().server_life(), kLife + 1);
+  EXPECT_EQ(coordinator_.registered().back().place().server_incarnation(), kLife + 1);
 }
 
 TEST_F(RegistrationTest, ADirectoryOfSeveralServersSaysNotWhichOneThisIs) {
   const std::string directory = NewDirectory();
-  RememberedPlace place{Told("door:17000"), "beta:7000"};
-  ASSERT_TRUE(RememberPlace(*files_, directory, place).ok());
-  EXPECT_EQ(FindPlace(*files_, directory), place);
+  SavedIdentity place{Told("door:17000"), "beta:7000"};
+  ASSERT_TRUE(SaveIdentity(*files_, directory, place).ok());
+  EXPECT_EQ(FindIdentity(*files_, directory), place);
   place.place.server_index = 2;
-  ASSERT_TRUE(RememberPlace(*files_, directory, place).ok());
-  EXPECT_EQ(FindPlace(*files_, directory), std::nullopt);
+  ASSERT_TRUE(SaveIdentity(*files_, directory, place).ok());
+  EXPECT_EQ(FindIdentity(*files_, directory), std::nullopt);
 }
 
 TEST_F(RegistrationTest, AMemoryThatCannotBeReadIsNone) {
   const std::string directory = NewDirectory();
-  EXPECT_EQ(FindPlace(*files_, directory), std::nullopt);
+  EXPECT_EQ(FindIdentity(*files_, directory), std::nullopt);
   ASSERT_TRUE(files_->CreateDirectories(directory).ok());
   for (const char* contents : {"", "job_id x\nserver_index 1\nserver_count 2\n", "job_id 7"}) {
     ASSERT_TRUE(
         WriteFileAtomically(*files_, absl::StrCat(directory, "/server-1.place"), contents).ok());
-    EXPECT_EQ(FindPlace(*files_, directory), std::nullopt) << contents;
+    EXPECT_EQ(FindIdentity(*files_, directory), std::nullopt) << contents;
   }
 }
 

@@ -42,7 +42,7 @@ TEST(SharedLayoutTest, AWorkersBlocksDoNotOverlapAndTrainedOnesFollowEachOther) 
     const PushSegmentLayout segment(layout);
     std::vector<std::pair<size_t, size_t>> pieces;
     for (const BlockRange& block : map.blocks()) {
-      const size_t offset = segment.OffsetOf(block);
+      const size_t offset = segment.GetOffset(block);
       pieces.emplace_back(offset, offset + block.length * sizeof(float));
       if (!block.averaged) {
         EXPECT_EQ(offset, segment.BufferAt(0) + block.offset * sizeof(float));
@@ -61,11 +61,11 @@ TEST(SharedLayoutTest, AServersHeadsAndBlocksDoNotOverlapAndBeginOnCacheLines) {
       std::vector<std::pair<size_t, size_t>> pieces;
       for (size_t i = 0; i < map.owned_by(server).size(); ++i) {
         const BlockRange& block = map.blocks()[map.owned_by(server)[i]];
-        pieces.emplace_back(segment.HeadOf(i), segment.HeadOf(i) + sizeof(SharedBlock));
-        pieces.emplace_back(segment.ValuesOf(i),
-                            segment.ValuesOf(i) + block.length * sizeof(float));
-        EXPECT_EQ(segment.HeadOf(i) % 64, 0u);
-        EXPECT_EQ(segment.ValuesOf(i) % 64, 0u);
+        pieces.emplace_back(segment.GetHead(i), segment.GetHead(i) + sizeof(SharedBlock));
+        pieces.emplace_back(segment.GetValues(i),
+                            segment.GetValues(i) + block.length * sizeof(float));
+        EXPECT_EQ(segment.GetHead(i) % 64, 0u);
+        EXPECT_EQ(segment.GetValues(i) % 64, 0u);
       }
       ExpectDisjoint(pieces, segment.bytes());
     }

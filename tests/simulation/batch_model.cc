@@ -5,14 +5,14 @@
 
 namespace torchps::simulation {
 
-int64_t BatchModel::FillOf(const Part& part) const {
+int64_t BatchModel::GetFill(const Part& part) const {
   if (part.share > 0 && !EndsJob(part)) return part.share;
   return part.samples;
 }
 
 int64_t BatchModel::fill() const {
   int64_t fill = 0;
-  for (const auto& [slot, part] : parts_) fill += FillOf(part);
+  for (const auto& [slot, part] : parts_) fill += GetFill(part);
   return fill;
 }
 

@@ -45,7 +45,7 @@ class BatchModel {
 
   void Add(SlotId slot, const Part& part) {
     parts_[slot] = part;
-    last_fill_ = FillOf(part);
+    last_fill_ = GetFill(part);
   }
   void Clear() { parts_.clear(); }
 
@@ -74,7 +74,7 @@ class BatchModel {
   bool IsAbsent() const;
 
  private:
-  int64_t FillOf(const Part& part) const;
+  int64_t GetFill(const Part& part) const;
   // No samples are left in the job after this part.
   bool EndsJob(const Part& part) const { return !is_of_each_ && part.share > batch_samples_; }
   bool IsFull(const std::set<SlotId>& live) const;

@@ -77,7 +77,7 @@ void BlockModel::PushAsync(const PushHeader& header, bool restored) {
   }
   const LagContract& lag = scenario_->job.consistency().lag();
   double rate = 1;
-  double gradient = GradientOf(header.slot, header.incarnation, header.step, id_);
+  double gradient = GetGradient(header.slot, header.incarnation, header.step, id_);
   entry.last_verdict = ACCEPTED;
   if (lag.policy() == LagContract::REJECT) {
     if (entry.last_lag > lag.max_lag()) entry.last_verdict = REJECTED_STALE;
@@ -130,7 +130,7 @@ void BlockModel::PushSync(const PushHeader& header, bool restored) {
     // What a gradient has nothing for is zero to a mean to which others give.
     contribution.absent = !header.absent.empty();
     contribution.gradient =
-        contribution.absent ? 0 : GradientOf(header.slot, header.incarnation, header.step, id_);
+        contribution.absent ? 0 : GetGradient(header.slot, header.incarnation, header.step, id_);
   }
   contribution.entry = entry;
 }
@@ -166,7 +166,8 @@ void BlockModel::PushBatch(const PushHeader& header, bool restored) {
     ++entry.applied;
     part.weight = header.weight;
     part.absent = !header.absent.empty();
-    part.gradient = part.absent ? 0 : GradientOf(header.slot, header.incarnation, header.step, id_);
+    part.gradient =
+        part.absent ? 0 : GetGradient(header.slot, header.incarnation, header.step, id_);
   }
   batch_.Add(header.slot, part);
   accepted_samples_ += batch_.last_fill();

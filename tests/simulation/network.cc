@@ -9,7 +9,7 @@ void Network::Arrival::Send(const absl::Status& status, std::any response) {
   over_ = true;
   on_cancel_ = nullptr;
   // A process that has died meanwhile says nothing any more.
-  if (broken_ || !server_->alive() || server_->life() != server_life_) return;
+  if (broken_ || !server_->alive() || server_->life() != server_incarnation_) return;
   const std::optional<absl::Duration> transit = network_->Transit(server_, client_);
   if (!transit.has_value()) return;
   network_->world_->After(
@@ -41,7 +41,7 @@ void Network::Begin(Process* client, Process* server, absl::Duration timeout,
   const uint64_t call = ++last_call_;
   OpenCall& open = open_[call];
   open.client = client;
-  open.client_life = client->life();
+  open.client_incarnation = client->life();
   open.server = server;
   open.done = std::move(done);
   const int copies = world_->Chance(weather_.doubling) ? 2 : 1;
@@ -71,9 +71,9 @@ void Network::SendFrames(uint64_t call, const ArrivalPointer& arrival,
         Fail(call, absl::UnavailableError("connection refused"));
         return;
       }
-      if (is_first) arrival->server_life_ = server->life();
+      if (is_first) arrival->server_incarnation_ = server->life();
       // Who died meanwhile has no connection any more; a call that is over takes no more frames.
-      if (arrival->server_life_ != server->life()) return;
+      if (arrival->server_incarnation_ != server->life()) return;
       server->Run(server->life(), [this, call, arrival, frame, is_first] {
         const auto open = open_.find(call);
         if (is_first && open != open_.end()) open->second.arrivals.push_back(arrival);
@@ -95,10 +95,11 @@ void Network::End(uint64_t call, const absl::Status& status, const std::any& res
     const std::optional<absl::Duration> transit = Transit(open->client, open->server);
     if (!transit.has_value()) continue;
     world_->After(*transit, [arrival] {
-      arrival->server_->Run(arrival->server_life_, [arrival] { arrival->Cancel(); });
+      arrival->server_->Run(arrival->server_incarnation_, [arrival] { arrival->Cancel(); });
     });
   }
-  open->client->Run(open->client_life, [open, status, response] { open->done(status, response); });
+  open->client->Run(open->client_incarnation,
+                    [open, status, response] { open->done(status, response); });
 }
 
 void Network::Fail(uint64_t call, const absl::Status& status) {
@@ -122,7 +123,7 @@ void Network::Reset(Process* client, Process* server) {
       const ArrivalPointer arrival = weak.lock();
       if (arrival == nullptr) continue;
       arrival->broken_ = true;
-      arrival->server_->Run(arrival->server_life_, [arrival] { arrival->Cancel(); });
+      arrival->server_->Run(arrival->server_incarnation_, [arrival] { arrival->Cancel(); });
     }
     End(call, absl::UnavailableError("connection reset"), std::any());
   }

@@ -60,7 +60,7 @@ class Network {
     uint64_t call_ = 0;
     Process* client_ = nullptr;
     Process* server_ = nullptr;
-    uint64_t server_life_ = 0;
+    uint64_t server_incarnation_ = 0;
     bool broken_ = false;
     bool over_ = false;
     std::function<void()> on_cancel_;
@@ -98,7 +98,7 @@ class Network {
  private:
   struct OpenCall {
     Process* client = nullptr;
-    uint64_t client_life = 0;
+    uint64_t client_incarnation = 0;
     Process* server = nullptr;
     std::function<void(const absl::Status&, const std::any&)> done;
     std::vector<std::weak_ptr<Arrival>> arrivals;

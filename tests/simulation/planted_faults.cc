@@ -94,7 +94,7 @@ void CollectedPushes::OnUpdates(const Clock* clock, ParameterStore* store, bool 
       if (push.withheld) continue;
       weight += push.weight;
       if (!push.absent.empty()) continue;
-      sum += push.weight * GradientOf(push.slot, push.incarnation, push.step, push.block);
+      sum += push.weight * GetGradient(push.slot, push.incarnation, push.step, push.block);
     }
     if (!gives_whole_mean || weight == 0) continue;
     block.value = before - static_cast<float>(sum / weight);
@@ -105,11 +105,11 @@ void CollectedPushes::OnUpdates(const Clock* clock, ParameterStore* store, bool 
   }
 }
 
-void CollectedPushes::PutBack(const Clock* clock, ParameterStore* store) {
+void CollectedPushes::Rewind(const Clock* clock, ParameterStore* store) {
   for (size_t index = 0; index < store->owned(); ++index) {
     Block& block = blocks_[store->block_id(index)];
     for (const PushHeader& push : std::exchange(block.pushes, {})) {
-      const FramePayload payload = PayloadOf(*scenario_, push);
+      const FramePayload payload = ReadPayload(*scenario_, push);
       store->Push(push, payload, [] { return absl::OkStatus(); }).IgnoreError();
     }
     // The restored ledger lacks the collected pushes.
@@ -118,14 +118,14 @@ void CollectedPushes::PutBack(const Clock* clock, ParameterStore* store) {
   blocks_.clear();
 }
 
-FramePayload PayloadOf(const Scenario& scenario, const PushHeader& header) {
+FramePayload ReadPayload(const Scenario& scenario, const PushHeader& header) {
   if (header.withheld || !header.absent.empty()) return FramePayload();
   const bool is_initial = header.step == 0;
   const EncodingSpec::Kind encoding =
       is_initial ? EncodingSpec::FLOAT32 : scenario.job.wire().push().kind();
   const int64_t length = scenario.map.blocks()[header.block].length;
   const float element =
-      is_initial ? 0 : GradientOf(header.slot, header.incarnation, header.step, header.block);
+      is_initial ? 0 : GetGradient(header.slot, header.incarnation, header.step, header.block);
   const std::vector<float> elements(length, element);
   std::vector<uint8_t> bytes(EncodedBytes(encoding, length, /*fraction=*/0));
   Encode(encoding, elements, /*fraction=*/0, bytes.data());

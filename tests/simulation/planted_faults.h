@@ -40,7 +40,7 @@ class CollectedPushes {
   // their values as if the update were not early. REQUIRES then: no momentum.
   void OnUpdates(const Clock* clock, ParameterStore* store, bool gives_whole_mean);
   // Gives the blocks of a restarted server their old sums, without ledger entries.
-  void PutBack(const Clock* clock, ParameterStore* store);
+  void Rewind(const Clock* clock, ParameterStore* store);
 
  private:
   struct Block {
@@ -54,6 +54,6 @@ class CollectedPushes {
 };
 
 // The payload of a simulated push: all elements are equal.
-FramePayload PayloadOf(const Scenario& scenario, const PushHeader& header);
+FramePayload ReadPayload(const Scenario& scenario, const PushHeader& header);
 
 }  // namespace torchps::simulation

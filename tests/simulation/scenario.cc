@@ -203,7 +203,7 @@ std::string Scenario::Describe() const {
       ", heals at ", absl::FormatDuration(heals_at));
 }
 
-float GradientOf(SlotId slot, Incarnation incarnation, Step step, BlockId block) {
+float GetGradient(SlotId slot, Incarnation incarnation, Step step, BlockId block) {
   const auto value = static_cast<int>(Hash(slot, incarnation, step, block) % 126) - 63;
   return static_cast<float>(value == 0 ? 63 : value);
 }
@@ -217,7 +217,7 @@ bool IsAbsent(SlotId slot, Incarnation incarnation, Step step, BlockId block) {
          (Hash(slot, incarnation, step, block) >> 48 & 15) == 0;
 }
 
-uint32_t WeightOf(SlotId slot, Step step) {
+uint32_t GetWeight(SlotId slot, Step step) {
   return 1 + static_cast<uint32_t>((static_cast<uint64_t>(step) + static_cast<uint64_t>(slot)) % 4);
 }
 

@@ -88,12 +88,12 @@ struct Scenario {
 // Every element of the gradient (slot, incarnation, step) on a block: a small integer other than 0,
 // so that sums are exact and one lost or doubled push shows. Another holder of the same slot has
 // another gradient, as in life.
-float GradientOf(SlotId slot, Incarnation incarnation, Step step, BlockId block);
+float GetGradient(SlotId slot, Incarnation incarnation, Step step, BlockId block);
 // Whether the worker has no finite gradient of this block; never all blocks of a step.
 bool IsWithheld(SlotId slot, Incarnation incarnation, Step step, BlockId block);
 // Whether the step has not reached this block's parameters: no gradient, and not withheld either.
 bool IsAbsent(SlotId slot, Incarnation incarnation, Step step, BlockId block);
 // Samples of the gradient. With whole batches the lease says that instead.
-uint32_t WeightOf(SlotId slot, Step step);
+uint32_t GetWeight(SlotId slot, Step step);
 
 }  // namespace torchps::simulation

@@ -27,8 +27,8 @@ void ServerModel::OnDeath() {
   waits_.clear();
   acknowledged_.clear();
   granted_.clear();
-  floor_ = 0;
-  floor_before_ = 0;
+  min_clock_ = 0;
+  min_clock_before_ = 0;
 }
 
 void ServerModel::OnJob(HostedJob* job, bool restored, bool from_log) {
@@ -38,7 +38,7 @@ void ServerModel::OnJob(HostedJob* job, bool restored, bool from_log) {
   ServerStatus status;
   job->Describe(/*include_ledger=*/true, &status);
   for (size_t i = 0; i < blocks_.size(); ++i) {
-    for (const BlockModel::Name& name : blocks_[i].Restore(StateOf(i, status))) lost.insert(name);
+    for (const BlockModel::Name& name : blocks_[i].Restore(ReadState(i, status))) lost.insert(name);
   }
   world_->Trace(name_, " begins ", restored ? "with what was kept" : "anew", ", without ",
                 lost.size(), " acknowledged pushes");
@@ -71,7 +71,7 @@ void ServerModel::Expect() {
   }
 }
 
-BlockModel::State ServerModel::StateOf(size_t index, const ServerStatus& status) const {
+BlockModel::State ServerModel::ReadState(size_t index, const ServerStatus& status) const {
   BlockModel::State state;
   const absl::StatusOr<ParameterStore::Image> image = job_->store().Read(index);
   state.initialized = image.ok();
@@ -114,7 +114,7 @@ void ServerModel::OnHello(SlotId slot, Incarnation incarnation, const HelloReply
     world_->Violation(name_, " told slot ", slot, " that its last step was ", reply.last_step(),
                       "; it was ", last);
   }
-  RaiseFloor();
+  RaiseMinClock();
   const Incarnation holder = state.incarnation > 0 ? state.incarnation : state.least;
   if (!state.live || holder != incarnation) {
     // Of its own steps: the last one that all blocks have seen.
@@ -125,13 +125,13 @@ void ServerModel::OnHello(SlotId slot, Incarnation incarnation, const HelloReply
       own = std::min(own, is_own ? entry->second.last_step : Step{0});
     }
     if (scenario_->synchronous()) own = std::max(own, CompletedRounds());
-    state.clock = std::max(floor_, own);
+    state.clock = std::max(min_clock_, own);
     state.pulled = false;
   }
   state.incarnation = incarnation;
   state.live = true;
   state.lease_until = world_->now() + scenario_->lease();
-  RaiseFloor();
+  RaiseMinClock();
 }
 
 bool ServerModel::Heard(SlotId slot, Incarnation incarnation) {
@@ -147,12 +147,12 @@ void ServerModel::OnRenew(SlotId slot, Incarnation incarnation,
                       incarnation, " of slot ", slot);
   }
   if (!reply.ok()) return;
-  const Step floor = scenario_->synchronous() ? CompletedRounds() : floor_;
+  const Step min_clock = scenario_->synchronous() ? CompletedRounds() : min_clock_;
   Version highest = 0;
   for (const BlockModel& block : blocks_) highest = std::max(highest, block.version());
-  if (reply->floor() > floor || reply->max_version() > highest) {
-    world_->Violation(name_, " says that it is at floor ", reply->floor(), " and version ",
-                      reply->max_version(), "; it is at ", floor, " and ", highest);
+  if (reply->min_clock() > min_clock || reply->max_version() > highest) {
+    world_->Violation(name_, " says that it is at floor ", reply->min_clock(), " and version ",
+                      reply->max_version(), "; it is at ", min_clock, " and ", highest);
   }
   // By this a worker decides whether its gradient would be refused.
   if (scenario_->whole_batches() && reply->max_version() != highest) {
@@ -165,7 +165,7 @@ void ServerModel::OnLeave(SlotId slot, Incarnation incarnation) {
   const auto found = slots_.find(slot);
   if (found == slots_.end() || found->second.incarnation != incarnation) return;
   found->second.live = false;
-  RaiseFloor();
+  RaiseMinClock();
 }
 
 void ServerModel::OnExpiry() {
@@ -177,7 +177,7 @@ void ServerModel::OnExpiry() {
       world_->Trace(name_, ": the lease of slot ", slot, " has run out");
     }
   }
-  if (any) RaiseFloor();
+  if (any) RaiseMinClock();
   leases_judged_ = true;
 }
 
@@ -244,7 +244,7 @@ void ServerModel::Judge(const Acknowledged& acknowledged) {
   }
   if (!IsLive(slot, incarnation)) return;
   slots_[slot].clock = std::max(slots_[slot].clock, step);
-  RaiseFloor();
+  RaiseMinClock();
 }
 
 void ServerModel::OnPull(const PullRequest& request) {
@@ -261,23 +261,23 @@ void ServerModel::Claim(Slot& slot, Step clock) {
   slot.pulled = true;
   if (clock <= slot.clock) return;
   slot.clock = clock;
-  RaiseFloor();
+  RaiseMinClock();
 }
 
-void ServerModel::OnGrant(SlotId slot, Step clock, Step floor) {
-  granted_.push_back({slot, clock, floor});
+void ServerModel::OnGrant(SlotId slot, Step clock, Step min_clock) {
+  granted_.push_back({slot, clock, min_clock});
   patience_.OnPullAnswered(slot, world_->now());
 }
 
 void ServerModel::Judge(const Granted& granted) {
-  const auto& [slot, clock, floor] = granted;
-  const Step highest = scenario_->synchronous() ? CompletedRounds() : floor_;
-  if (floor > highest || floor < floor_before_) {
-    world_->Violation(name_, " let slot ", slot, " read at floor ", floor, "; it is ", highest);
+  const auto& [slot, clock, min_clock] = granted;
+  const Step highest = scenario_->synchronous() ? CompletedRounds() : min_clock_;
+  if (min_clock > highest || min_clock < min_clock_before_) {
+    world_->Violation(name_, " let slot ", slot, " read at floor ", min_clock, "; it is ", highest);
   }
   const int bound = Bound();
-  if (bound >= 0 && clock - floor > bound) {
-    world_->Violation(name_, " let slot ", slot, " read at clock ", clock, " and floor ", floor,
+  if (bound >= 0 && clock - min_clock > bound) {
+    world_->Violation(name_, " let slot ", slot, " read at clock ", clock, " and floor ", min_clock,
                       "; the bound is ", bound);
   }
 }
@@ -288,12 +288,12 @@ int ServerModel::Bound() const {
   return scenario_->synchronous() ? 0 : scenario_->job.consistency().staleness_bound();
 }
 
-void ServerModel::RaiseFloor() {
+void ServerModel::RaiseMinClock() {
   Step lowest = std::numeric_limits<Step>::max();
   for (const auto& [slot, state] : slots_) {
     if (state.live) lowest = std::min(lowest, state.clock);
   }
-  if (lowest != std::numeric_limits<Step>::max()) floor_ = std::max(floor_, lowest);
+  if (lowest != std::numeric_limits<Step>::max()) min_clock_ = std::max(min_clock_, lowest);
 }
 
 Step ServerModel::CompletedRounds() const {
@@ -308,7 +308,7 @@ bool ServerModel::IsCollected(const PushHeader& push) const {
   });
 }
 
-Version ServerModel::VersionOf(BlockId id) const {
+Version ServerModel::GetVersion(BlockId id) const {
   return std::find_if(blocks_.begin(), blocks_.end(),
                       [id](const BlockModel& block) { return block.id() == id; })
       ->version();
@@ -360,7 +360,7 @@ void ServerModel::Observe() {
   };
   for (size_t i = 0; i < blocks_.size(); ++i) {
     blocks_[i].Observe(
-        StateOf(i, ServerStatus()),
+        ReadState(i, ServerStatus()),
         [this](Step step, const std::set<SlotId>& contributors) {
           return FindMissing(step, contributors);
         },
@@ -376,7 +376,7 @@ void ServerModel::Check() {
   Observe();
   for (const Acknowledged& acknowledged : std::exchange(acknowledged_, {})) Judge(acknowledged);
   for (const Granted& granted : std::exchange(granted_, {})) Judge(granted);
-  floor_before_ = scenario_->synchronous() ? CompletedRounds() : floor_;
+  min_clock_before_ = scenario_->synchronous() ? CompletedRounds() : min_clock_;
   CheckWaits();
   if (leases_judged_ && scenario_->whole_batches()) CheckUpdateCounts();
   leases_judged_ = false;

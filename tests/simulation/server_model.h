@@ -45,7 +45,7 @@ class ServerModel {
   void OnHousekeeping(absl::Duration running_since);
   void OnAcknowledged(SlotId slot, Incarnation incarnation, Step step, const PushReply& reply);
   void OnPull(const PullRequest& request);
-  void OnGrant(SlotId slot, Step clock, Step floor);
+  void OnGrant(SlotId slot, Step clock, Step min_clock);
 
   // A call waits, or does not any more.
   void OnPullParked(uint64_t call, SlotId slot, Step clock);
@@ -68,7 +68,7 @@ class ServerModel {
   // Whether this life has the push in that block of its own.
   bool Has(size_t index, const BlockModel::Name& name) const { return blocks_[index].Has(name); }
   // REQUIRES: the block is on this server.
-  Version VersionOf(BlockId block) const;
+  Version GetVersion(BlockId block) const;
   Step Clock(SlotId slot) const;
   bool IsLive(SlotId slot, Incarnation incarnation) const;
   // The last that has greeted this life; 0: nobody has.
@@ -99,7 +99,7 @@ class ServerModel {
   struct Granted {
     SlotId slot = 0;
     Step clock = 0;
-    Step floor = 0;
+    Step min_clock = 0;
   };
 
   void Judge(const Acknowledged& acknowledged);
@@ -111,13 +111,13 @@ class ServerModel {
   bool HasReason(const Wait& wait) const;
   void CheckUpdateCounts() const;
   std::set<SlotId> LiveSlots() const;
-  BlockModel::State StateOf(size_t index, const ServerStatus& status) const;
+  BlockModel::State ReadState(size_t index, const ServerStatus& status) const;
   void Observe();
   Step LastStep(SlotId slot) const;
   void Expect();
   void Claim(Slot& slot, Step clock);
   bool Heard(SlotId slot, Incarnation incarnation);
-  void RaiseFloor();
+  void RaiseMinClock();
   Step CompletedRounds() const;
   // The staleness bound; below 0: none.
   int Bound() const;
@@ -132,8 +132,8 @@ class ServerModel {
   std::map<SlotId, Slot> slots_;
   PatienceModel patience_;
   BlockModel::Updates past_updates_;  // before the server's last restart
-  Step floor_ = 0;
-  Step floor_before_ = 0;  // when the last event was over
+  Step min_clock_ = 0;
+  Step min_clock_before_ = 0;  // when the last event was over
   std::map<uint64_t, Wait> waits_;
   bool leases_judged_ = false;  // in this event: a server that was frozen has seen the time
   // What this event has answered; judged when all that it changed is known.

@@ -19,13 +19,13 @@ void ServerModel::OnWaitOver(uint64_t call) { waits_.erase(call); }
 void ServerModel::CheckWaits() {
   for (const auto& waiter : waits_) {
     const Wait& wait = waiter.second;
-    const bool is_due = wait.is_pull ? Bound() < 0 || wait.clock - floor_before_ <= Bound()
+    const bool is_due = wait.is_pull ? Bound() < 0 || wait.clock - min_clock_before_ <= Bound()
                                      // With a log it may wait for the disk.
                                      : !scenario_->logs() && IsSettled(wait);
     if (is_due) {
       world_->Violation(name_, ": the ", wait.is_pull ? "pull" : "push", " of slot ", wait.slot,
                         " at step ", wait.clock, " waits for nothing; the floor is ",
-                        floor_before_);
+                        min_clock_before_);
       return;
     }
     // The push waits for the log, and the disk may refuse writes for any time.

@@ -46,7 +46,7 @@ void SimServer::StartCoordinator() {
   const uint64_t revision = state->has_value() ? (*state)->revision() : 0;
   if (revision < told_revision_) has_forgotten_ = true;
   if (!state->has_value()) {
-    books_->OnRestored(0);
+    accounting_->OnRestored(0);
     return;
   }
   const absl::StatusOr<uint64_t> synced = store_->Sync();
@@ -59,7 +59,7 @@ void SimServer::StartCoordinator() {
     return;
   }
   world_->Trace("coordinator: is back with revision ", (*state)->revision());
-  books_->OnRestored((*state)->revision());
+  accounting_->OnRestored((*state)->revision());
   if (has_state_) coordinator_->OnSynced(*synced, world_->now());
   AfterCoordination();
 }
@@ -91,7 +91,7 @@ void SimServer::KeepState() {
       coordinator_->vital_revision() > synced_revision_ || world_->now() - last_sync_ >= kSyncPause;
   const CoordinatorState state = coordinator_->Save(world_->now());
   // Also where the disk says no it may have it.
-  books_->OnKept(state.revision());
+  accounting_->OnKept(state.revision());
   const absl::Status written = store_->Write(state, sync);
   if (!process_.alive()) return;
   if (!written.ok()) world_->Trace("coordinator: its state: ", written.ToString());

@@ -21,11 +21,11 @@ PushHeader SimServer::PlantInPush(HostedJob* job, const PushHeader& header) {
                       header.incarnation);
   }
   if (fault_ == Fault::kTakeLateGradient && scenario_->synchronous()) {
-    taken.step = std::max(taken.step, job->ReadOnlyPull().floor + 1);
+    taken.step = std::max(taken.step, job->ReadOnlyPull().min_clock + 1);
   }
   const int bound = scenario_->job.consistency().staleness_bound();
   if (fault_ == Fault::kTakeOldGradient && scenario_->whole_batches() && bound >= 0) {
-    taken.base_version = std::max(taken.base_version, model_.VersionOf(header.block) - bound);
+    taken.base_version = std::max(taken.base_version, model_.GetVersion(header.block) - bound);
   }
   return taken;
 }
@@ -44,7 +44,7 @@ void SimServer::PlantInUpdates() {
 
 void SimServer::PlantInReturn() {
   if (fault_ != Fault::kKeepSum || !scenario_->whole_batches()) return;
-  if (std::exchange(has_died_, false)) collected_.PutBack(world_->clock(), &job_->store());
+  if (std::exchange(has_died_, false)) collected_.Rewind(world_->clock(), &job_->store());
 }
 
 std::optional<PushReply> SimServer::PlantInAnswer(const PushHeader& header, size_t index,

@@ -33,11 +33,11 @@ SimServer::SimServer(World* world, Network* network, const Scenario* scenario, F
               return true;
             }),
       collected_(scenario),
-      books_(index == 0 ? std::make_unique<BooksModel>(world, scenario) : nullptr) {}
+      accounting_(index == 0 ? std::make_unique<AccountingModel>(world, scenario) : nullptr) {}
 
 void SimServer::Start() {
   process_.Start();
-  server_life_ = world_->Draw() | 1;
+  server_incarnation_ = world_->Draw() | 1;
   writing_log_ = keeping_state_ = false;
   writing_shard_ = 0;
   written_shards_.clear();
@@ -111,7 +111,8 @@ void SimServer::MakeDueUpdates() {
 
 absl::StatusOr<HostedJob*> SimServer::JobFor(uint64_t life) const {
   if (job_ == nullptr) return absl::AbortedError("this server has no job yet");
-  if (life != server_life_) return absl::AbortedError("this server has been restarted since");
+  if (life != server_incarnation_)
+    return absl::AbortedError("this server has been restarted since");
   return job_.get();
 }
 
@@ -132,7 +133,7 @@ absl::StatusOr<HelloReply> SimServer::TakeHello(const HelloRequest& request) {
   }
   if (absl::Status same = job_->CheckSame(request); !same.ok()) return same;
   HelloReply reply;
-  reply.set_server_life(server_life_);
+  reply.set_server_incarnation(server_incarnation_);
   const absl::Status entered = job_->Enter(request.slot(), request.incarnation(), &reply);
   if (!entered.ok()) return entered;
   PlantInReturn();
@@ -162,13 +163,13 @@ void SimServer::Hello(const Arrival& arrival, const HelloRequest& request) {
 }
 
 void SimServer::Push(const Arrival& arrival, const PushHeader& header, size_t index, size_t count) {
-  const absl::StatusOr<HostedJob*> job = JobFor(header.server_life);
+  const absl::StatusOr<HostedJob*> job = JobFor(header.server_incarnation);
   if (!job.ok()) {
     arrival->Answer<PushReply>(job.status());
     return;
   }
   const PushHeader taken = PlantInPush(*job, header);
-  const absl::Status pushed = (*job)->PushFrame(taken, PayloadOf(*scenario_, header));
+  const absl::Status pushed = (*job)->PushFrame(taken, ReadPayload(*scenario_, header));
   world_->Trace(process_.name(), ": block ", header.block, " of step ", header.step, " of slot ",
                 header.slot, " incarnation ", header.incarnation, " on version ",
                 header.base_version, ": ", pushed.ToString());
@@ -216,18 +217,18 @@ void SimServer::Push(const Arrival& arrival, const PushHeader& header, size_t in
 }
 
 void SimServer::Pull(const Arrival& arrival, const PullRequest& request) {
-  const absl::StatusOr<HostedJob*> alive = JobFor(request.server_life());
+  const absl::StatusOr<HostedJob*> alive = JobFor(request.server_incarnation());
   const auto pulled = std::make_shared<Pulled>();
   if (request.read_only()) {
     HostedJob* const job = job_.get();
-    if (job == nullptr && request.server_life() != 0) {
+    if (job == nullptr && request.server_incarnation() != 0) {
       arrival->Answer<Pulled>(alive.status());
       return;
     }
     if (job == nullptr || !job->store().initialized()) {
       arrival->Answer<Pulled>(absl::FailedPreconditionError("no values to read yet"));
     } else {
-      pulled->floor = job->ReadOnlyPull().floor;
+      pulled->min_clock = job->ReadOnlyPull().min_clock;
       SendBlocks(arrival, job, request, pulled);
     }
     return;
@@ -243,9 +244,9 @@ void SimServer::Pull(const Arrival& arrival, const PullRequest& request) {
                 [this, arrival, request, job, pulled, wait](const HostedJob::PullGrant& grant) {
                   model_.OnWaitOver(wait);
                   world_->Trace(process_.name(), ": slot ", request.slot(), " may read at clock ",
-                                request.clock(), ", floor ", grant.floor);
-                  model_.OnGrant(request.slot(), request.clock(), grant.floor);
-                  pulled->floor = grant.floor;
+                                request.clock(), ", floor ", grant.min_clock);
+                  model_.OnGrant(request.slot(), request.clock(), grant.min_clock);
+                  pulled->min_clock = grant.min_clock;
                   process_.After(absl::ZeroDuration(), [this, arrival, job, request, pulled] {
                     SendBlocks(arrival, job, request, pulled);
                   });
@@ -290,7 +291,7 @@ void SimServer::SendBlocks(const Arrival& arrival, HostedJob* job, const PullReq
 }
 
 void SimServer::Renew(const Arrival& arrival, const RenewRequest& request) {
-  const absl::StatusOr<HostedJob*> job = JobFor(request.server_life());
+  const absl::StatusOr<HostedJob*> job = JobFor(request.server_incarnation());
   if (!job.ok()) {
     arrival->Answer<RenewReply>(job.status());
     return;
@@ -301,7 +302,7 @@ void SimServer::Renew(const Arrival& arrival, const RenewRequest& request) {
 }
 
 void SimServer::Leave(const Arrival& arrival, const LeaveRequest& request) {
-  const absl::StatusOr<HostedJob*> job = JobFor(request.server_life());
+  const absl::StatusOr<HostedJob*> job = JobFor(request.server_incarnation());
   if (!job.ok()) {
     arrival->Answer<LeaveReply>(job.status());
     return;
@@ -409,7 +410,7 @@ void SimServer::Join(const Arrival& arrival, const JoinRequest& request) {
   const bool is_new = reply.ok() && coordinator_->GivesOut(reply->incarnation());
   Hold([this, arrival, reply, is_new, nonce = request.nonce()](const StateWriter::Kept& kept) {
     const absl::Status& needed = is_new ? kept.incarnations : kept.job;
-    if (needed.ok() && reply.ok()) books_->OnNamed(reply->incarnation(), nonce);
+    if (needed.ok() && reply.ok()) accounting_->OnNamed(reply->incarnation(), nonce);
     arrival->Answer(needed.ok() ? reply : absl::StatusOr<JoinReply>(needed));
   });
   AfterCoordination();
@@ -444,7 +445,7 @@ void SimServer::NextWork(const Arrival& arrival, const NextWorkRequest& request)
         world_->Trace("coordinator: slot ", request.slot(), " is told ",
                       reply.ok() ? reply->ShortDebugString() : reply.status().ToString());
         if (reply.ok() && reply->has_lease()) {
-          books_->OnLease(request.slot(), request.incarnation(), reply->lease());
+          accounting_->OnLease(request.slot(), request.incarnation(), reply->lease());
         }
         Hold([arrival, reply](const StateWriter::Kept&) { arrival->Answer(reply); });
       });
@@ -452,7 +453,7 @@ void SimServer::NextWork(const Arrival& arrival, const NextWorkRequest& request)
     arrival->OnCancel([this, parked] { coordinator_->CancelParked(parked); });
   }
   // What this call has counted is known before what it was told.
-  books_->OnHandedIn(request, Status());
+  accounting_->OnHandedIn(request, Status());
   AfterCoordination();
 }
 

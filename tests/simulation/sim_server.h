@@ -16,7 +16,7 @@
 #include "server/coordinator/job_coordinator.h"
 #include "server/coordinator/state_writer.h"
 #include "server/job/hosted_job.h"
-#include "tests/simulation/books_model.h"
+#include "tests/simulation/accounting_model.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/planted_faults.h"
 #include "tests/simulation/process.h"
@@ -36,7 +36,7 @@ struct PulledBlock {
   bool unchanged = false;
 };
 struct Pulled {
-  Step floor = 0;
+  Step min_clock = 0;
   std::vector<PulledBlock> blocks;
 };
 
@@ -53,7 +53,7 @@ class SimServer {
   const Process* process() const { return &process_; }
   int index() const { return index_; }
   const ServerModel& model() const { return model_; }
-  const BooksModel* books() const { return books_.get(); }
+  const AccountingModel* accounting() const { return accounting_.get(); }
 
   // Hears of each slot that a later incarnation has taken over here. Once, before anything starts.
   using OnTakeover = std::function<void(SimServer*, Incarnation before, Incarnation now)>;
@@ -71,7 +71,7 @@ class SimServer {
   // A death now would not take the model away for good.
   bool MayDie() const;
   // Of this life.
-  uint64_t server_life() const { return server_life_; }
+  uint64_t server_incarnation() const { return server_incarnation_; }
   int deaths() const { return deaths_; }
   // The coordinator has come back with less than it had told.
   bool has_forgotten() const { return has_forgotten_; }
@@ -169,7 +169,7 @@ class SimServer {
   bool has_died_ = false;  // and has no job again yet
   std::vector<SimServer*> peers_;
   OnTakeover on_takeover_;
-  std::unique_ptr<BooksModel> books_;
+  std::unique_ptr<AccountingModel> accounting_;
   int deaths_ = 0;
   bool has_committed_ = false;  // in any life
   bool ending_ = false;
@@ -177,7 +177,7 @@ class SimServer {
   bool has_forgotten_ = false;
 
   // Of the present life.
-  uint64_t server_life_ = 0;
+  uint64_t server_incarnation_ = 0;
   std::unique_ptr<SimStorage> storage_;
   std::unique_ptr<HostedJob> job_;
   std::unique_ptr<CoordinatorStore> store_;

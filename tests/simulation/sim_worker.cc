@@ -75,7 +75,7 @@ void SimWorker::StepAside() {
     LeaveRequest request;
     request.set_slot(joined_.slot());
     request.set_incarnation(joined_.incarnation());
-    request.set_server_life(known_[server->index()].life);
+    request.set_server_incarnation(known_[server->index()].life);
     network_->Call<LeaveReply>(
         &process_, server->process(), kPromptTimeout,
         {[server, request](const SimServer::Arrival& arrival) { server->Leave(arrival, request); }},
@@ -162,7 +162,7 @@ void SimWorker::Beat() {
     RenewRequest request;
     request.set_slot(joined_.slot());
     request.set_incarnation(joined_.incarnation());
-    request.set_server_life(known.life);
+    request.set_server_incarnation(known.life);
     network_->Call<RenewReply>(
         &process_, server->process(), kPromptTimeout,
         {[server, request](const SimServer::Arrival& arrival) { server->Renew(arrival, request); }},
@@ -321,7 +321,7 @@ void SimWorker::TellLeaving(Then then) {
     LeaveRequest request;
     request.set_slot(joined_.slot());
     request.set_incarnation(joined_.incarnation());
-    request.set_server_life(known_[server].life);
+    request.set_server_incarnation(known_[server].life);
     SimServer* const to = servers_[server];
     network_->Call<LeaveReply>(
         &process_, to->process(), kPromptTimeout,

@@ -71,7 +71,7 @@ class SimWorker {
     Then then;
     int left = 0;
     bool dropped = false;
-    std::vector<int> greetings;
+    std::vector<int> pending_hellos;
     std::vector<absl::Duration> backoff;
   };
   using RoundPointer = std::shared_ptr<Round>;
@@ -80,7 +80,7 @@ class SimWorker {
   struct Transfer {
     std::weak_ptr<Round> round;
     bool done = false;
-    Step floor = 0;
+    Step min_clock = 0;
     // Of a push: blocks that it changed, and that it came too late for.
     bool applied = false;
     bool refused = false;

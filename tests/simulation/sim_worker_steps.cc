@@ -16,14 +16,14 @@ namespace {
 // As in client/fan_out_call.cc.
 constexpr int kMaxGreetings = 3;
 // As in worker/loop/step_loop.cc.
-constexpr int kMostStopsInARow = 3;
+constexpr int kMaxStopsInARow = 3;
 
 }  // namespace
 
 SimWorker::RoundPointer SimWorker::Begin(Round begun) {
   const auto round = std::make_shared<Round>(std::move(begun));
   round->left = static_cast<int>(servers_.size());
-  round->greetings.assign(servers_.size(), 0);
+  round->pending_hellos.assign(servers_.size(), 0);
   round->backoff.assign(servers_.size(), kFirstBackoff);
   for (size_t i = 0; i < servers_.size(); ++i) Try(round, static_cast<int>(i));
   return round;
@@ -49,8 +49,8 @@ void SimWorker::Conclude(const RoundPointer& round, int server, const absl::Stat
     return;
   }
   if (absl::IsAborted(status) && round->forgotten == Forgotten::kGreetAgain &&
-      round->greetings[server] < kMaxGreetings) {
-    ++round->greetings[server];
+      round->pending_hellos[server] < kMaxGreetings) {
+    ++round->pending_hellos[server];
     const auto greet = std::make_shared<Then>();
     *greet = [this, round, server, greet_again = std::weak_ptr<Then>(greet)] {
       const std::shared_ptr<Then> again = greet_again.lock();
@@ -107,14 +107,14 @@ void SimWorker::Greet(int server, const RoundPointer& round, Ended ended) {
 
 void SimWorker::TakeHello(int server, const HelloReply& reply) {
   Server& known = known_[server];
-  const bool is_new_life = known.life != reply.server_life();
+  const bool is_new_incarnation = known.life != reply.server_incarnation();
   if (known.expects_model && !reply.initialized()) {
     Exit(absl::FailedPreconditionError("the server has lost the model"));
     return;
   }
-  if (is_new_life && known.life != 0 && reply.has_restored()) TakeRestored(server, reply);
-  known.life = reply.server_life();
-  known.start_clock = std::max(reply.floor(), reply.last_step());
+  if (is_new_incarnation && known.life != 0 && reply.has_restored()) TakeRestored(server, reply);
+  known.life = reply.server_incarnation();
+  known.start_clock = std::max(reply.min_clock(), reply.last_step());
   known.greeted = true;
 }
 
@@ -127,7 +127,7 @@ void SimWorker::TakeRestored(int server, const HelloReply& reply) {
     kept_[owned[i]] = last;
     // What the server says must be so, unless it has died again since.
     for (const Step step : acknowledged) {
-      if (!it->process()->alive() || it->server_life() != reply.server_life()) break;
+      if (!it->process()->alive() || it->server_incarnation() != reply.server_incarnation()) break;
       const BlockModel::Name name = {joined_.slot(), joined_.incarnation(), step};
       if (it->model().Has(i, name) != (step <= last)) {
         world_->Violation(it->process()->name(), " says that of slot ", joined_.slot(),
@@ -173,7 +173,7 @@ void SimWorker::NextStep() {
 
 void SimWorker::AskIfTooLate(std::function<void(bool is_too_late)> then) {
   const ConsistencySpec& consistency = scenario_->job.consistency();
-  if (!consistency.stop_stale() || stops_in_a_row_ == kMostStopsInARow) {
+  if (!consistency.stop_stale() || stops_in_a_row_ == kMaxStopsInARow) {
     then(false);
     return;
   }
@@ -190,14 +190,14 @@ void SimWorker::AskIfTooLate(std::function<void(bool is_too_late)> then) {
     RenewRequest request;
     request.set_slot(joined_.slot());
     request.set_incarnation(joined_.incarnation());
-    request.set_server_life(known_[server->index()].life);
+    request.set_server_incarnation(known_[server->index()].life);
     network_->Call<RenewReply>(
         &process_, server->process(), kPromptTimeout,
         {[server, request](const SimServer::Arrival& arrival) { server->Renew(arrival, request); }},
         [this, asked, based_on, step = clock_ + 1, then](const absl::StatusOr<RenewReply>& reply) {
           const bool is_too_late =
               reply.ok() &&
-              (scenario_->synchronous() ? reply->floor() >= step
+              (scenario_->synchronous() ? reply->min_clock() >= step
                                         : reply->max_version() - based_on > LargestLag());
           if (is_too_late) ++asked->too_late;
           if (++asked->answers == servers_.size()) then(asked->too_late == servers_.size());
@@ -229,9 +229,9 @@ void SimWorker::BeginTransfers() {
   pushed_.set_end(std::min(position_ + StepSamples(), lease_.end()) - lease_.begin());
   const double within = static_cast<double>(position_ - lease_.begin()) /
                         static_cast<double>(lease_.end() - lease_.begin());
-  push_ =
-      BeginPush(clock_ + 1, ProgressOf(lease_.progress_begin() +
-                                       within * (lease_.progress_end() - lease_.progress_begin())));
+  push_ = BeginPush(clock_ + 1,
+                    GetProgress(lease_.progress_begin() +
+                                within * (lease_.progress_end() - lease_.progress_begin())));
   if (scenario_->job.consistency().prefetch()) {
     ahead_ = BeginPull(clock_ + 1, /*ahead=*/true, /*read_only=*/false);
   }
@@ -247,7 +247,7 @@ int64_t SimWorker::StepSamples() const {
 
 void SimWorker::SetSamples(PushHeader* header) const {
   if (!scenario_->whole_batches()) {
-    header->weight = WeightOf(joined_.slot(), header->step);
+    header->weight = GetWeight(joined_.slot(), header->step);
     return;
   }
   header->weight = static_cast<uint32_t>(pushed_.end() - pushed_.begin());
@@ -287,7 +287,7 @@ void SimWorker::PullValues(Then then) {
     const TransferPointer pull = BeginPull(clock_, /*ahead=*/false, /*read_only=*/false);
     // Not the pull itself, which holds this: of one that never ends nobody would let go.
     WhenDone(pull, [this, ended = std::weak_ptr<Transfer>(pull), then] {
-      if (scenario_->synchronous()) clock_ = std::max(clock_, ended.lock()->floor);
+      if (scenario_->synchronous()) clock_ = std::max(clock_, ended.lock()->min_clock);
       then();
     });
   });
@@ -295,7 +295,7 @@ void SimWorker::PullValues(Then then) {
 
 SimWorker::TransferPointer SimWorker::BeginPull(Step clock, bool ahead, bool read_only) {
   const auto transfer = std::make_shared<Transfer>();
-  transfer->floor = std::numeric_limits<Step>::max();
+  transfer->min_clock = std::numeric_limits<Step>::max();
   const auto versions = std::make_shared<std::vector<Version>>(versions_.size());
   Round round;
   round.attempt = [this, clock, ahead, read_only, transfer, versions](int server, Ended ended) {
@@ -303,7 +303,7 @@ SimWorker::TransferPointer SimWorker::BeginPull(Step clock, bool ahead, bool rea
     request.set_slot(joined_.slot());
     request.set_incarnation(joined_.incarnation());
     request.set_clock(clock);
-    request.set_server_life(known_[server].life);
+    request.set_server_incarnation(known_[server].life);
     request.set_ahead(ahead);
     request.set_read_only(read_only);
     if (!read_only) known_[server].expects_model = true;
@@ -314,7 +314,7 @@ SimWorker::TransferPointer SimWorker::BeginPull(Step clock, bool ahead, bool rea
         [this, server, transfer, versions,
          ended = std::move(ended)](const absl::StatusOr<Pulled>& pulled) {
           if (pulled.ok()) {
-            transfer->floor = std::min(transfer->floor, pulled->floor);
+            transfer->min_clock = std::min(transfer->min_clock, pulled->min_clock);
             known_[server].expects_model = true;
             for (const PulledBlock& block : pulled->blocks) {
               (*versions)[block.block] = block.version;
@@ -346,7 +346,7 @@ SimWorker::TransferPointer SimWorker::BeginPush(Step step, uint32_t progress) {
       header.block = owned[i];
       header.progress = progress;
       header.base_version = versions[owned[i]];
-      header.server_life = known_[server].life;
+      header.server_incarnation = known_[server].life;
       if (step > 0) SetSamples(&header);
       header.block_count = static_cast<uint32_t>(owned.size());
       header.withheld =

@@ -64,7 +64,8 @@ class Simulation {
                              : "is dead");
       }
     }
-    if (world_.violation().empty()) servers_.front()->books()->CheckEnd(servers_.front()->Status());
+    if (world_.violation().empty())
+      servers_.front()->accounting()->CheckEnd(servers_.front()->Status());
     if (scenario_.whole_batches()) LetLeasesRunOut();
     Outcome outcome;
     outcome.violation = world_.violation();
@@ -131,7 +132,7 @@ class Simulation {
     });
   }
 
-  SimWorker* WorkerOf(Incarnation incarnation) {
+  SimWorker* GetWorker(Incarnation incarnation) {
     for (const auto& worker : workers_) {
       if (worker->process()->alive() && worker->incarnation() == incarnation) return worker.get();
     }
@@ -158,8 +159,8 @@ class Simulation {
   // it has much of the successor, and when it is back, the other one is there first, and cannot
   // reach those who would tell it that it is over.
   void OnTakeover(SimServer* server, Incarnation before, Incarnation now) {
-    SimWorker* const zombie = WorkerOf(before);
-    SimWorker* const successor = WorkerOf(now);
+    SimWorker* const zombie = GetWorker(before);
+    SimWorker* const successor = GetWorker(now);
     if (scenario_.zombies == absl::InfiniteDuration() || Healed() || zombie == nullptr ||
         successor == nullptr || !zombie->process()->frozen()) {
       return;

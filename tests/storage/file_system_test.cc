@@ -245,7 +245,7 @@ TEST(PosixFileSystemTest, ADirectoryIsNotThereBeforeItsNameIsSynced) {
 }
 
 // Returns the last nine bits of a mode, or -1.
-int ModeOf(const std::string& path) {
+int GetMode(const std::string& path) {
   struct stat file = {};
   return stat(path.c_str(), &file) == 0 ? static_cast<int>(file.st_mode & 0777) : -1;
 }
@@ -258,11 +258,11 @@ TEST(PosixFileSystemTest, TheUmaskDecidesTheModesOfNewFiles) {
     const std::string directory = absl::StrCat(root, "/", mask);
     umask(mask);
     ASSERT_EQ(files->CreateDirectories(directory), absl::OkStatus());
-    EXPECT_EQ(ModeOf(directory), 0777 & ~mask);
+    EXPECT_EQ(GetMode(directory), 0777 & ~mask);
     ASSERT_EQ(WriteFileAtomically(*files, directory + "/file", "x"), absl::OkStatus());
-    EXPECT_EQ(ModeOf(directory + "/file"), 0666 & ~mask);
+    EXPECT_EQ(GetMode(directory + "/file"), 0666 & ~mask);
     ASSERT_EQ(files->Lock(directory + "/lock").status(), absl::OkStatus());
-    EXPECT_EQ(ModeOf(directory + "/lock"), 0666 & ~mask);
+    EXPECT_EQ(GetMode(directory + "/lock"), 0666 & ~mask);
   }
   umask(umask_before);
   // An existing file or directory keeps its mode.
@@ -270,8 +270,8 @@ TEST(PosixFileSystemTest, TheUmaskDecidesTheModesOfNewFiles) {
   ASSERT_EQ(chmod((root + "/0/file").c_str(), 0640), 0);
   EXPECT_EQ(files->CreateDirectories(root + "/0"), absl::OkStatus());
   EXPECT_EQ(files->CreateFile(root + "/0/file").status(), absl::OkStatus());
-  EXPECT_EQ(ModeOf(root + "/0"), 0750);
-  EXPECT_EQ(ModeOf(root + "/0/file"), 0640);
+  EXPECT_EQ(GetMode(root + "/0"), 0750);
+  EXPECT_EQ(GetMode(root + "/0/file"), 0640);
 }
 
 TEST(FileErrorTest, EveryReasonHasItsCode) {

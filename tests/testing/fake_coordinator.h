@@ -61,7 +61,7 @@ class FakeCoordinator final : public Coordinator::Service {
     MutexLock lock(&mutex_);
     ++asked_;
     for (const std::string& address : places_) {
-      ServerPlace* const place = reply->add_server();
+      ServerAddress* const place = reply->add_server();
       place->set_server_index(reply->server_size() - 1);
       place->set_address(address);
     }

@@ -21,7 +21,7 @@ using Operation = FaultyFileSystem::Operation;
 
 constexpr uint64_t kSeeds = 200;
 
-std::string ContentsOf(FileSystem& files, const std::string& path) {
+std::string GetContents(FileSystem& files, const std::string& path) {
   const auto contents = ReadWholeFile(files, path, 1 << 20);
   return contents.ok() ? *contents : "(none)";
 }
@@ -32,7 +32,7 @@ TEST(FaultyFileSystemTest, WhatWasSyncedOutlivesEveryCrash) {
     ASSERT_TRUE(files.CreateDirectories("/d").ok());
     ASSERT_TRUE(WriteFileAtomically(files, "/d/a", "kept").ok());
     files.Crash(seed);
-    EXPECT_EQ(ContentsOf(files, "/d/a"), "kept") << "seed " << seed;
+    EXPECT_EQ(GetContents(files, "/d/a"), "kept") << "seed " << seed;
   }
 }
 
@@ -44,7 +44,7 @@ TEST(FaultyFileSystemTest, AnAtomicWriteIsThereOrNotWhereverTheMachineStops) {
     files.PowerOffAt(static_cast<int64_t>(1 + seed % 7));
     const bool done = WriteFileAtomically(files, "/d/a", "new").ok();
     files.Crash(seed);
-    const std::string contents = ContentsOf(files, "/d/a");
+    const std::string contents = GetContents(files, "/d/a");
     EXPECT_TRUE(contents == "new" || (!done && contents == "old")) << contents << ", seed " << seed;
   }
 }
@@ -59,7 +59,7 @@ TEST(FaultyFileSystemTest, WhatWasNotSyncedIsKeptLostOrTorn) {
     ASSERT_TRUE((*file)->Append("23").ok());
     ASSERT_TRUE((*file)->Append("45").ok());
     files.Crash(seed);
-    seen.insert(ContentsOf(files, "/d/a"));
+    seen.insert(GetContents(files, "/d/a"));
     EXPECT_EQ((*file)->Append("6").code(), absl::StatusCode::kUnavailable) << "a dead handle";
   }
   EXPECT_THAT(seen, Contains("1"));
@@ -79,7 +79,7 @@ TEST(FaultyFileSystemTest, ANameNotSyncedMayBeForgotten) {
     auto file = files.CreateFile("/d/a");
     ASSERT_TRUE((*file)->Append("x").ok() && (*file)->Sync().ok());
     files.Crash(seed);
-    seen.insert(ContentsOf(files, "/d/a"));
+    seen.insert(GetContents(files, "/d/a"));
   }
   EXPECT_EQ(seen, (std::set<std::string>{"(none)", "x"}));
 }
@@ -94,7 +94,7 @@ TEST(FaultyFileSystemTest, AfterASyncThatFailedASecondOneSavesNothing) {
   EXPECT_EQ((*file)->Sync().code(), absl::StatusCode::kUnavailable);
   EXPECT_TRUE((*file)->Sync().ok());
   files.Crash(1);
-  EXPECT_EQ(ContentsOf(files, "/d/a"), "1");
+  EXPECT_EQ(GetContents(files, "/d/a"), "1");
 }
 
 TEST(FaultyFileSystemTest, KilledProcessesLoseLocksAndNoBytes) {
@@ -105,7 +105,7 @@ TEST(FaultyFileSystemTest, KilledProcessesLoseLocksAndNoBytes) {
   auto file = files.CreateFile("/d/a");
   ASSERT_TRUE((*file)->Append("x").ok());
   files.KillProcesses();
-  EXPECT_EQ(ContentsOf(files, "/d/a"), "x");
+  EXPECT_EQ(GetContents(files, "/d/a"), "x");
   auto again = files.Lock("/d/lock");
   EXPECT_TRUE(again.ok());
   lock->reset();
@@ -122,10 +122,10 @@ TEST(FaultyFileSystemTest, AFullDiskTakesWhatFits) {
   EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(full.message()), HasSubstr("No space left on device"));
   EXPECT_EQ((*file)->size(), 3);
-  EXPECT_EQ(ContentsOf(files, "/d/a"), "12345");
+  EXPECT_EQ(GetContents(files, "/d/a"), "12345");
   files.SetCapacity(100);
   ASSERT_TRUE((*file)->Append("abcd").ok());
-  EXPECT_EQ(ContentsOf(files, "/d/a"), "123abcd");
+  EXPECT_EQ(GetContents(files, "/d/a"), "123abcd");
 }
 
 TEST(FaultyFileSystemTest, TheHookSeesOperationAndPath) {

@@ -111,7 +111,7 @@ std::shared_ptr<absl::StatusOr<PushReply>> JobHarness::Push(SlotId slot, Incarna
   auto result = std::make_shared<absl::StatusOr<PushReply>>(absl::UnknownError("not answered"));
   for (BlockId block = 0; block < blocks(); ++block) {
     const absl::Status status =
-        Frame(slot, incarnation, step, block, value, base < 0 ? VersionOf(block) : base, weight);
+        Frame(slot, incarnation, step, block, value, base < 0 ? GetVersion(block) : base, weight);
     if (!status.ok()) {
       *result = status;
       return result;
@@ -146,7 +146,7 @@ float JobHarness::Value(BlockId block) {
   return value;
 }
 
-Version JobHarness::VersionOf(BlockId block) {
+Version JobHarness::GetVersion(BlockId block) {
   const absl::StatusOr<ParameterStore::Image> image = job_->store().Read(block);
   return image.ok() ? image->version : 0;
 }

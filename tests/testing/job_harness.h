@@ -71,7 +71,7 @@ class JobHarness {
 
   // The first element of a block, and its version.
   float Value(BlockId block);
-  Version VersionOf(BlockId block);
+  Version GetVersion(BlockId block);
 
   ServerStatus Status(bool include_ledger = false);
 

@@ -75,7 +75,7 @@ PullRequest PlainWorker::RequestPull(Step clock) const {
   request.set_slot(hello_.slot());
   request.set_incarnation(hello_.incarnation());
   request.set_clock(clock);
-  request.set_server_life(server_life());
+  request.set_server_incarnation(server_incarnation());
   return request;
 }
 
@@ -113,7 +113,7 @@ PushFrame PlainWorker::Frame(Step step, BlockId block, float gradient) const {
   frame.set_step(step);
   frame.set_block(block);
   frame.set_base_version(versions_[block]);
-  frame.set_server_life(server_life());
+  frame.set_server_incarnation(server_incarnation());
   frame.set_weight(1);
   frame.set_block_count(static_cast<uint32_t>(blocks().size()));
   const std::vector<float> elements(map_.blocks()[block].length, gradient);
@@ -154,7 +154,7 @@ absl::Status PlainWorker::Renew() {
   RenewRequest request;
   request.set_slot(hello_.slot());
   request.set_incarnation(hello_.incarnation());
-  request.set_server_life(server_life());
+  request.set_server_incarnation(server_incarnation());
   RenewReply reply;
   return FromGrpcStatus(stub_->Renew(&context, request, &reply));
 }
@@ -165,7 +165,7 @@ absl::Status PlainWorker::Leave() {
   LeaveRequest request;
   request.set_slot(hello_.slot());
   request.set_incarnation(hello_.incarnation());
-  request.set_server_life(server_life());
+  request.set_server_incarnation(server_incarnation());
   LeaveReply reply;
   return FromGrpcStatus(stub_->Leave(&context, request, &reply));
 }

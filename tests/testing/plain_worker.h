@@ -31,7 +31,7 @@ class PlainWorker {
 
   ParameterService::Stub& stub() { return *stub_; }
   const HelloRequest& hello() const { return hello_; }
-  uint64_t server_life() const { return hello_reply_.server_life(); }
+  uint64_t server_incarnation() const { return hello_reply_.server_incarnation(); }
   // Of the last Hello that succeeded.
   const HelloReply& hello_reply() const { return hello_reply_; }
   const BlockMap& map() const { return map_; }

@@ -12,7 +12,7 @@ namespace torchps {
 namespace {
 
 template <typename Predicate>
-std::string FirstOf(const std::vector<std::string>& lines, Predicate matches) {
+std::string GetFirst(const std::vector<std::string>& lines, Predicate matches) {
   const auto found = std::find_if(lines.begin(), lines.end(), matches);
   return found == lines.end() ? "" : *found;
 }
@@ -43,14 +43,14 @@ bool Program::Watch(absl::FunctionRef<bool()> enough, absl::Duration patience) {
 
 std::string Program::AwaitLine(absl::string_view prefix, absl::Duration patience) {
   const auto matches = [prefix](const std::string& line) { return absl::StartsWith(line, prefix); };
-  Watch([&] { return !FirstOf(out_, matches).empty(); }, patience);
-  return FirstOf(out_, matches);
+  Watch([&] { return !GetFirst(out_, matches).empty(); }, patience);
+  return GetFirst(out_, matches);
 }
 
 std::string Program::AwaitError(absl::string_view words, absl::Duration patience) {
   const auto matches = [words](const std::string& line) { return absl::StrContains(line, words); };
-  Watch([&] { return !FirstOf(error_, matches).empty(); }, patience);
-  return FirstOf(error_, matches);
+  Watch([&] { return !GetFirst(error_, matches).empty(); }, patience);
+  return GetFirst(error_, matches);
 }
 
 int Program::AwaitExit(absl::Duration patience) {
@@ -58,10 +58,10 @@ int Program::AwaitExit(absl::Duration patience) {
   return child_->running() ? -1 : child_->exit_code();
 }
 
-ServerProgram StartServerProgram(std::vector<std::string> flags, int most_files) {
+ServerProgram StartServerProgram(std::vector<std::string> flags, int max_files) {
   flags.insert(flags.begin(), "server/ps_server");
-  if (most_files > 0) {
-    const std::string limited = absl::StrCat("ulimit -n ", most_files, "; exec \"$0\" \"$@\"");
+  if (max_files > 0) {
+    const std::string limited = absl::StrCat("ulimit -n ", max_files, "; exec \"$0\" \"$@\"");
     flags.insert(flags.begin(), {"/bin/sh", "-c", limited});
   }
   ServerProgram server;

@@ -49,8 +49,8 @@ struct ServerProgram {
   std::unique_ptr<Program> program;
   std::string address;
 };
-// With `flags` beside --listen; an empty address if it does not get ready. `most_files`: so many it
+// With `flags` beside --listen; an empty address if it does not get ready. `max_files`: so many it
 // may have open, and cannot raise that; 0: as many as this process may.
-ServerProgram StartServerProgram(std::vector<std::string> flags = {}, int most_files = 0);
+ServerProgram StartServerProgram(std::vector<std::string> flags = {}, int max_files = 0);
 
 }  // namespace torchps

@@ -13,12 +13,12 @@
 #include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
 #include "job/parameter_groups.h"
-#include "program/members/member_exchange.h"
+#include "program/pipeline/member_exchange.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "proto/parameter_service.grpc.pb.h"
 #include "torch/utils.h"
 #include "worker/flat_model.h"
-#include "worker/members/run_member.h"
+#include "worker/pipeline/run_member.h"
 #include "worker/slot/run_worker.h"
 #include "worker/task.h"
 
@@ -146,7 +146,7 @@ torch::Tensor ReplicaRig::ReadServers() {
   Stages whole(options_.make());
   const absl::StatusOr<std::unique_ptr<FlatModel>> model = FlatModel::Create(
       *whole, torch::kCPU,
-      [&](const std::string& name) { return GroupOf(options_.job.optimizer(), name); });
+      [&](const std::string& name) { return GetGroup(options_.job.optimizer(), name); });
   EXPECT_TRUE(model.ok()) << model.status();
   ParameterClient::Options reader;
   reader.servers = cluster_->endpoints();
@@ -166,7 +166,7 @@ torch::Tensor ReplicaRig::ReadServers() {
   return torch::from_blob(values.data(), {static_cast<int64_t>(values.size())}).clone();
 }
 
-ServerStatus ReplicaRig::StatusOf(int server) {
+ServerStatus ReplicaRig::GetStatus(int server) {
   ServerStatusRequest request;
   request.set_include_ledger(true);
   ServerStatus status;

@@ -18,8 +18,8 @@
 #include "proto/parameter_service.pb.h"
 #include "security/certificate_files.h"
 #include "torch/types.h"
-#include "worker/members/member_task.h"
 #include "worker/objective.h"
+#include "worker/pipeline/member_task.h"
 #include "worker/stages/stages.h"
 
 namespace torchps {
@@ -68,7 +68,7 @@ class ReplicaRig {
 
   // The trained values that the servers have, in the order of the stages.
   torch::Tensor ReadServers();
-  ServerStatus StatusOf(int server);
+  ServerStatus GetStatus(int server);
   JobStatus Job();
 
  private:

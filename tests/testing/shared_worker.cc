@@ -52,7 +52,7 @@ absl::Status SharedWorker::Hello() {
 
 absl::Span<float> SharedWorker::Gradient(BlockId block) {
   const BlockRange& range = plain_.blocks()[block];
-  return absl::MakeSpan(reinterpret_cast<float*>(segment_->data() + layout_.OffsetOf(range)),
+  return absl::MakeSpan(reinterpret_cast<float*>(segment_->data() + layout_.GetOffset(range)),
                         range.length);
 }
 

@@ -53,7 +53,7 @@ durability { checkpoint_seconds: 1 }
         names = "--servers=" + ",".join(addresses)
         said = self.psctl("report", names, "--wait")
         self.assertIn("moved finished", said)
-        self.assertIn("the books reconcile", said)
+        self.assertIn("consistency check passed", said)
         self.assertEqual([worker.wait() for worker in workers], [0, 0])
         # The coordinator finds the server at its new address.
         self.assertIn("checkpoint ", self.psctl("checkpoint", names))

@@ -105,7 +105,7 @@ class FakeCluster final : public ClusterClient {
   }
 
   // The job's servers, as workers have told the first of them.
-  void TellPlaces() {
+  void ReportAddresses() {
     for (const char* address : {"127.0.0.1:4711", "127.0.0.1:4712"}) {
       job->add_server()->set_address(address);
     }

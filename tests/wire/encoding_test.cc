@@ -60,7 +60,7 @@ std::vector<float> Decoded(const FramePayload& payload, int64_t count) {
   return values;
 }
 
-FramePayload PayloadOf(EncodingSpec::Kind kind, const std::string& bytes) {
+FramePayload ReadPayload(EncodingSpec::Kind kind, const std::string& bytes) {
   return FramePayload({grpc::Slice(bytes)}, 0, kind);
 }
 
@@ -166,7 +166,7 @@ TEST_P(EncodingTest, ZeroesStayZeroes) {
   for (const int64_t count : {1, 1024, 1025}) {
     const std::vector<float> zeroes(count, 0.0f);
     EXPECT_EQ(RoundTrip(kind_, zeroes), zeroes);
-    EXPECT_TRUE(PayloadOf(kind_, Encoded(kind_, zeroes)).Check(count).ok());
+    EXPECT_TRUE(ReadPayload(kind_, Encoded(kind_, zeroes)).Check(count).ok());
   }
 }
 
@@ -175,7 +175,7 @@ TEST_P(EncodingTest, TheSmallestAndTheLargestNumbersStayFiniteAndKeepTheirSign) 
                            65520.0f, 1e10f, 3.3e38f, kLargest}) {
     for (const float value : {size, -size}) {
       const std::vector<float> values = {value, value / 2, 0.0f, -value};
-      const FramePayload payload = PayloadOf(kind_, Encoded(kind_, values));
+      const FramePayload payload = ReadPayload(kind_, Encoded(kind_, values));
       ASSERT_TRUE(payload.Check(4).ok()) << payload.Check(4) << " " << value;
       EXPECT_EQ(payload.FirstNonFinite(), -1) << value;
       const std::vector<float> decoded = Decoded(payload, 4);
@@ -194,7 +194,7 @@ TEST_P(EncodingTest, WhatIsNotFiniteIsSeenInThePayload) {
       for (const int64_t at : {int64_t{0}, count / 2, count - 1}) {
         std::vector<float> values = Gradient(count, 5);
         values[at] = bad;
-        const FramePayload payload = PayloadOf(kind_, Encoded(kind_, values));
+        const FramePayload payload = ReadPayload(kind_, Encoded(kind_, values));
         if (kind_ == EncodingSpec::INT8) {
           EXPECT_THAT(std::string(payload.Check(count).message()), HasSubstr("scale"));
         } else {
@@ -210,7 +210,7 @@ TEST_P(EncodingTest, AnotherLengthThanTheBlocksIsRefused) {
   for (const int64_t count : {1, 3, 1024, 1025}) {
     const std::string bytes = Encoded(kind_, Gradient(count, 1));
     const auto refused = [&](const std::string& wrong) {
-      const absl::Status status = PayloadOf(kind_, wrong).Check(count);
+      const absl::Status status = ReadPayload(kind_, wrong).Check(count);
       EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument)
           << wrong.size() << " of " << count;
       EXPECT_THAT(std::string(status.message()),
@@ -263,7 +263,7 @@ TEST(Int8Test, RefusesAScaleThatCannotBe) {
   const auto check = [](float scale) {
     std::string bytes = Encoded(EncodingSpec::INT8, Gradient(1500, 2));
     std::memcpy(&bytes[1028], &scale, sizeof(scale));
-    return std::string(PayloadOf(EncodingSpec::INT8, bytes).Check(1500).message());
+    return std::string(ReadPayload(EncodingSpec::INT8, bytes).Check(1500).message());
   };
   EXPECT_EQ(check(Int8Scale::kLargest), "");
   EXPECT_THAT(check(-1.0f), HasSubstr("the INT8 scale of elements 1024 and following is -1"));
@@ -307,7 +307,7 @@ TEST(TopKTest, RefusesIndicesThatAreOutOfOrderOrBeyondTheBlock) {
       bytes.append(reinterpret_cast<const char*>(&index), sizeof(index));
       bytes.append(4, '\0');
     }
-    return std::string(PayloadOf(EncodingSpec::TOP_K, bytes).Check(10).message());
+    return std::string(ReadPayload(EncodingSpec::TOP_K, bytes).Check(10).message());
   };
   EXPECT_EQ(check({0, 1, 9}), "");
   EXPECT_EQ(check({3, 10}), "the TOP_K index of entry 1 is 10; expected 4 to 9");
@@ -326,7 +326,7 @@ TEST_P(EncodingTest, DamagedPayloadsAreRefusedOrFinite) {
     for (uint64_t damages = UniformBelow(random_state, 3); damages > 0; --damages) {
       bytes[UniformBelow(random_state, bytes.size())] = static_cast<char>(SplitMix64(random_state));
     }
-    const FramePayload payload = PayloadOf(kind_, bytes);
+    const FramePayload payload = ReadPayload(kind_, bytes);
     if (!payload.Check(count).ok() || payload.FirstNonFinite() >= 0) continue;
     for (const float value : Decoded(payload, count)) ASSERT_TRUE(std::isfinite(value));
   }

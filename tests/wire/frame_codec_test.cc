@@ -56,7 +56,7 @@ PushHeader WorkedPushHeader() {
   header.step = 300;
   header.block = 2;
   header.base_version = 299;
-  header.server_life = 7;
+  header.server_incarnation = 7;
   header.weight = 32;
   header.block_count = 4;
   return header;
@@ -67,7 +67,7 @@ PullHeader WorkedPullHeader() {
   header.block = 2;
   header.version = 300;
   header.block_count = 4;
-  header.floor = 298;
+  header.min_clock = 298;
   header.parked_us = 1500;
   return header;
 }
@@ -88,7 +88,7 @@ PushHeader RandomPushHeader(uint64_t& random_state) {
   header.step = static_cast<int64_t>(AnyMagnitude(random_state));
   header.block = static_cast<uint32_t>(AnyMagnitude(random_state));
   header.base_version = static_cast<int64_t>(AnyMagnitude(random_state));
-  header.server_life = AnyMagnitude(random_state);
+  header.server_incarnation = AnyMagnitude(random_state);
   header.weight = static_cast<uint32_t>(AnyMagnitude(random_state));
   header.block_count = static_cast<uint32_t>(AnyMagnitude(random_state));
   header.encoding = AnyEncoding(random_state);
@@ -119,7 +119,7 @@ PullHeader RandomPullHeader(uint64_t& random_state) {
   header.block = static_cast<uint32_t>(AnyMagnitude(random_state));
   header.version = static_cast<int64_t>(AnyMagnitude(random_state));
   header.block_count = static_cast<uint32_t>(AnyMagnitude(random_state));
-  header.floor = static_cast<int64_t>(AnyMagnitude(random_state));
+  header.min_clock = static_cast<int64_t>(AnyMagnitude(random_state));
   header.parked_us = AnyMagnitude(random_state);
   header.encoding = AnyEncoding(random_state);
   header.unchanged = UniformBelow(random_state, 2) == 1;
@@ -137,20 +137,20 @@ std::string RawBytes(const std::vector<float>& values) {
   return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
 }
 
-std::string TableOf(const ElementRuns& runs) {
+std::string GetTable(const ElementRuns& runs) {
   std::string bytes(AbsentTableBytes(runs.size()), '\0');
   WriteAbsentTable(runs, reinterpret_cast<uint8_t*>(&bytes[0]));
   return bytes;
 }
 
-PushFrame MessageOf(const PushHeader& header, const std::vector<float>& payload) {
+PushFrame GetMessageText(const PushHeader& header, const std::vector<float>& payload) {
   PushFrame message;
   message.set_slot(header.slot);
   message.set_incarnation(header.incarnation);
   message.set_step(header.step);
   message.set_block(header.block);
   message.set_base_version(header.base_version);
-  message.set_server_life(header.server_life);
+  message.set_server_incarnation(header.server_incarnation);
   message.set_weight(header.weight);
   message.set_loss_weight(header.loss_weight);
   message.set_block_count(header.block_count);
@@ -161,16 +161,16 @@ PushFrame MessageOf(const PushHeader& header, const std::vector<float>& payload)
   message.set_progress(header.progress);
   message.set_part(header.part);
   message.set_absent_runs(static_cast<uint32_t>(header.absent.size()));
-  message.set_payload(TableOf(header.absent) + RawBytes(payload));
+  message.set_payload(GetTable(header.absent) + RawBytes(payload));
   return message;
 }
 
-PullFrame MessageOf(const PullHeader& header, const std::vector<float>& payload) {
+PullFrame GetMessageText(const PullHeader& header, const std::vector<float>& payload) {
   PullFrame message;
   message.set_block(header.block);
   message.set_version(header.version);
   message.set_block_count(header.block_count);
-  message.set_floor(header.floor);
+  message.set_min_clock(header.min_clock);
   message.set_parked_us(header.parked_us);
   message.set_encoding(header.encoding);
   message.set_unchanged(header.unchanged);
@@ -187,10 +187,12 @@ std::vector<float> Elements(const FramePayload& payload) {
 
 // Both headers have one encoding per value, so equal headers are equal messages.
 void ExpectSame(const PushHeader& actual, const PushHeader& expected) {
-  EXPECT_EQ(MessageOf(actual, {}).ShortDebugString(), MessageOf(expected, {}).ShortDebugString());
+  EXPECT_EQ(GetMessageText(actual, {}).ShortDebugString(),
+            GetMessageText(expected, {}).ShortDebugString());
 }
 void ExpectSame(const PullHeader& actual, const PullHeader& expected) {
-  EXPECT_EQ(MessageOf(actual, {}).ShortDebugString(), MessageOf(expected, {}).ShortDebugString());
+  EXPECT_EQ(GetMessageText(actual, {}).ShortDebugString(),
+            GetMessageText(expected, {}).ShortDebugString());
 }
 
 grpc::ByteBuffer OneSlice(const std::string& bytes) {
@@ -212,13 +214,13 @@ void ExpectMalformed(const std::string& bytes, const std::string& reason) {
 
 TEST(FrameCodecTest, WritesTheLiteralPushFrame) {
   const std::vector<float> payload = {1.0f, -2.5f};
-  EXPECT_EQ(BytesOf(EncodePushFrame(WorkedPushHeader(), payload, nullptr)),
+  EXPECT_EQ(GetBytes(EncodePushFrame(WorkedPushHeader(), payload, nullptr)),
             FromHex("0801 1003 18ac02 2002 28ab02 3007 3820 4004 7a08 0000803f 000020c0"));
 }
 
 TEST(FrameCodecTest, WritesTheLiteralPullFrame) {
   const std::vector<float> payload = {0.5f};
-  EXPECT_EQ(BytesOf(EncodePullFrame(WorkedPullHeader(), payload, nullptr)),
+  EXPECT_EQ(GetBytes(EncodePullFrame(WorkedPullHeader(), payload, nullptr)),
             FromHex("0802 10ac02 1804 20aa02 28dc0b 7a04 0000003f"));
 }
 
@@ -228,7 +230,7 @@ TEST(FrameCodecTest, ReadsTheFramesThatTheDocumentationShows) {
   ASSERT_TRUE(ParsePushFrame(OneSlice(DocumentedFrame("push-frame")), &push, &payload).ok());
   ExpectSame(push, WorkedPushHeader());
   EXPECT_EQ(Elements(payload), (std::vector<float>{1.0f, -2.5f}));
-  EXPECT_EQ(BytesOf(EncodePushFrame(push, Elements(payload), nullptr)),
+  EXPECT_EQ(GetBytes(EncodePushFrame(push, Elements(payload), nullptr)),
             DocumentedFrame("push-frame"));
 
   PushHeader partial = WorkedPushHeader();
@@ -237,14 +239,14 @@ TEST(FrameCodecTest, ReadsTheFramesThatTheDocumentationShows) {
       ParsePushFrame(OneSlice(DocumentedFrame("partial-push-frame")), &push, &payload).ok());
   ExpectSame(push, partial);
   EXPECT_EQ(Elements(payload), (std::vector<float>{1.0f, 0.0f, 0.0f}));
-  EXPECT_EQ(BytesOf(EncodePushFrame(push, Elements(payload), nullptr)),
+  EXPECT_EQ(GetBytes(EncodePushFrame(push, Elements(payload), nullptr)),
             DocumentedFrame("partial-push-frame"));
 
   PullHeader pull;
   ASSERT_TRUE(ParsePullFrame(OneSlice(DocumentedFrame("pull-frame")), &pull, &payload).ok());
   ExpectSame(pull, WorkedPullHeader());
   EXPECT_EQ(Elements(payload), std::vector<float>{0.5f});
-  EXPECT_EQ(BytesOf(EncodePullFrame(pull, Elements(payload), nullptr)),
+  EXPECT_EQ(GetBytes(EncodePullFrame(pull, Elements(payload), nullptr)),
             DocumentedFrame("pull-frame"));
 }
 
@@ -282,22 +284,23 @@ TEST(FrameCodecTest, WritesWhatProtobufWrites) {
   for (int round = 0; round < 300; ++round) {
     const std::vector<float> payload = RandomFloats(UniformBelow(random_state, 40), random_state);
     const PushHeader push = RandomPushHeader(random_state);
-    EXPECT_EQ(BytesOf(EncodePushFrame(push, payload, nullptr)),
-              MessageOf(push, payload).SerializeAsString());
+    EXPECT_EQ(GetBytes(EncodePushFrame(push, payload, nullptr)),
+              GetMessageText(push, payload).SerializeAsString());
     const PushHeader shared = RandomSharedHeader(random_state);
-    EXPECT_EQ(BytesOf(EncodePushFrame(shared, std::vector<float>(), nullptr)),
-              MessageOf(shared, {}).SerializeAsString());
+    EXPECT_EQ(GetBytes(EncodePushFrame(shared, std::vector<float>(), nullptr)),
+              GetMessageText(shared, {}).SerializeAsString());
     PushHeader read;
     FramePayload nothing;
-    ASSERT_EQ(ParsePushFrame(OneSlice(MessageOf(shared, {}).SerializeAsString()), &read, &nothing),
-              absl::OkStatus());
+    ASSERT_EQ(
+        ParsePushFrame(OneSlice(GetMessageText(shared, {}).SerializeAsString()), &read, &nothing),
+        absl::OkStatus());
     EXPECT_EQ(read.shared_buffer, shared.shared_buffer);
     EXPECT_EQ(read.loss_weight, shared.loss_weight);
     const PullHeader pull = RandomPullHeader(random_state);
-    EXPECT_EQ(BytesOf(EncodePullFrame(pull, payload, nullptr)),
-              MessageOf(pull, payload).SerializeAsString());
-    EXPECT_EQ(BytesOf(EncodePullFrame(pull, grpc::Slice(RawBytes(payload)))),
-              MessageOf(pull, payload).SerializeAsString());
+    EXPECT_EQ(GetBytes(EncodePullFrame(pull, payload, nullptr)),
+              GetMessageText(pull, payload).SerializeAsString());
+    EXPECT_EQ(GetBytes(EncodePullFrame(pull, grpc::Slice(RawBytes(payload)))),
+              GetMessageText(pull, payload).SerializeAsString());
   }
 }
 
@@ -314,8 +317,8 @@ TEST(FrameCodecTest, ReadsBackWhatItWroteHoweverItIsCut) {
       push.encoding = EncodingSpec::FLOAT32;
       PushHeader push_read;
       ASSERT_TRUE(
-          ParsePushFrame(BufferOf(CutAnywhere(BytesOf(EncodePushFrame(push, values, nullptr)),
-                                              longest, random_state)),
+          ParsePushFrame(GetBuffer(CutAnywhere(GetBytes(EncodePushFrame(push, values, nullptr)),
+                                               longest, random_state)),
                          &push_read, &payload)
               .ok());
       ExpectSame(push_read, push);
@@ -325,8 +328,8 @@ TEST(FrameCodecTest, ReadsBackWhatItWroteHoweverItIsCut) {
       pull.encoding = EncodingSpec::FLOAT32;
       PullHeader pull_read;
       ASSERT_TRUE(
-          ParsePullFrame(BufferOf(CutAnywhere(BytesOf(EncodePullFrame(pull, values, nullptr)),
-                                              longest, random_state)),
+          ParsePullFrame(GetBuffer(CutAnywhere(GetBytes(EncodePullFrame(pull, values, nullptr)),
+                                               longest, random_state)),
                          &pull_read, &payload)
               .ok());
       ExpectSame(pull_read, pull);
@@ -442,7 +445,7 @@ TEST(FrameCodecTest, AgreesWithProtobufOnDamagedFrames) {
   int accepted = 0;
   for (int round = 0; round < 20000; ++round) {
     const std::vector<float> values = RandomFloats(UniformBelow(random_state, 6), random_state);
-    std::string bytes = BytesOf(EncodePushFrame(RandomPushHeader(random_state), values, nullptr));
+    std::string bytes = GetBytes(EncodePushFrame(RandomPushHeader(random_state), values, nullptr));
     const int damages = static_cast<int>(UniformBelow(random_state, 4));
     for (int i = 0; i < damages && !bytes.empty(); ++i) {
       const size_t at = UniformBelow(random_state, bytes.size());
@@ -461,7 +464,7 @@ TEST(FrameCodecTest, AgreesWithProtobufOnDamagedFrames) {
     PushHeader header;
     FramePayload payload;
     const std::vector<grpc::Slice> slices = CutAnywhere(bytes, 20, random_state);
-    if (!ParsePushFrame(BufferOf(slices), &header, &payload).ok()) continue;
+    if (!ParsePushFrame(GetBuffer(slices), &header, &payload).ok()) continue;
     ++accepted;
     PushFrame message;
     ASSERT_TRUE(message.ParseFromString(bytes)) << absl::BytesToHexString(bytes);
@@ -474,7 +477,7 @@ TEST(FrameCodecTest, AgreesWithProtobufOnDamagedFrames) {
     }
     message.set_payload(message.payload().substr(0, table_bytes));
     message.DiscardUnknownFields();
-    EXPECT_EQ(MessageOf(header, {}).SerializeAsString(), message.SerializeAsString())
+    EXPECT_EQ(GetMessageText(header, {}).SerializeAsString(), message.SerializeAsString())
         << absl::BytesToHexString(bytes);
   }
   EXPECT_GT(accepted, 5000);

@@ -19,7 +19,7 @@ std::vector<float> Counting(int64_t count) {
   return values;
 }
 
-std::string BytesOf(const std::vector<float>& values) {
+std::string GetBytes(const std::vector<float>& values) {
   return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
 }
 
@@ -67,7 +67,7 @@ TEST(FramePayloadTest, ShowsASliceInItsOwnMemory) {
 TEST(FramePayloadTest, ReadsAMisalignedSlice) {
   const std::vector<float> values = Counting(5000);
   for (size_t shift = 0; shift < sizeof(float); ++shift) {
-    const std::string bytes = std::string(shift, 'x') + BytesOf(values);
+    const std::string bytes = std::string(shift, 'x') + GetBytes(values);
     const FramePayload payload({grpc::Slice(bytes)}, shift);
     EXPECT_TRUE(payload.Check(5000).ok());
     EXPECT_EQ(CollectRuns(payload), values);
@@ -78,7 +78,7 @@ TEST(FramePayloadTest, ReadsAMisalignedSlice) {
 TEST(FramePayloadTest, SkipsMoreThanTheFirstSlice) {
   const std::vector<float> values = Counting(3);
   const FramePayload payload(
-      {grpc::Slice("abcdef"), grpc::Slice("gh"), grpc::Slice("i" + BytesOf(values))}, 9);
+      {grpc::Slice("abcdef"), grpc::Slice("gh"), grpc::Slice("i" + GetBytes(values))}, 9);
   EXPECT_EQ(CollectRuns(payload), values);
 }
 
@@ -91,12 +91,13 @@ TEST(FramePayloadTest, ReadsSlicesCutAnywhere) {
       SCOPED_TRACE(testing::Message() << count << " elements, slices up to " << longest);
       const size_t skipped = UniformBelow(random_state, 10);
       const FramePayload payload(
-          CutAnywhere(std::string(skipped, 'x') + BytesOf(values), longest, random_state), skipped);
+          CutAnywhere(std::string(skipped, 'x') + GetBytes(values), longest, random_state),
+          skipped);
       EXPECT_EQ(CollectRuns(payload), values);
       EXPECT_EQ(Copied(payload), values);
       std::string bytes(payload.bytes(), '?');
       payload.CopyBytesTo(reinterpret_cast<uint8_t*>(bytes.data()));
-      EXPECT_EQ(bytes, BytesOf(values));
+      EXPECT_EQ(bytes, GetBytes(values));
     }
   }
 }

@@ -26,11 +26,11 @@ inline std::vector<grpc::Slice> CutAnywhere(const std::string& bytes, size_t lon
   return slices;
 }
 
-inline grpc::ByteBuffer BufferOf(const std::vector<grpc::Slice>& slices) {
+inline grpc::ByteBuffer GetBuffer(const std::vector<grpc::Slice>& slices) {
   return grpc::ByteBuffer(slices.data(), slices.size());
 }
 
-inline std::string BytesOf(const grpc::ByteBuffer& buffer) {
+inline std::string GetBytes(const grpc::ByteBuffer& buffer) {
   std::vector<grpc::Slice> slices;
   if (!buffer.Dump(&slices).ok()) return "";
   std::string bytes;

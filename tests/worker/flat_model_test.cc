@@ -63,7 +63,7 @@ TEST(FlatModelTest, ApartFromTheHostItSharesTheTwoBuffersOfAnOutbox) {
   ASSERT_EQ((*model)->not_shared(), absl::OkStatus());
   PushSegment& segment = *(*model)->push_segment();
   EXPECT_EQ(segment.buffers(), 2);
-  EXPECT_EQ(segment.BufferOf((*model)->gradients()), 0);
+  EXPECT_EQ(segment.GetBuffer((*model)->gradients()), 0);
 }
 
 TEST(FlatModelTest, WhereNoOutboxIsToBeItSharesOneBuffer) {
@@ -75,7 +75,7 @@ TEST(FlatModelTest, WhereNoOutboxIsToBeItSharesOneBuffer) {
     ASSERT_TRUE(model.ok()) << model.status();
     ASSERT_EQ((*model)->not_shared(), absl::OkStatus());
     EXPECT_EQ((*model)->push_segment()->buffers(), 1);
-    EXPECT_EQ((*model)->push_segment()->BufferOf((*model)->gradients()), 0);
+    EXPECT_EQ((*model)->push_segment()->GetBuffer((*model)->gradients()), 0);
   }
 }
 
@@ -88,7 +88,7 @@ TEST(FlatModelTest, AnOutboxDoesNotTakeTheGradientsOutOfTheOneBufferThatIsShared
   ASSERT_TRUE(map.ok()) << map.status();
   ASSERT_TRUE((*model)->UseLink(std::make_unique<FakeLink>(FakeLink::Options()), *map).ok());
   EXPECT_EQ((*model)->MakeOutbox(), nullptr);
-  EXPECT_EQ((*model)->push_segment()->BufferOf((*model)->gradients()), 0);
+  EXPECT_EQ((*model)->push_segment()->GetBuffer((*model)->gradients()), 0);
 }
 
 using FlatModelGpuTest = GpuTest;

@@ -22,7 +22,7 @@
 #include "tests/worker/device/fake_link.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/utils.h"
-#include "worker/feed/batch_lift.h"
+#include "worker/feed/batch_uploader.h"
 #include "worker/flat_model.h"
 #include "worker/stages/placement.h"
 #include "worker/task.h"
@@ -148,7 +148,7 @@ TEST(LearnerTest, WhereThereAreNoStreamsForBatchesOneSentenceSaysSo) {
   Learner::Options options;
   options.block_map = &map;
   options.clock = &clock;
-  options.make_lift = [](torch::Device) -> std::unique_ptr<BatchLift> {
+  options.make_lift = [](torch::Device) -> std::unique_ptr<BatchUploader> {
     throw std::runtime_error("no more streams\nat a place of torch's");
   };
   options.log = [&said](const std::string& line) { said.push_back(line); };

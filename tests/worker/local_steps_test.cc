@@ -118,7 +118,7 @@ struct Worker {
   }
 
   // What is to be pushed of the weights of a block.
-  std::vector<float> PushedOf(int block) {
+  std::vector<float> GetPushed(int block) {
     const absl::Span<float> all = model->gradients();
     return {all.begin() + 16 * block, all.begin() + 16 * block + 16};
   }
@@ -141,8 +141,8 @@ TEST(LocalStepsTest, PushesWhatItsStepsHaveChanged) {
   EXPECT_EQ(gradient.samples, 128);
   EXPECT_THAT(worker.data->batches(), ElementsAre(32, 32, 32, 32));
   // Four steps of 1/8 along ones.
-  EXPECT_THAT(worker.PushedOf(0), Each(0.5f));
-  EXPECT_THAT(worker.PushedOf(3), Each(0.5f));
+  EXPECT_THAT(worker.GetPushed(0), Each(0.5f));
+  EXPECT_THAT(worker.GetPushed(3), Each(0.5f));
   EXPECT_EQ(worker.net->weight[5].item<float>(), -0.5f);
   // The loss is the mean output at the values that each step began with: 0, -8, -16, -24.
   EXPECT_DOUBLE_EQ(gradient.loss_sum, 32 * -(8.0 + 16 + 24));
@@ -165,7 +165,7 @@ TEST(LocalStepsTest, AStepAccumulatesItsPasses) {
   Worker worker("steps: 2", "batch_size: 16 accumulate: 3 global_batch: false");
   worker.Compute(2 * 3 * 16);
   EXPECT_THAT(worker.data->batches(), ElementsAre(16, 16, 16, 16, 16, 16));
-  EXPECT_THAT(worker.PushedOf(0), Each(FloatNear(0.25f, 1e-6f)));
+  EXPECT_THAT(worker.GetPushed(0), Each(FloatNear(0.25f, 1e-6f)));
 }
 
 TEST(LocalStepsTest, EachPushBeginsWithThePulledValues) {
@@ -176,7 +176,7 @@ TEST(LocalStepsTest, EachPushBeginsWithThePulledValues) {
     Worker worker("steps: 2", "batch_size: 32", placement);
     for (int push = 0; push < 3; ++push) {
       worker.Compute(2 * 32);
-      EXPECT_THAT(worker.PushedOf(0), Each(0.25f));
+      EXPECT_THAT(worker.GetPushed(0), Each(0.25f));
       worker.PullZeros();
     }
   }

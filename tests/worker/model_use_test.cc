@@ -60,8 +60,8 @@ struct Echo : torch::nn::Module {
 };
 
 // Of a model that answers with `outputs`, in batches of the evaluation's size.
-Evaluation EvaluationOf(const Objective& objective, const torch::Tensor& outputs,
-                        const torch::Tensor& targets, const Preprocessing& preprocessing = {}) {
+Evaluation GetEvaluation(const Objective& objective, const torch::Tensor& outputs,
+                         const torch::Tensor& targets, const Preprocessing& preprocessing = {}) {
   DataSource data;
   data.preprocessing = preprocessing;
   data.test = std::make_shared<TensorDataset>(outputs, targets);
@@ -79,7 +79,7 @@ TEST(MetricsTest, ARegressionIsMeasuredInTheUnitsOfItsTableOverTheWholeSet) {
   scale.target_deviation = {2e4, 10};
   const torch::Tensor targets = torch::randn({1000, 2});
   const torch::Tensor outputs = targets + torch::tensor({0.5f, -0.1f});
-  const Evaluation evaluation = EvaluationOf(MeanSquaredError(), outputs, targets, scale);
+  const Evaluation evaluation = GetEvaluation(MeanSquaredError(), outputs, targets, scale);
   EXPECT_NEAR(evaluation.loss, (0.25 + 0.01) / 2, 1e-6);
   EXPECT_NEAR(evaluation.metric("mae"), (1e4 + 1) / 2, 0.1);
   EXPECT_NEAR(evaluation.metric("rmse"), std::sqrt((1e8 + 1) / 2), 0.1);
@@ -94,7 +94,7 @@ TEST(MetricsTest, ClassesHaveTopFiveF1AndAConfusionMatrix) {
   const torch::Tensor answers = torch::tensor({0, 0, 1, 1, 0, 0}, torch::kInt64);
   const torch::Tensor outputs =
       torch::one_hot(answers, 7).to(torch::kFloat32) - 0.01 * torch::arange(7).to(torch::kFloat32);
-  const Evaluation evaluation = EvaluationOf(CrossEntropy(7), outputs, targets);
+  const Evaluation evaluation = GetEvaluation(CrossEntropy(7), outputs, targets);
   EXPECT_NEAR(evaluation.metric("accuracy"), 4.0 / 6, 1e-9);
   EXPECT_NEAR(evaluation.metric("top5_accuracy"), 5.0 / 6, 1e-9);
   // F1 is 4 / 6, 4 / 5 and 0; the other classes do not occur.
@@ -119,7 +119,7 @@ TEST(MetricsTest, TheAreaUnderTheRocCurveCountsPairsOfBothClassesAndTiesHalf) {
   const torch::Tensor scores = torch::tensor({0.1, 0.4, 0.35, 0.8});
   const torch::Tensor targets = torch::tensor({0, 0, 1, 1}, torch::kInt64);
   const Objective objective = CrossEntropy(2);
-  EXPECT_NEAR(EvaluationOf(objective, torch::stack({-scores, scores}, 1), targets).metric("auc"),
+  EXPECT_NEAR(GetEvaluation(objective, torch::stack({-scores, scores}, 1), targets).metric("auc"),
               0.75, 1e-12);
   // 2.5 of 6 pairs, in the states of two workers.
   const Metric auc = AreaUnderRoc();
@@ -166,7 +166,7 @@ TEST(MetricsTest, AWeightedLossIsTheSumByTheWeightOfTheWholeSet) {
     const torch::Tensor counts = target.lt(270).to(torch::kFloat32);
     return WeightedLoss{(output * counts).sum(), counts.sum().item<double>()};
   });
-  EXPECT_NEAR(EvaluationOf(objective, targets, targets).loss, 269.0 / 2, 1e-6);
+  EXPECT_NEAR(GetEvaluation(objective, targets, targets).loss, 269.0 / 2, 1e-6);
 }
 
 // The lines of TryOut() for an objective, and its status.

@@ -207,14 +207,14 @@ struct Python : torch::nn::Module {
 };
 
 template <typename T>
-std::string BytesOf(std::initializer_list<T> values) {
+std::string GetBytes(std::initializer_list<T> values) {
   return std::string(reinterpret_cast<const char*>(values.begin()), values.size() * sizeof(T));
 }
 
 // The parts of its file.
 struct PythonFile {
-  std::string weight = BytesOf<float>({1, 2, 3, 4});
-  std::string steps = BytesOf<int64_t>({7});
+  std::string weight = GetBytes<float>({1, 2, 3, 4});
+  std::string steps = GetBytes<int64_t>({7});
   absl::string_view steps_storage = "LongStorage";
   absl::string_view byte_order = "little";
 };
@@ -378,7 +378,7 @@ void WriteForeign(const std::string& path, const std::string& other) {
       other + R"(":{"dtype":"F8_E4M3","shape":[4],"data_offsets":[4,8]}})";
   const uint64_t length = header.size();
   std::ofstream(path, std::ios::binary) << std::string(reinterpret_cast<const char*>(&length), 8)
-                                        << header << BytesOf<float>({1.0F, 0.0F});
+                                        << header << GetBytes<float>({1.0F, 0.0F});
 }
 
 TEST_F(StateFileTest, ATensorOfAnUnknownDtypeIsSkippedUnlessItIsWanted) {

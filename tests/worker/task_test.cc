@@ -50,7 +50,7 @@ TEST(TaskTest, RepeatsWhyThereIsNoData) {
 }
 
 // The pass of a module that gives `output`.
-Pass PassOf(const torch::Tensor& output, const torch::Tensor& target) {
+Pass GetPass(const torch::Tensor& output, const torch::Tensor& target) {
   return {nullptr, {output}, {torch::Tensor(), target}};
 }
 
@@ -87,7 +87,7 @@ TEST(TaskTest, ForwardMayLeaveArgumentsOut) {
 
 TEST(ObjectiveTest, CrossEntropyIsTheMeanOfMinusLogProbabilities) {
   const torch::Tensor output = torch::tensor({{0.0f, 0.0f}, {std::log(3.0f), 0.0f}});
-  const Pass pass = PassOf(output, torch::tensor({1, 0}, torch::kInt64));
+  const Pass pass = GetPass(output, torch::tensor({1, 0}, torch::kInt64));
   const Objective objective = CrossEntropy();
   EXPECT_NEAR(objective.loss(pass).item<float>(), (std::log(2.0f) + std::log(4.0f / 3)) / 2, 1e-6);
   ASSERT_EQ(objective.metrics.size(), 1u);
@@ -101,18 +101,18 @@ TEST(ObjectiveTest, NextByteCrossEntropyCountsEveryPosition) {
       {{{0.0f, 1.0f}, {4.0f, 1.0f}, {0.0f, 1.0f}}, {{2.0f, 1.0f}, {0.0f, 1.0f}, {5.0f, 1.0f}}});
   const torch::Tensor target = torch::tensor({{1, 0, 0}, {0, 0, 0}}, torch::kInt64);
   const Objective objective = NextByteCrossEntropy();
-  EXPECT_EQ(objective.metrics[0].measure(PassOf(logits, target)).sum, 4);
-  EXPECT_EQ(objective.metrics[0].measure(PassOf(logits, target)).weight, 6);
-  EXPECT_NEAR(objective.loss(PassOf(logits, target)).item<float>(),
-              CrossEntropy().loss(PassOf(logits.view({6, 2}), target.view({6}))).item<float>(),
+  EXPECT_EQ(objective.metrics[0].measure(GetPass(logits, target)).sum, 4);
+  EXPECT_EQ(objective.metrics[0].measure(GetPass(logits, target)).weight, 6);
+  EXPECT_NEAR(objective.loss(GetPass(logits, target)).item<float>(),
+              CrossEntropy().loss(GetPass(logits.view({6, 2}), target.view({6}))).item<float>(),
               1e-6);
 }
 
 TEST(ObjectiveTest, MeanSquaredErrorRefusesToBroadcast) {
   const Objective objective = MeanSquaredError();
-  const Pass pass = PassOf(torch::tensor({1.0f, 5.0f}), torch::tensor({0.0f, 2.0f}));
+  const Pass pass = GetPass(torch::tensor({1.0f, 5.0f}), torch::tensor({0.0f, 2.0f}));
   EXPECT_FLOAT_EQ(objective.loss(pass).item<float>(), 5);
-  EXPECT_THROW(objective.loss(PassOf(torch::zeros({4, 1}), torch::zeros({4}))), c10::Error);
+  EXPECT_THROW(objective.loss(GetPass(torch::zeros({4, 1}), torch::zeros({4}))), c10::Error);
 }
 
 }  // namespace

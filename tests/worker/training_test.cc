@@ -217,7 +217,7 @@ class TrainingTest : public ::testing::Test {
     return status;
   }
 
-  ServerStatus StatusOf(int server) {
+  ServerStatus GetStatus(int server) {
     const auto stub = ParameterService::NewStub(servers_[server].channel);
     grpc::ClientContext context;
     ServerStatus status;
@@ -230,10 +230,10 @@ class TrainingTest : public ::testing::Test {
     const JobStatus status = Status();
     EXPECT_EQ(status.phase(), JobStatus::DONE);
     ASSERT_EQ(status.epoch_size(), job.training().epochs());
-    for (const EpochBooks& books : status.epoch()) {
-      EXPECT_EQ(books.used(), 96);
-      EXPECT_EQ(books.outstanding(), 0);
-      EXPECT_TRUE(books.closed());
+    for (const EpochAccounting& accounting : status.epoch()) {
+      EXPECT_EQ(accounting.used(), 96);
+      EXPECT_EQ(accounting.outstanding(), 0);
+      EXPECT_TRUE(accounting.closed());
     }
     ASSERT_EQ(status.evaluation_size(), job.training().epochs());
     EXPECT_EQ(status.evaluation(status.evaluation_size() - 1).samples(), 40);
@@ -256,14 +256,14 @@ TEST_F(TrainingTest, TwoWorkersTrainAsynchronouslyToTheEnd) {
   const JobSpec job = Job({});
   for (const Worker& worker : Run(job)) EXPECT_TRUE(worker.status.ok()) << worker.status;
   ExpectDone(job);
-  EXPECT_GE(StatusOf(1).min_version(), 36) << "96 samples in batches of 8, three times";
+  EXPECT_GE(GetStatus(1).min_version(), 36) << "96 samples in batches of 8, three times";
 }
 
 TEST_F(TrainingTest, TwoWorkersTrainInLockstepRounds) {
   const JobSpec job = Job({"consistency.mode=sync"});
   for (const Worker& worker : Run(job)) EXPECT_TRUE(worker.status.ok()) << worker.status;
   ExpectDone(job);
-  EXPECT_EQ(StatusOf(0).min_version(), 18) << "6 rounds an epoch";
+  EXPECT_EQ(GetStatus(0).min_version(), 18) << "6 rounds an epoch";
 }
 
 TEST_F(TrainingTest, SamplesOfPushesThatCameTooLateAreTrainedOnAgain) {
@@ -276,25 +276,25 @@ TEST_F(TrainingTest, SamplesOfPushesThatCameTooLateAreTrainedOnAgain) {
                              "consistency.stop_stale=false", late});
     hold_last_back_ = [this] {
       // Three more than it may have pulled, which may have been late: beyond max_lag.
-      const int64_t late = 3 + std::max(StatusOf(0).max_version(), StatusOf(1).max_version());
+      const int64_t late = 3 + std::max(GetStatus(0).max_version(), GetStatus(1).max_version());
       EXPECT_TRUE(Eventually([this, late] {
-        return StatusOf(0).min_version() >= late && StatusOf(1).min_version() >= late;
+        return GetStatus(0).min_version() >= late && GetStatus(1).min_version() >= late;
       }));
     };
     for (const Worker& worker : Run(job)) EXPECT_TRUE(worker.status.ok()) << worker.status;
     ExpectDone(job);
     const JobStatus status = Status();
     uint64_t samples = 0, lost = 0;
-    for (const SlotBooks& slot : status.slot()) {
+    for (const SlotAccounting& slot : status.slot()) {
       samples += slot.figures().samples();
       lost += slot.figures().lost_samples();
     }
     EXPECT_EQ(samples, 3u * 96) << "each sample of each epoch changed something once";
     EXPECT_GE(lost, 8u) << "the first batch of the worker that was held back";
     int64_t booked = 0;
-    for (const EpochBooks& books : status.epoch()) {
-      booked += books.lost();
-      EXPECT_EQ(books.reissued(), books.lost());
+    for (const EpochAccounting& accounting : status.epoch()) {
+      booked += accounting.lost();
+      EXPECT_EQ(accounting.reissued(), accounting.lost());
     }
     EXPECT_EQ(booked, static_cast<int64_t>(lost));
   }
@@ -387,7 +387,7 @@ TEST_F(TrainingTest, StepsThatOverflowTheirScaleAreLeftOutAndAreNoFault) {
   EXPECT_EQ(figures.overflows(), 5);
   EXPECT_EQ(figures.skipped_nonfinite(), 0);
   EXPECT_EQ(figures.pushes(), 7);
-  EXPECT_EQ(std::max(StatusOf(0).max_version(), StatusOf(1).max_version()), 7);
+  EXPECT_EQ(std::max(GetStatus(0).max_version(), GetStatus(1).max_version()), 7);
 }
 
 TEST_F(TrainingOnAGpuTest, LearnsInEachPrecision) {
@@ -409,7 +409,7 @@ TEST_F(TrainingTest, AccumulationPushesLessOften) {
   const JobSpec job = Job({"training.accumulate=3", "workers=1"});
   for (const Worker& worker : Run(job)) EXPECT_TRUE(worker.status.ok()) << worker.status;
   ExpectDone(job);
-  EXPECT_EQ(StatusOf(0).max_version(), 12);
+  EXPECT_EQ(GetStatus(0).max_version(), 12);
 }
 
 TEST_F(TrainingTest, TellsWhatItDoesInLinesThatToolsRead) {
@@ -439,9 +439,9 @@ TEST_F(TrainingTest, ASlotWithTooManyNonFiniteGradientsInARowIsSentAway) {
   EXPECT_THAT(
       std::string(workers[0].status.message()),
       AllOf(HasSubstr("slot 0 is sent away"), HasSubstr("gradients in a row were not finite")));
-  EXPECT_EQ(StatusOf(0).max_version(), 0);
+  EXPECT_EQ(GetStatus(0).max_version(), 0);
   const JobStatus status = Status();
-  EXPECT_EQ(status.slot(0).state(), SlotBooks::LEFT);
+  EXPECT_EQ(status.slot(0).state(), SlotAccounting::LEFT);
   EXPECT_EQ(status.epoch(0).outstanding(), 0) << "its data go to others";
 }
 
@@ -450,8 +450,8 @@ TEST_F(TrainingTest, WherePushesAreRejectedAsAWholeNothingOfANonFiniteGradientIs
       Run(Job({"workers=1", "training.nonfinite=REJECT_PUSH"}), /*poison=*/95);
   ASSERT_TRUE(workers[0].status.ok()) << workers[0].status;
   EXPECT_EQ(workers[0].lines.back(), "torchps_worker done slot=0 pushes=33");
-  EXPECT_EQ(StatusOf(0).verdicts().withheld(), 0);
-  EXPECT_EQ(StatusOf(0).min_version(), 33);
+  EXPECT_EQ(GetStatus(0).verdicts().withheld(), 0);
+  EXPECT_EQ(GetStatus(0).min_version(), 33);
   EXPECT_EQ(Status().slot(0).figures().skipped_nonfinite(), 3);
 }
 
@@ -468,7 +468,7 @@ TEST_F(TrainingTest, PushingAndPullingGoOnBehindTheBackwardPass) {
   const JobSpec job = Job({"workers=1", "training.epochs=1", "consistency.staleness_bound=1",
                            "consistency.prefetch=true"});
   const auto moved = [this] {
-    const ServerStatus a = StatusOf(0), b = StatusOf(1);
+    const ServerStatus a = GetStatus(0), b = GetStatus(1);
     return std::make_pair(a.bytes_in() + b.bytes_in(), a.bytes_out() + b.bytes_out());
   };
   const auto module = std::make_shared<TwoLayers>();
@@ -478,7 +478,7 @@ TEST_F(TrainingTest, PushingAndPullingGoOnBehindTheBackwardPass) {
   module->before = [&] {
     // The first step's push is over.
     EXPECT_TRUE(
-        Eventually([&] { return StatusOf(0).min_version() + StatusOf(1).min_version() == 2; }));
+        Eventually([&] { return GetStatus(0).min_version() + GetStatus(1).min_version() == 2; }));
     before = moved();
   };
   module->between = [&] {
@@ -497,7 +497,7 @@ TEST_F(TrainingTest, AStepThatWouldComeTooLateIsBegunAnew) {
                            "consistency.lag.max_lag=2"});
   ASSERT_TRUE(job.consistency().stop_stale());
   const auto version = [this] {
-    return std::min(StatusOf(0).max_version(), StatusOf(1).max_version());
+    return std::min(GetStatus(0).max_version(), GetStatus(1).max_version());
   };
   std::atomic<bool> has_begun{false};
   std::vector<std::shared_ptr<TwoLayers>> modules;
@@ -527,13 +527,13 @@ TEST_F(TrainingTest, AStepThatWouldComeTooLateIsBegunAnew) {
   uint64_t stopped = 0;
   uint64_t begun = 0;
   const JobStatus status = Status();
-  for (const SlotBooks& slot : status.slot()) {
+  for (const SlotAccounting& slot : status.slot()) {
     stopped += slot.figures().stopped_steps();
     begun += slot.figures().stopped_steps() + slot.figures().pushes();
   }
   EXPECT_GE(stopped, 1u);
   EXPECT_EQ(begun, static_cast<uint64_t>(modules[0]->steps + modules[1]->steps));
-  EXPECT_LE(StatusOf(0).lag().max(), 2);
+  EXPECT_LE(GetStatus(0).lag().max(), 2);
 }
 
 TEST_F(TrainingTest, AGradientThatIsHeldBackIsOldWhenItComes) {
@@ -551,7 +551,7 @@ TEST_F(TrainingTest, AGradientThatIsHeldBackIsOldWhenItComes) {
     CondVar changed;
     int steps = 0;
     int held = 0;
-    const auto train = [&](SlotId slot, Handicap::Options handicap) {
+    const auto train = [&](SlotId slot, SimulatedSlowdown::Options handicap) {
       at::set_num_threads(1);
       DataSource data;
       data.train = std::make_shared<Points>(96);
@@ -568,7 +568,7 @@ TEST_F(TrainingTest, AGradientThatIsHeldBackIsOldWhenItComes) {
           RunWorker(Task(std::make_shared<Net>(), CrossEntropy(), data, callbacks), options);
       EXPECT_TRUE(trained.ok()) << trained;
     };
-    Handicap::Options slow;
+    SimulatedSlowdown::Options slow;
     slow.slow = 1000;
     slow.wait = [&, waits = 0](absl::Duration) mutable {
       MutexLock lock(&mutex);
@@ -578,13 +578,13 @@ TEST_F(TrainingTest, AGradientThatIsHeldBackIsOldWhenItComes) {
       while (steps < until) changed.Wait(&mutex);
       ++held;
     };
-    std::thread fast([&] { train(0, Handicap::Options()); });
+    std::thread fast([&] { train(0, SimulatedSlowdown::Options()); });
     train(1, std::move(slow));
     fast.join();
 
     EXPECT_GE(held, 10);
     for (const int server : {0, 1}) {
-      const ServerStatus status = StatusOf(server);
+      const ServerStatus status = GetStatus(server);
       uint64_t old = status.lag().count();
       for (int lag = 0; lag <= kBound && lag < status.lag().bucket_size(); ++lag) {
         old -= status.lag().bucket(lag);
@@ -614,7 +614,7 @@ TEST_F(TrainingTest, AStopEndsTheWorkersAndTheirSlotsLeave) {
   }
   const JobStatus status = Status();
   EXPECT_EQ(status.slot_size(), 2);
-  for (const SlotBooks& slot : status.slot()) EXPECT_EQ(slot.state(), SlotBooks::LEFT);
+  for (const SlotAccounting& slot : status.slot()) EXPECT_EQ(slot.state(), SlotAccounting::LEFT);
 }
 
 TEST_F(TrainingTest, AnotherJobIsRefusedWithTheFieldThatDiffers) {

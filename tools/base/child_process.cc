@@ -29,13 +29,13 @@ constexpr size_t kLongestLine = 64 * 1024;
 
 // Of a child that writes as fast as it is read no more is taken at once, so that others, and the
 // user's Ctrl-C, have their turn.
-constexpr size_t kMostAtOnce = 64 * 1024;
+constexpr size_t kMaxAtOnce = 64 * 1024;
 
 // What a pipe may still have of a child that has ended. Something that it started may go on
 // writing.
 size_t MostIn(int pipe) {
   const int bytes = fcntl(pipe, F_GETPIPE_SZ);
-  return bytes > 0 ? static_cast<size_t>(bytes) : kMostAtOnce;
+  return bytes > 0 ? static_cast<size_t>(bytes) : kMaxAtOnce;
 }
 
 // What this process has in its environment, and of `defaults` what it has not.
@@ -65,7 +65,7 @@ absl::Status CannotStart(const std::string& program, int error) {
   }
 }
 
-const char* MeaningOf(int exit_code) {
+const char* GetMeaning(int exit_code) {
   switch (static_cast<ExitCode>(exit_code)) {
     case ExitCode::kUsage:
       return "a flag or a job field is not valid";
@@ -178,8 +178,8 @@ absl::Status ChildProcess::Spawn() {
 void ChildProcess::Collect(const LineSink& sink) {
   // Asked first and read afterwards: what the child wrote before its end is then there to read.
   const bool ended = !exited_ && waitpid(pid_, &wait_status_, WNOHANG) == pid_;
-  ReadLines(out_, Stream::kOut, ended ? MostIn(out_.end.get()) : kMostAtOnce, sink);
-  ReadLines(error_, Stream::kError, ended ? MostIn(error_.end.get()) : kMostAtOnce, sink);
+  ReadLines(out_, Stream::kOut, ended ? MostIn(out_.end.get()) : kMaxAtOnce, sink);
+  ReadLines(error_, Stream::kError, ended ? MostIn(error_.end.get()) : kMaxAtOnce, sink);
   if (!ended) return;
   exited_ = true;
   exit_.Reset(-1);
@@ -192,9 +192,9 @@ void ChildProcess::Collect(const LineSink& sink) {
   }
 }
 
-void ChildProcess::ReadLines(Pipe& pipe, Stream stream, size_t most_bytes, const LineSink& sink) {
+void ChildProcess::ReadLines(Pipe& pipe, Stream stream, size_t max_bytes, const LineSink& sink) {
   char buffer[4096];
-  for (size_t taken = 0; pipe.end.get() >= 0 && taken < most_bytes;) {
+  for (size_t taken = 0; pipe.end.get() >= 0 && taken < max_bytes;) {
     const ssize_t length = read(pipe.end.get(), buffer, sizeof(buffer));
     if (length < 0 && errno == EINTR) continue;
     if (length < 0 && errno == EAGAIN) return;
@@ -250,7 +250,7 @@ std::string ChildProcess::ExitReason() const {
     return absl::StrCat("was ended by signal ", number, " (", strsignal(number), ")");
   }
   const int code = WEXITSTATUS(wait_status_);
-  const char* const meaning = MeaningOf(code);
+  const char* const meaning = GetMeaning(code);
   return absl::StrCat("exited with code ", code,
                       meaning == nullptr ? "" : absl::StrCat(" (", meaning, ")"));
 }

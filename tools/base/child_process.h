@@ -96,8 +96,8 @@ class ChildProcess {
   };
 
   absl::Status Spawn();
-  // At most some `most_bytes`; what is left is there at the next Collect().
-  void ReadLines(Pipe& pipe, Stream stream, size_t most_bytes, const LineSink& sink);
+  // At most some `max_bytes`; what is left is there at the next Collect().
+  void ReadLines(Pipe& pipe, Stream stream, size_t max_bytes, const LineSink& sink);
 
   const Options options_;
   pid_t pid_ = -1;

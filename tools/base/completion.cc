@@ -105,13 +105,13 @@ end
 // How a flag's value is completed.
 enum class Files { kNone, kDirectories, kAll };
 
-Files FilesOf(const FlagSpec& flag) {
+Files GetFiles(const FlagSpec& flag) {
   if (flag.placeholder == "DIR") return Files::kDirectories;
   return flag.placeholder == "FILE" || flag.placeholder == "PATH" ? Files::kAll : Files::kNone;
 }
 
 bool HasValues(const FlagSpec& flag) {
-  return !flag.choices.empty() || FilesOf(flag) != Files::kNone;
+  return !flag.choices.empty() || GetFiles(flag) != Files::kNone;
 }
 
 // "--epochs=", or "--insecure" for a switch.
@@ -129,7 +129,7 @@ absl::string_view Brief(absl::string_view help) {
   return end == absl::string_view::npos ? help : help.substr(0, end + 1);
 }
 
-std::string NamesOf(const std::vector<CommandSpec>& commands) {
+std::string GetNames(const std::vector<CommandSpec>& commands) {
   return absl::StrJoin(commands, " ", [](std::string* out, const CommandSpec& command) {
     absl::StrAppend(out, command.name);
   });
@@ -142,7 +142,7 @@ std::string BashScript(const std::vector<CommandSpec>& commands) {
     for (const FlagSpec& flag : command.flags) {
       typed.push_back(Typed(flag));
       if (!HasValues(flag)) continue;
-      const Files files = FilesOf(flag);
+      const Files files = GetFiles(flag);
       const std::string bare =
           flag.name == command.bare ? absl::StrCat(" | \"", command.name, " bare\"") : "";
       absl::StrAppend(&values, "    \"", command.name, " --", flag.name, "\"", bare, ") words=\"",
@@ -156,7 +156,7 @@ std::string BashScript(const std::vector<CommandSpec>& commands) {
                     " --help\" ;;\n");
   }
   return absl::StrReplaceAll(
-      kBash, {{"@VALUES@", values}, {"@FLAGS@", flags}, {"@COMMANDS@", NamesOf(commands)}});
+      kBash, {{"@VALUES@", values}, {"@FLAGS@", flags}, {"@COMMANDS@", GetNames(commands)}});
 }
 
 // As _arguments of zsh takes it: '--epochs=[help]:N:'.
@@ -165,8 +165,8 @@ std::string ZshArgument(const FlagSpec& flag, const std::string& place) {
       absl::StrReplaceAll(Brief(flag.help), {{"\\", "\\\\"}, {"[", "\\["}, {"]", "\\]"}});
   std::string action;
   if (!flag.choices.empty()) action = absl::StrCat("(", absl::StrJoin(flag.choices, " "), ")");
-  if (FilesOf(flag) == Files::kAll) action = "_files";
-  if (FilesOf(flag) == Files::kDirectories) action = "_files -/";
+  if (GetFiles(flag) == Files::kAll) action = "_files";
+  if (GetFiles(flag) == Files::kDirectories) action = "_files -/";
   const std::string value = absl::StrReplaceAll(flag.placeholder, {{":", "\\:"}});
   return Quoted(
       absl::StrCat(place, place == "*" ? "" : absl::StrCat("[", help, "]"),
@@ -190,11 +190,11 @@ std::string ZshScript(const std::vector<CommandSpec>& commands) {
     absl::StrAppend(&cases, "\n      ;;\n");
   }
   return absl::StrReplaceAll(
-      kZsh, {{"@COMMANDS@", names}, {"@CASES@", cases}, {"@NAMES@", NamesOf(commands)}});
+      kZsh, {{"@COMMANDS@", names}, {"@CASES@", cases}, {"@NAMES@", GetNames(commands)}});
 }
 
 std::string FishScript(const std::vector<CommandSpec>& commands) {
-  std::string text = absl::StrReplaceAll(kFishHead, {{"@NAMES@", NamesOf(commands)}});
+  std::string text = absl::StrReplaceAll(kFishHead, {{"@NAMES@", GetNames(commands)}});
   for (const CommandSpec& command : commands) {
     absl::StrAppend(&text, "complete -c psctl -n __fish_use_subcommand -a ", command.name, " -d ",
                     Quoted(command.summary), "\n");
@@ -204,7 +204,7 @@ std::string FishScript(const std::vector<CommandSpec>& commands) {
       const std::string choices =
           flag.choices.empty() ? ""
                                : absl::StrCat(" -a ", Quoted(absl::StrJoin(flag.choices, " ")));
-      const std::string files = FilesOf(flag) == Files::kNone ? "" : " -F";
+      const std::string files = GetFiles(flag) == Files::kNone ? "" : " -F";
       absl::StrAppend(&text, begin, " -l ", flag.name, flag.placeholder.empty() ? "" : " -r", files,
                       choices, " -d ", Quoted(Brief(flag.help)), "\n");
       if (flag.name == command.bare) absl::StrAppend(&text, begin, files, choices, "\n");

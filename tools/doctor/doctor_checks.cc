@@ -223,7 +223,7 @@ std::vector<Finding> CheckData(const JobSpec& job) {
     look(path + ", to train on", ReadCifar10Train(path));
     if (tested) look(path + ", to test on", ReadCifar10Test(path));
   } else if (source == "csv") {
-    const auto table = ReadCsv(path, ColumnsOf(job.data().csv()));
+    const auto table = ReadCsv(path, GetColumns(job.data().csv()));
     findings.push_back(DataFinding(path, table.status(), table.ok() ? table->rows : 0));
   } else if (source == "images") {
     const auto train = ReadImageFolder(path + "/train");

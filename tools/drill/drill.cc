@@ -117,13 +117,14 @@ void Drill::OnFault(const Fault& fault, absl::Duration now) {
     case Fault::Kind::kCrowd: {
       const auto address = addresses_.find(fault.part.index);
       if (address == addresses_.end()) return;
-      const int came = strangers_.Come(fault.part.index, address->second, kStrangersOfEach);
+      const int came =
+          unauthenticated_clients_.Come(fault.part.index, address->second, kStrangersOfEach);
       out_ << Count(came, "half-open connection") << " to " << fault.part.text() << std::endl;
       Begin(fault, now);
       return;
     }
     case Fault::Kind::kDisperse:
-      strangers_.Go(fault.part.index);
+      unauthenticated_clients_.Go(fault.part.index);
       out_ << "no half-open connections to " << fault.part.text() << " any more" << std::endl;
       End(fault, now);
       return;
@@ -131,8 +132,8 @@ void Drill::OnFault(const Fault& fault, absl::Duration now) {
 }
 
 void Drill::Begin(const Fault& fault, absl::Duration now) {
-  const int stall = stalls_.Begin(FlagOf(fault.kind), WorkersHit(fault), now);
-  if (EndOf(fault.kind).has_value()) {
+  const int stall = stalls_.Begin(FindFlag(fault.kind), WorkersHit(fault), now);
+  if (GetEnd(fault.kind).has_value()) {
     lasting_.push_back({fault, stall});
   } else {
     stalls_.End(stall, now);
@@ -141,7 +142,7 @@ void Drill::Begin(const Fault& fault, absl::Duration now) {
 
 void Drill::End(const Fault& end, absl::Duration now) {
   const auto found = std::find_if(lasting_.begin(), lasting_.end(), [&](const Lasting& lasting) {
-    return EndOf(lasting.fault.kind) == end.kind && lasting.fault.part == end.part &&
+    return GetEnd(lasting.fault.kind) == end.kind && lasting.fault.part == end.part &&
            lasting.fault.links == end.links;
   });
   if (found == lasting_.end()) return;

@@ -9,12 +9,12 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
-#include "tools/drill/copies_watch.h"
+#include "tools/drill/backup_watch.h"
 #include "tools/drill/fault_schedule.h"
 #include "tools/drill/recovery_watch.h"
 #include "tools/drill/relays.h"
 #include "tools/drill/stall_watch.h"
-#include "tools/drill/strangers.h"
+#include "tools/drill/unauthenticated_clients.h"
 #include "tools/run_plan/fault_plan.h"
 
 namespace torchps {
@@ -73,12 +73,12 @@ class Drill final : public FaultPlan {
   const bool breaks_network_;
   std::ostream& out_;
   RecoveryWatch watch_;
-  CopiesWatch copies_;
+  BackupWatch copies_;
   std::deque<Fault> losses_due_;
   absl::Duration look_at_copies_at_;  // where a loss is due
   StallWatch stalls_;
   Relays relays_;
-  Strangers strangers_;
+  UnauthenticatedClients unauthenticated_clients_;
   std::map<int, std::string> addresses_;  // of servers that have listened
   DrillFigures figures_;
   std::map<PartName, absl::Duration> killed_at_;

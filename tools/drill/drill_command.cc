@@ -16,7 +16,7 @@
 #include "tools/base/find_program.h"
 #include "tools/base/format.h"
 #include "tools/base/interrupt.h"
-#include "tools/report/phrases.h"
+#include "tools/report/report_words.h"
 #include "tools/run/progress_view.h"
 #include "tools/run/run_in_directory.h"
 #include "tools/run_plan/plan_run.h"
@@ -43,7 +43,7 @@ std::string TooMuch(const Report::Check& check) {
 
 std::string VerdictText(const DrillFigures& figures, const Report& report) {
   const Report::Reconciles& checks = report.reconciles();
-  return absl::StrCat("verdict: the books ", checks.all() ? "reconcile" : "do NOT reconcile",
+  return absl::StrCat("verdict: consistency check ", checks.all() ? "passed" : "FAILED",
                       "; samples lost ", Missing(checks.samples_used()), ", doubled ",
                       TooMuch(checks.samples_used()), "; longest stall of a worker ",
                       Seconds(figures.longest_stall), "; acknowledged pushes lost ",
@@ -166,7 +166,7 @@ absl::StatusOr<DrillOptions> PlanDrill(const FlagValues& flags,
   options.faults.seed = static_cast<uint64_t>(*seed);
   for (const Fault::Kind kind : {Fault::Kind::kKill, Fault::Kind::kLoseDisk, Fault::Kind::kFreeze,
                                  Fault::Kind::kCut, Fault::Kind::kReset, Fault::Kind::kCrowd}) {
-    for (const std::string& text : flags.All(FlagOf(kind))) {
+    for (const std::string& text : flags.All(FindFlag(kind))) {
       const absl::StatusOr<FaultRule> rule = ParseFaultRule(
           kind, text, options.faults.servers, options.faults.workers, options.faults.stages);
       if (!rule.ok()) return rule.status();

@@ -26,7 +26,7 @@ class RuleParser {
   RuleParser(Fault::Kind kind, absl::string_view text, int servers, int workers, int stages)
       : text_(text), servers_(servers), workers_(workers), stages_(stages) {
     rule_.kind = kind;
-    if (EndOf(kind).has_value()) rule_.lasting = UsualLength(kind);
+    if (GetEnd(kind).has_value()) rule_.lasting = UsualLength(kind);
   }
 
   absl::StatusOr<FaultRule> Parse() {
@@ -44,7 +44,7 @@ class RuleParser {
  private:
   absl::Status Wrong(absl::string_view what) const {
     return absl::InvalidArgumentError(
-        absl::StrCat("--", FlagOf(rule_.kind), "=", text_, ": ", what));
+        absl::StrCat("--", FindFlag(rule_.kind), "=", text_, ": ", what));
   }
 
   absl::Status ReadWhom(absl::string_view whom) {
@@ -120,7 +120,7 @@ class RuleParser {
         value == absl::InfiniteDuration()) {
       return Wrong(absl::StrCat("'", word, "' has no duration like 5s or 500ms"));
     }
-    const bool ends = EndOf(rule_.kind).has_value();
+    const bool ends = GetEnd(rule_.kind).has_value();
     if (setting.first == "every") {
       rule_.every = value;
     } else if (setting.first == "at") {
@@ -180,7 +180,7 @@ absl::StatusOr<FaultRule> ParseFaultRule(Fault::Kind kind, absl::string_view tex
   return RuleParser(kind, text, servers, workers, stages).Parse();
 }
 
-absl::string_view FlagOf(Fault::Kind kind) {
+absl::string_view FindFlag(Fault::Kind kind) {
   switch (kind) {
     case Fault::Kind::kLoseDisk:
       return "lose_disk";
@@ -197,7 +197,7 @@ absl::string_view FlagOf(Fault::Kind kind) {
   }
 }
 
-absl::optional<Fault::Kind> EndOf(Fault::Kind kind) {
+absl::optional<Fault::Kind> GetEnd(Fault::Kind kind) {
   switch (kind) {
     case Fault::Kind::kFreeze:
       return Fault::Kind::kThaw;
@@ -238,7 +238,7 @@ FaultSchedule::FaultSchedule(const Options& options) {
           fault.links = DrawLinks(rule, part, options.servers, options.workers, random_links);
         }
         events_.push_back({at, fault});
-        if (const auto end = EndOf(rule.kind); end.has_value()) {
+        if (const auto end = GetEnd(rule.kind); end.has_value()) {
           fault.kind = *end;
           events_.push_back({at + rule.lasting, std::move(fault)});
         }

@@ -36,8 +36,8 @@ absl::StatusOr<FaultRule> ParseFaultRule(Fault::Kind kind, absl::string_view tex
 
 // The flag that makes rules of a kind, "kill", and what else ends the fault; nothing: it is over at
 // once. REQUIRES, of both: a kind that begins a fault.
-absl::string_view FlagOf(Fault::Kind kind);
-absl::optional<Fault::Kind> EndOf(Fault::Kind kind);
+absl::string_view FindFlag(Fault::Kind kind);
+absl::optional<Fault::Kind> GetEnd(Fault::Kind kind);
 
 // When what is done to which part, drawn from a seed: the same numbers give the same schedule.
 // What comes `every` so often comes a quarter earlier or later at random; what begins also ends.

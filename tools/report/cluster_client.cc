@@ -14,7 +14,7 @@
 #include "rpc/server_address.h"
 #include "security/connection_probe.h"
 #include "security/credentials.h"
-#include "tools/report/phrases.h"
+#include "tools/report/report_words.h"
 #include "tools/run_folder/run_list.h"
 #include "wire/status_codec.h"
 
@@ -202,7 +202,7 @@ class GrpcClusterClient final : public ClusterClient {
   const std::shared_ptr<CertificateFiles> certificates_;
   std::vector<Way> ways_;
   // Where the servers are, as the coordinator said last.
-  std::vector<ServerPlace> registered_;
+  std::vector<ServerAddress> registered_;
 };
 
 }  // namespace

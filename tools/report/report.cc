@@ -10,8 +10,8 @@
 #include "absl/strings/str_format.h"
 #include "common/process/version.h"
 #include "job/update_rule.h"
-#include "tools/report/phrases.h"
 #include "tools/report/report_checks.h"
+#include "tools/report/report_words.h"
 #include "wire/evaluation_score.h"
 #include "wire/verdict_counts.h"
 
@@ -24,7 +24,7 @@ constexpr char kAccuracy[] = "accuracy";
 // Ratios of nothing are 0.
 double Ratio(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
-Report::Consistency ConsistencyOf(const ConsistencySpec& spec) {
+Report::Consistency GetConsistency(const ConsistencySpec& spec) {
   Report::Consistency consistency;
   consistency.set_mode(spec.mode());
   if (!HasRounds(spec)) consistency.set_apply(spec.apply());
@@ -37,7 +37,7 @@ Report::Consistency ConsistencyOf(const ConsistencySpec& spec) {
 }
 
 // The times in units of so many seconds.
-Report::Times TimesOf(const StepFigures& figures, double unit) {
+Report::Times GetTimes(const StepFigures& figures, double unit) {
   Report::Times times;
   times.set_compute(figures.compute_seconds() / unit);
   times.set_push(figures.push_seconds() / unit);
@@ -56,29 +56,29 @@ double MeanLoss(const StepFigures& figures) {
   return Ratio(figures.loss_sum(), static_cast<double>(known));
 }
 
-Report::Slot SlotOf(const SlotBooks& books, const StepFigures& figures) {
+Report::Slot GetSlot(const SlotAccounting& accounting, const StepFigures& figures) {
   Report::Slot slot;
-  slot.set_slot(books.slot());
-  slot.set_incarnation(books.incarnation());
-  slot.set_host(books.host());
-  slot.set_device(books.device());
-  *slot.mutable_members() = books.member();
-  slot.set_state(StateName(books.state()));
-  slot.set_reason(books.reason());
+  slot.set_slot(accounting.slot());
+  slot.set_incarnation(accounting.incarnation());
+  slot.set_host(accounting.host());
+  slot.set_device(accounting.device());
+  *slot.mutable_members() = accounting.member();
+  slot.set_state(StateName(accounting.state()));
+  slot.set_reason(accounting.reason());
   slot.set_steps(figures.pushes());
   slot.set_samples(figures.samples());
   slot.set_mean_loss(MeanLoss(figures));
   slot.set_rejected_pushes(figures.rejected_pushes());
   slot.set_skipped_nonfinite(figures.skipped_nonfinite());
   if (figures.overflows() > 0) slot.set_overflows(static_cast<int64_t>(figures.overflows()));
-  slot.set_batch_size(books.batch_size());
+  slot.set_batch_size(accounting.batch_size());
   slot.set_lost_samples(static_cast<int64_t>(figures.lost_samples()));
   slot.set_stopped_steps(static_cast<int64_t>(figures.stopped_steps()));
-  *slot.mutable_seconds() = TimesOf(figures, 1);
+  *slot.mutable_seconds() = GetTimes(figures, 1);
   // The shares of no time at all are 0.
   const double total = TotalSeconds(figures);
   *slot.mutable_shares() =
-      TimesOf(figures, total > 0 ? total : std::numeric_limits<double>::infinity());
+      GetTimes(figures, total > 0 ? total : std::numeric_limits<double>::infinity());
   if (figures.rolled_back_pushes() > 0) {
     slot.mutable_rolled_back()->set_pushes(figures.rolled_back_pushes());
     slot.mutable_rolled_back()->set_blocks(figures.rolled_back_blocks());
@@ -86,7 +86,7 @@ Report::Slot SlotOf(const SlotBooks& books, const StepFigures& figures) {
   return slot;
 }
 
-Report::Server ServerOf(int index, const ServerAnswer& answer, double job_seconds) {
+Report::Server GetServer(int index, const ServerAnswer& answer, double job_seconds) {
   Report::Server server;
   server.set_index(index);
   server.set_address(answer.address);
@@ -133,7 +133,7 @@ void Finish(Report::Distribution& whole) {
   whole.set_mean(Ratio(whole.mean(), static_cast<double>(whole.count())));
 }
 
-Report::Evaluation EvaluationOf(const EvaluationResult& result) {
+Report::Evaluation GetEvaluation(const EvaluationResult& result) {
   Report::Evaluation evaluation;
   evaluation.set_samples(result.samples());
   if (const MetricValue* accuracy = FindMetric(result, kAccuracy)) {
@@ -149,7 +149,8 @@ Report::Evaluation EvaluationOf(const EvaluationResult& result) {
 // The epochs in order. An evaluation stands with its epoch, and in `result`.
 void AddEpochs(const JobStatus& job, Report& report) {
   std::map<int, Report::Epoch> epochs;
-  for (const EpochBooks& books : job.epoch()) *epochs[books.epoch()].mutable_books() = books;
+  for (const EpochAccounting& accounting : job.epoch())
+    *epochs[accounting.epoch()].mutable_accounting() = accounting;
   std::map<int, EvaluationResult> evaluations;
   for (const EvaluationResult& evaluation : job.evaluation()) {
     report.clear_model_not_kept();
@@ -160,8 +161,8 @@ void AddEpochs(const JobStatus& job, Report& report) {
     if (evaluation.samples() == 0) continue;
     evaluations[evaluation.epoch()] = evaluation;
     Report::Epoch& epoch = epochs[evaluation.epoch()];
-    epoch.mutable_books()->set_epoch(evaluation.epoch());
-    *epoch.mutable_test() = EvaluationOf(evaluation);
+    epoch.mutable_accounting()->set_epoch(evaluation.epoch());
+    *epoch.mutable_test() = GetEvaluation(evaluation);
   }
   for (const auto& [number, epoch] : epochs) *report.add_epochs() = epoch;
   std::optional<double> best;
@@ -176,7 +177,7 @@ void AddEpochs(const JobStatus& job, Report& report) {
     const std::string& best_by = job.job().training().best_by();
     const bool by_loss = best_by.empty() && evaluation.metric().empty();
     result.set_best_by(by_loss ? "loss" : best_by.empty() ? evaluation.metric(0).name() : best_by);
-    const std::optional<double> score = ScoreOf(evaluation, best_by);
+    const std::optional<double> score = GetScore(evaluation, best_by);
     if (score <= best) continue;
     best = score;
     result.set_best_epoch(number);
@@ -187,7 +188,7 @@ void AddEpochs(const JobStatus& job, Report& report) {
 }
 
 // Why what was learnt is of no use; empty: nothing is known against it.
-std::string FailureOf(const Report& report) {
+std::string GetFailure(const Report& report) {
   if (!report.stopped().empty()) return report.stopped();
   if (report.has_result() && !std::isfinite(report.result().loss())) {
     return absl::StrCat("the test loss after epoch ", report.result().epoch(), " is ",
@@ -195,9 +196,9 @@ std::string FailureOf(const Report& report) {
                         "training.clip_norm may help");
   }
   // A cross entropy so large gives the right class a probability of e^-1000.
-  constexpr double kMostCrossEntropy = 1000;
+  constexpr double kMaxCrossEntropy = 1000;
   const bool is_built_in = !report.job().model().name().empty();
-  if (is_built_in && report.result().has_accuracy() && report.result().loss() > kMostCrossEntropy) {
+  if (is_built_in && report.result().has_accuracy() && report.result().loss() > kMaxCrossEntropy) {
     return absl::StrFormat(
         "it has diverged: the test loss after epoch %d is %.3g; a smaller "
         "optimizer.learning_rate or training.clip_norm may help",
@@ -211,8 +212,9 @@ std::string FailureOf(const Report& report) {
 
 void AddSlots(const JobStatus& job, const std::vector<ServerAnswer>& servers, Report& report) {
   std::map<int, Report::Slot> slots;
-  for (const SlotBooks& books : job.slot()) {
-    slots[books.slot()] = SlotOf(books, FiguresOf(books, job.job().consistency(), servers));
+  for (const SlotAccounting& accounting : job.slot()) {
+    slots[accounting.slot()] =
+        GetSlot(accounting, GetFigures(accounting, job.job().consistency(), servers));
   }
   for (const ServerAnswer& answer : servers) {
     if (!answer.status.ok()) continue;
@@ -243,7 +245,7 @@ void AddServers(const std::vector<ServerAnswer>& servers, Report& report) {
   bool first = true;
   for (const ServerAnswer& answer : servers) {
     Report::Server& server = *report.add_servers();
-    server = ServerOf(report.servers_size() - 1, answer, report.wall_seconds());
+    server = GetServer(report.servers_size() - 1, answer, report.wall_seconds());
     if (!answer.status.ok()) continue;
     Add(answer.status->verdicts(), &verdicts);
     Merge(answer.status->lag(), *report.mutable_lag());
@@ -277,7 +279,7 @@ Report BuildReport(const JobStatus& job, const std::vector<ServerAnswer>& server
   report.set_phase(PhaseName(job.phase()));
   report.set_wall_seconds(job.running_seconds());
   report.set_parameters(job.parameters());
-  *report.mutable_consistency() = ConsistencyOf(job.job().consistency());
+  *report.mutable_consistency() = GetConsistency(job.job().consistency());
   if (job.checkpoint().enabled()) *report.mutable_checkpoint() = job.checkpoint();
   if (job.resumed_checkpoint() > 0) report.set_resumed_checkpoint(job.resumed_checkpoint());
   if (job.epochs_without_best() > 0) report.set_epochs_without_best(job.epochs_without_best());
@@ -286,12 +288,12 @@ Report BuildReport(const JobStatus& job, const std::vector<ServerAnswer>& server
   AddEpochs(job, report);
   report.set_model(job.model());
   report.set_data(job.data());
-  const std::string failure = FailureOf(report);
+  const std::string failure = GetFailure(report);
   if (!failure.empty()) report.set_failed(failure);
   report.set_finished(job.phase() == JobStatus::DONE && failure.empty());
   AddSlots(job, servers, report);
   AddServers(servers, report);
-  if (auto updates = UpdatesOf(job.job().consistency(), servers)) {
+  if (auto updates = GetUpdates(job.job().consistency(), servers)) {
     *report.mutable_updates() = *std::move(updates);
   }
   int64_t block_updates = 0;
@@ -302,8 +304,8 @@ Report BuildReport(const JobStatus& job, const std::vector<ServerAnswer>& server
   return report;
 }
 
-absl::optional<Report::Updates> UpdatesOf(const ConsistencySpec& consistency,
-                                          const std::vector<ServerAnswer>& servers) {
+absl::optional<Report::Updates> GetUpdates(const ConsistencySpec& consistency,
+                                           const std::vector<ServerAnswer>& servers) {
   if (HasRounds(consistency) || AppliesEachPush(consistency)) return absl::nullopt;
   Report::Updates updates;
   Report::Distribution lag;
@@ -335,8 +337,8 @@ absl::optional<Report::Updates> UpdatesOf(const ConsistencySpec& consistency,
   return updates;
 }
 
-StepFigures FiguresOf(const SlotBooks& slot, const ConsistencySpec& consistency,
-                      const std::vector<ServerAnswer>& servers) {
+StepFigures GetFigures(const SlotAccounting& slot, const ConsistencySpec& consistency,
+                       const std::vector<ServerAnswer>& servers) {
   StepFigures figures = slot.figures();
   if (AppliesEachPush(consistency)) return figures;
   // All servers hold a push at the same time.

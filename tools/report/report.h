@@ -28,13 +28,13 @@ Report BuildReport(const JobStatus& job, const std::vector<ServerAnswer>& server
 // of their gradients, and the longest wait for one, over all servers that answered. Counts of
 // blocks are divided by the number of blocks and rounded, but to no less than 1 where anything was
 // counted. nullopt: the job makes its updates in another way, or no block is there yet.
-absl::optional<Report::Updates> UpdatesOf(const ConsistencySpec& consistency,
-                                          const std::vector<ServerAnswer>& servers);
+absl::optional<Report::Updates> GetUpdates(const ConsistencySpec& consistency,
+                                           const std::vector<ServerAnswer>& servers);
 
 // The slot's figures. Where an update is made of several pushes, the time for which the servers
 // held the slot's pushes until their update is in `wait_seconds` and no longer in `push_seconds`.
-StepFigures FiguresOf(const SlotBooks& slot, const ConsistencySpec& consistency,
-                      const std::vector<ServerAnswer>& servers);
+StepFigures GetFigures(const SlotAccounting& slot, const ConsistencySpec& consistency,
+                       const std::vector<ServerAnswer>& servers);
 
 // All of a slot's time, in seconds.
 double TotalSeconds(const StepFigures& figures);

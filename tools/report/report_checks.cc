@@ -65,10 +65,10 @@ void CheckReport(const JobStatus& job, int64_t block_updates, Report& report) {
   int64_t used = 0, evaluated = 0, samples_per_epoch = 0;
   bool any_reissued = false;
   for (const Report::Epoch& epoch : report.epochs()) {
-    used += epoch.books().used();
+    used += epoch.accounting().used();
     evaluated += epoch.has_test() ? 1 : 0;
-    samples_per_epoch = std::max(samples_per_epoch, epoch.books().samples());
-    any_reissued = any_reissued || epoch.books().reissued() > epoch.books().lost();
+    samples_per_epoch = std::max(samples_per_epoch, epoch.accounting().samples());
+    any_reissued = any_reissued || epoch.accounting().reissued() > epoch.accounting().lost();
   }
   // The versions of all blocks add up to `versions` where those of each server are equal (`even`),
   // and elsewhere to a number from `least_versions` to `versions`.
@@ -160,13 +160,13 @@ void CheckReport(const JobStatus& job, int64_t block_updates, Report& report) {
           {cut_short, resumed, came_back}, checks.mutable_updates());
   }
 
-  const auto all = ChecksOf(report);
+  const auto all = GetChecks(report);
   checks.set_all(std::none_of(all.begin(), all.end(), [](const auto& named) {
     return named.second.has_holds() && !named.second.holds();
   }));
 }
 
-std::vector<std::pair<std::string, Report::Check>> ChecksOf(const Report& report) {
+std::vector<std::pair<std::string, Report::Check>> GetChecks(const Report& report) {
   const Report::Reconciles& reconciles = report.reconciles();
   const google::protobuf::Reflection& reflection = *Report::Reconciles::GetReflection();
   std::vector<const google::protobuf::FieldDescriptor*> fields;

@@ -17,6 +17,6 @@ namespace torchps {
 void CheckReport(const JobStatus& job, int64_t block_updates, Report& report);
 
 // Returns the comparisons in the report, by name and in the message's order.
-std::vector<std::pair<std::string, Report::Check>> ChecksOf(const Report& report);
+std::vector<std::pair<std::string, Report::Check>> GetChecks(const Report& report);
 
 }  // namespace torchps

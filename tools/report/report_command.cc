@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "common/process/exit_codes.h"
-#include "tools/report/phrases.h"
 #include "tools/report/report_json.h"
 #include "tools/report/report_text.h"
+#include "tools/report/report_words.h"
 #include "tools/report/server_list.h"
 
 namespace torchps {

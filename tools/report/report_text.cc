@@ -10,8 +10,8 @@
 #include "job/update_rule.h"
 #include "tools/base/format.h"
 #include "tools/base/text_table.h"
-#include "tools/report/phrases.h"
 #include "tools/report/report_checks.h"
+#include "tools/report/report_words.h"
 #include "wire/verdict_counts.h"
 
 namespace torchps {
@@ -92,13 +92,13 @@ std::string Kept(const Report& report) {
 }
 
 // Lines of a terminal that the epochs may take.
-constexpr int kMostEpochRows = 30;
+constexpr int kMaxEpochRows = 30;
 
 std::string EpochTable(const Report& report) {
   if (report.epochs().empty()) return "";
   const bool reissues =
       std::any_of(report.epochs().begin(), report.epochs().end(),
-                  [](const Report::Epoch& epoch) { return epoch.books().reissued() > 0; });
+                  [](const Report::Epoch& epoch) { return epoch.accounting().reissued() > 0; });
   std::vector<std::string> titles = {">epoch", ">samples used", reissues ? ">re-issued" : "",
                                      ">train loss", ">test loss"};
   for (const MetricValue& metric : report.result().metrics()) {
@@ -107,22 +107,23 @@ std::string EpochTable(const Report& report) {
   titles.push_back(">after");
   TextTable table(titles);
   const int epochs = report.epochs_size();
-  const int stride = (epochs + kMostEpochRows - 1) / kMostEpochRows;
+  const int stride = (epochs + kMaxEpochRows - 1) / kMaxEpochRows;
   for (int index = 0; index < epochs; ++index) {
     const Report::Epoch& epoch = report.epochs(index);
-    const EpochBooks& books = epoch.books();
-    const bool is_best = books.epoch() == report.result().best_epoch();
+    const EpochAccounting& accounting = epoch.accounting();
+    const bool is_best = accounting.epoch() == report.result().best_epoch();
     if (index % stride != 0 && index != epochs - 1 && !is_best) continue;
     const Report::Evaluation& test = epoch.test();
-    const double at = epoch.has_test() ? test.at_seconds() : books.closed_at_seconds();
-    std::vector<std::string> row = {absl::StrCat(books.epoch()), WithThousands(books.used()),
-                                    reissues ? WithThousands(books.reissued()) : "",
-                                    books.used() > 0 ? Fixed(books.train_loss()) : "-",
+    const double at = epoch.has_test() ? test.at_seconds() : accounting.closed_at_seconds();
+    std::vector<std::string> row = {absl::StrCat(accounting.epoch()),
+                                    WithThousands(accounting.used()),
+                                    reissues ? WithThousands(accounting.reissued()) : "",
+                                    accounting.used() > 0 ? Fixed(accounting.train_loss()) : "-",
                                     epoch.has_test() ? Fixed(test.loss()) : "-"};
     for (int i = 0; i < report.result().metrics_size(); ++i) {
       row.push_back(i < test.metrics_size() ? MetricText(test.metrics(i)) : "-");
     }
-    row.push_back(books.closed() ? FormatSeconds(at) : "open");
+    row.push_back(accounting.closed() ? FormatSeconds(at) : "open");
     table.AddRow(row);
   }
   const std::string rest = absl::StrCat("one in ", stride, " of ", epochs,
@@ -182,12 +183,12 @@ struct Range {
 };
 
 // One range per value while they are few, otherwise 0, 1, 2-3, 4-7, 8-15 and so on.
-std::vector<Range> RangesOf(const Report::Distribution& distribution) {
-  constexpr int64_t kMostRows = 12;
+std::vector<Range> GetRanges(const Report::Distribution& distribution) {
+  constexpr int64_t kMaxRows = 12;
   const int64_t used = distribution.histogram_size();
   std::vector<Range> ranges;
   for (int64_t first = 0; first < used;) {
-    const int64_t width = used <= kMostRows || first == 0 ? 1 : first;
+    const int64_t width = used <= kMaxRows || first == 0 ? 1 : first;
     Range range;
     range.first = first;
     range.last = std::min(first + width, used) - 1;
@@ -206,7 +207,7 @@ std::string Bars(const std::string& title, const Report::Distribution& distribut
   constexpr double kBarWidth = 40;
   std::string text = absl::StrFormat("\n%s: mean %.2f, largest %d\n", title, distribution.mean(),
                                      distribution.max());
-  const std::vector<Range> ranges = RangesOf(distribution);
+  const std::vector<Range> ranges = GetRanges(distribution);
   int64_t highest = 1;
   for (const Range& range : ranges) highest = std::max(highest, range.count);
   for (const Range& range : ranges) {
@@ -298,7 +299,7 @@ std::string ServerTable(const Report& report) {
 std::string Books(const Report& report) {
   std::vector<std::string> failed;
   int held = 0;
-  for (const auto& [name, check] : ChecksOf(report)) {
+  for (const auto& [name, check] : GetChecks(report)) {
     if (check.holds()) ++held;
     if (check.has_holds() && !check.holds()) {
       failed.push_back(absl::StrCat("  ", name, ": expected ", WithThousands(check.expected()),
@@ -306,12 +307,12 @@ std::string Books(const Report& report) {
     }
   }
   if (!failed.empty()) {
-    return absl::StrCat("\nthe books do NOT reconcile (docs/operate.md says what each compares):\n",
+    return absl::StrCat("\nconsistency check FAILED (docs/operate.md explains each check):\n",
                         absl::StrJoin(failed, ""));
   }
   if (held == 0) return "";
-  return absl::StrCat("\nthe books reconcile", report.finished() ? "" : " so far", ": all ", held,
-                      " comparisons of samples, pushes and versions hold\n");
+  return absl::StrCat("\nconsistency check passed", report.finished() ? "" : " so far",
+                      ": samples, pushes and versions agree (", held, " checks)\n");
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ bool HasJob(const ServerAnswer& answer) {
 std::string WholeList(const absl::StatusOr<JobStatus>& job, int count) {
   std::vector<std::string> addresses;
   if (job.ok()) {
-    for (const ServerPlace& place : job->server()) {
+    for (const ServerAddress& place : job->server()) {
       if (!place.address().empty()) addresses.push_back(place.address());
     }
   }

@@ -11,7 +11,7 @@
 #include "job/update_rule.h"
 #include "tools/base/format.h"
 #include "tools/base/text_table.h"
-#include "tools/report/phrases.h"
+#include "tools/report/report_words.h"
 #include "tools/report/server_list.h"
 #include "wire/restoring_text.h"
 #include "wire/verdict_counts.h"
@@ -20,15 +20,16 @@ namespace torchps {
 namespace {
 
 // Samples of each slot, by slot.
-std::map<int, uint64_t> SamplesOf(const ClusterView& view) {
+std::map<int, uint64_t> GetSamples(const ClusterView& view) {
   std::map<int, uint64_t> samples;
   if (!view.job.ok()) return samples;
-  for (const SlotBooks& slot : view.job->slot()) samples[slot.slot()] = slot.figures().samples();
+  for (const SlotAccounting& slot : view.job->slot())
+    samples[slot.slot()] = slot.figures().samples();
   return samples;
 }
 
 // Samples per second of each slot, by slot.
-std::map<int, double> RatesOf(const ClusterView& view, const ClusterView* previous) {
+std::map<int, double> GetRates(const ClusterView& view, const ClusterView* previous) {
   std::map<int, double> rates;
   if (!view.job.ok()) return rates;
   std::map<int, uint64_t> before;
@@ -36,10 +37,10 @@ std::map<int, double> RatesOf(const ClusterView& view, const ClusterView* previo
   const bool same_job =
       previous != nullptr && previous->job.ok() && previous->job->job_id() == view.job->job_id();
   if (same_job) {
-    before = SamplesOf(*previous);
+    before = GetSamples(*previous);
     seconds = absl::ToDoubleSeconds(view.seen_at - previous->seen_at);
   }
-  for (const auto& [slot, samples] : SamplesOf(view)) {
+  for (const auto& [slot, samples] : GetSamples(view)) {
     const uint64_t done = samples >= before[slot] ? samples - before[slot] : samples;
     rates[slot] = seconds > 0 ? static_cast<double>(done) / seconds : 0;
   }
@@ -76,7 +77,7 @@ uint64_t NonfiniteBlocks(const ClusterView& view) {
 
 // A line on updates, ages of gradients and waits; empty unless updates are made of whole batches.
 std::string Updates(const ClusterView& view) {
-  const auto updates = UpdatesOf(view.job->job().consistency(), view.servers);
+  const auto updates = GetUpdates(view.job->job().consistency(), view.servers);
   if (!updates.has_value() || updates->by_age().empty()) return "";
   double gradients = 0;
   for (const int64_t count : updates->by_age()) gradients += static_cast<double>(count);
@@ -112,7 +113,8 @@ std::string Headline(const ClusterView& view, const std::map<int, double>& rates
     double total = 0;
     for (const auto& [slot, rate] : rates) total += rate;
     int latest = 0;
-    for (const EpochBooks& books : job.epoch()) latest = std::max(latest, books.epoch());
+    for (const EpochAccounting& accounting : job.epoch())
+      latest = std::max(latest, accounting.epoch());
     absl::StrAppend(&text, ": epoch ", latest, " of ", job.job().training().epochs(), ", ",
                     FormatSeconds(job.running_seconds()));
     if (job.phase() != JobStatus::DONE) absl::StrAppend(&text, ", ", Rate(total), " samples/s");
@@ -196,17 +198,17 @@ std::string ServerTable(const ClusterView& view) {
 }
 
 // What a slot is at; a piece of its own work only where that takes long.
-std::string StateOf(const SlotBooks& slot) {
+std::string ReadState(const SlotAccounting& slot) {
   constexpr double kLongSeconds = 10;
   std::string state = StateAndReason(StateName(slot.state()), slot.reason());
-  if (slot.standing_seconds() >= kLongSeconds) {
-    absl::StrAppend(&state, ", no end of a pass for ", FormatSeconds(slot.standing_seconds()));
+  if (slot.stalled_seconds() >= kLongSeconds) {
+    absl::StrAppend(&state, ", no end of a pass for ", FormatSeconds(slot.stalled_seconds()));
   }
   return state;
 }
 
 // How the payloads between a slot and the servers at which it is live travel.
-std::string PathOf(int slot, const ClusterView& view) {
+std::string MakePath(int slot, const ClusterView& view) {
   int live = 0;
   int shared = 0;
   for (const ServerAnswer& answer : view.servers) {
@@ -242,14 +244,14 @@ std::string SlotTable(const ClusterView& view, const std::map<int, double>& rate
   TextTable table({">slot", "host", "device", "path", "state", ">epoch", ">clock",
                    by_steps ? ">ahead" : "", ">steps", shows_batch ? ">batch" : "", ">samples/s",
                    ">wait", ">rejected"});
-  for (const SlotBooks& slot : view.job->slot()) {
-    const StepFigures figures = FiguresOf(slot, view.job->job().consistency(), view.servers);
+  for (const SlotAccounting& slot : view.job->slot()) {
+    const StepFigures figures = GetFigures(slot, view.job->job().consistency(), view.servers);
     const double total = TotalSeconds(figures);
     const auto clock = clocks.find(slot.slot());
     const bool at_work =
-        slot.state() == SlotBooks::TRAINING || slot.state() == SlotBooks::EVALUATING;
+        slot.state() == SlotAccounting::TRAINING || slot.state() == SlotAccounting::EVALUATING;
     table.AddRow({absl::StrCat(slot.slot()), slot.host(), DeviceText(slot.device(), slot.member()),
-                  PathOf(slot.slot(), view), StateOf(slot),
+                  MakePath(slot.slot(), view), ReadState(slot),
                   slot.epoch() > 0 ? absl::StrCat(slot.epoch()) : "-",
                   clock != clocks.end() ? absl::StrCat(clock->second) : "-",
                   !by_steps ? ""
@@ -280,7 +282,7 @@ ClusterView LookAtCluster(ClusterClient& cluster, absl::Duration timeout, absl::
 }
 
 std::string StatusText(const ClusterView& view, const ClusterView* previous) {
-  const std::map<int, double> rates = RatesOf(view, previous);
+  const std::map<int, double> rates = GetRates(view, previous);
   return absl::StrCat(Headline(view, rates), ServerTable(view),
                       ServerListText(view.job, view.servers), SlotTable(view, rates));
 }

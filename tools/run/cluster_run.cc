@@ -8,9 +8,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/process/exit_codes.h"
-#include "tools/run/held_output.h"
+#include "tools/run/buffered_output.h"
+#include "tools/run/describe_run.h"
 #include "tools/run/run_report.h"
-#include "tools/run/what_runs.h"
 #include "tools/run/worker_text.h"
 
 namespace torchps {
@@ -80,7 +80,7 @@ absl::Status ClusterRun::StartServers() {
 absl::Status ClusterRun::StartWorkers() {
   if (options_.on_servers) options_.on_servers(ServerAddresses());
   for (const std::string& line :
-       WhatRuns(options_.job, options_.launch, options_.hosts, ServerAddresses())) {
+       DescribeRun(options_.job, options_.launch, options_.hosts, ServerAddresses())) {
     view_.Say(line);
   }
   for (size_t i = 0; i < options_.hosts.workers.size(); ++i) {
@@ -106,8 +106,9 @@ absl::Status ClusterRun::WaitForWorkers() {
   };
   while (std::any_of(parts_.begin(), parts_.end(), working)) {
     const bool held = std::any_of(parts_.begin(), parts_.end(),
-                                  [](const auto& part) { return part->held_output.waiting(); });
-    const absl::Status status = HandleEvents(held ? HeldOutput::kHold : absl::InfiniteDuration());
+                                  [](const auto& part) { return part->buffered_output.waiting(); });
+    const absl::Status status =
+        HandleEvents(held ? BufferedOutput::kHold : absl::InfiniteDuration());
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
@@ -186,7 +187,7 @@ absl::Status ClusterRun::StartPart(std::unique_ptr<Part> part, int index) {
 }
 
 absl::Status ClusterRun::Launch(Part& part) {
-  ChildProcess::Options program = ProgramOf(part);
+  ChildProcess::Options program = GetProgram(part);
   if (options_.faults != nullptr && part.is_worker()) {
     const auto more = options_.faults->WorkerEnvironment(part.index, ServerAddresses());
     if (!more.ok()) return more.status();
@@ -198,7 +199,7 @@ absl::Status ClusterRun::Launch(Part& part) {
   return absl::OkStatus();
 }
 
-ChildProcess::Options ClusterRun::ProgramOf(const Part& part) const {
+ChildProcess::Options ClusterRun::GetProgram(const Part& part) const {
   if (part.is_server)
     return part.ServerIn(options_, training_since_.has_value(), ServerAddresses());
   if (part.is_evaluator) return EvaluatorProgram(options_.launch, ServerAddresses());
@@ -225,7 +226,7 @@ absl::Status ClusterRun::HandleDeath(Part& part) {
   const absl::optional<absl::Duration> delay = part.restarts.Died(clock_.Now());
   if (!delay.has_value()) return Failure(part, how + StaysDownText(options_.restarts));
   ShowHeldOutput(part, absl::InfiniteDuration());
-  part.held_output.Clear();
+  part.buffered_output.Clear();
   view_.Say(absl::StrCat(part.process->name(), " ", how, "; it is started again",
                          part.is_server ? absl::StrCat(" at ", part.address) : "", " (restart ",
                          part.restarts.restarts(), ")"));
@@ -252,7 +253,7 @@ absl::Status ClusterRun::Restart(Part& part) {
   return absl::OkStatus();
 }
 
-void ClusterRun::DoHarm() {
+void ClusterRun::InjectFaults() {
   if (options_.faults == nullptr || !training_since_.has_value()) return;
   for (const Fault& fault : options_.faults->Take(clock_.Now() - *training_since_)) {
     if (!fault.is_signal()) {
@@ -312,15 +313,15 @@ absl::Status ClusterRun::HandleEvents(absl::Duration longest) {
     if (!status.ok()) return status;
   }
   if (!measured_.ok()) return measured_;
-  DoHarm();
-  for (const auto& part : parts_) ShowHeldOutput(*part, clock_.Now() - HeldOutput::kHold);
+  InjectFaults();
+  for (const auto& part : parts_) ShowHeldOutput(*part, clock_.Now() - BufferedOutput::kHold);
   return absl::OkStatus();
 }
 
 void ClusterRun::HandleLine(Part& part, ChildProcess::Stream stream, absl::string_view line) {
   if (part.log.is_open()) part.log << line << std::endl;
   if (stream == ChildProcess::Stream::kError) {
-    part.held_output.Add(clock_.Now(), line);
+    part.buffered_output.Add(clock_.Now(), line);
     return;
   }
   if (part.is_evaluator && IsMeasured(line)) return HandleMeasured(line);
@@ -378,7 +379,7 @@ void ClusterRun::HandleWorkerStatus(const Part& part, const StatusLine& line) {
 }
 
 void ClusterRun::ShowHeldOutput(Part& part, absl::Duration until) {
-  for (const std::string& line : part.held_output.Take(until)) {
+  for (const std::string& line : part.buffered_output.Take(until)) {
     view_.Say(absl::StrCat(part.process->name(), ": ", line));
   }
 }

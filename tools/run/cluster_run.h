@@ -88,13 +88,13 @@ class ClusterRun {
   absl::Status StopAll(const std::vector<ChildProcess*>& children);
 
   absl::Status StartPart(std::unique_ptr<Part> part, int index);
-  ChildProcess::Options ProgramOf(const Part& part) const;
+  ChildProcess::Options GetProgram(const Part& part) const;
   // Its process: the first one, or the next.
   absl::Status Launch(Part& part);
   // What to do about a part that has ended and should not have. An error: nothing can be done.
   absl::Status HandleDeath(Part& part);
   absl::Status Restart(Part& part);
-  void DoHarm();
+  void InjectFaults();
   // When there is something to do without any event.
   absl::Duration NextDue() const;
   // Waits for something to happen and deals with it. An error if a part failed or the run was

@@ -74,7 +74,7 @@ absl::StatusOr<std::string> OpenRunDirectory(ClusterRun::Options& options, absl:
   return dir;
 }
 
-RunRecord RecordOf(const ClusterRun::Options& options, const std::string& dir) {
+RunRecord GetRecord(const ClusterRun::Options& options, const std::string& dir) {
   const LaunchOptions& launch = options.launch;
   const std::string& worker = launch.worker_binary;
   RunRecord record = RecordOfThisRun(IsOwnWorker(worker) ? "" : worker);
@@ -134,7 +134,7 @@ int RunInDirectory(ClusterRun::Options options, std::ostream& out, std::ostream&
   std::unique_ptr<FileLock> lock;
   const absl::StatusOr<std::string> dir = OpenRunDirectory(options, began, lock);
   if (!dir.ok()) return Fail(dir.status(), error);
-  RunRecord record = RecordOf(options, *dir);
+  RunRecord record = GetRecord(options, *dir);
   if (const absl::Status kept = WriteRunRecord(*dir, record); !kept.ok()) return Fail(kept, error);
 
   Progress progress;
@@ -161,7 +161,7 @@ int RunInDirectory(ClusterRun::Options options, std::ostream& out, std::ostream&
   }
   out << DescribeModel(model_dir, began) << std::flush;
   if (code == 0) return code;
-  error << HowToGoOn(*dir, again) << std::flush;
+  error << ResumeCommand(*dir, again) << std::flush;
   // Of a wrong flag or file the last sentence has said all there is to say.
   const bool told = code == int(ExitCode::kUsage) || code == int(ExitCode::kData);
   if (is_new && !progress.accepted) RemoveUnusedRun(*dir, told);

@@ -37,7 +37,7 @@ ChildProcess::Options RunPart::ServerIn(const RunPlan& plan, bool trains,
 
 std::string RunPart::FailureText(absl::string_view what) const {
   std::string text = absl::StrCat(process->name(), " ", what);
-  for (const std::string& word : held_output.LastWords()) absl::StrAppend(&text, "\n  ", word);
+  for (const std::string& word : buffered_output.LastWords()) absl::StrAppend(&text, "\n  ", word);
   return text;
 }
 

@@ -9,7 +9,7 @@
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "tools/base/child_process.h"
-#include "tools/run/held_output.h"
+#include "tools/run/buffered_output.h"
 #include "tools/run_plan/fault_plan.h"
 #include "tools/run_plan/hosts_file.h"
 #include "tools/run_plan/restart_policy.h"
@@ -33,7 +33,7 @@ struct RunPart {
   bool seen_dead = false;      // the process before this one was our child, and a signal ended it
   bool disk_lost = false;      // of a server: its directory is to go before its next life
   bool has_lost_disk = false;  // its files came, or come, from the server that has copies
-  HeldOutput held_output;
+  BufferedOutput buffered_output;
   std::ofstream log;
 
   explicit RunPart(RestartPolicy::Options options) : restarts(options) {}

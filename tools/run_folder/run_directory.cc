@@ -229,7 +229,7 @@ void RemoveUnusedRun(const std::string& dir, bool told) {
   for (const fs::path& path : unused) fs::remove(path, error);
 }
 
-std::string HowToGoOn(const std::string& dir, const std::string& flags) {
+std::string ResumeCommand(const std::string& dir, const std::string& flags) {
   const Contents contents = Look(dir);
   if (contents.checkpoints == 0 && contents.logs == 0) return "";
   const std::string place = ShellQuoted(absl::StrCat("--dir=", dir));

@@ -52,7 +52,7 @@ void RemoveUnusedRun(const std::string& dir, bool told);
 // How a job that was cut short goes on from what lies in `dir`, with these flags beside --job,
 // --dir and --resume, and how its model is had, as commands to paste; lines for people. Empty:
 // there is nothing to go on from.
-std::string HowToGoOn(const std::string& dir, const std::string& flags);
+std::string ResumeCommand(const std::string& dir, const std::string& flags);
 
 // Where the model of a run that began at `since` lies in `dir`, and how to load it, for people.
 // Empty: there is none.

@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kBytesPerStatBlock = 512;  // of st_blocks, whatever the file system's blocks are
-constexpr size_t kMostNamed = 5;             // runs that a message names
+constexpr size_t kMaxNamed = 5;              // runs that a message names
 
 std::string WithoutSlash(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
@@ -39,10 +39,10 @@ absl::StatusOr<ListedRun> ReadRun(const std::string& dir) {
   return ListedRun{dir, fs::path(dir).filename().string(), *std::move(record)};
 }
 
-std::string NamesOf(const std::vector<ListedRun>& runs) {
+std::string GetNames(const std::vector<ListedRun>& runs) {
   std::vector<std::string> names;
   for (const ListedRun& run : runs) {
-    if (names.size() == kMostNamed) break;
+    if (names.size() == kMaxNamed) break;
     names.push_back(run.name);
   }
   return absl::StrJoin(names, ", ");
@@ -104,7 +104,7 @@ absl::StatusOr<ListedRun> FindRun(const std::string& name) {
   return absl::NotFoundError(absl::StrCat(
       "there is no run ", name, ": neither a folder with a run.json nor a name in ",
       Absolute(kRunsFolder),
-      runs.ok() && !runs->empty() ? absl::StrCat("; the newest there: ", NamesOf(*runs)) : ""));
+      runs.ok() && !runs->empty() ? absl::StrCat("; the newest there: ", GetNames(*runs)) : ""));
 }
 
 absl::StatusOr<ListedRun> NewestRun() {
@@ -149,7 +149,7 @@ absl::StatusOr<ListedRun> FindRunningRun(const std::string& name) {
   }
   if (running.size() > 1) {
     return absl::InvalidArgumentError(absl::StrCat(running.size(),
-                                                   " runs are running: ", NamesOf(running),
+                                                   " runs are running: ", GetNames(running),
                                                    "; name one, as --run=", running.front().name));
   }
   if (const absl::Status reachable = CheckReachable(running.front()); !reachable.ok()) {

@@ -80,7 +80,7 @@ RunRecord RecordOfThisRun(const std::string& worker_binary) {
   record.commit = std::string(ReleaseCommit());
   record.began = absl::Now();
   record.worker_binary = worker_binary;
-  if (!worker_binary.empty()) record.worker_checksum = ChecksumOf(worker_binary);
+  if (!worker_binary.empty()) record.worker_checksum = GetChecksum(worker_binary);
   return record;
 }
 
@@ -155,7 +155,7 @@ const char* OutcomeName(RunOutcome outcome) {
   return "";
 }
 
-std::string ChecksumOf(const std::string& path) {
+std::string GetChecksum(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return "";
   Fnv1a hash;

@@ -50,7 +50,7 @@ absl::Status WriteRunRecord(const std::string& dir, const RunRecord& record);
 absl::StatusOr<RunRecord> ReadRunRecord(const std::string& dir);
 
 // Returns a checksum of the file's bytes; empty where it cannot be read.
-std::string ChecksumOf(const std::string& path);
+std::string GetChecksum(const std::string& path);
 
 // Returns the name of this machine.
 std::string OwnHostName();

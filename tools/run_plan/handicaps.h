@@ -8,7 +8,7 @@
 #include "tools/base/flag_table.h"
 
 // What makes single workers of `psctl run` slower, to see what a straggler does: --slow, --pace and
-// --pause. The workers do it (worker/loop/handicap.h).
+// --pause. The workers do it (worker/loop/simulated_slowdown.h).
 
 namespace torchps {
 

@@ -25,7 +25,7 @@ namespace {
 
 constexpr int kLargestPort = 65535;
 // Of a machine; as many devices as a worker may have (worker/device.h).
-constexpr int kMostGpus = 64;
+constexpr int kMaxGpus = 64;
 
 bool IsWhole(absl::string_view text, int least, int most, int* value) {
   return absl::SimpleAtoi(text, value) && *value >= least && *value <= most;
@@ -36,7 +36,7 @@ bool ReadGpus(absl::string_view numbers, std::vector<std::string>* names) {
   std::set<int> seen;
   for (absl::string_view number : absl::StrSplit(numbers, ',')) {
     int gpu = 0;
-    if (!IsWhole(number, 0, kMostGpus - 1, &gpu) || !seen.insert(gpu).second) return false;
+    if (!IsWhole(number, 0, kMaxGpus - 1, &gpu) || !seen.insert(gpu).second) return false;
     names->push_back(absl::StrCat("cuda:", gpu));
   }
   return true;

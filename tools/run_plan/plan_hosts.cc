@@ -11,11 +11,11 @@ namespace torchps {
 namespace {
 
 // More on one machine than this is a slip of the finger.
-constexpr int kMostServers = 1024;
+constexpr int kMaxServers = 1024;
 // Of one machine.
-constexpr int kMostGpus = 64;
+constexpr int kMaxGpus = 64;
 // Of a model; each is a process.
-constexpr int kMostStages = 64;
+constexpr int kMaxStages = 64;
 
 // GPUs of each machine and of each worker, where --gpus says so.
 struct Gpus {
@@ -37,10 +37,10 @@ absl::StatusOr<absl::optional<Gpus>> PlanGpus(const FlagValues& flags) {
     return absl::InvalidArgumentError(absl::StrCat("--gpus and --device=", flags.Get("device"),
                                                    " exclude each other: --gpus says which GPUs"));
   }
-  const absl::StatusOr<int64_t> per_host = flags.Integer("gpus", 0, 1, kMostGpus);
+  const absl::StatusOr<int64_t> per_host = flags.Integer("gpus", 0, 1, kMaxGpus);
   if (!per_host.ok()) return per_host.status();
   const absl::StatusOr<int64_t> per_worker =
-      flags.Integer("gpus_per_worker", *per_host, 1, kMostGpus);
+      flags.Integer("gpus_per_worker", *per_host, 1, kMaxGpus);
   if (!per_worker.ok()) return per_worker.status();
   return absl::make_optional(Gpus{static_cast<int>(*per_host), static_cast<int>(*per_worker)});
 }
@@ -56,7 +56,7 @@ absl::StatusOr<Hosts> HostsOfFile(const FlagValues& flags) {
 }
 
 absl::StatusOr<Hosts> HostsHere(const FlagValues& flags, int default_workers) {
-  const absl::StatusOr<int64_t> servers = flags.Integer("servers", 2, 1, kMostServers);
+  const absl::StatusOr<int64_t> servers = flags.Integer("servers", 2, 1, kMaxServers);
   if (!servers.ok()) return servers.status();
   const absl::StatusOr<int64_t> workers = flags.Integer("workers", default_workers, 1, kMaxSlots);
   if (!workers.ok()) return workers.status();
@@ -77,7 +77,7 @@ absl::Status PlanStages(const FlagValues& flags, Hosts* hosts) {
     return absl::InvalidArgumentError(
         "--stages and --gpus exclude each other: each process of a worker computes on one device");
   }
-  const absl::StatusOr<int64_t> stages = flags.Integer("stages", 0, 1, kMostStages);
+  const absl::StatusOr<int64_t> stages = flags.Integer("stages", 0, 1, kMaxStages);
   if (!stages.ok()) return stages.status();
   return SplitIntoStages(static_cast<int>(*stages), hosts);
 }

@@ -22,7 +22,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A line of the evaluator's, as program/job_watch.h writes it.
+// A line of the evaluator's, as program/live_evaluator.h writes it.
 struct Line {
   double seconds = 0;
   int64_t samples = 0;

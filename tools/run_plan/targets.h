@@ -11,7 +11,7 @@
 namespace torchps {
 
 // The targets of `psctl run --target=METRIC:VALUE`, and when the run's evaluator
-// (program/job_watch.h) first met each. Not thread-safe; copyable.
+// (program/live_evaluator.h) first met each. Not thread-safe; copyable.
 class Targets {
  public:
   // What a line of the evaluator's leads to.

@@ -15,7 +15,7 @@
 #include "job/job_difference.h"
 #include "tools/base/format.h"
 #include "tools/base/text_table.h"
-#include "tools/report/phrases.h"
+#include "tools/report/report_words.h"
 #include "tools/run_folder/run_directory.h"
 #include "tools/run_folder/run_list.h"
 #include "tools/runs/kept_run.h"
@@ -58,7 +58,7 @@ std::string ResultsTable(const Side& a, const Side& b) {
   add("run", [](const Side& side) { return side.run.name; });
   add("began", [](const Side& side) { return BeganText(side.run); });
   add("took", [now](const Side& side) {
-    return FormatSeconds(absl::ToDoubleSeconds(TimeOf(side.run, now)));
+    return FormatSeconds(absl::ToDoubleSeconds(GetTime(side.run, now)));
   });
   add("result", [](const Side& side) { return OutcomeText(side.run); });
   add_of_report("best", [](const Report& report) {
@@ -89,12 +89,12 @@ std::string JobTable(const Side& a, const Side& b) {
 // The evaluations of a run: the loss and each metric, by epoch.
 using Curves = std::map<int, std::map<std::string, std::string>>;
 
-Curves CurvesOf(const Side& side) {
+Curves GetCurves(const Side& side) {
   Curves curves;
   if (!side.report.has_value()) return curves;
   for (const Report::Epoch& epoch : side.report->epochs()) {
     if (!epoch.has_test()) continue;
-    std::map<std::string, std::string>& values = curves[epoch.books().epoch()];
+    std::map<std::string, std::string>& values = curves[epoch.accounting().epoch()];
     values["loss"] = absl::StrFormat("%.4f", epoch.test().loss());
     for (const MetricValue& metric : epoch.test().metrics()) {
       values[metric.name()] = MetricText(metric);
@@ -114,7 +114,7 @@ std::vector<std::string> ShownNames(const Side& side) {
 }
 
 std::string CurveTable(const Side& a, const Side& b) {
-  const Curves curves[] = {CurvesOf(a), CurvesOf(b)};
+  const Curves curves[] = {GetCurves(a), GetCurves(b)};
   const std::vector<std::string> names = ShownNames(a.report.has_value() ? a : b);
   std::vector<std::string> titles = {">epoch"};
   for (const std::string& name : names) {

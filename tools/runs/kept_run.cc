@@ -22,7 +22,7 @@ std::string FailureText(const ListedRun& run, const std::string& state) {
 }
 
 absl::Status NoReport(const ListedRun& run) {
-  const std::string state = StateOf(run);
+  const std::string state = ReadState(run);
   std::string why = absl::StrCat(run.name, " has no report: ");
   if (state == "running") {
     absl::StrAppend(&why, "it is running; 'psctl status --run=", run.name, "' shows its progress");
@@ -36,7 +36,7 @@ absl::Status NoReport(const ListedRun& run) {
 
 }  // namespace
 
-std::string StateOf(const ListedRun& run) {
+std::string ReadState(const ListedRun& run) {
   const RunRecord& record = run.record;
   if (IsRunning(run.dir)) return "running";
   if (record.outcome.has_value()) return OutcomeName(*record.outcome);
@@ -45,7 +45,7 @@ std::string StateOf(const ListedRun& run) {
 }
 
 std::string OutcomeText(const ListedRun& run) {
-  const std::string state = StateOf(run);
+  const std::string state = ReadState(run);
   if (state == "running") return state;
   if (state != "finished") return OneLine(FailureText(run, state));
   const absl::StatusOr<Report> report = ReadReport(run);
@@ -59,7 +59,7 @@ std::string ShortResultText(const Metrics& metrics, double loss) {
   return ResultText(first, loss);
 }
 
-absl::Duration TimeOf(const ListedRun& run, absl::Time now) {
+absl::Duration GetTime(const ListedRun& run, absl::Time now) {
   const RunRecord& record = run.record;
   if (record.ended.has_value()) return *record.ended - record.began;
   return IsRunning(run.dir) ? now - record.began : absl::ZeroDuration();

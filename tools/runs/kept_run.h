@@ -5,7 +5,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "proto/report.pb.h"
-#include "tools/report/phrases.h"
+#include "tools/report/report_words.h"
 #include "tools/run_folder/run_list.h"
 
 namespace torchps {
@@ -13,7 +13,7 @@ namespace torchps {
 // Describes a run from the files in its folder. Free functions without state; thread-safe.
 
 // "running", "finished", "failed", "stopped", or "killed" where psctl ended without a last word.
-std::string StateOf(const ListedRun& run);
+std::string ReadState(const ListedRun& run);
 
 // Returns the result in a few words: "test accuracy 98.10 %", "failed: server 0 exited with ...".
 std::string OutcomeText(const ListedRun& run);
@@ -22,7 +22,7 @@ std::string OutcomeText(const ListedRun& run);
 std::string ShortResultText(const Metrics& metrics, double loss);
 
 // Returns how long the run took, or has taken by `now`. Zero: it was killed, so no file says.
-absl::Duration TimeOf(const ListedRun& run, absl::Time now);
+absl::Duration GetTime(const ListedRun& run, absl::Time now);
 
 // "2026-11-28 10:15:00" in local time.
 std::string BeganText(const ListedRun& run);

@@ -27,8 +27,8 @@ namespace fs = std::filesystem;
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kMostDays = 100000;
-constexpr int kMostRuns = 1000000;
+constexpr int kMaxDays = 100000;
+constexpr int kMaxRuns = 1000000;
 constexpr size_t kResultWidth = 60;
 
 int Fail(const absl::Status& status, std::ostream& error) {
@@ -44,10 +44,10 @@ std::string Shortened(const std::string& text) {
   return text.substr(0, end) + "...";
 }
 
-std::string TableOf(const std::vector<ListedRun>& runs, absl::Time now) {
+std::string GetTable(const std::vector<ListedRun>& runs, absl::Time now) {
   TextTable table({"run", "began", ">took", "result", ">size"});
   for (const ListedRun& run : runs) {
-    const absl::Duration took = TimeOf(run, now);
+    const absl::Duration took = GetTime(run, now);
     table.AddRow({run.name, BeganText(run),
                   took > absl::ZeroDuration() ? FormatSeconds(absl::ToDoubleSeconds(took)) : "-",
                   Shortened(OutcomeText(run)),
@@ -57,7 +57,7 @@ std::string TableOf(const std::vector<ListedRun>& runs, absl::Time now) {
 }
 
 // null where the report has no result, or there is no report.
-Json ResultOf(const ListedRun& run) {
+Json GetResult(const ListedRun& run) {
   const absl::StatusOr<std::string> text = ReadReportText(run);
   if (!text.ok()) return nullptr;
   const Json report = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
@@ -68,7 +68,7 @@ Json TimeJson(absl::Time time) {
   return absl::FormatTime(absl::RFC3339_sec, time, absl::UTCTimeZone());
 }
 
-std::string JsonOf(const std::vector<ListedRun>& runs, absl::Time now) {
+std::string GetJson(const std::vector<ListedRun>& runs, absl::Time now) {
   Json list = Json::array();
   for (const ListedRun& run : runs) {
     const RunRecord& record = run.record;
@@ -77,17 +77,17 @@ std::string JsonOf(const std::vector<ListedRun>& runs, absl::Time now) {
                     {"host", record.host},
                     {"began", TimeJson(record.began)},
                     {"ended", record.ended.has_value() ? TimeJson(*record.ended) : Json()},
-                    {"seconds", absl::ToInt64Seconds(TimeOf(run, now))},
-                    {"state", StateOf(run)},
+                    {"seconds", absl::ToInt64Seconds(GetTime(run, now))},
+                    {"state", ReadState(run)},
                     {"reason", record.reason},
                     {"exit_code", record.exit_code.has_value() ? Json(*record.exit_code) : Json()},
-                    {"result", ResultOf(run)},
+                    {"result", GetResult(run)},
                     {"bytes", BytesOnDisk(run.dir)}});
   }
   return list.dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) + "\n";
 }
 
-absl::StatusOr<PruneRequest> PruneRequestOf(const FlagValues& flags) {
+absl::StatusOr<PruneRequest> MakePruneRequest(const FlagValues& flags) {
   if (flags.Has("older_than") == flags.Has("keep")) {
     return absl::InvalidArgumentError(
         "'psctl runs --prune' needs either --older_than=DAYS or --keep=N");
@@ -96,10 +96,10 @@ absl::StatusOr<PruneRequest> PruneRequestOf(const FlagValues& flags) {
     return absl::InvalidArgumentError("'psctl runs' takes either --prune or --json");
   }
   PruneRequest request;
-  const absl::StatusOr<int64_t> days = flags.Integer("older_than", 0, 0, kMostDays);
+  const absl::StatusOr<int64_t> days = flags.Integer("older_than", 0, 0, kMaxDays);
   if (!days.ok()) return days.status();
   if (flags.Has("older_than")) request.older_than = absl::Hours(24) * *days;
-  const absl::StatusOr<int64_t> keep = flags.Integer("keep", 0, 0, kMostRuns);
+  const absl::StatusOr<int64_t> keep = flags.Integer("keep", 0, 0, kMaxRuns);
   if (!keep.ok()) return keep.status();
   if (flags.Has("keep")) request.keep = static_cast<int>(*keep);
   request.sure = flags.Has("yes");
@@ -162,7 +162,7 @@ int RunsCommand(const FlagValues& flags, std::ostream& out, std::ostream& error)
   const std::string folder = flags.Get("folder", kRunsFolder);
   const absl::Time now = absl::Now();
   if (flags.Has("prune")) {
-    absl::StatusOr<PruneRequest> request = PruneRequestOf(flags);
+    absl::StatusOr<PruneRequest> request = MakePruneRequest(flags);
     if (!request.ok()) return Fail(request.status(), error);
     request->folder = folder;
     return PruneRuns(*request, now, std::cin, out, error);
@@ -170,11 +170,11 @@ int RunsCommand(const FlagValues& flags, std::ostream& out, std::ostream& error)
   const absl::StatusOr<std::vector<ListedRun>> runs = ListRuns(folder);
   if (!runs.ok()) return Fail(runs.status(), error);
   if (flags.Has("json")) {
-    out << JsonOf(*runs, now) << std::flush;
+    out << GetJson(*runs, now) << std::flush;
   } else if (runs->empty()) {
     out << "there is no run in " << folder << std::endl;
   } else {
-    out << TableOf(*runs, now) << std::flush;
+    out << GetTable(*runs, now) << std::flush;
   }
   return static_cast<int>(ExitCode::kOk);
 }
@@ -192,7 +192,7 @@ int PruneRuns(const PruneRequest& request, absl::Time now, std::istream& in, std
   for (const ListedRun& run : old) bytes += BytesOnDisk(run.dir);
   const std::string what = absl::StrCat(Count(static_cast<int64_t>(old.size()), "run"), ", ",
                                         FormatBytes(static_cast<double>(bytes)));
-  out << TableOf(old, now);
+  out << GetTable(old, now);
   if (!request.sure) {
     if (!request.has_terminal) {
       return Fail(absl::InvalidArgumentError(

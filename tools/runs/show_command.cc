@@ -20,7 +20,7 @@ std::string Headline(const ListedRun& run) {
   const auto quoted = [](std::string* text, const std::string& word) {
     absl::StrAppend(text, ShellQuoted(word));
   };
-  const absl::Duration took = TimeOf(run, absl::Now());
+  const absl::Duration took = GetTime(run, absl::Now());
   return absl::StrCat(run.dir, ": began ", BeganText(run), " on ", record.host,
                       took > absl::ZeroDuration()
                           ? absl::StrCat(", took ", FormatSeconds(absl::ToDoubleSeconds(took)))
@@ -55,7 +55,7 @@ int ShowCommand(const FlagValues& flags, std::ostream& out, std::ostream& error)
   const absl::StatusOr<Report> report = ReadReport(*run);
   if (!report.ok()) return Fail(report.status(), error);
   out << ReportText(*report);
-  if (const std::string state = StateOf(*run); state != "finished") {
+  if (const std::string state = ReadState(*run); state != "finished") {
     out << "\n" << OutcomeText(*run) << "\n";
   }
   if (const std::string model = DescribeModel(run->dir, run->record.began); !model.empty()) {

@@ -33,7 +33,7 @@ CurrentStream WithHandle(c10::Device device, Handle handle) {
 
 }  // namespace
 
-CurrentStream CurrentStreamOf(c10::Device device) {
+CurrentStream GetCurrentStream(c10::Device device) {
   return WithHandle(device, FindHandle<c10::Stream>(0));
 }
 

@@ -11,6 +11,6 @@ namespace torchps {
 using CurrentStream = std::function<KernelLauncher::Stream()>;
 
 // Null: this torch does not tell such handles.
-CurrentStream CurrentStreamOf(c10::Device device);
+CurrentStream GetCurrentStream(c10::Device device);
 
 }  // namespace torchps

@@ -10,7 +10,7 @@
 namespace torchps {
 namespace {
 
-absl::Span<float> SpanOf(const at::Tensor& tensor) {
+absl::Span<float> GetSpan(const at::Tensor& tensor) {
   return absl::MakeSpan(tensor.data_ptr<float>(), tensor.numel());
 }
 
@@ -23,16 +23,16 @@ DeviceCopies::DeviceCopies(Options options)
       block_map_(options.block_map),
       pinned_(options.pinned),
       link_(std::move(options.link)) {
-  ValueInbox::Options inbox;
+  ValueUploader::Options inbox;
   inbox.link = link_.get();
   inbox.block_map = block_map_;
-  inbox.staging = SpanOf(staging_);
-  inbox.values = SpanOf(values_);
+  inbox.staging = GetSpan(staging_);
+  inbox.values = GetSpan(values_);
   inbox.least_copy_bytes = link_->least_copy_bytes();
-  inbox_ = std::make_unique<ValueInbox>(inbox);
+  inbox_ = std::make_unique<ValueUploader>(inbox);
 }
 
-GradientOutbox* DeviceCopies::MakeOutbox(std::unique_ptr<BlockLook> look) {
+GradientOutbox* DeviceCopies::MakeOutbox(std::unique_ptr<FiniteCheck> look) {
   const auto memory = at::TensorOptions().dtype(at::kFloat).pinned_memory(pinned_);
   try {
     for (at::Tensor& buffer : buffers_) buffer = at::zeros({values_.numel()}, memory);
@@ -40,10 +40,10 @@ GradientOutbox* DeviceCopies::MakeOutbox(std::unique_ptr<BlockLook> look) {
     buffers_ = {};
     return nullptr;
   }
-  return MakeOutbox(std::move(look), {SpanOf(buffers_[0]), SpanOf(buffers_[1])});
+  return MakeOutbox(std::move(look), {GetSpan(buffers_[0]), GetSpan(buffers_[1])});
 }
 
-GradientOutbox* DeviceCopies::MakeOutbox(std::unique_ptr<BlockLook> look,
+GradientOutbox* DeviceCopies::MakeOutbox(std::unique_ptr<FiniteCheck> look,
                                          std::array<absl::Span<float>, 2> buffers) {
   TPS_CHECK(outbox_ == nullptr && encoded_outbox_ == nullptr, "gradients have a way down already");
   GradientOutbox::Options outbox;
@@ -57,12 +57,12 @@ GradientOutbox* DeviceCopies::MakeOutbox(std::unique_ptr<BlockLook> look,
     }
     look_ = std::move(look);
     outbox.look = look_.get();
-    outbox.host_verdicts = {SpanOf(host_verdicts_[0]), SpanOf(host_verdicts_[1])};
+    outbox.host_verdicts = {GetSpan(host_verdicts_[0]), GetSpan(host_verdicts_[1])};
   }
   outbox.link = link_.get();
   outbox.block_map = block_map_;
-  outbox.gradients = SpanOf(gradients_);
-  outbox.averaged = SpanOf(values_).subspan(gradients_.numel());
+  outbox.gradients = GetSpan(gradients_);
+  outbox.averaged = GetSpan(values_).subspan(gradients_.numel());
   outbox.buffers = buffers;
   outbox.least_copy_bytes = link_->least_copy_bytes();
   outbox_ = std::make_unique<GradientOutbox>(outbox);
@@ -84,9 +84,9 @@ EncodedOutbox* DeviceCopies::MakeEncodedOutbox(std::unique_ptr<BlockEncoder> enc
   outbox.link = link_.get();
   outbox.block_map = block_map_;
   outbox.encoder = encoder_.get();
-  outbox.averaged = SpanOf(values_).subspan(gradients_.numel());
-  outbox.host_records = SpanOf(host_records_);
-  outbox.host_averaged = SpanOf(host_averaged_);
+  outbox.averaged = GetSpan(values_).subspan(gradients_.numel());
+  outbox.host_records = GetSpan(host_records_);
+  outbox.host_averaged = GetSpan(host_averaged_);
   outbox.looks = looks;
   outbox.least_copy_bytes = link_->least_copy_bytes();
   encoded_outbox_ = std::make_unique<EncodedOutbox>(outbox);

@@ -7,11 +7,11 @@
 #include "absl/types/span.h"
 #include "common/block_map.h"
 #include "worker/device/block_encoder.h"
-#include "worker/device/block_look.h"
 #include "worker/device/device_link.h"
 #include "worker/device/encoded_outbox.h"
+#include "worker/device/finite_check.h"
 #include "worker/device/gradient_outbox.h"
-#include "worker/device/value_inbox.h"
+#include "worker/device/value_uploader.h"
 
 namespace torchps {
 
@@ -35,15 +35,15 @@ class DeviceCopies {
   explicit DeviceCopies(Options options);
 
   DeviceLink* link() { return link_.get(); }
-  ValueInbox& inbox() { return *inbox_; }
+  ValueUploader& inbox() { return *inbox_; }
   // Null: not made.
   GradientOutbox* outbox() { return outbox_.get(); }
   // Null: no memory can be pinned for its two buffers. `look`: what looks at gradients there; null:
   // nothing. REQUIRES: there is no outbox, here and below.
-  GradientOutbox* MakeOutbox(std::unique_ptr<BlockLook> look);
+  GradientOutbox* MakeOutbox(std::unique_ptr<FiniteCheck> look);
   // The same with buffers of the caller's, pinned where a GPU needs it, each as long as the layout.
   // Borrowed.
-  GradientOutbox* MakeOutbox(std::unique_ptr<BlockLook> look,
+  GradientOutbox* MakeOutbox(std::unique_ptr<FiniteCheck> look,
                              std::array<absl::Span<float>, 2> buffers);
 
   // In place of those: gradients come down as `encoder` encodes them. Null: no memory can be pinned
@@ -57,13 +57,13 @@ class DeviceCopies {
   const BlockMap* const block_map_;
   const bool pinned_;
   std::array<at::Tensor, 2> buffers_;
-  std::unique_ptr<BlockLook> look_;
+  std::unique_ptr<FiniteCheck> look_;
   std::array<at::Tensor, 2> host_verdicts_;
   std::unique_ptr<BlockEncoder> encoder_;
   at::Tensor host_records_, host_averaged_;
   // It ends before the memory that it copies.
   const std::unique_ptr<DeviceLink> link_;
-  std::unique_ptr<ValueInbox> inbox_;
+  std::unique_ptr<ValueUploader> inbox_;
   std::unique_ptr<GradientOutbox> outbox_;
   std::unique_ptr<EncodedOutbox> encoded_outbox_;
 };

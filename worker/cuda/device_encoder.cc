@@ -55,7 +55,7 @@ absl::Status DeviceEncoder::Encode(BlockId id, bool looks, absl::Span<const Elem
   float* const record = memory_.data_ptr<float>() + records_.begin(id);
   GradientVerdict* verdict = nullptr;
   if (looks) {
-    verdict = EncodedRecords::VerdictOf(record);
+    verdict = EncodedRecords::GetVerdict(record);
     const absl::Status status =
         kernels_->Scan(gradients_.data_ptr<float>() + block.offset, block.length,
                        /*clip_norm=*/0, scratch_.data_ptr(), verdict, current_stream_());
@@ -79,7 +79,7 @@ absl::Status DeviceEncoder::Keep(const BlockRange& block, const GradientVerdict*
                                  float* record) {
   const float* const gradient = gradients_.data_ptr<float>() + block.offset;
   float* const residual = residual_.data_ptr<float>() + block.offset;
-  uint8_t* const bytes = EncodedRecords::BytesOf(record);
+  uint8_t* const bytes = EncodedRecords::GetBytes(record);
   const GradientKernels::Stream stream = current_stream_();
   switch (records_.encoding()) {
     case EncodingSpec::BFLOAT16:
@@ -97,7 +97,7 @@ absl::Status DeviceEncoder::TakeBack(BlockId id) {
   const BlockRange& block = blocks_[id];
   float* const residual = residual_.data_ptr<float>() + block.offset;
   const uint8_t* const bytes =
-      EncodedRecords::BytesOf(memory_.data_ptr<float>() + records_.begin(id));
+      EncodedRecords::GetBytes(memory_.data_ptr<float>() + records_.begin(id));
   const GradientKernels::Stream stream = current_stream_();
   switch (records_.encoding()) {
     case EncodingSpec::BFLOAT16:

@@ -9,7 +9,7 @@
 namespace torchps {
 
 absl::StatusOr<DeviceKernels> DeviceKernels::Create(c10::Device device) {
-  CurrentStream current_stream = CurrentStreamOf(device);
+  CurrentStream current_stream = GetCurrentStream(device);
   if (current_stream == nullptr) {
     return absl::UnavailableError("this torch does not tell the driver's handle of a stream");
   }

@@ -18,7 +18,7 @@ CopyShares::CopyShares(const BlockMap& map, int64_t least_bytes) {
   }
 }
 
-std::vector<BlockRun> RunsOf(const std::vector<bool>& wanted, BlockRun blocks) {
+std::vector<BlockRun> GetRuns(const std::vector<bool>& wanted, BlockRun blocks) {
   std::vector<BlockRun> runs;
   for (BlockId block = blocks.begin; block < blocks.end; ++block) {
     if (!wanted[block]) continue;
@@ -28,7 +28,7 @@ std::vector<BlockRun> RunsOf(const std::vector<bool>& wanted, BlockRun blocks) {
   return runs;
 }
 
-ElementRun ElementsOf(const BlockMap& map, BlockRun run) {
+ElementRun GetElements(const BlockMap& map, BlockRun run) {
   const BlockRange& last = map.blocks()[run.end - 1];
   return {map.blocks()[run.begin].offset, last.offset + last.length};
 }

@@ -37,9 +37,9 @@ class CopyShares {
 };
 
 // The runs of those blocks among `blocks` that `wanted` has, as long as they can be.
-std::vector<BlockRun> RunsOf(const std::vector<bool>& wanted, BlockRun blocks);
+std::vector<BlockRun> GetRuns(const std::vector<bool>& wanted, BlockRun blocks);
 
 // The elements of a run in the flat vector.
-ElementRun ElementsOf(const BlockMap& map, BlockRun run);
+ElementRun GetElements(const BlockMap& map, BlockRun run);
 
 }  // namespace torchps

@@ -153,13 +153,13 @@ bool EncodedOutbox::IsFinite(BlockId block) const {
   if (!options_.looks) return true;
   const float* const record =
       options_.host_records.data() + options_.encoder->records().begin(block);
-  return EncodedRecords::VerdictOf(record)->finite != 0;
+  return EncodedRecords::GetVerdict(record)->finite != 0;
 }
 
-absl::Span<const uint8_t> EncodedOutbox::BytesOf(BlockId block) const {
+absl::Span<const uint8_t> EncodedOutbox::GetBytes(BlockId block) const {
   const EncodedRecords& records = options_.encoder->records();
   const float* const record = options_.host_records.data() + records.begin(block);
-  return absl::MakeConstSpan(EncodedRecords::BytesOf(record), records.bytes(block));
+  return absl::MakeConstSpan(EncodedRecords::GetBytes(record), records.bytes(block));
 }
 
 void EncodedOutbox::TakeBack(BlockId block) {

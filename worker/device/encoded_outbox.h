@@ -68,7 +68,7 @@ class EncodedOutbox final : public Outbox, public EncodedBlocks {
 
   EncodingSpec::Kind encoding() const override;
   bool IsFinite(BlockId block) const override;
-  absl::Span<const uint8_t> BytesOf(BlockId block) const override;
+  absl::Span<const uint8_t> GetBytes(BlockId block) const override;
   void TakeBack(BlockId block) override ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

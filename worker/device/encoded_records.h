@@ -34,11 +34,11 @@ class EncodedRecords {
 
   // Both in memory that begins with the first record, which is aligned for doubles.
   template <typename Float>
-  static auto* VerdictOf(Float* record) {
+  static auto* GetVerdict(Float* record) {
     return reinterpret_cast<Like<Float, GradientVerdict>*>(record);
   }
   template <typename Float>
-  static auto* BytesOf(Float* record) {
+  static auto* GetBytes(Float* record) {
     return reinterpret_cast<Like<Float, uint8_t>*>(record + kVerdictFloats);
   }
 

@@ -33,11 +33,11 @@ std::optional<BlockRun> FinalShares::Add(BlockId block) {
 }
 
 std::vector<BlockRun> FinalShares::LeftOfTrained() const {
-  return RunsOf(is_left_, {0, trained_blocks_});
+  return GetRuns(is_left_, {0, trained_blocks_});
 }
 
 std::vector<BlockRun> FinalShares::LeftOfAveraged() const {
-  return RunsOf(is_left_, {trained_blocks_, blocks_});
+  return GetRuns(is_left_, {trained_blocks_, blocks_});
 }
 
 }  // namespace torchps

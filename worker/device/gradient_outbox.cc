@@ -68,7 +68,7 @@ void GradientOutbox::CopyDown(BlockRun blocks, Told told) {
     return status;
   }));
   CopyElementsDown(*computed, blocks, [this](const absl::Status& status) { Keep(status); });
-  const ElementRun verdicts = BlockLook::VerdictsOf(blocks);
+  const ElementRun verdicts = FiniteCheck::GetVerdicts(blocks);
   const int64_t length = verdicts.end - verdicts.begin;
   Keep(options_.link->Down(
       /*after=*/nullptr, options_.look->verdicts().subspan(verdicts.begin, length),
@@ -77,7 +77,7 @@ void GradientOutbox::CopyDown(BlockRun blocks, Told told) {
 
 void GradientOutbox::CopyElementsDown(const DeviceLink::Mark& computed, BlockRun blocks,
                                       DeviceLink::Done done) {
-  const ElementRun elements = ElementsOf(*options_.block_map, blocks);
+  const ElementRun elements = GetElements(*options_.block_map, blocks);
   const int64_t length = elements.end - elements.begin;
   const absl::Span<const float> device =
       elements.begin < trained_size_

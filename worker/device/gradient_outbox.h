@@ -10,10 +10,10 @@
 #include "common/block_map.h"
 #include "common/ids.h"
 #include "common/mutex.h"
-#include "worker/device/block_look.h"
 #include "worker/device/copy_shares.h"
 #include "worker/device/device_link.h"
 #include "worker/device/final_shares.h"
+#include "worker/device/finite_check.h"
 #include "worker/device/outbox.h"
 
 namespace torchps {
@@ -50,7 +50,7 @@ class GradientOutbox final : public Outbox {
     // The host's: each as long as the layout.
     std::array<absl::Span<float>, 2> buffers;
     // Null: the device looks at nothing.
-    BlockLook* look = nullptr;
+    FiniteCheck* look = nullptr;
     // The host's copies of its verdicts(), one for each buffer; aligned for doubles.
     std::array<absl::Span<float>, 2> host_verdicts;
     int64_t least_copy_bytes = CopyShares::kLeastBytes;
@@ -64,7 +64,7 @@ class GradientOutbox final : public Outbox {
   absl::Span<float> gradients() const;
   absl::Span<const float> averaged() const;
   // What the device has found of the present step's blocks, once they are told or the step is
-  // finished (BlockLook::IsFinite); as gradients() otherwise. Empty without a look.
+  // finished (FiniteCheck::IsFinite); as gradients() otherwise. Empty without a look.
   absl::Span<const float> verdicts() const { return options_.host_verdicts[current_]; }
 
   void BeginStep() override ABSL_LOCKS_EXCLUDED(mutex_);

@@ -26,12 +26,12 @@ struct BatchLoader::Job {
   bool is_raised = false;
   absl::StatusOr<Batch> batch = absl::UnknownError("not made");
   // In place of the batch, once its copy was begun.
-  absl::optional<BatchLift::Rising> rising;
+  absl::optional<BatchUploader::Rising> rising;
   std::exception_ptr thrown;
 };
 
 BatchLoader::BatchLoader(std::shared_ptr<const Dataset> dataset, Augment augment, int threads,
-                         BatchLift* lift)
+                         BatchUploader* lift)
     : dataset_(std::move(dataset)), augment_(std::move(augment)), lift_(lift) {
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
 }
@@ -67,9 +67,9 @@ absl::StatusOr<Batch> BatchLoader::Take(const Pass& pass) {
   if (job != nullptr && job->thrown != nullptr) std::rethrow_exception(job->thrown);
   absl::StatusOr<Batch> batch = job == nullptr ? Make(pass) : std::move(job->batch);
   if (lift_ == nullptr || !batch.ok()) return batch;
-  BatchLift::Rising rising = job != nullptr && job->rising.has_value()
-                                 ? *std::move(job->rising)
-                                 : lift_->Begin(*std::move(batch));
+  BatchUploader::Rising rising = job != nullptr && job->rising.has_value()
+                                     ? *std::move(job->rising)
+                                     : lift_->Begin(*std::move(batch));
   // Behind this one, and before the device gets to it.
   std::move(taking).Invoke();
   RaiseNext();
@@ -104,7 +104,7 @@ void BatchLoader::RaiseNext() {
     if (!job->made || job->is_raised || job->thrown != nullptr || !job->batch.ok()) return;
     job->is_raised = true;
   }
-  absl::optional<BatchLift::Rising> rising;
+  absl::optional<BatchUploader::Rising> rising;
   std::exception_ptr thrown;
   try {
     rising = lift_->Begin(*std::move(job->batch));

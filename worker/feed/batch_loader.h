@@ -14,7 +14,7 @@
 #include "absl/types/span.h"
 #include "common/mutex.h"
 #include "data/dataset.h"
-#include "worker/feed/batch_lift.h"
+#include "worker/feed/batch_uploader.h"
 
 namespace torchps {
 
@@ -44,7 +44,7 @@ class BatchLoader {
   // `augment` may be null. Without threads the caller of Take() makes its batch. Borrows `lift`;
   // null: batches stay where they are made.
   BatchLoader(std::shared_ptr<const Dataset> dataset, Augment augment, int threads,
-              BatchLift* lift = nullptr);
+              BatchUploader* lift = nullptr);
   // Waits for the batches that are being made.
   ~BatchLoader();
   BatchLoader(const BatchLoader&) = delete;
@@ -77,7 +77,7 @@ class BatchLoader {
 
   const std::shared_ptr<const Dataset> dataset_;
   const Augment augment_;
-  BatchLift* const lift_;
+  BatchUploader* const lift_;
 
   Mutex mutex_;
   CondVar changed_;

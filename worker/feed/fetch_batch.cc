@@ -37,7 +37,7 @@ absl::StatusOr<Batch> FetchBatch(const Dataset& dataset, absl::Span<const int64_
   return batch;
 }
 
-Batch RowsOf(const Batch& batch, int64_t begin, int64_t size) {
+Batch GetRows(const Batch& batch, int64_t begin, int64_t size) {
   const auto cut = [=](const torch::Tensor& tensor) {
     return tensor.defined() ? tensor.narrow(0, begin, size) : tensor;
   };

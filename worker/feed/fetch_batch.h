@@ -13,6 +13,6 @@ namespace torchps {
 absl::StatusOr<Batch> FetchBatch(const Dataset& dataset, absl::Span<const int64_t> indices);
 
 // Rows [begin, begin + size) of a batch. Shares its memory.
-Batch RowsOf(const Batch& batch, int64_t begin, int64_t size);
+Batch GetRows(const Batch& batch, int64_t begin, int64_t size);
 
 }  // namespace torchps

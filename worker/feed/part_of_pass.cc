@@ -8,7 +8,7 @@ size_t PartsOfPass(size_t samples, size_t replicas) {
   return std::min(std::max<size_t>(samples / 2, 1), replicas);
 }
 
-PartOfPass PartOf(size_t samples, size_t replica, size_t replicas) {
+PartOfPass GetPart(size_t samples, size_t replica, size_t replicas) {
   const size_t parts = PartsOfPass(samples, replicas);
   if (replica >= parts) return {samples, 0};
   const size_t equal = samples / parts;

@@ -18,6 +18,6 @@ struct PartOfPass {
 size_t PartsOfPass(size_t samples, size_t replicas);
 
 // The part of replica `replica`, from 0: equal ones, of which the first have the remainder.
-PartOfPass PartOf(size_t samples, size_t replica, size_t replicas);
+PartOfPass GetPart(size_t samples, size_t replica, size_t replicas);
 
 }  // namespace torchps

@@ -70,7 +70,7 @@ extern "C" __global__ void TpsKeepInt8(const float* __restrict__ gradient,
   ThreadSums own(gradient, residual, n);
   uint32_t largest = 0;
   for (const float sum : own.sums) {
-    const uint32_t magnitude = MagnitudeOf(sum);
+    const uint32_t magnitude = GetMagnitude(sum);
     largest = magnitude > largest ? magnitude : largest;
   }
   const Int8Scale group(LargestOfBlock(largest));
@@ -92,7 +92,7 @@ extern "C" __global__ void TpsTakeBackBfloat16(const uint8_t* __restrict__ bytes
   for (int k = 0; k < kThreadElements; ++k) {
     const int64_t i = ThreadSums::Index(k);
     if (i >= n) break;
-    residual[i] += FloatOf(Bfloat16::In(from[i]));
+    residual[i] += GetFloat(Bfloat16::In(from[i]));
   }
 }
 

@@ -14,7 +14,7 @@ int64_t SumBlocks(int64_t numbers) { return Ceiling(SumOrder::Runs(numbers), kBl
 
 // Blocks that count a digit together: each brings all counts together at its end, so it is to have
 // counted more than those, and this many keep every GPU busy.
-constexpr int64_t kMostCountBlocks = 1024;
+constexpr int64_t kMaxCountBlocks = 1024;
 constexpr int64_t kCountElements = 4096;
 
 // TOP_K's scratch memory: counts of each digit, the cut, and two numbers for each chunk.
@@ -96,7 +96,7 @@ absl::Status GradientKernels::KeepTopK(const float* gradient, float* residual, i
 
   absl::Status status =
       Launch(Kernel::kTopKBegin, 1, stream, static_cast<uint32_t>(k), cut, counts);
-  const int64_t count_blocks = std::min(Ceiling(count, kCountElements), kMostCountBlocks);
+  const int64_t count_blocks = std::min(Ceiling(count, kCountElements), kMaxCountBlocks);
   int low_bits = 31;
   for (int digit = 0; digit < kTopKDigits && status.ok(); ++digit) {
     const int digit_bits = digit == 0 ? 11 : 10;

@@ -50,7 +50,7 @@ extern "C" __global__ void TpsTopKCount(const float* __restrict__ gradient,
       element += gradient[i];
       residual[i] = element;
     }
-    const uint32_t magnitude = MagnitudeOf(element);
+    const uint32_t magnitude = GetMagnitude(element);
     if (magnitude >> known_from == known) atomicAdd(&of_block[magnitude >> low_bits & mask], 1u);
   }
   __syncthreads();
@@ -97,7 +97,7 @@ extern "C" __global__ void TpsTopKCountChunks(const float* __restrict__ elements
   uint32_t own_above = 0;
   uint32_t own_equal = 0;
   for (int64_t i = begin + thread; i < begin + kTopKChunk && i < n; i += kBlockThreads) {
-    const uint32_t found = MagnitudeOf(elements[i]);
+    const uint32_t found = GetMagnitude(elements[i]);
     own_above += found > magnitude ? 1 : 0;
     own_equal += found == magnitude ? 1 : 0;
   }
@@ -156,7 +156,7 @@ extern "C" __global__ void TpsTopKWrite(float* __restrict__ elements, int64_t n,
   for (int64_t row = begin; row < begin + kTopKChunk && row < n; row += kBlockThreads) {
     const int64_t i = row + thread;
     const float element = i < n ? elements[i] : 0.0f;
-    const uint32_t found = MagnitudeOf(element);
+    const uint32_t found = GetMagnitude(element);
     const bool is_above = i < n && found > magnitude;
     const bool is_equal = i < n && found == magnitude;
     const uint32_t warps_above = __ballot_sync(0xffffffffu, is_above);
@@ -179,7 +179,7 @@ extern "C" __global__ void TpsTopKWrite(float* __restrict__ elements, int64_t n,
       const uint32_t equal_sent = equal_here < at ? equal_here : at;
       uint32_t* const entry = entries + 2 * static_cast<int64_t>(above_here + equal_sent);
       entry[0] = static_cast<uint32_t>(i);
-      entry[1] = BitsOf(element);
+      entry[1] = GetBits(element);
       elements[i] = 0;
     }
     above_before += all & 0xffff;
@@ -194,7 +194,7 @@ extern "C" __global__ void TpsTakeBackTopK(const uint32_t* __restrict__ entries,
   for (int j = 0; j < kThreadElements; ++j) {
     const int64_t i = begin + j * kBlockThreads;
     if (i >= k) break;
-    residual[entries[2 * i]] += FloatOf(entries[2 * i + 1]);
+    residual[entries[2 * i]] += GetFloat(entries[2 * i + 1]);
   }
 }
 

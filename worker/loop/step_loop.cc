@@ -15,7 +15,7 @@ namespace {
 // Of what a pull is expected to take, what is set aside for it: pulls vary more than passes do.
 constexpr double kPullMargin = 3;
 // A slot that is stopped so often in a row is too slow for the others, not unlucky.
-constexpr int kMostStopsInARow = 3;
+constexpr int kMaxStopsInARow = 3;
 
 absl::optional<bool> WantsPrefetch(const StepLoop::Options& options) {
   if (!options.may_prefetch) return false;
@@ -43,11 +43,11 @@ StepLoop::StepLoop(Options options)
       local_steps_(HasLocalSteps(options_.job)),
       in_hand_(options_.job.seed(), options_.train_samples, options_.job.training().shuffle()),
       progress_(options_.slot, options_.progress_interval, options_.clock->Now()),
-      books_(options_.job.training()),
-      pull_ahead_(WantsPrefetch(options_)) {}
+      accounting_(options_.job.training()),
+      prefetch_policy_(WantsPrefetch(options_)) {}
 
 absl::StatusOr<absl::optional<StepLoop::StepWork>> StepLoop::Next() {
-  const Pulse::Rest rest(options_.pulse);
+  const ProgressTimer::Rest rest(options_.pulse);
   if (!started_) {
     if (absl::Status status = Enter(); !status.ok()) return status;
     const absl::StatusOr<bool> started = AwaitStart();
@@ -57,7 +57,7 @@ absl::StatusOr<absl::optional<StepLoop::StepWork>> StepLoop::Next() {
       return absl::nullopt;
     }
     started_ = true;
-    books_.BeginPage(options_.clock->Now());
+    accounting_.BeginPage(options_.clock->Now());
   }
   while (true) {
     if (options_.stop->stopped()) return absl::CancelledError(options_.stop->reason());
@@ -70,7 +70,7 @@ absl::StatusOr<absl::optional<StepLoop::StepWork>> StepLoop::Next() {
       if (absl::Status status = FinishPush(); !status.ok()) return status;
       // The last push may have been one too many: the coordinator decides what becomes of this
       // slot, and does not count the lease as used.
-      finished_lease_ = in_hand_.LayDown();
+      finished_lease_ = in_hand_.Finish();
     }
     const absl::StatusOr<bool> more = TakeWork();
     if (!more.ok()) return more.status();
@@ -83,12 +83,12 @@ absl::StatusOr<bool> StepLoop::TakeWork() {
     if (absl::Status status = PullValues(); !status.ok()) return status;
   }
   const absl::Duration handed_in = options_.clock->Now();
-  const StepFigures figures = books_.Figures(handed_in, options_.parameters->TakeRolledBack());
+  const StepFigures figures = accounting_.Figures(handed_in, options_.parameters->TakeRolledBack());
   const absl::StatusOr<NextWorkReply> work =
-      options_.coordinator->NextWork(finished_lease_, figures, books_.lost(), idle_);
+      options_.coordinator->NextWork(finished_lease_, figures, accounting_.lost(), idle_);
   if (!work.ok()) return work.status();
   finished_lease_ = 0;
-  books_.BeginPage(handed_in);
+  accounting_.BeginPage(handed_in);
 
   idle_ = false;
   absl::Status status;
@@ -107,7 +107,7 @@ absl::StatusOr<bool> StepLoop::TakeWork() {
       break;
     case NextWorkReply::kDone:
       status = Leave();
-      if (status.ok()) status = TakeLearnt();
+      if (status.ok()) status = PullFinal();
       if (!status.ok()) return status;
       return false;
     case NextWorkReply::WORK_NOT_SET:
@@ -143,7 +143,7 @@ absl::StatusOr<bool> StepLoop::AwaitStart() {
 }
 
 absl::Status StepLoop::BeginLease(const DataLease& lease) {
-  if (absl::Status status = in_hand_.TakeUp(lease); !status.ok()) return status;
+  if (absl::Status status = in_hand_.Start(lease); !status.ok()) return status;
   // Where pushes are collected the values were pulled before this lease was asked for, unless it
   // ends an idle time or the slot has waited for it.
   pulled_ = collects_pushes_ && entered_ && !lease.pull_again();
@@ -151,7 +151,7 @@ absl::Status StepLoop::BeginLease(const DataLease& lease) {
 }
 
 bool StepLoop::LeaseIsUsedUp() const {
-  return in_hand_.all_taken() || (!in_hand_.nothing_taken() && books_.TooOftenNonfinite());
+  return in_hand_.all_taken() || (!in_hand_.nothing_taken() && accounting_.TooOftenNonfinite());
 }
 
 absl::StatusOr<StepLoop::StepWork> StepLoop::NextOfLease() {
@@ -163,7 +163,7 @@ absl::StatusOr<StepLoop::StepWork> StepLoop::NextOfLease() {
   StepWork step;
   step.batch_size =
       lease.batch_size() > 0 ? lease.batch_size() : options_.job.training().batch_size();
-  const LeaseInHand::Piece piece = in_hand_.Next(step.batch_size * PassesOfPush(options_.job));
+  const LeaseCursor::Piece piece = in_hand_.Next(step.batch_size * PassesOfPush(options_.job));
   step_since_ = options_.clock->Now();
   step.samples = piece.samples;
   step.upcoming = piece.upcoming;
@@ -172,17 +172,17 @@ absl::StatusOr<StepLoop::StepWork> StepLoop::NextOfLease() {
   step.position = piece.position;
   step.progress_begin = piece.progress_begin;
   step.progress_end = piece.progress_end;
-  handed_out_ = ProgressOf(step.progress_begin);
+  handed_out_ = GetProgress(step.progress_begin);
   step.push_step = clock_ + 1;
   step.progress = handed_out_;
-  share_ = ShareOf(lease, static_cast<int64_t>(piece.samples.size()), step);
+  share_ = GetShare(lease, static_cast<int64_t>(piece.samples.size()), step);
   step.share = share_;
   // The values are about to be changed.
   if (local_steps_) held_.Clear();
   return step;
 }
 
-int64_t StepLoop::ShareOf(const DataLease& lease, int64_t samples, const StepWork& step) const {
+int64_t StepLoop::GetShare(const DataLease& lease, int64_t samples, const StepWork& step) const {
   if (lease.reissued()) return 0;
   if (lease.share() > 0) return lease.share();
   // Nothing is left to hand out: what this update has is the job's last batch.
@@ -212,12 +212,12 @@ absl::Status StepLoop::PullValues() {
   if (!pull.ok()) return pull.status();
   if (!taken.ok()) return taken;
   pull_time_.Add(pull->moving);
-  pull_ahead_.AddPull(pull->moving);
+  prefetch_policy_.AddPull(pull->moving);
   const absl::Duration took = options_.clock->Now() - began;
   // A pull is parked first and moves values then: what was spent here was the end of it.
   const absl::Duration waited =
       std::min(pull->parked, std::max(took - pull->moving, absl::ZeroDuration()));
-  books_.EnterPull(waited, took - waited);
+  accounting_.EnterPull(waited, took - waited);
   progress_.Add(0, 0, waited);
   return absl::OkStatus();
 }
@@ -226,7 +226,7 @@ absl::StatusOr<PullResult> StepLoop::PullNow() {
   absl::StatusOr<PullResult> pull = Pull(/*read_only=*/false);
   if (!pull.ok()) return pull;
   // In SYNC the rounds completed without this slot, as a straggler, are rounds it will not push to.
-  if (has_rounds_) clock_ = std::max(clock_, pull->floor);
+  if (has_rounds_) clock_ = std::max(clock_, pull->min_clock);
   return pull;
 }
 
@@ -238,7 +238,7 @@ absl::StatusOr<PullResult> StepLoop::Pull(bool read_only) {
 }
 
 void StepLoop::EndStep(Outcome outcome) {
-  books_.EnterStep(outcome);
+  accounting_.EnterStep(outcome);
   if (outcome.not_finite || outcome.overflowed) {
     // No block of it is ready, so nothing was sent.
     push_.reset();
@@ -250,27 +250,28 @@ void StepLoop::EndStep(Outcome outcome) {
   pushed_ = std::move(outcome);
   pushed_part_ = in_hand_.part();
   backward_time_.Add(options_.clock->Now() - transfers_since_);
-  if (pull_ahead_.AddStep(pushed_.compute_time + pushed_.data_time)) {
-    options_.print(absl::StrFormat("torchps_worker pull_ahead slot=%d on=%d pull_share=%.2f",
-                                   options_.slot, pull_ahead_.on() ? 1 : 0, pull_ahead_.share()));
+  if (prefetch_policy_.AddStep(pushed_.compute_time + pushed_.data_time)) {
+    options_.print(absl::StrFormat("torchps_worker prefetch_policy slot=%d on=%d pull_share=%.2f",
+                                   options_.slot, prefetch_policy_.on() ? 1 : 0,
+                                   prefetch_policy_.share()));
   }
 }
 
 bool StepLoop::IsTooLate() {
-  if (!options_.job.consistency().stop_stale() || stops_in_a_row_ == kMostStopsInARow) return false;
-  const Pulse::Rest rest(options_.pulse);
+  if (!options_.job.consistency().stop_stale() || stops_in_a_row_ == kMaxStopsInARow) return false;
+  const ProgressTimer::Rest rest(options_.pulse);
   return options_.parameters->IsTooLate(clock_ + 1);
 }
 
-void StepLoop::BeginAnew() {
+void StepLoop::RestartStep() {
   ++stops_in_a_row_;
-  books_.EnterStopped(options_.clock->Now() - step_since_);
-  in_hand_.PutBack();
+  accounting_.EnterStopped(options_.clock->Now() - step_since_);
+  in_hand_.Rewind();
   --steps_;
 }
 
 absl::Status StepLoop::BeginTransfers(int64_t samples) {
-  const Pulse::Rest rest(options_.pulse);
+  const ProgressTimer::Rest rest(options_.pulse);
   if (absl::Status status = FinishPush(); !status.ok()) return status;
   transfers_since_ = options_.clock->Now();
   // A gradient that is to be clipped, or dropped as a whole, has been looked at before any of it is
@@ -282,7 +283,7 @@ absl::Status StepLoop::BeginTransfers(int64_t samples) {
   push_ = options_.parameters->BeginPush(
       clock_ + 1, samples, options_.model->gradients(), options_.model->averaged(),
       options_.model->values(), check_finite, handed_out_, options_.model->is_finite(), share_);
-  if (pull_ahead_.on()) {
+  if (prefetch_policy_.on()) {
     const absl::Span<float> next = options_.model->next_values();
     absl::StatusOr<std::function<void(BlockId)>> on_block = options_.model->ExpectBlocks(next);
     if (!on_block.ok()) return on_block.status();
@@ -307,7 +308,7 @@ absl::Status StepLoop::FinishPush() {
     if (absl::Status status = options_.finish_others(&*push); !status.ok()) return status;
   }
   const absl::Duration now = options_.clock->Now();
-  books_.EnterPush(pushed_, pushed_part_, *push, now - began);
+  accounting_.EnterPush(pushed_, pushed_part_, *push, now - began);
   if (push->skipped) return absl::OkStatus();
   ++clock_;
   // Where pushes are collected, a push ends when its update is made.
@@ -349,7 +350,7 @@ absl::Status StepLoop::Evaluate(int epoch, const absl::optional<KeepModel>& keep
   return reported.ok() && collects_pushes_ && !has_rounds_ ? Enter() : reported;
 }
 
-absl::Status StepLoop::TakeLearnt() {
+absl::Status StepLoop::PullFinal() {
   if (options_.on_end == nullptr) return absl::OkStatus();
   const absl::StatusOr<PullResult> pull = Pull(/*read_only=*/true);
   if (!pull.ok()) return pull.status();

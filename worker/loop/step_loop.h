@@ -10,20 +10,20 @@
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
+#include "client/cached_versions.h"
 #include "client/coordinator_client.h"
-#include "client/held_values.h"
 #include "client/parameter_client.h"
 #include "common/clock.h"
 #include "common/ids.h"
 #include "common/stop_latch.h"
 #include "proto/coordinator.pb.h"
-#include "worker/loop/lease_in_hand.h"
+#include "worker/loop/lease_cursor.h"
 #include "worker/loop/model_vectors.h"
+#include "worker/loop/prefetch_policy.h"
 #include "worker/loop/progress.h"
-#include "worker/loop/pull_ahead.h"
-#include "worker/loop/pulse.h"
+#include "worker/loop/progress_timer.h"
 #include "worker/loop/smoothed_time.h"
-#include "worker/loop/step_books.h"
+#include "worker/loop/step_accounting.h"
 
 namespace torchps {
 
@@ -59,8 +59,8 @@ class StepLoop {
     SlotId slot = 0;
     int64_t train_samples = 0;
     // The next step's values may be pulled while this one's gradient is computed, where the job
-    // wants it or it hides enough (worker/loop/pull_ahead.h). REQUIRES: the caller begins transfers
-    // before its backward pass.
+    // wants it or it hides enough (worker/loop/prefetch_policy.h). REQUIRES: the caller begins
+    // transfers before its backward pass.
     bool may_prefetch = false;
     // How often a progress line is printed.
     absl::Duration progress_interval = absl::Seconds(1);
@@ -83,7 +83,7 @@ class StepLoop {
     // pulled.
     std::function<absl::Status()> on_end;
     // Told when the trainer works and when it waits.
-    Pulse* pulse = nullptr;
+    ProgressTimer* pulse = nullptr;
     const Clock* clock = nullptr;
     StopLatch* stop = nullptr;
   };
@@ -114,7 +114,7 @@ class StepLoop {
   };
 
   // What came of a step.
-  using Outcome = StepBooks::Outcome;
+  using Outcome = StepAccounting::Outcome;
 
   explicit StepLoop(Options options);
 
@@ -131,7 +131,7 @@ class StepLoop {
   bool IsTooLate();
   // The present step's gradient is not computed to its end: Next() gives the same samples again,
   // with present values. REQUIRES: its transfers have not begun.
-  void BeginAnew();
+  void RestartStep();
 
   // The model's gradients() of a step on so many samples are about to be written, or blocks of them
   // to be told that a device had first. Waits for the push before; begins this step's, and the pull
@@ -155,7 +155,7 @@ class StepLoop {
   void Close();
 
   // Pushes that were acknowledged.
-  int64_t pushes() const { return books_.pushes(); }
+  int64_t pushes() const { return accounting_.pushes(); }
 
  private:
   // Waits for the start; pushes the initial values if asked to. False: the job has ended already.
@@ -166,7 +166,7 @@ class StepLoop {
   bool LeaseIsUsedUp() const;
   absl::StatusOr<StepWork> NextOfLease();
   // PushFrame.share of a push of so many samples.
-  int64_t ShareOf(const DataLease& lease, int64_t samples, const StepWork& step) const;
+  int64_t GetShare(const DataLease& lease, int64_t samples, const StepWork& step) const;
   // The values of the next step, pulled already or now.
   absl::Status PullValues();
   // Pulls them now, and moves the clock on to the rounds that were completed without this slot.
@@ -178,7 +178,7 @@ class StepLoop {
   // Evaluates the values that the servers have now, where the job evaluates, and hands them over.
   absl::Status Evaluate(int epoch, const absl::optional<KeepModel>& keep);
   // The values that the job ends with, for whoever asks for them.
-  absl::Status TakeLearnt();
+  absl::Status PullFinal();
   // Makes the slot count in the servers' clocks, or no longer.
   absl::Status Enter();
   absl::Status Leave();
@@ -190,10 +190,10 @@ class StepLoop {
   // Computing changes the values.
   const bool local_steps_;
   // None: to be asked for.
-  LeaseInHand in_hand_;
+  LeaseCursor in_hand_;
   Progress progress_;
   // Its page is what was entered since the last NextWork that was answered.
-  StepBooks books_;
+  StepAccounting accounting_;
   // Last step pushed; the name of the next push is one above it.
   Step clock_ = 0;
   bool entered_ = false;
@@ -201,8 +201,8 @@ class StepLoop {
   // Steps that were begun anew since the last one that was computed to its end.
   int stops_in_a_row_ = 0;
   // What the model's values, and its next values, hold.
-  HeldValues held_;
-  HeldValues next_held_;
+  CachedVersions held_;
+  CachedVersions next_held_;
   // Of the present step: how far the job was when its samples were handed out.
   uint32_t handed_out_ = 0;
   // Of the present step: PushFrame.share.
@@ -228,7 +228,7 @@ class StepLoop {
   absl::Duration transfers_since_;
   SmoothedTime backward_time_;
   SmoothedTime pull_time_;
-  PullAhead pull_ahead_;
+  PrefetchPolicy prefetch_policy_;
 };
 
 }  // namespace torchps

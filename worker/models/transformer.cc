@@ -76,7 +76,7 @@ class Block : public torch::nn::Module {
 };
 
 // bool [T, T], true where a position must not look: at what comes after it.
-torch::Tensor FutureOf(int64_t length, torch::Device device) {
+torch::Tensor GetFuture(int64_t length, torch::Device device) {
   return torch::ones({length, length}, torch::TensorOptions(device).dtype(torch::kBool)).triu(1);
 }
 
@@ -110,7 +110,7 @@ struct LayerStage : torch::nn::Module {
     } else {
       std::tie(x, words) = Unpack(input, vocabulary);
     }
-    const torch::Tensor future = FutureOf(x.size(1), x.device());
+    const torch::Tensor future = GetFuture(x.size(1), x.device());
     for (const std::shared_ptr<Block>& block : blocks) x = block->forward(x, future);
     return norm ? norm->forward(x).matmul(words.t()) : Pack(x, words);
   }
@@ -124,7 +124,7 @@ struct LayerStage : torch::nn::Module {
   torch::nn::LayerNorm norm{nullptr};
 };
 
-int64_t ElementsOf(const torch::nn::Module& module) {
+int64_t GetElements(const torch::nn::Module& module) {
   int64_t elements = 0;
   for (const torch::Tensor& parameter : module.parameters()) elements += parameter.numel();
   return elements;
@@ -160,7 +160,7 @@ Transformer::Transformer(const Options& options)
 
 torch::Tensor Transformer::forward(const torch::Tensor& input) {
   const int64_t length = input.size(1);
-  const torch::Tensor future = FutureOf(length, input.device());
+  const torch::Tensor future = GetFuture(length, input.device());
   torch::Tensor x = embedding_->forward(input) + position_->weight.slice(0, 0, length);
   for (const auto& block : *blocks_) x = block->as<Block>()->forward(x, future);
   return norm_->forward(x).matmul(embedding_->weight.t());
@@ -169,9 +169,9 @@ torch::Tensor Transformer::forward(const torch::Tensor& input) {
 Stages Transformer::InStages(int stages) const {
   TPS_CHECK(stages >= 1 && stages <= layers(), "a stage has a layer");
   std::vector<int64_t> weights;
-  for (const auto& block : *blocks_) weights.push_back(ElementsOf(*block));
-  weights.front() += ElementsOf(*embedding_) + ElementsOf(*position_);
-  weights.back() += ElementsOf(*norm_);
+  for (const auto& block : *blocks_) weights.push_back(GetElements(*block));
+  weights.front() += GetElements(*embedding_) + GetElements(*position_);
+  weights.back() += GetElements(*norm_);
   std::vector<size_t> firsts = EvenCut(weights, static_cast<size_t>(stages));
   firsts.push_back(weights.size());
   std::vector<ModelStage> cut;

@@ -15,7 +15,7 @@
 namespace torchps {
 namespace {
 
-torch::optim::SGDOptions OptionsOf(const SgdSpec& spec, double rate, double decay) {
+torch::optim::SGDOptions GetOptions(const SgdSpec& spec, double rate, double decay) {
   return torch::optim::SGDOptions(rate)
       .momentum(spec.momentum())
       .dampening(spec.dampening())
@@ -23,21 +23,21 @@ torch::optim::SGDOptions OptionsOf(const SgdSpec& spec, double rate, double deca
       .weight_decay(decay);
 }
 
-torch::optim::AdamOptions OptionsOf(const AdamSpec& spec, double rate, double decay) {
+torch::optim::AdamOptions GetOptions(const AdamSpec& spec, double rate, double decay) {
   return torch::optim::AdamOptions(rate)
       .betas({spec.beta1(), spec.beta2()})
       .eps(spec.epsilon())
       .weight_decay(decay);
 }
 
-torch::optim::AdamWOptions OptionsOf(const AdamWSpec& spec, double rate, double decay) {
+torch::optim::AdamWOptions GetOptions(const AdamWSpec& spec, double rate, double decay) {
   return torch::optim::AdamWOptions(rate)
       .betas({spec.beta1(), spec.beta2()})
       .eps(spec.epsilon())
       .weight_decay(decay);
 }
 
-torch::optim::AdagradOptions OptionsOf(const AdagradSpec& spec, double rate, double decay) {
+torch::optim::AdagradOptions GetOptions(const AdagradSpec& spec, double rate, double decay) {
   return torch::optim::AdagradOptions(rate)
       .lr_decay(spec.lr_decay())
       .eps(spec.epsilon())
@@ -45,7 +45,7 @@ torch::optim::AdagradOptions OptionsOf(const AdagradSpec& spec, double rate, dou
       .weight_decay(decay);
 }
 
-torch::optim::RMSpropOptions OptionsOf(const RmsPropSpec& spec, double rate, double decay) {
+torch::optim::RMSpropOptions GetOptions(const RmsPropSpec& spec, double rate, double decay) {
   return torch::optim::RMSpropOptions(rate)
       .alpha(spec.alpha())
       .eps(spec.epsilon())
@@ -112,8 +112,8 @@ std::unique_ptr<InnerOptimizer> Make(const OptimizerSpec& spec, const Kind& kind
   std::vector<typename Made::Group> groups;
   for (auto& [group, tensors] : members) {
     const double factor = group < 0 ? 1.0 : spec.group(group).learning_rate_factor();
-    groups.push_back({std::move(tensors),
-                      OptionsOf(kind, spec.learning_rate() * factor, WeightDecayOf(spec, group))});
+    groups.push_back({std::move(tensors), GetOptions(kind, spec.learning_rate() * factor,
+                                                     GetWeightDecay(spec, group))});
   }
   return std::make_unique<Made>(std::move(parameters), std::move(groups));
 }
@@ -122,7 +122,7 @@ std::unique_ptr<InnerOptimizer> Make(const OptimizerSpec& spec, const Kind& kind
 absl::StatusOr<ModelLayout> GroupedBy(const OptimizerSpec& spec, const ModelLayout& layout) {
   std::vector<Segment> segments(layout.segments().begin(), layout.segments().end());
   for (Segment& segment : segments) {
-    if (!segment.averaged) segment.group = GroupOf(spec, segment.name);
+    if (!segment.averaged) segment.group = GetGroup(spec, segment.name);
   }
   return ModelLayout::Create(std::move(segments));
 }

@@ -10,7 +10,7 @@ namespace {
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 4)
 
 bool IsEnabled(torch::DeviceType device) { return at::autocast::is_autocast_enabled(device); }
-torch::ScalarType TypeOf(torch::DeviceType device) {
+torch::ScalarType GetType(torch::DeviceType device) {
   return at::autocast::get_autocast_dtype(device);
 }
 void Set(torch::DeviceType device, bool enabled, torch::ScalarType type) {
@@ -23,7 +23,7 @@ void Set(torch::DeviceType device, bool enabled, torch::ScalarType type) {
 bool IsEnabled(torch::DeviceType device) {
   return device == torch::kCPU ? at::autocast::is_cpu_enabled() : at::autocast::is_enabled();
 }
-torch::ScalarType TypeOf(torch::DeviceType device) {
+torch::ScalarType GetType(torch::DeviceType device) {
   return device == torch::kCPU ? at::autocast::get_autocast_cpu_dtype()
                                : at::autocast::get_autocast_gpu_dtype();
 }
@@ -56,7 +56,7 @@ Autocast::Autocast(TrainingSpec::Precision precision, torch::DeviceType device)
     : device_(device), on_(Casts(precision, device)) {
   if (!on_) return;
   was_enabled_ = IsEnabled(device_);
-  type_before_ = TypeOf(device_);
+  type_before_ = GetType(device_);
   at::autocast::increment_nesting();
   Set(device_, true, precision == TrainingSpec::FLOAT16 ? torch::kFloat16 : torch::kBFloat16);
 }

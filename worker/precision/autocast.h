@@ -17,7 +17,7 @@ namespace torchps {
 // copies of parameters in 16 bits that torch keeps meanwhile.
 //
 //   const Autocast autocast(precision, device.type());
-//   loss = LossOf(net->forward(input));
+//   loss = GetLoss(net->forward(input));
 class Autocast {
  public:
   Autocast(TrainingSpec::Precision precision, torch::DeviceType device);

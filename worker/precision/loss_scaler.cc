@@ -7,7 +7,7 @@ namespace torchps {
 bool LossScaler::OnFinite() {
   if (++finite_in_a_row_ < kStepsToDouble) return false;
   finite_in_a_row_ = 0;
-  if (scale_ >= kMost) return false;
+  if (scale_ >= kMax) return false;
   scale_ *= 2;
   return true;
 }

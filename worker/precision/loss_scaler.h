@@ -17,7 +17,7 @@ class LossScaler {
   static constexpr double kFirst = 1 << 16;
   // At 1 nothing is scaled; above the other end float32 would gain nothing either.
   static constexpr double kLeast = 1;
-  static constexpr double kMost = 1 << 24;
+  static constexpr double kMax = 1 << 24;
   static constexpr int kStepsToDouble = 2000;
 
   double scale() const { return scale_; }

@@ -35,7 +35,7 @@ struct Piece {
   int type;
 };
 
-Piece PieceOf(const torch::Tensor& tensor) {
+Piece GetPiece(const torch::Tensor& tensor) {
   TORCH_CHECK(tensor.scalar_type() == torch::kFloat32 || tensor.scalar_type() == torch::kFloat64,
               "devices exchange tensors of float32 and float64, not of ", tensor.scalar_type());
   return {tensor.device(), tensor.data_ptr(), static_cast<size_t>(tensor.numel()),
@@ -81,7 +81,7 @@ absl::Status NcclGroup::Together(absl::Span<const torch::Tensor> tensors, const 
   std::vector<Piece> pieces;
   try {
     // First, for an operation that only some of the devices begin waits for the others for ever.
-    for (const torch::Tensor& tensor : tensors) pieces.push_back(PieceOf(tensor));
+    for (const torch::Tensor& tensor : tensors) pieces.push_back(GetPiece(tensor));
   } catch (const std::exception& error) {
     return TorchError("handing tensors to NCCL", error);
   }

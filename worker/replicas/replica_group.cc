@@ -81,7 +81,7 @@ absl::Status CheckSyncDevices(torch::Device lead, const DeviceList& further) {
 // How one replica's batch norms reach the others'.
 class ReplicaGroup::Sums final : public BatchSums {
  public:
-  Sums(Meeting* meeting, size_t replica, size_t replicas)
+  Sums(ThreadAllReduce* meeting, size_t replica, size_t replicas)
       : meeting_(meeting), replica_(replica), replicas_(replicas) {}
 
   // A pass of so many samples, over all replicas, begins on the thread of this replica; torch's,
@@ -93,7 +93,7 @@ class ReplicaGroup::Sums final : public BatchSums {
   }
 
  private:
-  Meeting* const meeting_;
+  ThreadAllReduce* const meeting_;
   const size_t replica_;
   const size_t replicas_;
   size_t participants_ = 0;

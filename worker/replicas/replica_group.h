@@ -10,9 +10,9 @@
 #include "worker/device.h"
 #include "worker/flat_model.h"
 #include "worker/learner.h"
-#include "worker/replicas/crew.h"
 #include "worker/replicas/local_group.h"
-#include "worker/replicas/meeting.h"
+#include "worker/replicas/replica_threads.h"
+#include "worker/replicas/thread_all_reduce.h"
 #include "worker/task.h"
 
 namespace torchps {
@@ -76,9 +76,9 @@ class ReplicaGroup {
 
   const Options options_;
   const std::unique_ptr<LocalGroup> group_;
-  Meeting meeting_;
+  ThreadAllReduce meeting_;
   std::vector<std::unique_ptr<Replica>> replicas_;
-  Crew crew_;
+  ReplicaThreads crew_;
 };
 
 }  // namespace torchps

@@ -36,7 +36,7 @@ absl::Status CopyNamed(const Named& from, const Named& to) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Task> CloneOf(const Task& lead) {
+absl::StatusOr<Task> GetClone(const Task& lead) {
   try {
     return lead.Clone();
   } catch (...) {
@@ -51,11 +51,11 @@ absl::StatusOr<Task> CloneOf(const Task& lead) {
 absl::StatusOr<Task> MakeReplicaTask(const Task& lead,
                                      const std::function<absl::StatusOr<Task>()>& make,
                                      uint64_t seed) {
-  if (make == nullptr) return CloneOf(lead);
+  if (make == nullptr) return GetClone(lead);
   torch::manual_seed(seed);
   absl::StatusOr<Task> task = make();
   if (!task.ok()) return task;
-  return &task->module() == &lead.module() ? CloneOf(lead) : task;
+  return &task->module() == &lead.module() ? GetClone(lead) : task;
 }
 
 }  // namespace
@@ -80,7 +80,7 @@ absl::StatusOr<std::vector<Task>> MakeReplicaTasks(
     absl::StatusOr<Task> task = MakeReplicaTask(lead, make, seed);
     if (!task.ok()) return task.status();
     if (absl::Status same = CopyState(lead.module(), task->module()); !same.ok()) return same;
-    tasks.push_back(task->WithDataOf(lead));
+    tasks.push_back(task->GetWithData(lead));
   }
   if (absl::Status status = UseDevice(lead_device); !status.ok()) return status;
   return tasks;

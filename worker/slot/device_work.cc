@@ -6,9 +6,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "job/local_steps.h"
+#include "worker/cuda/cuda_finite_check.h"
 #include "worker/cuda/cuda_link.h"
 #include "worker/cuda/device_encoder.h"
-#include "worker/cuda/device_look.h"
 #include "worker/finish_gradient.h"
 #include "worker/torch_error.h"
 
@@ -37,8 +37,8 @@ void DeviceWork::Look() {
   // A link is there where one device has the whole model. Local steps end on the host.
   if (model_.link() == nullptr || HasLocalSteps(job_)) return;
   if (NeedsWholeGradient(job_.training())) return;
-  absl::StatusOr<std::unique_ptr<BlockLook>> look = MakeLook();
-  if (look.ok()) return model_.UseLook(*std::move(look));
+  absl::StatusOr<std::unique_ptr<FiniteCheck>> look = MakeFiniteCheck();
+  if (look.ok()) return model_.UseFiniteCheck(*std::move(look));
   options_.log(absl::StrCat("the host looks for gradients that are not finite, not ",
                             model_.device().str(), ": ", look.status().message()));
 }
@@ -83,13 +83,14 @@ absl::StatusOr<std::unique_ptr<DeviceScan>> DeviceWork::MakeScan() const {
   }
 }
 
-absl::StatusOr<std::unique_ptr<BlockLook>> DeviceWork::MakeLook() const {
+absl::StatusOr<std::unique_ptr<FiniteCheck>> DeviceWork::MakeFiniteCheck() const {
   const torch::Tensor& gradients = model_.device_gradients();
-  if (options_.make_look != nullptr) return options_.make_look(gradients, block_map_);
+  if (options_.make_finite_check != nullptr)
+    return options_.make_finite_check(gradients, block_map_);
   // A device of a test, without kernels, lacks nothing.
   if (!gradients.is_cuda()) return nullptr;
   try {
-    return DeviceLook::Create(gradients, block_map_);
+    return CudaFiniteCheck::Create(gradients, block_map_);
   } catch (const std::exception& error) {
     return TorchError("making memory for it", error);
   }

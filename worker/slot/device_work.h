@@ -7,9 +7,9 @@
 #include "proto/job.pb.h"
 #include "worker/cuda/device_scan.h"
 #include "worker/device/block_encoder.h"
-#include "worker/device/block_look.h"
 #include "worker/device/device_link.h"
 #include "worker/device/encoded_outbox.h"
+#include "worker/device/finite_check.h"
 #include "worker/flat_model.h"
 #include "worker/slot/worker_options.h"
 
@@ -45,7 +45,7 @@ class DeviceWork {
  private:
   absl::StatusOr<std::unique_ptr<DeviceLink>> MakeLink() const;
   absl::StatusOr<std::unique_ptr<DeviceScan>> MakeScan() const;
-  absl::StatusOr<std::unique_ptr<BlockLook>> MakeLook() const;
+  absl::StatusOr<std::unique_ptr<FiniteCheck>> MakeFiniteCheck() const;
   absl::StatusOr<std::unique_ptr<BlockEncoder>> MakeEncoder() const;
 
   const WorkerOptions& options_;

@@ -38,9 +38,9 @@ std::string LossLine(const char* what, const Evaluation& evaluation) {
 // The first step of a worker that has an equal share of the batch.
 absl::StatusOr<Learner::Gradient> FirstGradient(const Task& task, const WorkerOptions& options) {
   const JobSpec& job = options.job;
-  const absl::StatusOr<std::unique_ptr<FlatModel>> model =
-      FlatModel::Create(task.module(), DeviceOfSlot(options.device, std::max(options.slot, 0)),
-                        [&job](const std::string& name) { return GroupOf(job.optimizer(), name); });
+  const absl::StatusOr<std::unique_ptr<FlatModel>> model = FlatModel::Create(
+      task.module(), DeviceOfSlot(options.device, std::max(options.slot, 0)),
+      [&job](const std::string& name) { return GetGroup(job.optimizer(), name); });
   if (!model.ok()) return model.status();
   const absl::StatusOr<BlockMap> map =
       BlockMap::Create((*model)->layout(), job.wire().block_bytes(), /*servers=*/1);

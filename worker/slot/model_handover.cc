@@ -50,7 +50,7 @@ absl::Status ModelHandover::HandOver(const KeepModel& keep, EvaluationResult* re
       metadata[absl::StrCat("test_", metric.name())] = Exact(metric.value());
     }
   }
-  const std::optional<double> score = ScoreOf(*result, options_.job.training().best_by());
+  const std::optional<double> score = GetScore(*result, options_.job.training().best_by());
   if (score.has_value()) metadata["score"] = Exact(*score);
   const absl::StatusOr<StateFile> state = StateFile::Of(*options_.module, std::move(metadata));
   if (score.has_value() && (!keep.has_best_score() || *score > keep.best_score())) {

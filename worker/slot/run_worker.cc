@@ -101,7 +101,7 @@ absl::Status Train(const Task& task, const WorkerOptions& options, const MakeCom
     };
   }
 
-  Handicap handicap = slot->MakeHandicap();
+  SimulatedSlowdown handicap = slot->MakeHandicap();
   Trainer::Options training;
   training.compute = ThrowingNothing(*std::move(compute));
   training.loop = slot->MakeLoop(
@@ -134,7 +134,7 @@ absl::Status RunWorker(const Task& task, WorkerOptions options, const MakeComput
   if (options.dry_run) return DryRun(task, options);
   const DataSource& data = task.data();
   DataFingerprint fingerprint;
-  const absl::Status looked = Guarded("Fingerprint", [&] { fingerprint = FingerprintOf(data); });
+  const absl::Status looked = Guarded("Fingerprint", [&] { fingerprint = GetFingerprint(data); });
   if (!looked.ok()) return looked;
   const bool is_first = options.slot <= 0;
   const absl::StatusOr<Evaluation> tried = TryOut(task, options.job, [&](const std::string& line) {

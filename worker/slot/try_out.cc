@@ -36,14 +36,14 @@ class FirstSamples final : public Dataset {
   const int64_t size_;
 };
 
-torch::Device DeviceOf(const torch::nn::Module& module) {
+torch::Device GetDevice(const torch::nn::Module& module) {
   const std::vector<torch::Tensor> parameters = module.parameters();
   return parameters.empty() ? torch::Device(torch::kCPU) : parameters.front().device();
 }
 
 absl::StatusOr<double> MeanLoss(const Task& task, Batch batch) {
-  const Pass pass = task.Forward(ToDevice(std::move(batch), DeviceOf(task.module())));
-  const absl::StatusOr<Loss> loss = LossOf(task.objective(), pass);
+  const Pass pass = task.Forward(ToDevice(std::move(batch), GetDevice(task.module())));
+  const absl::StatusOr<Loss> loss = GetLoss(task.objective(), pass);
   if (!loss.ok()) return loss.status();
   return loss->mean.item<double>();
 }
@@ -74,7 +74,7 @@ absl::Status TryLoss(const Task& task, const JobSpec& job,
   double of_parts = 0;
   for (int64_t begin = 0; begin < samples; begin += kSamplesOfPart) {
     const int64_t size = std::min(kSamplesOfPart, samples - begin);
-    const absl::StatusOr<double> part = MeanLoss(task, RowsOf(*batch, begin, size));
+    const absl::StatusOr<double> part = MeanLoss(task, GetRows(*batch, begin, size));
     if (!part.ok()) return part.status();
     of_parts += *part * static_cast<double>(size) / static_cast<double>(samples);
   }
@@ -116,7 +116,7 @@ absl::StatusOr<Evaluation> TryOut(const Task& task, const JobSpec& job,
   const Dataset* const test = task.data().test.get();
   if (!job.training().evaluate() || test == nullptr || test->size() == 0) return Evaluation();
   const FirstSamples some(test, kSamples);
-  return Evaluate(task, &some, DeviceOf(task.module()));
+  return Evaluate(task, &some, GetDevice(task.module()));
 }
 
 }  // namespace torchps

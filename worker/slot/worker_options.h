@@ -16,10 +16,10 @@
 #include "torch/types.h"
 #include "worker/cuda/device_scan.h"
 #include "worker/device/block_encoder.h"
-#include "worker/device/block_look.h"
 #include "worker/device/device_link.h"
-#include "worker/feed/batch_lift.h"
-#include "worker/loop/handicap.h"
+#include "worker/device/finite_check.h"
+#include "worker/feed/batch_uploader.h"
+#include "worker/loop/simulated_slowdown.h"
 
 namespace torchps {
 
@@ -43,14 +43,14 @@ struct WorkerOptions {
   // needs nothing.
   std::function<absl::StatusOr<std::unique_ptr<DeviceLink>>()> make_link;
   // For tests: as Learner::Options has it.
-  std::function<std::unique_ptr<BatchLift>(torch::Device device)> make_lift;
+  std::function<std::unique_ptr<BatchUploader>(torch::Device device)> make_lift;
   // For tests: makes what looks at gradients of so many elements on a device, in place of the
   // kernels of a GPU.
   std::function<absl::StatusOr<std::unique_ptr<DeviceScan>>(int64_t elements)> make_scan;
   // For tests: makes what looks at each block of them on a device, likewise.
-  std::function<absl::StatusOr<std::unique_ptr<BlockLook>>(const torch::Tensor& gradients,
-                                                           const BlockMap& block_map)>
-      make_look;
+  std::function<absl::StatusOr<std::unique_ptr<FiniteCheck>>(const torch::Tensor& gradients,
+                                                             const BlockMap& block_map)>
+      make_finite_check;
   // For tests: makes what encodes such gradients on a device, likewise.
   std::function<absl::StatusOr<std::unique_ptr<BlockEncoder>>(
       const torch::Tensor& gradients, const BlockMap& block_map, const EncodingSpec& encoding)>
@@ -69,7 +69,7 @@ struct WorkerOptions {
   // The process that held `slot` is known to be dead, so its lease need not be waited for.
   bool predecessor_died = false;
   // What makes this worker slower than its machine. Without a `wait` it waits with `stop`.
-  Handicap::Options handicap;
+  SimulatedSlowdown::Options handicap;
   // That make batches ahead of the training thread.
   int loader_threads = 0;
   // A gradient is copied to the host once all of it is there, as by a loop of the user's own.

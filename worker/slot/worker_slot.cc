@@ -6,10 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "client/calls/address_book.h"
+#include "client/calls/address_resolver.h"
 #include "client/calls/this_host.h"
 #include "client/calls/this_process.h"
-#include "client/members/stage_layouts.h"
+#include "client/pipeline/stage_layouts.h"
 #include "client/upkeep/slot_upkeep.h"
 #include "data/preprocessing.h"
 #include "job/local_steps.h"
@@ -19,7 +19,7 @@
 #include "worker/device.h"
 #include "worker/device/encoded_outbox.h"
 #include "worker/finish_gradient.h"
-#include "worker/slot/slot_place.h"
+#include "worker/slot/slot_placement.h"
 #include "worker/stages/placement.h"
 #include "worker/stages/slot_members.h"
 #include "worker/state_file.h"
@@ -37,9 +37,10 @@ absl::Duration RenewalInterval(const JobSpec& job) {
 // Whether there is a server that could read this worker's memory.
 bool MayShare(const WorkerOptions& options) {
   return options.job.wire().shared_memory() &&
-         std::any_of(
-             options.servers.begin(), options.servers.end(),
-             [](const ServerEndpoint& server) { return IsThisHost(LatestOf(server).address); });
+         std::any_of(options.servers.begin(), options.servers.end(),
+                     [](const ServerEndpoint& server) {
+                       return IsLocalAddress(GetLatest(server).address);
+                     });
 }
 
 absl::Status LostSlot(SlotId slot, const absl::Status& why) {
@@ -78,12 +79,12 @@ absl::Status LoadInitialState(torch::nn::Module& module, const WorkerOptions& op
 absl::StatusOr<std::unique_ptr<WorkerSlot>> WorkerSlot::Join(torch::nn::Module& module, Data data,
                                                              WorkerOptions options) {
   if (options.servers.empty()) return absl::InvalidArgumentError("no server is given");
-  if (absl::Status status = CheckPlace(options, module); !status.ok()) return status;
+  if (absl::Status status = CheckPlacement(options, module); !status.ok()) return status;
   if (absl::Status status = LoadInitialState(module, options); !status.ok()) return status;
   const JobSpec job = options.job;
   const absl::optional<Replica>& replica = data.replica;
   const auto group_of = [&job, &replica](const std::string& name) {
-    return GroupOf(job.optimizer(), replica.has_value() ? replica->name_in_whole(name) : name);
+    return GetGroup(job.optimizer(), replica.has_value() ? replica->name_in_whole(name) : name);
   };
   const absl::StatusOr<ModelLayout> layout =
       replica.has_value() ? JoinLayouts(replica->layouts) : LayoutOfModule(module, group_of);
@@ -120,7 +121,7 @@ absl::Status WorkerSlot::TakeSlot(const ModelLayout& layout) {
   request.set_host(HostName());
   const std::vector<ReplicaMember> members = data_.replica.has_value()
                                                  ? data_.replica->members
-                                                 : MembersOf(options_, layout, request.host());
+                                                 : GetMembers(options_, layout, request.host());
   request.set_device(members.empty() ? options_.device.str() : DevicesOfMembers(members));
   for (const ReplicaMember& member : members) *request.add_member() = member;
   request.set_train_samples(data_.train_samples);
@@ -132,7 +133,7 @@ absl::Status WorkerSlot::TakeSlot(const ModelLayout& layout) {
   request.set_data(data_.description);
   request.set_server_count(static_cast<int>(options_.servers.size()));
   for (const ServerEndpoint& server : options_.servers) {
-    request.add_server_address(AddressOf(server));
+    request.add_server_address(GetAddress(server));
   }
   absl::StatusOr<JoinReply> joined = coordinator_.Join(request);
   if (!joined.ok()) return joined.status();
@@ -142,13 +143,13 @@ absl::Status WorkerSlot::TakeSlot(const ModelLayout& layout) {
   return absl::OkStatus();
 }
 
-absl::Status WorkerSlot::LayOut(const ModuleTensors::GroupOf& group_of) {
+absl::Status WorkerSlot::LayOut(const ModuleTensors::GetGroup& group_of) {
   // A GPU that no process has used yet may take longer than a lease.
   const Heartbeat heartbeat(
       RenewalInterval(job()),
       [&](absl::Duration timeout) { return coordinator_.RenewSlot(timeout).status(); },
       [&](const absl::Status& lost) { options_.stop->Stop(std::string(lost.message())); });
-  const Placement placement = PlacementOf(options_, slot());
+  const Placement placement = MakePlacement(options_, slot());
   if (absl::Status status = UseDevice(placement.devices().front()); !status.ok()) return status;
   absl::StatusOr<std::unique_ptr<FlatModel>> model =
       FlatModel::Create(module_, placement, group_of, SharedMemory());
@@ -212,13 +213,13 @@ absl::Status WorkerSlot::Connect() {
   if (const double most = job().consistency().progress_timeout(); most > 0) {
     upkeep.progress_timeout = absl::Seconds(most);
   }
-  upkeep.standing = [this] { return pulse_.standing(); };
+  upkeep.stalled_for = [this] { return pulse_.stalled_for(); };
   upkeep.renew_slot = [this](absl::Duration timeout, RenewSlotRequest request) {
     return coordinator_.RenewSlot(timeout, std::move(request));
   };
-  upkeep.renew_leases = [this](absl::Duration timeout, absl::Duration standing,
+  upkeep.renew_leases = [this](absl::Duration timeout, absl::Duration stalled_for,
                                absl::Duration longest_pause) {
-    return parameters_->leases().Renew(timeout, standing, longest_pause);
+    return parameters_->leases().Renew(timeout, stalled_for, longest_pause);
   };
   upkeep.step_aside = [this](absl::Duration timeout, const std::vector<int>& silent) {
     parameters_->leases().StepAside(timeout, silent);
@@ -304,14 +305,14 @@ StepLoop* WorkerSlot::MakeLoop(Hooks hooks, bool may_prefetch) {
   return loop_.get();
 }
 
-Handicap WorkerSlot::MakeHandicap() const {
-  Handicap::Options handicap = options_.handicap;
+SimulatedSlowdown WorkerSlot::MakeHandicap() const {
+  SimulatedSlowdown::Options handicap = options_.handicap;
   if (handicap.wait == nullptr) {
     handicap.wait = [stop = options_.stop](absl::Duration time) { stop->WaitFor(time); };
   }
   const TrainingSpec& training = job().training();
   const int64_t batch = int64_t{training.batch_size()} * std::max(training.accumulate(), 1);
-  return Handicap(std::move(handicap), batch, options_.clock);
+  return SimulatedSlowdown(std::move(handicap), batch, options_.clock);
 }
 
 absl::Status WorkerSlot::Leave(const absl::Status& trained) {

@@ -22,8 +22,8 @@
 #include "worker/evaluation.h"
 #include "worker/flat_model.h"
 #include "worker/gradient/gradient_watch.h"
-#include "worker/loop/handicap.h"
-#include "worker/loop/pulse.h"
+#include "worker/loop/progress_timer.h"
+#include "worker/loop/simulated_slowdown.h"
 #include "worker/loop/step_loop.h"
 #include "worker/module_tensors.h"
 #include "worker/slot/device_work.h"
@@ -45,7 +45,7 @@ absl::Status LoadInitialState(torch::nn::Module& module, const WorkerOptions& op
 class WorkerSlot {
  public:
   // Of a process that leads a replica: it holds the first stage of the slot's model, other
-  // processes hold the others (worker/members/run_member.h).
+  // processes hold the others (worker/pipeline/run_member.h).
   struct Replica {
     // Of all stages, with the names of the whole model; the first one is the module's.
     std::vector<ModelLayout> layouts;
@@ -76,8 +76,8 @@ class WorkerSlot {
   };
 
   // Fills the module from model.init_from, and joins with its layout, as a replica's leader with
-  // that of all stages. INVALID_ARGUMENT: no server is given; as CheckPlace(). Other errors as in
-  // LoadState, CoordinatorClient, ParameterClient and FlatModel::Create, each one sentence.
+  // that of all stages. INVALID_ARGUMENT: no server is given; as CheckPlacement(). Other errors as
+  // in LoadState, CoordinatorClient, ParameterClient and FlatModel::Create, each one sentence.
   static absl::StatusOr<std::unique_ptr<WorkerSlot>> Join(torch::nn::Module& module, Data data,
                                                           WorkerOptions options);
   WorkerSlot(const WorkerSlot&) = delete;
@@ -90,7 +90,7 @@ class WorkerSlot {
   ParameterClient* parameters() { return parameters_.get(); }
   FlatModel* model() { return model_.get(); }
   // To be told when the trainer has ended a piece of its work, so that it is not taken for hung.
-  Pulse* pulse() { return &pulse_; }
+  ProgressTimer* pulse() { return &pulse_; }
   const BlockMap& block_map() const { return *block_map_; }
 
   // For who has a Learner compute the gradients, before that is made. Where the model lies on one
@@ -109,7 +109,7 @@ class WorkerSlot {
   StepLoop* MakeLoop(Hooks hooks, bool may_prefetch);
 
   // What slows its steps down, as the options say.
-  Handicap MakeHandicap() const;
+  SimulatedSlowdown MakeHandicap() const;
 
   // Leaves the job; `trained` is what came of it. Returns the error to tell: that, or how the slot
   // was lost. REQUIRES: where `trained` is OK, that MakeLoop() was called.
@@ -119,7 +119,7 @@ class WorkerSlot {
   WorkerSlot(torch::nn::Module& module, Data data, WorkerOptions options);
 
   absl::Status TakeSlot(const ModelLayout& layout);
-  absl::Status LayOut(const ModuleTensors::GroupOf& group_of);
+  absl::Status LayOut(const ModuleTensors::GetGroup& group_of);
   // What servers on this machine are to see of the model. No buffers of an outbox where a gradient
   // is copied to the host as a whole.
   FlatModel::Shared SharedMemory() const;
@@ -128,7 +128,7 @@ class WorkerSlot {
   torch::nn::Module& module_;
   const Data data_;
   const WorkerOptions options_;
-  Pulse pulse_;
+  ProgressTimer pulse_;
   CoordinatorClient coordinator_;
   JoinReply joined_;
   std::unique_ptr<FlatModel> model_;

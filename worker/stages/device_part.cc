@@ -16,7 +16,7 @@ DevicePart::DevicePart(const StagePart& place)
   gradients_ = torch::zeros({Length(trained_)}, there);
 }
 
-int64_t DevicePart::BeginOf(const Segment& segment) const {
+int64_t DevicePart::GetBegin(const Segment& segment) const {
   return segment.averaged ? Length(trained_) + segment.offset - averaged_.begin
                           : segment.offset - trained_.begin;
 }

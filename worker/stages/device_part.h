@@ -29,7 +29,7 @@ class DevicePart {
   const torch::Tensor& values() const { return values_; }
   const torch::Tensor& gradients() const { return gradients_; }
   // Where a tensor of the part begins in values(), and in gradients() if it is trained.
-  int64_t BeginOf(const Segment& segment) const;
+  int64_t GetBegin(const Segment& segment) const;
 
   void TakeValues(const torch::Tensor& host_values) const;
   void GiveValues(const torch::Tensor& host_values) const;

@@ -51,8 +51,8 @@ absl::Status Placement::Check(const torch::nn::Module& module) const {
   const auto check = [&](const std::string& name, const torch::Tensor& tensor) {
     if (!tensor.defined()) return absl::OkStatus();
     const std::string& first = names.try_emplace(tensor.unsafeGetTensorImpl(), name).first->second;
-    const torch::Device there = devices_[PartOf(first)];
-    const torch::Device here = devices_[PartOf(name)];
+    const torch::Device there = devices_[GetPart(first)];
+    const torch::Device here = devices_[GetPart(name)];
     if (there == here) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(
         "'", first, "' and '", name, "' are one tensor, and their stages lie on ", there.str(),
@@ -73,11 +73,11 @@ void Placement::Move(torch::nn::Module& module) const {
   for (size_t stage = 0; stage < stages.size(); ++stage) stages[stage]->to(devices_[stage]);
 }
 
-std::vector<StagePart> Placement::PartsOf(const ModelLayout& layout) const {
+std::vector<StagePart> Placement::GetParts(const ModelLayout& layout) const {
   std::vector<StagePart> parts;
   for (const torch::Device device : devices_) parts.push_back({device, {}, {}});
   for (const Segment& segment : layout.segments()) {
-    StagePart& part = parts[PartOf(segment.name)];
+    StagePart& part = parts[GetPart(segment.name)];
     ElementRun& run = segment.averaged ? part.averaged : part.trained;
     if (segment.length == 0) continue;
     if (run.end == 0) run = {segment.offset, segment.offset};
@@ -88,7 +88,7 @@ std::vector<StagePart> Placement::PartsOf(const ModelLayout& layout) const {
   return parts;
 }
 
-size_t Placement::PartOf(const std::string& name) const {
+size_t Placement::GetPart(const std::string& name) const {
   size_t stage = 0;
   if (has_stages()) {
     // torchps::Stages names its submodules by number.

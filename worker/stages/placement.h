@@ -46,9 +46,9 @@ class Placement {
   void Move(torch::nn::Module& module) const;
 
   // By stage, its elements in the module's layout; one part where the module is not cut.
-  std::vector<StagePart> PartsOf(const ModelLayout& layout) const;
+  std::vector<StagePart> GetParts(const ModelLayout& layout) const;
   // The part that a tensor of this name is in.
-  size_t PartOf(const std::string& name) const;
+  size_t GetPart(const std::string& name) const;
 
  private:
   std::vector<torch::Device> devices_;

@@ -52,7 +52,7 @@ std::vector<ReplicaMember> StageMembers(const Placement& placement, const ModelL
                                         const std::string& host) {
   std::vector<ReplicaMember> members;
   if (!placement.has_stages()) return members;
-  for (const StagePart& part : placement.PartsOf(layout)) {
+  for (const StagePart& part : placement.GetParts(layout)) {
     const int64_t trained = part.trained.end - part.trained.begin;
     const int64_t averaged = part.averaged.end - part.averaged.begin;
     members.push_back(Member(host, part.device, static_cast<int>(members.size()), trained,

@@ -28,7 +28,7 @@ constexpr TypePair kTypes[] = {
 
 }  // namespace
 
-absl::StatusOr<Dtype> FileDtypeOf(const std::string& name, const torch::Tensor& tensor) {
+absl::StatusOr<Dtype> GetFileDtype(const std::string& name, const torch::Tensor& tensor) {
   const bool is_dense = tensor.layout() == torch::kStrided;
   const auto found =
       std::find_if(std::begin(kTypes), std::end(kTypes),
@@ -40,7 +40,7 @@ absl::StatusOr<Dtype> FileDtypeOf(const std::string& name, const torch::Tensor& 
       "or keep it in a member that is not registered"));
 }
 
-absl::optional<torch::ScalarType> ScalarTypeOf(Dtype dtype) {
+absl::optional<torch::ScalarType> GetScalarType(Dtype dtype) {
   const auto found = std::find_if(std::begin(kTypes), std::end(kTypes),
                                   [dtype](const TypePair& pair) { return pair.dtype == dtype; });
   if (found == std::end(kTypes)) return absl::nullopt;

@@ -23,7 +23,7 @@ namespace {
 using Json = nlohmann::json;
 using ZipReader = caffe2::serialize::PyTorchStreamReader;
 
-constexpr int64_t kMostIndexBytes = 64 << 20;
+constexpr int64_t kMaxIndexBytes = 64 << 20;
 
 absl::Status Refused(const std::string& path, absl::string_view why) {
   return absl::DataLossError(
@@ -38,7 +38,7 @@ absl::StatusOr<StateSources> OpenSafetensors(FileSystem* files, const std::strin
   StateSources sources;
   for (size_t i = 0; i < reader->tensors().size(); ++i) {
     const TensorInfo& info = reader->tensors()[i];
-    const absl::optional<torch::ScalarType> type = ScalarTypeOf(info.dtype);
+    const absl::optional<torch::ScalarType> type = GetScalarType(info.dtype);
     sources[info.name] = {
         info.shape, type, info.other_dtype, [reader, i, type]() -> absl::StatusOr<torch::Tensor> {
           torch::Tensor tensor = torch::empty(reader->tensors()[i].shape, *type);
@@ -65,7 +65,7 @@ absl::StatusOr<torch::Tensor> ReadPickled(ZipReader& zip, const std::string& pat
     return absl::DataLossError(
         absl::StrCat(path, " is damaged: '", pickled.name, "' ", valid.message()));
   }
-  return torch::from_blob(data.get(), {pickled.storage_elements}, *ScalarTypeOf(pickled.dtype))
+  return torch::from_blob(data.get(), {pickled.storage_elements}, *GetScalarType(pickled.dtype))
       .as_strided(pickled.shape, pickled.strides, pickled.offset)
       .clone(torch::MemoryFormat::Contiguous);
 }
@@ -98,7 +98,7 @@ absl::StatusOr<StateSources> OpenZip(const ReadableFile& file, const std::string
   if (!tensors.ok()) return Refused(path, tensors.status().message());
   StateSources sources;
   for (const PickledTensor& tensor : *tensors) {
-    sources[tensor.name] = {tensor.shape, ScalarTypeOf(tensor.dtype), tensor.other_dtype,
+    sources[tensor.name] = {tensor.shape, GetScalarType(tensor.dtype), tensor.other_dtype,
                             [zip, path, tensor] { return ReadPickled(*zip, path, tensor); }};
   }
   return sources;
@@ -106,7 +106,7 @@ absl::StatusOr<StateSources> OpenZip(const ReadableFile& file, const std::string
 
 enum class Format { kSafetensors, kZip, kPickle, kJson, kPointer, kOther };
 
-absl::StatusOr<Format> FormatOf(const ReadableFile& file, const std::string& path) {
+absl::StatusOr<Format> GetFormat(const ReadableFile& file, const std::string& path) {
   const absl::StatusOr<bool> is_safetensors = LooksLikeSafetensors(file);
   if (!is_safetensors.ok()) return is_safetensors.status();
   if (*is_safetensors) return Format::kSafetensors;
@@ -127,7 +127,7 @@ absl::StatusOr<Format> FormatOf(const ReadableFile& file, const std::string& pat
 absl::StatusOr<StateSources> OpenFile(FileSystem* files, const std::string& path) {
   const absl::StatusOr<std::unique_ptr<ReadableFile>> file = files->OpenForReading(path);
   if (!file.ok()) return file.status();
-  const absl::StatusOr<Format> format = FormatOf(**file, path);
+  const absl::StatusOr<Format> format = GetFormat(**file, path);
   if (!format.ok()) return format.status();
   switch (*format) {
     case Format::kSafetensors:
@@ -150,7 +150,7 @@ absl::StatusOr<StateSources> OpenFile(FileSystem* files, const std::string& path
 }
 
 absl::StatusOr<Json> ParseIndex(FileSystem* files, const std::string& path) {
-  const absl::StatusOr<std::string> text = ReadWholeFile(*files, path, kMostIndexBytes);
+  const absl::StatusOr<std::string> text = ReadWholeFile(*files, path, kMaxIndexBytes);
   if (!text.ok()) return text.status();
   const Json index = Json::parse(*text, nullptr, false);
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
@@ -196,7 +196,7 @@ absl::StatusOr<StateSources> OpenIndex(FileSystem* files, const std::string& pat
 absl::StatusOr<StateSources> OpenState(FileSystem* files, const std::string& path) {
   const absl::StatusOr<std::unique_ptr<ReadableFile>> file = files->OpenForReading(path);
   if (!file.ok()) return file.status();
-  const absl::StatusOr<Format> format = FormatOf(**file, path);
+  const absl::StatusOr<Format> format = GetFormat(**file, path);
   if (!format.ok()) return format.status();
   return *format == Format::kJson ? OpenIndex(files, path) : OpenFile(files, path);
 }

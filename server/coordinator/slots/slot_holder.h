@@ -24,7 +24,7 @@ struct SlotHolder {
 };
 
 // A slot whose lease at the coordinator has run out, and where the servers are that may not know.
-struct GoneSlot {
+struct EvictedSlot {
   SlotHolder holder;
   std::vector<std::string> servers;  // addresses, in the servers' order; empty ones are not known
 };

@@ -104,7 +104,7 @@ std::vector<SlotHolder> SlotRegistry::Expire(absl::Duration now) {
   return expired;
 }
 
-uint64_t SlotRegistry::NonceOf(SlotHolder holder) const {
+uint64_t SlotRegistry::GetNonce(SlotHolder holder) const {
   const auto found = live_.find(holder.slot);
   if (found == live_.end() || found->second.incarnation != holder.incarnation) return 0;
   return found->second.nonce;

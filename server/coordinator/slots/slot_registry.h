@@ -64,7 +64,7 @@ class SlotRegistry {
   Incarnation next_incarnation() const { return next_incarnation_; }
 
   // That of the process that is `holder`; 0 where it is not live.
-  uint64_t NonceOf(SlotHolder holder) const;
+  uint64_t GetNonce(SlotHolder holder) const;
 
   // `holder` held its slot when another registry was at work, and does so again, with a whole lease
   // from `now`. DATA_LOSS: it cannot have, by its numbers or since another one does.

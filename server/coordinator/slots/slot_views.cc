@@ -17,11 +17,11 @@ constexpr absl::Duration kLeastStandstill = absl::Milliseconds(500);
 
 }  // namespace
 
-bool SlotViews::Hear(SlotId slot, std::map<int, Contact> contacts, absl::Duration standing,
+bool SlotViews::Hear(SlotId slot, std::map<int, Contact> contacts, absl::Duration stalled_for,
                      absl::Duration now) {
   if (now < blind_until_) contacts.clear();
   View& view = views_[slot];
-  view.standing = standing;
+  view.stalled_for = stalled_for;
   view.contacts = std::move(contacts);
   return std::any_of(view.contacts.begin(), view.contacts.end(), [&](const auto& entry) {
     return IsCutOff(slot, entry.first, entry.second, now);
@@ -49,9 +49,9 @@ void SlotViews::Pass(absl::Duration now) {
   passed_ = now;
 }
 
-absl::Duration SlotViews::standing(SlotId slot) const {
+absl::Duration SlotViews::stalled_for(SlotId slot) const {
   const auto view = views_.find(slot);
-  return view == views_.end() ? absl::ZeroDuration() : view->second.standing;
+  return view == views_.end() ? absl::ZeroDuration() : view->second.stalled_for;
 }
 
 }  // namespace torchps

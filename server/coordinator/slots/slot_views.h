@@ -37,7 +37,7 @@ class SlotViews {
   explicit SlotViews(absl::Duration lease) : lease_(lease) {}
 
   // `slot` says so, of each server that has let it in. Returns whether it is cut off from one.
-  bool Hear(SlotId slot, std::map<int, Contact> contacts, absl::Duration standing,
+  bool Hear(SlotId slot, std::map<int, Contact> contacts, absl::Duration stalled_for,
             absl::Duration now);
 
   // To be called often. Where it was not, this process stood still, and so did what was said to it
@@ -48,11 +48,11 @@ class SlotViews {
   void Forget(SlotId slot) { views_.erase(slot); }
 
   // As it said last; zero: it is at no work of its own, or has said nothing.
-  absl::Duration standing(SlotId slot) const;
+  absl::Duration stalled_for(SlotId slot) const;
 
  private:
   struct View {
-    absl::Duration standing;
+    absl::Duration stalled_for;
     std::map<int, Contact> contacts;  // by server
   };
 

@@ -146,7 +146,7 @@ void BatchBalancer::Remove(SlotId slot) {
   ShareOut();
 }
 
-int BatchBalancer::LatestOf(SlotId slot) const {
+int BatchBalancer::GetLatest(SlotId slot) const {
   const auto found = slots_.find(slot);
   return found == slots_.end() ? 0 : found->second.taken;
 }

@@ -65,7 +65,7 @@ class BatchBalancer {
   void Remove(SlotId slot);
 
   // Returns the result of the slot's latest BatchFor(), 0 for a slot that is not here.
-  int LatestOf(SlotId slot) const;
+  int GetLatest(SlotId slot) const;
 
   // Planned batches by slot, also of those that rest. Times are not kept: they are measured soon
   // enough.

@@ -83,9 +83,9 @@ std::optional<DataLeases::Lease> DataLeases::Take(SlotHolder holder, Size size) 
   }
   lease.progress_end = Progress();
   lease.id = next_id_++;
-  Epoch& books = epoch(lease.range.epoch);
-  books.unissued -= lease.range.size();
-  books.outstanding += lease.range.size();
+  Epoch& accounting = epoch(lease.range.epoch);
+  accounting.unissued -= lease.range.size();
+  accounting.outstanding += lease.range.size();
   outstanding_.emplace(lease.id, Outstanding{lease.range, holder});
   return lease;
 }
@@ -116,12 +116,12 @@ absl::StatusOr<DataLeases::Finished> DataLeases::Finish(uint64_t id, SlotHolder 
   for (const Part& part : lost) {
     Join({range.epoch, range.begin + part.begin, range.begin + part.end}, &returned_);
   }
-  Epoch& books = epoch(range.epoch);
-  books.outstanding -= range.size();
-  books.used += range.size() - lost_samples;
-  books.unissued += lost_samples;
-  books.lost += lost_samples;
-  return Finished{/*counted=*/true, range.epoch, Closed(books)};
+  Epoch& accounting = epoch(range.epoch);
+  accounting.outstanding -= range.size();
+  accounting.used += range.size() - lost_samples;
+  accounting.unissued += lost_samples;
+  accounting.lost += lost_samples;
+  return Finished{/*counted=*/true, range.epoch, Closed(accounting)};
 }
 
 int64_t DataLeases::Release(SlotHolder holder) {
@@ -132,9 +132,9 @@ int64_t DataLeases::Release(SlotHolder holder) {
       continue;
     }
     const Range range = it->second.range;
-    Epoch& books = epoch(range.epoch);
-    books.outstanding -= range.size();
-    books.unissued += range.size();
+    Epoch& accounting = epoch(range.epoch);
+    accounting.outstanding -= range.size();
+    accounting.unissued += range.size();
     samples += range.size();
     Join(range, &returned_);
     it = outstanding_.erase(it);
@@ -152,20 +152,20 @@ bool DataLeases::Complete() const {
   return Exhausted() && returned_.empty() && outstanding_.empty();
 }
 
-std::vector<DataLeases::Books> DataLeases::books() const {
+std::vector<DataLeases::Books> DataLeases::accounting() const {
   std::vector<Books> all;
   all.reserve(epochs_.size());
   for (const Epoch& epoch : epochs_) {
-    Books books;
-    books.epoch = static_cast<int>(all.size()) + 1;
-    books.samples = options_.samples;
-    books.used = epoch.used;
-    books.outstanding = epoch.outstanding;
-    books.unissued = epoch.unissued;
-    books.reissued = epoch.reissued;
-    books.lost = epoch.lost;
-    books.closed = Closed(epoch);
-    all.push_back(books);
+    Books accounting;
+    accounting.epoch = static_cast<int>(all.size()) + 1;
+    accounting.samples = options_.samples;
+    accounting.used = epoch.used;
+    accounting.outstanding = epoch.outstanding;
+    accounting.unissued = epoch.unissued;
+    accounting.reissued = epoch.reissued;
+    accounting.lost = epoch.lost;
+    accounting.closed = Closed(epoch);
+    all.push_back(accounting);
   }
   return all;
 }
@@ -193,7 +193,7 @@ DataLeasesState DataLeases::Save() const {
 }
 
 absl::Status DataLeases::Restore(const DataLeasesState& state) {
-  TPS_CHECK(epochs_.empty(), "books are restored before any are kept");
+  TPS_CHECK(epochs_.empty(), "counters are restored before leases are issued");
   const auto damaged = [](const auto&... words) {
     return absl::DataLossError(absl::StrCat("the saved data leases make no sense: ", words...));
   };

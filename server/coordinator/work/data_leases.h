@@ -144,7 +144,7 @@ class DataLeases {
   bool Complete() const;
 
   // Of all epochs begun so far, from epoch 1.
-  std::vector<Books> books() const;
+  std::vector<Books> accounting() const;
 
   // All of it, for Restore() of another object with the same options.
   DataLeasesState Save() const;

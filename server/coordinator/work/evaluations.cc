@@ -42,7 +42,7 @@ bool Evaluations::AllReported() const {
 std::optional<double> Evaluations::BestScore() const {
   std::optional<double> best;
   for (const auto& [epoch, evaluation] : by_epoch_) {
-    if (evaluation.reported) best = std::max(best, ScoreOf(evaluation.result, best_by_));
+    if (evaluation.reported) best = std::max(best, GetScore(evaluation.result, best_by_));
   }
   return best;
 }
@@ -52,7 +52,7 @@ int Evaluations::EpochsWithoutBest(double min_delta) const {
   int without = 0;
   for (const auto& [epoch, evaluation] : by_epoch_) {
     if (!evaluation.reported) continue;
-    const std::optional<double> score = ScoreOf(evaluation.result, best_by_);
+    const std::optional<double> score = GetScore(evaluation.result, best_by_);
     if (score.has_value() && (!best.has_value() || *score > *best + min_delta)) {
       best = score;
       without = 0;

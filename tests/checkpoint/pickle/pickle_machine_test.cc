@@ -61,11 +61,11 @@ TEST_F(PickleMachineTest, NumbersAreLittleEndianAndTheLongOnesSigned) {
 TEST_F(PickleMachineTest, ATupleTakesWhatLiesAboveTheMark) {
   const PickleValue made = Made("(K\x01(K\x02tK\x03t");
   ASSERT_EQ(made.kind, Kind::kTuple);
-  const absl::Span<const PickleValue> outer = machine().TupleOf(made);
+  const absl::Span<const PickleValue> outer = machine().MakeTuple(made);
   ASSERT_EQ(outer.size(), 3u);
   EXPECT_EQ(outer[0].number, 1);
   ASSERT_EQ(outer[1].kind, Kind::kTuple);
-  EXPECT_EQ(machine().TupleOf(outer[1])[0].number, 2);
+  EXPECT_EQ(machine().MakeTuple(outer[1])[0].number, 2);
   EXPECT_EQ(outer[2].number, 3);
 }
 
@@ -74,7 +74,7 @@ TEST_F(PickleMachineTest, ADictionaryKeepsItsItemsInTheOrderOfTheFile) {
       "}(\x8c\x01zK\x01\x8c\x01"
       "aK\x02u\x8c\x01zK\x03s");
   ASSERT_EQ(made.kind, Kind::kDict);
-  const PickleMachine::Items& items = machine().ItemsOf(made);
+  const PickleMachine::Items& items = machine().GetItems(made);
   ASSERT_EQ(items.size(), 3u);
   EXPECT_EQ(items[0].first, "z");
   EXPECT_EQ(items[1].first, "a");
@@ -98,7 +98,7 @@ TEST_F(PickleMachineTest, WhatWasRememberedIsRecalled) {
   // 5 at place 9, 6 at the next free one, which is 1.
   const PickleValue made = Made("(K\x05q\x09K\x06\x94h\x09h\x01t");
   ASSERT_EQ(made.kind, Kind::kTuple);
-  const absl::Span<const PickleValue> values = machine().TupleOf(made);
+  const absl::Span<const PickleValue> values = machine().MakeTuple(made);
   ASSERT_EQ(values.size(), 4u);
   EXPECT_EQ(values[2].number, 5);
   EXPECT_EQ(values[3].number, 6);

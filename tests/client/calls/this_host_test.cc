@@ -6,19 +6,19 @@ namespace torchps {
 namespace {
 
 TEST(ThisHostTest, LoopbackAndThisProcessAreThisHost) {
-  EXPECT_TRUE(IsThisHost(""));
-  EXPECT_TRUE(IsThisHost("127.0.0.1:7000"));
-  EXPECT_TRUE(IsThisHost("127.1.2.3:7000"));
-  EXPECT_TRUE(IsThisHost("localhost:7000"));
+  EXPECT_TRUE(IsLocalAddress(""));
+  EXPECT_TRUE(IsLocalAddress("127.0.0.1:7000"));
+  EXPECT_TRUE(IsLocalAddress("127.1.2.3:7000"));
+  EXPECT_TRUE(IsLocalAddress("localhost:7000"));
 }
 
 TEST(ThisHostTest, OtherMachinesAndNonsenseAreNot) {
   // Reserved for documentation (RFC 5737), so no machine has them.
-  EXPECT_FALSE(IsThisHost("192.0.2.1:7000"));
-  EXPECT_FALSE(IsThisHost("203.0.113.9:7000"));
-  EXPECT_FALSE(IsThisHost("[2001:db8::1]:7000"));
-  EXPECT_FALSE(IsThisHost("300.1.1.1:7000"));
-  EXPECT_FALSE(IsThisHost(":7000"));
+  EXPECT_FALSE(IsLocalAddress("192.0.2.1:7000"));
+  EXPECT_FALSE(IsLocalAddress("203.0.113.9:7000"));
+  EXPECT_FALSE(IsLocalAddress("[2001:db8::1]:7000"));
+  EXPECT_FALSE(IsLocalAddress("300.1.1.1:7000"));
+  EXPECT_FALSE(IsLocalAddress(":7000"));
 }
 
 }  // namespace

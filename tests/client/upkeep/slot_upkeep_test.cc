@@ -77,7 +77,7 @@ TEST_F(SlotUpkeepTest, TellsTheCoordinatorWhatTheServersHaveSaid) {
   reached.last_reached = clock_.Now() - absl::Seconds(0.25);
   renewals_.contacts[1] = reached;
   EXPECT_TRUE(Renew().ok());
-  EXPECT_EQ(told_.standing_seconds(), 5);
+  EXPECT_EQ(told_.stalled_seconds(), 5);
   EXPECT_THAT(told_.silent_server(), ElementsAre(2));
   ASSERT_EQ(told_.contact_size(), 3);
   EXPECT_EQ(told_.contact(0).server(), 1);
@@ -133,7 +133,7 @@ TEST_F(SlotUpkeepTest, ATrainerThatStandsStillTakesItsSlotAside) {
 
 TEST_F(SlotUpkeepTest, SaysForWhomItWaitsEveryHalfMinute) {
   const auto waits = [&](double seconds) {
-    renewals_.held_up_by = HeldUpBy{0, absl::Seconds(seconds), "server 1 at here:7000"};
+    renewals_.blocking_slot = BlockingSlot{0, absl::Seconds(seconds), "server 1 at here:7000"};
     EXPECT_TRUE(Renew().ok());
   };
   waits(9);
@@ -150,9 +150,9 @@ TEST_F(SlotUpkeepTest, SaysForWhomItWaitsEveryHalfMinute) {
 }
 
 TEST_F(SlotUpkeepTest, DoesNotSayThatItWaitsWhileItWorksOrForItself) {
-  renewals_.held_up_by = HeldUpBy{1, absl::Seconds(50), "server 0"};
+  renewals_.blocking_slot = BlockingSlot{1, absl::Seconds(50), "server 0"};
   EXPECT_TRUE(Renew().ok());
-  renewals_.held_up_by->slot = 0;
+  renewals_.blocking_slot->slot = 0;
   standing_ = absl::Seconds(1);
   EXPECT_TRUE(Renew().ok());
   EXPECT_THAT(lines_, IsEmpty());

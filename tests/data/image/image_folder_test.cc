@@ -44,10 +44,10 @@ TEST_F(ImageFolderTest, ClassesAndFilesComeInTheOrderOfTheirNames) {
   ASSERT_TRUE(folder.ok()) << folder.status();
   EXPECT_THAT(folder->classes, ElementsAre("C", "a b", "b"));
   ASSERT_EQ(folder->size(), 4);
-  EXPECT_EQ(folder->PathOf(0), directory_ + "/C/y.Png");
-  EXPECT_EQ(folder->PathOf(1), directory_ + "/a b/x.jpeg");
-  EXPECT_EQ(folder->PathOf(2), directory_ + "/b/10.JPG");
-  EXPECT_EQ(folder->PathOf(3), directory_ + "/b/2.png");
+  EXPECT_EQ(folder->MakePath(0), directory_ + "/C/y.Png");
+  EXPECT_EQ(folder->MakePath(1), directory_ + "/a b/x.jpeg");
+  EXPECT_EQ(folder->MakePath(2), directory_ + "/b/10.JPG");
+  EXPECT_EQ(folder->MakePath(3), directory_ + "/b/2.png");
   EXPECT_EQ(folder->files[3].label, 2);
 }
 
@@ -137,7 +137,7 @@ TEST_F(ImageFolderTest, ImagesWithoutClassesAreSortedByTheirPath) {
   EXPECT_EQ(folder->files[0].label, -1);
   const auto one = ReadUnlabelledImages(directory_ + "/a/2.png");
   ASSERT_TRUE(one.ok()) << one.status();
-  EXPECT_EQ(one->PathOf(0), directory_ + "/a/2.png");
+  EXPECT_EQ(one->MakePath(0), directory_ + "/a/2.png");
   Put("b/2.gif");
   for (const char* path : {"", "/b/2.gif"}) {
     ExpectError(ReadUnlabelledImages(directory_ + path).status(),

@@ -39,7 +39,7 @@ class CsvTest : public ::testing::Test {
     ExpectError(text, absl::StatusCode::kInvalidArgument, part, columns);
   }
 
-  static std::vector<std::string> NamesOf(const RowSet& rows) {
+  static std::vector<std::string> GetNames(const RowSet& rows) {
     std::vector<std::string> names;
     for (const FeatureColumn& column : rows.columns) names.push_back(column.name);
     return names;

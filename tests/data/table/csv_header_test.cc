@@ -52,7 +52,7 @@ TEST_F(CsvTest, ADataFramesIndexHasNoName) {
   for (absl::string_view line : absl::StrSplit(kDecimals, '\n', absl::SkipEmpty())) {
     absl::StrAppend(&table, row++, ",", line, "\n");
   }
-  EXPECT_THAT(NamesOf(Rows(table)), ElementsAre("0", "1", "2"));
+  EXPECT_THAT(GetNames(Rows(table)), ElementsAre("0", "1", "2"));
 }
 
 TEST_F(CsvTest, AFirstRowOfNumbersIsNoHeaderInDoubt) {
@@ -89,14 +89,14 @@ TEST_F(CsvTest, AHeaderOfNumbersAboveNumbersToPredict) {
   EXPECT_FALSE(Rows(absl::StrCat("0,1,2,5\n", kDecimals), {"", {"3"}}).had_header);
   // A column that is asked for by name.
   const std::string years = absl::StrCat("2019,2020,2021,2022\n", kIntegers);
-  EXPECT_THAT(NamesOf(Rows(years, {"2020"})), ElementsAre("2019", "2021", "2022"));
+  EXPECT_THAT(GetNames(Rows(years, {"2020"})), ElementsAre("2019", "2021", "2022"));
   EXPECT_THAT(Rows(years, {"", {"2022"}}).target_columns, ElementsAre("2022"));
 }
 
 TEST_F(CsvTest, AHeaderIsAsTheJobSays) {
   CsvColumns columns;
   columns.header = true;
-  EXPECT_THAT(NamesOf(Rows("4,2,0\n1,2,1\n", columns)), ElementsAre("4", "2"));
+  EXPECT_THAT(GetNames(Rows("4,2,0\n1,2,1\n", columns)), ElementsAre("4", "2"));
   columns.header = false;
   EXPECT_FALSE(Rows(absl::StrCat("0,1,2,3\n", kDecimals), columns).had_header);
   ExpectInvalid("a,b,y\n1,2,0\n", "line 1, column 0: expected a number, not text", columns);
@@ -112,7 +112,7 @@ TEST_F(CsvTest, AFirstRowWithANamedClassIsNoHeader) {
 TEST_F(CsvTest, AFirstRowOfCategoriesIsAHeaderIfNoRowHasThem) {
   const std::string rows = "red,S,yes\nblue,L,no\nred,L,no\nblue,S,yes\nred,S,no\nred,L,yes\n";
   const CsvColumns columns{"", {}, {}, {"0", "1"}};
-  EXPECT_THAT(NamesOf(Rows("color,size,sold\n" + rows, columns)), ElementsAre("color", "size"));
+  EXPECT_THAT(GetNames(Rows("color,size,sold\n" + rows, columns)), ElementsAre("color", "size"));
   EXPECT_FALSE(Rows(rows, columns).had_header);
   EXPECT_FALSE(Rows("green,M,no\n" + rows, columns).had_header);
   EXPECT_FALSE(Rows("red,1.5,yes\nblue,2,no\n", {"", {}, {}, {"0"}}).had_header);

@@ -40,7 +40,7 @@ class CsvSchemaTest : public CsvTest {
 
 TEST_F(CsvSchemaTest, ColumnsAreFoundByNameInAnyOrder) {
   const RowSet rows = Rows("id,kind,color,a\nx1,rose,red,1\nx2,lily,blue,2\n", Named());
-  EXPECT_THAT(NamesOf(rows), ElementsAre("a", "color"));
+  EXPECT_THAT(GetNames(rows), ElementsAre("a", "color"));
   EXPECT_THAT(rows.columns[1].categories, ElementsAre("blue", "red"));
   EXPECT_THAT(rows.values, ElementsAre(1, 1, 2, 0));
   EXPECT_THAT(rows.labels, ElementsAre(1, 0));

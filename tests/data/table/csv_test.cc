@@ -21,7 +21,7 @@ TEST_F(CsvTest, TheLastColumnIsTheLabelUnlessNamed) {
   const RowSet rows = Rows("1,2.5,0\n-3,4e2,1\n");
   EXPECT_THAT(rows.values, ElementsAre(1, 2.5, -3, 400));
   EXPECT_THAT(rows.labels, ElementsAre(0, 1));
-  EXPECT_THAT(NamesOf(rows), ElementsAre("", ""));
+  EXPECT_THAT(GetNames(rows), ElementsAre("", ""));
   EXPECT_EQ(rows.rows, 2);
   EXPECT_TRUE(rows.has_answers);
   EXPECT_FALSE(rows.had_header);
@@ -31,7 +31,7 @@ TEST_F(CsvTest, AHeaderOfTextIsDetectedAndTheLabelMayBeNamedOrNumbered) {
   const std::string text = "length,kind,width\n1,0,2\n3,2,4\n";
   for (const std::string column : {"kind", "1"}) {
     const RowSet rows = Rows(text, {column});
-    EXPECT_THAT(NamesOf(rows), ElementsAre("length", "width"));
+    EXPECT_THAT(GetNames(rows), ElementsAre("length", "width"));
     EXPECT_THAT(rows.values, ElementsAre(1, 2, 3, 4));
     EXPECT_THAT(rows.labels, ElementsAre(0, 2));
     EXPECT_EQ(rows.label_column, "kind");
@@ -170,7 +170,7 @@ TEST_F(CsvTest, NumbersToPredictAreTakenInTheOrderAskedFor) {
   const CsvColumns columns{"", {"price", "0"}};
   const RowSet rows = Rows("year,price,area\n1990,1.5e5,80\n2001,-2.1,95.5\n", columns);
   EXPECT_EQ(rows.rows, 2);
-  EXPECT_THAT(NamesOf(rows), ElementsAre("area"));
+  EXPECT_THAT(GetNames(rows), ElementsAre("area"));
   EXPECT_THAT(rows.values, ElementsAre(80, 95.5));
   EXPECT_THAT(rows.target_columns, ElementsAre("price", "year"));
   EXPECT_THAT(rows.targets, ElementsAre(150000, 1990, -2.1, 2001));
@@ -202,7 +202,7 @@ TEST_F(CsvTest, ANameOfTwoColumnsIsRefused) {
 
 TEST_F(CsvTest, IgnoredColumnsAreNotParsed) {
   const RowSet rows = Rows("id,a,note,y\nx7,1,\"hi, you\",0\nx8,2,,1\n", {"", {}, {"0", "note"}});
-  EXPECT_THAT(NamesOf(rows), ElementsAre("a"));
+  EXPECT_THAT(GetNames(rows), ElementsAre("a"));
   EXPECT_THAT(rows.values, ElementsAre(1, 2));
   EXPECT_THAT(rows.left_out, ElementsAre("id", "note"));
   // Without a header, and the last column is the class if it is not ignored.
@@ -214,7 +214,7 @@ TEST_F(CsvTest, IgnoredColumnsAreNotParsed) {
 
 TEST_F(CsvTest, AColumnWithoutANameBesideNamedOnesIsLeftOut) {
   const RowSet rows = Rows(",a,y\n0,5,no\n1,6,yes\n");
-  EXPECT_THAT(NamesOf(rows), ElementsAre("a"));
+  EXPECT_THAT(GetNames(rows), ElementsAre("a"));
   EXPECT_THAT(rows.values, ElementsAre(5, 6));
   EXPECT_THAT(rows.left_out, ElementsAre("0"));
 }

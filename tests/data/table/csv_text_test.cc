@@ -18,7 +18,7 @@ std::string Utf16(const std::string& ascii, bool big_endian) {
 TEST_F(CsvTest, QuotesSpacesBlankLinesCrAndByteOrderMarkDoNotCount) {
   const RowSet rows =
       Rows("\xef\xbb\xbf \"a \"\"b\"\"\" ,\"c,d\",label\r\n\r\n 1 ,\"2\", 1\r\n\n3,4,0");
-  EXPECT_THAT(NamesOf(rows), ElementsAre("a \"b\"", "c,d"));
+  EXPECT_THAT(GetNames(rows), ElementsAre("a \"b\"", "c,d"));
   EXPECT_THAT(rows.values, ElementsAre(1, 2, 3, 4));
   EXPECT_THAT(rows.labels, ElementsAre(1, 0));
 }
@@ -58,9 +58,9 @@ TEST_F(CsvTest, TextThatIsNotUtf8IsWindows1252) {
   const RowSet rows = Rows(
       "gr\xf6\xdf"
       "e,\x80,y\n1,2,\xe9t\xe9\n3,4,b\n");
-  EXPECT_THAT(NamesOf(rows), ElementsAre("größe", "€"));
+  EXPECT_THAT(GetNames(rows), ElementsAre("größe", "€"));
   EXPECT_THAT(rows.class_names, ElementsAre("b", "été"));
-  EXPECT_THAT(NamesOf(Rows("größe,b,y\n1,2,0\n3,4,1\n")), ElementsAre("größe", "b"));
+  EXPECT_THAT(GetNames(Rows("größe,b,y\n1,2,0\n3,4,1\n")), ElementsAre("größe", "b"));
 }
 
 TEST_F(CsvTest, Utf16IsConverted) {
@@ -72,7 +72,7 @@ TEST_F(CsvTest, Utf16IsConverted) {
   // U+00E9, U+20AC, U+1F600 and half a surrogate pair.
   const std::string name("\xff\xfe\xe9\x00\xac\x20\x3d\xd8\x00\xde\x3d\xd8", 12);
   const RowSet rows = Rows(name + Utf16(",y\n1,0\n", false));
-  EXPECT_THAT(NamesOf(rows), ElementsAre("\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\xef\xbf\xbd"));
+  EXPECT_THAT(GetNames(rows), ElementsAre("\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\xef\xbf\xbd"));
   ExpectError("\xff\xfe" + Utf16(text, false) + "x", absl::StatusCode::kDataLoss, "UTF-16");
 }
 

@@ -9,7 +9,7 @@ int main(int argc, char** argv) {
   torchps::TwinJob(argc, argv);
   Policy policy;
   torch::optim::Adam optimizer(policy.parameters(), torch::optim::AdamOptions(0.02));
-  double usual = kMostSteps;
+  double usual = kMaxSteps;
   torchps::ForEachBatch(640, 5, [&](const torch::Tensor& indices) {
     torch::Tensor loss = torch::zeros({});
     const auto walks = static_cast<double>(indices.numel());

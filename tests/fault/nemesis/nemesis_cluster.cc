@@ -87,7 +87,7 @@ std::vector<std::string> NemesisCluster::WorkerCommand(SlotId slot) {
       absl::StrCat("tests/fault/nemesis/", is_pusher ? "nemesis_worker" : "nemesis_whole_worker"),
       absl::StrJoin(addresses_, ","),
       absl::StrCat(slot),
-      JournalOf(slot),
+      GetJournal(slot),
       DurabilitySpec::Level_Name(options_.level)};
   if (has_links()) {
     const char* const how = workers == Workers::kWholeEncoding ? "encoding=" : "linked=";
@@ -316,15 +316,15 @@ std::vector<std::vector<float>> NemesisCluster::Values() {
 }
 
 std::vector<NemesisBook> NemesisCluster::Books() const {
-  std::vector<NemesisBook> books;
+  std::vector<NemesisBook> accounting;
   const NemesisJob job = NemesisJob::Create(options_.level);
   for (int i = 0; i < NemesisJob::kSlots; ++i) {
-    books.push_back(NemesisBook::Read(JournalOf(i), job.map));
+    accounting.push_back(NemesisBook::Read(GetJournal(i), job.map));
   }
-  return books;
+  return accounting;
 }
 
-std::string NemesisCluster::JournalOf(SlotId slot) const {
+std::string NemesisCluster::GetJournal(SlotId slot) const {
   return absl::StrCat(options_.folder, ".journal.", slot);
 }
 

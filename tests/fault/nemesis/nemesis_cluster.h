@@ -115,7 +115,7 @@ class NemesisCluster {
   void LookAtReturned(Part& part);
   int BeginFault(const Part& part);
 
-  std::string JournalOf(SlotId slot) const;
+  std::string GetJournal(SlotId slot) const;
 
   const Options options_;
   const SteadyClock clock_;

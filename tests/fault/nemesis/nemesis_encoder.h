@@ -45,20 +45,20 @@ class NemesisEncoder final : public BlockEncoder {
     if (looks) {
       const bool finite = std::all_of(gradient.begin(), gradient.end(),
                                       [](float element) { return std::isfinite(element); });
-      EncodedRecords::VerdictOf(record)->finite = finite ? 1 : 0;
+      EncodedRecords::GetVerdict(record)->finite = finite ? 1 : 0;
       if (!finite) return absl::OkStatus();
     }
-    EncodeKeepingRest(records_.encoding(), gradient, records_.fraction(), ResidualOf(block),
-                      EncodedRecords::BytesOf(record));
+    EncodeKeepingRest(records_.encoding(), gradient, records_.fraction(), GetResidual(block),
+                      EncodedRecords::GetBytes(record));
     return absl::OkStatus();
   }
 
   absl::Status TakeBack(BlockId id) override {
     const BlockRange& block = map_.blocks()[id];
     std::vector<float> sent(static_cast<size_t>(block.length));
-    Decode(records_.encoding(), {EncodedRecords::BytesOf(Record(id)), records_.bytes(id)},
+    Decode(records_.encoding(), {EncodedRecords::GetBytes(Record(id)), records_.bytes(id)},
            absl::MakeSpan(sent));
-    const absl::Span<float> residual = ResidualOf(block);
+    const absl::Span<float> residual = GetResidual(block);
     for (size_t i = 0; i < sent.size(); ++i) residual[i] += sent[i];
     return absl::OkStatus();
   }
@@ -67,7 +67,7 @@ class NemesisEncoder final : public BlockEncoder {
   float* Record(BlockId id) {
     return reinterpret_cast<float*>(memory_.data()) + records_.begin(id);
   }
-  absl::Span<float> ResidualOf(const BlockRange& block) {
+  absl::Span<float> GetResidual(const BlockRange& block) {
     return absl::MakeSpan(residual_).subspan(static_cast<size_t>(block.offset),
                                              static_cast<size_t>(block.length));
   }

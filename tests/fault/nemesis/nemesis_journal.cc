@@ -29,7 +29,7 @@ void NemesisJournal::Start(Incarnation incarnation) {
 }
 
 void NemesisJournal::Greeted(int server, const HelloReply& reply) {
-  std::string line = absl::StrCat("life ", server, " ", reply.server_life(), " ",
+  std::string line = absl::StrCat("life ", server, " ", reply.server_incarnation(), " ",
                                   reply.restored().from_log() ? 1 : 0);
   for (const int64_t step : reply.restored().slot_step()) absl::StrAppend(&line, " ", step);
   Write(line + "\n");
@@ -49,7 +49,7 @@ void NemesisJournal::Done(Step step, absl::Duration now) {
 
 NemesisBook NemesisBook::Read(const std::string& path, const BlockMap& map) {
   NemesisBook book;
-  std::map<int, uint64_t> lives;
+  std::map<int, uint64_t> incarnations;
   Step in_flight = 0;
   std::set<int> missing;  // servers that have not acknowledged it
   std::ifstream file(path);
@@ -96,9 +96,9 @@ NemesisBook NemesisBook::Read(const std::string& path, const BlockMap& map) {
       uint64_t life = 0;
       int from_log = 0;
       line >> server >> life >> from_log;
-      const bool same = lives[server] == life;
-      const bool first = lives[server] == 0;
-      lives[server] = life;
+      const bool same = incarnations[server] == life;
+      const bool first = incarnations[server] == 0;
+      incarnations[server] = life;
       if (!same && !first) ++book.restored_lives;
       for (const BlockId id : map.owned_by(server)) {
         Step has = 0;

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "client/calls/server_patience.h"
+#include "client/calls/retry_deadline.h"
 #include "job/update_rule.h"
 #include "wire/layout_codec.h"
 #include "wire/status_codec.h"
@@ -56,13 +56,13 @@ absl::Status NemesisPusher::Greet(int server) {
       return absl::UnavailableError(absl::StrCat("server ", server, " ", reply.restoring().what()));
     }
     const uint64_t before = peers_[server].life;
-    if (before != 0 && before != reply.server_life() && !reply.has_restored()) {
+    if (before != 0 && before != reply.server_incarnation() && !reply.has_restored()) {
       return absl::DataLossError(absl::StrCat("server ", server, " came back with nothing"));
     }
-    peers_[server].life = reply.server_life();
-    step_ = std::max({step_, reply.last_step(), reply.floor()});
+    peers_[server].life = reply.server_incarnation();
+    step_ = std::max({step_, reply.last_step(), reply.min_clock()});
     journal_.Greeted(server, reply);
-    peers_[server].server->lease().Begin(reply.server_life());
+    peers_[server].server->lease().Begin(reply.server_incarnation());
     return absl::OkStatus();
   });
 }
@@ -113,7 +113,7 @@ absl::Status NemesisPusher::Persist(const std::function<absl::Status(grpc::Clien
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(absl::Now() + kCallTimeout));
     const absl::Status status = call(&context);
-    if (!ServerPatience::MayRetry(status) || absl::Now() > give_up) return status;
+    if (!RetryDeadline::MayRetry(status) || absl::Now() > give_up) return status;
     absl::SleepFor(kRetry);
   }
 }
@@ -141,7 +141,7 @@ absl::Status NemesisPusher::PullAll() {
       if (status.ok()) continue;
       missing.push_back(call->server);
       if (absl::IsAborted(status)) status = Greet(call->server);
-      if (!status.ok() && !ServerPatience::MayRetry(status)) result.Update(status);
+      if (!status.ok() && !RetryDeadline::MayRetry(status)) result.Update(status);
       if (!status.ok() && absl::Now() > give_up) result.Update(status);
     }
     if (!result.ok() || missing.empty()) return result;
@@ -158,7 +158,7 @@ std::unique_ptr<NemesisPusher::PullCall> NemesisPusher::BeginPull(int server) {
   request.set_slot(joined_.slot());
   request.set_incarnation(joined_.incarnation());
   request.set_clock(step_);
-  request.set_server_life(peers_[server].life);
+  request.set_server_incarnation(peers_[server].life);
   call->reader = peers_[server].stub->Pull(&call->context, request);
   return call;
 }
@@ -192,7 +192,7 @@ absl::StatusOr<std::vector<BlockId>> NemesisPusher::Push(int server, Step step,
       frame.set_step(step);
       frame.set_block(block);
       frame.set_base_version(versions_[block]);
-      frame.set_server_life(peers_[server].life);
+      frame.set_server_incarnation(peers_[server].life);
       frame.set_weight(NemesisJob::kPushWeight);
       frame.set_block_count(static_cast<uint32_t>(owned.size()));
       frame.set_payload(elements->data(), elements->size() * sizeof(float));

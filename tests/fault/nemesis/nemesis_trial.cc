@@ -40,9 +40,9 @@ T FromEnvironment(const char* name, T otherwise) {
   return value;
 }
 
-int64_t StepsOf(const std::vector<NemesisBook>& books) {
+int64_t GetSteps(const std::vector<NemesisBook>& accounting) {
   int64_t steps = 0;
-  for (const NemesisBook& book : books) steps += book.steps;
+  for (const NemesisBook& book : accounting) steps += book.steps;
   return steps;
 }
 
@@ -78,9 +78,9 @@ NemesisCluster::Blow NemesisTrial::NextBlow() {
   return blow;
 }
 
-void NemesisTrial::JudgeStalls(const std::vector<NemesisBook>& books) {
+void NemesisTrial::JudgeStalls(const std::vector<NemesisBook>& accounting) {
   std::vector<std::vector<absl::Duration>> done;
-  for (const NemesisBook& book : books) done.push_back(book.done);
+  for (const NemesisBook& book : accounting) done.push_back(book.done);
   const NemesisStalls::Verdict verdict = cluster_->stalls().Judge(done);
   std::printf(
       "longest stall of a slot that no fault had hit: %.2f s beyond the time that a server was "
@@ -94,7 +94,7 @@ void NemesisTrial::JudgeStalls(const std::vector<NemesisBook>& books) {
   EXPECT_GT(verdict.judged, 10 * verdict.explained) << "hardly anything was judged";
 }
 
-void NemesisTrial::Audit(const std::vector<NemesisBook>& books) {
+void NemesisTrial::Audit(const std::vector<NemesisBook>& accounting) {
   const std::vector<std::vector<float>> values = cluster_->Values();
   int64_t lost = 0;
   int64_t doubled = 0;
@@ -102,7 +102,7 @@ void NemesisTrial::Audit(const std::vector<NemesisBook>& books) {
   for (BlockId id = 0; id < NemesisJob::kBlocks; ++id) {
     ASSERT_EQ(values[id].size(), NemesisJob::kBlockElements) << "block " << id;
     for (SlotId slot = 0; slot < NemesisJob::kSlots; ++slot) {
-      const NemesisBook::Block& block = books[slot].blocks[id];
+      const NemesisBook::Block& block = accounting[slot].blocks[id];
       unknown += static_cast<int64_t>(block.unknown.size());
       for (int modulus = 0; modulus < 2; ++modulus) {
         const int size = NemesisJob::kModulus[modulus];
@@ -130,7 +130,7 @@ void NemesisTrial::Audit(const std::vector<NemesisBook>& books) {
   int64_t rolled_back = 0;
   std::printf("slot processes steps acknowledged refused rolled back restored lives\n");
   for (SlotId slot = 0; slot < NemesisJob::kSlots; ++slot) {
-    const NemesisBook& book = books[slot];
+    const NemesisBook& book = accounting[slot];
     std::printf("%4d %9ld %5ld %12ld %7ld %11ld %14ld\n", slot, book.incarnations, book.steps,
                 book.acknowledged, book.refused, book.rolled_back, book.restored_lives);
     acknowledged += book.acknowledged;
@@ -175,7 +175,7 @@ void NemesisTrial::Run() {
         }
         if (now < next_look) return false;
         next_look = now + absl::Seconds(5);
-        return StepsOf(cluster_->Books()) >= pushes;
+        return GetSteps(cluster_->Books()) >= pushes;
       },
       longest + kPatience));
   ASSERT_FALSE(testing::Test::HasFailure());
@@ -187,9 +187,9 @@ void NemesisTrial::Run() {
   ASSERT_TRUE(Eventually(
       [&] {
         if (!cluster_->Supervise()) return true;
-        const std::vector<NemesisBook> books = cluster_->Books();
+        const std::vector<NemesisBook> accounting = cluster_->Books();
         for (int i = 0; i < NemesisJob::kSlots; ++i) {
-          if (books[i].steps < before[i].steps + 20) return false;
+          if (accounting[i].steps < before[i].steps + 20) return false;
         }
         return true;
       },
@@ -197,12 +197,12 @@ void NemesisTrial::Run() {
   ASSERT_FALSE(testing::Test::HasFailure());
   cluster_->StopWorkers();
   std::printf("%s\n", cluster_->Tally().c_str());
-  const std::vector<NemesisBook> books = cluster_->Books();
+  const std::vector<NemesisBook> accounting = cluster_->Books();
   if (cluster_->has_links()) {
     EXPECT_GT(cluster_->broken_links(), 0);
   }
-  Audit(books);
-  JudgeStalls(books);
+  Audit(accounting);
+  JudgeStalls(accounting);
   cluster_->StopServers();
 }
 

@@ -45,8 +45,8 @@ class NemesisTrial {
  private:
   // Each comes once before any comes again, so a short trial has them all.
   NemesisCluster::Blow NextBlow();
-  void JudgeStalls(const std::vector<NemesisBook>& books);
-  void Audit(const std::vector<NemesisBook>& books);
+  void JudgeStalls(const std::vector<NemesisBook>& accounting);
+  void Audit(const std::vector<NemesisBook>& accounting);
 
   const Options options_;
   uint64_t random_ = 0;

@@ -88,7 +88,7 @@ bool ParseDevice(absl::string_view how, absl::optional<Device>* device) {
   return true;
 }
 
-Carriage CarriageOf(const absl::optional<Device>& device) {
+Carriage GetCarriage(const absl::optional<Device>& device) {
   if (!device.has_value()) return Carriage::kSharedMemory;
   return device->encodes ? Carriage::kInt8 : Carriage::kFloats;
 }
@@ -97,7 +97,7 @@ absl::Status Work(const NemesisArguments& arguments, const absl::optional<Device
                   StopLatch* stop, std::atomic<bool>* is_broken) {
   // Three such processes share a small machine.
   at::set_num_threads(1);
-  const Carriage carriage = CarriageOf(device);
+  const Carriage carriage = GetCarriage(device);
   const NemesisJob job = NemesisJob::Create(arguments.level, NemesisJob::Pace::kHurried, carriage);
   NemesisWire* const wire = NemesisWire::Listen(job, arguments.journal);
   const SteadyClock clock;

@@ -21,7 +21,7 @@
 #include "client/calls/server_channel.h"
 #include "client/coordinator_client.h"
 #include "client/remote_server.h"
-#include "client/rollback_books.h"
+#include "client/rollback_accounting.h"
 #include "client/slot_leases.h"
 #include "client/upkeep/heartbeat.h"
 #include "client/upkeep/slot_upkeep.h"
@@ -100,14 +100,14 @@ absl::Status Work(const NemesisArguments& arguments, const NemesisJob& job,
 
   NemesisJournal journal(arguments.journal);
   journal.Start(joined->incarnation());
-  RollbackBooks books(job.map.blocks().size());
-  ServerPatience::Options patience;
+  RollbackAccounting accounting(job.map.blocks().size());
+  RetryDeadline::Options patience;
   patience.clock = &clock;
   std::vector<std::unique_ptr<RemoteServer>> remotes;
   std::vector<RemoteServer*> borrowed;
   for (const ServerEndpoint& server : servers) {
     remotes.push_back(
-        std::make_unique<RemoteServer>(server, HelloRequest(), &job.map, &books, patience));
+        std::make_unique<RemoteServer>(server, HelloRequest(), &job.map, &accounting, patience));
     borrowed.push_back(remotes.back().get());
   }
   SlotLeases leases(joined->slot(), joined->incarnation(), borrowed);

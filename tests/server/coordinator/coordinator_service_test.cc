@@ -41,7 +41,7 @@ class CoordinatorServiceTest : public ::testing::Test {
   void Start(bool resume = false) {
     Server::Options options;
     options.clock = &clock_;
-    options.seed = ++lives_;
+    options.seed = ++incarnations_;
     options.files = &files_;
     options.dir = "/ps";
     options.resume = resume;
@@ -57,7 +57,7 @@ class CoordinatorServiceTest : public ::testing::Test {
     files_.PowerOffAt(1);
     server_ = nullptr;
     files_.SetFaultHook(nullptr);
-    files_.Crash(/*seed=*/lives_);
+    files_.Crash(/*seed=*/incarnations_);
   }
 
   void RefuseWrites() {
@@ -118,7 +118,7 @@ class CoordinatorServiceTest : public ::testing::Test {
   SteadyClock clock_;
   std::unique_ptr<Server> server_;
   std::unique_ptr<Coordinator::Stub> stub_;
-  uint64_t lives_ = 0;
+  uint64_t incarnations_ = 0;
   std::atomic<int> refused_{0};
 };
 
@@ -248,7 +248,7 @@ TEST_F(CoordinatorServiceTest, AServerStartsOnAFullDiskAndNotWhereItMayNotWrite)
   error = EACCES;
   Server::Options options;
   options.clock = &clock_;
-  options.seed = ++lives_;
+  options.seed = ++incarnations_;
   options.files = &files_;
   options.dir = "/ps";
   const absl::Status refused = Server::Start(options).status();

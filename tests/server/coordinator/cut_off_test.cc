@@ -47,7 +47,7 @@ class World {
       : random_(seed), delays_(delays), faults_(std::move(faults)) {
     members_ = std::make_unique<JobMembers>(SlotRegistry::Options{kLease, 1});
     for (SlotId slot = 0; slot < slots; ++slot) AddSlot(slot);
-    Plan(absl::ZeroDuration(), [this] { KeepHouse(); });
+    Plan(absl::ZeroDuration(), [this] { RunPeriodicTasks(); });
   }
 
   // When each slot was called cut off, in order of time, up to `end`.
@@ -84,9 +84,9 @@ class World {
     events_.push({at, order_++, std::move(what)});
   }
   // Ends all that has not been heard of, as housekeeping does.
-  void KeepHouse() {
+  void RunPeriodicTasks() {
     EXPECT_TRUE(members_->Expire(now_).empty());
-    Plan(now_ + absl::Milliseconds(100), [this] { KeepHouse(); });
+    Plan(now_ + absl::Milliseconds(100), [this] { RunPeriodicTasks(); });
   }
 
   void AddSlot(SlotId number) {
@@ -97,7 +97,7 @@ class World {
     join.set_nonce(number + 1);
     slot->holder = members_->Take(join, absl::ZeroDuration())->holder;
     slot->lease = std::make_unique<ServerLease>(&slot->clock);
-    slot->lease->Begin(/*server_life=*/1);
+    slot->lease->Begin(/*server_incarnation=*/1);
     SlotUpkeep::Options options;
     options.slot = number;
     options.lease = kLease;

@@ -97,7 +97,7 @@ TEST(CoordinatorRestartTest, FromACopyNoIncarnationOfALifeAfterItIsGivenOutAgain
   rig.NewWorker();
   const CoordinatorState copy = rig.coordinator().Save(rig.now());
   Incarnation last = 0;
-  for (int lives = 0; lives < 5; ++lives) {
+  for (int incarnations = 0; incarnations < 5; ++incarnations) {
     ASSERT_TRUE(rig.Restart().ok());
     last = rig.coordinator().Save(rig.now()).next_incarnation() - 1;
   }
@@ -140,7 +140,7 @@ TEST(CoordinatorResumeTest, EveryWorkerIsToldFromWhichCheckpointAndIsOfALaterCou
   Rig rig;
   const std::vector<Rig::Worker> before = rig.Start(2);
   CoordinatorState saved = rig.coordinator().Save(rig.now());
-  EXPECT_FALSE(IsOfLaterCourse(before[1].incarnation, saved.next_incarnation()));
+  EXPECT_FALSE(IsOfLaterGeneration(before[1].incarnation, saved.next_incarnation()));
   saved.set_resumed_checkpoint(4);
   ASSERT_TRUE(rig.Restart(saved, Return::kResume).ok());
   for (int life = 0; life < 2; ++life) {
@@ -149,11 +149,11 @@ TEST(CoordinatorResumeTest, EveryWorkerIsToldFromWhichCheckpointAndIsOfALaterCou
     const absl::StatusOr<JoinReply> joined = rig.Join(join);
     ASSERT_TRUE(joined.ok()) << joined.status();
     EXPECT_EQ(joined->resumed_checkpoint(), 4u);
-    EXPECT_TRUE(IsOfLaterCourse(joined->incarnation(), saved.next_incarnation()));
+    EXPECT_TRUE(IsOfLaterGeneration(joined->incarnation(), saved.next_incarnation()));
     // Its coordinator comes back in the same course.
     const CoordinatorState present = rig.coordinator().Save(rig.now());
     ASSERT_TRUE(rig.Restart().ok());
-    EXPECT_FALSE(IsOfLaterCourse(rig.NewWorker().incarnation, present.next_incarnation()));
+    EXPECT_FALSE(IsOfLaterGeneration(rig.NewWorker().incarnation, present.next_incarnation()));
     ASSERT_TRUE(rig.Restart(present, Return::kInPlace).ok());
   }
 }
@@ -627,7 +627,7 @@ TEST(NonFiniteTest, ASlotWithTooManyInARowIsSentAwayAndItsDataGoToAnother) {
   ASSERT_EQ(Words(refused), "ABORTED");
   EXPECT_THAT(std::string(refused.answer().status().message()),
               HasSubstr("slot 0 is sent away: 5 gradients in a row were not finite"));
-  EXPECT_EQ(rig.Status().slot(0).state(), SlotBooks::LEFT);
+  EXPECT_EQ(rig.Status().slot(0).state(), SlotAccounting::LEFT);
   EXPECT_THAT(rig.Status().slot(0).reason(), HasSubstr("not finite"));
   EXPECT_EQ(Words(rig.Ask(workers[1])), "1: 16-32*");
   EXPECT_EQ(rig.NewWorker().slot, 0) << "another process may take the slot";

@@ -19,7 +19,7 @@ namespace {
 
 using Rig = JobCoordinatorRig;
 
-constexpr int kMostWorkers = 5;
+constexpr int kMaxWorkers = 5;
 constexpr int kTurbulentSteps = 300;
 
 // A worker process that may die, pause, and lose answers.
@@ -45,19 +45,19 @@ class Play {
   void Run() {
     for (int step = 0; step < kTurbulentSteps; ++step) {
       RandomEvent();
-      CheckBooks();
+      CheckAccounting();
       if (testing::Test::HasFailure()) return;
     }
     // From here on nobody dies any more.
     const JobStatus status = rig_.Status();
-    for (const SlotBooks& slot : status.slot()) {
-      if (slot.state() == SlotBooks::EXPIRED) ++expired_;
+    for (const SlotAccounting& slot : status.slot()) {
+      if (slot.state() == SlotAccounting::EXPIRED) ++expired_;
     }
     while (processes_.size() < 2) Enter();
     for (int step = 0; step < 20000 && !AllDone(); ++step) {
       PassTime(absl::Milliseconds(100));
       Act(processes_[UniformBelow(random_, processes_.size())]);
-      CheckBooks();
+      CheckAccounting();
       if (testing::Test::HasFailure()) return;
     }
     CheckEnd();
@@ -92,7 +92,7 @@ class Play {
   bool Chance(uint64_t one_in) { return UniformBelow(random_, one_in) == 0; }
 
   void RandomEvent() {
-    if (processes_.empty() || (processes_.size() < kMostWorkers && Chance(12))) return Enter();
+    if (processes_.empty() || (processes_.size() < kMaxWorkers && Chance(12))) return Enter();
     const size_t index = UniformBelow(random_, processes_.size());
     if (Chance(25)) return Die(index);
     if (Chance(40)) return LeaveEarly(index);
@@ -120,8 +120,8 @@ class Play {
     const absl::Status restarted = rig_.Restart();
     EXPECT_TRUE(restarted.ok()) << restarted;
     JobStatus after = rig_.Status();
-    before.clear_coordinator_life();
-    after.clear_coordinator_life();
+    before.clear_coordinator_incarnation();
+    after.clear_coordinator_incarnation();
     EXPECT_EQ(before.DebugString(), after.DebugString());
     ++restarted_;
   }
@@ -281,16 +281,16 @@ class Play {
     return true;
   }
 
-  void CheckBooks() {
+  void CheckAccounting() {
     const JobStatus status = rig_.Status();
     int64_t used = 0;
     int64_t lost = 0;
-    for (const EpochBooks& books : status.epoch()) {
-      used += books.used();
-      lost += books.lost();
-      EXPECT_LE(books.used() + books.outstanding(), books.samples());
+    for (const EpochAccounting& accounting : status.epoch()) {
+      used += accounting.used();
+      lost += accounting.lost();
+      EXPECT_LE(accounting.used() + accounting.outstanding(), accounting.samples());
       if (status.job().training().max_pushes() == 0) {
-        EXPECT_EQ(books.closed(), books.used() == books.samples());
+        EXPECT_EQ(accounting.closed(), accounting.used() == accounting.samples());
       }
     }
     EXPECT_EQ(used, static_cast<int64_t>(used_.size()));
@@ -309,13 +309,13 @@ class Play {
     for (const EvaluationResult& result : status.evaluation()) {
       EXPECT_TRUE(evaluated.insert(result.epoch()).second) << "evaluated twice";
     }
-    for (const EpochBooks& books : status.epoch()) {
-      reissued_ += books.reissued();
-      EXPECT_TRUE(books.closed());
-      EXPECT_EQ(books.outstanding(), 0);
-      EXPECT_EQ(evaluated.count(books.epoch()), training.evaluate() ? 1u : 0u);
+    for (const EpochAccounting& accounting : status.epoch()) {
+      reissued_ += accounting.reissued();
+      EXPECT_TRUE(accounting.closed());
+      EXPECT_EQ(accounting.outstanding(), 0);
+      EXPECT_EQ(evaluated.count(accounting.epoch()), training.evaluate() ? 1u : 0u);
       if (training.max_pushes() == 0) {
-        EXPECT_EQ(books.used(), books.samples());
+        EXPECT_EQ(accounting.used(), accounting.samples());
       }
     }
   }

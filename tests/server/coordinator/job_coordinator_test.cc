@@ -57,7 +57,7 @@ TEST(JobCoordinatorTest, TheFirstJoinSubmitsTheJobAndGetsItBackCompleted) {
   EXPECT_EQ(reply->slot(), 0);
   EXPECT_NE(reply->incarnation(), 0u);
   EXPECT_NE(reply->job_id(), 0u);
-  EXPECT_NE(reply->coordinator_life(), 0u);
+  EXPECT_NE(reply->coordinator_incarnation(), 0u);
   EXPECT_EQ(reply->job().optimizer().schedule().total_steps(), 20) << "2 epochs of 10 pushes";
   EXPECT_EQ(rig.Status().phase(), JobStatus::GATHERING);
   EXPECT_EQ(rig.Status().parameters(), 3);
@@ -157,12 +157,12 @@ TEST(JobCoordinatorTest, ACallerWhoIsRefusedSubmitsNoJob) {
 
 TEST(JobCoordinatorTest, WithoutAJobEveryoneIsToldToJoin) {
   Rig rig;
-  Worker stranger;
-  stranger.slot = 0;
-  stranger.incarnation = 1;
-  EXPECT_EQ(rig.Renew(stranger).code(), absl::StatusCode::kAborted);
-  EXPECT_EQ(Words(rig.AwaitStart(stranger)), "ABORTED");
-  EXPECT_EQ(Words(rig.Ask(stranger)), "ABORTED");
+  Worker unauthenticated;
+  unauthenticated.slot = 0;
+  unauthenticated.incarnation = 1;
+  EXPECT_EQ(rig.Renew(unauthenticated).code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(Words(rig.AwaitStart(unauthenticated)), "ABORTED");
+  EXPECT_EQ(Words(rig.Ask(unauthenticated)), "ABORTED");
 }
 
 TEST(JobCoordinatorTest, AnUnknownIncarnationIsAbortedInEveryCall) {
@@ -213,11 +213,11 @@ TEST(JobCoordinatorTest, AProcessThatWasGivenUpJoinsAgainUnderAHigherIncarnation
   Rig rig;
   const JoinReply first = *rig.Join(Rig::SmallJob());
   rig.Pass(absl::Seconds(10));
-  EXPECT_EQ(rig.Status().slot(0).state(), SlotBooks::EXPIRED);
+  EXPECT_EQ(rig.Status().slot(0).state(), SlotAccounting::EXPIRED);
   const JoinReply again = *rig.Join(Rig::SmallJob());
   EXPECT_EQ(again.slot(), first.slot());
   EXPECT_GT(again.incarnation(), first.incarnation());
-  EXPECT_EQ(rig.Status().slot(0).state(), SlotBooks::JOINED);
+  EXPECT_EQ(rig.Status().slot(0).state(), SlotAccounting::JOINED);
 }
 
 // --- Starting ------------------------------------------------------------------------------------
@@ -367,7 +367,7 @@ TEST(JobCoordinatorTest, WhoClosesTheBooksEvaluatesWhileTheOthersTrainOn) {
   EXPECT_EQ(Words(rig.Ask(workers[0])), "1: 32-40");
   EXPECT_EQ(Words(rig.Ask(workers[0])), "2: 0-16") << "epoch 1 still has a lease out";
   EXPECT_EQ(Words(rig.Ask(workers[1])), "evaluate 1");
-  EXPECT_EQ(rig.Status().slot(1).state(), SlotBooks::EVALUATING);
+  EXPECT_EQ(rig.Status().slot(1).state(), SlotAccounting::EVALUATING);
   EXPECT_EQ(Words(rig.Ask(workers[0])), "2: 16-32");
 }
 
@@ -400,7 +400,7 @@ TEST(JobCoordinatorTest, WhenAllIsHandedOutTheOthersGoIdleAndWaitForTheEnd) {
   EXPECT_EQ(TrainOn(rig, workers[0]), "go idle");
   const auto waiting = rig.Ask(workers[0], /*idle=*/true);
   EXPECT_EQ(Words(waiting), "parked");
-  EXPECT_EQ(rig.Status().slot(0).state(), SlotBooks::WAITING);
+  EXPECT_EQ(rig.Status().slot(0).state(), SlotAccounting::WAITING);
   EXPECT_EQ(Words(rig.Ask(workers[1])), "evaluate 1");
   EXPECT_EQ(Words(waiting), "parked") << "the evaluator may yet die";
   ASSERT_TRUE(rig.Report(workers[1], 1).ok());
@@ -418,7 +418,7 @@ TEST(JobCoordinatorTest, ADeadSlotsLeaseGoesToAnIdleOneAtOnce) {
   ASSERT_TRUE(rig.Renew(workers[0]).ok());
   rig.Pass(absl::Seconds(4));
   EXPECT_EQ(Words(waiting), "1: 0-16*");
-  EXPECT_EQ(rig.Status().slot(1).state(), SlotBooks::EXPIRED);
+  EXPECT_EQ(rig.Status().slot(1).state(), SlotAccounting::EXPIRED);
   EXPECT_EQ(rig.Status().epoch(0).reissued(), 16);
   EXPECT_EQ(Words(rig.Ask(workers[1])), "ABORTED") << "the dead cannot hand it in any more";
   Rig::Hold(workers[0], waiting);
@@ -467,7 +467,7 @@ TEST(JobCoordinatorTest, ALeaverGivesItsLeaseBack) {
   EXPECT_EQ(Words(rig.Ask(workers[0])), "1: 0-16");
   ASSERT_TRUE(rig.Leave(workers[0], "SIGTERM").ok());
   EXPECT_TRUE(rig.Leave(workers[0], "SIGTERM").ok()) << "leaving twice is leaving";
-  EXPECT_EQ(rig.Status().slot(0).state(), SlotBooks::LEFT);
+  EXPECT_EQ(rig.Status().slot(0).state(), SlotAccounting::LEFT);
   EXPECT_EQ(rig.Status().slot(0).reason(), "SIGTERM");
   EXPECT_EQ(Words(rig.Ask(workers[1])), "1: 0-16*");
 }
@@ -609,9 +609,9 @@ TEST(JobCoordinatorTest, WhoKnowsThatTheJobIsDoneHasFinishedHoweverItGoes) {
   ASSERT_TRUE(rig.Leave(workers[0]).ok());
   rig.Pass(absl::Seconds(60));
   const JobStatus status = rig.Status();
-  EXPECT_EQ(status.slot(0).state(), SlotBooks::FINISHED);
-  EXPECT_EQ(status.slot(1).state(), SlotBooks::FINISHED) << "did not leave, but knew";
-  EXPECT_EQ(status.slot(2).state(), SlotBooks::EXPIRED) << "never heard";
+  EXPECT_EQ(status.slot(0).state(), SlotAccounting::FINISHED);
+  EXPECT_EQ(status.slot(1).state(), SlotAccounting::FINISHED) << "did not leave, but knew";
+  EXPECT_EQ(status.slot(2).state(), SlotAccounting::EXPIRED) << "never heard";
 }
 
 TEST(JobCoordinatorTest, FiguresAreSummedPerSlotOverItsIncarnationsAndLossPerEpoch) {

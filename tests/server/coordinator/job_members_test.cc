@@ -59,17 +59,18 @@ TEST_F(JobMembersTest, WhatAProcessSaysOfItselfHasNoControlCharacters) {
   request.set_device("cpu\nserver 0: all is well");
   const auto taken = members_.Take(request, now_);
   ASSERT_TRUE(taken.ok()) << taken.status();
-  const MemberState& member = members_.books().at(taken->holder.slot);
+  const MemberState& member = members_.accounting().at(taken->holder.slot);
   EXPECT_EQ(member.host(), "?]0;owned??[2J");
   EXPECT_EQ(member.device(), "cpu?server 0: all is well");
   // In the refusal that another one gets.
   const absl::Status held = members_.Take(From(/*nonce=*/2, taken->holder.slot), now_).status();
   EXPECT_THAT(std::string(held.message()), HasSubstr("?]0;owned??[2J"));
-  members_.End(taken->holder, SlotBooks::LEFT,
+  members_.End(taken->holder, SlotAccounting::LEFT,
                "bye\r\x9b"
                "2J" +
                    std::string(600, 'x'));
-  EXPECT_EQ(members_.books().at(taken->holder.slot).reason(), "bye??2J" + std::string(505, 'x'));
+  EXPECT_EQ(members_.accounting().at(taken->holder.slot).reason(),
+            "bye??2J" + std::string(505, 'x'));
 }
 
 TEST_F(JobMembersTest, DevicesOfASlotAreKeptWithItsBooks) {
@@ -100,7 +101,7 @@ TEST_F(JobMembersTest, DevicesOfASlotAreKeptWithItsBooks) {
   EXPECT_EQ(status.slot(0).member(1).model_bytes(), 1u);
   EXPECT_TRUE(status.slot(0).member(1).own_process());
   // Its successor in the slot has one device.
-  members_.End(taken->holder, SlotBooks::LEFT, "");
+  members_.End(taken->holder, SlotAccounting::LEFT, "");
   Take(/*nonce=*/2, taken->holder.slot);
   status.Clear();
   members_.Describe(&status);
@@ -109,7 +110,7 @@ TEST_F(JobMembersTest, DevicesOfASlotAreKeptWithItsBooks) {
 
 TEST_F(JobMembersTest, FiguresAreSummedUpOverIncarnationsAndTheRestBeginsAnew) {
   const SlotHolder first = Take(/*nonce=*/1);
-  MemberState& member = members_.books().at(first.slot);
+  MemberState& member = members_.accounting().at(first.slot);
   StepFigures figures;
   figures.set_pushes(3);
   figures.set_samples(30);
@@ -117,7 +118,7 @@ TEST_F(JobMembersTest, FiguresAreSummedUpOverIncarnationsAndTheRestBeginsAnew) {
   JobMembers::AddFigures(figures, &member);
   member.set_call(5);
   member.set_lease(9);
-  members_.End(first, SlotBooks::LEFT, "went away");
+  members_.End(first, SlotAccounting::LEFT, "went away");
   EXPECT_EQ(member.lease(), 0u);
   EXPECT_EQ(member.reason(), "went away");
 
@@ -130,14 +131,14 @@ TEST_F(JobMembersTest, FiguresAreSummedUpOverIncarnationsAndTheRestBeginsAnew) {
   EXPECT_EQ(member.figures().nonfinite_in_a_row(), 0u) << "in a row, so not a sum";
   EXPECT_EQ(member.call(), 0u);
   EXPECT_EQ(member.reason(), "");
-  EXPECT_EQ(member.state(), SlotBooks::JOINED);
+  EXPECT_EQ(member.state(), SlotAccounting::JOINED);
   EXPECT_EQ(members_.MostSteps(), 6);
 }
 
 TEST_F(JobMembersTest, AnEndedIncarnationIsTheLatestUntilAnotherOneComes) {
   const SlotHolder first = Take(/*nonce=*/1);
   EXPECT_TRUE(members_.IsLive(first.slot));
-  members_.End(first, SlotBooks::LEFT, "");
+  members_.End(first, SlotAccounting::LEFT, "");
   EXPECT_FALSE(members_.IsLive(first.slot));
   EXPECT_TRUE(members_.IsLatest(first));
   EXPECT_TRUE(absl::IsAborted(members_.Renew(first, now_).status()));
@@ -149,20 +150,20 @@ TEST_F(JobMembersTest, AnEndedIncarnationIsTheLatestUntilAnotherOneComes) {
 
 TEST_F(JobMembersTest, ASlotThatKnewOfTheEndStaysFinished) {
   const SlotHolder holder = Take(/*nonce=*/1);
-  members_.books().at(holder.slot).set_state(SlotBooks::FINISHED);
-  members_.End(holder, SlotBooks::EXPIRED, "its lease ran out");
-  EXPECT_EQ(members_.books().at(holder.slot).state(), SlotBooks::FINISHED);
-  EXPECT_EQ(members_.books().at(holder.slot).reason(), "");
+  members_.accounting().at(holder.slot).set_state(SlotAccounting::FINISHED);
+  members_.End(holder, SlotAccounting::EXPIRED, "its lease ran out");
+  EXPECT_EQ(members_.accounting().at(holder.slot).state(), SlotAccounting::FINISHED);
+  EXPECT_EQ(members_.accounting().at(holder.slot).reason(), "");
 }
 
 TEST_F(JobMembersTest, OnlyLiveSlotsAwaitTheStart) {
   const SlotHolder first = Take(/*nonce=*/1);
   const SlotHolder second = Take(/*nonce=*/2);
   EXPECT_EQ(members_.FirstAwaiting(), -1);
-  for (auto& [slot, member] : members_.books()) member.set_awaits_start(true);
+  for (auto& [slot, member] : members_.accounting()) member.set_awaits_start(true);
   EXPECT_EQ(members_.awaiting(), 2);
   EXPECT_EQ(members_.FirstAwaiting(), first.slot);
-  members_.End(first, SlotBooks::LEFT, "");
+  members_.End(first, SlotAccounting::LEFT, "");
   EXPECT_EQ(members_.awaiting(), 1);
   EXPECT_EQ(members_.FirstAwaiting(), second.slot);
   EXPECT_FALSE(members_.Awaits(-1));
@@ -175,14 +176,14 @@ TEST_F(JobMembersTest, LongTextsAreCutAtTheStartOfACharacter) {
   request.set_host(host);
   const auto taken = members_.Take(request, now_);
   ASSERT_TRUE(taken.ok()) << taken.status();
-  EXPECT_THAT(members_.books().at(taken->holder.slot).host(), SizeIs(511));
+  EXPECT_THAT(members_.accounting().at(taken->holder.slot).host(), SizeIs(511));
 }
 
 TEST_F(JobMembersTest, WhatIsSavedIsRestored) {
   const SlotHolder first = Take(/*nonce=*/1);
   Take(/*nonce=*/2);
-  members_.books().at(first.slot).set_awaits_start(true);
-  members_.End(first, SlotBooks::LEFT, "went away");
+  members_.accounting().at(first.slot).set_awaits_start(true);
+  members_.End(first, SlotAccounting::LEFT, "went away");
   CoordinatorState saved;
   members_.SaveTo(&saved);
 

@@ -55,7 +55,7 @@ class JobWorkTest : public ::testing::Test {
     NextWorkReply reply;
     ASSERT_TRUE(work_->HandOut(member, &reply));
     ASSERT_TRUE(reply.has_lease());
-    EXPECT_EQ(member->state(), SlotBooks::TRAINING);
+    EXPECT_EQ(member->state(), SlotAccounting::TRAINING);
     const absl::Status finished =
         work_->Finish(HandIn(reply.lease().id(), *member, Figures(2, loss_sum)), running);
     ASSERT_TRUE(finished.ok()) << finished;
@@ -73,7 +73,7 @@ TEST_F(JobWorkTest, AnEpochThatIsUsedUpIsEvaluatedByTheSlotThatClosedIt) {
   ASSERT_TRUE(work_->HandOut(&second, &reply));
   EXPECT_EQ(reply.evaluate_epoch(), 1);
   EXPECT_EQ(second.evaluating(), 1);
-  EXPECT_EQ(second.state(), SlotBooks::EVALUATING);
+  EXPECT_EQ(second.state(), SlotAccounting::EVALUATING);
 
   JobStatus status;
   work_->Describe(&status);

@@ -198,7 +198,7 @@ TEST(HostedJobTest, APullOfAClockThatNoSlotCanBeAtIsRefusedAndRecordsNothing) {
           << clock;
     }
   }
-  EXPECT_EQ(harness.VersionOf(0), 0);
+  EXPECT_EQ(harness.GetVersion(0), 0);
   ASSERT_TRUE(harness.Push(0, 1, 1, 1.0f, 0)->ok());
   EXPECT_EQ(harness.Value(0), -1.0f);
 }
@@ -291,7 +291,7 @@ TEST(HostedJobTest, TheStalenessBoundHoldsUnderRandomSchedules) {
         const auto hello = harness.Enter(i, slot.incarnation);
         ASSERT_TRUE(hello.ok()) << hello.status();
         slot.live = true;
-        slot.clock = std::max(hello->floor(), hello->last_step());
+        slot.clock = std::max(hello->min_clock(), hello->last_step());
         slot.pulling = nullptr;
       } else if (UniformBelow(random, 20) == 0 && slots > 2) {
         if (slot.pulling && !slot.pulling->granted) harness.job().CancelPull(slot.pulling->parked);
@@ -310,11 +310,11 @@ TEST(HostedJobTest, TheStalenessBoundHoldsUnderRandomSchedules) {
         if (!each.live || each.pulling == nullptr) continue;
         // A floor that rose above a leaver's clock stays, so compare with the server's own floor,
         // which is never above the min clock of who is live.
-        ASSERT_LE(harness.Status().floor(), lowest);
+        ASSERT_LE(harness.Status().min_clock(), lowest);
         if (each.pulling->granted) {
-          ASSERT_LE(each.clock - each.pulling->grant.floor, bound);
+          ASSERT_LE(each.clock - each.pulling->grant.min_clock, bound);
         } else {
-          ASSERT_GT(each.clock - harness.Status().floor(), bound) << "waits though it may go";
+          ASSERT_GT(each.clock - harness.Status().min_clock(), bound) << "waits though it may go";
         }
       }
     }
@@ -364,7 +364,7 @@ TEST(HostedJobTest, TheStalenessBoundHoldsForPullsThatRunAhead) {
       }
       Step lowest = std::numeric_limits<Step>::max();
       for (const Slot& each : state) lowest = std::min(lowest, each.pushed);
-      ASSERT_EQ(harness.Status().floor(), lowest);
+      ASSERT_EQ(harness.Status().min_clock(), lowest);
       bool anybody_can_move = false;
       for (const Slot& each : state) {
         if (each.has_values || each.pulling == nullptr || each.pulling->granted) {
@@ -373,7 +373,7 @@ TEST(HostedJobTest, TheStalenessBoundHoldsForPullsThatRunAhead) {
         if (each.pulling == nullptr) continue;
         ASSERT_TRUE(each.pulling->refused.ok()) << each.pulling->refused;
         if (each.pulling->granted) {
-          ASSERT_LE(each.claimed - each.pulling->grant.floor, bound);
+          ASSERT_LE(each.claimed - each.pulling->grant.min_clock, bound);
         } else {
           ASSERT_GT(each.claimed - lowest, bound) << "waits though it may go";
         }
@@ -399,7 +399,7 @@ TEST(HostedJobTest, AWithheldBlockCountsAsPushedAndChangesNothing) {
   EXPECT_EQ(reply.block(1).verdict(), ACCEPTED);
   EXPECT_EQ(reply.clock(), 1);
   EXPECT_EQ(harness.Value(0), 0.0f);
-  EXPECT_EQ(harness.VersionOf(0), 0);
+  EXPECT_EQ(harness.GetVersion(0), 0);
   EXPECT_EQ(harness.Value(1), -2.0f);
   EXPECT_EQ(harness.Status().verdicts().withheld(), 1u);
   EXPECT_EQ(harness.Status().verdicts().duplicates(), 1u);
@@ -423,7 +423,7 @@ TEST(HostedJobTest, InSyncAWithheldBlockTakesPartInItsRoundWithoutWeight) {
   ASSERT_TRUE(harness.Withhold(0, 1, 2, 0, 1).ok());
   ASSERT_TRUE(harness.Withhold(1, 2, 2, 0, 1).ok());
   EXPECT_EQ(harness.Value(0), -5.0f) << "nobody had a gradient";
-  EXPECT_EQ(harness.VersionOf(0), 2) << "but the round is over";
+  EXPECT_EQ(harness.GetVersion(0), 2) << "but the round is over";
 }
 
 TEST(HostedJobTest, SyncAppliesTheMeanOfAllSlotsOnceWeightedBySamples) {
@@ -436,7 +436,7 @@ TEST(HostedJobTest, SyncAppliesTheMeanOfAllSlotsOnceWeightedBySamples) {
   ASSERT_TRUE(first->ok()) << first->status();
   ASSERT_TRUE(second->ok()) << second->status();
   EXPECT_EQ(harness.Value(0), -2.0f);
-  EXPECT_EQ(harness.VersionOf(0), 1);
+  EXPECT_EQ(harness.GetVersion(0), 1);
 }
 
 TEST(HostedJobTest, ARepeatedSyncPushCountsOnceInItsRound) {
@@ -444,7 +444,7 @@ TEST(HostedJobTest, ARepeatedSyncPushCountsOnceInItsRound) {
   EnterAll(harness, 2);
   const auto first = harness.Push(0, 1, 1, 1.0f, 0);
   const auto again = harness.Push(0, 1, 1, 1.0f, 0);
-  EXPECT_EQ(harness.VersionOf(0), 0);
+  EXPECT_EQ(harness.GetVersion(0), 0);
   ASSERT_TRUE(harness.Push(1, 2, 1, 3.0f, 0)->ok());
   EXPECT_TRUE(first->ok());
   EXPECT_TRUE(again->ok());
@@ -502,7 +502,7 @@ TEST(HostedJobTest, ARoundWithBackupWorkersEndsWhenItsGraceHasPassed) {
   harness.Push(1, 2, 2, 1.0f, 1);
   const auto last = harness.Push(2, 3, 2, 1.0f, 1);
   ASSERT_TRUE(last->ok()) << last->status();
-  EXPECT_EQ(harness.VersionOf(0), 2);
+  EXPECT_EQ(harness.GetVersion(0), 2);
 }
 
 TEST(HostedJobTest, TellsWhoRenewsHowFarItIs) {
@@ -512,14 +512,14 @@ TEST(HostedJobTest, TellsWhoRenewsHowFarItIs) {
   harness.Push(0, 1, 2, 1.0f);
   const absl::StatusOr<RenewReply> asynchronous = harness.job().Renew(1, 2);
   ASSERT_TRUE(asynchronous.ok()) << asynchronous.status();
-  EXPECT_EQ(asynchronous->floor(), 0);
+  EXPECT_EQ(asynchronous->min_clock(), 0);
   EXPECT_EQ(asynchronous->max_version(), 2);
   JobHarness rounds(WithJob("consistency { mode: SYNC }"));
   EnterAll(rounds, 2);
   rounds.Push(0, 1, 1, 1.0f);
-  EXPECT_EQ(rounds.job().Renew(1, 2)->floor(), 0);
+  EXPECT_EQ(rounds.job().Renew(1, 2)->min_clock(), 0);
   rounds.Push(1, 2, 1, 1.0f);
-  EXPECT_EQ(rounds.job().Renew(1, 2)->floor(), 1);
+  EXPECT_EQ(rounds.job().Renew(1, 2)->min_clock(), 1);
   EXPECT_TRUE(absl::IsAborted(rounds.job().Renew(1, 1).status()));
 }
 
@@ -544,7 +544,7 @@ TEST(HostedJobTest, InSyncNobodyPullsBeforeTheRoundIsDoneNorPushesAhead) {
   EXPECT_EQ(harness.Frame(0, 1, 2, 0, 1.0f, 0).code(), absl::StatusCode::kInvalidArgument);
   ASSERT_TRUE(harness.Push(1, 2, 1, 1.0f, 0)->ok());
   EXPECT_TRUE(waiting->granted);
-  EXPECT_EQ(waiting->grant.floor, 1);
+  EXPECT_EQ(waiting->grant.min_clock, 1);
 }
 
 // Another server may have finished a round that this one is still collecting. Whoever enters
@@ -561,7 +561,7 @@ TEST(HostedJobTest, ARoundDoesNotWaitForASlotThatEnteredBehindIt) {
   EXPECT_EQ(harness.Value(0), -2.0f);
   harness.Push(0, 1, 2, 1.0f, 1);
   harness.Push(1, 2, 2, 1.0f, 1);
-  EXPECT_EQ(harness.VersionOf(0), 1) << "round 2 waits for it";
+  EXPECT_EQ(harness.GetVersion(0), 1) << "round 2 waits for it";
   ASSERT_TRUE(harness.Push(2, 3, 2, 1.0f, 1)->ok());
 }
 
@@ -601,7 +601,8 @@ TEST(HostedJobTest, WhoComesBackAloneInTheMiddleOfItsPushLosesNothing) {
   ASSERT_TRUE(harness.Frame(0, 1, 1, 0, 1.0f, 0).ok());
   harness.job().Leave(0, 1);
   ASSERT_TRUE(harness.Enter(0, 1).ok());
-  EXPECT_EQ(harness.VersionOf(1), 0) << "a round is passed over to which the slot has more to give";
+  EXPECT_EQ(harness.GetVersion(1), 0)
+      << "a round is passed over to which the slot has more to give";
   ASSERT_TRUE(harness.Push(0, 1, 1, 1.0f, 0)->ok());
   EXPECT_EQ(harness.Value(0), -1.0f);
   EXPECT_EQ(harness.Value(1), -1.0f);

@@ -51,11 +51,11 @@ struct Life {
   absl::Status Take(uint64_t number, const std::vector<uint64_t>& keep) {
     const absl::StatusOr<ShardInfo> shard = directory->WriteShard(number);
     if (!shard.ok()) return shard.status();
-    return directory->Commit(CommitOf(number, *shard, keep));
+    return directory->Commit(GetCommit(number, *shard, keep));
   }
 
-  CommitCheckpointRequest CommitOf(uint64_t number, const ShardInfo& shard,
-                                   const std::vector<uint64_t>& keep) {
+  CommitCheckpointRequest GetCommit(uint64_t number, const ShardInfo& shard,
+                                    const std::vector<uint64_t>& keep) {
     const HelloRequest hello = JobHarness::Hello(harness_options);
     Manifest manifest;
     manifest.set_checkpoint(number);
@@ -95,7 +95,7 @@ void TakeTwo(FileSystem* files) {
   ASSERT_TRUE(life.Push(4, 1.0f).ok());
 }
 
-std::string ShardOf(int checkpoint) {
+std::string GetShard(int checkpoint) {
   return CheckpointDirectory(nullptr, kDirectory).ShardPath(checkpoint, 0, 1);
 }
 
@@ -105,7 +105,7 @@ TEST(JobDirectoryTest, TheNextLifeBeginsFromTheNewestCheckpoint) {
   files.Crash(/*seed=*/1);
   Life life(&files, "");
   EXPECT_EQ(life.harness->Value(0), -3.0f);
-  EXPECT_EQ(life.harness->VersionOf(1), 3);
+  EXPECT_EQ(life.harness->GetVersion(1), 3);
   const DurabilityStatus durability = life.harness->Status().durability();
   EXPECT_TRUE(durability.has_directory());
   EXPECT_EQ(durability.restored_checkpoint(), 2u);
@@ -141,7 +141,7 @@ TEST(JobDirectoryTest, NothingGoesBeforeAllServersKeepTheNextOne) {
   ASSERT_EQ(life.Take(1, {1}), absl::OkStatus());
   const absl::StatusOr<ShardInfo> shard = life.directory->WriteShard(2);
   ASSERT_TRUE(shard.ok()) << shard.status();
-  CommitCheckpointRequest commit = life.CommitOf(2, *shard, {2});
+  CommitCheckpointRequest commit = life.GetCommit(2, *shard, {2});
   commit.set_everywhere(false);
   const CheckpointDirectory place(&files, kDirectory);
   ASSERT_EQ(life.directory->Commit(commit), absl::OkStatus());
@@ -239,10 +239,10 @@ TEST(JobDirectoryTest, ADiskThatFailedCheckpointsHadFilledHeals) {
   Life life(&files, "");
   // As an earlier release has left it.
   const CheckpointDirectory place(&files, kDirectory);
-  const std::string shard = *ReadWholeFile(files, ShardOf(2), 1 << 20);
+  const std::string shard = *ReadWholeFile(files, GetShard(2), 1 << 20);
   for (uint64_t number = 3; number < 8; ++number) {
     ASSERT_EQ(place.PrepareCheckpoint(number), absl::OkStatus());
-    const std::string path = ShardOf(static_cast<int>(number)) + (number == 7 ? ".tmp" : "");
+    const std::string path = GetShard(static_cast<int>(number)) + (number == 7 ? ".tmp" : "");
     ASSERT_EQ(WriteFileAtomically(files, path, shard), absl::OkStatus());
   }
   files.SetCapacity(UsedBytes(&files));
@@ -289,7 +289,7 @@ TEST(JobDirectoryTest, ACommitThatComesTooLateMakesNoCheckpointWithoutItsShard) 
     });
     EXPECT_FALSE(life.directory->WriteShard(2).ok());
     files.SetFaultHook(nullptr);
-    EXPECT_EQ(life.directory->Commit(life.CommitOf(1, *shard, {1})).code(),
+    EXPECT_EQ(life.directory->Commit(life.GetCommit(1, *shard, {1})).code(),
               absl::StatusCode::kFailedPrecondition);
     EXPECT_TRUE(CheckpointDirectory(&files, kDirectory).Complete()->empty());
   }
@@ -304,7 +304,7 @@ TEST(JobDirectoryTest, WhatWasToldToBeLostNeverComesBack) {
     ASSERT_TRUE(life.Push(4, 1.0f).ok());
     const absl::StatusOr<ShardInfo> shard = life.directory->WriteShard(3);
     ASSERT_TRUE(shard.ok()) << shard.status();
-    commit = life.CommitOf(3, *shard, {2, 3});
+    commit = life.GetCommit(3, *shard, {2, 3});
   }
   files.KillProcesses();
   {
@@ -338,7 +338,7 @@ TEST(JobDirectoryTest, AShardHasNothingThatTheLogDoesNotHave) {
     EXPECT_FALSE(unlogged->ok());
     files.SetFaultHook(nullptr);
   }
-  EXPECT_TRUE(absl::IsNotFound(ReadWholeFile(files, ShardOf(1), 1 << 20).status()));
+  EXPECT_TRUE(absl::IsNotFound(ReadWholeFile(files, GetShard(1), 1 << 20).status()));
   files.KillProcesses();
   Life life(&files, kLogged, /*incarnation=*/2);
   EXPECT_EQ(life.harness->Value(0), 0.0f) << "nobody was told that it is in";
@@ -356,7 +356,7 @@ TEST(JobDirectoryTest, WithALogAShardOfTheLifeBeforeCompletesACheckpoint) {
       const absl::StatusOr<ShardInfo> shard = life.directory->WriteShard(1);
       ASSERT_TRUE(shard.ok()) << shard.status();
       ASSERT_TRUE(pushed->ok()) << "the shard has it, so the log has it";
-      commit = life.CommitOf(1, *shard, {1});
+      commit = life.GetCommit(1, *shard, {1});
     }
     files.Crash(seed);
     {
@@ -384,7 +384,7 @@ TEST(JobDirectoryTest, WithoutItsLogALifeDisownsTheShardsOfTheOneBefore) {
     life.harness->Push(0, 1, 1, 1.0f);
     const absl::StatusOr<ShardInfo> shard = life.directory->WriteShard(2);
     ASSERT_TRUE(shard.ok()) << shard.status();
-    commit = life.CommitOf(2, *shard, {2});
+    commit = life.GetCommit(2, *shard, {2});
   }
   files.KillProcesses();
   const std::string log = CheckpointDirectory(nullptr, kDirectory).LogPath(0, 1);
@@ -445,7 +445,7 @@ TEST(JobDirectoryTest, ACheckpointThatALifeBeganFromSurvivesAPowerCut) {
         }
         return FaultyFileSystem::Fault{EIO, 0};
       });
-      ASSERT_FALSE(life.directory->Commit(life.CommitOf(1, *shard, {1})).ok());
+      ASSERT_FALSE(life.directory->Commit(life.GetCommit(1, *shard, {1})).ok());
       // Who comes back while the disk still refuses is told to try again.
       files.KillProcesses();
       JobDirectory::Options options;
@@ -483,11 +483,11 @@ TEST(JobDirectoryTest, ADamagedCheckpointIsPassedOverInASentence) {
   FaultyFileSystem files;
   TakeTwo(&files);
   files.KillProcesses();
-  files.FlipBit(ShardOf(2), 500, 4);
+  files.FlipBit(GetShard(2), 500, 4);
   Life life(&files, "");
   EXPECT_EQ(life.harness->Value(0), -1.0f);
   ASSERT_EQ(life.said.size(), 2u);
-  EXPECT_TRUE(absl::StrContains(life.said[0], ShardOf(2))) << life.said[0];
+  EXPECT_TRUE(absl::StrContains(life.said[0], GetShard(2))) << life.said[0];
   EXPECT_TRUE(absl::StrContains(life.said[1], "checkpoint 1")) << life.said[1];
 }
 
@@ -495,8 +495,8 @@ TEST(JobDirectoryTest, WithNoWholeCheckpointTheJobIsRefused) {
   FaultyFileSystem files;
   TakeTwo(&files);
   files.KillProcesses();
-  files.FlipBit(ShardOf(1), 500, 4);
-  files.FlipBit(ShardOf(2), 500, 4);
+  files.FlipBit(GetShard(1), 500, 4);
+  files.FlipBit(GetShard(2), 500, 4);
   ManualClock clock;
   JobDirectory::Options options;
   options.files = &files;
@@ -505,7 +505,7 @@ TEST(JobDirectoryTest, WithNoWholeCheckpointTheJobIsRefused) {
   JobDirectory directory(std::move(options));
   const auto job = HostedJob::Create(JobHarness::Hello({}), &clock, &directory);
   EXPECT_EQ(job.status().code(), absl::StatusCode::kDataLoss) << job.status();
-  EXPECT_TRUE(absl::StrContains(job.status().message(), ShardOf(1))) << job.status();
+  EXPECT_TRUE(absl::StrContains(job.status().message(), GetShard(1))) << job.status();
 }
 
 TEST(JobDirectoryTest, AnotherJobOrAnotherProcessIsRefused) {
@@ -654,7 +654,7 @@ TEST(CheckpointerTest, OneShardAtATimeAndNoneTwice) {
 
   Notice committed;
   absl::Status commit;
-  checkpointer.Commit(life.CommitOf(1, *first, {1}),
+  checkpointer.Commit(life.GetCommit(1, *first, {1}),
                       [&](absl::StatusOr<CommitCheckpointReply> reply) {
                         commit = reply.status();
                         committed.Give();
@@ -697,7 +697,7 @@ TEST(CheckpointerTest, WhoStopsGivesUpTheShardAndAnswersEverybody) {
 TEST(ParameterServerTest, APushLogNeedsADirectory) {
   ManualClock clock;
   ParameterServer::Options options;
-  options.boot_id = 1;
+  options.server_incarnation = 1;
   options.clock = &clock;
   options.receive_bytes = options.send_bytes = 1 << 20;
   ParameterServer server(options);

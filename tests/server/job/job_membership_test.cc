@@ -99,11 +99,11 @@ TEST_F(JobMembershipTest, TheFloorIsTheLowestClockOfLiveSlots) {
   ASSERT_TRUE(membership().Enter(0, 1).ok());
   ASSERT_TRUE(membership().Enter(1, 1).ok());
   EXPECT_EQ(membership().Advance(0, 1, 3), absl::optional<Step>(3));
-  EXPECT_EQ(membership().floor(), 0);
+  EXPECT_EQ(membership().min_clock(), 0);
   EXPECT_EQ(membership().Advance(1, 1, 2), absl::optional<Step>(2));
-  EXPECT_EQ(membership().floor(), 2);
+  EXPECT_EQ(membership().min_clock(), 2);
   membership().Leave(1, 1);
-  EXPECT_EQ(membership().floor(), 3);
+  EXPECT_EQ(membership().min_clock(), 3);
 }
 
 TEST_F(JobMembershipTest, ASupersededIncarnationHasNoClockToRaise) {
@@ -111,7 +111,7 @@ TEST_F(JobMembershipTest, ASupersededIncarnationHasNoClockToRaise) {
   ASSERT_TRUE(membership().Enter(0, 2).ok());
   EXPECT_EQ(membership().Advance(0, 1, 5), absl::nullopt);
   EXPECT_EQ(membership().Advance(7, 1, 5), absl::nullopt);
-  EXPECT_EQ(membership().floor(), 0);
+  EXPECT_EQ(membership().min_clock(), 0);
 }
 
 // Another server was further when the slot entered.

@@ -55,7 +55,7 @@ class ParameterServerTest : public ::testing::Test {
  protected:
   std::unique_ptr<ParameterServer> StartServer(const std::string& dir) {
     ParameterServer::Options options;
-    options.boot_id = kLife;
+    options.server_incarnation = kLife;
     options.dir = dir;
     options.clock = &clock_;
     options.files = &files_;
@@ -69,7 +69,7 @@ class ParameterServerTest : public ::testing::Test {
     return answer;
   }
 
-  static HelloRequest HelloOf(SlotId slot) {
+  static HelloRequest GetHello(SlotId slot) {
     HelloRequest hello = JobHarness::Hello({});
     hello.set_slot(slot);
     hello.set_incarnation(static_cast<Incarnation>(slot) + 1);
@@ -98,25 +98,25 @@ class ParameterServerTest : public ::testing::Test {
 TEST_F(ParameterServerTest, WhoWaitsForASlowRestoreHearsWithinASecondThatTheServerIsAtIt) {
   SlowDown();
   const auto server = StartServer("/data");
-  const auto first = Greet(*server, HelloOf(0));
-  const auto second = Greet(*server, HelloOf(1));
+  const auto first = Greet(*server, GetHello(0));
+  const auto second = Greet(*server, GetHello(1));
   reached_.WaitForNotification();
-  server->TellWhoWaits();
+  server->AnswerSlowHellos();
   EXPECT_FALSE(first->IsThere()) << "it may be there in a moment";
   clock_.Advance(absl::Seconds(1));
-  server->TellWhoWaits();
+  server->AnswerSlowHellos();
   for (const auto& answer : {first, second}) {
     ASSERT_TRUE(answer->IsThere());
     const auto reply = answer->Wait();
     ASSERT_TRUE(reply.ok()) << reply.status();
     EXPECT_TRUE(reply->has_restoring());
     EXPECT_THAT(reply->restoring().what(), HasSubstr("checkpoint"));
-    EXPECT_EQ(reply->server_life(), kLife);
+    EXPECT_EQ(reply->server_incarnation(), kLife);
   }
   EXPECT_TRUE(server->Describe(false).has_restoring());
 
   // They come again, and are let in when it is done.
-  const auto again = Greet(*server, HelloOf(1));
+  const auto again = Greet(*server, GetHello(1));
   release_.Notify();
   const auto reply = again->Wait();
   ASSERT_TRUE(reply.ok()) << reply.status();
@@ -127,27 +127,27 @@ TEST_F(ParameterServerTest, WhoWaitsForASlowRestoreHearsWithinASecondThatTheServ
 TEST_F(ParameterServerTest, WhoWasToldToComeAgainHearsThenWhyItFailed) {
   SlowDown(EACCES);
   const auto server = StartServer("/data");
-  const auto first = Greet(*server, HelloOf(0));
-  const auto second = Greet(*server, HelloOf(2));
+  const auto first = Greet(*server, GetHello(0));
+  const auto second = Greet(*server, GetHello(2));
   reached_.WaitForNotification();
   clock_.Advance(absl::Seconds(1));
-  server->TellWhoWaits();
+  server->AnswerSlowHellos();
   ASSERT_TRUE(first->IsThere());
   ASSERT_TRUE(second->IsThere());
   release_.Notify();
   ASSERT_TRUE(Eventually([&] { return !server->Describe(false).has_restoring(); }));
-  EXPECT_FALSE(Greet(*server, HelloOf(0))->Wait().ok());
+  EXPECT_FALSE(Greet(*server, GetHello(0))->Wait().ok());
   // That was for this slot's ears: the next one has a try of its own.
   files_.SetFaultHook(nullptr);
-  const auto other = Greet(*server, HelloOf(1))->Wait();
+  const auto other = Greet(*server, GetHello(1))->Wait();
   EXPECT_TRUE(other.ok()) << other.status();
   // And whoever comes for its error after that hears that there is none any more.
-  const auto late = Greet(*server, HelloOf(2))->Wait();
+  const auto late = Greet(*server, GetHello(2))->Wait();
   EXPECT_TRUE(late.ok()) << late.status();
 }
 
 TEST_F(ParameterServerTest, AServerThatKnowsNothingOfARunningJobDoesNotBeginItAnew) {
-  HelloRequest hello = HelloOf(0);
+  HelloRequest hello = GetHello(0);
   hello.set_continues(true);
   for (const char* const dir : {"", "/data"}) {
     for (const DurabilitySpec::Level level : {DurabilitySpec::CHECKPOINT, DurabilitySpec::LOG}) {
@@ -160,7 +160,7 @@ TEST_F(ParameterServerTest, AServerThatKnowsNothingOfARunningJobDoesNotBeginItAn
   }
   // It is free for a job of its own.
   const auto server = StartServer("/data");
-  const auto answer = Greet(*server, HelloOf(0))->Wait();
+  const auto answer = Greet(*server, GetHello(0))->Wait();
   EXPECT_TRUE(answer.ok()) << answer.status();
 }
 

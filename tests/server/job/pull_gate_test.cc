@@ -7,13 +7,13 @@
 namespace torchps {
 namespace {
 
-void RunAll(const std::vector<RisingNumber::Continuation>& due) {
+void RunAll(const std::vector<Watermark::Continuation>& due) {
   for (const auto& continuation : due) continuation();
 }
 
 TEST(PullGateTest, AClockUpToTheBoundAheadMayPull) {
   PullGate gate(2);
-  RunAll(gate.RaiseFloor(5));
+  RunAll(gate.RaiseMinClock(5));
   EXPECT_TRUE(gate.MayPull(7));
   EXPECT_FALSE(gate.MayPull(8));
 }
@@ -29,12 +29,12 @@ TEST(PullGateTest, ParkedPullsAreReleasedInOrderAndNotBeforeTheirFloor) {
   gate.Park(5, [&] { released.push_back(5); });
   gate.Park(3, [&] { released.push_back(3); });
   gate.Park(4, [&] { released.push_back(4); });
-  RunAll(gate.RaiseFloor(1));
+  RunAll(gate.RaiseMinClock(1));
   EXPECT_TRUE(released.empty());
-  RunAll(gate.RaiseFloor(3));
+  RunAll(gate.RaiseMinClock(3));
   EXPECT_EQ(released, (std::vector<int>{3, 4}));
   EXPECT_EQ(gate.parked(), 1u);
-  RunAll(gate.RaiseFloor(9));
+  RunAll(gate.RaiseMinClock(9));
   EXPECT_EQ(released, (std::vector<int>{3, 4, 5}));
 }
 
@@ -44,15 +44,15 @@ TEST(PullGateTest, ACancelledPullIsNeverReleased) {
   const auto id = gate.Park(1, [&] { released = true; });
   EXPECT_TRUE(gate.Cancel(id));
   EXPECT_FALSE(gate.Cancel(id));
-  RunAll(gate.RaiseFloor(1));
+  RunAll(gate.RaiseMinClock(1));
   EXPECT_FALSE(released);
 }
 
 TEST(PullGateTest, TheFloorNeverFalls) {
   PullGate gate(0);
-  RunAll(gate.RaiseFloor(4));
-  RunAll(gate.RaiseFloor(2));
-  EXPECT_EQ(gate.floor(), 4);
+  RunAll(gate.RaiseMinClock(4));
+  RunAll(gate.RaiseMinClock(2));
+  EXPECT_EQ(gate.min_clock(), 4);
 }
 
 }  // namespace

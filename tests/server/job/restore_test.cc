@@ -255,13 +255,13 @@ TEST(RestoreTest, InSyncTheRoundsThatWereLostArePassedOver) {
   ASSERT_TRUE(after.Enter(1, 2).ok());
   const auto pulling = after.Pull(1, 2, 7);
   EXPECT_TRUE(pulling->granted);
-  EXPECT_EQ(pulling->grant.floor, 7);
+  EXPECT_EQ(pulling->grant.min_clock, 7);
   const auto first = after.Push(0, 1, 8, 2.0f, 7);
   EXPECT_FALSE(first->ok()) << "it waits for slot 1";
   ASSERT_TRUE(after.Push(1, 2, 8, 4.0f, 7)->ok());
   ASSERT_TRUE(first->ok()) << first->status();
   EXPECT_EQ(after.Value(0), -4.0f);
-  EXPECT_EQ(after.VersionOf(0), 8);
+  EXPECT_EQ(after.GetVersion(0), 8);
   EXPECT_EQ(after.Frame(0, 1, 11, 0, 1.0f, 8).code(), absl::StatusCode::kInvalidArgument);
 }
 
@@ -276,14 +276,14 @@ TEST(RestoreTest, BlocksThatWereSavedRoundsApartGoOnTogether) {
 
   storage.journaling = true;
   JobHarness after(WithJob("consistency { mode: SYNC }", &storage));
-  EXPECT_EQ(after.VersionOf(0), 3) << "one behind, for the round may have been under way";
-  EXPECT_EQ(after.VersionOf(1), 4);
+  EXPECT_EQ(after.GetVersion(0), 3) << "one behind, for the round may have been under way";
+  EXPECT_EQ(after.GetVersion(1), 4);
   ASSERT_EQ(storage.told.size(), 1u);
   EXPECT_EQ(storage.told[0].kind, BlockRecord::Kind::kPassed);
   EXPECT_EQ(storage.told[0].version, 3);
   EnterAll(after, 1);
   EXPECT_TRUE(after.Pull(0, 1, 4)->granted);
-  EXPECT_EQ(after.VersionOf(0), 4);
+  EXPECT_EQ(after.GetVersion(0), 4);
   after.Push(0, 1, 5, 1.0f);
   EXPECT_EQ(after.Value(0), -1.0f);
   EXPECT_EQ(after.Value(1), -5.0f);
@@ -372,16 +372,16 @@ TEST(RestoreTest, NobodyHangsInSyncWhereverTheServerWasSaved) {
     ASSERT_TRUE(harness->Initialize(0, 1, 0.0f).ok());
     for (Slot& slot : state) slot.greeted = true;
     storage.KeepAll(harness->job());
-    int lives = 0;
+    int incarnations = 0;
     int idle = 0;
-    while (idle < 200 && lives < 6) {
+    while (idle < 200 && incarnations < 6) {
       ++idle;
       if (UniformBelow(random, 25) == 0) {
         storage.Keep(harness->job(), UniformBelow(random, harness->job().store().owned()));
       }
       if (UniformBelow(random, 60) == 0) {
         harness = std::make_unique<JobHarness>(WithJob(job, &storage));
-        ++lives;
+        ++incarnations;
         for (Slot& slot : state) {
           slot.greeted = false;
           slot.pull = nullptr;
@@ -400,7 +400,7 @@ TEST(RestoreTest, NobodyHangsInSyncWhereverTheServerWasSaved) {
         if (slot.pull == nullptr) slot.pull = harness->Pull(i, incarnation, slot.pushed);
         ASSERT_TRUE(slot.pull->refused.ok()) << slot.pull->refused;
         if (slot.pull->granted) {
-          slot.pushed = std::max(slot.pushed, slot.pull->grant.floor);
+          slot.pushed = std::max(slot.pushed, slot.pull->grant.min_clock);
           slot.has_values = true;
           slot.pull = nullptr;
           idle = 0;

@@ -20,7 +20,7 @@ using ::testing::IsEmpty;
 
 constexpr SlotId kSlot = 3;
 
-ModelLayout LayoutOf(int64_t elements) {
+ModelLayout GetLayout(int64_t elements) {
   Segment segment;
   segment.name = "weight";
   segment.shape = {elements};
@@ -31,7 +31,7 @@ ModelLayout LayoutOf(int64_t elements) {
 class SharedFramesTest : public ::testing::Test {
  protected:
   void Share(int64_t elements, int64_t block_elements, int servers) {
-    const ModelLayout layout = LayoutOf(elements);
+    const ModelLayout layout = GetLayout(elements);
     map_ = *BlockMap::Create(layout, block_elements * sizeof(float), servers);
     worker_ = *PushSegment::Create(layout);
     for (int64_t i = 0; i < elements; ++i) worker_->buffer(0)[i] = static_cast<float>(i);

@@ -25,7 +25,7 @@ TEST(SlotClocksTest, AnIncarnationThatWasEndedDoesNotEnterAgain) {
   clocks.Enter(1, 6, 0, absl::ZeroDuration());
   clocks.Advance(1, 3);
   clocks.End(0, 5);
-  EXPECT_EQ(clocks.floor(), 3);
+  EXPECT_EQ(clocks.min_clock(), 3);
   EXPECT_TRUE(absl::IsAborted(clocks.CheckEntry(0, 5)));
   EXPECT_TRUE(clocks.CheckEntry(0, 7).ok());
   // Of one that its successor has followed already, nothing changes.
@@ -42,11 +42,11 @@ TEST(SlotClocksTest, TheFloorIsTheMinClockOfLiveSlots) {
   clocks.Enter(0, 1, 0, At(0));
   clocks.Enter(1, 2, 0, At(0));
   clocks.Advance(0, 5);
-  EXPECT_EQ(clocks.floor(), 0);
+  EXPECT_EQ(clocks.min_clock(), 0);
   clocks.Advance(1, 3);
-  EXPECT_EQ(clocks.floor(), 3);
+  EXPECT_EQ(clocks.min_clock(), 3);
   clocks.Leave(1, 2);
-  EXPECT_EQ(clocks.floor(), 5);
+  EXPECT_EQ(clocks.min_clock(), 5);
 }
 
 TEST(SlotClocksTest, AJoinerStartsAtTheFloor) {
@@ -54,7 +54,7 @@ TEST(SlotClocksTest, AJoinerStartsAtTheFloor) {
   clocks.Enter(0, 1, 0, At(0));
   clocks.Advance(0, 8);
   EXPECT_EQ(clocks.Enter(1, 2, 0, At(0)), 8);
-  EXPECT_EQ(clocks.floor(), 8);
+  EXPECT_EQ(clocks.min_clock(), 8);
 }
 
 TEST(SlotClocksTest, WhoComesBackStartsAtItsOwnLastStep) {
@@ -80,7 +80,7 @@ TEST(SlotClocksTest, WhoTakesASlotOverIsJudgedByItsOwnSteps) {
     }
     EXPECT_EQ(clocks.Enter(0, 3, /*own_step=*/0, At(0)), 2) << "the floor";
     EXPECT_EQ(clocks.BeginPull(0, 2), 2);
-    EXPECT_EQ(clocks.floor(), 2);
+    EXPECT_EQ(clocks.min_clock(), 2);
   }
 }
 
@@ -111,7 +111,7 @@ TEST(SlotClocksTest, AnExpiredStragglerNoLongerHoldsTheFloor) {
   clocks.Advance(0, 7);
   ASSERT_TRUE(clocks.Renew(0, 1, At(9)).ok());
   clocks.Expire(At(12));
-  EXPECT_EQ(clocks.floor(), 7);
+  EXPECT_EQ(clocks.min_clock(), 7);
 }
 
 TEST(SlotClocksTest, TheFloorStaysWhenTheLastSlotLeaves) {
@@ -119,7 +119,7 @@ TEST(SlotClocksTest, TheFloorStaysWhenTheLastSlotLeaves) {
   clocks.Enter(0, 1, 0, At(0));
   clocks.Advance(0, 7);
   clocks.Leave(0, 1);
-  EXPECT_EQ(clocks.floor(), 7);
+  EXPECT_EQ(clocks.min_clock(), 7);
   EXPECT_EQ(clocks.Enter(0, 1, 0, At(1)), 7) << "and whoever comes starts there";
 }
 
@@ -127,9 +127,9 @@ TEST(SlotClocksTest, OnlyTheFirstPullAfterEnteringRecordsItsClaim) {
   SlotClocks clocks(kLease);
   clocks.Enter(0, 1, 0, At(0));
   EXPECT_EQ(clocks.BeginPull(0, 4), 4);
-  EXPECT_EQ(clocks.floor(), 4) << "a worker begins where its furthest server told it";
+  EXPECT_EQ(clocks.min_clock(), 4) << "a worker begins where its furthest server told it";
   EXPECT_EQ(clocks.BeginPull(0, 9), 9);
-  EXPECT_EQ(clocks.floor(), 4) << "later it cannot talk itself ahead";
+  EXPECT_EQ(clocks.min_clock(), 4) << "later it cannot talk itself ahead";
   clocks.Advance(0, 6);
   EXPECT_EQ(clocks.BeginPull(0, 2), 6) << "nor behind";
 }
@@ -138,7 +138,7 @@ TEST(SlotClocksTest, APullAheadOfItsPushRecordsTheStepBefore) {
   SlotClocks clocks(kLease);
   clocks.Enter(0, 1, 0, At(0));
   EXPECT_EQ(clocks.BeginPull(0, 5, /*ahead=*/true), 5) << "judged by what it claims";
-  EXPECT_EQ(clocks.floor(), 4) << "since step 5 is still to come";
+  EXPECT_EQ(clocks.min_clock(), 4) << "since step 5 is still to come";
 }
 
 TEST(SlotClocksTest, SlotsOutsideTheLimitsAreRefused) {

@@ -13,7 +13,7 @@ namespace torchps {
 namespace {
 
 // A safetensors file of one tensor whose only element is `value`.
-std::string FileOf(float value, const std::string& score) {
+std::string GetFile(float value, const std::string& score) {
   SafetensorsHeader header;
   header.tensors.push_back({"w", Dtype::kF32, {1}, 0, 4});
   if (!score.empty()) header.metadata["score"] = score;
@@ -73,7 +73,7 @@ class ModelStoreTest : public ::testing::Test {
 };
 
 TEST_F(ModelStoreTest, AFileIsThereWhenItsLastPieceIsAnswered) {
-  const std::string model = FileOf(1, "0.5");
+  const std::string model = GetFile(1, "0.5");
   for (size_t begin = 0; begin < model.size(); begin += 10) {
     EXPECT_EQ(Kept("model.safetensors"), std::nullopt) << "at " << begin;
     ASSERT_TRUE(Send(MODEL_FINAL, model, begin, 10).ok());
@@ -86,7 +86,7 @@ TEST_F(ModelStoreTest, AFileIsThereWhenItsLastPieceIsAnswered) {
 TEST_F(ModelStoreTest, ModelsMayLieInAnotherDirectoryThanConstants) {
   ASSERT_TRUE(files_.CreateDirectories("dir/models").ok());
   Restart("dir/models");
-  const std::string model = FileOf(1, "0.5");
+  const std::string model = GetFile(1, "0.5");
   ASSERT_TRUE(SendAll(MODEL_CONSTANTS, model).ok());
   ASSERT_TRUE(SendAll(MODEL_FINAL, model).ok());
   EXPECT_EQ(Kept("constants.safetensors"), model);
@@ -95,7 +95,7 @@ TEST_F(ModelStoreTest, ModelsMayLieInAnotherDirectoryThanConstants) {
 }
 
 TEST_F(ModelStoreTest, APieceThatIsRepeatedIsTakenOnce) {
-  const std::string model = FileOf(1, "0.5");
+  const std::string model = GetFile(1, "0.5");
   ASSERT_TRUE(Send(MODEL_FINAL, model, 0, 10).ok());
   ASSERT_TRUE(Send(MODEL_FINAL, model, 10, 10).ok());
   ASSERT_TRUE(Send(MODEL_FINAL, model, 10, 10).ok()) << "its answer was lost";
@@ -104,7 +104,7 @@ TEST_F(ModelStoreTest, APieceThatIsRepeatedIsTakenOnce) {
 }
 
 TEST_F(ModelStoreTest, AfterARestartTheUploadBeginsAgain) {
-  const std::string model = FileOf(1, "0.5");
+  const std::string model = GetFile(1, "0.5");
   ASSERT_TRUE(Send(MODEL_FINAL, model, 0, 10).ok());
   Restart();
   EXPECT_TRUE(absl::IsOutOfRange(Send(MODEL_FINAL, model, 10, 10)));
@@ -114,15 +114,15 @@ TEST_F(ModelStoreTest, AfterARestartTheUploadBeginsAgain) {
 }
 
 TEST_F(ModelStoreTest, ASuccessorDoesNotGoOnWithItsPredecessorsUpload) {
-  const std::string model = FileOf(1, "0.5");
+  const std::string model = GetFile(1, "0.5");
   ASSERT_TRUE(Send(MODEL_FINAL, model, 0, 10, 0, /*incarnation=*/7).ok());
   EXPECT_TRUE(absl::IsOutOfRange(Send(MODEL_FINAL, model, 10, 10, 0, /*incarnation=*/8)));
 }
 
 TEST_F(ModelStoreTest, TheBestStaysTheBestWhoeverComesLast) {
-  const std::string good = FileOf(1, "0.9");
-  const std::string poor = FileOf(2, "0.8");
-  const std::string better = FileOf(3, "0.95");
+  const std::string good = GetFile(1, "0.9");
+  const std::string poor = GetFile(2, "0.8");
+  const std::string better = GetFile(3, "0.95");
   ASSERT_TRUE(SendAll(MODEL_BEST, good, 0).ok());
   ASSERT_TRUE(SendAll(MODEL_BEST, poor, 1).ok());
   EXPECT_EQ(Kept("best.safetensors"), good);
@@ -131,8 +131,8 @@ TEST_F(ModelStoreTest, TheBestStaysTheBestWhoeverComesLast) {
 }
 
 TEST_F(ModelStoreTest, TwoSlotsThatSendAtOnceDoNotMeet) {
-  const std::string first = FileOf(1, "0.9");
-  const std::string second = FileOf(2, "0.8");
+  const std::string first = GetFile(1, "0.9");
+  const std::string second = GetFile(2, "0.8");
   ASSERT_TRUE(Send(MODEL_BEST, first, 0, 10, 0).ok());
   ASSERT_TRUE(Send(MODEL_BEST, second, 0, 10, 1).ok());
   ASSERT_TRUE(Send(MODEL_BEST, first, 10, first.size(), 0).ok());
@@ -141,7 +141,7 @@ TEST_F(ModelStoreTest, TwoSlotsThatSendAtOnceDoNotMeet) {
 }
 
 TEST_F(ModelStoreTest, WhatIsNoModelFileIsRefusedAndTheOneBeforeStays) {
-  const std::string model = FileOf(1, "0.5");
+  const std::string model = GetFile(1, "0.5");
   ASSERT_TRUE(SendAll(MODEL_FINAL, model).ok());
   EXPECT_TRUE(absl::IsInvalidArgument(SendAll(MODEL_FINAL, std::string(100, 'x'))));
   EXPECT_EQ(Kept("model.safetensors"), model);
@@ -151,8 +151,8 @@ TEST_F(ModelStoreTest, WhatIsNoModelFileIsRefusedAndTheOneBeforeStays) {
 }
 
 TEST_F(ModelStoreTest, ADiskThatRefusesKeepsTheOneBefore) {
-  const std::string before = FileOf(1, "0.5");
-  const std::string after = FileOf(2, "0.6");
+  const std::string before = GetFile(1, "0.5");
+  const std::string after = GetFile(2, "0.6");
   ASSERT_TRUE(SendAll(MODEL_FINAL, before).ok());
   for (const auto operation :
        {FaultyFileSystem::Operation::kCreate, FaultyFileSystem::Operation::kWrite,
@@ -172,7 +172,7 @@ TEST_F(ModelStoreTest, ADiskThatRefusesKeepsTheOneBefore) {
 
 TEST_F(ModelStoreTest, AfterStopEverythingIsAnswered) {
   store_->Stop();
-  EXPECT_TRUE(absl::IsUnavailable(Send(MODEL_FINAL, FileOf(1, ""), 0, 10)));
+  EXPECT_TRUE(absl::IsUnavailable(Send(MODEL_FINAL, GetFile(1, ""), 0, 10)));
 }
 
 }  // namespace

@@ -239,7 +239,7 @@ TEST(JobLogTest, ARoundMayLackMoreRunsThanAFrameCanTell) {
         harness->job().PushFrame(header, MakePayload(std::vector<float>(options.trained, 1.0f)));
     ASSERT_TRUE(pushed.ok()) << pushed;
   }
-  EXPECT_EQ(harness->VersionOf(0), 1);
+  EXPECT_EQ(harness->GetVersion(0), 1);
   ASSERT_TRUE(storage.AwaitDurable());
   const std::vector<KeptBlock> before = KeepAll(harness->job());
   EXPECT_GT(before[0].missed.size(), kMaxAbsentRuns);
@@ -270,7 +270,7 @@ TEST_P(ReplayTest, GivesTheSameBits) {
       if (step == 5) rotated = storage.log().Rotate();
       for (SlotId slot = 0; slot < kSlots; ++slot) {
         for (const BlockRange& block : blocks) {
-          const Version now = harness->VersionOf(block.id);
+          const Version now = harness->GetVersion(block.id);
           const Version base =
               std::max<Version>(0, now - static_cast<Version>(UniformBelow(random, 6)));
           const bool withheld = UniformBelow(random, 10) == 0;
@@ -500,7 +500,7 @@ TEST(JobLogTest, AnswersWaitWhileTheDiskIsFullAndComeWhenThereIsRoom) {
   constexpr Step kSteps = 20;
   for (Step step = 1; step <= kSteps; ++step) {
     for (BlockId block = 0; block < harness.blocks(); ++block) {
-      ASSERT_TRUE(harness.Frame(0, 1, step, block, 1.0f, harness.VersionOf(block)).ok());
+      ASSERT_TRUE(harness.Frame(0, 1, step, block, 1.0f, harness.GetVersion(block)).ok());
     }
     harness.job().FinishPush(0, 1, step, [&](const auto& reply) {
       EXPECT_TRUE(reply.ok());

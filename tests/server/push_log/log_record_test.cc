@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 
 constexpr uint64_t kSalt = 0x0123456789abcdef;
 
-FramePayload PayloadOf(EncodingSpec::Kind kind, const std::vector<float>& elements) {
+FramePayload ReadPayload(EncodingSpec::Kind kind, const std::vector<float>& elements) {
   std::string bytes(EncodedBytes(kind, elements.size(), 0.5), '\0');
   Encode(kind, elements, 0.5, reinterpret_cast<uint8_t*>(bytes.data()));
   // In two slices and behind a header, as the network has them.
@@ -32,7 +32,7 @@ FramePayload PayloadOf(EncodingSpec::Kind kind, const std::vector<float>& elemen
       /*skipped_bytes=*/4, kind);
 }
 
-std::string BytesOf(const FramePayload& payload) {
+std::string GetBytes(const FramePayload& payload) {
   std::string bytes(payload.bytes(), '\0');
   payload.CopyBytesTo(reinterpret_cast<uint8_t*>(bytes.data()));
   return bytes;
@@ -93,7 +93,7 @@ TEST(LogRecordTest, ComesBackAsItWasWritten) {
       record.durable_sequence = 9;
       if (what == LogKind::kGradient) record.absent = {{0, 3}, {1000, 1499}};
       record.ledger.push_back({kMaxSlots - 1, LedgerEntry()});
-      const FramePayload payload = PayloadOf(kind, elements);
+      const FramePayload payload = ReadPayload(kind, elements);
       const std::vector<uint8_t> bytes = Sealed(record, payload);
       LogRecord read;
       FramePayload read_payload;
@@ -102,7 +102,7 @@ TEST(LogRecordTest, ComesBackAsItWasWritten) {
       ExpectSame(read, record);
       EXPECT_EQ(read.encoding, kind);
       EXPECT_EQ(read_payload.encoding(), kind);
-      EXPECT_EQ(BytesOf(read_payload), BytesOf(payload));
+      EXPECT_EQ(GetBytes(read_payload), GetBytes(payload));
       EXPECT_TRUE(read_payload.Check(elements.size()).ok());
     }
   }
@@ -128,7 +128,7 @@ TEST(LogRecordTest, HasTheBytesThatTheDocumentationShows) {
   LogRecord record = SomeRecord();
   record.durable_sequence = 11;
   const std::vector<uint8_t> bytes =
-      Sealed(record, PayloadOf(EncodingSpec::FLOAT32, {1.0f, -2.0f}));
+      Sealed(record, ReadPayload(EncodingSpec::FLOAT32, {1.0f, -2.0f}));
   const std::string expected = absl::StrReplaceAll(
       "efcdab89 a8ba3ce0 02 00 0100 03000000 0c00000000000000 0b00000000000000"
       "2800000000000000 2900000000000000 000000000000e03f 000000000000d03f 08000000 459eb120"
@@ -156,7 +156,7 @@ TEST(LogRecordTest, HasTheBytesThatTheDocumentationShows) {
 
 TEST(LogRecordTest, IsNothingWhereItIsCutShortOrOfAnotherSegment) {
   std::vector<uint8_t> bytes =
-      Sealed(SomeRecord(), PayloadOf(EncodingSpec::FLOAT32, {1.0f, -2.0f, 3.0f}));
+      Sealed(SomeRecord(), ReadPayload(EncodingSpec::FLOAT32, {1.0f, -2.0f, 3.0f}));
   LogRecord read;
   FramePayload payload;
   for (size_t length = 0; length < bytes.size(); ++length) {
@@ -177,7 +177,7 @@ TEST(LogRecordTest, IsNothingWithABitFlipped) {
   SCOPED_TRACE(random);
   std::vector<float> elements(200);
   for (float& element : elements) element = static_cast<float>(UniformBelow(random, 1000));
-  std::vector<uint8_t> bytes = Sealed(SomeRecord(), PayloadOf(EncodingSpec::FLOAT32, elements));
+  std::vector<uint8_t> bytes = Sealed(SomeRecord(), ReadPayload(EncodingSpec::FLOAT32, elements));
   LogRecord read;
   FramePayload payload;
   const auto is_refused_with = [&](size_t bit) {

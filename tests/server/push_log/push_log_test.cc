@@ -26,7 +26,7 @@ using ::testing::IsEmpty;
 using Operation = FaultyFileSystem::Operation;
 using Fault = FaultyFileSystem::Fault;
 
-std::vector<std::string> SegmentsOf(LogRig& rig) {
+std::vector<std::string> GetSegments(LogRig& rig) {
   const auto names = rig.files.List(LogRig::kDirectory);
   return names.ok() ? *names : std::vector<std::string>();
 }
@@ -185,28 +185,28 @@ TEST(PushLogTest, ASegmentGoesWhenACheckpointHasWhatIsInIt) {
   LogRig::Append(log.get(), "three");
   while (*log->WriteGroup()) {
   }
-  EXPECT_THAT(SegmentsOf(rig), ElementsAre(LogSegmentName(1), LogSegmentName(2)));
+  EXPECT_THAT(GetSegments(rig), ElementsAre(LogSegmentName(1), LogSegmentName(2)));
   // A rotation with nothing behind it makes a segment too, for what was before can go then.
   EXPECT_EQ(log->Rotate(), 3u);
   EXPECT_EQ(log->Rotate(), 3u);
   while (*log->WriteGroup()) {
   }
   ASSERT_TRUE(log->DropThrough(1).ok());
-  EXPECT_THAT(SegmentsOf(rig),
+  EXPECT_THAT(GetSegments(rig),
               ElementsAre(LogSegmentName(1), LogSegmentName(2), LogSegmentName(3)));
   ASSERT_TRUE(log->DropThrough(first).ok());
-  EXPECT_THAT(SegmentsOf(rig), ElementsAre(LogSegmentName(2), LogSegmentName(3)));
+  EXPECT_THAT(GetSegments(rig), ElementsAre(LogSegmentName(2), LogSegmentName(3)));
   ASSERT_TRUE(rig.Read().ok());
   EXPECT_THAT(rig.payloads, ElementsAre("three"));
   ASSERT_TRUE(log->DropThrough(3).ok());
-  EXPECT_THAT(SegmentsOf(rig), ElementsAre(LogSegmentName(3)));
+  EXPECT_THAT(GetSegments(rig), ElementsAre(LogSegmentName(3)));
   log.reset();
   rig.files.KillProcesses();
   log = *rig.Open();
   EXPECT_THAT(rig.payloads, IsEmpty());
   LogRig::Append(log.get(), "four");
   ASSERT_TRUE(*log->WriteGroup());
-  EXPECT_THAT(SegmentsOf(rig), ElementsAre(LogSegmentName(3))) << "the empty one was used again";
+  EXPECT_THAT(GetSegments(rig), ElementsAre(LogSegmentName(3))) << "the empty one was used again";
   ASSERT_TRUE(rig.Read().ok());
   EXPECT_THAT(rig.read, ElementsAre(4)) << "numbers go on over lives and checkpoints";
 }
@@ -280,7 +280,7 @@ TEST(PushLogTest, WhatASyncHasFailedForIsWrittenAnew) {
     EXPECT_TRUE(durable);
     LogRig::Append(log.get(), "three");
     ASSERT_TRUE(*log->WriteGroup());
-    EXPECT_LE(SegmentsOf(rig).size(), 3u) << "two segments, and what is left of a failed try";
+    EXPECT_LE(GetSegments(rig).size(), 3u) << "two segments, and what is left of a failed try";
     // The page cache forgets what could not be synced.
     rig.files.Crash(failures);
     const auto end = rig.Read();
@@ -383,7 +383,7 @@ TEST(PushLogTest, DamageIsNeverReadAsIfNothingWere) {
     }
   }
   log.reset();
-  const std::vector<std::string> names = SegmentsOf(rig);
+  const std::vector<std::string> names = GetSegments(rig);
   ASSERT_EQ(names.size(), 2u);
   for (int trial = 0; trial < 10000; ++trial) {
     const std::string path =

@@ -37,7 +37,7 @@ class ServerLogTest : public ::testing::Test {
   void Start(const std::string& dir = "/ps") {
     Server::Options options;
     options.clock = &clock_;
-    options.seed = ++lives_;
+    options.seed = ++incarnations_;
     options.files = &files_;
     options.dir = dir;
     options.log = [](const std::string& line) { std::printf("%s\n", line.c_str()); };
@@ -70,7 +70,7 @@ class ServerLogTest : public ::testing::Test {
   FaultyFileSystem files_;
   SteadyClock clock_;
   std::unique_ptr<Server> server_;
-  uint64_t lives_ = 0;
+  uint64_t incarnations_ = 0;
 };
 
 TEST_F(ServerLogTest, ComesBackFromCheckpointAndLogWithTheSameBits) {

@@ -98,7 +98,7 @@ class BatchPushTest : public ::testing::Test {
         header.withheld ? FramePayload() : MakePayload(std::vector<float>(2, gradient)));
   }
 
-  Verdict VerdictOf(SlotId slot, Step step, Version base, uint32_t samples, float gradient) {
+  Verdict GetVerdict(SlotId slot, Step step, Version base, uint32_t samples, float gradient) {
     const absl::StatusOr<PushDecision> decision = Push(Header(slot, step, base, samples), gradient);
     EXPECT_TRUE(decision.ok()) << decision.status();
     return decision.ok() ? decision->verdict : VERDICT_UNSPECIFIED;
@@ -114,7 +114,7 @@ class BatchPushTest : public ::testing::Test {
     MutexLock lock(&blocks_[block]->mutex);
     return blocks_[block]->values[0];
   }
-  Version VersionOf(int block = 0) {
+  Version GetVersion(int block = 0) {
     MutexLock lock(&blocks_[block]->mutex);
     return blocks_[block]->version;
   }
@@ -134,12 +134,12 @@ class BatchPushTest : public ::testing::Test {
 
 TEST_F(BatchPushTest, AppliesTheMeanWhenAWholeBatchIsIn) {
   Make();
-  EXPECT_EQ(VerdictOf(0, 1, 0, 6, 1.0f), ACCEPTED);
-  EXPECT_EQ(VerdictOf(1, 1, 0, 2, 4.0f), ACCEPTED);
-  EXPECT_EQ(VersionOf(), 0);
+  EXPECT_EQ(GetVerdict(0, 1, 0, 6, 1.0f), ACCEPTED);
+  EXPECT_EQ(GetVerdict(1, 1, 0, 2, 4.0f), ACCEPTED);
+  EXPECT_EQ(GetVersion(), 0);
   EXPECT_EQ(Value(), 0.0f);
-  EXPECT_EQ(VerdictOf(2, 1, 0, 4, 2.0f), ACCEPTED);
-  EXPECT_EQ(VersionOf(), 1);
+  EXPECT_EQ(GetVerdict(2, 1, 0, 4, 2.0f), ACCEPTED);
+  EXPECT_EQ(GetVersion(), 1);
   EXPECT_FLOAT_EQ(Value(), -(6 * 1.0f + 2 * 4.0f + 4 * 2.0f) / 12);
   EXPECT_EQ(policy_->update_counts().made, 1u);
   EXPECT_EQ(policy_->update_counts().early, 0u);
@@ -147,38 +147,38 @@ TEST_F(BatchPushTest, AppliesTheMeanWhenAWholeBatchIsIn) {
 
 TEST_F(BatchPushTest, CountsSamplesAndNotSlots) {
   Make();
-  VerdictOf(0, 1, 0, 8, 1.0f);
-  EXPECT_EQ(VersionOf(), 0);
-  VerdictOf(1, 1, 0, 4, 1.0f);
-  EXPECT_EQ(VersionOf(), 1) << "slot 2 has nothing to do with it";
+  GetVerdict(0, 1, 0, 8, 1.0f);
+  EXPECT_EQ(GetVersion(), 0);
+  GetVerdict(1, 1, 0, 4, 1.0f);
+  EXPECT_EQ(GetVersion(), 1) << "slot 2 has nothing to do with it";
   EXPECT_FLOAT_EQ(Value(), -1.0f);
 }
 
 TEST_F(BatchPushTest, ABatchMayLackOneSampleOfSeveralSlots) {
   Make();
-  VerdictOf(0, 1, 0, 6, 1.0f);
-  VerdictOf(1, 1, 0, 5, 1.0f);
-  EXPECT_EQ(VersionOf(), 1);
+  GetVerdict(0, 1, 0, 6, 1.0f);
+  GetVerdict(1, 1, 0, 5, 1.0f);
+  EXPECT_EQ(GetVersion(), 1);
   EXPECT_FLOAT_EQ(Value(), -1.0f) << "it counts as a whole one";
   EXPECT_EQ(policy_->update_counts().early, 0u);
 }
 
 TEST_F(BatchPushTest, OneSlotHasNoSlack) {
   Make({/*batch_samples=*/12}, /*count=*/1, /*slots=*/1);
-  VerdictOf(0, 1, 0, 11, 1.0f);
+  GetVerdict(0, 1, 0, 11, 1.0f);
   // It is the only live slot, so the update is made, with the part that has come.
-  EXPECT_EQ(VersionOf(), 1);
+  EXPECT_EQ(GetVersion(), 1);
   EXPECT_FLOAT_EQ(Value(), -11.0f / 12);
   EXPECT_EQ(policy_->update_counts().early, 1u);
 }
 
 TEST_F(BatchPushTest, SharesOfOneSampleHaveNoSlack) {
   Make({/*batch_samples=*/3});
-  VerdictOf(0, 1, 0, 1, 1.0f);
-  VerdictOf(1, 1, 0, 1, 1.0f);
-  EXPECT_EQ(VersionOf(), 0);
-  VerdictOf(2, 1, 0, 1, 1.0f);
-  EXPECT_EQ(VersionOf(), 1);
+  GetVerdict(0, 1, 0, 1, 1.0f);
+  GetVerdict(1, 1, 0, 1, 1.0f);
+  EXPECT_EQ(GetVersion(), 0);
+  GetVerdict(2, 1, 0, 1, 1.0f);
+  EXPECT_EQ(GetVersion(), 1);
 }
 
 TEST_F(BatchPushTest, TheShareFillsABatchThatTheEpochCutShort) {
@@ -186,8 +186,8 @@ TEST_F(BatchPushTest, TheShareFillsABatchThatTheEpochCutShort) {
   PushHeader header = Header(0, 1, 0, 3);
   header.share = 6;
   ASSERT_TRUE(Push(header, 2.0f).ok());
-  VerdictOf(1, 1, 0, 6, 1.0f);
-  EXPECT_EQ(VersionOf(), 1);
+  GetVerdict(1, 1, 0, 6, 1.0f);
+  EXPECT_EQ(GetVersion(), 1);
   EXPECT_FLOAT_EQ(Value(), -(3 * 2.0f + 6 * 1.0f) / 9) << "the mean of nine samples";
   EXPECT_EQ(policy_->update_counts().early, 0u);
 }
@@ -197,7 +197,7 @@ TEST_F(BatchPushTest, AnEpochsLastStepOfOneSlotIsAWholeUpdate) {
   PushHeader header = Header(0, 1, 0, 3);
   header.share = 12;
   ASSERT_TRUE(Push(header, 2.0f).ok());
-  EXPECT_EQ(VersionOf(), 1) << "the other slots have no part in it";
+  EXPECT_EQ(GetVersion(), 1) << "the other slots have no part in it";
   EXPECT_FLOAT_EQ(Value(), -2.0f);
   EXPECT_EQ(policy_->update_counts().early, 0u);
 }
@@ -213,13 +213,13 @@ TEST_F(BatchPushTest, TheLastBatchOfTheJobIsAWholeOneHoweverItsPushesCome) {
     last.share = 13;
     if (last_comes_first) {
       ASSERT_TRUE(Push(last, 1.0f).ok());
-      EXPECT_EQ(VersionOf(), 0);
+      EXPECT_EQ(GetVersion(), 0);
     }
-    VerdictOf(0, 1, 0, 4, 4.0f);
+    GetVerdict(0, 1, 0, 4, 4.0f);
     if (!last_comes_first) {
       ASSERT_TRUE(Push(last, 1.0f).ok());
     }
-    EXPECT_EQ(VersionOf(), 1);
+    EXPECT_EQ(GetVersion(), 1);
     EXPECT_FLOAT_EQ(Value(), -(4 * 4.0f + 2 * 1.0f) / 6);
     EXPECT_EQ(policy_->update_counts().early, 0u);
   }
@@ -230,38 +230,38 @@ TEST_F(BatchPushTest, WithoutAGlobalBatchAWholeOneGrowsWithTheLiveSlots) {
   options.batch_samples = 4;
   options.per_slot = true;
   Make(options);
-  VerdictOf(0, 1, 0, 4, 1.0f);
-  VerdictOf(1, 1, 0, 4, 1.0f);
-  EXPECT_EQ(VersionOf(), 0);
+  GetVerdict(0, 1, 0, 4, 1.0f);
+  GetVerdict(1, 1, 0, 4, 1.0f);
+  EXPECT_EQ(GetVersion(), 0);
   SetLive(2);
-  EXPECT_EQ(VersionOf(), 1);
+  EXPECT_EQ(GetVersion(), 1);
   EXPECT_FLOAT_EQ(Value(), -1.0f);
 }
 
 TEST_F(BatchPushTest, AGradientOneUpdateOldCountsInTheNextUpdate) {
   Make();
-  VerdictOf(0, 1, 0, 8, 1.0f);
-  VerdictOf(1, 1, 0, 4, 1.0f);
+  GetVerdict(0, 1, 0, 8, 1.0f);
+  GetVerdict(1, 1, 0, 4, 1.0f);
   const absl::StatusOr<PushDecision> late = Push(Header(2, 1, 0, 4), 4.0f);
   ASSERT_TRUE(late.ok());
   EXPECT_EQ(late->verdict, ACCEPTED);
   EXPECT_EQ(late->lag, 1);
-  VerdictOf(0, 2, 1, 8, 1.0f);
-  EXPECT_EQ(VersionOf(), 2);
+  GetVerdict(0, 2, 1, 8, 1.0f);
+  EXPECT_EQ(GetVersion(), 2);
   EXPECT_FLOAT_EQ(Value(), -1.0f - (4 * 4.0f + 8 * 1.0f) / 12);
 }
 
 TEST_F(BatchPushTest, AGradientOlderThanTheBoundIsRefusedForGood) {
   Make();
   for (Step step = 1; step <= 2; ++step) {
-    VerdictOf(0, step, step - 1, 8, 1.0f);
-    VerdictOf(1, step, step - 1, 4, 1.0f);
+    GetVerdict(0, step, step - 1, 8, 1.0f);
+    GetVerdict(1, step, step - 1, 4, 1.0f);
   }
-  ASSERT_EQ(VersionOf(), 2);
-  EXPECT_EQ(VerdictOf(2, 1, 0, 4, 100.0f), REJECTED_STALE);
+  ASSERT_EQ(GetVersion(), 2);
+  EXPECT_EQ(GetVerdict(2, 1, 0, 4, 100.0f), REJECTED_STALE);
   EXPECT_TRUE(policy_->IsSettled(2, 1));
-  EXPECT_EQ(VerdictOf(2, 1, 0, 4, 100.0f), REJECTED_STALE);
-  VerdictOf(0, 3, 2, 12, 1.0f);
+  EXPECT_EQ(GetVerdict(2, 1, 0, 4, 100.0f), REJECTED_STALE);
+  GetVerdict(0, 3, 2, 12, 1.0f);
   EXPECT_FLOAT_EQ(Value(), -3.0f);
   EXPECT_EQ(SettledStep(2), 1) << "the refusal is in the ledger";
 }
@@ -270,40 +270,40 @@ TEST_F(BatchPushTest, ABoundOfZeroRefusesWhatMissedItsUpdate) {
   BatchPush::Options options{/*batch_samples=*/12};
   options.bound = 0;
   Make(options);
-  VerdictOf(0, 1, 0, 12, 1.0f);
-  EXPECT_EQ(VerdictOf(1, 1, 0, 4, 1.0f), REJECTED_STALE);
+  GetVerdict(0, 1, 0, 12, 1.0f);
+  EXPECT_EQ(GetVerdict(1, 1, 0, 4, 1.0f), REJECTED_STALE);
 }
 
 TEST_F(BatchPushTest, WithoutABoundEverythingCounts) {
   BatchPush::Options options{/*batch_samples=*/12};
   options.bound = -1;
   Make(options);
-  for (Step step = 1; step <= 20; ++step) VerdictOf(0, step, step - 1, 12, 0.0f);
-  EXPECT_EQ(VerdictOf(1, 1, 0, 4, 1.0f), ACCEPTED);
+  for (Step step = 1; step <= 20; ++step) GetVerdict(0, step, step - 1, 12, 0.0f);
+  EXPECT_EQ(GetVerdict(1, 1, 0, 4, 1.0f), ACCEPTED);
 }
 
 TEST_F(BatchPushTest, EveryLiveSlotIsEnough) {
   Make();
-  VerdictOf(0, 1, 0, 4, 1.0f);
-  VerdictOf(1, 1, 0, 4, 1.0f);
-  EXPECT_EQ(VersionOf(), 0);
+  GetVerdict(0, 1, 0, 4, 1.0f);
+  GetVerdict(1, 1, 0, 4, 1.0f);
+  EXPECT_EQ(GetVersion(), 0);
   SetLive(2);
-  EXPECT_EQ(VersionOf(), 1) << "slot 2 has died";
+  EXPECT_EQ(GetVersion(), 1) << "slot 2 has died";
   EXPECT_FLOAT_EQ(Value(), -8.0f / 12) << "the missing samples count as a gradient of zero";
   EXPECT_EQ(policy_->update_counts().early, 1u);
 }
 
 TEST_F(BatchPushTest, ASlotWaitsForOneUsualStepWhereHalfABatchIsIn) {
   Make();
-  VerdictOf(0, 1, 0, 4, 1.0f);
+  GetVerdict(0, 1, 0, 4, 1.0f);
   policy_->AwaitUpdate(0, absl::Seconds(1), /*is_whole=*/true);
-  VerdictOf(1, 1, 0, 4, 1.0f);
+  GetVerdict(1, 1, 0, 4, 1.0f);
   policy_->AwaitUpdate(1, absl::Seconds(3), /*is_whole=*/true);
   EXPECT_EQ(policy_->next_due(), clock_.Now() + absl::Seconds(1));
   After(absl::Milliseconds(999));
-  EXPECT_EQ(VersionOf(), 0);
+  EXPECT_EQ(GetVersion(), 0);
   After(absl::Milliseconds(1));
-  EXPECT_EQ(VersionOf(), 1);
+  EXPECT_EQ(GetVersion(), 1);
   EXPECT_FLOAT_EQ(Value(), -8.0f / 12);
   ASSERT_THAT(journal_.entries, SizeIs(1));
   EXPECT_DOUBLE_EQ(journal_.entries[0].terms.gradient_factor, 8.0 / 12);
@@ -314,14 +314,14 @@ TEST_F(BatchPushTest, ASlotWaitsForOneUsualStepWhereHalfABatchIsIn) {
 
 TEST_F(BatchPushTest, WithLessThanHalfItWaitsTwiceAsLongForAQuarterAndSoOn) {
   Make();
-  VerdictOf(0, 1, 0, 1, 1.0f);
+  GetVerdict(0, 1, 0, 1, 1.0f);
   policy_->AwaitUpdate(0, absl::Seconds(1), /*is_whole=*/true);
   for (int turn = 1; turn <= 3; ++turn) {
     After(absl::Seconds(1));
-    EXPECT_EQ(VersionOf(), 0) << "after turn " << turn << " a sample of 12 is too little";
+    EXPECT_EQ(GetVersion(), 0) << "after turn " << turn << " a sample of 12 is too little";
   }
   After(absl::Seconds(1));
-  EXPECT_EQ(VersionOf(), 1);
+  EXPECT_EQ(GetVersion(), 1);
   EXPECT_FLOAT_EQ(Value(), -1.0f / 12);
 }
 
@@ -329,44 +329,44 @@ TEST_F(BatchPushTest, PatienceIsAMultipleOfTheUsualStep) {
   BatchPush::Options options{/*batch_samples=*/12};
   options.patience = 2.5;
   Make(options);
-  VerdictOf(0, 1, 0, 6, 1.0f);
+  GetVerdict(0, 1, 0, 6, 1.0f);
   policy_->AwaitUpdate(0, absl::Seconds(2), /*is_whole=*/true);
   EXPECT_EQ(policy_->next_due(), clock_.Now() + absl::Seconds(5));
 }
 
 TEST_F(BatchPushTest, AShortStepsPatienceIsAtLeastFiftyMilliseconds) {
   Make();
-  VerdictOf(0, 1, 0, 6, 1.0f);
+  GetVerdict(0, 1, 0, 6, 1.0f);
   policy_->AwaitUpdate(0, absl::Milliseconds(2), /*is_whole=*/true);
   EXPECT_EQ(policy_->next_due(), clock_.Now() + absl::Milliseconds(50));
 }
 
 TEST_F(BatchPushTest, ASlotWhoseStepIsNotKnownWaitsForTheOthers) {
   Make();
-  VerdictOf(0, 1, 0, 6, 1.0f);
+  GetVerdict(0, 1, 0, 6, 1.0f);
   policy_->AwaitUpdate(0, absl::InfiniteDuration(), /*is_whole=*/true);
   EXPECT_EQ(policy_->next_due(), absl::InfiniteDuration());
   After(absl::Hours(1));
-  EXPECT_EQ(VersionOf(), 0);
+  EXPECT_EQ(GetVersion(), 0);
 }
 
 TEST_F(BatchPushTest, AServerThatStoodStillCountsOneTurn) {
   Make();
-  VerdictOf(0, 1, 0, 2, 1.0f);
+  GetVerdict(0, 1, 0, 2, 1.0f);
   policy_->AwaitUpdate(0, absl::Milliseconds(70), /*is_whole=*/true);
   After(absl::Seconds(10));
-  EXPECT_EQ(VersionOf(), 0) << "the server has not read the pushes of that time yet";
+  EXPECT_EQ(GetVersion(), 0) << "the server has not read the pushes of that time yet";
   EXPECT_EQ(policy_->next_due(), clock_.Now() + absl::Milliseconds(70));
 }
 
 TEST_F(BatchPushTest, AnUpdateThatIsMadeEndsTheWait) {
   Make();
-  VerdictOf(0, 1, 0, 6, 1.0f);
+  GetVerdict(0, 1, 0, 6, 1.0f);
   policy_->AwaitUpdate(0, absl::Seconds(1), /*is_whole=*/true);
-  VerdictOf(1, 1, 0, 6, 1.0f);
+  GetVerdict(1, 1, 0, 6, 1.0f);
   EXPECT_EQ(policy_->next_due(), absl::InfiniteDuration());
   // The next push has not come to its end: its time begins then.
-  VerdictOf(0, 2, 1, 6, 1.0f);
+  GetVerdict(0, 2, 1, 6, 1.0f);
   EXPECT_EQ(policy_->next_due(), absl::InfiniteDuration());
 }
 
@@ -387,44 +387,44 @@ TEST_F(BatchPushTest, ASlotThatStalledInItsPushIsInStepAgainAfterOneUpdate) {
   push_block(2, 1, 0, /*block=*/0);
   push(0, 1, 0);
   push(1, 1, 0);
-  EXPECT_EQ(VersionOf(0), 1);
-  EXPECT_EQ(VersionOf(1), 0);
+  EXPECT_EQ(GetVersion(0), 1);
+  EXPECT_EQ(GetVersion(1), 0);
   After(absl::Seconds(1));
-  EXPECT_EQ(VersionOf(1), 1) << "early";
+  EXPECT_EQ(GetVersion(1), 1) << "early";
   policy_->PullBegan(0);
   policy_->PullBegan(1);
   push_block(2, 1, 0, /*block=*/1);
   policy_->AwaitUpdate(2, absl::Seconds(1), /*is_whole=*/true);
   push(0, 2, 1);
   push(1, 2, 1);
-  EXPECT_EQ(VersionOf(0), 2) << "slot 2 waits for block 1, so block 0 does not wait for it";
-  EXPECT_EQ(VersionOf(1), 2);
+  EXPECT_EQ(GetVersion(0), 2) << "slot 2 waits for block 1, so block 0 does not wait for it";
+  EXPECT_EQ(GetVersion(1), 2);
   for (const SlotId slot : {0, 1, 2}) EXPECT_TRUE(policy_->IsSettled(slot, 2));
   // All are in step: none of the blocks is updated before the last of the three has pushed.
   for (const SlotId slot : {0, 1, 2}) policy_->PullBegan(slot);
   push(0, 3, 2);
   push(1, 3, 2);
-  EXPECT_EQ(VersionOf(0), 2);
+  EXPECT_EQ(GetVersion(0), 2);
   push(2, 2, 2);
-  EXPECT_EQ(VersionOf(0), 3);
-  EXPECT_EQ(VersionOf(1), 3);
+  EXPECT_EQ(GetVersion(0), 3);
+  EXPECT_EQ(GetVersion(1), 3);
 }
 
 TEST_F(BatchPushTest, ASlotThatWaitsForAnotherServerIsNotWaitedFor) {
   Make();
-  VerdictOf(0, 1, 0, 4, 1.0f);
-  VerdictOf(1, 1, 0, 4, 1.0f);
-  VerdictOf(2, 1, 0, 4, 1.0f);
+  GetVerdict(0, 1, 0, 4, 1.0f);
+  GetVerdict(1, 1, 0, 4, 1.0f);
+  GetVerdict(2, 1, 0, 4, 1.0f);
   for (const SlotId slot : {0, 1, 2}) policy_->AwaitUpdate(slot, absl::Seconds(1), true);
   policy_->PullBegan(0);
   policy_->PullBegan(1);
-  VerdictOf(0, 2, 1, 4, 1.0f);
+  GetVerdict(0, 2, 1, 4, 1.0f);
   clock_.Advance(absl::Milliseconds(49));
-  VerdictOf(1, 2, 1, 4, 1.0f);
-  EXPECT_EQ(VersionOf(), 1) << "its pull may be on the way";
+  GetVerdict(1, 2, 1, 4, 1.0f);
+  EXPECT_EQ(GetVersion(), 1) << "its pull may be on the way";
   clock_.Advance(absl::Milliseconds(1));
   Reconsider();
-  EXPECT_EQ(VersionOf(), 2);
+  EXPECT_EQ(GetVersion(), 2);
   EXPECT_FLOAT_EQ(Value(), -1.0f - 8.0f / 12);
 }
 
@@ -438,8 +438,8 @@ TEST_F(BatchPushTest, APushIsSettledWhenAllItsBlocksAreUpdated) {
   EXPECT_FALSE(policy_->IsSettled(0, 1));
   PushHeader header = Header(1, 1, 0, 6);
   ASSERT_TRUE(Push(header, 1.0f).ok());
-  EXPECT_EQ(VersionOf(0), 1);
-  EXPECT_EQ(VersionOf(1), 0);
+  EXPECT_EQ(GetVersion(0), 1);
+  EXPECT_EQ(GetVersion(1), 0);
   EXPECT_FALSE(policy_->IsSettled(0, 1));
   header.block = 1;
   ASSERT_TRUE(Push(header, 1.0f).ok());
@@ -449,10 +449,10 @@ TEST_F(BatchPushTest, APushIsSettledWhenAllItsBlocksAreUpdated) {
 
 TEST_F(BatchPushTest, WhatIsCollectedIsNotInTheSettledLedger) {
   Make();
-  VerdictOf(0, 1, 0, 4, 1.0f);
+  GetVerdict(0, 1, 0, 4, 1.0f);
   EXPECT_EQ(SettledStep(0), 0);
   EXPECT_THAT(journal_.entries, SizeIs(0));
-  VerdictOf(1, 1, 0, 8, 1.0f);
+  GetVerdict(1, 1, 0, 8, 1.0f);
   EXPECT_EQ(SettledStep(0), 1);
   ASSERT_THAT(journal_.entries, SizeIs(1));
   EXPECT_EQ(journal_.entries[0].kind, BlockRecord::Kind::kGradient);
@@ -460,23 +460,23 @@ TEST_F(BatchPushTest, WhatIsCollectedIsNotInTheSettledLedger) {
 
 TEST_F(BatchPushTest, ARepeatChangesNothing) {
   Make();
-  VerdictOf(0, 1, 0, 6, 1.0f);
+  GetVerdict(0, 1, 0, 6, 1.0f);
   const absl::StatusOr<PushDecision> again = Push(Header(0, 1, 0, 6), 1.0f);
   ASSERT_TRUE(again.ok());
   EXPECT_TRUE(again->duplicate);
-  EXPECT_EQ(VersionOf(), 0);
-  VerdictOf(1, 1, 0, 6, 1.0f);
+  EXPECT_EQ(GetVersion(), 0);
+  GetVerdict(1, 1, 0, 6, 1.0f);
   EXPECT_FLOAT_EQ(Value(), -1.0f);
 }
 
 TEST_F(BatchPushTest, ASlotContributesOnceToAnUpdate) {
   Make();
-  VerdictOf(0, 1, 0, 4, 1.0f);
+  GetVerdict(0, 1, 0, 4, 1.0f);
   PushHeader successor = Header(0, 1, 0, 4);
   successor.incarnation = 2;
   EXPECT_TRUE(absl::IsUnavailable(Push(successor, 1.0f).status()));
-  VerdictOf(1, 1, 0, 8, 1.0f);
-  ASSERT_EQ(VersionOf(), 1);
+  GetVerdict(1, 1, 0, 8, 1.0f);
+  ASSERT_EQ(GetVersion(), 1);
   EXPECT_TRUE(Push(successor, 1.0f).ok());
 }
 
@@ -487,8 +487,8 @@ TEST_F(BatchPushTest, AWithheldPushFillsTheBatchAndChangesNothing) {
   const absl::StatusOr<PushDecision> withheld = Push(header, 0.0f);
   ASSERT_TRUE(withheld.ok());
   EXPECT_EQ(withheld->verdict, WITHHELD);
-  VerdictOf(1, 1, 0, 8, 3.0f);
-  EXPECT_EQ(VersionOf(), 1);
+  GetVerdict(1, 1, 0, 8, 3.0f);
+  EXPECT_EQ(GetVersion(), 1);
   EXPECT_FLOAT_EQ(Value(), -3.0f);
 }
 
@@ -499,7 +499,7 @@ TEST_F(BatchPushTest, WhereAllAreWithheldTheBlockIsPassedOver) {
     header.withheld = true;
     ASSERT_TRUE(Push(header, 0.0f).ok());
   }
-  EXPECT_EQ(VersionOf(), 1);
+  EXPECT_EQ(GetVersion(), 1);
   EXPECT_EQ(Value(), 0.0f);
   ASSERT_THAT(journal_.entries, SizeIs(1));
   EXPECT_EQ(journal_.entries[0].kind, BlockRecord::Kind::kPassed);
@@ -515,7 +515,7 @@ TEST_F(BatchPushTest, AfterARestoreAGradientOnLostValuesCountsAsNew) {
   const absl::StatusOr<PushDecision> decision = Push(Header(0, 8, /*base=*/7, 12), 1.0f);
   ASSERT_TRUE(decision.ok()) << decision.status();
   EXPECT_EQ(decision->lag, 0);
-  EXPECT_EQ(VersionOf(), 1);
+  EXPECT_EQ(GetVersion(), 1);
 }
 
 TEST_F(BatchPushTest, AVersionThatNeverWasIsRefused) {
@@ -525,11 +525,11 @@ TEST_F(BatchPushTest, AVersionThatNeverWasIsRefused) {
 
 TEST_F(BatchPushTest, ADeadContributorStillCounts) {
   Make();
-  VerdictOf(2, 1, 0, 4, 3.0f);
+  GetVerdict(2, 1, 0, 4, 3.0f);
   SetLive(2);
-  VerdictOf(0, 1, 0, 4, 0.0f);
-  EXPECT_EQ(VersionOf(), 0);
-  VerdictOf(1, 1, 0, 4, 0.0f);
+  GetVerdict(0, 1, 0, 4, 0.0f);
+  EXPECT_EQ(GetVersion(), 0);
+  GetVerdict(1, 1, 0, 4, 0.0f);
   EXPECT_FLOAT_EQ(Value(), -1.0f);
 }
 

@@ -187,11 +187,11 @@ class Server final : public BlockJournal {
     TakeRestored();
   }
 
-  std::vector<float> values() const { return ValuesOf(blocks_); }
+  std::vector<float> values() const { return GetValues(blocks_); }
   std::vector<float> ValuesByLog() const {
     const Blocks blocks = NewBlocks();
     Replay(log_, blocks);
-    return ValuesOf(blocks);
+    return GetValues(blocks);
   }
   Version version() const {
     MutexLock lock(&blocks_[0]->mutex);
@@ -246,7 +246,7 @@ class Server final : public BlockJournal {
     }
   }
 
-  static std::vector<float> ValuesOf(const Blocks& blocks) {
+  static std::vector<float> GetValues(const Blocks& blocks) {
     std::vector<float> values;
     for (const auto& block : blocks) {
       MutexLock lock(&block->mutex);

@@ -118,7 +118,7 @@ TEST_P(EncodedBlocksTest, AMalformedPayloadChangesNothing) {
     const absl::Status status = harness->job().PushFrame(Header(0, 1), Payload(kind_, wrong));
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
     EXPECT_EQ(Values(*harness), std::vector<float>(kElements, 1.0f));
-    EXPECT_EQ(harness->VersionOf(0), 0);
+    EXPECT_EQ(harness->GetVersion(0), 0);
   }
   EXPECT_TRUE(harness->job().PushFrame(Header(0, 1), Payload(kind_, bytes)).ok());
 }

@@ -13,7 +13,7 @@ SampleScale Of(const std::string& training, const std::string& more) {
   JobSpec job;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
       "workers: 4 training { batch_size: 32 accumulate: 2 " + training + " } " + more, &job));
-  return SampleScaleOf(job);
+  return GetSampleScale(job);
 }
 
 TEST(SampleScaleTest, WhereBatchesAreEqualAPushCountsWhole) {

@@ -98,7 +98,7 @@ class SyncPushTest : public ::testing::Test {
     MutexLock lock(&blocks_[block]->mutex);
     return sync_->Push(blocks_[block].get(), header, FramePayload());
   }
-  Verdict VerdictOf(SlotId slot, Step step, float gradient, uint32_t samples = 1, int block = 0) {
+  Verdict GetVerdict(SlotId slot, Step step, float gradient, uint32_t samples = 1, int block = 0) {
     const absl::StatusOr<PushDecision> decision = Push(slot, step, gradient, samples, block);
     EXPECT_TRUE(decision.ok()) << decision.status();
     return decision.ok() ? decision->verdict : VERDICT_UNSPECIFIED;
@@ -108,7 +108,7 @@ class SyncPushTest : public ::testing::Test {
     MutexLock lock(&blocks_[block]->mutex);
     return {blocks_[block]->values.begin(), blocks_[block]->values.end()};
   }
-  Version VersionOf(int block = 0) {
+  Version GetVersion(int block = 0) {
     MutexLock lock(&blocks_[block]->mutex);
     return blocks_[block]->version;
   }
@@ -145,20 +145,20 @@ class SyncPushTest : public ::testing::Test {
 TEST_F(SyncPushTest, ASumIsTooLargeOnlyWhereTheMeanIs) {
   Make(1);
   SetLive({{0, 0}, {1, 0}});
-  EXPECT_EQ(VerdictOf(0, 1, 1e37f, /*samples=*/64), ACCEPTED);
-  EXPECT_EQ(VerdictOf(1, 1, 1e37f, /*samples=*/1 << 20), ACCEPTED);
+  EXPECT_EQ(GetVerdict(0, 1, 1e37f, /*samples=*/64), ACCEPTED);
+  EXPECT_EQ(GetVerdict(1, 1, 1e37f, /*samples=*/1 << 20), ACCEPTED);
   EXPECT_THAT(Values(), Each(FloatEq(-1e37f)));
 }
 
 TEST_F(SyncPushTest, ARoundAppliesTheMeanBySamplesOnceWhenAllHaveGiven) {
   Make(1);
   SetLive({{0, 0}, {1, 0}});
-  EXPECT_EQ(VerdictOf(0, 1, /*gradient=*/4, /*samples=*/3), ACCEPTED);
+  EXPECT_EQ(GetVerdict(0, 1, /*gradient=*/4, /*samples=*/3), ACCEPTED);
   EXPECT_THAT(Values(), Each(0)) << "slot 1 has not given yet";
   EXPECT_EQ(sync_->completed_rounds(), 0);
-  EXPECT_EQ(VerdictOf(1, 1, /*gradient=*/8, /*samples=*/1), ACCEPTED);
+  EXPECT_EQ(GetVerdict(1, 1, /*gradient=*/8, /*samples=*/1), ACCEPTED);
   EXPECT_THAT(Values(), Each(FloatEq(-5))) << "(3 x 4 + 1 x 8) / 4";
-  EXPECT_EQ(VersionOf(), 1);
+  EXPECT_EQ(GetVersion(), 1);
   EXPECT_EQ(sync_->completed_rounds(), 1);
   ASSERT_EQ(journal_.entries.size(), 1u);
   EXPECT_EQ(journal_.entries[0].kind, BlockRecord::Kind::kGradient);
@@ -172,16 +172,16 @@ TEST_F(SyncPushTest, ARoundThatIsPassedOverIsNoStepOfTheOptimizer) {
   Make(2);
   SetLive({{0, 0}});
   ASSERT_TRUE(PushWithheld(0, 1, /*block=*/0).ok());
-  EXPECT_EQ(VersionOf(), 1);
-  EXPECT_EQ(VerdictOf(0, 1, 8, 1, /*block=*/1), ACCEPTED);
+  EXPECT_EQ(GetVersion(), 1);
+  EXPECT_EQ(GetVerdict(0, 1, 8, 1, /*block=*/1), ACCEPTED);
   EXPECT_THAT(Values(1), Each(FloatEq(-8)));
-  EXPECT_EQ(VerdictOf(0, 2, 8), ACCEPTED);
-  EXPECT_EQ(VersionOf(), 2);
+  EXPECT_EQ(GetVerdict(0, 2, 8), ACCEPTED);
+  EXPECT_EQ(GetVersion(), 2);
   EXPECT_THAT(Values(), Each(FloatEq(-8)));
-  EXPECT_EQ(VerdictOf(0, 2, 8, 1, /*block=*/1), ACCEPTED);
+  EXPECT_EQ(GetVerdict(0, 2, 8, 1, /*block=*/1), ACCEPTED);
   SetLive({{0, 9}});
-  EXPECT_EQ(VersionOf(), 9);
-  EXPECT_EQ(VerdictOf(0, 10, 8), ACCEPTED);
+  EXPECT_EQ(GetVersion(), 9);
+  EXPECT_EQ(GetVerdict(0, 10, 8), ACCEPTED);
   EXPECT_THAT(Values(), Each(FloatEq(-8 - (0.5f * 8 + 0.25f * 8))));
 }
 
@@ -213,27 +213,27 @@ TEST_F(SyncPushTest, ARoundIsAsFarAsTheFirstOfItsSamples) {
 TEST_F(SyncPushTest, ARepeatHasTheFirstVerdictAndCountsOnce) {
   Make(1);
   SetLive({{0, 0}, {1, 0}});
-  EXPECT_EQ(VerdictOf(0, 1, 2), ACCEPTED);
+  EXPECT_EQ(GetVerdict(0, 1, 2), ACCEPTED);
   const absl::StatusOr<PushDecision> repeat = Push(0, 1, 2);
   ASSERT_TRUE(repeat.ok()) << repeat.status();
   EXPECT_TRUE(repeat->duplicate);
   EXPECT_EQ(repeat->verdict, ACCEPTED);
-  VerdictOf(1, 1, 2);
+  GetVerdict(1, 1, 2);
   EXPECT_THAT(Values(), Each(FloatEq(-2)));
   EXPECT_TRUE(Push(0, 1, 2)->duplicate) << "after the round as well";
-  EXPECT_EQ(VersionOf(), 1);
+  EXPECT_EQ(GetVersion(), 1);
 }
 
 TEST_F(SyncPushTest, WithABackupWorkerTheLastIsLateAndChangesNothing) {
   Make(1, /*backup_workers=*/1);
   SetLive({{0, 0}, {1, 0}, {2, 0}});
-  VerdictOf(0, 1, 2);
-  EXPECT_EQ(VersionOf(), 0);
-  VerdictOf(1, 1, 4);
+  GetVerdict(0, 1, 2);
+  EXPECT_EQ(GetVersion(), 0);
+  GetVerdict(1, 1, 4);
   EXPECT_THAT(Values(), Each(FloatEq(-3))) << "two of three are enough";
-  EXPECT_EQ(VerdictOf(2, 1, 100), LATE);
+  EXPECT_EQ(GetVerdict(2, 1, 100), LATE);
   EXPECT_THAT(Values(), Each(FloatEq(-3)));
-  EXPECT_EQ(VersionOf(), 1);
+  EXPECT_EQ(GetVersion(), 1);
   EXPECT_EQ(journal_.entries.back().kind, BlockRecord::Kind::kLedger)
       << "LATE outlives the process";
   EXPECT_THAT(journal_.entries.back().slots, ElementsAre(2));
@@ -244,28 +244,28 @@ TEST_F(SyncPushTest, ARoundWithItsQuorumWaitsAGraceForTheOthers) {
   SetLive({{0, 0}, {1, 0}, {2, 0}});
   EXPECT_EQ(sync_->next_due(), absl::InfiniteDuration());
   clock_.Advance(absl::Milliseconds(60));
-  VerdictOf(0, 1, 2);
+  GetVerdict(0, 1, 2);
   EXPECT_EQ(sync_->next_due(), absl::InfiniteDuration()) << "one of three is no quorum";
-  VerdictOf(1, 1, 4);
+  GetVerdict(1, 1, 4);
   const absl::Duration began = clock_.Now();
   EXPECT_EQ(sync_->next_due(), began + absl::Milliseconds(30));
   clock_.Advance(absl::Milliseconds(10));
   // The other block's quorum comes later.
-  VerdictOf(0, 1, 2, /*samples=*/1, /*block=*/1);
-  VerdictOf(1, 1, 4, /*samples=*/1, /*block=*/1);
+  GetVerdict(0, 1, 2, /*samples=*/1, /*block=*/1);
+  GetVerdict(1, 1, 4, /*samples=*/1, /*block=*/1);
   clock_.Advance(absl::Milliseconds(19));
   EndRounds();
-  EXPECT_EQ(VersionOf(0), 0);
+  EXPECT_EQ(GetVersion(0), 0);
   clock_.Advance(absl::Milliseconds(1));
   EndRounds();
-  EXPECT_EQ(VersionOf(0), 1);
+  EXPECT_EQ(GetVersion(0), 1);
   EXPECT_THAT(Values(0), Each(FloatEq(-3)));
-  EXPECT_EQ(VersionOf(1), 0);
+  EXPECT_EQ(GetVersion(1), 0);
   EXPECT_EQ(sync_->next_due(), began + absl::Milliseconds(45));
-  EXPECT_EQ(VerdictOf(2, 1, 9, /*samples=*/1, /*block=*/0), LATE);
+  EXPECT_EQ(GetVerdict(2, 1, 9, /*samples=*/1, /*block=*/0), LATE);
   // Whoever comes within it belongs to the round, which ends at once if all have come.
-  EXPECT_EQ(VerdictOf(2, 1, 9, /*samples=*/1, /*block=*/1), ACCEPTED);
-  EXPECT_EQ(VersionOf(1), 1);
+  EXPECT_EQ(GetVerdict(2, 1, 9, /*samples=*/1, /*block=*/1), ACCEPTED);
+  EXPECT_EQ(GetVersion(1), 1);
   EXPECT_THAT(Values(1), Each(FloatEq(-5)));
 }
 
@@ -273,26 +273,26 @@ TEST_F(SyncPushTest, TheGraceFollowsTheTimeThatTheQuorumTook) {
   Make(1, /*backup_workers=*/1, /*grace_part=*/0.5);
   SetLive({{0, 0}, {1, 0}, {2, 0}});
   clock_.Advance(absl::Milliseconds(60));
-  VerdictOf(0, 1, 2);
+  GetVerdict(0, 1, 2);
   clock_.Advance(absl::Milliseconds(20));
-  VerdictOf(1, 1, 4);
+  GetVerdict(1, 1, 4);
   EXPECT_EQ(sync_->next_due(), clock_.Now() + absl::Milliseconds(40));
   clock_.Advance(absl::Milliseconds(39));
   EndRounds();
-  EXPECT_EQ(VersionOf(), 0);
-  EXPECT_EQ(VerdictOf(2, 1, 6), ACCEPTED);
-  EXPECT_EQ(VersionOf(), 1);
+  EXPECT_EQ(GetVersion(), 0);
+  EXPECT_EQ(GetVerdict(2, 1, 6), ACCEPTED);
+  EXPECT_EQ(GetVersion(), 1);
   // Each round has its own time.
   clock_.Advance(absl::Milliseconds(12));
-  VerdictOf(0, 2, 2);
-  VerdictOf(1, 2, 4);
+  GetVerdict(0, 2, 2);
+  GetVerdict(1, 2, 4);
   clock_.Advance(absl::Milliseconds(5));
   EndRounds();
-  EXPECT_EQ(VersionOf(), 1);
+  EXPECT_EQ(GetVersion(), 1);
   clock_.Advance(absl::Milliseconds(1));
   EndRounds();
-  EXPECT_EQ(VersionOf(), 2);
-  EXPECT_EQ(VerdictOf(2, 2, 6), LATE);
+  EXPECT_EQ(GetVersion(), 2);
+  EXPECT_EQ(GetVerdict(2, 2, 6), LATE);
 }
 
 TEST_F(SyncPushTest, ARoundWithItsQuorumDoesNotWaitForASlotThatIsBehind) {
@@ -300,61 +300,61 @@ TEST_F(SyncPushTest, ARoundWithItsQuorumDoesNotWaitForASlotThatIsBehind) {
   SetLive({{0, 0}, {1, 0}, {2, 0}});
   const auto quorum = [this](Step step) {
     clock_.Advance(absl::Milliseconds(30));
-    VerdictOf(0, step, 2);
-    VerdictOf(1, step, 4);
+    GetVerdict(0, step, 2);
+    GetVerdict(1, step, 4);
   };
   quorum(1);
-  EXPECT_EQ(VersionOf(), 0) << "in the first round nobody is";
+  EXPECT_EQ(GetVersion(), 0) << "in the first round nobody is";
   clock_.Advance(absl::Milliseconds(30));
   EndRounds();
-  EXPECT_EQ(VersionOf(), 1);
+  EXPECT_EQ(GetVersion(), 1);
   quorum(2);
-  EXPECT_EQ(VersionOf(), 2) << "nothing of slot 2 has come for round 1";
+  EXPECT_EQ(GetVersion(), 2) << "nothing of slot 2 has come for round 1";
   quorum(3);
-  EXPECT_EQ(VersionOf(), 3);
-  EXPECT_EQ(VerdictOf(2, 1, 9), LATE);
+  EXPECT_EQ(GetVersion(), 3);
+  EXPECT_EQ(GetVerdict(2, 1, 9), LATE);
   quorum(4);
-  EXPECT_EQ(VersionOf(), 4) << "it was late for round 1, not for round 3";
-  EXPECT_EQ(VerdictOf(2, 4, 9), LATE);
+  EXPECT_EQ(GetVersion(), 4) << "it was late for round 1, not for round 3";
+  EXPECT_EQ(GetVerdict(2, 4, 9), LATE);
   quorum(5);
-  EXPECT_EQ(VersionOf(), 4) << "it was late for the last round, and computes for this one";
-  EXPECT_EQ(VerdictOf(2, 5, 9), ACCEPTED);
-  EXPECT_EQ(VersionOf(), 5);
+  EXPECT_EQ(GetVersion(), 4) << "it was late for the last round, and computes for this one";
+  EXPECT_EQ(GetVerdict(2, 5, 9), ACCEPTED);
+  EXPECT_EQ(GetVersion(), 5);
   quorum(6);
-  EXPECT_EQ(VersionOf(), 5);
+  EXPECT_EQ(GetVersion(), 5);
   // One that enters begins with the present round.
   SetLive({{0, 5}, {1, 5}, {3, 5}});
-  EXPECT_EQ(VersionOf(), 5);
-  EXPECT_EQ(VerdictOf(3, 6, 6), ACCEPTED);
-  EXPECT_EQ(VersionOf(), 6);
+  EXPECT_EQ(GetVersion(), 5);
+  EXPECT_EQ(GetVerdict(3, 6, 6), ACCEPTED);
+  EXPECT_EQ(GetVersion(), 6);
 }
 
 TEST_F(SyncPushTest, ASlotThatEntersTakesAQuorumAwayAndOneThatDiesGivesIt) {
   Make(1, /*backup_workers=*/1, /*grace_part=*/1);
   SetLive({{0, 0}, {1, 0}});
   clock_.Advance(absl::Milliseconds(30));
-  VerdictOf(0, 1, 2);
+  GetVerdict(0, 1, 2);
   clock_.Advance(absl::Milliseconds(20));
   SetLive({{0, 0}, {1, 0}, {2, 0}});
   clock_.Advance(absl::Milliseconds(20));
   EndRounds();
-  EXPECT_EQ(VersionOf(), 0) << "two are missing";
+  EXPECT_EQ(GetVersion(), 0) << "two are missing";
   SetLive({{0, 0}, {1, 0}});
   EndRounds();
-  EXPECT_EQ(VersionOf(), 0) << "its grace begins now";
+  EXPECT_EQ(GetVersion(), 0) << "its grace begins now";
   clock_.Advance(absl::Milliseconds(70));
   EndRounds();
-  EXPECT_EQ(VersionOf(), 1);
+  EXPECT_EQ(GetVersion(), 1);
 }
 
 TEST_F(SyncPushTest, ASlotThatDiesIsNotWaitedForAndWhatItGaveCounts) {
   Make(1);
   SetLive({{0, 0}, {1, 0}, {2, 0}});
-  VerdictOf(0, 1, 3);
-  VerdictOf(1, 1, 9);
-  EXPECT_EQ(VersionOf(), 0);
+  GetVerdict(0, 1, 3);
+  GetVerdict(1, 1, 9);
+  EXPECT_EQ(GetVersion(), 0);
   SetLive({{1, 0}, {2, 0}});
-  EXPECT_EQ(VersionOf(), 0) << "slot 2 lives";
+  EXPECT_EQ(GetVersion(), 0) << "slot 2 lives";
   SetLive({{1, 0}});
   EXPECT_THAT(Values(), Each(FloatEq(-6))) << "slot 0's gradient is in the mean";
 }
@@ -362,23 +362,23 @@ TEST_F(SyncPushTest, ASlotThatDiesIsNotWaitedForAndWhatItGaveCounts) {
 TEST_F(SyncPushTest, AStepAheadOfTheRoundIsRefusedUntilEveryBlockHasFinishedItsOwn) {
   Make(2);
   SetLive({{0, 0}});
-  VerdictOf(0, 1, 1, 1, /*block=*/0);
+  GetVerdict(0, 1, 1, 1, /*block=*/0);
   EXPECT_EQ(sync_->completed_rounds(), 0) << "block 1 collects step 1";
   const absl::Status early = Push(0, 2, 1, 1, /*block=*/0).status();
   EXPECT_TRUE(absl::IsInvalidArgument(early)) << early;
-  VerdictOf(0, 1, 1, 1, /*block=*/1);
+  GetVerdict(0, 1, 1, 1, /*block=*/1);
   EXPECT_EQ(sync_->completed_rounds(), 1);
-  EXPECT_EQ(VerdictOf(0, 2, 1, 1, /*block=*/0), ACCEPTED);
+  EXPECT_EQ(GetVerdict(0, 2, 1, 1, /*block=*/0), ACCEPTED);
 }
 
 TEST_F(SyncPushTest, ASuccessorsPushWaitsForTheRoundToWhichItsSlotHasGiven) {
   Make(1);
   SetLive({{0, 0}, {1, 0}});
-  VerdictOf(0, 1, 5);
+  GetVerdict(0, 1, 5);
   const absl::Status wait = Push(0, 1, 7, 1, 0, /*incarnation=*/2).status();
   EXPECT_TRUE(absl::IsUnavailable(wait)) << wait;
   EXPECT_THAT(std::string(wait.message()), HasSubstr("push again when that step is over"));
-  VerdictOf(1, 1, 5);
+  GetVerdict(1, 1, 5);
   EXPECT_THAT(Values(), Each(FloatEq(-5))) << "the slot gave once";
   EXPECT_EQ(Push(0, 1, 7, 1, 0, /*incarnation=*/2)->verdict, LATE);
 }
@@ -387,13 +387,13 @@ TEST_F(SyncPushTest, WhatIsWithheldTakesPartWithoutWeight) {
   Make(1);
   SetLive({{0, 0}, {1, 0}});
   EXPECT_EQ(PushWithheld(0, 1)->verdict, WITHHELD);
-  VerdictOf(1, 1, 4, /*samples=*/2);
+  GetVerdict(1, 1, 4, /*samples=*/2);
   EXPECT_THAT(Values(), Each(FloatEq(-4))) << "the mean of what was given";
 
   EXPECT_EQ(PushWithheld(0, 2)->verdict, WITHHELD);
   EXPECT_EQ(PushWithheld(1, 2)->verdict, WITHHELD);
   EXPECT_THAT(Values(), Each(FloatEq(-4))) << "a round of nothing changes nothing";
-  EXPECT_EQ(VersionOf(), 2);
+  EXPECT_EQ(GetVersion(), 2);
   EXPECT_EQ(journal_.entries.back().kind, BlockRecord::Kind::kPassed);
   EXPECT_EQ(journal_.entries.back().version_before, 1);
 }
@@ -402,31 +402,31 @@ TEST_F(SyncPushTest, ARoundToWhichNobodyIsLeftToPushIsPassedOver) {
   Make(1);
   // Both come from rounds further on, on another server.
   SetLive({{0, 3}, {1, 5}});
-  EXPECT_EQ(VersionOf(), 3) << "up to the slowest, who pushes step 4 next";
+  EXPECT_EQ(GetVersion(), 3) << "up to the slowest, who pushes step 4 next";
   EXPECT_THAT(Values(), Each(0));
   EXPECT_EQ(sync_->completed_rounds(), 3);
-  VerdictOf(0, 4, 2);
+  GetVerdict(0, 4, 2);
   EXPECT_THAT(Values(), Each(FloatEq(-2))) << "slot 1 is behind nobody: it gave step 4 elsewhere";
-  EXPECT_EQ(VersionOf(), 4);
+  EXPECT_EQ(GetVersion(), 4);
 }
 
 TEST_F(SyncPushTest, WithNobodyLiveNothingMoves) {
   Make(1);
   SetLive({});
-  EXPECT_EQ(VersionOf(), 0);
+  EXPECT_EQ(GetVersion(), 0);
   EXPECT_EQ(sync_->completed_rounds(), 0);
 }
 
 TEST_F(SyncPushTest, TheLedgerOfAnOpenRoundIsNotSettled) {
   Make(1);
   SetLive({{0, 0}, {1, 0}});
-  VerdictOf(0, 1, 1);
+  GetVerdict(0, 1, 1);
   {
     MutexLock lock(&blocks_[0]->mutex);
     EXPECT_EQ(blocks_[0]->ledger[0].last_step, 1);
     EXPECT_EQ(sync_->SettledLedger(*blocks_[0])[0], LedgerEntry()) << "its gradient is in no value";
   }
-  VerdictOf(1, 1, 1);
+  GetVerdict(1, 1, 1);
   MutexLock lock(&blocks_[0]->mutex);
   EXPECT_EQ(sync_->SettledLedger(*blocks_[0])[0].last_step, 1);
 }
@@ -443,14 +443,14 @@ TEST_F(SyncPushTest, RestoredBlocksThatAreRoundsApartMeetBehindTheForemost) {
     MutexLock lock(&block->mutex);
     sync_->TakeRestored(block.get(), /*highest=*/7);
   }
-  EXPECT_EQ(VersionOf(0), 7);
-  EXPECT_EQ(VersionOf(1), 6) << "step 7 may be under way there";
-  EXPECT_EQ(VersionOf(2), 6);
+  EXPECT_EQ(GetVersion(0), 7);
+  EXPECT_EQ(GetVersion(1), 6) << "step 7 may be under way there";
+  EXPECT_EQ(GetVersion(2), 6);
   EXPECT_EQ(sync_->completed_rounds(), 6);
   SetLive({{0, 6}});
-  EXPECT_EQ(VerdictOf(0, 7, 1, 1, /*block=*/0), LATE);
-  EXPECT_EQ(VerdictOf(0, 7, 1, 1, /*block=*/1), ACCEPTED);
-  EXPECT_EQ(VerdictOf(0, 7, 1, 1, /*block=*/2), ACCEPTED);
+  EXPECT_EQ(GetVerdict(0, 7, 1, 1, /*block=*/0), LATE);
+  EXPECT_EQ(GetVerdict(0, 7, 1, 1, /*block=*/1), ACCEPTED);
+  EXPECT_EQ(GetVerdict(0, 7, 1, 1, /*block=*/2), ACCEPTED);
   EXPECT_EQ(sync_->completed_rounds(), 7);
 }
 

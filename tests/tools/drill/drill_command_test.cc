@@ -198,18 +198,18 @@ TEST(RecoveryWatch, ToldIsHowLongAServerWasAwayUntilItAppliedAgain) {
   MetricValue& accuracy = *report.mutable_result()->add_metrics();
   accuracy.set_name("accuracy");
   accuracy.set_value(0.75);
-  EXPECT_EQ(
-      DrillText(figures, began, report),
-      "\nkilled: 1 server, 0 workers; frozen: 0 servers, 2 workers\n"
-      "  server 1 died after 1.00 s: listens again after 0.10 s, first push applied after "
-      "0.50 s\n"
-      "slowest return, from death to the first applied push: 0.50 s\n"
-      "rolled back: 1,234 blocks of 7 steps\n"
-      "final test accuracy 75.00 %\n"
-      "--kill: 1 time, longest stall of workers that it did not hit: 0.70 s\n"
-      "--partition: 2 times, longest stall of workers that it did not hit: none\n"
-      "verdict: the books reconcile; samples lost 0, doubled 0; longest stall of a worker 1.50 "
-      "s; acknowledged pushes lost 7\n");
+  EXPECT_EQ(DrillText(figures, began, report),
+            "\nkilled: 1 server, 0 workers; frozen: 0 servers, 2 workers\n"
+            "  server 1 died after 1.00 s: listens again after 0.10 s, first push applied after "
+            "0.50 s\n"
+            "slowest return, from death to the first applied push: 0.50 s\n"
+            "rolled back: 1,234 blocks of 7 steps\n"
+            "final test accuracy 75.00 %\n"
+            "--kill: 1 time, longest stall of workers that it did not hit: 0.70 s\n"
+            "--partition: 2 times, longest stall of workers that it did not hit: none\n"
+            "verdict: consistency check passed; samples lost 0, doubled 0; longest stall of a "
+            "worker 1.50 "
+            "s; acknowledged pushes lost 7\n");
   figures.disks_lost = 2;
   EXPECT_NE(DrillText(figures, began, report).find("workers\ndisks lost: 2\n  server 1"),
             std::string::npos);
@@ -220,7 +220,7 @@ TEST(RecoveryWatch, ToldIsHowLongAServerWasAwayUntilItAppliedAgain) {
   checks.mutable_samples_used()->set_actual(1993);
   checks.set_all(false);
   EXPECT_NE(DrillText(figures, began, report)
-                .find("verdict: the books do NOT reconcile; samples lost 7, doubled 0;"),
+                .find("verdict: consistency check FAILED; samples lost 7, doubled 0;"),
             std::string::npos);
   checks.mutable_samples_used()->clear_holds();
   EXPECT_NE(DrillText(figures, began, report).find("samples lost -, doubled -;"),

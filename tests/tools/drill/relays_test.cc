@@ -33,7 +33,7 @@ class RelaysTest : public ::testing::Test {
       ASSERT_TRUE(relays.ok()) << relays.status();
       ways_.push_back(*relays);
       for (int server = 0; server < 2; ++server) {
-        auto near = ConnectTcp(RelayOf(*relays, addresses_[server]));
+        auto near = ConnectTcp(GetRelay(*relays, addresses_[server]));
         ASSERT_TRUE(near.ok()) << near.status();
         near_.push_back(*std::move(near));
         far_.emplace_back(accept(listeners_[server].get(), nullptr, nullptr));
@@ -82,11 +82,11 @@ TEST_F(RelaysTest, AWorkersNextLifeFindsTheSameWays) {
   EXPECT_NE(ways_[0], ways_[1]);
 }
 
-TEST(RelayOf, WhatHasNoRelayIsReachedItself) {
-  EXPECT_EQ(RelayOf("a:1=r:5,b:2=r:6", "b:2"), "r:6");
-  EXPECT_EQ(RelayOf("a:1=r:5,b:2=r:6", "c:3"), "c:3");
-  EXPECT_EQ(RelayOf("", "c:3"), "c:3");
-  EXPECT_EQ(RelayOf("c:3,c:3=", "c:3"), "c:3");
+TEST(GetRelay, WhatHasNoRelayIsReachedItself) {
+  EXPECT_EQ(GetRelay("a:1=r:5,b:2=r:6", "b:2"), "r:6");
+  EXPECT_EQ(GetRelay("a:1=r:5,b:2=r:6", "c:3"), "c:3");
+  EXPECT_EQ(GetRelay("", "c:3"), "c:3");
+  EXPECT_EQ(GetRelay("c:3,c:3=", "c:3"), "c:3");
 }
 
 }  // namespace

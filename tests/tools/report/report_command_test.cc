@@ -35,7 +35,7 @@ TEST(ReportCommandTest, TheReportIsPrintedAndWritten) {
 
 TEST(ReportCommandTest, AReportWithoutOneOfTheServersSaysThatItIsNotWhole) {
   FakeCluster cluster;
-  cluster.TellPlaces();
+  cluster.ReportAddresses();
   EXPECT_EQ(Ask(cluster, ReportRequest()).error, "");
   cluster.named.pop_back();
   EXPECT_EQ(
@@ -107,7 +107,7 @@ TEST(ReportCommandTest, BooksThatDoNotReconcileAreAFailure) {
   cluster.job->mutable_epoch(0)->set_used(1);
   const Outcome outcome = Ask(cluster, ReportRequest());
   EXPECT_EQ(outcome.code, 1);
-  EXPECT_NE(outcome.out.find("the books do NOT reconcile"), std::string::npos);
+  EXPECT_NE(outcome.out.find("consistency check FAILED"), std::string::npos);
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ TEST(ReportJsonTest, OtherNumbersHaveSixDigitsOrAreNull) {
 
 TEST(ReportJsonTest, AnAbsentFieldIsNullWhereTheSchemaSaysSoAndMissingElsewhere) {
   Report report;
-  report.add_epochs()->mutable_books()->set_epoch(3);
+  report.add_epochs()->mutable_accounting()->set_epoch(3);
   report.mutable_reconciles()->mutable_rounds()->set_not_judged("a reason");
   const Json json = Written(report);
   EXPECT_EQ(json.at("result"), nullptr);

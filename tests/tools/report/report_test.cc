@@ -27,7 +27,7 @@ struct Statuses {
 
 // What a check says, by its name.
 absl::optional<bool> Holds(const Report& report, const std::string& name) {
-  for (const auto& [found, check] : ChecksOf(report)) {
+  for (const auto& [found, check] : GetChecks(report)) {
     if (found != name) continue;
     return check.has_holds() ? absl::make_optional(check.holds()) : absl::nullopt;
   }
@@ -57,9 +57,9 @@ TEST(ReportTest, OfManyEpochsTheTextHasAPage) {
   report.clear_epochs();
   report.mutable_result()->set_best_epoch(101);
   for (int epoch = 1; epoch <= 400; ++epoch) {
-    EpochBooks& books = *report.add_epochs()->mutable_books();
-    books.set_epoch(epoch);
-    books.set_used(1000000 + epoch);
+    EpochAccounting& accounting = *report.add_epochs()->mutable_accounting();
+    accounting.set_epoch(epoch);
+    accounting.set_used(1000000 + epoch);
   }
   const std::string text = ReportText(report);
   int rows = 0;
@@ -316,13 +316,13 @@ TEST(WholeBatchReportTest, EndsWithUpdatesAgesAndWaits) {
   const Report report = WholeBatches().Build();
   const std::string text = ReportText(report);
   EXPECT_NE(text.find("2 servers, asynchronous, staleness at most 1 update\n"), std::string::npos);
-  EXPECT_NE(text.find("\n\n20 updates of a whole batch, 1 early; 40 gradients: 38 on the newest "
-                      "values, 2 one update older, 0 older (bound 1)\n"
-                      "1 refused, its samples handed out again; workers waited 10 % of the time, "
-                      "55 ms at most (0.9 of a step)\n"
-                      "\nthe books reconcile: all 8 comparisons of samples, pushes and versions "
-                      "hold\n"),
-            std::string::npos)
+  EXPECT_NE(
+      text.find("\n\n20 updates of a whole batch, 1 early; 40 gradients: 38 on the newest "
+                "values, 2 one update older, 0 older (bound 1)\n"
+                "1 refused, its samples handed out again; workers waited 10 % of the time, "
+                "55 ms at most (0.9 of a step)\n"
+                "\nconsistency check passed: samples, pushes and versions agree (8 checks)\n"),
+      std::string::npos)
       << text;
   EXPECT_EQ(text.find("steps ahead"), std::string::npos);
   EXPECT_EQ(text.find("▇"), std::string::npos);
@@ -438,7 +438,7 @@ TEST(ReportTest, AServerThatIsAwayIsNamedAndItsNumbersAreNotJudged) {
 
 TEST(ReportTest, ADeadWorkersLostFiguresAreNoLostGradients) {
   Statuses statuses;
-  statuses.job.mutable_slot(1)->set_state(SlotBooks::EXPIRED);
+  statuses.job.mutable_slot(1)->set_state(SlotAccounting::EXPIRED);
   statuses.job.mutable_slot(1)->mutable_figures()->set_pushes(15);
   statuses.job.mutable_epoch(0)->set_reissued(50);
   const Report report = statuses.Build();

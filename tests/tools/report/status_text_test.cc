@@ -16,7 +16,8 @@ constexpr absl::Duration kTimeout = absl::Seconds(1);
 
 void SetRunning(FakeCluster& cluster) {
   cluster.job->set_phase(JobStatus::RUNNING);
-  for (SlotBooks& slot : *cluster.job->mutable_slot()) slot.set_state(SlotBooks::TRAINING);
+  for (SlotAccounting& slot : *cluster.job->mutable_slot())
+    slot.set_state(SlotAccounting::TRAINING);
   for (auto& server : cluster.servers) {
     for (SlotStatus& slot : *server->mutable_slot()) slot.set_live(true);
   }
@@ -104,7 +105,7 @@ TEST(StatusTextTest, DevicesOfASlotThatHasSeveralStandBelowIt) {
   FakeCluster cluster;
   SetRunning(cluster);
   cluster.job->mutable_slot(1)->clear_member();
-  SlotBooks& slot = *cluster.job->mutable_slot(0);
+  SlotAccounting& slot = *cluster.job->mutable_slot(0);
   slot.set_device("cuda:0,cuda:1");
   for (const char* device : {"cuda:0", "cuda:1"}) {
     ReplicaMember& member = *slot.add_member();
@@ -253,7 +254,7 @@ TEST(StatusTextTest, AServerThatIsNotNamedIsMissed) {
     EXPECT_EQ(ShowStatus(cluster, out), 0);
     return out.str();
   };
-  cluster.TellPlaces();
+  cluster.ReportAddresses();
   EXPECT_EQ(text().find("--servers"), std::string::npos) << text();
   cluster.named.pop_back();
   cluster.servers.pop_back();
@@ -300,7 +301,7 @@ TEST(StatusTextTest, ServersInAnotherOrderAreTold) {
 
 TEST(StatusTextTest, AServerThatIsAwayOrHasNoJobIsTakenToBeInItsPlace) {
   FakeCluster cluster;
-  cluster.TellPlaces();
+  cluster.ReportAddresses();
   cluster.servers[0] = absl::UnavailableError("connection refused");
   cluster.servers[1] = ServerStatus();
   std::ostringstream out;
@@ -349,7 +350,7 @@ TEST(StopClusterTest, AServerAlreadyGoneIsNamedAndIsNoFailure) {
 
 TEST(StopClusterTest, AServerThatIsNotNamedIsToldOf) {
   FakeCluster cluster;
-  cluster.TellPlaces();
+  cluster.ReportAddresses();
   cluster.named.pop_back();
   std::ostringstream out, error;
   EXPECT_EQ(StopCluster(cluster, out, error), 0);
@@ -361,7 +362,7 @@ TEST(StopClusterTest, AServerThatIsNotNamedIsToldOf) {
 
 TEST(StopClusterTest, TheOneThatIsNotNamedNeedNotBeTheLast) {
   FakeCluster cluster;
-  cluster.TellPlaces();
+  cluster.ReportAddresses();
   cluster.named.erase(cluster.named.begin());
   const auto told = [&cluster] {
     std::ostringstream out, error;
@@ -377,7 +378,7 @@ TEST(StopClusterTest, TheOneThatIsNotNamedNeedNotBeTheLast) {
 // It would become one: with the job's directory it would take the job over.
 TEST(StopClusterTest, NoServerButTheCoordinatorIsAskedForTheJob) {
   FakeCluster cluster;
-  cluster.TellPlaces();
+  cluster.ReportAddresses();
   cluster.named.erase(cluster.named.begin());
   cluster.servers.erase(cluster.servers.begin());
   std::ostringstream out, error;

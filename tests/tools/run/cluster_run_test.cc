@@ -205,13 +205,13 @@ TEST_F(ClusterRunTest, AResumedJobOfWhichNothingIsLeftSaysHowItGoesOn) {
 
 TEST_F(ClusterRunTest, ADeathThatWasSeenIsToldWhereTheSlotIsTakenAgain) {
   options_.hosts.workers.resize(1);
-  const std::string lives = folder_.path("lives");
+  const std::string incarnations = folder_.path("lives");
   // Killed, then without its slot, then well.
-  SetWorker("echo \"$@\" >> " + lives + "\ncase $(wc -l < " + lives +
+  SetWorker("echo \"$@\" >> " + incarnations + "\ncase $(wc -l < " + incarnations +
             ") in 1) kill -KILL $$;; 2) exit 7;; esac\n" + kWorker);
   EXPECT_EQ(Run(), 0) << error_.str();
   const std::vector<std::string> words =
-      absl::StrSplit(ReadWholeFile(lives), '\n', absl::SkipEmpty());
+      absl::StrSplit(ReadWholeFile(incarnations), '\n', absl::SkipEmpty());
   ASSERT_EQ(words.size(), 3u);
   EXPECT_EQ(words[0].find("--predecessor_died"), std::string::npos);
   EXPECT_NE(words[1].find("--predecessor_died"), std::string::npos);

@@ -129,7 +129,7 @@ TEST_F(RunDirectoryTest, RemovedStateLeavesADirectoryForAnotherRun) {
   }
   RemoveState(folder_.path("run"));
   EXPECT_EQ(Complaint(false), "");
-  EXPECT_EQ(HowToGoOn(folder_.path("run"), ""), "");
+  EXPECT_EQ(ResumeCommand(folder_.path("run"), ""), "");
   EXPECT_EQ(DescribeModel(folder_.path("run"), absl::InfinitePast()), "");
   for (const std::string& file : kept) {
     EXPECT_TRUE(std::filesystem::exists(folder_.path("run/" + file))) << file;
@@ -210,23 +210,23 @@ TEST_F(RunDirectoryTest, AFolderWithAnythingThatARunHasMadeStaysWhole) {
 
 TEST_F(RunDirectoryTest, HowAJobGoesOnIsACommandToPaste) {
   const std::string dir = folder_.path("my runs/o'brien");
-  EXPECT_EQ(HowToGoOn(dir, " --servers=3"), "");
+  EXPECT_EQ(ResumeCommand(dir, " --servers=3"), "");
   const auto add = [&](const std::string& file) {
     std::filesystem::create_directories(std::filesystem::path(dir + "/" + file).parent_path());
     std::ofstream(dir + "/" + file) << "x";
   };
   add("my log.txt");
-  EXPECT_EQ(HowToGoOn(dir, ""), "") << "that is no push log";
+  EXPECT_EQ(ResumeCommand(dir, ""), "") << "that is no push log";
   add("coordinator.state");
-  EXPECT_EQ(HowToGoOn(dir, ""), "") << "a disk that was full from the first checkpoint on";
+  EXPECT_EQ(ResumeCommand(dir, ""), "") << "a disk that was full from the first checkpoint on";
   add("log-0-of-1/1.log");
   const std::string quoted = folder_.path("my runs/o'\\''brien");
   const std::string way = "  to go on from there: psctl run '--dir=" + quoted +
                           "' --resume '--job=" + quoted + "/job.textproto' --servers=3\n";
-  EXPECT_EQ(HowToGoOn(dir, " --servers=3"),
+  EXPECT_EQ(ResumeCommand(dir, " --servers=3"),
             "psctl: " + dir + " holds the push log of a job\n" + way);
   add("checkpoint-000000000009/MANIFEST.json");
-  EXPECT_EQ(HowToGoOn(dir, " --servers=3"),
+  EXPECT_EQ(ResumeCommand(dir, " --servers=3"),
             "psctl: " + dir + " holds 1 checkpoint of a job, number 9\n" + way +
                 "  for its model: psctl export '--dir=" + quoted + "' --out=model.safetensors\n");
 }

@@ -133,7 +133,7 @@ TEST(HostsFileTest, EveryMistakeNamesItsLine) {
 }
 
 // "alpha cuda:0,cuda:1" of each worker.
-std::vector<std::string> PlacesOf(const Hosts& hosts) {
+std::vector<std::string> GetPlaces(const Hosts& hosts) {
   std::vector<std::string> places;
   for (const Place& worker : hosts.workers) places.push_back(worker.host + " " + worker.device);
   return places;
@@ -142,7 +142,7 @@ std::vector<std::string> PlacesOf(const Hosts& hosts) {
 TEST(HostsFileTest, AWorkerMayNameItsGpus) {
   const auto hosts = ParseHosts("server alpha\nworker alpha gpus=0,3\nworker beta slots=2\n");
   ASSERT_TRUE(hosts.ok()) << hosts.status();
-  EXPECT_EQ(PlacesOf(*hosts), (std::vector<std::string>{"alpha cuda:0,cuda:3", "beta ", "beta "}));
+  EXPECT_EQ(GetPlaces(*hosts), (std::vector<std::string>{"alpha cuda:0,cuda:3", "beta ", "beta "}));
   for (const char* wrong : {"gpus=", "gpus=0,", "gpus=0,0", "gpus=cuda:0", "gpus=64", "gpus=-1",
                             "gpus=0 slots=2", "slots=2 gpus=0"}) {
     EXPECT_FALSE(ParseHosts(std::string("server a\nworker a ") + wrong + "\n").ok()) << wrong;
@@ -153,17 +153,17 @@ TEST(HostsFileTest, GpusOfEachMachineGoToWorkersThatFollowEachOther) {
   const auto parse = [] { return *ParseHosts("server alpha\nworker alpha\nworker beta\n"); };
   Hosts hosts = parse();
   ASSERT_TRUE(SpreadGpus(/*gpus=*/4, /*per_worker=*/4, &hosts).ok());
-  EXPECT_EQ(PlacesOf(hosts), (std::vector<std::string>{"alpha cuda:0,cuda:1,cuda:2,cuda:3",
-                                                       "beta cuda:0,cuda:1,cuda:2,cuda:3"}));
+  EXPECT_EQ(GetPlaces(hosts), (std::vector<std::string>{"alpha cuda:0,cuda:1,cuda:2,cuda:3",
+                                                        "beta cuda:0,cuda:1,cuda:2,cuda:3"}));
   hosts = parse();
   ASSERT_TRUE(SpreadGpus(4, 2, &hosts).ok());
-  EXPECT_EQ(PlacesOf(hosts),
+  EXPECT_EQ(GetPlaces(hosts),
             (std::vector<std::string>{"alpha cuda:0,cuda:1", "alpha cuda:2,cuda:3",
                                       "beta cuda:0,cuda:1", "beta cuda:2,cuda:3"}));
   EXPECT_EQ(hosts.servers.size(), 1u);
   hosts = parse();
   ASSERT_TRUE(SpreadGpus(2, 1, &hosts).ok());
-  EXPECT_EQ(PlacesOf(hosts),
+  EXPECT_EQ(GetPlaces(hosts),
             (std::vector<std::string>{"alpha cuda", "alpha cuda", "beta cuda", "beta cuda"}));
 
   hosts = parse();
@@ -223,7 +223,7 @@ TEST(HostsFileTest, AWorkersLineMayNameAProcessForEachStage) {
 }
 
 // The numbers of all processes, worker after worker.
-std::vector<int> NumbersOf(const std::string& lines) {
+std::vector<int> GetNumbers(const std::string& lines) {
   absl::StatusOr<Hosts> hosts = ParseHosts("server alpha\n" + lines);
   EXPECT_TRUE(hosts.ok()) << hosts.status();
   NumberProcesses(&*hosts);
@@ -237,19 +237,19 @@ std::vector<int> NumbersOf(const std::string& lines) {
 
 TEST(HostsFileTest, NoTwoProcessesOfAMachineHaveOneNumberHoweverWorkersAreSplit) {
   using Numbers = std::vector<int>;
-  EXPECT_EQ(NumbersOf("worker beta slots=2\nworker gamma\nworker beta\n"), (Numbers{0, 1, 0, 2}));
+  EXPECT_EQ(GetNumbers("worker beta slots=2\nworker gamma\nworker beta\n"), (Numbers{0, 1, 0, 2}));
   // By slot and stage alone the second on beta of the first worker and the one of the second would
   // both have 1.
-  EXPECT_EQ(NumbersOf("worker beta:1,beta:2,gamma:1\nworker beta:3,gamma:2,gamma:3\n"),
+  EXPECT_EQ(GetNumbers("worker beta:1,beta:2,gamma:1\nworker beta:3,gamma:2,gamma:3\n"),
             (Numbers{0, 1, 0, 2, 1, 2}));
-  EXPECT_EQ(NumbersOf("worker beta:1,gamma:1\nworker beta\n"), (Numbers{0, 0, 1}));
+  EXPECT_EQ(GetNumbers("worker beta:1,gamma:1\nworker beta\n"), (Numbers{0, 0, 1}));
 }
 
 TEST(HostsFileTest, GpusThatALineNamesAreLeftToIt) {
   using Numbers = std::vector<int>;
-  EXPECT_EQ(NumbersOf("worker beta gpus=0,2\nworker beta slots=2\nworker gamma\n"),
+  EXPECT_EQ(GetNumbers("worker beta gpus=0,2\nworker beta slots=2\nworker gamma\n"),
             (Numbers{-1, 1, 3, 0}));
-  EXPECT_EQ(NumbersOf("worker beta:1,gamma:1\nworker beta:2,gamma:2 gpus=0\n"),
+  EXPECT_EQ(GetNumbers("worker beta:1,gamma:1\nworker beta:2,gamma:2 gpus=0\n"),
             (Numbers{1, 1, -1, -1}));
 }
 

@@ -152,7 +152,7 @@ TEST_P(DeviceEncoderTest, SendsWhatTheHostWouldOverStepsOfWhichSomeAreNotApplied
       const auto elements = absl::MakeConstSpan(gradient).subspan(block.offset, block.length);
       const absl::Span<const uint8_t> expected = host.Encode(
           block.id, step, elements, RunsWithin(absent, block.offset, block.offset + block.length));
-      EXPECT_THAT(outbox->BytesOf(block.id), ElementsAreArray(expected)) << "block " << block.id;
+      EXPECT_THAT(outbox->GetBytes(block.id), ElementsAreArray(expected)) << "block " << block.id;
     }
     ExpectTheSameResidual(host);
     for (const BlockRange& block : map_.blocks()) {
@@ -180,7 +180,7 @@ TEST_P(DeviceEncoderTest, SendsWhatIsKnownToBeFinite) {
       if (block.averaged) continue;
       EXPECT_TRUE(outbox->IsFinite(block.id));
       const auto elements = absl::MakeConstSpan(gradient).subspan(block.offset, block.length);
-      EXPECT_THAT(outbox->BytesOf(block.id),
+      EXPECT_THAT(outbox->GetBytes(block.id),
                   ElementsAreArray(host.Encode(block.id, step, elements)));
     }
   }

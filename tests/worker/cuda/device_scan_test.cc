@@ -39,7 +39,7 @@ class DeviceScanTest : public DeviceTestBase {
   std::unique_ptr<DeviceScan> scan_;
 };
 
-absl::Span<float> SpanOf(const torch::Tensor& host) {
+absl::Span<float> GetSpan(const torch::Tensor& host) {
   return absl::MakeSpan(host.data_ptr<float>(), host.numel());
 }
 
@@ -48,8 +48,8 @@ TEST_P(DeviceScanTest, FindsTheHostsNormAndClipsToTheSameBits) {
   for (const double clip_norm : {0.0, 0.5, 1e6}) {
     const torch::Tensor expected = torch::randn({kElements});
     const torch::Tensor gradients = expected.clone().to(device());
-    const GradientScan scan = ScanGradient(SpanOf(expected));
-    ClipGradient(SpanOf(expected), scan.norm, clip_norm);
+    const GradientScan scan = ScanGradient(GetSpan(expected));
+    ClipGradient(GetSpan(expected), scan.norm, clip_norm);
     const absl::StatusOr<GradientScan> found = scan_->ScanAndClip(gradients, clip_norm);
     ASSERT_TRUE(found.ok()) << found.status();
     EXPECT_TRUE(found->finite);

@@ -30,7 +30,7 @@ TEST(GradientSegmentTest, HasTheBuffersThatAreAskedFor) {
       const absl::Span<float> memory = (*segment)->buffer(buffer);
       EXPECT_EQ(memory.size(), 8u);
       std::fill(memory.begin(), memory.end(), 1.0f);
-      EXPECT_EQ((*segment)->BufferOf(memory.subspan(0, 6)), buffer);
+      EXPECT_EQ((*segment)->GetBuffer(memory.subspan(0, 6)), buffer);
     }
   }
 }

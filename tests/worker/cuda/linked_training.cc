@@ -14,8 +14,8 @@
 #include "torch/nn/modules/batchnorm.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/utils.h"
+#include "worker/cuda/cuda_finite_check.h"
 #include "worker/cuda/device_encoder.h"
-#include "worker/cuda/device_look.h"
 #include "worker/cuda/device_scan.h"
 #include "worker/kernels/gradient_kernels.h"
 #include "worker/slot/run_worker.h"
@@ -129,7 +129,7 @@ Learnt Train(const JobSpec& job, MakeLink make_link,
   options.loader_threads = feed.loader_threads;
   options.make_scan = extras.make_scan;
   options.make_encoder = extras.make_encoder;
-  options.make_look = extras.make_look;
+  options.make_finite_check = extras.make_finite_check;
   Mutex mutex;
   options.log = [&](const std::string& line) {
     MutexLock lock(&mutex);
@@ -164,11 +164,11 @@ MakeScan ScanByKernels(int* made) {
   };
 }
 
-MakeLook LookByKernels(int* made) {
+MakeFiniteCheck LookByKernels(int* made) {
   return [made](const torch::Tensor& gradients, const BlockMap& map) {
     ++*made;
-    return std::make_unique<DeviceLook>(std::make_unique<GradientKernels>(MakeHostLauncher()),
-                                        gradients, map, [] { return nullptr; });
+    return std::make_unique<CudaFiniteCheck>(std::make_unique<GradientKernels>(MakeHostLauncher()),
+                                             gradients, map, [] { return nullptr; });
   };
 }
 

@@ -36,7 +36,7 @@ struct Learnt {
 using MakeLink = decltype(WorkerOptions::make_link);
 using MakeScan = decltype(WorkerOptions::make_scan);
 using MakeEncoder = decltype(WorkerOptions::make_encoder);
-using MakeLook = decltype(WorkerOptions::make_look);
+using MakeFiniteCheck = decltype(WorkerOptions::make_finite_check);
 
 // What a worker's device has, and what its module is like.
 struct Extras {
@@ -44,12 +44,12 @@ struct Extras {
   MakeEncoder make_encoder = nullptr;
   // In every other pass a layer is left out, and in one pass a block is not finite.
   bool is_odd = false;
-  MakeLook make_look = nullptr;
+  MakeFiniteCheck make_finite_check = nullptr;
 };
 
 // Where a worker's batches come from. Without a lift they are there when they are made.
 struct Feed {
-  std::function<std::unique_ptr<BatchLift>(torch::Device device)> make_lift;
+  std::function<std::unique_ptr<BatchUploader>(torch::Device device)> make_lift;
   int loader_threads = 0;
 };
 
@@ -67,6 +67,6 @@ void ExpectTheSame(const Learnt& learnt, const Learnt& plain);
 // up, and borrowed.
 MakeScan ScanByKernels(int* made);
 MakeEncoder EncodeByKernels(int* made);
-MakeLook LookByKernels(int* made);
+MakeFiniteCheck LookByKernels(int* made);
 
 }  // namespace torchps

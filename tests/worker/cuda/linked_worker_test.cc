@@ -203,7 +203,7 @@ TEST_P(LiftedWorkerTest, LearnsTheSame) {
       if (GetParam() == 0) {
         EXPECT_EQ(counts.ahead, 0);
       }
-      EXPECT_LE(counts.most_rising, 2);
+      EXPECT_LE(counts.max_rising, 2);
     }
   }
 }

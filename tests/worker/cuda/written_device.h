@@ -56,13 +56,13 @@ class WrittenDevice final : public c10::impl::DeviceGuardImplInterface {
   void setDevice(c10::Device to) const override { current_device() = to; }
   void uncheckedSetDevice(c10::Device to) const noexcept override { current_device() = to; }
   c10::DeviceIndex deviceCount() const noexcept override { return 2; }
-  c10::Stream getStream(c10::Device) const noexcept override { return StreamOf(current()); }
+  c10::Stream getStream(c10::Device) const noexcept override { return GetStream(current()); }
   c10::Stream getStreamFromGlobalPool(c10::Device, bool) const override {
     MutexLock lock(&mutex_);
-    return StreamOf(++streams_);
+    return GetStream(++streams_);
   }
   c10::Stream exchangeStream(c10::Stream stream) const noexcept override {
-    const c10::Stream before = StreamOf(current());
+    const c10::Stream before = GetStream(current());
     current() = stream.id();
     return before;
   }
@@ -93,7 +93,7 @@ class WrittenDevice final : public c10::impl::DeviceGuardImplInterface {
     static thread_local c10::StreamId stream = 0;
     return stream;
   }
-  static c10::Stream StreamOf(c10::StreamId id) {
+  static c10::Stream GetStream(c10::StreamId id) {
     return c10::Stream(c10::Stream::UNSAFE, device(), id);
   }
   static std::string Name(const c10::Stream& stream) { return "s" + std::to_string(stream.id()); }

@@ -49,10 +49,10 @@ class EvenEncoder final : public BlockEncoder {
     if (looks) {
       const bool finite = std::all_of(gradient.begin(), gradient.end(),
                                       [](float element) { return std::isfinite(element); });
-      EncodedRecords::VerdictOf(record)->finite = finite ? 1 : 0;
+      EncodedRecords::GetVerdict(record)->finite = finite ? 1 : 0;
       if (!finite) return absl::OkStatus();
     }
-    auto* const bytes = reinterpret_cast<uint16_t*>(EncodedRecords::BytesOf(record));
+    auto* const bytes = reinterpret_cast<uint16_t*>(EncodedRecords::GetBytes(record));
     for (int64_t i = 0; i < block.length; ++i) {
       const bool is_absent = std::any_of(absent.begin(), absent.end(), [i](const ElementRun& run) {
         return run.begin <= i && i < run.end;
@@ -69,7 +69,7 @@ class EvenEncoder final : public BlockEncoder {
   absl::Status TakeBack(BlockId id) override {
     const BlockRange& block = map_.blocks()[id];
     const auto* const bytes =
-        reinterpret_cast<const uint16_t*>(EncodedRecords::BytesOf(Record(id)));
+        reinterpret_cast<const uint16_t*>(EncodedRecords::GetBytes(Record(id)));
     for (int64_t i = 0; i < block.length; ++i) residual_[block.offset + i] += bytes[i];
     return absl::OkStatus();
   }
@@ -255,7 +255,7 @@ class EncodedScene {
     if (state_[block.id] == Block::kAbsent) return;
     ASSERT_EQ(outbox_->IsFinite(block.id), state_[block.id] == Block::kSent);
     if (state_[block.id] != Block::kSent) return;
-    const absl::Span<const uint8_t> bytes = outbox_->BytesOf(block.id);
+    const absl::Span<const uint8_t> bytes = outbox_->GetBytes(block.id);
     ASSERT_EQ(bytes.size(), static_cast<size_t>(2 * block.length));
     const auto* const numbers = reinterpret_cast<const uint16_t*>(bytes.data());
     for (int64_t i = 0; i < block.length; ++i) {
@@ -339,10 +339,10 @@ TEST_F(EncodedBlocksTest, ABlockThatIsFinalWaitsForThePushToBegin) {
   while (link.Step()) {
   }
   EXPECT_THAT(told, ElementsAre(3));
-  EXPECT_THAT(outbox.BytesOf(3), ElementsAre(4, 0, 4, 0));
+  EXPECT_THAT(outbox.GetBytes(3), ElementsAre(4, 0, 4, 0));
   ASSERT_TRUE(outbox.Finish({}).ok());
   EXPECT_THAT(told, ElementsAre(3));
-  EXPECT_THAT(outbox.BytesOf(0), ElementsAre(4, 0, 4, 0));
+  EXPECT_THAT(outbox.GetBytes(0), ElementsAre(4, 0, 4, 0));
 }
 
 TEST_F(EncodedBlocksTest, AHookThatComesAfterItsStepWasDroppedDoesNothing) {

@@ -21,9 +21,9 @@ float Element(int step, int64_t index) { return static_cast<float>(step * 1000 +
 
 // Finds of a block what its elements are when it looks: their sum is the norm, and a block is
 // finite where that is even.
-class SumLook final : public BlockLook {
+class SumFiniteCheck final : public FiniteCheck {
  public:
-  SumLook(const BlockMap* map, absl::Span<const float> gradients)
+  SumFiniteCheck(const BlockMap* map, absl::Span<const float> gradients)
       : map_(*map), gradients_(gradients), verdicts_(Blocks(*map) * kVerdictFloats) {}
 
   absl::Span<const float> verdicts() const override { return verdicts_; }
@@ -69,7 +69,7 @@ class OutboxScene {
     options.averaged = averaged_;
     options.buffers = {absl::MakeSpan(buffers_[0]), absl::MakeSpan(buffers_[1])};
     if (draw_.Chance(0.5)) {
-      look_ = std::make_unique<SumLook>(&map_, gradients_);
+      look_ = std::make_unique<SumFiniteCheck>(&map_, gradients_);
       options.look = look_.get();
       for (size_t i = 0; i < verdicts_.size(); ++i) {
         verdicts_[i].resize(look_->verdicts().size());
@@ -151,8 +151,8 @@ class OutboxScene {
       }
       if (verdicts_pushed_.empty() || block.averaged) continue;
       const bool finite =
-          SumLook::Found(gradients_pushed_.subspan(block.offset, block.length)).finite;
-      ASSERT_EQ(BlockLook::IsFinite(verdicts_pushed_, block.id), finite)
+          SumFiniteCheck::Found(gradients_pushed_.subspan(block.offset, block.length)).finite;
+      ASSERT_EQ(FiniteCheck::IsFinite(verdicts_pushed_, block.id), finite)
           << "of step " << pushed_step_;
     }
   }
@@ -165,7 +165,7 @@ class OutboxScene {
   std::array<std::vector<float>, 2> buffers_;
   std::array<std::vector<float>, 2> verdicts_;
   // Null: the device looks at nothing.
-  std::unique_ptr<SumLook> look_;
+  std::unique_ptr<SumFiniteCheck> look_;
   // The present push; 0: there was none.
   int pushed_step_ = 0;
   absl::Span<const float> gradients_pushed_;
@@ -269,7 +269,7 @@ TEST_F(OutboxTest, SmallNeighboursComeDownTogether) {
 
 TEST_F(OutboxTest, ABlockIsToldOnceTheHostHasWhatTheDeviceFoundOfIt) {
   FakeLink link(FakeLink::Options{});
-  SumLook look(&map_, gradients_);
+  SumFiniteCheck look(&map_, gradients_);
   std::array<std::vector<float>, 2> verdicts;
   GradientOutbox::Options options = OptionsWith(&link, /*least_copy_bytes=*/1);
   options.look = &look;
@@ -284,7 +284,7 @@ TEST_F(OutboxTest, ABlockIsToldOnceTheHostHasWhatTheDeviceFoundOfIt) {
   outbox.BeginStep();
   outbox.Open([&](BlockId block) {
     told.push_back(block);
-    finite[block] = BlockLook::IsFinite(outbox.verdicts(), block);
+    finite[block] = FiniteCheck::IsFinite(outbox.verdicts(), block);
   });
   outbox.BlockFinal(3);
   outbox.BlockFinal(1);
@@ -293,8 +293,8 @@ TEST_F(OutboxTest, ABlockIsToldOnceTheHostHasWhatTheDeviceFoundOfIt) {
   EXPECT_THAT(finite, ElementsAre(false, false, false, false));
   // What nobody called final is looked at, too.
   ASSERT_TRUE(outbox.Finish().ok());
-  EXPECT_TRUE(BlockLook::IsFinite(outbox.verdicts(), 0));
-  EXPECT_TRUE(BlockLook::IsFinite(outbox.verdicts(), 2));
+  EXPECT_TRUE(FiniteCheck::IsFinite(outbox.verdicts(), 0));
+  EXPECT_TRUE(FiniteCheck::IsFinite(outbox.verdicts(), 2));
   const absl::Span<const float> first = outbox.verdicts();
 
   // The push may still ask for those of the step before.
@@ -303,8 +303,8 @@ TEST_F(OutboxTest, ABlockIsToldOnceTheHostHasWhatTheDeviceFoundOfIt) {
   gradients_ = {1, 2, 1, 2, 1, 2, 1, 2};
   outbox.Open(TellsTo(&told));
   ASSERT_TRUE(outbox.Finish().ok());
-  EXPECT_FALSE(BlockLook::IsFinite(outbox.verdicts(), 0));
-  EXPECT_TRUE(BlockLook::IsFinite(first, 0));
+  EXPECT_FALSE(FiniteCheck::IsFinite(outbox.verdicts(), 0));
+  EXPECT_TRUE(FiniteCheck::IsFinite(first, 0));
 }
 
 TEST_F(OutboxTest, AStepThatIsDroppedTellsNothingMoreAndItsBufferIsTheNextOnes) {

@@ -59,7 +59,7 @@ Batch AddNoise(Batch batch, at::Generator generator) {
   return batch;
 }
 
-BatchLoader::Pass PassOf(int64_t first) {
+BatchLoader::Pass GetPass(int64_t first) {
   return {{first, first + 1}, static_cast<uint64_t>(first)};
 }
 
@@ -67,12 +67,12 @@ TEST(BatchLoaderTest, WhatIsExpectedIsReadyBeforeItIsTaken) {
   const auto numbers = std::make_shared<Numbers>();
   BatchLoader loader(numbers, nullptr, /*threads=*/1);
   EXPECT_EQ(loader.ahead(), 2u);
-  loader.Expect({PassOf(0), PassOf(10)});
+  loader.Expect({GetPass(0), GetPass(10)});
   numbers->AwaitAhead(2);
-  const absl::StatusOr<Batch> batch = loader.Take(PassOf(10));
+  const absl::StatusOr<Batch> batch = loader.Take(GetPass(10));
   ASSERT_TRUE(batch.ok()) << batch.status();
   EXPECT_EQ(batch->input[1][0].item<float>(), 11);
-  EXPECT_EQ(loader.Take(PassOf(0))->input[0][0].item<float>(), 0);
+  EXPECT_EQ(loader.Take(GetPass(0))->input[0][0].item<float>(), 0);
   EXPECT_EQ(numbers->fetched(), (std::vector<int64_t>{0, 10})) << "each of them once";
 }
 
@@ -82,8 +82,8 @@ TEST(BatchLoaderTest, ABatchIsTheSameHoweverManyThreadsMakeIt) {
     BatchLoader loader(std::make_shared<Numbers>(), AddNoise, threads);
     std::vector<torch::Tensor> inputs;
     for (int64_t first = 0; first < 20; first += 2) {
-      loader.Expect({PassOf(first), PassOf(first + 2), PassOf(first + 4)});
-      const absl::StatusOr<Batch> batch = loader.Take(PassOf(first));
+      loader.Expect({GetPass(first), GetPass(first + 2), GetPass(first + 4)});
+      const absl::StatusOr<Batch> batch = loader.Take(GetPass(first));
       ASSERT_TRUE(batch.ok()) << batch.status();
       inputs.push_back(batch->input);
     }
@@ -96,22 +96,22 @@ TEST(BatchLoaderTest, ABatchIsTheSameHoweverManyThreadsMakeIt) {
 TEST(BatchLoaderTest, WhatIsNoLongerExpectedIsDroppedAndWhatNeverWasIsMadeAllTheSame) {
   const auto numbers = std::make_shared<Numbers>();
   BatchLoader loader(numbers, nullptr, /*threads=*/1);
-  loader.Expect({PassOf(0), PassOf(10)});
+  loader.Expect({GetPass(0), GetPass(10)});
   numbers->AwaitAhead(2);
-  loader.Expect({PassOf(10), PassOf(20)});
+  loader.Expect({GetPass(10), GetPass(20)});
   numbers->AwaitAhead(3);
-  EXPECT_EQ(loader.Take(PassOf(10))->input[0][0].item<float>(), 10);
-  EXPECT_EQ(loader.Take(PassOf(50))->input[0][0].item<float>(), 50);
-  EXPECT_EQ(loader.Take(PassOf(0))->input[0][0].item<float>(), 0);
+  EXPECT_EQ(loader.Take(GetPass(10))->input[0][0].item<float>(), 10);
+  EXPECT_EQ(loader.Take(GetPass(50))->input[0][0].item<float>(), 50);
+  EXPECT_EQ(loader.Take(GetPass(0))->input[0][0].item<float>(), 0);
   EXPECT_EQ(numbers->fetched(), (std::vector<int64_t>{0, 0, 10, 20, 50}));
 }
 
 TEST(BatchLoaderTest, ErrorsReachTheThreadThatTakes) {
   BatchLoader loader(std::make_shared<Numbers>(), nullptr, /*threads=*/2);
-  loader.Expect({PassOf(66), PassOf(77), PassOf(1)});
-  EXPECT_EQ(loader.Take(PassOf(66)).status(), absl::DataLossError("sample 66 is broken"));
-  EXPECT_THROW(loader.Take(PassOf(77)).IgnoreError(), std::runtime_error);
-  EXPECT_TRUE(loader.Take(PassOf(1)).ok()) << "the threads live on";
+  loader.Expect({GetPass(66), GetPass(77), GetPass(1)});
+  EXPECT_EQ(loader.Take(GetPass(66)).status(), absl::DataLossError("sample 66 is broken"));
+  EXPECT_THROW(loader.Take(GetPass(77)).IgnoreError(), std::runtime_error);
+  EXPECT_TRUE(loader.Take(GetPass(1)).ok()) << "the threads live on";
 }
 
 }  // namespace

@@ -61,15 +61,15 @@ Batch FakeLift::Stage(Batch batch) {
   return batch;
 }
 
-BatchLift::Rising FakeLift::Begin(Batch batch) {
+BatchUploader::Rising FakeLift::Begin(Batch batch) {
   const MutexLock lock(&mutex_);
   CheckThread();
   const int number = options_.counts->begun++;
   changed_.SignalAll();
   TORCH_CHECK(number != options_.fail_at, "copy ", number, " has failed");
   if (number > options_.counts->passes) ++options_.counts->ahead;
-  options_.counts->most_rising =
-      std::max<int>(options_.counts->most_rising, number + 1 - options_.counts->arrived);
+  options_.counts->max_rising =
+      std::max<int>(options_.counts->max_rising, number + 1 - options_.counts->arrived);
   auto copy = std::make_shared<Copy>();
   ForEachTensor(&batch, [&](torch::Tensor& tensor) {
     const bool is_staged =

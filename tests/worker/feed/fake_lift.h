@@ -11,7 +11,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "common/mutex.h"
-#include "worker/feed/batch_lift.h"
+#include "worker/feed/batch_uploader.h"
 
 namespace torchps {
 
@@ -20,8 +20,8 @@ namespace torchps {
 // destination when it begins, with what is no number and no class, and reads its source when it
 // ends.
 //
-// Throws at what BatchLift forbids: a batch that was not staged, a thread that was not entered.
-class FakeLift final : public BatchLift {
+// Throws at what BatchUploader forbids: a batch that was not staged, a thread that was not entered.
+class FakeLift final : public BatchUploader {
  public:
   // What has happened, for a test whose lift a worker owns.
   struct Counts {
@@ -31,7 +31,7 @@ class FakeLift final : public BatchLift {
     // Copies that were begun before the pass before theirs had ended.
     std::atomic<int> ahead{0};
     // Batches that had begun and not arrived.
-    std::atomic<int> most_rising{0};
+    std::atomic<int> max_rising{0};
   };
 
   struct Options {

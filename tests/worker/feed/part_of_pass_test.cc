@@ -12,7 +12,7 @@ using ::testing::ElementsAre;
 
 std::vector<size_t> Sizes(size_t samples, size_t replicas) {
   std::vector<size_t> sizes;
-  for (size_t i = 0; i < replicas; ++i) sizes.push_back(PartOf(samples, i, replicas).size);
+  for (size_t i = 0; i < replicas; ++i) sizes.push_back(GetPart(samples, i, replicas).size);
   return sizes;
 }
 
@@ -39,7 +39,7 @@ TEST(PartOfPassTest, PartsFollowEachOtherAndAreAllOfThePass) {
       size_t end = 0;
       size_t parts = 0;
       for (size_t i = 0; i < replicas; ++i) {
-        const PartOfPass part = PartOf(samples, i, replicas);
+        const PartOfPass part = GetPart(samples, i, replicas);
         EXPECT_EQ(part.begin, end) << samples << " samples, replica " << i << " of " << replicas;
         end += part.size;
         if (part.size > 0) parts = i + 1;

@@ -30,7 +30,7 @@ class Numbers final : public Dataset {
   }
 };
 
-BatchLoader::Pass PassOf(int64_t first) {
+BatchLoader::Pass GetPass(int64_t first) {
   return {{first, first + 1}, static_cast<uint64_t>(first)};
 }
 
@@ -47,13 +47,13 @@ TEST(RaisedBatchesTest, TheNextOneGoesUpWhileTheOneBeforeIsComputedWith) {
   FakeLift::Counts counts;
   FakeLift lift({/*seed=*/1, /*fail_at=*/-1, &counts});
   BatchLoader loader(std::make_shared<Numbers>(), nullptr, /*threads=*/1, &lift);
-  loader.Expect({PassOf(0), PassOf(10)});
-  ExpectTheBatchOf(0, loader.Take(PassOf(0)));
+  loader.Expect({GetPass(0), GetPass(10)});
+  ExpectTheBatchOf(0, loader.Take(GetPass(0)));
   // By a loader thread, or it was begun by Take().
   lift.AwaitBegun(2);
   EXPECT_EQ(counts.arrived, 1);
-  loader.Expect({PassOf(10), PassOf(20)});
-  ExpectTheBatchOf(10, loader.Take(PassOf(10)));
+  loader.Expect({GetPass(10), GetPass(20)});
+  ExpectTheBatchOf(10, loader.Take(GetPass(10)));
   lift.AwaitBegun(3);
   EXPECT_EQ(counts.arrived, 2);
 }
@@ -68,15 +68,15 @@ TEST(RaisedBatchesTest, EachGoesUpOnceAndOneAheadWhateverTheThreads) {
     for (int64_t first = 0; first < 20; first += 2) {
       std::vector<BatchLoader::Pass> expected;
       for (int64_t next = first; next < 20 && expected.size() <= loader.ahead(); next += 2) {
-        expected.push_back(PassOf(next));
+        expected.push_back(GetPass(next));
       }
       if (threads > 0) loader.Expect(std::move(expected));
-      ExpectTheBatchOf(first, loader.Take(PassOf(first)));
+      ExpectTheBatchOf(first, loader.Take(GetPass(first)));
       lift.EndPass();
     }
     EXPECT_EQ(counts.begun, 10);
     EXPECT_EQ(counts.arrived, 10);
-    EXPECT_LE(counts.most_rising, threads == 0 ? 1 : 2);
+    EXPECT_LE(counts.max_rising, threads == 0 ? 1 : 2);
   }
 }
 
@@ -86,13 +86,13 @@ TEST(RaisedBatchesTest, OneThatIsNoLongerExpectedIsDroppedOnItsWay) {
     FakeLift::Counts counts;
     FakeLift lift({seed, /*fail_at=*/-1, &counts});
     BatchLoader loader(std::make_shared<Numbers>(), nullptr, /*threads=*/2, &lift);
-    loader.Expect({PassOf(0), PassOf(10)});
+    loader.Expect({GetPass(0), GetPass(10)});
     lift.AwaitBegun(1);
-    loader.Expect({PassOf(20), PassOf(30)});
-    ExpectTheBatchOf(20, loader.Take(PassOf(20)));
-    ExpectTheBatchOf(50, loader.Take(PassOf(50)));
-    ExpectTheBatchOf(30, loader.Take(PassOf(30)));
-    ExpectTheBatchOf(0, loader.Take(PassOf(0)));
+    loader.Expect({GetPass(20), GetPass(30)});
+    ExpectTheBatchOf(20, loader.Take(GetPass(20)));
+    ExpectTheBatchOf(50, loader.Take(GetPass(50)));
+    ExpectTheBatchOf(30, loader.Take(GetPass(30)));
+    ExpectTheBatchOf(0, loader.Take(GetPass(0)));
   }
 }
 
@@ -102,16 +102,16 @@ TEST(RaisedBatchesTest, AnErrorComesOutAtItsOwnPass) {
     FakeLift::Counts counts;
     FakeLift lift({/*seed=*/1, /*fail_at=*/1, &counts});
     BatchLoader loader(std::make_shared<Numbers>(), nullptr, threads, &lift);
-    if (threads > 0) loader.Expect({PassOf(0), PassOf(10), PassOf(66), PassOf(20)});
-    ExpectTheBatchOf(0, loader.Take(PassOf(0)));
+    if (threads > 0) loader.Expect({GetPass(0), GetPass(10), GetPass(66), GetPass(20)});
+    ExpectTheBatchOf(0, loader.Take(GetPass(0)));
     try {
-      loader.Take(PassOf(10)).IgnoreError();
+      loader.Take(GetPass(10)).IgnoreError();
       ADD_FAILURE() << "the copy has failed";
     } catch (const c10::Error& error) {
       EXPECT_THAT(error.what(), HasSubstr("copy 1 has failed"));
     }
-    EXPECT_EQ(loader.Take(PassOf(66)).status(), absl::DataLossError("sample 66 is broken"));
-    ExpectTheBatchOf(20, loader.Take(PassOf(20)));
+    EXPECT_EQ(loader.Take(GetPass(66)).status(), absl::DataLossError("sample 66 is broken"));
+    ExpectTheBatchOf(20, loader.Take(GetPass(20)));
   }
 }
 

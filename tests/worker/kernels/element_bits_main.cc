@@ -36,9 +36,9 @@ void Bfloat16Bits() {
     sent.Add(Bfloat16::Of(bits));
     sent.Add(Bfloat16::In(Bfloat16::Of(bits)));
     if ((bits & kMagnitudeBits) >= kInfinityBits) continue;
-    float rest = FloatOf(bits);
+    float rest = GetFloat(bits);
     sent.Add(Bfloat16::Take(rest));
-    lost.Add(BitsOf(rest));
+    lost.Add(GetBits(rest));
   }
   sent.Print("bfloat16");
   lost.Print("bfloat16-residual");
@@ -51,20 +51,20 @@ void Int8Bits() {
   for (uint32_t begin = 0; begin < kNumbers; begin += kInt8GroupElements) {
     uint32_t largest = 0;
     for (uint32_t i = begin; i < begin + kInt8GroupElements; ++i) {
-      const uint32_t magnitude = MagnitudeOf(FloatOf(Bits(i)));
+      const uint32_t magnitude = GetMagnitude(GetFloat(Bits(i)));
       largest = magnitude > largest ? magnitude : largest;
     }
     const Int8Scale group(largest);
-    sent.Add(BitsOf(group.scale()));
+    sent.Add(GetBits(group.scale()));
     if (largest >= kInfinityBits) continue;
     for (uint32_t i = begin; i < begin + kInt8GroupElements; ++i) {
       // Beside the number itself one far smaller, of every size within the group.
       for (const float scale : {1.0f, 0x1p-3f, 0.71f * static_cast<float>(i % 1024) / 1024}) {
-        float rest = FloatOf(Bits(i)) * scale;
+        float rest = GetFloat(Bits(i)) * scale;
         const auto byte = static_cast<int8_t>(group.Take(rest));
         sent.Add(static_cast<uint8_t>(byte));
-        sent.Add(BitsOf(Int8Scale::In(group.scale(), byte)));
-        lost.Add(BitsOf(rest));
+        sent.Add(GetBits(Int8Scale::In(group.scale(), byte)));
+        lost.Add(GetBits(rest));
       }
     }
   }
@@ -76,9 +76,9 @@ void SquareBits() {
   Hash factors;
   double sum = 0;
   for (uint32_t i = 0; i < kNumbers; ++i) {
-    if (MagnitudeOf(FloatOf(Bits(i))) >= kInfinityBits) continue;
-    sum = SumOrder::Term(sum) + SumOrder::Term(FloatOf(Bits(i)));
-    factors.Add(BitsOf(ClipFactor(sum, 1.5)));
+    if (GetMagnitude(GetFloat(Bits(i))) >= kInfinityBits) continue;
+    sum = SumOrder::Term(sum) + SumOrder::Term(GetFloat(Bits(i)));
+    factors.Add(GetBits(ClipFactor(sum, 1.5)));
   }
   factors.Print("clip-factor");
 }

@@ -102,7 +102,7 @@ int64_t Differences(const Floats& found, const Floats& expected) {
   int64_t differences = 0;
   for (size_t i = 0; i < found.size(); ++i) {
     if (std::isnan(found[i]) && std::isnan(expected[i])) continue;
-    if (BitsOf(found[i]) != BitsOf(expected[i])) ++differences;
+    if (GetBits(found[i]) != GetBits(expected[i])) ++differences;
   }
   return differences;
 }
@@ -322,7 +322,7 @@ TEST_P(KernelContract, EveryUpperHalfOfAFloatBecomesTheSameBfloat16) {
   for (const uint32_t lower : kLower) {
     Floats numbers;
     for (uint32_t upper = 0; upper <= 0xffff; upper += step) {
-      numbers.push_back(FloatOf(upper << 16 | lower));
+      numbers.push_back(GetFloat(upper << 16 | lower));
     }
     const Floats none(numbers.size(), -0.0f);
     const Kept expected = KeepOnHost(EncodingSpec::BFLOAT16, 1, numbers, none);

@@ -65,7 +65,7 @@ TEST(LossScalerTest, AtOneTheGradientItselfIsAtFault) {
 TEST(LossScalerTest, StaysWithinFloat32) {
   LossScaler scaler;
   EXPECT_EQ(TakeFinite(&scaler, 100 * LossScaler::kStepsToDouble), 8);
-  EXPECT_EQ(scaler.scale(), LossScaler::kMost);
+  EXPECT_EQ(scaler.scale(), LossScaler::kMax);
   EXPECT_TRUE(IsPowerOfTwo(scaler.scale()));
 }
 

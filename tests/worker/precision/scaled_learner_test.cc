@@ -204,7 +204,7 @@ std::string PlaceName(const ::testing::TestParamInfo<Where>& info) {
   const char* const names[] = {"Host", "Apart", "Kernels", "Replicas", "Stages"};
   return names[static_cast<int>(info.param)];
 }
-INSTANTIATE_TEST_SUITE_P(Places, ScaledLearnerTest,
+INSTANTIATE_TEST_SUITE_P(Addresses, ScaledLearnerTest,
                          ::testing::Values(Where::kHost, Where::kApart, Where::kKernels,
                                            Where::kReplicas, Where::kStages),
                          PlaceName);

@@ -19,7 +19,7 @@
 #include "gtest/gtest.h"
 #include "worker/feed/part_of_pass.h"
 #include "worker/replicas/host_group.h"
-#include "worker/replicas/meeting.h"
+#include "worker/replicas/thread_all_reduce.h"
 
 namespace torchps {
 namespace {
@@ -31,14 +31,14 @@ constexpr double kTolerance = 1e-5;
 
 class MeetingSums final : public BatchSums {
  public:
-  MeetingSums(Meeting* meeting, size_t replica, size_t replicas)
+  MeetingSums(ThreadAllReduce* meeting, size_t replica, size_t replicas)
       : meeting_(meeting), replica_(replica), replicas_(replicas) {}
   absl::Status Add(const torch::Tensor& tensor) override {
     return meeting_->SumToAll(replica_, replicas_, tensor);
   }
 
  private:
-  Meeting* const meeting_;
+  ThreadAllReduce* const meeting_;
   const size_t replica_;
   const size_t replicas_;
 };
@@ -67,7 +67,7 @@ void ExpectSame(size_t replicas, const torch::nn::BatchNormOptions& options,
                                   << " dimensions");
   torch::manual_seed(3);
   HostGroup group;
-  Meeting meeting(&group, replicas);
+  ThreadAllReduce meeting(&group, replicas);
   Whole whole(options);
   std::vector<Norm> norms;
   std::vector<std::unique_ptr<MeetingSums>> sums;
@@ -99,7 +99,7 @@ void ExpectSame(size_t replicas, const torch::nn::BatchNormOptions& options,
     std::vector<std::thread> threads;
     const auto samples = static_cast<size_t>(shape[0]);
     for (size_t i = 0; i < replicas; ++i) {
-      const PartOfPass part = PartOf(samples, i, replicas);
+      const PartOfPass part = GetPart(samples, i, replicas);
       const auto begin = static_cast<int64_t>(part.begin);
       const auto size = static_cast<int64_t>(part.size);
       threads.emplace_back([&, i, begin, size] {
@@ -184,7 +184,7 @@ TEST(SyncBatchNormTest, ByItselfItIsTorchsToTheBit) {
 TEST(SyncBatchNormTest, AnInputOf16BitsIsSummedUpIn32) {
   torch::manual_seed(5);
   HostGroup group;
-  Meeting meeting(&group, 1);
+  ThreadAllReduce meeting(&group, 1);
   MeetingSums sums(&meeting, 0, 1);
   SyncBatchNorm2d norm(torch::nn::BatchNormOptions(3));
   norm->UseSums(&sums);
@@ -204,7 +204,7 @@ TEST(SyncBatchNormTest, AnInputOf16BitsIsSummedUpIn32) {
 
 TEST(SyncBatchNormTest, AnEvaluationAsksNobody) {
   HostGroup group;
-  Meeting meeting(&group, 2);
+  ThreadAllReduce meeting(&group, 2);
   MeetingSums sums(&meeting, 0, 2);
   SyncBatchNorm1d norm(3);
   norm->UseSums(&sums);
@@ -219,7 +219,7 @@ TEST(SyncBatchNormTest, AnInputOfOtherDimensionsIsRefused) {
 
 TEST(SyncBatchNormTest, TorchsOwnBatchNormIsRefusedByItsName) {
   HostGroup group;
-  Meeting meeting(&group, 2);
+  ThreadAllReduce meeting(&group, 2);
   MeetingSums sums(&meeting, 0, 2);
   torch::nn::Sequential fits(SyncBatchNorm2d(2), SyncBatchNorm2d(2));
   EXPECT_TRUE(SynchronizeBatchNorms(*fits, &sums).ok());

@@ -72,11 +72,11 @@ TEST(DevicePartTest, KnowsWhereATensorOfItsBegins) {
   const DevicePart part = Part({2, 5}, {7, 9});
   Segment weight;
   weight.offset = 3;
-  EXPECT_EQ(part.BeginOf(weight), 1);
+  EXPECT_EQ(part.GetBegin(weight), 1);
   Segment mean;
   mean.averaged = true;
   mean.offset = 8;
-  EXPECT_EQ(part.BeginOf(mean), 4);
+  EXPECT_EQ(part.GetBegin(mean), 4);
 }
 
 }  // namespace

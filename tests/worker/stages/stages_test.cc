@@ -12,8 +12,8 @@
 #include <functional>
 #include <memory>
 #include <numeric>
-#include <stdexcept>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -414,7 +414,7 @@ TEST(PlacementTest, EachStageIsOneRunOfTheLayoutAndIsReportedAsAMember) {
   ASSERT_TRUE(layout.ok()) << layout.status();
   const Placement placement({torch::kCPU, torch::kCPU, kOtherDevice});
   EXPECT_FALSE(placement.on_host());
-  const std::vector<StagePart> parts = placement.PartsOf(*layout);
+  const std::vector<StagePart> parts = placement.GetParts(*layout);
   ASSERT_THAT(parts, SizeIs(3));
   EXPECT_EQ(parts[0].trained, (ElementRun{0, 12}));
   EXPECT_EQ(parts[0].averaged, (ElementRun{15, 19}));

@@ -136,9 +136,9 @@ TEST(BatchBalancerTest, WhoComesTakesAWholeShareAndWhoGoesLeavesItToTheOthers) {
   BatchBalancer balancer(Training(TrainingSpec::SPEED), /*workers=*/1);
   for (int round = 0; round < 15; ++round) Round(balancer, {640, 160});
   EXPECT_EQ(balancer.BatchFor(2), 32);
-  EXPECT_EQ(balancer.LatestOf(2), 32);
+  EXPECT_EQ(balancer.GetLatest(2), 32);
   balancer.Remove(2);
-  EXPECT_EQ(balancer.LatestOf(2), 0);
+  EXPECT_EQ(balancer.GetLatest(2), 0);
   balancer.Remove(1);
   std::vector<int> batches;
   for (int round = 0; round < 10; ++round) batches = Round(balancer, {640});
@@ -161,8 +161,8 @@ TEST(BatchBalancerTest, GoesOnWithTheBatchesThatItHad) {
   for (int round = 0; round < 15; ++round) Round(balancer, {640, 160});
   BatchBalancer restored(Training(TrainingSpec::SPEED), /*workers=*/1);
   restored.Restore(balancer.Save());
-  EXPECT_EQ(restored.LatestOf(0), balancer.LatestOf(0));
-  EXPECT_EQ(restored.LatestOf(1), balancer.LatestOf(1));
+  EXPECT_EQ(restored.GetLatest(0), balancer.GetLatest(0));
+  EXPECT_EQ(restored.GetLatest(1), balancer.GetLatest(1));
   for (int round = 0; round < 10; ++round) {
     const std::vector<int> batches = Round(restored, {640, 160});
     EXPECT_EQ(Sum(batches), 64);
@@ -380,8 +380,8 @@ TEST(BatchBalancerTest, SeveralStepsInOneLeaseAreMeasuredEach) {
       balancer.Observe(slot, steps * batch, steps * ResNet().Seconds(batch));
     }
   }
-  EXPECT_EQ(balancer.LatestOf(0), 32);
-  EXPECT_EQ(balancer.LatestOf(1), 32);
+  EXPECT_EQ(balancer.GetLatest(0), 32);
+  EXPECT_EQ(balancer.GetLatest(1), 32);
 }
 
 TrainingSpec GlobalBatch(TrainingSpec::Balance balance, int samples) {
@@ -506,7 +506,7 @@ TEST(BatchBalancerTest, BatchesStayWithinTheirBoundsUnderRandomSchedules) {
           const int batch = balancer.BatchFor(slot);
           ASSERT_GE(batch, 1) << "seed " << seed;
           ASSERT_LE(batch, std::max(1, 2 * training.batch_size())) << "seed " << seed;
-          ASSERT_EQ(batch, balancer.LatestOf(slot));
+          ASSERT_EQ(batch, balancer.GetLatest(slot));
         }
       }
     }

@@ -52,9 +52,9 @@ TEST(DataLeasesTest, TheNextEpochBeginsWhileTheLastOneIsStillOut) {
   DataLeases leases(TenSamplesInFours());
   for (int i = 0; i < 3; ++i) leases.Take(kAnna, kFour);
   EXPECT_EQ(Words(leases.Take(kBert, kFour)), "2: 0-4");
-  ASSERT_EQ(leases.books().size(), 2u);
-  EXPECT_EQ(leases.books()[0].outstanding, 10);
-  EXPECT_FALSE(leases.books()[0].closed);
+  ASSERT_EQ(leases.accounting().size(), 2u);
+  EXPECT_EQ(leases.accounting()[0].outstanding, 10);
+  EXPECT_FALSE(leases.accounting()[0].closed);
 }
 
 TEST(DataLeasesTest, AFinishedEpochClosesOnceAndSaysSo) {
@@ -67,7 +67,7 @@ TEST(DataLeasesTest, AFinishedEpochClosesOnceAndSaysSo) {
   EXPECT_TRUE(last.counted);
   EXPECT_TRUE(last.closed_epoch);
   EXPECT_EQ(last.epoch, 1);
-  EXPECT_TRUE(leases.books()[0].closed);
+  EXPECT_TRUE(leases.accounting()[0].closed);
   EXPECT_FALSE(leases.Complete());
 }
 
@@ -76,8 +76,8 @@ TEST(DataLeasesTest, AfterTheLastEpochThereIsNothingMore) {
   while (const auto lease = leases.Take(kAnna, kFour)) FinishOrDie(leases, lease->id, kAnna);
   EXPECT_TRUE(leases.Complete());
   EXPECT_EQ(Words(leases.Take(kBert, kFour)), "none");
-  ASSERT_EQ(leases.books().size(), 2u);
-  EXPECT_EQ(leases.books()[1].used, 10);
+  ASSERT_EQ(leases.accounting().size(), 2u);
+  EXPECT_EQ(leases.accounting()[1].used, 10);
 }
 
 TEST(DataLeasesTest, WhatTheDeadLeftIsHandedOutAgainBeforeAnythingNew) {
@@ -86,11 +86,11 @@ TEST(DataLeasesTest, WhatTheDeadLeftIsHandedOutAgainBeforeAnythingNew) {
   leases.Take(kBert, kFour);
   leases.Take(kAnna, kFour);
   EXPECT_EQ(leases.Release(kAnna), 6);
-  EXPECT_EQ(leases.books()[0].unissued, 6);
+  EXPECT_EQ(leases.accounting()[0].unissued, 6);
   EXPECT_EQ(Words(leases.Take(kBert, kFour)), "1: 0-4*");
   EXPECT_EQ(Words(leases.Take(kBert, kFour)), "1: 8-10*");
   EXPECT_EQ(Words(leases.Take(kBert, kFour)), "2: 0-4");
-  EXPECT_EQ(leases.books()[0].reissued, 6);
+  EXPECT_EQ(leases.accounting()[0].reissued, 6);
 }
 
 TEST(DataLeasesTest, ARangeThatComesBackReopensTheEndOfTheData) {
@@ -112,7 +112,7 @@ TEST(DataLeasesTest, FinishingTwiceCountsOnce) {
   const uint64_t id = leases.Take(kAnna, kFour)->id;
   EXPECT_TRUE(FinishOrDie(leases, id, kAnna).counted);
   EXPECT_FALSE(FinishOrDie(leases, id, kAnna).counted);
-  EXPECT_EQ(leases.books()[0].used, 4);
+  EXPECT_EQ(leases.accounting()[0].used, 4);
 }
 
 TEST(DataLeasesTest, AFinishAfterTheRangeWasGivenToSomebodyElseDoesNotCount) {
@@ -123,7 +123,7 @@ TEST(DataLeasesTest, AFinishAfterTheRangeWasGivenToSomebodyElseDoesNotCount) {
   const uint64_t again = leases.Take(kBert, kFour)->id;
   EXPECT_FALSE(FinishOrDie(leases, lost, kAnna).counted) << "somebody else's";
   EXPECT_TRUE(FinishOrDie(leases, again, kBert).counted);
-  EXPECT_EQ(leases.books()[0].used, 4);
+  EXPECT_EQ(leases.accounting()[0].used, 4);
 }
 
 TEST(DataLeasesTest, AnotherIncarnationOfTheSlotCannotFinishALease) {
@@ -155,9 +155,9 @@ TEST(DataLeasesTest, MaxPushesCutsTheLastLeaseAndClosesTheCutEpoch) {
   EXPECT_TRUE(FinishOrDie(leases, ids[3], kAnna).closed_epoch);
   for (int i = 0; i < 3; ++i) FinishOrDie(leases, ids[i], kAnna);
   EXPECT_TRUE(leases.Complete());
-  EXPECT_EQ(leases.books()[1].used, 2);
-  EXPECT_EQ(leases.books()[1].unissued, 8);
-  EXPECT_TRUE(leases.books()[1].closed);
+  EXPECT_EQ(leases.accounting()[1].used, 2);
+  EXPECT_EQ(leases.accounting()[1].unissued, 8);
+  EXPECT_TRUE(leases.accounting()[1].closed);
 }
 
 TEST(DataLeasesTest, ARangeHandedOutAgainTakesNothingFromMaxPushes) {
@@ -177,8 +177,8 @@ TEST(DataLeasesTest, MaxPushesAtAnEpochsEndBeginsNoFurtherEpoch) {
   DataLeases leases(options);
   while (const auto lease = leases.Take(kAnna, kFour)) FinishOrDie(leases, lease->id, kAnna);
   EXPECT_TRUE(leases.Complete());
-  EXPECT_EQ(leases.books().size(), 1u);
-  EXPECT_EQ(leases.books()[0].used, 10);
+  EXPECT_EQ(leases.accounting().size(), 1u);
+  EXPECT_EQ(leases.accounting()[0].used, 10);
 }
 
 TEST(DataLeasesTest, EachHolderTakesALeaseOfItsOwnSize) {
@@ -194,7 +194,7 @@ TEST(DataLeasesTest, WhatCameBackIsCutToTheSizeOfWhoTakesItNext) {
   leases.Release(kAnna);
   EXPECT_EQ(Words(leases.Take(kBert, {/*push_samples=*/3, /*pushes=*/1})), "1: 0-3*");
   EXPECT_EQ(Words(leases.Take(kBert, {/*push_samples=*/9, /*pushes=*/1})), "1: 3-8*");
-  EXPECT_EQ(leases.books()[0].reissued, 8);
+  EXPECT_EQ(leases.accounting()[0].reissued, 8);
 }
 
 // Of so many samples, all that go out in one epoch.
@@ -307,7 +307,7 @@ TEST(DataLeasesTest, RangesNextToEachOtherThatCameBackAreOne) {
     EXPECT_EQ(Words(of->Take(kBert, {8, 1})), "1: 5-7*");
     EXPECT_EQ(Words(of->Take(kBert, {8, 1})), "1: 9-10*") << "not with the next epoch's";
     EXPECT_EQ(Words(of->Take(kBert, {8, 1})), "2: 0-4*");
-    EXPECT_EQ(of->books()[0].unissued, 0);
+    EXPECT_EQ(of->accounting()[0].unissued, 0);
   }
 }
 
@@ -347,9 +347,9 @@ TEST(DataLeasesTest, WhatChangedNothingIsHandedOutAgainAndTheEpochStaysOpen) {
   ASSERT_TRUE(finished.ok()) << finished.status();
   EXPECT_TRUE(finished->counted);
   EXPECT_FALSE(finished->closed_epoch);
-  EXPECT_EQ(leases.books()[0].used, 7);
-  EXPECT_EQ(leases.books()[0].lost, 3);
-  EXPECT_EQ(leases.books()[0].unissued, 3);
+  EXPECT_EQ(leases.accounting()[0].used, 7);
+  EXPECT_EQ(leases.accounting()[0].lost, 3);
+  EXPECT_EQ(leases.accounting()[0].unissued, 3);
   EXPECT_FALSE(leases.Complete());
 
   const auto first = leases.Take(kBert, kFour);
@@ -370,7 +370,7 @@ TEST(DataLeasesTest, PartsThatALeaseDoesNotHaveAreRefusedAndNothingChanges) {
     EXPECT_EQ(leases.Finish(id, kAnna, parts).status().code(), absl::StatusCode::kInvalidArgument);
   }
   EXPECT_TRUE(FinishOrDie(leases, id, kAnna).counted);
-  EXPECT_EQ(leases.books()[0].used, 4);
+  EXPECT_EQ(leases.accounting()[0].used, 4);
 }
 
 TEST(DataLeasesTest, ALeaseTellsHowMuchOfTheJobIsHandedOut) {
@@ -496,24 +496,25 @@ TEST(DataLeasesTest, TheBooksBalanceUnderRandomSchedules) {
           in_hand.erase(it);
         }
       }
-      for (const DataLeases::Books& books : leases.books()) {
-        ASSERT_EQ(books.used + books.outstanding + books.unissued, books.samples);
-        ASSERT_GE(std::min({books.used, books.outstanding, books.unissued}), 0);
+      for (const DataLeases::Books& accounting : leases.accounting()) {
+        ASSERT_EQ(accounting.used + accounting.outstanding + accounting.unissued,
+                  accounting.samples);
+        ASSERT_GE(std::min({accounting.used, accounting.outstanding, accounting.unissued}), 0);
       }
     }
 
     int64_t counted = 0, counted_again = 0, counted_lost = 0;
-    for (const DataLeases::Books& books : leases.books()) {
-      EXPECT_TRUE(books.closed);
-      EXPECT_EQ(books.outstanding, 0);
-      counted += books.used;
-      counted_again += books.reissued;
-      counted_lost += books.lost;
+    for (const DataLeases::Books& accounting : leases.accounting()) {
+      EXPECT_TRUE(accounting.closed);
+      EXPECT_EQ(accounting.outstanding, 0);
+      counted += accounting.used;
+      counted_again += accounting.reissued;
+      counted_lost += accounting.lost;
     }
     EXPECT_EQ(counted_lost, lost_samples);
     EXPECT_EQ(counted, static_cast<int64_t>(used.size()));
     EXPECT_EQ(counted_again, taken_again);
-    EXPECT_EQ(closed, static_cast<int>(leases.books().size()));
+    EXPECT_EQ(closed, static_cast<int>(leases.accounting().size()));
     if (!cut) {
       EXPECT_EQ(counted, options.samples * options.epochs);
     } else {

@@ -1,0 +1,130 @@
+#include "client/calls/retry_deadline.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "rpc/server_address.h"
+#include "security/connection_probe.h"
+
+namespace torchps {
+namespace {
+
+constexpr absl::Duration kFirstLine = absl::Seconds(2);
+constexpr absl::Duration kLineInterval = absl::Seconds(10);
+constexpr absl::Duration kBusyPause = absl::Milliseconds(250);
+// A peer that answers in another protocol is no server after this time. A server speaks HTTP/2 from
+// the moment it listens. Silence proves nothing: the kernel accepts for a process that is frozen.
+constexpr absl::Duration kForeignAfter = absl::Seconds(3);
+constexpr absl::Duration kProbeTimeout = absl::Milliseconds(500);
+
+// A server that is back is found about as soon as its channel has found it (rpc/reconnecting.h).
+Backoff::Options Pauses() {
+  Backoff::Options pauses;
+  pauses.max = absl::Seconds(1);
+  return pauses;
+}
+
+}  // namespace
+
+absl::Status NoTorchpsServer(const ServerEndpoint& server) {
+  return absl::FailedPreconditionError(
+      absl::StrCat(server.address, " answers, but is no torchps server"));
+}
+
+RetryDeadline::RetryDeadline(const ServerEndpoint& server, Options options)
+    : server_(server),
+      options_(std::move(options)),
+      backoff_(Pauses(), options_.seed + static_cast<uint64_t>(server.index)) {}
+
+void RetryDeadline::MovedTo(const ServerEndpoint& server) {
+  server_ = server;
+  has_answered_ = true;
+  backoff_.Reset();
+}
+
+absl::Duration RetryDeadline::silence() const {
+  return silent_since_.has_value() ? options_.clock->Now() - *silent_since_ : absl::ZeroDuration();
+}
+
+bool RetryDeadline::MayRetry(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDeadlineExceeded:
+    // What a call gets whose connection or server went away under it, depending on the moment. A
+    // server also cancels a pull that takes nothing while others wait (server/data_plane).
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kUnknown:
+      return true;
+    default:
+      return false;
+  }
+}
+
+void RetryDeadline::Answered() {
+  has_answered_ = true;
+  silent_since_.reset();
+  busy_since_.reset();
+  backoff_.Reset();
+}
+
+absl::Duration RetryDeadline::Busy(const std::string& what) {
+  const absl::Duration now = options_.clock->Now();
+  const std::optional<absl::Duration> since = busy_since_;
+  Answered();
+  busy_since_ = since.value_or(now);
+  if (!since.has_value()) next_line_ = now + kFirstLine;
+  if (now >= next_line_) {
+    options_.log(absl::StrCat("waiting for ", server_.name(), ", which ", what));
+    next_line_ = now + kLineInterval;
+  }
+  return kBusyPause;
+}
+
+absl::StatusOr<absl::Duration> RetryDeadline::Failed(const absl::Status& failure) {
+  const absl::Duration now = options_.clock->Now();
+  if (!silent_since_.has_value()) {
+    silent_since_ = now;
+    next_line_ = now + kFirstLine;
+  }
+  const absl::Duration silence = now - *silent_since_;
+  const bool give_up = silence >= options_.patience;
+  const bool line_due = now >= next_line_;
+  const bool may_be_foreign = !has_answered_ && silence >= kForeignAfter;
+  // What certificates prevent is known at once, and waiting would not change it.
+  const bool first_look = !has_answered_ && !has_looked_;
+  has_looked_ = true;
+  if (give_up || line_due || may_be_foreign || first_look) {
+    std::string reason(failure.message());
+    if (IsAddressFile(server_.address)) {
+      reason = "no server has written its address there yet";
+    } else if (!server_.address.empty()) {
+      const ProbeResult probe =
+          ProbeServer(server_.address, server_.certificates.get(), kProbeTimeout);
+      if (!has_answered_ && probe.kind == ProbeResult::kRefused) {
+        return absl::UnauthenticatedError(absl::StrCat(server_.name(), " ", probe.reason));
+      }
+      const bool foreign =
+          probe.kind == ProbeResult::kForeign || probe.kind == ProbeResult::kClosed;
+      if (!has_answered_ && foreign && silence >= kForeignAfter) {
+        return NoTorchpsServer(server_);
+      }
+      if (probe.kind != ProbeResult::kHttp2) reason = probe.reason;
+    }
+    if (give_up) {
+      return absl::UnavailableError(absl::StrCat(server_.name(), " has not answered for ",
+                                                 absl::FormatDuration(options_.patience), ": ",
+                                                 reason));
+    }
+    if (line_due) {
+      options_.log(absl::StrCat("waiting for ", server_.name(), ": ", reason));
+      next_line_ = now + kLineInterval;
+    }
+  }
+  // The next try comes no later than the moment at which more can be said.
+  const absl::Duration decision =
+      !has_answered_ && silence < kForeignAfter ? kForeignAfter : options_.patience;
+  return std::min(backoff_.Next(), decision - silence);
+}
+
+}  // namespace torchps

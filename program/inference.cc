@@ -1,0 +1,181 @@
+#include "program/inference.h"
+
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "data/data_registry.h"
+#include "data/preprocessing.h"
+#include "program/output_file.h"
+#include "program/predictions.h"
+#include "program/text_generation.h"
+#include "worker/load_model.h"
+#include "worker/model_use.h"
+#include "worker/state_file.h"
+
+namespace torchps {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kByteValues = 256;
+
+// Names may be in another encoding than JSON's.
+std::string Dumped(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// A square matrix, row after row.
+std::vector<std::vector<double>> Square(const std::vector<double>& elements) {
+  const auto side = static_cast<size_t>(std::lround(std::sqrt(elements.size())));
+  std::vector<std::vector<double>> rows;
+  for (size_t row = 0; row < side; ++row) {
+    const auto first = elements.begin() + static_cast<std::ptrdiff_t>(row * side);
+    rows.emplace_back(first, first + static_cast<std::ptrdiff_t>(side));
+  }
+  return rows;
+}
+
+std::string EvaluationLine(const Evaluation& evaluation, const InferenceRequest& look,
+                           const std::string& samples) {
+  if (look.json) {
+    Json json = {{"model", look.model},
+                 {"samples", evaluation.samples},
+                 {"data", samples},
+                 {"loss", evaluation.loss},
+                 {"metrics", Json::object()}};
+    for (const Evaluation::Value& metric : evaluation.metrics) {
+      json["metrics"][metric.name] = metric.value;
+      if (metric.name == MacroF1(0).name) json["confusion"] = Square(metric.state);
+    }
+    return Dumped(json);
+  }
+  std::string line = absl::StrFormat("loss %.6g", evaluation.loss);
+  for (const Evaluation::Value& metric : evaluation.metrics) {
+    absl::StrAppendFormat(&line, ", %s %.6g", metric.name, metric.value);
+  }
+  absl::StrAppend(&line, " on ", evaluation.samples, " samples");
+  if (!samples.empty()) absl::StrAppend(&line, ": ", samples);
+  return line;
+}
+
+// The samples that the look is for. FAILED_PRECONDITION: there are none.
+absl::StatusOr<const Dataset*> GetSamples(const Task& task, const InferenceRequest& look) {
+  const DataSource& data = task.data();
+  if (look.has_new_data && data.test_description.empty()) {
+    return absl::FailedPreconditionError(
+        "the program opens its own data, so it cannot predict a file that is named here; leave "
+        "the file out, and it predicts its test set");
+  }
+  const Dataset* const samples = (look.on_training_data ? data.train : data.test).get();
+  if (samples != nullptr && samples->size() > 0) return samples;
+  return absl::FailedPreconditionError(look.on_training_data
+                                           ? "the job's data have no training samples"
+                                           : "the job's data have no test samples; "
+                                             "--on_training_data takes the others");
+}
+
+absl::Status WritePredictions(const Task& task, const Dataset& samples,
+                              const InferenceRequest& look) {
+  absl::StatusOr<std::unique_ptr<PredictionWriter>> writer =
+      PredictionWriter::Open(look.out, look.json, task.data());
+  if (!writer.ok()) return writer.status();
+  const auto write = [&writer](const Batch& batch, const torch::Tensor& output) {
+    return (*writer)->Add(batch, output);
+  };
+  const absl::Status written =
+      Predict(task, samples, look.device, look.precision, write, look.stop);
+  return written.ok() ? (*writer)->Close() : written;
+}
+
+absl::Status WriteEvaluation(const Task& task, const Dataset& samples,
+                             const InferenceRequest& look) {
+  const absl::StatusOr<std::unique_ptr<OutputFile>> out = OutputFile::Open(look.out);
+  if (!out.ok()) return out.status();
+  const absl::StatusOr<Evaluation> evaluation =
+      Evaluate(task, &samples, look.device, look.precision, look.stop);
+  if (!evaluation.ok()) return evaluation.status();
+  // Other data than the model's have no training samples apart.
+  const bool is_trained_on = look.on_training_data && task.data().train != task.data().test;
+  const std::string described =
+      is_trained_on ? "the training samples" : task.data().test_description;
+  (*out)->Line(EvaluationLine(*evaluation, look, described));
+  return (*out)->Close();
+}
+
+// The data of a model that takes a prompt instead of samples.
+absl::Status PrepareGeneration(DataSpec& data) {
+  if (data.source() != "text" && data.source() != "tokens") {
+    return absl::FailedPreconditionError(
+        absl::StrCat("this model does not generate text: it was trained on data.source \"",
+                     data.source(), "\"; 'psctl predict' shows what it answers"));
+  }
+  data.set_use(PREDICTION);
+  data.clear_path();
+  return absl::OkStatus();
+}
+
+absl::Status WriteText(const Task& task, const InferenceRequest& look) {
+  const absl::StatusOr<TextModel> model = TextModel::Open(task, look.device, look.precision);
+  if (!model.ok()) return model.status();
+  const bool has_bytes = model->vocabulary() == kByteValues && !look.has_token_ids;
+  const TokenForm form = has_bytes ? TokenForm::kBytes : TokenForm::kIds;
+  const absl::StatusOr<std::vector<int64_t>> prompt = GetTokens(look.prompt, form);
+  if (!prompt.ok()) return prompt.status();
+  const absl::StatusOr<std::vector<int64_t>> tokens =
+      model->Continue(*prompt, look.sampling, look.stop);
+  if (!tokens.ok()) return tokens.status();
+  const absl::StatusOr<std::unique_ptr<OutputFile>> out = OutputFile::Open(look.out);
+  if (!out.ok()) return out.status();
+  (*out)->Line(GetText(*tokens, form));
+  return (*out)->Close();
+}
+
+}  // namespace
+
+absl::Status PrepareJob(const InferenceRequest& look, JobSpec* job) {
+  // Also a job that trains without a test set has one here.
+  job->mutable_training()->set_evaluate(true);
+  const absl::StatusOr<Preprocessing::Metadata> metadata = GetMetadata(MakeModelFile(look.model));
+  if (!metadata.ok()) return metadata.status();
+  DataSpec& data = *job->mutable_data();
+  SetPreprocessing(*metadata, job);
+  if (look.what == InferenceRequest::kGenerate && HasPreprocessing(*job)) {
+    return PrepareGeneration(data);
+  }
+  if (look.has_new_data) {
+    data.set_use(PREDICTION);
+  } else if (HasPreprocessing(*job)) {
+    data.set_use(EVALUATION);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunInference(const Task& task, const InferenceRequest& look) {
+  const absl::Status loaded = LoadState(task.module(), MakeModelFile(look.model));
+  if (!loaded.ok()) return loaded;
+  task.module().to(look.device);
+  if (look.what == InferenceRequest::kGenerate) return WriteText(task, look);
+  const absl::StatusOr<const Dataset*> samples = GetSamples(task, look);
+  if (!samples.ok()) return samples.status();
+  const bool predicts = look.what == InferenceRequest::kPredict;
+  const absl::Status written =
+      predicts ? WritePredictions(task, **samples, look) : WriteEvaluation(task, **samples, look);
+  std::error_code unknown;
+  if (!written.ok() || !std::filesystem::is_regular_file(look.out, unknown)) return written;
+  std::printf("wrote the %s of %lld %s samples to %s\n", predicts ? "predictions" : "evaluation",
+              static_cast<long long>((*samples)->size()),
+              look.has_new_data       ? "new"
+              : look.on_training_data ? "training"
+                                      : "test",
+              look.out.c_str());
+  return absl::OkStatus();
+}
+
+}  // namespace torchps

@@ -1,0 +1,161 @@
+#include "program/pipeline/replica_rendezvous.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace torchps {
+
+ReplicaRendezvous::ReplicaRendezvous(Options options)
+    : options_(std::move(options)), on_stop_(options_.stop, [this] {
+        const MutexLock lock(&mutex_);
+        stopped_ = true;
+        changed_.SignalAll();
+      }) {}
+
+absl::Status ReplicaRendezvous::Check(const RendezvousRequest& visitor) const {
+  const auto differs = [&](const std::string& what, int64_t theirs, int64_t ours) {
+    return absl::FailedPreconditionError(absl::StrCat("stage ", visitor.stage(), " has ", what, " ",
+                                                      theirs, ", and the replica's leader ", ours));
+  };
+  if (visitor.protocol_version() != own_->protocol_version()) {
+    return differs("protocol", visitor.protocol_version(), own_->protocol_version());
+  }
+  if (visitor.stages() != options_.stages)
+    return differs("stages:", visitor.stages(), options_.stages);
+  if (visitor.stage() <= 0 || visitor.stage() >= options_.stages) {
+    return absl::FailedPreconditionError(absl::StrCat("stage is ", visitor.stage(),
+                                                      "; expected 1 to ", options_.stages - 1,
+                                                      " of who does not lead"));
+  }
+  if (visitor.train_samples() != own_->train_samples()) {
+    return differs("training samples:", visitor.train_samples(), own_->train_samples());
+  }
+  if (visitor.data_fingerprint() != 0 && own_->data_fingerprint() != 0 &&
+      visitor.data_fingerprint() != own_->data_fingerprint()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("stage ", visitor.stage(),
+                     " has other data than the replica's leader: the samples differ"));
+  }
+  return absl::OkStatus();
+}
+
+void ReplicaRendezvous::Visit(const RendezvousRequest& visitor, Answer answer) {
+  absl::StatusOr<RendezvousReply> reply = absl::UnavailableError("the replica's leader has ended");
+  // Whom another process of that stage replaces.
+  Answer replaced;
+  {
+    const MutexLock lock(&mutex_);
+    const auto known = nonces_.find(visitor.stage());
+    if (meeting_.has_value()) {
+      if (known != nonces_.end() && known->second == visitor.nonce()) {
+        reply = *meeting_;
+      } else {
+        reply = absl::UnavailableError(
+            "the replica's leader takes part with other processes, until it misses them");
+      }
+    } else if (!closed_) {
+      const absl::Status fits = own_.has_value() ? Check(visitor) : absl::OkStatus();
+      if (fits.ok()) {
+        Visitor& place = visitors_[visitor.stage()];
+        replaced = std::exchange(place.answer, std::exchange(answer, nullptr));
+        place.request = visitor;
+        changed_.SignalAll();
+      } else {
+        reply = fits;
+      }
+    }
+  }
+  if (replaced != nullptr) replaced(absl::UnavailableError("came again"));
+  if (answer != nullptr) answer(reply);
+}
+
+std::string ReplicaRendezvous::Missing() const {
+  std::vector<std::string> missing;
+  for (int stage = 1; stage < options_.stages; ++stage) {
+    if (visitors_.count(stage) == 0) missing.push_back(options_.name_of(stage));
+  }
+  return absl::StrJoin(missing, " and ");
+}
+
+absl::StatusOr<std::vector<RendezvousRequest>> ReplicaRendezvous::Gather(
+    const RendezvousRequest& own) {
+  const absl::Duration until = options_.clock->Now() + options_.patience;
+  std::vector<std::pair<Answer, absl::Status>> refused;
+  absl::StatusOr<std::vector<RendezvousRequest>> gathered;
+  {
+    const MutexLock lock(&mutex_);
+    own_ = own;
+    // Those who came before it was known who fits.
+    for (auto it = visitors_.begin(); it != visitors_.end();) {
+      const absl::Status fits = Check(it->second.request);
+      if (fits.ok()) {
+        ++it;
+      } else {
+        refused.emplace_back(std::move(it->second.answer), fits);
+        it = visitors_.erase(it);
+      }
+    }
+    while (static_cast<int>(visitors_.size()) + 1 < options_.stages && !stopped_) {
+      const absl::Duration left = until - options_.clock->Now();
+      if (left <= absl::ZeroDuration()) break;
+      changed_.WaitFor(&mutex_, std::min(left, absl::Milliseconds(100)));
+    }
+    if (static_cast<int>(visitors_.size()) + 1 == options_.stages) {
+      std::vector<RendezvousRequest> members = {own};
+      for (const auto& [stage, visitor] : visitors_) {
+        members.push_back(visitor.request);
+        nonces_[stage] = visitor.request.nonce();
+      }
+      gathered = std::move(members);
+    } else if (stopped_) {
+      gathered = absl::CancelledError("stopped");
+    } else {
+      gathered = absl::UnavailableError(absl::StrCat("of the replica, ", Missing(),
+                                                     " did not come within ",
+                                                     absl::FormatDuration(options_.patience)));
+    }
+  }
+  for (const auto& [answer, why] : refused) answer(why);
+  return gathered;
+}
+
+void ReplicaRendezvous::Begin(const RendezvousReply& meeting) {
+  std::map<int, Visitor> visitors;
+  std::map<int, uint64_t> nonces;
+  {
+    const MutexLock lock(&mutex_);
+    meeting_ = meeting;
+    std::swap(visitors, visitors_);
+    nonces = nonces_;
+  }
+  for (const auto& [stage, visitor] : visitors) {
+    // One may have been replaced since they were gathered, and another process is none of them.
+    if (nonces[stage] == visitor.request.nonce()) {
+      visitor.answer(meeting);
+    } else {
+      visitor.answer(absl::UnavailableError("came after the replica had gathered"));
+    }
+  }
+}
+
+void ReplicaRendezvous::Dismiss(const absl::Status& why) {
+  std::map<int, Visitor> visitors;
+  {
+    const MutexLock lock(&mutex_);
+    std::swap(visitors, visitors_);
+  }
+  for (const auto& [stage, visitor] : visitors) visitor.answer(why);
+}
+
+void ReplicaRendezvous::Close(const absl::Status& why) {
+  {
+    const MutexLock lock(&mutex_);
+    closed_ = true;
+  }
+  Dismiss(why);
+}
+
+}  // namespace torchps

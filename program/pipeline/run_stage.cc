@@ -1,0 +1,71 @@
+#include "program/pipeline/run_stage.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "program/pipeline/member_exchange.h"
+#include "server/rpc/listen_address.h"
+#include "worker/pipeline/run_member.h"
+#include "worker/stages/stages.h"
+
+namespace torchps {
+namespace {
+
+// Where to listen, to be reached at `address`: beyond a loopback on every interface, because a
+// host's own name often means its loopback to itself (Debian's 127.0.1.1).
+absl::StatusOr<std::string> ListenAt(const std::string& address) {
+  const absl::StatusOr<ListenAddress> parsed = ParseListenAddress(address);
+  if (!parsed.ok()) return parsed.status();
+  return parsed->is_loopback ? address : EveryInterface(*parsed);
+}
+
+}  // namespace
+
+absl::Status RunStage(const MemberTask& task, WorkerOptions options) {
+  MemberExchange::Options exchange;
+  exchange.stage = options.stage;
+  exchange.stages = static_cast<int>(options.replica.size());
+  if (options.stage >= exchange.stages) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--stage is ", options.stage, ", and --replica names ", exchange.stages,
+                     " processes; it names one for each stage, from 0 on"));
+  }
+  const absl::StatusOr<std::string> listen =
+      ListenAt(options.replica[static_cast<size_t>(options.stage)]);
+  if (!listen.ok()) return listen.status();
+  exchange.listen = *listen;
+  exchange.certificates = options.servers.front().certificates;
+  exchange.lease = absl::Seconds(options.job.membership().lease_seconds());
+  exchange.patience = options.patience;
+  exchange.log = options.log;
+  exchange.clock = options.clock;
+  exchange.stop = options.stop;
+  const absl::StatusOr<std::unique_ptr<MemberExchange>> listening =
+      MemberExchange::Listen(std::move(exchange));
+  if (!listening.ok()) return listening.status();
+  (*listening)->Connect(options.replica);
+  MemberOptions member;
+  member.exchange = listening->get();
+  return RunMember(task, std::move(options), member);
+}
+
+absl::StatusOr<MemberTask> GetStage(const Task& task, const WorkerOptions& options) {
+  const auto* const stages = dynamic_cast<const StagesImpl*>(&task.module());
+  if (stages == nullptr || stages->stages().size() != options.replica.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--replica names ", options.replica.size(), " processes, and the module ",
+        stages == nullptr ? std::string("is not cut into stages; make it a torchps::Stages")
+                          : absl::StrCat("has ", stages->stages().size(), " stages")));
+  }
+  if (options.stage >= static_cast<int>(options.replica.size())) {
+    return absl::InvalidArgumentError(absl::StrCat("--stage is ", options.stage,
+                                                   ", and --replica names ", options.replica.size(),
+                                                   " processes, from 0 on"));
+  }
+  return MemberTask{stages->stages()[static_cast<size_t>(options.stage)], task.objective(),
+                    task.data(), task.callbacks().augment};
+}
+
+}  // namespace torchps

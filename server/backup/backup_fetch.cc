@@ -1,0 +1,102 @@
+#include "server/backup/backup_fetch.h"
+
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/backup/copy_name.h"
+
+namespace torchps {
+namespace {
+
+int64_t GetPieces(const CopiedFile& file) {
+  return (static_cast<int64_t>(file.bytes()) + kCopyPieceBytes - 1) / kCopyPieceBytes;
+}
+
+}  // namespace
+
+BackupFetch::BackupFetch(Options options) : options_(std::move(options)) {}
+
+std::string BackupFetch::MarkPath() const {
+  return absl::StrCat(options_.directory, "/server-", options_.server_index, ".fetching");
+}
+
+bool BackupFetch::WasBrokenOff() const { return options_.files->OpenForReading(MarkPath()).ok(); }
+
+absl::Status BackupFetch::OfPeer(const absl::Status& status) const {
+  return absl::Status(status.code(), absl::StrCat("this server's directory, ", options_.directory,
+                                                  ", is empty, and its files are to come from ",
+                                                  options_.peer->name(), ": ", status.message()));
+}
+
+absl::StatusOr<int64_t> BackupFetch::Run() {
+  options_.begin(absl::StrCat("asks ", options_.peer->name(), " for copies of its files"), 0);
+  ListCopiesRequest request;
+  request.set_job_id(options_.job_id);
+  request.set_server_index(options_.server_index);
+  const absl::StatusOr<ListCopiesReply> list = options_.peer->List(request);
+  if (!list.ok()) return OfPeer(list.status());
+  if (list->file().empty()) return 0;
+  int64_t pieces = 0;
+  int64_t bytes = 0;
+  for (const CopiedFile& file : list->file()) {
+    if (absl::Status named = CheckBackupName(file.file()); !named.ok()) return OfPeer(named);
+    if (file.job_id() != list->file(0).job_id()) {
+      return OfPeer(absl::FailedPreconditionError(
+          absl::StrCat("it has copies of jobs ", list->file(0).job_id(), " and ", file.job_id(),
+                       "; move away the folder copies-of-JOB-", options_.server_index,
+                       " of the one that is not to go on")));
+    }
+    pieces += GetPieces(file);
+    bytes += static_cast<int64_t>(file.bytes());
+  }
+  options_.begin(absl::StrCat("fetches its files from ", options_.peer->name()), pieces);
+  if (absl::Status made = options_.files->CreateDirectories(options_.directory); !made.ok()) {
+    return made;
+  }
+  if (absl::Status marked = WriteFileAtomically(*options_.files, MarkPath(), "\n"); !marked.ok()) {
+    return marked;
+  }
+  for (const CopiedFile& file : list->file()) {
+    if (absl::Status fetched = Fetch(file); !fetched.ok()) return fetched;
+  }
+  absl::Status finished = options_.files->RemoveFile(MarkPath());
+  if (finished.ok()) finished = options_.files->SyncDirectory(options_.directory);
+  if (!finished.ok()) return finished;
+  return bytes;
+}
+
+absl::Status BackupFetch::Fetch(const CopiedFile& file) {
+  const std::string path = absl::StrCat(options_.directory, "/", file.file());
+  const std::string temporary = TemporaryPath(path);
+  absl::Status status = options_.files->CreateDirectories(ParentDirectory(path));
+  if (!status.ok()) return status;
+  absl::StatusOr<std::unique_ptr<WritableFile>> out = options_.files->CreateFile(temporary);
+  if (!out.ok()) return out.status();
+  status = Receive(file, out->get());
+  if (status.ok()) status = (*out)->Sync();
+  if (status.ok()) status = options_.files->Rename(temporary, path);
+  if (status.ok()) status = options_.files->SyncDirectory(ParentDirectory(path));
+  return status;
+}
+
+absl::Status BackupFetch::Receive(const CopiedFile& file, WritableFile* out) {
+  const auto bytes = static_cast<int64_t>(file.bytes());
+  ReadCopyRequest request;
+  *request.mutable_file() = file;
+  request.set_most_bytes(kCopyPieceBytes);
+  while (out->size() < bytes) {
+    request.set_offset(static_cast<uint64_t>(out->size()));
+    const absl::StatusOr<ReadCopyReply> piece = options_.peer->Read(request);
+    if (!piece.ok()) return OfPeer(piece.status());
+    if (piece->data().empty() || out->size() + static_cast<int64_t>(piece->data().size()) > bytes) {
+      return OfPeer(absl::DataLossError(
+          absl::StrCat(file.file(), " has not the ", bytes, " bytes that the list says")));
+    }
+    if (absl::Status written = out->Append(piece->data()); !written.ok()) return written;
+    options_.done();
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace torchps

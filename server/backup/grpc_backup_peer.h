@@ -1,0 +1,58 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "common/mutex.h"
+#include "grpcpp/channel.h"
+#include "grpcpp/client_context.h"
+#include "proto/parameter_service.grpc.pb.h"
+#include "server/backup/backup_peer.h"
+
+namespace torchps {
+
+// A BackupPeer over the network. A call that finds nobody there fails at once.
+//
+// Thread-safe.
+class GrpcBackupPeer final : public BackupPeer {
+ public:
+  // How to reach server `index`, of which the workers say that it is at `address`.
+  using Connect = std::function<absl::StatusOr<std::shared_ptr<grpc::Channel>>(
+      int index, const std::string& address)>;
+
+  GrpcBackupPeer(Connect connect, int index, std::string address);
+
+  absl::StatusOr<StoreCopyReply> Store(const StoreCopyRequest& request) override;
+  absl::StatusOr<DropCopiesReply> Drop(const DropCopiesRequest& request) override;
+  absl::StatusOr<ListCopiesReply> List(const ListCopiesRequest& request) override;
+  absl::StatusOr<ReadCopyReply> Read(const ReadCopyRequest& request) override;
+  std::string name() const override;
+  void Locate(const std::string& address) override;
+  void Cancel() override;
+
+ private:
+  template <class Request, class Response>
+  absl::StatusOr<Response> Call(grpc::Status (ParameterService::Stub::*method)(grpc::ClientContext*,
+                                                                               const Request&,
+                                                                               Response*),
+                                const Request& request) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The stub for the next call, which `context` is to be cancelled with.
+  absl::StatusOr<std::shared_ptr<ParameterService::Stub>> Begin(grpc::ClientContext* context)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const Connect connect_;
+  const int index_;
+
+  mutable Mutex mutex_;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  std::string address_ ABSL_GUARDED_BY(mutex_);
+  std::string other_address_ ABSL_GUARDED_BY(mutex_);  // to be tried next; empty: none
+  std::shared_ptr<ParameterService::Stub> stub_ ABSL_GUARDED_BY(mutex_);
+  std::set<grpc::ClientContext*> contexts_ ABSL_GUARDED_BY(mutex_);  // of calls under way
+};
+
+}  // namespace torchps

@@ -1,0 +1,189 @@
+#include "server/job/job_backup.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "server/backup/backup_fetch.h"
+#include "server/push_log/log_segment.h"
+
+namespace torchps {
+namespace {
+
+// Another try may do: whatever it is, it is no fault of the worker that greets.
+absl::Status MayPass(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kNotFound:
+      return absl::UnavailableError(status.message());
+    default:
+      return status;
+  }
+}
+
+}  // namespace
+
+JobBackup::JobBackup(const CheckpointDirectory* directory, Options options)
+    : directory_(*directory), options_(std::move(options)) {}
+
+absl::Status JobBackup::FetchIfLost(bool is_lost) {
+  BackupFetch::Options options;
+  options.files = &directory_.files();
+  options.peer = options_.peer.get();
+  options.directory = directory_.path();
+  options.job_id = options_.job_id;
+  options.server_index = options_.server_index;
+  if (options_.progress != nullptr) {
+    options.begin = [this](const std::string& what, int64_t pieces) {
+      options_.progress->Begin(what, pieces);
+    };
+    options.done = [this] { options_.progress->Done(); };
+  }
+  BackupFetch fetch(std::move(options));
+  if (!is_lost && !fetch.WasBrokenOff()) return absl::OkStatus();
+  const absl::Duration begun = options_.clock->Now();
+  const absl::StatusOr<int64_t> fetched = fetch.Run();
+  if (!fetched.ok()) return MayPass(fetched.status());
+  if (*fetched == 0) return absl::OkStatus();
+  options_.log(absl::StrFormat("server %d has its files back (%d MiB) from %s, after %.2f s",
+                               options_.server_index, *fetched >> 20, options_.peer->name(),
+                               absl::ToDoubleSeconds(options_.clock->Now() - begun)));
+  return absl::OkStatus();
+}
+
+std::string JobBackup::GetName(const std::string& path) const {
+  return path.substr(directory_.path().size() + 1);
+}
+
+std::string JobBackup::ShardFile(uint64_t checkpoint) const {
+  return GetName(directory_.ShardPath(checkpoint, options_.server_index, options_.server_count));
+}
+
+std::vector<std::string> JobBackup::FilesBeside() const {
+  std::vector<std::string> files;
+  // Of the coordinator, a role of the first server.
+  if (options_.server_index != 0) return files;
+  const absl::StatusOr<std::vector<std::string>> names = directory_.files().List(directory_.path());
+  for (const std::string& name : names.ok() ? *names : std::vector<std::string>()) {
+    if (name == GetName(directory_.CoordinatorStatePath()) ||
+        absl::EndsWith(name, ".safetensors")) {
+      files.push_back(name);
+    }
+  }
+  return files;
+}
+
+BackupReplicator::Kept JobBackup::OwnFiles() const {
+  BackupReplicator::Kept own;
+  const absl::StatusOr<std::vector<std::string>> names = directory_.files().List(directory_.path());
+  if (!names.ok()) return own;
+  const std::string prefix = absl::StrCat("server-", options_.server_index, "-of-");
+  // The newest first: it is what a recovery begins with.
+  for (auto name = names->rbegin(); name != names->rend(); ++name) {
+    if (!absl::StartsWith(*name, "checkpoint-")) continue;
+    const absl::StatusOr<std::vector<std::string>> within =
+        directory_.files().List(absl::StrCat(directory_.path(), "/", *name));
+    if (!within.ok()) continue;
+    std::vector<std::string> shards;
+    std::string manifest;
+    for (const std::string& file : *within) {
+      const std::string path = absl::StrCat(*name, "/", file);
+      if (absl::StartsWith(file, prefix) && absl::EndsWith(file, ".safetensors")) {
+        shards.push_back(path);
+      } else if (absl::EndsWith(file, ".json")) {
+        manifest = path;
+      }
+    }
+    if (shards.empty()) continue;
+    // The manifest last: with it the checkpoint exists.
+    std::vector<std::string>& files = manifest.empty() ? own.others : own.complete;
+    files.insert(files.end(), shards.begin(), shards.end());
+    if (!manifest.empty()) files.push_back(manifest);
+  }
+  return own;
+}
+
+void JobBackup::Start(JobLog* log) {
+  BackupReplicator::Options options;
+  options.mirror.files = &directory_.files();
+  options.mirror.peer = options_.peer.get();
+  options.mirror.directory = directory_.path();
+  options.mirror.job_id = options_.job_id;
+  options.mirror.server_index = options_.server_index;
+  if (log != nullptr) {
+    const std::string folder =
+        GetName(directory_.LogPath(options_.server_index, options_.server_count));
+    options.mirror.log = [log, folder] {
+      const PushLog::Extent extent = log->extent();
+      GrowingLog growing;
+      for (const PushLog::Extent::Segment& segment : extent.segments) {
+        growing.files.push_back(
+            {absl::StrCat(folder, "/", LogSegmentName(segment.number)), segment.bytes});
+      }
+      growing.position = extent.sequence;
+      return growing;
+    };
+    options.copied = [log](uint64_t position) { log->RaiseCopied(position); };
+  }
+  options.clock = options_.clock;
+  options.tell = options_.log;
+  BackupReplicator::Kept kept = OwnFiles();
+  MutexLock lock(&mutex_);
+  for (const std::string& file : FilesBeside()) {
+    kept.others.push_back(file);
+    beside_.insert(file);
+  }
+  sender_ = std::make_unique<BackupReplicator>(std::move(options), kept);
+  started_ = sender_.get();
+}
+
+void JobBackup::Wake() {
+  if (BackupReplicator* const sender = started_; sender != nullptr) sender->Wake();
+}
+
+absl::Status JobBackup::KeepShard(uint64_t checkpoint) {
+  return sender_->Keep({ShardFile(checkpoint)}, /*complete=*/false, BackupMirror::Version::kNew);
+}
+
+absl::Status JobBackup::KeepCheckpoint(uint64_t checkpoint) {
+  // The manifest behind the shard, in this order.
+  return sender_->Keep({ShardFile(checkpoint), GetName(directory_.ManifestPath(checkpoint))},
+                       /*complete=*/true, BackupMirror::Version::kSame);
+}
+
+void JobBackup::Prune() {
+  BackupReplicator::Kept own = OwnFiles();
+  std::vector<std::string> files = std::move(own.complete);
+  files.insert(files.end(), own.others.begin(), own.others.end());
+  // Under the lock, so that no file that is sent meanwhile goes again.
+  MutexLock lock(&mutex_);
+  files.insert(files.end(), beside_.begin(), beside_.end());
+  sender_->KeepOnly(std::move(files));
+}
+
+void JobBackup::Send(const std::string& file) {
+  MutexLock lock(&mutex_);
+  beside_.insert(file);
+  if (BackupReplicator* const sender = started_; sender != nullptr) {
+    sender->Send(file, /*complete=*/false, BackupMirror::Version::kNew);
+  }
+}
+
+void JobBackup::Describe(DurabilityStatus* status) const {
+  if (BackupReplicator* const sender = started_; sender != nullptr) sender->Describe(status);
+}
+
+void JobBackup::Abandon() {
+  if (BackupReplicator* const sender = started_; sender != nullptr) sender->Abandon();
+}
+
+void JobBackup::Stop() {
+  if (sender_ != nullptr) sender_->Stop();
+}
+
+}  // namespace torchps

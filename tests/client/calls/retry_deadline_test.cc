@@ -1,0 +1,142 @@
+#include "client/calls/retry_deadline.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "grpcpp/grpcpp.h"
+#include "gtest/gtest.h"
+#include "proto/parameter_service.grpc.pb.h"
+#include "security/connection_probe.h"
+#include "tests/client/calls/tcp_listener.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+const absl::Status kAway = absl::UnavailableError("failed to connect to all addresses");
+constexpr absl::Duration kTimeout = absl::Milliseconds(200);
+
+class HandClock final : public Clock {
+ public:
+  absl::Duration Now() const override { return now; }
+  absl::Duration now = absl::Seconds(1000);
+};
+
+class RetryDeadlineTest : public ::testing::Test {
+ protected:
+  RetryDeadline Make(const std::string& address) {
+    RetryDeadline::Options options;
+    options.log = [this](const std::string& line) { lines_.push_back(line); };
+    options.clock = &clock_;
+    return RetryDeadline({1, address, nullptr}, options);
+  }
+
+  // An address at which nobody listens.
+  static std::string ClosedAddress() {
+    TcpListener listener("");
+    return listener.address();
+  }
+
+  HandClock clock_;
+  std::vector<std::string> lines_;
+};
+
+TEST_F(RetryDeadlineTest, SaysWhatItWaitsForAfterTwoSecondsAndThenEveryTen) {
+  const std::string address = ClosedAddress();
+  RetryDeadline patience = Make(address);
+  std::vector<int> said_at;
+  for (int second = 0; second <= 25; ++second) {
+    const size_t before = lines_.size();
+    ASSERT_TRUE(patience.Failed(kAway).ok());
+    if (lines_.size() > before) said_at.push_back(second);
+    clock_.now += absl::Seconds(1);
+  }
+  EXPECT_THAT(said_at, ElementsAre(2, 12, 22));
+  EXPECT_EQ(lines_[0], "waiting for server 1 at " + address + ": connection refused");
+}
+
+TEST_F(RetryDeadlineTest, GivesUpWhenThePatienceIsUsedUp) {
+  const std::string address = ClosedAddress();
+  RetryDeadline patience = Make(address);
+  ASSERT_TRUE(patience.Failed(kAway).ok());
+  clock_.now += absl::Seconds(60);
+  const absl::Status status = patience.Failed(kAway).status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_EQ(status.message(),
+            "server 1 at " + address + " has not answered for 1m: connection refused");
+}
+
+TEST_F(RetryDeadlineTest, AnAnswerStartsThePatienceAnew) {
+  RetryDeadline patience = Make(ClosedAddress());
+  ASSERT_TRUE(patience.Failed(kAway).ok());
+  clock_.now += absl::Seconds(59);
+  patience.Answered();
+  ASSERT_TRUE(patience.Failed(kAway).ok());
+  clock_.now += absl::Seconds(59);
+  EXPECT_TRUE(patience.Failed(kAway).ok());
+}
+
+TEST_F(RetryDeadlineTest, WaitsLongerFromTryToTry) {
+  RetryDeadline patience = Make(ClosedAddress());
+  absl::Duration last = absl::ZeroDuration();
+  for (int i = 0; i < 4; ++i) {
+    const auto delay = patience.Failed(kAway);
+    ASSERT_TRUE(delay.ok());
+    EXPECT_GT(*delay, last);
+    last = *delay;
+  }
+}
+
+TEST_F(RetryDeadlineTest, AWebServerIsNoTorchpsServer) {
+  TcpListener web("HTTP/1.1 400 Bad Request\r\n\r\n");
+  RetryDeadline patience = Make(web.address());
+  ASSERT_TRUE(patience.Failed(kAway).ok());
+  clock_.now += absl::Seconds(3);
+  const absl::Status status = patience.Failed(kAway).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_EQ(status.message(), web.address() + " answers, but is no torchps server");
+}
+
+// The kernel accepts connections for a process that is frozen.
+TEST_F(RetryDeadlineTest, ASilentPeerIsWaitedForAndNeverTakenForAStranger) {
+  TcpListener silent("");
+  RetryDeadline patience = Make(silent.address());
+  ASSERT_TRUE(patience.Failed(kAway).ok());
+  clock_.now += absl::Seconds(30);
+  EXPECT_TRUE(patience.Failed(kAway).ok());
+  clock_.now += absl::Minutes(10);
+  const absl::Status status = patience.Failed(kAway).status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("accepts, but does not answer"));
+}
+
+TEST(ServerProbeTest, TellsWhatIsThere) {
+  TcpListener web("SSH-2.0-OpenSSH_9.2\r\n");
+  EXPECT_EQ(ProbeServer(web.address(), nullptr, kTimeout).kind, ProbeResult::kForeign);
+  TcpListener silent("");
+  EXPECT_EQ(ProbeServer(silent.address(), nullptr, kTimeout).kind, ProbeResult::kSilent);
+  const std::string gone = silent.address();
+  silent.Close();
+  EXPECT_EQ(ProbeServer(gone, nullptr, kTimeout).kind, ProbeResult::kUnreachable);
+  EXPECT_EQ(ProbeServer(gone, nullptr, kTimeout).reason, "connection refused");
+  EXPECT_EQ(ProbeServer("no port", nullptr, kTimeout).kind, ProbeResult::kUnreachable);
+}
+
+TEST(ServerProbeTest, KnowsAGrpcServerWhenItSeesOne) {
+  int port = 0;
+  ParameterService::Service service;
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&service);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  ASSERT_NE(server, nullptr);
+  EXPECT_EQ(ProbeServer(absl::StrCat("127.0.0.1:", port), nullptr, absl::Seconds(10)).kind,
+            ProbeResult::kHttp2);
+}
+
+}  // namespace
+}  // namespace torchps

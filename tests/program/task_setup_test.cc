@@ -1,0 +1,37 @@
+#include "program/task_setup.h"
+
+#include "absl/status/status.h"
+#include "gtest/gtest.h"
+
+namespace torchps {
+namespace {
+
+TEST(TaskSetupTest, OnlyWhileTheTaskIsMadeMayAStopEndTheProcess) {
+  TaskSetup making;
+  EXPECT_TRUE(making.Begin().ok());
+  EXPECT_TRUE(making.Stop("terminated"));
+}
+
+TEST(TaskSetupTest, WhatHasConnectedIsToldToStopAndGivesBackWhatItHas) {
+  TaskSetup making;
+  EXPECT_TRUE(making.Begin().ok());
+  EXPECT_TRUE(making.End().ok());
+  EXPECT_FALSE(making.Stop("terminated"));
+}
+
+TEST(TaskSetupTest, NothingIsMadeAfterAStop) {
+  TaskSetup making;
+  EXPECT_FALSE(making.Stop("terminated"));
+  EXPECT_EQ(making.Begin(), absl::CancelledError("terminated"));
+  EXPECT_FALSE(making.Stop("terminated")) << "it was not begun";
+}
+
+TEST(TaskSetupTest, WhatIsMadeAsTheProcessIsToldToStopDoesNotConnect) {
+  TaskSetup making;
+  EXPECT_TRUE(making.Begin().ok());
+  EXPECT_TRUE(making.Stop("terminated"));
+  EXPECT_EQ(making.End(), absl::CancelledError("terminated"));
+}
+
+}  // namespace
+}  // namespace torchps

@@ -1,0 +1,399 @@
+// What is sent to the server that keeps copies, in which order, and after what goes wrong.
+
+#include "server/backup/backup_mirror.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/split_mix64.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/backup/backup_fetch.h"
+#include "server/backup/copy_name.h"
+#include "tests/server/backup/keeper_peer.h"
+#include "tests/testing/faulty_file_system.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::HasSubstr;
+using Version = BackupMirror::Version;
+
+constexpr char kOwn[] = "/ps";
+constexpr char kShard[] = "checkpoint-000000000001/server-1-of-2.safetensors";
+constexpr char kManifest[] = "checkpoint-000000000001/MANIFEST.json";
+constexpr char kNewShard[] = "checkpoint-000000000002/server-1-of-2.safetensors";
+
+std::string Segment(int number) { return absl::StrCat("log-1-of-2/", number, ".log"); }
+
+// Bytes that look like nothing else.
+std::string Noise(size_t bytes, uint64_t seed) {
+  std::string noise(bytes, '\0');
+  for (char& byte : noise) byte = static_cast<char>(SplitMix64(seed));
+  return noise;
+}
+
+class BackupMirrorTest : public ::testing::Test {
+ protected:
+  BackupMirrorTest() {
+    for (const char* folder :
+         {"checkpoint-000000000001", "checkpoint-000000000002", "log-1-of-2"}) {
+      EXPECT_TRUE(files_.CreateDirectories(absl::StrCat(kOwn, "/", folder)).ok());
+    }
+    Begin();
+  }
+
+  // Another life of the sending side.
+  void Begin() {
+    BackupMirror::Options options;
+    options.files = &files_;
+    options.peer = &peer_;
+    options.directory = kOwn;
+    options.job_id = 77;
+    options.server_index = 1;
+    options.log = [this] { return log_; };
+    mirror_ = std::make_unique<BackupMirror>(options);
+  }
+
+  void Write(const std::string& file, const std::string& contents) {
+    ASSERT_TRUE(WriteFileAtomically(files_, absl::StrCat(kOwn, "/", file), contents).ok());
+  }
+  // The log's file has these contents now, and its position rises by one.
+  void Grow(int number, const std::string& contents) {
+    Write(Segment(number), contents);
+    ++log_.position;
+    for (GrowingFile& file : log_.files) {
+      if (file.file != Segment(number)) continue;
+      file.bytes = static_cast<int64_t>(contents.size());
+      return;
+    }
+    log_.files.push_back({Segment(number), static_cast<int64_t>(contents.size())});
+  }
+
+  // Until there is nothing to do.
+  absl::Status Run() {
+    for (int steps = 0; steps < 1000; ++steps) {
+      const absl::StatusOr<bool> stepped = mirror_->Step();
+      if (!stepped.ok()) return stepped.status();
+      if (!*stepped) return absl::OkStatus();
+    }
+    return absl::InternalError("it never comes to an end");
+  }
+  // The same, whatever goes wrong.
+  void RunThrough() {
+    for (int tries = 0; tries < 100; ++tries) {
+      if (Run().ok()) return;
+    }
+    FAIL() << "it never gets through";
+  }
+
+  FaultyFileSystem files_;
+  KeeperPeer peer_;
+  GrowingLog log_;
+  std::unique_ptr<BackupMirror> mirror_;
+};
+
+TEST_F(BackupMirrorTest, CompleteCheckpointsComeFirstThenTheLogThenOtherShards) {
+  Write(kShard, "shard");
+  Write(kManifest, "manifest");
+  Write(kNewShard, "new shard");
+  Grow(1, Noise(100, 1));
+  mirror_->Want(kNewShard, /*complete=*/false, Version::kNew);
+  mirror_->Want(kShard, /*complete=*/true, Version::kKept);
+  mirror_->Want(kManifest, /*complete=*/true, Version::kKept);
+  while (!mirror_->IsThere(kManifest)) {
+    EXPECT_EQ(mirror_->position(), 0u) << "the log is worth nothing without the checkpoint";
+    ASSERT_TRUE(*mirror_->Step());
+  }
+  ASSERT_EQ(Run(), absl::OkStatus());
+  EXPECT_EQ(peer_.order(),
+            "server-1-of-2.safetensors MANIFEST.json 1.log server-1-of-2.safetensors");
+  EXPECT_EQ(mirror_->position(), 1u);
+  EXPECT_EQ(peer_.Contents(kShard), "shard");
+  EXPECT_EQ(peer_.Contents(kManifest), "manifest");
+  EXPECT_EQ(peer_.Contents(kNewShard), "new shard");
+  EXPECT_EQ(peer_.Contents(Segment(1)), Noise(100, 1));
+  uint64_t copied = 0;
+  uint64_t uncopied = 0;
+  mirror_->CountBytes(&copied, &uncopied);
+  EXPECT_EQ(copied, 122u);
+  EXPECT_EQ(uncopied, 0u);
+}
+
+TEST_F(BackupMirrorTest, SendsNoMoreThanAPieceAtATimeAndLetsTheLogPass) {
+  const std::string large = Noise(5 * kCopyPieceBytes + 3, 1);
+  Write(kNewShard, large);
+  Grow(1, Noise(100, 2));
+  mirror_->Want(kNewShard, /*complete=*/false, Version::kNew);
+  while (peer_.stored_bytes() < 2 * kCopyPieceBytes) ASSERT_TRUE(*mirror_->Step());
+  Grow(1, Noise(200, 2));
+  // Not behind the rest of the shard.
+  for (int steps = 0; steps < 5 && mirror_->position() < 2; ++steps) {
+    ASSERT_TRUE(*mirror_->Step());
+  }
+  EXPECT_EQ(mirror_->position(), 2u);
+  EXPECT_FALSE(mirror_->IsThere(kNewShard));
+  ASSERT_EQ(Run(), absl::OkStatus());
+  EXPECT_EQ(peer_.Contents(kNewShard), large);
+  EXPECT_LE(peer_.largest_piece(), kCopyPieceBytes);
+}
+
+TEST_F(BackupMirrorTest, SmallFilesThatChangeAgainAndAgainDoNotHoldUpALargeOne) {
+  const std::string large = Noise(6 * kCopyPieceBytes, 1);
+  Write("coordinator.state", "0");
+  mirror_->Want("coordinator.state", /*complete=*/false, Version::kNew);
+  Write(kNewShard, large);
+  mirror_->Want(kNewShard, /*complete=*/false, Version::kNew);
+  Write(kShard, large);
+  mirror_->Want(kShard, /*complete=*/false, Version::kNew);
+  for (int steps = 1; steps < 20; ++steps) {
+    ASSERT_TRUE(mirror_->Step().ok());
+    Write("coordinator.state", absl::StrCat(steps));
+    mirror_->Want("coordinator.state", /*complete=*/false, Version::kNew);
+    ASSERT_TRUE(mirror_->Step().ok());
+  }
+  ASSERT_EQ(Run(), absl::OkStatus());
+  EXPECT_EQ(peer_.Contents(kNewShard), large);
+  EXPECT_EQ(peer_.Contents(kShard), large);
+  EXPECT_EQ(peer_.Contents("coordinator.state"), "19");
+  EXPECT_LT(peer_.stored_bytes(), 12 * kCopyPieceBytes + 100) << "no piece of them came twice";
+}
+
+TEST_F(BackupMirrorTest, WhoeverIsRestartedTheLogGoesOnWhereItsCopyEnds) {
+  const std::string log = Noise(6 * kCopyPieceBytes, 1);
+  Write(kShard, "shard");
+  Write(kManifest, "manifest");
+  const auto want = [&] {
+    mirror_->Want(kShard, /*complete=*/true, Version::kKept);
+    mirror_->Want(kManifest, /*complete=*/true, Version::kKept);
+  };
+  want();
+  Grow(1, log.substr(0, 4 * kCopyPieceBytes));
+  ASSERT_EQ(Run(), absl::OkStatus());
+  const int64_t before = peer_.stored_bytes();
+  // Only the last piece, which might be torn.
+  Begin();
+  want();
+  ASSERT_EQ(Run(), absl::OkStatus());
+  EXPECT_EQ(peer_.stored_bytes(), before + kCopyPieceBytes);
+  EXPECT_EQ(mirror_->position(), 1u);
+  peer_.Restart();
+  Grow(1, log);
+  ASSERT_EQ(Run(), absl::OkStatus());
+  EXPECT_EQ(peer_.stored_bytes(), before + 3 * kCopyPieceBytes + kCopyPieceBytes)
+      << "the refused piece and two more";
+  EXPECT_EQ(peer_.Contents(Segment(1)), log);
+  EXPECT_EQ(mirror_->position(), 2u);
+}
+
+TEST_F(BackupMirrorTest, APeerThatHasLostItsDiskGetsEverythingBeforeTheLogCountsAgain) {
+  Write(kShard, "shard");
+  Write(kManifest, "manifest");
+  mirror_->Want(kShard, /*complete=*/true, Version::kKept);
+  mirror_->Want(kManifest, /*complete=*/true, Version::kKept);
+  Grow(1, Noise(100, 1));
+  ASSERT_EQ(Run(), absl::OkStatus());
+  peer_.LoseDisk();
+  Grow(2, Noise(100, 2));
+  ASSERT_EQ(Run(), absl::OkStatus());
+  EXPECT_EQ(mirror_->position(), 2u);
+  EXPECT_EQ(peer_.Contents(kShard), "shard");
+  EXPECT_EQ(peer_.Contents(kManifest), "manifest");
+  EXPECT_EQ(peer_.Contents(Segment(1)), Noise(100, 1));
+  EXPECT_EQ(peer_.Contents(Segment(2)), Noise(100, 2));
+}
+
+TEST_F(BackupMirrorTest, ALogThatBeganAnewTakesThePlaceOfTheOneBefore) {
+  Grow(1, Noise(2 * kCopyPieceBytes, 1));
+  Grow(2, Noise(100, 2));
+  ASSERT_EQ(Run(), absl::OkStatus());
+  // The operator has moved the log away; the segment has another number drawn for it.
+  log_.files.clear();
+  Grow(1, Noise(kCopyPieceBytes + 100, 3));
+  Begin();
+  ASSERT_EQ(Run(), absl::OkStatus());
+  EXPECT_EQ(peer_.Contents(Segment(1)), Noise(kCopyPieceBytes + 100, 3));
+  EXPECT_EQ(peer_.Contents(Segment(2)), "-");
+  EXPECT_EQ(mirror_->position(), 3u);
+}
+
+TEST_F(BackupMirrorTest, WhatIsSuperfluousHereGoesThere) {
+  Write(kShard, "shard");
+  Write(kManifest, "manifest");
+  Write(kNewShard, "new shard");
+  for (const char* file : {kShard, kManifest, kNewShard}) {
+    mirror_->Want(file, /*complete=*/true, Version::kKept);
+  }
+  Grow(1, Noise(100, 1));
+  Grow(2, Noise(100, 2));
+  ASSERT_EQ(Run(), absl::OkStatus());
+  log_.files.erase(log_.files.begin());
+  mirror_->WantOnly({kNewShard});
+  ASSERT_EQ(Run(), absl::OkStatus());
+  EXPECT_EQ(peer_.Contents(kShard), "-");
+  EXPECT_EQ(peer_.Contents(kManifest), "-");
+  EXPECT_EQ(peer_.Contents(kNewShard), "new shard");
+  EXPECT_EQ(peer_.Contents(Segment(1)), "-");
+  EXPECT_EQ(peer_.Contents(Segment(2)), Noise(100, 2));
+  // What was dropped while nobody was there goes when the peer is back.
+  peer_.SetAway(true);
+  log_.files.clear();
+  mirror_->WantOnly({});
+  EXPECT_TRUE(absl::IsUnavailable(Run()));
+  peer_.SetAway(false);
+  ASSERT_EQ(Run(), absl::OkStatus());
+  EXPECT_EQ(peer_.Contents(kNewShard), "-");
+  EXPECT_EQ(peer_.Contents(Segment(2)), "-");
+}
+
+TEST_F(BackupMirrorTest, AFileThatIsWrittenAnewIsSentAnew) {
+  Write(kNewShard, "first");
+  mirror_->Want(kNewShard, /*complete=*/false, Version::kNew);
+  ASSERT_EQ(Run(), absl::OkStatus());
+  Write(kNewShard, "other");
+  mirror_->Want(kNewShard, /*complete=*/false, Version::kNew);
+  EXPECT_FALSE(mirror_->IsThere(kNewShard));
+  ASSERT_EQ(Run(), absl::OkStatus());
+  EXPECT_EQ(peer_.Contents(kNewShard), "other");
+  const int64_t sent = peer_.stored_bytes();
+  mirror_->Want(kNewShard, /*complete=*/true, Version::kSame);
+  EXPECT_TRUE(mirror_->IsThere(kNewShard));
+  ASSERT_EQ(Run(), absl::OkStatus());
+  EXPECT_EQ(peer_.stored_bytes(), sent);
+  // One that goes before it is sent is not waited for.
+  mirror_->Want(kShard, /*complete=*/false, Version::kNew);
+  ASSERT_EQ(Run(), absl::OkStatus());
+  EXPECT_FALSE(mirror_->Wants(kShard));
+}
+
+TEST_F(BackupMirrorTest, WhicheverCallIsLostTheCopiesBecomeTheSame) {
+  const std::string shard = Noise(2 * kCopyPieceBytes + 9, 1);
+  const std::string log = Noise(2 * kCopyPieceBytes + 70, 2);
+  for (const bool answer_only : {false, true}) {
+    for (int n = 1; n <= 16; ++n) {
+      SCOPED_TRACE(absl::StrCat("call ", n, answer_only ? ", its answer" : ""));
+      peer_.LoseDisk();
+      log_ = GrowingLog();
+      Begin();
+      Write(kShard, shard);
+      Write(kManifest, "manifest");
+      mirror_->Want(kShard, /*complete=*/true, Version::kKept);
+      mirror_->Want(kManifest, /*complete=*/true, Version::kKept);
+      Grow(1, log.substr(0, kCopyPieceBytes + 80));
+      peer_.LoseCall(n, answer_only);
+      RunThrough();
+      Grow(1, log);
+      Grow(2, Noise(90, 3));
+      RunThrough();
+      EXPECT_EQ(mirror_->position(), 3u);
+      EXPECT_EQ(peer_.Contents(kShard), shard);
+      EXPECT_EQ(peer_.Contents(kManifest), "manifest");
+      EXPECT_EQ(peer_.Contents(Segment(1)), log);
+      EXPECT_EQ(peer_.Contents(Segment(2)), Noise(90, 3));
+    }
+  }
+}
+
+TEST_F(BackupMirrorTest, SaysWhoseTroubleItIs) {
+  Grow(1, Noise(100, 1));
+  peer_.SetAway(true);
+  EXPECT_THAT(std::string(Run().message()), HasSubstr("server 0 at alpha:7000: nobody is there"));
+  peer_.SetAway(false);
+  ASSERT_EQ(Run(), absl::OkStatus());
+}
+
+// --- Back from there ---
+
+class BackupFetchTest : public BackupMirrorTest {
+ protected:
+  BackupFetch Fetch(const std::string& directory, uint64_t job_id = 77) {
+    BackupFetch::Options options;
+    options.files = &files_;
+    options.peer = &peer_;
+    options.directory = directory;
+    options.job_id = job_id;
+    options.server_index = 1;
+    options.begin = [this](const std::string& what, int64_t pieces) {
+      what_ = what;
+      pieces_ = pieces;
+    };
+    options.done = [this] { --pieces_; };
+    return BackupFetch(options);
+  }
+
+  void ExpectSame(const std::string& directory, const std::string& file) {
+    const auto own = ReadWholeFile(files_, absl::StrCat(kOwn, "/", file), 1 << 30);
+    const auto back = ReadWholeFile(files_, absl::StrCat(directory, "/", file), 1 << 30);
+    ASSERT_TRUE(own.ok() && back.ok()) << file << ": " << back.status();
+    EXPECT_EQ(*own, *back) << file;
+  }
+
+  void CopySome() {
+    Write(kShard, Noise(2 * kCopyPieceBytes + 9, 1));
+    Write(kManifest, "manifest");
+    mirror_->Want(kShard, /*complete=*/true, Version::kKept);
+    mirror_->Want(kManifest, /*complete=*/true, Version::kKept);
+    Grow(1, Noise(kCopyPieceBytes, 2));
+    ASSERT_EQ(Run(), absl::OkStatus());
+  }
+
+  std::string what_;
+  int64_t pieces_ = 0;
+};
+
+TEST_F(BackupFetchTest, BringsBackExactlyTheFilesThatThereWere) {
+  CopySome();
+  const absl::StatusOr<int64_t> bytes = Fetch("/new").Run();
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  EXPECT_EQ(*bytes, 3 * kCopyPieceBytes + 9 + 8);
+  EXPECT_EQ(what_, "fetches its files from server 0 at alpha:7000");
+  EXPECT_EQ(pieces_, 0) << "told of all";
+  files_.Crash(1);
+  for (const std::string& file : {std::string(kShard), std::string(kManifest), Segment(1)}) {
+    ExpectSame("/new", file);
+  }
+  EXPECT_FALSE(Fetch("/new").WasBrokenOff());
+  EXPECT_TRUE(Fetch("/other", /*job_id=*/0).Run().ok()) << "whichever job it is";
+  ExpectSame("/other", kShard);
+}
+
+TEST_F(BackupFetchTest, WhereThereAreNoCopiesNothingIsDone) {
+  const absl::StatusOr<int64_t> bytes = Fetch("/new").Run();
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  EXPECT_EQ(*bytes, 0);
+  EXPECT_TRUE(absl::IsNotFound(files_.List("/new").status()));
+}
+
+TEST_F(BackupFetchTest, OneThatWasBrokenOffIsKnownAndBeginsAgain) {
+  CopySome();
+  peer_.LoseCall(4, /*answer_only=*/false);
+  EXPECT_TRUE(absl::IsUnavailable(Fetch("/new").Run().status()));
+  files_.Crash(3);
+  EXPECT_TRUE(Fetch("/new").WasBrokenOff());
+  ASSERT_TRUE(Fetch("/new").Run().ok());
+  EXPECT_FALSE(Fetch("/new").WasBrokenOff());
+  ExpectSame("/new", kShard);
+}
+
+TEST_F(BackupFetchTest, CopiesOfTwoJobsAreNotTakenForOne) {
+  CopySome();
+  ListCopiesRequest list;
+  list.set_job_id(78);
+  list.set_server_index(1);
+  ASSERT_TRUE(peer_.List(list).ok());
+  StoreCopyRequest store;
+  store.mutable_file()->set_job_id(78);
+  store.mutable_file()->set_server_index(1);
+  store.mutable_file()->set_file("log-1-of-2/1.log");
+  store.set_data("x");
+  ASSERT_TRUE(peer_.Store(store).ok());
+  const absl::Status refused = Fetch("/new", /*job_id=*/0).Run().status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("jobs 77 and 78"));
+  EXPECT_TRUE(Fetch("/new").Run().ok()) << "the one that is asked for";
+}
+
+}  // namespace
+}  // namespace torchps

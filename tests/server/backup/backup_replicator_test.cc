@@ -1,0 +1,195 @@
+// The thread that sends a server's files, with a peer that is away and back.
+
+#include "server/backup/backup_replicator.h"
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/strings/str_cat.h"
+#include "common/mutex.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/server/backup/keeper_peer.h"
+#include "tests/testing/eventually.h"
+#include "tests/testing/faulty_file_system.h"
+#include "tests/testing/manual_clock.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::HasSubstr;
+using Version = BackupMirror::Version;
+
+constexpr char kShard[] = "checkpoint-000000000001/server-1-of-2.safetensors";
+constexpr char kSegment[] = "log-1-of-2/1.log";
+
+class BackupReplicatorTest : public ::testing::Test {
+ protected:
+  BackupReplicatorTest() {
+    for (const char* folder : {"checkpoint-000000000001", "log-1-of-2"}) {
+      EXPECT_TRUE(files_.CreateDirectories(absl::StrCat("/ps/", folder)).ok());
+    }
+  }
+
+  void Begin(const BackupReplicator::Kept& kept = {}) {
+    BackupReplicator::Options options;
+    options.mirror.files = &files_;
+    options.mirror.peer = &peer_;
+    options.mirror.directory = "/ps";
+    options.mirror.job_id = 77;
+    options.mirror.server_index = 1;
+    options.mirror.log = [this] {
+      MutexLock lock(&mutex_);
+      return log_;
+    };
+    options.clock = &clock_;
+    options.copied = [this](uint64_t position) { copied_ = position; };
+    options.tell = [this](const std::string& line) {
+      MutexLock lock(&mutex_);
+      said_.push_back(line);
+    };
+    sender_ = std::make_unique<BackupReplicator>(std::move(options), kept);
+  }
+
+  void Write(const std::string& file, const std::string& contents) {
+    ASSERT_TRUE(WriteFileAtomically(files_, absl::StrCat("/ps/", file), contents).ok());
+  }
+  void Grow(const std::string& contents) {
+    Write(kSegment, contents);
+    {
+      MutexLock lock(&mutex_);
+      ++log_.position;
+      log_.files = {{kSegment, static_cast<int64_t>(contents.size())}};
+    }
+    sender_->Wake();
+  }
+  std::string Trouble() {
+    DurabilityStatus status;
+    sender_->Describe(&status);
+    return status.trouble();
+  }
+  size_t said() {
+    MutexLock lock(&mutex_);
+    return said_.size();
+  }
+  // Time goes on until `condition` holds.
+  bool AsTimeGoes(absl::FunctionRef<bool()> condition) {
+    return Eventually([&] {
+      clock_.Advance(absl::Milliseconds(100));
+      return condition();
+    });
+  }
+
+  FaultyFileSystem files_;
+  KeeperPeer peer_;
+  ManualClock clock_;
+  Mutex mutex_;
+  GrowingLog log_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> said_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<uint64_t> copied_{0};
+  std::unique_ptr<BackupReplicator> sender_;
+};
+
+TEST_F(BackupReplicatorTest, TellsHowFarTheLogIsCopiedAsItGrows) {
+  Begin();
+  std::string log(100, 'x');
+  for (uint64_t position = 1; position <= 5; ++position) {
+    log += "record";
+    Grow(log);
+    ASSERT_TRUE(Eventually([&] { return copied_ >= position; }));
+    EXPECT_EQ(peer_.Contents(kSegment), log);
+  }
+  DurabilityStatus status;
+  EXPECT_TRUE(Eventually([&] {
+    sender_->Describe(&status);
+    return status.copied_bytes() == log.size() && status.uncopied_bytes() == 0;
+  }));
+  EXPECT_EQ(status.trouble(), "");
+  EXPECT_EQ(said(), 0u);
+}
+
+TEST_F(BackupReplicatorTest, WhileThePeerIsAwayNothingCountsAndThenAllOfIt) {
+  peer_.SetAway(true);
+  Begin();
+  Grow(std::string(100, 'x'));
+  ASSERT_TRUE(Eventually([&] { return !Trouble().empty(); }));
+  clock_.Advance(absl::Seconds(12));
+  EXPECT_THAT(Trouble(), HasSubstr("server 0 at alpha:7000"));
+  EXPECT_THAT(Trouble(), HasSubstr("for 12 s"));
+  EXPECT_THAT(Trouble(), HasSubstr("pushes wait"));
+  EXPECT_EQ(copied_, 0u);
+  peer_.SetAway(false);
+  ASSERT_TRUE(AsTimeGoes([&] { return copied_ == 1; }));
+  EXPECT_TRUE(Eventually([&] { return Trouble().empty(); }));
+  EXPECT_TRUE(Eventually([&] { return said() == 2; })) << "when it began, and when it was over";
+}
+
+TEST_F(BackupReplicatorTest, KeepReturnsWhenTheCopyIsThere) {
+  Begin();
+  Write(kShard, "shard");
+  EXPECT_EQ(sender_->Keep({kShard}, /*complete=*/false, Version::kNew), absl::OkStatus());
+  EXPECT_EQ(peer_.Contents(kShard), "shard");
+  Write(kShard, "other");
+  EXPECT_EQ(sender_->Keep({kShard}, /*complete=*/false, Version::kNew), absl::OkStatus());
+  EXPECT_EQ(peer_.Contents(kShard), "other");
+  const absl::Status gone = sender_->Keep({"none"}, /*complete=*/false, Version::kNew);
+  EXPECT_TRUE(absl::IsNotFound(gone)) << gone;
+  sender_->KeepOnly({});
+  EXPECT_TRUE(Eventually([&] { return peer_.Contents(kShard) == "-"; }));
+}
+
+TEST_F(BackupReplicatorTest, KeepGivesUpAPeerThatIsAwayForLong) {
+  Write(kShard, "shard");
+  peer_.SetAway(true);
+  Begin();
+  absl::Status kept;
+  std::atomic<bool> returned{false};
+  std::thread keeper([&] {
+    kept = sender_->Keep({kShard}, /*complete=*/false, Version::kNew);
+    returned = true;
+  });
+  EXPECT_TRUE(AsTimeGoes([&] { return returned.load(); }));
+  keeper.join();
+  EXPECT_TRUE(absl::IsUnavailable(kept)) << kept;
+  EXPECT_THAT(std::string(kept.message()), HasSubstr("server 0 at alpha:7000: nobody is there"));
+}
+
+TEST_F(BackupReplicatorTest, StopsWithAPeerThatIsAway) {
+  Write(kShard, "shard");
+  peer_.SetAway(true);
+  Begin();
+  Grow("x");
+  absl::Status kept;
+  std::thread keeper([&] { kept = sender_->Keep({kShard}, /*complete=*/false, Version::kNew); });
+  EXPECT_TRUE(Eventually([&] { return !Trouble().empty(); }));
+  sender_->Abandon();
+  keeper.join();
+  EXPECT_TRUE(absl::IsCancelled(kept)) << kept;
+  sender_->Stop();
+  peer_.SetAway(false);
+  sender_ = nullptr;
+  EXPECT_EQ(copied_, 0u);
+}
+
+TEST_F(BackupReplicatorTest, TheNextLifeGoesOnFromWhatTheOneBeforeHasSent) {
+  Write(kShard, "shard");
+  Begin();
+  Grow(std::string(200, 'x'));
+  ASSERT_EQ(sender_->Keep({kShard}, /*complete=*/true, Version::kNew), absl::OkStatus());
+  ASSERT_TRUE(Eventually([&] { return copied_ == 1; }));
+  sender_ = nullptr;
+  const int64_t sent = peer_.stored_bytes();
+  copied_ = 0;
+  peer_.Revive();
+  Begin({{kShard}, {}});
+  ASSERT_TRUE(Eventually([&] { return copied_ == 1; })) << "once it is known to be there";
+  EXPECT_EQ(peer_.stored_bytes(), sent + 200) << "of the log the last piece, of the shard nothing";
+}
+
+}  // namespace
+}  // namespace torchps

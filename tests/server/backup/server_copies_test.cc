@@ -1,0 +1,312 @@
+// Two whole servers that keep copies of each other's files (durability.copies), and lose their
+// disks one after the other.
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/clock.h"
+#include "common/mutex.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "rpc/grpc_process.h"
+#include "server/server.h"
+#include "storage/file_system.h"
+#include "tests/testing/checkpoint_driver.h"
+#include "tests/testing/eventually.h"
+#include "tests/testing/faulty_file_system.h"
+#include "tests/testing/job_harness.h"
+#include "tests/testing/plain_worker.h"
+#include "wire/layout_codec.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+constexpr int kServers = 2;
+constexpr char kLog[] = "durability { level: LOG copies: 1 } optimizer { adam {} }";
+constexpr char kCheckpoint[] = "durability { copies: 1 }";
+
+class ServerBackupTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { PrepareGrpcProcess(); }
+
+  ServerBackupTest() {
+    for (int k = 0; k < kServers; ++k) disks_[k] = std::make_unique<FaultyFileSystem>();
+  }
+
+  void Start(int k) { ASSERT_EQ(TryStart(k, /*copies_at=*/""), absl::OkStatus()); }
+  absl::Status TryStart(int k, const std::string& copies_at) {
+    Server::Options options;
+    options.copies_at = copies_at;
+    options.clock = &clock_;
+    options.seed = ++incarnations_;
+    options.files = disks_[k].get();
+    options.dir = "/ps";
+    options.log = [this, k](const std::string& line) {
+      MutexLock lock(&mutex_);
+      said_ += absl::StrCat("server ", k, ": ", line, "\n");
+    };
+    auto server = Server::Start(options);
+    if (!server.ok()) return server.status();
+    servers_[k] = *std::move(server);
+    addresses_[k] = servers_[k]->address();
+    return absl::OkStatus();
+  }
+  void StartAll() {
+    for (int k = 0; k < kServers; ++k) Start(k);
+  }
+  // The machine burns.
+  void Lose(int k) {
+    disks_[k]->PowerOffAt(1);
+    servers_[k] = nullptr;
+    disks_[k] = std::make_unique<FaultyFileSystem>();
+  }
+
+  HelloRequest Hello(int k, const std::string& job) const {
+    JobHarness::Options model;
+    model.trained = 5000;
+    model.averaged = 100;
+    model.block_elements = 500;
+    model.job = job;
+    HelloRequest hello = JobHarness::Hello(model);
+    hello.set_server_index(k);
+    hello.set_server_count(kServers);
+    for (const std::string& address : addresses_) hello.add_server_address(address);
+    hello.set_continues(continues_);
+    return hello;
+  }
+
+  // Enters at server k, wherever that is now.
+  PlainWorker& Greet(int k, const std::string& job) {
+    workers_[k] = std::make_unique<PlainWorker>(PlainChannel(addresses_[k]), Hello(k, job));
+    EXPECT_EQ(workers_[k]->Hello(), absl::OkStatus()) << "server " << k;
+    return *workers_[k];
+  }
+  void GreetAll(const std::string& job) {
+    for (int k = 0; k < kServers; ++k) Greet(k, job);
+  }
+  void Begin(const std::string& job) {
+    StartAll();
+    GreetAll(job);
+    for (const auto& worker : workers_) ASSERT_EQ(worker->Initialize(0.5f), absl::OkStatus());
+    continues_ = true;
+  }
+  void PushAll(Step step) {
+    for (const auto& worker : workers_) {
+      ASSERT_EQ(worker->Pull(step - 1), absl::OkStatus());
+      const auto pushed = worker->PushBlocks(
+          step, [step](BlockId block) { return static_cast<float>(step) / (block + 3); });
+      ASSERT_EQ(pushed.status(), absl::OkStatus());
+    }
+  }
+  absl::Status TakeCheckpoint(const std::string& job) {
+    if (checkpoints_ == nullptr) {
+      const HelloRequest hello = Hello(0, job);
+      CheckpointDriver::Options driver;
+      driver.job = hello.job();
+      driver.layout = *DecodeLayout(hello.layout());
+      driver.job_id = hello.job_id();
+      driver.addresses = {addresses_[0], addresses_[1]};
+      checkpoints_ = std::make_unique<CheckpointDriver>(driver);
+    }
+    return checkpoints_->Take();
+  }
+  std::vector<std::vector<float>> GetValues(int k) {
+    EXPECT_EQ(workers_[k]->ReadOnlyPull(), absl::OkStatus());
+    return workers_[k]->values();
+  }
+  std::string said() {
+    MutexLock lock(&mutex_);
+    return said_;
+  }
+  std::string GetTrouble(int k) {
+    PlainWorker observer(PlainChannel(addresses_[k]), Hello(k, kLog));
+    const auto status = observer.Status();
+    return status.ok() ? status->durability().trouble() : std::string(status.status().message());
+  }
+
+  // What the servers use, before them.
+  Mutex mutex_;
+  std::string said_ ABSL_GUARDED_BY(mutex_);
+  SteadyClock clock_;
+  std::unique_ptr<FaultyFileSystem> disks_[kServers];
+  std::unique_ptr<Server> servers_[kServers];
+  std::string addresses_[kServers];
+  std::unique_ptr<PlainWorker> workers_[kServers];
+  std::unique_ptr<CheckpointDriver> checkpoints_;
+  bool continues_ = false;
+  uint64_t incarnations_ = 0;
+};
+
+TEST_F(ServerBackupTest, WithALogTheLossOfEitherDiskLosesNothingThatWasAcknowledged) {
+  Begin(kLog);
+  for (Step step = 1; step <= 3; ++step) PushAll(step);
+  ASSERT_EQ(TakeCheckpoint(kLog), absl::OkStatus());
+  for (Step step = 4; step <= 6; ++step) PushAll(step);
+  Step last = 6;
+  for (const int lost : {1, 0, 1}) {
+    SCOPED_TRACE(absl::StrCat("loss of server ", lost, " after step ", last));
+    const std::vector<std::vector<float>> values = GetValues(lost);
+    Lose(lost);
+    Start(lost);
+    PlainWorker& worker = Greet(lost, kLog);
+    const Restored& restored = worker.hello_reply().restored();
+    EXPECT_TRUE(restored.from_log());
+    EXPECT_EQ(restored.checkpoint(), 1u);
+    EXPECT_THAT(restored.block_step(), Each(last));
+    EXPECT_EQ(GetValues(lost), values);
+    const auto repeated = worker.PushBlocks(last, [](BlockId) { return 0.0f; });
+    ASSERT_TRUE(repeated.ok()) << repeated.status();
+    EXPECT_EQ(GetValues(lost), values) << "another gradient of that name changes nothing";
+    EXPECT_THAT(said(), HasSubstr(absl::StrCat("server ", lost, " has its files back")));
+    // The other one hears where this one is now; what it acknowledges then is here, too, with all
+    // that was here before.
+    Greet(1 - lost, kLog);
+    PushAll(++last);
+  }
+}
+
+TEST_F(ServerBackupTest, WithALogAloneItComesBackFromTheCopyOfTheLog) {
+  Begin(kLog);
+  for (Step step = 1; step <= 3; ++step) PushAll(step);
+  const std::vector<std::vector<float>> values = GetValues(1);
+  Lose(1);
+  Start(1);
+  const Restored restored = Greet(1, kLog).hello_reply().restored();
+  EXPECT_TRUE(restored.from_log());
+  EXPECT_EQ(restored.checkpoint(), 0u);
+  EXPECT_EQ(GetValues(1), values);
+}
+
+TEST_F(ServerBackupTest, WithCheckpointsItComesBackFromTheLastCompleteOne) {
+  Begin(kCheckpoint);
+  std::vector<std::vector<float>> values;
+  for (Step step = 1; step <= 9; ++step) {
+    PushAll(step);
+    if (step % 2 == 1) continue;
+    ASSERT_EQ(TakeCheckpoint(kCheckpoint), absl::OkStatus());
+    values = GetValues(1);
+  }
+  const std::vector<std::string> newest = {"checkpoint-000000000003", "checkpoint-000000000004"};
+  EXPECT_TRUE(Eventually([&] { return *disks_[0]->List("/ps/copies-of-7-1") == newest; }))
+      << "older ones go there, too";
+  Lose(1);
+  Start(1);
+  const Restored restored = Greet(1, kCheckpoint).hello_reply().restored();
+  EXPECT_FALSE(restored.from_log());
+  EXPECT_EQ(restored.checkpoint(), 4u);
+  EXPECT_THAT(restored.block_step(), Each(8));
+  EXPECT_EQ(GetValues(1), values);
+}
+
+TEST_F(ServerBackupTest, WhileThePeerIsAwayNoPushIsAcknowledged) {
+  Begin(kLog);
+  PushAll(1);
+  servers_[1] = nullptr;
+  std::atomic<bool> answered{false};
+  absl::Status outcome;
+  std::thread pusher([&] {
+    outcome = workers_[0]->Push(2, 1.0f).status();
+    answered = true;
+  });
+  EXPECT_TRUE(Eventually([&] { return !GetTrouble(0).empty(); }));
+  EXPECT_THAT(GetTrouble(0), HasSubstr(absl::StrCat("server 1 at ", addresses_[1])));
+  EXPECT_FALSE(answered);
+  // It is back, elsewhere, which a worker tells.
+  Start(1);
+  PlainWorker other(PlainChannel(addresses_[0]), Hello(0, kLog));
+  EXPECT_EQ(other.Hello(), absl::OkStatus());
+  EXPECT_TRUE(Eventually([&] { return answered.load(); }));
+  pusher.join();
+  EXPECT_EQ(outcome, absl::OkStatus());
+  EXPECT_TRUE(Eventually([&] { return GetTrouble(0).empty(); }));
+}
+
+TEST_F(ServerBackupTest, AServerWhosePeerIsAwayStillStops) {
+  Begin(kLog);
+  servers_[1] = nullptr;
+  absl::Status outcome;
+  std::thread pusher([&] { outcome = workers_[0]->Push(1, 1.0f).status(); });
+  EXPECT_TRUE(Eventually([&] { return !GetTrouble(0).empty(); }));
+  servers_[0]->Stop();
+  pusher.join();
+  EXPECT_FALSE(outcome.ok());
+}
+
+TEST_F(ServerBackupTest, AnEmptyDirectoryIsNoNewBeginningUntilThePeerHasBeenAsked) {
+  Begin(kLog);
+  PushAll(1);
+  Lose(1);
+  servers_[0] = nullptr;
+  Start(1);
+  PlainWorker early(PlainChannel(addresses_[1]), Hello(1, kLog));
+  const absl::Status refused = early.Hello();
+  EXPECT_TRUE(absl::IsUnavailable(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("is empty"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("server 0 at"));
+  disks_[0]->KillProcesses();
+  Start(0);
+  EXPECT_TRUE(Greet(1, kLog).hello_reply().restored().from_log());
+}
+
+TEST_F(ServerBackupTest, TheFirstServerFetchesBeforeItBeginsWhereItIsToldWhoHasCopies) {
+  const std::string state = "/ps/coordinator.state";
+  ASSERT_TRUE(disks_[0]->CreateDirectories("/ps").ok());
+  ASSERT_TRUE(WriteFileAtomically(*disks_[0], state, "what the coordinator knows").ok());
+  Begin(kLog);
+  PushAll(1);
+  const std::vector<std::vector<float>> values = GetValues(0);
+  ASSERT_TRUE(Eventually(
+      [&] { return disks_[1]->OpenForReading("/ps/copies-of-7-0/coordinator.state").ok(); }));
+  Lose(0);
+  // With a wrong address it does not begin anew.
+  EXPECT_TRUE(absl::IsUnavailable(TryStart(0, addresses_[0])));
+  ASSERT_EQ(TryStart(0, addresses_[1]), absl::OkStatus());
+  EXPECT_EQ(*ReadWholeFile(*disks_[0], state, 1000), "what the coordinator knows");
+  EXPECT_TRUE(Greet(0, kLog).hello_reply().restored().from_log());
+  EXPECT_EQ(GetValues(0), values);
+  // What is there stays.
+  servers_[0] = nullptr;
+  ASSERT_TRUE(WriteFileAtomically(*disks_[0], state, "more").ok());
+  ASSERT_EQ(TryStart(0, addresses_[1]), absl::OkStatus());
+  EXPECT_EQ(*ReadWholeFile(*disks_[0], state, 1000), "more");
+  // Of another job's server there is nothing.
+  servers_[0] = nullptr;
+  disks_[0] = std::make_unique<FaultyFileSystem>();
+  Lose(1);
+  Start(1);
+  const absl::Status none = TryStart(0, addresses_[1]);
+  EXPECT_TRUE(absl::IsNotFound(none)) << none;
+  EXPECT_THAT(std::string(none.message()), HasSubstr("--copies_at"));
+}
+
+TEST_F(ServerBackupTest, IsRefusedInWordsWhereItCannotBe) {
+  StartAll();
+  const auto refusal = [&](const HelloRequest& hello) {
+    PlainWorker worker(PlainChannel(addresses_[0]), hello);
+    const absl::Status refused = worker.Hello();
+    EXPECT_FALSE(refused.ok());
+    return std::string(refused.message());
+  };
+  HelloRequest alone = Hello(0, kLog);
+  alone.set_server_count(1);
+  EXPECT_THAT(refusal(alone), HasSubstr("at least 2 servers"));
+  HelloRequest silent = Hello(0, kLog);
+  silent.clear_server_address();
+  EXPECT_THAT(refusal(silent), HasSubstr("names the addresses of 0 servers"));
+  HelloRequest forged = Hello(0, kLog);
+  forged.set_server_index(-7);
+  EXPECT_THAT(refusal(forged), HasSubstr("server_index is -7"));
+  HelloRequest within = Hello(0, kLog);
+  within.set_server_address(1, "");
+  EXPECT_THAT(refusal(within), HasSubstr("no address of server 1"));
+}
+
+}  // namespace
+}  // namespace torchps

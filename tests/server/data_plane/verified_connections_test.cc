@@ -1,0 +1,112 @@
+#include "server/data_plane/verified_connections.h"
+
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/ids.h"
+#include "gtest/gtest.h"
+#include "tests/testing/manual_clock.h"
+
+namespace torchps {
+namespace {
+
+constexpr absl::Duration kPatience = absl::Seconds(10);
+constexpr absl::Duration kAMoment = absl::Milliseconds(1);
+
+class VerifiedConnectionsTest : public ::testing::Test {
+ protected:
+  // Of incarnation 1, which is live until End().
+  void Heard(const std::string& connection, SlotId slot) {
+    live_.insert({slot, 1});
+    known_.Heard(connection, slot, 1);
+  }
+  void End(SlotId slot) { live_.erase({slot, 1}); }
+
+  void Forget() {
+    known_.Forget(
+        [this](SlotId slot, Incarnation incarnation) {
+          return live_.count({slot, incarnation}) > 0;
+        },
+        kPatience);
+  }
+
+  ManualClock clock_;
+  VerifiedConnections known_{&clock_};
+  std::set<std::pair<SlotId, Incarnation>> live_;
+};
+
+TEST_F(VerifiedConnectionsTest, AConnectionIsKnownOnceALiveProcessHasSpokenThere) {
+  EXPECT_FALSE(known_.Knows("ipv4:10.0.0.2:5000"));
+  Heard("ipv4:10.0.0.2:5000", 3);
+  EXPECT_TRUE(known_.Knows("ipv4:10.0.0.2:5000"));
+  EXPECT_FALSE(known_.Knows("ipv4:10.0.0.2:5001"));
+  Forget();
+  EXPECT_TRUE(known_.Knows("ipv4:10.0.0.2:5000"));
+}
+
+TEST_F(VerifiedConnectionsTest, WithinTheProcessAllAreKnown) {
+  EXPECT_TRUE(known_.Knows(""));
+  Heard("", 3);
+  End(3);
+  Forget();
+  EXPECT_TRUE(known_.Knows(""));
+}
+
+TEST_F(VerifiedConnectionsTest, AConnectionIsForgottenWithTheIncarnationThatSpokeThereLast) {
+  Heard("a", 3);
+  Heard("b", 4);
+  End(3);
+  Forget();
+  EXPECT_FALSE(known_.Knows("a"));
+  EXPECT_TRUE(known_.Knows("b"));
+  // Two slots of one process share a connection.
+  Heard("b", 5);
+  End(4);
+  Forget();
+  EXPECT_TRUE(known_.Knows("b"));
+  End(5);
+  Forget();
+  EXPECT_FALSE(known_.Knows("b"));
+}
+
+TEST_F(VerifiedConnectionsTest, ASuccessorsConnectionStaysWhenItsPredecessorsGoes) {
+  Heard("old", 3);
+  known_.Heard("new", 3, 2);
+  live_ = {{3, 2}};
+  Forget();
+  EXPECT_FALSE(known_.Knows("old"));
+  EXPECT_TRUE(known_.Knows("new"));
+}
+
+TEST_F(VerifiedConnectionsTest, AConnectionIsForgottenWhenItIsNotHeardForLong) {
+  Heard("silent", 3);
+  Heard("renewing", 3);
+  clock_.Advance(kPatience - kAMoment);
+  Heard("renewing", 3);
+  Forget();
+  EXPECT_TRUE(known_.Knows("silent"));
+  clock_.Advance(kAMoment);
+  Forget();
+  EXPECT_FALSE(known_.Knows("silent"));
+  EXPECT_TRUE(known_.Knows("renewing"));
+}
+
+TEST_F(VerifiedConnectionsTest, OfTooManyTheOneThatWasNotHeardForLongestMakesRoom) {
+  const auto name = [](size_t number) { return absl::StrCat("ipv4:10.0.0.2:", number); };
+  for (size_t i = 0; i < VerifiedConnections::kMax; ++i) {
+    Heard(name(i), 3);
+    clock_.Advance(absl::Nanoseconds(1));
+  }
+  Heard(name(0), 3);
+  Heard("one more", 3);
+  EXPECT_TRUE(known_.Knows("one more"));
+  EXPECT_TRUE(known_.Knows(name(0)));
+  EXPECT_FALSE(known_.Knows(name(1)));
+  EXPECT_TRUE(known_.Knows(name(2)));
+}
+
+}  // namespace
+}  // namespace torchps

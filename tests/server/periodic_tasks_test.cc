@@ -1,0 +1,63 @@
+#include "server/periodic_tasks.h"
+
+#include <atomic>
+#include <future>
+#include <thread>
+
+#include "absl/time/time.h"
+#include "gtest/gtest.h"
+#include "tests/testing/eventually.h"
+
+namespace torchps {
+namespace {
+
+TEST(PeriodicTasksTest, DoesItsChoresAgainAndAgain) {
+  std::promise<void> third;
+  int times = 0;
+  PeriodicTasks housekeeping(absl::Microseconds(1), [&] {
+    if (++times == 3) third.set_value();
+  });
+  third.get_future().wait();
+}
+
+TEST(PeriodicTasksTest, HurriesWhereItIsAskedTo) {
+  std::atomic<int> times{0};
+  PeriodicTasks housekeeping(absl::Hours(24), [&] { ++times; });
+  for (int time = 1; time <= 3; ++time) {
+    housekeeping.Hurry(absl::Microseconds(1));
+    EXPECT_TRUE(Eventually([&] { return times == time; }));
+  }
+  // Later than the chores are due anyway: nothing changes.
+  housekeeping.Hurry(absl::Hours(48));
+  housekeeping.Stop();
+  EXPECT_EQ(times, 3);
+}
+
+TEST(PeriodicTasksTest, StopsWithoutWaitingForTheInterval) {
+  std::atomic<int> times{0};
+  PeriodicTasks housekeeping(absl::Hours(24), [&] { ++times; });
+  // The test's own time limit is the assertion.
+  housekeeping.Stop();
+  housekeeping.Stop();
+  EXPECT_EQ(times, 0);
+}
+
+TEST(PeriodicTasksTest, StopWaitsForChoresThatRun) {
+  std::promise<void> began;
+  std::promise<void> may_end;
+  std::atomic<bool> has_ended{false};
+  PeriodicTasks housekeeping(absl::Microseconds(1), [&] {
+    if (has_ended) return;
+    began.set_value();
+    may_end.get_future().wait();
+    has_ended = true;
+  });
+  began.get_future().wait();
+  std::thread other([&] { may_end.set_value(); });
+  housekeeping.Stop();
+  EXPECT_TRUE(has_ended);
+  other.join();
+}
+
+}  // namespace
+}  // namespace torchps

@@ -1,0 +1,126 @@
+#include "tools/drill/backup_watch.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/tools/testing.h"
+
+namespace torchps {
+namespace {
+
+constexpr absl::Duration kPatience = absl::Seconds(1);
+
+// Two servers that are as far as the test says.
+class BackupWatchTest : public testing::Test {
+ protected:
+  class Client final : public ClusterClient {
+   public:
+    explicit Client(BackupWatchTest* test) : test_(test) {}
+    const std::vector<std::string>& addresses() const override { return addresses_; }
+    absl::StatusOr<JobStatus> GetJobStatus(bool, absl::Duration) override { return JobStatus(); }
+    absl::StatusOr<ServerStatus> GetServerStatus(int server, absl::Duration) override {
+      ++test_->looks_;
+      return test_->servers_[server];
+    }
+    absl::StatusOr<CheckpointStatus> TakeCheckpoint(absl::Duration) override {
+      return CheckpointStatus();
+    }
+    absl::Status Shutdown(int, absl::string_view, absl::Duration) override {
+      return absl::OkStatus();
+    }
+
+   private:
+    const std::vector<std::string> addresses_;
+    BackupWatchTest* const test_;
+  };
+
+  BackupWatch Watch(bool has_log) {
+    BackupWatch watch(2, has_log,
+                      [this](std::vector<std::string>) { return std::make_unique<Client>(this); });
+    for (const int server : {0, 1}) watch.OnReturn(server, "127.0.0.1:1");
+    return watch;
+  }
+  void Acknowledge(int server, uint64_t blocks) {
+    ServerStatus status;
+    status.mutable_verdicts()->set_acknowledged(blocks);
+    servers_[server] = status;
+  }
+
+  absl::StatusOr<ServerStatus> servers_[2] = {ServerStatus(), ServerStatus()};
+  int looks_ = 0;
+};
+
+TEST_F(BackupWatchTest, BeforeADiskIsLostNobodyIsAsked) {
+  BackupWatch watch = Watch(/*has_log=*/true);
+  EXPECT_TRUE(watch.AreWhole(kPatience));
+  watch.OnDeath(1);
+  EXPECT_TRUE(watch.AreWhole(kPatience)) << "it comes back with its files";
+  EXPECT_EQ(looks_, 0);
+}
+
+TEST_F(BackupWatchTest, AfterwardsEachServerHasToAcknowledgeSomething) {
+  BackupWatch watch = Watch(/*has_log=*/true);
+  Acknowledge(0, 10);
+  watch.OnLoss(1);
+  EXPECT_FALSE(watch.AreWhole(kPatience));
+  EXPECT_EQ(looks_, 0) << "one of them is away";
+  watch.OnReturn(1, "127.0.0.1:2");
+  EXPECT_FALSE(watch.AreWhole(kPatience));
+  Acknowledge(1, 3);
+  EXPECT_FALSE(watch.AreWhole(kPatience)) << "server 0 may not know yet that its copies are gone";
+  Acknowledge(0, 11);
+  EXPECT_TRUE(watch.AreWhole(kPatience));
+  looks_ = 0;
+  EXPECT_TRUE(watch.AreWhole(kPatience));
+  EXPECT_EQ(looks_, 0);
+}
+
+TEST_F(BackupWatchTest, OneThatDiesMeanwhileCountsAnew) {
+  BackupWatch watch = Watch(/*has_log=*/true);
+  Acknowledge(0, 10);
+  watch.OnLoss(1);
+  watch.OnReturn(1, "127.0.0.1:2");
+  EXPECT_FALSE(watch.AreWhole(kPatience));
+  watch.OnDeath(0);
+  watch.OnReturn(0, "127.0.0.1:1");
+  Acknowledge(0, 1);
+  Acknowledge(1, 1);
+  EXPECT_FALSE(watch.AreWhole(kPatience));
+  Acknowledge(0, 2);
+  Acknowledge(1, 2);
+  EXPECT_TRUE(watch.AreWhole(kPatience));
+}
+
+TEST_F(BackupWatchTest, OneThatIsSilentOrFetchesIsWaitedFor) {
+  BackupWatch watch = Watch(/*has_log=*/true);
+  watch.OnLoss(1);
+  watch.OnReturn(1, "127.0.0.1:2");
+  servers_[1] = absl::UnavailableError("not there");
+  EXPECT_FALSE(watch.AreWhole(kPatience));
+  ServerStatus fetching;
+  fetching.mutable_restoring();
+  servers_[1] = fetching;
+  EXPECT_FALSE(watch.AreWhole(kPatience));
+  for (uint64_t blocks : {5, 6}) {
+    Acknowledge(0, blocks);
+    Acknowledge(1, blocks);
+    EXPECT_EQ(watch.AreWhole(kPatience), blocks == 6);
+  }
+}
+
+TEST_F(BackupWatchTest, WithoutALogACheckpointHasToBeComplete) {
+  BackupWatch watch = Watch(/*has_log=*/false);
+  watch.OnLoss(0);
+  watch.OnReturn(0, "127.0.0.1:2");
+  for (const uint64_t checkpoint : {7, 7, 8}) {
+    for (auto& server : servers_) {
+      ServerStatus status;
+      status.mutable_verdicts()->set_acknowledged(100 * static_cast<uint64_t>(++looks_));
+      status.mutable_durability()->set_checkpoint(checkpoint);
+      server = status;
+    }
+    EXPECT_EQ(watch.AreWhole(kPatience), checkpoint == 8);
+  }
+}
+
+}  // namespace
+}  // namespace torchps

@@ -1,0 +1,67 @@
+#include "worker/loop/prefetch_policy.h"
+
+#include "gtest/gtest.h"
+
+namespace torchps {
+namespace {
+
+// Takes `steps` steps; returns how often it changed its mind.
+int Take(PrefetchPolicy& ahead, int steps, absl::Duration pull, absl::Duration step) {
+  int changes = 0;
+  for (int i = 0; i < steps; ++i) {
+    ahead.AddPull(pull);
+    changes += ahead.AddStep(step) ? 1 : 0;
+  }
+  return changes;
+}
+
+TEST(PrefetchPolicyTest, WhatTheJobSaysHoldsWhateverIsMeasured) {
+  for (const bool wanted : {true, false}) {
+    PrefetchPolicy ahead(wanted);
+    EXPECT_EQ(ahead.on(), wanted);
+    EXPECT_EQ(Take(ahead, 50, absl::Milliseconds(50), absl::Milliseconds(50)), 0);
+    EXPECT_EQ(Take(ahead, 50, absl::ZeroDuration(), absl::Milliseconds(50)), 0);
+    EXPECT_EQ(ahead.on(), wanted);
+  }
+}
+
+TEST(PrefetchPolicyTest, IsOffWhereAPullIsNotATenthOfAStep) {
+  PrefetchPolicy ahead(absl::nullopt);
+  EXPECT_FALSE(ahead.on());
+  EXPECT_EQ(Take(ahead, 1000, absl::Milliseconds(1), absl::Milliseconds(50)), 0);
+  EXPECT_FALSE(ahead.on());
+  EXPECT_NEAR(ahead.share(), 1.0 / 51, 1e-9);
+}
+
+TEST(PrefetchPolicyTest, BeginsOnceAPullIsMoreThanATenthForSomeSteps) {
+  PrefetchPolicy ahead(absl::nullopt);
+  EXPECT_EQ(Take(ahead, 7, absl::Milliseconds(20), absl::Milliseconds(80)), 0);
+  EXPECT_FALSE(ahead.on());
+  EXPECT_EQ(Take(ahead, 100, absl::Milliseconds(20), absl::Milliseconds(80)), 1);
+  EXPECT_TRUE(ahead.on());
+  EXPECT_NEAR(ahead.share(), 0.2, 1e-9);
+}
+
+TEST(PrefetchPolicyTest, TheFirstPullDoesNotCount) {
+  PrefetchPolicy ahead(absl::nullopt);
+  ahead.AddPull(absl::Seconds(10));
+  ahead.AddStep(absl::Milliseconds(50));
+  EXPECT_EQ(Take(ahead, 20, absl::Milliseconds(1), absl::Milliseconds(50)), 0);
+}
+
+TEST(PrefetchPolicyTest, AShareAtTheBorderDoesNotSwitchItBackAndForth) {
+  PrefetchPolicy ahead(absl::nullopt);
+  Take(ahead, 50, absl::Milliseconds(12), absl::Milliseconds(88));
+  ASSERT_TRUE(ahead.on());
+  int changes = 0;
+  for (int i = 0; i < 500; ++i) {
+    changes += Take(ahead, 1, absl::Milliseconds(i % 2 == 0 ? 8 : 13), absl::Milliseconds(88));
+  }
+  EXPECT_EQ(changes, 0);
+  EXPECT_EQ(Take(ahead, 50, absl::Milliseconds(4), absl::Milliseconds(96)), 1);
+  EXPECT_FALSE(ahead.on());
+  EXPECT_EQ(Take(ahead, 50, absl::Milliseconds(8), absl::Milliseconds(92)), 0);
+}
+
+}  // namespace
+}  // namespace torchps

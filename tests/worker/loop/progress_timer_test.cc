@@ -1,0 +1,29 @@
+#include "worker/loop/progress_timer.h"
+
+#include "gtest/gtest.h"
+#include "tests/testing/manual_clock.h"
+
+namespace torchps {
+namespace {
+
+TEST(ProgressTimerTest, StandsStillFromBeatToBeatAndNotWhileItRests) {
+  ManualClock clock;
+  ProgressTimer pulse(&clock);
+  clock.Advance(absl::Seconds(5));
+  EXPECT_EQ(pulse.standing(), absl::ZeroDuration()) << "it has not begun";
+  pulse.Beat();
+  clock.Advance(absl::Seconds(7));
+  EXPECT_EQ(pulse.standing(), absl::Seconds(7));
+  {
+    const ProgressTimer::Rest rest(&pulse);
+    clock.Advance(absl::Seconds(11));
+    EXPECT_EQ(pulse.standing(), absl::ZeroDuration());
+  }
+  clock.Advance(absl::Seconds(2));
+  EXPECT_EQ(pulse.standing(), absl::Seconds(2)) << "its work begins when its rest ends";
+  pulse.Beat();
+  EXPECT_EQ(pulse.standing(), absl::ZeroDuration());
+}
+
+}  // namespace
+}  // namespace torchps

@@ -1,0 +1,79 @@
+#include "worker/pipeline/mailbox.h"
+
+#include <string>
+#include <thread>
+
+#include "common/stop_latch.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::HasSubstr;
+
+TensorMessage ParcelFrom(int stage, const Exchange::Name& name, uint64_t meeting = 7) {
+  TensorMessage parcel = Exchange::Of(name);
+  parcel.set_from(stage);
+  parcel.set_meeting(meeting);
+  return parcel;
+}
+
+class MailboxTest : public ::testing::Test {
+ protected:
+  MailboxTest() { mailbox_.Open(7); }
+
+  StopLatch stop_;
+  Mailbox mailbox_{&stop_};
+};
+
+TEST_F(MailboxTest, WhatHasComeIsTakenByItsNameInAnyOrder) {
+  ASSERT_TRUE(mailbox_.Put(ParcelFrom(1, {TensorMessage::GRADIENT, 3, 1})).ok());
+  ASSERT_TRUE(mailbox_.Put(ParcelFrom(1, {TensorMessage::GRADIENT, 3, 0})).ok());
+  ASSERT_TRUE(mailbox_.Put(ParcelFrom(2, {TensorMessage::GRADIENT, 3, 0})).ok());
+  EXPECT_EQ(mailbox_.Take(1, {TensorMessage::GRADIENT, 3, 0})->micro_batch(), 0);
+  EXPECT_EQ(mailbox_.Take(2, {TensorMessage::GRADIENT, 3, 0})->from(), 2);
+  EXPECT_EQ(mailbox_.Take(1, {TensorMessage::GRADIENT, 3, 1})->micro_batch(), 1);
+}
+
+TEST_F(MailboxTest, TakingWaits) {
+  std::thread other([this] {
+    EXPECT_TRUE(mailbox_.Put(ParcelFrom(0, {TensorMessage::ORDER, 1, 0})).ok());
+  });
+  EXPECT_TRUE(mailbox_.Take(0, {TensorMessage::ORDER, 1, 0}).ok());
+  other.join();
+}
+
+TEST_F(MailboxTest, AnotherMeetingsParcelIsRefusedAndSoIsOneThatCameBefore) {
+  EXPECT_TRUE(
+      absl::IsAborted(mailbox_.Put(ParcelFrom(0, {TensorMessage::ORDER, 1, 0}, /*meeting=*/8))));
+  ASSERT_TRUE(mailbox_.Put(ParcelFrom(0, {TensorMessage::ORDER, 1, 0})).ok());
+  EXPECT_TRUE(absl::IsAlreadyExists(mailbox_.Put(ParcelFrom(0, {TensorMessage::ORDER, 1, 0}))));
+  Mailbox closed(&stop_);
+  EXPECT_TRUE(
+      absl::IsAborted(closed.Put(ParcelFrom(0, {TensorMessage::ORDER, 1, 0}, /*meeting=*/0))))
+      << "no meeting has the number 0";
+}
+
+TEST_F(MailboxTest, TheFirstFailureEndsAllWaitingAndWhatHasComeCanStillBeTaken) {
+  ASSERT_TRUE(mailbox_.Put(ParcelFrom(0, {TensorMessage::ORDER, 1, 0})).ok());
+  std::thread other([this] {
+    EXPECT_TRUE(mailbox_.Fail(absl::UnavailableError("stage 1 is gone")));
+    EXPECT_FALSE(mailbox_.Fail(absl::UnavailableError("stage 2 is gone")));
+  });
+  const absl::Status missed = mailbox_.Take(1, {TensorMessage::GRADIENT, 1, 0}).status();
+  other.join();
+  EXPECT_TRUE(absl::IsUnavailable(missed)) << missed;
+  EXPECT_THAT(std::string(missed.message()), HasSubstr("stage 1"));
+  EXPECT_TRUE(mailbox_.Take(0, {TensorMessage::ORDER, 1, 0}).ok());
+}
+
+TEST_F(MailboxTest, AStopEndsWaiting) {
+  std::thread other([this] { stop_.Stop("the user"); });
+  const absl::Status stopped = mailbox_.Take(0, {TensorMessage::ORDER, 1, 0}).status();
+  other.join();
+  EXPECT_TRUE(absl::IsCancelled(stopped)) << stopped;
+}
+
+}  // namespace
+}  // namespace torchps

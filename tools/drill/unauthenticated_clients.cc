@@ -1,0 +1,60 @@
+#include "tools/drill/unauthenticated_clients.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "tools/base/tcp.h"
+
+namespace torchps {
+namespace {
+
+constexpr char kAnotherHost[] = "127.0.0.2";
+
+// The first 43 of the 517 bytes that a TLS hello says it has.
+std::string HalfAHello() {
+  return absl::StrCat(std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11),
+                      std::string(32, 'r'));
+}
+
+std::string Frame(char type, char flags, char stream, absl::string_view payload) {
+  const auto length = static_cast<char>(payload.size());  // of ours none has more than 127 bytes
+  return absl::StrCat(std::string{'\0', '\0', length, type, flags, '\0', '\0', '\0', stream},
+                      payload);
+}
+
+// A header of HTTP/2 whose name stands under that number in its static table.
+std::string Header(absl::string_view index, absl::string_view value) {
+  return absl::StrCat(index, std::string(1, static_cast<char>(value.size())), value);
+}
+
+// HTTP/2's preface, its settings, and the headers of a Push whose first frame never comes.
+std::string BeginningOfAPush() {
+  constexpr char kSettings = 4, kHeaders = 1, kEndHeaders = 4;
+  const std::string headers = absl::StrCat(
+      "\x83\x86",  // :method POST, :scheme http
+      Header("\x04", "/torchps.ParameterService/Push"), Header("\x01", "stranger"),
+      Header("\x0f\x10", "application/grpc"), std::string(1, '\0'), Header("\x02te", "trailers"));
+  return absl::StrCat("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Frame(kSettings, 0, 0, ""),
+                      Frame(kHeaders, kEndHeaders, 1, headers));
+}
+
+}  // namespace
+
+std::vector<std::string> WordsOfStrangers() { return {"", HalfAHello(), BeginningOfAPush()}; }
+
+int UnauthenticatedClients::Come(int server, const std::string& address, int of_each) {
+  std::vector<FileDescriptor>& there = there_[server];
+  int came = 0;
+  for (const std::string& words : WordsOfStrangers()) {
+    for (int i = 0; i < of_each; ++i) {
+      absl::StatusOr<FileDescriptor> unauthenticated = BeginTcp(address, kAnotherHost);
+      if (!unauthenticated.ok() || !WriteAll(*unauthenticated, words).ok()) continue;
+      there.push_back(*std::move(unauthenticated));
+      ++came;
+    }
+  }
+  return came;
+}
+
+}  // namespace torchps
