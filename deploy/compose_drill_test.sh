@@ -155,7 +155,7 @@ judge "worker-3 was killed; all" $((back + 2)) "$back" "${workers[@]}"
 for server in server-1 server-0; do
   crash "$server"
   judge "$server was killed; all" $((restored + 2)) "$restored" "${workers[@]}"
-  say "$(docker logs "${container[$server]}" 2>&1 | grep -E 'back from checkpoint|push log again' | tail -n 1)"
+  say "$(docker logs "${container[$server]}" 2>&1 | grep -E 'MiB. from checkpoint|from its push log' | tail -n 1)"
 done
 
 end_job --drilled

@@ -6,7 +6,7 @@
 namespace torchps {
 namespace {
 
-// A block of 1 MiB takes some 100 us, and the way from one frame to the next less.
+// Longer than applying a block of 1 MiB (some 100 us), and longer than the gap between two frames.
 constexpr absl::Duration kPatience = absl::Microseconds(300);
 
 }  // namespace
@@ -34,7 +34,7 @@ void ApplyHelper::Run(size_t pieces, absl::FunctionRef<void(size_t piece)> work)
   task.DoPieces();
   {
     MutexLock lock(&mutex_);
-    // Help that has not begun is not needed any more; what has is at its last piece.
+    // Withdraws the task if the helper is still idle. Otherwise the helper is at its last piece.
     if (task_ == &task && !is_helping_) task_ = nullptr;
   }
   const auto is_done = [&] { return task_ != &task; };

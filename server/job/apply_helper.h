@@ -10,25 +10,26 @@
 
 namespace torchps {
 
-// A thread that lends a hand: blocks that a worker shares are all there at once, so a second core,
-// if it is idle, applies half of them. The caller does the work itself and gets help if there is
-// any; it never waits for help that has not begun. Both spin for a moment before they sleep.
+// Lets a second thread share one caller's work if a core is idle. A frame from shared memory brings
+// many blocks at the same time, so two threads can apply them in parallel. The caller works as
+// well, and never waits for a helper that is still idle. Both threads spin for a moment before they
+// sleep.
 //
-// Thread-safe. Helps one caller at a time; the others work alone.
+// Thread-safe. Helps one caller at a time; other callers work alone.
 class ApplyHelper {
  public:
   ApplyHelper();
-  // REQUIRES: no Run() is under way.
+  // REQUIRES: Run() is not in progress.
   ~ApplyHelper();
   ApplyHelper(const ApplyHelper&) = delete;
   ApplyHelper& operator=(const ApplyHelper&) = delete;
 
-  // Calls work(0) to work(pieces - 1), each once, on this thread and perhaps on the helper's.
-  // Returns when all have returned.
+  // Calls work(0) to work(pieces - 1), each once, on this thread and maybe on the helper thread.
+  // Returns when all calls have returned.
   void Run(size_t pieces, absl::FunctionRef<void(size_t piece)> work);
 
  private:
-  // Work of one caller, on whose stack it lies.
+  // One caller's work, on the caller's stack.
   struct Task {
     void DoPieces() {
       for (size_t piece = next++; piece < pieces; piece = next++) work(piece);
@@ -42,7 +43,7 @@ class ApplyHelper {
 
   Mutex mutex_;
   CondVar changed_;
-  // Changes under the lock only.
+  // Written under `mutex_`, but read without it while a thread spins.
   std::atomic<Task*> task_{nullptr};
   bool is_helping_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

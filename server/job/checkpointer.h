@@ -16,28 +16,30 @@
 
 namespace torchps {
 
-// The thread that writes a server's shards, one at a time, so that a call that asks for one waits
-// without a thread, and training goes on beside it.
+// Writes a server's shards on a separate thread, one at a time. A call that asks for a shard waits
+// without a thread, and training continues.
 //
-// Thread-safe. Answers are given on its thread, or at once. Borrows the directory.
+// Thread-safe. Replies run on the checkpointer's thread, or before the call returns. Borrows the
+// directory.
 class Checkpointer {
  public:
   explicit Checkpointer(JobDirectory* directory);
-  // Stops.
+  // Calls Stop().
   ~Checkpointer();
   Checkpointer(const Checkpointer&) = delete;
   Checkpointer& operator=(const Checkpointer&) = delete;
 
-  // Answers when the shard is on the disk. The shard that was written last, and the one that is
-  // being written, are not written again. ALREADY_EXISTS: another checkpoint's is being written;
-  // UNAVAILABLE: the server stops; otherwise as JobDirectory::WriteShard.
+  // Replies when the shard is on disk. Does not write a shard again that is the last one written,
+  // or is being written. ALREADY_EXISTS: the shard of another checkpoint is being written.
+  // UNAVAILABLE: the server is stopping. Otherwise as JobDirectory::WriteShard.
   void WriteShard(uint64_t checkpoint, Reply<ShardInfo> reply);
 
-  // Answers when the disk has the checkpoint's manifest and no longer what is superfluous. Errors
-  // as JobDirectory::Commit; UNAVAILABLE: the server stops.
+  // Replies when the checkpoint's manifest is on disk and superfluous files are removed.
+  // UNAVAILABLE: the server is stopping. Otherwise as JobDirectory::Commit.
   void Commit(const CommitCheckpointRequest& request, Reply<CommitCheckpointReply> reply);
 
-  // Answers what waits with UNAVAILABLE; the shard that is being written is given up. Idempotent.
+  // Gives up the shard that is being written, and replies UNAVAILABLE to the calls that wait.
+  // Idempotent.
   void Stop();
 
  private:
@@ -48,10 +50,11 @@ class Checkpointer {
   Mutex mutex_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  // The shard that is to be written or is being written, and the calls that wait for it.
+  // The checkpoint of the shard that is queued or being written, and the calls that wait for that
+  // shard.
   std::optional<uint64_t> writing_ ABSL_GUARDED_BY(mutex_);
   std::vector<Reply<ShardInfo>> waiting_ ABSL_GUARDED_BY(mutex_);
-  // The last one that was.
+  // The checkpoint of the last shard that was written.
   uint64_t written_ ABSL_GUARDED_BY(mutex_) = 0;
   ShardInfo written_info_ ABSL_GUARDED_BY(mutex_);
   struct PendingCommit {

@@ -9,7 +9,7 @@ FinishedPushes::Id FinishedPushes::Add(Push push) {
   {
     MutexLock lock(&mutex_);
     id = ++last_id_;
-    // Asked under the lock: an update made after this is followed by AnswerSettled().
+    // Checked under the lock, because an update after this point is followed by AnswerSettled().
     const bool settled = is_settled_(push);
     waiting_[id] = {std::move(push), settled};
     if (!settled) {
@@ -50,7 +50,8 @@ void FinishedPushes::AwaitJournal(Id id) {
   if (journal_ == nullptr) {
     Answer(id);
   } else {
-    // All that was recorded so far, so that a repeat is answered no sooner than the push itself.
+    // Waits for everything recorded so far. So a repeated push is not answered before the original
+    // push is durable.
     journal_->WhenDurable([this, id] { Answer(id); });
   }
 }

@@ -15,50 +15,51 @@
 
 namespace torchps {
 
-// Pushes all of whose frames have come and which are not answered yet: a push is answered when it
-// is settled (PushPolicy::IsSettled) and the journal has it.
+// Holds pushes that have arrived completely but are not answered yet. A push is answered when it is
+// settled (PushPolicy::IsSettled) and the journal holds it.
 //
-// Thread-safe. The journal holds a number only, so a push that is cancelled is forgotten at once.
-// The journal is stopped before this is destroyed.
+// Thread-safe. The journal keeps only a number, so Cancel() frees a push immediately. The owner
+// stops the journal before destroying this object.
 class FinishedPushes {
  public:
   using Done = std::function<void(const absl::StatusOr<PushReply>&)>;
-  // Names a push that waits.
+  // Identifies a push that waits.
   using Id = uint64_t;
 
   struct Push {
     SlotId slot = 0;
     Incarnation incarnation = 0;
     Step step = 0;
-    // When its last frame had come.
+    // When the last frame arrived.
     absl::Duration finished = absl::ZeroDuration();
     Done done;
-    // The blocks that it has brought, where other streams bring the others; else empty.
+    // The blocks in this push if other streams push the remaining blocks; otherwise empty.
     std::vector<BlockId> part = {};
   };
 
-  // `answer` gets each push that was not cancelled, once, under no lock. `is_settled` takes no lock
-  // of the caller's.
+  // `answer` receives each push that was not cancelled, once, and is called without a lock held.
+  // `is_settled` must not take a lock that a caller of this class holds.
   FinishedPushes(std::function<bool(const Push&)> is_settled,
                  std::function<void(const Push&)> answer)
       : is_settled_(std::move(is_settled)), answer_(std::move(answer)) {}
 
-  // Null, as at first: pushes wait for no journal. REQUIRES: before the first Add().
+  // Sets the journal that pushes wait for; null (the default): pushes do not wait.
+  // REQUIRES: Add() has not been called.
   void SetJournal(BlockJournal* journal) { journal_ = journal; }
 
-  // Answers the push at once, or when it may be.
+  // Answers the push now if it is settled and durable; otherwise later.
   Id Add(Push push);
 
-  // Whether any is not settled yet.
+  // True if any push is not settled yet.
   bool AnyUnsettled() const ABSL_LOCKS_EXCLUDED(mutex_) {
     MutexLock lock(&mutex_);
     return unsettled_ > 0;
   }
 
-  // The push will not be answered, if it has not been yet.
+  // Forgets the push if it is not answered yet.
   void Cancel(Id id);
 
-  // Blocks were updated: answers the pushes that are settled now. Called under no lock.
+  // Answers the pushes that block updates have settled. Called without a lock held.
   void AnswerSettled() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

@@ -73,7 +73,8 @@ void FrameAdmission::StandInLine(uint64_t number, Continuation leave) {
     }
     if (!cancelled_ || wait_ != number) return;
   }
-  // It was cancelled before it had its place. Should the line have served it, this does nothing.
+  // The call was cancelled before `leave` was known. `leave` is harmless if the queue served the
+  // call.
   leave();
 }
 

@@ -10,50 +10,51 @@
 
 namespace torchps {
 
-// The answer to one call's question "may I read or send my next frame now?": yes, once the job's
-// journal has room for what the frame brings, and the server's budget has taken the frame's bytes.
-// A call that stands in line for either holds no thread.
+// Decides when one call may read or send the next frame: when the job's journal can record the
+// frame, and the server's budget covers the frame's bytes. A call that waits for either does not
+// hold a thread.
 //
-// Thread-safe, but a call asks again only after its last continuation has run. Owned by the call,
-// which each continuation keeps alive. The budget and the journal outlive it.
-// Invariant: of each Await() exactly one comes true: its continuation runs, it returned false, or
-// Cancel() returned true.
+// Thread-safe, but a call may ask again only after its last continuation ran. Owned by the call,
+// and each continuation must keep the call alive. The budget and the journal outlive this object.
+// Invariant: each Await() ends in exactly one way: the continuation runs, Await() returns false, or
+// Cancel() returns true.
 class FrameAdmission {
  public:
   using Continuation = std::function<void()>;
 
   explicit FrameAdmission(ByteBudget* budget) : budget_(budget) {}
 
-  // Runs `go` when the frame may come and `bytes` are taken for it: before this returns, or later
-  // on the thread that made room. `journal`: null where the frame brings nothing to record. False:
-  // the call was cancelled, and `go` will not run.
+  // Takes `bytes` from the budget and runs `go` when the frame is admitted. `go` runs before this
+  // returns, or later on the thread that freed the space. `journal` is null if the frame needs no
+  // record. Returns false if the call was cancelled; `go` does not run then.
   bool Await(BlockJournal* journal, int64_t bytes, Continuation go);
 
-  // Gives back what an Await() took, when the frame's memory is free again.
+  // Returns the bytes that Await() took. Called when the frame's memory is free again.
   void Release(int64_t bytes) { budget_->GiveBack(bytes); }
 
-  // The call has ended. True: it stood in line and no longer does; its continuation will not run.
+  // Must be called when the call ends. Returns true if the call was waiting; the continuation does
+  // not run.
   bool Cancel();
 
  private:
   void AwaitBytes(int64_t bytes, const Continuation& go);
   void Enter(int64_t bytes, const Continuation& go);
-  // Begins to wait in another line; its number, 0 if the call was cancelled.
+  // Begins a wait in the next queue. Returns the wait's number, or 0 if the call was cancelled.
   uint64_t BeginWait();
-  // The wait `number` can be ended by `leave`, unless it is over.
+  // Makes `leave` the way to end wait `number`, unless that wait is over.
   void StandInLine(uint64_t number, Continuation leave);
 
   ByteBudget* const budget_;
   Mutex mutex_;
   bool waits_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
-  // How many lines it has stood in. The line may have served it before it tells its place there.
+  // Number of the last wait. The queue may end a wait before StandInLine() stores how to leave it.
   uint64_t wait_ ABSL_GUARDED_BY(mutex_) = 0;
   Continuation leave_ ABSL_GUARDED_BY(mutex_);
 };
 
-// For a frame that is not to stand in any line: whether the journal has room for what it brings and
-// `budget` has taken its bytes, which are then to be given back there.
+// Admits a frame that must not wait. Returns true if the journal can record the frame and `budget`
+// took `bytes`; the caller must return them to `budget`.
 bool TryEnter(BlockJournal* journal, ByteBudget* budget, int64_t bytes);
 
 }  // namespace torchps

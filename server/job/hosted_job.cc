@@ -13,8 +13,8 @@
 namespace torchps {
 namespace {
 
-// More steps than any job has; above it a step is a forgery. Sums of steps over all blocks of a
-// server stay within 64 bits.
+// Longer than any job; a higher step is forged. Sums of steps over a server's blocks fit in 64
+// bits.
 constexpr Step kMaxStep = int64_t{1} << 36;
 
 absl::Status CheckStep(Step step) {
@@ -24,12 +24,12 @@ absl::Status CheckStep(Step step) {
 
 int64_t PullBound(const ConsistencySpec& consistency) {
   if (AppliesEachPush(consistency)) return consistency.staleness_bound();
-  // With whole batches the bound is kept where a gradient arrives.
+  // With WHOLE_BATCH the policy checks the bound when a gradient arrives.
   return HasRounds(consistency) ? 0 : PullGate::kNoBound;
 }
 
 void CopyHistogram(const IntegerHistogram& from, Histogram* to) {
-  // Trailing empty buckets say nothing and would fill the report.
+  // Drops trailing empty buckets to keep the report short.
   int used = IntegerHistogram::kBuckets;
   while (used > 0 && from.buckets()[used - 1] == 0) --used;
   for (int i = 0; i < used; ++i) to->add_bucket(from.buckets()[i]);
@@ -43,8 +43,8 @@ void CopyHistogram(const IntegerHistogram& from, Histogram* to) {
 absl::StatusOr<std::unique_ptr<HostedJob>> HostedJob::Create(const HelloRequest& request,
                                                              const Clock* clock,
                                                              JobStorage* storage) {
-  // A Hello that would be refused must not decide what this server works for. To clocks that know
-  // no slot yet, only a slot that no worker can have is wrong.
+  // Checks the slot first, so that a Hello with an invalid slot does not decide this server's job.
+  // Empty SlotClocks reject invalid slots only.
   const absl::Status slot =
       SlotClocks(absl::ZeroDuration()).CheckEntry(request.slot(), request.incarnation());
   if (!slot.ok()) return slot;
@@ -73,7 +73,7 @@ HostedJob::HostedJob(JobParts parts, const Clock* clock)
       pull_gate_(PullBound(parts_.spec.consistency())) {}
 
 HostedJob::~HostedJob() {
-  // Its continuations are this object's.
+  // The journal's continuations use this object.
   if (journal_ != nullptr) journal_->Stop();
 }
 
@@ -108,7 +108,7 @@ absl::Status HostedJob::Enter(SlotId slot, Incarnation incarnation, HelloReply* 
     restored->set_checkpoint(restored_->checkpoint);
     restored->set_from_log(restored_->from_log);
     for (const LedgerEntry& known : parts_.store->GetEntries(slot)) {
-      // What another process made is not this one's, whatever its number.
+      // Steps that another incarnation pushed do not count for this one, even if the numbers match.
       restored->add_block_step(known.incarnation == incarnation ? known.last_step : 0);
       restored->add_slot_step(known.last_step);
     }
@@ -120,7 +120,7 @@ void HostedJob::Share(const HelloRequest& request, HelloReply* reply) {
   if (spec().wire().shared_memory() && request.has_shared_memory()) {
     const absl::Status opened = push_segments_.Open(request.slot(), request.incarnation(),
                                                     DecodeOffer(request.shared_memory()));
-    // A worker in another container, or another user's, goes through the network.
+    // A worker in another container, or of another user, uses the network.
     if (!opened.ok()) return;
     if (const absl::StatusOr<const SharedSegment*> values = parts_.store->Share(); values.ok()) {
       *reply->mutable_shared_memory() = EncodeOffer((*values)->offer());
@@ -171,7 +171,7 @@ void HostedJob::MakeDueUpdates() {
     return;
   }
   {
-    // Whoever woke this up may have come too early.
+    // `wake_` may have asked for this call too early.
     MutexLock lock(&mutex_);
     announced_due_ = absl::InfiniteDuration();
   }
@@ -207,8 +207,8 @@ absl::Status HostedJob::PushFrame(const PushHeader& header, const FramePayload& 
   const absl::Status pushed =
       header.shared_blocks > 0 ? PushShared(header) : PushBlock(header, payload);
   if (pushed.ok()) activity_.Heard(header.slot);
-  // This frame may have completed the update that other slots wait for, whatever becomes of the
-  // rest of its stream.
+  // This frame may have completed an update that other slots wait for, even if the stream fails
+  // later.
   if (parts_.collects_pushes() && header.step > 0) RaiseMinClocks();
   if (header.step > 0) ReachFailpoint(Failpoint::kPushApplied);
   return pushed;
@@ -221,12 +221,11 @@ absl::Status HostedJob::CatchUp(const PushHeader& header) {
       membership_.BeginPull(header.slot, header.incarnation, header.step - 1, /*ahead=*/false);
   if (!claim.ok()) return claim.status();
   RaiseMinClocks();
-  // A slot that was here before and is too far: the policy has words for it.
+  // The slot was here before and is too far ahead: the policy returns the error.
   if (claim->recorded < header.step - 1 || is_next()) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("slot ", header.slot, " is at step ", header.step,
-                                             " and this server, which was restored, at ",
-                                             parts_.policy->completed_rounds() + 1,
-                                             ", until the other slots have come back to it"));
+  return absl::UnavailableError(absl::StrCat(
+      "slot ", header.slot, " is at step ", header.step, ", but this restored server is at step ",
+      parts_.policy->completed_rounds() + 1, " until the other slots return"));
 }
 
 absl::Status HostedJob::PushBlock(const PushHeader& header, const FramePayload& payload) {
@@ -239,14 +238,15 @@ absl::Status HostedJob::PushShared(const PushHeader& header) {
   const std::shared_ptr<const SharedSegment> segment =
       push_segments_.Find(header.slot, header.incarnation);
   if (segment == nullptr) {
-    // An incarnation that is not live any more is to say Hello again, and can share again then.
+    // An incarnation that is not live must send Hello again, and can share memory again then.
     const absl::Status admitted = membership_.Admit(header.slot, header.incarnation);
     if (!admitted.ok()) return admitted;
     return absl::InvalidArgumentError(absl::StrCat(
         "slot ", header.slot, " pushed from shared memory, but shares none with this server"));
   }
-  // A gradient is read twice, to apply it and to record it, and a faulty worker may write to it in
-  // between: so both are done from a copy. Where pushes are collected their mean is recorded.
+  // A gradient is read twice, to apply and to record it, and a faulty worker may write to it in
+  // between. So this reads both from a copy. If pushes are collected, the log records their mean
+  // instead.
   const bool keeps_gradients = journal_ != nullptr && !parts_.collects_pushes();
   return shared_frames_.Push(header, *segment, keeps_gradients,
                              [this](const PushHeader& one, const FramePayload& payload) {
@@ -256,11 +256,11 @@ absl::Status HostedJob::PushShared(const PushHeader& header) {
 
 HostedJob::ParkedId HostedJob::FinishPush(SlotId slot, Incarnation incarnation, Step step,
                                           PushDone done, std::vector<BlockId> part) {
-  // A slot that pushes is alive; one that was taken over meanwhile is refused by other calls.
+  // A push renews the lease. If another incarnation holds the slot, other calls report it.
   membership_.Renew(slot, incarnation).IgnoreError();
   const absl::Duration now = clock_->Now();
   absl::Duration usual_step;
-  // A repeat that was on its way for long ends no step: the slot may have pulled again since.
+  // A delayed repeat does not end a step, because the slot may have pulled again since.
   bool ends_step = false;
   {
     MutexLock lock(&mutex_);
@@ -272,7 +272,7 @@ HostedJob::ParkedId HostedJob::FinishPush(SlotId slot, Incarnation incarnation, 
     }
     usual_step = step_times_.Usual(slot);
   }
-  // After a restart of this server no step was measured: the slot waits as for one that has died.
+  // After a server restart the step time is unknown; the policy waits as long as for a dead slot.
   if (usual_step == absl::InfiniteDuration()) {
     usual_step = absl::Seconds(spec().membership().lease_seconds());
   }
@@ -306,7 +306,7 @@ void HostedJob::Answer(const FinishedPushes::Push& push) {
     const absl::Duration waited = clock_->Now() - push.finished;
     figures.waited += waited;
     figures.longest_wait = std::max(figures.longest_wait, waited);
-    // Where pushes are collected all parts of a push are answered when it is whole: it counts once.
+    // If pushes are collected, all parts of a push are answered when it is whole; count it once.
     const std::pair<Incarnation, Step> name(push.incarnation, push.step);
     if (figures.last_push != name) ++figures.pushes;
     figures.last_push = name;

@@ -34,26 +34,26 @@
 
 namespace torchps {
 
-// One job as one parameter server holds it: its share of the blocks, and the rules by which slots
-// may push and pull. This is the whole data plane but for gRPC.
+// Holds one job's share at one parameter server: the blocks, and the rules for when slots may push
+// and pull. This class is the data plane without gRPC.
 //
-// Thread-safe. Waiting calls are continuations; they run on the thread that made them due, never
-// under a lock. Owned by the ParameterServer; lives until the process ends.
+// Thread-safe. Calls that wait are continuations. They run on the thread that makes them due,
+// without a lock held. Owned by the ParameterServer; lives until the process ends.
 class HostedJob {
  public:
-  // Where a pull stands when the gate lets it go.
+  // The min clock and the waiting time when the gate releases a pull.
   struct PullGrant {
     int64_t min_clock = 0;
     absl::Duration parked;
   };
   using PullDone = std::function<void(const PullGrant&)>;
   using PushDone = FinishedPushes::Done;
-  // Names a parked call; 0 is one that never parked.
+  // Identifies a parked call; 0 if the call did not park.
   using ParkedId = uint64_t;
 
-  // `request` is the first Hello that this server got. Errors as MakeJobParts; INVALID_ARGUMENT: a
-  // slot that no worker can have; or what `storage` says, from which the blocks are restored.
-  // `clock` and `storage` outlive this object; without `storage` (null) nothing is kept.
+  // Creates the job from the first Hello, and restores the blocks from `storage`. INVALID_ARGUMENT:
+  // the slot is invalid. Otherwise as MakeJobParts and JobStorage::Open. `clock` and `storage`
+  // outlive this object. If `storage` is null, the job is not saved.
   static absl::StatusOr<std::unique_ptr<HostedJob>> Create(const HelloRequest& request,
                                                            const Clock* clock,
                                                            JobStorage* storage = nullptr);
@@ -62,72 +62,73 @@ class HostedJob {
   HostedJob(const HostedJob&) = delete;
   HostedJob& operator=(const HostedJob&) = delete;
 
-  // FAILED_PRECONDITION with the first difference, if this Hello is of another job, model or
-  // placement.
+  // FAILED_PRECONDITION if this Hello belongs to another job, model or placement; the message names
+  // the first difference.
   absl::Status CheckSame(const HelloRequest& request) const {
     return CheckSameJob(parts_, request);
   }
 
-  // Makes the slot live here. Fills floor, last_step, initialized and restored.
+  // Makes the slot live here. Fills min_clock, last_step, initialized and restored.
   absl::Status Enter(SlotId slot, Incarnation incarnation, HelloReply* reply);
 
-  // Takes the shared memory that a worker offers in its Hello, if this job and this machine allow
-  // it: the slot may then push from there, and the reply offers where it may pull from. REQUIRES:
-  // the slot has entered.
+  // Opens the shared memory that a worker offers in the Hello request, if the job and the machine
+  // allow it. The slot may then push from this memory, and the reply offers the memory to pull
+  // from.
+  // REQUIRES: the slot has entered.
   void Share(const HelloRequest& request, HelloReply* reply);
 
-  // Whether this incarnation is the slot's live one. ABORTED: it is not, so that its frames would
-  // be refused.
+  // ABORTED if this incarnation is not the slot's live one. Its frames would be refused.
   absl::Status CheckLive(SlotId slot, Incarnation incarnation) const {
     return membership_.Admit(slot, incarnation);
   }
 
-  // Renews the slot's lease, and tells how far this server is and for whom it waits. `standing`:
-  // for how long the slot's trainer has been at one piece of its own work. ABORTED as Pull().
+  // Renews the slot's lease. Returns this server's progress and the slot that it waits for.
+  // `stalled_for` is how long the slot's trainer has been in one piece of work. ABORTED: as Pull().
   absl::StatusOr<RenewReply> Renew(SlotId slot, Incarnation incarnation,
                                    absl::Duration stalled_for = absl::ZeroDuration());
   void Leave(SlotId slot, Incarnation incarnation);
-  // The same, and that incarnation does not enter any more.
+  // Does the same as Leave(), and refuses this incarnation from now on.
   void End(SlotId slot, Incarnation incarnation);
 
-  // One frame of a Push; step 0 initialises. Errors as in ParameterStore, and INVALID_ARGUMENT for
-  // a frame that refers to shared memory that is not shared or to blocks that are not here.
+  // Applies one frame of a Push; step 0 initializes. Errors as in ParameterStore. INVALID_ARGUMENT:
+  // the frame refers to shared memory that is not shared, or to blocks that this server does not
+  // own.
   absl::Status PushFrame(const PushHeader& header, const FramePayload& payload);
 
-  // All frames of (slot, incarnation, step) have come, or those of a `part` of the blocks: `done`
-  // gets the reply once the push is settled (PushPolicy::IsSettled) and the journal has it. The
-  // slot's clock rises when all blocks have seen the step. Returns the name by which to cancel it.
-  // Errors as ParameterStore::Acknowledge.
+  // Called after the last frame of (slot, incarnation, step), or of a `part` of the blocks. `done`
+  // receives the reply once the push is settled (PushPolicy::IsSettled) and the journal holds it.
+  // The slot's clock rises when all blocks have seen the step. Returns the id for CancelPush().
+  // `done` receives the errors of ParameterStore::Acknowledge.
   ParkedId FinishPush(SlotId slot, Incarnation incarnation, Step step, PushDone done,
                       std::vector<BlockId> part = {});
 
-  // `done` runs when the staleness bound lets `clock` read: at once, or parked. `ahead`: the slot
-  // is still computing that step. On error it does not run. ABORTED: the incarnation is not live
-  // here.
+  // Runs `done` when the staleness bound allows a read at `clock`: now, or later from the parked
+  // call. `ahead` is true if the slot still computes that step. ABORTED: the incarnation is not
+  // live here; `done` does not run.
   absl::StatusOr<ParkedId> Pull(SlotId slot, Incarnation incarnation, Step clock, bool ahead,
                                 PullDone done);
 
-  // A read outside the gate.
+  // Grants a read that bypasses the gate.
   PullGrant ReadOnlyPull() const;
 
-  // Forgets a parked call whose caller is gone; its continuation will not run.
+  // Forgets a parked call after the caller is gone; the continuation does not run.
   void CancelPull(ParkedId id);
   void CancelPush(ParkedId id) { finished_pushes_.Cancel(id); }
 
-  // Where pushes are recorded; null: nowhere.
+  // The journal that records pushes; may be null.
   BlockJournal* journal() const { return journal_; }
 
-  // How many slots are live here. More may be than the job asks for.
+  // Number of live slots here. May exceed the number that the job asks for.
   int live_slots() const { return membership_.live_slots(); }
 
-  // Lets slots die whose lease has run out.
+  // Drops the slots with expired leases.
   void ExpireLeases();
 
-  // Makes the updates that time has made due. To be called now and then, and where SetWake() asks
-  // for it.
+  // Applies the updates that are due by time. Must be called periodically, and when `wake` asks for
+  // it.
   void MakeDueUpdates();
-  // `wake` hears in how long MakeDueUpdates() will have something to do: under no lock, on any
-  // thread.
+  // `wake` receives the delay after which MakeDueUpdates() should run. Called on any thread,
+  // without a lock held.
   // REQUIRES: no slot has entered.
   void SetWake(std::function<void(absl::Duration delay)> wake) { wake_ = std::move(wake); }
 
@@ -137,7 +138,7 @@ class HostedJob {
   const BlockMap& map() const { return parts_.map; }
   int server_index() const { return parts_.server_index; }
   uint64_t job_id() const { return parts_.job_id; }
-  // How values travel to workers that train; a pull that only reads gets them as they are.
+  // Encoding of values for workers that train. A read-only pull receives exact values.
   EncodingSpec::Kind pull_encoding() const { return spec().wire().pull().kind(); }
 
   void Describe(bool include_ledger, ServerStatus* status);
@@ -145,45 +146,46 @@ class HostedJob {
  private:
   struct SlotFigures {
     uint64_t pushes = 0;
-    std::pair<Incarnation, Step> last_push = {0, 0};      // of those counted
-    std::pair<Incarnation, Step> last_finished = {0, 0};  // whose frames have all come
+    std::pair<Incarnation, Step> last_push = {0, 0};      // the last one counted
+    std::pair<Incarnation, Step> last_finished = {0, 0};  // whose frames all arrived
     uint64_t parked_pulls = 0;
     absl::Duration parked;
-    // Of finished pushes, for their update.
+    // How long finished pushes waited for their update.
     absl::Duration waited;
     absl::Duration longest_wait;
   };
 
   HostedJob(JobParts parts, const Clock* clock);
 
-  // The blocks of a frame whose payload lies in the worker's shared memory.
+  // Pushes the blocks of a frame that keeps the payload in the worker's shared memory.
   absl::Status PushShared(const PushHeader& header);
   absl::Status PushBlock(const PushHeader& header, const FramePayload& payload);
 
-  // Brings the blocks back, if there is anything to bring back, for the worker that says `request`.
+  // Restores the blocks from `storage` for the worker that sent `request`, if anything is saved.
   absl::Status RestoreFrom(JobStorage* storage, const HelloRequest& request);
-  // In SYNC, after a restore, a slot may come with a step of a round that is still ahead here: what
-  // it brings tells where it is, as a first pull does. UNAVAILABLE while others are to come back
-  // before that round can be.
+  // In SYNC after a restore, a slot may push a step of a later round than this server's current
+  // one. The step then sets the slot's clock, like a first pull. UNAVAILABLE: other slots must
+  // return before that round can run.
   absl::Status CatchUp(const PushHeader& header);
 
-  // The push has changed what it changes, and the journal has that.
+  // Answers a push that is settled and durable.
   void Answer(const FinishedPushes::Push& push) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Whether pulls or pushes wait for a slot.
+  // True if pulls or pushes wait for a slot.
   bool AnyWaits() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Tells `wake_` when the next update is due by time, if it has not been told of this one.
+  // Calls `wake_` when the next update is due by time, unless it was already called for this one.
   void AnnounceDue() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Clocks or blocks have changed: runs the pulls and answers the pushes that are due by that.
+  // Runs the pulls and answers the pushes that are due after clocks or blocks changed.
   void RaiseMinClocks() ABSL_LOCKS_EXCLUDED(mutex_);
 
   PullGrant Grant(SlotId slot, Step clock, absl::Duration parked) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const JobParts parts_;
   const Clock* const clock_;
-  // What this life began from. Set in Create, as the journal (null: none) and the storage.
+  // The checkpoint or log that this process restored. Create() sets this, the journal and the
+  // storage.
   std::optional<JobStorage::Origin> restored_;
   JobStorage* storage_ = nullptr;
   BlockJournal* journal_ = nullptr;

@@ -14,7 +14,7 @@
 namespace torchps {
 namespace {
 
-// Another try may do: whatever it is, it is no fault of the worker that greets.
+// Maps errors that a retry may cure to UNAVAILABLE, because they are not the worker's fault.
 absl::Status MayPass(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kCancelled:
@@ -50,7 +50,7 @@ absl::Status JobBackup::FetchIfLost(bool is_lost) {
   const absl::StatusOr<int64_t> fetched = fetch.Run();
   if (!fetched.ok()) return MayPass(fetched.status());
   if (*fetched == 0) return absl::OkStatus();
-  options_.log(absl::StrFormat("server %d has its files back (%d MiB) from %s, after %.2f s",
+  options_.log(absl::StrFormat("server %d restored its files (%d MiB) from %s in %.2f s",
                                options_.server_index, *fetched >> 20, options_.peer->name(),
                                absl::ToDoubleSeconds(options_.clock->Now() - begun)));
   return absl::OkStatus();
@@ -66,7 +66,7 @@ std::string JobBackup::ShardFile(uint64_t checkpoint) const {
 
 std::vector<std::string> JobBackup::FilesBeside() const {
   std::vector<std::string> files;
-  // Of the coordinator, a role of the first server.
+  // Server 0 runs the coordinator.
   if (options_.server_index != 0) return files;
   const absl::StatusOr<std::vector<std::string>> names = directory_.files().List(directory_.path());
   for (const std::string& name : names.ok() ? *names : std::vector<std::string>()) {
@@ -83,7 +83,7 @@ BackupReplicator::Kept JobBackup::OwnFiles() const {
   const absl::StatusOr<std::vector<std::string>> names = directory_.files().List(directory_.path());
   if (!names.ok()) return own;
   const std::string prefix = absl::StrCat("server-", options_.server_index, "-of-");
-  // The newest first: it is what a recovery begins with.
+  // The newest checkpoint comes first, because a recovery begins with it.
   for (auto name = names->rbegin(); name != names->rend(); ++name) {
     if (!absl::StartsWith(*name, "checkpoint-")) continue;
     const absl::StatusOr<std::vector<std::string>> within =
@@ -100,7 +100,7 @@ BackupReplicator::Kept JobBackup::OwnFiles() const {
       }
     }
     if (shards.empty()) continue;
-    // The manifest last: with it the checkpoint exists.
+    // The manifest comes last, because it makes the checkpoint complete.
     std::vector<std::string>& files = manifest.empty() ? own.others : own.complete;
     files.insert(files.end(), shards.begin(), shards.end());
     if (!manifest.empty()) files.push_back(manifest);
@@ -151,7 +151,7 @@ absl::Status JobBackup::KeepShard(uint64_t checkpoint) {
 }
 
 absl::Status JobBackup::KeepCheckpoint(uint64_t checkpoint) {
-  // The manifest behind the shard, in this order.
+  // The shard comes before the manifest.
   return sender_->Keep({ShardFile(checkpoint), GetName(directory_.ManifestPath(checkpoint))},
                        /*complete=*/true, BackupMirror::Version::kSame);
 }
@@ -160,7 +160,7 @@ void JobBackup::Prune() {
   BackupReplicator::Kept own = OwnFiles();
   std::vector<std::string> files = std::move(own.complete);
   files.insert(files.end(), own.others.begin(), own.others.end());
-  // Under the lock, so that no file that is sent meanwhile goes again.
+  // Under the lock, so that a file sent in the meantime is not removed.
   MutexLock lock(&mutex_);
   files.insert(files.end(), beside_.begin(), beside_.end());
   sender_->KeepOnly(std::move(files));

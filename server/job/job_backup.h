@@ -21,68 +21,66 @@
 
 namespace torchps {
 
-// Which files of a server's directory another server keeps copies of, and when (durability.copies):
-// the server's shards with their manifests, its push log, and what the coordinator keeps beside
-// them where that is this server.
+// Backs up a server's files to another server (durability.copies): shards with manifests, the push
+// log and, on server 0, the coordinator's files.
 //
 // Thread-safe after Start().
 class JobBackup {
  public:
   struct Options {
-    // Who has the copies. Not null.
+    // The server that keeps the backup. Not null.
     std::shared_ptr<BackupPeer> peer;
-    const Clock* clock = nullptr;         // outlives this
+    const Clock* clock = nullptr;         // outlives this object
     RestoreProgress* progress = nullptr;  // borrowed; may be null
-    // Takes one line for people.
+    // Receives one line for people.
     std::function<void(const std::string& line)> log = [](const std::string&) {};
     uint64_t job_id = 0;
     int server_index = 0;
     int server_count = 1;
   };
-  // `directory` outlives this.
+  // `directory` outlives this object.
   JobBackup(const CheckpointDirectory* directory, Options options);
   // Stops.
   ~JobBackup() { Stop(); }
 
-  // Brings the files back if the directory has nothing of this server (`is_lost`), or a try to do
-  // so was broken off. UNAVAILABLE: the peer cannot be asked, and nobody knows what it has;
-  // otherwise as BackupFetch::Run().
+  // Fetches the files if `is_lost`, that is, the directory is empty of this server's files, or if
+  // an earlier fetch was interrupted. UNAVAILABLE: the peer cannot be reached, so the backup's
+  // files are unknown. Otherwise as BackupFetch::Run().
   absl::Status FetchIfLost(bool is_lost);
 
-  // Copies from now on all that is there and all that comes. `log` is null where there is none; it
-  // outlives Stop().
+  // Starts to copy existing files and later changes. `log` may be null; it outlives Stop().
   void Start(JobLog* log);
-  // The log has been written. May come before Start().
+  // Called when the log was written. May be called before Start().
   void Wake();
 
-  // Return when the copy is there, that of a shard with the log of all that is in it. As
-  // BackupReplicator::Keep().
+  // Block until the backup holds the shard and the log records in it, or the complete checkpoint.
+  // Errors as BackupReplicator::Keep().
   absl::Status KeepShard(uint64_t checkpoint);
   absl::Status KeepCheckpoint(uint64_t checkpoint);
-  // Copies of shards and manifests that are not in the directory any more go.
+  // Removes shards and manifests from the backup that are gone from the directory.
   void Prune();
-  // A file beside the checkpoints has been written.
+  // Copies a file that is not part of a checkpoint.
   void Send(const std::string& file);
 
   void Describe(DurabilityStatus* status) const;
 
-  // Lets KeepShard() and KeepCheckpoint() end, with CANCELLED.
+  // Makes KeepShard() and KeepCheckpoint() return CANCELLED.
   void Abandon();
-  // Nothing is copied any more, and the log hears nothing. Idempotent.
+  // Stops copying and reporting to the log. Idempotent.
   void Stop();
 
  private:
-  // Of checkpoints; and what else there is.
+  // Files in checkpoints, and the coordinator's files.
   BackupReplicator::Kept OwnFiles() const;
   std::vector<std::string> FilesBeside() const;
   std::string ShardFile(uint64_t checkpoint) const;
-  // Below the directory.
+  // Returns the path relative to the directory.
   std::string GetName(const std::string& path) const;
 
   const CheckpointDirectory& directory_;
   const Options options_;
   std::unique_ptr<BackupReplicator> sender_;
-  // The same once it is there, for the log's thread.
+  // Points to `sender_` after Start(); the log's thread reads it.
   std::atomic<BackupReplicator*> started_{nullptr};
   Mutex mutex_;
   std::set<std::string> beside_ ABSL_GUARDED_BY(mutex_);

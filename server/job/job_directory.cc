@@ -18,8 +18,7 @@ namespace torchps {
 
 absl::Status UnknownJob() {
   return absl::NotFoundError(
-      "this server knows nothing of the job: it is another one than it was, or has lost the model; "
-      "start the job again");
+      "this server does not know the job: it was replaced or lost the model; start the job again");
 }
 
 JobDirectory::JobDirectory(Options options)
@@ -29,7 +28,7 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::Open(const JobSh
                                                                      ParameterStore* store) {
   Begin("looks for checkpoints");
   if (const absl::Status prepared = directory_.Prepare(); !prepared.ok()) return prepared;
-  // A job that was refused after this one had the lock may be followed by the right one.
+  // If another job was refused after it took the lock, the right job may follow.
   lock_ = nullptr;
   absl::StatusOr<std::unique_ptr<FileLock>> lock =
       options_.files->Lock(directory_.ServerLockPath(share.server));
@@ -60,7 +59,7 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::Open(const JobSh
 }
 
 JobDirectory::~JobDirectory() {
-  // Its thread and that of the copies use each other.
+  // The log's thread and the backup's thread use each other.
   if (log_ != nullptr) log_->Stop();
 }
 
@@ -69,14 +68,14 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::OpenOwn(const Jo
   if (!complete.ok()) return complete.status();
   absl::StatusOr<std::optional<Origin>> origin = RestoreNewest(share);
   if (!origin.ok()) return origin;
-  // Before a log is made where none was.
+  // Checked before OpenLog() creates a log.
   if (share.must_be_known && !origin->has_value() && !HasLog(share)) return UnknownJob();
   if (share.job.durability().level() == DurabilitySpec::LOG) {
     origin = OpenLog(share, *origin);
     if (!origin.ok() || goes_on_from_log()) return origin;
   }
-  // An earlier life may have written its shard of a checkpoint that is not complete yet. This
-  // life tells every worker that what is in there is lost, so that must never come back.
+  // An earlier incarnation may have written a shard of an incomplete checkpoint. This one reports
+  // that content to the workers as lost, so the shard must never be restored.
   const absl::Status disowned =
       directory_.RemoveShardsAbove(origin_.checkpoint, *complete, server_index_, server_count_);
   if (!disowned.ok()) return absl::UnavailableError(disowned.message());
@@ -111,11 +110,11 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::OpenLog(
   absl::StatusOr<std::unique_ptr<JobLog>> log = JobLog::Open(options, share, store_);
   if (!log.ok()) return log.status();
   log_ = *std::move(log);
-  // A life that ended before there were values leaves a log without records.
+  // A process that ended before the blocks had values leaves a log without records.
   if (!log_->existed() || (!checkpoint.has_value() && log_->replayed() == 0)) return checkpoint;
   origin_.from_log = true;
   origin_.replayed = log_->replayed();
-  options_.log(absl::StrFormat("server %d has done %d changes of its push log again, after %.2f s",
+  options_.log(absl::StrFormat("server %d replayed %d changes from its push log in %.2f s",
                                share.server, log_->replayed(),
                                absl::ToDoubleSeconds(options_.clock->Now() - begun)));
   return std::optional<Origin>(origin_);
@@ -137,10 +136,11 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::RestoreNewest(
   if (absl::IsNotFound(restore.status())) return std::optional<Origin>();
   if (!restore.ok()) return restore.status();
   for (const std::string& reason : (*restore)->passed_over()) options_.log(reason);
-  // Its manifest may have come here with a last sync that failed. What this life does is recorded
-  // as done to these blocks: they must not turn into older ones with the power.
+  // The manifest may be here although the last sync failed. New changes are recorded on top of
+  // these blocks, so a power failure must not replace them with older blocks.
   if (const absl::Status synced = directory_.Sync((*restore)->checkpoint()); !synced.ok()) {
-    // Whatever the disk says, it is no fault of the worker that greets, which is to try again.
+    // Reports a disk error as UNAVAILABLE. It is not the worker's fault, and the worker should
+    // retry.
     return absl::UnavailableError(synced.message());
   }
   Begin(absl::StrCat("reads checkpoint ", (*restore)->checkpoint()),
@@ -157,10 +157,10 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::RestoreNewest(
     committed_ = origin_.checkpoint;
     committed_changes_ = store_->CountChanges();
   }
-  options_.log(
-      absl::StrFormat("server %d has its %d blocks (%d MiB) back from checkpoint %d, after %.2f s",
-                      share.server, store_->owned(), store_->state_bytes() >> 20,
-                      origin_.checkpoint, absl::ToDoubleSeconds(options_.clock->Now() - begun)));
+  options_.log(absl::StrFormat("server %d restored %d blocks (%d MiB) from checkpoint %d in %.2f s",
+                               share.server, store_->owned(), store_->state_bytes() >> 20,
+                               origin_.checkpoint,
+                               absl::ToDoubleSeconds(options_.clock->Now() - begun)));
   return std::optional<Origin>(origin_);
 }
 
@@ -174,7 +174,7 @@ void JobDirectory::Describe(DurabilityStatus* status) {
     status->set_trouble(trouble_);
   }
   if (copies_ != nullptr) copies_->Describe(status);
-  // What the log cannot write weighs more than what a checkpoint could not, or is not copied.
+  // Comes last, so that a log failure hides a checkpoint or backup failure.
   if (log_ != nullptr) log_->Describe(status);
 }
 
@@ -196,11 +196,11 @@ std::optional<JobDirectory::Unkept> JobDirectory::FindUnkept() {
 }
 
 absl::StatusOr<ShardInfo> JobDirectory::WriteShard(uint64_t checkpoint) {
-  // A request that was long on its way: what it would write, nobody waits for, and nothing removes
-  // soon.
+  // Refuses a delayed request. The coordinator does not wait for this shard any more, and the shard
+  // would stay on disk for long.
   if (checkpoint < written_) {
     return absl::FailedPreconditionError(
-        absl::StrCat("checkpoint ", checkpoint, " was given up for checkpoint ", written_));
+        absl::StrCat("checkpoint ", checkpoint, " was abandoned for checkpoint ", written_));
   }
   absl::StatusOr<ShardInfo> info = TryWriteShard(checkpoint);
   if (info.ok() && copies_ != nullptr) {
@@ -236,7 +236,7 @@ absl::StatusOr<ShardInfo> JobDirectory::TryWriteShard(uint64_t checkpoint) {
       std::move(blocks));
   if (!writer.ok()) return writer.status();
   if (copy_ == nullptr) copy_ = store_->snapshot().MakeCopy();
-  // Before the first copy, so that the copies have all that is logged so far.
+  // Before the first block is copied, so that the copies contain everything logged so far.
   if (log_ != nullptr) covered_[checkpoint] = log_->Rotate();
   absl::Duration longest_pause;
   written_changes_ = 0;
@@ -252,8 +252,8 @@ absl::StatusOr<ShardInfo> JobDirectory::TryWriteShard(uint64_t checkpoint) {
     if (absl::Status written = (*writer)->Append(copy_->image()); !written.ok()) return written;
   }
   ReachFailpoint(Failpoint::kShardWritten);
-  // The log comes first: a shard with a push that the log does not have would, in a later life,
-  // bring back what that life had gone on without.
+  // Flushes the log first. A restart after a shard with an unlogged push would restore a push that
+  // the restarted server had reported as lost.
   if (log_ != nullptr) {
     if (absl::Status logged = log_->Flush(); !logged.ok()) return logged;
   }
@@ -267,22 +267,22 @@ absl::StatusOr<ShardInfo> JobDirectory::TryWriteShard(uint64_t checkpoint) {
 
 absl::Status JobDirectory::CheckRoom(uint64_t checkpoint, int64_t bytes) const {
   const absl::StatusOr<int64_t> free = options_.files->FreeBytes(directory_.path());
-  // Where that cannot be told, writing will show it.
+  // If the free space is unknown, the write will fail if there is too little.
   if (!free.ok() || *free >= bytes) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat("no room in ", directory_.path(), " for this server's shard of checkpoint ",
-                   checkpoint, ": it takes ", bytes, " bytes, and ", *free,
-                   " are free; make room there, or keep fewer checkpoints (durability.keep)"));
+                   checkpoint, ": it needs ", bytes, " bytes, and ", *free,
+                   " are free; free some space, or keep fewer checkpoints (durability.keep)"));
 }
 
 absl::Status JobDirectory::Commit(const CommitCheckpointRequest& request) {
-  // What every worker was told to be rolled back must not return with an old shard.
+  // Refuses an old shard: the workers know that its content was rolled back.
   if (!goes_on_from_log() && request.checkpoint() > origin_.checkpoint &&
       request.checkpoint() != written_) {
     return absl::FailedPreconditionError(
         absl::StrCat("this server has been restarted since it wrote its shard of checkpoint ",
-                     request.checkpoint(), ", and began from checkpoint ", origin_.checkpoint,
-                     "; the next checkpoint will be whole"));
+                     request.checkpoint(), ", and restored checkpoint ", origin_.checkpoint,
+                     "; the next checkpoint will be complete"));
   }
   const absl::Status status = TryCommit(request);
   Note(status);
@@ -294,7 +294,7 @@ absl::Status JobDirectory::TryCommit(const CommitCheckpointRequest& request) {
   const std::string shard = directory_.ShardPath(checkpoint, server_index_, server_count_);
   if (absl::IsNotFound(options_.files->OpenForReading(shard).status())) {
     return absl::FailedPreconditionError(
-        absl::StrCat(shard, " was given up for a later checkpoint, and is not there any more"));
+        absl::StrCat(shard, " was removed in favor of a later checkpoint"));
   }
   if (absl::Status kept = directory_.WriteManifest(checkpoint, request.manifest()); !kept.ok()) {
     return kept;

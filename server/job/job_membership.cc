@@ -28,7 +28,7 @@ absl::StatusOr<JobMembership::Entry> JobMembership::Enter(SlotId slot, Incarnati
     }
     live_incarnation_[slot].store(incarnation);
     const std::vector<LedgerEntry> entries = store_->GetEntries(slot);
-    // Where a push was cut short, some blocks are a step ahead of the slot.
+    // If a push was cut short, some blocks are a step ahead of the slot.
     Step own_step = entries.empty() ? 0 : std::numeric_limits<Step>::max();
     for (const LedgerEntry& entry : entries) {
       told.last_step = std::max(told.last_step, entry.last_step);
@@ -112,7 +112,7 @@ absl::StatusOr<JobMembership::PullClock> JobMembership::BeginPull(SlotId slot,
     pull.recorded = clocks_.slots().at(slot).clock;
     pull.jumped = pull.recorded > before;
   }
-  // Another server was further when this slot entered: rounds up to its clock do without it.
+  // Another server was ahead when this slot entered. Rounds up to the slot's clock run without it.
   if (pull.jumped) Announce();
   return pull;
 }
@@ -144,7 +144,8 @@ absl::optional<JobMembership::Behind> JobMembership::FurthestBehind(
   MutexLock lock(&mutex_);
   for (const auto& [slot, state] : clocks_.slots()) {
     if (!state.live || state.incarnation == 0) continue;
-    // With whole batches a slot counts its own pushes, and none waits for one that has contributed.
+    // With WHOLE_BATCH a clock counts only the slot's pushes, and slots do not wait for a slot
+    // after its contribution.
     if (!by_clock_ && !policy_->IsSettled(slot, state.clock)) continue;
     const Step clock = by_clock_ ? state.clock : 0;
     const absl::Duration silence = activity.silence(slot);

@@ -19,25 +19,25 @@
 
 namespace torchps {
 
-// The slots of a job at one server: which incarnation of each is live, how far it is, and when its
-// lease runs out. Each change of the live slots is told to the store, in order, and lets go of the
-// memory that a slot shared.
+// Tracks the slots of a job at one server: each slot's live incarnation, clock and lease. After
+// each change, it passes the live slots to the store, in order, and frees the memory that a gone
+// slot shared.
 //
-// Thread-safe. After Enter, Leave, ExpireLeases and a pull that jumped, the floor may have risen:
-// the caller looks at floor(). Borrows what it is made of.
+// Thread-safe. Enter, Leave, ExpireLeases and a pull that jumped may raise min_clock(); the caller
+// must check it afterwards. Borrows the constructor's arguments.
 class JobMembership {
  public:
-  // What a slot is told when it enters.
+  // The result of Enter().
   struct Entry {
     int64_t min_clock = 0;
-    // The last step of this slot that any block here has seen, whichever incarnation pushed it.
+    // The last step of this slot that any block here has seen, from any incarnation.
     Step last_step = 0;
   };
 
   struct PullClock {
-    Step judged = 0;      // the clock by which the gate judges the pull
-    Step recorded = 0;    // the slot's own now
-    bool jumped = false;  // the pull has raised it
+    Step judged = 0;      // the clock that the gate uses for the pull
+    Step recorded = 0;    // the slot's clock after the pull
+    bool jumped = false;  // the pull raised it
   };
 
   JobMembership(const JobParts& parts, PushSegments* segments, const Clock* clock);
@@ -45,8 +45,8 @@ class JobMembership {
   // Makes the slot live. Errors as SlotClocks::CheckEntry.
   absl::StatusOr<Entry> Enter(SlotId slot, Incarnation incarnation);
 
-  // The slots that the restored blocks know are expected back (SlotClocks::Expect). REQUIRES: the
-  // store has been restored, and no slot has entered.
+  // Expects the slots in the restored blocks to return (SlotClocks::Expect).
+  // REQUIRES: the store has been restored, and no slot has entered.
   void ExpectRestored();
 
   // As SlotClocks::Renew.
@@ -54,54 +54,55 @@ class JobMembership {
   void Leave(SlotId slot, Incarnation incarnation);
   // As SlotClocks::End.
   void End(SlotId slot, Incarnation incarnation);
-  // Whether any has run out.
+  // Drops the slots with expired leases. Returns true if there were any.
   bool ExpireLeases();
 
-  // Whether a frame of this incarnation may change a block now: ABORTED if not. Any slot and any
-  // incarnation may be asked for, whatever a peer has written there. To be asked under the block's
-  // lock: Enter makes the new incarnation live before it reads the ledgers. So a frame of the old
-  // one either had its block's lock first and is in the ledger that Enter reads, or is refused.
+  // Returns OK if a frame of this incarnation may change a block now, and ABORTED otherwise.
+  // Accepts any slot and incarnation that a peer may send. Must be called under the block's lock.
+  // Enter() makes the new incarnation live before it reads the ledgers, so a frame of the old one
+  // either is in the ledger that Enter() reads, or is refused.
   absl::Status Admit(SlotId slot, Incarnation incarnation) const;
 
   // As SlotClocks::BeginPull; also renews the lease. ABORTED: the incarnation is not live.
   absl::StatusOr<PullClock> BeginPull(SlotId slot, Incarnation incarnation, Step claimed,
                                       bool ahead);
 
-  // The slot's push of `step` is settled: its clock, or nothing if it was taken over meanwhile.
+  // Raises the slot's clock to `step` after a settled push. Returns the clock, or nullopt if
+  // another incarnation holds the slot.
   absl::optional<Step> Advance(SlotId slot, Incarnation incarnation, Step step);
 
-  // In SYNC completed rounds, else the min clock over live slots.
+  // Completed rounds in SYNC, otherwise the min clock over live slots.
   int64_t min_clock() const;
   int live_slots() const;
 
-  // The slot that the others wait for, if they wait: of the live slots with a process that are
-  // furthest behind, or with whole batches have not contributed, the one that has been silent for
-  // longest. Nothing where no such slot is live. REQUIRES: `activity` has heard each slot that has
-  // entered.
+  // Returns the slot that the other slots wait for, if any: the most silent of the slots that are
+  // furthest behind, or with WHOLE_BATCH are still missing. Ignores slots without a process.
+  // Returns nullopt if no such slot is live.
+  // REQUIRES: `activity` knows each slot that has entered.
   struct Behind {
     SlotId slot = 0;
-    absl::Duration silence;  // since it was heard last
+    absl::Duration silence;  // since its last pull or push
   };
   absl::optional<Behind> FurthestBehind(const SlotActivity& activity) const;
 
   std::map<SlotId, SlotClocks::Slot> slots() const;
 
  private:
-  // Tells the store which slots are live.
+  // Passes the live slots to the store.
   void Announce() ABSL_LOCKS_EXCLUDED(change_mutex_, mutex_);
 
   const bool has_rounds_;
-  // Slots that are behind are found by their clocks.
+  // True if the clocks show which slots are behind.
   const bool by_clock_;
   ParameterStore* const store_;
   const PushPolicy* const policy_;
   PushSegments* const segments_;
   const Clock* const clock_;
 
-  // By slot, 0 for none: read by every frame under its block's lock.
+  // The live incarnation by slot, 0 for none. Each frame reads it under the block's lock.
   std::array<std::atomic<Incarnation>, kMaxSlots> live_incarnation_{};
 
-  // Held during a change, so that the store hears of changes in order.
+  // Held during a change, so that the store receives changes in order.
   Mutex change_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
 
   mutable Mutex mutex_;

@@ -19,7 +19,7 @@
 namespace torchps {
 namespace {
 
-// The part of a job that all of its slots have in hand at a time.
+// The part of the job's samples that all slots together hold in leases, as a JobProgress fraction.
 uint32_t LeasesSideBySide(const JobSpec& job) {
   const auto pushes = static_cast<double>(job.optimizer().schedule().total_steps());
   const int64_t passes = PassesOfPush(job);
@@ -28,23 +28,23 @@ uint32_t LeasesSideBySide(const JobSpec& job) {
   return pushes > 0 ? GetProgress(static_cast<double>(in_hand) / pushes) : UINT32_MAX;
 }
 
-// A job that this process cannot hold is refused in words, before the kernel ends the process that
-// tries.
+// Refuses a job that exceeds the memory limit with a clear error, before the kernel kills the
+// process.
 absl::Status CheckMemory(const JobParts& parts) {
   int64_t needed = 0;
   for (const BlockId id : parts.map.owned_by(parts.server_index)) {
     const BlockRange& block = parts.map.blocks()[id];
     needed += parts.updater->StateBytes(block);
-    // Collected gradients are summed up in one more array.
+    // Collected gradients need one more array for the sum.
     if (parts.collects_pushes()) needed += block.length * static_cast<int64_t>(sizeof(float));
-    // What the block knows of each slot.
+    // The block's ledger.
     needed += parts.spec.workers() * static_cast<int64_t>(sizeof(LedgerEntry));
   }
   const MemoryLimit limit = FindMemoryLimit();
   if (needed <= limit.bytes) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
       "the job's blocks take ", needed >> 20, " MiB of memory on this server, ", limit.whose, " ",
-      limit.bytes >> 20, " MiB; use more servers, or give this one more"));
+      limit.bytes >> 20, " MiB; use more servers, or give this server more memory"));
 }
 
 std::unique_ptr<PushPolicy> MakePolicy(const JobParts& parts, const Clock* clock) {
@@ -68,9 +68,8 @@ std::unique_ptr<PushPolicy> MakePolicy(const JobParts& parts, const Clock* clock
 }
 
 std::string Course(uint64_t resumed_checkpoint) {
-  return resumed_checkpoint == 0
-             ? "as it began"
-             : absl::StrCat("as it was resumed from checkpoint ", resumed_checkpoint);
+  return resumed_checkpoint == 0 ? "from its beginning"
+                                 : absl::StrCat("as resumed from checkpoint ", resumed_checkpoint);
 }
 
 }  // namespace
@@ -109,15 +108,15 @@ absl::StatusOr<JobParts> MakeJobParts(const HelloRequest& request, const Clock* 
 absl::Status CheckSameJob(const JobParts& parts, const HelloRequest& request) {
   if (request.job_id() != parts.job_id) {
     return absl::FailedPreconditionError(
-        absl::StrCat("this server already works for job '", parts.spec.name(), "', number ",
-                     parts.job_id, ", and the worker's has number ", request.job_id(),
+        absl::StrCat("this server already runs job '", parts.spec.name(), "', number ",
+                     parts.job_id, ", and the worker's job is number ", request.job_id(),
                      "; start fresh servers for another job, or stop this one first"));
   }
   if (request.resumed_checkpoint() != parts.resumed_checkpoint) {
     return absl::FailedPreconditionError(
-        absl::StrCat("this server has the job ", Course(parts.resumed_checkpoint),
-                     "; the worker belongs to it ", Course(request.resumed_checkpoint()),
-                     ". Where a job is resumed, start all of its servers and workers anew"));
+        absl::StrCat("this server runs the job ", Course(parts.resumed_checkpoint),
+                     "; the worker runs the job ", Course(request.resumed_checkpoint()),
+                     ". To resume a job, restart all of its servers and workers"));
   }
   const absl::Status same_spec =
       CheckSameJob(parts.spec, request.job(), "the running job", "this worker");
@@ -131,7 +130,7 @@ absl::Status CheckSameJob(const JobParts& parts, const HelloRequest& request) {
       request.server_count() != parts.map.servers()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "this server is number ", parts.server_index, " of ", parts.map.servers(),
-        " in the running job; the worker took it for number ", request.server_index(), " of ",
+        " in the running job; the worker expects number ", request.server_index(), " of ",
         request.server_count(), ". Give all workers the same --servers list in the same order"));
   }
   return absl::OkStatus();

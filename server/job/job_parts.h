@@ -17,9 +17,8 @@
 
 namespace torchps {
 
-// What one server has of a job, made of the first Hello: the terms, and the blocks that are its
-// share. Every later Hello is held against the terms. Owns everything; the blocks have no values
-// yet.
+// The job's terms and this server's share of the blocks, as the first Hello defines them. Later
+// Hellos are checked against the terms. Owns all members; the blocks hold no values yet.
 struct JobParts {
   JobSpec spec;
   ModelLayout layout;
@@ -35,13 +34,13 @@ struct JobParts {
   bool collects_pushes() const { return CollectsPushes(spec.consistency()); }
 };
 
-// INVALID_ARGUMENT names what in the job, the layout or the placement cannot be.
-// RESOURCE_EXHAUSTED: the blocks take more memory than this process may have. `clock` outlives the
-// parts.
+// Builds the parts from the first Hello. INVALID_ARGUMENT: the job, layout or placement is invalid;
+// the message names the fault. RESOURCE_EXHAUSTED: the blocks need more memory than this process
+// may use. `clock` outlives the parts.
 absl::StatusOr<JobParts> MakeJobParts(const HelloRequest& request, const Clock* clock);
 
-// FAILED_PRECONDITION with the first difference, if this Hello is of another job, model or
-// placement.
+// FAILED_PRECONDITION if this Hello belongs to another job, model or placement; the message names
+// the first difference.
 absl::Status CheckSameJob(const JobParts& parts, const HelloRequest& request);
 
 }  // namespace torchps

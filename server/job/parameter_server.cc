@@ -11,7 +11,7 @@
 namespace torchps {
 namespace {
 
-// After which a greeting is answered with how far the server is; below what workers wait for.
+// After this wait a Hello is answered with the restore progress. Shorter than the workers' timeout.
 constexpr absl::Duration kLongestSilence = absl::Seconds(1);
 
 }  // namespace
@@ -89,18 +89,18 @@ void ParameterServer::Hello(const HelloRequest& request, Reply<HelloReply> reply
     if (failure != failures_.end()) {
       const absl::Status status = failure->second;
       failures_.erase(failure);
-      // If another greeting has brought the job back since then, it is no longer true.
+      // If another Hello restored the job since, the failure is obsolete.
       if (job() == nullptr) {
         reply(status);
         return;
       }
     }
-    // It takes seconds for a large model, in which leases must be renewed all the same.
+    // Takes seconds for a large model, and lease renewals must not wait for it.
     if (TakesLong(request)) {
       pending_hellos_.push_back({request, std::move(reply), options_.clock->Now()});
       if (is_greeting_) return;
       is_greeting_ = true;
-      // The one before has said its last word.
+      // The previous thread is at its end.
       if (hello_thread_.joinable()) hello_thread_.join();
       hello_thread_ = std::thread([this] { AnswerHellos(); });
       return;
@@ -169,7 +169,7 @@ absl::StatusOr<std::unique_ptr<HostedJob>> ParameterServer::CreateJob(const Hell
     if (level == DurabilitySpec::LOG) {
       return absl::FailedPreconditionError(
           "durability.level is LOG, but this server has no directory for a push log; start it with "
-          "--dir, or take the level CHECKPOINT");
+          "--dir, or use the level CHECKPOINT");
     }
     const absl::StatusOr<std::shared_ptr<BackupPeer>> peer = FindPeer(request);
     if (!peer.ok()) return peer.status();
@@ -204,7 +204,7 @@ absl::StatusOr<std::shared_ptr<BackupPeer>> ParameterServer::FindPeer(const Hell
   if (!place.ok()) return place.status();
   if (options_.reach_peer == nullptr) {
     return absl::FailedPreconditionError(
-        "durability.copies is 1, but this server reaches no other; leave copies out");
+        "durability.copies is 1, but this server cannot connect to others; leave copies out");
   }
   std::shared_ptr<BackupPeer> peer = options_.reach_peer(place->index, place->address);
   MutexLock lock(&peer_mutex_);
@@ -228,18 +228,18 @@ void ParameterServer::CopyBeside(const std::string& file) {
 
 absl::StatusOr<Checkpointer*> ParameterServer::CheckpointerFor(uint64_t job_id) {
   HostedJob* const hosted = job();
-  // A server that was restarted gets its job with the first worker that comes back.
+  // A restarted server gets the job from the first worker that reconnects.
   if (hosted == nullptr) return absl::UnavailableError("this server has no job yet");
   if (hosted->job_id() != job_id) {
     return absl::FailedPreconditionError(
-        absl::StrCat("this server works for another job: '", hosted->spec().name(), "', number ",
-                     hosted->job_id(), "; the caller's has number ", job_id));
+        absl::StrCat("this server runs another job: '", hosted->spec().name(), "', number ",
+                     hosted->job_id(), "; the caller's job is number ", job_id));
   }
   MutexLock lock(&mutex_);
   if (checkpointer_ != nullptr) return checkpointer_.get();
   return absl::FailedPreconditionError(
       options_.dir.empty() ? "this server has no directory for checkpoints; start it with --dir"
-                           : "durability.level is NONE: nothing of this job is kept");
+                           : "durability.level is NONE: this job is not saved");
 }
 
 void ParameterServer::WriteShard(const WriteShardRequest& request, Reply<ShardInfo> reply) {
@@ -266,7 +266,7 @@ void ParameterServer::CommitCheckpoint(const CommitCheckpointRequest& request,
 }
 
 std::optional<JobDirectory::Unkept> ParameterServer::FindUnkept() {
-  // While the job is brought back, the mutex is held for long.
+  // A restore holds the mutex for long.
   if (job() == nullptr) return std::nullopt;
   MutexLock lock(&mutex_);
   return directory_ == nullptr ? std::nullopt : directory_->FindUnkept();
@@ -282,7 +282,7 @@ void ParameterServer::Stop() {
     std::swap(hello_thread, hello_thread_);
   }
   {
-    // Which the greeter may wait for.
+    // Wakes the Hello thread, which may wait for the peer.
     MutexLock lock(&peer_mutex_);
     peer_is_over_ = true;
     if (peer_ != nullptr) peer_->Cancel();

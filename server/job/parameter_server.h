@@ -29,105 +29,105 @@
 
 namespace torchps {
 
-// A parameter server but for gRPC: no job at first, then one job for the rest of its life, which
-// the first Hello brings along.
+// Implements a parameter server without gRPC. It starts without a job; the first Hello brings the
+// job that it serves until the process ends.
 //
 // Thread-safe. Owns its job.
 class ParameterServer {
  public:
   struct Options {
-    // Names this run of the process, so that a restarted server is not taken for the one it was;
-    // not 0.
+    // Identifies this run of the process, so that workers detect a restart. Not 0.
     uint64_t server_incarnation = 0;
-    // The budgets of frames that are being received or applied, and of copies of blocks that are
-    // being sent, each for all workers together.
+    // Memory budgets in bytes, each for all workers together: for frames being received or applied,
+    // and for copies of blocks being sent.
     int64_t receive_bytes = 0;
     int64_t send_bytes = 0;
-    // Applying a frame takes so many times as long as it does, at least 1: to see a server that
-    // cannot keep up.
+    // Multiplies the time to apply a frame, at least 1. Simulates a server that cannot keep up.
     double slow = 1;
-    // Where the job is kept, and found again by the next life of this server. Empty: nowhere.
+    // The directory that keeps the job across restarts of this server. Empty: the job is not saved.
     std::string dir;
-    // Takes lines for people: what was restored, and from where.
+    // Receives lines for people, for example a restored checkpoint.
     std::function<void(const std::string& line)> log = [](const std::string&) {};
-    // Hears in how long the job is to end rounds (HostedJob::EndRounds); may be null: then their
-    // grace ends with the next call.
+    // Receives the delay after which HostedJob::MakeDueUpdates should run. May be null; due updates
+    // are then made by the next call.
     std::function<void(absl::Duration delay)> wake;
-    // How to reach the server that keeps copies of this one's files, as the workers say where it
-    // is; null: not at all, and jobs with durability.copies are refused.
+    // Connects to the server that keeps the backup of this one's files, at the address that workers
+    // report. Null: jobs with durability.copies are refused.
     std::function<std::shared_ptr<BackupPeer>(int index, const std::string& address)> reach_peer;
-    // Outlive this object. Files are needed with `dir` only.
+    // Outlive this object. `files` is needed only with `dir`.
     const Clock* clock = nullptr;
     FileSystem* files = nullptr;
   };
   explicit ParameterServer(const Options& options);
   ~ParameterServer();
 
-  // FAILED_PRECONDITION: other protocol, job, model or placement, naming the first difference; a
-  // push log without a directory; a directory that another process or job has. INVALID_ARGUMENT:
-  // the job cannot be. ABORTED: the slot belongs to a newer incarnation. DATA_LOSS: what the
-  // directory has of the job is damaged. NOT_FOUND: the worker has seen the job's model here, and
-  // this server knows nothing of it. The first one brings the blocks back from there, and takes as
-  // long as that.
+  // Registers a worker's slot. The first Hello also creates or restores the job, which may take
+  // long.
+  //
+  // FAILED_PRECONDITION: the protocol, job, model or placement differs (the message names the first
+  // difference), the job needs a push log but the server runs without a directory, or another
+  // process or job uses the directory. INVALID_ARGUMENT: the job is invalid. ABORTED: a newer
+  // incarnation owns the slot. DATA_LOSS: the saved job is damaged. NOT_FOUND: the worker saw the
+  // job's model here, but this server does not know the job.
   absl::StatusOr<HelloReply> Hello(const HelloRequest& request);
 
-  // The same for a caller that must not wait: what takes long is done on another thread, which
-  // answers when it is done. UNAVAILABLE: the server stops.
+  // Does the same for a caller that must not block: slow work runs on another thread, which replies
+  // later. UNAVAILABLE: the server is stopping.
   void Hello(const HelloRequest& request, Reply<HelloReply> reply);
 
-  // Answers the greetings that have waited for a second with how far the server is, so that nobody
-  // takes it for dead. To be called now and then.
+  // Replies with the restore progress to Hellos that have waited for a second, so that workers do
+  // not consider the server dead. Must be called periodically.
   void AnswerSlowHellos();
 
-  // The job, for a call that was meant for this life of the server. ABORTED: no job, or another
-  // life.
+  // Returns the job for a call that targets this server incarnation. ABORTED: the server is without
+  // a job, or the call targets another incarnation.
   absl::StatusOr<HostedJob*> JobFor(uint64_t server_incarnation) const;
 
-  // Of this life of the process.
+  // The incarnation from Options.
   uint64_t server_incarnation() const { return options_.server_incarnation; }
 
-  // Which server of which job this one is, and what workers have told of addresses: its own as the
-  // first one found it, the coordinator's as the last one. None before the first Hello.
+  // This server's identity, with the addresses that workers reported: the server's address from the
+  // first worker, the coordinator's from the latest. Empty before the first Hello.
   std::optional<ServerIdentity> place() const ABSL_LOCKS_EXCLUDED(place_mutex_);
 
   // Null before the first Hello.
   HostedJob* job() const { return job_.load(std::memory_order_acquire); }
 
-  // HostedJob::PushFrame, at the pace that Options asks for. With `slow` above 1 the thread waits
-  // after the frame was applied, under no lock.
+  // Calls HostedJob::PushFrame, then sleeps if Options.slow is above 1. Does not sleep under a
+  // lock.
   absl::Status PushFrame(HostedJob* job, const PushHeader& header, const FramePayload& payload);
 
-  // This server's part of a checkpoint, answered later (Checkpointer). UNAVAILABLE: no job yet;
-  // FAILED_PRECONDITION: another job, or one that is not kept.
+  // Write this server's part of a checkpoint and reply later (Checkpointer). UNAVAILABLE: the
+  // server is still without a job. FAILED_PRECONDITION: the request is for another job, or the job
+  // is not saved.
   void WriteShard(const WriteShardRequest& request, Reply<ShardInfo> reply);
   void CommitCheckpoint(const CommitCheckpointRequest& request, Reply<CommitCheckpointReply> reply);
 
-  // Answers servers that have copies of their files here.
+  // Serves other servers that keep their backup here.
   BackupService& backup_service() { return backup_service_; }
-  // A file that is no part of a checkpoint has been written to `dir`: it is copied, too, where the
-  // job has copies.
+  // Backs up a file in `dir` that is not part of a checkpoint, if the job has a backup.
   void CopyBeside(const std::string& file);
 
-  // What would be lost if this process ended now, though the job is kept (JobDirectory).
+  // Returns the changes that would be lost if this process ended now, although the job is saved.
   std::optional<JobDirectory::Unkept> FindUnkept();
 
-  // Gives up the shard that is being written, and answers the calls that wait for it or for the job
-  // to be brought back, which it waits for. Idempotent.
+  // Gives up the shard that is being written, and replies to the calls that wait for it or for the
+  // job's restore. Waits for a restore in progress. Idempotent.
   void Stop();
 
   ByteBudget& receive_budget() { return receive_budget_; }
   ByteBudget& send_budget() { return send_budget_; }
-  // Half as large as the first: of pushes that have stalled and stood aside for others
+  // Half of receive_budget(), for pushes that stalled and gave way to others
   // (server/data_plane/open_pushes.h).
   ByteBudget& stalled_budget() { return stalled_budget_; }
-  // An eighth of the first: of first frames that come on connections on which no worker has spoken
-  // yet (server/data_plane/verified_connections.h).
+  // An eighth of receive_budget(), for first frames on connections without a verified worker
+  // (server/data_plane/verified_connections.h).
   ByteBudget& unauthenticated_budget() { return unauthenticated_budget_; }
   const Clock& clock() const { return *options_.clock; }
 
   ServerStatus Describe(bool include_ledger) const;
 
-  // Traffic of frames, for the status.
+  // Count frame bytes for the status.
   void CountReceived(uint64_t bytes) { bytes_in_.fetch_add(bytes, std::memory_order_relaxed); }
   void CountSent(uint64_t bytes) { bytes_out_.fetch_add(bytes, std::memory_order_relaxed); }
 
@@ -143,31 +143,33 @@ class ParameterServer {
 
   struct PendingHello {
     HelloRequest request;
-    Reply<HelloReply> reply;  // null: it was told to come again
+    Reply<HelloReply> reply;  // null after a "still restoring" reply
     absl::Duration since;
   };
-  // Whether this greeting may take long: it brings the job back or makes room for it, or moves the
-  // values to where workers of this machine can read them.
+  // True if this Hello may take long, because it restores the job, allocates memory for it, or
+  // moves the values to shared memory.
   bool TakesLong(const HelloRequest& request) const;
-  // Answers all greetings that take long, one after the other.
+  // Answers the queued slow Hellos one after the other.
   void AnswerHellos();
 
   void RecordAddress(const HelloRequest& request) ABSL_LOCKS_EXCLUDED(place_mutex_);
 
   absl::StatusOr<std::unique_ptr<HostedJob>> CreateJob(const HelloRequest& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Who keeps the copies; null where the job has none. FAILED_PRECONDITION: it cannot have them.
+  // Returns the server that keeps the backup; null without one. FAILED_PRECONDITION: the job needs
+  // a backup and cannot have it.
   absl::StatusOr<std::shared_ptr<BackupPeer>> FindPeer(const HelloRequest& request)
       ABSL_LOCKS_EXCLUDED(peer_mutex_);
-  // The workers may say that it has moved.
+  // Updates the peer's address if workers report a new one.
   void LocatePeer(const HelloRequest& request) ABSL_LOCKS_EXCLUDED(peer_mutex_);
-  // What writes this job's shards; or why nothing does, as the two calls above say.
+  // Returns the checkpointer of this job. Errors as WriteShard().
   absl::StatusOr<Checkpointer*> CheckpointerFor(uint64_t job_id);
 
   mutable Mutex pending_hellos_mutex_;
-  // The first one is under way. A list: it stays where it is while others come and go.
+  // The first entry is in progress. A list keeps it in place while other entries are added or
+  // removed.
   std::list<PendingHello> pending_hellos_ ABSL_GUARDED_BY(pending_hellos_mutex_);
-  // What became of those that were told to come again, for when they do: errors only.
+  // Errors of Hellos that got a "still restoring" reply; returned when the worker retries.
   std::map<std::pair<SlotId, Incarnation>, absl::Status> failures_
       ABSL_GUARDED_BY(pending_hellos_mutex_);
   bool is_greeting_ ABSL_GUARDED_BY(pending_hellos_mutex_) = false;
@@ -183,10 +185,10 @@ class ParameterServer {
   mutable Mutex place_mutex_;
   std::optional<ServerIdentity> place_ ABSL_GUARDED_BY(place_mutex_);
 
-  // Set once under the mutex, then read without it.
+  // Set once under `mutex_`, then read without it.
   std::atomic<HostedJob*> job_{nullptr};
   Mutex mutex_;
-  // Null where the job is not kept. The job uses the directory and the checkpointer both.
+  // Null if the job is not saved. The job and the checkpointer use the directory.
   std::unique_ptr<JobDirectory> directory_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<HostedJob> owned_job_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<Checkpointer> checkpointer_ ABSL_GUARDED_BY(mutex_);

@@ -9,13 +9,13 @@
 
 namespace torchps {
 
-// Which slots may read: stale synchronous parallel (Ho et al. 2013). A slot at clock c may pull
-// when c - floor <= bound, where the floor is the min clock over live slots (ASYNC) or the number
-// of completed rounds (SYNC, with bound 0).
+// Decides which slots may pull, by stale synchronous parallel (Ho et al. 2013). A slot at clock c
+// may pull when c - min_clock <= bound. min_clock is the lowest clock of the live slots (ASYNC) or
+// the number of completed rounds (SYNC, with bound 0).
 //
-// A pull that may not go yet is a stored continuation, so waiting holds no thread. The invariant:
-// no pull is released while c - floor > bound. Not thread-safe: the owner locks, and runs released
-// continuations outside its lock.
+// A pull that must wait is a stored continuation, so waiting does not hold a thread. Invariant: the
+// gate never releases a pull while c - min_clock > bound.
+// Not thread-safe: the owner locks, and runs released continuations outside its lock.
 class PullGate {
  public:
   static constexpr int64_t kNoBound = -1;
@@ -35,7 +35,7 @@ class PullGate {
 
   bool Cancel(Watermark::WaiterId id) { return min_clock_.Cancel(id); }
 
-  // The floor has risen: returns the pulls that may go now.
+  // Raises the min clock and returns the pulls that may run now.
   std::vector<Watermark::Continuation> RaiseMinClock(int64_t min_clock) {
     return min_clock_.RaiseTo(min_clock);
   }

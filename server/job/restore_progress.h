@@ -10,11 +10,11 @@
 
 namespace torchps {
 
-// How far a server is that brings a job back or makes room for it. Thread-safe.
+// Progress of a server that restores a job or allocates memory for a new one. Thread-safe.
 class RestoreProgress {
  public:
-  // A piece of that work begins. `what`: for people, as "reads checkpoint 7"; `total`: its parts,
-  // all to be told of by Done(); 0: it is not known how many.
+  // Begins a phase. `what` describes the phase to people, for example "reads checkpoint 7". `total`
+  // is the number of Done() calls to expect; 0 if unknown.
   void Begin(std::string what, int64_t total = 0) {
     MutexLock lock(&mutex_);
     what_ = std::move(what);
@@ -22,7 +22,7 @@ class RestoreProgress {
     total_ = total;
   }
 
-  // One more part.
+  // Counts one finished part.
   void Done() {
     MutexLock lock(&mutex_);
     ++done_;

@@ -5,12 +5,13 @@
 
 namespace torchps {
 
-// Which server of which job this one is, and where workers find it and the coordinator.
+// Identifies one server of a job, with the addresses that workers use for this server and the
+// coordinator.
 struct ServerIdentity {
   uint64_t job_id = 0;
   int server_index = 0;
   int server_count = 0;
-  // HOST:PORT; empty: not known, or inside this process.
+  // HOST:PORT; empty if unknown or inside this process.
   std::string address;
   std::string coordinator;
 

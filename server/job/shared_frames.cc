@@ -10,7 +10,8 @@
 namespace torchps {
 namespace {
 
-// From here on a run of blocks takes a thread longer (some 100 us) than waking another one.
+// From this size on, pushing a run of blocks takes one thread longer (some 100 us) than waking a
+// second thread.
 constexpr int64_t kElementsWorthHelp = (1 << 20) / sizeof(float);
 
 }  // namespace
@@ -28,12 +29,12 @@ absl::Status SharedFrames::Push(const PushHeader& header, const SharedSegment& s
       header.shared_blocks > owned.end() - first) {
     return absl::InvalidArgumentError(absl::StrCat("a frame refers to ", header.shared_blocks,
                                                    " blocks from block ", header.block,
-                                                   " on, which this server does not have"));
+                                                   " on, which this server does not own"));
   }
   if (!header.absent.empty() && header.shared_blocks > 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a frame refers to ", header.shared_blocks,
-                     " blocks and has a table of absent elements, which is of one block"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a frame refers to ", header.shared_blocks,
+        " blocks and contains a table of absent elements, which is allowed for one block only"));
   }
   Mutex mutex;
   absl::Status failure;

@@ -11,25 +11,24 @@
 
 namespace torchps {
 
-// Takes frames apart that carry no values and refer to a run of blocks in a worker's shared memory:
-// each block is pushed as if it had come in a frame of its own. A long run is pushed on two
-// threads.
+// Splits frames that carry no values but refer to a run of blocks in a worker's shared memory. Each
+// block is pushed as if it had arrived in a separate frame. Two threads push a long run.
 //
 // Thread-safe. Borrows the segments and the map.
 class SharedFrames {
  public:
-  // May be called on two threads at once.
+  // May be called on two threads at the same time.
   using PushBlock =
       absl::FunctionRef<absl::Status(const PushHeader& header, const FramePayload& payload)>;
 
-  // Of the server with this index.
+  // `server_index` is the index of this server in the map.
   SharedFrames(const PushSegments* segments, const BlockMap* map, int server_index)
       : segments_(segments), map_(map), server_index_(server_index) {}
 
-  // Pushes the blocks of `segment` that the frame refers to. `copies`: each as a copy, made once,
-  // so that two who read it one after the other read the same whatever the worker writes meanwhile.
-  // INVALID_ARGUMENT: it refers to what the segment or this server does not have, and nothing was
-  // pushed. Else the first error of `push`; which of the others were pushed is open.
+  // Pushes the blocks of `segment` that the frame refers to. If `copies` is true, pushes a copy of
+  // each block, so that two readers see the same values while the worker writes. INVALID_ARGUMENT:
+  // the frame refers to a buffer or block that the segment or this server does not hold; no block
+  // was pushed. Otherwise returns the first error of `push`; other blocks may have been pushed.
   absl::Status Push(const PushHeader& header, const SharedSegment& segment, bool copies,
                     PushBlock push);
 

@@ -10,25 +10,25 @@
 
 namespace torchps {
 
-// When a server last heard each slot pull or push, and what the slot's heartbeat says of its
-// trainer: by that a server tells for whom it waits.
+// Records when each slot last pulled or pushed, and for how long the slot's trainer is stalled. The
+// server uses this to report the slot that others wait for.
 //
-// Thread-safe; no call waits, for every frame tells. Slots are within [0, kMaxSlots). Borrows the
-// clock.
+// Thread-safe and wait-free, because each frame calls it. Slots are within [0, kMaxSlots). Borrows
+// the clock.
 class SlotActivity {
  public:
   explicit SlotActivity(const Clock* clock) : clock_(clock) {}
 
-  // The slot has entered, pulled or pushed.
+  // Records that the slot entered, pulled or pushed.
   void Heard(SlotId slot) {
     heard_ns_[slot].store(absl::ToInt64Nanoseconds(clock_->Now()), std::memory_order_relaxed);
   }
-  // For how long the slot's trainer has been at one piece of its own work.
+  // Records how long the slot's trainer has been in one piece of work, as the heartbeat reports.
   void Says(SlotId slot, absl::Duration stalled_for) {
     stalled_ns_[slot].store(absl::ToInt64Nanoseconds(stalled_for), std::memory_order_relaxed);
   }
 
-  // REQUIRES: Heard().
+  // REQUIRES: Heard() was called for the slot.
   absl::Duration silence(SlotId slot) const {
     return clock_->Now() - absl::Nanoseconds(heard_ns_[slot].load(std::memory_order_relaxed));
   }

@@ -25,7 +25,7 @@ absl::Status SlotClocks::CheckEntry(SlotId slot, Incarnation incarnation) const 
 Step SlotClocks::Enter(SlotId slot, Incarnation incarnation, Step own_step, absl::Duration now) {
   Slot& state = slots_[slot];
   TPS_CHECK(state.incarnation <= incarnation, "an older incarnation entered");
-  // Where slots are expected, it is not known yet how far all of them are.
+  // While slots are expected, some clocks are unknown, so min_clock_ may be too low.
   RaiseMinClock();
   const Incarnation holder = state.incarnation > 0 ? state.incarnation : state.least;
   if (!state.live || holder != incarnation) {

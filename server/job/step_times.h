@@ -10,15 +10,15 @@
 
 namespace torchps {
 
-// How long the steps of each slot usually take, as one server sees them: from the answer to a pull
-// to the end of the push that was computed from it.
+// Estimates how long the steps of each slot take at one server: from the answer to a pull to the
+// end of the push computed from it.
 //
-// Not thread-safe: the owner locks. Knows no time but the `now` handed in.
+// Not thread-safe: the owner locks. Time is always the caller's `now`.
 class StepTimes {
  public:
   void PullAnswered(SlotId slot, absl::Duration now) { slots_[slot].pulled = now; }
 
-  // A push without a pull before it, as one that is repeated, is not measured.
+  // Ignores a push without a pull before it, for example a repeated push.
   void PushEnded(SlotId slot, absl::Duration now) {
     Slot& state = slots_[slot];
     if (state.pulled == absl::InfiniteDuration()) return;
@@ -26,8 +26,8 @@ class StepTimes {
     state.pulled = absl::InfiniteDuration();
   }
 
-  // The median of the slot's last steps, so that a pause does not change it. Infinite: none was
-  // measured, as after a restart of this server.
+  // Returns the median of the slot's recent steps, so that one pause does not change the estimate.
+  // Infinite if no step was measured, for example after a server restart.
   absl::Duration Usual(SlotId slot) const {
     const auto found = slots_.find(slot);
     if (found == slots_.end() || found->second.measured == 0) return absl::InfiniteDuration();
@@ -43,9 +43,9 @@ class StepTimes {
   static constexpr size_t kSteps = 5;
 
   struct Slot {
-    // Infinite: no pull since the last push.
+    // Infinite if the slot did not pull since the last push.
     absl::Duration pulled = absl::InfiniteDuration();
-    std::array<absl::Duration, kSteps> steps;  // a ring
+    std::array<absl::Duration, kSteps> steps;  // ring buffer
     size_t measured = 0;
   };
 

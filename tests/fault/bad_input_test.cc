@@ -247,7 +247,7 @@ TEST_F(BadInputTest, IsAnsweredInWordsWhileAHealthyWorkerTrainsOnExactly) {
          return ChangedHello(peer, [](HelloRequest& hello) { hello.set_job_id(8); });
        },
        StatusCode::kFailedPrecondition,
-       {"already works for job 'job'", "number 7", "number 8"}},
+       {"already runs job 'job'", "number 7", "number 8"}},
       {"another place in --servers",
        [](PlainWorker& peer) {
          return ChangedHello(peer, [](HelloRequest& hello) {

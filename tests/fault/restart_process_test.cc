@@ -118,7 +118,7 @@ TEST(RestartProcessTest, AKilledServerHasItsBlocksAsOfTheStepsThatItTells) {
   }
   PlainWorker last(PlainChannel(address), hello);
   ASSERT_EQ(last.Hello(), absl::OkStatus());
-  EXPECT_NE(server.program->AwaitError("back from checkpoint"), "");
+  EXPECT_NE(server.program->AwaitError(" MiB) from checkpoint"), "");
   std::printf("%d kills, %ld pushes, %lu checkpoints, %zu blocks lost as told\n", kLives, step,
               checkpoints.taken(), lost);
   EXPECT_GT(lost, 0u);

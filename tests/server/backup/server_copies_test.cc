@@ -164,7 +164,7 @@ TEST_F(ServerBackupTest, WithALogTheLossOfEitherDiskLosesNothingThatWasAcknowled
     const auto repeated = worker.PushBlocks(last, [](BlockId) { return 0.0f; });
     ASSERT_TRUE(repeated.ok()) << repeated.status();
     EXPECT_EQ(GetValues(lost), values) << "another gradient of that name changes nothing";
-    EXPECT_THAT(said(), HasSubstr(absl::StrCat("server ", lost, " has its files back")));
+    EXPECT_THAT(said(), HasSubstr(absl::StrCat("server ", lost, " restored its files")));
     // The other one hears where this one is now; what it acknowledges then is here, too, with all
     // that was here before.
     Greet(1 - lost, kLog);

@@ -685,7 +685,7 @@ TEST(HostedJobTest, AnotherJobModelOrPlacementIsRefusedWithTheFirstDifference) {
   other.set_resumed_checkpoint(4);
   status = harness.job().CheckSame(other);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_NE(status.message().find("as it was resumed from checkpoint 4"), std::string::npos)
+  EXPECT_NE(status.message().find("as resumed from checkpoint 4"), std::string::npos)
       << status;
 }
 

@@ -262,9 +262,9 @@ TEST(JobDirectoryTest, AShardThatDoesNotFitIsRefusedBeforeItIsBegun) {
   const absl::Status refused = life.directory->WriteShard(2).status();
   EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
   EXPECT_TRUE(absl::StartsWith(
-      refused.message(), "no room in /data for this server's shard of checkpoint 2: it takes "))
+      refused.message(), "no room in /data for this server's shard of checkpoint 2: it needs "))
       << refused;
-  EXPECT_TRUE(absl::StrContains(refused.message(), " bytes, and 100 are free; make room there"))
+  EXPECT_TRUE(absl::StrContains(refused.message(), " bytes, and 100 are free; free some space"))
       << refused;
   EXPECT_LT(files.operations(), operations + 10) << "it was looked at, nothing more";
   EXPECT_EQ(UsedBytes(&files), used);

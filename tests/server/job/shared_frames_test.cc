@@ -110,7 +110,7 @@ TEST_F(SharedFramesTest, ARunIsOfTheServersOwnBlocks) {
        {Frame(map_.owned_by(1)[0], 1), Frame(owned[0], owned.size() + 1), Frame(8, 1)}) {
     const absl::Status status = Push(frame);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(status.message()), HasSubstr("which this server does not have"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("which this server does not own"));
   }
   EXPECT_THAT(Pushed(), IsEmpty());
 }
