@@ -7,7 +7,7 @@ namespace torchps {
 absl::StatusOr<PushDecision> AsyncPush::Push(Block* block, const PushHeader& header,
                                              const FramePayload& payload) {
   LedgerEntry& entry = block->Ledger(header.slot);
-  // The lag on a version that was rolled back is not known: it counts as none.
+  // The lag behind a rolled back version is unknown, and counts as zero.
   const Version base =
       restored_ ? std::min(header.base_version, block->version) : header.base_version;
   absl::StatusOr<PushDecision> decision =

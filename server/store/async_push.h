@@ -10,14 +10,13 @@
 
 namespace torchps {
 
-// Asynchronous stochastic gradient descent: a push is applied when it arrives, under the lag
-// contract. Averaged blocks move by 1 / (live slots) of the way to each pushed value, or by its
-// part of a step of all slots where the scale is of that, so that over one step of all slots they
-// move by about their mean.
+// Implements asynchronous SGD: applies each push when it arrives, under the lag contract. Averaged
+// blocks move towards the pushed values by 1 / (live slots), or by the push's part of a full step
+// if the scale covers all slots. So one step by each slot moves them to about the mean.
 class AsyncPush final : public PushPolicy {
  public:
-  // `scale`: what a push's samples do to it. `progress_slack`: how far behind the latest push a
-  // push may count (LatestProgress). `updater` outlives this object.
+  // `scale` weighs a push by its samples. `progress_slack` is how far a push's progress may be
+  // behind the latest push (LatestProgress). `updater` outlives this object.
   AsyncPush(const LagContract& contract, const SampleScale& scale, uint32_t progress_slack,
             const BlockUpdater* updater)
       : gate_(contract), scale_(scale), progress_(progress_slack), updater_(updater) {}
@@ -38,7 +37,7 @@ class AsyncPush final : public PushPolicy {
   LatestProgress progress_;
   const BlockUpdater* const updater_;
   std::atomic<int> live_slots_{1};
-  // Workers may have computed on values that are gone. Set before anything is pushed.
+  // True if workers may hold values from before a rollback. Set before the first push.
   bool restored_ = false;
 };
 

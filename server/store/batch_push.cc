@@ -9,14 +9,14 @@
 namespace torchps {
 namespace {
 
-// What a whole batch may lack, as a part of one slot's equal share, but at least one sample. Less
-// than the smallest share that batches by speed give (BatchBalancer), so that the slack never
-// leaves out a slot that is merely slow.
+// Slack of a whole batch as a part of one slot's equal share, at least one sample. Smaller than the
+// smallest share that BatchBalancer assigns, so the slack never leaves out a slot that is merely
+// slow.
 constexpr double kSlackOfShare = 1.0 / 16;
-// Equal shares that are smaller have no slack, for the same reason.
+// Smaller shares have no slack, for the same reason.
 constexpr double kLeastShareWithSlack = 2;
-// On a machine with more threads than cores a step of a few milliseconds is often late by several
-// times its length. Waits below this are not worth an early update.
+// Shortest turn. On a machine with more threads than cores, a step of a few milliseconds is often
+// late by several times the step time, and such waits do not justify an early update.
 constexpr absl::Duration kLeastTurn = absl::Milliseconds(50);
 
 LagContract BoundContract(int64_t bound) {
@@ -42,14 +42,14 @@ BatchPush::BatchPush(size_t blocks, const Options& options, const BlockUpdater* 
 absl::StatusOr<PushDecision> BatchPush::Push(Block* block, const PushHeader& header,
                                              const FramePayload& payload) {
   LedgerEntry& entry = block->Ledger(header.slot);
-  // The lag on a version that was rolled back is not known: it counts as none.
+  // The lag behind a rolled back version is unknown, and counts as zero.
   const Version base =
       restored_ ? std::min(header.base_version, block->version) : header.base_version;
   absl::StatusOr<PushDecision> decision =
       gate_.Judge(entry, header.incarnation, header.step, base, block->version);
   if (!decision.ok() || decision->duplicate) return decision;
   Collected& collected = collected_[block->range.id];
-  // Also a push that would be refused: its ledger entry would say that the other one is applied.
+  // Also refuses a stale push here: the ledger entry would report the earlier push as applied.
   if (collected.sum.Has(header.slot)) {
     return absl::UnavailableError(
         absl::StrCat("slot ", header.slot, " has contributed to the next update of block ",
@@ -114,8 +114,8 @@ std::optional<double> BatchPush::PartWhenDue(const Collected& collected) const {
 bool BatchPush::CannotContribute(SlotId slot) const {
   const auto found = ended_.find(slot);
   if (found == ended_.end()) return false;
-  // A slot that waits for no block here may wait for one on another server. Or it was answered just
-  // now, and its pull is on the way.
+  // The slot may wait for a block on another server. Or the pull is still on the way after a recent
+  // answer.
   return unsettled_.count(slot) > 0 || clock_->Now() - found->second >= kLeastTurn;
 }
 
@@ -184,8 +184,8 @@ bool BatchPush::TakeDue() {
   bool any = false;
   for (auto& [slot, unsettled] : unsettled_) {
     if (now < unsettled.due) continue;
-    // One turn at a time, also if this server stood still for several: it has not read the pushes
-    // of that time yet.
+    // Ends one turn per call, even if the server was stopped for several. It may not have read the
+    // pushes of that time yet.
     ++unsettled.turns;
     unsettled.due = now + unsettled.turn;
     any = true;

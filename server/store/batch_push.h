@@ -15,40 +15,39 @@
 
 namespace torchps {
 
-// Asynchronous stochastic gradient descent by whole batches. A push is merged into its block's sum
-// as soon as it arrives, and the block is updated once when the samples of a whole batch are in,
-// whoever computed them. So the optimizer's moments see what they see in one process, and no update
-// waits for a particular slot.
+// Implements asynchronous SGD with whole batches. Adds each push to the block's sum when it
+// arrives, and updates the block once per batch, from any mix of slots. So the optimizer sees the
+// same batches as in a single process, and updates do not wait for a particular slot.
 //
-// A block is updated
-//   - when the sum holds a whole batch, or all of it but a small slack, since shares that were
-//     planned anew meanwhile may add up to a sample or two less;
-//   - when every live slot has contributed, or cannot contribute since its push has come to its end
-//     and it has not pulled since: it waits for another block, and would be waited for in turn;
-//   - early, when a slot that has contributed has waited for `patience` of its own usual steps: at
-//     the k-th such time if the sum holds at least the 2^k-th part of a batch. The gradient is then
-//     multiplied by the part that has come, as if the missing samples had a gradient of zero.
+// The block is updated
+//   - when the sum contains a whole batch, less a small slack: shares that were replanned during
+//     the batch may add up to one or two samples less;
+//   - when each live slot has contributed or cannot contribute. The second case is a slot with a
+//     finished push and without a pull since: it waits for another block, and waiting for it would
+//     be a deadlock;
+//   - early, after a contributing slot waited for `patience` times its usual step: after the k-th
+//     such wait if the sum contains at least a 2^-k part of a batch. The gradient is then
+//     multiplied by the part that arrived, as if the missing samples had a gradient of zero.
 //
 // Staleness: a gradient computed on values more than `bound` updates old is refused
-// (REJECTED_STALE), so no update contains an older one. Gradients one to `bound` updates old count
-// in the update that is being collected.
+// (REJECTED_STALE). Gradients that are one to `bound` updates old count towards the current update.
 //
-// A push is settled when every block here has applied or refused it; only then may it be
-// acknowledged. What is collected is in no checkpoint and no log: a crash forgets it together with
-// its ledger entries, and the worker repeats the push. Costs one more array per block.
+// The push is settled when each block here applied or refused it, and may be acknowledged only
+// then. Checkpoints and logs do not contain collected gradients. The server drops them in a crash,
+// with the ledger entries, and the worker repeats the push. Costs one more array per block.
 class BatchPush final : public PushPolicy {
  public:
   struct Options {
-    // Samples of a whole batch. With `per_slot`, of each live slot's part.
+    // Samples in a whole batch, or in each live slot's part of it if `per_slot`.
     int64_t batch_samples = 1;
     bool per_slot = false;
-    // In updates of the block; -1: no bound.
+    // In updates of the block; -1 means unbounded.
     int64_t bound = 1;
-    // Above 0.
+    // In usual steps of a slot, above 0.
     double patience = 1;
   };
 
-  // Blocks are numbered by BlockId below `blocks`. `updater` and `clock` outlive this object.
+  // Block ids are below `blocks`. `updater` and `clock` outlive this object.
   BatchPush(size_t blocks, const Options& options, const BlockUpdater* updater, const Clock* clock);
 
   absl::StatusOr<PushDecision> Push(Block* block, const PushHeader& header,
@@ -69,33 +68,33 @@ class BatchPush final : public PushPolicy {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex) override;
 
  private:
-  // What a block has collected for its next update; guarded by the block's lock.
+  // Gradients collected for a block's next update; guarded by the block's lock.
   struct Collected {
     GradientSum sum;
-    // Samples towards a whole batch: the shares of the contributors.
+    // Samples towards a whole batch: the sum of the contributors' shares.
     int64_t fill = 0;
-    // No more samples come after these.
+    // True if these are the last samples of the job.
     bool ends_job = false;
   };
 
-  // A slot some of whose gradients are collected and not applied.
+  // State of a slot with collected gradients that are not applied yet.
   struct Unsettled {
     int blocks = 0;
-    // `patience` usual steps; zero: its push has not come to its end yet.
+    // `patience` times the usual step; zero until the push ends.
     absl::Duration turn = absl::ZeroDuration();
-    // When the next turn is over.
+    // The end of the current turn.
     absl::Duration due = absl::InfiniteDuration();
     int turns = 0;
   };
 
-  // The part of a whole batch that an update made now would count as, above 0 to 1; nullopt: no
-  // update is due.
+  // Returns the part of a whole batch that an update now would contain, in (0, 1]; nullopt if an
+  // update is not due.
   std::optional<double> PartWhenDue(const Collected& collected) const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Updates the block if that is due.
+  // Updates the block if an update is due.
   void Update(Block* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex);
-  // Whether nothing more of the slot can come before an update that it waits for.
+  // True if the slot cannot push again before an update that it waits for.
   bool CannotContribute(SlotId slot) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Their gradients on one block are applied.
+  // Records that the contributors' gradients on one block are applied.
   void Settle(const std::vector<SlotId>& contributors) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Options options_;
@@ -103,7 +102,7 @@ class BatchPush final : public PushPolicy {
   const BlockUpdater* const updater_;
   const Clock* const clock_;
   std::vector<Collected> collected_;  // by BlockId
-  // Workers may have computed on values that are gone. Set before anything is pushed.
+  // True if workers may hold values from before a rollback. Set before the first push.
   bool restored_ = false;
   std::atomic<uint64_t> updates_{0};
   std::atomic<uint64_t> early_updates_{0};
@@ -111,7 +110,7 @@ class BatchPush final : public PushPolicy {
   mutable Mutex mutex_;
   std::vector<SlotId> live_ ABSL_GUARDED_BY(mutex_);
   std::map<SlotId, Unsettled> unsettled_ ABSL_GUARDED_BY(mutex_);
-  // When the slot's push came to its end; none for a slot that has pulled since.
+  // When each slot's last push ended. Erased when the slot pulls.
   std::map<SlotId, absl::Duration> ended_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -16,34 +16,35 @@
 
 namespace torchps {
 
-// One block with all that belongs to it: values, optimizer slots, version and ledger change
-// together under one lock, and so can never disagree. A pull that sends the values borrows them,
-// and workers on this machine may read them in shared memory, both without that lock: so values and
-// version change only within a BlockChange.
+// Holds one block: values, optimizer slots, version and ledger. They change together under one
+// lock, so they always agree. Pulls and workers on the same machine read the values without this
+// lock. So values and version may change only within a BlockChange.
 struct Block {
   explicit Block(const BlockRange& block_range) : range(block_range) {}
 
-  // The slot's entry, to write to; made on first use, with those of all lower slots, so only for a
-  // slot that pushes. REQUIRES: 0 <= slot < kMaxSlots.
+  // Returns the slot's entry for writing. Creates it on first use, with the entries of lower slots,
+  // so call this only for a slot that pushes.
+  // REQUIRES: 0 <= slot < kMaxSlots.
   LedgerEntry& Ledger(SlotId slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     if (ledger.size() <= static_cast<size_t>(slot)) ledger.resize(slot + 1);
     return ledger[slot];
   }
-  // The same to read: an empty one for a slot that has not pushed. REQUIRES: 0 <= slot.
+  // Returns a copy of the slot's entry, or an empty entry if the slot did not push.
+  // REQUIRES: 0 <= slot.
   LedgerEntry MakeEntry(SlotId slot) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     return static_cast<size_t>(slot) < ledger.size() ? ledger[slot] : LedgerEntry();
   }
 
-  // From now on the values lie at `shared_values` (borrowed, as long as the range), where
-  // `shared_head` tells readers in other processes what they have read.
+  // Moves the values to `shared_values` (borrowed, as long as the range). Readers in other
+  // processes use `shared_head` to check the values they read.
   void MoveTo(absl::Span<float> shared_values, SharedBlock* shared_head)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
-  // The version rises to this one, and nothing was applied: an optimizer's own count of steps stays
-  // what it is. REQUIRES: it is a higher one.
+  // Raises the version without applying a gradient. The optimizer's step count does not change.
+  // REQUIRES: `higher` is above the current version.
   void PassOver(Version higher) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
-  // Notes in `finite` whether all values and all of the optimizer's arrays are.
+  // Sets `finite`: true if the values and the optimizer's arrays are finite.
   void LookWhetherFinite() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
   const BlockRange range;
@@ -53,26 +54,26 @@ struct Block {
   Version version ABSL_GUARDED_BY(mutex) = 0;
   // Empty until the first change.
   absl::Span<float> values ABSL_GUARDED_BY(mutex);
-  // Where the values lie as long as no other process reads them; null before and after.
+  // Owns the values before they move to shared memory; otherwise null.
   std::shared_ptr<ValueBuffer> buffer ABSL_GUARDED_BY(mutex);
   // Null until other processes may read the values.
   SharedBlock* head ABSL_GUARDED_BY(mutex) = nullptr;
-  // The optimizer's arrays, each as long as the range; none for an averaged block.
+  // The optimizer's arrays, each as long as the range; empty for an averaged block.
   std::vector<std::vector<float>> slots ABSL_GUARDED_BY(mutex);
-  // As of the last look. Gradients are finite all; what an optimizer makes of them need not be.
+  // The result of the last check. Gradients are always finite, but an optimizer may overflow.
   bool finite ABSL_GUARDED_BY(mutex) = true;
-  // Gradients that had nothing for some elements: an optimizer's step counts without them.
+  // Steps without a gradient for some elements; the optimizer's step count leaves them out.
   MissedSteps missed ABSL_GUARDED_BY(mutex);
   std::vector<LedgerEntry> ledger ABSL_GUARDED_BY(mutex);
 };
 
-// Spans a change of a block's values or version; the block's lock is held all the time. Values that
-// a pull is sending are left as they are: the block goes on in a copy. A worker that reads the
-// block in shared memory meanwhile notices, and tells the new version from then on.
+// Spans a change to a block's values or version, under the block's lock. If a pull is sending the
+// values, the change applies to a copy. Workers that read the block in shared memory detect the
+// change, and then see the new version.
 class BlockChange {
  public:
   explicit BlockChange(Block* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex);
-  // The analysis cannot see that the constructor's lock is still held.
+  // The thread safety analysis does not see that the lock is still held.
   ~BlockChange() ABSL_NO_THREAD_SAFETY_ANALYSIS;
   BlockChange(const BlockChange&) = delete;
   BlockChange& operator=(const BlockChange&) = delete;

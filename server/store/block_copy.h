@@ -11,12 +11,12 @@
 
 namespace torchps {
 
-// Memory for a copy of one block after the other. It is taken, and touched, once: a copy is made
-// under the block's lock, and should not have to wait for page faults there. Thread-compatible.
+// Reusable memory for copies of blocks. It is allocated and touched once, because copies are made
+// under the block's lock and must not wait for page faults there. Thread-compatible.
 class BlockCopy {
  public:
-  // Has room for blocks of so many elements and optimizer slots, and for so many ledger entries;
-  // copying a larger one takes more.
+  // Reserves memory for this many elements, optimizer slots and ledger entries. Copying a larger
+  // block grows it.
   BlockCopy(int64_t elements, size_t slots, size_t ledger) {
     memory_.resize(elements * (slots + 1));
     ledger_.reserve(ledger);
@@ -24,10 +24,10 @@ class BlockCopy {
   BlockCopy(const BlockCopy&) = delete;
   BlockCopy& operator=(const BlockCopy&) = delete;
 
-  // What was copied last. Borrows this object's memory.
+  // The last copy. Borrows this object's memory.
   const BlockImage& image() const { return image_; }
 
-  // Whether all of its values and optimizer slots are finite.
+  // True if the copied values and optimizer slots are finite.
   bool IsFinite() const {
     return FirstNonFinite(image_.values) < 0 &&
            std::all_of(image_.slots.begin(), image_.slots.end(),

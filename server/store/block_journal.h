@@ -13,12 +13,12 @@
 
 namespace torchps {
 
-// One change of a block, told right after it. Borrows everything.
+// Describes one change of a block, immediately after the change. Borrows the members.
 struct BlockRecord {
   enum class Kind {
-    kInitial,   // `elements` are its first values; the version stays 0
-    kGradient,  // BlockUpdater::Apply with `payload` or, where that is null, with `elements`
-    kPassed,    // Block::PassOver, perhaps by more than one version
+    kInitial,   // `elements` are the first values; the version stays 0
+    kGradient,  // BlockUpdater::Apply with `payload`, or with `elements` if `payload` is null
+    kPassed,    // Block::PassOver, maybe by more than one version
     kLedger,    // only ledger entries changed
   };
   Kind kind = Kind::kLedger;
@@ -27,43 +27,40 @@ struct BlockRecord {
   absl::Span<const float> elements;
   absl::Span<const ElementRun> absent;  // kGradient only
   Version version_before = 0;           // kPassed only
-  // Whose ledger entries have changed.
+  // The slots with changed ledger entries.
   absl::Span<const SlotId> slots;
 };
 
-// Hears of every change of every block of one server, so that what was acknowledged can be on a
-// disk first.
+// Records the changes to one server's blocks, so that a change can be durable before it is
+// acknowledged.
 //
-// Thread-safe. In SYNC a gradient that waits for its round has not changed the block: it is heard
-// of, with its ledger entry, when the round is applied.
+// Thread-safe. In SYNC a gradient that waits for its round did not change the block yet. It is
+// recorded, with the ledger entry, when the round is applied.
 class BlockJournal {
  public:
   virtual ~BlockJournal() = default;
 
-  // `block` is as the change has left it. Called in the order of the block's changes, under its
-  // lock: to be short.
+  // Records a change that was just made to `block`. Called in the order of the block's changes,
+  // under the block's lock, so implementations must be fast.
   virtual void Record(const Block& block, const BlockRecord& record)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block.mutex) = 0;
 
-  // Runs `continuation` once everything that was recorded before this call is durable: at once, or
-  // later on another thread. Called under no lock. It does not run if the journal is stopped
-  // before.
+  // Runs `continuation` once all earlier records are durable, now or later on another thread. Does
+  // not run it if the journal is stopped first. Called without a lock held.
   virtual void WhenDurable(std::function<void()> continuation) = 0;
 
-  // Names a continuation of WhenRoom that waits; 0 is none.
+  // Identifies a continuation that waits in WhenRoom; 0 is invalid.
   using RoomId = uint64_t;
-  // For a call that brings more to record: 0 if the journal has room for it; then the continuation
-  // does not run. Otherwise the continuation runs when there is room, on another thread and maybe
-  // before this returns, unless it is cancelled or the journal stopped before. Called under no
-  // lock.
+  // Waits for capacity to record one more call. Returns 0 if there is capacity now; `continuation`
+  // does not run then. Otherwise `continuation` runs on another thread, maybe before this returns,
+  // unless it is cancelled or the journal is stopped first. Called without a lock held.
   virtual RoomId WhenRoom(std::function<void()> continuation) {
     (void)continuation;
     return 0;
   }
   virtual void CancelRoom(RoomId id) { (void)id; }
 
-  // No continuation runs after this has returned, and none is running. Nothing is recorded any
-  // more.
+  // Stops recording. After this returns, continuations do not run any more.
   virtual void Stop() {}
 };
 

@@ -13,12 +13,12 @@
 
 namespace torchps {
 
-// The blocks of one server, in ascending order, with memory for their values and for the optimizer.
+// Owns the blocks of one server, in ascending order, with their values and optimizer arrays.
 //
-// Thread-safe; each block has its own lock. Which blocks there are never changes.
+// Thread-safe; each block contains a lock. The set of blocks never changes.
 class BlockTable {
  public:
-  // The blocks that `map` gives to `server`.
+  // Creates the blocks that `map` assigns to `server`.
   BlockTable(const BlockMap& map, int server, const BlockUpdater& updater);
   BlockTable(const BlockTable&) = delete;
   BlockTable& operator=(const BlockTable&) = delete;
@@ -29,20 +29,21 @@ class BlockTable {
   std::vector<std::unique_ptr<Block>>::const_iterator begin() const { return blocks_.begin(); }
   std::vector<std::unique_ptr<Block>>::const_iterator end() const { return blocks_.end(); }
 
-  // The block of that number; null where another server owns it, or none.
+  // Returns the block with this id; null if this server does not own it.
   Block* Find(BlockId id) const { return id < by_id_.size() ? by_id_[id] : nullptr; }
-  // Of the whole model.
+  // Number of blocks in the whole model.
   size_t blocks_of_all_servers() const { return by_id_.size(); }
 
-  // A block has its first values. To be called once for each, outside its lock.
+  // Counts a block that got the first values. Must be called once per block, without the block's
+  // lock.
   void CountInitialized();
-  // Every block has values.
+  // True if each block is initialized.
   bool initialized() const;
 
   int64_t largest_block_bytes() const { return largest_block_bytes_; }
-  // Arrays of the optimizer, of the block that has most.
+  // Largest number of optimizer arrays in any block.
   size_t max_slots() const { return max_slots_; }
-  // Values and the optimizer's arrays.
+  // Bytes of values and optimizer arrays.
   uint64_t state_bytes() const { return state_bytes_; }
 
  private:

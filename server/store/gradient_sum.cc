@@ -7,9 +7,8 @@
 namespace torchps {
 namespace {
 
-// Samples that count as one while gradients are summed up, so that a sum overflows a float only
-// where the mean does. A power of two changes exponents and no other bit. Sums of more samples stay
-// right, except near the largest float.
+// Scales the sum down, so that it overflows a float only if the mean does. Scaling by a power of
+// two changes only exponents. Larger sums stay correct except near the largest float.
 constexpr float kSamplesAsOne = 1 << 24;
 
 }  // namespace
@@ -43,7 +42,7 @@ void GradientSum::AddElements(const Block& block, const PushHeader& header,
     return;
   }
   if (CoversAll(header.absent, block.range.length)) return;
-  // The frame may hold anything in the places of absent elements.
+  // Values at absent elements are undefined, so skip them.
   payload.ForEachRun(block.range.length, [&](int64_t first, absl::Span<const float> run) {
     const auto end = first + static_cast<int64_t>(run.size());
     int64_t next = first;

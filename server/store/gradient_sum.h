@@ -14,39 +14,40 @@
 
 namespace torchps {
 
-// The gradients that a block collects for its next update, added up for their weighted mean.
+// Sums the gradients that a block collects for the next update, for their weighted mean.
 //
-// A slot contributes at most once. Its ledger entry changes when it contributes, but goes to disk
-// only with the update: LedgerWithout() gives the ledger as the block's values know it. An element
-// that some gradients lack counts as zero in those; an element that all lack stays absent, as in
-// torch's DDP with find_unused_parameters. Gradients are summed in the order of arrival, so two
-// runs differ by float rounding.
+// Each slot contributes at most once. The slot's ledger entry changes at that time, but reaches the
+// disk only with the update; LedgerWithout() returns the ledger that matches the block's values. An
+// element that only some gradients lack counts as zero in those gradients. An element that each
+// gradient lacks stays absent, as in torch's DDP with find_unused_parameters. Gradients are summed
+// in the order of arrival, so two runs may differ by rounding.
 //
-// Not thread-safe: guarded by the block's lock. Takes as much memory as the block's values once a
-// gradient has come.
+// Not thread-safe: guarded by the block's lock. Needs as much memory as the block's values once a
+// gradient has arrived.
 class GradientSum {
  public:
-  // Adds a push, whose slot has `entry` in the ledger before it. A withheld push contributes
-  // without weight. REQUIRES: the slot has not contributed; `payload` fits the block.
+  // Adds a push. `entry` is the slot's ledger entry before the push. Withheld pushes contribute
+  // without weight.
+  // REQUIRES: the slot did not contribute yet; `payload` fits the block.
   void Add(const Block& block, const PushHeader& header, const FramePayload& payload,
            const LedgerEntry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(block.mutex);
 
   bool empty() const { return contributors_.empty(); }
   bool Has(SlotId slot) const;
   const std::vector<SlotId>& contributors() const { return contributors_; }
-  // The sum of mean_weight() of all gradients that were not withheld: their samples, or what of
-  // these counts.
+  // Sum of mean_weight() over the gradients that were not withheld.
   double weight() const { return weight_; }
 
-  // Divides the sum by its weight and returns the update: elements, absent elements, contributors
-  // and progress, which is the least of them, but never below an earlier update's. Borrows from
-  // this object until Clear(). REQUIRES: weight() > 0, first call.
+  // Divides the sum by weight() and returns the update with elements, absent elements, contributors
+  // and progress. The progress is the contributors' lowest, but never below an earlier update's.
+  // Borrows from this object until Clear().
+  // REQUIRES: weight() > 0; not called since Clear().
   BlockRecord TakeMean(const Block& block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(block.mutex);
 
-  // Forgets the gradients: the next update begins.
+  // Drops the gradients and begins the next update.
   void Clear();
 
-  // The block's ledger, with the contributors' entries as they were before they contributed.
+  // Returns the block's ledger with the contributors' entries from before they contributed.
   std::vector<LedgerEntry> LedgerWithout(const Block& block) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block.mutex);
 
@@ -55,13 +56,13 @@ class GradientSum {
 
   std::vector<float> sum_;
   double weight_ = 0;
-  // Elements that all gradients with a weight lack.
+  // Elements that are absent in each gradient with a weight.
   ElementRuns absent_;
   uint32_t progress_ = 0;
-  // Of all updates so far: a slot that kept its samples for long does not take the job back.
+  // Highest progress of the updates so far. Old samples must not lower it.
   uint32_t latest_progress_ = 0;
   std::vector<SlotId> contributors_;
-  // By contributor.
+  // In the order of contributors_.
   std::vector<LedgerEntry> entries_before_;
 };
 

@@ -15,46 +15,47 @@
 
 namespace torchps {
 
-// One server's part of one job, as its storage must know it. Borrows everything.
+// Describes one server's part of one job to the storage. Borrows the members.
 struct JobShare {
-  const JobSpec& job;  // normalised
+  const JobSpec& job;  // normalized
   uint64_t job_id = 0;
   const ModelLayout& layout;
   const BlockMap& map;
   int server = 0;
   const BlockUpdater& updater;
-  // As Restore::Request has them.
+  // As in Restore::Request.
   uint64_t resumed_checkpoint = 0;
   Incarnation incarnation = 0;
-  // Something must be kept of it: the worker that brings the job has seen its model here before.
+  // True if the storage must contain this job, because the worker saw the model here before.
   bool must_be_known = false;
 };
 
-// Where a server's blocks outlive its process.
+// Keeps a server's blocks across process restarts.
 //
-// Open() is called once, before anything else and before any block can change; the others are
-// thread-safe. Usable for as long as the job is being called.
+// Open() is called once, before other methods and before any block changes. The other methods are
+// thread-safe. Must outlive the job's calls.
 class JobStorage {
  public:
-  // What a server's life began from.
+  // The saved state that a server restored.
   struct Origin {
     uint64_t checkpoint = 0;  // 0: none
-    bool from_log = false;    // nothing that was acknowledged is missing
-    uint64_t replayed = 0;    // records of the log
+    bool from_log = false;    // true if all acknowledged changes were restored
+    uint64_t replayed = 0;    // number of log records replayed
   };
 
   virtual ~JobStorage() = default;
 
-  // Brings back what is kept of this share: by StoreSnapshot::Restore for each of its blocks, in
-  // one go or, where that turned out to be damaged, again. Nothing: nothing is kept of this job.
-  //   FAILED_PRECONDITION  the job cannot be kept here, or what is kept is not of this job
-  //   NOT_FOUND            it must be known, and is not
-  //   DATA_LOSS            what is kept is damaged, and there is nothing older
-  //   UNAVAILABLE          the disk refuses: another try may do
+  // Restores the blocks of this share with StoreSnapshot::Restore, perhaps twice for a block if a
+  // newer copy is damaged. Returns nullopt if this job is not saved here.
+  //   FAILED_PRECONDITION  the job cannot be saved here, or the saved job is another one
+  //   NOT_FOUND            `must_be_known` is set, but the job is not saved here
+  //   DATA_LOSS            the saved state is damaged, and an older one does not exist
+  //   UNAVAILABLE          the disk failed; a retry may succeed
   virtual absl::StatusOr<std::optional<Origin>> Open(const JobShare& share,
                                                      ParameterStore* store) = 0;
 
-  // Hears of every change from now on; null: none is kept. REQUIRES: Open() was OK.
+  // Records each change from now on; null if changes are not recorded.
+  // REQUIRES: Open() returned OK.
   virtual BlockJournal* journal() = 0;
 
   virtual void Describe(DurabilityStatus* status) = 0;

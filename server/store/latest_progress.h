@@ -6,17 +6,17 @@
 
 namespace torchps {
 
-// How far a job is by the pushes that a server has met, for gradients whose samples were handed out
-// long before: a slot that is slow or was stopped would take the learning rate back in time with
-// it. Equal slots have leases side by side, so each push may be behind the latest by a slack.
+// Tracks the job's progress by the pushes that a server received. Slow or paused slots may push
+// gradients for samples assigned long ago, and must not turn the learning rate schedule back. Slots
+// hold leases in parallel, so each push may be behind the latest by a slack.
 // Thread-safe.
 class LatestProgress {
  public:
-  // In the units of a push's progress.
+  // `slack` is in the units of a push's progress.
   explicit LatestProgress(uint32_t slack) : slack_(slack) {}
 
-  // A push with this progress has come. Returns what it counts as: its own, or the latest less the
-  // slack.
+  // Records a push's progress. Returns the progress to use: the push's, or the latest less the
+  // slack if that is higher.
   uint32_t Meet(uint32_t progress) {
     uint32_t latest = latest_.load(std::memory_order_relaxed);
     while (progress > latest &&

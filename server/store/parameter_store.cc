@@ -26,12 +26,12 @@ std::string NameOfElement(const ModelLayout& layout, int64_t element) {
   return absl::StrCat("element ", element - segment.offset, " of segment '", segment.name, "'");
 }
 
-// Whether a frame may say that its gradient has nothing for those elements.
+// Returns OK if the frame may declare these elements absent.
 absl::Status CheckAbsent(const PushHeader& header, const Block& block) {
   if (header.step == 0 || block.range.averaged || header.withheld) {
     return absl::InvalidArgumentError(absl::StrCat(
         "block ", header.block, " of step ", header.step,
-        " came with absent elements; only a gradient may have some, and none that is withheld"));
+        " came with absent elements; only a gradient that is not withheld may have some"));
   }
   const absl::Status checked = CheckRuns(header.absent, block.range.length);
   if (checked.ok()) return checked;
@@ -66,14 +66,14 @@ absl::StatusOr<Block*> ParameterStore::Find(const PushHeader& header,
     if (header.step > 0 && payload.bytes() == 0) return block;
     return absl::InvalidArgumentError(absl::StrCat(
         "block ", header.block, " is withheld at step ", header.step, " and has ", payload.bytes(),
-        " bytes of payload; only a gradient may be withheld, and then it has none"));
+        " bytes of payload; only a gradient may be withheld, and its payload must be empty"));
   }
   if (payload.encoding() != EncodingSpec::FLOAT32 && (header.step == 0 || block->range.averaged)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "block ", header.block, " came in ", EncodingSpec::Kind_Name(payload.encoding()), "; ",
         header.step == 0 ? "initial values" : "averaged values", " travel in FLOAT32"));
   }
-  // All that can be wrong is found before anything is changed, so nothing is half applied.
+  // Checks the whole payload before the first change, so that a bad payload is never half applied.
   if (const absl::Status checked = payload.Check(block->range.length); !checked.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat("block ", header.block, ": ", checked.message()));
@@ -153,8 +153,8 @@ void ParameterStore::Count(const PushDecision& decision) {
 
 absl::StatusOr<bool> ParameterStore::Acknowledge(SlotId slot, Incarnation incarnation, Step step,
                                                  absl::Span<const BlockId> part, PushReply* reply) {
-  // Two passes, so that nothing counts as acknowledged when the reply is an error. What a block has
-  // seen stays so, though a later incarnation may take the entry over between the passes.
+  // Uses two passes, so that an error does not count blocks as acknowledged. If a later incarnation
+  // replaces an entry between the passes, the block still contains the push.
   const absl::flat_hash_set<BlockId> named(part.begin(), part.end());
   const auto is_asked_for = [&](const Block& block) {
     return named.empty() || named.contains(block.range.id);
@@ -171,10 +171,11 @@ absl::StatusOr<bool> ParameterStore::Acknowledge(SlotId slot, Incarnation incarn
       continue;
     }
     if (entry.incarnation > incarnation) {
-      return absl::AbortedError(absl::StrCat(
-          "slot ", slot, " was taken over: block ", block->range.id, " has a push of incarnation ",
-          entry.incarnation, " and does not say any more whether step ", step, " of incarnation ",
-          incarnation, " is in it"));
+      return absl::AbortedError(absl::StrCat("slot ", slot, " was taken over: block ",
+                                             block->range.id, " contains a push of incarnation ",
+                                             entry.incarnation,
+                                             " and no longer records whether step ", step,
+                                             " of incarnation ", incarnation, " was applied"));
     }
     if (!has_seen) ++unseen;
     BlockVerdict* const verdict = reply->add_block();
@@ -186,7 +187,7 @@ absl::StatusOr<bool> ParameterStore::Acknowledge(SlotId slot, Incarnation incarn
   if (unseen > 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("the push of step ", step, " by slot ", slot, " ended before ", unseen, " of ",
-                     named.empty() ? blocks_.size() : named.size(), " blocks had come"));
+                     named.empty() ? blocks_.size() : named.size(), " blocks arrived"));
   }
   uint64_t newly_acknowledged = 0;
   int answered = 0;
@@ -229,10 +230,11 @@ absl::StatusOr<ParameterStore::Image> ParameterStore::Read(size_t index,
       return image;
     }
   }
-  // The memory is taken without the lock: a large allocation faults pages in.
+  // Allocates without the lock, because a large allocation faults pages in.
   image.values = grpc::Slice(EncodedBytes(image.encoding, block->range.length, /*fraction=*/1));
   MutexLock lock(&block->mutex);
-  // A fresh slice has one owner, so writing to it is safe; grpc::Slice just offers no other way.
+  // Writing is safe because only this function uses the fresh slice. grpc::Slice does not offer
+  // mutable access.
   Encode(image.encoding, block->values, /*fraction=*/1, const_cast<uint8_t*>(image.values.begin()));
   image.version = block->version;
   return image;
@@ -248,7 +250,7 @@ absl::StatusOr<const SharedSegment*> ParameterStore::Share() {
     MutexLock lock(&blocks_[index].mutex);
     blocks_[index].MoveTo(arena_->values(index), arena_->head(index));
   }
-  // The heap would keep what restored values leave behind.
+  // Returns the freed heap memory of restored values to the kernel.
   malloc_trim(0);
   return &arena_->segment();
 }

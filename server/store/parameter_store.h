@@ -28,105 +28,107 @@
 
 namespace torchps {
 
-// The blocks of one server: the place where values change.
+// Stores the blocks of one server and applies changes to their values.
 //
-// Thread-safe: each block has its own lock, and no call holds two. Invariant: for every (slot,
-// incarnation, step) a block is changed exactly once or not at all, since the ledger changes with
-// the values.
+// Thread-safe: each block contains a lock, and a call never holds two. Invariant: each (slot,
+// incarnation, step) changes a block at most once, because the ledger changes together with the
+// values.
 class ParameterStore {
  public:
-  // A block as it was at one moment.
+  // Snapshot of a block.
   struct Image {
     grpc::Slice values;
-    EncodingSpec::Kind encoding = EncodingSpec::FLOAT32;  // of `values`
+    EncodingSpec::Kind encoding = EncodingSpec::FLOAT32;  // encoding of `values`
     Version version = 0;
-    bool unchanged = false;  // no values: the block is at the version that the reader has
+    bool unchanged = false;  // the reader holds this version; `values` is empty
   };
 
-  // Of each (slot, incarnation, step, block) once, and of repeats.
+  // Counts each (slot, incarnation, step, block) once, and repeats.
   struct Counters {
     VerdictCounts verdicts;
-    IntegerHistogram lag;  // of applied blocks
+    IntegerHistogram lag;  // lag of applied blocks
   };
 
-  // Runs under the block's lock before anything is changed; an error refuses the frame.
+  // Called under the block's lock before a change; an error refuses the frame.
   using Admission = absl::FunctionRef<absl::Status()>;
 
-  // Holds the blocks that `map` gives to `server`. `updater` and `policy` outlive this object.
+  // Creates the blocks that `map` assigns to `server`. `updater` and `policy` outlive this object.
   ParameterStore(const ModelLayout& layout, const BlockMap& map, int server,
                  const BlockUpdater* updater, PushPolicy* policy);
 
-  // Stores initial values, until the first gradient; repeating is harmless. INVALID_ARGUMENT: not
-  // this server's block, wrong length, not finite, not FLOAT32.
+  // Stores initial values. Ignored after the first gradient; idempotent. INVALID_ARGUMENT: the
+  // block is not on this server, or the values have the wrong length, are not finite or not
+  // FLOAT32.
   absl::Status Initialize(const PushHeader& header, const FramePayload& payload,
                           Admission admission);
 
-  // One frame of a push. INVALID_ARGUMENT as for Initialize (gradients may have any encoding, if it
-  // is well formed), or from the policy; ABORTED: the block has no values yet, or what `admission`
-  // says.
+  // Applies one frame of a push. INVALID_ARGUMENT: as Initialize, except that gradients may have
+  // any encoding, or returned by the policy. ABORTED: the block has no values yet. Otherwise errors
+  // of `admission`.
   absl::Status Push(const PushHeader& header, const FramePayload& payload, Admission admission);
 
-  // The verdicts of a finished push on every block, or on those of `part` where that is not empty,
-  // to go into an OK reply, counted as acknowledged. Returns whether all blocks here have seen the
-  // push: of parts that end at the same time at least one is told so. INVALID_ARGUMENT if one of
-  // those has not seen it that it was to bring. ABORTED: a later incarnation has pushed to one of
-  // them, which no longer says whether it has.
+  // Fills `reply` with the verdicts of a finished push on the blocks in `part`, or on each block if
+  // `part` is empty, and counts them as acknowledged. Returns true if each block here contains the
+  // push; if several parts end at the same time, at least one call returns true. INVALID_ARGUMENT:
+  // a block of this part lacks the push. ABORTED: a later incarnation pushed to one of the blocks,
+  // so that block's ledger entry no longer covers this push.
   absl::StatusOr<bool> Acknowledge(SlotId slot, Incarnation incarnation, Step step,
                                    absl::Span<const BlockId> part, PushReply* reply);
 
-  // A block's values, encoded; an averaged block is always FLOAT32. What goes out as it lies is
-  // lent where no other process reads it, until the slice is let go; all else is copied, under the
-  // lock. A block at version `have` is not read again, but for version 0, whose values may have
-  // been replaced by other initial ones. REQUIRES: `index` < owned(), `encoding` is not TOP_K.
-  // ABORTED: no values yet.
+  // Returns a block's values, encoded; an averaged block is always FLOAT32. Lends the values
+  // without a copy if the encoding is FLOAT32 and the values are not in shared memory; otherwise
+  // copies them under the lock. Returns `unchanged` if the block is at version `have`. Version 0 is
+  // always read, because other initial values may have replaced it.
+  // REQUIRES: `index` < owned(), `encoding` is not TOP_K. ABORTED: the block has no values yet.
   absl::StatusOr<Image> Read(size_t index, EncodingSpec::Kind encoding = EncodingSpec::FLOAT32,
                              Version have = 0);
 
-  // From now on the values lie in shared memory, where workers of this machine read them in place.
-  // The same again once that is so. RESOURCE_EXHAUSTED: the kernel gives no such memory, and
-  // nothing has changed.
+  // Moves the values to shared memory, so that workers on this machine can read them in place.
+  // Returns the same segment if called again. RESOURCE_EXHAUSTED: the kernel cannot provide the
+  // memory; the values stay unchanged.
   absl::StatusOr<const SharedSegment*> Share();
-  // Whether Share() has succeeded.
+  // True after Share() succeeded.
   bool shared() const;
 
-  // Copies for checkpoints, and what is brought back before anything is pushed.
+  // Copies blocks for checkpoints, and restores blocks before the first push.
   StoreSnapshot& snapshot() { return snapshot_; }
 
-  // Tells `journal` of every change from now on. REQUIRES: nothing was pushed yet.
+  // Sets the journal that records changes from now on.
+  // REQUIRES: no push has arrived.
   void SetJournal(BlockJournal* journal);
 
-  // Tells the policy which slots are live and lets it finish what has become due.
+  // Passes the live slots to the policy and lets it finish updates that are now due.
   void SetLive(const std::vector<LiveSlot>& live);
 
-  // Lets the policy finish what has become due on any block.
+  // Lets the policy finish updates that are due on any block.
   void Reconsider();
 
-  // The slot's entry in each block's ledger, in ascending order of blocks.
+  // Returns the slot's ledger entry in each block, in ascending order of blocks.
   std::vector<LedgerEntry> GetEntries(SlotId slot);
 
-  // The highest version that a push of this life has found or left a block at; never falls.
+  // The highest block version that pushes to this process have reached; never falls.
   Version highest_version() const { return highest_version_.load(std::memory_order_relaxed); }
 
-  // How often a block was changed, of all of them together: the sum of their versions.
+  // Number of changes to the blocks: the sum of their versions.
   int64_t CountChanges() const;
 
   bool initialized() const { return blocks_.initialized(); }
-  // What a frame's payload takes at most.
+  // Upper bound for a frame's payload.
   int64_t largest_block_bytes() const { return blocks_.largest_block_bytes(); }
   size_t owned() const { return blocks_.size(); }
   BlockId block_id(size_t index) const { return blocks_[index].range.id; }
   const BlockRange& range(size_t index) const { return blocks_[index].range; }
-  // Arrays of the optimizer that the block has.
+  // Number of optimizer arrays in the block.
   int slots(size_t index) const;
   uint64_t state_bytes() const { return blocks_.state_bytes(); }
 
   Counters counters() const;
-  // Fills versions and, where asked, the ledger.
+  // Fills the versions and, if requested, the ledger.
   void Describe(bool include_ledger, ServerStatus* status);
 
  private:
-  // The block that the frame names, with a payload for its length that may be applied: well formed,
-  // all finite; or withheld, without one.
+  // Returns the block that the frame names, after checking that the payload can be applied: well
+  // formed, finite and of the right length, or empty if withheld.
   absl::StatusOr<Block*> Find(const PushHeader& header, const FramePayload& payload) const;
 
   void Count(const PushDecision& decision);
@@ -141,7 +143,7 @@ class ParameterStore {
   StoreSnapshot snapshot_;
   std::atomic<Version> highest_version_{0};
 
-  // Held before a block's lock.
+  // Acquired before a block's lock.
   mutable Mutex sharing_mutex_;
   // Null until the values are shared.
   std::unique_ptr<const ValueArena> arena_ ABSL_GUARDED_BY(sharing_mutex_);

@@ -57,7 +57,7 @@ absl::StatusOr<PushDecision> PushGate::Judge(const LedgerEntry& entry, Incarnati
 
 void PushGate::Record(const PushDecision& decision, Incarnation incarnation, Step step,
                       LedgerEntry* entry) {
-  // What was acknowledged to another process says nothing about this one's steps.
+  // Acknowledgements to another process do not apply to this one's steps.
   if (entry->incarnation != incarnation) entry->acknowledged_step = 0;
   entry->incarnation = incarnation;
   entry->last_step = step;

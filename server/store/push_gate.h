@@ -13,37 +13,36 @@ namespace torchps {
 // The gate's decision on one push to one block.
 struct PushDecision {
   Verdict verdict = VERDICT_UNSPECIFIED;
-  bool duplicate = false;  // had its verdict before: change nothing
+  bool duplicate = false;  // repeated push: change nothing
   bool apply = false;
-  double rate_factor = 1.0;      // on the learning rate
-  double gradient_factor = 1.0;  // on the gradient, before the optimizer's moments take it
+  double rate_factor = 1.0;      // multiplies the learning rate
+  double gradient_factor = 1.0;  // multiplies the gradient before the optimizer uses it
   int64_t lag = 0;
 };
 
-// By incarnation, step and staleness: judges each push on each block by the ledger and the lag
-// contract (docs/architecture.md, "Terms"). Pure functions of their arguments; immutable, so
-// thread-safe.
+// Decides on each push to each block, by incarnation, step and staleness, from the ledger and the
+// lag contract (docs/design.md). Pure functions; immutable, so thread-safe.
 class PushGate {
  public:
-  // With WEIGH free_lag is at least 1, with REJECT max_lag at least 0.
+  // REQUIRES: free_lag >= 1 with WEIGH, max_lag >= 0 with REJECT.
   explicit PushGate(const LagContract& contract) : contract_(contract) {}
 
-  // The push of `step` by `incarnation` on this entry: true, it is a repeat of one that is in the
-  // entry; false, it is new, also where it has a lower step than an earlier incarnation's last one.
-  // ABORTED: a later incarnation has pushed. INVALID_ARGUMENT: step below 1.
+  // Returns true if the entry already contains the push of `step` by `incarnation`. Returns false
+  // for a new push, even if an earlier incarnation reached a higher step. ABORTED: a later
+  // incarnation pushed. INVALID_ARGUMENT: step is below 1.
   static absl::StatusOr<bool> IsRepeat(const LedgerEntry& entry, Incarnation incarnation,
                                        Step step);
 
-  // The decision on that push, computed on version `base`, of a block now at version `current`.
-  // Lag is current - base. ACCEPT applies any lag. WEIGH multiplies the gradient by
+  // Returns the decision on a push that was computed on version `base`, for a block at version
+  // `current`. The lag is current - base. ACCEPT applies any lag. WEIGH multiplies the gradient by
   // 1 / max(1, lag / free_lag) (Zhang et al. 2015, Jiang et al. 2017) before it enters the
-  // optimizer's moments. REJECT does not apply a push with lag > max_lag.
-  // Errors as IsRepeat; INVALID_ARGUMENT: a base version that the block never had.
+  // optimizer's moments. REJECT does not apply a push with lag > max_lag. Errors as IsRepeat.
+  // INVALID_ARGUMENT: the block never had version `base`.
   absl::StatusOr<PushDecision> Judge(const LedgerEntry& entry, Incarnation incarnation, Step step,
                                      Version base, Version current) const;
 
-  // Writes a decision that is no duplicate into the ledger; the caller has applied it by then, or
-  // does so before it lets go of the block's lock.
+  // Writes a decision that is not a duplicate to the ledger. The caller applies the push before it
+  // releases the block's lock.
   static void Record(const PushDecision& decision, Incarnation incarnation, Step step,
                      LedgerEntry* entry);
 

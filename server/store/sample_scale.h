@@ -6,26 +6,27 @@
 
 namespace torchps {
 
-// How much of a push counts by the samples behind it, in a job whose pushes do not all have as
-// many. A value type.
+// Scales a push by its number of samples, in a job with pushes of different sizes.
 struct SampleScale {
   enum class Of {
-    kNothing,   // each push counts whole
-    kRate,      // the learning rate is that of whole_step samples
-    kGradient,  // what the optimizer takes of a gradient of n samples is n / whole_step of it
+    kNothing,   // each push counts fully
+    kRate,      // the learning rate is for whole_step samples
+    kGradient,  // a gradient of n samples is scaled by n / whole_step
   };
   Of of = Of::kNothing;
-  // Above 0, but for kNothing.
+  // Above 0, except for kNothing.
   int64_t whole_step = 0;
-  // It has the samples of all slots, and not those of one. So the parts of all add up to 1.
+  // True if whole_step counts the samples of all slots, so that the slots' parts add up to 1. False
+  // if it counts the samples of one slot.
   bool is_of_all = false;
 };
 
-// What a job in ASYNC asks for. With local steps a push is its samples' part of the step of all
-// workers that SYNC would take the mean of; as a factor of the gradient, so that a momentum takes
-// no more of it. Optimizers that divide by a gradient's size, as Adam does, would divide the factor
-// out again: there it is one of the rate, as it is without local steps where batches differ
-// (training.balance, training.global_batch). REQUIRES: `job` is normalised and complete.
+// Returns the scale for an ASYNC job. With local steps, a push counts as the samples' part of the
+// step that SYNC would average over the workers. The factor applies to the gradient, so that
+// momentum scales with it. Optimizers that divide by the gradient's size, such as Adam, would
+// cancel the factor, so it applies to the learning rate there. It also applies to the rate without
+// local steps if batches differ (training.balance, training.global_batch).
+// REQUIRES: `job` is normalized and complete.
 SampleScale GetSampleScale(const JobSpec& job);
 
 }  // namespace torchps

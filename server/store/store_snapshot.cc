@@ -18,7 +18,7 @@ absl::StatusOr<absl::Duration> StoreSnapshot::Capture(size_t index, const Clock&
   if (!block->initialized) {
     return absl::AbortedError(absl::StrCat("block ", block->range.id, " has no values yet"));
   }
-  // Memory that is there already, unless the caller has made too small a copy.
+  // Does not allocate unless the caller's copy is too small.
   if (const size_t elements = length * (block->slots.size() + 1); copy->memory_.size() < elements) {
     copy->memory_.resize(elements);
   }
@@ -54,7 +54,7 @@ absl::Status StoreSnapshot::Restore(const BlockImage& image) {
   Block* const block = blocks_->Find(id);
   if (block == nullptr) {
     return absl::DataLossError(
-        absl::StrCat("block ", id, " was restored, which is not on this server"));
+        absl::StrCat("block ", id, " was restored but is not on this server"));
   }
   bool first = false;
   {
@@ -68,9 +68,9 @@ absl::Status StoreSnapshot::Restore(const BlockImage& image) {
         image.slots.size() != block->slots.size() || image.version < 0 ||
         image.ledger.size() > static_cast<size_t>(kMaxSlots)) {
       return absl::DataLossError(absl::StrCat(
-          "block ", id, " was kept as ", image.values.size(), " elements with ", image.slots.size(),
-          " optimizer slots at element ", image.range.offset, "; here it has ", block->range.length,
-          " with ", block->slots.size(), " at ", block->range.offset));
+          "block ", id, " was saved as ", image.values.size(), " elements with ",
+          image.slots.size(), " optimizer slots at element ", image.range.offset, "; here it has ",
+          block->range.length, " with ", block->slots.size(), " at ", block->range.offset));
     }
     const absl::Status missed =
         MissedSteps::Check(image.missed, block->range.length, image.version);
@@ -97,7 +97,7 @@ absl::Status StoreSnapshot::Replay(BlockId id, absl::FunctionRef<absl::Status(Bl
   Block* const block = blocks_->Find(id);
   if (block == nullptr) {
     return absl::DataLossError(
-        absl::StrCat("block ", id, " was changed, which is not on this server"));
+        absl::StrCat("block ", id, " was changed but is not on this server"));
   }
   bool first = false;
   {

@@ -16,37 +16,37 @@
 
 namespace torchps {
 
-// What of a server's blocks outlives its process: copies of them for a checkpoint, and blocks
-// brought back from one, or from a push log.
+// Copies a server's blocks for a checkpoint, and restores blocks from a checkpoint or push log.
 //
-// Thread-safe as far as blocks are captured. Blocks are brought back before anything is pushed.
+// Capture is thread-safe. Blocks are restored before the first push.
 class StoreSnapshot {
  public:
-  // What the ledgers know of a slot.
+  // The state of a slot in the ledgers.
   struct SlotHistory {
-    Step clock = 0;               // the last step that every block has seen, of any incarnation
+    Step clock = 0;               // the last step that each block has seen, of any incarnation
     Incarnation incarnation = 0;  // the highest that any block has seen
   };
 
   // Both outlive this object.
   StoreSnapshot(BlockTable* blocks, PushPolicy* policy) : blocks_(blocks), policy_(policy) {}
 
-  // Copies a block with its version and ledger, which go together, for a checkpoint. Returns for
-  // how long the block was locked. REQUIRES: `index` is below the number of blocks. ABORTED: no
-  // values yet.
+  // Copies a block with the matching version and ledger. Returns the time for which copying held
+  // the block's lock.
+  // REQUIRES: `index` is below the number of blocks. ABORTED: the block has no values yet.
   absl::StatusOr<absl::Duration> Capture(size_t index, const Clock& clock, BlockCopy* copy) const;
-  // A BlockCopy with room for each of the blocks.
+  // Returns a BlockCopy that is large enough for each block.
   std::unique_ptr<BlockCopy> MakeCopy() const;
 
-  // The block is as it was when `image` was taken; doing so again with another image is harmless.
-  // DATA_LOSS: not a block of this server, or of another shape.
+  // Restores a block from `image`. May be called again with another image. DATA_LOSS: the block is
+  // not on this server, or differs in shape.
   absl::Status Restore(const BlockImage& image);
-  // Lets `change` bring back one more change of a block, under its lock; its error is the result.
-  // DATA_LOSS: not a block of this server.
+  // Runs `change` under the block's lock to replay one more change, and returns its error.
+  // DATA_LOSS: the block is not on this server.
   absl::Status Replay(BlockId id, absl::FunctionRef<absl::Status(Block*)> change);
-  // All blocks have been restored. REQUIRES: they have.
+  // Tells the policy that the restore is complete.
+  // REQUIRES: each block was restored.
   void FinishRestore();
-  // Of each slot that has pushed.
+  // The history of each slot that has pushed.
   std::map<SlotId, SlotHistory> Histories() const;
 
  private:

@@ -31,7 +31,7 @@ absl::StatusOr<PushDecision> SyncPush::Push(Block* block, const PushHeader& head
     decision.duplicate = true;
     return decision;
   }
-  // Judged by what all blocks have finished, not by this one: it is what keeps them together.
+  // Uses the rounds that all blocks have finished, not this block's, to keep the blocks together.
   const Step newest = completed_rounds() + 1;
   if (header.step > newest) {
     return absl::InvalidArgumentError(absl::StrCat("slot ", header.slot, " pushed step ",
@@ -48,18 +48,18 @@ absl::StatusOr<PushDecision> SyncPush::Push(Block* block, const PushHeader& head
   }
 
   if (header.step > block->version + 1) {
-    return absl::UnavailableError(absl::StrCat(
-        "block ", header.block, " is about to go on to step ", header.step, "; push again"));
+    return absl::UnavailableError(absl::StrCat("block ", header.block, " has not reached step ",
+                                               header.step, " yet; push again"));
   }
 
   Round& round = rounds_[block->range.id];
   if (round.sum.Has(header.slot)) {
-    // A slot gives to a round once. Its ledger entry goes with the round, so nothing is said of
-    // this push before the round has ended; then it is late.
+    // Each slot contributes once per round. The ledger entry belongs to the round, so a second push
+    // gets a verdict only after the round; it is late then.
     return absl::UnavailableError(
         absl::StrCat("slot ", header.slot, "'s incarnation ", entry.incarnation,
-                     " has given to step ", header.step, " of block ", header.block,
-                     " before it was taken over; push again when that step is over"));
+                     " contributed to step ", header.step, " of block ", header.block,
+                     " before it was taken over; push again after that step"));
   }
   round.sum.Add(*block, header, payload, entry);
   decision.verdict = header.withheld ? WITHHELD : ACCEPTED;
@@ -80,7 +80,7 @@ void SyncPush::FinishRounds(Block* block) {
   Round& round = rounds_[block->range.id];
   while (IsComplete(*block, &round)) {
     if (round.sum.empty()) {
-      // All at once, since all slots may have come from rounds further on.
+      // Skips several rounds at once, because all slots may be several rounds ahead.
       const Step slowest = SlowestClock();
       if (slowest <= block->version) return;
       PassOver(block, slowest, {});
@@ -142,7 +142,7 @@ bool SyncPush::TakeDue() {
   if (!has_grace()) return false;
   MutexLock lock(&mutex_);
   if (clock_->Now() < due_) return false;
-  // A round that goes on, since its quorum came later, notes its own anew.
+  // If a round's quorum came later, IsComplete() sets the time again.
   due_ = absl::InfiniteDuration();
   return true;
 }
@@ -154,7 +154,7 @@ bool SyncPush::IsBehind(const Block& block, const LiveSlot& live) {
 bool SyncPush::IsComplete(const Block& block, Round* round) {
   const Step step = block.version + 1;
   int missing = 0;
-  bool all_are_behind = true;  // of those
+  bool all_are_behind = true;  // of the missing slots
   bool passed = false;
   MutexLock lock(&mutex_);
   for (const LiveSlot& live : live_) {

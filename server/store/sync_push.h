@@ -13,26 +13,23 @@
 
 namespace torchps {
 
-// Synchronous stochastic gradient descent: each block collects the gradients of step t of the live
-// slots, and applies their mean, weighted by samples, once. That is round t. With b backup workers
-// a round waits for all live slots but b (Chen et al. 2016, "Revisiting distributed synchronous
-// SGD"); what comes later is LATE and not applied. A round that has so many waits for the others
-// for a while, the grace, and ends before it has passed if all have come. It does not wait for a
-// slot that is behind: one from which nothing has come for the round before either, in time or
-// late, since such a slot still computes on values of a round that is over.
+// Implements synchronous SGD: each block collects the gradients of step t from the live slots and
+// applies their mean, weighted by samples, once. This is round t. With b backup workers, a round
+// needs all live slots but b (Chen et al. 2016, "Revisiting distributed synchronous SGD"); later
+// gradients are LATE and not applied. After that quorum the round waits for the missing slots for a
+// grace time, or until they have arrived. It does not wait for slots that are behind: slots without
+// a gradient, in time or late, for the previous round, because these still compute on old values.
 //
-// Round t waits for the live slots whose clock is below t: a slot that dies or leaves is no longer
-// waited for, but a gradient it gave counts. Servers finish a round one after the other, so a slot
-// that enters between two of them starts, by the later clock, behind the round that the other is
-// still collecting, and will not push to it. A round to which no slot is left to push, though live
-// slots are behind it, or to which all have only withheld blocks, is passed over without a change
-// of values.Costs one more array per
-// block.
+// Round t waits for the live slots with a clock below t. If a slot leaves or dies, the round stops
+// waiting for it, but keeps a gradient that arrived. Servers finish a round at different times. A
+// slot that enters in between starts at the later clock, and does not push to a round that another
+// server still collects. If all live slots are past a round, or pushed only withheld blocks, the
+// round is skipped without a change of values. Costs one more array per block.
 class SyncPush final : public PushPolicy {
  public:
-  // Blocks are numbered by BlockId below `blocks`; `owned` of them are on this server. The grace
-  // is `grace_part` times the time from a round's beginning to its quorum. `updater` and `clock`,
-  // which a grace above 0 needs, outlive this object.
+  // Block ids are below `blocks`; this server owns `owned` blocks. The grace is `grace_part` times
+  // the time from the start of a round to its quorum. `updater` outlives this object, and so does
+  // `clock`, which may be null if the grace is 0.
   SyncPush(size_t blocks, size_t owned, int backup_workers, const BlockUpdater* updater,
            double grace_part, const Clock* clock);
 
@@ -47,8 +44,8 @@ class SyncPush final : public PushPolicy {
   int64_t completed_rounds() const override;
   std::vector<LedgerEntry> SettledLedger(const Block& block) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block.mutex) override;
-  // Blocks were saved one after the other and may be rounds apart: those far behind pass over the
-  // rounds that the foremost one has finished, but for its last, which may be under way here.
+  // Saved blocks may be some rounds apart. Blocks far behind skip the rounds that the foremost
+  // block has finished, except for the last, which may still be in progress here.
   void TakeRestored(Block* block, Version highest)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex) override;
 
@@ -56,26 +53,27 @@ class SyncPush final : public PushPolicy {
   // The round that a block is collecting; guarded by the block's lock.
   struct Round {
     GradientSum sum;
-    // When the round before ended, or this process made the block.
+    // End of the previous round, or creation of this object.
     absl::Duration began = absl::ZeroDuration();
-    // When no more than the backup workers were missing; infinite: more are.
+    // Time of the quorum; infinite while more slots than the backup workers are missing.
     absl::Duration quorum_at = absl::InfiniteDuration();
   };
 
-  // Applies or passes over the rounds that wait for no slot any more.
+  // Applies or skips the rounds that do not wait for slots any more.
   void FinishRounds(Block* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex);
-  // The block goes on to `version` with its values as they are.
+  // Raises the block to `version` without changing the values.
   void PassOver(Block* block, Version version, absl::Span<const SlotId> contributors)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex);
-  // The lowest clock of a live slot; 0 where there is none.
+  // The lowest clock of a live slot; 0 if there is none.
   Step SlowestClock() const;
-  // The round is over: what it collects from now on is the next one's.
+  // Resets `round` to collect the next round.
   void BeginNext(Round* round);
-  // Nothing of the slot has come for the block's last round, neither in time nor late.
+  // True if no gradient of the slot arrived for the block's last round, in time or late.
   static bool IsBehind(const Block& block, const LiveSlot& live)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block.mutex);
   bool has_grace() const { return grace_part_ > 0; }
-  // Whether the block's present round is to end now; notes when it will where it has a quorum.
+  // True if the block's current round must end now. Otherwise updates due_ if the round has a
+  // quorum.
   bool IsComplete(const Block& block, Round* round) ABSL_EXCLUSIVE_LOCKS_REQUIRED(block.mutex);
 
   const int backup_workers_;
@@ -85,8 +83,9 @@ class SyncPush final : public PushPolicy {
   const Clock* const clock_;
   std::vector<Round> rounds_;  // by BlockId
 
-  // Blocks finish rounds one by one but never get two ahead of each other (Push refuses step t+1
-  // before every block here has finished t), so the total tells how many rounds all have finished.
+  // Total of finished rounds over the blocks. Each block is at most one round ahead of another
+  // (Push refuses step t+1 until each block finished t), so the total shows how many rounds are
+  // complete.
   std::atomic<int64_t> blocks_finished_{0};
 
   mutable Mutex mutex_;

@@ -10,21 +10,22 @@
 
 namespace torchps {
 
-// Memory for the values of one block that is lent to the pull that sends them, instead of copied.
+// Memory for the values of one block. Pulls borrow it to send the values without a copy.
 //
-// Thread-compatible, but for loans, which end on any thread; kept alive by its loans. Invariant
-// that its user keeps: while it is lent nothing writes to it (Block goes on in another buffer).
+// Thread-compatible, but loans may end on any thread. Loans keep the buffer alive. Invariant: the
+// owner does not write to a lent buffer (Block continues in another buffer).
 class ValueBuffer {
  public:
-  // The values are whatever the memory held before. REQUIRES: `size` > 0.
+  // The values are uninitialized.
+  // REQUIRES: `size` > 0.
   explicit ValueBuffer(size_t size);
   ValueBuffer(const ValueBuffer&) = delete;
   ValueBuffer& operator=(const ValueBuffer&) = delete;
 
-  // All values, without a copy; the loan ends when gRPC lets the slice go.
+  // Returns the values without a copy. The loan ends when gRPC frees the slice.
   static grpc::Slice Lend(const std::shared_ptr<ValueBuffer>& buffer);
 
-  // If not, whatever was read through loans has been read, and nothing is lent without Lend.
+  // False if all loans have ended and their reads are complete.
   bool lent() const { return loans_.load(std::memory_order_acquire) > 0; }
   absl::Span<float> values() { return absl::MakeSpan(values_.get(), size_); }
 
