@@ -12,24 +12,25 @@
 
 namespace torchps {
 
-// A Pull that has come, as OpenPulls sees it. Thread-safe.
+// Interface of a Pull for OpenPulls. Thread-safe.
 class OpenPull {
  public:
   virtual ~OpenPull() = default;
 
-  // Since when a block of it has been on its way, which holds a share of the send budget.
+  // Time since when a block of this pull is being sent and holds a share of the send budget;
+  // otherwise nullopt.
   virtual absl::optional<absl::Duration> sending_since() = 0;
-  // Breaks it off. REQUIRES: sending_since() has told a time.
+  // Cancels the call.
+  // REQUIRES: sending_since() returned a time.
   virtual void End() = 0;
 };
 
-// Keeps Pulls whose callers do not read from keeping others waiting. A block on its way holds its
-// share of the send budget until it has left, and a caller that takes nothing, while its connection
-// lives, would hold it for ever. So a Pull ends (CANCELLED, with which a worker makes its pull
-// again) while others wait, where a block has been on its way for as long as a lease lasts, and as
-// long as it takes on a slow link.
+// Cancels Pulls that do not read their blocks while other pulls wait. Each block in flight holds a
+// share of the send budget, and a stuck reader would hold it as long as the connection lives. So a
+// Pull is CANCELLED if other pulls wait and a block was in flight for CallPatience(): the lease
+// time plus the transfer time on a slow link. The worker then repeats the pull.
 //
-// Thread-safe. The server outlives it.
+// Thread-safe. The server outlives this object.
 class OpenPulls {
  public:
   using Name = uint64_t;
@@ -37,10 +38,10 @@ class OpenPulls {
   OpenPulls(ParameterServer* server, const Clock* clock) : server_(server), clock_(clock) {}
 
   Name Add(std::weak_ptr<OpenPull> pull);
-  // It sends no more. Idempotent.
+  // Removes a pull that is not sending any more. Idempotent.
   void Remove(Name name);
 
-  // To be called every now and then.
+  // Must be called periodically.
   void Watch();
 
  private:

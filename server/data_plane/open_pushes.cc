@@ -19,9 +19,9 @@ struct Silent {
 
 absl::Status TooSilent(absl::Duration silence) {
   return absl::DeadlineExceededError(
-      absl::StrCat("this Push has brought nothing for ",
+      absl::StrCat("this Push sent nothing for ",
                    absl::FormatDuration(absl::Trunc(silence, absl::Milliseconds(100))),
-                   " while others waited; make it again"));
+                   " while others waited; repeat it"));
 }
 
 }  // namespace

@@ -15,7 +15,7 @@
 
 namespace torchps {
 
-// A Push that has not brought all of its frames, as OpenPushes sees it. Thread-safe.
+// Interface of an incomplete Push for OpenPushes. Thread-safe.
 class OpenPush {
  public:
   struct Holder {
@@ -23,52 +23,52 @@ class OpenPush {
     Incarnation incarnation = 0;
   };
   struct State {
-    // Whose connection it came on; empty for a caller within this process.
+    // The connection's name; empty for a caller within this process.
     std::string connection;
-    // Of its frames so far; none before the first one.
+    // The sender of the frames so far; empty before the first frame.
     absl::optional<Holder> holder;
-    // It has a share of the receive budget, and since then nothing has come. None for a stranger's.
+    // Since when the push holds a share of the receive budget without new frames. Empty for pushes
+    // on unverified connections.
     absl::optional<absl::Duration> silent_since;
-    // That share is of the budget for silent ones.
+    // True if the share is in the budget for stalled pushes.
     bool is_aside = false;
   };
 
   virtual ~OpenPush() = default;
 
   virtual State Describe() = 0;
-  // Moves the share of one that is silent to the budget for silent ones. False: there is no room.
+  // Moves a stalled push's share to the stalled budget. Returns false if that budget is full.
   virtual bool MoveToStalledBudget() = 0;
-  // Answers it, unless it was answered before.
+  // Ends the call with `status` unless it was answered before.
   virtual void End(const absl::Status& status) = 0;
 };
 
-// Keeps Pushes that say nothing from keeping others waiting. A worker's Push takes its share of the
-// receive budget before gRPC is asked for a frame, for gRPC does not tell when one begins to come.
-// (A stranger's takes none: see PushCall.) So:
+// Keeps stalled Pushes from blocking other pushes. Each Push from a verified connection takes a
+// share of the receive budget before it asks gRPC for a frame, because gRPC does not report when a
+// frame begins to arrive. (For unverified connections see PushCall.) So:
 //
-// - A Push of a slot whose lease has run out ends (ABORTED), whether others wait or not.
-// - While others wait, one that has been silent for kSilence stands aside: its share moves to a
-//   second budget, half as large as the first, and others get what it had.
-// - Of those that came on one connection one may do so. The others end (DEADLINE_EXCEEDED, with
-//   which a worker makes its push again).
-// - Where the second budget is full, those end that have been silent for as long as a lease lasts,
-//   and as long as a frame takes on a slow link.
+// - Pushes of a slot with an expired lease end (ABORTED), even if other pushes do not wait.
+// - While other pushes wait, the share of a push that was silent for kSilence moves to a second
+//   budget, half as large as the first. The waiting pushes use the freed share.
+// - Each connection may keep one such push. Other silent pushes on it end (DEADLINE_EXCEEDED), and
+//   the worker repeats them.
+// - If the second budget is full, the pushes that were silent for CallPatience() end.
 //
-// Thread-safe. The server outlives it.
+// Thread-safe. The server outlives this object.
 class OpenPushes {
  public:
   using Name = uint64_t;
 
-  // Longer than a worker that is computing needs for its next block, or a frame on most links.
+  // Longer than a computing worker needs for the next block, and than a frame needs on most links.
   static constexpr absl::Duration kSilence = absl::Seconds(1);
 
   OpenPushes(ParameterServer* server, const Clock* clock) : server_(server), clock_(clock) {}
 
   Name Add(std::weak_ptr<OpenPush> push);
-  // It has brought its frames, or was answered. Idempotent.
+  // Removes a push that is complete or was answered. Idempotent.
   void Remove(Name name);
 
-  // To be called every now and then.
+  // Must be called periodically.
   void Watch();
 
  private:

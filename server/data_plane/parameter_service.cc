@@ -43,7 +43,7 @@ void ParameterServiceShell::Listen(Poller* poller) {
   const auto listen_for = [&](auto method, auto handler) {
     ListenFor(poller, admission_, &service_, method, std::move(handler));
   };
-  // Called before the answer, after which a push may come at once.
+  // Called before the answer, because a push may follow the answer immediately.
   const auto hear = [this](const auto& call) {
     known_.Heard(call->connection(), call->request().slot(), call->request().incarnation());
   };
@@ -64,7 +64,7 @@ void ParameterServiceShell::Listen(Poller* poller) {
   });
   listen_for(&Service::RequestLeave, [this](const auto& call) {
     const LeaveRequest& request = call->request();
-    // From the coordinator, of a slot whose lease has run out there: whatever life this is.
+    // Sent by the coordinator for a slot with an expired lease; applies to any server incarnation.
     const bool is_farewell = request.server_incarnation() == 0;
     if (is_farewell) {
       if (const absl::Status may = call->Admit(kFarewell); !may.ok()) return call->Respond(may);

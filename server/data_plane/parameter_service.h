@@ -14,25 +14,24 @@
 
 namespace torchps {
 
-// The gRPC shell of a ParameterServer: decode, call one method, encode. Push and Pull stay bytes;
-// push_call.h and pull_call.h carry them.
+// Connects a ParameterServer to gRPC: decodes each request, calls one method and encodes the reply.
+// Push and Pull remain bytes; see push_call.h and pull_call.h.
 //
-// Thread-safe after Listen. `server` and `admission` outlive it.
+// Thread-safe after Listen. `server` and `admission` outlive this object.
 class ParameterServiceShell {
  public:
-  // `shut_down` runs, once at the most, when a peer asks for the end of the process.
+  // `shut_down` runs at most once, when a peer asks to end the process.
   ParameterServiceShell(ParameterServer* server, CallAdmission* admission,
                         std::function<void()> shut_down);
 
-  // To be registered with the ServerBuilder.
+  // Must be registered with the ServerBuilder.
   grpc::Service* service() { return &service_; }
 
-  // Ends pushes that say nothing, and pulls that nobody reads, while others wait, as OpenPushes and
-  // OpenPulls do, and forgets connections on which no live process speaks any more. To be called
-  // now and then.
+  // Ends stalled pushes and pulls as OpenPushes and OpenPulls describe, and forgets connections
+  // without a live process. Must be called periodically.
   void WatchCalls();
 
-  // Arms the poller's queue with every method, for the server's whole life.
+  // Arms the poller's queue with each method for the server's lifetime.
   void Listen(Poller* poller);
 
  private:

@@ -12,10 +12,10 @@
 namespace torchps {
 namespace {
 
-// Copying as much takes less time than waking another thread.
+// Copying a shorter block is faster than waking another thread.
 constexpr int64_t kShortBlockBytes = 64 << 10;
 
-// The answer for a block that the reader does not want.
+// Returns the answer for a block that the reader does not want.
 ParameterStore::Image Unwanted() {
   ParameterStore::Image image;
   image.unchanged = true;
@@ -39,7 +39,7 @@ PullCall::PullCall(Acceptor acceptor, const Services& services)
 
 void PullCall::OnArrived(bool ok) {
   if (!ok) {
-    // The queue is shutting down; gRPC does not report the end of a call that never began.
+    // The queue is shutting down. gRPC does not report the end of a call that never began.
     done_tag_.Disarm();
     return;
   }
@@ -60,10 +60,10 @@ absl::Status PullCall::Begin() {
   if (!admitted.ok()) return admitted;
   const absl::StatusOr<HostedJob*> job = server_->JobFor(request.server_incarnation());
   if (request.read_only()) {
-    // A caller that only reads need not know which life of the server it reads.
+    // Read-only callers may read any server incarnation.
     job_ = server_->job();
     if (job_ == nullptr || !job_->store().initialized()) {
-      // A worker's Hello brings back what this server had in an earlier life.
+      // ABORTED makes the worker send Hello, which restores the values from before the restart.
       if (request.server_incarnation() != 0 && !job.ok()) return job.status();
       return absl::FailedPreconditionError("this server has no values to read yet");
     }
@@ -78,7 +78,7 @@ absl::Status PullCall::Begin() {
   if (absl::Status status = TakeVersions(request); !status.ok()) return status;
   encoding_ = job_->pull_encoding();
   shared_ = request.shared_memory();
-  // Before the answer, after which a push may come at once.
+  // Called before the answer, because a push may follow the answer immediately.
   if (job_->CheckLive(request.slot(), request.incarnation()).ok()) {
     services_.known->Heard(ConnectionName(context_), request.slot(), request.incarnation());
   }
@@ -101,7 +101,7 @@ absl::Status PullCall::TakeVersions(const PullRequest& request) {
   const auto owned = static_cast<int>(job_->store().owned());
   if (!versions.empty() && versions.size() != owned) {
     return absl::InvalidArgumentError(
-        absl::StrCat("have_version is of ", versions.size(), " blocks; this server has ", owned));
+        absl::StrCat("have_version lists ", versions.size(), " blocks; this server owns ", owned));
   }
   have_.assign(versions.begin(), versions.end());
   return absl::OkStatus();
@@ -150,7 +150,7 @@ void PullCall::SendNext() {
     Finish(absl::OkStatus());
     return;
   }
-  // A pull brings nothing to record.
+  // Pulls do not need the journal.
   if (!blocks_may_go_.Await(/*journal=*/nullptr, store.largest_block_bytes(),
                             [call = shared_from_this()] { call->SendBlock(); })) {
     Finish(absl::CancelledError("the worker went away"));
@@ -191,7 +191,7 @@ void PullCall::OnWritten(bool ok) {
     sending_since_.reset();
   }
   if (ok && next_block_ < job_->store().owned()) {
-    // Other pulls have their turns first.
+    // Lets other pulls run first.
     services_.poller->Enter(static_cast<CompletionTag*>(turn_tag_.Arm(shared_from_this())));
     return;
   }
@@ -200,7 +200,8 @@ void PullCall::OnWritten(bool ok) {
 }
 
 void PullCall::OnTurn(bool) {
-  // Only now, when another thread polls: the call that gets the bytes sends a block right here.
+  // Released here because another thread polls now: a waiting call may send a block inside
+  // Release().
   blocks_may_go_.Release(job_->store().largest_block_bytes());
   SendNext();
 }
@@ -215,7 +216,7 @@ void PullCall::OnDone(bool) {
   }
   if (parked != 0) job_->CancelPull(parked);
   const absl::Status gone = absl::CancelledError("the worker went away");
-  // A call that is sending ends by its own failing write.
+  // If the call is sending, it ends when the write fails.
   if (blocks_may_go_.Cancel()) {
     Finish(gone);
   } else {

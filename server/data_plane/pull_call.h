@@ -22,20 +22,20 @@
 
 namespace torchps {
 
-// One Pull on the server: waits at the gate without a thread, then sends this server's blocks one
-// at a time; the next one is read when the last one has left and this pull's turn has come, so a
-// pull holds one block's memory, taken from the server's budget, and pulls that can send share
-// alike. Where the worker reads shared memory, one frame without a block is the answer.
+// Serves one Pull: waits at the gate without a thread, then sends this server's blocks one at a
+// time. Reads the next block when the last one is sent and it is this pull's turn. So a pull holds
+// memory for one block, taken from the send budget, and pulls share the bandwidth. If the worker
+// reads shared memory, the answer is one frame without a block.
 //
-// Owned by its pending operations and, while parked, by its continuation.
+// Owned by the pending operations and, while parked, by the continuation.
 class PullCall final : public OpenPull, public std::enable_shared_from_this<PullCall> {
  public:
-  // One PullRequest comes in, frames go out, both as bytes.
+  // Receives one PullRequest and sends frames, both as bytes.
   using Writer = grpc::ServerAsyncWriter<grpc::ByteBuffer>;
   // ParameterService's RequestPull, bound to the service and the queue.
   using Acceptor = std::function<void(grpc::ServerContext*, grpc::ByteBuffer*, Writer*, void* tag)>;
 
-  // What the calls are made of; outlives the queue, which is the poller's.
+  // Dependencies of the calls; they outlive the poller's queue.
   struct Services {
     ParameterServer* data_plane = nullptr;
     CallAdmission* admission = nullptr;
@@ -44,7 +44,7 @@ class PullCall final : public OpenPull, public std::enable_shared_from_this<Pull
     Poller* poller = nullptr;
   };
 
-  // Arms the queue for the server's whole life.
+  // Arms the queue for the server's lifetime.
   static void Listen(Acceptor acceptor, const Services& services);
 
   absl::optional<absl::Duration> sending_since() override;
@@ -62,13 +62,13 @@ class PullCall final : public OpenPull, public std::enable_shared_from_this<Pull
   absl::Status Begin();
   absl::Status TakeVersions(const PullRequest& request);
   void Serve(const HostedJob::PullGrant& grant);
-  // Sends the next block as soon as it may go.
+  // Sends the next block when the budget allows it.
   void SendNext();
   void SendBlock();
-  // Instead of all blocks one frame: they may be read from shared memory now.
+  // Sends one frame in place of the blocks: they may now be read from shared memory.
   void SendShared();
   void Finish(const absl::Status& status);
-  // Finishes a call that has not begun to send.
+  // Finishes a call that did not begin to send.
   void FinishUnlessServing(const absl::Status& status);
 
   const Acceptor acceptor_;
@@ -84,23 +84,22 @@ class PullCall final : public OpenPull, public std::enable_shared_from_this<Pull
   CallTag<PullCall> finished_tag_{&PullCall::OnFinished};
 
   HostedJob* job_ = nullptr;
-  // 0 until it sends.
+  // 0 before the first block.
   OpenPulls::Name open_name_ = 0;
   HostedJob::PullGrant grant_;
   bool shared_ = false;
   EncodingSpec::Kind encoding_ = EncodingSpec::FLOAT32;
   size_t next_block_ = 0;
   FrameAdmission blocks_may_go_;
-  // By owned block, what the worker has in this life of the server; empty: nothing.
+  // By owned block, the version that the worker holds from this server incarnation. May be empty.
   std::vector<Version> have_;
 
-  // A call is sending or has been finished, never both at once: the thread that sets this first
-  // goes on.
+  // The thread that sets this first decides: the call sends, or it finishes without sending.
   Mutex mutex_;
   bool decided_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   HostedJob::ParkedId parked_ ABSL_GUARDED_BY(mutex_) = 0;
-  // gRPC is sending a block.
+  // Since when gRPC is sending a block.
   absl::optional<absl::Duration> sending_since_ ABSL_GUARDED_BY(mutex_);
 };
 

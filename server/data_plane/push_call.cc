@@ -10,15 +10,16 @@
 namespace torchps {
 namespace {
 
-// Applying as much takes less time than waking another thread.
+// Applying a shorter frame is faster than waking another thread.
 constexpr int64_t kShortFrameBytes = 64 << 10;
 
 constexpr absl::string_view kRequest = "PushFrame";
 
 absl::Status UnknownConnection() {
   return absl::AbortedError(
-      "no live worker has spoken on this connection yet, and this server reads no more frames of "
-      "such ones for now; say Hello on it and push again");
+      "this connection is not verified yet, and the server's budget for such connections is used "
+      "up; "
+      "say Hello on it and push again");
 }
 
 grpc::ByteBuffer Serialize(const PushReply& reply) {
@@ -45,12 +46,12 @@ PushCall::PushCall(Acceptor acceptor, const Services& services)
 
 void PushCall::OnArrived(bool ok) {
   if (!ok) {
-    // The queue is shutting down; gRPC does not report the end of a call that never began.
+    // The queue is shutting down. gRPC does not report the end of a call that never began.
     done_tag_.Disarm();
     return;
   }
   Listen(acceptor_, services_);
-  // By its role; for which slot it speaks, the first frame tells.
+  // Checks the role only; the slot is known from the first frame.
   const absl::Status admitted = admission_->Admit(context_, kRequest, /*slot=*/absl::nullopt);
   if (!admitted.ok()) {
     Respond(admitted);
@@ -72,7 +73,7 @@ void PushCall::OnArrived(bool ok) {
 }
 
 void PushCall::AwaitFrame() {
-  // Where it was cancelled, OnDone answers it.
+  // If the call is cancelled, OnDone answers it.
   frames_may_come_.Await(job_->journal(), frame_bytes_, [call = shared_from_this()] {
     call->ReadFrame(&call->server_->receive_budget());
   });
@@ -138,7 +139,7 @@ void PushCall::Handle(bool ok) {
   PushHeader header;
   FramePayload payload;
   absl::Status status = Admit(frame, &header, &payload);
-  // When all announced blocks are here, only the end of the stream could follow.
+  // After all announced blocks, only the end of the stream can follow.
   const bool is_last = blocks_ >= name_.block_count;
   if (status.ok()) {
     if (!is_last) AwaitFrame();
@@ -171,13 +172,13 @@ absl::Status PushCall::Admit(const grpc::ByteBuffer& frame, PushHeader* header,
              header->part != name_.part) {
     return absl::InvalidArgumentError(
         absl::StrCat("one Push carries one step of one slot: it began as step ", name_.step,
-                     " of slot ", name_.slot, " and brought step ", header->step, " of slot ",
+                     " of slot ", name_.slot, " and contains step ", header->step, " of slot ",
                      header->slot, header->part != name_.part ? ", one of them as a part" : ""));
   }
   if (header->part) {
     if (header->shared_blocks > 0) {
       return absl::InvalidArgumentError(
-          "a part of a slot's push came from shared memory, which is of one process");
+          "a part of a slot's push came from shared memory; a push in parts must use the network");
     }
     part_.push_back(header->block);
   }
@@ -207,7 +208,7 @@ void PushCall::EndOfFrames() {
     Respond(absl::InvalidArgumentError("a Push without a frame"));
     return;
   }
-  // A stream that was cut short ends like a finished one, so the sender says how long it is.
+  // Truncated streams end like complete streams, so compare with the announced length.
   if (blocks_ < name_.block_count) {
     Respond(absl::InvalidArgumentError(absl::StrCat(
         "the Push was announced with ", name_.block_count, " blocks and ended after ", blocks_)));
@@ -243,9 +244,9 @@ OpenPush::State PushCall::Describe() {
   State state;
   MutexLock lock(&mutex_);
   state.holder = holder_;
-  // Nobody waits for what a stranger has.
+  // Other calls do not wait for the unauthenticated budget.
   if (!reading_since_.has_value() || budget_ == &server_->unauthenticated_budget()) return state;
-  // A call that waits for its frames has come, so that it has a peer.
+  // The context knows the peer, because the call has arrived.
   state.connection = ConnectionName(context_);
   state.silent_since = reading_since_;
   state.is_aside = budget_ == &server_->stalled_budget();

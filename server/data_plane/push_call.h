@@ -21,27 +21,26 @@
 
 namespace torchps {
 
-// One Push on the server: reads frames and hands each to the job on the queue's thread, so that a
-// block is applied while it is still in cache; then answers, in SYNC when the round is complete.
+// Serves one Push: reads frames and passes each to the job on the queue's thread, so that a block
+// is applied while it is in the cache. Then answers; in SYNC, when the round is complete.
 //
-// A frame is read only when FrameAdmission lets it in; while one is being applied the next one is
-// already on its way, so receiving and applying overlap. The frames of one call are handled one
-// after the other, and none after one that was refused.
+// Reads a frame only when FrameAdmission allows it. The next frame arrives while the current one is
+// applied, so the two overlap. The frames of a call are handled in order, and handling stops at the
+// first error.
 //
-// On a connection on which no live process of the job has spoken (VerifiedConnections) the first
-// frame is to be of such a process. It is read by a share of a small budget of its own, if there is
-// one at once; otherwise the call is ABORTED, and its worker says Hello there. So whoever holds
-// connections and says nothing takes nothing that workers' frames need.
+// On an unverified connection (VerifiedConnections), the first frame must be from a live process of
+// the job. It is read only if a small separate budget can cover it immediately; otherwise the call
+// is ABORTED, and the worker sends Hello. So a silent client cannot take budget from workers.
 //
-// Owned by its pending operations and, while it is parked or stands in line, by its continuation.
+// Owned by the pending operations and, while parked or queued, by the continuation.
 class PushCall final : public OpenPush, public std::enable_shared_from_this<PushCall> {
  public:
-  // Frames come in, one PushReply goes out, both as bytes.
+  // Receives frames and sends one PushReply, both as bytes.
   using Reader = grpc::ServerAsyncReader<grpc::ByteBuffer, grpc::ByteBuffer>;
   // ParameterService's RequestPush, bound to the service and the queue.
   using Acceptor = std::function<void(grpc::ServerContext*, Reader*, void* tag)>;
 
-  // What the calls are made of; outlives the queue.
+  // Dependencies of the calls; they outlive the queue.
   struct Services {
     ParameterServer* data_plane = nullptr;
     CallAdmission* admission = nullptr;
@@ -49,7 +48,7 @@ class PushCall final : public OpenPush, public std::enable_shared_from_this<Push
     VerifiedConnections* known = nullptr;
   };
 
-  // Arms the queue for the server's whole life.
+  // Arms the queue for the server's lifetime.
   static void Listen(Acceptor acceptor, const Services& services);
 
   State Describe() override;
@@ -64,26 +63,26 @@ class PushCall final : public OpenPush, public std::enable_shared_from_this<Push
   void OnDone(bool ok);
   void OnFinished(bool) {}
 
-  // Reads the next frame as soon as it may come.
+  // Reads the next frame when it is admitted.
   void AwaitFrame();
-  // Reads the first frame on a connection that is not known, or refuses to.
+  // Reads the first frame on an unverified connection, or refuses it.
   void ReadUnauthenticated();
-  // By the share that was taken from `budget` for it.
+  // Reads a frame with the share that was taken from `budget`.
   void ReadFrame(ByteBudget* budget);
-  // A frame, or that there is none any more.
+  // Handles a frame, or the end of the stream if `ok` is false.
   void Handle(bool ok);
-  // With the header of its first frame a connection becomes known. ABORTED: it was not, and whose
-  // frame that is, is not live here.
+  // Verifies the connection with the first frame's header. ABORTED: the connection was unverified,
+  // and the frame's sender is not live here.
   absl::Status Introduce(const PushHeader& first);
-  // The number of blocks ends the stream, and bounds what is remembered of it: a server's blocks at
-  // most. INVALID_ARGUMENT: it is none.
+  // INVALID_ARGUMENT if the announced number of blocks is 0 or above this server's. The number ends
+  // the stream and limits the memory for it.
   absl::Status CheckAnnounced(const PushHeader& first) const;
-  // Whether this frame belongs here. Knows the call's name, job and length from then on.
+  // Checks a frame against the call. The first frame sets the call's name, job and length.
   absl::Status Admit(const grpc::ByteBuffer& frame, PushHeader* header, FramePayload* payload);
   void EndOfFrames();
   void Respond(const absl::StatusOr<PushReply>& reply);
 
-  // What a read has brought.
+  // Result of a read.
   struct Arrival {
     bool ok = false;
     ByteBudget* budget = nullptr;
@@ -102,27 +101,27 @@ class PushCall final : public OpenPush, public std::enable_shared_from_this<Push
   CallTag<PushCall> finished_tag_{&PushCall::OnFinished};
 
   HostedJob* job_ = nullptr;
-  // Set before the call can come.
+  // Set before the call can arrive.
   OpenPushes::Name open_name_ = 0;
-  // Its connection was not known when it came.
+  // True if the connection was unverified when the call arrived.
   bool is_stranger_ = false;
-  // What a frame of the job takes of the budget.
+  // The share of the budget for one frame of the job.
   int64_t frame_bytes_ = 0;
   FrameAdmission frames_may_come_;
-  // Of the first frame; all others must have the same name. This and the counts change as each
-  // frame arrives, before the next one is asked for.
+  // Header of the first frame; the other frames must match it. This and the counts change when a
+  // frame arrives, before the next read.
   PushHeader name_;
   uint32_t frames_ = 0;
   uint64_t blocks_ = 0;
-  // Of a stream that brings a part of the server's blocks: which. At most as many as the server
-  // owns.
+  // Blocks of a stream that carries a part of the server's blocks. Not longer than the server's
+  // blocks.
   std::vector<BlockId> part_;
 
   Mutex mutex_;
-  // A thread is handling a frame; what has arrived meanwhile it handles next.
+  // True while a thread handles a frame; that thread also handles the frame in `arrived_`.
   bool handling_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<Arrival> arrived_ ABSL_GUARDED_BY(mutex_);
-  // gRPC is reading a frame, and what budget its share is of; whose frames have come so far.
+  // Since when gRPC is reading a frame, the budget of its share, and the sender of earlier frames.
   absl::optional<absl::Duration> reading_since_ ABSL_GUARDED_BY(mutex_);
   ByteBudget* budget_ ABSL_GUARDED_BY(mutex_) = nullptr;
   absl::optional<Holder> holder_ ABSL_GUARDED_BY(mutex_);

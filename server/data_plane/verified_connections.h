@@ -13,29 +13,30 @@
 
 namespace torchps {
 
-// The connections on which a live process of the job has spoken: what tells its workers from
-// strangers before their frames are read. A worker makes all its calls at a server on one
-// connection, and greets the server or renews a lease on it every now and then.
+// Tracks the connections used by live processes of the job, to distinguish workers from unknown
+// clients before reading their frames. Each worker makes all calls to a server on one connection,
+// and periodically sends Hello or renews the lease on it.
 //
-// A connection is known by whoever spoke on it last. One that has ended is not told of; it goes
-// with the next Forget() that finds its speaker's incarnation over or itself unheard for long.
+// The connection belongs to the process that used it last. Forget() removes a closed connection
+// later, when the process's incarnation is over or the connection was silent for long.
 //
-// Thread-safe. Borrows the clock.
-// Invariant: no more than kMax are known; the one that was not heard for longest makes room.
+// Thread-safe. Borrows the clock. Invariant: stores at most kMax connections; a new one replaces
+// the longest silent.
 class VerifiedConnections {
  public:
-  // A slot has one, for a moment two while it comes back, and one for each process of a replica.
+  // Each slot uses one connection per process of a replica, and for a moment two when it
+  // reconnects.
   static constexpr size_t kMax = 2 * kMaxSlots;
 
   explicit VerifiedConnections(const Clock* clock) : clock_(clock) {}
 
-  // This incarnation of the slot, which is live, has spoken on `connection` (ConnectionName).
+  // Records that this live incarnation of the slot used `connection` (ConnectionName).
   void Heard(const std::string& connection, SlotId slot, Incarnation incarnation);
 
-  // Always those within this process.
+  // True if the connection is verified. Always true within this process.
   bool Knows(const std::string& connection) const;
 
-  // Forgets those whose speaker is not live any more, and those that were not heard for `patience`.
+  // Forgets connections with a process that is not live, and connections silent for `patience`.
   // `is_live` is called under this object's lock.
   void Forget(absl::FunctionRef<bool(SlotId, Incarnation)> is_live, absl::Duration patience);
 

@@ -208,7 +208,7 @@ TEST_F(DeltaPullTest, VersionsOfAnotherNumberOfBlocksAreRefused) {
   request.add_have_version(1);
   const absl::Status status = trainer->Pull(request);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(status.message(), "have_version is of 1 blocks; this server has 4");
+  EXPECT_EQ(status.message(), "have_version lists 1 blocks; this server owns 4");
 }
 
 }  // namespace

@@ -219,7 +219,7 @@ TEST_F(SilentPushesTest, MoreThanThatEndAfterALeaseAndMakeRoom) {
   EXPECT_TRUE(other.status().ok()) << other.status();
   const absl::Status ended = pushes.front()->Await();
   EXPECT_TRUE(absl::IsDeadlineExceeded(ended)) << ended;
-  EXPECT_THAT(std::string(ended.message()), HasSubstr("has brought nothing for "));
+  EXPECT_THAT(std::string(ended.message()), HasSubstr("sent nothing for "));
   pushes.clear();
   EXPECT_TRUE(Eventually([&] { return Held() == 0; }));
 }

@@ -377,7 +377,7 @@ TEST_F(SyncPushTest, ASuccessorsPushWaitsForTheRoundToWhichItsSlotHasGiven) {
   GetVerdict(0, 1, 5);
   const absl::Status wait = Push(0, 1, 7, 1, 0, /*incarnation=*/2).status();
   EXPECT_TRUE(absl::IsUnavailable(wait)) << wait;
-  EXPECT_THAT(std::string(wait.message()), HasSubstr("push again when that step is over"));
+  EXPECT_THAT(std::string(wait.message()), HasSubstr("push again after that step"));
   GetVerdict(1, 1, 5);
   EXPECT_THAT(Values(), Each(FloatEq(-5))) << "the slot gave once";
   EXPECT_EQ(Push(0, 1, 7, 1, 0, /*incarnation=*/2)->verdict, LATE);
