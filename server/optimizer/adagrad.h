@@ -6,12 +6,12 @@
 
 namespace torchps {
 
-// torch.optim.Adagrad (Duchi et al. 2011). With gradient g, rate r, decay w,
-// value p, step t:
+// Implements torch.optim.Adagrad (Duchi et al. 2011). For gradient g, rate r, decay w, value p and
+// step t:
 //   g += w p
 //   a += g^2
 //   p -= r / (1 + (t - 1) lr_decay) * g / (sqrt(a) + epsilon)
-// Slot "sum" = a, which begins at initial_accumulator.
+// Slot "sum" = a, initialized to initial_accumulator.
 class Adagrad final : public Optimizer {
  public:
   struct Options {
@@ -20,7 +20,7 @@ class Adagrad final : public Optimizer {
     double initial_accumulator = 0;
   };
 
-  // REQUIRES: this machine has `set`.
+  // REQUIRES: this machine supports `set`.
   Adagrad(Options options, InstructionSet set) : options_(options), set_(set) {}
 
   absl::string_view name() const override { return "adagrad"; }

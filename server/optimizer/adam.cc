@@ -10,8 +10,8 @@ namespace torchps {
 namespace {
 
 struct AdamElement {
-  float kept;  // 1 - rate * decay where decoupled, else 1
-  float l2;    // decay where not decoupled, else 0
+  float kept;  // 1 - rate * decay if decoupled, else 1
+  float l2;    // decay if not decoupled, else 0
   float beta1;
   float one_minus_beta1;
   float beta2;

@@ -6,19 +6,18 @@
 
 namespace torchps {
 
-// torch.optim.Adam (Kingma and Ba 2015) and AdamW (Loshchilov and Hutter 2019).
-// They differ only in where the decay w goes. With gradient g, rate r, value p,
-// step t:
-//   g += w p (Adam)   or   p *= 1 - r w (AdamW)
-//   m  = beta1 m + (1 - beta1) g
-//   v  = beta2 v + (1 - beta2) g^2
-//   p -= r / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + epsilon)
-// Slots "exp_avg" = m and "exp_avg_sq" = v.
+// Implements torch.optim.Adam (Kingma and Ba 2015) and AdamW (Loshchilov and Hutter 2019). They
+// differ only in the use of the decay w. For gradient g, rate r, value p and step t:
+//     g += w p (Adam)   or   p *= 1 - r w (AdamW)
+//     m  = beta1 m + (1 - beta1) g
+//     v  = beta2 v + (1 - beta2) g^2
+//     p -= r / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + epsilon) Slots "exp_avg" = m and
+//   "exp_avg_sq" = v.
 class Adam final : public Optimizer {
  public:
   enum class Decay {
     kL2,         // Adam: part of the gradient
-    kDecoupled,  // AdamW: shrinks the value, unseen by m and v
+    kDecoupled,  // AdamW: shrinks the value, without effect on m and v
   };
   struct Options {
     double beta1 = 0.9;
@@ -27,7 +26,7 @@ class Adam final : public Optimizer {
     Decay decay = Decay::kL2;
   };
 
-  // REQUIRES: this machine has `set`.
+  // REQUIRES: this machine supports `set`.
   Adam(Options options, InstructionSet set) : options_(options), set_(set) {}
 
   absl::string_view name() const override {

@@ -9,15 +9,14 @@
 
 namespace torchps {
 
-// Several arrays side by side are more than the processor's own prefetching keeps up with: asking
-// for what comes 2 KiB later makes cold passes 10 to 20 % faster (bench/README.md). A strip is what
-// is asked for at a time: 8 cache lines of each array.
+// Prefetches arrays in strips of 8 cache lines. The processor cannot keep up with several parallel
+// arrays. Software prefetch 2 KiB ahead makes cold passes 10 to 20 % faster (bench/README.md).
 class Strip {
  public:
   static constexpr int64_t kElements = 128;
 
   [[gnu::always_inline]] static void PrefetchAhead(const float* strip) {
-    // An address, not a pointer: it may lie behind the array, which harms nothing.
+    // An integer, because the address may be beyond the array. Prefetching it is harmless.
     const uintptr_t ahead = reinterpret_cast<uintptr_t>(strip) + kAheadBytes;
     for (size_t byte = 0; byte < kElements * sizeof(float); byte += 64) {
       __builtin_prefetch(reinterpret_cast<const void*>(ahead + byte));
@@ -28,15 +27,15 @@ class Strip {
   static constexpr uintptr_t kAheadBytes = 2048;
 };
 
-// The one loop of all optimizers: calls element(gradient[i], values[i], slots[i]...) for n
-// elements, vectorised for `set`. `Element` is a small struct that holds the step's numbers, with a
-// call operator marked [[gnu::always_inline]] that takes the gradient by value and all others by
-// reference.
+// Runs an optimizer's loop, vectorized for `set`: calls element(gradient[i], values[i],
+// slots[i]...) for n elements. `Element` is a small struct with the step's constants. The call
+// operator is marked [[gnu::always_inline]], receives the gradient by value and the other arguments
+// by reference.
 //
-// The arrays do not overlap; `gradient` may be at any byte address. Compile what uses this with -O3
-// -fno-math-errno -fno-trapping-math -ffp-contract=off: then it is vectorised, and each element
-// gets the same bits on every instruction set, wherever in an array it stands. Denormal numbers
-// count as zero (common/cpu/flush_denormals.h).
+// The arrays must not overlap; `gradient` may be at any byte address. Compile with -O3
+// -fno-math-errno -fno-trapping-math -ffp-contract=off. The loop is then vectorized, and each
+// element gets the same bits on each instruction set and at each position. Denormals count as zero
+// (common/cpu/flush_denormals.h).
 template <typename Element>
 class ElementLoop {
  public:

@@ -41,7 +41,7 @@ std::unique_ptr<Optimizer> MakeSgd(const SgdSpec& spec, InstructionSet set, int 
                                              set);
   }
   Sgd::Options options;
-  // What workers push has their momentum in it already.
+  // If momentum is at the workers, pushes already include it.
   if (spec.momentum_at() != SgdSpec::WORKER) {
     options.momentum = spec.momentum();
     options.dampening = spec.dampening();

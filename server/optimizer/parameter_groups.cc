@@ -6,11 +6,11 @@
 namespace torchps {
 
 ParameterGroups::ParameterGroups(const OptimizerSpec& spec) {
-  // Before a worker's momentum, the worker has added it to the gradient.
+  // If momentum is at the workers, they have already added the decay to the gradient.
   const bool decays = !MomentumInWorkers(spec);
   of_.reserve(spec.group_size() + 1);
   for (int group = -1; group < spec.group_size(); ++group) {
-    // Stays unset in a normalised job where the group does not speak of it.
+    // Unset in a normalized job if the group does not set it.
     const double factor = group >= 0 && spec.group(group).has_learning_rate_factor()
                               ? spec.group(group).learning_rate_factor()
                               : 1.0;

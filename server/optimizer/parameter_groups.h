@@ -6,21 +6,20 @@
 
 namespace torchps {
 
-// What a server does with one parameter group, by what the job sets for it. The learning rate is
-// the base rate times the group's factor; schedule and lag contract come on top of it step by step.
+// Hyperparameters of one parameter group. The learning rate is the base rate times the group's
+// factor; schedule and lag contract change it further in each step.
 struct GroupHyperparameters {
   double learning_rate = 0;
   double weight_decay = 0;
 };
 
-// The hyperparameters of every group of a normalised job. Which group a
-// parameter is in stands in its Segment (job/parameter_groups.h). Immutable,
-// so thread-safe; copyable.
+// Hyperparameters of each group of a normalized job. The Segment of a parameter names the group
+// (job/parameter_groups.h). Immutable, so thread-safe; copyable.
 class ParameterGroups {
  public:
   explicit ParameterGroups(const OptimizerSpec& spec);
 
-  // Groups that the job names; the defaults (group -1) are not counted.
+  // Number of groups in the job, without the defaults (group -1).
   int size() const { return static_cast<int>(of_.size()) - 1; }
 
   // REQUIRES: -1 <= group < size().

@@ -18,7 +18,7 @@ struct Scalars {
   float momentum;
 };
 
-// Takes the slots that it has: square_avg; where centered grad_avg; with momentum its buffer.
+// The slots are square_avg, then grad_avg if centered, then the buffer with momentum.
 template <bool kCentered, bool kMomentum>
 struct RmsPropElement {
   Scalars s;

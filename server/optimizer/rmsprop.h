@@ -6,17 +6,17 @@
 
 namespace torchps {
 
-// torch.optim.RMSprop (Tieleman and Hinton 2012; centered: Graves 2013). With
-// gradient g, rate r, decay w, value p:
+// Implements torch.optim.RMSprop (Tieleman and Hinton 2012; centered: Graves 2013). For gradient g,
+// rate r, decay w and value p:
 //   g += w p
 //   v  = alpha v + (1 - alpha) g^2
 //   c  = alpha c + (1 - alpha) g                    (centered only)
-//   u  = g / (sqrt(v - c^2) + epsilon)              (c = 0 where not centered)
+//   u  = g / (sqrt(v - c^2) + epsilon)              (c = 0 if not centered)
 //   b  = momentum b + u, u = b                      (with momentum only)
 //   p -= r u
-// v - c^2 is a variance and cannot be negative but for rounding, which torch
-// turns into NaN and we into 0. Slots "square_avg" = v; then "grad_avg" = c
-// where centered; then "momentum_buffer" = b with momentum.
+// v - c^2 is a variance, negative only by rounding. torch returns NaN then; this class uses 0.
+// Slots "square_avg" = v; then "grad_avg" = c if centered; then "momentum_buffer" = b with
+// momentum.
 class RmsProp final : public Optimizer {
  public:
   struct Options {
@@ -26,7 +26,7 @@ class RmsProp final : public Optimizer {
     bool centered = false;
   };
 
-  // REQUIRES: this machine has `set`.
+  // REQUIRES: this machine supports `set`.
   RmsProp(Options options, InstructionSet set) : options_(options), set_(set) {}
 
   absl::string_view name() const override { return "rmsprop"; }

@@ -43,7 +43,7 @@ void Sgd::Apply(const ApplyParameters& parameters, float* values, absl::Span<flo
     return ForEachElement(set_, Plain{rate, decay}, n, gradient, values);
   }
   const auto momentum = static_cast<float>(options_.momentum);
-  // The buffer is zero before the first step, so the share alone makes it the gradient then.
+  // The buffer is zero before the first step, so a share of 1 copies the gradient.
   const float share = parameters.step == 1 ? 1.0f : static_cast<float>(1.0 - options_.dampening);
   if (options_.nesterov) {
     ForEachElement(set_, Momentum<true>{rate, decay, momentum, share}, n, gradient, values,

@@ -6,12 +6,12 @@
 
 namespace torchps {
 
-// torch.optim.SGD. With gradient g, rate r, decay w and value p:
+// Implements torch.optim.SGD. For gradient g, rate r, decay w and value p:
 //   g += w p
-//   b  = g in the first step, momentum b + (1 - dampening) g later   (with
-//   momentum only) g  = g + momentum b with Nesterov (Sutskever et al. 2013),
-//   else b p -= r g
-// Slot "momentum_buffer" = b, kept only with momentum.
+//   b  = g in the first step, momentum b + (1 - dampening) g later   (with momentum only)
+//   g  = g + momentum b with Nesterov (Sutskever et al. 2013), else b
+//   p -= r g
+// Slot "momentum_buffer" = b, only with momentum.
 class Sgd final : public Optimizer {
  public:
   struct Options {
@@ -20,7 +20,7 @@ class Sgd final : public Optimizer {
     bool nesterov = false;
   };
 
-  // REQUIRES: this machine has `set`.
+  // REQUIRES: this machine supports `set`.
   Sgd(Options options, InstructionSet set) : options_(options), set_(set) {}
 
   absl::string_view name() const override { return "sgd"; }

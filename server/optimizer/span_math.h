@@ -5,9 +5,9 @@
 
 namespace torchps {
 
-// What is done to a block beside an optimizer's step, in the same loop (elementwise.h): vectorised,
-// the same bits on every instruction set, denormal numbers count as zero. The first argument points
-// to as many floats as the span has, at any byte address, and does not overlap it.
+// Element-wise operations on blocks, with the properties of ForEachElement (elementwise.h):
+// vectorized, same bits on each instruction set, denormals count as zero. The first argument points
+// to span.size() floats at any byte address, and does not overlap the span.
 
 // sums += factor * terms.
 void AddScaled(const float* terms, float factor, absl::Span<float> sums,

@@ -64,15 +64,16 @@ absl::StatusOr<std::unique_ptr<JobLog>> JobLog::Open(const Options& options, con
   if (!end.ok()) return end.status();
   journal->existed_ = !end->segments.empty();
   if (journal->existed_ && !options.has_checkpoint && end->segments.front().number != 1) {
-    return absl::DataLossError(
-        absl::StrCat("the push log in ", options.directory, " begins with segment ",
-                     end->segments.front().number,
-                     " and no checkpoint has what was before; put the checkpoint back beside it"));
+    return absl::DataLossError(absl::StrCat(
+        "the push log in ", options.directory, " begins with segment ",
+        end->segments.front().number,
+        ", and there is no checkpoint of the changes before it; restore the checkpoint to "
+        "the same directory"));
   }
   if (end->cut_bytes > 0) {
     options.log(absl::StrCat("the push log in ", options.directory, " ends with ", end->cut_bytes,
-                             " bytes of a write that a crash cut short; no push in them was "
-                             "acknowledged, and they are left out"));
+                             " bytes of a write that a crash interrupted; no push in them was "
+                             "acknowledged, and they are ignored"));
   }
   PushLog::Options log;
   log.directory = options.directory;
@@ -116,7 +117,7 @@ void JobLog::Record(const Block& block, const BlockRecord& record) {
 }
 
 void JobLog::WhenDurable(std::function<void()> continuation) {
-  // The log takes it only if it stores it.
+  // The log stores the continuation only if it returns a nonzero id.
   if (log_->WhenDurable(continuation) == 0) continuation();
 }
 

@@ -20,36 +20,36 @@
 
 namespace torchps {
 
-// The push log of one server's part of a job: brings back what the log has beyond the checkpoint,
-// then records every change, so that no push is acknowledged before it is on the disk.
+// Push log of one server's part of a job. Replays the records that the checkpoint lacks, then
+// records each change, so that a push is acknowledged only when it is on disk.
 //
-// Thread-safe. Owned by the JobStorage. Continuations run on its own thread or that of Flush or
-// RaiseCopied, none after Stop(); what they need outlives it.
+// Thread-safe. Owned by the JobStorage. Continuations run on the log's thread, or inside Flush or
+// RaiseCopied, but not after Stop(). Objects that they use must outlive this object.
 class JobLog final : public BlockJournal {
  public:
   struct Options {
-    FileSystem* files = nullptr;  // borrowed, as the clock
+    FileSystem* files = nullptr;  // borrowed, like the clock
     const Clock* clock = nullptr;
-    std::string directory;        // of this log alone
-    bool has_checkpoint = false;  // the store has been restored from one
+    std::string directory;        // used by this log only
+    bool has_checkpoint = false;  // the store was restored from one
     int64_t buffer_bytes = int64_t{32} << 20;
     std::function<uint64_t()> draw_salt = SystemRandom;  // as PushLog
     bool is_copied = false;                              // as PushLog
     std::function<void()> written;                       // as PushLog
-    // Ends whatever calls RaiseCopied(); runs in Stop(). May be null.
+    // Ends the calls of RaiseCopied(). Called by Stop(). May be null.
     std::function<void()> stop_copying;
-    // Without it the owner calls WriteGroup(), as the simulator does in its own time.
+    // False: the owner calls WriteGroup(), as the simulator does in simulated time.
     bool has_thread = true;
-    // Takes one line for people, on any thread.
+    // Receives one line for people, on any thread.
     std::function<void(const std::string& line)> log = [](const std::string&) {};
   };
 
-  // Brings the blocks up to the log's end. DATA_LOSS: the log is damaged, or does not begin where
-  // the checkpoint ends; otherwise as ReadPushLog and PushLog::Open. `store` is used only here.
+  // Replays the log into the store. DATA_LOSS: the log is damaged, or begins after the checkpoint
+  // ends. Otherwise as ReadPushLog and PushLog::Open. `store` is used only by this call.
   static absl::StatusOr<std::unique_ptr<JobLog>> Open(const Options& options, const JobShare& share,
                                                       ParameterStore* store);
 
-  // Whether there was a log, and the records of it that were not in the blocks yet.
+  // True if a log existed; and the number of records that the blocks lacked.
   bool existed() const { return existed_; }
   uint64_t replayed() const { return replayed_; }
 
@@ -58,23 +58,24 @@ class JobLog final : public BlockJournal {
   void WhenDurable(std::function<void()> continuation) override;
   RoomId WhenRoom(std::function<void()> continuation) override;
   void CancelRoom(RoomId id) override;
-  // Writes what is left, if the disk takes it.
+  // Writes the remaining records if the disk works.
   void Stop() override;
 
-  // Around a checkpoint, as PushLog: Rotate() before the first block is copied, Flush() after the
-  // last one; when the checkpoint is complete and read back, DropThrough() what Rotate() returned.
+  // Called around a checkpoint, as PushLog: Rotate() before the first block is copied, Flush()
+  // after the last one. When the checkpoint is complete and verified, DropThrough() with the result
+  // of Rotate().
   uint64_t Rotate() { return log_->Rotate(); }
   absl::Status Flush() { return log_->Flush(); }
   absl::Status DropThrough(uint64_t sequence) { return log_->DropThrough(sequence); }
 
-  // For who copies the log, as PushLog.
+  // Used to copy the log, as PushLog.
   PushLog::Extent extent() const { return log_->extent(); }
   void RaiseCopied(uint64_t sequence) { log_->RaiseCopied(sequence); }
 
-  // What the log's thread does, where there is none. As PushLog.
+  // Does the work of the log's thread if the log runs without a thread. As PushLog.
   absl::StatusOr<bool> WriteGroup() { return log_->WriteGroup(); }
 
-  // Fills in what the log has written and, where it cannot write, why.
+  // Fills the log's counters and, if writing fails, the error.
   void Describe(DurabilityStatus* status) const;
 
  private:

@@ -5,10 +5,9 @@
 
 namespace torchps {
 
-static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
-              "numbers are written as they lie in memory");
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are written in memory order");
 
-// Numbers in the push log's files: little-endian, at any address.
+// Write and read numbers in the push log's files: little-endian, at any address.
 template <typename Number>
 void PutLittleEndian(uint8_t* destination, Number number) {
   std::memcpy(destination, &number, sizeof(number));

@@ -11,15 +11,15 @@
 
 namespace torchps {
 
-// Bytes one behind the other, in memory that is kept when they are cleared: fresh memory would
-// cost page faults, and a vector's resize a pass of zeros. Not thread-safe.
+// Byte buffer that keeps its memory when cleared. New memory would cost page faults, and a vector's
+// resize would zero it first. Not thread-safe.
 class LogBuffer {
  public:
   size_t size() const { return size_; }
   uint8_t* data() { return bytes_.get(); }
   absl::string_view view() const { return {reinterpret_cast<const char*>(bytes_.get()), size_}; }
 
-  // `bytes` more at the end, not set to anything; moves those before.
+  // Appends `bytes` uninitialized bytes and returns their address. May move the existing bytes.
   uint8_t* Extend(size_t bytes) {
     if (size_ + bytes > capacity_) {
       capacity_ = std::max({size_ + bytes, 2 * capacity_, kLeastBytes});

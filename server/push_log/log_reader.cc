@@ -11,15 +11,15 @@
 namespace torchps {
 namespace {
 
-// Read at a time, where a record is not larger.
+// Bytes to read at a time, unless a record is larger.
 constexpr int64_t kWindowBytes = int64_t{4} << 20;
 
-// The bytes of a file, a window of them in memory.
+// Reads a file through a window in memory.
 class Window {
  public:
   explicit Window(const ReadableFile& file) : file_(file) {}
 
-  // `bytes` from `offset` on, or as many as there are before `end`. Valid until the next call.
+  // Returns `bytes` from `offset` on, but not beyond `end`. Valid until the next call.
   absl::StatusOr<absl::Span<const uint8_t>> At(int64_t offset, int64_t bytes, int64_t end) {
     bytes = std::min(bytes, end - offset);
     if (offset < begin_ || offset + bytes > begin_ + static_cast<int64_t>(buffer_.size())) {
@@ -41,7 +41,7 @@ class Window {
   std::vector<char> buffer_;
 };
 
-// The reading of one log.
+// Reads one log.
 class Reading {
  public:
   using Visit = absl::FunctionRef<absl::Status(const LogRecord&, const FramePayload&)>;
@@ -66,7 +66,7 @@ class Reading {
             "directory"));
       }
     }
-    // The header of a segment says how far the one before counts, so it is read first.
+    // The next segment's header contains the valid length of this one, so it is read first.
     std::optional<Opened> segment;
     for (size_t i = 0; i < numbers.size(); ++i) {
       if (!segment.has_value()) {
@@ -116,14 +116,14 @@ class Reading {
     segment.header = *header;
     if (!(header->identity == identity_)) {
       return absl::FailedPreconditionError(
-          absl::StrCat(segment.path, " is of server ", header->identity.server_index, " of ",
+          absl::StrCat(segment.path, " belongs to server ", header->identity.server_index, " of ",
                        header->identity.server_count, " of job ", header->identity.job_id, " with ",
                        header->identity.blocks, " blocks; expected server ", identity_.server_index,
                        " of ", identity_.server_count, " of job ", identity_.job_id, " with ",
-                       identity_.blocks, " blocks. Give this job a --dir of its own"));
+                       identity_.blocks, " blocks. Give this job a separate --dir"));
     }
     if (header->number != number) {
-      return Damage(segment.path, 0, absl::StrCat("it calls itself segment ", header->number));
+      return Damage(segment.path, 0, absl::StrCat("its header says segment ", header->number));
     }
     return segment;
   }
@@ -141,12 +141,12 @@ class Reading {
     if (next.has_value()) {
       end = next->header.previous_bytes;
       if (end < static_cast<int64_t>(kLogSegmentHeaderBytes) || end > size) {
-        return Damage(
-            segment.path, size,
-            absl::StrCat("the file ends here; the next one says that it has ", end, " bytes"));
+        return Damage(segment.path, size,
+                      absl::StrCat("the file ends here; the next segment expects it to have ", end,
+                                   " bytes"));
       }
     }
-    // A segment begins when all before is on the disk.
+    // Segments are created only when all earlier records are on disk.
     durable_ = expected_ - 1;
     unproven_.clear();
     Window window(*segment.file);
@@ -168,7 +168,7 @@ class Reading {
     return next.has_value() ? absl::OkStatus() : KeepTail(*segment.file, offset);
   }
 
-  // Of the last segment, which ends at `end`: what nothing proves to be on the disk.
+  // Keeps the records of the last segment, up to `end`, that may not be on disk.
   absl::Status KeepTail(const ReadableFile& file, int64_t end) {
     end_.durable_sequence = durable_;
     end_.durable_bytes = unproven_.empty() ? end : unproven_.front().second;
@@ -177,7 +177,7 @@ class Reading {
                              : file.ReadAt(end_.durable_bytes, absl::MakeSpan(end_.tail));
   }
 
-  // One record at `offset`: its length, or what is wrong with it in `*damage`.
+  // Reads one record at `offset`. Returns the record's length, or sets `*damage`.
   absl::StatusOr<int64_t> ReadOne(Window& window, int64_t offset, int64_t end,
                                   absl::Status* damage) {
     absl::StatusOr<absl::Span<const uint8_t>> bytes = window.At(offset, kLogRecordHeaderBytes, end);
@@ -207,12 +207,12 @@ class Reading {
     return static_cast<int64_t>(header->bytes);
   }
 
-  // Whether the damage at `damaged` may be what a crash has left: no record behind it was written
-  // after the damaged one had been synced. Disks write pages in any order, so there may be whole
-  // records behind it that never counted.
+  // True if a crash may have caused the damage at `damaged`: no later record was written after the
+  // damaged one was synced. Disks write pages in any order, so valid records that were never
+  // acknowledged may follow.
   absl::StatusOr<bool> IsTornTail(Window& window, int64_t damaged, int64_t end) {
     constexpr auto kHeader = static_cast<int64_t>(kLogRecordHeaderBytes);
-    // Not even the smallest records would be more.
+    // Upper bound: the rest in records of minimal size.
     const auto records_left = static_cast<uint64_t>((end - damaged) / kHeader);
     for (int64_t offset = damaged + 1; offset <= end - kHeader; ++offset) {
       const absl::StatusOr<absl::Span<const uint8_t>> bytes = window.At(offset, kHeader, end);
@@ -236,9 +236,9 @@ class Reading {
   const LogIdentity identity_;
   const Visit visit_;
   uint64_t expected_ = 1;  // the next record's sequence
-  uint64_t salt_ = 0;      // of the present segment
-  // In the present segment: the last record that is on the disk for certain, and those behind it
-  // with their offsets.
+  uint64_t salt_ = 0;      // of the current segment
+  // In the current segment: the last record that is known to be on disk, and the later records with
+  // their offsets.
   uint64_t durable_ = 0;
   std::deque<std::pair<uint64_t, int64_t>> unproven_;
   LogEnd end_;

@@ -14,27 +14,27 @@
 
 namespace torchps {
 
-// Where a log ends, for the life that goes on with it, and what is in it.
+// The end of a log and its segments, as needed to continue the log.
 struct LogEnd {
-  std::vector<LogSegmentHeader> segments;  // ascending; none: there is no log yet
+  std::vector<LogSegmentHeader> segments;  // ascending; empty: there is no log yet
   uint64_t last_sequence = 0;              // of the last record
-  uint64_t records = 0;                    // that were read
-  int64_t cut_bytes = 0;                   // behind the last record: a tail that a crash has torn
-  // How far the log is known to be on the disk: nothing proves that of the last group, which may
-  // have been read from the machine's memory.
+  uint64_t records = 0;                    // records read
+  int64_t cut_bytes = 0;                   // length of the torn tail after the last record
+  // The last record that is known to be on disk. Records after it may have been read from the page
+  // cache.
   uint64_t durable_sequence = 0;
-  int64_t durable_bytes = 0;  // of the last segment
-  std::string tail;           // the records behind it
+  int64_t durable_bytes = 0;  // in the last segment
+  std::string tail;           // the records after durable_bytes
 };
 
-// Runs `visit` for each record of the log in `directory`, in order; the payload is valid during the
-// call. Memory is bounded: the largest record and some MiB. A directory that is not there is an
-// empty log.
+// Calls `visit` for each record of the log in `directory`, in order. The payload is valid during
+// the call. Uses memory for the largest record plus some MiB. If the directory is missing, the log
+// is empty.
 //
-// A damaged record that nothing acknowledged can follow is a torn tail, and the log ends before it.
-// DATA_LOSS names file and offset: damage anywhere else, a segment or record that is missing.
-// FAILED_PRECONDITION: a log of another job, server or program. Otherwise what the file system or
-// `visit` says; no error of `visit` is taken for the log's.
+// If no acknowledged record can follow a damaged record, the damage is a torn tail, and the log
+// ends before it. DATA_LOSS: damage elsewhere, or a missing segment or record; the message names
+// file and offset. FAILED_PRECONDITION: the log belongs to another job, server or program version.
+// Returns other errors of the file system and of `visit` unchanged.
 absl::StatusOr<LogEnd> ReadPushLog(
     FileSystem& files, const std::string& directory, const LogIdentity& identity,
     absl::FunctionRef<absl::Status(const LogRecord& record, const FramePayload& payload)> visit);

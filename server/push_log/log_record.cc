@@ -14,7 +14,7 @@
 namespace torchps {
 namespace {
 
-// Where the fields of the header are.
+// Offsets of the header's fields.
 constexpr size_t kMarkAt = 0;
 constexpr size_t kHeaderChecksumAt = 4;
 constexpr size_t kKindAt = 8;
@@ -32,14 +32,14 @@ constexpr size_t kBodyChecksumAt = 68;
 constexpr size_t kAbsentRunsAt = 72;
 constexpr size_t kProgressAt = 76;
 constexpr size_t kGradientFactorAt = 80;
-constexpr size_t kUnusedAt = 88;  // 8 bytes of 0
+constexpr size_t kUnusedAt = 88;  // 8 zero bytes
 static_assert(kUnusedAt + 8 == kLogRecordHeaderBytes);
 
 uint32_t Checksum(uint32_t before, const uint8_t* record, size_t from, size_t to) {
   return Crc32c(before, absl::string_view(reinterpret_cast<const char*>(record) + from, to - from));
 }
 
-// The mark and the checksum of a header have a half of the salt each: a forger must guess both.
+// The mark and the header checksum each use one half of the salt, so a forger must guess both.
 uint32_t GetMark(uint64_t salt) { return static_cast<uint32_t>(salt); }
 
 uint32_t HeaderChecksum(uint64_t salt, const uint8_t* record) {
@@ -68,7 +68,7 @@ absl::Status ReadRow(const uint8_t* at, LogLedgerRow* row) {
   const uint32_t verdict = GetLittleEndian<uint32_t>(at + 4);
   if (slot >= static_cast<uint32_t>(kMaxSlots)) {
     return absl::DataLossError(
-        absl::StrCat("a row of its ledger is of slot ", slot, "; expected 0 to ", kMaxSlots - 1));
+        absl::StrCat("a row of its ledger names slot ", slot, "; expected 0 to ", kMaxSlots - 1));
   }
   if (!Verdict_IsValid(static_cast<int>(verdict))) {
     return absl::DataLossError(absl::StrCat("a row of its ledger has verdict ", verdict,
@@ -88,7 +88,7 @@ absl::Status ReadRow(const uint8_t* at, LogLedgerRow* row) {
 
 size_t LogRecordBytes(size_t rows, size_t absent_runs, size_t payload_bytes) {
   TPS_CHECK(rows <= static_cast<size_t>(kMaxSlots), "a ledger has a row for each slot at most");
-  TPS_CHECK(absent_runs <= kMaxLoggedAbsentRuns, "a table of absent elements is of one block");
+  TPS_CHECK(absent_runs <= kMaxLoggedAbsentRuns, "a table of absent elements covers one block");
   TPS_CHECK(payload_bytes <= kMaxFramePayloadBytes, "a payload fits into a frame");
   return kLogRecordHeaderBytes + rows * kLogLedgerRowBytes + AbsentTableBytes(absent_runs) +
          payload_bytes;
@@ -142,7 +142,7 @@ absl::StatusOr<LogRecordHeader> ReadLogRecordHeader(uint64_t salt,
   }
   const uint8_t* const record = bytes.data();
   if (GetLittleEndian<uint32_t>(record + kMarkAt) != GetMark(salt)) {
-    return absl::DataLossError("there is no record");
+    return absl::DataLossError("there is no record here");
   }
   if (GetLittleEndian<uint32_t>(record + kHeaderChecksumAt) != HeaderChecksum(salt, record)) {
     return absl::DataLossError("a record's header fails its checksum");
@@ -153,13 +153,13 @@ absl::StatusOr<LogRecordHeader> ReadLogRecordHeader(uint64_t salt,
   header.payload_bytes = GetLittleEndian<uint32_t>(record + kPayloadBytesAt);
   header.sequence = GetLittleEndian<uint64_t>(record + kSequenceAt);
   header.durable_sequence = GetLittleEndian<uint64_t>(record + kDurableAt);
-  // A checksum is no proof: nothing is allocated that a record of ours could not need.
+  // Checksums do not prevent forgery, so limit the memory that a header can request.
   if (header.rows > static_cast<size_t>(kMaxSlots) || header.absent_runs > kMaxLoggedAbsentRuns ||
       header.payload_bytes > kMaxFramePayloadBytes) {
     return absl::DataLossError(absl::StrCat("a record announces ", header.rows,
                                             " rows of a ledger, ", header.absent_runs,
                                             " runs of absent elements and ", header.payload_bytes,
-                                            " bytes of payload; no record has so much"));
+                                            " bytes of payload, above the limits"));
   }
   header.bytes = LogRecordBytes(header.rows, header.absent_runs, header.payload_bytes);
   return header;

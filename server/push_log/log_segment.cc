@@ -16,7 +16,7 @@ namespace {
 constexpr char kMagic[] = "TORCHPSL";
 constexpr uint32_t kFormatVersion = 5;
 constexpr size_t kChecksumAt = 68;
-// Where the headers of versions before 5 have theirs, and end.
+// Checksum position and header size before version 5.
 constexpr size_t kOldChecksumAt = 60;
 constexpr size_t kOldHeaderBytes = 64;
 constexpr size_t kDigits = 20;
@@ -30,7 +30,7 @@ bool HasMagic(absl::Span<const uint8_t> bytes) {
   return bytes.size() >= 8 && std::memcmp(bytes.data(), kMagic, 8) == 0;
 }
 
-// Of the program that wrote it, if that is an older one; otherwise 0.
+// Returns the format version of an older program's segment; 0 otherwise.
 uint32_t OldVersion(absl::Span<const uint8_t> bytes) {
   if (bytes.size() < kOldHeaderBytes || !HasMagic(bytes)) return 0;
   const uint8_t* const at = bytes.data();
@@ -42,7 +42,7 @@ uint32_t OldVersion(absl::Span<const uint8_t> bytes) {
 absl::Status OtherVersion(uint32_t version) {
   return absl::FailedPreconditionError(absl::StrCat("the segment has format version ", version,
                                                     "; this program reads version ", kFormatVersion,
-                                                    ": use the torchps that wrote it"));
+                                                    ": use the torchps version that wrote it"));
 }
 
 }  // namespace
@@ -71,7 +71,7 @@ absl::StatusOr<LogSegmentHeader> ReadLogSegmentHeader(absl::Span<const uint8_t> 
                                             " bytes; there are ", bytes.size()));
   }
   const uint8_t* const at = bytes.data();
-  if (!HasMagic(bytes)) return absl::DataLossError("this is no segment of a push log");
+  if (!HasMagic(bytes)) return absl::DataLossError("this is not a push log segment");
   if (GetLittleEndian<uint32_t>(at + kChecksumAt) != Checksum(at, kChecksumAt)) {
     return absl::DataLossError("the segment's header fails its checksum");
   }

@@ -12,7 +12,7 @@
 
 namespace torchps {
 
-// Whose log it is: one server's of one job.
+// Identifies the job and the server that a log belongs to.
 struct LogIdentity {
   uint64_t job_id = 0;
   uint32_t server_index = 0;
@@ -25,17 +25,17 @@ struct LogIdentity {
   }
 };
 
-// What a segment, one file of the log, begins with. Segments are numbered from 1 without gaps;
-// checkpoints take away the first ones.
+// Header of a segment, one file of the log. Segments are numbered from 1 without gaps; checkpoints
+// remove the first ones.
 struct LogSegmentHeader {
   LogIdentity identity;
   uint64_t number = 0;
-  // How much of the segment before belongs to the log. What that file has behind it was written and
-  // never acknowledged: the tail that a crash tore, or what a failed sync made worthless.
+  // Valid length of the previous segment. Later bytes in that file were never acknowledged: a torn
+  // tail, or the data of a failed sync.
   int64_t previous_bytes = 0;
-  // Of the first record here.
+  // The sequence of the first record.
   uint64_t first_sequence = 0;
-  // Drawn anew for each segment: what its records are sealed with (log_record.h).
+  // Random per segment; seals the records (log_record.h).
   uint64_t salt = 0;
 };
 
@@ -43,11 +43,13 @@ inline constexpr size_t kLogSegmentHeaderBytes = 72;
 
 std::array<uint8_t, kLogSegmentHeaderBytes> EncodeLogSegmentHeader(const LogSegmentHeader& header);
 
-// Reads as many bytes as a header has, or all where the file has fewer. DATA_LOSS says what is
-// wrong; FAILED_PRECONDITION: of another version of this program. All functions are thread-safe.
+// Reads a header; `bytes` may be shorter if the file is. DATA_LOSS: the header is damaged; the
+// message names the fault. FAILED_PRECONDITION: another version of this program wrote it. All
+// functions are thread-safe.
 absl::StatusOr<LogSegmentHeader> ReadLogSegmentHeader(absl::Span<const uint8_t> bytes);
 
-// "00000000000000000001.log", and back; nothing for a name that is no segment's.
+// Convert between a number and "00000000000000000001.log"; nullopt if `name` is not a segment's
+// name.
 std::string LogSegmentName(uint64_t number);
 std::optional<uint64_t> LogSegmentNumber(absl::string_view name);
 

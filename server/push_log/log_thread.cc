@@ -9,7 +9,7 @@ namespace torchps {
 namespace {
 
 constexpr absl::Duration kRetry = absl::Seconds(1);
-// How often the clock is looked at, which may be any.
+// Interval for checking the clock, which may be simulated.
 constexpr absl::Duration kLook = absl::Milliseconds(20);
 
 }  // namespace
@@ -42,7 +42,7 @@ void LogThread::Run() {
   std::string trouble;
   absl::Duration since;
   while (true) {
-    // Asked before the try: what was appended before the stop is tried once more after it.
+    // Read before the write, so that records from before the stop are written once more after it.
     const bool last = stopping();
     const absl::StatusOr<bool> wrote = log_->WriteGroup();
     if (!wrote.ok()) {
@@ -50,16 +50,16 @@ void LogThread::Run() {
       if (trouble != wrote.status().message()) {
         trouble = std::string(wrote.status().message());
         tell_(absl::StrCat("the push log cannot be written: ", trouble,
-                           "; pushes stay unacknowledged, and it is tried again every second"));
+                           "; pushes stay unacknowledged, and the server retries every second"));
       }
       if (last) return;
       AwaitNextTry();
       continue;
     }
-    // Another group may have written all there was.
+    // Another thread may have written the last group.
     if (!trouble.empty()) {
       trouble.clear();
-      tell_(absl::StrFormat("the push log is written again, after %.1f s; nothing is lost",
+      tell_(absl::StrFormat("writing the push log works again after %.1f s; no change was lost",
                             absl::ToDoubleSeconds(clock_->Now() - since)));
     }
     if (*wrote) continue;

@@ -14,14 +14,14 @@
 
 namespace torchps {
 
-// Writes a PushLog, on a thread of its own, as fast as the disk takes it; while the disk takes
-// nothing, tries again once a second.
+// Writes a PushLog on a separate thread, as fast as the disk allows. After a failure, retries once
+// a second.
 //
-// Thread-safe. The destructor writes what is left, if the disk takes it, and ends the thread.
+// Thread-safe. The destructor writes the remaining records if the disk works, and ends the thread.
 class LogThread {
  public:
-  // `log` and `clock` outlive this object. `tell` gets one sentence when writing begins to fail,
-  // another when it fails for another reason, and one when it works again; on the log's thread.
+  // `log` and `clock` outlive this object. `tell` is called on the log's thread with one sentence
+  // when writing begins to fail, when the error changes, and when writing works again.
   LogThread(PushLog* log, const Clock* clock, std::function<void(absl::string_view)> tell);
   ~LogThread();
   LogThread(const LogThread&) = delete;
@@ -29,7 +29,7 @@ class LogThread {
 
  private:
   void Run();
-  // Until the time to try again, or to stop.
+  // Blocks until the next retry or until the destructor runs.
   void AwaitNextTry();
   bool stopping();
 

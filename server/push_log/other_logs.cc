@@ -13,7 +13,7 @@
 namespace torchps {
 namespace {
 
-// Of "log-0-of-2" the 2; 0 for any other name.
+// Returns the count in a name such as "log-0-of-2", here 2; 0 for other names.
 int GetCount(const std::string& name) {
   const std::vector<std::string> parts = absl::StrSplit(name, '-');
   int index = 0;
@@ -25,10 +25,10 @@ int GetCount(const std::string& name) {
   return count;
 }
 
-// Whether the segment is of this job and has records; one that cannot be read may have.
+// True if the segment belongs to this job and may contain records. Also true if it cannot be read.
 absl::StatusOr<bool> HasRecords(FileSystem& files, const std::string& path, uint64_t job_id) {
   const absl::StatusOr<std::unique_ptr<ReadableFile>> file = files.OpenForReading(path);
-  if (absl::IsNotFound(file.status())) return false;  // its own server is removing it
+  if (absl::IsNotFound(file.status())) return false;  // its server is removing it
   if (!file.ok()) return file.status();
   if ((*file)->size() <= static_cast<int64_t>(kLogSegmentHeaderBytes)) return false;
   char bytes[kLogSegmentHeaderBytes];
@@ -56,9 +56,9 @@ absl::Status CheckLogsOfOtherCounts(FileSystem& files, const std::string& direct
       if (!has.ok()) return has.status();
       if (*has) {
         return absl::FailedPreconditionError(absl::StrCat(
-            log, " has pushes of this job as it ran on ", count, " servers, and here are ",
-            server_count, "; start it on ", count,
-            " servers, take a checkpoint, and stop it before it goes on with ", server_count));
+            log, " contains pushes of this job from a run with ", count,
+            " servers, but this run has ", server_count, "; start the job on ", count,
+            " servers, take a checkpoint, and stop it before you continue with ", server_count));
       }
     }
   }

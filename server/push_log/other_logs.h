@@ -8,9 +8,9 @@
 
 namespace torchps {
 
-// A log is of one server of a fixed number of them. FAILED_PRECONDITION says what to do: the
-// directory has a log of this job for another number of servers, with records that no checkpoint
-// need have. Otherwise the file system's errors.
+// FAILED_PRECONDITION if the directory contains a log of this job for another number of servers,
+// with records that may be missing from checkpoints; the message explains how to continue.
+// Otherwise as FileSystem.
 absl::Status CheckLogsOfOtherCounts(FileSystem& files, const std::string& directory,
                                     uint64_t job_id, int server_count);
 

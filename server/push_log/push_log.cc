@@ -14,7 +14,7 @@
 namespace torchps {
 namespace {
 
-// May pass: a full disk, an I/O error.
+// True for errors that may be temporary: a full disk or an I/O error.
 bool MayPass(const absl::Status& status) {
   return absl::IsResourceExhausted(status) || absl::IsUnavailable(status);
 }
@@ -261,14 +261,15 @@ absl::Status PushLog::WriteOut(Group* group) {
   if (group->records.size() == 0) return absl::OkStatus();
   Seal(group, salt_);
   if (absl::Status written = file_->Append(group->records.view()); !written.ok()) {
-    // Where there was no room the same file goes on; after anything else it is not trusted.
+    // After a full disk, writing continues in the same file. After other errors, the file is not
+    // trusted.
     if (!absl::IsResourceExhausted(written)) file_.reset();
     return written;
   }
   ReachFailpoint(Failpoint::kLogWritten);
   if (absl::Status synced = file_->Sync(); !synced.ok()) {
-    // What a failed sync should have written is lost even if the next one succeeds: it is written
-    // again, to a new segment, whose header tells how much of this one counts.
+    // Data of a failed sync may be lost even if the next sync succeeds. So it is written again, to
+    // a new segment, and that segment's header contains the valid length of this one.
     file_.reset();
     return synced;
   }
@@ -288,7 +289,7 @@ absl::Status PushLog::OpenSegment(Group* group) {
     MutexLock lock(&mutex_);
     if (!segments_.empty()) {
       const LogSegmentHeader& last = segments_.back();
-      // A segment without a record is of no use, and there might be one for every try.
+      // Replaces an empty last segment, to avoid one segment per retry.
       replaces = segment_bytes_ == static_cast<int64_t>(kLogSegmentHeaderBytes) &&
                  last.first_sequence == group->first_sequence;
       header.number = replaces ? last.number : last.number + 1;
@@ -303,14 +304,14 @@ absl::Status PushLog::OpenSegment(Group* group) {
   if (!file.ok()) return file.status();
   absl::Status status =
       (*file)->Append(absl::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
-  // With the first records: behind a crash they may be what this segment takes over from the tail
-  // of the one before, which ends with it.
+  // Written together with the first records. They may contain the tail of the previous segment,
+  // which ends at the valid length as soon as this segment exists.
   if (status.ok()) status = (*file)->Append(group->records.view());
   if (status.ok()) status = (*file)->Sync();
   if (status.ok()) status = files_->Rename(temporary, path);
   if (status.ok()) status = files_->SyncDirectory(options_.directory);
   if (!status.ok()) return status;
-  // Anew, since sentences about a file name it by what it was opened as.
+  // Reopened, so that error messages contain the final name.
   file = files_->OpenForAppend(path);
   if (!file.ok()) return file.status();
   file_ = *std::move(file);

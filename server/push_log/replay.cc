@@ -9,13 +9,13 @@ namespace {
 absl::Status Missing(const LogRecord& record, const Block& block)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(block.mutex) {
   return absl::DataLossError(absl::StrCat(
-      "record ", record.sequence, " of the push log makes version ", record.version, " of block ",
-      block.range.id, " out of version ", record.base_version, "; the block is at version ",
+      "record ", record.sequence, " of the push log creates version ", record.version, " of block ",
+      block.range.id, " from version ", record.base_version, "; the block is at version ",
       block.version, block.initialized ? "" : " and has no values",
-      ": what lies between is neither in the log nor in the checkpoint"));
+      ": the changes in between are neither in the log nor in the checkpoint"));
 }
 
-// Others leave the version as it is.
+// Other kinds leave the version unchanged.
 bool RaisesVersion(LogKind kind) {
   return kind == LogKind::kGradient || kind == LogKind::kPassedOver;
 }
@@ -27,7 +27,7 @@ absl::Status CheckPayload(const LogRecord& record, const FramePayload& payload,
   absl::Status checked;
   const bool may_lack_some = record.kind == LogKind::kGradient && !block.range.averaged;
   if (!record.absent.empty() && !may_lack_some) {
-    checked = absl::DataLossError("it has absent elements, which its kind has not");
+    checked = absl::DataLossError("it contains absent elements, which its kind does not allow");
   } else if (absl::Status runs = CheckRuns(record.absent, block.range.length); !runs.ok()) {
     checked = runs;
   } else if (CoversAll(record.absent, block.range.length) && payload.bytes() == 0) {
@@ -35,7 +35,7 @@ absl::Status CheckPayload(const LogRecord& record, const FramePayload& payload,
   } else if (has_elements) {
     checked = payload.Check(block.range.length);
   } else if (payload.bytes() > 0) {
-    checked = absl::DataLossError("it has a payload, which its kind has not");
+    checked = absl::DataLossError("it contains a payload, which its kind does not allow");
   }
   if (checked.ok()) return checked;
   return absl::DataLossError(absl::StrCat("record ", record.sequence,
@@ -48,7 +48,7 @@ absl::Status CheckPayload(const LogRecord& record, const FramePayload& payload,
 absl::StatusOr<bool> ReplayLogRecord(const LogRecord& record, const FramePayload& payload,
                                      const BlockUpdater& updater, Block* block) {
   if (absl::Status checked = CheckPayload(record, payload, *block); !checked.ok()) return checked;
-  // What is in the block already, its ledger has already too.
+  // If the values contain the change, so does the ledger.
   if (record.version < block->version) return false;
   if (RaisesVersion(record.kind)) {
     if (record.version == block->version) return false;

@@ -8,12 +8,13 @@
 
 namespace torchps {
 
-// Does to the block what the record tells, to the same bits as when it was recorded; false if that
-// is in the block already, which may come from a checkpoint that is newer than the record. The
-// sameness holds for records in their order and an `updater` of the same job.
+// Applies a logged change to the block, with the same bits as the original change. Returns false if
+// the block already contains the change, because the checkpoint may be newer than the record. Bits
+// match if records are replayed in order with an `updater` of the same job.
 //
-// DATA_LOSS: the block is not what the record was made on: something between is missing; or the
-// payload does not fit it. Then the block is as before. REQUIRES: the record is of this block.
+// DATA_LOSS: the block is not at the version that the record starts from, because records are
+// missing, or the payload does not fit the block. The block is unchanged then.
+// REQUIRES: the record belongs to this block.
 absl::StatusOr<bool> ReplayLogRecord(const LogRecord& record, const FramePayload& payload,
                                      const BlockUpdater& updater, Block* block)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex);
