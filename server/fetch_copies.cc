@@ -40,8 +40,8 @@ absl::Status FetchBackupOfFirstServer(FileSystem* files, const std::string& dire
   if (*fetched > 0) return absl::OkStatus();
   return absl::NotFoundError(
       absl::StrCat(peer->name(),
-                   " has no copies of server 0's files; name the server after it in "
-                   "the workers' --servers list, or start without --copies_at to begin anew"));
+                   " has no backup of server 0's files; name the server after it in the "
+                   "workers' --servers list, or start without --copies_at to begin a new job"));
 }
 
 }  // namespace torchps

@@ -9,11 +9,11 @@
 
 namespace torchps {
 
-// What the first server does before it begins, where it is told who has copies of its files: if
-// there is nothing of it in `directory`, it brings them there. So the coordinator, a role of it,
-// comes back with them; the other servers do this when a worker greets them.
+// Fetches the backup of server 0's files from `peer` before server 0 starts, if `directory` does
+// not contain any of these files. The coordinator, which runs in server 0, then restores from them.
+// Other servers fetch their backup when the first worker connects.
 //
-// NOT_FOUND: there are no copies there; otherwise as BackupFetch::Run().
+// NOT_FOUND: the peer does not have a backup. Otherwise as BackupFetch::Run().
 absl::Status FetchBackupOfFirstServer(FileSystem* files, const std::string& directory,
                                       BackupPeer* peer,
                                       const std::function<void(const std::string& line)>& log);

@@ -12,8 +12,8 @@
 namespace torchps {
 namespace {
 
-// Takes a checkpoint of the whole job, of which the coordinator is asked first: at that address
-// there may be another job's by now.
+// Takes a checkpoint of the whole job. Checks the coordinator's job first, because another job may
+// use the address by now.
 absl::Status TakeCheckpoint(const std::shared_ptr<grpc::Channel>& channel, uint64_t job_id,
                             absl::Time deadline) {
   const auto coordinator = Coordinator::NewStub(channel);
@@ -28,8 +28,8 @@ absl::Status TakeCheckpoint(const std::shared_ptr<grpc::Channel>& channel, uint6
   if (job.job_id() != job_id) {
     return absl::FailedPreconditionError(
         job.job_id() == 0 ? std::string("it has no job yet")
-                          : absl::StrCat("it works for another job: '", job.job().name(),
-                                         "', number ", job.job_id(), "; expected number ", job_id));
+                          : absl::StrCat("it runs another job: '", job.job().name(), "', number ",
+                                         job.job_id(), "; expected number ", job_id));
   }
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(deadline));
@@ -48,7 +48,7 @@ absl::Status AskForLastCheckpoint(
   if (!unkept.has_value()) return absl::OkStatus();
   const std::string address = coordinator.empty() ? unkept->coordinator : coordinator;
   absl::Status failure;
-  std::string reason = "no checkpoint says where server 0 is";
+  std::string reason = "the address of server 0 is unknown";
   if (!address.empty()) {
     const absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = connect(address);
     failure = channel.status();
@@ -58,16 +58,17 @@ absl::Status AskForLastCheckpoint(
       reached = (*channel)->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY;
     }
     if (failure.ok()) return failure;
-    // The coordinator may be about to stop, too, and have taken its own last one.
+    // The coordinator may be stopping too, and have taken a last checkpoint already.
     unkept = server->FindUnkept();
     if (!unkept.has_value()) return absl::OkStatus();
-    reason = absl::StrCat("server 0 at ", address, ": ",
-                          absl::IsDeadlineExceeded(failure)
-                              ? absl::StrCat("took none in ", absl::FormatDuration(timeout))
-                          // gRPC's own words are of names and addresses, over half a line.
-                          : channel.ok() && !reached && absl::IsUnavailable(failure)
-                              ? std::string("cannot be reached")
-                              : std::string(failure.message()));
+    reason =
+        absl::StrCat("server 0 at ", address, ": ",
+                     absl::IsDeadlineExceeded(failure)
+                         ? absl::StrCat("took no checkpoint in ", absl::FormatDuration(timeout))
+                     // Shortens gRPC's long message of names and addresses.
+                     : channel.ok() && !reached && absl::IsUnavailable(failure)
+                         ? std::string("cannot be reached")
+                         : std::string(failure.message()));
   }
   return absl::UnavailableError(
       absl::StrCat(unkept->changes, unkept->changes == 1 ? " gradient" : " gradients",

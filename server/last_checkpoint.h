@@ -12,12 +12,13 @@
 
 namespace torchps {
 
-// What a server other than the first does before it stops: it asks the coordinator, a role of the
-// first one, for a checkpoint, unless the last one has all that its blocks have learnt. Where the
-// first server is, `coordinator` says or, where that is empty, the last checkpoint. Waits at most
-// `timeout`. REQUIRES: server->job() is not null.
-//   OK           nothing is lost that was pushed before the call
-//   UNAVAILABLE  how much is lost, and why
+// Asks the coordinator, which runs in server 0, for a checkpoint before a server other than server
+// 0 stops. Returns immediately if the last checkpoint contains all changes of this server's blocks.
+// Uses the address `coordinator` or, if it is empty, the address of server 0 in the last
+// checkpoint. Waits at most `timeout`.
+// REQUIRES: server->job() is not null.
+//   OK           all pushes before the call are saved
+//   UNAVAILABLE  changes would be lost; the message says how many and why
 absl::Status AskForLastCheckpoint(
     ParameterServer* server, const std::string& coordinator,
     const std::function<absl::StatusOr<std::shared_ptr<grpc::Channel>>(const std::string& address)>&

@@ -10,22 +10,22 @@
 
 namespace torchps {
 
-// A thread that does a server's chores now and then, until it is stopped.
+// Runs a server's periodic tasks on a separate thread until it is stopped.
 //
-// Thread-safe. `chores` run on its thread, and must not stop it.
+// Thread-safe. `chores` runs on that thread, and must not call Stop().
 class PeriodicTasks {
  public:
-  // Starts. The first chores are done after `interval`.
+  // Starts the thread. The first run is after `interval`.
   PeriodicTasks(absl::Duration interval, std::function<void()> chores);
-  // Stops.
+  // Calls Stop().
   ~PeriodicTasks();
   PeriodicTasks(const PeriodicTasks&) = delete;
   PeriodicTasks& operator=(const PeriodicTasks&) = delete;
 
-  // The next chores are done after `delay`, if they are not due before.
+  // Moves the next run forward to `delay` from now, unless it is earlier.
   void Hurry(absl::Duration delay);
 
-  // Waits for chores that run. Idempotent.
+  // Waits for a run in progress. Idempotent.
   void Stop();
 
  private:
@@ -36,7 +36,7 @@ class PeriodicTasks {
   const std::function<void()> chores_;
   Mutex mutex_;
   CondVar changed_;
-  // When the next chores are due.
+  // When the next run is due.
   absl::Duration next_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;

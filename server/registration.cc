@@ -51,7 +51,7 @@ std::optional<ServerIdentity> Registration::Recall() const {
   if (options_.directory.empty()) return std::nullopt;
   std::optional<SavedIdentity> found = FindIdentity(*options_.files, options_.directory);
   if (!found.has_value()) return std::nullopt;
-  // It has moved: where workers found it then, it is no more.
+  // The server has moved, so the old address is invalid.
   if (found->listened != options_.listens) found->place.address.clear();
   return found->place;
 }
@@ -67,14 +67,14 @@ void Registration::Run() {
     ServerIdentity place;
     {
       MutexLock lock(&mutex_);
-      // A spurious wake registers early, which does no harm.
+      // After a spurious wakeup this registers early, which is harmless.
       if (!stopping_ && !is_new_ && wait > absl::ZeroDuration()) changed_.WaitFor(&mutex_, wait);
       while (!stopping_ && !told_.has_value()) changed_.Wait(&mutex_);
       if (stopping_) return;
       is_new_ = false;
       place = *told_;
     }
-    // Each time, for an address file may say something else by now.
+    // Repeated each time, because an address file may have changed.
     place = Settle(std::move(place));
     {
       MutexLock lock(&mutex_);
@@ -86,7 +86,7 @@ void Registration::Run() {
 
 absl::Status Registration::Register(const ServerIdentity& place) {
   const bool is_own = place.server_index == 0;
-  // A cluster within a process has no addresses.
+  // Clusters within one process do not use addresses.
   if (place.address.empty()) return absl::OkStatus();
   if (place.coordinator.empty() && !is_own) return absl::UnavailableError("not known where");
   Remember(place);
@@ -118,25 +118,24 @@ absl::Status Registration::Register(const ServerIdentity& place) {
     MutexLock lock(&mutex_);
     calling_ = nullptr;
   }
-  // A coordinator that is away, or knows no job yet, will be asked again; what it refuses otherwise
-  // somebody has to mend.
+  // Retries if the coordinator is away or still without a job. Other refusals need a person.
   const bool is_refused = absl::IsPermissionDenied(status) || absl::IsInvalidArgument(status);
   const std::string complaint = is_refused ? std::string(status.message()) : "";
   if (is_refused && complaint != complaint_) {
-    options_.log(absl::StrCat("the coordinator at ", coordinator, " does not take ", place.address,
-                              " as the address of this server: ", complaint));
+    options_.log(absl::StrCat("the coordinator at ", coordinator, " rejects ", place.address,
+                              " as this server's address: ", complaint));
   }
   complaint_ = complaint;
   return status;
 }
 
 void Registration::Remember(const ServerIdentity& place) {
-  // The first server's coordinator is in the same process.
+  // Server 0 runs the coordinator in the same process.
   if (options_.directory.empty() || place.server_index == 0) return;
   if (remembered_.has_value() && *remembered_ == place) return;
   const absl::Status kept =
       SaveIdentity(*options_.files, options_.directory, {place, options_.listens});
-  // It only saves the next life a wait: no reason to stop, nor to say anything.
+  // Failures here only delay the next registration after a restart, so they are ignored.
   if (kept.ok()) remembered_ = place;
 }
 

@@ -20,37 +20,36 @@
 
 namespace torchps {
 
-// Tells the coordinator where this server is (Coordinator.RegisterServer): as soon as it is known
-// which server of which job it is, by a worker's greeting or by what its directory remembers of its
-// life before, whenever that changes, and once in an interval, since the coordinator may have been
-// restarted.
+// Registers this server's address with the coordinator (Coordinator.RegisterServer). Registers as
+// soon as a worker's Hello or the saved identity names the job and server index, and again when the
+// address changes. Repeats the call periodically, because the coordinator may have been restarted.
 //
-// The address is the one of the flag --advertise; else the one at which a worker has found this
-// server; else that at which it listens. The coordinator is where the flag --coordinator says, else
-// where a worker has told. A server 0 is its own.
+// The address is the flag --advertise, else the address that workers use, else the listen address.
+// The coordinator's address is the flag --coordinator, else the address that workers report. Server
+// 0 registers with itself.
 //
-// Thread-safe. A thread of its own makes the calls.
+// Thread-safe. The calls run on a separate thread.
 class Registration {
  public:
   struct Options {
     uint64_t server_incarnation = 0;
-    // As the flags say; none: not said.
+    // Flag values; nullopt if not set.
     std::optional<std::string> advertise;
     std::optional<AddressSource> coordinator;
-    // Where this server listens, as others would reach it; empty: it does not.
+    // The listen address as other machines reach it; empty if the server does not listen.
     std::string listens;
-    // Where it remembers its place; empty: nowhere.
+    // Directory for the saved identity; empty: the identity is not saved.
     std::string directory;
-    // Outlives this; needed with a directory.
+    // Outlives this object; required with `directory`.
     FileSystem* files = nullptr;
-    // How this server, number `own_index`, reaches the coordinator.
+    // Connects server `own_index` to the coordinator.
     std::function<absl::StatusOr<std::shared_ptr<grpc::Channel>>(int own_index,
                                                                  const std::string& coordinator)>
         connect;
-    // Takes sentences for the user.
+    // Receives sentences for the user.
     std::function<void(const std::string& line)> log = [](const std::string&) {};
     absl::Duration interval = absl::Seconds(5);
-    // After a call that failed.
+    // Delay after a failed call.
     absl::Duration pause = absl::Seconds(1);
     absl::Duration timeout = absl::Seconds(2);
   };
@@ -60,19 +59,19 @@ class Registration {
   Registration(const Registration&) = delete;
   Registration& operator=(const Registration&) = delete;
 
-  // What workers have told. Does not wait; to be called as often as one likes.
+  // Sets the identity that workers report. Does not block; may be called often.
   void Learn(const ServerIdentity& told) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Where the coordinator is, as far as is known; empty: it is not.
+  // The coordinator's address; empty if unknown.
   std::string coordinator() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Breaks off what is under way, and ends the thread. Idempotent.
+  // Cancels a call in progress and ends the thread. Idempotent.
   void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  // With what the flags say in place of what was told. May read a file.
+  // Returns `told` with the flags' values applied. May read a file.
   ServerIdentity Settle(ServerIdentity told) const;
-  // What the life before has left in the directory.
+  // Returns the identity that the directory contains from before a restart.
   std::optional<ServerIdentity> Recall() const;
   void Run();
   absl::Status Register(const ServerIdentity& place) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -83,12 +82,12 @@ class Registration {
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<ServerIdentity> told_ ABSL_GUARDED_BY(mutex_);
-  // What is registered next, or was last.
+  // The identity in the next or last call.
   ServerIdentity place_ ABSL_GUARDED_BY(mutex_);
   bool is_new_ ABSL_GUARDED_BY(mutex_) = false;
   grpc::ClientContext* calling_ ABSL_GUARDED_BY(mutex_) = nullptr;
 
-  // Of the thread.
+  // Used only by the thread.
   std::string connected_to_;
   std::shared_ptr<grpc::Channel> channel_;
   std::string complaint_;

@@ -9,11 +9,11 @@
 
 namespace torchps {
 
-// What a server's directory remembers of its place in its job, in DIR/server-K.place, so that the
-// server's next life can tell the coordinator where it is before any worker has found it there.
+// Identity of a server within a job, saved in DIR/server-K.place. After a restart, the server can
+// report the address to the coordinator before a worker connects.
 struct SavedIdentity {
   ServerIdentity place;
-  // Where it listened then: from another address the next life knows that it has moved.
+  // The listen address at that time. If it differs after a restart, the server has moved.
   std::string listened;
 
   friend bool operator==(const SavedIdentity& a, const SavedIdentity& b) {
@@ -21,12 +21,12 @@ struct SavedIdentity {
   }
 };
 
-// Makes `directory` if it is not there. Errors are FileSystem's.
+// Writes the identity, and creates `directory` if needed. Errors as FileSystem.
 absl::Status SaveIdentity(FileSystem& files, const std::string& directory,
                           const SavedIdentity& place);
 
-// The one place that the directory remembers; none: it remembers none, or, being shared, those of
-// several servers, of which this may be any, or what is there cannot be read.
+// Returns the identity saved in the directory. Returns nullopt if it is missing or unreadable, or
+// if several servers share the directory, so that their identities are ambiguous.
 std::optional<SavedIdentity> FindIdentity(FileSystem& files, const std::string& directory);
 
 }  // namespace torchps

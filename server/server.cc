@@ -19,30 +19,28 @@
 namespace torchps {
 namespace {
 
-// Leases are seconds long and this only bounds how late a death is noticed.
+// Leases last seconds, so this only limits how late an expired lease is noticed.
 constexpr absl::Duration kHousekeepingInterval = absl::Milliseconds(100);
 
-// Running calls are short but for parked ones, which are cancelled when this is over.
+// Running calls are short, except parked calls, which are cancelled after this time.
 constexpr absl::Duration kDrainTime = absl::Milliseconds(200);
 
-// Far more than a handshake takes, on a busy machine and over a slow link.
+// Much longer than a handshake needs on a busy machine or a slow link.
 constexpr absl::Duration kHandshakeTimeout = absl::Seconds(10);
 
-// What a server waits for a checkpoint that another one takes. Kubernetes gives a process 30 s from
-// SIGTERM to SIGKILL.
+// Limit for a checkpoint on another server. Kubernetes allows 30 s between SIGTERM and SIGKILL.
 constexpr absl::Duration kAskedCheckpointTimeout = absl::Seconds(20);
 
-// gRPC's own least.
+// gRPC's minimum.
 constexpr int64_t kMinWindowBytes = int64_t{64} << 10;
 
-// So many share the windows until it is known how many there are.
+// Assumed number of workers before a job exists.
 constexpr int kWorkersBeforeJob = 32;
 
-// The largest that HTTP/2 knows.
+// HTTP/2's maximum.
 constexpr int kMaxHttp2FrameBytes = (1 << 24) - 1;
 
-// To the server that keeps copies, while whose absence pushes wait. The connection is this server's
-// own.
+// Connects to the server with the backup; pushes wait while it is away. Uses a separate connection.
 std::shared_ptr<grpc::Channel> BackupChannel(
     const std::string& address, const std::shared_ptr<CertificateFiles>& certificates) {
   grpc::ChannelArguments arguments;
@@ -54,7 +52,7 @@ std::shared_ptr<grpc::Channel> BackupChannel(
   return grpc::CreateCustomChannel(address, ChannelCredentialsFor(certificates), arguments);
 }
 
-// To another server, for its control plane.
+// Connects to another server's control plane.
 std::shared_ptr<grpc::Channel> ChannelTo(const std::string& address,
                                          const std::shared_ptr<CertificateFiles>& certificates) {
   grpc::ChannelArguments arguments;
@@ -71,18 +69,18 @@ absl::Status CheckAddresses(const Server::Options& options) {
   return absl::InvalidArgumentError(absl::StrCat("coordinator: ", valid.message()));
 }
 
-// What is to be kept is not known yet, so that only the first checkpoint, or the first step of a
-// log, would tell that it cannot be.
+// Checks the directory at the start; otherwise the first checkpoint or the first logged step would
+// fail.
 absl::Status CheckDirectory(FileSystem& files, const std::string& directory) {
   const auto refused = [&directory](const absl::Status& why) {
-    return absl::Status(
-        why.code(), absl::StrCat("nothing can be kept in --dir=", directory, ": ", why.message(),
-                                 "; name a directory that this server can make or write to"));
+    return absl::Status(why.code(),
+                        absl::StrCat("cannot save to --dir=", directory, ": ", why.message(),
+                                     "; name a directory that this server can create or write to"));
   };
   if (absl::Status made = files.CreateDirectories(directory); !made.ok()) return refused(made);
   const std::string path = TemporaryPath(absl::StrCat(directory, "/writable"));
   const absl::StatusOr<std::unique_ptr<WritableFile>> file = files.CreateFile(path);
-  // A full disk stops no job: somebody makes room.
+  // Ignores a full disk, because it may be cleaned up later.
   if (absl::IsResourceExhausted(file.status())) return absl::OkStatus();
   if (!file.ok()) return refused(file.status());
   (*file)->Close().IgnoreError();
@@ -102,16 +100,17 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
         absl::StrCat("slow is ", options.slow, "; expected at least 1"));
   }
   if (options.seed == 0) {
-    return absl::InvalidArgumentError("seed is 0; expected the number of this life of the server");
+    return absl::InvalidArgumentError("seed is 0; expected the server incarnation");
   }
   if (!options.copies_at.empty() && options.dir.empty()) {
     return absl::InvalidArgumentError(
-        "copies_at names who has copies of the directory, and there is none; name it with --dir");
+        "copies_at names the server with the backup of the directory, but there is no directory; "
+        "set --dir");
   }
   if (absl::Status valid = CheckAddresses(options); !valid.ok()) return valid;
   auto server = absl::WrapUnique(new Server(std::move(options)));
   if (const Options& given = server->options_; !given.dir.empty() && !given.resume) {
-    // A job that is resumed is in its directory, or ResumeReader tells where it is not.
+    // Skipped for a resumed job: ResumeReader checks the directory.
     const absl::Status kept = CheckDirectory(*server->files(), given.dir);
     if (!kept.ok()) return kept;
   }
@@ -190,15 +189,15 @@ std::function<void(const std::string& line)> Server::logger() const {
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> Server::ConnectToPeer(int index,
                                                                      const std::string& address) {
-  // The coordinator is a role of the first server.
+  // Server 0 runs the coordinator.
   bool within_process = index == 0;
 #ifdef TORCHPS_TSAN
-  // Which cannot see how gRPC hands bytes over within a process.
+  // TSan does not understand gRPC's in-process transport.
   within_process = within_process && address.empty();
 #endif
   if (within_process) return InProcessChannel();
   if (address.empty()) {
-    return absl::FailedPreconditionError("no worker has told where it is");
+    return absl::FailedPreconditionError("no worker has reported its address");
   }
   return ChannelTo(address, options_.certificates);
 }
@@ -220,7 +219,7 @@ void Server::MakeRegistration() {
     return own_index == 0 ? ConnectToPeer(0, coordinator) : ConnectToCoordinator(coordinator);
   };
   if (!options_.advertise.empty()) registration.advertise = options_.advertise;
-  // Start() has looked at it.
+  // Start() has checked the value.
   if (!options_.coordinator.empty()) {
     registration.coordinator = *AddressSource::Parse(options_.coordinator);
   }
@@ -237,7 +236,7 @@ absl::StatusOr<std::unique_ptr<Listener>> Server::MakeDoor() const {
   door.danger = "read and change the model";
   door.remedy =
       "Give it certificates with --certs=DIR ('psctl certs' makes them), listen on 127.0.0.1, or "
-      "type --insecure in a network you trust";
+      "pass --insecure in a network that you trust";
   door.patience = kHandshakeTimeout;
   door.log = logger();
   door.clock = options_.clock;
@@ -256,16 +255,16 @@ absl::Status Server::Listen() {
     door_ = *std::move(door);
     door_->Attach(&builder);
   }
-  // A handshake that is begun and not ended, and a connection that speaks and then says nothing.
+  // Limits unfinished handshakes, and connections that stop after the first bytes.
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
                              static_cast<int>(absl::ToInt64Milliseconds(kHandshakeTimeout)));
-  // What the workers' keepalive needs, or they are told "too many pings".
+  // Permits the workers' keepalive pings; otherwise gRPC refuses them with "too many pings".
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
-  // What workers may send before a call reads it is bounded for all of them together. A frame that
-  // is being read gets a window of its own. Without the estimate HTTP/2 frames must be let grow.
+  // The receive windows of all workers share `unread_bytes`; a frame that is being read gets more
+  // window. Without the bandwidth estimate, HTTP/2 frames must be allowed to be large.
   ShareReceiveWindow();
   builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, options_.sets_receive_window ? 1 : 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kMaxHttp2FrameBytes);
@@ -279,12 +278,12 @@ absl::Status Server::Listen() {
   parameter_service_.Listen(poller_.get());
   coordinator_service_.Listen(poller_.get());
   MakeRegistration();
-  // Before there can be a job, which wakes it.
+  // Created before a job can exist, because the job uses it.
   housekeeping_ =
       std::make_unique<PeriodicTasks>(kHousekeepingInterval, [this] { RunPeriodicTasks(); });
   poller_->Start(options_.threads);
   if (door_ != nullptr) door_->Open();
-  // Once it listens: who finds it there is let in.
+  // Written last, so that the server accepts connections when others read the address.
   if (options_.address_file.empty() || door_ == nullptr) return absl::OkStatus();
   return WriteAddressFile(options_.address_file,
                           options_.advertise.empty() ? door_->reachable_at() : options_.advertise);
@@ -310,7 +309,7 @@ std::shared_ptr<grpc::Channel> Server::InProcessChannel() {
 void Server::ShareReceiveWindow() const {
   if (!options_.sets_receive_window) return;
   const HostedJob* const job = parameter_server_.job();
-  // More may join than the job waits for.
+  // More workers may join than the job asks for.
   const int workers =
       job == nullptr ? kWorkersBeforeJob : std::max(job->spec().workers(), job->live_slots());
   SetReceiveWindow(std::max(options_.unread_bytes / workers, kMinWindowBytes));

@@ -25,99 +25,93 @@
 
 namespace torchps {
 
-// A whole parameter server process without the process: listens, serves ParameterService and
-// Coordinator (which only the first server of a job is asked for) on its own threads, and lets
-// leases run out.
+// Runs a parameter server without a separate process: listens, serves ParameterService and
+// Coordinator on its threads, and expires leases. Only server 0 of a job receives Coordinator
+// calls.
 //
-// Thread-safe. Several can live in one process.
+// Thread-safe. One process may contain several servers.
 class Server {
  public:
   struct Options {
-    // HOST:PORT; port 0 takes a free one. Empty: no port, only InProcessChannel().
+    // HOST:PORT; port 0 picks a free port. Empty: does not listen, only InProcessChannel() works.
     std::string listen = "127.0.0.1:0";
-    // Threads that poll the completion queue; a frame is applied on the thread that took it from
-    // there. At least 1.
+    // Threads that poll the completion queue; each applies the frames that it receives. At least 1.
     int threads = 2;
-    // Of a server (security/credentials.h): TLS with certificates on both sides, and what each
-    // caller may do by its certificate. Null: no TLS; then only on a loopback, and only for the
-    // user that this process runs as.
+    // Certificates of a server (security/credentials.h): TLS on both sides, and permissions by
+    // certificate. Null: plain text, allowed only on loopback and for the user of this process.
     std::shared_ptr<CertificateFiles> certificates;
-    // Permits every host and every user without TLS. Gradients and parameters then travel in the
-    // clear, and anyone who reaches the port may push.
+    // Allows any host and any user without TLS. Gradients and parameters are then sent in plain
+    // text, and anyone who can connect may push.
     bool insecure = false;
-    // Where checkpoints and the push log are kept, and found again by a later life of this server.
-    // Empty: nowhere.
+    // Directory for checkpoints and the push log, used again after a restart. Empty: nothing is
+    // saved.
     std::string dir;
-    // The first server: where the model files are kept, if `dir` is not empty. Empty: in `dir`.
+    // On server 0, if `dir` is set: directory for model files. Empty: `dir`.
     std::string model_dir;
-    // HOST:PORT at which others reach this server; empty: where workers have found it, or where it
-    // listens, with this machine's name where that is every interface.
+    // HOST:PORT at which other machines reach this server. Empty: the address that workers use, or
+    // the listen address with this machine's name if it listens on all interfaces.
     std::string advertise;
-    // Where the coordinator is: HOST:PORT, or file:PATH of its address file; empty: workers tell.
+    // The coordinator: HOST:PORT, or file:PATH of an address file. Empty: workers report it.
     std::string coordinator;
-    // Where this server writes the address at which others reach it, for --servers=file:PATH;
-    // empty: nowhere.
+    // File to which this server writes its address for --servers=file:PATH. Empty: does not write.
     std::string address_file;
-    // The first server: the job whose state is in `dir` goes on, with other workers than before.
+    // On server 0: continue the job in `dir` with new workers.
     bool resume = false;
-    // The first server: who has copies of what was in `dir`, which come back before it begins if
-    // there is nothing of it in `dir`. Empty: nobody.
+    // On server 0: the server with the backup of `dir`. Start() fetches the backup if `dir` is
+    // empty. Empty: there is no backup.
     std::string copies_at;
-    // Outlives the server. Null: the operating system's.
+    // Outlives the server. Null: the operating system's files.
     FileSystem* files = nullptr;
-    // How the first server reaches the others, to take checkpoints; null: by the address that the
-    // workers use.
+    // Connects server 0 to other servers to take checkpoints. Null: uses the addresses from
+    // workers.
     CheckpointConductor::Connect peer_channel;
-    // Takes sentences for the user, on any thread, and of connections that are refused also shortly
-    // after the server has gone; null: they go to standard error.
+    // Receives sentences for the user, on any thread. May be called shortly after the server is
+    // destroyed, for refused connections. Null: standard error.
     std::function<void(const std::string& line)> log;
-    // Applying a frame takes so many times as long as it does; at least 1. To see what a server
-    // that cannot keep up does to its workers.
+    // Multiplies the time to apply a frame; at least 1. Simulates a server that cannot keep up.
     double slow = 1;
-    // What the server holds at most, for all workers together, of frames that are being received
-    // or applied (and half as much again of pushes that have stalled, an eighth of pushes of
-    // strangers), of what workers have sent ahead of that (server/rpc/receive_window.h; each an
-    // equal part, but 64 KiB at least), and of copies of blocks that are being sent. With gRPC's
-    // own and the allocator's share this keeps a server within 96 MiB beside its model, at blocks
-    // of 1 MiB and 32 workers.
+    // Upper bounds in bytes, for all workers together. `receive_bytes`: frames being received or
+    // applied, plus half of it for stalled pushes and an eighth for unauthenticated ones.
+    // `unread_bytes`: data sent ahead of that (server/rpc/receive_window.h), in equal parts of at
+    // least 64 KiB. `send_bytes`: copies of blocks being sent. Including gRPC and the allocator, a
+    // server stays within 96 MiB plus the model, for blocks of 1 MiB and 32 workers.
     int64_t receive_bytes = int64_t{16} << 20;
     int64_t unread_bytes = int64_t{4} << 20;
     int64_t send_bytes = int64_t{24} << 20;
-    // Whether the server tells gRPC how large each worker's part of `unread_bytes` is. Without, it
-    // is 64 KiB, as with every gRPC that cannot be told.
+    // True if the server sets gRPC's window to each worker's part of `unread_bytes`. Otherwise the
+    // window is 64 KiB, as in gRPC versions without this setting.
     bool sets_receive_window = CanSetReceiveWindow();
-    // The name of this life of the server, and what the names of job and incarnations are drawn
-    // from: never 0, and never that of another life, or workers take that one for this one.
+    // The server incarnation, and the source of job and incarnation numbers. Never 0, and different
+    // for each start, so that workers detect a restart.
     uint64_t seed = 1;
     // Outlives the server.
     const Clock* clock = nullptr;
-    // Runs once, on a thread of the server, when a peer calls Shutdown. It must not destroy the
-    // server itself.
+    // Called once, on a server thread, when a peer calls Shutdown. It must not destroy the server.
     std::function<void()> on_shutdown_request;
   };
 
-  // ALREADY_EXISTS: the port is taken. INVALID_ARGUMENT: not HOST:PORT, not loopback without
-  // `certificates` or `insecure`, or a number out of its range. UNAVAILABLE: the host cannot be
-  // bound. With `copies_at` also as FetchBackupOfFirstServer(). FileSystem's errors: the address
-  // file cannot be written, or `dir` cannot be made or written to.
+  // Starts a server. ALREADY_EXISTS: the port is in use. INVALID_ARGUMENT: an address is not
+  // HOST:PORT, a number is out of range, or the host is not loopback without `certificates` or
+  // `insecure`. UNAVAILABLE: the host cannot be bound. Also fails as FetchBackupOfFirstServer() if
+  // `copies_at` is set. Errors of FileSystem if the address file or `dir` cannot be written.
   static absl::StatusOr<std::unique_ptr<Server>> Start(Options options);
 
-  // Stops.
+  // Calls Stop().
   ~Server();
 
-  // Where it listens, with the port that it got; empty: nowhere.
+  // The listen address with the actual port; empty if the server does not listen.
   std::string address() const { return door_ == nullptr ? "" : door_->address(); }
 
-  // A channel that leaves out the network: same calls, same threads.
+  // Returns a channel that bypasses the network, with the same calls and threads.
   std::shared_ptr<grpc::Channel> InProcessChannel();
 
-  // Of a graceful stop, before Stop(): the first server takes one more checkpoint of a job that
-  // keeps them, and waits for it at most `timeout`; another one asks the first for it, and waits
-  // for 20 s at most. OK: there is none to take.
+  // Called before Stop() in a graceful stop. Server 0 takes a last checkpoint if the job uses
+  // checkpoints, and waits at most `timeout`. Other servers ask server 0 for it, and wait at most
+  // 20 s. OK if a checkpoint is not needed.
   absl::Status TakeLastCheckpoint(absl::Duration timeout);
 
-  // Answers what is parked (with UNAVAILABLE or CANCELLED), waits for running calls, joins the
-  // threads. Idempotent.
+  // Answers parked calls (UNAVAILABLE or CANCELLED), waits for running calls and joins the threads.
+  // Idempotent.
   void Stop();
 
  private:
@@ -127,7 +121,7 @@ class Server {
     return options_.files != nullptr ? options_.files : own_files_.get();
   }
   std::function<void(const std::string& line)> logger() const;
-  // How to reach the server that has copies, at that address.
+  // Connects to the server at that address, which keeps a backup.
   std::shared_ptr<BackupPeer> ReachPeer(int index, const std::string& address) const;
   ParameterServer::Options DataPlaneOptions() const;
   CoordinatorService::Options CoordinationOptions();
@@ -135,30 +129,30 @@ class Server {
   absl::Status Listen();
   absl::StatusOr<std::shared_ptr<grpc::Channel>> ConnectToPeer(int index,
                                                                const std::string& address);
-  // From another server than the first.
+  // Used by servers other than server 0.
   absl::StatusOr<std::shared_ptr<grpc::Channel>> ConnectToCoordinator(const std::string& address);
-  // REQUIRES: it listens, if it is to.
+  // REQUIRES: the server listens, unless `listen` is empty.
   void MakeRegistration();
-  // Binds the port, before any connection is let in.
+  // Binds the port, but does not accept connections yet.
   absl::StatusOr<std::unique_ptr<Listener>> MakeDoor() const;
-  // A call has come, so the handshake of its connection is over.
+  // Called when a call arrives, because the connection's handshake is then complete.
   void EndHandshake(const grpc::ServerContext& context);
-  // What is done now and then: leases, rounds, the coordinator's clock, the receive window.
+  // Runs the periodic work: leases, rounds, the coordinator's clock and the receive window.
   void RunPeriodicTasks();
-  // Divides `unread_bytes` among the workers that the job has.
+  // Divides `unread_bytes` by the job's number of workers.
   void ShareReceiveWindow() const;
 
   const Options options_;
   const std::unique_ptr<FileSystem> own_files_;
   CallAdmission admission_;
-  // The job wakes it as long as there is one.
+  // The job uses this object, so it outlives the job.
   std::unique_ptr<PeriodicTasks> housekeeping_;
   ParameterServer parameter_server_;
   ParameterServiceShell parameter_service_;
   CoordinatorService coordinator_service_;
   std::unique_ptr<Registration> registration_;
 
-  // Null: it listens nowhere.
+  // Null if the server does not listen.
   std::unique_ptr<Listener> door_;
   std::unique_ptr<Poller> poller_;
   std::unique_ptr<grpc::Server> server_;

@@ -1,5 +1,5 @@
-// ps_server: one parameter server. It learns the job from the first worker that says Hello; the
-// first server of a job's --servers list is its coordinator too.
+// ps_server: one parameter server. The first worker's Hello brings the job. The first server in a
+// job's --servers list also runs the coordinator.
 
 #include <malloc.h>
 #include <unistd.h>
@@ -27,51 +27,53 @@
 #include "storage/file_system.h"
 #include "storage/slow_file_system.h"
 
-ABSL_FLAG(std::string, listen, "127.0.0.1:0",
-          "HOST:PORT to listen on; port 0 takes a free one, which the first line of output tells");
 ABSL_FLAG(
-    std::string, certs, "",
-    "directory with ca.pem, cert.pem and key.pem of a server ('psctl certs' makes them): speak "
-    "TLS, only with those who have such certificates too");
+    std::string, listen, "127.0.0.1:0",
+    "HOST:PORT to listen on; port 0 picks a free one and prints it in the first line of output");
+ABSL_FLAG(std::string, certs, "",
+          "directory with a server's ca.pem, cert.pem and key.pem ('psctl certs' makes them): use "
+          "TLS, and "
+          "accept only peers with such certificates");
 ABSL_FLAG(
     bool, insecure, false,
-    "permit a host beyond loopback without --certs, and every user of this machine: gradients "
-    "and parameters travel in the clear");
+    "allow any host and any user of this machine without --certs: gradients and parameters are "
+    "sent in plain text");
 ABSL_FLAG(std::string, dir, "",
-          "directory for checkpoints and the push log, from which a server that is started again "
-          "goes on; empty: nothing is kept");
+          "directory for checkpoints and the push log, from which a restarted server continues; "
+          "empty: nothing is saved");
 ABSL_FLAG(std::string, model_dir, "",
           "with --dir, on the first server: an existing directory for model.safetensors and "
-          "best.safetensors; empty: --dir. durability.copies copies --dir alone");
-ABSL_FLAG(
-    std::string, advertise, "",
-    "HOST:PORT at which workers and servers reach this one, where that is another address than "
-    "it listens on (a forwarded port)");
+          "best.safetensors; empty: --dir. durability.copies backs up only --dir");
+ABSL_FLAG(std::string, advertise, "",
+          "HOST:PORT at which workers and servers reach this server, if it differs from the listen "
+          "address (a forwarded port)");
 ABSL_FLAG(std::string, coordinator, "",
-          "HOST:PORT of the job's first server, or file:PATH of its address file: where this one "
-          "tells its address, also after it has moved; empty: where workers say it is");
+          "HOST:PORT of the job's first server, or file:PATH of its address file: this server "
+          "registers its address there, also after it has moved; empty: the address that workers "
+          "report");
 ABSL_FLAG(std::string, address_file, "",
-          "file to write this server's address to, in a directory that workers see: "
-          "--servers=file:PATH finds it there, wherever it is started");
+          "file to write this server's address to, in a directory that workers can read, for "
+          "--servers=file:PATH");
 ABSL_FLAG(bool, resume, false,
-          "the first server: the job whose state is in --dir goes on with other workers");
+          "on the first server: continue the job whose state is in --dir, with new workers");
 ABSL_FLAG(std::string, copies_at, "",
-          "the first server of a job with durability.copies, whose directory is lost: HOST:PORT of "
-          "the second one, which has copies of what was in it");
+          "on the first server of a job with durability.copies, after its directory was lost: "
+          "HOST:PORT of the second server, which keeps the backup");
 ABSL_FLAG(int, threads, 0,
           "threads that receive and apply; 0: half of this machine's cores, at least 1");
 ABSL_FLAG(double, slow, 1,
-          "applying takes so many times as long, to see a server that cannot keep up");
+          "multiplies the time to apply a frame, to simulate a server that cannot keep up");
 ABSL_FLAG(
     std::string, slow_disk, "",
-    "MB[:SYNC]: reading and writing below --dir takes place at so many MB a second, and a sync "
-    "takes SYNC, as 20:100ms; MB:reads: only reading does, so that only coming back is slow; to "
-    "see a slow disk");
+    "MB[:SYNC]: limits reading and writing below --dir to MB a second, and delays a sync by SYNC, "
+    "for example 20:100ms; MB:reads: limits only reading, so that only a restore is slow; "
+    "simulates "
+    "a slow disk");
 ABSL_FLAG(bool, exit_with_parent, false, "stop when standard input ends: for launchers");
 
 namespace {
 
-// A server writes some hundred MB in a second; an operator who cannot wait so long sends SIGKILL.
+// Servers write several hundred MB/s. An operator in a hurry can send SIGKILL.
 constexpr absl::Duration kLastCheckpointTimeout = absl::Minutes(2);
 
 int Fail(const absl::Status& status) {
@@ -87,15 +89,16 @@ int main(int argc, char** argv) {
   if (!flags.ok()) return Fail(flags);
   absl::ParseCommandLine(argc, argv);
 
-  torchps::StopSignal stop;  // before any thread, so that all of them leave the signals to it
+  torchps::StopSignal
+      stop;  // before other threads start, so that these inherit the blocked signals
   torchps::SayWhenOutOfMemory(
       "ps_server",
-      "it ends, and whoever starts it again finds what was acknowledged as the job's durability "
-      "keeps it; give it more memory, or the job more servers");
+      "it ends; a restarted server restores what durability.level covers. Give it more memory, or "
+      "the job more servers");
   torchps::RaiseOpenFileLimit();
   torchps::PrepareGrpcProcess();
-  // One heap for all threads: frames are taken on one thread and freed on another, and a heap per
-  // thread would each keep the most that it ever held.
+  // Uses a single heap for all threads. Frames are allocated and freed on different threads, and
+  // separate heaps would each keep their peak size.
   mallopt(M_ARENA_MAX, 1);
   torchps::SteadyClock clock;
   torchps::Server::Options options;
@@ -118,7 +121,8 @@ int main(int argc, char** argv) {
     return Fail(absl::InvalidArgumentError("--resume needs --dir=DIR, where the job's state is"));
   }
   options.copies_at = absl::GetFlag(FLAGS_copies_at);
-  // The other half is the kernel's, which copies as much as the threads do, and the workers'.
+  // Leaves half of the cores to the kernel, which copies as much as these threads do, and to
+  // workers.
   options.threads = absl::GetFlag(FLAGS_threads);
   if (options.threads == 0) {
     options.threads = std::max(1, torchps::AvailableCores() / 2);

@@ -8,11 +8,11 @@ namespace torchps {
 
 // Implements torch.optim.Adam (Kingma and Ba 2015) and AdamW (Loshchilov and Hutter 2019). They
 // differ only in the use of the decay w. For gradient g, rate r, value p and step t:
-//     g += w p (Adam)   or   p *= 1 - r w (AdamW)
-//     m  = beta1 m + (1 - beta1) g
-//     v  = beta2 v + (1 - beta2) g^2
-//     p -= r / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + epsilon) Slots "exp_avg" = m and
-//   "exp_avg_sq" = v.
+//   g += w p (Adam)   or   p *= 1 - r w (AdamW)
+//   m  = beta1 m + (1 - beta1) g
+//   v  = beta2 v + (1 - beta2) g^2
+//   p -= r / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + epsilon)
+// Slots "exp_avg" = m and "exp_avg_sq" = v.
 class Adam final : public Optimizer {
  public:
   enum class Decay {

@@ -287,7 +287,7 @@ TEST(LifeTest, WithoutANameItDoesNotBegin) {
   options.seed = 0;
   const auto server = Server::Start(options);
   EXPECT_EQ(server.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(server.status().message(), "seed is 0; expected the number of this life of the server");
+  EXPECT_EQ(server.status().message(), "seed is 0; expected the server incarnation");
 }
 
 }  // namespace

@@ -253,7 +253,7 @@ TEST_F(CoordinatorServiceTest, AServerStartsOnAFullDiskAndNotWhereItMayNotWrite)
   options.dir = "/ps";
   const absl::Status refused = Server::Start(options).status();
   EXPECT_TRUE(absl::IsPermissionDenied(refused)) << refused;
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("nothing can be kept in --dir=/ps: "));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("cannot save to --dir=/ps: "));
   files_.SetFaultHook(nullptr);
 }
 
