@@ -170,10 +170,10 @@ absl::Status PushCall::Admit(const grpc::ByteBuffer& frame, PushHeader* header,
   } else if (header->slot != name_.slot || header->incarnation != name_.incarnation ||
              header->step != name_.step || header->server_incarnation != name_.server_incarnation ||
              header->part != name_.part) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("one Push carries one step of one slot: it began as step ", name_.step,
-                     " of slot ", name_.slot, " and contains step ", header->step, " of slot ",
-                     header->slot, header->part != name_.part ? ", one of them as a part" : ""));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "one Push carries one step of one slot: it began as step ", name_.step, " of slot ",
+        name_.slot, " and contains step ", header->step, " of slot ", header->slot,
+        header->part != name_.part ? ", only one of them marked as a part" : ""));
   }
   if (header->part) {
     if (header->shared_blocks > 0) {

@@ -83,10 +83,10 @@ class JobDirectory final : public JobStorage {
   absl::StatusOr<ShardInfo> WriteShard(uint64_t checkpoint);
 
   // Records that the checkpoint is complete, by writing the manifest here and to the backup. If all
-  // servers have the manifest, removes the files that the checkpoint supersedes, but only if it
-  // reads the checkpoint back first. INVALID_ARGUMENT: this is not the checkpoint's manifest.
-  // FAILED_PRECONDITION: the shard was written before a restart that rolled it back, or was removed
-  // for a later checkpoint. Otherwise as FileSystem.
+  // servers have the manifest, reads the checkpoint back and then removes the files that it
+  // supersedes. INVALID_ARGUMENT: this is not the checkpoint's manifest. FAILED_PRECONDITION: the
+  // shard was written before a restart that rolled it back, or was removed for a later checkpoint.
+  // Otherwise as FileSystem.
   // REQUIRES: Open() returned OK.
   absl::Status Commit(const CommitCheckpointRequest& request);
 

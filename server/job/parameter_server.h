@@ -49,7 +49,7 @@ class ParameterServer {
     // Receives lines for people, for example a restored checkpoint.
     std::function<void(const std::string& line)> log = [](const std::string&) {};
     // Receives the delay after which HostedJob::MakeDueUpdates should run. May be null; due updates
-    // are then made by the next call.
+    // then wait for the next periodic call.
     std::function<void(absl::Duration delay)> wake;
     // Connects to the server that keeps the backup of this one's files, at the address that workers
     // report. Null: jobs with durability.copies are refused.
