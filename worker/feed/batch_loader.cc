@@ -14,18 +14,18 @@
 
 namespace torchps {
 
-// A batch on its way. What is not const is guarded by the loader's mutex; a job that is not begun
-// belongs to nobody, one that is begun to the thread that makes it.
+// Holds a batch that is expected, being made, or made. The loader's mutex guards the non-const
+// members, except while one thread makes the batch: that thread set `begun`.
 struct BatchLoader::Job {
   explicit Job(Pass what) : pass(std::move(what)) {}
 
   const Pass pass;
   bool begun = false;
   bool made = false;
-  // Belongs to the thread that begins its copy.
+  // Set by the thread that begins the upload.
   bool is_raised = false;
   absl::StatusOr<Batch> batch = absl::UnknownError("not made");
-  // In place of the batch, once its copy was begun.
+  // Replaces the batch when the upload begins.
   absl::optional<BatchUploader::Rising> rising;
   std::exception_ptr thrown;
 };
@@ -70,7 +70,7 @@ absl::StatusOr<Batch> BatchLoader::Take(const Pass& pass) {
   BatchUploader::Rising rising = job != nullptr && job->rising.has_value()
                                      ? *std::move(job->rising)
                                      : lift_->Begin(*std::move(batch));
-  // Behind this one, and before the device gets to it.
+  // Queues the next upload behind this one, before the device starts on it.
   std::move(taking).Invoke();
   RaiseNext();
   return lift_->Arrive(std::move(rising));
@@ -85,7 +85,7 @@ std::shared_ptr<BatchLoader::Job> BatchLoader::TakeJob(const Pass& pass) {
   if (found == jobs_.end()) return nullptr;
   std::shared_ptr<Job> job = *found;
   jobs_.erase(found);
-  // One that no thread has begun is made sooner by the caller.
+  // If no thread began the batch, the caller makes it sooner.
   if (!job->begun) return nullptr;
   const auto is_being_raised = [&job] {
     return job->is_raised && !job->rising.has_value() && job->thrown == nullptr;

@@ -18,61 +18,61 @@
 
 namespace torchps {
 
-// Makes the batches of training passes: fetches the samples and augments them. With threads of its
-// own it does so ahead of the thread that trains, as torch.utils.data.DataLoader's workers do.
+// Fetches and augments the batches of training passes. Loader threads make batches ahead of the
+// training thread, like the workers of torch.utils.data.DataLoader.
 //
-// A batch depends on its pass alone, not on how many threads there are. At most two batches for
-// each thread lie ready, so memory is bounded. The dataset and `augment` are then called by several
-// threads at once. Thread-compatible: one thread calls Expect() and Take().
+// The contents of a batch depend only on the pass, not on the number of threads. Each thread
+// accounts for at most two finished batches, so memory is bounded. Several threads call the dataset
+// and `augment` concurrently. Thread-compatible: one thread calls Expect() and Take().
 //
-// With a lift they are made where that can copy them from, and the one that is taken next goes up
-// to the device as soon as it is made. The others wait on the host: the device's memory is dearer.
+// If there is an uploader (`lift`), the loader stages each batch for upload. It uploads only the
+// next batch ahead of time; later batches wait in host memory, because device memory is scarcer.
 class BatchLoader {
  public:
   using Augment = std::function<Batch(Batch batch, at::Generator generator)>;
 
-  // What a batch is made of.
+  // Identifies a batch.
   struct Pass {
     std::vector<int64_t> samples;
-    uint64_t seed = 0;  // of augment's generator
+    uint64_t seed = 0;  // seeds the generator of `augment`
 
     friend bool operator==(const Pass& a, const Pass& b) {
       return a.seed == b.seed && a.samples == b.samples;
     }
   };
 
-  // `augment` may be null. Without threads the caller of Take() makes its batch. Borrows `lift`;
-  // null: batches stay where they are made.
+  // `augment` may be null. Without threads, Take() makes the batch on the calling thread. Borrows
+  // `lift`; if it is null, batches stay in host memory.
   BatchLoader(std::shared_ptr<const Dataset> dataset, Augment augment, int threads,
               BatchUploader* lift = nullptr);
-  // Waits for the batches that are being made.
+  // Blocks until the batches being made are finished.
   ~BatchLoader();
   BatchLoader(const BatchLoader&) = delete;
   BatchLoader& operator=(const BatchLoader&) = delete;
 
-  // How many passes Expect() should be told of.
+  // The number of passes to give Expect().
   size_t ahead() const { return 2 * threads_.size(); }
 
-  // What Take() will probably be asked for, soonest first. What was made of other passes is
-  // dropped.
+  // Sets the passes that Take() will probably be called for, soonest first. Drops the batches of
+  // other passes.
   void Expect(std::vector<Pass> passes);
 
-  // The batch of `pass`, expected or not; with a lift, for what the caller computes from now on.
-  // Its error, or what the dataset, `augment` and the lift throw, reaches the caller here, in
-  // whichever thread it arose.
+  // Returns the batch of `pass`, expected or not. If there is an uploader, the batch is on the
+  // device for work that the caller enqueues from now on. Errors and exceptions of the dataset,
+  // `augment` and the uploader surface here, even if they occurred on a loader thread.
   absl::StatusOr<Batch> Take(const Pass& pass);
 
  private:
   struct Job;
 
   absl::StatusOr<Batch> Make(const Pass& pass) const;
-  // Waits for it. Null: no thread has begun the pass.
+  // Waits until the job of `pass` is made. Returns null if no thread began it.
   std::shared_ptr<Job> TakeJob(const Pass& pass) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Begins the copy up of the batch that is taken next, if it is there.
+  // Begins uploading the next batch if it is made.
   void RaiseNext() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Makes batches until the loader ends.
+  // Makes batches until the loader is destroyed.
   void Work();
-  // The first job that nobody has begun; null: none.
+  // Returns the first job that no thread began, or null.
   std::shared_ptr<Job> FirstWaiting() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::shared_ptr<const Dataset> dataset_;
@@ -81,16 +81,17 @@ class BatchLoader {
 
   Mutex mutex_;
   CondVar changed_;
-  // In the order in which they are expected.
+  // In the expected order.
   std::deque<std::shared_ptr<Job>> jobs_ ABSL_GUARDED_BY(mutex_);
-  // The pass that is taken has not begun to rise, and the next one rises behind it.
+  // True until Take() begins uploading the batch it returns. The next batch must be uploaded behind
+  // it.
   bool is_taking_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };
 
-// A pass's seed: of the first sample's place in its epoch, so that it does not matter which slot,
-// or which process of one, takes it. `seed` is the job's.
+// Returns the augmentation seed of a pass. It depends on the epoch and on the first sample's
+// position in it, so all slots and processes compute the same seed. `seed` is the job's.
 uint64_t AugmentSeed(uint64_t seed, int epoch, int64_t position);
 
 }  // namespace torchps

@@ -6,39 +6,40 @@
 
 namespace torchps {
 
-// What brings batches from the host to a device, beside what that computes: a batch is put where it
-// can go up from without anybody waiting, its copy is begun, and what is computed with it waits on
-// the device for that copy's end.
+// Uploads batches from the host to a device while the device computes. Stage() moves a batch to
+// memory that allows asynchronous copies. Begin() starts the copy, and work that uses the batch
+// waits for it on the device.
 //
 //   loader   | make, Stage b1 | make, Stage b2 |
 //   up                   b0               b1 ..            b2 ..
 //   compute                 | with b0          | with b1
 //
-// Thread-safe, but for Arrive() and EndPass(), which belong to the thread that gives the device
-// what it computes. Everything throws what torch throws.
+// Thread-safe, except that Arrive() and EndPass() must be called by the thread that enqueues the
+// device's work. All functions may throw torch's exceptions.
 class BatchUploader {
  public:
-  // A batch on its way. Whoever drops it loses the batch only: the memory on both sides is kept
-  // until the copy has ended.
+  // Holds a batch being copied. Dropping it loses only the batch: the memory on both sides is kept
+  // until the copy ends.
   struct Rising {
     Batch batch;
-    // Null: it goes up in Arrive().
+    // Null if Arrive() makes the copy.
     std::shared_ptr<const void> end;
   };
 
   virtual ~BatchUploader() = default;
 
-  // The calling thread, which is the caller's own, is going to use the others.
+  // Prepares the calling thread, which must be a thread of the caller's, to call the other
+  // functions.
   virtual void EnterThread() = 0;
-  // The same batch where Begin() can copy it from.
+  // Returns the same batch in memory that Begin() can copy from.
   virtual Batch Stage(Batch batch) = 0;
-  // Begins the copy up of what Stage() has returned. Does not wait for it.
+  // Begins copying a batch that Stage() returned. Does not block.
   virtual Rising Begin(Batch batch) = 0;
-  // The batch on the device, for what the calling thread gives that to compute from now on.
+  // Returns the batch on the device, for work that the calling thread enqueues from now on.
   virtual Batch Arrive(Rising rising) = 0;
-  // The device was given all that is computed with the last batch that has arrived. Waits where the
-  // calling thread is several passes ahead of the device, else the batches that it has given would
-  // fill the device's memory.
+  // Called when all work that uses the last batch is enqueued. Blocks if the calling thread is
+  // several passes ahead of the device. Otherwise the enqueued batches would fill the device
+  // memory.
   virtual void EndPass() = 0;
 };
 

@@ -25,7 +25,7 @@ absl::StatusOr<Batch> FetchBatch(const Dataset& dataset, absl::Span<const int64_
   if (!batch.ok()) return batch;
   const auto rows = static_cast<int64_t>(indices.size());
   absl::Status status = CheckRows("input", batch->input, rows);
-  // An objective may need no target.
+  // Some objectives need only the input.
   if (batch->target.defined()) status.Update(CheckRows("target", batch->target, rows));
   for (const torch::Tensor& tensor : batch->more_inputs) {
     status.Update(CheckRows("more_inputs", tensor, rows));

@@ -8,11 +8,12 @@
 
 namespace torchps {
 
-// The samples at `indices` of a dataset that may be a user's own. INVALID_ARGUMENT: what it gave is
-// no batch of so many rows, and the message says which tensor. Other errors are the dataset's.
+// Returns the samples at `indices`. The dataset may be the user's. INVALID_ARGUMENT if a tensor
+// does not have one row for each index; the message names the tensor. Other errors are the
+// dataset's.
 absl::StatusOr<Batch> FetchBatch(const Dataset& dataset, absl::Span<const int64_t> indices);
 
-// Rows [begin, begin + size) of a batch. Shares its memory.
+// Returns rows [begin, begin + size) of a batch. Shares the batch's memory.
 Batch GetRows(const Batch& batch, int64_t begin, int64_t size);
 
 }  // namespace torchps

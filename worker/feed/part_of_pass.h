@@ -2,22 +2,23 @@
 
 #include <cstddef>
 
-// How a pass's samples are shared out among the replicas of a worker with several devices. Free
-// functions without state.
+// Splits the samples of a pass among the replicas of a worker with several devices. Stateless.
 
 namespace torchps {
 
-// Which samples of a pass, counted from its first.
+// The range of samples, counted from the first sample of the pass.
 struct PartOfPass {
   size_t begin = 0;
   size_t size = 0;
 };
 
-// How many of the replicas compute something of a pass of `samples`: the first ones. Each has at
-// least two samples, since batch norm cannot train on a single one, unless there is only one.
+// Returns the number of replicas that compute a part of a pass; these are the replicas with the
+// lowest numbers. Each part contains at least two samples if the pass does, because batch norm
+// cannot train on one.
 size_t PartsOfPass(size_t samples, size_t replicas);
 
-// The part of replica `replica`, from 0: equal ones, of which the first have the remainder.
+// Returns the part of replica `replica`, counted from 0. Parts are equal; the first parts get one
+// more sample each if a remainder is left.
 PartOfPass GetPart(size_t samples, size_t replica, size_t replicas);
 
 }  // namespace torchps

@@ -7,16 +7,16 @@
 
 namespace torchps {
 
-// Which samples the positions of an epoch stand for (common/sample_order.h). Computes an epoch's
-// order when it is first asked for and keeps the latest one. Thread-compatible.
+// Maps positions in an epoch to sample indices (common/sample_order.h). Computes an epoch's order
+// on first use and caches the latest order. Thread-compatible.
 class EpochPositions {
  public:
-  // Without `shuffle` a position is the sample's index.
+  // Without `shuffle`, the position is the sample index.
   EpochPositions(uint64_t seed, int64_t samples, bool shuffle = true)
       : seed_(seed), samples_(samples), shuffle_(shuffle) {}
 
-  // The samples at positions [begin, end) of epoch `epoch`; valid until the next call. Empty where
-  // the range does not lie within the epoch.
+  // Returns the samples at positions [begin, end) of `epoch`, valid until the next call. Returns an
+  // empty span if the range is outside the epoch.
   absl::Span<const int64_t> Samples(int epoch, int64_t begin, int64_t end);
 
  private:

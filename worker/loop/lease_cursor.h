@@ -11,42 +11,41 @@
 
 namespace torchps {
 
-// The lease that a slot works off, if it has one: which samples it stands for, and which of them
-// were taken for steps already.
+// Iterates over the samples of the slot's current data lease, one step at a time.
 //
 // Thread-compatible.
 class LeaseCursor {
  public:
   // The samples of a step.
   struct Piece {
-    // Indices in the training data; valid until the next lease is taken up.
+    // Indices in the training data, valid until the next Start().
     absl::Span<const int64_t> samples;
-    // What of the lease comes after them; valid as long.
+    // The rest of the lease after these samples. Valid as long as `samples`.
     absl::Span<const int64_t> upcoming;
-    // Of the first sample in the epoch's order.
+    // The first sample's position in the epoch order.
     int64_t position = 0;
-    // How far the job was when the samples were handed out, and when those behind them were, in
-    // parts of 1.
+    // Job progress, from 0 to 1, when the first of these samples and the first one after them were
+    // leased.
     double progress_begin = 0;
     double progress_end = 0;
   };
 
-  // Of an epoch with so many samples.
+  // `samples` is the epoch size.
   LeaseCursor(uint64_t seed, int64_t samples, bool shuffle);
 
-  // Takes a lease in hand. INVALID_ARGUMENT: it does not lie within its epoch; there is none then.
+  // Starts on a lease. INVALID_ARGUMENT if the lease is outside the epoch; lease() is then null.
   absl::Status Start(const DataLease& lease);
-  // There is none after this. Returns its id. REQUIRES: there is one.
+  // Ends the current lease and returns its id. REQUIRES: lease() is not null.
   uint64_t Finish();
 
-  // Takes what comes next, `most` samples at most. REQUIRES: not all are taken.
+  // Returns the next `most` samples, or fewer at the end of the lease. REQUIRES: not all_taken().
   Piece Next(int64_t most);
-  // The latest piece will come again.
+  // Makes Next() return the latest samples again.
   void Rewind() { taken_ = taken_before_; }
-  // The latest piece, as positions in the lease.
+  // Returns the latest piece as positions in the lease.
   LeaseRange part() const;
 
-  // Null: none in hand.
+  // Null if the slot holds no lease.
   const DataLease* lease() const { return lease_.has_value() ? &*lease_ : nullptr; }
   bool nothing_taken() const { return taken_ == 0; }
   bool all_taken() const { return taken_ == samples_.size(); }
@@ -57,7 +56,7 @@ class LeaseCursor {
   absl::optional<DataLease> lease_;
   absl::Span<const int64_t> samples_;
   size_t taken_ = 0;
-  // Without the latest piece.
+  // The value of `taken_` before the latest piece.
   size_t taken_before_ = 0;
 };
 

@@ -9,41 +9,41 @@
 
 namespace torchps {
 
-// The model as flat vectors in host memory, which is all that a worker's loop knows of it.
-// worker/flat_model.h makes them of a module. Where forward() computes with a copy of them, on a
-// GPU, ToDevice() and ToHost() keep both the same. Thread-compatible.
+// The model as flat vectors in host memory. This is the step loop's only view of the model;
+// worker/flat_model.h implements it for a module. If forward() computes on a GPU copy, ToDevice()
+// and ToHost() keep the copy and the vectors in sync. Thread-compatible.
 class ModelVectors {
  public:
   virtual ~ModelVectors() = default;
 
-  // All values: trained elements, then averaged ones.
+  // Returns all values: first the trained elements, then the averaged ones.
   virtual absl::Span<float> values() = 0;
-  // Gradients of the trained elements.
+  // Returns the gradients of the trained elements.
   virtual absl::Span<float> gradients() = 0;
-  // The averaged elements' values: the end of values().
+  // Returns the values of the averaged elements, which are the end of values().
   virtual absl::Span<const float> averaged() = 0;
-  // Tells whether a trained block of gradients() is finite, as whoever computed them has found, for
-  // as long as they stay; null: nobody has looked.
+  // Returns a function that reports if a trained block of gradients() is finite. It is valid until
+  // gradients() changes. Returns null if the gradients were not checked.
   virtual std::function<bool(BlockId)> is_finite() { return nullptr; }
 
-  // The second value vector, as long as values(); made by the first call.
+  // Returns the second value vector, as long as values(). The first call allocates it.
   virtual absl::Span<float> next_values() = 0;
-  // What was next_values() are the values from now on, for forward() too; what was values() is the
-  // memory for the next ones. INTERNAL as ToDevice(). REQUIRES: next_values() was called.
+  // Swaps values() and next_values(), also for forward(). INTERNAL as for ToDevice(). REQUIRES:
+  // next_values() was called.
   virtual absl::Status UseNextValues() = 0;
 
-  // A pull into `values`, which is all of values() or of next_values(), is about to begin. Gives
-  // who has to hear of each block that is in its place there, on a thread of the client's, up to
-  // ToDevice(), UseNextValues() or the next pull; null: nobody. INTERNAL as ToDevice().
+  // Prepares for a pull into `values`, which is all of values() or of next_values(). Returns a
+  // callback for each block that arrives, or null if none is needed. A client thread may call it
+  // until ToDevice(), UseNextValues() or the next pull. INTERNAL as for ToDevice().
   virtual absl::StatusOr<std::function<void(BlockId)>> ExpectBlocks(absl::Span<float> /*values*/) {
     return nullptr;
   }
 
-  // After values() were written: forward() computes with them from now on. After a pull into them
-  // that was expected, only with what that has brought.
-  // INTERNAL, for both: the device has failed, possibly in work that it was given long before.
+  // Makes forward() compute with values(). Call it after values() were written. After a pull
+  // announced by ExpectBlocks(), only the blocks that arrived change. INTERNAL, here and in
+  // ToHost(), if the device failed, possibly in earlier work.
   virtual absl::Status ToDevice() = 0;
-  // After backward(): gradients() and averaged() are what it left behind.
+  // Brings the results of backward() into gradients() and averaged().
   virtual absl::Status ToHost() = 0;
 };
 

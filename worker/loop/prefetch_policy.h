@@ -6,20 +6,21 @@
 
 namespace torchps {
 
-// Whether a worker pulls the next step's values while it computes this one: where the job leaves it
-// open, if that hides enough. It costs every gradient a version of lag, and hides a pull: it is
-// worth that only where pulls are a good part of a step.
+// Decides if a worker pulls the next step's values while computing the current step, unless the job
+// decides it. Prefetching hides a pull, but adds one version of lag to each gradient. It is worth
+// that only if pulls are a large part of a step.
 //
-// Thread-compatible. Takes durations and no clock.
+// Thread-compatible. Durations are passed in; the class reads no clock.
 class PrefetchPolicy {
  public:
-  // What the job says; nullopt: to be measured, and off at first.
+  // `wanted` is the job's setting. If it is nullopt, prefetching starts off and is then decided by
+  // measurement.
   explicit PrefetchPolicy(absl::optional<bool> wanted)
       : wanted_(wanted), on_(wanted.value_or(false)) {}
 
-  // A pull moved values for so long, beside what the staleness bound held it.
+  // Adds the transfer time of a pull, without the time the staleness bound delayed it.
   void AddPull(absl::Duration took) {
-    // The first one brings everything, through connections that it opens.
+    // The first pull opens connections and transfers every block.
     if (is_first_) {
       is_first_ = false;
       return;
@@ -27,7 +28,8 @@ class PrefetchPolicy {
     pull_.Add(took);
   }
 
-  // A step computed for so long, from fetching its samples on. True: on() has changed.
+  // Adds the computing time of a step, including the fetching of samples. Returns true if on()
+  // changed.
   bool AddStep(absl::Duration took) {
     step_.Add(took);
     if (wanted_.has_value() || ++steps_ < kStepsBeforeDeciding) return false;
@@ -38,7 +40,8 @@ class PrefetchPolicy {
 
   bool on() const { return on_; }
 
-  // Of a step whose pull nothing hides, the pull's part; 0 before anything is known.
+  // Returns the pull's share of the step time if the pull were not hidden, or 0 before any
+  // measurement.
   double share() const {
     const absl::Duration whole = pull_.value() + step_.value();
     if (whole <= absl::ZeroDuration()) return 0;
@@ -46,12 +49,13 @@ class PrefetchPolicy {
   }
 
  private:
-  // One version of lag costs 3 workers about 0.2 points of accuracy with Adam, 0.35 to 0.8 with
-  // momentum (docs/protocol.md, "Update rules"): less than a tenth of the time does not pay for it.
+  // One version of lag costs 3 workers about 0.2 points of accuracy with Adam and 0.35 to 0.8
+  // points with momentum (docs/design.md, "Consistency"). Saving less than a tenth of the time is
+  // not worth that.
   static constexpr double kOn = 0.1;
-  // Half of that, so that a share near the border does not switch all the time.
+  // Half of kOn, so that a share near the threshold does not toggle on().
   static constexpr double kOff = 0.05;
-  // The first ones warm caches up.
+  // The first steps warm up caches.
   static constexpr int kStepsBeforeDeciding = 8;
 
   const absl::optional<bool> wanted_;

@@ -8,13 +8,13 @@
 
 namespace torchps {
 
-// For how long a trainer has been at one piece of its own work: a pass, the samples of one, an
-// evaluation. What servers make it wait for is not its own work.
+// Measures how long a trainer has been busy with one unit of work: a pass, the fetching of samples,
+// an evaluation. Waiting for servers does not count.
 //
 // Thread-safe. Borrows the clock.
 class ProgressTimer {
  public:
-  // The trainer waits for others while this lives.
+  // Stops the timer for the object's lifetime: the trainer is waiting.
   class Rest {
    public:
     explicit Rest(ProgressTimer* pulse) : pulse_(pulse) { pulse_->since_ns_ = kResting; }
@@ -26,13 +26,13 @@ class ProgressTimer {
     ProgressTimer* const pulse_;
   };
 
-  // Begins with the trainer at rest.
+  // The timer starts stopped.
   explicit ProgressTimer(const Clock* clock) : clock_(clock) {}
 
-  // The trainer has ended a piece of its own work, or begins with one.
+  // Restarts the timer: the trainer finished a unit of work, or begins one.
   void Beat() { since_ns_ = absl::ToInt64Nanoseconds(clock_->Now()); }
 
-  // Zero while it waits for others.
+  // Returns zero while the trainer waits.
   absl::Duration stalled_for() const {
     const int64_t since = since_ns_;
     return since == kResting ? absl::ZeroDuration() : clock_->Now() - absl::Nanoseconds(since);

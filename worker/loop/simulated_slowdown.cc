@@ -13,7 +13,7 @@
 namespace torchps {
 namespace {
 
-// Of computing a step: a backward pass takes about as long as two forward passes.
+// The forward part of a step's computing time: backward is about twice as expensive as forward.
 constexpr double kForward = 1.0 / 3;
 
 }  // namespace
@@ -51,7 +51,7 @@ absl::Status SimulatedSlowdown::ParsePause(absl::string_view text, Options* opti
   }
   options->pause = absl::Seconds(pause);
   options->pause_every = absl::Seconds(every);
-  // 0:0 is what no flag says.
+  // Check() accepts 0:0, the default of the flag, but a user must not pass it.
   if (pause > 0) return Check(*options);
   return absl::InvalidArgumentError(absl::StrCat(
       "--pause is ", text, "; expected FOR:EVERY in seconds, with FOR above 0 and below EVERY"));

@@ -12,62 +12,61 @@
 
 namespace torchps {
 
-// Makes a worker slower than its machine, on purpose: to see what a straggler does to a job. A
-// step's forward pass takes its part of the added time. The rest comes when the gradient is
-// computed and nothing of it has left, so that it is as old as that of a worker that takes so long
-// by itself. Other threads go on, the one that renews leases among them.
+// Slows a worker down on purpose, to study stragglers. The forward pass gets a part of the added
+// delay. The rest is added when the gradient is computed, before any of it is sent, so the gradient
+// is as stale as that of a worker which is really that slow. Other threads, such as the one that
+// renews leases, are not slowed down.
 //
 // Thread-compatible. Borrows the clock.
 class SimulatedSlowdown {
  public:
   struct Options {
-    // Computing takes so many times as long. At least 1.
+    // Factor on the computing time. At least 1.
     double slow = 1;
-    // A step on a whole batch takes at least so long, the fetching of samples included; one on more
-    // or fewer samples takes its part of that. `slow` counts from there. 0: no matter how long.
+    // The minimum duration of a step on a whole batch, including fetching samples; scaled in
+    // proportion for other step sizes. `slow` multiplies it. 0: no minimum.
     absl::Duration pace;
-    // Once in every `pause_every` since its first step the worker stands still for `pause`, within
-    // the step that it is at. Both 0: never.
+    // The worker pauses for `pause` once per `pause_every`, counted from the first step. The pause
+    // happens within a step. Both 0: never.
     absl::Duration pause;
     absl::Duration pause_every;
-    // Waits for so long, or until the worker is to stop. Null only where any() is false.
+    // Waits for `time`, or until the worker is asked to stop. May be null only if any() is false.
     std::function<void(absl::Duration time)> wait;
 
-    // Whether there is anything to add.
+    // True if any slowdown is configured.
     bool any() const {
       return slow > 1 || pace > absl::ZeroDuration() || pause > absl::ZeroDuration();
     }
   };
 
-  // Which of them is out of its range, as the worker's flag has it; otherwise OK.
+  // INVALID_ARGUMENT if a value is out of range; the message names the worker flag.
   static absl::Status Check(const Options& options);
 
-  // "FOR:EVERY", both in seconds, into `pause` and `pause_every`; "" leaves them 0.
-  // INVALID_ARGUMENT as Check(), or says what was expected.
+  // Parses "FOR:EVERY", both in seconds, into `pause` and `pause_every`. Leaves them at 0 for "".
+  // INVALID_ARGUMENT as for Check(), or if the format is wrong.
   static absl::Status ParsePause(absl::string_view text, Options* options);
 
-  // `batch`: the samples of a whole step, training.batch_size * accumulate.
+  // `batch` is the number of samples of a whole step: training.batch_size * accumulate.
   SimulatedSlowdown(Options options, int64_t batch, const Clock* clock);
 
   bool any() const { return options_.any(); }
 
-  // The forward pass of a step is computed, in `compute_time`: waits for what it takes longer. May
-  // be left out.
+  // Delays a step after the forward pass, which took `compute_time`. Calling it is optional.
   void HoldForward(int64_t samples, absl::Duration compute_time);
 
-  // The gradient of a step is computed, in `compute_time` without what was waited: waits for the
-  // rest. Returns all that the step was held back, which counts as computing.
+  // Delays a step after the gradient is computed, by the rest of the step's delay. `compute_time`
+  // excludes delays. Returns the total delay of the step, which counts as computing time.
   absl::Duration Hold(int64_t samples, absl::Duration data_time, absl::Duration compute_time);
 
  private:
-  // What the pace says of a step on so many samples.
+  // The minimum duration of a step on `samples` samples.
   absl::Duration Pace(int64_t samples) const;
 
   const Options options_;
   const int64_t batch_;
   const Clock* const clock_;
   absl::optional<absl::Duration> next_pause_;
-  absl::Duration held_;  // of the present step
+  absl::Duration held_;  // the forward delay of the current step
 };
 
 }  // namespace torchps

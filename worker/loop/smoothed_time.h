@@ -4,7 +4,7 @@
 
 namespace torchps {
 
-// How long something takes lately: a mean in which the newest counts most. Zero before the first.
+// Exponential moving average of a duration. Zero before the first value.
 class SmoothedTime {
  public:
   void Add(absl::Duration newest) {

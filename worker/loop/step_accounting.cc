@@ -6,7 +6,7 @@
 namespace torchps {
 namespace {
 
-// The gradient came too late for every block that it had something for.
+// True if the gradient came too late for each block that it contributes to.
 bool ChangedNothing(const VerdictCounts& verdicts) {
   return verdicts.rejected() + verdicts.late() > 0 && verdicts.accepted() + verdicts.scaled() == 0;
 }
@@ -59,7 +59,7 @@ void StepAccounting::EnterPush(const Outcome& step, const LeaseRange& part, cons
   }
   ++pushes_;
   figures_.set_pushes(figures_.pushes() + 1);
-  // Stale or late gradients are part of the contract: the next pull brings newer values.
+  // Rejected and late gradients are expected: the next pull brings newer values.
   if (push.verdicts.rejected() + push.verdicts.late() > 0) {
     figures_.set_rejected_pushes(figures_.rejected_pushes() + 1);
   }

@@ -12,64 +12,69 @@
 
 namespace torchps {
 
-// What a slot enters of its steps and hands to the coordinator with each NextWork: where its time
-// went, what its pushes came to, which samples they lost, and how many gradients in a row were not
-// finite. A page holds what was entered since the last one was begun; the row goes on over pages.
+// Collects the step figures that a slot sends to the coordinator with each NextWork: times, push
+// verdicts, lost samples, and the number of consecutive gradients that were not finite. A page
+// covers the time since the previous NextWork. The count of consecutive gradients continues over
+// pages.
 //
-// Thread-compatible. Takes times and no clock.
+// Thread-compatible. Durations are passed in; the class reads no clock.
 class StepAccounting {
  public:
-  // What came of a step.
+  // The result of a step.
   struct Outcome {
     int64_t samples = 0;
-    double loss_sum = 0;  // over samples
-    // The gradient is known to be not finite somewhere and is not to be pushed.
+    double loss_sum = 0;  // sum over the samples
+    // The gradient is known to contain non-finite elements and must not be pushed.
     bool not_finite = false;
-    // Neither is it to be pushed where the scale of the loss was too large for it. That is no fault
-    // of the slot's, and begins no quarantine.
+    // The loss scale was too large, so the gradient must not be pushed either. Overflows are
+    // expected and do not count towards quarantine.
     bool overflowed = false;
-    // Steps for which it was: this one, or local steps.
+    // Steps that overflowed: this step, or local steps.
     int64_t overflows = 0;
-    // Local steps whose gradients were not finite; the others were taken.
+    // Local steps skipped because the gradient was not finite. The other local steps were applied.
     int64_t skipped_steps = 0;
-    // Trained elements that the step did not reach: they have no gradient, and are left alone.
+    // Trained elements that the step did not reach. The gradient lacks them, and the optimizer
+    // leaves them unchanged.
     ElementRuns absent;
     absl::Duration data_time;     // fetching samples
-    absl::Duration compute_time;  // everything else but transfers
+    absl::Duration compute_time;  // everything else except transfers
   };
 
   explicit StepAccounting(const TrainingSpec& training);
 
-  // Begins an empty page: time counts from `now` on. To be called before all that follows, and
-  // when the page before it has been handed in.
+  // Begins an empty page at `now`. Call it before any other function, and again after a page was
+  // sent.
   void BeginPage(absl::Duration now);
 
-  // A pull: so long held back by the staleness bound, and so long until its values were here.
+  // Adds a pull: the time the staleness bound delayed it, and the time until the values arrived.
   void EnterPull(absl::Duration waited, absl::Duration pulled);
-  // A step that was given up and is begun anew, since its gradient would have come too late.
+  // Adds a step that was abandoned and restarted because the gradient would have arrived too late.
   void EnterStopped(absl::Duration computed);
-  // A step that was computed to its end.
+  // Adds a step that was computed completely.
   void EnterStep(const Outcome& step);
-  // Its push, that the slot has waited `took` for. The step's samples are at `part` of the lease.
+  // Adds a step's push, for which the slot waited `took`. The step's samples are at `part` of the
+  // lease.
   void EnterPush(const Outcome& step, const LeaseRange& part, const PushResult& push,
                  absl::Duration took);
 
-  // The page's figures at `now`, and what has been rolled back since the page before.
+  // Returns the page's figures at `now`. `rolled_back` are the pushes lost since the previous page.
   StepFigures Figures(absl::Duration now, const RollbackAccounting::Lost& rolled_back) const;
-  // The page's samples that changed nothing and are to be handed out again: positions in the lease.
+  // Returns the samples of the page that changed nothing and must be leased again, as positions in
+  // the lease.
   absl::Span<const LeaseRange> lost() const { return lost_; }
 
-  // So many gradients in a row were not finite that the coordinator has to hear of it now.
+  // True if so many consecutive gradients were not finite that the coordinator must be informed
+  // now.
   bool TooOftenNonfinite() const;
-  // Pushes that were acknowledged, on all pages.
+  // Returns the number of acknowledged pushes over all pages.
   int64_t pushes() const { return pushes_; }
 
  private:
-  // The loss of a step whose samples count as used, pushed or left out. Of one with a block that is
-  // not finite it may be anything.
+  // Adds the loss of a step whose samples count as used. The loss may be any value if a block was
+  // not finite.
   void AddLoss(const Outcome& step);
 
-  // 0: there may be any number.
+  // 0: no limit.
   const int64_t max_nonfinite_in_a_row_;
   StepFigures figures_;
   std::vector<LeaseRange> lost_;

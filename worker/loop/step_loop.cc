@@ -12,9 +12,9 @@
 namespace torchps {
 namespace {
 
-// Of what a pull is expected to take, what is set aside for it: pulls vary more than passes do.
+// Multiple of the expected pull time to reserve, because pulls vary more than passes do.
 constexpr double kPullMargin = 3;
-// A slot that is stopped so often in a row is too slow for the others, not unlucky.
+// A slot whose steps are stopped this often in a row is too slow, not unlucky.
 constexpr int kMaxStopsInARow = 3;
 
 absl::optional<bool> WantsPrefetch(const StepLoop::Options& options) {
@@ -68,8 +68,8 @@ absl::StatusOr<absl::optional<StepLoop::StepWork>> StepLoop::Next() {
         return *step;
       }
       if (absl::Status status = FinishPush(); !status.ok()) return status;
-      // The last push may have been one too many: the coordinator decides what becomes of this
-      // slot, and does not count the lease as used.
+      // The lease counts as used only if the coordinator accepts it: the last push may have raised
+      // the count of non-finite gradients to the quarantine limit.
       finished_lease_ = in_hand_.Finish();
     }
     const absl::StatusOr<bool> more = TakeWork();
@@ -144,8 +144,8 @@ absl::StatusOr<bool> StepLoop::AwaitStart() {
 
 absl::Status StepLoop::BeginLease(const DataLease& lease) {
   if (absl::Status status = in_hand_.Start(lease); !status.ok()) return status;
-  // Where pushes are collected the values were pulled before this lease was asked for, unless it
-  // ends an idle time or the slot has waited for it.
+  // If pushes are collected, the values were pulled before the lease was requested, unless the slot
+  // was idle or waited for the lease.
   pulled_ = collects_pushes_ && entered_ && !lease.pull_again();
   return Enter();
 }
@@ -177,7 +177,7 @@ absl::StatusOr<StepLoop::StepWork> StepLoop::NextOfLease() {
   step.progress = handed_out_;
   share_ = GetShare(lease, static_cast<int64_t>(piece.samples.size()), step);
   step.share = share_;
-  // The values are about to be changed.
+  // Local steps will change the values.
   if (local_steps_) held_.Clear();
   return step;
 }
@@ -185,7 +185,7 @@ absl::StatusOr<StepLoop::StepWork> StepLoop::NextOfLease() {
 int64_t StepLoop::GetShare(const DataLease& lease, int64_t samples, const StepWork& step) const {
   if (lease.reissued()) return 0;
   if (lease.share() > 0) return lease.share();
-  // Nothing is left to hand out: what this update has is the job's last batch.
+  // The job has no more samples: this update uses the last batch.
   if (lease.progress_end() >= 1 && options_.job.training().global_batch()) {
     return SamplesOfPush(options_.job) + 1;
   }
@@ -214,7 +214,7 @@ absl::Status StepLoop::PullValues() {
   pull_time_.Add(pull->moving);
   prefetch_policy_.AddPull(pull->moving);
   const absl::Duration took = options_.clock->Now() - began;
-  // A pull is parked first and moves values then: what was spent here was the end of it.
+  // A pull is first parked and then transfers values, so this wait covered the end of the pull.
   const absl::Duration waited =
       std::min(pull->parked, std::max(took - pull->moving, absl::ZeroDuration()));
   accounting_.EnterPull(waited, took - waited);
@@ -225,7 +225,7 @@ absl::Status StepLoop::PullValues() {
 absl::StatusOr<PullResult> StepLoop::PullNow() {
   absl::StatusOr<PullResult> pull = Pull(/*read_only=*/false);
   if (!pull.ok()) return pull;
-  // In SYNC the rounds completed without this slot, as a straggler, are rounds it will not push to.
+  // SYNC: the slot must not push to rounds that were completed without it.
   if (has_rounds_) clock_ = std::max(clock_, pull->min_clock);
   return pull;
 }
@@ -240,12 +240,12 @@ absl::StatusOr<PullResult> StepLoop::Pull(bool read_only) {
 void StepLoop::EndStep(Outcome outcome) {
   accounting_.EnterStep(outcome);
   if (outcome.not_finite || outcome.overflowed) {
-    // No block of it is ready, so nothing was sent.
+    // No block was ready, so the push has sent no data.
     push_.reset();
     return;
   }
   stops_in_a_row_ = 0;
-  // What follows waits, for this push or for the next pull.
+  // The caller waits for this push or for the next pull, so the push is urgent.
   push_->AllReady(CallLoop::Urgency::kSoon, std::exchange(outcome.absent, {}));
   pushed_ = std::move(outcome);
   pushed_part_ = in_hand_.part();
@@ -274,8 +274,7 @@ absl::Status StepLoop::BeginTransfers(int64_t samples) {
   const ProgressTimer::Rest rest(options_.pulse);
   if (absl::Status status = FinishPush(); !status.ok()) return status;
   transfers_since_ = options_.clock->Now();
-  // A gradient that is to be clipped, or dropped as a whole, has been looked at before any of it is
-  // sent.
+  // A gradient that may be clipped or dropped as a whole was checked before any block is sent.
   const TrainingSpec& training = options_.job.training();
   const bool check_finite =
       local_steps_ || (training.clip_norm() == 0 && training.nonfinite() == SKIP_BLOCK &&
@@ -311,7 +310,7 @@ absl::Status StepLoop::FinishPush() {
   accounting_.EnterPush(pushed_, pushed_part_, *push, now - began);
   if (push->skipped) return absl::OkStatus();
   ++clock_;
-  // Where pushes are collected, a push ends when its update is made.
+  // If pushes are collected, a push ends when the update is made.
   progress_.Add(pushed_.samples, pushed_.loss_sum,
                 collects_pushes_ ? now - began : absl::ZeroDuration());
   const std::string line = progress_.Line(in_hand_.lease()->epoch(), clock_, now);
@@ -321,15 +320,16 @@ absl::Status StepLoop::FinishPush() {
 
 absl::Status StepLoop::Evaluate(int epoch, const absl::optional<KeepModel>& keep) {
   const absl::Duration began = options_.clock->Now();
-  // No slot should wait for one that computes no gradient. In SYNC the epoch's end is where all
-  // wait for all anyway, and a slot that left would have to find its round again.
+  // Leaves the servers' clocks during the evaluation, so that other slots do not wait for this one.
+  // In SYNC all slots wait at the end of the epoch anyway, and a slot that left would have to
+  // rejoin the round.
   if (!has_rounds_) {
     if (absl::Status status = Leave(); !status.ok()) return status;
   }
   const absl::StatusOr<PullResult> pull = Pull(/*read_only=*/true);
   if (!pull.ok()) return pull.status();
-  // A server that was restarted meanwhile was greeted, and would wait for this slot; in SYNC that
-  // is one that had nothing to do and was outside already.
+  // The pull may have greeted a restarted server, which would then wait for this slot. In SYNC this
+  // concerns only a slot that was idle and had already left.
   if (!entered_) {
     if (absl::Status status = LeaveServers(); !status.ok()) return status;
   }
@@ -346,7 +346,7 @@ absl::Status StepLoop::Evaluate(int epoch, const absl::optional<KeepModel>& keep
     if (absl::Status kept = options_.hand_over(*keep, &result); !kept.ok()) return kept;
   }
   const absl::Status reported = options_.coordinator->ReportEvaluation(result);
-  // Before it has a share of a batch, so that no update is made without that share.
+  // Enters before the slot gets a share of a batch, so that no update is made without that share.
   return reported.ok() && collects_pushes_ && !has_rounds_ ? Enter() : reported;
 }
 
@@ -373,7 +373,7 @@ absl::Status StepLoop::Enter() {
 }
 
 absl::Status StepLoop::Leave() {
-  // Values that will not be computed with.
+  // Drops values that are not needed any more.
   ahead_.reset();
   if (!entered_) return absl::OkStatus();
   entered_ = false;
@@ -382,8 +382,7 @@ absl::Status StepLoop::Leave() {
 
 absl::Status StepLoop::LeaveServers() {
   const absl::Status left = options_.parameters->Leave();
-  // A server that is away just now has forgotten this slot when it comes back, or lets its lease
-  // run out.
+  // An unreachable server forgets the slot when it restarts, or when the slot's lease expires.
   if (absl::IsUnavailable(left) || absl::IsDeadlineExceeded(left)) return absl::OkStatus();
   return left;
 }

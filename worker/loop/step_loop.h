@@ -27,159 +27,163 @@
 
 namespace torchps {
 
-// One slot's way through a job, step by step: asks the coordinator for work, pulls each step's
-// values, pushes its gradient, until the coordinator says that the job is done. Computing is its
-// caller's business: the Trainer's, or that of a program's own loop (program/session.h).
+// Runs a job's steps for one slot: requests work from the coordinator, pulls the values of each
+// step and pushes the gradient, until the coordinator ends the job. The caller computes the
+// gradients: the Trainer, or the training loop of a program (program/session.h).
 //
 //   EACH_PUSH           NextWork -> for each step of the lease: Pull, compute, Push
 //   WHOLE_BATCH, SYNC   Pull, then NextWork -> a lease of exactly one step: compute, Push. In this
 //                       order all slots that wait for update t hold their leases of step t + 1
 //                       before any of them can ask for one of step t + 2.
 //
-// Pushing and, where the loop prefetches, pulling go on behind the computing:
+// Pushes run in the background while the caller computes. If the loop prefetches, so do pulls:
 //
 //   forward t | backward t                       | forward t + 1 | backward t + 1
 //             | push t: blocks as they are final ..... its end   |
 //             |      pull of the values of t + 1 |
 //
-// The push of step t must have ended before backward t + 1 writes the next gradient into the same
-// memory (where a device computes in memory of its own: before anything of it is told), and before
-// a lease is handed in, so that no sample counts as used whose gradient is not applied. Samples of
-// a push of which every block was late or rejected are told with the lease, and the coordinator
-// hands them out again. The pull begins as late as it can and still be done when backward is, so
-// that the values are not older than need be. What of the slot's own step t they lack, the bound
-// counts (docs/protocol.md, "Update rules").
+// The push of step t must end before backward t + 1 overwrites the gradient memory. If a device
+// computes in separate memory, the push must end before blocks of step t + 1 are reported. It must
+// also end before the lease is handed in, so that samples count as used only if their gradient was
+// applied. If all blocks of a push were late or rejected, the loop reports the samples with the
+// lease, and the coordinator leases them again.
 //
-// Thread-compatible: one thread makes all calls, but for BlockReady(). Borrows everything.
+// A prefetching pull begins as late as it can while still finishing with the backward pass, so that
+// its values are fresh. The staleness bound counts the slot's own step t if the values lack it
+// (docs/design.md, "Consistency").
+//
+// Thread-compatible, except that BlockReady() may be called from any thread. Borrows everything.
 class StepLoop {
  public:
   struct Options {
-    // Normalised, as the coordinator has confirmed it.
+    // Normalized, as confirmed by the coordinator.
     JobSpec job;
     SlotId slot = 0;
     int64_t train_samples = 0;
-    // The next step's values may be pulled while this one's gradient is computed, where the job
-    // wants it or it hides enough (worker/loop/prefetch_policy.h). REQUIRES: the caller begins
-    // transfers before its backward pass.
+    // Allows pulling the next step's values while the current gradient is computed, if the job asks
+    // for it or PrefetchPolicy decides so. REQUIRES: the caller calls BeginTransfers() before the
+    // backward pass.
     bool may_prefetch = false;
-    // How often a progress line is printed.
+    // The interval between progress lines.
     absl::Duration progress_interval = absl::Seconds(1);
-    // Takes the lines that psctl reads.
+    // Receives the lines that psctl parses.
     std::function<void(const std::string& line)> print = [](const std::string&) {};
     ModelVectors* model = nullptr;
     ParameterClient* parameters = nullptr;
     CoordinatorClient* coordinator = nullptr;
-    // This slot was asked for the model's initial values, and has pushed them.
+    // Called after this slot pushed the model's initial values on request.
     std::function<absl::Status()> on_initialized = [] { return absl::OkStatus(); };
-    // Where other processes hold parts of the slot's model and have pushed theirs of the same step:
-    // waits for them, and adds what came of it to `result`. Null: there are none.
+    // Waits for the pushes of the same step by other processes that hold parts of the slot's model,
+    // and adds their results to `result`. Null if one process holds the model.
     std::function<absl::Status(PushResult* result)> finish_others;
-    // The model holds an epoch's values: fills in what an evaluation finds, but for epoch and
-    // seconds. Null: there is nothing to evaluate.
+    // Evaluates the model, which holds the values of an epoch. Sets all fields of `result` except
+    // epoch and seconds. Null: no evaluation.
     std::function<absl::Status(EvaluationResult* result)> evaluate;
-    // The same values are to be kept as files.
+    // Called with the same values if they must be kept as model files.
     std::function<absl::Status(const KeepModel& keep, EvaluationResult* result)> hand_over;
-    // The job is done, and the model holds what was learnt. Null: nobody asks, so that it is not
-    // pulled.
+    // Called when the job is done and the model holds the final values. Null: the final values are
+    // not pulled.
     std::function<absl::Status()> on_end;
-    // Told when the trainer works and when it waits.
+    // Records when the trainer works and when it waits.
     ProgressTimer* pulse = nullptr;
     const Clock* clock = nullptr;
     StopLatch* stop = nullptr;
   };
 
-  // What the next gradient is to be computed from, with the model's values as they are now.
+  // The samples of the next gradient. The model's current values are those to compute it with.
   struct StepWork {
-    // Indices in the training data; valid until the next call of Next().
+    // Indices in the training data, valid until the next call of Next().
     absl::Span<const int64_t> samples;
-    // What of the lease comes after them; valid as long.
+    // The rest of the lease after these samples. Valid as long as `samples`.
     absl::Span<const int64_t> upcoming;
-    // Steps that this worker took before it.
+    // The number of earlier steps by this worker.
     int64_t number = 0;
     int epoch = 0;  // from 1
-    // Of the first sample in the epoch's order.
+    // The first sample's position in the epoch order.
     int64_t position = 0;
-    // Of a pass, at most: the slot's share where batches go by speed.
+    // The maximum number of samples in a pass. If batches are balanced, this is the slot's share.
     int64_t batch_size = 0;
-    // How far the job was when the samples were handed out, and when those behind them were, in
-    // parts of 1.
+    // Job progress, from 0 to 1, when the first of these samples and the first one after them were
+    // leased.
     double progress_begin = 0;
     double progress_end = 0;
-    // Without prefetching: the step's name, one above the clock that the values were pulled at, and
-    // what its push says of how far the job was (PushFrame.progress).
+    // Without prefetching: the step number of the push, which is the pulled clock + 1, and the job
+    // progress that the push reports (PushFrame.progress).
     Step push_step = 1;
     uint32_t progress = 0;
     // PushFrame.share.
     int64_t share = 0;
   };
 
-  // What came of a step.
   using Outcome = StepAccounting::Outcome;
 
   explicit StepLoop(Options options);
 
-  // The next step; nothing once the job is done, and then the slot has left the servers' clocks.
-  // Waits for the start of the job, for other slots and for the latest push as need be.
-  // CANCELLED: stopped. ABORTED: the coordinator has sent the slot away, since too many of its
-  // gradients in a row were not finite, or has given it to another process. Everything else comes
-  // from the clients and the callbacks.
+  // Returns the next step, or nullopt once the job is done and the slot has left the servers'
+  // clocks. Blocks until the job starts, and waits for other slots and for the latest push if
+  // necessary. CANCELLED: stopped. ABORTED: the coordinator removed the slot because too many
+  // consecutive gradients were not finite, or gave the slot to another process. Also returns errors
+  // of the clients and the callbacks.
   absl::StatusOr<absl::optional<StepWork>> Next();
 
-  // With consistency.stop_stale, and asked before BeginTransfers(): whether the gradient of the
-  // present step would change nothing, since it would be late or rejected. Some steps in a row are
-  // so at most: a slot that is always too slow is to bring one in now and then all the same.
+  // Returns true if the current step's gradient would be late or rejected everywhere, so that it is
+  // not worth computing. Used with consistency.stop_stale, before BeginTransfers(). Limits the
+  // number of consecutive true results, so that even a slot that is always too slow pushes now and
+  // then.
   bool IsTooLate();
-  // The present step's gradient is not computed to its end: Next() gives the same samples again,
-  // with present values. REQUIRES: its transfers have not begun.
+  // Abandons the current step: Next() returns the same samples again, with fresh values. REQUIRES:
+  // BeginTransfers() was not called for the step.
   void RestartStep();
 
-  // The model's gradients() of a step on so many samples are about to be written, or blocks of them
-  // to be told that a device had first. Waits for the push before; begins this step's, and the pull
-  // of the next one's values.
+  // Waits for the previous push, then begins the push of this step and, if the loop prefetches, the
+  // next pull. Call it before gradients() are written on the host, or before BlockReady() reports
+  // blocks from a device.
   absl::Status BeginTransfers(int64_t samples);
-  // The gradient of `block` is final and may be sent. From any thread, between BeginTransfers() and
-  // EndStep() or DropStep().
+  // Allows sending the gradient of `block`, which is final. Any thread may call it, between
+  // BeginTransfers() and EndStep() or DropStep().
   void BlockReady(BlockId block) { push_->BlockReady(block); }
-  // The gradient's weight in its update, where that is not its samples (WeightedLoss). After
-  // BeginTransfers(), before any block is ready.
+  // Sets the gradient's weight in the update, if it is not the number of samples (WeightedLoss).
+  // Call it after BeginTransfers() and before any block is ready.
   void SetWeight(double weight) { push_->SetWeight(weight); }
-  // The whole gradient is final.
+  // Ends the step: the whole gradient is final.
   void EndStep(Outcome outcome);
-  // The step has failed: some of its blocks will never be ready.
+  // Drops the push of a step that failed, because some of the blocks will never be ready.
   void DropStep() { push_.reset(); }
-  // Waits for the push under way, if there is one, and enters it in the books.
+  // Waits for the push in flight, if any, and records the result.
   absl::Status FinishPush();
 
-  // After the last step or an error: a push that has begun is ended cleanly, in the grace that it
-  // has after a stop.
+  // Ends a push in flight cleanly, within the grace period after a stop. Call it after the last
+  // step or an error.
   void Close();
 
-  // Pushes that were acknowledged.
+  // Returns the number of acknowledged pushes.
   int64_t pushes() const { return accounting_.pushes(); }
 
  private:
-  // Waits for the start; pushes the initial values if asked to. False: the job has ended already.
+  // Blocks until the job starts, pushing initial values if this slot is asked to. Returns false if
+  // the job is over.
   absl::StatusOr<bool> AwaitStart();
-  // Hands in what is finished and takes what is next. False: the job is done.
+  // Reports finished work and handles the coordinator's next instruction. Returns false if the job
+  // is done.
   absl::StatusOr<bool> TakeWork();
   absl::Status BeginLease(const DataLease& lease);
   bool LeaseIsUsedUp() const;
   absl::StatusOr<StepWork> NextOfLease();
-  // PushFrame.share of a push of so many samples.
+  // Returns PushFrame.share of a push of `samples` samples.
   int64_t GetShare(const DataLease& lease, int64_t samples, const StepWork& step) const;
-  // The values of the next step, pulled already or now.
+  // Gets the values of the next step, from the prefetch or by pulling now.
   absl::Status PullValues();
-  // Pulls them now, and moves the clock on to the rounds that were completed without this slot.
+  // Pulls the values now. In SYNC, advances the clock past rounds completed without this slot.
   absl::StatusOr<PullResult> PullNow();
   // Pulls into the model's values.
   absl::StatusOr<PullResult> Pull(bool read_only);
-  // When to begin a pull that is to end with the backward pass that begins now.
+  // Returns the latest time to begin a pull that must end with the current backward pass.
   absl::Duration LatestPull() const;
-  // Evaluates the values that the servers have now, where the job evaluates, and hands them over.
+  // Evaluates the servers' current values, if the job evaluates, and hands them over.
   absl::Status Evaluate(int epoch, const absl::optional<KeepModel>& keep);
-  // The values that the job ends with, for whoever asks for them.
+  // Pulls the final values of the job, if the caller asked for them.
   absl::Status PullFinal();
-  // Makes the slot count in the servers' clocks, or no longer.
+  // Enter or leave the servers' clocks.
   absl::Status Enter();
   absl::Status Leave();
   absl::Status LeaveServers();
@@ -187,44 +191,42 @@ class StepLoop {
   const Options options_;
   const bool has_rounds_;
   const bool collects_pushes_;
-  // Computing changes the values.
+  // The caller's computation changes the values.
   const bool local_steps_;
-  // None: to be asked for.
+  // Without a lease, the loop requests one.
   LeaseCursor in_hand_;
   Progress progress_;
-  // Its page is what was entered since the last NextWork that was answered.
+  // The page covers the time since the last answered NextWork.
   StepAccounting accounting_;
-  // Last step pushed; the name of the next push is one above it.
+  // The last step pushed. The next push is step clock_ + 1.
   Step clock_ = 0;
   bool entered_ = false;
   int64_t steps_ = 0;
-  // Steps that were begun anew since the last one that was computed to its end.
+  // Steps restarted since the last completed one.
   int stops_in_a_row_ = 0;
-  // What the model's values, and its next values, hold.
+  // The versions in values() and in next_values().
   CachedVersions held_;
   CachedVersions next_held_;
-  // Of the present step: how far the job was when its samples were handed out.
+  // Job progress when the current step's samples were leased.
   uint32_t handed_out_ = 0;
-  // Of the present step: PushFrame.share.
+  // PushFrame.share of the current step.
   int64_t share_ = 0;
 
   bool started_ = false;
   bool idle_ = false;
-  // When the present step was given out.
+  // The start time of the current step.
   absl::Duration step_since_;
-  // The model's values are those of the lease's first step already.
+  // True if values() are already those of the lease's first step.
   bool pulled_ = false;
   uint64_t finished_lease_ = 0;
 
-  // The push of step clock_ + 1, and what its gradient was computed from. Between steps all of its
-  // blocks are ready.
+  // The push of step clock_ + 1 and the outcome of that step. Between steps, all blocks are ready.
   std::unique_ptr<PendingPush> push_;
   Outcome pushed_;
   LeaseRange pushed_part_;
-  // The next step's values, on their way to the model's next_values(), now or soon.
+  // The pull of the next step's values into next_values(), running or scheduled.
   std::unique_ptr<PendingPull> ahead_;
-  // When the present step's transfers began, and how long the last backward passes and pulls took,
-  // the newest counting most.
+  // The start time of the current step's transfers, and moving averages of backward and pull times.
   absl::Duration transfers_since_;
   SmoothedTime backward_time_;
   SmoothedTime pull_time_;

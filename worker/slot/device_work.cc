@@ -34,7 +34,7 @@ void DeviceWork::Scan() {
 }
 
 void DeviceWork::Look() {
-  // A link is there where one device has the whole model. Local steps end on the host.
+  // A link exists only if one device holds the whole model. Local steps end on the host.
   if (model_.link() == nullptr || HasLocalSteps(job_)) return;
   if (NeedsWholeGradient(job_.training())) return;
   absl::StatusOr<std::unique_ptr<FiniteCheck>> look = MakeFiniteCheck();
@@ -44,16 +44,16 @@ void DeviceWork::Look() {
 }
 
 EncodedOutbox* DeviceWork::Encode() {
-  // A link is there where one device has the whole model. Local steps end on the host.
+  // A link exists only if one device holds the whole model. Local steps end on the host.
   if (model_.link() == nullptr || HasLocalSteps(job_)) return nullptr;
   const bool whole = NeedsWholeGradient(job_.training());
-  // It was said why.
+  // Scan() logged the reason.
   if (whole && model_.scan() == nullptr) return nullptr;
   absl::StatusOr<std::unique_ptr<BlockEncoder>> encoder = MakeEncoder();
   const absl::Status used =
       encoder.ok() ? model_.UseEncoder(*std::move(encoder), /*looks=*/!whole) : encoder.status();
   if (used.ok()) {
-    // Where a gradient is encoded shows nowhere else: not in the report, nor in what is learnt.
+    // Logged because neither the report nor the training result shows where gradients are encoded.
     options_.log(absl::StrCat("gradients are encoded as ",
                               EncodingSpec::Kind_Name(job_.wire().push().kind()), " on ",
                               model_.device().str()));
@@ -87,7 +87,7 @@ absl::StatusOr<std::unique_ptr<FiniteCheck>> DeviceWork::MakeFiniteCheck() const
   const torch::Tensor& gradients = model_.device_gradients();
   if (options_.make_finite_check != nullptr)
     return options_.make_finite_check(gradients, block_map_);
-  // A device of a test, without kernels, lacks nothing.
+  // Tests use the CPU as the device, which does not need kernels.
   if (!gradients.is_cuda()) return nullptr;
   try {
     return CudaFiniteCheck::Create(gradients, block_map_);

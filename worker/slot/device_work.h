@@ -15,31 +15,31 @@
 
 namespace torchps {
 
-// What a slot's device does beside computing, where the model lies on one device apart from the
-// host: it copies, looks at gradients, encodes them (docs/gpus.md). Elsewhere nothing is set up.
-// Neither is what the device lacks something for; then that is logged, and the host does it.
+// Sets up the work that a slot's device does in addition to computing, if one device apart from the
+// host holds the model: copying, checking and encoding gradients (docs/cuda.md). Other models are
+// left unchanged. If the device lacks a capability, the functions log it and the host does the
+// work.
 //
 // Thread-compatible. Borrows everything.
 class DeviceWork {
  public:
-  // `job` as the coordinator has confirmed it.
+  // `job` is the job as confirmed by the coordinator.
   DeviceWork(const WorkerOptions& options, const JobSpec& job, const BlockMap& block_map,
              FlatModel* model)
       : options_(options), job_(job), block_map_(block_map), model_(*model) {}
   DeviceWork(const DeviceWork&) = delete;
   DeviceWork& operator=(const DeviceWork&) = delete;
 
-  // The model's copies go beside computing from now on. REQUIRES: nothing was pulled yet.
+  // Makes copies run in parallel with computing. REQUIRES: called before the first pull.
   void Link();
-  // Where each gradient is looked at as a whole, the device does so from now on.
+  // If the job checks or clips whole gradients, makes the device do that.
   void Scan();
-  // The device looks at each block of a gradient before that is copied, from now on, where that is
-  // copied block by block. REQUIRES: as Encode(), and that gave null, or was not called.
+  // If gradients are copied block by block, makes the device check each block before it is copied.
+  // REQUIRES: as for Encode(), which was not called or returned null.
   void Look();
-  // Gradients are encoded on the device from now on, and come as the result has them. Null: all is
-  // as it was, as it always is where local steps end on the host, or where the host has to look at
-  // gradients. REQUIRES: the job has an encoding; Link() and Scan() were called before where they
-  // are to be.
+  // Makes the device encode gradients and returns the outbox they arrive in. Returns null without
+  // any change if local steps end on the host, or if the host must check gradients. REQUIRES: the
+  // job configures an encoding; Link() and Scan() were called before, if they are used.
   EncodedOutbox* Encode();
 
  private:

@@ -35,7 +35,7 @@ std::string LossLine(const char* what, const Evaluation& evaluation) {
   return line;
 }
 
-// The first step of a worker that has an equal share of the batch.
+// Computes the first step of a worker that gets an equal share of the batch.
 absl::StatusOr<Learner::Gradient> FirstGradient(const Task& task, const WorkerOptions& options) {
   const JobSpec& job = options.job;
   const absl::StatusOr<std::unique_ptr<FlatModel>> model = FlatModel::Create(

@@ -6,9 +6,9 @@
 
 namespace torchps {
 
-// A worker's first step without servers: loads model.init_from, tries the task (TryOut), computes
-// the gradient of one batch on the worker's device, and prints the losses. Nothing is trained. The
-// errors are those of the first seconds of a real run.
+// Runs a worker's first step without servers: loads model.init_from, tries the task (TryOut),
+// computes the gradient of one batch on the worker's device, and prints the losses. Does not train.
+// Returns the errors that a real run would meet in the first seconds.
 absl::Status DryRun(const Task& task, const WorkerOptions& options);
 
 }  // namespace torchps

@@ -15,10 +15,10 @@ namespace torchps {
 namespace {
 
 constexpr size_t kPieceBytes = 1 << 20;
-// A server that is restarted in the middle has forgotten what it had.
+// If the server restarts during the upload, it forgets the pieces it received.
 constexpr int kTries = 5;
 
-// Enough digits to give the same double back.
+// 17 digits restore the same double.
 std::string Exact(double value) { return absl::StrFormat("%.17g", value); }
 
 bool EndsTheWorker(const absl::Status& status) {
@@ -71,7 +71,7 @@ absl::Status ModelHandover::Send(ModelFile file, const absl::StatusOr<StateFile>
     if (!absl::IsOutOfRange(status)) break;
   }
   if (status.ok() || EndsTheWorker(status)) return status;
-  // Server 0 has no directory: nothing is kept, and nothing was promised.
+  // Server 0 runs without a directory and does not keep models.
   if (absl::IsFailedPrecondition(status)) return absl::OkStatus();
   *not_kept = std::string(status.message());
   options_.log(absl::StrCat("the model is not kept, training goes on: ", *not_kept));

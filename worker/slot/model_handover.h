@@ -15,16 +15,17 @@
 
 namespace torchps {
 
-// Hands the module's state to the coordinator, which keeps it as files (ModelFile in
-// proto/coordinator.proto). docs/storage.md, "Model files", lists their metadata.
+// Sends the module's state to the coordinator, which stores it as model files (ModelFile in
+// proto/coordinator.proto). docs/checkpoint.md, "Model files", lists the metadata.
 //
-// A file that cannot be kept does not end training: the worker logs it.
+// If a file cannot be stored, the worker logs it and continues training.
 //
-// Thread-compatible: used by the thread that trains. Borrows module, layout and coordinator.
+// Thread-compatible: used by the training thread. Borrows the module, the layout and the
+// coordinator.
 class ModelHandover {
  public:
   struct Options {
-    JobSpec job;  // as the coordinator has completed it, with data.preprocessing
+    JobSpec job;  // completed by the coordinator, with data.preprocessing
     const torch::nn::Module* module = nullptr;
     const ModelLayout* layout = nullptr;
     CoordinatorClient* coordinator = nullptr;
@@ -33,16 +34,16 @@ class ModelHandover {
 
   explicit ModelHandover(Options options) : options_(std::move(options)) {}
 
-  // Hands over what the module has and the servers have not; nothing where there is nothing.
-  // Errors are those that end a worker: CANCELLED, ABORTED, UNAVAILABLE.
+  // Sends the constants: the module's state that the servers do not hold. Does nothing if there are
+  // none. Returns only errors that end a worker: CANCELLED, ABORTED, UNAVAILABLE.
   absl::Status HandOverConstants();
 
-  // The module with the values that `result` is about, as the files that `keep` asks for. Sets
-  // `model_not_kept` of `result` where the final model cannot be kept.
+  // Sends the module as the files that `keep` asks for. `result` is the evaluation of the module's
+  // current values. Sets `model_not_kept` of `result` if the final model cannot be stored.
   absl::Status HandOver(const KeepModel& keep, EvaluationResult* result);
 
  private:
-  // `not_kept` gets the reason where the file cannot be kept.
+  // Sets `not_kept` to the reason if the file cannot be stored.
   absl::Status Send(ModelFile file, const absl::StatusOr<StateFile>& state, std::string* not_kept);
 
   const Options options_;

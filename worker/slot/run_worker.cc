@@ -29,8 +29,8 @@ absl::Status Guarded(const char* what, const std::function<void()>& run) {
   }
 }
 
-// The same, where what it throws is a status: whoever waits for the end of a push that has begun
-// would wait for blocks that never come.
+// Converts exceptions of `compute` to a status. If an exception escaped, a push that has begun
+// would wait for blocks forever.
 ComputeGradient ThrowingNothing(ComputeGradient compute) {
   return [compute = std::move(compute)](
              const Learner::Step& step,
@@ -43,7 +43,7 @@ ComputeGradient ThrowingNothing(ComputeGradient compute) {
   };
 }
 
-// What the loop asks for beside its steps: evaluations, and what the task wants to hear.
+// Returns the hooks for evaluations and for the task's callbacks.
 WorkerSlot::Hooks MakeHooks(const Task& task, torch::Device device,
                             TrainingSpec::Precision precision, const StopLatch* stop) {
   WorkerSlot::Hooks hooks;
@@ -149,7 +149,7 @@ absl::Status RunWorker(const Task& task, WorkerOptions options, const MakeComput
   try {
     trained = Train(task, options, make, slot->get());
   } catch (...) {
-    // What the module's train() does, for one.
+    // For example, the module's train() may throw.
     trained = ThrownError("training");
   }
   return (*slot)->Leave(trained);

@@ -11,18 +11,19 @@
 #include "worker/slot/worker_options.h"
 #include "worker/stages/placement.h"
 
-// Where the model of a slot lies, as its worker was told. Free functions without state.
+// Determines the devices of a slot's model from the worker's options. Stateless.
 
 namespace torchps {
 
-// OK if the module can lie and compute where it is to. INVALID_ARGUMENT as CheckDevice,
-// CheckPrecision and Placement::Check.
+// Returns OK if the configured devices can hold the module and compute with it. INVALID_ARGUMENT as
+// for CheckDevice, CheckPrecision and Placement::Check.
 absl::Status CheckPlacement(const WorkerOptions& options, const torch::nn::Module& module);
 
-// Where the module is to lie. `slot` may be -1, not known yet. REQUIRES: CheckPlacement() is OK.
+// Returns the placement of the module. `slot` may be -1 if it is not known yet. REQUIRES:
+// CheckPlacement() is OK.
 Placement MakePlacement(const WorkerOptions& options, SlotId slot);
 
-// Which devices hold the slot's model, where those are several. Other processes are not asked for.
+// Returns the devices that hold the slot's model if there are several. Ignores other processes.
 std::vector<ReplicaMember> GetMembers(const WorkerOptions& options, const ModelLayout& layout,
                                       const std::string& host);
 

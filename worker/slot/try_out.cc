@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kSamples = 16;
 constexpr int64_t kSamplesOfPart = 4;
 
-// The first samples of a dataset. Borrows it.
+// The first samples of a dataset. Borrows the dataset.
 class FirstSamples final : public Dataset {
  public:
   FirstSamples(const Dataset* data, int64_t most)
@@ -48,14 +48,15 @@ absl::StatusOr<double> MeanLoss(const Task& task, Batch batch) {
   return loss->mean.item<double>();
 }
 
-// More than rounding does. Also where one of them is not finite: a part of which nothing counts.
+// Returns true if the values differ by more than rounding, or if one is not finite. If none of a
+// part's samples count, the part's loss is not finite.
 bool Differs(double a, double b) { return !(std::abs(a - b) <= 1e-4 * std::max(1.0, std::abs(a))); }
 
 absl::Status TryLoss(const Task& task, const JobSpec& job,
                      const std::function<void(const std::string& line)>& print) {
   const EvaluationMode evaluation(task.module());
   const torch::NoGradGuard no_grad;
-  // Evenly spread: the first ones may be of one class.
+  // Spreads the samples evenly, because the first samples may all belong to one class.
   const int64_t all = task.data().train->size();
   const int64_t samples = std::min(all, kSamples);
   std::vector<int64_t> some(samples);
@@ -68,7 +69,7 @@ absl::Status TryLoss(const Task& task, const JobSpec& job,
   if (task.objective().weighted_loss != nullptr || !is_divided || samples < 2) {
     return absl::OkStatus();
   }
-  // A module that draws numbers has another loss each time.
+  // Detects a module with random layers: the loss differs at each call.
   const absl::StatusOr<double> again = MeanLoss(task, *batch);
   if (!again.ok()) return again.status();
   double of_parts = 0;
@@ -89,7 +90,7 @@ absl::Status TryLoss(const Task& task, const JobSpec& job,
   return absl::OkStatus();
 }
 
-// Batch norm cannot train on a single sample, which torch says in words of its own at some step.
+// Batch norm cannot train on a single sample, and torch's message for that is hard to interpret.
 absl::Status CheckBatchNorm(const torch::nn::Module& module, const JobSpec& job) {
   const int64_t batch = job.training().batch_size();
   if (!job.training().global_batch() || batch >= 2 * job.workers()) return absl::OkStatus();
@@ -111,7 +112,8 @@ absl::StatusOr<Evaluation> TryOut(const Task& task, const JobSpec& job,
   try {
     TryLoss(task, job, print).IgnoreError();
   } catch (...) {
-    // What fails without gradients may train; and the first step names what fails there, too.
+    // The module may still train even if it fails without gradients. If training fails too, the
+    // first step reports the error.
   }
   const Dataset* const test = task.data().test.get();
   if (!job.training().evaluate() || test == nullptr || test->size() == 0) return Evaluation();

@@ -10,14 +10,14 @@
 
 namespace torchps {
 
-// Tries a task on a few samples before its job begins: the loss of training samples, and an
-// evaluation of test samples where the job evaluates. So a metric that throws or a test label out
-// of range is found in seconds, not after the first epoch. Changes neither the module nor its
-// modes. Returns the evaluation, which has no samples where the job evaluates none.
+// Tries a task on a few samples before the job begins: computes the loss of training samples and,
+// if the job evaluates, evaluates test samples. This finds a throwing metric or an out-of-range
+// label in seconds instead of after the first epoch. Does not change the module or the modes of
+// layers. Returns the evaluation, which is empty if the job does not evaluate.
 //
-// `print` gets a line where the loss is no mean over samples, and several workers would learn
-// something else than one process. INVALID_ARGUMENT: a worker's part of a batch is a single sample,
-// and the module has a batch norm. Errors of an evaluation.
+// Prints a warning with `print` if the loss is not a mean over samples, because several workers
+// would then train differently from one process. INVALID_ARGUMENT if a worker's part of a batch is
+// one sample and the module contains a batch norm. Also returns the errors of the evaluation.
 absl::StatusOr<Evaluation> TryOut(const Task& task, const JobSpec& job,
                                   const std::function<void(const std::string& line)>& print);
 

@@ -23,63 +23,60 @@
 
 namespace torchps {
 
-// What a worker needs to know beside what it trains.
+// The options of a worker apart from the task.
 struct WorkerOptions {
-  // Normalised. Where the coordinator has completed it, the coordinator's copy counts.
+  // Normalized. After joining, the coordinator's completed copy is used instead.
   JobSpec job;
-  // All servers of the job, the same and in the same order for all of its workers. The first is
-  // the coordinator too.
+  // All servers of the job, in the same order for each worker. The first server also runs the
+  // coordinator.
   std::vector<ServerEndpoint> servers;
-  // A GPU without an index is the one of its slot (worker/device.h).
+  // If a GPU lacks an index, the slot determines it (worker/device.h).
   torch::Device device = torch::kCPU;
-  // Of a --device with several: where further replicas of the model compute, for a program that
-  // makes them (worker/replicas/replica_group.h).
+  // Devices of further replicas of the model, if --device names several. Used by programs that
+  // create replicas (worker/replicas/replica_group.h).
   std::vector<torch::Device> further_devices;
-  // Where the stages of a torchps::Stages lie, one for each. Empty: all of the module is on
-  // `device`, which is else the first of them.
+  // Devices of the stages of a torchps::Stages, one for each stage. If empty, the whole module is
+  // on `device`; otherwise `device` is the first of them.
   std::vector<torch::Device> stage_devices;
-  // For tests: makes what copies between the host and the device, in place of a CudaLink. On the
-  // CPU the device's memory is apart from the host's then. Null: a GPU has a CudaLink, the CPU
-  // needs nothing.
+  // For tests: makes the link between host and device in place of a CudaLink. The CPU then acts as
+  // a device with separate memory. Null: a GPU uses a CudaLink, the CPU does not need a link.
   std::function<absl::StatusOr<std::unique_ptr<DeviceLink>>()> make_link;
-  // For tests: as Learner::Options has it.
+  // For tests: see Learner::Options.
   std::function<std::unique_ptr<BatchUploader>(torch::Device device)> make_lift;
-  // For tests: makes what looks at gradients of so many elements on a device, in place of the
-  // kernels of a GPU.
+  // For tests: makes the scan of gradients with `elements` elements in place of GPU kernels.
   std::function<absl::StatusOr<std::unique_ptr<DeviceScan>>(int64_t elements)> make_scan;
-  // For tests: makes what looks at each block of them on a device, likewise.
+  // For tests: makes the check of each block in place of GPU kernels.
   std::function<absl::StatusOr<std::unique_ptr<FiniteCheck>>(const torch::Tensor& gradients,
                                                              const BlockMap& block_map)>
       make_finite_check;
-  // For tests: makes what encodes such gradients on a device, likewise.
+  // For tests: makes the gradient encoder in place of GPU kernels.
   std::function<absl::StatusOr<std::unique_ptr<BlockEncoder>>(
       const torch::Tensor& gradients, const BlockMap& block_map, const EncodingSpec& encoding)>
       make_encoder;
-  // That a pass is cut into, so that the stages compute at once. 0: two for each stage.
+  // Micro-batches per pass, so that the stages compute in parallel. 0: two for each stage.
   int micro_batches = 0;
-  // Where several processes hold the slot's model together: the stage that this one holds, and
-  // where each of them listens (HOST:PORT), in the order of their stages. -1: it holds all of the
-  // model.
+  // If several processes hold the slot's model: the stage of this process, and the addresses
+  // (HOST:PORT) of all processes in stage order. -1: this process holds the whole model.
   int stage = -1;
   std::vector<std::string> replica;
-  // -1: the lowest free one.
+  // -1: the lowest free slot.
   SlotId slot = -1;
-  // Tries one batch and joins no job (worker/slot/dry_run.h). `servers` is empty then.
+  // Tries one batch without joining a job (worker/slot/dry_run.h). `servers` is then empty.
   bool dry_run = false;
-  // The process that held `slot` is known to be dead, so its lease need not be waited for.
+  // The previous process of `slot` is known to be dead, so the worker need not wait for that lease.
   bool predecessor_died = false;
-  // What makes this worker slower than its machine. Without a `wait` it waits with `stop`.
+  // Slows this worker down. If `wait` is null, the worker waits on `stop`.
   SimulatedSlowdown::Options handicap;
-  // That make batches ahead of the training thread.
+  // Threads that make batches ahead of the training thread.
   int loader_threads = 0;
-  // A gradient is copied to the host once all of it is there, as by a loop of the user's own.
+  // Copies a gradient to the host only when it is complete, as a loop in a user's program does.
   bool copies_whole_gradients = false;
-  // How long a server may be silent.
+  // The maximum time that a server may be unresponsive.
   absl::Duration patience = absl::Seconds(60);
   absl::Duration progress_interval = absl::Seconds(1);
-  // Takes the lines that psctl reads ("torchps_worker progress ...").
+  // Receives the lines that psctl parses ("torchps_worker progress ...").
   std::function<void(const std::string& line)> print = [](const std::string&) {};
-  // Takes the lines that are for people only: what is being waited for.
+  // Receives log lines for users, for example what the worker waits for.
   std::function<void(const std::string& line)> log = [](const std::string&) {};
   // Borrowed.
   const Clock* clock = nullptr;

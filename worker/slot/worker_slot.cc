@@ -27,14 +27,14 @@
 namespace torchps {
 namespace {
 
-// Renewals per lease: two may be lost before the slot is.
+// Renewals per lease: the slot survives two lost renewals.
 constexpr double kRenewalsPerLease = 3;
 
 absl::Duration RenewalInterval(const JobSpec& job) {
   return absl::Seconds(job.membership().lease_seconds() / kRenewalsPerLease);
 }
 
-// Whether there is a server that could read this worker's memory.
+// True if a server could read this worker's memory.
 bool MayShare(const WorkerOptions& options) {
   return options.job.wire().shared_memory() &&
          std::any_of(options.servers.begin(), options.servers.end(),
@@ -95,7 +95,7 @@ absl::StatusOr<std::unique_ptr<WorkerSlot>> WorkerSlot::Join(torch::nn::Module& 
   std::unique_ptr<WorkerSlot> slot(new WorkerSlot(module, data, std::move(options)));
   slot->whole_layout_ = *layout;
   if (absl::Status taken = slot->TakeSlot(*layout); !taken.ok()) return taken;
-  // Only now, for which GPU it is may follow from the slot.
+  // Laid out after joining, because the GPU may depend on the slot.
   absl::Status status = slot->LayOut(group_of);
   if (status.ok()) status = slot->Connect();
   if (!status.ok()) return slot->Leave(status);
@@ -127,7 +127,7 @@ absl::Status WorkerSlot::TakeSlot(const ModelLayout& layout) {
   request.set_train_samples(data_.train_samples);
   request.set_data_fingerprint(data_.fingerprint.number());
   const std::string& model = options_.job.model().name();
-  // A process with a stage has another module, and the same model.
+  // If a process holds one stage, the module differs but the model is the same.
   const std::string own = data_.replica.has_value() ? "Stages" : module_.name();
   request.set_model(model.empty() ? own : model);
   request.set_data(data_.description);
@@ -138,13 +138,13 @@ absl::Status WorkerSlot::TakeSlot(const ModelLayout& layout) {
   absl::StatusOr<JoinReply> joined = coordinator_.Join(request);
   if (!joined.ok()) return joined.status();
   joined_ = *std::move(joined);
-  // From here on the slots' draws (dropout) differ, though all began with the same parameters.
+  // Makes random draws (dropout) differ between slots. The initial parameters were drawn before.
   torch::manual_seed(job().seed() + static_cast<uint64_t>(slot()) + 1);
   return absl::OkStatus();
 }
 
 absl::Status WorkerSlot::LayOut(const ModuleTensors::GetGroup& group_of) {
-  // A GPU that no process has used yet may take longer than a lease.
+  // Initializing a GPU for the first time may take longer than a lease.
   const Heartbeat heartbeat(
       RenewalInterval(job()),
       [&](absl::Duration timeout) { return coordinator_.RenewSlot(timeout).status(); },
@@ -184,7 +184,7 @@ absl::Status WorkerSlot::Connect() {
   block_map_ = std::make_unique<BlockMap>(*std::move(block_map));
   device_work_ = std::make_unique<DeviceWork>(options_, job(), *block_map_, model_.get());
   device_work_->Link();
-  // Of a stage the members find the norm together, on their hosts.
+  // If the model is in stages, the processes compute the norm together on their hosts.
   if (!data_.replica.has_value()) device_work_->Scan();
 
   ParameterClient::Options client;
@@ -272,7 +272,7 @@ StepLoop* WorkerSlot::MakeLoop(Hooks hooks, bool may_prefetch) {
   loop.parameters = parameters_.get();
   loop.coordinator = &coordinator_;
   if (data_.replica.has_value()) {
-    // No process has the whole model, to hand it over or to throw a part of a step away.
+    // One process alone cannot store the model or restart a step, because it holds only a part.
     loop.on_initialized = std::move(hooks.initialize_others);
     loop.finish_others = std::move(hooks.finish_others);
     loop.job.mutable_consistency()->set_stop_stale(false);
@@ -322,7 +322,7 @@ absl::Status WorkerSlot::Leave(const absl::Status& trained) {
     if (absl::Status lost = heartbeat_->status(); !lost.ok()) {
       outcome = LostSlot(slot(), lost);
     } else if (!trained.ok()) {
-      // The first error is the one to tell.
+      // Reports the first error.
       parameters_->Leave().IgnoreError();
     }
     heartbeat_.reset();
@@ -331,7 +331,7 @@ absl::Status WorkerSlot::Leave(const absl::Status& trained) {
     options_.print(absl::StrCat("torchps_worker done slot=", slot(), " pushes=", loop_->pushes()));
   }
   const absl::Status left = coordinator_.LeaveJob(std::string(outcome.message()));
-  // Done is done; a coordinator that went away meanwhile will see the lease run out.
+  // Ignores this error: if the coordinator is unreachable, the slot's lease expires.
   if (!left.ok()) options_.log(absl::StrCat("left without a farewell: ", left.message()));
   return outcome;
 }

@@ -32,29 +32,28 @@
 
 namespace torchps {
 
-// Gives the module the values of model.init_from, where the job names a file. Errors of
-// LoadState().
+// Loads model.init_from into the module if the job names a file. Returns errors of LoadState().
 absl::Status LoadInitialState(torch::nn::Module& module, const WorkerOptions& options);
 
-// A slot of a job, held by this process with a module: joined, the module laid out on the slot's
-// device, its values and gradients connected to the servers, its lease renewed.
+// Holds a slot of a job for this process: joins with a module, lays the module out on the slot's
+// device, connects it to the servers and renews the slot's leases.
 //
-// Thread-compatible: all torch work is done by the calling thread; one more thread renews the
-// leases. Borrows the module, whose tensors it takes over (worker/flat_model.h), and what
-// WorkerOptions borrow.
+// Thread-compatible: the calling thread does all torch work; another thread renews the leases.
+// Borrows everything that WorkerOptions borrow, and the module. The module's tensors become views
+// of flat vectors (worker/flat_model.h).
 class WorkerSlot {
  public:
-  // Of a process that leads a replica: it holds the first stage of the slot's model, other
-  // processes hold the others (worker/pipeline/run_member.h).
+  // Set if this process leads a replica: it holds the first stage of the slot's model, and other
+  // processes hold the later stages (worker/pipeline/run_member.h).
   struct Replica {
-    // Of all stages, with the names of the whole model; the first one is the module's.
+    // Layouts of all stages, with the tensor names of the whole model. The first is the module's.
     std::vector<ModelLayout> layouts;
-    // The name there of a tensor of the module.
+    // Maps a tensor name of the module to the name in the whole model.
     std::function<std::string(const std::string& name)> name_in_whole;
     std::vector<ReplicaMember> members;
   };
 
-  // What a job is told of the data that this process trains on.
+  // Describes this process's training data to the coordinator.
   struct Data {
     int64_t train_samples = 0;
     std::string description;
@@ -63,21 +62,22 @@ class WorkerSlot {
     absl::optional<Replica> replica = absl::nullopt;
   };
 
-  // What is done beside the steps; null ones are left out.
+  // Called between steps. Null hooks are skipped.
   struct Hooks {
-    // Measures the module as it is, after this epoch.
+    // Evaluates the module in the current state, after `epoch`.
     std::function<absl::StatusOr<Evaluation>(int epoch)> evaluate;
-    // The module holds what was learnt.
+    // Called when the module holds the final values.
     std::function<absl::Status()> on_end;
-    // Of a replica's leader: the others are to push their initial values; they have to have pushed
-    // their parts of a step (StepLoop::Options::finish_others).
+    // For the leader of a replica. `initialize_others` makes the other processes push their initial
+    // values; `finish_others` waits for their pushes of a step (StepLoop::Options).
     std::function<absl::Status()> initialize_others;
     std::function<absl::Status(PushResult* result)> finish_others;
   };
 
-  // Fills the module from model.init_from, and joins with its layout, as a replica's leader with
-  // that of all stages. INVALID_ARGUMENT: no server is given; as CheckPlacement(). Other errors as
-  // in LoadState, CoordinatorClient, ParameterClient and FlatModel::Create, each one sentence.
+  // Loads model.init_from into the module and joins with the module's layout. If this process leads
+  // a replica, joins with the layout of all stages. INVALID_ARGUMENT if `servers` is empty, or as
+  // for CheckPlacement(). Other errors are those of LoadState, CoordinatorClient, ParameterClient
+  // and FlatModel::Create, each one sentence.
   static absl::StatusOr<std::unique_ptr<WorkerSlot>> Join(torch::nn::Module& module, Data data,
                                                           WorkerOptions options);
   WorkerSlot(const WorkerSlot&) = delete;
@@ -85,34 +85,34 @@ class WorkerSlot {
 
   const JobSpec& job() const { return joined_.job(); }
   SlotId slot() const { return joined_.slot(); }
-  // What the coordinator has answered.
+  // Returns the coordinator's reply.
   const JoinReply& joined() const { return joined_; }
   ParameterClient* parameters() { return parameters_.get(); }
   FlatModel* model() { return model_.get(); }
-  // To be told when the trainer has ended a piece of its work, so that it is not taken for hung.
+  // Must be restarted after each unit of the trainer's work, so that the worker does not seem hung.
   ProgressTimer* pulse() { return &pulse_; }
   const BlockMap& block_map() const { return *block_map_; }
 
-  // For who has a Learner compute the gradients, before that is made. Where the model lies on one
-  // device apart from the host, that looks at each block from now on, before it is pushed, or where
-  // the job has an encoding and nothing needs their floats here (docs/gpus.md), encodes it.
-  // Otherwise all stays as it is, which is told where the device lacks something.
+  // Makes the device process gradients before they are pushed. If one device apart from the host
+  // holds the model, it encodes them, provided that the job configures an encoding and the host
+  // does not need the floats (docs/cuda.md). Otherwise it checks each block. If the device lacks a
+  // capability, logs that, and the host does the work. Call it before creating a Learner.
   void PreparePushesOnDevice();
 
-  // For a loop that computes gradients by itself, before each one: sets them to zero.
-  // FAILED_PRECONDITION as FlatModel::CheckModule().
+  // For a loop without a Learner: sets the gradients to zero. Call it before each gradient.
+  // FAILED_PRECONDITION as for FlatModel::CheckModule().
   absl::Status BeginGradient();
-  // Trained elements that nothing has given a gradient since BeginGradient().
+  // Returns the trained elements without a gradient since BeginGradient().
   ElementRuns AbsentElements() const;
 
-  // The slot's way through the job. To be made once.
+  // Makes the slot's step loop. Call it once.
   StepLoop* MakeLoop(Hooks hooks, bool may_prefetch);
 
-  // What slows its steps down, as the options say.
+  // Makes the configured slowdown.
   SimulatedSlowdown MakeHandicap() const;
 
-  // Leaves the job; `trained` is what came of it. Returns the error to tell: that, or how the slot
-  // was lost. REQUIRES: where `trained` is OK, that MakeLoop() was called.
+  // Leaves the job. `trained` is the result of training. Returns the error to report: `trained`, or
+  // the reason for losing the slot. REQUIRES: if `trained` is OK, MakeLoop() was called.
   absl::Status Leave(const absl::Status& trained);
 
  private:
@@ -120,8 +120,8 @@ class WorkerSlot {
 
   absl::Status TakeSlot(const ModelLayout& layout);
   absl::Status LayOut(const ModuleTensors::GetGroup& group_of);
-  // What servers on this machine are to see of the model. No buffers of an outbox where a gradient
-  // is copied to the host as a whole.
+  // Returns the memory to share with servers on this machine. Outbox buffers are not shared if
+  // gradients are copied to the host as a whole.
   FlatModel::Shared SharedMemory() const;
   absl::Status Connect();
 
@@ -134,14 +134,14 @@ class WorkerSlot {
   std::unique_ptr<FlatModel> model_;
   std::unique_ptr<BlockMap> block_map_;
   std::unique_ptr<DeviceWork> device_work_;
-  // Made by the first BeginGradient(): a Learner has its own.
+  // Made by the first BeginGradient(). Learner does not use it.
   std::unique_ptr<GradientWatch> watch_;
   std::unique_ptr<ParameterClient> parameters_;
   std::unique_ptr<ModelHandover> handover_;
-  // Uses the clients, so it ends before them.
+  // Uses the clients, so it must be destroyed first.
   std::unique_ptr<Heartbeat> heartbeat_;
   std::unique_ptr<StepLoop> loop_;
-  // What servers know the model by.
+  // The layout of the model on the servers.
   ModelLayout whole_layout_;
 };
 
