@@ -27,7 +27,7 @@ struct SumRuns {
     return lanes[0];
   }
 
-  // The sums of all runs.
+  // Writes the sum of each run to `sums`.
   template <typename Number>
   [[gnu::always_inline]] static void Run(const Number* numbers, int64_t n, double* sums) {
     for (int64_t begin = 0; begin < n; begin += SumOrder::kRun) {

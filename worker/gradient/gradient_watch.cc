@@ -18,31 +18,31 @@ struct GradientWatch::State {
   struct Parameter {
     std::string name;
     torch::Tensor tensor;
-    // Where its gradient is to lie.
+    // The required address of the gradient.
     const void* gradient = nullptr;
     std::vector<BlockId> blocks;
     ElementRun elements;
   };
 
-  // A gradient was added to parameter `index`.
+  // Handles a gradient added to parameter `index`.
   void OnGradient(size_t index) ABSL_LOCKS_EXCLUDED(mutex);
 
   std::vector<Parameter> parameters;
-  // By block: parameters with elements in it.
+  // By block: the number of parameters with elements in it.
   std::vector<int> parameters_of;
 
   Mutex mutex;
   bool armed ABSL_GUARDED_BY(mutex) = false;
-  // Of the step, by parameter.
+  // By parameter: a gradient was added in this step.
   std::vector<bool> reached ABSL_GUARDED_BY(mutex);
   OnReady on_ready ABSL_GUARDED_BY(mutex);
-  // The pass under way is the first one.
+  // True until the end of the first pass.
   bool observing ABSL_GUARDED_BY(mutex) = true;
-  // No parameter was seen too often in the first pass.
+  // False if a gradient was added more than once in the first pass.
   bool early ABSL_GUARDED_BY(mutex) = true;
-  // How often a parameter is added to until its gradient is final.
+  // The number of additions that make a gradient final.
   int passes ABSL_GUARDED_BY(mutex) = 1;
-  // Since it was armed: how often, by parameter; parameters that are not final, by block.
+  // Since Arm(): additions by parameter, and parameters that are not final by block.
   std::vector<int> added ABSL_GUARDED_BY(mutex);
   std::vector<int> missing ABSL_GUARDED_BY(mutex);
   absl::Status status ABSL_GUARDED_BY(mutex);
@@ -84,7 +84,7 @@ class GradientWatch::Hook final : public torch::autograd::FunctionPostHook {
 
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
                                             const torch::autograd::variable_list& inputs) override {
-    // A graph may come to a parameter without a gradient for it, and then adds nothing.
+    // The graph may reach a parameter without an incoming gradient. It then adds no gradient.
     if (!inputs.empty() && inputs[0].defined()) state_->OnGradient(index_);
     return outputs;
   }
@@ -115,7 +115,7 @@ GradientWatch::GradientWatch(const ModelLayout& layout, const BlockMap& map,
       }
     }
     state_->parameters.push_back(std::move(parameter));
-    // A std::shared_ptr; since libtorch 2.14 a c10::intrusive_ptr.
+    // grad_accumulator() returns a std::shared_ptr, or a c10::intrusive_ptr since libtorch 2.14.
     const auto node = torch::autograd::impl::grad_accumulator(parameters[i]);
     node->add_post_hook(std::make_unique<Hook>(state_, i));
     nodes_.push_back(std::make_shared<std::decay_t<decltype(node)>>(node));

@@ -14,53 +14,57 @@
 
 namespace torchps {
 
-// Tells of each block of trained elements when backward() has added the last gradient to it, while
-// backward() goes on with the others: hooks on the nodes that accumulate gradients, as DDP's
-// reducer has them (Li et al. 2020, "PyTorch Distributed").
+// Reports each block of trained elements as soon as backward() added the last gradient to it, while
+// backward() continues. Uses hooks on the nodes that accumulate gradients, as DDP's reducer does
+// (Li et al. 2020, "PyTorch Distributed").
 //
-// And tells afterwards which parameters a step did not reach: torch.optim leaves a parameter alone
-// whose gradient is not defined, and ours are always defined, as views of one flat vector.
+// After a step, returns the parameters that the step did not reach. torch.optim skips a parameter
+// with an undefined gradient. The gradients here are always defined, because they are views of one
+// flat vector.
 //
-// A graph in which a gradient is added twice in one backward() (a backward() within a backward(),
-// such as checkpointing) would make a block ready too soon. So the first pass is only looked at; if
-// it does so, no block is ever told early.
+// If one backward() adds a gradient twice (a backward() within a backward(), such as
+// checkpointing), a block would be reported too early. The first pass is therefore only observed.
+// If it adds a gradient twice, blocks are never reported early.
 //
-// Thread-compatible; hooks run on torch's threads, on the CPU the one that calls backward().
-// Several threads may call it at once.
+// Thread-compatible. Hooks run on torch's threads; on the CPU, on the thread that calls backward().
+// Several threads may call backward() concurrently.
 class GradientWatch {
  public:
-  // Runs on one of those threads, at most once per block and Arm(). Several such threads may run it
-  // at once, for different blocks.
+  // Called on a thread that runs hooks, at most once per block and Arm(). May be called
+  // concurrently for different blocks.
   using OnReady = std::function<void(BlockId)>;
 
-  // `parameters` are those of the layout's trained segments, in their order, each with its gradient
-  // where it is to stay: one that lies elsewhere when it was added to makes no block ready.
+  // `parameters` are the parameters of the layout's trained segments, in order. Each gradient must
+  // stay at the current address: a gradient at another address does not make a block ready.
   GradientWatch(const ModelLayout& layout, const BlockMap& map,
                 const std::vector<torch::Tensor>& parameters);
-  // The hooks may stay alive in a graph; they do nothing any more.
+  // The hooks may stay alive in a graph, but are inactive from now on.
   ~GradientWatch();
   GradientWatch(const GradientWatch&) = delete;
   GradientWatch& operator=(const GradientWatch&) = delete;
 
-  // A step begins: nothing was reached yet. REQUIRES: as Arm().
+  // Begins a step: marks all parameters as unreached. REQUIRES: as for Arm().
   void BeginStep();
-  // Whether each parameter was reached by some backward() since then.
+  // Returns true if backward() reached each parameter since BeginStep().
   bool ReachedAll() const;
-  // Elements of the parameters that no backward() since BeginStep() has reached, armed or not.
+  // Returns the elements of parameters that backward() did not reach since BeginStep(), armed or
+  // not.
   ElementRuns Unreached() const;
-  // Of those, the ones of parameters whose gradient is zero: one that is not was put there by other
-  // means, and counts. `gradients` are those of all trained elements.
+  // Returns the elements of Unreached() for which the parameter's gradient is zero. If the gradient
+  // is not zero, other code wrote it, and it counts. `gradients` contains all trained elements.
   ElementRuns Absent(absl::Span<const float> gradients) const;
-  // The same where a device has them, as one vector. Waits for it. Throws what torch throws.
+  // The same for gradients in one vector on a device. Waits for the device. Throws torch's
+  // exceptions.
   ElementRuns Absent(const torch::Tensor& gradients) const;
 
-  // From now on blocks are told, until Disarm(): each when `passes` calls of backward() have added
-  // to all of its parameters. REQUIRES: disarmed; no backward() is running; `passes` are to come.
+  // Reports blocks until Disarm(). Each block is reported when `passes` calls of backward() have
+  // added to all parameters in it. REQUIRES: disarmed; backward() is not running; `passes` calls
+  // will follow.
   void Arm(OnReady on_ready, int passes = 1);
 
-  // FAILED_PRECONDITION names a parameter whose gradient was added once more after its block had
-  // been told. Parameters that not all passes reach leave their blocks untold. Disarmed already:
-  // OK.
+  // Stops reporting blocks. FAILED_PRECONDITION names a parameter if its gradient was added again
+  // after the block was reported. Blocks are not reported if a pass does not reach one of their
+  // parameters. Returns OK if disarmed already.
   absl::Status Disarm();
 
  private:
@@ -70,8 +74,7 @@ class GradientWatch {
   ElementRuns UnreachedWhere(const std::function<bool(const ElementRun& elements)>& wanted) const;
 
   const std::shared_ptr<State> state_;
-  // A parameter refers to its accumulating node weakly; without us the hook would go with the
-  // graph.
+  // Keeps the accumulating nodes, and so the hooks, alive. Parameters hold these nodes weakly.
   std::vector<std::shared_ptr<void>> nodes_;
 };
 

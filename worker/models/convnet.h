@@ -11,12 +11,12 @@
 
 namespace torchps {
 
-// A small convolutional net with batch norm: twice (convolution 5x5 padded by 2, batch norm, ReLU,
-// maximum over 2x2) with 16 and 32 channels, then one linear layer.
-// forward: float32 [B, channels, height, width] -> [B, classes].
+// Small convolutional network. Two blocks of (5x5 convolution with padding 2, batch norm, ReLU, 2x2
+// max pooling) with 16 and 32 channels are followed by a linear layer. forward: float32 [B,
+// channels, height, width] -> [B, classes].
 class ConvNet : public torch::nn::Module {
  public:
-  // REQUIRES: height >= 4 and width >= 4, for each side is halved twice.
+  // REQUIRES: height >= 4 and width >= 4, because each side is halved twice.
   ConvNet(int64_t channels, int64_t height, int64_t width, int64_t classes);
 
   torch::Tensor forward(const torch::Tensor& input);

@@ -8,8 +8,8 @@
 
 namespace torchps {
 
-// Softmax regression: one linear layer on a sample's numbers, whatever their shape.
-// forward: float32 [B, ...] of `features` numbers a sample -> [B, classes].
+// Softmax regression: one linear layer on the flattened sample. forward: float32 [B, ...] with
+// `features` numbers per sample -> [B, classes].
 class LinearModel : public torch::nn::Module {
  public:
   LinearModel(int64_t features, int64_t classes);

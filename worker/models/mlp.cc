@@ -13,7 +13,7 @@
 namespace torchps {
 namespace {
 
-// Some of the layers, under their numbers in the whole.
+// Some consecutive layers, registered under the numbers they have in the whole model.
 struct MlpStage : torch::nn::Module {
   torch::Tensor forward(torch::Tensor x) {
     if (is_first) x = x.flatten(1);

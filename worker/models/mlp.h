@@ -11,17 +11,17 @@
 
 namespace torchps {
 
-// A multi-layer perceptron: linear layers with ReLU between them.
-// forward: float32 [B, ...] of `features` numbers a sample -> [B, classes].
+// Multi-layer perceptron: linear layers with ReLU in between. forward: float32 [B, ...] with
+// `features` numbers per sample -> [B, classes].
 class Mlp : public torch::nn::Module {
  public:
-  // `hidden`: the widths between input and output, in order; none makes it linear.
+  // `hidden` lists the widths between input and output. If it is empty, the model is linear.
   Mlp(int64_t features, const std::vector<int64_t>& hidden, int64_t classes);
 
   torch::Tensor forward(const torch::Tensor& input);
 
-  // The same layers as `stages` stages, cut so that the heaviest is as light as it can be. Their
-  // tensors have the names that they have here. REQUIRES: 1 <= stages <= linear_layers().
+  // Returns the same layers as `stages` stages, cut to minimize the heaviest stage. Tensors keep
+  // their names. REQUIRES: 1 <= stages <= linear_layers().
   Stages InStages(int stages) const;
   int linear_layers() const { return static_cast<int>(layers_->size() + 1) / 2; }
 

@@ -24,7 +24,7 @@ absl::Status WrongData(const std::string& model, const std::string& needs, const
                                                     model, needs, data.description));
 }
 
-// A model of numbers: it chooses a class, or predicts numbers.
+// Makes a model of numeric features, for classification or regression.
 Task MakeVectorTask(const ModelSpec& spec, DataSource data) {
   const DataShape shape = data.train->shape();
   const int64_t outputs = shape.targets > 0 ? shape.targets : shape.classes;

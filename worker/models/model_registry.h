@@ -8,17 +8,17 @@
 
 namespace torchps {
 
-// Builds the model that job.model names (linear | mlp | convnet | resnet18 | transformer) to fit
-// `data`, with the objective that goes with it. Initial parameters come from torch's default
-// generator: seed that first. REQUIRES: NormalizeJobSpec accepted `job`.
+// Builds the model that job.model names (linear | mlp | convnet | resnet18 | transformer) with the
+// shapes of `data` and the matching objective. torch's default generator draws the initial
+// parameters, so seed it first. REQUIRES: NormalizeJobSpec accepted `job`.
 //
-// INVALID_ARGUMENT: an unknown name (lists the known ones), or data that the model cannot read (a
-// transformer on images).
+// INVALID_ARGUMENT for an unknown name (the message lists the known names), or if the model cannot
+// read the data, for example a transformer on images.
 absl::StatusOr<Task> MakeTask(const JobSpec& job, DataSource data);
 
-// The module of MakeTask(job, ...) in `stages` stages, which share it: mlp | transformer. A stage's
-// tensors have the names that they have in the module. INVALID_ARGUMENT: another model, or more
-// stages than layers. REQUIRES: stages >= 1.
+// Cuts the module of MakeTask(job, ...), an mlp or transformer, into `stages` stages that share it.
+// Tensors keep their names. INVALID_ARGUMENT for another model, or if there are more stages than
+// layers. REQUIRES: stages >= 1.
 absl::StatusOr<Stages> CutModule(const JobSpec& job, const torch::nn::Module& module, int stages);
 
 }  // namespace torchps

@@ -13,10 +13,10 @@ torch::nn::Conv2d Conv(int64_t from, int64_t to, int64_t kernel, int64_t stride)
   return torch::nn::Conv2d(torch::nn::Conv2dOptions(from, to, kernel)
                                .stride(stride)
                                .padding(kernel / 2)
-                               .bias(false));  // batch norm follows, whose own bias does the work
+                               .bias(false));  // the following batch norm adds a bias
 }
 
-// conv, bn, relu, conv, bn, plus the input (by a 1x1 convolution where the shape changes), relu.
+// conv, bn, relu, conv, bn, plus the input (through a 1x1 convolution if the shape changes), relu.
 class BasicBlock : public torch::nn::Module {
  public:
   BasicBlock(int64_t from, int64_t to, int64_t stride)

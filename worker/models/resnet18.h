@@ -12,13 +12,13 @@
 
 namespace torchps {
 
-// ResNet-18 (He et al. 2015), laid out, named and initialised as torchvision's resnet18, so its
-// state_dict's names fit: conv1, bn1, layer1.0.conv1, ..., layer4.1.bn2, fc.
+// ResNet-18 (He et al. 2015) with the layout, names and initialization of torchvision's resnet18,
+// so the state_dict names match: conv1, bn1, layer1.0.conv1, ..., layer4.1.bn2, fc.
 //
-// Images with a side below 64 pixels get the stem that the paper uses for CIFAR, a 3x3 convolution
-// of stride 1 and no pooling, since torchvision's (7x7 of stride 2, then 3x3 maximum of stride 2)
-// would leave one pixel of a 32 x 32 image. With it and 10 classes: 11,173,962 parameters.
-// forward: float32 [B, channels, H, W] -> [B, classes].
+// Images with a side below 64 pixels use the paper's CIFAR stem: a 3x3 convolution of stride 1
+// without pooling. torchvision's stem (7x7 of stride 2, then 3x3 max pooling of stride 2) would
+// leave one pixel of a 32 x 32 image. The CIFAR variant with 10 classes contains 11,173,962
+// parameters. forward: float32 [B, channels, H, W] -> [B, classes].
 class ResNet18 : public torch::nn::Module {
  public:
   ResNet18(int64_t channels, int64_t height, int64_t width, int64_t classes);

@@ -18,7 +18,7 @@
 namespace torchps {
 namespace {
 
-// Causal attention written out: the fused call is not in torch 1.13.
+// Explicit causal attention, because torch 1.13 lacks the fused function.
 class Attention : public torch::nn::Module {
  public:
   Attention(int64_t width, int64_t heads)
@@ -27,7 +27,7 @@ class Attention : public torch::nn::Module {
     register_module("output", output_);
   }
 
-  // `future` is bool [T, T], true where a position must not look. [B, T, D] -> [B, T, D].
+  // `future` is bool [T, T], true if a position must not attend to another. [B, T, D] -> [B, T, D].
   torch::Tensor forward(const torch::Tensor& input, const torch::Tensor& future) {
     const int64_t batch = input.size(0);
     const int64_t length = input.size(1);
@@ -75,13 +75,13 @@ class Block : public torch::nn::Module {
   torch::nn::Linear narrow_;
 };
 
-// bool [T, T], true where a position must not look: at what comes after it.
+// Returns the causal mask, bool [T, T]: true if a position must not attend to a later one.
 torch::Tensor GetFuture(int64_t length, torch::Device device) {
   return torch::ones({length, length}, torch::TensorOptions(device).dtype(torch::kBool)).triu(1);
 }
 
-// What goes from stage to stage: activations [B, T, D], and the embedding [V, D] as more of a
-// batch, in as many pages [T, D] as it fills.
+// Packs activations [B, T, D] and the embedding [V, D] into one tensor to send between stages. The
+// embedding is appended to the batch as pages [T, D].
 torch::Tensor Pack(const torch::Tensor& x, const torch::Tensor& embedding) {
   const int64_t length = x.size(1);
   const int64_t pages = (embedding.size(0) + length - 1) / length;
@@ -90,7 +90,7 @@ torch::Tensor Pack(const torch::Tensor& x, const torch::Tensor& embedding) {
   return torch::cat({x, padded.view({pages, length, embedding.size(1)})});
 }
 
-// The two of them again.
+// Reverses Pack().
 std::pair<torch::Tensor, torch::Tensor> Unpack(const torch::Tensor& packed, int64_t vocabulary) {
   const int64_t length = packed.size(1);
   const int64_t batch = packed.size(0) - (vocabulary + length - 1) / length;
@@ -99,7 +99,7 @@ std::pair<torch::Tensor, torch::Tensor> Unpack(const torch::Tensor& packed, int6
           packed.slice(0, batch).reshape({-1, packed.size(2)}).slice(0, 0, vocabulary)};
 }
 
-// Some of a transformer's layers.
+// Some consecutive layers of a transformer.
 struct LayerStage : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& input) {
     torch::Tensor x;
@@ -116,11 +116,11 @@ struct LayerStage : torch::nn::Module {
   }
 
   int64_t vocabulary = 0;
-  // Of the first stage.
+  // Only in the first stage.
   torch::nn::Embedding embedding{nullptr};
   torch::nn::Embedding position{nullptr};
   std::vector<std::shared_ptr<Block>> blocks;
-  // Of the last one.
+  // Only in the last stage.
   torch::nn::LayerNorm norm{nullptr};
 };
 
@@ -146,7 +146,7 @@ Transformer::Transformer(const Options& options)
   register_module("blocks", blocks_);
   register_module("norm", norm_);
 
-  // GPT-2's initial values: what adds into the residual stream starts smaller, the deeper it is.
+  // GPT-2's initialization: weights that add to the residual stream start smaller in deeper models.
   const double residual_scale = 1.0 / std::sqrt(2.0 * options.layers);
   for (auto& named : named_parameters()) {
     torch::Tensor& value = named.value();
@@ -182,7 +182,7 @@ Stages Transformer::InStages(int stages) const {
       stage->embedding = stage->register_module("embedding", embedding_);
       stage->position = stage->register_module("position", position_);
     }
-    // Under their numbers in the whole.
+    // Registers layers under the numbers they have in the whole model.
     const auto blocks = stage->register_module("blocks", std::make_shared<torch::nn::Module>());
     for (size_t layer = firsts[i]; layer < firsts[i + 1]; ++layer) {
       stage->blocks.push_back(blocks_->ptr<Block>(layer));

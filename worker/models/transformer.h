@@ -12,12 +12,11 @@
 
 namespace torchps {
 
-// A decoder-only transformer (Vaswani et al. 2017) on bytes, in GPT-2's arrangement: learned
-// positions, layer norm before each part, a feed-forward part four times as wide with GELU, and the
-// embedding used again as the output layer (Press and Wolf 2017), so it is one parameter.
-// Position t sees the bytes 0 to t and no later one. No dropout: a worker's step depends on its
-// values and its samples alone.
-// forward: int64 [B, T] with T <= context -> [B, T, vocabulary], the next byte's logits.
+// Decoder-only transformer (Vaswani et al. 2017) on bytes, arranged as GPT-2: learned positions,
+// layer norm before each part, and a feed-forward part four times as wide with GELU. The output
+// layer shares the embedding's parameter (Press and Wolf 2017). Position t attends to bytes 0 to t
+// only. There is no dropout, so a worker's step depends only on values and samples. forward: int64
+// [B, T] with T <= context -> [B, T, vocabulary], the logits of the next byte.
 class Transformer : public torch::nn::Module {
  public:
   struct Options {
@@ -28,16 +27,16 @@ class Transformer : public torch::nn::Module {
     int64_t vocabulary = 256;
   };
 
-  // REQUIRES: every option is at least 1, and heads divides width.
+  // REQUIRES: each option is at least 1, and heads divides width.
   explicit Transformer(const Options& options);
 
   torch::Tensor forward(const torch::Tensor& input);
 
-  // The same modules as `stages` stages, cut so that the heaviest is as light as it can be. Their
-  // tensors have the names that they have here. The embedding belongs to the first stage; the last
-  // one, which needs it as the output layer, gets its values with each batch's activations, and its
-  // gradient goes back with theirs: vocabulary * width numbers more from stage to stage. REQUIRES:
-  // 1 <= stages <= layers().
+  // Returns the same modules as `stages` stages, cut to minimize the heaviest stage. Tensors keep
+  // their names. The embedding belongs to the first stage. The last stage uses it as the output
+  // layer, so its values are sent with each batch's activations, and the gradients return together.
+  // This adds vocabulary * width numbers to each transfer between stages. REQUIRES: 1 <= stages <=
+  // layers().
   Stages InStages(int stages) const;
   int layers() const { return static_cast<int>(blocks_->size()); }
 

@@ -56,7 +56,7 @@ torch::optim::RMSpropOptions GetOptions(const RmsPropSpec& spec, double rate, do
 
 struct Parameter {
   torch::Tensor tensor;
-  ElementRun elements;  // of the flat vector
+  ElementRun elements;  // in the flat vector
   int group = -1;
 };
 using Parameters = std::vector<Parameter>;
@@ -64,7 +64,7 @@ using Parameters = std::vector<Parameter>;
 template <typename TorchOptimizer, typename TorchOptions>
 class TorchInnerOptimizer final : public InnerOptimizer {
  public:
-  // Of one of torch's groups.
+  // The tensors and options of one torch group.
   struct Group {
     std::vector<torch::Tensor> tensors;
     TorchOptions options;
@@ -85,7 +85,7 @@ class TorchInnerOptimizer final : public InnerOptimizer {
     for (Parameter& parameter : parameters_) {
       while (run != absent.end() && run->end <= parameter.elements.begin) ++run;
       if (run == absent.end()) break;
-      // Runs are of whole parameters.
+      // Runs always cover whole parameters.
       if (run->begin <= parameter.elements.begin) parameter.tensor.mutable_grad() = torch::Tensor();
     }
     std::vector<torch::optim::OptimizerParamGroup>& groups = optimizer_->param_groups();
@@ -118,7 +118,7 @@ std::unique_ptr<InnerOptimizer> Make(const OptimizerSpec& spec, const Kind& kind
   return std::make_unique<Made>(std::move(parameters), std::move(groups));
 }
 
-// Each parameter's group among those of `spec`, in place of the outer optimizer's.
+// Returns the layout with each parameter's group from `spec` in place of the outer optimizer's.
 absl::StatusOr<ModelLayout> GroupedBy(const OptimizerSpec& spec, const ModelLayout& layout) {
   std::vector<Segment> segments(layout.segments().begin(), layout.segments().end());
   for (Segment& segment : segments) {

@@ -13,25 +13,24 @@
 
 namespace torchps {
 
-// The optimizer of a worker's local steps (LocalSpec.inner): torch::optim's, in place on a module's
-// parameters, wherever they are. Its state, such as moments, goes on from one push to the next and
-// lives as long as this object.
+// The optimizer for a worker's local steps (LocalSpec.inner). Runs torch::optim in place on a
+// module's parameters, on any device. The state, such as moments, persists across pushes as long as
+// this object exists.
 //
-// Thread-compatible. Keeps the parameters alive; used by the thread that computes.
+// Thread-compatible: used by the computing thread. Keeps the parameters alive.
 class InnerOptimizer {
  public:
   virtual ~InnerOptimizer() = default;
 
-  // `spec` is normalised; `parameters` are those of the layout's trained segments, in their order.
-  // INVALID_ARGUMENT: a group of `spec` that is no parameter's.
+  // `spec` must be normalized. `parameters` correspond to the layout's trained segments, in order.
+  // INVALID_ARGUMENT if a group in `spec` does not match any parameter.
   static absl::StatusOr<std::unique_ptr<InnerOptimizer>> Create(
       const OptimizerSpec& spec, const ModelLayout& layout,
       const std::vector<torch::Tensor>& parameters);
 
-  // A step with the parameters' gradients. `rate_factor`, of the schedule, multiplies the learning
-  // rate. Parameters whose elements are `absent` have no gradient and are left alone, their state
-  // too, as torch.optim does; their gradients are undefined afterwards. What torch throws is
-  // thrown.
+  // Makes a step with the parameters' gradients. `rate_factor`, from the schedule, multiplies the
+  // learning rate. Parameters with `absent` elements keep their values and state, as in
+  // torch.optim; their gradients are undefined afterwards. Throws torch's exceptions.
   virtual void Step(double rate_factor, absl::Span<const ElementRun> absent) = 0;
 };
 

@@ -6,7 +6,8 @@
 namespace torchps {
 namespace {
 
-// Since 2.4 torch has one pair of functions for all devices, before one for each.
+// Since torch 2.4, one pair of functions serves all devices. Before, each device needed different
+// functions.
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 4)
 
 bool IsEnabled(torch::DeviceType device) { return at::autocast::is_autocast_enabled(device); }
@@ -63,7 +64,8 @@ Autocast::Autocast(TrainingSpec::Precision precision, torch::DeviceType device)
 
 Autocast::~Autocast() {
   if (!on_) return;
-  // The copies are of values that are about to change, and perhaps without a graph.
+  // Drops the cached copies, because the parameters are about to change, and the copies may lack a
+  // graph.
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
   Set(device_, was_enabled_, type_before_);
 }

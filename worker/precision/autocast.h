@@ -5,16 +5,17 @@
 
 namespace torchps {
 
-// While this lives, torch's operations on devices of one kind compute in the 16 bits that
-// training.precision names, where torch deems them safe for it, on the thread that made this: for
-// forward passes and losses. Parameters stay float32, and so do their gradients: a backward pass
-// computes in what its forward pass did, and runs outside.
+// Enables torch's autocast on the calling thread for this object's lifetime. Operations on one kind
+// of device then compute in the 16-bit type of training.precision, if torch considers them safe.
+// Meant for forward passes and losses. Parameters and gradients stay float32. The backward pass
+// uses the same types as the forward pass and runs outside autocast.
 //
-// FLOAT32 and TF32 change nothing. FLOAT16 changes nothing on the CPU, which does not train in it
-// (worker/precision/device_precision.h): there a model that was trained so is looked at in float32.
+// Has no effect for FLOAT32 and TF32, or for FLOAT16 on the CPU, which cannot train in it
+// (worker/precision/device_precision.h). On the CPU, a model trained in FLOAT16 is evaluated in
+// float32.
 //
-// Belongs to the thread that made it, and ends there. Puts back what the thread had, and drops the
-// copies of parameters in 16 bits that torch keeps meanwhile.
+// Must be destroyed on the thread that made it. The destructor restores the thread's previous state
+// and drops torch's cached 16-bit copies of parameters.
 //
 //   const Autocast autocast(precision, device.type());
 //   loss = GetLoss(net->forward(input));
@@ -28,7 +29,7 @@ class Autocast {
  private:
   const torch::DeviceType device_;
   const bool on_;
-  // What the thread had.
+  // The previous state of the thread.
   bool was_enabled_ = false;
   torch::ScalarType type_before_ = torch::kFloat32;
 };

@@ -7,7 +7,7 @@
 namespace torchps {
 
 absl::Status CheckPrecision(TrainingSpec::Precision precision, torch::Device device) {
-  // torch 1.13 knows only bfloat16 there.
+  // torch 1.13 supports only bfloat16 on the CPU.
   if (precision != TrainingSpec::FLOAT16 || !device.is_cpu()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "job field training.precision is FLOAT16, in which device '", device.str(),

@@ -6,12 +6,12 @@
 
 namespace torchps {
 
-// INVALID_ARGUMENT where `device` does not train in `precision`, one sentence with both.
+// INVALID_ARGUMENT, one sentence, if `device` cannot train in `precision`.
 absl::Status CheckPrecision(TrainingSpec::Precision precision, torch::Device device);
 
-// Whether GPUs may round what they multiply to TF32, 10 bits of mantissa: with TF32 alone, in
-// convolutions and in matrix products. (By itself torch does so in the former and not in the
-// latter.) A setting of the whole process: for its program to make once, before it makes a module.
+// Allows GPUs to use TF32 (10 bits of mantissa) in convolutions and matrix products if `precision`
+// is TF32; otherwise forbids it. torch's default allows it only in convolutions. Affects the whole
+// process. Call it once, before the program creates a module.
 void SetTf32(TrainingSpec::Precision precision);
 
 }  // namespace torchps

@@ -5,30 +5,30 @@
 
 namespace torchps {
 
-// What a loss is multiplied by in training.precision FLOAT16, so that small gradients are not below
-// the smallest number that 16 bits hold (Micikevicius et al. 2018), and how that follows from what
-// came of the steps: halved after a gradient that is not finite, doubled after 2,000 in a row that
-// are. It is a power of two, so that to undo it changes no digit.
+// Computes the loss scale for training.precision FLOAT16, which keeps small gradients above the
+// smallest 16-bit number (Micikevicius et al. 2018). Halves the scale after a gradient that is not
+// finite and doubles it after 2,000 consecutive finite gradients. The scale is a power of two, so
+// undoing it is exact.
 //
-// Thread-compatible: read by whoever computes a step, told of the step's end when nobody does. A
-// step has one scale, however many passes it takes.
+// Thread-compatible. The scale stays constant during a step, even if the step consists of several
+// passes. Call OnFinite() or OnNotFinite() only between steps.
 class LossScaler {
  public:
   static constexpr double kFirst = 1 << 16;
-  // At 1 nothing is scaled; above the other end float32 would gain nothing either.
+  // 1 means unscaled. Above the maximum, even float32 would not benefit.
   static constexpr double kLeast = 1;
   static constexpr double kMax = 1 << 24;
   static constexpr int kStepsToDouble = 2000;
 
   double scale() const { return scale_; }
-  // Steps that were too large for their scale.
+  // Returns the number of steps that overflowed at their scale.
   int64_t overflows() const { return overflows_; }
 
-  // The gradient of a step with this scale was finite. Returns whether the scale is another one
-  // now.
+  // Called after a step with a finite gradient. Returns true if the scale changed.
   bool OnFinite();
-  // It was not. Returns whether the scale may be to blame, and is half of what it was: the step
-  // counts as an overflow. False where nothing was scaled: then the gradient itself is at fault.
+  // Called after a step with a gradient that is not finite. If the scale may be the cause, halves
+  // it, counts an overflow and returns true. Returns false if the loss was not scaled; the gradient
+  // itself is then at fault.
   bool OnNotFinite();
 
  private:
@@ -37,7 +37,7 @@ class LossScaler {
   int finite_in_a_row_ = 0;
 };
 
-// The line that a worker prints when the scale has changed.
+// Returns the line that a worker prints when the scale changes.
 std::string ScaleLine(int slot, const LossScaler& scaler);
 
 }  // namespace torchps

@@ -10,11 +10,11 @@
 
 namespace torchps {
 
-// Returns the dtype under which a file holds `tensor`. INVALID_ARGUMENT names a tensor that no file
-// holds: sparse, quantized, or complex with 16-bit parts.
+// Returns the dtype under which a file stores `tensor`. INVALID_ARGUMENT names a tensor that cannot
+// be stored: sparse, quantized, or complex with 16-bit parts.
 absl::StatusOr<Dtype> GetFileDtype(const std::string& name, const torch::Tensor& tensor);
 
-// Returns torch's type of `dtype`; null for Dtype::kOther.
+// Returns the torch type for `dtype`, or nullopt for Dtype::kOther.
 absl::optional<torch::ScalarType> GetScalarType(Dtype dtype);
 
 }  // namespace torchps

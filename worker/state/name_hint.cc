@@ -11,10 +11,10 @@ namespace {
 
 struct Prefix {
   std::string text;
-  size_t names = 0;  // that match without it
+  size_t names = 0;  // matching names after removing the prefix
 };
 
-// Returns the prefix of `longer` without which the most names are in `shorter`.
+// Returns the prefix that makes the most names in `longer` match `shorter` when removed.
 Prefix BestPrefix(const std::set<std::string>& longer, const std::set<std::string>& shorter) {
   std::map<std::string, size_t> matches;
   for (const std::string& name : longer) {

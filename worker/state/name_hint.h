@@ -5,9 +5,9 @@
 
 namespace torchps {
 
-// Looks for one prefix that makes a file's names those of a module if it is removed from them, as
-// DistributedDataParallel's "module.", or added to them. Returns a clause that names the prefix and
-// the line of Python that mends the file; "" if no prefix helps at least half of the smaller side.
+// Looks for a prefix, such as DistributedDataParallel's "module.", that maps the file's names to
+// the module's when removed or added. Returns a clause with the prefix and a line of Python that
+// fixes the file. Returns "" unless the prefix helps at least half of the smaller side's names.
 std::string PrefixHint(const std::set<std::string>& module, const std::set<std::string>& file);
 
 }  // namespace torchps

@@ -117,13 +117,13 @@ absl::StatusOr<Format> GetFormat(const ReadableFile& file, const std::string& pa
   if (absl::StartsWith(text, "PK\3\4")) return Format::kZip;
   if (size > 1 && head[0] == '\x80' && head[1] >= 2 && head[1] <= 5) return Format::kPickle;
   if (absl::StartsWith(text, "version https://")) return Format::kPointer;
-  // A damaged safetensors file gets the reason from its reader.
+  // Lets the safetensors reader report the fault of a damaged file.
   if (absl::EndsWith(path, ".safetensors")) return Format::kSafetensors;
   const size_t first = text.find_first_not_of(" \t\r\n");
   return first != absl::string_view::npos && text[first] == '{' ? Format::kJson : Format::kOther;
 }
 
-// Opens a file of any format but an index.
+// Opens a file of any format except an index.
 absl::StatusOr<StateSources> OpenFile(FileSystem* files, const std::string& path) {
   const absl::StatusOr<std::unique_ptr<ReadableFile>> file = files->OpenForReading(path);
   if (!file.ok()) return file.status();
