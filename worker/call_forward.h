@@ -10,8 +10,8 @@
 
 #include "data/dataset.h"
 
-// Calls a module's forward(), whatever its form: with one tensor or several, with one result or
-// several. TORCH_MODULE's modules and plain classes have no common base that could do it.
+// Calls a module's forward() with one or several tensors, for any supported return type.
+// TORCH_MODULE classes and plain classes lack a common base class with such a function.
 
 namespace torchps {
 namespace call_forward_internal {
@@ -39,7 +39,8 @@ void Append(std::pair<First, Second> output, std::vector<torch::Tensor>& outputs
   Append(std::move(output.second), outputs);
 }
 
-// True, and the outputs are there, if forward() takes as many tensors as there are inputs.
+// If forward() takes as many tensors as there are inputs, calls it, sets `outputs` and returns
+// true.
 template <typename Net, size_t... kIndex>
 bool Call(Net& net, std::vector<torch::Tensor>& inputs, std::vector<torch::Tensor>& outputs,
           std::index_sequence<kIndex...>) {
@@ -54,8 +55,9 @@ bool Call(Net& net, std::vector<torch::Tensor>& inputs, std::vector<torch::Tenso
 
 }  // namespace call_forward_internal
 
-// What `net` makes of the batch's inputs: at most six, each a tensor argument of forward(). Throws
-// what forward() throws; c10::Error where it does not take so many, or returns nothing.
+// Returns the outputs of net.forward() for the batch's inputs, one tensor argument each, at most
+// six. Throws forward()'s exceptions, and c10::Error if forward() takes another number of tensors
+// or returns none.
 template <typename Net>
 std::vector<torch::Tensor> CallForward(Net& net, const Batch& batch) {
   namespace internal = call_forward_internal;

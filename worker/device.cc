@@ -20,7 +20,7 @@ namespace {
 constexpr char kExpected[] = "expected cpu, cuda or cuda:INDEX";
 constexpr char kExpectedList[] =
     "expected auto, cpu, cuda, cuda:INDEX, cuda:all, or several, as cuda:0,cuda:1";
-// More are a slip of the finger.
+// A longer list is probably a typing error.
 constexpr size_t kMaxDevices = 64;
 
 absl::Status CheckGpu(int64_t index) {
@@ -42,7 +42,7 @@ absl::Status CheckGpu(int64_t index) {
   return absl::OkStatus();
 }
 
-// The index that `digits` spell, which may be far larger than any GPU's.
+// Parses an index, which may be far larger than any GPU's.
 bool ReadIndex(absl::string_view digits, int64_t* index) {
   return !digits.empty() && std::all_of(digits.begin(), digits.end(), absl::ascii_isdigit) &&
          absl::SimpleAtoi(digits, index);

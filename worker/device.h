@@ -8,53 +8,52 @@
 #include "common/ids.h"
 #include "torch/types.h"
 
-// The devices that a worker can compute on: the CPU, and CUDA's GPUs as this process sees them
-// ($CUDA_VISIBLE_DEVICES renumbers them). Free functions without state.
+// Finds the devices that a worker can compute on: the CPU, and the CUDA GPUs that this process sees
+// ($CUDA_VISIBLE_DEVICES renumbers them). Stateless.
 
 namespace torchps {
 
-// The device named "cpu", "cuda" (a GPU without an index: DeviceOfSlot says which) or "cuda:INDEX".
-// torch::Device's own reading keeps eight bits of the index, so that cuda:256 would be cuda:0.
-// INVALID_ARGUMENT: no such name; or as CheckDevice.
+// Returns the device named "cpu", "cuda" (a GPU without an index, see DeviceOfSlot) or
+// "cuda:INDEX". Does not use torch::Device's parser, which truncates the index to eight bits, so
+// that cuda:256 means cuda:0. INVALID_ARGUMENT for an unknown name, or as for CheckDevice.
 absl::StatusOr<torch::Device> FindDevice(const std::string& name);
 
-// Where a worker computes: one device, or one for each of its replicas of the model, the lead
-// first.
+// The devices of a worker: one, or one for each replica of the model, the lead first.
 using DeviceList = std::vector<torch::Device>;
 
-// What --device of a worker says: a name that FindDevice takes; "auto", all GPUs that are seen, or
-// the CPU where none is; "cuda:all", all GPUs; or several devices with a comma between, of which
-// each is "cpu" or "cuda:INDEX". The same one may be there more than once. Never empty.
-// INVALID_ARGUMENT names the device, as FindDevice.
+// Parses a worker's --device flag: a name for FindDevice; "auto" (all visible GPUs, or the CPU if
+// there are none); "cuda:all" (all GPUs); or several devices, each "cpu" or "cuda:INDEX", separated
+// by commas. Devices may repeat. The result is never empty. INVALID_ARGUMENT names the device, as
+// for FindDevice.
 absl::StatusOr<DeviceList> FindDevices(const std::string& text);
 
-// "cuda:0,cuda:1"
+// Returns, for example, "cuda:0,cuda:1".
 std::string DeviceNames(const DeviceList& devices);
 
-// The GPU for a slot where `gpus` are seen, at least one: workers of one machine, whose slots
-// follow each other, take one each and then begin again. -1, any of them, for a slot of -1, which
-// is not known yet, unless there is only one.
+// Returns the GPU index for a slot if `gpus`, at least one, are visible: slot modulo `gpus`, so
+// that consecutive slots on one machine use different GPUs. Returns -1 (any GPU) if the slot is -1
+// (not known yet) and there are several GPUs.
 int GpuOfSlot(SlotId slot, int gpus);
 
-// What stands for the slot where several processes hold its model together, each with a stage of
-// its own: a number that those of one machine do not share. `replica` is where each of them listens
-// (WorkerOptions::replica). Where all are on one machine it is slot * stages + stage. The slot as
-// it is where it is not known, or `stage` is none of theirs.
+// Returns the number to choose a GPU by if several processes hold the slot's model, one stage each.
+// Processes on one machine get different numbers. If all are on one machine, the number is slot *
+// stages + stage. `replica` contains the addresses of all processes (WorkerOptions::replica).
+// Returns `slot` if it is unknown or if `stage` is out of range.
 SlotId NumberOfMember(SlotId slot, int stage, const std::vector<std::string>& replica);
 
-// `device`, where it is a GPU without an index the one of GpuOfSlot. As it is while that is not
-// known. REQUIRES: CheckDevice(device) is OK.
+// Resolves a GPU without an index to the GPU of the slot (GpuOfSlot). Returns other devices
+// unchanged. The index stays unset while the GPU is unknown. REQUIRES: CheckDevice(device) is OK.
 torch::Device DeviceOfSlot(torch::Device device, SlotId slot);
 
-// The names of the devices that FindDevice finds here: "cpu", "cuda:0", "cuda:1".
+// Returns the device names that FindDevice accepts here: "cpu", "cuda:0", "cuda:1".
 std::vector<std::string> SeenDevices();
 
-// INVALID_ARGUMENT unless `device` is the CPU or a GPU that is there; says what is missing.
+// INVALID_ARGUMENT unless `device` is the CPU or a usable GPU. The message describes the problem.
 absl::Status CheckDevice(torch::Device device);
 
-// CheckDevice, and makes a GPU the calling thread's current one, so that what a module makes on
-// torch::kCUDA without saying where is on the same one. Of a GPU without an index it makes nothing.
-// INTERNAL: the GPU cannot be taken (other processes fill it, or hold it exclusively).
+// Calls CheckDevice and makes a GPU the current device of the calling thread. Tensors that a module
+// creates on torch::kCUDA without an index are then on the same GPU. Ignores a GPU without an
+// index. INTERNAL if the GPU is unavailable (other processes fill it or hold it exclusively).
 absl::Status UseDevice(torch::Device device);
 
 }  // namespace torchps

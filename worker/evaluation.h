@@ -6,20 +6,20 @@
 
 namespace torchps {
 
-// What a model is worth on a test set.
+// The result of evaluating a model on a test set.
 struct Evaluation {
   struct Value {
-    std::string name;  // as Metric's
+    std::string name;  // Metric::name
     double value = 0;
     bool lower_is_better = false;
-    std::vector<double> state = {};  // of a metric that has one
+    std::vector<double> state = {};  // of a metric with state
   };
 
-  int64_t samples = 0;  // 0: there was nothing to evaluate on
+  int64_t samples = 0;  // 0: no samples were evaluated
   double loss = 0;      // mean over samples
   std::vector<Value> metrics;
 
-  // The metric of this name; 0 where there is none.
+  // Returns the value of the metric `name`, or 0 if it is not in `metrics`.
   double metric(const std::string& name) const {
     for (const Value& value : metrics) {
       if (value.name == name) return value.value;

@@ -12,13 +12,12 @@
 namespace torchps {
 namespace {
 
-// What undoes the scale; exact, as that is a power of two.
+// Returns the factor that removes the loss scale. Exact, because the scale is a power of two.
 double InverseScale(const LossScaler* scaler) {
   return scaler == nullptr ? 1 : 1 / scaler->scale();
 }
 
-// Undoes the scale where the device has the gradient. Throws what torch throws. REQUIRES:
-// has_one_vector().
+// Removes the loss scale on the device. Throws torch's exceptions. REQUIRES: has_one_vector().
 void UndoScale(FlatModel* model, const LossScaler* scaler) {
   const double inverse = InverseScale(scaler);
   if (inverse == 1) return;
@@ -27,8 +26,8 @@ void UndoScale(FlatModel* model, const LossScaler* scaler) {
   gradients.mul_(inverse);
 }
 
-// There, too: the scale comes off first, as clip_norm is for the gradient without it. The stream
-// keeps that order. REQUIRES: scan() is not null.
+// Also runs on the device. Removes the scale first, because clip_norm refers to the unscaled
+// gradient. The stream keeps that order. REQUIRES: scan() is not null.
 absl::StatusOr<GradientScan> ScanOnDevice(const TrainingSpec& training, FlatModel* model,
                                           const LossScaler* scaler) {
   try {
@@ -43,7 +42,7 @@ absl::StatusOr<GradientScan> ScanOnDevice(const TrainingSpec& training, FlatMode
 
 absl::Status FetchGradient(FlatModel* model, const LossScaler* scaler) {
   if (absl::Status status = model->CheckViews(); !status.ok()) return status;
-  // A device is faster at it than the host.
+  // The device does it faster than the host.
   const bool there = model->has_one_vector();
   if (there) {
     try {

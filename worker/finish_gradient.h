@@ -7,40 +7,42 @@
 
 namespace torchps {
 
-// Whether a gradient and the averaged buffers are finite everywhere.
+// States if a gradient and the averaged buffers are finite.
 enum class Finite {
-  kUnknown,  // nobody looked, since nothing was to be clipped or checked
+  kUnknown,  // not checked, because the job neither clips nor checks
   kYes,
   kNo,
-  // No, but the loss was scaled up (training.precision FLOAT16), and that may be why.
+  // Not finite, possibly because the loss was scaled up (training.precision FLOAT16).
   kOverflow,
 };
 
-// After the backward passes of a step: what the model's gradients() and averaged() hold is what is
-// to be pushed, clipped as the job says. `scaler` has scaled the losses, which is undone, and is
-// told what came of it; null: nobody has. FAILED_PRECONDITION: something has replaced a tensor.
-// INTERNAL: the device has failed.
+// Brings the gradient of a step to the host and clips it if the job says so, so that gradients()
+// and averaged() are ready to push. Call it after the backward passes. If `scaler` is not null, it
+// scaled the losses: removes the scale and reports the result to the scaler. FAILED_PRECONDITION if
+// a tensor was replaced. INTERNAL if the device failed.
 absl::StatusOr<Finite> FinishGradient(const TrainingSpec& training, FlatModel* model,
                                       LossScaler* scaler = nullptr);
 
-// The same after a local step, whose gradient stays on the device: the inner optimizer takes it
-// there. Always looks at all of it.
+// The same for a local step. The gradient stays on the device for the inner optimizer. Always
+// checks the whole gradient.
 absl::StatusOr<Finite> FinishLocalGradient(const TrainingSpec& training, FlatModel* model,
                                            LossScaler* scaler = nullptr);
 
-// FinishGradient() where the gradient stays on the device, to be encoded there. kUnknown where no
-// part of it has to be looked at as a whole. Errors as above. REQUIRES: has_one_vector(), and
-// scan() where it has to.
+// FinishGradient() for a gradient that the device encodes, so that it stays on the device. Returns
+// kUnknown if the gradient need not be checked as a whole. Errors as above. REQUIRES:
+// has_one_vector(), and scan() if the gradient must be checked as a whole.
 absl::StatusOr<Finite> FinishGradientOnDevice(const TrainingSpec& training, FlatModel* model,
                                               LossScaler* scaler = nullptr);
 
-// The two ends of FinishGradient(), for who agrees with others in between on what they have found.
-// Brings the gradient to the host, and undoes the scale of its losses. Errors as above.
+// FetchGradient() and Judge() are the two halves of FinishGradient(), for callers that combine
+// results of several replicas in between. FetchGradient() brings the gradient to the host and
+// removes the loss scale. Errors as above.
 absl::Status FetchGradient(FlatModel* model, const LossScaler* scaler);
-// Tells the scaler, where there is one. Never kUnknown.
+// Reports the result to the scaler, if any. Never returns kUnknown.
 Finite Judge(bool finite, LossScaler* scaler);
 
-// Whether FinishGradient() looks at the gradient as a whole, so that no part of it is final before.
+// Returns true if FinishGradient() needs the gradient as a whole, so that blocks are not final
+// earlier.
 bool NeedsWholeGradient(const TrainingSpec& training);
 
 }  // namespace torchps

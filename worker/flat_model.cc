@@ -40,7 +40,7 @@ absl::StatusOr<std::unique_ptr<FlatModel>> FlatModel::Create(
   if (absl::Status status = placement.Check(module); !status.ok()) return status;
   try {
     torch::NoGradGuard no_grad;
-    // Looked at before it is moved: a move gives two tensors on one memory a memory of their own.
+    // Finds tensors before the move, because the move separates two tensors that share memory.
     absl::StatusOr<ModuleTensors> found = FindTensors(module, group_of);
     if (!found.ok()) return found.status();
     placement.Move(module);
@@ -148,7 +148,8 @@ GradientOutbox* FlatModel::MakeOutbox() {
     if (segment_->buffers() < PushSegmentLayout::kMaxBuffers) return nullptr;
     return copies_->MakeOutbox(std::move(look_), {segment_->buffer(0), segment_->buffer(1)});
   }
-  // First, so that torch, which keeps pinned memory once it has it, gives the outbox that.
+  // Releases the host gradients first, so that torch's cache of pinned memory gives that memory to
+  // the outbox.
   const auto elements = host_gradients_.options().pinned_memory(host_gradients_.is_pinned());
   host_gradients_.reset();
   GradientOutbox* const outbox = copies_->MakeOutbox(std::move(look_));
@@ -198,7 +199,7 @@ absl::Span<float> FlatModel::next_values() {
   const size_t next = 1 - current_;
   if (!host_values_[next].defined()) {
     torch::NoGradGuard no_grad;
-    // A copy, so that its pages are there before the first pull writes to them.
+    // Copying touches the pages, so that the first pull need not fault them in.
     host_values_[next] = host_values_[current_].clone();
     if (on_host()) {
       MakeViews(next);
@@ -210,7 +211,7 @@ absl::Span<float> FlatModel::next_values() {
 }
 
 absl::Status FlatModel::UseNextValues() {
-  // What has been replaced would be put back, and nobody would hear of it.
+  // Switching vectors would silently undo a replaced value.
   if (absl::Status status = CheckValues(); !status.ok()) return status;
   current_ = 1 - current_;
   if (!on_host()) return ToDevice();
@@ -245,8 +246,7 @@ absl::Span<const float> FlatModel::averaged() {
   return values().subspan(layout_.trained_size());
 }
 
-// Without a link the host's buffers may be read and written when a copy returns
-// (worker/stages/device_part.h).
+// Without a link, a copy is complete when it returns (worker/stages/device_part.h).
 
 absl::Status FlatModel::ToDevice() {
   if (on_host()) return absl::OkStatus();

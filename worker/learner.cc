@@ -18,7 +18,7 @@
 namespace torchps {
 namespace {
 
-// Null where the module is whole.
+// Returns null if the module is on one device.
 std::unique_ptr<Pipeline> MakePipeline(const torch::nn::Module& module, const FlatModel& model,
                                        TrainingSpec::Precision precision) {
   if (model.devices().size() == 1) return nullptr;
@@ -27,7 +27,7 @@ std::unique_ptr<Pipeline> MakePipeline(const torch::nn::Module& module, const Fl
   return std::make_unique<Pipeline>(stages->stages(), model.devices(), precision);
 }
 
-// The `part`-th of `parts` equal parts of the batch's rows.
+// Returns micro-batch number `part` of `parts`, a nearly equal share of the batch's rows.
 Batch MicroBatch(const Batch& batch, int64_t part, int64_t parts) {
   const int64_t rows = batch.input.size(0);
   const int64_t begin = rows * part / parts;
@@ -39,8 +39,8 @@ std::shared_ptr<LossScaler> GetScaler(const Learner::Options& options) {
   return options.scaler != nullptr ? options.scaler : std::make_shared<LossScaler>();
 }
 
-// The losses of a step's passes, over samples. Those of a device are read once, at the end: to read
-// one is to wait for all that the device was given to compute.
+// Sums the losses of a step's passes, weighted by samples. Device losses are read once at the end,
+// because reading one waits for all enqueued work.
 class LossSum {
  public:
   explicit LossSum(bool read_at_once) : read_at_once_(read_at_once) {}
@@ -64,10 +64,10 @@ class LossSum {
   std::vector<std::pair<torch::Tensor, double>> losses_;
 };
 
-// Null: batches need no lift, or torch gives the device no streams, which is logged; then they are
-// copied as a pass begins.
+// Returns null if batches need no upload, or if torch cannot make streams on the device. The second
+// case is logged; each pass then copies the batch itself.
 std::unique_ptr<BatchUploader> MakeLift(const FlatModel& model, const Learner::Options& options) {
-  // The micro-batches of stages go to several devices.
+  // The micro-batches of stages are sent to several devices.
   if (model.devices().size() > 1) return nullptr;
   if (options.make_lift == nullptr && !model.device().is_cuda()) return nullptr;
   try {
@@ -83,7 +83,7 @@ std::unique_ptr<BatchUploader> MakeLift(const FlatModel& model, const Learner::O
   }
 }
 
-// As FinishGradient(), where nothing is to be looked at and an outbox copies it.
+// Like FinishGradient(), if the gradient is not checked and an outbox copies it.
 absl::StatusOr<Finite> FinishCopies(const FlatModel& model, GradientOutbox* outbox) {
   if (absl::Status status = outbox->Finish(); !status.ok()) return status;
   if (absl::Status status = model.CheckViews(); !status.ok()) return status;
@@ -98,7 +98,8 @@ Learner::Learner(Task task, FlatModel* model, Options options)
       options_(std::move(options)),
       apart_(!options_.local_steps && !model_->on_host()),
       encoded_(apart_ && options_.replicas == 1 ? model_->encoded_outbox() : nullptr),
-      // Clipping and checking need the whole gradient, and that of several replicas is their sum.
+      // Clipping and checking need the whole gradient. With several replicas, the gradient is their
+      // sum.
       copied_(apart_ && !NeedsWholeGradient(options_.training) && options_.replicas == 1 &&
                       encoded_ == nullptr
                   ? model_->MakeOutbox()
@@ -132,7 +133,7 @@ absl::StatusOr<Batch> Learner::TakeBatch(const Step& step, size_t begin) {
     std::vector<BatchLoader::Pass> expected = {pass};
     const size_t known = step.samples.size() + step.upcoming.size();
     const auto most = static_cast<size_t>(step.batch_size);
-    // The step's last pass may be shorter than the others.
+    // The last pass of a step may be shorter than the others.
     const auto end_of = [&](size_t from) {
       return from < step.samples.size() ? std::min(from + most, step.samples.size()) : from + most;
     };
@@ -155,7 +156,7 @@ int Learner::MicroBatches(int64_t samples) const {
 
 torch::Tensor Learner::Scaled(const torch::Tensor& loss) const {
   if (scaler_ == nullptr || scaler_->scale() == 1) return loss;
-  // A float16 has no room for the scale.
+  // The scaled loss may overflow float16.
   return loss.to(torch::kFloat32) * scaler_->scale();
 }
 
@@ -207,7 +208,7 @@ absl::StatusOr<torch::Tensor> Learner::RunPassInStages(PassWork work) {
     return ThrownError(absl::StrCat("stage ", pipeline_->failed_stage(), " of a training step"));
   }
   double mean = 0;
-  // Only now: on a GPU each of them waits for all that was computed before.
+  // Read at the end: on a GPU, reading a loss waits for all earlier work.
   for (int part = 0; part < parts; ++part) {
     mean += losses[part].item<double>() * rows_of(part) / static_cast<double>(rows);
   }
@@ -225,7 +226,7 @@ absl::StatusOr<Learner::Gradient> Learner::ComputePart(const Step& step, Observe
   try {
     return ComputePasses(step, observer);
   } catch (...) {
-    // Code that is partly the user's.
+    // The user's code may throw.
     return ThrownError("a training step");
   }
 }
@@ -236,7 +237,7 @@ absl::StatusOr<Learner::Gradient> Learner::ComputePasses(const Step& step, Obser
   Gradient gradient;
   absl::Duration observed;
   if (absl::Status status = model_->CheckModule(task_.module()); !status.ok()) return status;
-  // Also when something throws.
+  // Also runs if something throws.
   auto drop = absl::MakeCleanup([this] {
     watch_.Disarm().IgnoreError();
     if (outbox_ != nullptr) outbox_->Drop();
@@ -298,7 +299,8 @@ absl::StatusOr<Learner::Gradient> Learner::ComputePasses(const Step& step, Obser
   }
   if (absl::Status status = watch_.Disarm(); !status.ok()) return status;
   if (apart_) {
-    // The device goes on computing meanwhile. One that cannot say for how long is waited for first.
+    // The device continues computing in the meantime. If it cannot report when it is done, waits
+    // for it first, so that times are correct.
     absl::optional<WorkEnd> computed;
     if (DeviceLink* const link = model_->link(); link != nullptr) {
       computed.emplace(link, options_.clock);
@@ -315,12 +317,12 @@ absl::StatusOr<Learner::Gradient> Learner::ComputePasses(const Step& step, Obser
   }
   gradient.loss_sum = loss_sum.Read();
   if (options_.replicas > 1) {
-    // Finish() looks at the lead's only.
+    // Finish() checks only the lead's views.
     if (absl::Status status = model_->CheckViews(); !status.ok()) return status;
   }
   if (!watch_.ReachedAll()) gradient.absent = watch_.Unreached();
   gradient.compute_time = options_.clock->Now() - began - gradient.data_time - observed;
-  // Finish() waits for what is being copied.
+  // From here on, Finish() waits for the copies.
   std::move(drop).Cancel();
   return gradient;
 }

@@ -29,200 +29,206 @@
 
 namespace torchps {
 
-// The part of a worker that computes: the gradients of samples. Knows no server
-// and no job.
+// Computes the gradients of samples. Independent of servers and jobs.
 //
-// Of a model whose stages lie on devices of their own (FlatModel::devices()) a pass is cut into
-// micro-batches, with which the stages compute at the same time (worker/stages/pipeline.h). The
-// gradient is the same but for rounding, and for what depends on who is in a batch with whom (batch
-// norm) or on who draws first (dropout).
+// If the model's stages are on different devices (FlatModel::devices()), a pass is cut into
+// micro-batches so that the stages compute in parallel (worker/stages/pipeline.h). The gradient is
+// the same up to rounding, except for layers that depend on the composition of a batch (batch norm)
+// or on the order of random draws (dropout).
 //
-// Thread-compatible; all of its work is done by the calling thread (and torch's, and those of
-// stages but the last). Borrows the model. What the user's module, objective or dataset throw or
-// return comes back as a status.
+// Thread-compatible: the calling thread does the work, apart from torch's threads and the threads
+// of all stages but the last. Borrows the model. Exceptions and errors of the user's module,
+// objective and dataset are returned as a status.
 class Learner {
  public:
   struct Options {
-    // Clipping, and what becomes of a gradient that is not finite.
+    // Settings for clipping and for gradients that are not finite.
     TrainingSpec training;
-    // How the model is cut: for blocks to be told early. Both borrowed.
+    // The model's blocks, for reporting them early. Borrowed, like `clock`.
     const BlockMap* block_map = nullptr;
     const Clock* clock = nullptr;
-    // The job's; the seeds of Callbacks::augment follow from it.
+    // The job's seed. Seeds for Callbacks::augment are derived from it.
     uint64_t seed = 1;
-    // Gradients are those of local steps (worker/local_steps.h): they stay where the device has
-    // them, no block is told early, and it is always known whether they are finite.
+    // Computes gradients for local steps (worker/local_steps.h). Gradients stay on the device,
+    // blocks are not reported early, and each gradient is checked for finiteness.
     bool local_steps = false;
-    // That make batches ahead of the passes (worker/feed/batch_loader.h).
+    // Threads that make batches ahead of the passes (worker/feed/batch_loader.h).
     int loader_threads = 0;
-    // For tests: makes what brings batches to the device, in place of a CudaBatchUploader. Null: a
-    // GPU has a CudaBatchUploader, the CPU needs nothing.
+    // For tests: makes the batch uploader in place of a CudaBatchUploader. Null: a GPU uses a
+    // CudaBatchUploader, the CPU needs none.
     std::function<std::unique_ptr<BatchUploader>(torch::Device device)> make_lift;
-    // That a pass is cut into where the model is in stages, or as many as it has samples. 0: two
+    // Micro-batches per pass if the model is in stages, limited by the number of samples. 0: two
     // for each stage.
     int micro_batches = 0;
-    // A pass has ended, or its samples are there.
+    // Called when a pass ended or its samples arrived.
     std::function<void()> on_progress = [] {};
-    // Of so many replicas this one computes its part of each pass (worker/feed/part_of_pass.h).
+    // This replica's number and the number of replicas. Each replica computes a part of each pass
+    // (worker/feed/part_of_pass.h).
     size_t replica = 0;
     size_t replicas = 1;
-    // A pass of so many samples, over all replicas, is about to be computed.
+    // Called before a pass of `samples` samples, summed over all replicas.
     std::function<void(size_t samples)> on_pass = [](size_t) {};
-    // Of training.precision FLOAT16: what all replicas of a group have in common. Null: this one
-    // has its own.
+    // The scaler that all replicas of a group share, for training.precision FLOAT16. Null: this
+    // learner makes one.
     std::shared_ptr<LossScaler> scaler;
-    // Takes lines that are for people.
+    // Receives log lines for users.
     std::function<void(const std::string& line)> log = [](const std::string&) {};
-    // The scale is another one after this step.
+    // Called if the loss scale changed after a step.
     std::function<void(const LossScaler& scaler)> on_scale = [](const LossScaler&) {};
   };
 
-  // Hears of a step's gradient while it is computed.
+  // Receives events while a step's gradient is computed.
   class Observer {
    public:
     virtual ~Observer() = default;
-    // The forward pass is done. So far computing took `compute_time`, without the fetching of
-    // samples. This and the next one are called once per step, by the thread that computes; an
-    // error ends the step.
+    // Called after the forward pass. `compute_time` is the computing time so far, without fetching
+    // samples. This function and BeforeBlocks() are called once per step, on the computing thread.
+    // An error ends the step.
     virtual absl::Status BeforeGradient(absl::Duration compute_time) = 0;
-    // The model's gradients() are about to be overwritten, and blocks of them to be told: on the
-    // host before the backward pass, else once the device was given it.
+    // Called before gradients() are overwritten and blocks are reported. On the host, that is
+    // before the backward pass; otherwise, it is after the backward pass was enqueued on the
+    // device.
     virtual absl::Status BeforeBlocks() { return absl::OkStatus(); }
-    // The weight of the gradient, where that is not its samples. Called at most once, after
-    // BeforeBlocks() and before any block is told.
+    // Sets the weight of the gradient, if it is not the number of samples. Called at most once,
+    // after BeforeBlocks() and before any OnBlock().
     virtual void OnWeight(double /*weight*/) {}
-    // Both, where nothing lies between them.
+    // Calls both, if no work lies in between.
     absl::Status BeforeGradientAndBlocks(absl::Duration compute_time) {
       const absl::Status status = BeforeGradient(compute_time);
       return status.ok() ? BeforeBlocks() : status;
     }
-    // The gradient of `block` is final, and may be sent from now on. Perhaps on a thread of
-    // torch's, of a stage or of the device link's, and perhaps never: then it is final when
-    // Compute() has returned.
+    // Called when the gradient of `block` is final and may be sent. The caller may be a thread of
+    // torch, of a stage or of the device link. May not be called for a block; the block is then
+    // final when Compute() returns.
     virtual void OnBlock(BlockId block) = 0;
   };
 
-  // What one step's gradient was computed from.
+  // The result of a step's computation.
   struct Gradient {
     int64_t samples = 0;
-    double loss_sum = 0;  // over samples
-    // Of the gradient in an update: the sum of WeightedLoss::weight. nullopt: its samples.
+    double loss_sum = 0;  // sum over the samples
+    // The gradient's weight in an update: the sum of WeightedLoss::weight. nullopt: the number of
+    // samples.
     absl::optional<double> weight;
     Finite finite = Finite::kUnknown;
-    // Trained elements whose parameters no pass has reached.
+    // Trained elements of parameters that the passes did not reach.
     ElementRuns absent;
-    // Local steps that were left out, since their gradients were not finite.
+    // Local steps skipped because the gradient was not finite.
     int64_t skipped_steps = 0;
-    // Local steps that were left out as overflows (Finite::kOverflow), or 1 where this step is one.
+    // Local steps skipped as overflows (Finite::kOverflow), or 1 if this step overflowed.
     int64_t overflows = 0;
     absl::Duration data_time;  // fetching samples
-    // Everything else but what the observer took; of that, what a device computed meanwhile counts.
+    // Everything else except time spent in the observer. Observer time counts while a device
+    // computes.
     absl::Duration compute_time;
   };
 
-  // What a step is computed on.
+  // The input of a step.
   struct Step {
     absl::Span<const int64_t> samples;
-    // What will probably be computed next, in this order; for the loader threads. Right behind
-    // `samples` in memory.
+    // The samples to compute next, probably, in this order. For the loader threads. Directly
+    // follows `samples` in memory.
     absl::Span<const int64_t> upcoming;
-    // The steps before it.
+    // The number of earlier steps.
     int64_t number = 0;
     int epoch = 0;  // from 1
-    // Of the first sample in the epoch's order.
+    // The first sample's position in the epoch order.
     int64_t position = 0;
-    // Samples of a pass, at most; at least 1.
+    // The maximum number of samples in a pass, at least 1.
     int64_t batch_size = 1;
-    // How far the job was when the samples were handed out, and when those behind them were, in
-    // parts of 1; local steps' learning rates follow it.
+    // Job progress, from 0 to 1, when the first of these samples and the first one after them were
+    // leased. Determines the learning rates of local steps.
     double progress_begin = 0;
     double progress_end = 0;
-    // As StepLoop::StepWork has them.
+    // As in StepLoop::StepWork.
     torchps::Step push_step = 1;
     uint32_t progress = 0;
     int64_t share = 0;
   };
 
-  // `model` is made of task.module(), which is in training mode from now on (BeginTraining() in
-  // worker/module_mode.h). REQUIRES: where it has several devices, that is a Stages.
+  // `model` must be made from task.module(), which is in training mode from now on (BeginTraining()
+  // in worker/module_mode.h). REQUIRES: if the model is on several devices, the module is a Stages.
   Learner(Task task, FlatModel* model, Options options);
 
-  // Leaves in the model's gradients() and averaged() what the step pushes: the gradient of the mean
-  // loss over all of its samples, computed in passes, clipped. Blocks are told early in the last
-  // pass, where nothing is clipped or checked, on the CPU and where a device link copies them.
-  // INTERNAL: the user's code failed; FAILED_PRECONDITION: it has replaced a tensor, or has a
-  // parameter that came after the model was laid out;
-  // INVALID_ARGUMENT: the dataset gave a batch that does not fit; or what the observer returned.
+  // Computes a step: leaves the gradient of the mean loss over the samples, clipped, in gradients()
+  // and averaged(). May run several passes. Reports blocks early in the last pass if gradients are
+  // neither clipped nor checked, on the CPU or with a device link.
+  //
+  // INTERNAL if the user's code failed. FAILED_PRECONDITION if it replaced a tensor, or added a
+  // parameter after the model was laid out. INVALID_ARGUMENT if the dataset returned a batch of the
+  // wrong size. Also returns the observer's errors.
   absl::StatusOr<Gradient> Compute(const Step& step, Observer* observer);
 
-  // The two halves of Compute(), for who adds up the gradients of several replicas in between.
-  // ComputePart() leaves the gradient of this replica's part of the step where the device has it;
-  // over all replicas the sum is that of the mean loss. `samples` is what this replica has
-  // computed, perhaps nothing, and `absent` what it has not reached.
+  // ComputePart() and Finish() are the two halves of Compute(), for callers that add up the
+  // gradients of several replicas in between. ComputePart() leaves the gradient of this replica's
+  // part on the device. The sum over all replicas is the gradient of the mean loss. `samples`
+  // counts this replica's samples and may be 0; `absent` are the elements that this replica did not
+  // reach.
   absl::StatusOr<Gradient> ComputePart(const Step& step, Observer* observer);
-  // What the model's gradients() and averaged() hold is what the step pushes; sets `finite` and
-  // `absent`, and adds the time to `compute_time`.
+  // Prepares gradients() and averaged() for the push. Sets `finite` and `absent`, and adds to
+  // `compute_time`.
   absl::Status Finish(Gradient* gradient);
 
  private:
   absl::StatusOr<Gradient> ComputePasses(const Step& step, Observer* observer);
-  // This replica's part of the pass that begins at sample `begin` of the step, or of what comes
-  // after it.
+  // Returns this replica's part of the pass that begins at sample `begin` of the step, or of the
+  // upcoming samples.
   BatchLoader::Pass PassAt(const Step& step, size_t begin) const;
-  // The batch of that pass, which is not empty.
+  // Returns the batch of that pass, which must not be empty.
   absl::StatusOr<Batch> TakeBatch(const Step& step, size_t begin);
-  // Finish() where the device encodes the gradient.
+  // Implements Finish() if the device encodes the gradient.
   absl::StatusOr<Finite> FinishEncoded(ElementRuns* absent);
-  // How long the device has had nothing to do since `told`, when it was given all of a step.
-  // `computed`: when it was done with that; nullopt: it was done by then.
+  // Returns the time the device was idle since `told`, when the step's work was enqueued.
+  // `computed` is the end of that work; nullopt: it had ended by `told`.
   absl::Duration IdleSince(absl::Duration told, const absl::optional<WorkEnd>& computed) const;
 
-  // One forward and backward pass of a batch.
+  // A forward and a backward pass of a batch.
   struct PassWork {
     Batch batch;
     int micro_batches = 1;
-    // The steps before it.
+    // The number of earlier steps.
     int64_t step = 0;
-    // Samples of the pass and of the step.
+    // The number of samples of the pass and of the step.
     double samples = 1;
     double step_samples = 1;
-    // Before anything is added to gradients, with the weight of the pass. An error ends the pass.
+    // Called with the weight of the pass before gradients change. An error ends the pass.
     std::function<absl::Status(double weight)> before_backward;
   };
   // Adds the gradient of the pass to the model's. Returns the mean loss, which a device may still
-  // be about to compute.
+  // be computing.
   absl::StatusOr<torch::Tensor> RunPass(PassWork work);
   absl::StatusOr<torch::Tensor> RunPassInStages(PassWork work);
-  // A forward pass of a whole batch, in the job's precision.
+  // Runs the forward pass of a whole batch in the job's precision.
   absl::StatusOr<Loss> ForwardToLoss(Batch batch, int64_t step) const;
-  // The loss as backward() starts from it: multiplied by the scale, if there is one.
+  // Returns the loss multiplied by the scale, if any, as the start of backward().
   torch::Tensor Scaled(const torch::Tensor& loss) const;
-  // How many micro-batches a pass of so many samples is cut into.
+  // Returns the number of micro-batches for a pass of `samples` samples.
   int MicroBatches(int64_t samples) const;
 
   const Task task_;
   FlatModel* const model_;
   const Options options_;
-  // Whether the gradients have to be copied to the host.
+  // True if gradients must be copied to the host.
   const bool apart_;
-  // What does that, encoded or as it is; both null: nothing, or ToHost() does it.
+  // The outbox that copies them, encoded or unencoded. If both are null, ToHost() copies them, or
+  // they are on the host.
   EncodedOutbox* const encoded_;
   GradientOutbox* const copied_;
-  // Either.
+  // Either outbox, or null.
   Outbox* const outbox_;
-  // Whether blocks are told early.
+  // True if blocks are reported early.
   const bool early_;
-  // Null: a pass copies its batch itself, if it has to, and the host waits.
+  // Null if each pass copies the batch itself, if necessary, while the host waits.
   const std::unique_ptr<BatchUploader> lift_;
   BatchLoader loader_;
   GradientWatch watch_;
-  // Null where losses are not scaled.
+  // Null if losses are not scaled.
   const std::shared_ptr<LossScaler> scaler_;
-  // Null where the model is on one device.
+  // Null if the model is on one device.
   const std::unique_ptr<Pipeline> pipeline_;
 };
 
-// Learner::Compute(), or what does the same in its place.
+// Learner::Compute() or a replacement.
 using ComputeGradient = std::function<absl::StatusOr<Learner::Gradient>(
     const Learner::Step& step, Learner::Observer* observer)>;
 

@@ -17,7 +17,7 @@
 namespace torchps {
 namespace {
 
-// Hears nothing: a local step's gradient goes nowhere.
+// Ignores events, because the gradient of a local step is not pushed.
 class NoObserver final : public Learner::Observer {
  public:
   absl::Status BeforeGradient(absl::Duration) override { return absl::OkStatus(); }
@@ -100,7 +100,7 @@ absl::StatusOr<Learner::Gradient> LocalSteps::Compute(const Learner::Step& step,
       sum.absent =
           ++taken == 1 ? std::move(gradient->absent) : RunsInBoth(sum.absent, gradient->absent);
     }
-    // Steps without a loss are taken to have that of the others.
+    // Steps without a finite loss count at the mean of the other steps.
     sum.loss_sum *= static_cast<double>(samples) / static_cast<double>(with_loss);
     const bool must_end = sum.skipped_steps > 0 && job_.training().nonfinite() == STOP_JOB;
     if (must_end || (taken == 0 && sum.skipped_steps > 0)) {

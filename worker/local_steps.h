@@ -15,39 +15,40 @@
 
 namespace torchps {
 
-// Local steps in place of one gradient (LocalSpec; DiLoCo, Douillard et al. 2023): takes steps of
-// the inner optimizer on the model's values, then writes the push over the gradients:
+// Takes several local optimizer steps per push in place of computing one gradient (LocalSpec;
+// DiLoCo, Douillard et al. 2023). Runs the inner optimizer on the model's values, then overwrites
+// the gradients with the push:
 //   u = anchor - values
 // The anchor is a copy of the pulled values.
 //
-// The optimizer's state outlives the steps, and dies with this object. Only a step whose gradient
-// is finite everywhere is taken.
+// The optimizer state persists across pushes as long as this object exists. Steps with a gradient
+// that is not finite are skipped.
 //
-// Thread-compatible, as what computes the gradients, whose thread it shares. Borrows all that it is
-// made of. Costs a float per trained element for the anchor, where the device has the values,
-// beside the inner optimizer's state.
+// Thread-compatible: used by the thread that computes gradients. Borrows its constructor's
+// arguments. Uses one float per trained element on the device for the anchor, in addition to the
+// inner optimizer's state.
 class LocalSteps {
  public:
-  // `job` is normalised and completed, and has local steps; `compute` leaves the gradient of a
-  // local step in `model` (Learner::Options::local_steps). Errors as InnerOptimizer::Create(), and
-  // INVALID_ARGUMENT: the model lies on several devices.
+  // `job` must be normalized, completed, and use local steps. `compute` leaves the gradient of a
+  // local step in `model` (Learner::Options::local_steps). Errors as for InnerOptimizer::Create().
+  // INVALID_ARGUMENT if the model is on several devices.
   static absl::StatusOr<std::unique_ptr<LocalSteps>> Create(const JobSpec& job, FlatModel* model,
                                                             ComputeGradient compute,
                                                             const Clock* clock);
 
-  // As Learner::Compute(), for all steps together: `loss_sum` is over all samples, each at the
-  // values that its step began with, and those of steps whose loss was not finite at the mean of
-  // the others; not finite where none was. The observer hears that the steps are done and
-  // gradients() about to be overwritten, and of no block. The caller then pushes gradients() and
-  // averaged(). `finite` is kNo where nothing is to be pushed: no step could be taken, or one could
-  // not and the job says STOP_JOB.
+  // Like Learner::Compute(), for all local steps together. `loss_sum` covers all samples, each at
+  // the values that the step began with. Steps with a loss that is not finite count at the mean of
+  // the others; if there are no others, `loss_sum` is not finite. The observer is called when the
+  // steps are done and gradients() are about to be overwritten, but not for blocks. The caller then
+  // pushes gradients() and averaged(). `finite` is kNo if the result must not be pushed: all steps
+  // failed, or one failed and the job says STOP_JOB.
   absl::StatusOr<Learner::Gradient> Compute(const Learner::Step& step, Learner::Observer* observer);
 
  private:
   LocalSteps(const JobSpec& job, Schedule schedule, std::unique_ptr<InnerOptimizer> optimizer,
              FlatModel* model, ComputeGradient compute, const Clock* clock);
 
-  // Samples of each step but perhaps the last, which has the rest.
+  // Returns the number of samples per step. The last step gets the remainder.
   int64_t SamplesOfStep(int64_t samples) const;
   // Copies the pulled values into the anchor.
   void DropAnchor();
@@ -61,7 +62,7 @@ class LocalSteps {
   const ComputeGradient compute_;
   const Clock* const clock_;
   torch::Tensor anchor_;
-  // Steps begun in the life of this object.
+  // The number of steps begun by this object.
   int64_t steps_ = 0;
 };
 

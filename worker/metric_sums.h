@@ -10,7 +10,7 @@
 
 namespace torchps {
 
-// The loss and the metrics of an objective, added up over the passes of an evaluation.
+// Accumulates an objective's loss and metrics over the passes of an evaluation.
 //
 // Not thread-safe. Borrows the objective.
 class MetricSums {
@@ -20,10 +20,10 @@ class MetricSums {
         parts_(objective->metrics.size()),
         states_(objective->metrics.size()) {}
 
-  // Errors of GetLoss(). Throws what the objective throws.
+  // Returns errors of GetLoss(). Throws the objective's exceptions.
   absl::Status Add(const Pass& pass);
 
-  // Over all passes so far; without `samples` where there was none.
+  // Returns the result over all passes so far. `samples` is 0 before the first pass.
   Evaluation Result() const;
 
  private:
@@ -31,13 +31,13 @@ class MetricSums {
   int64_t samples_ = 0;
   double loss_sum_ = 0;
   double loss_weight_ = 0;
-  // Of each metric one or the other (Metric::measure, Metric::add).
+  // Each metric uses one of the two, for Metric::measure and Metric::add respectively.
   std::vector<Metric::Part> parts_;
   std::vector<std::vector<double>> states_;
 };
 
-// Returns INVALID_ARGUMENT unless the metrics have different names that can be printed, and
-// training.best_by, where it is not empty, is one of them or "loss".
+// INVALID_ARGUMENT unless the metric names are printable and distinct, and training.best_by, if not
+// empty, is one of them or "loss".
 absl::Status CheckMetrics(const Objective& objective, const std::string& best_by);
 
 }  // namespace torchps

@@ -17,10 +17,10 @@
 namespace torchps {
 namespace {
 
-// Without gradients more samples fit in memory than in training.
+// Without gradients, larger batches fit in memory than in training.
 constexpr int64_t kBatch = 256;
 
-// The passes of the module over all samples.
+// Calls `use` with a forward pass of each batch in the dataset.
 absl::Status ForEachPass(const char* what, const Task& task, const Dataset& dataset,
                          torch::Device device, TrainingSpec::Precision precision,
                          const StopLatch* stop,

@@ -10,28 +10,28 @@
 #include "worker/evaluation.h"
 #include "worker/task.h"
 
-// What a module can do that learns nothing: be measured on samples, and answer for them. Both run
-// it in evaluation mode without gradients, where its parameters are, `device`, and leave each of
-// its layers in the mode that it was in. `precision` as it was trained in. What the user's module,
-// objective or dataset throw or return comes back as a status. `stop` may be null; CANCELLED: it
-// has stopped, which is seen between two batches.
+// Evaluates a module on samples and computes predictions. Both functions run the module in
+// evaluation mode without gradients on `device`, which must hold the parameters. Each layer's mode
+// is restored. `precision` should be that of the training. Exceptions and errors of the user's
+// module, objective and dataset are returned as a status. `stop` may be null; if it is stopped, the
+// functions return CANCELLED before the next batch.
 
 namespace torchps {
 
-// Loss and the objective's metrics, in its order, over the whole dataset; no samples where there is
-// none.
+// Returns the loss and the objective's metrics, in order, over the whole dataset. `samples` is 0 if
+// the dataset is null or empty.
 absl::StatusOr<Evaluation> Evaluate(const Task& task, const Dataset* dataset, torch::Device device,
                                     TrainingSpec::Precision precision = TrainingSpec::FLOAT32,
                                     const StopLatch* stop = nullptr);
 
-// Calls `sink` with the first outputs of all samples, batch by batch in their order, on the CPU.
+// Calls `sink` with each batch and the module's first output for it, on the CPU, in sample order.
 absl::Status Predict(
     const Task& task, const Dataset& dataset, torch::Device device,
     TrainingSpec::Precision precision,
     const std::function<absl::Status(const Batch& batch, const torch::Tensor& output)>& sink,
     const StopLatch* stop = nullptr);
 
-// The batch's tensors on `device`.
+// Returns the batch's tensors on `device`.
 Batch ToDevice(Batch batch, torch::Device device);
 
 }  // namespace torchps

@@ -12,9 +12,10 @@ void AddModes(const torch::nn::Module& module, std::vector<bool>* modes) {
   }
 }
 
-// From `next` on. train() goes through to the layers in a module, which follow.
+// Restores modes from `next` on. Outer modules come first, because train() also sets the layers
+// inside.
 void RestoreModes(torch::nn::Module& module, const std::vector<bool>& modes, size_t* next) {
-  // A layer that is new since then has the mode of the one that it is in.
+  // A layer that was added in the meantime keeps the mode of the module around it.
   if (*next == modes.size()) return;
   const bool mode = modes[(*next)++];
   if (module.is_training() != mode) module.train(mode);
@@ -23,7 +24,7 @@ void RestoreModes(torch::nn::Module& module, const std::vector<bool>& modes, siz
   }
 }
 
-// Layers that were in evaluation mode.
+// Restores evaluation mode for the layers that were in it.
 void RestoreEvaluation(torch::nn::Module& module, const std::vector<bool>& modes, size_t* next) {
   if (*next == modes.size()) return;
   if (!modes[(*next)++]) module.eval();

@@ -7,16 +7,16 @@
 
 namespace torchps {
 
-// Puts `module` into training mode, as a loop of one's own does by train(), which it may override
-// to keep layers as they are. Layers that are in evaluation mode before stay in it, unless all of
-// the module is: batch norm with frozen statistics, say. Throws what train() throws.
+// Puts `module` into training mode by calling train(), which the module may override. Layers that
+// were in evaluation mode, such as frozen batch norm, stay in it, unless the whole module was.
+// Throws train()'s exceptions.
 void BeginTraining(torch::nn::Module& module);
 
-// The module is in evaluation mode while this lives; then each layer is in the mode again that it
-// was in. So it does not matter which worker evaluates. Thread-compatible. Borrows the module.
+// Puts a module into evaluation mode for this object's lifetime, then restores the mode of each
+// layer. Evaluating therefore does not affect training. Thread-compatible. Borrows the module.
 class EvaluationMode {
  public:
-  // Throws what train() throws.
+  // Throws train()'s exceptions.
   explicit EvaluationMode(torch::nn::Module& module);
   // REQUIRES: train() does not throw.
   ~EvaluationMode();
@@ -25,7 +25,7 @@ class EvaluationMode {
 
  private:
   torch::nn::Module& module_;
-  // Whether each layer was in training mode, each before those in it.
+  // True if the layer was in training mode. Each layer precedes the layers inside it.
   std::vector<bool> modes_;
 };
 

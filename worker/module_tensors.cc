@@ -29,7 +29,7 @@ absl::Status CheckTensor(const std::string& name, const torch::Tensor& tensor) {
                           : "convert the module with module->to(torch::kFloat32)"));
 }
 
-// The memory from a tensor's first element to its last.
+// The memory range from a tensor's first element to the last one.
 struct Extent {
   // REQUIRES: the tensor is dense, float32 and not empty.
   explicit Extent(const torch::Tensor& tensor)
@@ -43,8 +43,8 @@ struct Extent {
   uintptr_t end;
 };
 
-// Returns the view of `vector`, which begins at `begin` in memory, with the tensor's elements. An
-// expanded dimension has each element once.
+// Returns a view into `vector`, which represents memory from address `begin` on, that covers the
+// tensor's elements. Expanded dimensions count once.
 torch::Tensor PlacesIn(const torch::Tensor& vector, uintptr_t begin, const torch::Tensor& tensor) {
   std::vector<int64_t> sizes = tensor.sizes().vec();
   for (size_t i = 0; i < sizes.size(); ++i) {
@@ -54,13 +54,13 @@ torch::Tensor PlacesIn(const torch::Tensor& vector, uintptr_t begin, const torch
   return vector.as_strided(sizes, tensor.strides(), first);
 }
 
-// Returns whether two tensors, at `a` and at `b`, have an element in common.
+// Returns true if two tensors, with extents `a` and `b`, share an element.
 bool ShareElements(const torch::Tensor& one, const Extent& a, const torch::Tensor& other,
                    const Extent& b) {
   if (a.end <= b.begin || b.end <= a.begin || one.device() != other.device()) return false;
   const bool are_dense = one.is_non_overlapping_and_dense() && other.is_non_overlapping_and_dense();
   if (are_dense || (a.begin - b.begin) % sizeof(float) != 0) return true;
-  // Interleaved tensors, as columns of one table.
+  // Interleaved tensors, for example columns of one table.
   const uintptr_t begin = std::min(a.begin, b.begin);
   const auto elements = static_cast<int64_t>((std::max(a.end, b.end) - begin) / sizeof(float));
   const torch::Tensor is_taken = torch::zeros({elements}, torch::kBool);
@@ -68,7 +68,7 @@ bool ShareElements(const torch::Tensor& one, const Extent& a, const torch::Tenso
   return PlacesIn(is_taken, begin, other).any().item<bool>();
 }
 
-// Collects the tensors to exchange, each once, in the order of registration.
+// Collects the tensors to exchange, each once, in registration order.
 class Collector {
  public:
   absl::Status Add(const std::string& name, const torch::Tensor& tensor, int group, bool averaged) {
@@ -89,7 +89,7 @@ class Collector {
   std::vector<torch::Tensor> tensors;
 
  private:
-  // The flat vector gives each tensor its own memory, so tensors must not share any.
+  // Rejects tensors that share memory, because the flat vector stores each tensor separately.
   absl::Status CheckMemory(const std::string& name, const torch::Tensor& tensor) {
     if (tensor.numel() == 0) return absl::OkStatus();
     const Extent extent(tensor);
@@ -109,7 +109,7 @@ class Collector {
     return absl::OkStatus();
   }
 
-  // A tensor that is not empty, with the extent that later ones are compared with.
+  // A nonempty tensor and the memory range to compare later tensors with.
   struct Placed {
     std::string name;
     torch::Tensor tensor;
@@ -147,8 +147,8 @@ absl::Status Collect(const torch::nn::Module& module, const ModuleTensors::GetGr
   return absl::OkStatus();
 }
 
-// A model in stages is one layout, whether one process holds it or one for each stage
-// (client/pipeline/stage_layouts.h).
+// Makes each stage start a block. The layout is then the same if one process holds the model or one
+// process per stage does (client/pipeline/stage_layouts.h).
 void MarkStages(const torch::nn::Module& module, std::vector<Segment>* segments) {
   if (dynamic_cast<const StagesImpl*>(&module) == nullptr) return;
   std::set<std::pair<std::string, bool>> begun = {{"0", false}, {"0", true}};
@@ -167,7 +167,7 @@ absl::StatusOr<ModuleTensors> FindTensors(const torch::nn::Module& module,
   MarkStages(module, &found.segments);
   absl::StatusOr<ModelLayout> layout = ModelLayout::Create(std::move(found.segments));
   if (!layout.ok()) return layout.status();
-  // Trained segments come first in a layout, and are found first, so the order is the same.
+  // The layout orders trained segments first, which is also the order of collection.
   return ModuleTensors{*std::move(layout), std::move(found.tensors)};
 }
 

@@ -19,23 +19,24 @@ namespace torchps {
 //     float16, complex64) are constants. Each worker keeps its own, and the model file has those of
 //     the worker that writes it. They agree if workers start from one seed and training does not
 //     change them.
-// Trained parameters must be dense float32. A value; the tensors are the module's own.
+// Trained parameters must be dense float32. This is a value type; it shares the module's tensors.
 struct ModuleTensors {
-  // Returns the index of the optimizer's parameter group for a parameter's name, -1 for none.
+  // Returns the index of the optimizer's parameter group for a parameter name, or -1.
   using GetGroup = std::function<int(const std::string& name)>;
 
   ModelLayout layout;
-  // The tensors of the layout's segments, in their order.
+  // The tensors of the layout's segments, in order.
   std::vector<torch::Tensor> tensors;
 };
 
-// Finds them without touching the module. INVALID_ARGUMENT names the tensor: a trained one that is
-// not dense float32, a constant that no model file holds, two tensors that share elements without
-// being one, a float32 buffer that is not finite, nothing to train. Throws what torch throws.
+// Finds the tensors without changing the module. INVALID_ARGUMENT names the tensor: a trained
+// tensor that is not dense float32, a constant that a model file cannot store, two tensors that
+// share elements, or a float32 buffer that is not finite. Also returned if there is nothing to
+// train. Throws torch's exceptions.
 absl::StatusOr<ModuleTensors> FindTensors(const torch::nn::Module& module,
                                           const ModuleTensors::GetGroup& group_of);
 
-// Returns the layout only.
+// Returns only the layout.
 absl::StatusOr<ModelLayout> LayoutOfModule(const torch::nn::Module& module,
                                            const ModuleTensors::GetGroup& group_of);
 

@@ -13,13 +13,13 @@
 namespace torchps {
 namespace {
 
-// A confusion matrix of more classes takes more memory than it is worth.
+// Larger confusion matrices would cost too much memory.
 constexpr int64_t kMaxClassesOfF1 = 1000;
 
-// Scores of a state of "auc": 24 MiB.
+// Limit on the scores in a state of "auc": 24 MiB.
 constexpr size_t kMaxScores = size_t{1} << 20;
 
-// Samples of one score, as a state of "auc" has them.
+// The number of samples with one score, as in a state of "auc".
 struct ScoreCount {
   double score = 0;
   double negatives = 0;
@@ -32,7 +32,7 @@ struct ScoreCount {
   }
 };
 
-// The different scores in `state`, from the lowest.
+// Returns the distinct scores in `state` in ascending order.
 std::vector<ScoreCount> SortedScores(const std::vector<double>& state) {
   std::vector<ScoreCount> counts;
   for (size_t i = 0; i < state.size(); i += 3) {
@@ -52,8 +52,8 @@ std::vector<ScoreCount> SortedScores(const std::vector<double>& state) {
   return counts;
 }
 
-// Merges neighbours of sorted scores, so that half as many as kMaxScores or fewer are left. Each
-// has a like number of samples, so that few pairs become equal.
+// Merges neighboring sorted scores until at most half of kMaxScores are left. Each merged score
+// gets about the same number of samples, so that few pairs become ties.
 std::vector<ScoreCount> MergedScores(const std::vector<ScoreCount>& counts) {
   double samples = 0;
   for (const ScoreCount& count : counts) samples += count.samples();
@@ -112,7 +112,7 @@ absl::StatusOr<Loss> GetLoss(const Objective& objective, const Pass& pass) {
   }
   loss.weight = value.weight;
   loss.weighted_sum = value.sum;
-  // A batch of which nothing counts has no mean.
+  // The mean is undefined if no sample in the batch counts.
   loss.mean = value.weight > 0 ? value.sum.detach() / value.weight : value.sum.detach();
   return loss;
 }
@@ -179,7 +179,7 @@ Metric AreaUnderRoc() {
     for (int64_t i = 0; i < scores.numel(); ++i) {
       const double score = scores.data_ptr<double>()[i];
       const double positive = target.data_ptr<double>()[i];
-      // NaN cannot be sorted. As a count it makes the area NaN.
+      // NaN cannot be sorted. As a count, it makes the area NaN.
       const bool is_nan = std::isnan(score);
       state.insert(state.end(), {is_nan ? 0 : score, is_nan ? score : 1 - positive, positive});
     }
@@ -243,7 +243,8 @@ Metric MeanAbsoluteError() {
 Metric R2() {
   Metric metric;
   metric.name = "r2";
-  // Of scaled numbers: R2 does not depend on the units, and squares of large numbers lose digits.
+  // Computed from scaled numbers, because R2 does not depend on units and squares of large numbers
+  // lose digits.
   metric.add = [](const Pass& pass, std::vector<double>& state) {
     const auto rows = [](const torch::Tensor& numbers) {
       return numbers.to(torch::kCPU, torch::kFloat64).reshape({numbers.size(0), -1});

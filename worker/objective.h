@@ -19,73 +19,76 @@ class Module;
 
 namespace torchps {
 
-// One forward pass, for an objective. All tensors are on the module's device.
+// A forward pass, as input of an objective. All tensors are on the module's device.
 struct Pass {
-  // The task's module, for a penalty on its parameters, say. Borrowed.
+  // The task's module, for example for a penalty on parameters. Borrowed.
   torch::nn::Module* module = nullptr;
-  // The outputs of forward(): one tensor, or all that it returned.
+  // The outputs of forward(): one tensor, or all returned tensors.
   std::vector<torch::Tensor> outputs;
   Batch batch;
-  // The steps that this worker had taken before; in an evaluation 0.
+  // The number of steps this worker took before. 0 in an evaluation.
   int64_t step = 0;
-  // Of the task's data. Borrowed; may be null.
+  // The preprocessing of the task's data. Borrowed; may be null.
   const Preprocessing* preprocessing = nullptr;
 
   const torch::Tensor& output() const { return outputs.front(); }
-  // Numbers that a regression predicts, or that `batch.target` holds, in the units of the data.
+  // Converts regression predictions, or the numbers in `batch.target`, to the units of the data.
   torch::Tensor Numbers(const torch::Tensor& scaled) const {
     return preprocessing == nullptr ? scaled : preprocessing->Numbers(scaled);
   }
 };
 
-// A figure that evaluations report beside the loss: the sum of `sum` over all batches of the test
-// set, divided by that of `weight`.
+// A metric that evaluations report in addition to the loss. The value is the total of `sum` over
+// all batches of the test set, divided by the total of `weight`.
 struct Metric {
   struct Part {
     double sum = 0;
     double weight = 0;
   };
 
-  // Letters, digits, '_'; not "loss", and no two of one objective. "accuracy", 0 to 1, is printed
-  // in per cent.
+  // Letters, digits and '_', distinct within an objective, and not "loss". "accuracy", from 0 to 1,
+  // is printed as a percentage.
   std::string name;
   std::function<Part(const Pass& pass)> measure;
   bool lower_is_better = false;
-  // In place of `measure`, for a figure of the whole test set that is no mean over batches: `add`
-  // takes a batch into the state, which starts empty, and `value` computes the figure from it.
+  // Replaces `measure` for a metric that is not a mean over batches. `add` adds a batch to the
+  // state, which starts empty; `value` computes the metric from the state.
   std::function<void(const Pass& pass, std::vector<double>& state)> add = nullptr;
   std::function<double(const std::vector<double>& state)> value = nullptr;
 };
 
-// The loss of a batch that is no mean over its samples: of a language model with padding, of
-// classes with weights. The loss of several batches is the sum of `sum` by the sum of `weight`.
+// The loss of a batch if it is not a mean over samples, for example for a language model with
+// padding or for weighted classes. Over several batches, the loss is the total of `sum` divided by
+// the total of `weight`.
 struct WeightedLoss {
   torch::Tensor sum;  // a scalar that backward() starts from
-  double weight = 0;  // not negative; how many tokens count, the sum of the targets' weights
+  // not negative: the number of counted tokens, or the sum of the targets' weights
+  double weight = 0;
 };
 
 // The loss of a batch.
 struct Loss {
-  // The sum over what counts, without its gradient.
+  // Returns the sum over all counted elements, without a gradient.
   double sum() const { return mean.item<double>() * weight; }
 
-  // The part of a step of `step_samples` that this batch of `samples` adds, for backward() to start
-  // from: of the mean over samples, or of a WeightedLoss the sum by the step's samples.
+  // Returns this batch's part of the loss of a step, for backward() to start from. `samples` and
+  // `step_samples` are the sizes of the batch and the step. The parts add up to the mean over
+  // samples, or to a WeightedLoss's sum divided by the step's samples.
   torch::Tensor GetPart(double samples, double step_samples) const;
 
   torch::Tensor mean;
-  torch::Tensor weighted_sum;  // WeightedLoss::sum; undefined: the loss is a mean over samples
-  double weight = 0;           // samples, or WeightedLoss::weight
+  torch::Tensor weighted_sum;  // WeightedLoss::sum; undefined if the loss is a mean over samples
+  double weight = 0;           // number of samples, or WeightedLoss::weight
 };
 
-// What training minimises and what evaluations measure.
+// The loss to minimize and the metrics to report.
 //
-// A value. Its functions should have no state: copies may be used by several threads.
+// A value type. The functions should be stateless, because several threads may use copies.
 struct Objective {
-  // `loss` takes a Pass, or of models with one output an output and a target. It returns a scalar,
-  // the mean over the batch's samples, or a WeightedLoss, so that a job with several workers learns
-  // what one process learns. Evaluations are compared by the first metric, without one by the loss;
-  // training.best_by names another.
+  // `loss` is called with a Pass, or, for models with one output, with an output and a target. It
+  // returns a scalar, the mean over the batch's samples, or a WeightedLoss, so that several workers
+  // train like one process. Evaluations are compared by the first metric, or by the loss if there
+  // is none; training.best_by overrides this.
   template <typename Function>
   Objective(Function loss, std::vector<Metric> metrics = {}) : metrics(std::move(metrics)) {
     if constexpr (std::is_invocable_v<Function, const torch::Tensor&, const torch::Tensor&>) {
@@ -97,9 +100,9 @@ struct Objective {
     }
   }
 
-  // The mean of a batch. Of a WeightedLoss the sum by the weight.
+  // Returns the mean of a batch; for a WeightedLoss, the sum divided by the weight.
   std::function<torch::Tensor(const Pass& pass)> loss;
-  // Null: the loss is a mean over samples.
+  // Null if the loss is a mean over samples.
   std::function<WeightedLoss(const Pass& pass)> weighted_loss;
   std::vector<Metric> metrics;
 
@@ -119,50 +122,51 @@ struct Objective {
   }
 };
 
-// The objective's loss of a batch. INVALID_ARGUMENT: it is no scalar, or its weight is negative or
-// not finite. Throws what the objective throws.
+// Returns the objective's loss of a batch. INVALID_ARGUMENT if it is not a scalar, or if the weight
+// is negative or not finite. Throws the objective's exceptions.
 absl::StatusOr<Loss> GetLoss(const Objective& objective, const Pass& pass);
 
-// "accuracy": the part of the predictions, output.argmax(-1), that are the target.
+// "accuracy": the fraction of predictions, output.argmax(-1), that equal the target.
 Metric Accuracy();
 
-// "top5_accuracy": the part of the targets among the five largest outputs [B, V].
+// "top5_accuracy": the fraction of targets among the five largest outputs [B, V].
 Metric Top5Accuracy();
 
-// "macro_f1": the mean over classes of the F1 score (C. J. van Rijsbergen, 1979); a class that is
-// neither predicted nor a target is left out. Its state is the confusion matrix: element
-// t * classes + p counts samples of class t that were predicted as p.
+// "macro_f1": the mean over classes of the F1 score (C. J. van Rijsbergen, 1979), ignoring classes
+// that are neither predicted nor targets. The state is the confusion matrix: element t * classes +
+// p counts samples of class t predicted as p.
 Metric MacroF1(int64_t classes);
 
-// "auc": the area under the ROC curve of two classes, for outputs [B, 2], or one score a sample:
-// the part of all pairs of both classes in which class 1 has the higher score; equal scores count
-// half. NaN without samples of both classes. Its state is triples of a score and its numbers of
-// samples of class 0 and 1; states of several workers may be appended to each other. It is exact up
-// to 2^20 samples. A larger state merges neighbouring scores, which changes the area by about
-// 0.000001.
+// "auc": the area under the ROC curve for two classes. The output is [B, 2], or one score per
+// sample. The area is the fraction of pairs from both classes in which class 1 scores higher; ties
+// count half. NaN unless both classes occur.
+//
+// The state consists of triples: a score and the number of samples of classes 0 and 1. States of
+// several workers can be concatenated. The area is exact up to 2^20 samples. Larger states merge
+// neighboring scores, which changes the area by about 0.000001.
 Metric AreaUnderRoc();
 
-// "perplexity": e to the mean cross entropy of outputs [B, T, V] and targets [B, T].
+// "perplexity": e to the power of the mean cross entropy of outputs [B, T, V] and targets [B, T].
 Metric Perplexity();
 
-// "rmse", "mae": root of the mean squared error, and mean absolute error, over all numbers
-// [B, K], in the units of the data. "r2": 1 - squared error / squared distance from the mean of the
-// test set, the mean over the K numbers.
+// "rmse" and "mae": root mean squared error and mean absolute error over all numbers [B, K], in the
+// units of the data. "r2": 1 - squared error / squared distance from the test set's mean, averaged
+// over the K numbers.
 Metric RootMeanSquaredError();
 Metric MeanAbsoluteError();
 Metric R2();
 
-// Classification: output [B, V] are unnormalised log probabilities, target int64 [B] the classes.
-// With `classes`, macro_f1 is measured beside the accuracy (up to 1000 classes), top5_accuracy
-// (from 6 classes), and auc (2 classes).
+// Classification: `output` [B, V] are unnormalized log probabilities, `target` int64 [B] the
+// classes. If `classes` is given, the metrics besides accuracy are macro_f1 (up to 1000 classes),
+// top5_accuracy (from 6 classes) and auc (2 classes).
 Objective CrossEntropy(int64_t classes = 0);
 
-// The same at every position: output [B, T, V], target int64 [B, T], loss the mean over B * T.
+// Classification at each position: output [B, T, V], target int64 [B, T], loss the mean over B * T.
 // Metrics: accuracy, perplexity.
 Objective NextByteCrossEntropy();
 
-// Regression: output and target of one shape, loss the mean over all elements, of scaled numbers
-// where the data are scaled. Metrics: rmse, mae, r2.
+// Regression: output and target of equal shape. The loss is the mean over all elements, in scaled
+// numbers if the data are scaled. Metrics: rmse, mae, r2.
 Objective MeanSquaredError();
 
 }  // namespace torchps

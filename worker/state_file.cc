@@ -22,15 +22,15 @@ namespace torchps {
 namespace {
 
 constexpr int64_t kLengthBytes = 8;
-// Data begin at a multiple of this, so that a mapped file has aligned tensors.
+// Aligns the data, so that a mapped file contains aligned tensors.
 constexpr size_t kAlignment = 64;
 constexpr size_t kPieceBytes = 1 << 20;
-// Of each kind of difference, a message lists so many names.
+// The maximum number of names that a message lists per kind of difference.
 constexpr size_t kMaxNames = 4;
 
 using Named = std::pair<std::string, torch::Tensor>;
 
-// Parameters, then buffers, each under every name, as they are registered.
+// Returns parameters, then buffers, under all their names, in registration order.
 std::vector<Named> ReadState(const torch::nn::Module& module) {
   std::vector<Named> state;
   for (const auto& item : module.named_parameters()) {
@@ -50,7 +50,7 @@ std::vector<int64_t> GetShape(const torch::Tensor& tensor) {
   return {tensor.sizes().begin(), tensor.sizes().end()};
 }
 
-// "[3, 4] of Float"
+// Returns, for example, "[3, 4] of Float".
 std::string Describe(const std::vector<int64_t>& shape, torch::ScalarType type) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "] of ", torch::toString(type));
 }
@@ -64,7 +64,7 @@ std::string Names(const std::vector<std::string>& names) {
   return text;
 }
 
-// Returns why the file's tensor cannot become the module's, or "".
+// Returns the reason why the file's tensor does not fit the module's, or "".
 std::string Misfit(const std::string& name, const StateSource& source,
                    const torch::Tensor& tensor) {
   if (!source.type.has_value()) {
@@ -84,11 +84,11 @@ std::string ShardHint(const std::string& path) {
              : "";
 }
 
-// The names of one side only, and the faults of tensors that both have.
+// Names on one side only, and faults of tensors on both sides.
 struct Differences {
   std::vector<std::string> missing;  // in the file
   std::vector<std::string> extra;
-  std::vector<std::string> skipped;  // extra too, of a dtype that no module has
+  std::vector<std::string> skipped;  // also extra, with a dtype that modules do not use
   std::vector<std::string> misfits;
 };
 
@@ -165,8 +165,8 @@ absl::StatusOr<StateSources> Open(FileSystem* files, const std::string& path) {
   }
 }
 
-// Allows rounding of floating-point numbers only. An integer, or a number that becomes one, must
-// keep its value.
+// Allows only rounding of floating-point numbers. Integers, and numbers converted to integers, must
+// keep their value.
 absl::Status CheckConversion(const std::string& name, const torch::Tensor& loaded,
                              torch::ScalarType type, const std::string& path) {
   const torch::ScalarType from = loaded.scalar_type();
@@ -204,13 +204,13 @@ absl::StatusOr<StateFile> StateFile::Of(
     if (!dtype.ok()) return dtype.status();
     found.push_back({{name, *dtype, GetShape(tensor)}, tensor});
   }
-  // Large elements first, so that each tensor lies at a multiple of its element's size.
+  // Places large elements first, so that each tensor is aligned to the element size.
   std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) {
     return DtypeBytes(a.first.dtype) > DtypeBytes(b.first.dtype);
   });
   StateFile file;
   SafetensorsHeader header;
-  metadata["format"] = "pt";  // other programs expect this of PyTorch's tensors
+  metadata["format"] = "pt";  // other programs expect this for PyTorch's tensors
   header.metadata = std::move(metadata);
   int64_t end = 0;
   for (auto& [info, tensor] : found) {
@@ -243,7 +243,8 @@ absl::Status StateFile::Read(size_t most, const Sink& sink) const {
   if (absl::Status status = hand_out(header_); !status.ok()) return status;
   try {
     for (const torch::Tensor& tensor : tensors_) {
-      // A conjugate or negative view has the bytes of the tensor that it is a view of.
+      // A conjugate or negative view shares the bytes of the original tensor, so it must be
+      // resolved.
       const torch::Tensor here = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous();
       if (absl::Status status = hand_out(GetBytes(here)); !status.ok()) return status;
     }
@@ -281,7 +282,7 @@ absl::Status LoadState(torch::nn::Module& module, const std::string& path, Match
   const std::vector<Named> state = ReadState(module);
   if (absl::Status fit = CheckFit(state, *sources, path, match, unmatched); !fit.ok()) return fit;
   try {
-    // Reads the whole file before the first tensor changes, as its end may be damaged.
+    // Reads the whole file before changing a tensor, because the end of the file may be damaged.
     std::vector<std::pair<torch::Tensor, torch::Tensor>> changes;
     for (const auto& [name, tensor] : state) {
       const auto found = sources->find(name);

@@ -15,34 +15,34 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-// A module's state_dict as a safetensors file, which Python's safetensors and `torchps::LoadState`
-// read. The state is every parameter, trained or frozen, and every buffer, under each of its names:
-// a tied tensor, registered twice, is in the file twice, as in Python's state_dict(). All functions
-// call the module's tensors from the calling thread.
+// Reads and writes a module's state_dict as a safetensors file, compatible with Python's
+// safetensors. The state contains all parameters, trained or frozen, and all buffers, under each
+// name. A tied tensor, registered twice, is in the file twice, as in Python's state_dict(). All
+// functions use the module's tensors on the calling thread.
 
 namespace torchps {
 
-// Returns each name whose tensor also has an earlier name, with that earlier name.
+// Returns each name of a tensor with an earlier name, mapped to the earlier name.
 std::map<std::string, std::string> TiedNames(const torch::nn::Module& module);
 
-// The bytes of such a file, made piece by piece, so that a model of any size takes little memory.
-// Shares the module's tensors: Read returns their values at the time of the call.
+// Produces the bytes of such a file piece by piece, so that a model of any size needs little
+// memory. Shares the module's tensors: Read() returns the values at the time of the call.
 class StateFile {
  public:
-  // Takes the tensors whose name `wanted` accepts; null accepts all. INVALID_ARGUMENT names a
-  // tensor that no file holds: sparse, quantized, or complex with 16-bit parts. A complex128 tensor
-  // is pairs of F64 in the file (checkpoint/safetensors.h).
+  // Selects the tensors whose name `wanted` accepts; null accepts all. INVALID_ARGUMENT names a
+  // tensor that a file cannot store: sparse, quantized, or complex with 16-bit parts. A complex128
+  // tensor is stored as pairs of F64 (checkpoint/safetensors.h).
   static absl::StatusOr<StateFile> Of(
       const torch::nn::Module& module, std::map<std::string, std::string> metadata,
       const std::function<bool(const std::string& name)>& wanted = nullptr);
 
-  // The size of the file.
+  // Returns the file size.
   int64_t bytes() const { return bytes_; }
-  // The number of tensors.
+  // Returns the number of tensors.
   size_t size() const { return tensors_.size(); }
 
-  // Passes the file to the sink from its beginning to its end, at most `most` bytes at a time.
-  // Returns the sink's first error. INTERNAL: copying tensors from a device failed.
+  // Passes the file to `sink` in order, at most `most` bytes at a time. Returns the first error of
+  // `sink`. INTERNAL if copying tensors from a device failed.
   using Sink = std::function<absl::Status(int64_t offset, absl::string_view piece)>;
   absl::Status Read(size_t most, const Sink& sink) const;
 
@@ -54,29 +54,28 @@ class StateFile {
   int64_t bytes_ = 0;
 };
 
-// Writes the module's state to `path`, whole or not at all. Errors are those of FileSystem and
-// StateFile::Of.
+// Writes the module's state to `path` atomically. Returns errors of FileSystem and StateFile::Of.
 absl::Status SaveState(const torch::nn::Module& module, const std::string& path,
                        std::map<std::string, std::string> metadata = {});
 
 // The differences between file and module that LoadState accepts.
 enum class Match {
-  kAll,     // the names are the same on both sides
-  kCommon,  // skips names that only one side has: a backbone under a new head
+  kAll,     // none: the names on both sides are the same
+  kCommon,  // names on one side only, for example a backbone under a new head
 };
 
-// Reads the state into the module's tensors, by name. `path` is a safetensors file, a file of
-// Python's torch.save(module.state_dict(), file), or the JSON index of such files as shards beside
-// it; the contents decide which. Values are converted to the module's types. Floating-point numbers
-// are rounded as torch rounds them, so that a float64 above float32's range becomes infinite. Any
-// other conversion must keep each value. Skips tensors of dtypes that torchps does not read, unless
-// the module has their names.
+// Loads the state into the module's tensors, by name. `path` is a safetensors file, a file of
+// Python's torch.save(module.state_dict(), file), or the JSON index of such files as shards in the
+// same folder. The contents determine the format. Converts values to the module's types.
+// Floating-point numbers are rounded as in torch, so a float64 above float32's range becomes
+// infinite. Other conversions must keep each value. Skips tensors with unsupported dtypes unless
+// the module uses their names.
 //
-// INVALID_ARGUMENT names missing tensors, extra ones, those with another shape or values that do
-// not convert, and a prefix that makes the names fit. NOT_FOUND, DATA_LOSS: of the file. INTERNAL:
-// torch's. After an error the module is unchanged, since the whole file is in memory before the
-// first tensor changes; only a device that fails during the copy keeps a part. `unmatched`, if
-// given, gets the names of one side only.
+// INVALID_ARGUMENT names missing and extra tensors, tensors that differ in shape or do not convert,
+// and a prefix that would make the names match. NOT_FOUND or DATA_LOSS for errors of the file.
+// INTERNAL for errors of torch. After an error the module is unchanged, because the file is read
+// before the first tensor changes. The exception is a device that fails during the copy.
+// `unmatched`, if not null, receives the names on one side only.
 absl::Status LoadState(torch::nn::Module& module, const std::string& path,
                        Match match = Match::kAll, std::vector<std::string>* unmatched = nullptr);
 

@@ -20,42 +20,42 @@
 
 namespace torchps {
 
-// What a program may do beside training. All run on the thread that trains; null ones are left
-// out. What one throws ends the worker with its message.
+// Optional callbacks of a program, called on the training thread. Null callbacks are skipped. If
+// one throws, the worker ends with the exception's message.
 struct Callbacks {
   struct Step {
     int64_t step = 0;     // of this worker, from 1
-    int64_t samples = 0;  // behind its gradient
-    double loss = 0;      // their mean
+    int64_t samples = 0;  // of the gradient
+    double loss = 0;      // mean over the samples
   };
 
-  // After this worker's gradient of a step was computed.
+  // Called after this worker computed a step's gradient.
   std::function<void(const Step& step)> on_step;
-  // After this worker has evaluated an epoch, counted from 1; each is evaluated by one worker.
+  // Called after this worker evaluated an epoch, counted from 1. One worker evaluates each epoch.
   std::function<void(int epoch, const Evaluation& evaluation)> on_epoch;
-  // The job is done and the module holds what was learnt, as in model.safetensors. In every worker.
+  // Called in each worker when the job is done and the module holds the final values, as in
+  // model.safetensors.
   std::function<void(torch::nn::Module& module)> on_end;
-  // Changes a training batch before the module sees it: random crops, say. On the CPU. The
-  // generator is seeded by job.seed, the epoch and the batch's place in it, so that a sample is
-  // changed in the same way whichever worker takes it.
+  // Changes a training batch before the module uses it, for example by random crops. Runs on the
+  // CPU. The generator's seed depends on job.seed, the epoch and the batch's position in it, so
+  // that each worker would change a sample in the same way.
   std::function<Batch(Batch batch, torch::Generator generator)> augment;
 };
 
-// Everything a worker trains: a module, what it should minimise, and the samples.
+// Combines the module to train, the objective and the data.
 //
 //   return torchps::TrainMain(argc, argv, [](const torchps::JobSpec& job) {
 //     return torchps::Task{std::make_shared<Net>(), torchps::CrossEntropy(),
 //                          torchps::OpenData(job)};
 //   });
 //
-// A value that shares its module and its datasets with its copies. As thread-safe as the module,
-// that is: one thread at a time.
+// A value type. Copies share the module and the datasets. As thread-safe as the module: one thread
+// at a time.
 class Task {
  public:
-  // `module` is any subclass of torch::nn::Module; its parameters are float32. Its forward() takes
-  // a batch's inputs in their order, and returns a tensor, or a tuple, pair or vector of them.
-  // `data` may be the error of having opened it, which status() then repeats: so a program needs no
-  // error handling of its own.
+  // `module` may be of any subclass of torch::nn::Module with float32 parameters. Its forward() is
+  // called with a batch's inputs, in order, and returns a tensor, or a tuple, pair or vector of
+  // tensors. `data` may be an error; status() then returns it, so that programs need not handle it.
   template <typename Net>
   Task(std::shared_ptr<Net> module, Objective objective, absl::StatusOr<DataSource> data,
        Callbacks callbacks = {})
@@ -68,13 +68,14 @@ class Task {
     if (data.ok()) data_ = *std::move(data);
   }
 
-  // The same for what TORCH_MODULE makes of a module.
+  // The same for a TORCH_MODULE holder.
   template <typename Net>
   Task(const torch::nn::ModuleHolder<Net>& module, Objective objective,
        absl::StatusOr<DataSource> data, Callbacks callbacks = {})
       : Task(module.ptr(), std::move(objective), std::move(data), std::move(callbacks)) {}
 
-  // OK, or why there is no module or no data. Then the rest is of no use.
+  // Returns OK, or the reason why the module or the data are missing. If it is not OK, do not use
+  // the other functions.
   const absl::Status& status() const { return status_; }
 
   torch::nn::Module& module() const { return *module_; }
@@ -82,22 +83,22 @@ class Task {
   const DataSource& data() const { return data_; }
   const Callbacks& callbacks() const { return callbacks_; }
 
-  // The same with a copy of the module, which shares nothing with it. Throws c10::Error where the
-  // module is no torch::nn::Cloneable, and what its clone() throws.
+  // Returns the task with a separate copy of the module. Throws c10::Error if the module is not a
+  // torch::nn::Cloneable, and clone()'s exceptions.
   Task Clone() const {
     Task copy = *this;
     copy_(copy);
     return copy;
   }
-  // The same on the datasets of another task.
+  // Returns the task with the datasets of another task.
   Task GetWithData(const Task& other) const {
     Task copy = *this;
     copy.data_ = other.data_;
     return copy;
   }
 
-  // The module on a batch. Throws what the module throws, and c10::Error where its forward() does
-  // not take so many inputs.
+  // Runs the module on a batch. Throws the module's exceptions, and c10::Error if forward() takes
+  // another number of inputs.
   Pass Forward(Batch batch, int64_t step = 0) const {
     std::vector<torch::Tensor> outputs = forward_(batch);
     return {module_.get(), std::move(outputs), std::move(batch), step, &data_.preprocessing};
@@ -118,7 +119,7 @@ class Task {
   std::shared_ptr<torch::nn::Module> module_;
   // Borrows *module_.
   std::function<std::vector<torch::Tensor>(const Batch& batch)> forward_;
-  // Gives a task a copy of its module.
+  // Replaces a task's module with a copy.
   void (*copy_)(Task& task) = nullptr;
   Objective objective_;
   Callbacks callbacks_;

@@ -18,10 +18,10 @@ absl::Status Failed(absl::string_view what, absl::string_view message) {
       absl::StrCat(what, " failed: ", message.substr(0, message.find('\n'))));
 }
 
-// Of what is being handled, as a program's source has it.
+// Returns the demangled type of the current exception.
 std::string NameOfThrown() {
   const std::type_info* const type = abi::__cxa_current_exception_type();
-  // Another language's.
+  // Thrown by code in another language.
   if (type == nullptr) return "an unknown type";
   int status = 0;
   const std::unique_ptr<char, decltype(&std::free)> name(

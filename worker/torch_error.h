@@ -7,12 +7,12 @@
 
 namespace torchps {
 
-// The status of what torch, or a user's code on top of it, has thrown: INTERNAL, "`what` failed: "
-// and the first line of the message. Torch adds a backtrace to it, and CUDA's errors advice on
-// debugging, over many lines.
+// Converts an exception of torch, or of user code based on it, to INTERNAL with the message "`what`
+// failed: " and the first line of the exception's message. The other lines are dropped: torch
+// appends a backtrace, and CUDA debugging advice.
 absl::Status TorchError(absl::string_view what, const std::exception& error);
 
-// The same for whatever is being handled: a user's code may throw what is no std::exception.
+// The same for the current exception. User code may throw other types than std::exception.
 // REQUIRES: called in a catch block.
 absl::Status ThrownError(absl::string_view what);
 

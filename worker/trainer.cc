@@ -27,9 +27,9 @@ class Trainer::StepObserver final : public Learner::Observer {
   void OnBlock(BlockId block) override {
     if (!handicap_->any()) loop_->BlockReady(block);
   }
-  // The step ends before its gradient.
+  // True if the step was stopped before its gradient was computed.
   bool is_too_late() const { return is_too_late_; }
-  // The step's push may have begun; else the one before may still be under way.
+  // True if the step's push may have begun. Otherwise, the previous push may still be in flight.
   bool has_begun() const { return has_begun_; }
   bool has_weight() const { return has_weight_; }
 

@@ -11,26 +11,27 @@
 
 namespace torchps {
 
-// Trains a task to the end of its job: for each step of the loop, what is computed for it.
+// Trains a task until its job ends: computes the gradient of each step from the step loop.
 //
-// Thread-compatible: all of it runs on the thread that calls Run(). Borrows everything.
+// Thread-compatible: all work runs on the thread that calls Run(). Borrows everything.
 class Trainer {
  public:
   struct Options {
-    // Learner::Compute(), or what stands in its place.
+    // Learner::Compute() or a replacement.
     ComputeGradient compute;
     StepLoop* loop = nullptr;
-    // Holds the gradients of steps back, whole: no block of them is told early then.
+    // Delays the gradients of steps. Blocks are then not reported early.
     SimulatedSlowdown* handicap = nullptr;
-    // Hears of a gradient that was computed as step `number`. An error ends Run() with it.
+    // Called after the gradient of step `number` was computed. Run() returns an error of this
+    // function.
     std::function<absl::Status(int64_t number, const Learner::Gradient& gradient)> on_step =
         [](int64_t, const Learner::Gradient&) { return absl::OkStatus(); };
   };
 
   explicit Trainer(Options options) : options_(std::move(options)) {}
 
-  // Trains from the start of the job, or from where it is, to its end. Errors are StepLoop::Next's
-  // and the learner's.
+  // Trains until the job ends. The job may already be running. Returns errors of StepLoop::Next()
+  // and of `compute`.
   absl::Status Run();
 
  private:
