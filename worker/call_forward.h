@@ -77,9 +77,9 @@ std::vector<torch::Tensor> CallForward(Net& net, const Batch& batch) {
                       internal::Call(net, inputs, outputs, std::make_index_sequence<4>()) ||
                       internal::Call(net, inputs, outputs, std::make_index_sequence<5>()) ||
                       internal::Call(net, inputs, outputs, std::make_index_sequence<6>());
-  TORCH_CHECK(called, "the dataset gives ", inputs.size(),
+  TORCH_CHECK(called, "the dataset returns ", inputs.size(),
               inputs.size() == 1 ? " input" : " inputs",
-              ", and the module's forward() does not take so many");
+              ", but the module's forward() takes another number");
   TORCH_CHECK(!outputs.empty(), "the module's forward() returned no tensor");
   return outputs;
 }

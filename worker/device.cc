@@ -153,7 +153,7 @@ absl::Status UseDevice(torch::Device device) {
     c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
     return absl::OkStatus();
   } catch (const std::exception& error) {
-    return TorchError(absl::StrCat("taking device '", device.str(), "'"), error);
+    return TorchError(absl::StrCat("selecting device '", device.str(), "'"), error);
   }
 }
 

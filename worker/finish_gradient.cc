@@ -34,7 +34,7 @@ absl::StatusOr<GradientScan> ScanOnDevice(const TrainingSpec& training, FlatMode
     UndoScale(model, scaler);
     return model->scan()->ScanAndClip(model->device_gradients(), training.clip_norm());
   } catch (const std::exception& error) {
-    return TorchError("looking at a gradient", error);
+    return TorchError("checking a gradient", error);
   }
 }
 
@@ -95,7 +95,7 @@ absl::StatusOr<Finite> FinishGradientOnDevice(const TrainingSpec& training, Flat
     const bool averaged = torch::isfinite(model->device_averaged()).all().item<bool>();
     return Judge(scan->finite && averaged, scaler);
   } catch (const std::exception& error) {
-    return TorchError("looking at averaged buffers", error);
+    return TorchError("checking averaged buffers", error);
   }
 }
 
@@ -124,7 +124,7 @@ absl::StatusOr<Finite> FinishLocalGradient(const TrainingSpec& training, FlatMod
     }
     return finite;
   } catch (const std::exception& error) {
-    return TorchError("looking at a gradient", error);
+    return TorchError("checking a gradient", error);
   }
 }
 

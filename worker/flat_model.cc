@@ -137,7 +137,7 @@ absl::Status FlatModel::UseLink(std::unique_ptr<DeviceLink> link, const BlockMap
     copies_ = std::make_unique<DeviceCopies>(std::move(options));
     return absl::OkStatus();
   } catch (...) {
-    return ThrownError(absl::StrCat("a second vector of values on ", device().str()));
+    return ThrownError(absl::StrCat("allocating a second value vector on ", device().str()));
   }
 }
 
@@ -158,9 +158,9 @@ GradientOutbox* FlatModel::MakeOutbox() {
 }
 
 absl::Status FlatModel::UseEncoder(std::unique_ptr<BlockEncoder> encoder, bool looks) {
-  TPS_CHECK(copies_ != nullptr, "what is encoded comes down by a link");
+  TPS_CHECK(copies_ != nullptr, "encoded gradients are copied by a link");
   if (copies_->MakeEncodedOutbox(std::move(encoder), looks) == nullptr) {
-    return absl::ResourceExhaustedError("no memory can be pinned for what comes down");
+    return absl::ResourceExhaustedError("cannot pin memory for the encoded gradients");
   }
   host_gradients_.reset();
   return absl::OkStatus();
@@ -175,18 +175,18 @@ std::vector<torch::Tensor> FlatModel::parameters() const {
 }
 
 torch::Tensor FlatModel::device_values() const {
-  TPS_CHECK(has_one_vector(), "the values lie on several devices");
+  TPS_CHECK(has_one_vector(), "the values are on several devices");
   return (on_host() ? host_values_[current_] : parts_.front().values())
       .narrow(0, 0, layout_.trained_size());
 }
 
 const torch::Tensor& FlatModel::device_gradients() const {
-  TPS_CHECK(has_one_vector(), "the gradients lie on several devices");
+  TPS_CHECK(has_one_vector(), "the gradients are on several devices");
   return on_host() ? host_gradients_ : parts_.front().gradients();
 }
 
 torch::Tensor FlatModel::device_averaged() const {
-  TPS_CHECK(has_one_vector(), "the averaged elements lie on several devices");
+  TPS_CHECK(has_one_vector(), "the averaged elements are on several devices");
   return (on_host() ? host_values_[current_] : parts_.front().values())
       .narrow(0, layout_.trained_size(), layout_.averaged_size());
 }
@@ -265,7 +265,7 @@ absl::Status FlatModel::ToHost() {
   if (on_host()) return absl::OkStatus();
   TPS_CHECK(
       copies_ == nullptr || (copies_->outbox() == nullptr && copies_->encoded_outbox() == nullptr),
-      "the outbox brings the gradients");
+      "the outbox copies the gradients");
   try {
     for (const DevicePart& part : parts_) {
       part.GiveGradients(host_gradients_);
@@ -291,9 +291,9 @@ absl::Status FlatModel::CheckValues() const {
   for (size_t i = 0; i < members_.size(); ++i) {
     const Member& member = members_[i];
     if (!IsView(member.tensor, member.value_views[view_index()])) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "'", layout_.segments()[i].name, "' no longer lies in the flat value vector; ",
-          "a module may not be moved or its tensors replaced after the start"));
+      return absl::FailedPreconditionError(
+          absl::StrCat("'", layout_.segments()[i].name, "' is no longer in the flat value vector; ",
+                       "do not move the module or replace its tensors after the job has started"));
     }
   }
   return absl::OkStatus();
@@ -309,11 +309,9 @@ absl::Status FlatModel::CheckModule(const torch::nn::Module& module) const {
     }
     return absl::FailedPreconditionError(absl::StrCat(
         "parameter '", item.key(),
-        "' was registered or unfrozen after the job had started, so that ",
-        "nothing trains it; register it in the module's constructor, and freeze by requires_grad ",
-        "there; what is to be unfrozen later is trained by another job that begins from this "
-        "one's ",
-        "model (model.init_from)"));
+        "' was registered or unfrozen after the job had started, so it is not trained; ",
+        "register it in the module's constructor, and freeze it there with requires_grad; ",
+        "to unfreeze it later, start another job from this job's model ", "(model.init_from)"));
   }
   for (const auto& item : module.named_buffers()) {
     const torch::Tensor& buffer = item.value();
@@ -322,7 +320,7 @@ absl::Status FlatModel::CheckModule(const torch::nn::Module& module) const {
       continue;
     }
     return absl::FailedPreconditionError(absl::StrCat(
-        "float buffer '", item.key(), "' was registered after the job had started, so that it is ",
+        "float buffer '", item.key(), "' was registered after the job had started, so it is ",
         "not averaged over workers; register it in the module's constructor, or keep it in a ",
         "member that is not registered"));
   }
@@ -335,8 +333,8 @@ absl::Status FlatModel::CheckUnchanged() const {
     if (!member.gradient_view.defined() || member.tensor._version() == member.version) continue;
     return absl::FailedPreconditionError(absl::StrCat(
         "the program changes the parameter '", layout_.segments()[i].name,
-        "' in place, and the next pull from the servers would undo that; expected that only the "
-        "servers change parameters (of an Embedding with max_norm or a clamped weight: compute "
+        "' in place, and the next pull from the servers would undo the change; let only the "
+        "servers change parameters (for an Embedding with max_norm or a clamped weight, compute "
         "with a copy in forward())"));
   }
   return absl::OkStatus();
@@ -352,8 +350,8 @@ absl::Status FlatModel::CheckViews() const {
     const Member& member = members_[i];
     if (member.gradient_view.defined() && !IsView(member.tensor.grad(), member.gradient_view)) {
       return absl::FailedPreconditionError(absl::StrCat(
-          "the gradient of '", layout_.segments()[i].name, "' no longer lies in the flat gradient ",
-          "vector; something has replaced it during the step"));
+          "the gradient of '", layout_.segments()[i].name, "' is no longer in the flat gradient ",
+          "vector; it was replaced during the step"));
     }
   }
   return absl::OkStatus();

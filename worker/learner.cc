@@ -178,10 +178,10 @@ absl::StatusOr<torch::Tensor> Learner::RunPass(PassWork work) {
 }
 
 absl::StatusOr<torch::Tensor> Learner::RunPassInStages(PassWork work) {
-  TORCH_CHECK(work.batch.more_inputs.empty(), "the dataset gives ",
-              1 + work.batch.more_inputs.size(), " inputs, and a module in stages takes one");
+  TORCH_CHECK(work.batch.more_inputs.empty(), "the dataset returns ",
+              1 + work.batch.more_inputs.size(), " inputs, but a module in stages takes one");
   TORCH_CHECK(task_.objective().weighted_loss == nullptr,
-              "a WeightedLoss does not go with a module in stages; expected the mean over samples");
+              "a module in stages does not support a WeightedLoss; expected the mean over samples");
   const int64_t rows = work.batch.input.size(0);
   const int parts = work.micro_batches;
   const auto rows_of = [&](int part) {
@@ -344,7 +344,7 @@ absl::StatusOr<Finite> Learner::FinishEncoded(ElementRuns* absent) {
     try {
       *absent = watch_.Absent(model_->device_gradients());
     } catch (...) {
-      return ThrownError("looking for gradients that are absent");
+      return ThrownError("looking for absent gradients");
     }
   }
   if (absl::Status status = encoded_->Finish(*absent); !status.ok()) return status;

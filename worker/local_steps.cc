@@ -35,8 +35,8 @@ absl::StatusOr<std::unique_ptr<LocalSteps>> LocalSteps::Create(const JobSpec& jo
                                                                const Clock* clock) {
   if (!model->has_one_vector()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("local steps need the whole model on one device, and its stages lie on ",
-                     DeviceNames(model->devices()), "; name one device, or leave out `local`"));
+        absl::StrCat("local steps need the whole model on one device, but its stages are on ",
+                     DeviceNames(model->devices()), "; name one device, or remove `local`"));
   }
   const OptimizerSpec& inner = job.local().inner();
   absl::StatusOr<Schedule> schedule = Schedule::Create(inner.schedule());

@@ -21,12 +21,12 @@ absl::Status CheckTensor(const std::string& name, const torch::Tensor& tensor) {
         absl::StrCat("'", name, "' is sparse; only dense tensors can be trained here"));
   }
   if (tensor.scalar_type() == torch::kFloat32) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "'", name, "' holds elements of type ", torch::toString(tensor.scalar_type()),
-      "; expected Float (32 bits): ",
-      tensor.is_complex() ? "register its torch::view_as_real(), and have forward() take "
-                            "torch::view_as_complex() of that"
-                          : "convert the module with module->to(torch::kFloat32)"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("'", name, "' holds elements of type ", torch::toString(tensor.scalar_type()),
+                   "; expected Float (32 bits): ",
+                   tensor.is_complex() ? "register its torch::view_as_real(), and use "
+                                         "torch::view_as_complex() of it in forward()"
+                                       : "convert the module with module->to(torch::kFloat32)"));
 }
 
 // The memory range from a tensor's first element to the last one.
@@ -100,10 +100,10 @@ class Collector {
       return absl::InvalidArgumentError(absl::StrCat(
           "'", other.name, "' and '", name,
           is_whole
-              ? "' are two tensors on the same memory; to tie them, register one and the same "
+              ? "' are two tensors in the same memory; to tie them, register the same "
                 "tensor under both names"
               : "' share a part of their memory, and parts cannot be tied; register one tensor "
-                "that has all of it, and have forward() take its parts"));
+                "that covers both, and slice it in forward()"));
     }
     placed_.push_back({name, tensor, extent});
     return absl::OkStatus();

@@ -108,7 +108,8 @@ absl::StatusOr<Loss> GetLoss(const Objective& objective, const Pass& pass) {
   if (absl::Status status = CheckScalar(value.sum); !status.ok()) return status;
   if (!(value.weight >= 0 && std::isfinite(value.weight))) {
     return absl::InvalidArgumentError(absl::StrCat("the objective's loss has a weight of ",
-                                                   value.weight, "; expected a number from 0"));
+                                                   value.weight,
+                                                   "; expected a number of at least 0"));
   }
   loss.weight = value.weight;
   loss.weighted_sum = value.sum;
@@ -294,7 +295,8 @@ Objective NextByteCrossEntropy() {
 Objective MeanSquaredError() {
   return {[](const torch::Tensor& output, const torch::Tensor& target) {
             // mse_loss would broadcast {B} against {B, 1} into {B, B} and only warn.
-            TORCH_CHECK(output.sizes() == target.sizes(), "mean squared error of an output shaped ",
+            TORCH_CHECK(output.sizes() == target.sizes(),
+                        "mean squared error needs equal shapes, got an output shaped ",
                         output.sizes(), " and a target shaped ", target.sizes());
             return torch::nn::functional::mse_loss(output, target);
           },

@@ -74,13 +74,13 @@ std::string Misfit(const std::string& name, const StateSource& source,
   const bool fits = source.shape == GetShape(tensor) &&
                     (!torch::isComplexType(*source.type) || tensor.is_complex());
   if (fits) return "";
-  return absl::StrCat("'", name, "' is ", Describe(source.shape, *source.type), " there and ",
+  return absl::StrCat("'", name, "' is ", Describe(source.shape, *source.type), " in the file and ",
                       Describe(GetShape(tensor), tensor.scalar_type()), " in the module");
 }
 
 std::string ShardHint(const std::string& path) {
   return absl::StrContains(path, "-of-0")
-             ? "it may be one shard of several: load the .index.json file beside it"
+             ? "it may be one shard of several: load the .index.json file in the same folder"
              : "";
 }
 
@@ -138,7 +138,7 @@ absl::Status CheckFit(const std::vector<Named>& state, const StateSources& sourc
       faults.push_back(absl::StrCat("it lacks ", Names(found.missing)));
     }
     if (!found.extra.empty()) {
-      faults.push_back(absl::StrCat("it has ", Names(found.extra), ", which the module has not"));
+      faults.push_back(absl::StrCat("it has ", Names(found.extra), ", which the module lacks"));
     }
     std::string hint = found.missing.empty() ? "" : PrefixHint(GetNames(state), GetNames(sources));
     if (hint.empty() && !found.missing.empty()) hint = ShardHint(path);
@@ -160,7 +160,7 @@ absl::StatusOr<StateSources> Open(FileSystem* files, const std::string& path) {
     return OpenState(files, path);
   } catch (const std::exception& error) {
     return absl::DataLossError(
-        absl::StrCat(path, " is no state_dict: ", TorchError("reading it", error).message(),
+        absl::StrCat(path, " is not a state_dict: ", TorchError("reading it", error).message(),
                      "; expected the file of Python's torch.save(module.state_dict(), file)"));
   }
 }

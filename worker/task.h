@@ -110,7 +110,7 @@ class Task {
     forward_ = [net = module.get()](const Batch& batch) { return CallForward(*net, batch); };
     copy_ = [](Task& task) {
       auto copy = std::dynamic_pointer_cast<Net>(task.module_->clone());
-      TORCH_CHECK(copy != nullptr, "clone() gave a module of another class");
+      TORCH_CHECK(copy != nullptr, "clone() returned a module of another class");
       task.Take(std::move(copy));
     };
     module_ = std::move(module);

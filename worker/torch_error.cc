@@ -47,7 +47,7 @@ absl::Status ThrownError(absl::string_view what) {
     return Failed(what, text == nullptr ? "" : text);
   } catch (...) {
     return Failed(what, absl::StrCat("it threw a value of type ", NameOfThrown(),
-                                     ", which is no std::exception"));
+                                     ", which is not a std::exception"));
   }
 }
 

@@ -43,7 +43,7 @@ using PickleValues = std::vector<PickleValue>;
 // a call means, its World says. So bytes of any origin are safe.
 //
 // Thread-compatible. Borrows the pickle, of which the values' texts are parts, and the World.
-// Whatever fails is DATA_LOSS, with words to go behind "... is no state_dict: ".
+// Whatever fails is DATA_LOSS, with words to go behind "... is not a state_dict: ".
 class PickleMachine {
  public:
   // What the pickle's names and ids stand for. A pickle repeats a call in two bytes, so a World

@@ -30,7 +30,7 @@ struct PickledTensor {
 // Skips entries that are no tensors, as an epoch. Calls no function that the file names, so bytes
 // of any origin are safe. Thread-safe.
 //
-// DATA_LOSS: the words after "... is no state_dict: ". A file whose tensors lie in a nested
+// DATA_LOSS: the words after "... is not a state_dict: ". A file whose tensors lie in a nested
 // dictionary gets its path, as checkpoint['state_dict'].
 absl::StatusOr<std::vector<PickledTensor>> ParseStateDictPickle(absl::string_view pickle);
 

@@ -168,7 +168,7 @@ class Place:
             self._expect(run, "float16 on the CPU", [
                 self.program("ps_worker"), "--local", f"--job={self.job('convnet_digits')}",
                 "--device=cpu", "--set=training.precision=FLOAT16"], 2,
-                "training.precision is FLOAT16, in which device 'cpu' does not train")
+                "training.precision is FLOAT16, but device 'cpu' cannot train in it")
         flags = (dict(model="resnet18", batch=128, steps=60, warm_up=20) if self.on_gpu else
                  dict(model="convnet", batch=8, steps=5, warm_up=1))
         for precision in (("FLOAT32", "TF32", "BFLOAT16", "FLOAT16") if self.on_gpu else

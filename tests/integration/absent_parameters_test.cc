@@ -355,7 +355,7 @@ TEST_F(AbsentParametersTest, AModuleThatIsMadeDoubleMeanwhileIsToldSo) {
     options.servers = cluster->endpoints();
     const absl::Status run = RunWorker(Task(module, BranchingLoss(), source, callbacks), options);
     EXPECT_TRUE(absl::IsFailedPrecondition(run)) << run;
-    EXPECT_THAT(std::string(run.message()), HasSubstr("no longer lies in the flat value vector"));
+    EXPECT_THAT(std::string(run.message()), HasSubstr("is no longer in the flat value vector"));
     EXPECT_EQ(steps, 3);
   }
 }

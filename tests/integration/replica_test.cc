@@ -402,7 +402,7 @@ TEST(ReplicaTest, WhatAStageThrowsIsToldEvenIfItIsNoException) {
     EXPECT_EQ(outcomes[0][stage],
               absl::InternalError(absl::StrCat("stage ", stage,
                                                " of a training step failed: it threw a value of "
-                                               "type int, which is no std::exception")));
+                                               "type int, which is not a std::exception")));
   }
 }
 

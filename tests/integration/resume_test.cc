@@ -278,7 +278,7 @@ TEST_F(ResumeTest, AFileThatDoesNotFitIsRefusedUnlessItMayBePartial) {
                                                         "'last.weight', 'last.bias'"));
   EXPECT_EQ(Run(job + " model.init_partial=true", false, NewNet()), absl::OkStatus());
   MutexLock lock(&mutex_);
-  EXPECT_THAT(log_, HasSubstr("last.weight, last.bias; those are left as they are"));
+  EXPECT_THAT(log_, HasSubstr("last.weight, last.bias; these are left unchanged"));
 }
 
 }  // namespace

@@ -193,7 +193,7 @@ TEST(TryOutTest, ALossThatIsNoMeanOverSamplesIsNamedWhereWorkersShareABatch) {
   absl::Status status;
   ASSERT_EQ(Tried(Objective(sum), 2, &status).size(), 1u);
   EXPECT_THAT(Tried(Objective(sum), 2, &status).front(),
-              ::testing::HasSubstr("the loss is no mean over samples"));
+              ::testing::HasSubstr("the loss is not a mean over samples"));
   EXPECT_TRUE(Tried(Objective(sum), 1, &status).empty());
   EXPECT_TRUE(Tried(CrossEntropy(4), 2, &status).empty());
   EXPECT_TRUE(Tried(Objective(noise), 2, &status).empty());

@@ -357,7 +357,7 @@ TEST_F(TrainingTest, TheCpuRefusesFloat16BeforeItJoins) {
   const std::vector<Worker> workers = Run(Job({"workers=1", "training.precision=FLOAT16"}));
   EXPECT_EQ(workers[0].status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(workers[0].status.message(),
-            "job field training.precision is FLOAT16, in which device 'cpu' does not train; "
+            "job field training.precision is FLOAT16, but device 'cpu' cannot train in it; "
             "expected FLOAT32 or BFLOAT16 for the CPU, or a GPU (--device=cuda)");
   EXPECT_EQ(Status().phase(), JobStatus::NO_JOB);
 }

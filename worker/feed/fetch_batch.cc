@@ -12,8 +12,8 @@ absl::Status CheckRows(const std::string& name, const torch::Tensor& tensor, int
     return absl::InvalidArgumentError(absl::StrCat("the dataset was asked for ", rows,
                                                    " samples, and the batch's ", name, words...));
   };
-  if (!tensor.defined()) return got(" is no tensor");
-  if (tensor.dim() == 0) return got(" has no dimension; expected a row for each sample");
+  if (!tensor.defined()) return got(" is an undefined tensor");
+  if (tensor.dim() == 0) return got(" is a scalar; expected a row for each sample");
   if (tensor.size(0) != rows) return got(" has ", tensor.size(0), " rows");
   return absl::OkStatus();
 }

@@ -111,7 +111,7 @@ absl::StatusOr<bool> StepLoop::TakeWork() {
       if (!status.ok()) return status;
       return false;
     case NextWorkReply::WORK_NOT_SET:
-      status = absl::InternalError("the coordinator answered without telling what to do");
+      status = absl::InternalError("the coordinator's reply contains no instruction");
   }
   if (!status.ok()) return status;
   return true;
@@ -137,7 +137,7 @@ absl::StatusOr<bool> StepLoop::AwaitStart() {
       case AwaitStartReply::DONE:
         return false;
       default:
-        return absl::InternalError("the coordinator answered without telling what to do");
+        return absl::InternalError("the coordinator's reply contains no instruction");
     }
   }
 }

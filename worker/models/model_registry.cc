@@ -76,16 +76,16 @@ absl::StatusOr<Task> MakeTask(const JobSpec& job, DataSource data) {
     return MakeTransformer(job.model().transformer(), std::move(data));
   }
   return absl::InternalError(
-      absl::StrCat("model.name \"", name, "\" is among the built-in ones, and not built here"));
+      absl::StrCat("model.name \"", name, "\" is a built-in model that MakeTask does not build"));
 }
 
 absl::StatusOr<Stages> CutModule(const JobSpec& job, const torch::nn::Module& module, int stages) {
   const std::string& name = job.model().name();
   const auto cut = [&](const auto& layered, int layers) -> absl::StatusOr<Stages> {
     if (stages <= layers) return layered.InStages(stages);
-    return absl::InvalidArgumentError(absl::StrCat("there are to be ", stages,
-                                                   " stages, and the model has ", layers,
-                                                   " layers to cut between; ask for fewer stages"));
+    return absl::InvalidArgumentError(absl::StrCat("cannot cut the model into ", stages,
+                                                   " stages: it has ", layers,
+                                                   " layers to cut between; choose fewer stages"));
   };
   if (const auto* const mlp = dynamic_cast<const Mlp*>(&module); mlp != nullptr) {
     return cut(*mlp, mlp->linear_layers());
@@ -96,7 +96,7 @@ absl::StatusOr<Stages> CutModule(const JobSpec& job, const torch::nn::Module& mo
   }
   return absl::InvalidArgumentError(
       absl::StrCat("model.name: \"", name,
-                   "\" is not cut into stages; expected mlp or transformer, or a program of yours "
+                   "\" cannot be cut into stages; expected mlp or transformer, or your own program "
                    "with a torchps::Stages"));
 }
 

@@ -94,7 +94,7 @@ torch::Tensor Pack(const torch::Tensor& x, const torch::Tensor& embedding) {
 std::pair<torch::Tensor, torch::Tensor> Unpack(const torch::Tensor& packed, int64_t vocabulary) {
   const int64_t length = packed.size(1);
   const int64_t batch = packed.size(0) - (vocabulary + length - 1) / length;
-  TORCH_CHECK(batch >= 1, "what comes from the stage before has no activations");
+  TORCH_CHECK(batch >= 1, "the input from the previous stage contains no activations");
   return {packed.slice(0, 0, batch),
           packed.slice(0, batch).reshape({-1, packed.size(2)}).slice(0, 0, vocabulary)};
 }

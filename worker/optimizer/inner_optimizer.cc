@@ -159,7 +159,7 @@ absl::StatusOr<std::unique_ptr<InnerOptimizer>> InnerOptimizer::Create(
     case OptimizerSpec::KIND_NOT_SET:
       break;
   }
-  return absl::InvalidArgumentError("local.inner names no kind: it needs a normalised job");
+  return absl::InvalidArgumentError("local.inner names no kind; expected a normalized job");
 }
 
 }  // namespace torchps

@@ -10,8 +10,8 @@ absl::Status CheckPrecision(TrainingSpec::Precision precision, torch::Device dev
   // torch 1.13 supports only bfloat16 on the CPU.
   if (precision != TrainingSpec::FLOAT16 || !device.is_cpu()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "job field training.precision is FLOAT16, in which device '", device.str(),
-      "' does not train; expected FLOAT32 or BFLOAT16 for the CPU, or a GPU (--device=cuda)"));
+      "job field training.precision is FLOAT16, but device '", device.str(),
+      "' cannot train in it; expected FLOAT32 or BFLOAT16 for the CPU, or a GPU (--device=cuda)"));
 }
 
 void SetTf32(TrainingSpec::Precision precision) {

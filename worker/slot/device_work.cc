@@ -29,7 +29,7 @@ void DeviceWork::Scan() {
   if (!NeedsWholeGradient(job_.training()) && !HasLocalSteps(job_)) return;
   absl::StatusOr<std::unique_ptr<DeviceScan>> scan = MakeScan();
   if (scan.ok()) return model_.UseScan(*std::move(scan));
-  options_.log(absl::StrCat("a gradient's norm is not found by the kernels of this program: ",
+  options_.log(absl::StrCat("gradient norms are not computed by torchps's GPU kernels: ",
                             scan.status().message()));
 }
 
@@ -39,7 +39,7 @@ void DeviceWork::Look() {
   if (NeedsWholeGradient(job_.training())) return;
   absl::StatusOr<std::unique_ptr<FiniteCheck>> look = MakeFiniteCheck();
   if (look.ok()) return model_.UseFiniteCheck(*std::move(look));
-  options_.log(absl::StrCat("the host looks for gradients that are not finite, not ",
+  options_.log(absl::StrCat("the host checks gradients for values that are not finite, not ",
                             model_.device().str(), ": ", look.status().message()));
 }
 
@@ -75,11 +75,11 @@ absl::StatusOr<std::unique_ptr<DeviceLink>> DeviceWork::MakeLink() const {
 absl::StatusOr<std::unique_ptr<DeviceScan>> DeviceWork::MakeScan() const {
   const torch::Tensor& gradients = model_.device_gradients();
   if (options_.make_scan != nullptr) return options_.make_scan(gradients.numel());
-  if (!gradients.is_cuda()) return absl::UnavailableError("the device is no GPU");
+  if (!gradients.is_cuda()) return absl::UnavailableError("the device is not a GPU");
   try {
     return DeviceScan::Create(gradients.device(), gradients.numel());
   } catch (const std::exception& error) {
-    return TorchError("making memory for it", error);
+    return TorchError("allocating memory", error);
   }
 }
 
@@ -92,7 +92,7 @@ absl::StatusOr<std::unique_ptr<FiniteCheck>> DeviceWork::MakeFiniteCheck() const
   try {
     return CudaFiniteCheck::Create(gradients, block_map_);
   } catch (const std::exception& error) {
-    return TorchError("making memory for it", error);
+    return TorchError("allocating memory", error);
   }
 }
 
@@ -102,11 +102,11 @@ absl::StatusOr<std::unique_ptr<BlockEncoder>> DeviceWork::MakeEncoder() const {
   if (options_.make_encoder != nullptr) {
     return options_.make_encoder(gradients, block_map_, encoding);
   }
-  if (!gradients.is_cuda()) return absl::UnavailableError("the device is no GPU");
+  if (!gradients.is_cuda()) return absl::UnavailableError("the device is not a GPU");
   try {
     return DeviceEncoder::Create(gradients, block_map_, encoding);
   } catch (const std::exception& error) {
-    return TorchError("making memory for it", error);
+    return TorchError("allocating memory", error);
   }
 }
 

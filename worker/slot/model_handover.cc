@@ -74,7 +74,7 @@ absl::Status ModelHandover::Send(ModelFile file, const absl::StatusOr<StateFile>
   // Server 0 runs without a directory and does not keep models.
   if (absl::IsFailedPrecondition(status)) return absl::OkStatus();
   *not_kept = std::string(status.message());
-  options_.log(absl::StrCat("the model is not kept, training goes on: ", *not_kept));
+  options_.log(absl::StrCat("cannot store the model, training continues: ", *not_kept));
   return absl::OkStatus();
 }
 

@@ -122,13 +122,13 @@ absl::Status Train(const Task& task, const WorkerOptions& options, const MakeCom
 absl::Status RunWorker(const Task& task, WorkerOptions options, const MakeCompute& make_compute) {
   if (!task.status().ok()) return task.status();
   if (task.data().train == nullptr || task.data().train->size() == 0) {
-    return absl::InvalidArgumentError("the task has no training sample");
+    return absl::InvalidArgumentError("the task has no training samples");
   }
   const absl::Status metrics = CheckMetrics(task.objective(), options.job.training().best_by());
   if (!metrics.ok()) return metrics;
   if (task.objective().weighted_loss != nullptr && HasLocalSteps(options.job)) {
     return absl::InvalidArgumentError(
-        "the objective has a WeightedLoss, which does not go with local steps; expected a loss "
+        "the objective has a WeightedLoss, which local steps do not support; expected a loss "
         "that is the mean over the batch's samples");
   }
   if (options.dry_run) return DryRun(task, options);

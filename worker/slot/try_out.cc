@@ -83,9 +83,10 @@ absl::Status TryLoss(const Task& task, const JobSpec& job,
     return absl::OkStatus();
   }
   print(absl::StrFormat(
-      "the loss is no mean over samples: %.4g on %d of them, %.4g as the mean of its parts; "
-      "several "
-      "workers learn something else than one process (return a WeightedLoss: docs/guide.md)",
+      "the loss is not a mean over samples: %.4g on %d samples, but %.4g averaged over their "
+      "parts; "
+      "several workers would train differently from one process (return a WeightedLoss: "
+      "docs/guide.md)",
       *whole, samples, of_parts));
   return absl::OkStatus();
 }

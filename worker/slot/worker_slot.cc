@@ -71,14 +71,14 @@ absl::Status LoadInitialState(torch::nn::Module& module, const WorkerOptions& op
   }
   if (!unmatched.empty()) {
     options.log(absl::StrCat("model.init_from: only the file or only the module has ",
-                             absl::StrJoin(unmatched, ", "), "; those are left as they are"));
+                             absl::StrJoin(unmatched, ", "), "; these are left unchanged"));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<WorkerSlot>> WorkerSlot::Join(torch::nn::Module& module, Data data,
                                                              WorkerOptions options) {
-  if (options.servers.empty()) return absl::InvalidArgumentError("no server is given");
+  if (options.servers.empty()) return absl::InvalidArgumentError("no servers are given");
   if (absl::Status status = CheckPlacement(options, module); !status.ok()) return status;
   if (absl::Status status = LoadInitialState(module, options); !status.ok()) return status;
   const JobSpec job = options.job;
@@ -161,8 +161,9 @@ absl::Status WorkerSlot::LayOut(const ModuleTensors::GetGroup& group_of) {
                               model_->not_shared().message()));
   }
   if (const std::string& name = model_->channels_last_name(); !name.empty()) {
-    options_.log(absl::StrCat("'", name, "' was channels-last and lies contiguous now, as servers ",
-                              "have it; activations are channels-last where the input is"));
+    options_.log(absl::StrCat("'", name,
+                              "' was channels-last and is now contiguous, as on the servers; ",
+                              "activations are channels-last if the input is"));
   }
   return absl::OkStatus();
 }
@@ -332,7 +333,8 @@ absl::Status WorkerSlot::Leave(const absl::Status& trained) {
   }
   const absl::Status left = coordinator_.LeaveJob(std::string(outcome.message()));
   // Ignores this error: if the coordinator is unreachable, the slot's lease expires.
-  if (!left.ok()) options_.log(absl::StrCat("left without a farewell: ", left.message()));
+  if (!left.ok())
+    options_.log(absl::StrCat("cannot report leaving to the coordinator: ", left.message()));
   return outcome;
 }
 

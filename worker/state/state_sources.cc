@@ -27,7 +27,7 @@ constexpr int64_t kMaxIndexBytes = 64 << 20;
 
 absl::Status Refused(const std::string& path, absl::string_view why) {
   return absl::DataLossError(
-      absl::StrCat(path, " is no state_dict: ", why,
+      absl::StrCat(path, " is not a state_dict: ", why,
                    "; expected the file of Python's torch.save(module.state_dict(), file)"));
 }
 
@@ -155,7 +155,8 @@ absl::StatusOr<Json> ParseIndex(FileSystem* files, const std::string& path) {
   const Json index = Json::parse(*text, nullptr, false);
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
     return absl::DataLossError(absl::StrCat(
-        path, " is JSON and no index of shards; expected an object 'weight_map' of file names"));
+        path,
+        " is JSON but not an index of shards; expected an object 'weight_map' of file names"));
   }
   return index["weight_map"];
 }
@@ -168,8 +169,8 @@ absl::StatusOr<StateSources> OpenIndex(FileSystem* files, const std::string& pat
   for (const auto& [name, file] : weight_map->items()) {
     const std::string shard = file.is_string() ? file.get<std::string>() : "";
     if (shard.empty() || absl::StrContains(shard, '/')) {
-      return absl::DataLossError(absl::StrCat(path, " is no index of shards: '", name,
-                                              "' needs the name of a file beside the index"));
+      return absl::DataLossError(absl::StrCat(path, " is not an index of shards: '", name,
+                                              "' must name a file in the folder of the index"));
     }
     const auto [opened, is_new] = shards.try_emplace(shard);
     if (is_new) {

@@ -132,8 +132,9 @@ TEST(LinkedWorkerJobTest, WithoutKernelsTheHostLooksAtEachBlockAndIsToldWhy) {
                return absl::UnavailableError("no NVRTC is to be found");
              }});
   ExpectTheSame(learnt, Train(JobWith("")));
-  EXPECT_THAT(learnt.said, ElementsAre(AllOf(HasSubstr("looks for gradients that are not finite"),
-                                             HasSubstr("no NVRTC is to be found"))));
+  EXPECT_THAT(learnt.said,
+              ElementsAre(AllOf(HasSubstr("checks gradients for values that are not finite"),
+                                HasSubstr("no NVRTC is to be found"))));
 }
 
 TEST(LinkedWorkerJobTest, LearnsTheSameInLocalSteps) {

@@ -105,9 +105,9 @@ TEST(CutModelTest, WhatCannotBeCutIsRefused) {
   JobSpec job;
   job.mutable_model()->set_name("linear");
   EXPECT_THAT(std::string(CutModule(job, LinearModel(4, 2), 2).status().message()),
-              HasSubstr("\"linear\" is not cut into stages; expected mlp or transformer"));
+              HasSubstr("\"linear\" cannot be cut into stages; expected mlp or transformer"));
   EXPECT_THAT(std::string(CutModule(job, Mlp(4, {3}, 2), 3).status().message()),
-              HasSubstr("there are to be 3 stages, and the model has 2 layers"));
+              HasSubstr("cannot cut the model into 3 stages: it has 2 layers"));
   EXPECT_TRUE(CutModule(job, Mlp(4, {3}, 2), 2).ok());
 }
 

@@ -242,7 +242,7 @@ TEST(DevicePrecisionTest, TheCpuTrainsInAllButFloat16) {
   const absl::Status refused = CheckPrecision(TrainingSpec::FLOAT16, torch::kCPU);
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(refused.message(),
-            "job field training.precision is FLOAT16, in which device 'cpu' does not train; "
+            "job field training.precision is FLOAT16, but device 'cpu' cannot train in it; "
             "expected FLOAT32 or BFLOAT16 for the CPU, or a GPU (--device=cuda)");
 }
 
