@@ -140,7 +140,8 @@ class FlatModel final : public ModelVectors {
   // True if the values are in one tensor, not on several devices.
   bool has_one_vector() const { return parts_.size() <= 1; }
 
-  // Returns the shared segment that holds gradients(), or null. Valid as long as this object.
+  // Returns the shared segment that holds gradients(), or null. Valid until this object is
+  // destroyed.
   PushSegment* push_segment() { return segment_.get(); }
   // OK if sharing succeeded or was not requested.
   const absl::Status& not_shared() const { return not_shared_; }
@@ -152,9 +153,9 @@ class FlatModel final : public ModelVectors {
   void ZeroGradients();
 
   // Checks the module before a step. FAILED_PRECONDITION names a value that is no longer a view
-  // (see CheckViews()), a trainable parameter that was registered or unfrozen after Create(), or a
-  // float buffer registered after it. Such a parameter would not be trained, and such a buffer not
-  // be averaged. REQUIRES: the module passed to Create(). Costs a walk over the module's parameters
+  // (see CheckViews()). Also names a parameter that was registered or unfrozen after Create(),
+  // because it would not be trained, or a float buffer registered later, because it would not be
+  // averaged. REQUIRES: the module passed to Create(). Costs a walk over the module's parameters
   // and buffers.
   absl::Status CheckModule(const torch::nn::Module& module) const;
 

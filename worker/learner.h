@@ -33,8 +33,8 @@ namespace torchps {
 //
 // If the model's stages are on different devices (FlatModel::devices()), a pass is cut into
 // micro-batches so that the stages compute in parallel (worker/stages/pipeline.h). The gradient is
-// the same up to rounding, except for layers that depend on the composition of a batch (batch norm)
-// or on the order of random draws (dropout).
+// the same up to rounding. Exceptions are layers that depend on the other samples in a batch (batch
+// norm) or on the order of random draws (dropout).
 //
 // Thread-compatible: the calling thread does the work, apart from torch's threads and the threads
 // of all stages but the last. Borrows the model. Exceptions and errors of the user's module,
@@ -136,8 +136,8 @@ class Learner {
     int64_t position = 0;
     // The maximum number of samples in a pass, at least 1.
     int64_t batch_size = 1;
-    // Job progress, from 0 to 1, when the first of these samples and the first one after them were
-    // leased. Determines the learning rates of local steps.
+    // Job progress, from 0 to 1, before the first and after the last of these samples. Determines
+    // the learning rates of local steps.
     double progress_begin = 0;
     double progress_end = 0;
     // As in StepLoop::StepWork.

@@ -36,8 +36,8 @@ class MetricSums {
   std::vector<std::vector<double>> states_;
 };
 
-// INVALID_ARGUMENT unless the metric names are printable and distinct, and training.best_by, if not
-// empty, is one of them or "loss".
+// INVALID_ARGUMENT if metric names are not printable or not distinct. Also returned if `best_by`
+// (training.best_by) is neither empty, nor "loss", nor a metric name.
 absl::Status CheckMetrics(const Objective& objective, const std::string& best_by);
 
 }  // namespace torchps

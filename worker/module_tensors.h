@@ -29,10 +29,10 @@ struct ModuleTensors {
   std::vector<torch::Tensor> tensors;
 };
 
-// Finds the tensors without changing the module. INVALID_ARGUMENT names the tensor: a trained
-// tensor that is not dense float32, a constant that a model file cannot store, two tensors that
-// share elements, or a float32 buffer that is not finite. Also returned if there is nothing to
-// train. Throws torch's exceptions.
+// Finds the tensors without changing the module. INVALID_ARGUMENT names a trained tensor that is
+// not dense float32, a constant that a model file cannot store, two tensors that share elements, or
+// a float32 buffer that is not finite. Also returned if there is no parameter to train. Throws
+// torch's exceptions.
 absl::StatusOr<ModuleTensors> FindTensors(const torch::nn::Module& module,
                                           const ModuleTensors::GetGroup& group_of);
 

@@ -24,8 +24,7 @@ class LeaseCursor {
     absl::Span<const int64_t> upcoming;
     // The first sample's position in the epoch order.
     int64_t position = 0;
-    // Job progress, from 0 to 1, when the first of these samples and the first one after them were
-    // leased.
+    // Job progress, from 0 to 1, before the first and after the last of these samples.
     double progress_begin = 0;
     double progress_end = 0;
   };

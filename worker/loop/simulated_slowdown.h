@@ -13,9 +13,9 @@
 namespace torchps {
 
 // Slows a worker down on purpose, to study stragglers. The forward pass gets a part of the added
-// delay. The rest is added when the gradient is computed, before any of it is sent, so the gradient
-// is as stale as that of a worker which is really that slow. Other threads, such as the one that
-// renews leases, are not slowed down.
+// delay. The rest is added after the gradient is computed and before it is sent. The gradient is
+// then as stale as the gradient of a worker that is really that slow. Other threads, such as the
+// one that renews leases, are not slowed down.
 //
 // Thread-compatible. Borrows the clock.
 class SimulatedSlowdown {

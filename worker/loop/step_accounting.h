@@ -63,8 +63,8 @@ class StepAccounting {
   // the lease.
   absl::Span<const LeaseRange> lost() const { return lost_; }
 
-  // True if so many consecutive gradients were not finite that the coordinator must be informed
-  // now.
+  // True if the number of consecutive gradients that were not finite reached the limit, so that the
+  // coordinator must be informed now.
   bool TooOftenNonfinite() const;
   // Returns the number of acknowledged pushes over all pages.
   int64_t pushes() const { return pushes_; }

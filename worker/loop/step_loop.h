@@ -103,8 +103,7 @@ class StepLoop {
     int64_t position = 0;
     // The maximum number of samples in a pass. If batches are balanced, this is the slot's share.
     int64_t batch_size = 0;
-    // Job progress, from 0 to 1, when the first of these samples and the first one after them were
-    // leased.
+    // Job progress, from 0 to 1, before the first and after the last of these samples.
     double progress_begin = 0;
     double progress_end = 0;
     // Without prefetching: the step number of the push, which is the pulled clock + 1, and the job

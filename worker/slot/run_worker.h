@@ -17,11 +17,11 @@ namespace torchps {
 using MakeCompute = std::function<absl::StatusOr<ComputeGradient>(
     const Task& task, const Learner::Options& options, WorkerSlot* slot)>;
 
-// Runs one worker: joins a job with the module's layout, lays the module out on the slot's device,
-// or on the `stage_devices`, and trains until the job is done or `stop` is stopped. Leaves the job
-// in both cases. The calling thread does the torch work, except for stages before the last and
-// threads that `make_compute` adds. Another thread renews the leases. If `make_compute` is null, a
-// Learner computes.
+// Runs one worker. Joins a job with the module's layout and lays the module out on the slot's
+// device or on the `stage_devices`. Trains until the job is done or `stop` is stopped, then leaves
+// the job. The calling thread does the torch work, except for stages before the last and threads
+// that `make_compute` adds. Another thread renews the leases. If `make_compute` is null, a Learner
+// computes.
 //
 // After joining, seeds torch's process-wide generator from job.seed and the slot. If a program runs
 // several workers, it must create all tasks before the first worker joins.

@@ -93,10 +93,11 @@ class WorkerSlot {
   ProgressTimer* pulse() { return &pulse_; }
   const BlockMap& block_map() const { return *block_map_; }
 
-  // Makes the device process gradients before they are pushed. If one device apart from the host
-  // holds the model, it encodes them, provided that the job configures an encoding and the host
-  // does not need the floats (docs/cuda.md). Otherwise it checks each block. If the device lacks a
-  // capability, logs that, and the host does the work. Call it before creating a Learner.
+  // Makes the device process gradients before they are pushed. Applies if one device apart from the
+  // host holds the model. The device encodes gradients if the job configures an encoding and the
+  // host does not need the floats (docs/cuda.md). Otherwise the device checks each block. If the
+  // device lacks a capability, logs that, and the host does the work. Call it before creating a
+  // Learner.
   void PreparePushesOnDevice();
 
   // For a loop without a Learner: sets the gradients to zero. Call it before each gradient.
