@@ -25,7 +25,7 @@ bool BackupFetch::WasBrokenOff() const { return options_.files->OpenForReading(M
 
 absl::Status BackupFetch::OfPeer(const absl::Status& status) const {
   return absl::Status(status.code(), absl::StrCat("this server's directory, ", options_.directory,
-                                                  ", is empty, and its files are to come from ",
+                                                  ", is empty, and its files must come from ",
                                                   options_.peer->name(), ": ", status.message()));
 }
 
@@ -45,7 +45,7 @@ absl::StatusOr<int64_t> BackupFetch::Run() {
       return OfPeer(absl::FailedPreconditionError(
           absl::StrCat("it has copies of jobs ", list->file(0).job_id(), " and ", file.job_id(),
                        "; move away the folder copies-of-JOB-", options_.server_index,
-                       " of the one that is not to go on")));
+                       " of the job that should not continue")));
     }
     pieces += GetPieces(file);
     bytes += static_cast<int64_t>(file.bytes());
@@ -90,8 +90,8 @@ absl::Status BackupFetch::Receive(const CopiedFile& file, WritableFile* out) {
     const absl::StatusOr<ReadCopyReply> piece = options_.peer->Read(request);
     if (!piece.ok()) return OfPeer(piece.status());
     if (piece->data().empty() || out->size() + static_cast<int64_t>(piece->data().size()) > bytes) {
-      return OfPeer(absl::DataLossError(
-          absl::StrCat(file.file(), " has not the ", bytes, " bytes that the list says")));
+      return OfPeer(absl::DataLossError(absl::StrCat(file.file(), " is not ", bytes,
+                                                     " bytes long as the list of copies states")));
     }
     if (absl::Status written = out->Append(piece->data()); !written.ok()) return written;
     options_.done();

@@ -11,34 +11,36 @@
 
 namespace torchps {
 
-// Brings a server's files back into its directory from the server that keeps copies of them.
+// Restores a server's files from the server that holds the backup copies.
 //
-// While it is under way a file in the directory says so (server-1.fetching), and whoever finds that
-// begins again: half of the files are never taken for all of them. Thread-compatible.
+// During the restore, a marker file (server-1.fetching) in the directory shows that the files are
+// incomplete. After an interruption, the next fetch begins again. Thread-compatible.
 class BackupFetch {
  public:
   struct Options {
-    // Outlive this.
+    // Both must outlive this.
     FileSystem* files = nullptr;
     BackupPeer* peer = nullptr;
     std::string directory;
-    uint64_t job_id = 0;  // 0: of whichever job there are copies
+    uint64_t job_id = 0;  // 0 means any job that has copies
     int server_index = 0;
-    // Hears what is being done, for people, and how many pieces it has; then of each of them.
+    // Progress reports. `begin` receives a message for users and the number of pieces to follow.
+    // `done` is called after each piece.
     std::function<void(const std::string& what, int64_t pieces)> begin = [](const std::string&,
                                                                             int64_t) {};
     std::function<void()> done = [] {};
   };
   explicit BackupFetch(Options options);
 
-  // Whether an earlier try has left the directory as it is to be by halves.
+  // Returns true if an interrupted fetch left the directory incomplete.
   bool WasBrokenOff() const;
 
-  // Returns the bytes that have come; 0: there are no copies, and the directory is as it was.
-  //   UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED  the peer, or the way there: another try may do
-  //   FAILED_PRECONDITION  there are copies of more than one job
-  //   DATA_LOSS            a copy ends before its end
-  //   others               the disk here
+  // Returns the number of bytes restored. Returns 0 if there are no copies; the directory is
+  // unchanged then.
+  //   UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED  the peer or the network failed; retry later
+  //   FAILED_PRECONDITION  the peer holds copies of more than one job
+  //   DATA_LOSS            the size of a copy differs from the list
+  //   other codes          the local disk failed
   absl::StatusOr<int64_t> Run();
 
  private:

@@ -19,15 +19,15 @@ absl::StatusOr<BackupLocation> GetBackupLocation(const HelloRequest& request) {
   place.index = (request.server_index() + 1) % request.server_count();
   if (request.server_address_size() != request.server_count()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("durability.copies is 1, and the worker names the addresses of ",
-                     request.server_address_size(), " servers; expected those of all ",
-                     request.server_count(), ", which copy from each other"));
+        absl::StrCat("durability.copies is 1, but the worker names the addresses of ",
+                     request.server_address_size(), " servers; expected the addresses of all ",
+                     request.server_count(), ", which copy files from each other"));
   }
   place.address = request.server_address(place.index);
   if (!place.address.empty()) return place;
   return absl::FailedPreconditionError(
-      absl::StrCat("durability.copies is 1, and the worker has no address of server ", place.index,
-                   ", which is in its own process; leave copies out"));
+      absl::StrCat("durability.copies is 1, but the worker has no address for server ", place.index,
+                   ", which runs in the worker's process; leave copies out"));
 }
 
 }  // namespace torchps

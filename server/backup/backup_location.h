@@ -7,14 +7,15 @@
 
 namespace torchps {
 
-// Which server keeps the copies of another one's files.
+// Identifies the server that holds the copies of another server's files.
 struct BackupLocation {
   int index = 0;
-  std::string address;  // where the workers find it
+  std::string address;  // as the workers know it
 };
 
-// Of the server that is greeted: the next one, and of the last one the first. FAILED_PRECONDITION:
-// there is no other server, or the worker does not say where it is.
+// Returns the location for the server that receives `request`: the next server, or the first for
+// the last server. Returns FAILED_PRECONDITION if the job uses a single server, or if the worker
+// does not send the address.
 absl::StatusOr<BackupLocation> GetBackupLocation(const HelloRequest& request);
 
 }  // namespace torchps

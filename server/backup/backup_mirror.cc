@@ -10,11 +10,11 @@
 namespace torchps {
 namespace {
 
-// The beginning of a file of a log, by which it is told from another one of its name: the header
-// of a segment, which has a number in it that was drawn for it (server/push_log/log_segment.h).
+// Size of a log file's header. The header contains a random number (server/push_log/log_segment.h),
+// so it tells two files of the same name apart.
 constexpr int64_t kHeadBytes = 72;
 
-// Names in one call.
+// Maximum number of names in one call.
 constexpr size_t kMaxDropped = 1000;
 
 }  // namespace
@@ -28,7 +28,7 @@ void BackupMirror::Want(const std::string& file, bool complete, Version version)
     whole = &wholes_.back();
     whole->file = file;
     whole->kept = version == Version::kKept;
-    // Whether it is there only the list says.
+    // Ask for the list again, because only the list shows if the copy exists.
     if (whole->kept) met_ = false;
   } else if (version == Version::kNew) {
     whole->there = whole->kept = false;
@@ -77,7 +77,7 @@ CopiedFile BackupMirror::Copied(const std::string& file, int64_t bytes) const {
 }
 
 absl::Status BackupMirror::OfPeer(const absl::Status& status) const {
-  // What is not found is a file of this side.
+  // NOT_FOUND is reserved for local files.
   const absl::StatusCode code =
       absl::IsNotFound(status) ? absl::StatusCode::kUnavailable : status.code();
   return absl::Status(code, absl::StrCat(options_.peer->name(), ": ", status.message()));
@@ -91,7 +91,7 @@ absl::StatusOr<bool> BackupMirror::Step() {
   }
   met_ = false;
   upload_ = Upload();
-  // The peer was restarted, which its list is to tell about, or a file has gone here; but once.
+  // The peer was restarted, or a local file was removed. Retry once with a new list.
   const bool is_other = absl::IsAborted(stepped.status()) || absl::IsOutOfRange(stepped.status()) ||
                         absl::IsNotFound(stepped.status());
   if (is_other && !std::exchange(has_stumbled_, true)) return true;
@@ -165,7 +165,7 @@ absl::Status BackupMirror::MeetGrowing(const GrowingFile& file, int64_t there, G
   if (growth->replaces) {
     growth->copied = 0;
   } else if (growth->copied == 0 || growth->copied > there) {
-    // What another life has sent, whose last piece may be torn.
+    // Sent before a restart; the last piece may be torn.
     growth->copied = std::max<int64_t>(0, there - kCopyPieceBytes);
   }
   return absl::OkStatus();
@@ -203,7 +203,7 @@ absl::Status BackupMirror::DropSome() {
   DropCopiesRequest request;
   const size_t left = superfluous_.size() - std::min(superfluous_.size(), kMaxDropped);
   for (size_t i = left; i < superfluous_.size(); ++i) {
-    // It may be wanted again since.
+    // The file may be wanted again by now.
     if (Find(superfluous_[i]) != nullptr || growths_.count(superfluous_[i]) > 0) continue;
     *request.add_file() = Copied(superfluous_[i], 0);
   }
@@ -219,7 +219,7 @@ BackupMirror::Whole* BackupMirror::Next(bool complete) {
   Whole* next = nullptr;
   for (Whole& whole : wholes_) {
     if (whole.complete != complete || whole.there) continue;
-    // A manifest stays behind its shard.
+    // Keep the order, because a manifest must follow the shard.
     if (complete) return &whole;
     const auto source = Open(whole.file);
     if (!source.ok() || (*source)->size() <= kCopyPieceBytes) return &whole;
@@ -232,7 +232,7 @@ absl::StatusOr<bool> BackupMirror::SendWhole(bool complete) {
   Whole* const next = Next(complete);
   if (next == nullptr) return false;
   const absl::StatusOr<bool> sent = SendUpload(next->file, /*bytes=*/-1, &next->bytes);
-  // It was removed meanwhile.
+  // The file was removed in the meantime.
   if (absl::IsNotFound(sent.status())) {
     wholes_.erase(wholes_.begin() + (next - wholes_.data()));
     return true;
@@ -256,7 +256,7 @@ absl::StatusOr<bool> BackupMirror::SendLog() {
     }
     const auto source = Open(file.file);
     if (absl::IsNotFound(source.status())) {
-      // A checkpoint has made it superfluous, and the next look at the log is without it.
+      // The checkpoint made this log file obsolete, so the next view of the log omits it.
       TakeTarget();
       if (growths_.count(file.file) > 0) return source.status();
       return true;
@@ -282,7 +282,7 @@ absl::StatusOr<bool> BackupMirror::SendUpload(const std::string& file, int64_t b
     auto source = Open(file);
     if (!source.ok()) return source.status();
     *size = bytes < 0 ? (*source)->size() : bytes;
-    // There is nothing in it that could be lost.
+    // An empty file needs no copy.
     if (*size == 0) return true;
     if (*size <= kCopyPieceBytes) {
       int64_t reached = 0;
@@ -315,8 +315,8 @@ absl::Status BackupMirror::SendPiece(const ReadableFile& source, const std::stri
   if (!stored.ok()) return OfPeer(stored.status());
   if (static_cast<int64_t>(stored->bytes()) < offset + size) {
     return OfPeer(absl::InternalError(
-        absl::StrCat("it says that its copy of ", file, " has ", stored->bytes(),
-                     " bytes, after a piece up to byte ", offset + size)));
+        absl::StrCat("the server reports a copy of ", file, " with ", stored->bytes(),
+                     " bytes after storing a piece up to byte ", offset + size)));
   }
   *reached = offset + size;
   return absl::OkStatus();

@@ -15,64 +15,65 @@
 
 namespace torchps {
 
-// A file that is appended to, as far as it is on this server's disk.
+// Describes an append-only file that is flushed up to `bytes` on this server's disk.
 struct GrowingFile {
-  std::string file;  // its path below the server's directory
+  std::string file;  // path below the server's directory
   int64_t bytes = 0;
 };
 
-// A log that is to be copied: its files in their order, and the position that they reach.
+// Describes a log to copy: the files in order, and the log position at the end of the last file.
 struct GrowingLog {
   std::vector<GrowingFile> files;
   uint64_t position = 0;
 };
 
-// Makes the copies at the peer the same as the files here, one piece of at most 1 MiB at a time:
-// whole files, each under its name once it is there, and the files of a log as they grow. It knows
-// what is there already from the peer's list, which it asks for at first and after everything that
-// went wrong; so it goes on where the copies end, whichever side was restarted.
+// Mirrors this server's files to the peer, one piece of at most 1 MiB at a time. It copies whole
+// files, which get their name on the peer once complete, and the growing files of a log. It asks
+// for the peer's list of copies at first and after each error. So it resumes at the end of the
+// copies after a restart of either server.
 //
-// The order is what recovery needs. First what a recovery begins with (checkpoints that are
-// complete); then the log; then what will be a part of a checkpoint, so that a shard is never there
-// without the log of all that is in it. The log's position counts only when all before it is there.
+// It copies in the order that recovery needs: first the files of complete checkpoints, then the
+// log, then the files of future checkpoints. So the peer never holds a shard without the log of the
+// updates in that shard. position() counts a log position only after everything before it was
+// copied.
 //
-// Not thread-safe. Memory: a piece.
+// Not thread-safe. Uses memory for one piece.
 class BackupMirror {
  public:
   struct Options {
-    // Outlive this.
+    // Both must outlive this.
     FileSystem* files = nullptr;
     BackupPeer* peer = nullptr;
     std::string directory;
     uint64_t job_id = 0;
     int server_index = 0;
-    // The log as it is on the disk now; null: there is none. Beginnings of its files never change
-    // under their names, but between two lives.
+    // Returns the log as it is on disk now. Null if there is no log. While the server runs, the
+    // existing bytes of a named file never change.
     std::function<GrowingLog()> log;
   };
   explicit BackupMirror(Options options);
 
-  // Which copy will do.
+  // States which existing copies of a file are still valid.
   enum class Version {
-    kNew,   // none that is there: the file has just been written
-    kSame,  // that which was wanted before, if it was
-    kKept,  // also that of a life before this one, if it has the file's size
+    kNew,   // none, because the file was just written
+    kSame,  // the copy of the previous Want() for this file
+    kKept,  // also a copy from before a restart, if the size matches
   };
-  // A copy of the file is to be there. One of a complete checkpoint comes before the log.
+  // Requests a copy of `file`. Files of a complete checkpoint are copied before the log.
   void Want(const std::string& file, bool complete, Version version);
-  // No other whole files are to be there than those that stay.
+  // Drops all whole files that are not in `files`, here and at the peer.
   void WantOnly(const std::vector<std::string>& files);
   bool Wants(const std::string& file) const { return Find(file) != nullptr; }
-  // As far as is known.
+  // Returns true if the copy of `file` is known to be complete.
   bool IsThere(const std::string& file) const;
 
-  // Does one thing. False: there is nothing to do. An error says which side's it is, for people;
-  // nothing is lost, and the next call begins with the peer's list.
+  // Performs one step. Returns false if everything is copied. After an error, the next call asks
+  // for the peer's list again, and copies stay valid. The error message names the failing side.
   absl::StatusOr<bool> Step();
 
-  // Up to where the log is there, with all that it stands on; it never falls.
+  // Returns the position up to which the log and the files before it are copied. Never falls.
   uint64_t position() const { return position_; }
-  // Bytes that are there, and that are not.
+  // Counts the bytes that are copied and those that are not.
   void CountBytes(uint64_t* copied, uint64_t* uncopied) const;
 
  private:
@@ -81,34 +82,35 @@ class BackupMirror {
     bool complete = false;
     bool kept = false;
     bool there = false;
-    int64_t bytes = 0;  // as far as is known
+    int64_t bytes = 0;  // as last seen
   };
   struct Growth {
     int64_t copied = 0;
-    bool replaces = false;  // what is there is another file: a whole new one takes its place
+    bool replaces = false;  // the peer holds a different file; replace it as a whole
   };
-  // A whole file of more than a piece on its way.
+  // The transfer of a whole file that is larger than one piece.
   struct Upload {
     std::string file;
     std::unique_ptr<ReadableFile> source;
-    int64_t bytes = 0;  // that are to go
+    int64_t bytes = 0;  // total size to send
     int64_t sent = 0;
   };
 
   absl::StatusOr<bool> TryStep();
-  // Learns from the peer's list what is there.
+  // Compares the local files with the peer's list.
   absl::Status Meet();
   absl::Status MeetGrowing(const GrowingFile& file, int64_t there, Growth* growth);
   absl::StatusOr<bool> HasSameHead(const std::string& file) const;
   void TakeTarget();
   absl::Status DropSome();
-  // The file to go on with. Of those that are not complete a small one passes a large one that is
-  // on its way, which others of its size wait for. Null: all are there.
+  // Returns the next whole file to send, or null if all are copied. Among incomplete checkpoint
+  // files, a small file overtakes a large transfer; other large files wait for that transfer.
   Whole* Next(bool complete);
-  // A piece of it. False: there is none.
+  // Sends one piece of a whole file. Returns false if all are copied.
   absl::StatusOr<bool> SendWhole(bool complete);
   absl::StatusOr<bool> SendLog();
-  // True: all of it is there, so many bytes; `bytes` of it are to be, -1: all that it has.
+  // Sends a piece of `file`, up to byte `bytes`, or up to the end if `bytes` is -1. Returns true
+  // once the file is complete and sets `size` to the bytes sent.
   absl::StatusOr<bool> SendUpload(const std::string& file, int64_t bytes, int64_t* size);
   absl::Status SendPiece(const ReadableFile& source, const std::string& file, int64_t whole_bytes,
                          int64_t offset, int64_t end, int64_t* reached);
@@ -121,7 +123,7 @@ class BackupMirror {
 
   const Options options_;
   bool met_ = false;
-  bool has_stumbled_ = false;  // the last step met a peer that is not as it was
+  bool has_stumbled_ = false;  // the last step found the peer in an unexpected state
   std::vector<Whole> wholes_;
   std::map<std::string, Growth> growths_;
   GrowingLog target_;

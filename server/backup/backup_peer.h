@@ -7,11 +7,12 @@
 
 namespace torchps {
 
-// The server that keeps copies of another one's files, as that one sees it: the four calls of
-// proto/parameter_service.proto, each made once, with a deadline, by the thread that waits for it.
+// Interface to the server that holds the copies of another server's files. It covers four calls of
+// proto/parameter_service.proto. Each call is attempted once, with a deadline, and blocks the
+// calling thread.
 //
-// Thread-safe. Errors are those of BackupStore and, UNAVAILABLE or DEADLINE_EXCEEDED, those of the
-// way there.
+// Thread-safe. Returns the errors of BackupStore, and UNAVAILABLE or DEADLINE_EXCEEDED for network
+// failures.
 class BackupPeer {
  public:
   virtual ~BackupPeer() = default;
@@ -21,13 +22,13 @@ class BackupPeer {
   virtual absl::StatusOr<ListCopiesReply> List(const ListCopiesRequest& request) = 0;
   virtual absl::StatusOr<ReadCopyReply> Read(const ReadCopyRequest& request) = 0;
 
-  // For people: "server 1 at HOST:PORT".
+  // Returns a name for messages: "server 1 at HOST:PORT".
   virtual std::string name() const = 0;
 
-  // Where somebody says that it is: to be tried once it cannot be reached where it was.
+  // Sets an alternative address, to be tried when the current address is unreachable.
   virtual void Locate(const std::string& address) { (void)address; }
 
-  // All calls that run, and all later ones, are CANCELLED.
+  // Cancels all running and future calls with CANCELLED.
   virtual void Cancel() {}
 };
 

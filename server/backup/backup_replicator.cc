@@ -11,9 +11,9 @@ namespace torchps {
 namespace {
 
 constexpr absl::Duration kRetry = absl::Seconds(1);
-// How often the clock is looked at, which may be any.
+// Polling interval for the clock, which may be a fake.
 constexpr absl::Duration kLook = absl::Milliseconds(20);
-// How long the thread sleeps at most with nothing to do.
+// Maximum sleep of an idle thread.
 constexpr absl::Duration kIdle = absl::Seconds(1);
 
 }  // namespace
@@ -79,7 +79,7 @@ absl::Status BackupReplicator::Keep(const std::vector<std::string>& files, bool 
           files, [this](const std::string& file)
                      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return gone_.count(file) > 0; });
       if (gone != files.end()) {
-        outcome = absl::NotFoundError(absl::StrCat(*gone, " has gone before it was copied"));
+        outcome = absl::NotFoundError(absl::StrCat(*gone, " was removed before it was copied"));
         break;
       }
     }
@@ -163,18 +163,17 @@ void BackupReplicator::Publish(const absl::Status& status) {
     }
     mirror_.CountBytes(&copied_bytes_, &uncopied_bytes_);
     const absl::Duration now = options_.clock->Now();
-    // What was broken off for that.
+    // Stop() cancelled the step.
     if (stopping_) return;
     if (!status.ok() && failure_.ok()) {
       failing_since_ = now;
       line = absl::StrCat(
-          "copies of this server's files do not get on: ", status.message(), "; ",
+          "cannot copy this server's files: ", status.message(), "; ",
           options_.copied != nullptr ? "pushes stay unacknowledged" : "no checkpoint is complete",
-          ", and it is tried again every second");
+          "; retrying every second");
     } else if (status.ok() && !failure_.ok()) {
-      line = absl::StrFormat(
-          "copies of this server's files get on again, after %.1f s; nothing is lost",
-          absl::ToDoubleSeconds(now - failing_since_));
+      line = absl::StrFormat("this server's files are copied again, after %.1f s; no data is lost",
+                             absl::ToDoubleSeconds(now - failing_since_));
     }
     failure_ = status;
     changed_.SignalAll();
@@ -190,8 +189,8 @@ void BackupReplicator::AwaitNextTry() {
 
 std::string BackupReplicator::Trouble() const {
   return absl::StrFormat(
-      "copies of this server's files have not got on for %.0f s: %s; %s until that server is "
-      "started again, or what it says is mended",
+      "this server's files could not be copied for %.0f s: %s; %s until that server is "
+      "started again, or until the cause is fixed",
       absl::ToDoubleSeconds(options_.clock->Now() - failing_since_), failure_.message(),
       options_.copied != nullptr ? "pushes wait" : "no checkpoint is complete");
 }

@@ -20,53 +20,54 @@
 
 namespace torchps {
 
-// The thread that sends a server's files to the one that keeps the copies (backup_mirror.h), as
-// fast as that one takes them; while it takes nothing, it tries again once a second.
+// Runs the thread that sends a server's files to the backup server (backup_mirror.h), as fast as
+// that server accepts them. After an error it retries once a second.
 //
-// Thread-safe. What it is given is called on its thread, and not after Stop().
+// Thread-safe. The callbacks run on this thread, and never after Stop().
 class BackupReplicator {
  public:
   struct Options {
     BackupMirror::Options mirror;
-    // Outlives this.
+    // Must outlive this.
     const Clock* clock = nullptr;
-    // The log is there up to this position, with all that it stands on. Null: there is no log.
+    // Called when the log and the files before it are copied up to `position`. Null if there is no
+    // log.
     std::function<void(uint64_t position)> copied;
-    // Gets one sentence when nothing gets on any more, and one when it does again.
+    // Receives one message when copying fails, and one when it works again.
     std::function<void(const std::string& line)> tell = [](const std::string&) {};
-    // For how long Keep() waits for a peer that takes nothing.
+    // Time that Keep() waits while copying fails.
     absl::Duration patience = absl::Seconds(20);
   };
-  // Files that life before this one may have sent: of checkpoints that are complete, and others,
-  // which are sent once more.
+  // Files from before a restart. Existing copies of files in complete checkpoints stay valid. The
+  // other files are sent again.
   struct Kept {
     std::vector<std::string> complete;
     std::vector<std::string> others;
   };
   BackupReplicator(Options options, const Kept& kept);
-  // Stops.
+  // Calls Stop().
   ~BackupReplicator();
   BackupReplicator(const BackupReplicator&) = delete;
   BackupReplicator& operator=(const BackupReplicator&) = delete;
 
-  // Returns when copies of the files are there, as BackupMirror::Want has it. UNAVAILABLE: the peer
-  // has taken nothing for the time of the patience, and why; NOT_FOUND: a file has gone here;
-  // CANCELLED: Abandon() or Stop() was called.
+  // Blocks until copies of the files exist (see BackupMirror::Want). Returns UNAVAILABLE with the
+  // reason if copying failed for the `patience` time, NOT_FOUND if a local file was removed, and
+  // CANCELLED after Abandon() or Stop().
   absl::Status Keep(const std::vector<std::string>& files, bool complete,
                     BackupMirror::Version version);
-  // The same without waiting.
+  // Same as Keep(), without waiting.
   void Send(const std::string& file, bool complete, BackupMirror::Version version);
-  // No copies of other whole files are to be there.
+  // Drops the copies of other whole files.
   void KeepOnly(std::vector<std::string> files);
-  // The log may have more, or less.
+  // Wakes the thread because the log changed.
   void Wake();
 
-  // Lets Keep() end.
+  // Makes Keep() return CANCELLED.
   void Abandon();
-  // Ends the thread. Idempotent.
+  // Stops the thread. Idempotent.
   void Stop();
 
-  // Fills in what is copied and what is not, and why nothing gets on.
+  // Fills in the copied and remaining bytes, and the current error.
   void Describe(DurabilityStatus* status) const;
 
  private:
@@ -74,31 +75,31 @@ class BackupReplicator {
 
   void Post(Change change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Run();
-  // False: the thread is to end.
+  // Returns false if the thread must stop.
   bool TakeChanges();
-  // Tells all what has become of a step.
+  // Publishes the result of a step to waiting callers.
   void Publish(const absl::Status& status);
   void AwaitNextTry();
-  // "for 12 s now: server 1 at ...: ...".
+  // Returns the error message with the time since the first failure.
   std::string Trouble() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
-  BackupMirror mirror_;  // of the thread
-  uint64_t told_ = 0;    // of the thread: the last position that `copied` has heard
+  BackupMirror mirror_;  // used only by thread_
+  uint64_t told_ = 0;    // used only by thread_: the last position passed to `copied`
 
   mutable Mutex mutex_;
-  CondVar wakes_;    // the thread
-  CondVar changed_;  // those that wait for it
+  CondVar wakes_;    // wakes thread_
+  CondVar changed_;  // wakes Keep()
   std::deque<Change> changes_ ABSL_GUARDED_BY(mutex_);
-  uint64_t posted_ ABSL_GUARDED_BY(mutex_) = 0;  // changes that were
+  uint64_t posted_ ABSL_GUARDED_BY(mutex_) = 0;  // number of changes posted
   uint64_t applied_ ABSL_GUARDED_BY(mutex_) =
-      0;  // of them, before the last step that was published
+      0;  // posted changes that the last published step included
   bool woken_ ABSL_GUARDED_BY(mutex_) = false;
   bool abandoned_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::set<std::string> awaited_ ABSL_GUARDED_BY(mutex_);  // by Keep()
-  std::set<std::string> there_ ABSL_GUARDED_BY(mutex_);    // of them
-  std::set<std::string> gone_ ABSL_GUARDED_BY(mutex_);     // of them
+  std::set<std::string> awaited_ ABSL_GUARDED_BY(mutex_);  // files that Keep() waits for
+  std::set<std::string> there_ ABSL_GUARDED_BY(mutex_);    // copied files among awaited_
+  std::set<std::string> gone_ ABSL_GUARDED_BY(mutex_);     // removed files among awaited_
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   absl::Duration failing_since_ ABSL_GUARDED_BY(mutex_);
   uint64_t copied_bytes_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -16,40 +16,40 @@
 
 namespace torchps {
 
-// Answers the calls of servers that have copies of their files here, one after the other, on a
-// thread of its own, so that no thread that polls waits for the disk. It begins with the first
-// call.
+// Answers the backup calls of other servers one by one on a dedicated thread, so that polling
+// threads never wait for the disk. Starts the thread with the first call.
 //
-// Thread-safe. Answers are given on its thread, or at once.
+// Thread-safe. Answers on the service's thread, or at once.
 class BackupService {
  public:
   struct Options {
-    // Outlives this; needed with a directory.
+    // Must outlive this. Required if `directory` is set.
     FileSystem* files = nullptr;
-    // This server's; empty: it has none, and keeps nothing for others.
+    // This server's directory. If empty, the server does not store copies for other servers.
     std::string directory;
-    // The job that this server works for; 0: none yet, and it keeps what is sent. Called on the
-    // thread of the call.
+    // Returns the job of this server, or 0 before there is one. If it returns 0, copies of any job
+    // are accepted. Called on the thread of the call.
     std::function<uint64_t()> job_id = [] { return uint64_t{0}; };
   };
   explicit BackupService(Options options);
-  // Stops.
+  // Calls Stop().
   ~BackupService();
   BackupService(const BackupService&) = delete;
   BackupService& operator=(const BackupService&) = delete;
 
-  // As BackupStore; and FAILED_PRECONDITION: no directory, or another job than this server's;
-  // UNAVAILABLE: the server stops.
+  // Same as in BackupStore, with further errors. FAILED_PRECONDITION: there is no directory, or the
+  // job differs from this server's job. UNAVAILABLE: the server is stopping.
   void Store(StoreCopyRequest request, Reply<StoreCopyReply> reply);
   void Drop(DropCopiesRequest request, Reply<DropCopiesReply> reply);
   void List(ListCopiesRequest request, Reply<ListCopiesReply> reply);
   void Read(ReadCopyRequest request, Reply<ReadCopyReply> reply);
 
-  // Answers what waits, and all that is still to come, with UNAVAILABLE. Idempotent.
+  // Answers all waiting and future calls with UNAVAILABLE. Idempotent.
   void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  // Asks the keeper by `method`, later; `job_id` is the one that the call is about, 0: any.
+  // Queues a call of `method` on the store. `job_id` is the job that the request names; 0 means
+  // any.
   template <class Request, class Response>
   void Ask(uint64_t job_id, absl::StatusOr<Response> (BackupStore::*method)(const Request&),
            Request request, Reply<Response> reply) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -57,11 +57,11 @@ class BackupService {
   void Serve();
 
   const Options options_;
-  BackupStore keeper_;  // of the thread
+  BackupStore keeper_;  // used only by thread_
 
   Mutex mutex_;
   CondVar wakes_;
-  // Each asks the keeper and answers, or, told to, answers that the server stops.
+  // Each entry calls the store and answers, or answers UNAVAILABLE if `stopping` is true.
   std::deque<std::function<void(bool stopping)>> waiting_ ABSL_GUARDED_BY(mutex_);
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_ ABSL_GUARDED_BY(mutex_);

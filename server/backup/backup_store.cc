@@ -10,7 +10,7 @@
 namespace torchps {
 namespace {
 
-// So that the last sync of a large file is short.
+// Bounds the duration of the last sync of a large file.
 constexpr int64_t kSyncEvery = int64_t{64} << 20;
 
 StoreCopyReply Ends(int64_t bytes) {
@@ -29,8 +29,8 @@ absl::Status CheckFile(const CopiedFile& file) {
   if (absl::Status named = CheckBackupName(file.file()); !named.ok()) return named;
   if (file.job_id() == 0 || file.server_index() < 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a copy of server ", file.server_index(), " of job ", file.job_id(),
-                     " cannot be; expected a server from 0 and a job other than 0"));
+        absl::StrCat("invalid copy of server ", file.server_index(), " of job ", file.job_id(),
+                     "; expected a server from 0 and a job other than 0"));
   }
   return absl::OkStatus();
 }
@@ -59,12 +59,12 @@ absl::StatusOr<StoreCopyReply> BackupStore::Store(const StoreCopyRequest& reques
   if (size == 0 || size > kCopyPieceBytes || request.offset() > uint64_t{1} << 62 ||
       (file.bytes() > 0 && request.offset() + request.data().size() > file.bytes())) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a piece of ", size, " bytes at byte ", request.offset(), " of ", file.file(),
-                     " cannot be; expected 1 to ", kCopyPieceBytes, " bytes of the file"));
+        absl::StrCat("invalid piece of ", size, " bytes at byte ", request.offset(), " of ",
+                     file.file(), "; expected 1 to ", kCopyPieceBytes, " bytes of the file"));
   }
   const auto owner = owners_.find({file.job_id(), file.server_index()});
   if (owner == owners_.end()) {
-    return absl::AbortedError("this server has begun anew since: ask for the list of copies first");
+    return absl::AbortedError("this server was restarted; request the list of copies first");
   }
   return file.bytes() > 0 ? StoreWhole(request, &owner->second)
                           : StoreGrowing(request, &owner->second);
@@ -76,9 +76,9 @@ absl::StatusOr<StoreCopyReply> BackupStore::StoreWhole(const StoreCopyRequest& r
   const auto bytes = static_cast<int64_t>(request.file().bytes());
   const auto offset = static_cast<int64_t>(request.offset());
   const auto size = static_cast<int64_t>(request.data().size());
-  // What there is may go on, whatever came before under this name.
+  // The file may start to grow again under a name that was synced for an older file.
   owner->named.erase(path);
-  // All of it at once: the large file that may be on its way is not touched.
+  // Write a small file at once. This leaves a large transfer untouched.
   if (size == bytes) {
     absl::Status stored = files_->CreateDirectories(ParentDirectory(path));
     if (stored.ok()) stored = WriteFileAtomically(*files_, path, request.data());
@@ -102,7 +102,7 @@ absl::StatusOr<StoreCopyReply> BackupStore::StoreWhole(const StoreCopyRequest& r
   if (offset > upload.arrived) return Behind(request, upload.arrived);
   if (offset + size <= upload.arrived) return Ends(upload.arrived);
   if (absl::Status received = Receive(request, &upload); !received.ok()) {
-    // It begins anew: what a failed sync was to write is not trusted.
+    // Start again, because data after a failed sync is not trusted.
     upload = Upload();
     return received;
   }
@@ -143,7 +143,7 @@ absl::StatusOr<StoreCopyReply> BackupStore::StoreGrowing(const StoreCopyRequest&
   if (!file.ok()) return file.status();
   const int64_t end = (*file)->size();
   if (offset > end) return Behind(request, end);
-  // What is there may be torn, or from a try whose sync failed: it is written again, too.
+  // Existing bytes may be torn or unsynced, so write them again.
   const absl::string_view data = request.data();
   const absl::string_view there = data.substr(0, static_cast<size_t>(end - offset));
   absl::Status stored;
@@ -182,7 +182,7 @@ absl::StatusOr<DropCopiesReply> BackupStore::Drop(const DropCopiesRequest& reque
     if (absl::Status synced = UnlessNotFound(files_->SyncDirectory(folder)); !synced.ok()) {
       return synced;
     }
-    // Only where nothing else is left in it.
+    // Succeeds only if the directory is empty.
     files_->RemoveDirectory(folder).IgnoreError();
   }
   return DropCopiesReply();
@@ -217,7 +217,7 @@ absl::Status BackupStore::ListFolder(uint64_t job_id, int server_index, ListCopi
     const absl::StatusOr<std::vector<std::string>> within =
         files_->List(absl::StrCat(folder, "/", name));
     if (!within.ok()) {
-      // Not a directory, as the one or the other file system says it.
+      // Not a directory. The status depends on the file system.
       if (!absl::IsNotFound(within.status()) && !absl::IsFailedPrecondition(within.status())) {
         return within.status();
       }
@@ -237,13 +237,13 @@ absl::Status BackupStore::ListFile(const std::string& folder, const std::string&
   const std::string path = absl::StrCat(folder, "/", file);
   const auto owner = owners_.find({copied.job_id(), copied.server_index()});
   if (absl::EndsWith(file, ".tmp")) {
-    // What a life that has ended had begun.
+    // Left over from before a restart.
     if (owner == owners_.end()) return UnlessNotFound(files_->RemoveFile(path));
     return absl::OkStatus();
   }
   if (!CheckBackupName(file).ok()) return absl::OkStatus();
   const absl::StatusOr<std::unique_ptr<ReadableFile>> opened = files_->OpenForReading(path);
-  // A folder that is empty, or whatever else people have put there.
+  // Ignore directories and files that users added.
   if (absl::IsNotFound(opened.status()) || absl::IsFailedPrecondition(opened.status())) {
     return absl::OkStatus();
   }

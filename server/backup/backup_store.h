@@ -15,49 +15,49 @@
 
 namespace torchps {
 
-// Keeps copies of other servers' files, each server's below a folder of its own in this server's
-// directory (copy_name.h), as exactly the same files.
+// Stores exact copies of other servers' files. Each server's copies are in a separate folder of
+// this server's directory (copy_name.h).
 //
-// There are two kinds of files. One that is whole (CopiedFile.bytes above 0) has its name only when
-// all of it is on the disk, in place of what was there; until then its pieces are in memory of this
-// object only: to another life they never came. One that grows (bytes 0) has its name from its
-// first piece on, and each piece is on the disk before it is answered; at most the last piece of it
-// can be torn by a crash. So whoever goes on with such a file in another life sends its last piece
-// once more, which overwrites what is there.
+// There are two kinds of files. Whole files (CopiedFile.bytes above 0): the file gets the final
+// name, replacing an older file, only when all of it is on disk. Until then, only this object knows
+// the pieces, so they do not survive a restart. Growing files (bytes 0): the file has the final
+// name from the first piece on, and each piece is synced before the answer. So a crash can tear at
+// most the last piece. After a restart, the sender sends the last piece again, and it overwrites
+// the torn one.
 //
-// A server asks for the list first: so it never takes a keeper that has lost its disk for the one
-// that it was.
+// Each server must request the list first. So the requesting server notices lost copies.
 //
-// Not thread-safe. Errors beside those below are the file system's.
+// Not thread-safe. Also returns errors of the file system.
 class BackupStore {
  public:
-  // `files` outlives this.
+  // `files` must outlive this.
   BackupStore(FileSystem* files, std::string directory);
 
-  //   ABORTED           nobody has asked this life of the keeper for that server's list
-  //   OUT_OF_RANGE      the piece begins behind the end of the copy, which it names
-  //   INVALID_ARGUMENT  no such name, or a piece that is no part of the file
+  // Writes one piece of a copy.
+  //   ABORTED           that server has not requested the list since this object was created
+  //   OUT_OF_RANGE      the piece begins behind the end of the copy, which the message names
+  //   INVALID_ARGUMENT  the name is invalid, or the piece is outside of the file
   absl::StatusOr<StoreCopyReply> Store(const StoreCopyRequest& request);
-  // A copy that is not there is gone.
+  // Removes copies. Ignores missing copies.
   absl::StatusOr<DropCopiesReply> Drop(const DropCopiesRequest& request);
-  // Job 0: of whichever jobs there are.
+  // Lists the copies of a server. Job 0 lists the copies of all jobs.
   absl::StatusOr<ListCopiesReply> List(const ListCopiesRequest& request);
-  // NOT_FOUND: there is no such copy.
+  // Reads a piece of a copy. Returns NOT_FOUND if the copy does not exist.
   absl::StatusOr<ReadCopyReply> Read(const ReadCopyRequest& request);
 
  private:
-  // A whole file that is coming, or the last one that came.
+  // The whole file in transfer, or the last one received.
   struct Upload {
     std::string path;
-    std::unique_ptr<WritableFile> file;  // null: it is there
-    int64_t bytes = 0;                   // of all of it
+    std::unique_ptr<WritableFile> file;  // null after the rename
+    int64_t bytes = 0;                   // total size
     int64_t arrived = 0;
     int64_t synced = 0;
   };
-  // A server of a job.
+  // State of one server of a job.
   struct Owner {
     Upload upload;
-    std::set<std::string> named;  // growing files whose names are on the disk for certain
+    std::set<std::string> named;  // growing files with a synced directory entry
   };
 
   std::string GetFolder(uint64_t job_id, int server_index) const;
@@ -71,7 +71,7 @@ class BackupStore {
 
   FileSystem* const files_;
   const std::string directory_;
-  // Of those that have asked for their list.
+  // Servers that have requested the list, by job and index.
   std::map<std::pair<uint64_t, int>, Owner> owners_;
 };
 

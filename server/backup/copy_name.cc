@@ -31,11 +31,11 @@ absl::Status CheckBackupName(absl::string_view file) {
       !absl::EndsWith(file, ".tmp")) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("'", Printable(file.substr(0, kMaxNameBytes)),
-                   "' is no name of a copy; expected one or two parts of letters, digits, '-', '_' "
-                   "and '.', of ",
-                   kMaxNameBytes, " bytes at most"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "'", Printable(file.substr(0, kMaxNameBytes)),
+      "' is not a valid name of a copy; expected one or two parts of letters, digits, '-', '_' "
+      "and '.', of ",
+      kMaxNameBytes, " bytes at most"));
 }
 
 std::string BackupFolderName(uint64_t job_id, int server_index) {

@@ -8,18 +8,18 @@
 
 namespace torchps {
 
-// What is sent, stored and read at a time, at most. All that a crash may tear of a copy is in its
-// last piece.
+// Maximum size of one piece. Crashes can tear only the last piece of a copy.
 inline constexpr int64_t kCopyPieceBytes = int64_t{1} << 20;
 
-// Whether `file`, a path below a server's directory that another server has named, is one that a
-// copy can have: at most two parts of letters, digits, '-', '_' and '.', none of which begins with
-// a '.', 200 bytes in all, and none that is written to be renamed. INVALID_ARGUMENT.
+// Returns INVALID_ARGUMENT unless `file` is a valid name of a copy. Another server chose this path
+// below its directory. Valid names have at most two parts and 200 bytes. The parts contain letters,
+// digits, '-', '_' and '.', and do not begin with '.'. The name must not end in ".tmp".
 absl::Status CheckBackupName(absl::string_view file);
 
-// "copies-of-17-1": what keeps server 1's files of job 17, in another server's directory.
+// Returns the folder for copies of a server's files in another server's directory, for example
+// "copies-of-17-1" for server 1 of job 17.
 std::string BackupFolderName(uint64_t job_id, int server_index);
-// Back; false for any other name.
+// Parses the folder name. Returns false for other names.
 bool ParseBackupFolderName(absl::string_view name, uint64_t* job_id, int* server_index);
 
 }  // namespace torchps

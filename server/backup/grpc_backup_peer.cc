@@ -10,7 +10,7 @@
 namespace torchps {
 namespace {
 
-// For a piece, which the peer syncs before it answers.
+// Long enough for a piece, which the peer syncs before it answers.
 constexpr absl::Duration kCallTimeout = absl::Seconds(30);
 
 }  // namespace
@@ -47,7 +47,7 @@ absl::StatusOr<Response> GrpcBackupPeer::Call(
   MutexLock lock(&mutex_);
   contexts_.erase(&context);
   if (status.ok()) return response;
-  // It may have moved; and gRPC is to look up its name again.
+  // The server may have moved. A new stub also makes gRPC resolve the name again.
   if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) {
     stub_ = nullptr;
     if (!other_address_.empty()) address_ = std::exchange(other_address_, std::string());

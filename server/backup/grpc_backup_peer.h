@@ -15,12 +15,12 @@
 
 namespace torchps {
 
-// A BackupPeer over the network. A call that finds nobody there fails at once.
+// Implements BackupPeer over gRPC. Calls fail at once if the server is unreachable.
 //
 // Thread-safe.
 class GrpcBackupPeer final : public BackupPeer {
  public:
-  // How to reach server `index`, of which the workers say that it is at `address`.
+  // Opens a channel to server `index`, which workers reach at `address`.
   using Connect = std::function<absl::StatusOr<std::shared_ptr<grpc::Channel>>(
       int index, const std::string& address)>;
 
@@ -40,7 +40,7 @@ class GrpcBackupPeer final : public BackupPeer {
                                                                                const Request&,
                                                                                Response*),
                                 const Request& request) ABSL_LOCKS_EXCLUDED(mutex_);
-  // The stub for the next call, which `context` is to be cancelled with.
+  // Returns the stub for the next call. Registers `context` so that Cancel() reaches the call.
   absl::StatusOr<std::shared_ptr<ParameterService::Stub>> Begin(grpc::ClientContext* context)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -50,9 +50,9 @@ class GrpcBackupPeer final : public BackupPeer {
   mutable Mutex mutex_;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   std::string address_ ABSL_GUARDED_BY(mutex_);
-  std::string other_address_ ABSL_GUARDED_BY(mutex_);  // to be tried next; empty: none
+  std::string other_address_ ABSL_GUARDED_BY(mutex_);  // tried next; may be empty
   std::shared_ptr<ParameterService::Stub> stub_ ABSL_GUARDED_BY(mutex_);
-  std::set<grpc::ClientContext*> contexts_ ABSL_GUARDED_BY(mutex_);  // of calls under way
+  std::set<grpc::ClientContext*> contexts_ ABSL_GUARDED_BY(mutex_);  // of running calls
 };
 
 }  // namespace torchps

@@ -15,7 +15,7 @@ constexpr char kUnfinished[] = ".part";
 
 absl::Status ShuttingDown() { return absl::UnavailableError("the coordinator is shutting down"); }
 
-// The score in a model file's metadata; nothing where there is none, or no such file.
+// Returns the score in a model file's metadata, or nullopt if the file or the score is missing.
 std::optional<double> ScoreIn(FileSystem* files, const std::string& path) {
   const auto reader = SafetensorsReader::Open(files, path);
   if (!reader.ok()) return std::nullopt;
@@ -119,9 +119,9 @@ absl::Status ModelStore::Write(const StoreModelRequest& piece) {
   const int64_t size = static_cast<int64_t>(piece.data().size());
   if (MakePath(piece.file()).empty() || size == 0 || piece.offset() < 0 ||
       piece.offset() > piece.bytes() - size) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a piece of ", size, " bytes at ", piece.offset(), " of model file ",
-                     piece.file(), ", which has ", piece.bytes(), ": expected a piece of a file"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "invalid piece of ", size, " bytes at offset ", piece.offset(), " of model file ",
+        piece.file(), "; expected a piece within the ", piece.bytes(), " bytes of the file"));
   }
   const std::string temporary = GetTemporary(piece);
   const Key key(piece.file(), piece.slot());
@@ -131,16 +131,18 @@ absl::Status ModelStore::Write(const StoreModelRequest& piece) {
   const auto found = uploads_.find(key);
   if (found == uploads_.end() || found->second.incarnation != piece.incarnation() ||
       found->second.bytes != piece.bytes()) {
-    return absl::OutOfRangeError(absl::StrCat(
-        "no upload of model file ", piece.file(), " with ", piece.bytes(), " bytes by incarnation ",
-        piece.incarnation(), " of slot ", piece.slot(), " is under way: begin it again"));
+    return absl::OutOfRangeError(absl::StrCat("no upload of model file ", piece.file(), " with ",
+                                              piece.bytes(), " bytes by incarnation ",
+                                              piece.incarnation(), " of slot ", piece.slot(),
+                                              " is in progress; start again at offset 0"));
   }
   Upload& upload = found->second;
-  // The answer to a piece may have been lost.
+  // The worker repeats a piece if the reply was lost.
   if (upload.file->size() == piece.offset() + size) return absl::OkStatus();
   if (upload.file->size() != piece.offset()) {
-    return absl::OutOfRangeError(absl::StrCat("expected the piece at ", upload.file->size(),
-                                              ", not at ", piece.offset(), ": begin it again"));
+    return absl::OutOfRangeError(absl::StrCat("expected the piece at offset ", upload.file->size(),
+                                              ", got offset ", piece.offset(),
+                                              "; start again at offset 0"));
   }
   absl::Status status = upload.file->Append(piece.data());
   if (status.ok() && upload.file->size() < upload.bytes) return status;
@@ -154,8 +156,8 @@ absl::Status ModelStore::Begin(const StoreModelRequest& piece, const std::string
   const std::string& directory = GetDirectory(piece.file());
   const absl::StatusOr<int64_t> room = files_->FreeBytes(directory);
   if (room.ok() && *room < piece.bytes()) {
-    return absl::ResourceExhaustedError(absl::StrCat(directory, " has room for ", *room,
-                                                     " bytes; the model takes ", piece.bytes()));
+    return absl::ResourceExhaustedError(
+        absl::StrCat(directory, " has ", *room, " free bytes; the model needs ", piece.bytes()));
   }
   absl::StatusOr<std::unique_ptr<WritableFile>> file = files_->CreateFile(temporary);
   if (!file.ok()) return file.status();
@@ -175,7 +177,7 @@ absl::Status ModelStore::Finish(const StoreModelRequest& piece, const std::strin
   const std::string path = MakePath(piece.file());
   if (piece.file() == MODEL_BEST) {
     const std::optional<double> before = ScoreIn(files_, path);
-    // Another slot evaluated at the same time, and its model is as good.
+    // Another slot stored an equally good model first.
     if (before.has_value() && *before >= ScoreIn(files_, temporary)) {
       return files_->RemoveFile(temporary);
     }

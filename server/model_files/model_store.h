@@ -18,31 +18,32 @@
 
 namespace torchps {
 
-// Keeps the files that workers make of the module (StoreModel in proto/coordinator.proto), on a
-// thread of its own: constants in the coordinator's directory, models in a directory that may be
-// another one. A file is under its name only when it is whole,
-// read back and on the disk. Each slot's upload of a file has a temporary file of its own, so that
-// two that evaluate at once do not meet; best.safetensors stays the one of the highest score in its
-// metadata.
+// Stores the model files that workers upload (StoreModel in proto/coordinator.proto). Constants are
+// stored in the coordinator's directory. Models are stored in `model_directory`, possibly
+// elsewhere. The store's thread writes the files. Each file appears under the final name only after
+// it was written completely, read back and synced to disk. Each slot uploads to a separate
+// temporary file, so slots that evaluate at the same time do not collide. best.safetensors keeps
+// the model with the highest score in the file metadata.
 //
-// An upload that ends before its last piece (the worker died) leaves its temporary file until the
-// same slot begins again, or this object does.
+// If a worker dies during an upload, the temporary file remains until the same slot begins again or
+// the store is created again.
 //
-// Thread-safe. Answers on its own thread.
+// Thread-safe. Answers on the store's thread.
 class ModelStore {
  public:
   using Answer = std::function<void(const absl::StatusOr<StoreModelReply>& reply)>;
 
-  // `files` outlives this. The directories exist. `stored` hears the name of each new file in
-  // `directory`, on the store's thread; may be null.
+  // `files` must outlive this. Both directories must exist. `stored` may be null. It is called on
+  // the store's thread with the name of each new file in `directory`.
   ModelStore(FileSystem* files, std::string directory, std::string model_directory,
              std::function<void(const std::string& file)> stored = nullptr);
   ~ModelStore();
 
-  // Answers what waits, and all that is still to come, with UNAVAILABLE. Idempotent.
+  // Answers all waiting and future calls with UNAVAILABLE. Idempotent.
   void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Writes a piece and answers; the statuses are those of StoreModel. The slot is a live one's.
+  // Writes a piece and answers with a status that StoreModel documents. REQUIRES: the slot is
+  // alive.
   void Receive(StoreModelRequest piece, Answer answer) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -56,10 +57,10 @@ class ModelStore {
   void Serve();
   absl::Status Write(const StoreModelRequest& piece);
   absl::Status Begin(const StoreModelRequest& piece, const std::string& temporary);
-  // The upload is whole: puts it in its place.
+  // Verifies the completed upload and renames it to the final path.
   absl::Status Finish(const StoreModelRequest& piece, const std::string& temporary);
   const std::string& GetDirectory(ModelFile file) const;
-  // Empty for a number that names no file.
+  // Returns an empty string if `file` is not a known ModelFile.
   std::string MakePath(ModelFile file) const;
   std::string GetTemporary(const StoreModelRequest& piece) const;
 
@@ -67,7 +68,7 @@ class ModelStore {
   const std::string directory_;
   const std::string model_directory_;
   const std::function<void(const std::string& file)> stored_;
-  std::map<Key, Upload> uploads_;  // of the thread
+  std::map<Key, Upload> uploads_;  // used only by thread_
 
   Mutex mutex_;
   CondVar wakes_;

@@ -29,7 +29,7 @@ void ByteBudget::GiveBack(int64_t bytes) {
   std::vector<Continuation> served;
   {
     MutexLock lock(&mutex_);
-    TPS_CHECK(bytes <= held_, "more is given back than was taken");
+    TPS_CHECK(bytes <= held_, "more bytes are returned than were reserved");
     held_ -= bytes;
     served = Serve();
   }
@@ -45,7 +45,7 @@ bool ByteBudget::Leave(Waiting waiting) {
     });
     if (place == line_.end()) return false;
     line_.erase(place);
-    // It may have been the one that was too large for what is left.
+    // The erased waiter may have blocked smaller requests behind it.
     served = Serve();
   }
   Run(std::move(served));
@@ -82,7 +82,7 @@ void ByteBudget::Run(std::vector<Continuation> served) {
     if (outer != runners_.end()) return;
     runners_.push_back(&here);
   }
-  // Only this thread adds to what is due here.
+  // Only this thread adds to here.due.
   while (!here.due.empty()) {
     const Continuation granted = std::move(here.due.front());
     here.due.pop_front();

@@ -11,47 +11,48 @@
 
 namespace torchps {
 
-// How many bytes of frames a server may hold at a time, for all its calls together. A call takes
-// its share before it asks gRPC for a frame, or copies a block to send, and gives it back when the
-// memory is free again. A call that finds too little left stands in line: first come, first served,
-// so no worker can crowd out another one, however fast it asks.
+// Bounds the memory that a server's calls hold for frames at the same time. Each call reserves
+// bytes before it asks gRPC for a frame, or before it copies a block to send. The call returns them
+// when the memory is free again. If the budget is exhausted, calls wait in FIFO order. So a fast
+// worker cannot crowd out another worker.
 //
 //   if (budget.Take(bytes, [call] { call->Read(); }) == 0) Read();
 //   ...
 //   budget.GiveBack(bytes);
 //
-// Thread-safe. A continuation runs on the thread that gave back what it was waiting for, under no
-// lock; one that gives back in turn returns before those run that waited for that, so that a long
-// line takes no stack. Invariant: no more than `capacity` is held, but for a share that is larger
-// than that, which is held alone.
+// Thread-safe. The thread that returns bytes runs the continuations that waited for them, without
+// holding the lock. If a continuation calls GiveBack() itself, the outer call runs the newly served
+// continuations later. So the stack stays flat however long the queue is. Invariant: at most
+// `capacity` bytes are held, except that a larger request is held alone.
 class ByteBudget {
  public:
   using Continuation = std::function<void()>;
-  // Names a place in the line; 0 is none.
+  // Identifies a queued request; 0 means not queued.
   using Waiting = uint64_t;
 
   explicit ByteBudget(int64_t capacity_bytes) : capacity_(capacity_bytes) {}
 
-  // 0: the share is taken, and `granted` will not run. Otherwise `granted` runs when it has been
-  // taken, perhaps before this returns.
+  // Returns 0 if the bytes were reserved at once; `granted` does not run then. Otherwise queues the
+  // request and runs `granted` once the bytes are reserved, perhaps before Take() returns.
   Waiting Take(int64_t bytes, Continuation granted);
 
-  // Takes the share if it is there at once and nobody stands in line. Leaves no place in the line.
+  // Reserves the bytes if they are free and the queue is empty. Never queues.
   bool TryTake(int64_t bytes);
 
-  // REQUIRES: taken before.
+  // Returns bytes to the budget. REQUIRES: the bytes were reserved before.
   void GiveBack(int64_t bytes);
 
-  // True: it stood in line and no longer does; its continuation will not run. False: it has been
-  // served, so the share is to be given back as ever.
+  // Removes a request from the queue. Returns true if the request was still queued; the
+  // continuation then never runs. Returns false if the request was already served; the caller must
+  // then give the bytes back as usual.
   bool Leave(Waiting waiting);
 
-  // Whether anybody stands in line.
+  // Returns true if the queue is not empty.
   bool waits() const;
 
   int64_t capacity() const { return capacity_; }
   int64_t held() const;
-  // The most that was ever held.
+  // Returns the highest value of held() so far.
   int64_t high_water() const;
 
  private:
@@ -61,7 +62,7 @@ class ByteBudget {
     Continuation granted;
   };
 
-  // A thread that runs continuations; its own stack holds this.
+  // Continuations due on one thread. Lives on that thread's stack.
   struct Runner {
     std::thread::id thread;
     std::deque<Continuation> due;
@@ -69,9 +70,11 @@ class ByteBudget {
 
   bool Fits(int64_t bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Hold(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Takes for those at the head of the line what is there for them.
+  // Reserves bytes for as many requests at the head of the queue as fit, and returns the
+  // continuations.
   std::vector<Continuation> Serve() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Runs them, or leaves them to the Run() that this thread is in.
+  // Runs the continuations, or appends them to a Run() that is active further up this thread's
+  // stack.
   void Run(std::vector<Continuation> served) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const int64_t capacity_;

@@ -9,24 +9,24 @@
 
 namespace torchps {
 
-// What is to happen with the answer to a call, now or later. Called once.
+// Sends the answer to a call, now or later. Called once.
 template <typename T>
 using Reply = std::function<void(absl::StatusOr<T>)>;
 
-// Names one parked call. 0: the call was not parked.
+// Identifies one parked call. 0 means that the call was not parked.
 using ParkedCallId = uint64_t;
 
-// A call that waits for its answer. (At namespace level because clang 14 crashes on it as a member
-// template.)
+// Stores a call that waits for an answer. At namespace level because clang 14 crashes on a member
+// template here.
 template <typename T>
 struct ParkedReply {
   ParkedCallId id = 0;
   Reply<T> reply;
 };
 
-// Answers that are decided but not yet given. A policy class decides under its caller's lock; the
-// caller takes the answers and gives them outside of it, so that nothing but policy runs under the
-// lock and an answer may call back in. Not thread-safe.
+// Collects answers that are decided but not sent yet. The policy class decides under the caller's
+// lock. Then the caller runs the answers after releasing the lock. So only policy code runs under
+// the lock, and an answer may call back into the policy. Not thread-safe.
 class PendingReplies {
  public:
   template <typename T>
@@ -34,7 +34,7 @@ class PendingReplies {
     ready_.push_back([reply = std::move(reply), answer = std::move(answer)] { reply(answer); });
   }
 
-  // In the order in which they were decided.
+  // Returns the answers in the order of the decisions.
   std::vector<std::function<void()>> Take() { return std::exchange(ready_, {}); }
 
  private:

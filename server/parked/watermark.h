@@ -8,10 +8,10 @@
 
 namespace torchps {
 
-// A number that only rises, and what is to happen when it gets somewhere: a wait that may last a
-// training step is a stored continuation here and holds no thread.
+// Holds a number that only rises, and the continuations that wait for a threshold. Because a wait
+// may last a training step, each wait is a stored continuation and does not hold a thread.
 //
-// Not thread-safe: the owner locks, and runs the continuations it is given outside its lock.
+// Not thread-safe. The owner locks, and runs the returned continuations outside the lock.
 class Watermark {
  public:
   using Continuation = std::function<void()>;
@@ -30,7 +30,7 @@ class Watermark {
     return id;
   }
 
-  // Forgets a waiter; false if it was already released.
+  // Removes a waiter. Returns false if the waiter was already released.
   bool Cancel(WaiterId id) {
     for (auto it = waiters_.begin(); it != waiters_.end(); ++it) {
       if (it->first.second == id) {
@@ -41,8 +41,8 @@ class Watermark {
     return false;
   }
 
-  // Raises the value (a lower one changes nothing) and returns what is now due, in the order of
-  // thresholds, then of arrival. Run them in that order.
+  // Raises the value and returns the continuations that are now due, ordered by threshold, then by
+  // arrival. The caller runs them in that order. Returns an empty list if `value` is not higher.
   std::vector<Continuation> RaiseTo(int64_t value) {
     std::vector<Continuation> due;
     if (value <= value_) return due;

@@ -9,30 +9,29 @@
 
 namespace torchps {
 
-// What a completion queue hands back when an operation has ended: the object to wake. Every
-// void* tag given to gRPC in server/ is a CompletionTag*.
+// Tag that a completion queue returns when an operation has ended. Every void* tag that server/
+// passes to gRPC is a CompletionTag*.
 class CompletionTag {
  public:
   virtual ~CompletionTag() = default;
 
-  // `ok` is gRPC's: false when the operation failed or the queue is shutting down. Called on a
-  // completion queue's thread.
+  // Called on a completion queue's thread when the operation has ended. gRPC passes `ok` = false if
+  // the operation failed or the queue is shutting down.
   virtual void Proceed(bool ok) = 0;
 
-  // Whether Proceed() takes so long that another thread should poll meanwhile, which costs waking
-  // that thread.
+  // Returns true if Proceed() runs so long that waking another thread to poll is worth the cost.
   bool is_long() const { return is_long_; }
 
  protected:
   bool is_long_ = false;
 };
 
-// One kind of pending operation of a call: forwards to a member function, and keeps the call alive
-// while gRPC holds the tag. A call owns one CallTag per kind of operation and arms it before each.
-// Not thread-safe by itself: the same operation is never pending twice.
+// Tag for one kind of pending operation of a call. Forwards to a member function, and keeps the
+// call alive while gRPC holds the tag. A call owns one CallTag for each kind of operation and arms
+// the tag before each operation. Not thread-safe: the same operation is never pending twice.
 //
-// What a thread did before it armed a tag has happened when gRPC hands the tag back. Debian's gRPC
-// is not instrumented, so that ThreadSanitizer has to be told.
+// Arming a tag happens before gRPC returns that tag. Debian's gRPC is not instrumented, so the
+// annotations below pass this order on to ThreadSanitizer.
 template <class Call>
 class CallTag final : public CompletionTag {
  public:
@@ -40,7 +39,7 @@ class CallTag final : public CompletionTag {
 
   explicit CallTag(Method method) : method_(method) {}
 
-  // The pointer to give to gRPC.
+  // Returns the pointer to pass to gRPC.
   void* Arm(std::shared_ptr<Call> call) {
     call_ = std::move(call);
 #ifdef TORCHPS_TSAN
@@ -49,17 +48,17 @@ class CallTag final : public CompletionTag {
     return static_cast<CompletionTag*>(this);
   }
 
-  // What follows this operation takes long.
+  // Declares that the method runs long (see CompletionTag::is_long).
   void SetLong(bool is_long) { is_long_ = is_long; }
 
-  // For an operation that gRPC will, after all, not report.
+  // Releases the call if gRPC will not report the operation.
   void Disarm() { call_.reset(); }
 
   void Proceed(bool ok) override {
 #ifdef TORCHPS_TSAN
     __tsan_acquire(this);
 #endif
-    // Moved out first: the method may arm this tag again, or let go of the last reference.
+    // Moved out first because the method may arm this tag again or drop the last reference.
     const std::shared_ptr<Call> call = std::move(call_);
     ((*call).*method_)(ok);
   }

@@ -26,13 +26,14 @@
 namespace torchps {
 namespace {
 
-// How long a refused client may take to read why.
+// Time that a refused client gets to read the reason.
 constexpr absl::Duration kFarewell = absl::Seconds(1);
-// Until files may be free again, or a handshake may have ended, of which nobody tells.
+// Retry interval while waiting for free descriptors or for the end of a handshake.
 constexpr absl::Duration kPause = absl::Milliseconds(100);
-// The latter where no connection waits for it.
+// Sweep interval for handshakes while connections do not wait for one.
 constexpr absl::Duration kLook = absl::Seconds(1);
-// Parts of all files, where the limit is low: what strangers can hold must leave room for workers.
+// Shares of the descriptor limit, used if that limit is low. Unauthenticated clients must leave
+// descriptors for workers.
 constexpr int64_t kWaitingPart = 4;
 constexpr int64_t kHandshakesPart = 8;
 constexpr int64_t kReservedPart = 4;
@@ -40,7 +41,7 @@ constexpr int kEvents = 64;
 
 std::string Words(int error) { return absl::AsciiStrToLower(std::strerror(error)); }
 
-// As gRPC names it too, of which a call's address is compared with it.
+// Returns the peer's address in gRPC's notation, because it is compared with the address of a call.
 std::string GetAddress(sockaddr_storage address, socklen_t size) {
   auto& six = reinterpret_cast<sockaddr_in6&>(address);
   if (address.ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&six.sin6_addr)) {
@@ -59,7 +60,7 @@ std::string GetAddress(sockaddr_storage address, socklen_t size) {
   return is_ipv6 ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
 }
 
-// Whether all of the TLS record has come that begins with `seen`.
+// Returns true if the TLS record that begins with `seen` is completely readable.
 bool HasWholeRecord(int socket, absl::string_view seen) {
   const absl::optional<size_t> bytes = TlsRecordBytes(seen);
   int unread = 0;
@@ -147,7 +148,7 @@ void ConnectionFilter::Serve() {
       paused_ = false;
       for (size_t i = 0; i < listeners_.size(); ++i) Watch(listeners_[i].get(), EPOLLIN, i + 1);
     }
-    // One that has ended may have been the last, and its event is there until it is swept.
+    // The last handshake may just have ended. The event then stays readable until Sweep().
     bool sweep = !handshake_limiter_.empty();
     for (int i = 0; i < count; ++i) {
       const uint64_t number = events[i].data.u64;
@@ -165,12 +166,12 @@ void ConnectionFilter::Serve() {
 }
 
 void ConnectionFilter::Accept(int listener) {
-  // A few at a time, so that connections that wait get their turn.
+  // Accepts a limited batch, so that waiting connections are served in between.
   for (int i = 0; i < kEvents; ++i) {
     if (!HasFreeFile()) {
-      log_.Log(absl::StrCat("accepts no connection while fewer than ", options_.reserved_files,
-                            " of its ", OpenFileLimit(),
-                            " files are free; give it more with 'ulimit -n'"),
+      log_.Log(absl::StrCat("does not accept connections while fewer than ",
+                            options_.reserved_files, " of its ", OpenFileLimit(),
+                            " file descriptors are free; raise the limit with 'ulimit -n'"),
                absl::Now());
       Pause();
       return;
@@ -192,7 +193,7 @@ void ConnectionFilter::Accept(int listener) {
 }
 
 bool ConnectionFilter::HasFreeFile() const {
-  // The kernel gives out the lowest number that is free.
+  // The kernel returns the lowest free descriptor number.
   const FileDescriptor next(fcntl(wake_.get(), F_DUPFD_CLOEXEC, 0));
   return next.get() >= 0 && next.get() + options_.reserved_files < OpenFileLimit();
 }
@@ -203,7 +204,7 @@ void ConnectionFilter::Pause() {
   for (const FileDescriptor& listener : listeners_) {
     epoll_ctl(poll_.get(), EPOLL_CTL_DEL, listener.get(), nullptr);
   }
-  // A connection that has said nothing has the weakest claim to a file.
+  // Close the oldest undecided connection first.
   if (!peers_.empty()) Forget(peers_.begin());
 }
 
@@ -211,14 +212,14 @@ void ConnectionFilter::Receive(FileDescriptor connection, std::string address) {
   const int yes = 1;
   setsockopt(connection.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
   if (peers_.size() >= options_.max_waiting) {
-    log_.Log(
-        absl::StrCat("closes connections that have said nothing, or too little, for more than ",
-                     options_.max_waiting, " of them are open"),
-        absl::Now());
+    log_.Log(absl::StrCat(
+                 "closes the oldest connections that have sent nothing or too little: more than ",
+                 options_.max_waiting, " are open"),
+             absl::Now());
     Forget(peers_.begin());
   }
   const uint64_t number = next_number_++;
-  // Edge-triggered: what has been looked at stays in the socket, and is no news.
+  // Edge-triggered, because the bytes that were peeked at stay in the socket.
   Watch(connection.get(), EPOLLIN | EPOLLRDHUP | EPOLLET, number);
   Peer& peer = peers_[number];
   peer.connection = std::move(connection);
@@ -244,7 +245,7 @@ void ConnectionFilter::Inspect(Peers::iterator at, bool ended) {
   }
   const ssize_t got = recv(fd, bytes, sizeof(bytes), MSG_PEEK);
   if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
-    // Came and went: a port scan, a health check, or one that looked whether we are here.
+    // Closed without sending a byte, for example a port scan or a health check.
     Forget(at);
     return;
   }
@@ -298,12 +299,13 @@ std::string ConnectionFilter::ReasonToRefuse(const Peer& peer, Protocol protocol
   switch (protocol) {
     case Protocol::kHttp2:
       if (options_.tls) {
-        return "speaks without TLS, and this server takes nothing else; start it with --certs=DIR";
+        return "speaks without TLS, but this server requires TLS; start it with --certs=DIR";
       }
       break;
     case Protocol::kTls:
       if (!options_.tls) {
-        return "speaks TLS, and this server runs without; start both with --certs=DIR, or neither";
+        return "speaks TLS, but this server runs without it; start both with --certs=DIR, or "
+               "neither";
       }
       break;
     case Protocol::kTlsAlert:
@@ -321,9 +323,10 @@ std::string ConnectionFilter::ReasonToRefuse(const Peer& peer, Protocol protocol
   if (served.ok()) return "";
   if (absl::IsPermissionDenied(served)) {
     return absl::StrCat(served.message(), ", and without TLS this server serves only user ",
-                        geteuid(), ", as whom it runs; use --certs=DIR on both sides");
+                        geteuid(), ", which runs it; use --certs=DIR on both sides");
   }
-  return absl::StrCat("is refused, for this server serves its own user only and ", served.message(),
+  return absl::StrCat("is refused because this server serves only its own user and ",
+                      served.message(),
                       "; use --certs=DIR on both sides, or --insecure to serve every user");
 }
 
@@ -335,19 +338,19 @@ void ConnectionFilter::Refuse(Peer& peer, Protocol protocol, const std::string& 
   if (protocol == Protocol::kHttp1)
     answer = Http1Refusal(absl::StrCat("This client ", reason, "."));
   const int fd = peer.connection.get();
-  // It fits into an empty socket; a client that goes without it is refused all the same.
+  // The answer fits into an empty socket buffer. Refuse even if the client does not read it.
   if (!answer.empty() && send(fd, answer.data(), answer.size(), MSG_NOSIGNAL) < 0) answer.clear();
   shutdown(fd, SHUT_WR);
   peer.leaving = true;
   peer.deadline = options_.clock->Now() + kFarewell;
-  // Not closed at once: what it has sent would then come back as a reset, and overtake the answer.
+  // Do not close at once. Unread bytes would then cause a reset that overtakes the answer.
   char thrown_away[4096];
   while (recv(fd, thrown_away, sizeof(thrown_away), 0) > 0) {
   }
 }
 
 void ConnectionFilter::LogRefusal(const Peer& peer, const std::string& what) {
-  // Every connection has a port of its own; the sentence is about the machine.
+  // Log the host only, because the port differs with every connection.
   log_.Log(absl::StrCat("refused a client at ", HostOfAddress(peer.address), ": it ", what),
            absl::Now());
 }
@@ -364,13 +367,12 @@ absl::Duration ConnectionFilter::DismissLate() {
       continue;
     }
     if (at->second.waits) {
-      LogRefusal(
-          at->second,
-          absl::StrCat("has waited for its TLS handshake for too long; ",
-                       options_.handshake_limiter.most, " may be under way at a time, ",
-                       options_.handshake_limiter.max_of_a_host, " of them from one address"));
+      LogRefusal(at->second,
+                 absl::StrCat("has waited too long for its TLS handshake; the limit is ",
+                              options_.handshake_limiter.most, " at a time, ",
+                              options_.handshake_limiter.max_of_a_host, " from one address"));
     } else if (!at->second.leaving) {
-      LogRefusal(at->second, "has said nothing that could be understood in time");
+      LogRefusal(at->second, "has not sent a recognizable request in time");
     }
     at = Forget(at);
   }

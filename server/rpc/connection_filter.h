@@ -19,61 +19,61 @@
 
 namespace torchps {
 
-// Accepts a server's connections, and looks at the first bytes of each before gRPC does: gRPC sends
-// a TLS client away from a plaintext server, a plaintext client from a TLS server and a browser
-// from both without a word on either side. Here each of them costs a file descriptor until it has
-// shown what it speaks, is refused in one sentence that both sides can read, and a connection that
-// says nothing goes when its time is over or when too many wait.
+// Accepts a server's connections and inspects the first bytes before gRPC sees them. gRPC silently
+// drops a TLS client of a plaintext server, a plaintext client of a TLS server, and a browser. The
+// filter refuses them with one sentence that both sides can read. An undecided connection costs one
+// file descriptor. The filter closes it after `patience`, or earlier if too many connections wait.
 //
-// A TLS handshake costs its file for up to ten seconds, and nobody knows whose it is before it is
-// over. So a connection is handed over once its first record is whole, and only so many handshakes
-// are under way at a time; the next ones wait here. Whatever connections come, some files stay free
-// for the server's own.
+// Each TLS handshake occupies a descriptor for up to ten seconds before the peer is authenticated.
+// So the filter hands a connection to gRPC only after the first TLS record is complete. It also
+// limits the number of concurrent handshakes; further connections wait here. Some descriptors
+// always stay free for the server.
 //
-// Where a server listens on a loopback without TLS, every user of the machine can reach it. The
-// filter then asks the kernel whose the connection is, and admits the user that the server runs as,
-// and root.
+// If a server listens on loopback without TLS, all users of the machine can reach it. The filter
+// then asks the kernel for the user that owns the peer. It admits only root and the user that runs
+// the server.
 //
-// Thread-safe. Has one thread; `admit` and `log` are called on it.
-// Invariants: of the files that this process may open the filter takes none of the last
-// `reserved_files`; no more handshakes are under way than `handshakes` says.
+// Thread-safe. Runs one thread, which calls `admit` and `log`. Invariants: leaves `reserved_files`
+// of the process's descriptors free; never runs more handshakes than `handshake_limiter` allows.
 class ConnectionFilter {
  public:
   struct Options {
-    // A name or address, as in HOST:PORT; several where a name leads to several.
+    // Host name or address, as in HOST:PORT. The filter listens on each address that the name
+    // resolves to.
     std::string host = "127.0.0.1";
     int port = 0;
-    // Whether what is behind the filter speaks TLS.
+    // True if the server behind the filter uses TLS.
     bool tls = false;
     bool own_user_only = false;
-    // Gets a connection that may go on, nonblocking, with nothing read from it yet.
+    // Receives an admitted connection. The socket is nonblocking and still unread.
     std::function<void(FileDescriptor connection)> admit;
     std::function<void(const std::string& line)> log = [](const std::string&) {};
-    // For how long a connection may be undecided or wait for its handshake, and how many may; the
-    // oldest goes first.
+    // Maximum time and number of connections that are undecided or wait for a handshake. If there
+    // are more, the filter closes the oldest.
     absl::Duration patience = absl::Seconds(10);
     size_t max_waiting = 512;
-    // With `tls`.
+    // Used only with `tls`.
     HandshakeLimiter::Limits handshake_limiter;
-    // No connection is accepted while fewer files than this are free: a checkpoint, a push log and
-    // the connections to other servers need some.
+    // The filter accepts connections only while at least this many descriptors are free.
+    // Checkpoints, push logs and connections to other servers need them.
     int64_t reserved_files = 64;
     const Clock* clock = nullptr;  // outlives the filter
   };
 
-  // Binds and listens; nothing is accepted before Open(). ALREADY_EXISTS: the port is taken.
-  // UNAVAILABLE: the host is not this machine's, with the system's words.
+  // Binds and listens; connections are accepted after Open(). Returns ALREADY_EXISTS if the port is
+  // in use, and UNAVAILABLE with the system's message if the host is not an address of this
+  // machine.
   static absl::StatusOr<std::unique_ptr<ConnectionFilter>> Create(Options options);
 
   ~ConnectionFilter();
 
   int port() const { return port_; }
 
-  // Those that `admit` has begun; whoever takes the calls tells it of them.
+  // TLS handshakes in progress. The gRPC service reports their end.
   HandshakeLimiter& handshake_limiter() { return handshake_limiter_; }
 
   void Open();
-  // Ends the thread; what waits is closed. Idempotent.
+  // Stops the thread and closes waiting connections. Idempotent.
   void Close();
 
  private:
@@ -81,12 +81,12 @@ class ConnectionFilter {
     FileDescriptor connection;
     std::string address;  // for messages
     absl::Duration deadline;
-    // Has been refused: what else it says is thrown away, so that it can read the refusal.
+    // The peer was refused. Further bytes are discarded so that the peer can read the refusal.
     bool leaving = false;
-    // Has said what it has to, and goes on when there is room for its handshake.
+    // The first record is complete; the peer waits for a handshake slot.
     bool waits = false;
   };
-  // By a number that rises with every arrival, and is what epoll tells.
+  // Keyed by a number that rises with each arrival. epoll events carry this number.
   using Peers = std::map<uint64_t, Peer>;
 
   explicit ConnectionFilter(Options options);
@@ -96,21 +96,21 @@ class ConnectionFilter {
   void Serve();
   void Accept(int listener);
   void Receive(FileDescriptor connection, std::string address);
-  // It has said something more; `ended`: and will say nothing else.
+  // Handles new bytes from the peer; `ended` means end of stream.
   void Inspect(Peers::iterator peer, bool ended);
   void Admit(Peers::iterator peer);
-  // Those whose handshake may begin.
+  // Admits waiting peers while the handshake limiter allows more.
   void AdmitWaiting();
-  // Whether there is a file for one more connection.
+  // Returns true if a descriptor is available for another connection.
   bool HasFreeFile() const;
-  // What is wrong with a connection that began so; empty: nothing.
+  // Returns the reason to refuse a connection that began with `bytes`; empty to admit it.
   std::string ReasonToRefuse(const Peer& peer, Protocol protocol, absl::string_view bytes) const;
   void Refuse(Peer& peer, Protocol protocol, const std::string& reason);
   void LogRefusal(const Peer& peer, const std::string& what);
   Peers::iterator Forget(Peers::iterator peer);
-  // Ends the connections whose time is over; how long until the next one's is.
+  // Closes the connections that reached the deadline. Returns the time until the next deadline.
   absl::Duration DismissLate();
-  // No file is free for another connection: lets some time pass.
+  // Stops accepting for kPause because descriptors are short.
   void Pause();
 
   const Options options_;
@@ -119,12 +119,12 @@ class ConnectionFilter {
   HandshakeLimiter handshake_limiter_;
   std::vector<FileDescriptor> listeners_;
   FileDescriptor poll_;
-  FileDescriptor wake_;  // an eventfd: it is time to end
+  FileDescriptor wake_;  // eventfd that stops the thread
 
-  // Of the thread.
+  // Used only by thread_.
   Peers peers_;
   uint64_t next_number_ = 0;
-  size_t waiting_ = 0;  // of the peers
+  size_t waiting_ = 0;  // number of peers with `waits` set
   bool paused_ = false;
 
   std::thread thread_;

@@ -6,9 +6,9 @@
 
 namespace torchps {
 
-// The connection on which a call came, as no other one that is open now is named: by the address
-// and port of its other end. Empty: the call came from within this process, where all callers may
-// share one. REQUIRES: the call has come.
+// Returns the address and port of the call's peer, which are unique among open connections. Returns
+// an empty string for a call from this process, because in-process callers may share a name.
+// REQUIRES: the call has arrived.
 std::string ConnectionName(const grpc::ServerContext& context);
 
 }  // namespace torchps

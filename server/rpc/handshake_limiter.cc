@@ -10,9 +10,9 @@
 namespace torchps {
 namespace {
 
-// No socket has it.
+// Marks the event of called_; differs from all socket numbers.
 constexpr int kCalled = -1;
-// The peer's end, or gRPC's.
+// Reports a socket closed by the peer or by gRPC.
 constexpr uint32_t kEnds = EPOLLRDHUP | EPOLLET;
 
 epoll_event GetEvent(int fd, uint32_t events) {
@@ -91,7 +91,8 @@ bool HandshakeLimiter::IsClosed(int socket) const {
 }
 
 HandshakeLimiter::BySocket::iterator HandshakeLimiter::End(BySocket::iterator handshake) {
-  // Does nothing where the socket was closed: what has its number now was never added.
+  // Fails harmlessly if the socket was closed. A new descriptor with the same number was never
+  // added.
   epoll_ctl(events_.get(), EPOLL_CTL_DEL, handshake->first, nullptr);
   const auto of_host = of_host_.find(HostOfAddress(handshake->second.address));
   if (--of_host->second == 0) of_host_.erase(of_host);

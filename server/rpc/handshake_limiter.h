@@ -13,13 +13,13 @@
 
 namespace torchps {
 
-// The TLS handshakes that gRPC has under way at a server. Until one is over nobody knows whose the
-// connection is, so that only so many may be under way at a time, in all and from one host.
+// Counts the TLS handshakes in progress at a server. Connections are not authenticated before the
+// handshake ends. So this class limits concurrent handshakes, in total and for each host.
 //
-// A handshake is over when its connection makes a call, when it is closed, or when it has had the
-// time that gRPC gives it. Only the first of these is told: gRPC owns the connection. The other two
-// are found out by Sweep(), the end of a connection from the kernel: an epoll instance forgets a
-// file that is closed.
+// The handshake ends when the connection makes a call, when the connection is closed, or when
+// gRPC's handshake timeout expires. The service reports only the first case, because gRPC owns the
+// connection. Sweep() detects the other two. It detects a closed connection through epoll, because
+// an epoll instance forgets a closed file.
 //
 // Thread-safe.
 class HandshakeLimiter {
@@ -27,29 +27,31 @@ class HandshakeLimiter {
   struct Limits {
     size_t most = 256;
     size_t max_of_a_host = 32;
-    // As long as gRPC gives a handshake.
+    // Equal to gRPC's handshake timeout.
     absl::Duration patience = absl::Seconds(10);
   };
 
   explicit HandshakeLimiter(Limits limits);
 
-  // Readable when a handshake has ended since the last Sweep(), as far as that is told at all.
+  // Readable if a handshake has ended since the last Sweep(). Some ends are found only by Sweep().
   int event_fd() const { return events_.get(); }
 
-  // Whether one more may begin; host as in "10.0.0.2" or "[::1]".
+  // Returns true if another handshake from `host` may begin; `host` as in "10.0.0.2" or "[::1]".
   bool HasRoom(const std::string& host) const;
 
-  // One more begins, on a socket that the caller has and will hand to gRPC; `address` is the other
-  // end's, "HOST:PORT".
+  // Begins a handshake on `socket`, which the caller owns and passes on to gRPC afterwards.
+  // `address` is the peer's "HOST:PORT".
   void Begin(int socket, const std::string& address, absl::Duration now);
 
-  // None is under way, so no call can end one: asked for each call of a server.
+  // Returns true if there are no handshakes in progress. Cheap, because the server checks it for
+  // each call.
   bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
 
-  // The connection from there has made a call. Nothing happens where none is under way from there.
+  // Ends the handshake of the connection from `address`, which has made a call. Does nothing if
+  // there is none.
   void HasCalled(const std::string& address);
 
-  // Looks for those that have ended.
+  // Removes the handshakes that have ended.
   void Sweep(absl::Duration now);
 
  private:
@@ -57,15 +59,16 @@ class HandshakeLimiter {
     std::string address;
     absl::Duration deadline;
   };
-  // By the socket's number. One whose number another connection has got was closed.
+  // Keyed by socket number. If a new connection uses a number that is still listed, the old
+  // connection was closed.
   using BySocket = std::map<int, Handshake>;
 
   BySocket::iterator End(BySocket::iterator handshake) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsClosed(int socket) const;
 
   const Limits limits_;
-  const FileDescriptor events_;  // an epoll instance
-  const FileDescriptor called_;  // an eventfd in it
+  const FileDescriptor events_;  // epoll instance
+  const FileDescriptor called_;  // eventfd registered in events_
   std::atomic<size_t> count_{0};
 
   mutable Mutex mutex_;
@@ -74,7 +77,7 @@ class HandshakeLimiter {
   std::map<std::string, size_t> of_host_ ABSL_GUARDED_BY(mutex_);
 };
 
-// "10.0.0.2" of "10.0.0.2:4711", "[::1]" of "[::1]:4711".
+// Returns "10.0.0.2" for "10.0.0.2:4711" and "[::1]" for "[::1]:4711".
 std::string HostOfAddress(const std::string& address);
 
 }  // namespace torchps

@@ -10,7 +10,7 @@ namespace torchps {
 namespace {
 
 bool IsLoopback(const std::string& host) {
-  // An address is read as one: a *name* may begin with "127." and lead anywhere.
+  // Parses numeric addresses, because a *name* may begin with "127." and resolve to any address.
   in_addr address;
   if (inet_pton(AF_INET, host.c_str(), &address) == 1) {
     return (ntohl(address.s_addr) >> 24) == 127;

@@ -6,23 +6,23 @@
 
 namespace torchps {
 
-// Where a server listens.
+// Address on which a server listens.
 struct ListenAddress {
   std::string host;
   int port = 0;
-  // Only this machine reaches it.
+  // True if only this machine can reach the address.
   bool is_loopback = false;
 };
 
-// By which name others reach a server that listens on `host`: this machine's, where that is every
-// interface of it.
+// Returns the name under which other machines reach a server that listens on `host`. For a wildcard
+// address this is the machine's host name.
 std::string ReachableHost(const std::string& host);
 
-// Where to listen, to be reached at `address` whatever `address.host` means on this machine itself:
-// on every interface, of its version of IP.
+// Returns the wildcard address of the same IP version with the same port. A server that listens
+// there is reachable at `address` even if `address.host` resolves differently on this machine.
 std::string EveryInterface(const ListenAddress& address);
 
-// Of HOST:PORT, as in "127.0.0.1:7000" or "[::1]:0". INVALID_ARGUMENT: `text` is something else.
+// Parses HOST:PORT, as in "127.0.0.1:7000" or "[::1]:0". Returns INVALID_ARGUMENT for other text.
 absl::StatusOr<ListenAddress> ParseListenAddress(const std::string& text);
 
 }  // namespace torchps

@@ -14,45 +14,48 @@
 
 namespace torchps {
 
-// Where a process of a job listens: decides whether it may listen there in the clear, and hands the
-// connections that its filter admits to a gRPC server.
+// Listening port of a process of the job. Decides if the process may listen there without TLS, and
+// passes the connections that the filter admits to a gRPC server.
 //
-// Thread-safe once it is open. Use: Create(), Attach() to a builder, BuildAndStart(), Open().
+// Thread-safe once open. Use: Create(), Attach() to a builder, BuildAndStart(), Open().
 class Listener {
  public:
   struct Options {
     std::string listen;  // HOST:PORT
-    // Null: in the clear.
+    // Null means without TLS.
     std::shared_ptr<CertificateFiles> certificates;
-    // In the clear beyond this machine's loopback, and for every user of this machine on it.
+    // Allows listening without TLS beyond loopback, and admits all users of this machine on
+    // loopback.
     bool insecure = false;
-    // What the refusal to listen in the clear says: what a stranger could do ("change the model"),
-    // and what to do about it.
+    // Parts of the error message if listening without TLS is refused: the risk ("change the model")
+    // and the remedy.
     std::string danger;
     std::string remedy;
-    // How long a handshake may take.
+    // Handshake timeout.
     absl::Duration patience = absl::Seconds(10);
     std::function<void(const std::string& line)> log;
-    const Clock* clock = nullptr;  // outlives the door
+    const Clock* clock = nullptr;  // outlives the listener
   };
 
-  // Binds and listens; nothing is accepted before Open(). INVALID_ARGUMENT: no HOST:PORT, or an
-  // address beyond this machine's loopback without certificates. ALREADY_EXISTS: the port is taken.
-  // UNAVAILABLE: the host is not this machine's.
+  // Binds and listens; connections are accepted after Open(). Returns INVALID_ARGUMENT if `listen`
+  // is not HOST:PORT, or is not a loopback address and certificates are missing. Returns
+  // ALREADY_EXISTS if the port is in use, and UNAVAILABLE if the host is not an address of this
+  // machine.
   static absl::StatusOr<std::unique_ptr<Listener>> Create(Options options);
 
-  // Its connections go to the server that `builder` builds, which must end before the door does.
+  // Passes the connections to the server that `builder` builds. That server must be destroyed
+  // before the listener.
   void Attach(grpc::ServerBuilder* builder);
 
   void Open() { filter_->Open(); }
-  // No connection is accepted any more. Idempotent.
+  // Stops accepting connections. Idempotent.
   void Close() { filter_->Close(); }
 
-  // HOST:PORT, with the port that it has; and as others reach it.
+  // HOST:PORT with the actual port, as configured and as other machines reach it.
   const std::string& address() const { return address_; }
   const std::string& reachable_at() const { return reachable_at_; }
 
-  // A caller has passed its handshake: its call is there.
+  // Reports that a caller's call has arrived, so the caller's handshake has ended.
   void EndHandshake(const grpc::ServerContext& context);
 
  private:

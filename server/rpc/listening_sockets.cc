@@ -48,7 +48,7 @@ absl::StatusOr<ListeningSockets> OpenListeningSockets(const std::string& host, i
       reinterpret_cast<sockaddr_in6&>(address).sin6_port = htons(listening.port);
     }
     const int yes = 1;
-    // A restarted server gets its port back; two servers still cannot share one.
+    // Lets a restarted server reuse the port. Two servers still cannot share one.
     setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
     socklen_t size = at->ai_addrlen;
     if (listener.get() < 0 ||
@@ -58,9 +58,9 @@ absl::StatusOr<ListeningSockets> OpenListeningSockets(const std::string& host, i
         return absl::AlreadyExistsError(
             absl::StrCat("cannot listen on ", host, ":", listening.port,
                          ": the port is taken by another process; end that "
-                         "one, or listen on another port (0: any free one)"));
+                         "process, or listen on another port (0: any free port)"));
       }
-      // A name may lead to an address of a kind that this machine has not.
+      // The name may resolve to an address family that this machine lacks.
       refused = absl::AsciiStrToLower(std::strerror(errno));
       continue;
     }

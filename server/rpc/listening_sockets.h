@@ -8,15 +8,15 @@
 
 namespace torchps {
 
-// Sockets that listen, nonblocking, all on one port.
+// Nonblocking listening sockets, all on the same port.
 struct ListeningSockets {
   std::vector<FileDescriptor> sockets;
   int port = 0;
 };
 
-// One for each address that `host` leads to, a name or an address with or without brackets; port 0
-// takes a free one. ALREADY_EXISTS: the port is taken. UNAVAILABLE: the host is not this machine's,
-// with the system's words.
+// Opens one socket for each address that `host` resolves to. `host` is a name, or an address with
+// or without brackets. Port 0 picks a free port. Returns ALREADY_EXISTS if the port is in use, and
+// UNAVAILABLE with the system's message if the host is not an address of this machine.
 absl::StatusOr<ListeningSockets> OpenListeningSockets(const std::string& host, int port);
 
 }  // namespace torchps

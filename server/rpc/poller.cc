@@ -57,7 +57,7 @@ CompletionTag* Poller::AwaitTask(bool* ok) {
     const auto answer =
         turns_.waits() ? events_.Poll(&next, ok) : events_.Await(absl::InfiniteFuture(), &next, ok);
     if (answer == grpc::CompletionQueue::SHUTDOWN) return nullptr;
-    // Without an event gRPC may leave behind the tag of something that was its own affair.
+    // Without an event, `next` may hold an internal gRPC tag.
     const bool got_event = answer == grpc::CompletionQueue::GOT_EVENT;
     auto* const event = got_event ? static_cast<CompletionTag*>(next) : nullptr;
     turns_.Polled(event != nullptr && event->is_long());

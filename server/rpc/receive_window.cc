@@ -6,7 +6,8 @@
 
 #if GRPC_CPP_VERSION_MAJOR == 1 && GRPC_CPP_VERSION_MINOR == 51
 
-// gRPC's own, from a header that it does not install. Weak: a gRPC that hides its symbols has none.
+// gRPC internals from a header that is not installed. Weak, because a gRPC with hidden symbols
+// lacks the variable.
 namespace grpc_core {
 namespace chttp2 {
 
@@ -43,7 +44,7 @@ bool CanSetReceiveWindow() {
 void SetReceiveWindow(int64_t bytes) {
   if (!CanSetReceiveWindow()) return;
   chosen_bytes.store(bytes, std::memory_order_relaxed);
-  // Never destroyed: gRPC's threads outlive main.
+  // Never destroyed, because gRPC's threads outlive main.
   static auto* const window =
       grpc_core::chttp2::g_test_only_transport_target_window_estimates_mocker = new ChosenWindow;
   static_cast<void>(window);

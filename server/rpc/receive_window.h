@@ -4,26 +4,25 @@
 
 namespace torchps {
 
-// How many bytes a peer may send on one connection before a call has asked for them: gRPC's window
-// of HTTP/2's flow control. It is what a push runs ahead while the server applies the frame before
-// (bench/results/tuning.md has what that brings), and it is memory that any peer may fill.
+// Sets gRPC's HTTP/2 flow-control window: the bytes that a peer may send on one connection before a
+// call asks for them. The window lets a push send ahead while the server applies the previous frame
+// (measured in bench/results/tuning.md). Any peer may fill this memory.
 //
-// gRPC offers two sizes. With its estimate of the bandwidth off, the window is 64 KiB, and a push
-// stands still in every frame until the server has asked for the rest. With the estimate on, it is
-// at least 4 MiB and grows, and nothing bounds the sum over all connections. What lies between, a
-// size of our choosing, gRPC 1.51 only offers to its own tests: a hook that is asked for the window
-// whenever the estimate is made. This file uses that hook, and is the only one that does. With any
-// other version nothing of it is touched.
+// gRPC offers two sizes. Without bandwidth estimation, the window is 64 KiB, and a push stalls in
+// every frame until the server asks for the rest. If estimation is on, the window is at least 4 MiB
+// and grows, without a bound on the sum over all connections. gRPC 1.51 supports a custom size only
+// through a hook for tests, which each estimate calls. Only this file uses that hook. It leaves
+// other gRPC versions unchanged.
 //
-// All of this holds for the whole process: the last call decides.
+// The setting applies to the whole process; the last call wins.
 
-// Whether this gRPC can be told. Where it is, GRPC_ARG_HTTP2_BDP_PROBE has to be on for a size to
-// take effect, and where not, it has to be off for the memory to stay bounded.
+// Returns true if this gRPC supports a custom window. If it does, GRPC_ARG_HTTP2_BDP_PROBE must be
+// on for the size to take effect. If not, that argument must be off to bound the memory.
 bool CanSetReceiveWindow();
 
-// Every connection takes up the new size with its next estimate: at its first bytes, then within
-// some 100 ms of traffic. Thread-safe. REQUIRES: called before the first connection, and then at
-// any time. Does nothing where gRPC cannot be told.
+// Sets the window. Each connection adopts the new size with the next estimate: at the first bytes,
+// then within about 100 ms of traffic. Does nothing if gRPC does not support it. Thread-safe.
+// REQUIRES: first called before the first connection.
 void SetReceiveWindow(int64_t bytes);
 
 }  // namespace torchps

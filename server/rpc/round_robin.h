@@ -8,39 +8,39 @@
 
 namespace torchps {
 
-// A round-robin queue of the calls that could send at once. gRPC hands out operations that have
-// ended before it looks at its sockets. So a stream whose every write ends at once would go on
-// until its socket is full, and streams that could send meanwhile would not even be noticed. A call
-// with another block to send enters this line instead. The polling thread polls the completion
-// queue a few times before the first in line has its turn, so that the others enter too.
+// Round-robin queue of calls that are ready to send. gRPC returns finished operations before it
+// polls the sockets. So a stream with writes that finish at once would continue until its socket is
+// full, and other ready streams would starve. Instead, a call with another block to send enters
+// this queue. The polling thread polls the completion queue a few times before it serves the first
+// call, so that other calls can enter as well.
 //
-// Thread-safe. A turn is the tag's Proceed(true), which the caller of Next() runs.
-// Invariants: turns are in the order of entering. One that waits is due after kPolls polls or one
-// event that took long, so neither events nor turns can crowd out the other.
+// Thread-safe. The caller of Next() runs a turn, which is the tag's Proceed(true). Invariants:
+// turns follow the order of entering. A waiting call is due after kPolls polls or one long event,
+// so neither events nor turns can crowd out the other.
 class RoundRobin {
  public:
-  // A poll brings one socket's news, or nothing, in 1 us. With 2 of them 16 pulls share evenly
-  // already; a turn of 1 MiB takes 300 us.
+  // A poll reports at most one socket event and costs 1 us. Already 2 polls make 16 pulls share
+  // evenly. Sending 1 MiB in a turn costs 300 us.
   static constexpr int kPolls = 4;
 
-  // REQUIRES: `tag` is not in line, and lives until its turn. The caller is a thread that will look
-  // at the line before it sleeps; Enter wakes no other.
+  // Appends `tag` to the queue. Does not wake a thread. REQUIRES: `tag` is not queued, and lives
+  // until its turn. The calling thread checks the queue before it sleeps.
   void Enter(CompletionTag* tag);
 
-  // Takes out the tag whose turn it is. Null: the line is empty, or the queue is to be polled
-  // first.
+  // Removes and returns the tag to run next. Returns null if the queue is empty or the completion
+  // queue must be polled first.
   CompletionTag* Next();
 
-  // The queue was polled; `was_long` if it brought an event that takes long.
+  // Records one poll of the completion queue; `was_long` if it returned a long event.
   void Polled(bool was_long);
 
-  // The line is not empty, so that the queue may be polled but not slept at.
+  // Returns true if calls are queued. The completion queue may then be polled, but not waited on.
   bool waits() const;
 
  private:
   mutable Mutex mutex_;
   std::deque<CompletionTag*> line_ ABSL_GUARDED_BY(mutex_);
-  // Since the last turn, and since the line was empty.
+  // Polls since the last turn, or since the queue was last empty.
   int polls_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

@@ -17,25 +17,25 @@
 
 namespace torchps {
 
-// Asks several servers the same at the same time, and can be told to leave off.
+// Sends the same request to several servers in parallel.
 //
-// Thread-safe: Stop() breaks off what Ask() waits for on another thread. Destroyed when no Ask() is
-// under way.
+// Thread-safe: Stop() cancels a running Ask() of another thread. Must not be destroyed while Ask()
+// runs.
 class ServerCalls {
  public:
-  // The answers of the servers `asked`, each within [0, servers), in the place of their number;
-  // UNKNOWN in the other places. Waits until all have answered or `timeout` is over: `begin` makes
-  // the call to one of them,
+  // Returns one answer for each server, indexed by server number. Blocks until all servers in
+  // `asked` have answered or `timeout` expires. Each element of `asked` is within [0, servers).
+  // Servers that were not asked get UNKNOWN. Calls that Stop() cancelled get CANCELLED. `begin`
+  // starts the call to one server, and the objects it uses must live until Ask() returns:
   //   [&](int server, grpc::ClientContext* context, grpc::CompletionQueue* queue) {
   //     return stubs[server]->AsyncLeave(context, request, queue);
   //   }
-  // and nothing that it uses may go meanwhile. CANCELLED, of calls that Stop() broke off.
   template <typename Reply, typename Begin>
   std::vector<absl::StatusOr<Reply>> Ask(const std::vector<int>& asked, size_t servers,
                                          absl::Duration timeout, const Begin& begin)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // For good. Does not wait. Idempotent.
+  // Cancels running calls and all future ones. Does not block. Idempotent.
   void Stop() ABSL_LOCKS_EXCLUDED(mutex_) {
     MutexLock lock(&mutex_);
     stopped_ = true;
@@ -55,7 +55,7 @@ class ServerCalls {
 
   Mutex mutex_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  std::set<grpc::ClientContext*> contexts_ ABSL_GUARDED_BY(mutex_);  // of calls under way
+  std::set<grpc::ClientContext*> contexts_ ABSL_GUARDED_BY(mutex_);  // of running calls
 };
 
 template <typename Reply, typename Begin>
@@ -71,14 +71,15 @@ std::vector<absl::StatusOr<Reply>> ServerCalls::Ask(const std::vector<int>& aske
       contexts_.insert(&calls[server]->context);
     }
   }
-  // Not gRPC's own threads: those of 1.51 die now and then when a channel goes with its last call.
+  // Uses a local queue, because gRPC 1.51's callback threads sometimes crash when a channel is
+  // destroyed with its last call.
   grpc::CompletionQueue queue;
   for (const int server : asked) {
     Call<Reply>& call = *calls[server];
     call.reader = begin(server, &call.context, &queue);
     call.reader->Finish(&call.reply, &call.status, &call);
   }
-  // Ends when the last call has.
+  // Next() returns false after the last call has ended.
   queue.Shutdown();
   void* tag = nullptr;
   bool ok = false;

@@ -22,13 +22,14 @@ namespace torchps {
 
 // One unary call on the server, answered now or later.
 //
-// ListenFor arms a completion queue for one method for the server's whole life: each arriving call
-// arms the next one, then, if the caller may make this call at all, runs the handler on the queue's
-// thread. The handler answers by Respond(), at once or, for a parked call, later from any thread; a
-// parked call holds no thread. If the peer goes away or the server shuts down first, the call
-// answers itself with CANCELLED and runs its on-cancel hook, after which Respond() does nothing.
+// ListenFor arms a completion queue for one method while the server lives. Each arriving call arms
+// the next one. If the caller is admitted, the call then runs the handler on the queue's thread.
+// The handler answers with Respond(), at once or, for a parked call, later from any thread. A
+// parked call does not hold a thread. If the peer disconnects or the server shuts down first, the
+// call answers itself with CANCELLED and runs the on-cancel hook. Respond() does nothing after
+// that.
 //
-// Thread-safe. Owned by its pending operations and by the handler that may still respond.
+// Thread-safe. Owned by the pending operations and by the handler that may still respond.
 template <class Request, class Reply>
 class UnaryCall final : public std::enable_shared_from_this<UnaryCall<Request, Reply>> {
  public:
@@ -47,19 +48,20 @@ class UnaryCall final : public std::enable_shared_from_this<UnaryCall<Request, R
   }
 
   const Request& request() const { return request_; }
-  // The request itself, for a handler that keeps it.
+  // Moves the request out, for a handler that keeps it.
   Request TakeRequest() { return std::move(request_); }
 
-  // On which it came (ConnectionName).
+  // Returns the name of the call's connection (ConnectionName).
   std::string connection() const { return ConnectionName(context_); }
 
-  // Where the request says more than its kind does: whether the caller may make the call that
-  // `request` names (security/method_roles.h), for no slot.
+  // Checks if the caller may make the call that `request` names (security/method_roles.h), without
+  // a slot. Used if the permission depends on the request's content.
   absl::Status Admit(absl::string_view request) {
     return admission_->Admit(context_, request, absl::nullopt);
   }
 
-  // Runs `hook` once if the call is cancelled before it is answered; at once if it already was.
+  // Runs `hook` once if the call is cancelled before it is answered, or at once if it was already
+  // cancelled.
   void OnCancel(std::function<void()> hook) {
     bool run_now = false;
     {
@@ -96,7 +98,7 @@ class UnaryCall final : public std::enable_shared_from_this<UnaryCall<Request, R
 
   void OnArrived(bool ok) {
     if (!ok) {
-      // The queue is shutting down; gRPC does not report the end of a call that never began.
+      // The queue is shutting down. gRPC does not report the end of a call that never began.
       done_tag_.Disarm();
       return;
     }
@@ -139,14 +141,15 @@ class UnaryCall final : public std::enable_shared_from_this<UnaryCall<Request, R
   std::function<void()> on_cancel_ ABSL_GUARDED_BY(mutex_);
 };
 
-// RequestX of a service that gRPC generated; `Owner` is the one of its base classes that declares
-// it.
+// Type of a RequestX method of a generated gRPC service. `Owner` is the base class that declares
+// the method.
 template <class Owner, class Request, class Reply>
 using RequestMethod = void (Owner::*)(grpc::ServerContext*, Request*,
                                       grpc::ServerAsyncResponseWriter<Reply>*,
                                       grpc::CompletionQueue*, grpc::ServerCompletionQueue*, void*);
 
-// Arms the poller's queue with one method of `service`. `service` and `admission` outlive it.
+// Arms the poller's queue with one method of `service`. `service` and `admission` outlive the
+// queue.
 template <class Owner, class Request, class Reply>
 void ListenFor(Poller* poller, CallAdmission* admission, std::common_type_t<Owner>* service,
                RequestMethod<Owner, Request, Reply> method,

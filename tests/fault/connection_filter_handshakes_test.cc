@@ -90,7 +90,8 @@ TEST_F(ConnectionFilterTest, SaysWhyAHandshakeNeverBegan) {
   ASSERT_TRUE(Eventually([&] { return admitted() == 1; }));
   const FileDescriptor second = Visit(GetRecord(300));
   EXPECT_NE(ReadUntilEnd(second, kPatience).kind, TcpEnd::kOpen);
-  EXPECT_TRUE(Eventually([&] { return Said("has waited for its TLS handshake for too long; 1"); }));
+  EXPECT_TRUE(Eventually(
+      [&] { return Said("has waited too long for its TLS handshake; the limit is 1"); }));
 }
 
 // A server needs files of its own, whoever connects.
@@ -117,7 +118,7 @@ TEST_F(ConnectionFilterTest, LeavesFilesFree) {
   for (const FileDescriptor& visitor : visitors) {
     ASSERT_EQ(connect(visitor.get(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
   }
-  EXPECT_TRUE(Eventually([&] { return Said("accepts no connection while fewer than 40"); }));
+  EXPECT_TRUE(Eventually([&] { return Said("does not accept connections while fewer than 40"); }));
   std::vector<FileDescriptor> files;
   for (int i = 0; i < 38; ++i) {
     files.emplace_back(open("/dev/null", O_RDONLY | O_CLOEXEC));

@@ -142,7 +142,7 @@ TEST_F(ConnectionFilterTest, DismissesThoseWhoTakeTooLong) {
   const FileDescriptor slow = Visit("P");
   EXPECT_NE(ReadUntilEnd(silent, kPatience).kind, TcpEnd::kOpen);
   EXPECT_NE(ReadUntilEnd(slow, kPatience).kind, TcpEnd::kOpen);
-  EXPECT_TRUE(Eventually([&] { return Said("nothing that could be understood in time"); }));
+  EXPECT_TRUE(Eventually([&] { return Said("has not sent a recognizable request in time"); }));
 }
 
 TEST_F(ConnectionFilterTest, LetsTheOldestGoWhenTooManyWait) {
