@@ -13,17 +13,17 @@
 namespace torchps {
 namespace {
 
-// A shard is written and read back. No disk that is worth using is slower than this.
+// Minimum rate for writing a shard and reading it back. Any usable disk is faster.
 constexpr double kLeastBytesPerSecond = 4 << 20;
 
 absl::Status Cancelled() { return absl::CancelledError("the coordinator is shutting down"); }
 
-// `status` with what it is about before it.
+// Prefixes the message of `status` with `what`.
 absl::Status About(const std::string& what, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(what, ": ", status.message()));
 }
 
-// Whether a server that describes itself so can write its shard.
+// Returns an error unless a server with this status can write a shard.
 absl::Status CheckReady(const ServerStatus& server, uint64_t job_id) {
   if (server.job_id() == 0) {
     return absl::UnavailableError(server.has_restoring()
@@ -51,7 +51,7 @@ std::vector<absl::StatusOr<Reply>> CheckpointConductor::Ask(const std::vector<in
   std::vector<absl::StatusOr<Reply>> replies =
       calls_.Ask<Reply>(asked, stubs_.size(), timeout, begin);
   for (const int server : asked) {
-    // Stop() has nothing to do with that server.
+    // Cancellation by Stop() is not a server's fault.
     if (replies[server].ok() || absl::IsCancelled(replies[server].status())) continue;
     replies[server] = About(GetName(server), replies[server].status());
   }
@@ -108,7 +108,7 @@ absl::StatusOr<CheckpointStatus> CheckpointConductor::Take(
   if (!manifest.ok()) return manifest.status();
   const absl::StatusOr<std::string> text = EncodeManifest(*manifest);
   if (!text.ok()) return text.status();
-  // Reads it back, too.
+  // Also reads the manifest back.
   const absl::Status written = options_.directory->WriteManifest(plan.number, *text);
   if (!written.ok()) return written;
   CommitCheckpointRequest commit;
@@ -120,7 +120,7 @@ absl::StatusOr<CheckpointStatus> CheckpointConductor::Take(
     commit.add_keep(keep);
   }
   if (absl::Status status = Commit(commit); !status.ok()) {
-    // A server has died since it wrote its shard, and has gone on from an older one.
+    // Some server restarted after writing the shard, and continued from an older checkpoint.
     if (absl::IsFailedPrecondition(status)) {
       status.Update(options_.directory->RemoveManifest(plan.number));
     }
@@ -217,7 +217,7 @@ absl::Status CheckpointConductor::Commit(const CommitCheckpointRequest& request)
         [&](int server, grpc::ClientContext* context, grpc::CompletionQueue* queue) {
           return stubs_[server]->AsyncCommitCheckpoint(context, request, queue);
         });
-    // A server that is away may come back, and then has its shard but not the manifest.
+    // When an unavailable server returns, it still has the shard but lacks the manifest.
     absl::Status failure;
     std::vector<int> again;
     for (const int server : asked) {

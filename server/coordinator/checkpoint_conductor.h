@@ -21,68 +21,69 @@
 
 namespace torchps {
 
-// Takes the checkpoints that a JobCoordinator plans: looks whether all servers are there, lets
-// every one write its shard, all at the same time, writes the manifest when all are on the disk,
-// reads it back, and tells every server that the checkpoint is complete, so that it may remove
-// older ones. Each on a thread of its own, while training goes on.
+// Takes the checkpoints that a JobCoordinator plans. Checks that all servers are reachable, and
+// requests a shard from each server in parallel. Once all shards are on disk, writes the manifest
+// and reads it back. Finally reports the complete checkpoint to every server, so that the servers
+// may remove older ones. Runs on a separate thread while training continues.
 //
-// Thread-safe. `done` is called on the conductor's thread.
+// Thread-safe. Calls `done` on the conductor's thread.
 class CheckpointConductor {
  public:
-  // How to reach server `index`, whose address is what the workers say.
+  // Opens a channel to server `index`. The workers reported `address`.
   using Connect = std::function<absl::StatusOr<std::shared_ptr<grpc::Channel>>(
       int index, const std::string& address)>;
   using Done = std::function<void(uint64_t number, const absl::StatusOr<CheckpointStatus>&)>;
 
   struct Options {
-    // Server 0's, where the manifest goes first.
+    // Server 0's directory, where the manifest is written first.
     std::shared_ptr<const CheckpointDirectory> directory;
     Connect connect;
     Done done;
-    // For a server to say that it is there.
+    // Timeout for a server's status reply.
     absl::Duration look_timeout = absl::Seconds(10);
-    // For the shard of one server, beside the time for its bytes; and for what follows the
+    // Timeout for writing a shard, in addition to the time for the data, and for committing the
     // manifest.
     absl::Duration shard_timeout = absl::Minutes(10);
     absl::Duration commit_timeout = absl::Seconds(60);
-    // How long a server that is away is asked again to complete a checkpoint.
+    // Time during which the commit to an unavailable server is retried, and the pause between
+    // attempts.
     absl::Duration commit_patience = absl::Seconds(20);
     absl::Duration commit_pause = absl::Milliseconds(500);
-    // Outlives this.
+    // Must outlive this.
     const Clock* clock = nullptr;
   };
 
   explicit CheckpointConductor(Options options);
   ~CheckpointConductor() { Stop(); }
 
-  // Begins `plan`; `done` tells what became of it. REQUIRES: none is under way.
+  // Begins `plan`; `done` receives the outcome. REQUIRES: the previous plan has ended.
   void Start(JobCoordinator::CheckpointPlan plan);
 
-  // Breaks off what is under way, with CANCELLED, and ends the thread. Idempotent.
+  // Cancels the running checkpoint with CANCELLED and stops the thread. Idempotent.
   void Stop();
 
  private:
   void Run();
-  // As ServerCalls::Ask(), of the plan's servers; an error says which one it is of.
+  // Same as ServerCalls::Ask() for the servers of the plan. Errors name the server.
   template <typename Reply, typename Begin>
   std::vector<absl::StatusOr<Reply>> Ask(const std::vector<int>& asked, absl::Duration timeout,
                                          const Begin& begin);
   absl::StatusOr<CheckpointStatus> Take(const JobCoordinator::CheckpointPlan& plan);
   absl::Status ConnectAll(const JobCoordinator::CheckpointPlan& plan);
-  // OK: every server is there and can write. So one that is away costs no other a shard. Returns
-  // what the largest share of the model takes.
+  // Checks that every server is reachable and ready, so that an unreachable one does not cost the
+  // others a shard. Returns the bytes of the largest shard.
   absl::StatusOr<uint64_t> LookAtServers(const JobCoordinator::CheckpointPlan& plan);
   absl::StatusOr<Manifest> WriteShards(const JobCoordinator::CheckpointPlan& plan,
                                        absl::Duration timeout);
-  // Lets all servers keep the manifest or, `everywhere`, once they do, remove what it makes
-  // superfluous.
+  // Sends the manifest to all servers. If `everywhere` is set, all servers already store it and may
+  // now remove older checkpoints.
   absl::Status Commit(const CommitCheckpointRequest& request);
-  // "server 1 at HOST:PORT".
+  // Returns "server 1 at HOST:PORT".
   std::string GetName(int index) const;
   std::vector<int> AllServers() const;
 
   const Options options_;
-  // Of the plan under way; the conductor's thread's.
+  // Used only by thread_: the servers of the current plan.
   std::vector<std::string> addresses_;
   std::vector<std::unique_ptr<ParameterService::Stub>> stubs_;
 

@@ -64,7 +64,7 @@ std::vector<uint64_t> CheckpointSchedule::KeepList(bool finite) const {
   keep.push_back(under_way_);
   const size_t most = static_cast<size_t>(std::max(options_.keep, 1));
   if (keep.size() > most) keep.erase(keep.begin(), keep.end() - static_cast<int64_t>(most));
-  // What goes is older than what stays.
+  // The finite checkpoint is older than the others, so it is inserted first.
   if (!finite && newest_finite_ > 0 && newest_finite_ < keep.front()) {
     keep.insert(keep.begin(), newest_finite_);
   }
@@ -96,7 +96,7 @@ void CheckpointSchedule::Fail(const absl::Status& error, absl::Duration now) {
   under_way_ = 0;
   const absl::Duration pause = absl::Seconds(1) * (1 << std::min(failures_in_a_row_++, 20));
   not_before_ = now + std::min(options_.retry, pause);
-  // Sooner than by itself: what was to be kept is not.
+  // Retry before the next regular time.
   due_at_ = std::min(due_at_, not_before_);
 }
 

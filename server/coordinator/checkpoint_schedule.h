@@ -9,76 +9,79 @@
 
 namespace torchps {
 
-// Decides when a checkpoint of the job is taken, by which number it goes, and which ones stay.
+// Decides when to take a checkpoint of the job, assigns the number, and chooses the checkpoints to
+// keep.
 //
-// One is due when its time has come, when a slot has gone on by so many steps, when a user asked
-// for one, and once more when the job has ended. The first one is due as soon as the job runs, so
-// that a server that dies early has something to come back to, and the next ones come sooner than
-// by the interval. One at a time is under way. One that failed is tried again under another number,
-// for a server may hold a part of it. The newest ones stay, and where they are not finite, the
-// newest that is.
+// A checkpoint is due after an interval, after a number of steps of any slot, when a user requests
+// it, and once after the job has ended. The first is due as soon as the job runs, so that a server
+// that dies early can restart from it. The next ones follow at shorter intervals that grow up to
+// the configured interval. Only one checkpoint runs at a time. After a failure, the next attempt
+// uses a new number, because servers may hold parts of the failed one. The newest checkpoints are
+// kept. If they are not finite, the newest finite checkpoint is kept as well.
 //
-// Not thread-safe. Knows no clock: `now` is handed in and must not go back. `steps` is the highest
-// number of steps that any slot has made.
+// Not thread-safe. Does not read a clock: the caller passes `now`, which must not decrease. `steps`
+// is the highest number of steps of any slot.
 class CheckpointSchedule {
  public:
   struct Options {
-    // From the beginning of one to that of the next; 0: not by time.
+    // Time between the starts of two checkpoints; 0 disables checkpoints by time.
     absl::Duration interval;
-    // From the first one to the second, if that is less; then twice as long each time, until it is
-    // the interval.
+    // Time between the first and the second checkpoint, if it is shorter than `interval`. It
+    // doubles each time, up to `interval`.
     absl::Duration first_interval = absl::Seconds(10);
-    // 0: not by steps. If it is not by time either, nothing comes by itself.
+    // Steps between two checkpoints; 0 disables checkpoints by steps. If `interval` is 0 as well,
+    // checkpoints are not taken automatically.
     int64_t steps = 0;
-    // How many stay, at least 1.
+    // Number of checkpoints to keep, at least 1.
     int keep = 1;
-    // After a failure the next one comes no sooner, and no later if it would have by itself; the
-    // first failures in a row are followed sooner, by a second, two, four. A server
-    // that is away for some seconds may be away for a night.
+    // Maximum pause after a failed checkpoint. After the first failures in a row, the pauses are 1,
+    // 2, 4 seconds and so on. An outage of some seconds may also last all night.
     absl::Duration retry = absl::Minutes(2);
   };
 
-  // Plain numbers, for a coordinator's state.
+  // Values that the coordinator's state stores.
   struct Memory {
-    uint64_t last_number = 0;    // the highest ever given, complete or not
+    uint64_t last_number = 0;    // highest number assigned so far, complete or not
     std::vector<uint64_t> kept;  // complete ones, ascending
-    CheckpointStatus status;     // but `enabled`
+    CheckpointStatus status;     // `enabled` is not set
   };
 
   explicit CheckpointSchedule(Options options) : options_(options) {}
 
   const Memory& memory() const { return memory_; }
-  // As of another schedule, of the same job.
+  // Continues the schedule of the same job after a restart.
   void Restore(Memory memory);
 
-  // The job runs, or runs again. Before that, nothing is due.
+  // The job runs, or runs again. Checkpoints are never due before this call.
   void Start(absl::Duration now, int64_t steps);
-  // The job has ended: one more is due, or was taken already, and none by itself after that.
+  // The job has ended. If `one_more` is set, a last checkpoint is due; otherwise it was taken
+  // already. Later checkpoints are taken only on request.
   void End(bool one_more);
-  // A user wants one that begins after now.
+  // Requests a checkpoint that begins after this call.
   void Request() { requested_ = true; }
 
-  // Something comes by itself.
+  // Returns true if checkpoints are taken automatically.
   bool automatic() const { return options_.interval > absl::ZeroDuration() || options_.steps > 0; }
-  // The job has ended, and nothing by itself is still to come.
+  // Returns true if the job has ended and the last automatic checkpoint was taken.
   bool complete() const { return ended_ && !last_one_due_ && under_way_ == 0; }
-  // Of that: the job's end is in none yet.
+  // Returns true if the last checkpoint after the job's end is still missing.
   bool owes_last() const { return last_one_due_; }
   bool Due(absl::Duration now, int64_t steps) const;
-  // Begins the one that is due, and gives its number. REQUIRES: Due(now, steps).
+  // Begins the due checkpoint and returns the number. REQUIRES: Due(now, steps).
   uint64_t Begin(absl::Duration now, int64_t steps);
-  // The ones that are to be on the disk once the one under way is: it and the newest before it, and
-  // where it is not `finite` also the newest that is.
+  // Returns the checkpoints to keep once the running one is complete: that one and the newest
+  // before it. If the running one is not `finite`, the newest finite one is included.
   std::vector<uint64_t> KeepList(bool finite) const;
-  // Of those that are kept; 0: none is finite. After Restore() a guess, of the oldest, where the
-  // last one is not finite: a model that is not finite any more stays so.
+  // Returns the newest finite checkpoint that is kept; 0 if no checkpoint is finite. After
+  // Restore(), if the last checkpoint is not finite, this is a guess: the oldest one kept. Such a
+  // model never becomes finite again.
   uint64_t newest_finite() const { return newest_finite_; }
-  // The one under way is complete; `status` says its number, size, times, and whether it is finite.
+  // The running checkpoint is complete. `status` contains the number, size, times and finiteness.
   void Succeed(const CheckpointStatus& status, absl::Duration now);
   void Fail(const absl::Status& error, absl::Duration now);
 
  private:
-  // From the one of the highest number to the next by time; infinite: none.
+  // Returns the time until the next checkpoint after the latest one; infinite if not by time.
   absl::Duration Interval() const;
 
   const Options options_;

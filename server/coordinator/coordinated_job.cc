@@ -12,13 +12,14 @@
 namespace torchps {
 namespace {
 
-// Incarnations that may have been given out after the state was saved (a power cut takes the last
-// moments before it) are never given out again.
+// Incarnations assigned after the state was saved (a power failure loses the last moments) are
+// never assigned again.
 constexpr Incarnation kIncarnationGap = 1 << 20;
-// The same of a copy of the state, behind which there may have been many lives.
+// Same gap for a copy of the state, after which many processes may have run.
 constexpr Incarnation kCopyGap = kIncarnationGap << 10;
 
-// Training does not wait longer for its first checkpoint: a disk that is full does not stop a job.
+// Training starts after this many failed first checkpoints, so that a full disk does not stop a
+// job.
 constexpr int kFirstTries = 2;
 
 SlotRegistry::Options SlotOptions(const JobSpec& job, Incarnation first_incarnation) {
@@ -86,7 +87,7 @@ absl::StatusOr<std::unique_ptr<CoordinatedJob>> CoordinatedJob::Restore(
   if (how == Return::kResume) job->WaitForWorkers(now);
   if (job->phase() >= JobStatus::RUNNING) job->schedule_.Start(now, job->members_.MostSteps());
   if (job->phase() == JobStatus::DONE) {
-    // What is resumed has come from a checkpoint, or from logs, as far as it had come there.
+    // If the job is resumed, the checkpoint or the logs already contain the end of the job.
     job->schedule_.End(/*one_more=*/how != Return::kResume && state.owes_last_checkpoint());
   }
   return job;
@@ -103,9 +104,9 @@ absl::StatusOr<std::unique_ptr<CoordinatedJob>> CoordinatedJob::ResumeWith(
         absl::StrCat("training.epochs is ", joiner.job.training().epochs(), "; expected at least ",
                      begun, ", for so many have begun in the job that is resumed"));
   }
-  // A job that has ended goes on where there is more to do by now, whatever ended it.
+  // Even a job that has ended continues if the new terms add work.
   terms->SaveTo(&state);
-  // The saved shares of a batch are those of another number of workers.
+  // The saved batch shares belong to a different number of workers.
   if (terms->job.workers() != terms_.job.workers()) state.clear_batch();
   absl::StatusOr<std::unique_ptr<CoordinatedJob>> job =
       Restore(options_, state, Return::kResume, now);
@@ -142,7 +143,7 @@ absl::Status CoordinatedJob::CheckInHand(const CoordinatorState& state) const {
       return DamagedState("slot ", member.slot(), " evaluates epoch ", member.evaluating());
     }
   }
-  // What a holder that is gone had out was given back when it went.
+  // Leases of a dead holder were returned when it died.
   for (const DataLeasesState::Outstanding& out : state.leases().outstanding()) {
     if (!members_.IsLive(out.slot()) || !members_.IsLatest({out.slot(), out.incarnation()})) {
       return DamagedState("data lease ", out.id(), " is held by no live slot");
@@ -153,7 +154,7 @@ absl::Status CoordinatedJob::CheckInHand(const CoordinatorState& state) const {
 
 void CoordinatedJob::WaitForWorkers(absl::Duration now) {
   for (auto& [slot, member] : members_.accounting()) {
-    // What was wrong may have been mended since.
+    // The cause may be fixed by now.
     member.set_quarantined(false);
     if (!members_.IsLive(slot)) continue;
     EndIncarnation({slot, member.incarnation()}, SlotAccounting::LEFT,
@@ -207,7 +208,7 @@ std::optional<NextWorkReply> CoordinatedJob::GetNextWork(MemberState& member) {
     member.set_state(SlotAccounting::FINISHED);
     reply.set_done(true);
   } else if (!stopped_.empty() || !work_.HandOut(&member, &reply)) {
-    // After a stop there is only the end to wait for.
+    // After a stop, the slot only waits for the end.
     member.set_state(SlotAccounting::WAITING);
     if (member.idle() || work_.AwaitsStep(member.slot())) return std::nullopt;
     reply.set_go_idle(true);
@@ -275,7 +276,7 @@ void CoordinatedJob::EndIncarnation(SlotHolder dead, SlotAccounting::State state
 }
 
 std::optional<CoordinatedJob::CheckpointPlan> CoordinatedJob::BeginCheckpoint(absl::Duration now) {
-  // Not while the model is initialised anew.
+  // Not while the model is being initialised again.
   if (!options_.has_directory || !durable() || !initialized_) return std::nullopt;
   if (!schedule_.Due(now, members_.MostSteps())) return std::nullopt;
   CheckpointPlan plan;
@@ -293,7 +294,7 @@ absl::StatusOr<CheckpointStatus> CoordinatedJob::EndCheckpoint(
   if (!outcome.ok()) {
     schedule_.Fail(outcome.status(), now);
     if (phase() == JobStatus::INITIALIZING && ++first_failures_ < kFirstTries) {
-      // A server may have lost its initial values with its process: they are pushed once more.
+      // The initial values may be lost with a server, so they must be pushed again.
       initialized_ = false;
       ++initialization_;
     }
@@ -308,7 +309,7 @@ absl::StatusOr<CheckpointStatus> CoordinatedJob::EndCheckpoint(
 }
 
 bool CoordinatedJob::ModelIsKept() const {
-  // No server could come back before there is a checkpoint to come back to.
+  // Servers cannot recover before the first checkpoint exists.
   const bool needed = options_.has_directory && schedule_.automatic() &&
                       terms_.job.durability().level() == DurabilitySpec::CHECKPOINT;
   return !needed || !schedule_.memory().kept.empty() || first_failures_ >= kFirstTries;

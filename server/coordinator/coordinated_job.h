@@ -22,64 +22,65 @@
 
 namespace torchps {
 
-// The job of a coordinator, from its submission to its end: its terms, its slots, its work, its
-// checkpoints and its servers' places, how far it has come, and how long it has run.
+// The coordinator's job, from submission to end. Owns the terms, slots, work, checkpoints and
+// server addresses, and tracks the phase and the running time.
 //
 //   GATHERING --all slots await--> INITIALIZING --initialised--> RUNNING
-//     --all books closed, all evaluations reported--> DONE
+//     --all epochs closed, all evaluations reported--> DONE
 //
-// Answers stand on told_phase() (JobPhase); training goes on meanwhile.
+// Answers depend on told_phase() (JobPhase); training continues in the meantime.
 //
-// Knows what each slot is to do, but no call: who asks, and who waits for which answer, is the
-// matter of JobCoordinator. That one calls Advance() after whatever it has changed here, and
-// Changed() for what it has changed in members() and places() itself.
+// Decides the work of each slot, but does not handle calls: JobCoordinator does. JobCoordinator
+// calls Advance() after each change, and Changed() after it changes members() or places() directly.
 //
-// Not thread-safe. Knows no clock: `now` is handed in and must not go back.
+// Not thread-safe. Does not read a clock: the caller passes `now`, which must not decrease.
 class CoordinatedJob {
  public:
-  // Of the coordinator that has it.
+  // Properties of the coordinator that owns the job.
   struct Options {
     uint64_t coordinator_incarnation = 0;
-    // There is a place to keep checkpoints and this state. Without, none is ever due.
+    // True if there is a directory for checkpoints and the state. Without it, checkpoints are never
+    // due.
     bool has_directory = false;
   };
 
-  // How Restore() goes on.
+  // States how Restore() continues the job.
   enum class Return {
-    // The same workers go on: their slots are live, with whole leases, and what they hold is
-    // theirs.
+    // The same workers continue: their slots are live with full leases, and they keep their work.
     kInPlace,
-    // The same, and the state is a copy, which may lack what the last lives have given out.
+    // Same as kInPlace, but the state comes from a copy, which may miss incarnations that were
+    // assigned later.
     kFromCopy,
-    // No worker is there any more: all slots are free and what was in hand is handed out anew. The
-    // job waits for its workers as it did at first. They may bring another number of servers.
+    // The workers are gone: all slots are free, and unfinished work is handed out again. The job
+    // waits for workers as at the start. They may use a different number of servers.
     kResume,
   };
 
-  // The next checkpoint, begun.
+  // Describes the next checkpoint, which has begun.
   struct CheckpointPlan {
     uint64_t number = 0;
-    // As of the moment before any server writes: what is used in it is in the servers' values.
+    // The state before any server writes a shard. Samples that are used in it are part of the
+    // servers' values.
     CoordinatorState state;
-    // The checkpoints that stay once this one is complete, with it; where it is not finite, the
-    // second list.
+    // Checkpoints to keep once this one is complete, including it. The second list applies if it is
+    // not finite.
     std::vector<uint64_t> keep;
     std::vector<uint64_t> keep_if_nonfinite;
   };
 
-  // A new one. INVALID_ARGUMENT: these terms make no job.
+  // Creates a new job. Returns INVALID_ARGUMENT if the terms are invalid.
   static absl::StatusOr<std::unique_ptr<CoordinatedJob>> Begin(Options options, uint64_t id,
                                                                JobTerms terms,
                                                                Incarnation first_incarnation,
                                                                absl::Duration now);
-  // Goes on with the job of `state`. DATA_LOSS: such a state cannot have been saved; the message
-  // says what is wrong.
+  // Restores the job of `state`. Returns DATA_LOSS if `state` cannot have been saved; the message
+  // describes the problem.
   static absl::StatusOr<std::unique_ptr<CoordinatedJob>> Restore(Options options,
                                                                  const CoordinatorState& state,
                                                                  Return how, absl::Duration now);
-  // What this one becomes, now that the first worker of a job that was resumed has come: it says
-  // how many servers there are, and what else changes. FAILED_PRECONDITION: what may not change, or
-  // fewer epochs than have begun; DATA_LOSS. REQUIRES: awaits_terms().
+  // Returns the resumed job with the terms of the first worker that joins. Returns
+  // FAILED_PRECONDITION if the worker changes a fixed field or asks for fewer epochs than have
+  // begun, and DATA_LOSS as above. REQUIRES: awaits_terms().
   absl::StatusOr<std::unique_ptr<CoordinatedJob>> ResumeWith(const JobTerms& joiner,
                                                              absl::Duration now) const;
 
@@ -88,18 +89,20 @@ class CoordinatedJob {
 
   uint64_t id() const { return id_; }
   const JobTerms& terms() const { return terms_; }
-  // It was resumed, and no worker has come yet: it is not known how many servers there are.
+  // Returns true if the job was resumed and the first worker has not joined yet. The number of
+  // servers is unknown until then.
   bool awaits_terms() const { return terms_.server_count == 0; }
   JobMembers& members() { return members_; }
   JobWork& work() { return work_; }
   ServerAddresses& places() { return places_; }
   uint64_t resumed_checkpoint() const { return resumed_checkpoint_; }
-  // It went on from a state that may be older than what workers remember of it.
+  // Returns true if the job was restored from a state that may be older than the workers'
+  // knowledge.
   bool restored() const { return restored_; }
-  // The first incarnation that this object gives out.
+  // Returns the first incarnation that this object assigns.
   Incarnation own_from() const { return own_from_; }
 
-  // Of these, job_phase.h says more.
+  // See job_phase.h.
   JobStatus::Phase phase() const { return phase_.phase(); }
   JobStatus::Phase told_phase() const { return phase_.told(); }
   absl::Duration RunningTime(absl::Duration now) const { return phase_.RunningTime(now); }
@@ -107,45 +110,46 @@ class CoordinatedJob {
   uint64_t vital_revision() const { return phase_.vital_revision(); }
   void Changed() { phase_.Changed(); }
   void ChangedVitally() { phase_.ChangedVitally(); }
-  // After it, Advance() may have a phase to tell.
+  // Advance() may publish a new phase after this call.
   void OnSynced(uint64_t revision) { phase_.OnSynced(revision); }
 
-  // The job wants its state to outlive this process.
+  // Returns true if the job asks for durability beyond this process.
   bool durable() const;
 
-  // Goes through the phases as far as they go.
+  // Enters further phases while their conditions hold.
   void Advance(absl::Duration now);
 
-  // What `slot` is told at the start; none: it has to wait.
+  // Returns the answer for `slot` at the start, or nullopt if the slot must wait.
   std::optional<AwaitStartReply> GetStart(SlotId slot) const;
-  // What the slot is to do next, which its books keep; none: there is nothing, but there may yet
-  // be.
+  // Assigns the slot's next work and records the answer in the slot's accounting. Returns nullopt
+  // if the slot must wait for work.
   std::optional<NextWorkReply> GetNextWork(MemberState& member);
 
-  // Counts the initialisations of the model, from 0: another one is to be made where the values of
-  // the last one may be lost.
+  // Counts the initialisations of the model, from 0. The count rises if the values of the last one
+  // may be lost.
   uint32_t initialization() const { return initialization_; }
-  // The slot says that it has initialised the model, for the present count. False: it was not asked
-  // to. REQUIRES: training has not begun.
+  // The slot reports that it initialised the model for the current count. Returns false if the slot
+  // was not asked to. REQUIRES: training has not begun.
   bool TakeInitialized(SlotId slot);
-  // REQUIRES: `member` evaluates the result's epoch.
+  // Records an evaluation result. REQUIRES: `member` evaluates the result's epoch.
   void TakeEvaluation(EvaluationResult result, MemberState& member, absl::Duration now);
-  // OK, or ABORTED: the slot's gradients are not finite, and its incarnation has ended, perhaps
-  // with the whole job.
+  // Returns ABORTED if the slot's gradients are not finite and the incarnation has ended. The whole
+  // job may have ended with it.
   absl::Status CheckFinite(const NextWorkRequest& request, absl::Duration now);
-  // Ends the incarnation and gives away what it had in hand. `state` and `reason` go into the
-  // books.
+  // Ends the incarnation, hands its work to other slots, and records `state` and `reason`.
   void EndIncarnation(SlotHolder dead, SlotAccounting::State state, const std::string& reason);
 
-  // A user wants a checkpoint that begins after now.
+  // Requests a checkpoint that begins after this call.
   void RequestCheckpoint() { schedule_.Request(); }
-  // The one that is due now, if one is. It is under way until EndCheckpoint().
+  // Returns the plan of the checkpoint that is due now, if any. It runs until EndCheckpoint().
   std::optional<CheckpointPlan> BeginCheckpoint(absl::Duration now);
-  // What became of the one under way; what is to be said of it to those who wait for it.
+  // Records the outcome of the running checkpoint. Returns the answer for the callers that wait for
+  // it.
   absl::StatusOr<CheckpointStatus> EndCheckpoint(const absl::StatusOr<CheckpointStatus>& outcome,
                                                  absl::Duration now);
   uint64_t newest_finite_checkpoint() const { return schedule_.newest_finite(); }
-  // The job runs or has ended, keeps checkpoints, and has done something since the last one.
+  // Returns true if the job runs or has ended, takes checkpoints, and made progress since the last
+  // one.
   bool wants_last_checkpoint() const;
 
   CoordinatorState Save(absl::Duration now) const;
@@ -154,16 +158,16 @@ class CoordinatedJob {
  private:
   CoordinatedJob(Options options, uint64_t id, JobTerms terms, Incarnation first_incarnation);
 
-  // Takes the books out of `state`. DATA_LOSS.
+  // Restores the members from `state`. Returns DATA_LOSS if they are inconsistent.
   absl::Status Load(const CoordinatorState& state, absl::Duration now);
-  // DATA_LOSS: what members have in hand is not what the work has handed out.
+  // Returns DATA_LOSS if the members' work does not match the work handed out.
   absl::Status CheckInHand(const CoordinatorState& state) const;
-  // No worker is there any more.
+  // Frees all slots of a resumed job.
   void WaitForWorkers(absl::Duration now);
   void End(absl::Duration now);
   void ChooseInitializer();
-  // The model is where it must be for training to start: where servers come back from checkpoints,
-  // in the first one.
+  // Returns true if the model is saved well enough for training to start. If servers restart from
+  // checkpoints, the first checkpoint must exist.
   bool ModelIsKept() const;
 
   const Options options_;
@@ -178,10 +182,10 @@ class CoordinatedJob {
   bool restored_ = false;
 
   SlotId initializer_ = -1;
-  bool initialized_ = false;  // the model has its initial values
+  bool initialized_ = false;  // the model is initialised
   uint32_t initialization_ = 0;
-  int first_failures_ = 0;  // of the checkpoint that training waits for
-  std::string stopped_;     // why the job ended early; empty: it did not
+  int first_failures_ = 0;  // of the first checkpoint, which training waits for
+  std::string stopped_;     // reason for an early end; may be empty
   uint64_t resumed_checkpoint_ = 0;
 };
 

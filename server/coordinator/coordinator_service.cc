@@ -17,7 +17,7 @@ JobCoordinator::Options PolicyOptions(const CoordinatorService::Options& options
 
 absl::Status ShuttingDown() { return absl::UnavailableError("the coordinator is shutting down"); }
 
-// "slots 0 and 2 are live" and so on, for the line that says what came back.
+// Returns the log line after a restart or resume.
 std::string Describe(const CoordinatorState& state, bool resumed) {
   int live = 0;
   for (const MemberState& member : state.member()) live += member.live() ? 1 : 0;
@@ -32,8 +32,8 @@ std::string Describe(const CoordinatorState& state, bool resumed) {
                       ", and waits for its workers");
 }
 
-// The last checkpoint is not finite, and what may be done about it. `finite` is the newest one that
-// is; 0: none.
+// Returns the message that the last checkpoint is not finite, with a remedy. `finite` is the newest
+// finite checkpoint, or 0.
 std::string NotFinite(const CheckpointStatus& last, uint64_t finite) {
   return absl::StrCat(
       "checkpoint ", last.number(), " is not finite: ", last.nonfinite_blocks(),
@@ -45,7 +45,7 @@ std::string NotFinite(const CheckpointStatus& last, uint64_t finite) {
                         "optimizer.learning_rate or with training.clip_norm"));
 }
 
-// Whether `response` tells a process an incarnation that no state of an earlier life has.
+// Returns true if `response` contains an incarnation that an earlier state does not cover.
 template <class Response>
 bool NamesNewcomer(const JobCoordinator&, const absl::StatusOr<Response>&) {
   return false;
@@ -91,7 +91,7 @@ void CoordinatorService::Tick() {
     coordinator.Tick(now);
     std::optional<JobCoordinator::CheckpointPlan> plan = coordinator.BeginCheckpoint(now);
     if (!plan.has_value()) return nullptr;
-    // Its number must be stored before any server hears of it, like everything that is told.
+    // The number must be stored before it is sent to a server.
     return [this, plan = *std::move(plan)](const StateWriter::Kept& kept) {
       if (kept.job.ok()) {
         conductor_->Start(plan);
@@ -150,7 +150,7 @@ void CoordinatorService::Stop() {
   }
   reader = nullptr;
   eviction_notifier_.Stop();
-  // Its last word still goes into the state.
+  // The conductor's last outcome is still saved.
   if (conductor_ != nullptr) conductor_->Stop();
   std::vector<std::function<void()>> ready;
   {
@@ -204,7 +204,7 @@ void CoordinatorService::Arm(Poller* poller, RequestMethod<Owner, Request, Respo
                   });
               if (!applied.ok()) call->Respond(applied);
               if (parked == 0) return;
-              // Should it have been answered meanwhile, its number means nothing any more.
+              // CancelParked() ignores a call that was answered in the meantime.
               call->OnCancel([this, parked] {
                 Apply([parked](JobCoordinator& coordinator, absl::Duration) -> Answer {
                   coordinator.CancelParked(parked);
@@ -238,7 +238,7 @@ absl::Status CoordinatorService::Apply(const Change& change, Opens opens) {
   Made made;
   {
     MutexLock lock(&mutex_);
-    // Under the lock under which it changes: what parks, Stop() has not answered yet.
+    // Checked under mutex_, so that Stop() answers every call that parks.
     if (stopped_) return ShuttingDown();
     if (!opened_ && opens == Opens::kNo) {
       return absl::UnavailableError("this server has not been asked to coordinate a job yet");
@@ -254,10 +254,10 @@ absl::Status CoordinatorService::Apply(const Change& change, Opens opens) {
 
 CoordinatorService::Made CoordinatorService::Make(const Change& change) {
   Made made;
-  // Read under the lock, so that the coordinator's time never goes back.
+  // Read under mutex_, so that the coordinator's time never decreases.
   Answer own = change(coordinator_, options_.clock->Now());
-  // Parked calls are those of slots, which a job that is not kept has not got yet, and those that
-  // ask for its status.
+  // Parked calls belong to slots, which a job without a saved state does not have yet, or ask for
+  // the status. So they do not depend on Kept.
   for (std::function<void()>& give : coordinator_.TakeReady()) {
     made.ready.push_back([give = std::move(give)](const StateWriter::Kept&) { give(); });
   }
@@ -299,7 +299,7 @@ absl::StatusOr<std::optional<CoordinatorState>> CoordinatorService::FindState() 
     return latest;
   }
   if (reader_ == nullptr) {
-    // What was wrong may have been mended since.
+    // The cause of the last failure may be fixed.
     reader_ = std::make_unique<ResumeReader>(options_.files, options_.directory);
   }
   std::optional<absl::StatusOr<ResumeReader::Found>> found = reader_->Take();
@@ -339,8 +339,8 @@ absl::Status CoordinatorService::Open() {
 
   StateWriter::Options writing;
   writing.store = store_.get();
-  // What is in the store of a job that is resumed is another course of it: a coordinator that came
-  // back to that one would give the incarnations of this one out again.
+  // The store of a resumed job contains the state before the resume. If a coordinator restarted
+  // from it, it would assign this coordinator's incarnations again.
   if (state->has_value() && !options_.resume) {
     const absl::StatusOr<uint64_t> synced = store_->Sync();
     writing.has_state = synced.ok();

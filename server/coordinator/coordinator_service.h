@@ -30,70 +30,69 @@
 
 namespace torchps {
 
-// The gRPC shell of a JobCoordinator: decode, lock, call one method, unlock, answer. A parked call
-// holds no thread, and is dropped when its caller goes away.
+// Exposes a JobCoordinator over gRPC. Each call locks, runs one method, unlocks and answers. Parked
+// calls do not hold a thread and are dropped when the caller disconnects.
 //
-// With a directory, the coordinator outlives its process: its state is there before any answer is
-// given that depends on it, and it conducts the job's checkpoints; a job that cannot be kept at all
-// does not begin (state_writer.h). The directory is opened at the first call, since only the first
-// server of a job is asked to coordinate; but what a job is resumed from is read from the beginning
-// on (resume_reader.h), and calls are UNAVAILABLE meanwhile.
+// If there is a directory, the coordinator survives the end of the process. It stores its state
+// before it sends an answer that depends on it, and it conducts the job's checkpoints. If the job
+// cannot be stored, it does not begin (state_writer.h). The first call opens the directory, since
+// only the first server of a job is asked to coordinate. On resume, reading begins at once
+// (resume_reader.h), and calls return UNAVAILABLE in the meantime.
 //
-// Thread-safe. Outlives the completion queues it listens on.
+// Thread-safe. Must outlive the completion queues that it listens on.
 class CoordinatorService {
  public:
   struct Options {
     uint64_t seed = 1;
-    // Outlives this.
+    // Must outlive this.
     const Clock* clock = nullptr;
-    // Where the state and the checkpoints are; empty: nowhere.
+    // Directory of the state and the checkpoints; may be empty.
     std::string directory;
-    // Where the model files are; empty: in `directory`.
+    // Directory of the model files; empty means `directory`.
     std::string model_directory;
-    // Outlives this; needed with a directory.
+    // Must outlive this. Required with a directory.
     FileSystem* files = nullptr;
-    // The job in the directory goes on with other processes than before (resumed_state.h).
+    // Resume the job in the directory with new processes (resumed_state.h).
     bool resume = false;
-    // What is in the directory may have come from a copy of it.
+    // The directory may be a copy.
     bool from_copy = false;
-    // Hears which file that is no part of a checkpoint has been written to the directory; on any
-    // thread. May be null.
+    // Called on any thread with the name of each new file in the directory that is not part of a
+    // checkpoint. May be null.
     std::function<void(const std::string& file)> stored;
     CheckpointConductor::Connect connect;
-    // Decides which caller may make which call. Outlives this.
+    // Decides if a caller may make a call. Must outlive this.
     CallAdmission* admission = nullptr;
-    // Takes sentences for the user.
+    // Receives messages for the user.
     std::function<void(const std::string& line)> log = [](const std::string&) {};
   };
 
   explicit CoordinatorService(Options options);
   ~CoordinatorService();
 
-  // To be registered with the ServerBuilder.
+  // The service to register with the ServerBuilder.
   grpc::Service* service() { return &service_; }
 
-  // Arms the poller's queue with every method, for the server's whole life.
+  // Arms the poller's queue with all methods, for the server's lifetime.
   void Listen(Poller* poller);
 
-  // Lets slots die whose lease has run out, and begins the checkpoint that is due. To be called now
-  // and then.
+  // Expires slots and begins the checkpoint that is due. Must be called periodically.
   void Tick();
 
-  // Takes one more checkpoint where the job keeps any and has not ended with one, and waits for it
-  // at most `timeout`. OK: there is nothing that is not in a checkpoint. To be called before
-  // Stop(), from a thread of no call.
+  // Starts one more checkpoint if the job uses checkpoints and changed since the last one. Blocks
+  // for at most `timeout`. Returns OK if everything is in a checkpoint. Must be called before
+  // Stop(), outside of a call's thread.
   absl::Status TakeLastCheckpoint(absl::Duration timeout);
 
-  // Answers what is parked, and whatever is still to come, with UNAVAILABLE; breaks off a
-  // checkpoint; stores the last state. To be called before the server shuts down. Idempotent.
+  // Answers parked and future calls with UNAVAILABLE, cancels a running checkpoint and stores the
+  // last state. Must be called before the server shuts down. Idempotent.
   void Stop();
 
  private:
   using Service = Coordinator::AsyncService;
   using Answer = StateWriter::Answer;
 
-  // Whether a call may be what makes this server the coordinator of a job that its directory has.
-  // What comes from servers, or is asked by workers that miss one, may have the wrong address.
+  // States if a call may open the directory and so make this server the coordinator. Calls of
+  // servers, and workers' calls to locate a server, may be sent to a wrong address.
   enum class Opens { kYes, kNo };
 
   // Arms the poller's queue with a method that answers at once, or with one that may park.
@@ -106,15 +105,15 @@ class CoordinatorService {
            JobCoordinator::ParkedCall (JobCoordinator::*method)(const Request&, absl::Duration,
                                                                 Reply<Response>));
 
-  // Runs `change` on the coordinator. UNAVAILABLE, DATA_LOSS and so on, without running it: there
-  // is no coordinator here, and the sentence says why.
+  // Runs `change` on the coordinator. Returns an error without running it if there is no
+  // coordinator here; the message gives the reason.
   using Change = std::function<Answer(JobCoordinator&, absl::Duration now)>;
   absl::Status Apply(const Change& change, Opens opens = Opens::kYes) ABSL_LOCKS_EXCLUDED(mutex_);
-  // The same after Stop() as well; for changes that park nothing. REQUIRES: opened.
+  // Same as Apply(), but also works after Stop(). For changes that do not park calls. REQUIRES:
+  // opened.
   void MakeAnyhow(const Change& change) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The answer that a change returns and those that have become due, and what of the state they
-  // stand on.
+  // The answers that a change made due, and the revisions that they depend on.
   struct Made {
     StateWriter::Answers ready;
     uint64_t revision = 0;
@@ -122,14 +121,13 @@ class CoordinatorService {
     bool stored = false;
   };
   Made Make(const Change& change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Once the state is stored.
+  // Sends the answers once the state is stored.
   void Give(Made made) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Makes what a coordinator with a directory needs. UNAVAILABLE: what the job is resumed from is
-  // being read.
+  // Opens the directory and creates the members below. Returns UNAVAILABLE while the state to
+  // resume from is being read.
   absl::Status Open() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The state that this coordinator goes on from, and the store that is its own from then on; none:
-  // there is no job yet.
+  // Returns the state to continue from, and sets store_. Returns nullopt if there is no job yet.
   absl::StatusOr<std::optional<CoordinatorState>> FindState() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StoreModel(const UnaryCall<StoreModelRequest, StoreModelReply>::Pointer& call);
   void OnCheckpoint(uint64_t number, const absl::StatusOr<CheckpointStatus>& outcome);
@@ -143,9 +141,9 @@ class CoordinatorService {
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   bool checkpoints_fail_ ABSL_GUARDED_BY(mutex_) = false;
   bool checkpoints_nonfinite_ ABSL_GUARDED_BY(mutex_) = false;
-  // Until it has found what the job is resumed from; null where it is not.
+  // Exists until the state to resume from is found; null without resume.
   std::unique_ptr<ResumeReader> reader_ ABSL_GUARDED_BY(mutex_);
-  // Made by Open(), where there is a directory; from then on only read.
+  // Created by Open() if there is a directory. Constant after that.
   std::unique_ptr<CoordinatorStore> store_;
   std::unique_ptr<StateWriter> writer_;
   std::unique_ptr<CheckpointConductor> conductor_;

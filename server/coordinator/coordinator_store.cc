@@ -14,7 +14,7 @@ namespace {
 constexpr char kMagic[] = "TPSCOOR1";
 constexpr size_t kMagicBytes = sizeof(kMagic) - 1;
 constexpr size_t kHeaderBytes = kMagicBytes + 4;
-// Far more than any job's state; nothing larger is read.
+// Upper bound for reading, far above the size of any job's state.
 constexpr int64_t kMaxStateBytes = int64_t{256} << 20;
 
 std::string Encode(const CoordinatorState& state) {
@@ -40,7 +40,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorStore>> CoordinatorStore::Open(
   absl::StatusOr<std::unique_ptr<FileLock>> lock =
       files->Lock(CheckpointDirectory(files, directory).CoordinatorLockPath());
   if (!lock.ok()) {
-    // It may be on its way out: the caller may ask again.
+    // The other process may be about to exit, so the caller may retry.
     if (absl::IsFailedPrecondition(lock.status())) {
       return absl::UnavailableError(
           absl::StrCat("another process is the coordinator in ", directory,
@@ -58,10 +58,10 @@ absl::StatusOr<std::optional<CoordinatorState>> CoordinatorStore::Load() const {
   const bool has_synced = synced.ok() && synced->has_value();
   const bool has_recent = recent.ok() && recent->has_value();
   if (has_synced && has_recent) {
-    // Of two jobs that followed each other in one directory, the synced one is the later: whoever
-    // begins a job syncs its first state.
-    // And of two lives of one job the one with the higher incarnations: revisions of a life that
-    // the next one could not read are higher than those of the next, and no more true.
+    // If the files belong to two jobs, the synced state is the later one, because a new job syncs
+    // the first state. For one job, the state with the higher incarnations is newer. Revisions
+    // alone do not decide: a process that could not read the latest state restarts from a lower
+    // revision.
     const auto age = [](const CoordinatorState& state) {
       return std::make_pair(state.next_incarnation(), state.revision());
     };
@@ -69,8 +69,8 @@ absl::StatusOr<std::optional<CoordinatorState>> CoordinatorStore::Load() const {
     return newer ? recent : synced;
   }
   if (has_synced) return synced;
-  // The unsynced one may be torn by a power cut, but then there is a synced one; its damage alone
-  // says nothing.
+  // The unsynced file may be torn by a power failure. Then a synced file exists, so damage of the
+  // unsynced file alone is harmless.
   if (has_recent && synced.ok()) return recent;
   return synced;
 }

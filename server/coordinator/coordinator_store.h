@@ -12,33 +12,36 @@
 
 namespace torchps {
 
-// Where the coordinator's state lies on the disk, in two files of one form:
+// Stores the coordinator's state on disk, in two files of the same format:
 //
-//   DIR/coordinator.state   the last one that was synced: survives a power cut
-//   DIR/coordinator.recent  the last one that was not: survives the end of the process
+//   DIR/coordinator.state   the last synced state: survives a power failure
+//   DIR/coordinator.recent  the last unsynced state: survives the end of the process
 //
-// Two, since a file that is replaced without a sync may be empty after a power cut. Each is a magic
-// word, the CRC-32C of what follows, and a CoordinatorState as Protobuf writes it. What is read is
-// the newest of those that are whole.
+// Two files are needed because a file that is replaced without a sync may be empty after a power
+// failure. Each file contains a magic word, the CRC-32C of the rest, and a serialized
+// CoordinatorState. Load() returns the newest intact state.
 //
-// Thread-compatible. Holds DIR/coordinator.lock, so that one process at a time is the coordinator.
+// Thread-compatible. Holds DIR/coordinator.lock, so that only one process at a time is the
+// coordinator.
 class CoordinatorStore {
  public:
-  // Makes `directory` if need be. `files` must outlive this. UNAVAILABLE: another process holds the
-  // lock, or the disk does not answer; others as in FileSystem.
+  // Opens the store and creates `directory` if it does not exist. `files` must outlive the store.
+  // Returns UNAVAILABLE if another process holds the lock or the disk does not respond, and errors
+  // of FileSystem.
   static absl::StatusOr<std::unique_ptr<CoordinatorStore>> Open(FileSystem* files,
                                                                 const std::string& directory);
 
-  // The last state that was written; none: nothing ever was. DATA_LOSS: what is there is damaged.
+  // Returns the last state written, or nullopt if the files do not exist. Returns DATA_LOSS if the
+  // files are damaged.
   absl::StatusOr<std::optional<CoordinatorState>> Load() const;
 
-  // Puts `state` there as the newest, entirely or not at all; with `sync` so that it survives a
-  // power cut.
+  // Replaces the newest state atomically. If `sync` is true, the state also survives a power
+  // failure.
   absl::Status Write(const CoordinatorState& state, bool sync);
 
-  // Makes sure that the last state that was synced survives a power cut: the process that wrote it
-  // may have ended before its last sync, or that one may have failed. Returns its revision, which
-  // may be below that of the newest. NOT_FOUND: none ever was; others as Load().
+  // Syncs the last state in coordinator.state, because the previous process may have ended before
+  // the directory sync. Returns the revision, which may be lower than that of the newest state.
+  // Returns NOT_FOUND if the file does not exist, and the errors of Load().
   absl::StatusOr<uint64_t> Sync();
 
   const std::string& path() const { return state_path_; }

@@ -12,27 +12,27 @@
 
 namespace torchps {
 
-// Tells every server that a slot is gone. Its process may live and reach other servers, cut off
-// from the coordinator's alone: those would wait for it, though its data are another slot's by now.
-// The process ends by itself when it hears that its slot is lost. A server that cannot be told lets
-// the slot's lease run out.
+// Notifies all servers that a slot was evicted. The slot's process may still run and reach the
+// other servers while it cannot reach the coordinator's server. They would wait for the process,
+// although the data already belongs to another slot. The process exits once a server reports the
+// lost slot. If a server cannot be reached, it expires the slot's lease instead.
 //
-// Thread-safe. A thread of its own makes the calls, from the first one on.
+// Thread-safe. Uses a separate thread, which starts with the first call.
 class EvictionNotifier {
  public:
-  // `connect` may be null: then there is nobody to tell.
+  // If `connect` is null, Say() does nothing.
   explicit EvictionNotifier(CheckpointConductor::Connect connect) : connect_(std::move(connect)) {}
   ~EvictionNotifier() { Stop(); }
 
-  // Does not wait.
+  // Queues the notification. Does not block.
   void Say(EvictedSlot gone);
 
-  // Breaks off what is under way, and ends the thread. Idempotent.
+  // Cancels running calls and stops the thread. Idempotent.
   void Stop();
 
  private:
   void Run();
-  // Tells all servers at once, and waits for their answers.
+  // Notifies all servers in parallel and waits for the answers.
   void Tell(const EvictedSlot& gone) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const CheckpointConductor::Connect connect_;

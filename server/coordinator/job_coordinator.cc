@@ -22,7 +22,7 @@ uint64_t DrawNonZero(uint64_t seed, int draw) {
 
 JobCoordinator::JobCoordinator(Options options)
     : job_options_{DrawNonZero(options.seed, 1), options.has_directory},
-      // Far from 0 and from other jobs' incarnations, with room to rise.
+      // Far from 0 and from incarnations of other jobs, with space to rise.
       first_incarnation_((DrawNonZero(options.seed, 3) >> 32) + 1),
       job_id_(DrawNonZero(options.seed, 2)) {}
 
@@ -30,7 +30,7 @@ absl::StatusOr<JoinReply> JobCoordinator::Join(const JoinRequest& request, absl:
   Tick(now);
   absl::StatusOr<JobTerms> terms = JobTerms::FromJoin(request);
   if (!terms.ok()) return terms.status();
-  // Before the job is taken over: a caller that is refused does not submit one.
+  // Checked first, so that a refused caller does not submit a job.
   const absl::Status wish = SlotRegistry::CheckWish(request.wanted_slot(), request.nonce());
   if (!wish.ok()) return wish;
   if (!has_job()) {
@@ -75,12 +75,12 @@ JobCoordinator::ParkedCall JobCoordinator::AwaitStart(const AwaitStartRequest& r
   MemberState& member = **speaker;
   if (!member.awaits_start()) job_->Changed();
   member.set_awaits_start(true);
-  // A claim that was made, or repeated, before the values were found to be lost is no new one.
+  // Claims for an earlier initialisation do not count, because those values were lost.
   const bool claims = request.initialized() && request.initialization() == job_->initialization();
   if (claims && job_->phase() < JobStatus::RUNNING && !job_->TakeInitialized(request.slot())) {
     const std::string what = absl::StrCat(
         "slot ", request.slot(), " was not asked to initialise the model, but says it has");
-    // By an earlier life it may have been.
+    // An earlier coordinator incarnation may have asked.
     return parked_.AnswerNow<AwaitStartReply>(
         std::move(reply), job_->restored() ? absl::AbortedError(absl::StrCat(what, ": join again"))
                                            : absl::InvalidArgumentError(what));
@@ -135,7 +135,7 @@ absl::StatusOr<LeaveJobReply> JobCoordinator::LeaveJob(const LeaveJobRequest& re
                                                        absl::Duration now) {
   const absl::StatusOr<MemberState*> speaker = Speaker(request.slot(), request.incarnation(), now);
   if (!speaker.ok()) {
-    // Gone already, by itself or by its lease: there is nothing left to leave.
+    // The slot already left or its lease expired, so this call succeeds.
     if (has_job() && job_->members().IsLatest({request.slot(), request.incarnation()})) {
       return LeaveJobReply();
     }
@@ -181,14 +181,15 @@ absl::Status JobCoordinator::TakeIn(const NextWorkRequest& request, MemberState&
   const auto refused = [&](const auto&... words) {
     const std::string what =
         absl::StrCat("NextWork call ", request.call(), " of slot ", request.slot(), words...);
-    // Its latest state may have been lost with the power, and the worker is not to blame.
+    // The coordinator may have lost the latest state in a power failure, which is not the worker's
+    // fault.
     if (job_->restored()) return absl::AbortedError(absl::StrCat(what, ": join again"));
     return absl::InvalidArgumentError(what);
   };
   if (request.call() == member.call() && member.call() > 0) return absl::OkStatus();
   if (request.call() != member.call() + 1) return refused(" comes after call ", member.call());
   if (job_->phase() < JobStatus::RUNNING) {
-    // The disk may have refused the state that had the start.
+    // The disk may have refused the state with the start.
     if (job_->restored()) return refused(" comes before the start, as far as is known here");
     return absl::FailedPreconditionError("the job has not started: AwaitStart comes first");
   }

@@ -10,13 +10,13 @@
 namespace torchps {
 namespace {
 
-// Longest host, device or reason that the books keep.
+// Maximum length of a host, device or reason.
 constexpr size_t kMaxTextBytes = 512;
-// More devices than any worker has: what a peer says takes no more memory.
+// Bounds the memory for a worker's report; higher than any real device count.
 constexpr int kMaxReplicas = 256;
 
-// What a worker says of itself, as operators will read it: without control characters, and cut to
-// kMaxTextBytes at the start of a UTF-8 character.
+// Prepares a worker's text for display. Removes control characters, and truncates to kMaxTextBytes
+// at a UTF-8 character boundary.
 std::string ForPeople(const std::string& text) {
   size_t end = text.size();
   if (end > kMaxTextBytes) {
@@ -26,7 +26,7 @@ std::string ForPeople(const std::string& text) {
   return Printable(absl::string_view(text).substr(0, end));
 }
 
-// What a worker says of the devices of its replicas.
+// Records the devices of a worker's replicas.
 void KeepReplicas(const JoinRequest& request, MemberState* member) {
   for (const ReplicaMember& told : request.member()) {
     if (member->replica_size() == kMaxReplicas) return;
@@ -47,7 +47,7 @@ absl::StatusOr<JobMembers::Taken> JobMembers::Take(const JoinRequest& request, a
   MemberState& member = accounting_[holder->slot];
   if (member.incarnation() == holder->incarnation) return Taken{*holder, /*is_new=*/false};
   StepFigures figures = std::move(*member.mutable_figures());
-  // A new process proves nothing before it has pushed.
+  // The new process stays quarantined until it has pushed.
   const bool quarantined = member.quarantined();
   member = MemberState();
   member.set_quarantined(quarantined);

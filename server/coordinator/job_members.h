@@ -17,69 +17,69 @@
 
 namespace torchps {
 
-// The slots of a job: which process holds each, until when, and what the books say of it. A slot's
-// figures are summed up over all its incarnations, and that it was sent away is remembered until it
-// pushes; the rest begins anew with each.
+// Manages the slots of a job: the holder, the lease and the accounting of each slot. The figures of
+// a slot are summed over all incarnations. The quarantine lasts until the slot pushes again. All
+// other fields are reset with each incarnation.
 //
-// Not thread-safe. Time is handed in and must not go back.
+// Not thread-safe. The caller passes the time, which must not decrease.
 class JobMembers {
  public:
   struct Taken {
     SlotHolder holder;
-    bool is_new = false;  // the process has not held this slot before
+    bool is_new = false;  // the process did not hold this slot before
   };
 
   explicit JobMembers(SlotRegistry::Options options) : registry_(options), views_(options.lease) {}
 
-  // Gives a slot to the process that joins. Errors as SlotRegistry::Take, and its REQUIRES.
+  // Assigns a slot to the joining process. Errors and REQUIRES as in SlotRegistry::Take.
   absl::StatusOr<Taken> Take(const JoinRequest& request, absl::Duration now);
 
-  // The process that `request` says has died before it; nullopt: it names none that is live.
+  // Returns the live holder that `request` reports as dead; nullopt if the slot is free.
   absl::optional<SlotHolder> Predecessor(const JoinRequest& request) const;
 
-  // Renews the lease of the slot; its books. Errors as SlotRegistry::Renew.
+  // Renews the slot's lease and returns the slot's accounting. Errors as in SlotRegistry::Renew.
   absl::StatusOr<MemberState*> Renew(SlotHolder holder, absl::Duration now);
 
-  // What a slot says of itself with its renewal; whether it is cut off from a server that others
-  // reach. REQUIRES: Renew() let it.
+  // Records the report in a renewal. Returns true if the slot is cut off from a server that other
+  // slots reach. REQUIRES: Renew() succeeded.
   bool Hear(const RenewSlotRequest& request, absl::Duration now);
 
-  // Those whose lease has run out; each is to be ended by End().
-  // To be called often: a pause says that this process stood still (SlotViews::Pass).
+  // Returns the holders with an expired lease; the caller must pass each one to End(). Must be
+  // called often, because a pause means that this process was suspended (SlotViews::Pass).
   std::vector<SlotHolder> Expire(absl::Duration now) {
     views_.Pass(now);
     return registry_.Expire(now);
   }
 
-  // Ends the incarnation: it is not live any more, and has nothing in hand. `state` and `reason` go
-  // into the books, unless it knew that the job was done.
+  // Ends the incarnation, which then holds neither a lease nor an evaluation. Records `state` and
+  // `reason`, unless the slot had already been notified of the end of the job.
   void End(SlotHolder holder, SlotAccounting::State state, const std::string& reason);
 
   bool IsLive(SlotId slot) const;
-  // It is the slot's latest incarnation, live or not.
+  // Returns true if this is the slot's latest incarnation, live or not.
   bool IsLatest(SlotHolder holder) const;
-  // Each slot that ever was has been sent away for gradients that were not finite, the last of them
-  // just now, and none has pushed since.
+  // Returns true if every slot so far is quarantined for nonfinite gradients and has not pushed
+  // since.
   bool AllQuarantined() const;
-  // How many live slots have called AwaitStart, and the first of them; -1: none.
+  // Number of live slots that have called AwaitStart, and the first such slot or -1.
   int awaiting() const;
   SlotId FirstAwaiting() const;
   bool Awaits(SlotId slot) const;
-  // The most steps that any slot has made.
+  // Returns the highest step count of any slot.
   int64_t MostSteps() const;
 
-  // By slot, also those that are not live. `live` and `nonce` mean nothing here.
+  // Accounting by slot, including slots that are not live. `live` and `nonce` are unused here.
   std::map<SlotId, MemberState>& accounting() { return accounting_; }
 
-  // Adds a call's figures to those of the slot.
+  // Adds a call's figures to the slot's totals.
   static void AddFigures(const StepFigures& figures, MemberState* member);
 
   void Describe(JobStatus* status) const;
 
-  // The slots, and the incarnation that the next process gets.
+  // Saves the slots and the next incarnation.
   void SaveTo(CoordinatorState* state) const;
-  // Goes on where SaveTo() was called, with whole leases. DATA_LOSS: such slots cannot have been
-  // saved. REQUIRES: no process has joined.
+  // Restores the state that SaveTo() wrote, with full leases. Returns DATA_LOSS if SaveTo() cannot
+  // have written it. REQUIRES: processes have not joined yet.
   absl::Status Restore(const CoordinatorState& state, absl::Duration now);
 
  private:

@@ -21,7 +21,7 @@ void JobPhase::Restore(JobStatus::Phase phase, uint64_t revision, absl::Duration
   revision_ = revision;
   ChangedVitally();
   phase_ = phase;
-  // It is told once it is known to be synced.
+  // OnSynced() reports when this revision is synced.
   phase_revision_ = revision;
   ran_before_ = ran;
   started_at_ = now - ran;

@@ -7,39 +7,40 @@
 
 namespace torchps {
 
-// How far a job has come, which of that others may hear of, and for how long it has run; with it
-// the revisions of the state that says so.
+// Tracks the phase of a job, the phase that may be published, the running time, and the revisions
+// of the coordinator state.
 //
-// Where the state is kept on a disk, a phase is told once it is there for good (OnSynced): a
-// coordinator that came back to the phase before would wait for workers that have begun, or ended.
+// If the state is saved on disk, a phase is published only after it is synced (OnSynced). Otherwise
+// a coordinator that restarts in the previous phase would wait for workers that already began or
+// ended.
 //
-// Not thread-safe. Knows no clock: `now` is handed in and must not go back.
+// Not thread-safe. Does not read a clock: the caller passes `now`, which must not decrease.
 class JobPhase {
  public:
   explicit JobPhase(bool is_kept) : is_kept_(is_kept) {}
 
   JobStatus::Phase phase() const { return phase_; }
-  // The latest one that others may hear of; GATHERING at first.
+  // Returns the latest published phase; initially GATHERING.
   JobStatus::Phase told() const { return told_; }
 
   void Enter(JobStatus::Phase phase, absl::Duration now);
-  // From now on others may hear of the phase, if the disk has it or need not have it.
+  // Publishes the current phase, if it is synced or the state is not saved.
   void Tell();
 
-  // Goes on where a state of this revision was saved; the job had run for `ran`.
+  // Continues from a state saved at this revision. `ran` is the running time at that point.
   void Restore(JobStatus::Phase phase, uint64_t revision, absl::Duration ran, absl::Duration now);
 
-  // From when it entered RUNNING to when it entered DONE, without the time for which no coordinator
-  // had it.
+  // Returns the time from entering RUNNING to entering DONE, excluding the time without a
+  // coordinator.
   absl::Duration RunningTime(absl::Duration now) const;
 
-  // Rises whenever the state would differ in more than its time.
+  // Rises with each change of the state, except for changes of the time.
   uint64_t revision() const { return revision_; }
-  // The last one that changed something that must survive a power cut, too.
+  // Returns the last revision with a change that must survive a power failure.
   uint64_t vital_revision() const { return vital_revision_; }
   void Changed() { ++revision_; }
   void ChangedVitally() { vital_revision_ = ++revision_; }
-  // A state with at least this revision is on the disk for good.
+  // Records that a state with at least this revision is synced.
   void OnSynced(uint64_t revision);
 
  private:
@@ -49,10 +50,10 @@ class JobPhase {
   uint64_t synced_revision_ = 0;
 
   JobStatus::Phase phase_ = JobStatus::NO_JOB;
-  uint64_t phase_revision_ = 0;  // that has it
+  uint64_t phase_revision_ = 0;  // revision of the last phase change
   JobStatus::Phase told_ = JobStatus::GATHERING;
 
-  // How long the job had run when it stopped to wait for its workers.
+  // Running time at the last stop of the job.
   absl::Duration ran_before_;
   absl::Duration started_at_;
   absl::Duration ended_at_;

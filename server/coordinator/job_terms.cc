@@ -16,7 +16,7 @@ namespace {
 constexpr char kRunningJob[] = "the running job";
 constexpr char kThisWorker[] = "this worker";
 
-// The fingerprints of the samples that the job and a joiner have.
+// Compares fingerprints of the samples. The fingerprint 0 means unknown and is not compared.
 absl::Status CheckSameSamples(const char* of, uint32_t job, uint32_t joiner) {
   if (job == joiner || job == 0 || joiner == 0) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
@@ -24,8 +24,8 @@ absl::Status CheckSameSamples(const char* of, uint32_t job, uint32_t joiner) {
       ", as a look at a few of them ", "shows: all workers need the same data, in the same order"));
 }
 
-// A job is saved with every default filled in. What has no value nevertheless was written when a 0
-// could not be told from nothing, and is that 0: such a job goes on as it began.
+// Fills in fields that older versions omitted. They saved a job with all defaults, but could not
+// distinguish 0 from an absent field.
 JobSpec SavedJob(JobSpec job) {
   ConsistencySpec* consistency = job.mutable_consistency();
   if (!consistency->has_mode()) consistency->set_mode(ConsistencySpec::ASYNC);

@@ -13,34 +13,35 @@
 
 namespace torchps {
 
-// What all workers of a job must agree on. A plain value.
+// The terms of a job, on which all workers must agree. Value type.
 struct JobTerms {
   JobSpec job;  // normalised
   ModelLayout layout;
   int64_t train_samples = 0;
-  DataFingerprint data_fingerprint;  // where it is not known, nothing is compared
+  DataFingerprint data_fingerprint;  // zero parts are unknown and not compared
   int server_count = 0;
-  // In words, for people; those of two workers may differ.
+  // Descriptions for users. They may differ between workers.
   std::string model;
   std::string data;
 
-  // Reads them out of what a worker brings to Join.
-  //   FAILED_PRECONDITION  another protocol version: names both
-  //   INVALID_ARGUMENT     a job field, the layout or the number of servers is not valid: names it
+  // Reads the terms from a worker's Join request.
+  //   FAILED_PRECONDITION  the protocol versions differ; the message names both
+  //   INVALID_ARGUMENT     a job field, the layout or the server count is invalid; the message names
+  //                        it
   static absl::StatusOr<JobTerms> FromJoin(const JoinRequest& request);
 
-  // Reads them out of what SaveTo() has written. DATA_LOSS: such terms cannot have been saved.
+  // Reads the terms from a saved state. Returns DATA_LOSS if SaveTo() cannot have written it.
   static absl::StatusOr<JobTerms> FromState(const CoordinatorState& state);
   void SaveTo(CoordinatorState* state) const;
 
-  // What a job of these terms that was stopped goes on with, now that a worker joins it again: the
-  // joiner's job, completed, on the joiner's number of servers. FAILED_PRECONDITION names what may
-  // not change, and why.
+  // Returns the terms with which a stopped job continues when `joiner` joins. The result uses the
+  // joiner's job, completed, and the joiner's server count. Returns FAILED_PRECONDITION if the
+  // joiner changed a field that must not change; the message names the field and the reason.
   absl::StatusOr<JobTerms> ResumeWith(const JobTerms& joiner) const;
 
-  // OK, or FAILED_PRECONDITION that names the first thing in which a joiner's terms differ from
-  // these, and what each side has there. These may be completed (job/job_spec.h), the joiner's
-  // not.
+  // Returns FAILED_PRECONDITION if the joiner's terms differ from these. The message names the
+  // first difference and both values. These terms may be completed (job/job_spec.h); the joiner's
+  // must not be.
   absl::Status CheckSame(const JobTerms& joiner) const;
 };
 

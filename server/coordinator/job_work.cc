@@ -18,7 +18,7 @@ namespace {
 constexpr double kStepsOfWait = 1.5;
 constexpr absl::Duration kLeastWait = absl::Milliseconds(50);
 
-// Returns the samples of a step of all slots together; 0: each slot makes steps of its own.
+// Returns the samples of a step of all slots together; 0 if each slot makes separate steps.
 int64_t SamplesOfStep(const JobSpec& job) {
   return job.training().global_batch() && LeasesArePushes(job) ? SamplesOfPush(job) : 0;
 }
@@ -58,12 +58,12 @@ bool JobWork::HandOut(MemberState* member, NextWorkReply* reply) {
     return false;
   }
   awaiting_.erase(slot);
-  // If this slot evaluated now, the update of the present step would lack its share.
+  // If this slot evaluated now, the update of the current step would lack its share.
   const bool trains_first = samples_of_step_ > 0 && evaluators_rest_ && leases_.HasOutstanding() &&
                             balancer_.HasShare(slot);
   if (trains_first && HandOutLease(member, has_waited, reply)) return true;
   if (HandOutEvaluation(member, reply)) return true;
-  // No step is under way, so the next one begins with this slot.
+  // If no step is in progress, the next step begins with this slot.
   if (!leases_.HasOutstanding() && balancer_.IsOutsidePlan(slot)) balancer_.AwaitPlan(slot);
   if (HandOutLease(member, has_waited, reply)) return true;
   balancer_.Rest(slot);
@@ -100,7 +100,7 @@ bool JobWork::EndLongWaits(absl::Duration now) {
 }
 
 bool JobWork::HasNoPart(SlotId slot) const {
-  // A round of SYNC waits for each slot. Any slot may take samples that came back.
+  // In SYNC, a round waits for each slot. Any slot may use returned samples.
   if (samples_of_step_ == 0 || !evaluators_rest_ || leases_.HasReturned()) return false;
   if (!leases_.HasMore() || !leases_.HasOutstanding()) return false;
   const auto wait = awaiting_.find(slot);
@@ -121,9 +121,9 @@ bool JobWork::HandOutLease(MemberState* member, bool has_waited, NextWorkReply* 
   const std::optional<DataLeases::Lease> lease =
       leases_.Take({member->slot(), member->incarnation()}, size);
   if (!lease.has_value()) return false;
-  // Three samples that came back are used in one push, not in one of two and one of one.
+  // Use three returned samples in one push, not in one push of two and one of one.
   if (lease->reissued && lease->range.size() == 3 && batch_size == 2) batch_size = 3;
-  // Others have made an update without this slot, perhaps since it pulled.
+  // Other slots may have made an update since this slot pulled.
   const bool is_first_of_epoch = member->epoch() < lease->range.epoch && lease->range.epoch > 1;
   const bool pull_again =
       has_waited || (is_first_of_epoch && MissesLastStep(member->slot(), lease->range.epoch - 1));
@@ -164,12 +164,12 @@ absl::Status JobWork::Finish(const NextWorkRequest& handed_in, absl::Duration ru
   if (outcome->closed_epoch) {
     epoch.closed_at = running;
     const bool hands_in = keeps_models_ && leases_.Complete();
-    // Where others are at the next step, the first slot that asks for the step after it evaluates:
-    // the others' shares of that step are not yet planned.
+    // If other slots already train on the next step, the first slot that asks for the step after it
+    // evaluates: the shares of that step are not yet planned.
     const bool trains_on = samples_of_step_ > 0 && evaluators_rest_ && leases_.HasOutstanding();
     if (evaluates_ || hands_in) {
       evaluations_.Open(outcome->epoch, trains_on ? -1 : holder.slot);
-      // A slot that waits may begin the next plan before this one asks for its work.
+      // Another waiting slot may begin the next plan before this slot asks for work.
       if (evaluators_rest_ && !trains_on) balancer_.Rest(holder.slot);
     }
   }
@@ -178,7 +178,7 @@ absl::Status JobWork::Finish(const NextWorkRequest& handed_in, absl::Duration ru
 
 void JobWork::Report(const EvaluationResult& result) {
   evaluations_.Report(result.epoch(), result);
-  // An epoch that had begun, and of which nothing is out: no lease's end will close it.
+  // If all leases of the current epoch are finished, no later lease will close it.
   if (const int closed = StopWithoutBest(); closed > 0) evaluations_.Open(closed, /*slot=*/-1);
 }
 
@@ -193,7 +193,8 @@ int JobWork::StopWithoutBest() {
 bool JobWork::MayBeLast(int epoch) const {
   if (epoch != evaluations_.latest()) return false;
   if (leases_.Complete()) return true;
-  // This one may be the last straw. Where a later epoch has begun, that one's end hands in.
+  // This evaluation may trigger early stopping. If a later epoch has begun, the end of that epoch
+  // uploads the model.
   return stopping_.patience() > 0 &&
          evaluations_.EpochsWithoutBest(stopping_.min_delta()) + 1 >= stopping_.patience();
 }
@@ -222,7 +223,7 @@ void JobWork::Describe(JobStatus* status) const {
       epoch.set_train_loss(figures->second.loss_sum /
                            static_cast<double>(figures->second.loss_samples));
     } else if (accounting.used > 0) {
-      // A 0 would be told as the best loss of all.
+      // Reports would show 0 as the best loss.
       epoch.set_train_loss(std::numeric_limits<double>::quiet_NaN());
     }
     if (accounting.closed)
@@ -273,9 +274,9 @@ absl::Status JobWork::Restore(const CoordinatorState& state) {
     batches[saved.slot()] = saved.batch_size();
   }
   balancer_.Restore(batches);
-  // Where it had stopped it stays so, though an evaluation that was in hand then was a new best.
-  // The evaluation of the epoch that this closed is in hand by now, or reported, and is not opened
-  // a second time.
+  // An early stop stays in effect, even if an evaluation in progress at that time was a new best.
+  // The evaluation of the epoch that it closed is already assigned or reported, so it is not opened
+  // again.
   int closed = 0;
   if (state.epochs_without_best() > 0 && stopping_.patience() > 0) {
     stopped_after_ = state.epochs_without_best();

@@ -15,81 +15,83 @@
 
 namespace torchps {
 
-// All that a job has to do: its samples, epoch by epoch, and an evaluation of each epoch where the
-// job wants one. Hands it out, takes back what a dead slot had in hand, and keeps each epoch's
-// books.
+// Manages the work of a job: the samples of each epoch, and an evaluation after each epoch if the
+// job evaluates. Hands out work, reclaims the work of dead slots, and keeps the accounting of each
+// epoch.
 //
-// Not thread-safe; knows no clock.
+// Not thread-safe; does not read a clock.
 class JobWork {
  public:
-  // `keeps_models`: the model of an evaluation is kept, and that of the last epoch is handed in
-  // also where the job evaluates nothing.
+  // If `keeps_models` is true, an evaluating slot also uploads the model. The model of the last
+  // epoch is uploaded even if the job does not evaluate.
   JobWork(const JobTerms& terms, bool keeps_models);
 
-  // Gives `member` an evaluation or a data lease and says so in `reply`. Returns false if there is
-  // nothing for it now. The other slots share the batch of a slot without a lease. In SYNC an
-  // evaluator keeps its batch, since the round waits for it.
+  // Assigns an evaluation or a data lease to `member` and fills in `reply`. Returns false if there
+  // is currently no work for it. The other slots share the batch of a slot without a lease. In SYNC
+  // an evaluator keeps its batch, since the round waits for it.
   bool HandOut(MemberState* member, NextWorkReply* reply);
 
-  // HandOut() has found nothing for the slot, because the present step has no part for it. The slot
-  // gets its share of the next step.
+  // Returns true if HandOut() returned false because the current step does not include the slot.
+  // The slot gets a share of the next step.
   bool AwaitsStep(SlotId slot) const { return awaiting_.count(slot) > 0; }
-  // Ends the waits for a step that last longer than the others' steps take, since all other slots
-  // may stand still. Returns true if it has ended one: HandOut() has work for that slot now. Call
-  // it several times a second.
+  // Ends waits that last longer than the other slots' steps, since all other slots may have
+  // stopped. Returns true if it ended a wait: HandOut() then returns work for that slot. Must be
+  // called several times a second.
   bool EndLongWaits(absl::Duration now);
 
-  // The holder hands in its data lease, all samples of which it has used but `lost`; the job had
-  // run for `running`. INVALID_ARGUMENT: no such lease was ever handed out, or it has no such part.
-  // A repeat changes nothing.
+  // Records a finished data lease. The holder has used all samples except `lost`; the job has run
+  // for `running`. Returns INVALID_ARGUMENT if the lease was never handed out or the lost ranges
+  // are outside of it. Repeated calls have no effect.
   absl::Status Finish(const NextWorkRequest& handed_in, absl::Duration running);
 
-  // REQUIRES: `result`'s epoch was handed out. Where the evaluations no longer improve, as
-  // training.early_stopping says, there is no more work than what was handed out.
+  // Records an evaluation result. Ends the job early if training.early_stopping says so. REQUIRES:
+  // the epoch's evaluation was handed out.
   void Report(const EvaluationResult& result);
-  // Of a job that this has ended: after how many epochs without a new best. 0: it has not.
+  // Returns the number of epochs without a new best after which the job was stopped early; 0 if it
+  // was not.
   int stopped_after() const { return stopped_after_; }
   bool WasReportedBy(SlotId slot, int epoch) const {
     return evaluations_.WasReportedBy(slot, epoch);
   }
 
-  // The holder is gone: what it had in hand is for others.
+  // Reclaims the work of a dead holder for other slots.
   void Release(SlotHolder dead);
 
-  // Every sample is used and every evaluation is reported.
+  // Returns true if all samples are used and all evaluations are reported.
   bool Complete() const { return leases_.Complete() && evaluations_.AllReported(); }
 
-  // The books of all epochs so far, and the evaluations' results.
+  // Fills in the accounting of all epochs so far and the evaluation results.
   void Describe(JobStatus* status) const;
 
   void SaveTo(CoordinatorState* state) const;
-  // Goes on where SaveTo() was called. DATA_LOSS: these are not the books of such terms. REQUIRES:
-  // nothing was handed out yet.
+  // Restores the state that SaveTo() wrote. Returns DATA_LOSS if it does not match the terms.
+  // REQUIRES: work was not handed out yet.
   absl::Status Restore(const CoordinatorState& state);
   bool has_evaluation_of(int epoch) const { return evaluations_.has(epoch); }
 
  private:
-  // What the books say about an epoch beyond its samples.
+  // Accounting of an epoch beyond the sample counts.
   struct EpochFigures {
     double loss_sum = 0;
     uint64_t loss_samples = 0;
     absl::Duration closed_at;
   };
 
-  // Takes a lease for `member`. Returns false if there is none.
+  // Assigns a lease to `member`. Returns false if all samples are handed out.
   bool HandOutLease(MemberState* member, bool has_waited, NextWorkReply* reply);
-  // Takes an evaluation for `member`, likewise.
+  // Assigns an evaluation to `member`. Returns false if none is open.
   bool HandOutEvaluation(MemberState* member, NextWorkReply* reply);
-  // The present step has no part for this slot. Either the slot has come in the middle of the step,
-  // or the step ends an epoch and is too short for all slots. Its gradient would be one too many in
-  // the update.
+  // Returns true if the current step does not include this slot. Either the slot came in the middle
+  // of the step, or the step ends an epoch and is too short for all slots. In both cases the update
+  // would contain one gradient too many.
   bool HasNoPart(SlotId slot) const;
-  // The slot has had no part in the epoch's shorter last step.
+  // Returns true if the slot was not part of the epoch's shorter last step.
   bool MissesLastStep(SlotId slot, int epoch) const;
-  // Stops where so many epochs have brought no new best as training.early_stopping says. Returns
-  // the epoch whose books this has closed; 0: none.
+  // Stops the job if training.early_stopping requires it. Returns the epoch that this closed; 0 if
+  // it closed no epoch.
   int StopWithoutBest();
-  // A slot that evaluates `epoch` hands in what the job ends with, as far as is known now.
+  // Returns true if `epoch` may be the last one, so that the evaluating slot uploads the final
+  // model.
   bool MayBeLast(int epoch) const;
 
   const EarlyStoppingSpec stopping_;
@@ -99,18 +101,18 @@ class JobWork {
   const TrainingSpec training_;
   const int64_t passes_of_push_;
   const int64_t pushes_of_lease_;
-  const int64_t samples_of_step_;  // of all slots together; 0: each makes its own
+  const int64_t samples_of_step_;  // for all slots together; 0: each slot steps alone
   struct Wait {
     std::optional<absl::Duration> since;  // first call of EndLongWaits()
     bool is_over = false;
   };
   std::map<SlotId, Wait> awaiting_;
-  // By slot, the latest epoch in whose shorter last step it has had a part. Not saved: after a
-  // restart a slot waits or pulls once more than it needs to.
+  // Latest epoch in whose shorter last step the slot took part. Not saved: after a restart a slot
+  // may wait or pull once more than necessary.
   std::map<SlotId, int> last_step_of_;
   BatchBalancer balancer_;
   DataLeases leases_;
-  Evaluations evaluations_;              // each opened when its epoch's books close
+  Evaluations evaluations_;              // each is opened when the epoch closes
   std::map<int, EpochFigures> figures_;  // by epoch
   int stopped_after_ = 0;
 };

@@ -13,16 +13,16 @@
 
 namespace torchps {
 
-// The calls to the coordinator that wait for their answer, and the answers that have become due. A
-// slot has one AwaitStart and one NextWork at most: a repeat takes its place. Knows nothing of why
-// a call waits.
+// Stores the coordinator calls that wait for an answer, and the answers that have become due. Each
+// slot may park at most one AwaitStart and one NextWork. Repeating a call replaces the parked one.
+// This class does not know why a call waits.
 //
-// Not thread-safe. Invariant: each call is answered once, or cancelled.
+// Not thread-safe. Invariant: each call is answered once or cancelled.
 class ParkedCalls {
  public:
   using Id = ParkedCallId;
 
-  // A slot's calls of one kind.
+  // Parked calls of one kind, at most one for each slot.
   template <typename T>
   class OfSlots {
    public:
@@ -33,7 +33,7 @@ class ParkedCalls {
       parked_[slot] = ParkedReply<T>{++owner_->last_id_, std::move(reply)};
     }
 
-    // Where no call of the slot waits, nothing happens.
+    // Does nothing if the slot does not have a parked call.
     void Answer(SlotId slot, absl::StatusOr<T> answer) {
       const auto it = parked_.find(slot);
       if (it == parked_.end()) return;
@@ -41,7 +41,7 @@ class ParkedCalls {
       parked_.erase(it);
     }
 
-    // 0: none waits.
+    // Returns 0 if the slot does not have a parked call.
     Id Find(SlotId slot) const {
       const auto it = parked_.find(slot);
       return it == parked_.end() ? Id{0} : it->second.id;
@@ -53,7 +53,7 @@ class ParkedCalls {
     std::map<SlotId, ParkedReply<T>> parked_;
   };
 
-  // Calls of one kind that all get the same answer.
+  // Parked calls of one kind that all get the same answer.
   template <typename T>
   class Of {
    public:
@@ -72,7 +72,7 @@ class ParkedCalls {
       }
     }
 
-    // What waits here waits with those of `other` from now on.
+    // Moves the parked calls to `other`.
     void MoveTo(Of& other) {
       for (ParkedReply<T>& parked : std::exchange(parked_, {})) {
         other.parked_.push_back(std::move(parked));
@@ -92,24 +92,25 @@ class ParkedCalls {
   OfSlots<AwaitStartReply> starts{this};
   OfSlots<NextWorkReply> works{this};
   Of<JobStatus> statuses{this};
-  // For the checkpoint under way, and for the one after it.
+  // Calls that wait for the current checkpoint, and calls that wait for the next one.
   Of<CheckpointStatus> for_this_checkpoint{this};
   Of<CheckpointStatus> for_next_checkpoint{this};
 
-  // Answers a call that does not wait; the id of none.
+  // Answers a call that does not wait. Returns 0.
   template <typename T>
   Id AnswerNow(Reply<T> reply, absl::StatusOr<T> answer) {
     ready_.Add<T>(std::move(reply), std::move(answer));
     return 0;
   }
 
-  // The caller has gone away. Unknown and answered calls are ignored.
+  // Drops a call whose caller disconnected. Ignores unknown and answered calls.
   void Cancel(Id call);
 
-  // Answers every call that waits with `status`.
+  // Answers every parked call with `status`.
   void Abandon(const absl::Status& status);
 
-  // The answers that have become due since last asked, in order. To be given under no lock.
+  // Returns the answers that became due since the last call, in order. The caller must run them
+  // without holding the lock.
   std::vector<std::function<void()>> TakeReady() { return ready_.Take(); }
 
  private:

@@ -14,15 +14,15 @@
 
 namespace torchps {
 
-// Finds what a job is resumed from, on a thread of its own: all shards are read for it, which may
-// take minutes, and calls are answered meanwhile.
+// Finds the state to resume a job from. Reads all shards on a separate thread, because that may
+// last minutes and calls must be answered in the meantime.
 //
-// Thread-safe. Borrows the files.
+// Thread-safe. `files` must outlive this.
 class ResumeReader {
  public:
-  // Begins to read.
+  // Starts reading.
   ResumeReader(FileSystem* files, std::string directory);
-  // Waits for the end, at most for that of the shard that is being read.
+  // Stops the thread. Waits at most until the current shard is read.
   ~ResumeReader();
   ResumeReader(const ResumeReader&) = delete;
   ResumeReader& operator=(const ResumeReader&) = delete;
@@ -31,11 +31,11 @@ class ResumeReader {
     std::unique_ptr<CoordinatorStore> store;
     ResumedState resumed;
   };
-  // What was found, once: errors as CoordinatorStore::Open and FindResumedState. Null while it is
-  // not found yet.
+  // Returns the result once; later calls return nullopt. Also returns nullopt while reading. Errors
+  // are those of CoordinatorStore::Open and FindResumedState.
   std::optional<absl::StatusOr<Found>> Take();
 
-  // What it is at: "reads checkpoint 7".
+  // Returns the current activity: "reads checkpoint 7".
   std::string Describe() const;
 
  private:
@@ -46,7 +46,7 @@ class ResumeReader {
 
   mutable Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  uint64_t checkpoint_ ABSL_GUARDED_BY(mutex_) = 0;  // that is being read; 0: none yet
+  uint64_t checkpoint_ ABSL_GUARDED_BY(mutex_) = 0;  // being read; 0: none yet
   std::optional<absl::StatusOr<Found>> found_ ABSL_GUARDED_BY(mutex_);
 
   std::thread thread_;

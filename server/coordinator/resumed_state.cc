@@ -14,8 +14,8 @@
 namespace torchps {
 namespace {
 
-// Reads all shards that are in the directory: where its servers share it, all of them. What a
-// server cannot load, it passes over too.
+// Reads all shards that are in the directory. If the servers share the directory, these are all
+// shards of the checkpoint. Servers also skip checkpoints that they cannot load.
 absl::Status CheckShards(const CheckpointDirectory& directory, const Manifest& manifest,
                          const std::function<absl::Status(uint64_t checkpoint)>& on_shard) {
   const absl::StatusOr<ManifestBlocks> cut = GetBlocks(manifest);
@@ -56,7 +56,7 @@ absl::StatusOr<ResumedState> FindResumedState(
   }
 
   std::vector<std::string> passed_over;
-  // Of what is passed over, too: servers tell by incarnations what was before
+  // Includes skipped checkpoints, because servers compare incarnations to recognize earlier states
   // (IsOfLaterGeneration).
   Incarnation next_incarnation = 0;
   absl::StatusOr<Manifest> manifest = directory.Newest(
@@ -87,13 +87,13 @@ absl::StatusOr<ResumedState> FindResumedState(
   status.set_number(number);
   status.set_nonfinite_blocks(NonfiniteBlocks(*manifest));
   status.set_directory(directory.CheckpointPath(number));
-  // Numbers that were given out later, to checkpoints complete or not, are never given out again.
+  // Never reuse the number of a later checkpoint, complete or not.
   const absl::StatusOr<uint64_t> highest = directory.HighestNumber();
   if (!highest.ok()) return highest.status();
   uint64_t last = std::max(number, *highest);
   if (has_latest && (*latest)->job_id() == state.job_id()) {
     last = std::max(last, (*latest)->last_checkpoint());
-    // What is written from now on must be newer than what was.
+    // New states must have a higher revision than existing ones.
     state.set_revision(std::max(state.revision(), (*latest)->revision()));
     state.set_next_incarnation(std::max(state.next_incarnation(), (*latest)->next_incarnation()));
   }

@@ -13,20 +13,20 @@
 
 namespace torchps {
 
-// What the job of a directory is resumed from, that is, goes on from though all of its processes
-// have ended.
+// The state from which a job is resumed after all processes have ended.
 struct ResumedState {
   CoordinatorState state;
-  // Why newer checkpoints were not taken, a sentence each.
+  // Reasons for skipping newer checkpoints, one sentence each.
   std::vector<std::string> passed_over;
 };
 
-// The state must fit what the servers come back with. Those that keep a push log have everything,
-// so the latest state does; all others come back with the newest checkpoint, so the state in it
-// does. All shards of it that are in the directory are read: `on_shard` hears the checkpoint's
-// number before each of them; its error ends the search and is the result.
-//   NOT_FOUND  the directory has nothing to resume from
-//   DATA_LOSS  what it has is damaged
+// Finds the state that matches the state of the restarted servers. Servers with a push log restore
+// everything, so the latest state matches. Other servers restore the newest checkpoint, so the
+// state in that checkpoint matches. Reads all shards of the checkpoint that are in the directory.
+// Calls `on_shard` with the checkpoint number before each shard; an error from `on_shard` ends the
+// search and is returned.
+//   NOT_FOUND  the directory does not contain a state to resume from
+//   DATA_LOSS  the contents of the directory are damaged
 absl::StatusOr<ResumedState> FindResumedState(
     const CheckpointDirectory& directory, const CoordinatorStore& store,
     const std::function<absl::Status(uint64_t checkpoint)>& on_shard);

@@ -5,7 +5,8 @@
 
 namespace torchps {
 
-// A CoordinatorState that no coordinator can have saved; `words` say what is wrong with it.
+// Returns DATA_LOSS for a CoordinatorState that a coordinator cannot have saved. `words` describe
+// the problem.
 template <typename... Words>
 absl::Status DamagedState(const Words&... words) {
   return absl::DataLossError(

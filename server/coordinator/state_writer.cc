@@ -41,7 +41,7 @@ void StateWriter::Run() {
           changed_.Wait(&mutex_);
           continue;
         }
-        // A spurious wake syncs early, which does no harm.
+        // Spurious wakeups only cause an early sync.
         changed_.WaitFor(&mutex_, options_.pause);
         if (!stopping_ && held_.empty()) {
           sync = true;
@@ -93,8 +93,7 @@ void StateWriter::Store(bool sync) {
                  : std::string(kept.job.message());
     }
     for (Held& held : std::exchange(held_, {})) {
-      // One try is enough; what came after it, or is to be synced and was only stored, waits for
-      // the next.
+      // After a successful write, answers that need a later revision or a sync keep waiting.
       if (status.ok() && (held.revision > stored_ || held.synced > synced_)) {
         held_.push_back(std::move(held));
         continue;

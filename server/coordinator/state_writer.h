@@ -15,54 +15,55 @@
 
 namespace torchps {
 
-// Holds the coordinator's answers back until the state that they stand on is in its store, on a
-// thread of its own: one write serves all answers that have come meanwhile.
+// Holds back the coordinator's answers until the state that they depend on is stored. Writes the
+// state on a separate thread. Each write serves all answers that arrived in the meantime.
 //
-// A state that is to survive a power cut is synced before its answers go. Every other one is in the
-// kernel's hands before they go, which is enough for any end of the process, and synced within a
-// second.
+// States that must survive a power failure are synced before the answers are sent. Other states are
+// passed to the kernel first, which is sufficient if only the process ends. They are synced within
+// a second.
 //
-// A disk that refuses does not stop the job: the answers go after one try, a sentence says so, and
-// the state is tried again every second. A coordinator that dies meanwhile comes back with an older
-// state, which costs work but never mixes two processes up (JobCoordinator::Restore). What must not
-// be taken back, its phase, the coordinator tells only when it hears that the state is synced.
+// The job continues if the disk fails. The answers are sent after one attempt, a message is logged,
+// and the write is retried every second. If the coordinator dies before a write succeeds, it
+// restarts with an older state. That costs work, but never mixes up two processes
+// (JobCoordinator::Restore). The coordinator publishes a new phase only after the state is synced,
+// because a phase cannot be taken back.
 //
-// A disk that refuses the first state of all does not let the job begin: the answers that stand on
-// it are refused. A coordinator that died then would come back without the job and call it by
-// another id, which servers that had heard of this one would never take; or, where the job is
-// resumed, with the state before that.
+// If the first state of a job cannot be saved, the job does not begin, and the answers that depend
+// on it are refused. Otherwise a restarted coordinator would not know the job and would give it a
+// new id, which servers with the old id would reject. If the job was resumed, it would restart with
+// the state before the resume.
 //
-// A disk that refuses the first state of this life, of a job that was kept before, lets no new
-// process in: a coordinator that died then would come back to where this one did, and give the same
-// incarnations out again. Processes that have theirs from before go on.
+// If a restarted coordinator cannot save the first state of a known job, it does not admit new
+// processes. Otherwise the next coordinator would restart from the same state and assign the same
+// incarnations again. Processes that joined before continue.
 //
-// Thread-safe. Gives the answers on its thread, or on that of Stop().
+// Thread-safe. Runs the answers on the writer's thread, or on the thread that calls Stop().
 class StateWriter {
  public:
   struct Options {
-    // Outlives this.
+    // Must outlive this.
     CoordinatorStore* store = nullptr;
-    // Whether a synced state of the job is in the store already, to which a coordinator that dies
-    // now may come back. Not that of a job which is resumed: it has not begun again yet.
+    // True if the store already contains a synced state to which a restarted coordinator may
+    // return. False for a resumed job, which has not begun again yet.
     bool has_state = false;
-    // The present state; called on the writer's thread, under none of its locks.
+    // Returns the current state. Called on the writer's thread without holding the lock.
     std::function<CoordinatorState()> snapshot;
-    // A state with this revision has been synced. Called on the writer's thread, under none of its
-    // locks; may Hold().
+    // Called after a state with this revision was synced. Runs on the writer's thread without
+    // holding the lock, and may call Hold().
     std::function<void(uint64_t revision)> synced;
-    // Takes the sentences.
+    // Receives messages for the user.
     std::function<void(const std::string& line)> log;
-    // Outlives this.
+    // Must outlive this.
     const Clock* clock = nullptr;
-    // From a change to its sync, and from one failed try to the next.
+    // Time from a change to the sync, and between two attempts.
     absl::Duration pause = absl::Seconds(1);
   };
-  // What the disk has for good when an answer is given. What is not OK is UNAVAILABLE, to be said
-  // instead by the answer that needs it and can say so.
+  // Shows if the disk contains the states that an answer may depend on. Errors are UNAVAILABLE, and
+  // an answer that depends on the state sends the error instead.
   struct Kept {
-    // A state of the job, to which a coordinator that dies now comes back.
+    // Error if a restarted coordinator would not know the job.
     absl::Status job;
-    // One of this life, so that no later life gives the same incarnations out.
+    // Error if a restarted coordinator could assign the same incarnations again.
     absl::Status incarnations;
   };
   using Answer = std::function<void(const Kept& kept)>;
@@ -71,19 +72,19 @@ class StateWriter {
   explicit StateWriter(Options options);
   ~StateWriter() { Stop(); }
 
-  // Gives `answers` once a state of at least `revision` is stored and one of at least `synced` is
-  // synced; at once if they are.
+  // Runs `answers` once a state of at least `revision` is stored and one of at least `synced` is
+  // synced. Runs them at once if both are.
   void Hold(uint64_t revision, uint64_t synced, Answers answers);
 
-  // Stores and syncs what is left, gives the last answers, ends the thread. Answers that are held
-  // afterwards are given at once, and what they stand on is stored no more. Idempotent.
+  // Stores and syncs the last state, runs the remaining answers and stops the thread. Later calls
+  // of Hold() run the answers at once without storing. Idempotent.
   void Stop();
 
  private:
   void Run();
-  // Stores the present state, whatever comes of it, and gives the answers that may go now.
+  // Tries to store the current state, then runs the answers that are due.
   void Store(bool sync) ABSL_LOCKS_EXCLUDED(mutex_);
-  // What is kept after a write that ended with `status`.
+  // Returns the value for answers after a write that ended with `status`.
   Kept WhatIsKept(const absl::Status& status) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   struct Held {
@@ -96,7 +97,7 @@ class StateWriter {
   Mutex mutex_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  // What was ever held for; of that, what must be synced before it goes.
+  // Highest revision passed to Hold(), and the highest that must be synced.
   uint64_t wanted_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t wanted_synced_ ABSL_GUARDED_BY(mutex_) = 0;
   bool has_state_ ABSL_GUARDED_BY(mutex_) = false;

@@ -20,7 +20,7 @@ void ServerAddresses::Tell(const JoinRequest& request, int server_count) {
   for (int i = 0; i < server_count; ++i) {
     const std::string& address = request.server_address(i);
     if (address.empty() || places_[i].server_incarnation() != 0) continue;
-    // They stand in messages; nobody can be reached at one with control characters anyhow.
+    // Addresses appear in messages. An address with control characters is unreachable anyway.
     places_[i].set_address(Printable(address));
   }
 }

@@ -9,24 +9,25 @@
 
 namespace torchps {
 
-// Where the servers of a job are. Workers tell when they join, by their --servers. What a server
-// says of itself outranks that, for as long as this coordinator lives: a server that has moved
-// knows better. After a restart of the coordinator the last word counts until a server's next.
+// Tracks the addresses of a job's servers. Workers report addresses from --servers when they join.
+// An address that a server registers itself takes precedence while this coordinator runs. After a
+// restart of the coordinator, the last address counts until the server registers again.
 //
-// Not thread-safe. Empty until somebody tells.
+// Not thread-safe. Empty until the first report.
 class ServerAddresses {
  public:
-  // What a worker was told, of a job of so many servers; where it does not know, an address is
-  // empty. Changes nothing where it is of another number.
+  // Records the addresses from a worker's request; unknown addresses are empty. Does nothing if the
+  // request lists a different number of servers.
   void Tell(const JoinRequest& request, int server_count);
 
-  // What a server says of itself. Whether that changed anything. FAILED_PRECONDITION: the job has
-  // no such server; INVALID_ARGUMENT: no HOST:PORT.
+  // Records the address that a server registers. Returns true if this changed anything. Returns
+  // FAILED_PRECONDITION if the index is out of range, and INVALID_ARGUMENT if the address is not
+  // HOST:PORT.
   absl::StatusOr<bool> Register(const ServerAddress& place, int server_count);
 
-  // By server. Empty ones are not known.
+  // Returns the addresses by server index. Unknown addresses are empty.
   std::vector<std::string> addresses() const;
-  // All of them, in their order; none where nobody has told.
+  // Returns all entries in server order. Empty before the first report.
   const std::vector<ServerAddress>& all() const { return places_; }
 
   void SaveTo(CoordinatorState* state) const;

@@ -8,9 +8,8 @@
 
 namespace torchps {
 
-// One process's hold on one slot: names what did, holds or asks for something. An incarnation is
-// never given out twice within a job, so a holder that is gone never comes back under the same
-// name.
+// Identifies one process's hold on one slot. An incarnation is never assigned twice within a job,
+// so a former holder never returns under the same identity.
 struct SlotHolder {
   SlotId slot = 0;
   Incarnation incarnation = 0;
@@ -23,10 +22,10 @@ struct SlotHolder {
   }
 };
 
-// A slot whose lease at the coordinator has run out, and where the servers are that may not know.
+// Describes a slot whose lease at the coordinator expired, and the servers that may not know.
 struct EvictedSlot {
   SlotHolder holder;
-  std::vector<std::string> servers;  // addresses, in the servers' order; empty ones are not known
+  std::vector<std::string> servers;  // in server order; empty if unknown
 };
 
 }  // namespace torchps

@@ -14,60 +14,60 @@
 
 namespace torchps {
 
-// Which process holds each slot, and until when: gives out slots and incarnations and judges
-// leases.
+// Assigns slots and incarnations to processes, and tracks the leases.
 //
-// A process is known by its nonce, a number it drew at its start. It holds its slot until its
-// lease runs out or it leaves; either ends the incarnation for good, and the slot is free for
-// another process (or the same one) under a higher incarnation.
+// Processes are identified by a nonce that they draw at the start. A process holds the slot until
+// the lease expires or the process leaves. Either ends the incarnation. After that, another process
+// or the same one may hold the slot under a higher incarnation.
 //
-// Not thread-safe. Time is handed in and must not go back; a lease that has run out counts until
-// Expire() is called, which callers do first thing.
+// Not thread-safe. The caller passes the time, which must not decrease. An expired lease counts
+// until Expire() is called, so callers call Expire() first.
 class SlotRegistry {
  public:
   struct Options {
     absl::Duration lease = absl::Seconds(10);
-    // Incarnations rise by one from here, over all slots together. At least 1.
+    // Incarnations rise by one from this value, across all slots. At least 1.
     Incarnation first_incarnation = 1;
   };
 
   explicit SlotRegistry(Options options);
 
-  // What any Take() must bring. INVALID_ARGUMENT: `wanted` is neither a slot number nor -1, or the
-  // nonce is 0.
+  // Validates the arguments of Take(). Returns INVALID_ARGUMENT if `wanted` is neither a slot
+  // number nor -1, or if the nonce is 0.
   static absl::Status CheckWish(SlotId wanted, uint64_t nonce);
 
-  // Gives the process with `nonce`, which runs on `host`, the slot `wanted`, or with -1 the lowest
-  // free one. A process that holds a slot already gets the same answer again, and its lease is
-  // renewed. REQUIRES: CheckWish(wanted, nonce) is OK.
-  //   RESOURCE_EXHAUSTED   another process holds `wanted`, which may be dead: the message says
-  //                        which, and for how long its lease still runs; or all slots are held
+  // Assigns the slot `wanted`, or with -1 the lowest free one, to the process with `nonce` on
+  // `host`. If the process already holds a slot, it gets the same answer, and the lease is renewed.
+  // REQUIRES: CheckWish(wanted, nonce) is OK.
+  //   RESOURCE_EXHAUSTED   another process, possibly dead, holds `wanted`: the message names it and
+  //                        the remaining lease time; or all slots are held
   absl::StatusOr<SlotHolder> Take(SlotId wanted, uint64_t nonce, const std::string& host,
                                   absl::Duration now);
 
-  // The live holder of `slot` that is another process than the one with `nonce`; nullopt: none.
+  // Returns the live holder of `slot` if it is not the process with `nonce`; otherwise nullopt.
   absl::optional<SlotHolder> OtherHolder(SlotId slot, uint64_t nonce) const;
 
-  // Renews the lease of `holder` up to `now` + lease. INVALID_ARGUMENT: no slot number. ABORTED:
-  // this incarnation is over (or never was): join again.
+  // Extends the holder's lease to `now` + lease. Returns INVALID_ARGUMENT for an invalid slot
+  // number. Returns ABORTED if this incarnation has ended or never existed; the process must join
+  // again.
   absl::Status Renew(SlotHolder holder, absl::Duration now);
 
-  // Ends `holder`'s incarnation, if it is live.
+  // Ends the holder's incarnation if it is live.
   void Leave(SlotHolder holder);
 
-  // Ends all incarnations whose lease has run out, and returns them in the order of their slots.
+  // Ends all incarnations with an expired lease, and returns them ordered by slot.
   std::vector<SlotHolder> Expire(absl::Duration now);
 
   bool IsLive(SlotHolder holder) const;
 
-  // The number that the next incarnation gets.
+  // Returns the number of the next incarnation.
   Incarnation next_incarnation() const { return next_incarnation_; }
 
-  // That of the process that is `holder`; 0 where it is not live.
+  // Returns the nonce of the holder's process; 0 if the holder is not live.
   uint64_t GetNonce(SlotHolder holder) const;
 
-  // `holder` held its slot when another registry was at work, and does so again, with a whole lease
-  // from `now`. DATA_LOSS: it cannot have, by its numbers or since another one does.
+  // Restores a holder from a saved registry, with a full lease from `now`. Returns DATA_LOSS if the
+  // numbers are impossible or another holder has the slot.
   absl::Status Restore(SlotHolder holder, uint64_t nonce, const std::string& host,
                        absl::Duration now);
 

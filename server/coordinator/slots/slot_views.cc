@@ -6,13 +6,13 @@
 namespace torchps {
 namespace {
 
-// Parts of a lease. docs/protocol.md, "Leases of slots", has what follows from them.
+// Fractions of a lease. docs/design.md, "Cut off", explains them.
 constexpr double kLater = 1.0 / 4;
 constexpr double kLately = 1.0 / 2;
 constexpr double kStoodStill = 1.0 / 2;
-// A call to here takes no longer: who made it has given it up by then.
+// Longer than the deadline of a call to the coordinator.
 constexpr double kBlind = 1.0 / 8;
-// Of a short lease, half would be no more than a busy machine's housekeeping takes.
+// For a short lease, half of it could be normal scheduling delay of a busy machine.
 constexpr absl::Duration kLeastStandstill = absl::Milliseconds(500);
 
 }  // namespace

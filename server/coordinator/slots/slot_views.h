@@ -8,46 +8,49 @@
 
 namespace torchps {
 
-// What live slots say of themselves with their renewals: when each server last answered them, and
-// for how long their trainers have been at one piece of work. From the first follows who is cut off
-// from a server that others still reach: nobody should wait for that one. A server that answers
-// nobody is away, and all wait for it.
+// Tracks the status that live slots report with each renewal: the last contact with each server,
+// and the time a trainer has spent on one piece of work. This class uses the contacts to find slots
+// that are cut off from a server that other slots reach. Other slots should not wait for such a
+// slot. If a server answers no slot, the server is down, and all slots wait for it.
 //
-// A slot is cut off from a server that
-//   - has not answered it for a lease, and
-//   - has answered each renewal of some other slot for a lease, lately too, among them one that
-//     began a quarter of a lease after the first that this slot missed.
-// The last is what tells the two cases apart, whatever the phases of the slots' renewals: a server
-// that is away for all answers nothing that was asked later. What the quarter allows for is a
-// server's time for an answer, and a request's way to here.
+// A slot is cut off from a server if
+//   - the server has not answered the slot for a lease, and
+//   - the server has answered each renewal of another slot for a lease, also recently, and one of
+//     these began at least a quarter of a lease after the first renewal that this slot missed.
+// The last condition separates the two cases, however the renewals are timed: a server that is down
+// for all slots does not answer later requests. The quarter allows for the server's response time
+// and the delay of a request to the coordinator.
 //
-// Not thread-safe. Time is handed in and must not go back.
+// Not thread-safe. The caller passes the time, which must not decrease.
 class SlotViews {
  public:
-  // How a slot's renewals at one server went, by the coordinator's clock: no time is earlier than
-  // it was, and later by no more than the request's way to here.
+  // Results of a slot's renewals at one server, in the coordinator's time. Times are never too
+  // early, and too late by at most the delay of the request. The series consists of the latest
+  // renewals if all of them were answered.
   struct Contact {
-    absl::Duration answered;                       // the last that was
-    absl::optional<absl::Duration> missed;         // the first since then that was not began
-    absl::optional<absl::Duration> first_reached;  // all from that one, which began then,
-    absl::Duration last_reached;                   // to this one were answered
+    absl::Duration answered;                // last answered renewal
+    absl::optional<absl::Duration> missed;  // start of the first unanswered renewal since then
+    absl::optional<absl::Duration> first_reached;  // start of the series' first renewal
+    absl::Duration last_reached;                   // start of the series' last renewal
   };
 
-  // `lease`: a slot renews at least every third of it, and while it misses a server every eighth.
+  // Each slot renews at least three times in `lease`, and eight times while a server does not
+  // answer.
   explicit SlotViews(absl::Duration lease) : lease_(lease) {}
 
-  // `slot` says so, of each server that has let it in. Returns whether it is cut off from one.
+  // Records a report of `slot` for each server that has admitted the slot. Returns true if the slot
+  // is cut off from one of them.
   bool Hear(SlotId slot, std::map<int, Contact> contacts, absl::Duration stalled_for,
             absl::Duration now);
 
-  // To be called often. Where it was not, this process stood still, and so did what was said to it
-  // meanwhile: what it hears next may be old, and counts for nobody.
+  // Must be called often. After a long pause between two calls, this process was suspended, and the
+  // reports that arrive next may be old. They are ignored for a short time.
   void Pass(absl::Duration now);
 
-  // The slot is gone, and what it said.
+  // Removes the slot's reports.
   void Forget(SlotId slot) { views_.erase(slot); }
 
-  // As it said last; zero: it is at no work of its own, or has said nothing.
+  // Returns the last reported value; zero if the slot is idle or has not reported.
   absl::Duration stalled_for(SlotId slot) const;
 
  private:

@@ -7,33 +7,35 @@
 namespace torchps {
 namespace {
 
-// Parts of an equal share within which a slot's share stays.
+// Bounds of a slot's share, as multiples of an equal share.
 constexpr double kFloor = 0.125;
 constexpr double kCeiling = 2;
-// Batch norm cannot train on one sample: no slot gets so few for being slow.
+// Minimum share for slow slots, because batch norm cannot train on one sample.
 constexpr double kLeast = 2;
-// A share moves by at most this part of itself from one plan to the next.
+// Maximum relative change of a share from one plan to the next.
 constexpr double kLargestMove = 0.25;
-// A step may be longer than the shortest possible by this part, or by a standard error.
+// Maximum relative excess of a step over the shortest possible step, unless a standard error is
+// larger.
 constexpr double kSlack = 0.02;
-// Shares begin to move if one would change by a sample, and its slot's time by more than kStart and
-// so many standard errors. Leaving equal shares takes more errors: most machines are equal, and are
-// looked at thousands of times. Once moving, shares go on until all times are within their slack.
+// Shares begin to move if one would change by a sample, and the slot's time by more than kStart and
+// by this many standard errors. Leaving equal shares requires more errors, because most machines
+// are equal and are tested thousands of times. Once moving, shares continue until all times are
+// within their slack.
 constexpr double kStart = 0.03;
 constexpr double kErrorsFromEqual = 4;
 constexpr double kErrors = 2;
-// A slot whose time has a larger error keeps its share.
+// If a slot's time error is larger, the slot keeps the current share.
 constexpr double kLargestError = 0.15;
-// Plans in a row that a slot may not miss.
+// Number of missed plans in a row after which a slot rests.
 constexpr int kPlansMissed = 2;
-// Makes a whole number of the sum of its parts.
+// Tolerance for rounding errors in sums of shares.
 constexpr double kRounding = 1e-9;
 
-// Returns the x from 0 to `most` at which sum(x), which rises, reaches `total`.
+// Returns the x in [0, most] at which the rising function sum(x) reaches `total`.
 template <typename Sum>
 double Reach(double total, double most, const Sum& sum) {
   double least = 0;
-  // As exact as a double is.
+  // 64 halvings reach the precision of a double.
   for (int halvings = 0; halvings < 64; ++halvings) {
     const double x = (least + most) / 2;
     (sum(x) < total ? least : most) = x;
@@ -43,13 +45,13 @@ double Reach(double total, double most, const Sum& sum) {
 
 }  // namespace
 
-// A step of x samples takes fixed + x * per_sample seconds.
+// Predicts that a step of x samples lasts fixed + x * per_sample seconds.
 struct BatchBalancer::Candidate {
   Slot* slot;
-  double base;  // its share, scaled so that all add up to the whole step
+  double base;  // share, scaled so that all add up to the whole step
   double least, most;
   double fixed, per_sample;
-  double error;  // standard error of its seconds, as a part of them; 0: not known
+  double error;  // relative standard error of the seconds; 0: unknown
 
   double Seconds(double samples) const { return fixed + samples * per_sample; }
   double SamplesIn(double seconds) const { return (seconds - fixed) / per_sample; }
@@ -141,7 +143,7 @@ void BatchBalancer::Rest(SlotId slot) {
 void BatchBalancer::Remove(SlotId slot) {
   waiting_.erase(slot);
   if (slots_.erase(slot) == 0) return;
-  // All have gone, as before a resume: those that come next are the first ones again.
+  // All slots have left, as before a resume, so the next slots are the first again.
   if (slots_.empty()) all_came_ = false;
   ShareOut();
 }
@@ -153,7 +155,7 @@ int BatchBalancer::GetLatest(SlotId slot) const {
 
 void BatchBalancer::Admit(Slot* slot) {
   const double share = EqualShare();
-  // The first ones' whole numbers add up to what all take.
+  // The whole numbers of the first slots add up to their total share.
   const double before = all_came_ ? 0 : share * static_cast<double>(slots_.size() - 1);
   slot->share = share;
   slot->batch = std::max(
@@ -165,7 +167,7 @@ void BatchBalancer::Admit(Slot* slot) {
 void BatchBalancer::MakeRoomFor(Slot* slot) {
   const std::vector<Slot*> present = Present();
   const double whole = WholeStep(present.size());
-  // It had the whole step while it was alone.
+  // The slot had the whole step while it was alone.
   if (slot->share >= whole && present.size() > 1) slot->share = EqualShare();
   double others = -slot->share;
   for (const Slot* of : present) others += of->share;
@@ -213,7 +215,7 @@ void BatchBalancer::ShareOut() {
           : kErrors;
   double shares = 0;
   bool off = false;
-  // How far this plan goes towards the wanted shares.
+  // Fraction of the way to the wanted shares that this plan moves.
   double part = 1;
   for (size_t i = 0; i < all.size(); ++i) {
     const Candidate& of = all[i];
@@ -228,7 +230,8 @@ void BatchBalancer::ShareOut() {
   const bool adds_up = std::abs(shares - WholeStep(all.size())) < 0.5;
   moving_ = off;
   if (!moving_ && adds_up) return;
-  // After slots have come or gone, shares keep their proportions, within their new bounds at once.
+  // After slots have come or left, shares keep their proportions, but respect the new bounds at
+  // once.
   if (!moving_) part = 0;
   for (const Candidate& of : all) {
     if (of.base < of.least - kRounding || of.base > of.most + kRounding) part = 1;
@@ -264,7 +267,7 @@ std::vector<BatchBalancer::Candidate> BatchBalancer::Candidates() {
     }
     all.push_back(of);
   }
-  // Of a slot whose time is not known, the present share is right.
+  // For a slot with an unknown time, assume that the current share is right.
   const double seconds = samples > 0 ? samples / samples_a_second : 1;
   for (Candidate& of : all) {
     if (of.per_sample == 0) of.per_sample = seconds / of.base;
@@ -280,14 +283,14 @@ std::vector<double> BatchBalancer::Wanted(const std::vector<Candidate>& all) con
     largest = std::max(largest, of.most);
     shortest = std::max(shortest, of.Seconds(of.least));
   }
-  // The shortest step: all take equally long, within their bounds.
+  // Find the shortest step: all slots take equally long, within their bounds.
   shortest = std::max(shortest, Reach(whole, longest, [&](double seconds) {
                         double sum = 0;
                         for (const Candidate& of : all)
                           sum += std::clamp(of.SamplesIn(seconds), of.least, of.most);
                         return sum;
                       }));
-  // As close to equal as the slack allows.
+  // Make the shares as equal as the slack allows.
   const auto share = [shortest](const Candidate& of, double level) {
     const double most = of.SamplesIn(shortest * (1 + of.slack()));
     return std::clamp(std::min(most, level), of.least, of.most);
@@ -312,7 +315,7 @@ void BatchBalancer::RoundShares() {
     given += slot->batch;
     rests.emplace_back(slot->share - slot->batch, slot);
   }
-  // The largest rests are rounded up; among equal ones the lowest slot's.
+  // Round up the largest remainders; among equal ones, that of the lowest slot.
   std::stable_sort(rests.begin(), rests.end(),
                    [](const auto& a, const auto& b) { return a.first > b.first; });
   const int missing = static_cast<int>(std::lround(sum)) - given;

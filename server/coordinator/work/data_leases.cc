@@ -25,8 +25,8 @@ DataLeases::Range FromProto(const DataRange& proto) {
   return {proto.epoch(), proto.begin(), proto.end()};
 }
 
-// Of `available` samples in a row. A push never holds a single sample, on which batch norm could
-// not train, where its neighbours can do with one or two fewer.
+// Returns the length of a lease from `available` consecutive samples. Avoids pushes of a single
+// sample, on which batch norm cannot train, if other pushes can give up one or two.
 int64_t LeaseLength(DataLeases::Size size, int64_t available) {
   const int64_t most = size.push_samples * size.pushes;
   int64_t length = std::min(most, available);
@@ -35,15 +35,15 @@ int64_t LeaseLength(DataLeases::Size size, int64_t available) {
   return length;
 }
 
-// The same for a range that came back. With pushes of two an odd range ends in a piece of three.
+// Same for a returned range. If pushes contain two samples, an odd range ends in a piece of three.
 int64_t ReturnedLength(DataLeases::Size size, int64_t available) {
   if (size.push_samples != 2 || available % 2 == 0) return LeaseLength(size, available);
   if (available <= 3) return available;
-  // An even piece, which leaves three at least.
+  // Take an even piece that leaves at least three.
   return std::min(size.push_samples * size.pushes, available - 3);
 }
 
-// Adds a range that overlaps none of `ranges`, as one range with its neighbours.
+// Adds a range that does not overlap `ranges`, joined with adjacent ranges.
 void Join(DataLeases::Range range, std::set<DataLeases::Range>* ranges) {
   const auto after = ranges->lower_bound(range);
   if (after != ranges->begin()) {
@@ -226,7 +226,7 @@ absl::Status DataLeases::Restore(const DataLeasesState& state) {
     return damaged(handed_out, " samples were handed out for ", state.pushes(), " pushes");
   }
 
-  // Nothing is both outstanding and back, or either of them twice.
+  // Ranges must not be outstanding or returned twice.
   std::set<Range> seen;
   const auto check = [&](const Range& range) {
     if (range.epoch < 1 || range.epoch > static_cast<int>(epochs.size()) || range.begin < 0 ||
@@ -290,7 +290,7 @@ bool DataLeases::Exhausted() const {
 }
 
 bool DataLeases::Closed(const Epoch& epoch) const {
-  // Whatever was handed out for the first time has been used, and no first time is to come.
+  // All handed-out positions are used, and new positions will not follow.
   return epoch.used == epoch.position && (epoch.position == options_.samples || Exhausted());
 }
 
@@ -344,7 +344,7 @@ std::optional<DataLeases::Range> DataLeases::NextNewRange(Size size) {
   if (is_last_step) {
     const int64_t share = DivideRoundingUp(size.push_samples * (options_.samples - last_begin),
                                            options_.step_samples);
-    // Three samples or more can be cut without a single one left over, on which batch norm fails.
+    // Three or more samples can be split without leaving a single one, on which batch norm fails.
     size.push_samples = std::max(std::min<int64_t>(size.push_samples, 3), share);
   }
   int64_t length = LeaseLength(size, available);

@@ -15,35 +15,36 @@
 
 namespace torchps {
 
-// Hands out the training samples of a job, epoch after epoch, as leases on ranges of positions in
-// the epoch's order (common/sample_order.h), and keeps the books on them.
+// Hands out the training samples of a job, epoch after epoch, as leases on position ranges in the
+// epoch's order (common/sample_order.h), and tracks their use.
 //
-// A range that comes back, unfinished or since its gradients changed nothing, is handed out again
-// before any new one, joined with those next to it. Otherwise ranges go out in order, and the next
-// epoch begins as soon as the present one is all handed out, so no slot waits at an epoch's end.
+// Ranges return if they were not finished or if their gradients were lost. Returned ranges are
+// handed out again before any new range, joined with adjacent ones. New ranges are handed out in
+// order. The next epoch begins as soon as the current one is handed out completely, so slots do not
+// wait at the end of an epoch.
 //
-// Not thread-safe; knows no clock. Invariant, per epoch and after every call:
-//   used + outstanding + unissued = samples,
-// and a sample enters `used` once, however often it was handed out.
+// Not thread-safe; does not read a clock. Invariant for each epoch, after every call:
+//   used + outstanding + unissued = samples
+// Each sample is counted in `used` once, however often it was handed out.
 class DataLeases {
  public:
   struct Options {
     int64_t samples = 0;  // in one epoch, at least 1
     int epochs = 1;       // at least 1
-    // No new range is handed out once ranges for so many pushes have been; the last one is cut to
-    // fit. Ranges handed out again do not count twice. 0 = no limit.
+    // Maximum number of pushes. New ranges are not handed out after ranges for this many pushes;
+    // the last range is cut to fit. Ranges handed out again do not count twice. 0 means unlimited.
     int64_t max_pushes = 0;
-    // Samples of a step of all slots together; 0: each slot makes steps of its own. The last step
-    // of an epoch may have fewer. The slots share it, so that the next epoch begins with a new
+    // Samples of a step of all slots together; 0 if each slot makes separate steps. The last step
+    // of an epoch may be shorter. The slots share it, so that the next epoch begins with a new
     // step, as in one process. Batch norm fails on one sample, so a last step of one sample takes
     // another from the step before.
     int64_t step_samples = 0;
   };
 
-  // How much a lease holds at most: so many pushes of so many samples each, both at least 1. A
-  // lease is shorter where an epoch ends, or where what came back is; and by one or two samples
-  // where a push would otherwise hold a single one, if pushes are of more than two. With pushes of
-  // two, three samples that came back are one lease, to be used in one push.
+  // Maximum size of a lease: `pushes` pushes of `push_samples` samples, both at least 1. Leases are
+  // shorter at the end of an epoch or of a returned range. They are also shorter by one or two
+  // samples if a push of more than two samples would otherwise contain a single sample. If pushes
+  // contain two samples, three returned samples are one lease, to be used in one push.
   struct Size {
     int64_t push_samples = 1;
     int64_t pushes = 1;
@@ -62,15 +63,16 @@ class DataLeases {
   };
 
   struct Lease {
-    uint64_t id = 0;  // from 1, rising; never used twice
+    uint64_t id = 0;  // rises from 1; never used twice
     Range range;
-    bool reissued = false;  // the range was out before and came back
-    // Parts of all that the job hands out, before the lease's first sample and by its last one. Of
-    // a range that was out before both are what is out now: the job does not go back.
+    bool reissued = false;  // the range was handed out before and returned
+    // Fractions of the job's samples that were handed out before the lease's first sample and up to
+    // its last one. For a returned range, both are the current fraction, because progress never
+    // decreases.
     double progress_begin = 0;
     double progress_end = 0;
-    // Samples of a whole step for which a lease of an epoch's shorter last step stands. All leases
-    // of that step add up to a whole step. 0: another step.
+    // Samples of a whole step that a lease in an epoch's shorter last step represents. All leases
+    // of that step add up to a whole step. 0 for other steps.
     int64_t share = 0;
   };
 
@@ -81,11 +83,11 @@ class DataLeases {
   };
 
   struct Finished {
-    // False for a repeat, and for a lease that was released before (its range is, or will be,
-    // another slot's): then nothing has changed.
+    // False for a repeat, and for a lease that was released before (the range belongs to another
+    // slot now or later). In both cases, nothing changed.
     bool counted = false;
-    int epoch = 0;  // of the lease, where counted
-    // This call has closed the epoch's books.
+    int epoch = 0;  // of the lease, if counted
+    // True if this call closed the epoch.
     bool closed_epoch = false;
   };
 
@@ -94,63 +96,65 @@ class DataLeases {
     int64_t samples = 0;
     int64_t used = 0;
     int64_t outstanding = 0;
-    int64_t unissued = 0;  // not handed out yet, or back and not handed out again yet
+    int64_t unissued = 0;  // not handed out yet, or returned and not handed out again
     int64_t reissued = 0;  // handed out again, each time counted
-    int64_t lost = 0;      // handed in as having changed nothing, each time counted
-    // Nothing is outstanding and nothing more of this epoch will be handed out. Then used =
-    // samples, unless max_pushes cut the epoch short.
+    int64_t lost = 0;      // reported as lost, each time counted
+    // True if the epoch is closed: all leases are finished, and the epoch's remaining samples will
+    // not be handed out. Then used = samples, unless max_pushes cut the epoch short.
     bool closed = false;
   };
 
-  // REQUIRES: `options` within the limits stated there.
+  // REQUIRES: `options` are within the documented limits.
   explicit DataLeases(Options options);
 
-  // Take() would give one.
+  // Returns true if Take() would return a lease.
   bool HasMore() const { return !returned_.empty() || !Exhausted(); }
 
-  // Some lease is neither finished nor released.
+  // Returns true if some lease is neither finished nor released.
   bool HasOutstanding() const { return !outstanding_.empty(); }
 
-  // Some range came back and was not handed out again.
+  // Returns true if some range was returned and not handed out again.
   bool HasReturned() const { return !returned_.empty(); }
 
-  // The latest epoch that has begun; 0: none.
+  // Returns the latest epoch that has begun, or 0.
   int latest_epoch() const { return static_cast<int>(epochs_.size()); }
 
-  // Epochs have a shorter last step.
+  // Returns true if epochs end with a shorter last step.
   bool HasLastStep() const { return LastStepBegin() < options_.samples; }
 
-  // The shorter last step of the latest epoch is all handed out.
+  // Returns true if the shorter last step of the latest epoch is handed out completely.
   bool LastStepIsOut() const;
 
-  // The next lease, for `holder`; none if there is nothing to hand out at present. That may change
-  // as long as Complete() is false, since a range may come back. A holder may have several leases.
+  // Returns the next lease for `holder`, or nullopt if nothing is available now. While Complete()
+  // is false, that may change, because a range may return. Holders may own several leases.
   std::optional<Lease> Take(SlotHolder holder, Size size);
 
-  // `holder` has used all samples of its lease `id`, but that the gradients of `lost` changed
-  // nothing: these come back. INVALID_ARGUMENT: no such lease was ever handed out, or it has no
-  // such parts, in ascending order and apart. What is not counted, and why, see Finished.
+  // Finishes a lease. `holder` has used all samples of lease `id`, except that the gradients of
+  // `lost` were not applied: those parts return. Returns INVALID_ARGUMENT if the lease was never
+  // handed out, or if the parts are not disjoint, ascending and within the lease. See Finished for
+  // calls that do not count.
   absl::StatusOr<Finished> Finish(uint64_t id, SlotHolder holder, absl::Span<const Part> lost = {});
 
-  // `holder` is gone: what it has not finished comes back, to be handed out again. Returns the
-  // number of samples that came back.
+  // Returns the unfinished leases of a dead holder, to be handed out again. Returns the number of
+  // returned samples.
   int64_t Release(SlotHolder holder);
 
-  // Hands out no new range from now on; what comes back unfinished still goes out again. Returns
-  // the epoch whose books this has closed; 0: none.
+  // Stops handing out new ranges; returned ranges are still handed out again. Returns the epoch
+  // that this closed, or 0.
   int Stop();
 
-  // All books are closed, and nothing will ever be handed out again.
+  // Returns true if all epochs are closed and nothing will be handed out again.
   bool Complete() const;
 
-  // Of all epochs begun so far, from epoch 1.
+  // Returns the accounting of all epochs begun so far, from epoch 1.
   std::vector<Books> accounting() const;
 
-  // All of it, for Restore() of another object with the same options.
+  // Returns the complete state, for Restore() of another object with the same options.
   DataLeasesState Save() const;
 
-  // Goes on where Save() was called. DATA_LOSS, and nothing has changed: these are not the books of
-  // such options, and the message says what is wrong. REQUIRES: nothing was handed out yet.
+  // Restores the state that Save() returned. Returns DATA_LOSS, without changing anything, if the
+  // state does not match the options; the message describes the problem. REQUIRES: ranges were not
+  // handed out yet.
   absl::Status Restore(const DataLeasesState& state);
 
  private:
@@ -168,28 +172,29 @@ class DataLeases {
   };
 
   Epoch& epoch(int number) { return epochs_[number - 1]; }
-  // Nothing is left to be handed out for the first time.
+  // Returns true if all new ranges are handed out.
   bool Exhausted() const;
   bool Closed(const Epoch& epoch) const;
-  // Part of all that the job hands out that was handed out, 0 to 1.
+  // Returns the fraction of the job's samples that was handed out, 0 to 1.
   double Progress() const;
-  // Position at which an epoch's shorter last step begins; options_.samples where there is none.
+  // Returns the position at which an epoch's shorter last step begins, or options_.samples if all
+  // steps are equal.
   int64_t LastStepBegin() const;
-  // Samples of a whole step that the last step's positions before `position` stand for.
+  // Returns the samples of a whole step that the last step's positions before `position` represent.
   int64_t ShareBefore(int64_t position) const;
-  // Cuts the next range that was never out; none where Exhausted().
+  // Cuts the next new range; nullopt if Exhausted().
   std::optional<Range> NextNewRange(Size size);
-  // Cuts the next range that came back. REQUIRES: one did. The piece has at least two samples,
-  // unless the range has one or pushes are of one.
+  // Cuts the next returned range. The piece contains at least two samples, unless the range or the
+  // pushes have one. REQUIRES: a range was returned.
   Range NextReturnedRange(Size size);
 
   const Options options_;
-  int64_t pushes_ = 0;  // that all that was handed out for the first time makes
+  int64_t pushes_ = 0;  // number of pushes for all ranges handed out for the first time
   bool stopped_ = false;
   uint64_t next_id_ = 1;
   std::vector<Epoch> epochs_;
   std::map<uint64_t, Outstanding> outstanding_;
-  // Came back, lowest epoch and position first. No two are next to each other.
+  // Returned ranges, lowest epoch and position first. Adjacent ranges are joined.
   std::set<Range> returned_;
 };
 

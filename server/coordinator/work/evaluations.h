@@ -11,49 +11,51 @@
 
 namespace torchps {
 
-// The evaluations of a job: which epochs are to be evaluated, by which slot, and what came out.
-// Each is reported once; one whose slot died before is for the next slot that asks.
+// Tracks the evaluations of a job: the epochs to evaluate, the assigned slots, and the results.
+// Each evaluation is reported once. If a slot dies before that, the next slot that asks gets the
+// evaluation.
 //
-// Thread-compatible. A plain value.
+// Thread-compatible. Value type.
 class Evaluations {
  public:
-  // `best_by`: the job's training.best_by.
+  // `best_by` is the job's training.best_by.
   explicit Evaluations(std::string best_by = "") : best_by_(std::move(best_by)) {}
 
-  // `epoch`, counted from 1, is to be evaluated: by `slot`, or once that is dead, by any slot that
-  // asks.
+  // Opens the evaluation of `epoch`, counted from 1, for `slot`. Once `slot` is dead, or if it is
+  // -1, any slot that asks may get it.
   void Open(int epoch, SlotId slot);
 
-  // The first epoch that waits for `slot` or for any slot, now `slot`'s; 0: none.
+  // Assigns to `slot` the first epoch that waits for this slot or for any slot. Returns 0 if all
+  // are assigned.
   int TakeFor(SlotId slot);
 
-  // REQUIRES: `epoch` was opened.
+  // Records a result. REQUIRES: `epoch` was opened.
   void Report(int epoch, const EvaluationResult& result);
-  // `slot` is the one that has reported `epoch`.
+  // Returns true if `slot` reported `epoch`.
   bool WasReportedBy(SlotId slot, int epoch) const;
 
-  // `slot` is dead: what it has not reported is for any slot.
+  // Makes the unreported evaluations of a dead slot available to any slot.
   void Release(SlotId slot);
 
   bool has(int epoch) const { return by_epoch_.count(epoch) > 0; }
   bool AllReported() const;
-  // The latest epoch that was opened; 0: none.
+  // Returns the latest epoch that was opened, or 0.
   int latest() const { return by_epoch_.empty() ? 0 : by_epoch_.rbegin()->first; }
-  // The highest score of those reported.
+  // Returns the highest score of the reported evaluations.
   std::optional<double> BestScore() const;
-  // How many epochs were reported after the last one that was better, by more than `min_delta`,
-  // than all before it.
+  // Returns the number of epochs reported since the last new best. The new best exceeds all earlier
+  // scores by more than `min_delta`.
   int EpochsWithoutBest(double min_delta) const;
-  // Appends the results that there are, by epoch.
+  // Appends the reported results, ordered by epoch.
   void AddResultsTo(JobStatus* status) const;
 
   void SaveTo(CoordinatorState* state) const;
-  // One of those that SaveTo() has saved.
+  // Restores one evaluation that SaveTo() saved.
   void Restore(const EvaluationState& saved);
 
  private:
   struct Evaluation {
-    // The slot that is to do it or is at it; -1: the next one that asks.
+    // The assigned slot; -1 for the next slot that asks.
     SlotId slot = -1;
     bool reported = false;
     EvaluationResult result;

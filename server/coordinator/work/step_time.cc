@@ -8,29 +8,31 @@
 namespace torchps {
 namespace {
 
-// Observations whose median is a level: two outliers, as by a cold page cache, are outvoted.
+// Number of observations in the median of a level. It outvotes two outliers, for example from a
+// cold page cache.
 constexpr size_t kLatest = 5;
-// Level and noise are the mean of about so many observations. The standard error of the level is
-// then a fourteenth of the noise. Changes of speed do not wait for it: see kChange.
+// Level and noise are the mean of about this many observations. The standard error of the level is
+// then a fourteenth of the noise. Changes of speed are detected earlier: see kChange.
 constexpr double kMemory = 200;
-// The prior of the noise, worth kLatest observations. The deviation of five may be small by chance.
+// Prior of the noise, weighted as kLatest observations. The deviation of five observations may be
+// small by chance.
 constexpr double kFirstNoise = 0.3;
-// The noise is never below, since machines differ as much from step to step.
+// Lower bound of the noise, since machines vary this much from step to step.
 constexpr double kLeastNoise = 0.02;
 // Observations further off, in standard deviations, count as this.
 constexpr double kFarthest = 3;
-// Page's test: adds up how far observations are off beyond kShift, and has found a change of speed
-// at more than kChange. That takes five observations at least.
+// Page's test: adds up the deviations beyond kShift, and detects a change of speed above kChange.
+// That requires at least five observations.
 constexpr double kShift = 1;
 constexpr double kChange = 8;
-// Prior standard deviation of `fixed`, and its bound: of a larger one the time per sample would be
-// lost in noise.
+// Prior standard deviation of `fixed`, and the upper bound. If it were larger, noise would hide the
+// time per sample.
 constexpr double kFixedDeviation = 0.5;
 constexpr double kLargestFixed = 0.95;
-// The estimate of `fixed` fades to its prior in about so many observations.
+// The estimate of `fixed` fades to the prior in about this many observations.
 constexpr double kFixedMemory = 1000;
-// Ratio of a standard deviation to the mean of absolute values. The standard error of a median is
-// larger than that of a mean by the same.
+// Ratio of a standard deviation to the mean of absolute values. The standard error of a median
+// exceeds that of a mean by the same factor.
 constexpr double kOfMean = 1.2533;
 // Ratio of a standard deviation to the median of absolute values.
 constexpr double kOfMedian = 1.4826;
@@ -85,7 +87,7 @@ void StepTime::MoveTo(double samples) {
 }
 
 void StepTime::Update(double log_seconds) {
-  // Speed drifts: this makes the filter's memory kMemory observations.
+  // Speed drifts. This limits the filter's memory to kMemory observations.
   variance_ += noise_ * noise_ / (kMemory * kMemory);
   fixed_ *= 1 - 1 / kFixedMemory;
   fixed_variance_ +=
