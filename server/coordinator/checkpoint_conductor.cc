@@ -27,8 +27,8 @@ absl::Status About(const std::string& what, const absl::Status& status) {
 absl::Status CheckReady(const ServerStatus& server, uint64_t job_id) {
   if (server.job_id() == 0) {
     return absl::UnavailableError(server.has_restoring()
-                                      ? "it is still bringing the job back"
-                                      : "it was started anew, and no worker has greeted it yet");
+                                      ? "it is still restoring the job"
+                                      : "it was restarted, and no worker has connected to it yet");
   }
   if (server.job_id() != job_id) {
     return absl::FailedPreconditionError(

@@ -50,7 +50,7 @@ bool CheckpointSchedule::Due(absl::Duration now, int64_t steps) const {
 }
 
 uint64_t CheckpointSchedule::Begin(absl::Duration now, int64_t steps) {
-  TPS_CHECK(Due(now, steps), "a checkpoint before its time");
+  TPS_CHECK(Due(now, steps), "no checkpoint is due");
   requested_ = false;
   last_one_under_way_ = ended_;
   under_way_ = ++memory_.last_number;
@@ -72,7 +72,7 @@ std::vector<uint64_t> CheckpointSchedule::KeepList(bool finite) const {
 }
 
 void CheckpointSchedule::Succeed(const CheckpointStatus& status, absl::Duration now) {
-  TPS_CHECK(under_way_ != 0, "a checkpoint that never began");
+  TPS_CHECK(under_way_ != 0, "no checkpoint is running");
   const bool finite = status.nonfinite_blocks() == 0;
   memory_.kept = KeepList(finite);
   if (finite) newest_finite_ = under_way_;
@@ -90,7 +90,7 @@ void CheckpointSchedule::Succeed(const CheckpointStatus& status, absl::Duration 
 }
 
 void CheckpointSchedule::Fail(const absl::Status& error, absl::Duration now) {
-  TPS_CHECK(under_way_ != 0, "a checkpoint that never began");
+  TPS_CHECK(under_way_ != 0, "no checkpoint is running");
   memory_.status.set_failed(memory_.status.failed() + 1);
   memory_.status.set_last_error(std::string(error.message()));
   under_way_ = 0;

@@ -73,8 +73,8 @@ class CheckpointSchedule {
   // before it. If the running one is not `finite`, the newest finite one is included.
   std::vector<uint64_t> KeepList(bool finite) const;
   // Returns the newest finite checkpoint that is kept; 0 if no checkpoint is finite. After
-  // Restore(), if the last checkpoint is not finite, this is a guess: the oldest one kept. Such a
-  // model never becomes finite again.
+  // Restore(), if the last checkpoint is not finite, this is a guess: the oldest one kept, because
+  // a nonfinite model stays nonfinite.
   uint64_t newest_finite() const { return newest_finite_; }
   // The running checkpoint is complete. `status` contains the number, size, times and finiteness.
   void Succeed(const CheckpointStatus& status, absl::Duration now);

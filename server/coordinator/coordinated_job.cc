@@ -102,7 +102,7 @@ absl::StatusOr<std::unique_ptr<CoordinatedJob>> CoordinatedJob::ResumeWith(
   if (joiner.job.training().epochs() < begun) {
     return absl::FailedPreconditionError(
         absl::StrCat("training.epochs is ", joiner.job.training().epochs(), "; expected at least ",
-                     begun, ", for so many have begun in the job that is resumed"));
+                     begun, ", the number of epochs that have begun in the resumed job"));
   }
   // Even a job that has ended continues if the new terms add work.
   terms->SaveTo(&state);
@@ -258,13 +258,13 @@ absl::Status CoordinatedJob::CheckFinite(const NextWorkRequest& request, absl::D
   const uint64_t step = steps - std::min<uint64_t>(steps, in_a_row) + 1;
   member.set_quarantined(quarantined);
   if (quarantined && members_.AllQuarantined()) {
-    stopped_ = absl::StrCat("the gradients of every slot are not finite, of slot ", offender.slot,
-                            " from its step ", step, " on");
+    stopped_ = absl::StrCat("the gradients of all slots are not finite; those of slot ",
+                            offender.slot, " from its step ", step, " on");
   }
   EndIncarnation(offender, SlotAccounting::LEFT, reason);
   if (!stopped_.empty()) End(now);
   return absl::AbortedError(
-      absl::StrCat("slot ", offender.slot, " is sent away: ", reason,
+      absl::StrCat("slot ", offender.slot, " is removed from the job: ", reason,
                    "; a smaller optimizer.learning_rate or training.clip_norm may help"));
 }
 

@@ -22,14 +22,14 @@ std::string Describe(const CoordinatorState& state, bool resumed) {
   int live = 0;
   for (const MemberState& member : state.member()) live += member.live() ? 1 : 0;
   if (!resumed) {
-    return absl::StrCat("the coordinator is back: job '", state.job().name(), "' goes on with ",
-                        live, live == 1 ? " slot" : " slots");
+    return absl::StrCat("the coordinator has restarted: job '", state.job().name(),
+                        "' continues with ", live, live == 1 ? " slot" : " slots");
   }
   return absl::StrCat("job '", state.job().name(), "' is resumed from ",
                       state.resumed_checkpoint() > 0
                           ? absl::StrCat("checkpoint ", state.resumed_checkpoint())
                           : std::string("its last state"),
-                      ", and waits for its workers");
+                      " and waits for its workers");
 }
 
 // Returns the message that the last checkpoint is not finite, with a remedy. `finite` is the newest
@@ -39,9 +39,10 @@ std::string NotFinite(const CheckpointStatus& last, uint64_t finite) {
       "checkpoint ", last.number(), " is not finite: ", last.nonfinite_blocks(),
       " of its blocks hold numbers that are infinite or NaN; ",
       finite > 0 && finite < last.number()
-          ? absl::StrCat("checkpoint ", finite, " stays: to go back to it, stop the job, move the ",
+          ? absl::StrCat("checkpoint ", finite,
+                         " is kept: to return to it, stop the job, move the ",
                          "later ones away, and start it with --resume")
-          : std::string("none before it is left: start the job again, with a smaller "
+          : std::string("no earlier one is left: start the job again, with a smaller "
                         "optimizer.learning_rate or with training.clip_norm"));
 }
 
@@ -134,7 +135,7 @@ absl::Status CoordinatorService::TakeLastCheckpoint(absl::Duration timeout) {
     const absl::Duration left = give_up - options_.clock->Now();
     if (left <= absl::ZeroDuration()) {
       return absl::DeadlineExceededError(
-          absl::StrCat("a last checkpoint takes longer than ", absl::FormatDuration(timeout)));
+          absl::StrCat("the last checkpoint takes longer than ", absl::FormatDuration(timeout)));
     }
     waiting->answered.WaitFor(&waiting->mutex, left);
   }
@@ -217,7 +218,7 @@ void CoordinatorService::Arm(Poller* poller, RequestMethod<Owner, Request, Respo
 void CoordinatorService::StoreModel(
     const UnaryCall<StoreModelRequest, StoreModelReply>::Pointer& call) {
   absl::Status status = absl::FailedPreconditionError(
-      "server 0 has no --dir, so that no model can be kept: start it with one");
+      "server 0 has no --dir, so models cannot be saved: start it with --dir");
   const absl::Status applied =
       Apply([&](JobCoordinator& coordinator, absl::Duration now) -> Answer {
         if (models_ == nullptr) return nullptr;
@@ -394,7 +395,7 @@ void CoordinatorService::OnCheckpoint(uint64_t number,
     const bool failed_before = std::exchange(checkpoints_fail_, !outcome.ok());
     if (!outcome.ok() && !absl::IsCancelled(outcome.status())) {
       line = absl::StrCat("checkpoint ", number,
-                          " failed, training goes on: ", outcome.status().message());
+                          " failed, training continues: ", outcome.status().message());
     } else if (outcome.ok() && failed_before) {
       line = absl::StrCat("checkpoint ", number, " is complete");
     }

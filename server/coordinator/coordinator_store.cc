@@ -44,7 +44,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorStore>> CoordinatorStore::Open(
     if (absl::IsFailedPrecondition(lock.status())) {
       return absl::UnavailableError(
           absl::StrCat("another process is the coordinator in ", directory,
-                       ", so --servers must name that one first: ", lock.status().message()));
+                       "; --servers must list that server first: ", lock.status().message()));
     }
     return lock.status();
   }
@@ -81,12 +81,12 @@ absl::StatusOr<std::optional<CoordinatorState>> CoordinatorStore::LoadFrom(
   if (absl::IsNotFound(text.status())) return std::nullopt;
   if (!text.ok()) return text.status();
   const auto damaged = [&path](const char* what) {
-    return absl::DataLossError(absl::StrCat(
-        path, " is damaged (", what,
-        "): ps_server --resume goes on from the last checkpoint, another --dir begins anew"));
+    return absl::DataLossError(absl::StrCat(path, " is damaged (", what,
+                                            "): ps_server --resume continues from the last "
+                                            "checkpoint, another --dir starts a new job"));
   };
   if (text->size() < kHeaderBytes || std::memcmp(text->data(), kMagic, kMagicBytes) != 0) {
-    return damaged("it is no coordinator's state");
+    return damaged("it is not a coordinator state");
   }
   uint32_t crc = 0;
   for (int i = 0; i < 4; ++i) {

@@ -79,7 +79,7 @@ JobCoordinator::ParkedCall JobCoordinator::AwaitStart(const AwaitStartRequest& r
   const bool claims = request.initialized() && request.initialization() == job_->initialization();
   if (claims && job_->phase() < JobStatus::RUNNING && !job_->TakeInitialized(request.slot())) {
     const std::string what = absl::StrCat(
-        "slot ", request.slot(), " was not asked to initialise the model, but says it has");
+        "slot ", request.slot(), " was not asked to initialise the model, but reports that it did");
     // An earlier coordinator incarnation may have asked.
     return parked_.AnswerNow<AwaitStartReply>(
         std::move(reply), job_->restored() ? absl::AbortedError(absl::StrCat(what, ": join again"))
@@ -190,8 +190,9 @@ absl::Status JobCoordinator::TakeIn(const NextWorkRequest& request, MemberState&
   if (request.call() != member.call() + 1) return refused(" comes after call ", member.call());
   if (job_->phase() < JobStatus::RUNNING) {
     // The disk may have refused the state with the start.
-    if (job_->restored()) return refused(" comes before the start, as far as is known here");
-    return absl::FailedPreconditionError("the job has not started: AwaitStart comes first");
+    if (job_->restored())
+      return refused(" comes before the start of the job, as far as this coordinator knows");
+    return absl::FailedPreconditionError("the job has not started: call AwaitStart first");
   }
   if (member.evaluating() != 0) {
     return refused(" comes before its evaluation of epoch ", member.evaluating());
@@ -229,7 +230,7 @@ void JobCoordinator::Expire(SlotHolder dead, SlotAccounting::State state,
 
 void JobCoordinator::NotifyEviction(SlotHolder dead) {
   const absl::Status last_words = absl::AbortedError(
-      absl::StrCat("incarnation ", dead.incarnation, " of slot ", dead.slot, " is over"));
+      absl::StrCat("incarnation ", dead.incarnation, " of slot ", dead.slot, " has ended"));
   parked_.starts.Answer(dead.slot, last_words);
   parked_.works.Answer(dead.slot, last_words);
 }
@@ -258,12 +259,13 @@ absl::StatusOr<RegisterServerReply> JobCoordinator::RegisterServer(
         "the coordinator has ",
         has_job() ? absl::StrCat("job '", job_->terms().job.name(), "', number ", job_->id())
                   : std::string("no job"),
-        "; this server is of the job with number ", request.job_id()));
+        "; this server belongs to the job with number ", request.job_id()));
   }
   const int server_count = job_->terms().server_count;
   if (request.server_count() != server_count) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the running job has ", server_count, " servers, this is one of ", request.server_count()));
+    return absl::FailedPreconditionError(
+        absl::StrCat("the running job has ", server_count,
+                     " servers; this server belongs to a job with ", request.server_count()));
   }
   const absl::StatusOr<bool> changed = job_->places().Register(request.place(), server_count);
   if (!changed.ok()) return changed.status();
@@ -286,15 +288,15 @@ JobCoordinator::ParkedCall JobCoordinator::TakeCheckpoint(const TakeCheckpointRe
   Tick(now);
   std::string refused;
   if (!job_options_.has_directory) {
-    refused = "server 0 has no --dir, so that nothing can be kept: start it with one";
+    refused = "server 0 has no --dir, so checkpoints cannot be saved: start it with --dir";
   } else if (!has_job() || job_->phase() < JobStatus::RUNNING) {
-    refused = "the job has not started: there is nothing to keep yet";
+    refused = "the job has not started: there is nothing to save yet";
   } else if (!job_->durable()) {
-    refused = "the job's durability.level is NONE: it keeps no checkpoints";
+    refused = "the job's durability.level is NONE: it saves no checkpoints";
   } else if (job_->awaits_terms()) {
     refused =
-        "the job has ended and was resumed, and no worker has come yet: the checkpoint that it was "
-        "resumed from is its last";
+        "the job had ended before it was resumed, and no worker has joined yet: the checkpoint "
+        "that it was resumed from is its last one";
   }
   if (!refused.empty()) {
     return parked_.AnswerNow<CheckpointStatus>(std::move(reply),

@@ -185,7 +185,7 @@ void JobMembers::SaveTo(CoordinatorState* state) const {
 absl::Status JobMembers::Restore(const CoordinatorState& state, absl::Duration now) {
   for (const MemberState& saved : state.member()) {
     if (saved.slot() < 0 || saved.slot() >= kMaxSlots || accounting_.count(saved.slot()) != 0) {
-      return DamagedState("there cannot be a slot ", saved.slot());
+      return DamagedState("invalid or repeated slot ", saved.slot());
     }
     MemberState& member = accounting_[saved.slot()];
     member = saved;

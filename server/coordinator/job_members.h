@@ -34,7 +34,8 @@ class JobMembers {
   // Assigns a slot to the joining process. Errors and REQUIRES as in SlotRegistry::Take.
   absl::StatusOr<Taken> Take(const JoinRequest& request, absl::Duration now);
 
-  // Returns the live holder that `request` reports as dead; nullopt if the slot is free.
+  // Returns the live holder of the wanted slot if `request` reports that holder as dead; otherwise
+  // nullopt.
   absl::optional<SlotHolder> Predecessor(const JoinRequest& request) const;
 
   // Renews the slot's lease and returns the slot's accounting. Errors as in SlotRegistry::Renew.

@@ -20,8 +20,8 @@ constexpr char kThisWorker[] = "this worker";
 absl::Status CheckSameSamples(const char* of, uint32_t job, uint32_t joiner) {
   if (job == joiner || job == 0 || joiner == 0) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
-      kRunningJob, " has other ", of, " samples than ", kThisWorker,
-      ", as a look at a few of them ", "shows: all workers need the same data, in the same order"));
+      kRunningJob, " has different ", of, " samples than ", kThisWorker,
+      " (compared by a few of them)", ": all workers need the same data, in the same order"));
 }
 
 // Fills in fields that older versions omitted. They saved a job with all defaults, but could not

@@ -26,8 +26,8 @@ struct JobTerms {
 
   // Reads the terms from a worker's Join request.
   //   FAILED_PRECONDITION  the protocol versions differ; the message names both
-  //   INVALID_ARGUMENT     a job field, the layout or the server count is invalid; the message names
-  //                        it
+  //   INVALID_ARGUMENT     a job field, the layout or the server count is invalid; the message
+  //                        names it
   static absl::StatusOr<JobTerms> FromJoin(const JoinRequest& request);
 
   // Reads the terms from a saved state. Returns DATA_LOSS if SaveTo() cannot have written it.

@@ -29,7 +29,7 @@ class ParkedCalls {
     explicit OfSlots(ParkedCalls* owner) : owner_(owner) {}
 
     void Park(SlotId slot, Reply<T> reply) {
-      Answer(slot, absl::CancelledError("a repeat of this call has taken its place"));
+      Answer(slot, absl::CancelledError("replaced by a repetition of this call"));
       parked_[slot] = ParkedReply<T>{++owner_->last_id_, std::move(reply)};
     }
 

@@ -31,7 +31,7 @@ std::optional<absl::StatusOr<ResumeReader::Found>> ResumeReader::Take() {
 
 std::string ResumeReader::Describe() const {
   MutexLock lock(&mutex_);
-  return checkpoint_ == 0 ? absl::StrCat("reads what ", directory_, " has of the job")
+  return checkpoint_ == 0 ? absl::StrCat("searches ", directory_, " for the job's state")
                           : absl::StrCat("reads checkpoint ", checkpoint_);
 }
 

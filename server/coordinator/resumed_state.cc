@@ -67,9 +67,10 @@ absl::StatusOr<ResumedState> FindResumedState(
       &passed_over);
   if (absl::IsNotFound(manifest.status())) {
     if (!latest.ok()) return latest.status();
-    return absl::NotFoundError(absl::StrCat("--resume: ", directory.path(),
-                                            " has no checkpoint to go on from; without --resume ",
-                                            "the job begins anew in an empty directory"));
+    return absl::NotFoundError(
+        absl::StrCat("--resume: ", directory.path(),
+                     " contains no checkpoint to continue from; without --resume ",
+                     "the job starts from the beginning, in an empty directory"));
   }
   if (!manifest.ok()) return manifest.status();
 

@@ -10,7 +10,7 @@ namespace torchps {
 template <typename... Words>
 absl::Status DamagedState(const Words&... words) {
   return absl::DataLossError(
-      absl::StrCat("the saved state of the coordinator makes no sense: ", words...));
+      absl::StrCat("the saved state of the coordinator is invalid: ", words...));
 }
 
 }  // namespace torchps

@@ -89,7 +89,7 @@ void StateWriter::Store(bool sync) {
       line = kept.job.ok()
                  ? absl::StrCat("cannot save the coordinator's state: ", status.message(),
                                 "; the job continues, but cannot start or finish until this is "
-                                "mended")
+                                "fixed")
                  : std::string(kept.job.message());
     }
     for (Held& held : std::exchange(held_, {})) {

@@ -395,7 +395,7 @@ TEST(CheckpointResumeTest, CheckpointsThatAreNotFiniteDoNotPushOutTheLastOneThat
     ASSERT_EQ(told.size(), 1u) << "once, not with each";
     EXPECT_EQ(told[0],
               "checkpoint 2 is not finite: 2 of its blocks hold numbers that are infinite or NaN; "
-              "checkpoint 1 stays: to go back to it, stop the job, move the later ones away, and "
+              "checkpoint 1 is kept: to return to it, stop the job, move the later ones away, and "
               "start it with --resume");
   }
   {

@@ -222,7 +222,8 @@ TEST(CoordinatorRestartTest, ItSaysWhatItGoesOnWith) {
   ASSERT_TRUE(anna.Join().ok());
   KillAndRestart(&server, flags);
   anna.Status();
-  EXPECT_THAT(server.program->AwaitError("the coordinator is back"), HasSubstr("with 1 slot"));
+  EXPECT_THAT(server.program->AwaitError("the coordinator has restarted"),
+              HasSubstr("with 1 slot"));
 }
 
 TEST(CoordinatorRestartTest, WithoutADirectoryNothingIsKeptAndThatIsSaid) {
@@ -241,7 +242,7 @@ TEST(CoordinatorRestartTest, AResumeWithoutACheckpointIsRefusedInWords) {
   PatientWorker anna(server.address, 1);
   const grpc::Status refused = anna.Join();
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::NOT_FOUND);
-  EXPECT_THAT(refused.error_message(), HasSubstr("no checkpoint to go on from"));
+  EXPECT_THAT(refused.error_message(), HasSubstr("no checkpoint to continue from"));
 }
 
 }  // namespace

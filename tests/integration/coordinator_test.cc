@@ -271,7 +271,7 @@ TEST_F(CoordinatorOverGrpcTest, ARepeatTakesTheParkedCallsPlace) {
   Client anna = NewClient(), bert = NewClient();
   ASSERT_TRUE(anna.Join().ok());
   auto [ended, parked] = AwaitStartTwice(anna);
-  EXPECT_EQ(ended, "a repeat of this call has taken its place");
+  EXPECT_EQ(ended, "replaced by a repetition of this call");
   ASSERT_TRUE(bert.Join().ok());
   std::thread berts([&bert = bert] { bert.Start(); });
   EXPECT_EQ(parked.get(), "INITIALIZE");

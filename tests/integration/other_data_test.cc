@@ -87,7 +87,7 @@ TEST_F(OtherDataTest, ATableWithAsManyOtherRowsIsRefusedAndACopyIsNot) {
   Run(&bert);
   EXPECT_TRUE(absl::IsFailedPrecondition(bert.status)) << bert.status;
   EXPECT_THAT(std::string(bert.status.message()),
-              HasSubstr("the running job has other training samples than this worker"));
+              HasSubstr("the running job has different training samples than this worker"));
   EXPECT_EQ(Joined(), 1);
   Run(&carl);
   first.join();

@@ -436,9 +436,9 @@ TEST_F(TrainingTest, ASlotWithTooManyNonFiniteGradientsInARowIsSentAway) {
   const std::vector<Worker> workers =
       Run(Job({"workers=1", "training.quarantine_after=10"}), /*poison=*/0);
   EXPECT_TRUE(absl::IsAborted(workers[0].status)) << workers[0].status;
-  EXPECT_THAT(
-      std::string(workers[0].status.message()),
-      AllOf(HasSubstr("slot 0 is sent away"), HasSubstr("gradients in a row were not finite")));
+  EXPECT_THAT(std::string(workers[0].status.message()),
+              AllOf(HasSubstr("slot 0 is removed from the job"),
+                    HasSubstr("gradients in a row were not finite")));
   EXPECT_EQ(GetStatus(0).max_version(), 0);
   const JobStatus status = Status();
   EXPECT_EQ(status.slot(0).state(), SlotAccounting::LEFT);

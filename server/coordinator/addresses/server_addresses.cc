@@ -28,8 +28,9 @@ void ServerAddresses::Tell(const JoinRequest& request, int server_count) {
 absl::StatusOr<bool> ServerAddresses::Register(const ServerAddress& place, int server_count) {
   const int index = place.server_index();
   if (index < 0 || index >= server_count) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "there is no server ", index, "; the running job has ", server_count, ", from 0"));
+    return absl::FailedPreconditionError(absl::StrCat("there is no server ", index,
+                                                      "; the running job has ", server_count,
+                                                      " servers, numbered from 0"));
   }
   if (absl::Status valid = CheckServerAddress(place.address()); !valid.ok()) return valid;
   MakeRoom(server_count);

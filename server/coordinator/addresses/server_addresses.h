@@ -10,14 +10,14 @@
 namespace torchps {
 
 // Tracks the addresses of a job's servers. Workers report addresses from --servers when they join.
-// An address that a server registers itself takes precedence while this coordinator runs. After a
+// An address that a server registers itself overrides them while this coordinator runs. After a
 // restart of the coordinator, the last address counts until the server registers again.
 //
 // Not thread-safe. Empty until the first report.
 class ServerAddresses {
  public:
-  // Records the addresses from a worker's request; unknown addresses are empty. Does nothing if the
-  // request lists a different number of servers.
+  // Records the addresses from a worker's request; unknown addresses are empty. Ignores the request
+  // if it lists a different number of servers.
   void Tell(const JoinRequest& request, int server_count);
 
   // Records the address that a server registers. Returns true if this changed anything. Returns

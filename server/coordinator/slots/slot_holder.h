@@ -22,7 +22,7 @@ struct SlotHolder {
   }
 };
 
-// Describes a slot whose lease at the coordinator expired, and the servers that may not know.
+// Describes a slot with an expired lease at the coordinator, and the servers that may not know.
 struct EvictedSlot {
   SlotHolder holder;
   std::vector<std::string> servers;  // in server order; empty if unknown

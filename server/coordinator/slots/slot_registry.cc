@@ -10,8 +10,8 @@ namespace torchps {
 
 SlotRegistry::SlotRegistry(Options options)
     : options_(options), next_incarnation_(options.first_incarnation) {
-  TPS_CHECK(options.lease > absl::ZeroDuration(), "a lease of no length");
-  TPS_CHECK(options.first_incarnation > 0, "incarnation 0 names no process");
+  TPS_CHECK(options.lease > absl::ZeroDuration(), "the lease must be longer than 0");
+  TPS_CHECK(options.first_incarnation > 0, "incarnations begin at 1");
 }
 
 absl::Status SlotRegistry::CheckWish(SlotId wanted, uint64_t nonce) {
@@ -21,14 +21,15 @@ absl::Status SlotRegistry::CheckWish(SlotId wanted, uint64_t nonce) {
                                                    ", or -1 for the lowest free one"));
   }
   if (nonce == 0) {
-    return absl::InvalidArgumentError("nonce is 0: a process draws one other than 0 at its start");
+    return absl::InvalidArgumentError(
+        "nonce is 0: each process must draw a nonzero number at its start");
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<SlotHolder> SlotRegistry::Take(SlotId wanted, uint64_t nonce,
                                               const std::string& host, absl::Duration now) {
-  TPS_DCHECK(CheckWish(wanted, nonce).ok(), "an unchecked wish");
+  TPS_DCHECK(CheckWish(wanted, nonce).ok(), "CheckWish() was not called");
   for (auto& [slot, hold] : live_) {
     if (hold.nonce != nonce) continue;
     hold.deadline = now + options_.lease;
@@ -74,9 +75,9 @@ absl::Status SlotRegistry::Renew(SlotHolder holder, absl::Duration now) {
   }
   const auto found = live_.find(holder.slot);
   if (found == live_.end()) {
-    return absl::AbortedError(absl::StrCat("incarnation ", holder.incarnation, " of slot ",
-                                           holder.slot,
-                                           " is over, by its lease or by leaving: join again"));
+    return absl::AbortedError(
+        absl::StrCat("incarnation ", holder.incarnation, " of slot ", holder.slot,
+                     " has ended, because its lease expired or it left: join again"));
   }
   if (found->second.incarnation != holder.incarnation) {
     return absl::AbortedError(absl::StrCat("slot ", holder.slot, " is held by incarnation ",

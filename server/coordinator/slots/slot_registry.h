@@ -67,7 +67,7 @@ class SlotRegistry {
   uint64_t GetNonce(SlotHolder holder) const;
 
   // Restores a holder from a saved registry, with a full lease from `now`. Returns DATA_LOSS if the
-  // numbers are impossible or another holder has the slot.
+  // numbers are impossible or the slot is already held.
   absl::Status Restore(SlotHolder holder, uint64_t nonce, const std::string& host,
                        absl::Duration now);
 

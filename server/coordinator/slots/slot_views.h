@@ -9,15 +9,15 @@
 namespace torchps {
 
 // Tracks the status that live slots report with each renewal: the last contact with each server,
-// and the time a trainer has spent on one piece of work. This class uses the contacts to find slots
-// that are cut off from a server that other slots reach. Other slots should not wait for such a
-// slot. If a server answers no slot, the server is down, and all slots wait for it.
+// and the duration of the trainer's current piece of work. This class uses the contacts to find
+// slots that are cut off from a server that other slots reach. Other slots should not wait for such
+// a slot. If a server answers no slot, the server is down, and all slots wait for it.
 //
 // A slot is cut off from a server if
 //   - the server has not answered the slot for a lease, and
 //   - the server has answered each renewal of another slot for a lease, also recently, and one of
 //     these began at least a quarter of a lease after the first renewal that this slot missed.
-// The last condition separates the two cases, however the renewals are timed: a server that is down
+// The last condition separates both cases, however the renewals are timed: a server that is down
 // for all slots does not answer later requests. The quarter allows for the server's response time
 // and the delay of a request to the coordinator.
 //
@@ -38,8 +38,8 @@ class SlotViews {
   // answer.
   explicit SlotViews(absl::Duration lease) : lease_(lease) {}
 
-  // Records a report of `slot` for each server that has admitted the slot. Returns true if the slot
-  // is cut off from one of them.
+  // Records a report of `slot` for each server that admitted the slot. Returns true if the slot is
+  // cut off from one of them.
   bool Hear(SlotId slot, std::map<int, Contact> contacts, absl::Duration stalled_for,
             absl::Duration now);
 

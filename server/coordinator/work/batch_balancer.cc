@@ -10,7 +10,7 @@ namespace {
 // Bounds of a slot's share, as multiples of an equal share.
 constexpr double kFloor = 0.125;
 constexpr double kCeiling = 2;
-// Minimum share for slow slots, because batch norm cannot train on one sample.
+// Minimum share for a slow slot, because batch norm cannot train on one sample.
 constexpr double kLeast = 2;
 // Maximum relative change of a share from one plan to the next.
 constexpr double kLargestMove = 0.25;
@@ -155,7 +155,7 @@ int BatchBalancer::GetLatest(SlotId slot) const {
 
 void BatchBalancer::Admit(Slot* slot) {
   const double share = EqualShare();
-  // The whole numbers of the first slots add up to their total share.
+  // The first slots' whole numbers add up to their total share.
   const double before = all_came_ ? 0 : share * static_cast<double>(slots_.size() - 1);
   slot->share = share;
   slot->batch = std::max(
@@ -230,8 +230,7 @@ void BatchBalancer::ShareOut() {
   const bool adds_up = std::abs(shares - WholeStep(all.size())) < 0.5;
   moving_ = off;
   if (!moving_ && adds_up) return;
-  // After slots have come or left, shares keep their proportions, but respect the new bounds at
-  // once.
+  // After slots join or leave, shares keep their proportions, but respect the new bounds at once.
   if (!moving_) part = 0;
   for (const Candidate& of : all) {
     if (of.base < of.least - kRounding || of.base > of.most + kRounding) part = 1;
@@ -315,7 +314,7 @@ void BatchBalancer::RoundShares() {
     given += slot->batch;
     rests.emplace_back(slot->share - slot->batch, slot);
   }
-  // Round up the largest remainders; among equal ones, that of the lowest slot.
+  // Round up the largest remainders; among equals, the lowest slot's remainder.
   std::stable_sort(rests.begin(), rests.end(),
                    [](const auto& a, const auto& b) { return a.first > b.first; });
   const int missing = static_cast<int>(std::lround(sum)) - given;

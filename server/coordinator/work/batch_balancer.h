@@ -11,26 +11,26 @@
 
 namespace torchps {
 
-// Decides the number of samples in each slot's step. All participating slots together get
-// batch_size times their number or, with training.global_batch, batch_size. If training.balance is
-// SPEED, the shares make all steps equally long (LB-BSP: Chen et al. 2020, "Semi-dynamic load
-// balancing"). Otherwise the shares are equal.
+// Decides the batch size for each slot's step. The participating slots together get batch_size
+// times their number or, with training.global_batch, batch_size. If training.balance is SPEED, the
+// shares make all steps equally long (LB-BSP: Chen et al. 2020, "Semi-dynamic load balancing").
+// Otherwise the shares are equal.
 //
-// Each plan contains the shares of all slots. A slot uses the share of a plan once. If it asks
-// again, the next plan begins. In SYNC, where slots alternate, a plan is one round.
+// Each plan contains shares for all slots. Slots use a plan's share once. If a slot asks again, the
+// next plan begins. In SYNC, where slots alternate, a plan is one round.
 //
 // Speed is not simply samples / seconds: a step has a fixed cost, so a slot with fewer samples
 // would look slower and get even fewer. StepTime predicts the seconds of a step from the samples,
 // with an error. The plan uses the shares that are closest to equal among all shares with a slowest
 // step within 2 %, or one standard error, of the shortest possible. Shares move only if the
-// predicted change of a slot's time exceeds 3 % and several times the error, and by a quarter at
+// predicted change in a slot's time exceeds 3 % and several times the error, and by a quarter at
 // most. So machines that cannot be distinguished keep equal shares. Slots without a reliable
 // estimate keep the current share.
 //
 // If a slot misses two plans, or rests, it does not participate until it asks again. The other
 // slots share the samples in the meantime.
 //
-// Not thread-safe; does not read a clock. Invariant: once all `workers` have come, the planned
+// Not thread-safe; does not read a clock. Invariant: once all `workers` have joined, the planned
 // batches of the participating slots add up to the whole step, unless that is less than one sample
 // for each.
 class BatchBalancer {
@@ -47,7 +47,8 @@ class BatchBalancer {
   void AwaitPlan(SlotId slot) { waiting_.insert(slot); }
 
   // Returns true if the current plan does not contain a share for the slot. The slot is new, rests,
-  // or waits for the next plan. Until all `workers` have come, plans contain shares for new slots.
+  // or waits for the next plan. Until all `workers` have joined, plans contain shares for new
+  // slots.
   bool IsOutsidePlan(SlotId slot) const;
   // Returns true if the current plan contains a share that the slot has not taken.
   bool HasShare(SlotId slot) const;
@@ -107,8 +108,8 @@ class BatchBalancer {
 
   // Returns the participating slots.
   std::vector<Slot*> Present();
-  // Returns the share of one slot if all were equally fast. Until all expected slots have come,
-  // they count as well.
+  // Returns the share of one slot if all were equally fast. Expected slots count as well until they
+  // have joined.
   double EqualShare() const;
   double WholeStep(size_t slots) const { return EqualShare() * static_cast<double>(slots); }
 

@@ -105,8 +105,8 @@ absl::StatusOr<DataLeases::Finished> DataLeases::Finish(uint64_t id, SlotHolder 
   for (const Part& part : lost) {
     if (part.begin < last_end || part.begin >= part.end || part.end > range.size()) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "slot ", holder.slot, " says that positions ", part.begin, " to ", part.end,
-          " of data lease ", id, " changed nothing; expected ranges in ascending order within its ",
+          "slot ", holder.slot, " reports that positions ", part.begin, " to ", part.end,
+          " of data lease ", id, " were lost; expected ranges in ascending order within its ",
           range.size(), " samples"));
     }
     last_end = part.end;
@@ -195,7 +195,7 @@ DataLeasesState DataLeases::Save() const {
 absl::Status DataLeases::Restore(const DataLeasesState& state) {
   TPS_CHECK(epochs_.empty(), "counters are restored before leases are issued");
   const auto damaged = [](const auto&... words) {
-    return absl::DataLossError(absl::StrCat("the saved data leases make no sense: ", words...));
+    return absl::DataLossError(absl::StrCat("the saved data leases are invalid: ", words...));
   };
   if (state.epoch_size() > options_.epochs) {
     return damaged(state.epoch_size(), " epochs of ", options_.epochs);
@@ -243,7 +243,7 @@ absl::Status DataLeases::Restore(const DataLeasesState& state) {
                                    std::prev(next.first)->end > range.begin;
     if (!next.second || overlaps_next || overlaps_previous) {
       return damaged("positions ", range.begin, " to ", range.end, " of epoch ", range.epoch,
-                     " are out twice");
+                     " are handed out twice");
     }
     return absl::OkStatus();
   };
@@ -254,7 +254,7 @@ absl::Status DataLeases::Restore(const DataLeasesState& state) {
     if (saved.id() == 0 || saved.id() >= state.next_id() ||
         !outstanding.emplace(saved.id(), Outstanding{range, {saved.slot(), saved.incarnation()}})
              .second) {
-      return damaged("there cannot be a data lease ", saved.id());
+      return damaged("invalid data lease ", saved.id());
     }
     epochs[range.epoch - 1].outstanding += range.size();
     epochs[range.epoch - 1].unissued -= range.size();
@@ -272,7 +272,7 @@ absl::Status DataLeases::Restore(const DataLeasesState& state) {
     if (epoch.used + epoch.outstanding + back[i] != epoch.position) {
       return damaged("of epoch ", i + 1, ", ", epoch.position, " samples were handed out, but ",
                      epoch.used, " are used, ", epoch.outstanding, " outstanding and ", back[i],
-                     " back");
+                     " returned");
     }
   }
   epochs_ = std::move(epochs);

@@ -15,7 +15,7 @@
 
 namespace torchps {
 
-// Hands out the training samples of a job, epoch after epoch, as leases on position ranges in the
+// Hands out a job's training samples, epoch after epoch, as leases on position ranges in the
 // epoch's order (common/sample_order.h), and tracks their use.
 //
 // Ranges return if they were not finished or if their gradients were lost. Returned ranges are
@@ -34,17 +34,17 @@ class DataLeases {
     // Maximum number of pushes. New ranges are not handed out after ranges for this many pushes;
     // the last range is cut to fit. Ranges handed out again do not count twice. 0 means unlimited.
     int64_t max_pushes = 0;
-    // Samples of a step of all slots together; 0 if each slot makes separate steps. The last step
-    // of an epoch may be shorter. The slots share it, so that the next epoch begins with a new
-    // step, as in one process. Batch norm fails on one sample, so a last step of one sample takes
-    // another from the step before.
+    // Samples in a common step for all slots; 0 if each slot makes separate steps. An epoch's last
+    // step may be shorter. The slots share it, so that the next epoch begins with a new step, as in
+    // one process. Batch norm fails on one sample, so a last step with one sample gets another from
+    // the step before.
     int64_t step_samples = 0;
   };
 
-  // Maximum size of a lease: `pushes` pushes of `push_samples` samples, both at least 1. Leases are
-  // shorter at the end of an epoch or of a returned range. They are also shorter by one or two
-  // samples if a push of more than two samples would otherwise contain a single sample. If pushes
-  // contain two samples, three returned samples are one lease, to be used in one push.
+  // Maximum lease size: `pushes` pushes with `push_samples` samples each, both at least 1. Leases
+  // are shorter at the end of an epoch or a returned range. They are also shorter by one or two
+  // samples if a push would otherwise contain a single sample and `push_samples` exceeds two. If
+  // pushes contain two samples, three returned samples are one lease, to be used in one push.
   struct Size {
     int64_t push_samples = 1;
     int64_t pushes = 1;
@@ -71,8 +71,8 @@ class DataLeases {
     // decreases.
     double progress_begin = 0;
     double progress_end = 0;
-    // Samples of a whole step that a lease in an epoch's shorter last step represents. All leases
-    // of that step add up to a whole step. 0 for other steps.
+    // Samples in a whole step that a lease in an epoch's shorter last step represents. The leases
+    // in that step add up to a whole step. 0 for other steps.
     int64_t share = 0;
   };
 
@@ -84,7 +84,7 @@ class DataLeases {
 
   struct Finished {
     // False for a repeat, and for a lease that was released before (the range belongs to another
-    // slot now or later). In both cases, nothing changed.
+    // slot now or later). Such calls have no effect.
     bool counted = false;
     int epoch = 0;  // of the lease, if counted
     // True if this call closed the epoch.
@@ -135,15 +135,15 @@ class DataLeases {
   // calls that do not count.
   absl::StatusOr<Finished> Finish(uint64_t id, SlotHolder holder, absl::Span<const Part> lost = {});
 
-  // Returns the unfinished leases of a dead holder, to be handed out again. Returns the number of
-  // returned samples.
+  // Reclaims the unfinished leases of a dead holder, to be handed out again. Returns the number of
+  // reclaimed samples.
   int64_t Release(SlotHolder holder);
 
   // Stops handing out new ranges; returned ranges are still handed out again. Returns the epoch
   // that this closed, or 0.
   int Stop();
 
-  // Returns true if all epochs are closed and nothing will be handed out again.
+  // Returns true if each epoch is closed and handing out has ended.
   bool Complete() const;
 
   // Returns the accounting of all epochs begun so far, from epoch 1.
@@ -180,7 +180,7 @@ class DataLeases {
   // Returns the position at which an epoch's shorter last step begins, or options_.samples if all
   // steps are equal.
   int64_t LastStepBegin() const;
-  // Returns the samples of a whole step that the last step's positions before `position` represent.
+  // Returns the samples in a whole step that the last step's positions before `position` represent.
   int64_t ShareBefore(int64_t position) const;
   // Cuts the next new range; nullopt if Exhausted().
   std::optional<Range> NextNewRange(Size size);

@@ -8,11 +8,11 @@
 namespace torchps {
 namespace {
 
-// Number of observations in the median of a level. It outvotes two outliers, for example from a
-// cold page cache.
+// Observation count in a level's median. It outvotes two outliers, for example from a cold page
+// cache.
 constexpr size_t kLatest = 5;
-// Level and noise are the mean of about this many observations. The standard error of the level is
-// then a fourteenth of the noise. Changes of speed are detected earlier: see kChange.
+// Level and noise average about this many observations. The level's standard error is then a
+// fourteenth of the noise. Speed changes are detected earlier: see kChange.
 constexpr double kMemory = 200;
 // Prior of the noise, weighted as kLatest observations. The deviation of five observations may be
 // small by chance.
@@ -21,8 +21,8 @@ constexpr double kFirstNoise = 0.3;
 constexpr double kLeastNoise = 0.02;
 // Observations further off, in standard deviations, count as this.
 constexpr double kFarthest = 3;
-// Page's test: adds up the deviations beyond kShift, and detects a change of speed above kChange.
-// That requires at least five observations.
+// Page's test: adds up the deviations beyond kShift, and detects a speed change above kChange. That
+// requires at least five observations.
 constexpr double kShift = 1;
 constexpr double kChange = 8;
 // Prior standard deviation of `fixed`, and the upper bound. If it were larger, noise would hide the

@@ -10,9 +10,9 @@ namespace torchps {
 //
 // where `reference` is an early batch of the slot. If a machine slows down, `level` changes.
 // `fixed`, the part of a step that does not grow with the samples, belongs to the model and stays.
-// Steps of one size contain no information about `fixed`, so it keeps the last estimate, at first
-// 0. That overestimates the effect of samples, so a share that is moved by it does not overshoot,
-// and the moves then reveal `fixed`.
+// Equal steps contain no information about `fixed`, so it keeps the last estimate, at first 0. That
+// overestimates the effect of samples, so a share that is moved by it does not overshoot, and the
+// moves then reveal `fixed`.
 //
 // The estimator is a Kalman filter (recursive least squares with a prior) of `fixed` and the
 // logarithm of a step's seconds. Observations more than three deviations off count as three (Huber
@@ -31,7 +31,7 @@ class StepTime {
   // REQUIRES for all: known(). Steps of x samples last fixed_seconds() + x * sample_seconds().
   double fixed_seconds() const;
   double sample_seconds() const;
-  // Returns the relative standard error of the predicted time of a step of `samples`.
+  // Returns the relative standard error in the predicted time for a step of `samples`.
   double Error(double samples) const;
 
  private:
@@ -52,7 +52,7 @@ class StepTime {
 
   std::deque<Observation> latest_;
   double reference_ = 1;
-  // The filter's state: the logarithm of the seconds of a step of `samples_`, and the fixed part.
+  // The filter's state: the logarithm of the seconds for a step of `samples_`, and the fixed part.
   double samples_ = 1;
   double log_seconds_ = 0;
   double fixed_ = 0;
@@ -60,10 +60,10 @@ class StepTime {
   double variance_ = 0;
   double fixed_variance_ = 0;
   double covariance_ = 0;
-  // Standard deviation of an observation's logarithm, and the number of observations in that mean.
+  // Standard deviation of an observation's logarithm, and the observation count in that mean.
   double noise_ = 0;  // 0: not known yet
   double noise_observations_ = 0;
-  // Page's sums: the recent deviations of the observations above and below.
+  // Page's sums: recent deviations above and below the prediction.
   double above_ = 0;
   double below_ = 0;
 };

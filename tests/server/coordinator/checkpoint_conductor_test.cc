@@ -239,9 +239,9 @@ TEST_F(CheckpointConductorTest, NobodyWritesWhileOneCannot) {
          absl::StrCat("it works for another job: '', number ", job_id + 1, "; expected number ",
                       job_id));
   change([](ServerStatus* status) { status->set_job_id(0); });
-  expect(absl::StatusCode::kUnavailable, "it was started anew, and no worker has greeted it yet");
+  expect(absl::StatusCode::kUnavailable, "it was restarted, and no worker has connected to it yet");
   change([](ServerStatus* status) { status->mutable_restoring(); });
-  expect(absl::StatusCode::kUnavailable, "it is still bringing the job back");
+  expect(absl::StatusCode::kUnavailable, "it is still restoring the job");
 }
 
 TEST_F(CheckpointConductorTest, ALargePartOfTheModelHasLongerToBeWritten) {

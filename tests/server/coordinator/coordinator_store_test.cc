@@ -77,8 +77,8 @@ TEST(CoordinatorStoreTest, TwoProcessesAreNotCoordinatorsInOneDirectory) {
   const auto second = CoordinatorStore::Open(&files, "/data/job");
   EXPECT_TRUE(absl::IsUnavailable(second.status()));
   EXPECT_THAT(std::string(second.status().message()),
-              HasSubstr("another process is the coordinator in /data/job, so --servers must name "
-                        "that one first: "));
+              HasSubstr("another process is the coordinator in /data/job; --servers must list "
+                        "that server first: "));
 }
 
 TEST(CoordinatorStoreTest, EveryKillLeavesTheLastStateThatWasWrittenOrTheOneBefore) {

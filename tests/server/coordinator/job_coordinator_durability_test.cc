@@ -321,7 +321,7 @@ TEST(CoordinatorStateTest, BooksThatCannotBeAreRefusedInWords) {
   };
   CoordinatorState twice = good;
   *twice.mutable_leases()->add_returned() = good.leases().outstanding(0).range();
-  EXPECT_THAT(refusal(twice), HasSubstr("positions 0 to 16 of epoch 1 are out twice"));
+  EXPECT_THAT(refusal(twice), HasSubstr("positions 0 to 16 of epoch 1 are handed out twice"));
   CoordinatorState lost = good;
   lost.mutable_leases()->mutable_outstanding()->RemoveLast();
   EXPECT_THAT(refusal(lost), HasSubstr("32 samples were handed out, but 0 are used"));
@@ -626,7 +626,7 @@ TEST(NonFiniteTest, ASlotWithTooManyInARowIsSentAwayAndItsDataGoToAnother) {
   const Later<NextWorkReply> refused = AskAfterNonfinite(rig, workers[0], 5);
   ASSERT_EQ(Words(refused), "ABORTED");
   EXPECT_THAT(std::string(refused.answer().status().message()),
-              HasSubstr("slot 0 is sent away: 5 gradients in a row were not finite"));
+              HasSubstr("slot 0 is removed from the job: 5 gradients in a row were not finite"));
   EXPECT_EQ(rig.Status().slot(0).state(), SlotAccounting::LEFT);
   EXPECT_THAT(rig.Status().slot(0).reason(), HasSubstr("not finite"));
   EXPECT_EQ(Words(rig.Ask(workers[1])), "1: 16-32*");
@@ -645,7 +645,7 @@ TEST(NonFiniteTest, AJobWhoseSlotsAreAllSentAwayHasFailed) {
   EXPECT_EQ(Words(AskAfterNonfinite(rig, workers[1], 6)), "ABORTED");
   EXPECT_EQ(rig.Status().phase(), JobStatus::DONE);
   EXPECT_EQ(rig.Status().stopped(),
-            "the gradients of every slot are not finite, of slot 1 from its step 1 on");
+            "the gradients of all slots are not finite; those of slot 1 from its step 1 on");
 }
 
 TEST(NonFiniteTest, SlotsThatAreSentAwayInTurnEndTheJobThoughTheirProcessesComeBack) {

@@ -108,14 +108,14 @@ TEST(JobCoordinatorTest, EveryJoinerWhoDisagreesIsToldInWhat) {
          join.set_data_fingerprint(DataFingerprint{5, 2}.number());
        },
        absl::StatusCode::kFailedPrecondition,
-       "the running job has other training samples than this worker, as a look at a few of them "
-       "shows: all workers need the same data, in the same order"},
+       "the running job has different training samples than this worker (compared by a few of "
+       "them): all workers need the same data, in the same order"},
       {"other test samples",
        [](JoinRequest& join) {
          join.set_data_fingerprint(DataFingerprint{0, 3}.number());
        },
        absl::StatusCode::kFailedPrecondition,
-       "the running job has other test samples than this worker"},
+       "the running job has different test samples than this worker"},
       {"other servers", [](JoinRequest& join) { join.set_server_count(3); },
        absl::StatusCode::kFailedPrecondition,
        "the running job has 2 servers, this worker was given 3"},

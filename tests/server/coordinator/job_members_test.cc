@@ -207,7 +207,7 @@ TEST_F(JobMembersTest, SlotsThatCannotBeAreDataLoss) {
   slots.first_incarnation = saved.next_incarnation();
   const absl::Status twice = JobMembers(slots).Restore(saved, now_);
   EXPECT_TRUE(absl::IsDataLoss(twice));
-  EXPECT_THAT(std::string(twice.message()), HasSubstr("there cannot be a slot 0"));
+  EXPECT_THAT(std::string(twice.message()), HasSubstr("invalid or repeated slot 0"));
 }
 
 }  // namespace
