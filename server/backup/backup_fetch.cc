@@ -84,7 +84,7 @@ absl::Status BackupFetch::Receive(const CopiedFile& file, WritableFile* out) {
   const auto bytes = static_cast<int64_t>(file.bytes());
   ReadCopyRequest request;
   *request.mutable_file() = file;
-  request.set_most_bytes(kCopyPieceBytes);
+  request.set_max_bytes(kCopyPieceBytes);
   while (out->size() < bytes) {
     request.set_offset(static_cast<uint64_t>(out->size()));
     const absl::StatusOr<ReadCopyReply> piece = options_.peer->Read(request);

@@ -180,7 +180,7 @@ absl::StatusOr<bool> BackupMirror::HasSameHead(const std::string& file) const {
   }
   ReadCopyRequest request;
   *request.mutable_file() = Copied(file, 0);
-  request.set_most_bytes(kHeadBytes);
+  request.set_max_bytes(kHeadBytes);
   const absl::StatusOr<ReadCopyReply> copy = options_.peer->Read(request);
   if (!copy.ok()) return OfPeer(copy.status());
   return copy->data() == head;

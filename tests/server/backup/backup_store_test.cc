@@ -77,7 +77,7 @@ class BackupStoreTest : public ::testing::Test {
     ReadCopyRequest request;
     *request.mutable_file() = GetFile(name);
     request.set_offset(offset);
-    request.set_most_bytes(most);
+    request.set_max_bytes(most);
     const auto reply = keeper_->Read(request);
     return reply.ok() ? reply->data() : std::string(reply.status().message());
   }
