@@ -6,9 +6,8 @@
 #include "absl/types/span.h"
 #include "common/cpu/instruction_set.h"
 
-// TOP_K: of a block the elements of largest magnitude, each with its index. docs/protocol.md
-// describes the format. All functions are thread-safe, and give the same bits on every instruction
-// set.
+// TOP_K: of a block the elements of largest magnitude, each with its index. docs/protocol.md describes
+// the format. All functions are thread-safe, and give the same bits on every instruction set.
 
 namespace torchps {
 

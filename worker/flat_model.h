@@ -41,7 +41,7 @@ namespace torchps {
 //
 // worker/module_tensors.h selects the tensors. Elements are in contiguous order regardless of
 // strides, so that workers, checkpoints and exports agree. A channels-last parameter therefore
-// becomes contiguous (docs/cuda.md, "Channels-last").
+// becomes contiguous (docs/gpus.md, "Channels-last").
 //
 // On a CUDA device, the flat tensors are on the device, and pinned host buffers mirror them. The
 // spans below are always host memory. On the CPU the spans are the flat tensors, and ToDevice() and

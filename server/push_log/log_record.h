@@ -16,7 +16,7 @@
 #include "wire/frame_codec.h"
 #include "wire/frame_payload.h"
 
-// Encodes the records of the push log (docs/checkpoint.md, "The push log"). Each header has a fixed
+// Encodes the records of the push log (docs/storage.md, "The push log"). Each header has a fixed
 // length and carries a checksum, which protects the lengths in it. Another checksum protects the
 // ledger rows, the table of absent elements and the payload that follow. Headers are sealed with
 // the segment's salt, which workers do not know, so a payload cannot imitate a header. All

@@ -21,7 +21,7 @@ struct PushDecision {
 };
 
 // Decides on each push to each block, by incarnation, step and staleness, from the ledger and the
-// lag contract (docs/design.md). Pure functions; immutable, so thread-safe.
+// lag contract (docs/architecture.md). Pure functions; immutable, so thread-safe.
 class PushGate {
  public:
   // REQUIRES: free_lag >= 1 with WEIGH, max_lag >= 0 with REJECT.

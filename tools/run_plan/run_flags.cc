@@ -142,8 +142,7 @@ std::vector<FlagSpec> RunFlags() {
        "How often that process measures; without --target it measures all the same, into "
        "logs/evaluator.log. Default with --target: 5s."},
       {"report", "FILE",
-       "Writes the report as JSON (docs/operate.md) when the job has ended. Default: report.json "
-       "in "
+       "Writes the report as JSON (docs/operate.md) when the job has ended. Default: report.json in "
        "the run's folder."},
       {"server_binary", "PATH", "The server program. Default: ps_server beside psctl."},
       {"worker_binary", "PATH",

@@ -50,7 +50,7 @@ class PrefetchPolicy {
 
  private:
   // One version of lag costs 3 workers about 0.2 points of accuracy with Adam and 0.35 to 0.8
-  // points with momentum (docs/design.md, "Consistency"). Saving less than a tenth of the time is
+  // points with momentum (docs/protocol.md, "Update rules"). Saving less than a tenth of the time is
   // not worth that.
   static constexpr double kOn = 0.1;
   // Half of kOn, so that a share near the threshold does not toggle on().

@@ -50,7 +50,7 @@ namespace torchps {
 //
 // A prefetching pull begins as late as it can while still finishing with the backward pass, so that
 // its values are fresh. The staleness bound counts the slot's own step t if the values lack it
-// (docs/design.md, "Consistency").
+// (docs/protocol.md, "Update rules").
 //
 // Thread-compatible, except that BlockReady() may be called from any thread. Borrows everything.
 class StepLoop {

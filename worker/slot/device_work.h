@@ -16,7 +16,7 @@
 namespace torchps {
 
 // Sets up the work that a slot's device does in addition to computing, if one device apart from the
-// host holds the model: copying, checking and encoding gradients (docs/cuda.md). Other models are
+// host holds the model: copying, checking and encoding gradients (docs/gpus.md). Other models are
 // left unchanged. If the device lacks a capability, the functions log it and the host does the
 // work.
 //

@@ -16,7 +16,7 @@
 namespace torchps {
 
 // Sends the module's state to the coordinator, which stores it as model files (ModelFile in
-// proto/coordinator.proto). docs/checkpoint.md, "Model files", lists the metadata.
+// proto/coordinator.proto). docs/storage.md, "Model files", lists the metadata.
 //
 // If a file cannot be stored, the worker logs it and continues training.
 //

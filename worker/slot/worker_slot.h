@@ -95,7 +95,7 @@ class WorkerSlot {
 
   // Makes the device process gradients before they are pushed. Applies if one device apart from the
   // host holds the model. The device encodes gradients if the job configures an encoding and the
-  // host does not need the floats (docs/cuda.md). Otherwise the device checks each block. If the
+  // host does not need the floats (docs/gpus.md). Otherwise the device checks each block. If the
   // device lacks a capability, logs that, and the host does the work. Call it before creating a
   // Learner.
   void PreparePushesOnDevice();

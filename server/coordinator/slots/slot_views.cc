@@ -6,7 +6,7 @@
 namespace torchps {
 namespace {
 
-// Fractions of a lease. docs/design.md, "Cut off", explains them.
+// Fractions of a lease. docs/protocol.md, "Leases of slots", explains them.
 constexpr double kLater = 1.0 / 4;
 constexpr double kLately = 1.0 / 2;
 constexpr double kStoodStill = 1.0 / 2;
