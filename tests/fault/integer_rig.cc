@@ -74,7 +74,7 @@ std::unique_ptr<Heartbeat> IntegerRig::KeepAlive(ParameterClient& client) {
   return std::make_unique<Heartbeat>(
       absl::Milliseconds(200),
       [&client](absl::Duration timeout) {
-        client.leases().Renew(timeout, /*standing=*/absl::ZeroDuration(),
+        client.leases().Renew(timeout, /*stalled_for=*/absl::ZeroDuration(),
                               /*longest_pause=*/absl::InfiniteDuration());
         return absl::OkStatus();
       },

@@ -25,14 +25,14 @@ class SlotUpkeepTest : public ::testing::Test {
     options.slot = 1;
     options.lease = absl::Seconds(10);
     options.progress_timeout = absl::Seconds(600);
-    options.standing = [this] { return standing_; };
+    options.stalled_for = [this] { return stalled_for_; };
     options.renew_slot = [this](absl::Duration, RenewSlotRequest request) {
       told_ = std::move(request);
       return slot_reply_;
     };
-    options.renew_leases = [this](absl::Duration, absl::Duration standing,
+    options.renew_leases = [this](absl::Duration, absl::Duration stalled_for,
                                   absl::Duration longest_pause) {
-      EXPECT_EQ(standing, standing_);
+      EXPECT_EQ(stalled_for, stalled_for_);
       EXPECT_EQ(longest_pause, absl::Seconds(5));
       clock_.Advance(taken_);
       return renewals_;
@@ -57,7 +57,7 @@ class SlotUpkeepTest : public ::testing::Test {
   }
 
   ManualClock clock_;
-  absl::Duration standing_;
+  absl::Duration stalled_for_;
   Renewals renewals_;
   absl::StatusOr<RenewSlotReply> slot_reply_ = RenewSlotReply();
   absl::Duration taken_;  // by the servers
@@ -68,7 +68,7 @@ class SlotUpkeepTest : public ::testing::Test {
 };
 
 TEST_F(SlotUpkeepTest, TellsTheCoordinatorWhatTheServersHaveSaid) {
-  standing_ = absl::Seconds(5);
+  stalled_for_ = absl::Seconds(5);
   SetMissed(2, 10);
   SetMissed(3, 9);
   ServerLease::Contact reached;
@@ -121,10 +121,10 @@ TEST_F(SlotUpkeepTest, ASlotThatIsCutOffStepsAsideAndSaysSoOnce) {
 }
 
 TEST_F(SlotUpkeepTest, ATrainerThatStandsStillTakesItsSlotAside) {
-  standing_ = absl::Seconds(599);
+  stalled_for_ = absl::Seconds(599);
   EXPECT_TRUE(Renew().ok());
   EXPECT_EQ(steps_aside_, 0);
-  standing_ = absl::Seconds(602);
+  stalled_for_ = absl::Seconds(602);
   EXPECT_TRUE(Renew().ok());
   EXPECT_EQ(steps_aside_, 1);
   EXPECT_THAT(lines_, ElementsAre(HasSubstr("the trainer of slot 1 has computed or read data for "
@@ -153,7 +153,7 @@ TEST_F(SlotUpkeepTest, DoesNotSayThatItWaitsWhileItWorksOrForItself) {
   renewals_.blocking_slot = BlockingSlot{1, absl::Seconds(50), "server 0"};
   EXPECT_TRUE(Renew().ok());
   renewals_.blocking_slot->slot = 0;
-  standing_ = absl::Seconds(1);
+  stalled_for_ = absl::Seconds(1);
   EXPECT_TRUE(Renew().ok());
   EXPECT_THAT(lines_, IsEmpty());
 }

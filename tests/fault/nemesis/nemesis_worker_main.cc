@@ -51,13 +51,13 @@ SlotUpkeep MakeUpkeep(const JoinReply& joined, CoordinatorClient* coordinator, S
   upkeep.slot = joined.slot();
   upkeep.lease = absl::Seconds(joined.job().membership().lease_seconds());
   // It never computes.
-  upkeep.standing = [] { return absl::ZeroDuration(); };
+  upkeep.stalled_for = [] { return absl::ZeroDuration(); };
   upkeep.renew_slot = [coordinator](absl::Duration timeout, RenewSlotRequest request) {
     return coordinator->RenewSlot(timeout, std::move(request));
   };
-  upkeep.renew_leases = [leases](absl::Duration timeout, absl::Duration standing,
+  upkeep.renew_leases = [leases](absl::Duration timeout, absl::Duration stalled_for,
                                  absl::Duration longest_pause) {
-    return leases->Renew(timeout, standing, longest_pause);
+    return leases->Renew(timeout, stalled_for, longest_pause);
   };
   upkeep.step_aside = [leases](absl::Duration timeout, const std::vector<int>& silent) {
     leases->StepAside(timeout, silent);

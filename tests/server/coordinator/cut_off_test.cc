@@ -101,7 +101,7 @@ class World {
     SlotUpkeep::Options options;
     options.slot = number;
     options.lease = kLease;
-    options.standing = [] { return absl::ZeroDuration(); };
+    options.stalled_for = [] { return absl::ZeroDuration(); };
     options.clock = &slot->clock;
     options.renew_leases = [this, slot, number](absl::Duration timeout, absl::Duration,
                                                 absl::Duration longest_pause) {

@@ -10,19 +10,19 @@ TEST(ProgressTimerTest, StandsStillFromBeatToBeatAndNotWhileItRests) {
   ManualClock clock;
   ProgressTimer pulse(&clock);
   clock.Advance(absl::Seconds(5));
-  EXPECT_EQ(pulse.standing(), absl::ZeroDuration()) << "it has not begun";
+  EXPECT_EQ(pulse.stalled_for(), absl::ZeroDuration()) << "it has not begun";
   pulse.Beat();
   clock.Advance(absl::Seconds(7));
-  EXPECT_EQ(pulse.standing(), absl::Seconds(7));
+  EXPECT_EQ(pulse.stalled_for(), absl::Seconds(7));
   {
     const ProgressTimer::Rest rest(&pulse);
     clock.Advance(absl::Seconds(11));
-    EXPECT_EQ(pulse.standing(), absl::ZeroDuration());
+    EXPECT_EQ(pulse.stalled_for(), absl::ZeroDuration());
   }
   clock.Advance(absl::Seconds(2));
-  EXPECT_EQ(pulse.standing(), absl::Seconds(2)) << "its work begins when its rest ends";
+  EXPECT_EQ(pulse.stalled_for(), absl::Seconds(2)) << "its work begins when its rest ends";
   pulse.Beat();
-  EXPECT_EQ(pulse.standing(), absl::ZeroDuration());
+  EXPECT_EQ(pulse.stalled_for(), absl::ZeroDuration());
 }
 
 }  // namespace

@@ -111,10 +111,10 @@ TEST_F(SlotViewsTest, WhatWasSaidWhileTheCoordinatorStoodStillDoesNotCount) {
 
 TEST_F(SlotViewsTest, KeepsForHowLongATrainerHasBeenAtOnePieceOfWork) {
   views_.Hear(3, {}, absl::Seconds(41), absl::ZeroDuration());
-  EXPECT_EQ(views_.standing(3), absl::Seconds(41));
-  EXPECT_EQ(views_.standing(4), absl::ZeroDuration());
+  EXPECT_EQ(views_.stalled_for(3), absl::Seconds(41));
+  EXPECT_EQ(views_.stalled_for(4), absl::ZeroDuration());
   views_.Forget(3);
-  EXPECT_EQ(views_.standing(3), absl::ZeroDuration());
+  EXPECT_EQ(views_.stalled_for(3), absl::ZeroDuration());
 }
 
 }  // namespace
