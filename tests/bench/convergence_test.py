@@ -26,6 +26,7 @@ import scenarios  # noqa: E402
 import summary  # noqa: E402
 import tables  # noqa: E402
 import tasks  # noqa: E402
+from pushes import Pushes  # noqa: E402
 from rounds import Rounds  # noqa: E402
 from rows_file import RowsFile, read  # noqa: E402
 from whole_batch import WholeBatch  # noqa: E402
