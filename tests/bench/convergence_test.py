@@ -26,7 +26,6 @@ import scenarios  # noqa: E402
 import summary  # noqa: E402
 import tables  # noqa: E402
 import tasks  # noqa: E402
-from pushes import Pushes  # noqa: E402
 from rounds import Rounds  # noqa: E402
 from rows_file import RowsFile, read  # noqa: E402
 from whole_batch import WholeBatch  # noqa: E402
@@ -200,87 +199,6 @@ class RoundsTest(unittest.TestCase):
         self.assertEqual(max(stops), 3)
         self.assertGreater(row["stopped"], 3)
         self.assertGreater(row["lost"], 0)
-
-    def test_a_round_of_work_takes_so_many_gradients_from_whoever_is_fast(self):
-        for name, pushes in (("rounds_of_work", 3), ("rounds_of_work_2", 6)):
-            # A slow worker's gradient is always late: the two fast ones give all of a round.
-            run = training(name, "one_slow", task=small_task(epochs=4))
-            rounds = []
-            inner = run._close
-
-            def close(run=run, inner=inner, rounds=rounds):
-                for work, _ in run.arrived:
-                    self.assertEqual(work.version, run.round)
-                rounds.append([work.worker for work, _ in run.arrived])
-                inner()
-            run._close = close
-            row = run.run()
-            # The last is of what was left.
-            self.assertEqual({len(workers) for workers in rounds[:-1]}, {pushes})
-            self.assertEqual(row["pushes"], sum(map(len, rounds)))
-            if pushes == 3:
-                self.assertEqual({worker for workers in rounds[:-1] for worker in workers}, {0, 1})
-
-    def test_a_round_of_work_goes_on_when_a_worker_dies(self):
-        task = small_task(epochs=10, rows=3200)
-        with_death = training("rounds_of_work", "dies", task=task).run()["final"]["seconds"]
-        self.assertLess(with_death, 1.6 * training("rounds_of_work", task=task).run()["final"]["seconds"])
-
-
-class PushesTest(unittest.TestCase):
-
-    def mean_lag(self, name, scenario="none"):
-        lags = training(name, scenario, task=small_task(epochs=5)).run()["lags"]
-        return sum(lag * count for lag, count in lags.items()) / sum(lags.values())
-
-    def test_equal_workers_lag_by_the_others_and_prefetch_adds_their_own(self):
-        self.assertAlmostEqual(self.mean_lag("async"), 2, delta=0.1)
-        # Whose pull meets the pushes of others in the same instant lacks those, too.
-        self.assertTrue(2.9 < self.mean_lag("async_prefetch") < 3.6)
-
-    def test_in_lockstep_half_of_the_others_were_there_before(self):
-        self.assertAlmostEqual(self.mean_lag("async_s0"), 1, delta=0.05)
-
-    def test_rejected_pushes_are_never_applied_and_their_samples_return(self):
-        for stop in (True, False):
-            run = training("ringmaster", "one_slow", task=small_task(epochs=5), stop=stop)
-            row = run.run()
-            self.assertLessEqual(max(row["lags"]), 6)
-            self.assertEqual(row["final"]["samples"], run.pool.total)
-            self.assertGreater(row["stopped"] + row["lost"], 0)
-
-
-    def test_a_slot_that_comes_back_starts_where_the_slowest_of_the_others_is(self):
-        for name in ("async_s0", "async_s4", "async_s4_prefetch", "async_balanced_s4"):
-            with self.subTest(contestant=name):
-                # At half of the time, for 10 s: when it is back the others have gone on for 8.
-                run = training(name, "dies", task=small_task(epochs=10, rows=3200))
-                clocks = []
-                inner = run._come_back
-
-                def come_back(worker, run=run, inner=inner, clocks=clocks):
-                    lowest = min(run.clocks[:2])
-                    inner(worker)
-                    clocks.append((run.clocks[worker], lowest))
-                run._come_back = come_back
-                row = run.run()
-                (own, lowest), = clocks
-                self.assertEqual(own, lowest)
-                # Nobody waits for it to catch up: two of three have worked on for 8 of 20 s.
-                whole = training(name, task=small_task(epochs=10, rows=3200)).run()["final"]["seconds"]
-                self.assertLess(row["final"]["seconds"], 1.4 * whole)
-
-    def test_the_floor_never_falls(self):
-        run = training("async_balanced_s4", "dies", task=small_task(epochs=10, rows=3200))
-        floors = []
-        inner = run._raise_floor
-
-        def raise_min_clock():
-            inner()
-            floors.append(run.floor)
-        run._raise_floor = raise_min_clock
-        run.run()
-        self.assertEqual(floors, sorted(floors))
 
 
 class WholeBatchTest(unittest.TestCase):
