@@ -6,8 +6,9 @@
 
 namespace torchps {
 
-// How long to wait before the next try: doubles from `initial` to `max`, each time with up to 25 %
-// taken off by a seeded draw, so that many callers do not return in step. Not thread-safe.
+// Exponential backoff between retries: the delay doubles from `initial` to `max`. A seeded random
+// draw shortens each delay by up to 25 %, so that many callers do not retry in step. Not
+// thread-safe.
 class Backoff {
  public:
   struct Options {
@@ -17,10 +18,10 @@ class Backoff {
 
   Backoff(Options options, uint64_t seed);
 
-  // The next delay; each call is longer, up to the maximum.
+  // Returns the next delay and doubles the one after it, up to the maximum.
   absl::Duration Next();
 
-  // After a success: the next delay is the initial one again.
+  // Called after a success: the next delay is `initial` again.
   void Reset();
 
  private:

@@ -7,7 +7,7 @@
 namespace torchps {
 namespace {
 
-// Per-block state costs some hundred bytes; beyond this many the block size is a mistake.
+// Each block costs some hundred bytes of state; a larger number means that the block size is wrong.
 constexpr int64_t kMaxBlocks = int64_t{1} << 24;
 
 }  // namespace
@@ -28,7 +28,7 @@ absl::StatusOr<BlockMap> BlockMap::Create(const ModelLayout& layout, int64_t blo
                                                    " elements cannot be spread over ", servers,
                                                    " servers"));
   }
-  // A small model is cut finer, so that no server is left without a block.
+  // Small models use shorter blocks, so that each server owns at least one block.
   const int64_t block_length =
       std::min(block_bytes / kElementBytes, layout.trained_size() / servers);
   if (layout.size() / block_length >= kMaxBlocks) {

@@ -2,12 +2,12 @@
 
 #include "absl/base/internal/raw_logging.h"
 
-// Aborts with `message` when one of our own invariants is broken. Never for what a peer, a file or
-// the network can cause: those are absl::Status. The name is ours because libtorch's headers
-// define CHECK.
+// Aborts with `message` if an internal invariant is broken. Errors that a peer, a file or the
+// network can cause are reported as absl::Status instead. Not called CHECK because libtorch's
+// headers define that name.
 #define TPS_CHECK(condition, message) ABSL_RAW_CHECK(condition, message)
 
-// The same in debug builds only.
+// Checks in debug builds only.
 #ifdef NDEBUG
 #define TPS_DCHECK(condition, message) \
   do {                                 \

@@ -4,17 +4,17 @@
 
 namespace torchps {
 
-// A steady clock that is handed in, so that leases, schedules and the simulator need no real time.
-// Thread-safe. Now() never goes back and says nothing about the time of day.
+// A steady clock that callers inject, so that leases, schedules and the simulator can run without
+// real time. Thread-safe. Now() never decreases and is unrelated to the time of day.
 class Clock {
  public:
   virtual ~Clock() = default;
 
-  // Time since some fixed, arbitrary moment.
+  // Returns the time since a fixed, arbitrary moment.
   virtual absl::Duration Now() const = 0;
 };
 
-// CLOCK_MONOTONIC.
+// Reads CLOCK_MONOTONIC.
 class SteadyClock final : public Clock {
  public:
   absl::Duration Now() const override;

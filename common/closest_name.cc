@@ -9,14 +9,15 @@
 namespace torchps {
 namespace {
 
-// Longer names are no misspellings of ours, and cost quadratic time.
+// Longer names are not searched: they are unlikely misspellings, and the search is quadratic.
 constexpr size_t kLongestMisspelling = 64;
 
-// Whoever mistypes a short word starts it well; among short words many are one letter apart.
+// In names of up to this length the first letter must match, because many short words differ in a
+// single letter and the first letter is rarely mistyped.
 constexpr size_t kShortWord = 4;
 
 size_t EditDistance(absl::string_view a, absl::string_view b) {
-  // Row i of the table: edits that turn a[0, i) into b[0, j).
+  // `row[j]` counts the edits that turn a[0, i) into b[0, j).
   std::vector<size_t> last_but_one;
   std::vector<size_t> last(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) last[j] = j;

@@ -7,10 +7,10 @@
 
 namespace torchps {
 
-// One of `known` that `name` is probably a misspelling of; "" where none is near. Near is: equal
-// but for case, or with at most a third of the letters wrong, where two that changed places are one
-// wrong letter (Damerau 1964). Up to four letters the first one must be right: "top" is no slip of
-// "stop". Thread-safe.
+// Returns the element of `known` that `name` probably misspells, or "" if there is no close match.
+// A close match differs only in case, or in at most a third of the letters. Two swapped letters
+// count as a single error (Damerau 1964). If `name` is at most four letters long, the first letter
+// must match: "top" is not a misspelling of "stop". Thread-safe.
 std::string ClosestName(absl::string_view name, const std::vector<std::string>& known);
 
 }  // namespace torchps

@@ -4,19 +4,19 @@
 
 namespace torchps {
 
-// What tells data sets of one size apart: a number of a few training samples, and one of a few test
-// samples (data/fingerprint.h makes them). Each is 0 where it is not known. A plain value.
+// Distinguishes data sets of the same size: a hash of a few training samples and a hash of a few
+// test samples (computed in data/fingerprint.h). Unknown values are 0. Plain value type.
 struct DataFingerprint {
   uint32_t train = 0;
   uint32_t test = 0;
 
-  // As it travels and is kept, in JoinRequest and CoordinatorState.
+  // Returns the encoded form used in JoinRequest and CoordinatorState.
   uint64_t number() const { return uint64_t{train} << 32 | test; }
   static DataFingerprint Of(uint64_t number) {
     return {static_cast<uint32_t>(number >> 32), static_cast<uint32_t>(number)};
   }
 
-  // This one, and the other where this one does not know.
+  // Returns this fingerprint with unknown values replaced from `other`.
   DataFingerprint CompletedBy(const DataFingerprint& other) const {
     return {train == 0 ? other.train : train, test == 0 ? other.test : test};
   }

@@ -47,7 +47,7 @@ absl::Status CheckRuns(absl::Span<const ElementRun> runs, int64_t length) {
           "a run goes from element ", run.begin, " to ", run.end, "; expected one that begins at ",
           least, " or later, is not empty and ends ", "at ", length, " at the latest"));
     }
-    // Neighbours that touch are one run.
+    // Neighbours that touch must form a single run.
     least = run.end + 1;
   }
   return absl::OkStatus();

@@ -8,7 +8,7 @@
 
 namespace torchps {
 
-// Elements that follow each other: [begin, end), counted from wherever the runs are counted.
+// Contiguous elements [begin, end). The user defines the origin of the indices.
 struct ElementRun {
   int64_t begin = 0;
   int64_t end = 0;
@@ -18,24 +18,24 @@ struct ElementRun {
   }
 };
 
-// Some of the elements of a vector: runs in ascending order, none empty, a gap between neighbours.
-// So the same elements are always the same runs. None of the elements: no runs.
+// Subset of a vector's elements: non-empty runs in ascending order with gaps between neighbours.
+// Each subset therefore has exactly one representation. The empty subset contains zero runs.
 using ElementRuns = std::vector<ElementRun>;
 
-// Appends [begin, end), and lets it grow together with the last run where they touch. Nothing for
-// an empty one. REQUIRES: it begins at or behind the end of the last run.
+// Appends [begin, end), merging it with the last run if the two touch. Ignores an empty run.
+// REQUIRES: `begin` is not before the end of the last run.
 void AppendRun(int64_t begin, int64_t end, ElementRuns* runs);
 
-// Whether the runs are all of `length` elements.
+// Returns true if the runs cover all of `length` elements.
 bool CoversAll(absl::Span<const ElementRun> runs, int64_t length);
 
-// The elements of [begin, end) that are in `runs`, counted from `begin`.
+// Returns the elements of `runs` within [begin, end), with indices relative to `begin`.
 ElementRuns RunsWithin(absl::Span<const ElementRun> runs, int64_t begin, int64_t end);
 
-// The elements that are in both.
+// Returns the intersection of `a` and `b`.
 ElementRuns RunsInBoth(absl::Span<const ElementRun> a, absl::Span<const ElementRun> b);
 
-// INVALID_ARGUMENT names the first run that breaks the rules above, or lies outside of `length`
+// Returns INVALID_ARGUMENT, naming the first run that breaks the rules above or exceeds `length`
 // elements.
 absl::Status CheckRuns(absl::Span<const ElementRun> runs, int64_t length);
 

@@ -6,16 +6,17 @@
 
 namespace torchps {
 
-// The 64-bit FNV-1a hash (Fowler, Noll, Vo), which is the same on every machine and in every
-// process: for fingerprints that travel. Not for hash tables, and no protection against intent.
+// The 64-bit FNV-1a hash (Fowler, Noll, Vo). It is identical on all machines and in all processes,
+// so it suits fingerprints that are sent or stored. Not for hash tables, and not
+// collision-resistant against an attacker.
 class Fnv1a {
  public:
-  // Eight bytes, little-endian.
+  // Hashes the eight bytes in little-endian order.
   void AddInteger(uint64_t value) {
     for (int shift = 0; shift < 64; shift += 8) AddByte(static_cast<uint8_t>(value >> shift));
   }
 
-  // The length first, so that neighbouring strings cannot run into each other.
+  // Hashes the length first, so that ("ab", "c") and ("a", "bc") differ.
   void AddString(absl::string_view text) {
     AddInteger(text.size());
     for (const char character : text) AddByte(static_cast<uint8_t>(character));

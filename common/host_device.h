@@ -1,10 +1,11 @@
 #pragma once
 
-// Marks a function that is compiled for the host and, by NVRTC or nvcc, for a GPU: from one text,
-// so that both give the same bits. It includes nothing but such headers, <cstdint> and <cstring>.
+// Marks a function that is compiled both for the host and, by NVRTC or nvcc, for a GPU. Sharing the
+// source ensures bit-identical results. Headers with such functions may include only each other,
+// <cstdint> and <cstring>.
 //
-// On the host it is inlined everywhere, as loops that are compiled for each instruction set need it
-// (common/cpu/instruction_set.h).
+// On the host these functions are always inlined, as the loops compiled for each instruction set
+// require (common/cpu/instruction_set.h).
 #ifdef __CUDACC__
 #define TPS_HOST_DEVICE __host__ __device__
 #else

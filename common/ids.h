@@ -2,43 +2,43 @@
 
 #include <cstdint>
 
-// The words of the system, each with one meaning everywhere (docs/architecture.md, "Terms").
+// Identifiers and counters shared by the whole system (docs/design.md, "The words").
 
 namespace torchps {
 
-// A logical data-parallel worker, numbered from 0. A process holds a slot.
+// Identifies a logical data-parallel worker, numbered from 0. Each worker process holds a slot.
 using SlotId = int32_t;
 
-// Which life of a slot: rises every time a process takes the slot over. 0 is none.
+// Counts the takeovers of a slot: it increases each time that a process acquires the slot. 0 means
+// that the slot was never held.
 using Incarnation = uint64_t;
 
-// A job that is resumed as a whole gives out incarnations that are so far above all that it had
-// given out before, and a coordinator that merely comes back far less. So two of them, or one and
-// what a checkpoint says was to be given out next, tell whether they belong to one course of the
-// job.
+// Minimum distance between the incarnations before and after a whole-job resume. A restarted
+// coordinator also skips incarnations, but far fewer. Comparing two incarnations, or an incarnation
+// with the next incarnation in a checkpoint, therefore shows if a resume happened between them.
 inline constexpr Incarnation kResumeGap = Incarnation{1} << 40;
 inline constexpr bool IsOfLaterGeneration(Incarnation incarnation, Incarnation earlier) {
   return incarnation >= earlier + kResumeGap / 2;
 }
 
-// A slot's own count of pushes, from 1. A push is named (slot, step).
+// Counts the pushes of a slot, from 1. The triple (slot, incarnation, step) identifies a push.
 using Step = int64_t;
 
-// How many gradients were applied to a block.
+// The number of gradients applied to a block.
 using Version = int64_t;
 
-// In PullRequest.have_version: the worker does not want this block.
+// Value of PullRequest.have_version for a block that the worker does not want.
 inline constexpr Version kUnwantedBlock = -2;
 
 // Index of a block in the BlockMap.
 using BlockId = uint32_t;
 
-// Worker and server refuse each other when these differ. Raised with every change of proto/ that
-// an older program would misread.
+// Workers and servers reject each other if their protocol versions differ. Increase this with each
+// change in proto/ that an older program would misread.
 inline constexpr uint32_t kProtocolVersion = 8;
 
-// Slots are small numbers, so that per-block ledgers can be arrays. A limit that no cluster of
-// parameter servers reaches, and that keeps a forged slot number from costing memory.
+// Upper bound on slot numbers. Slots are small, so per-block ledgers can be arrays. The limit is
+// beyond any real cluster and prevents a forged slot number from allocating large arrays.
 inline constexpr SlotId kMaxSlots = 4096;
 
 }  // namespace torchps

@@ -6,13 +6,13 @@
 
 namespace torchps {
 
-// Counts of small non-negative integers (lags, clock gaps), exact up to kBuckets - 2; the last
-// bucket counts all above. Not thread-safe.
+// Histogram of small non-negative integers such as lags and clock gaps. Counts are exact up to
+// kBuckets - 2; the last bucket counts larger values. Not thread-safe.
 class IntegerHistogram {
  public:
   static constexpr int kBuckets = 65;
 
-  // A negative value counts as 0.
+  // Counts a negative value as 0.
   void Add(int64_t value) {
     value = std::max<int64_t>(value, 0);
     ++buckets_[std::min<int64_t>(value, kBuckets - 1)];

@@ -6,12 +6,12 @@
 
 namespace torchps {
 
-// How far a job is, as pushes carry it: a part of its samples in units of 2^-32. All functions are
-// thread-safe.
+// Job progress as carried in pushes: the fraction of the job's samples in units of 2^-32. All
+// functions are thread-safe.
 
 inline constexpr double kProgressUnit = 1.0 / (uint64_t{1} << 32);
 
-// `part` is brought between 0 and the largest part below 1 that there is.
+// Encodes a fraction, clamped to [0, 1 - 2^-32].
 inline uint32_t GetProgress(double part) {
   return static_cast<uint32_t>(
       std::clamp(std::floor(part / kProgressUnit), 0.0, static_cast<double>(UINT32_MAX)));

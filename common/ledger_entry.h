@@ -7,11 +7,12 @@
 
 namespace torchps {
 
-// What a block remembers of one slot: enough to apply each of its pushes at most once and to give
-// a repeated one the answer that the first one got. A push is named by slot, incarnation and step:
-// two processes that held the slot one after the other may both have made a step of one number.
+// Records one slot's pushes to a block, so that the block applies each push at most once and
+// answers a repeated push like the first one. A push is identified by slot, incarnation and step,
+// because two processes that held the slot in succession may both have pushed the same step.
 struct LedgerEntry {
-  // The highest that has pushed. The fields below describe its pushes, except `applied`.
+  // The highest incarnation that pushed to this block. The fields below, except `applied`, describe
+  // the pushes of that incarnation.
   Incarnation incarnation = 0;
   Step last_step = 0;
   Verdict last_verdict = VERDICT_UNSPECIFIED;
@@ -19,11 +20,11 @@ struct LedgerEntry {
   uint64_t applied = 0;        // pushes of this slot, by any incarnation, that changed this block
   Step acknowledged_step = 0;  // the last step whose verdict went into an OK reply
 
-  // This push is in the block, or was refused there.
+  // Returns true if the block has already applied or rejected this push.
   bool HasSeen(Incarnation pusher, Step step) const {
     return pusher == incarnation && step <= last_step;
   }
-  // `other` is of a later push.
+  // Returns true if `other` describes a later push.
   bool IsBefore(const LedgerEntry& other) const {
     return incarnation != other.incarnation ? incarnation < other.incarnation
                                             : last_step < other.last_step;

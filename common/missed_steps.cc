@@ -24,7 +24,7 @@ void MissedSteps::Add(absl::Span<const ElementRun> absent, int64_t gradients) {
   for (size_t i = 0, j = 0; i < runs_.size() || j < absent.size();) {
     const bool is_old = i < runs_.size() && runs_[i].begin <= at;
     const bool is_new = j < absent.size() && absent[j].begin <= at;
-    // Where the next of the two begins or ends.
+    // Advance to the next position at which a run of either list begins or ends.
     int64_t end = kEnd;
     if (i < runs_.size()) end = std::min(end, is_old ? runs_[i].end : runs_[i].begin);
     if (j < absent.size()) end = std::min(end, is_new ? absent[j].end : absent[j].begin);

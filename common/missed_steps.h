@@ -9,7 +9,7 @@
 
 namespace torchps {
 
-// Elements of a block that `steps` of its gradients had nothing for.
+// Elements of a block that were absent from `steps` of the block's gradients.
 struct MissedRun {
   int64_t begin = 0;  // [begin, end), counted from the block's first element
   int64_t end = 0;
@@ -20,12 +20,12 @@ struct MissedRun {
   }
 };
 
-// How many of a block's gradients each of its elements has missed. An optimizer that counts a
-// parameter's own steps, as torch.optim does, counts the block's version less these. Most blocks
-// have missed nothing, and this is empty.
+// Counts for each element of a block the gradients that did not contain it. An optimizer that
+// counts steps per parameter, as torch.optim does, uses the block's version minus this count. For
+// most blocks the counts are all zero, and the object is empty.
 //
-// A value type; the runs ascend, do not overlap, miss at least one step each, and neighbours that
-// touch differ. Thread-compatible.
+// Value type. Runs ascend and do not overlap, each run missed at least one step, and adjacent runs
+// have different counts. Thread-compatible.
 class MissedSteps {
  public:
   MissedSteps() = default;
@@ -35,12 +35,12 @@ class MissedSteps {
   bool empty() const { return runs_.empty(); }
   absl::Span<const MissedRun> runs() const { return runs_; }
 
-  // So many gradients more had nothing for these elements. REQUIRES: CheckRuns() would be OK;
-  // `gradients` > 0.
+  // Records that `gradients` more gradients did not contain the `absent` elements. REQUIRES:
+  // CheckRuns(absent) is OK; `gradients` > 0.
   void Add(absl::Span<const ElementRun> absent, int64_t gradients = 1);
 
-  // INVALID_ARGUMENT names the first run that breaks the rules above, lies outside of `length`
-  // elements, or has missed more than `gradients`.
+  // Returns INVALID_ARGUMENT, naming the first run that breaks the rules above, exceeds `length`
+  // elements, or missed more than `gradients` steps.
   static absl::Status Check(absl::Span<const MissedRun> runs, int64_t length, int64_t gradients);
 
  private:

@@ -11,8 +11,8 @@
 namespace torchps {
 namespace {
 
-// A flat vector of 4 TiB: beyond any model a parameter server will hold, and small enough that
-// byte counts cannot overflow.
+// 4 TiB of float32: larger than any model a parameter server will hold, yet small enough that byte
+// counts cannot overflow.
 constexpr int64_t kMaxElements = int64_t{1} << 40;
 
 std::string Describe(const Segment& segment) {

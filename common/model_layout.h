@@ -9,50 +9,54 @@
 
 namespace torchps {
 
-// One named tensor as a contiguous run of the flat vector.
+// Named tensor, stored as a contiguous run of the flat vector.
 struct Segment {
   std::string name;
   std::vector<int64_t> shape;
-  // Index of the optimizer's parameter group, -1 for the defaults.
+  // Index of the optimizer's parameter group, or -1 for the defaults.
   int group = -1;
-  // Not trained but averaged over workers (batch-norm statistics).
+  // The parameter servers average this tensor over the workers instead of training it (batch-norm
+  // statistics).
   bool averaged = false;
-  // No block spans its beginning (common/block_map.h): a stage of the model begins here.
+  // A model stage begins at this segment, so blocks may not span this boundary
+  // (common/block_map.h).
   bool starts_block = false;
 
-  // Set by ModelLayout: first element in the flat vector, and number of elements.
+  // Set by ModelLayout: the first element in the flat vector, and the number of elements.
   int64_t offset = 0;
   int64_t length = 0;
 };
 
-// How a model lies in one flat vector of float32 elements: the ordered list of its segments. It is
-// the only thing that a worker and a server must agree on.
+// The ordered list of segments that defines how a model maps to one flat float32 vector. Workers
+// and servers must use the same layout.
 //
-// Trained segments come first, averaged ones behind them; offsets follow from the order without
-// gaps. Immutable, so thread-safe; copyable.
+// Trained segments precede averaged segments. Offsets follow from the order without gaps. Immutable
+// and therefore thread-safe; copyable.
 class ModelLayout {
  public:
   ModelLayout() = default;
 
-  // `segments` need name, shape, group, averaged and starts_block; order within trained and within
-  // averaged is kept. INVALID_ARGUMENT names the segment: empty or repeated name, negative
-  // dimension, more than 2^40 elements in all, no trained element at all.
+  // Creates a layout from the name, shape, group, averaged and starts_block fields of `segments`,
+  // keeping their order among trained and among averaged segments. Returns INVALID_ARGUMENT, naming
+  // the segment, for an empty or repeated name, a negative dimension, more than 2^40 elements in
+  // total, or a model without trained elements.
   static absl::StatusOr<ModelLayout> Create(std::vector<Segment> segments);
 
   const std::vector<Segment>& segments() const { return segments_; }
 
-  // Elements that are trained: the flat vector's [0, trained_size()).
+  // The trained elements are [0, trained_size()) in the flat vector.
   int64_t trained_size() const { return trained_size_; }
-  // Elements that are averaged: [trained_size(), size()).
+  // The averaged elements are [trained_size(), size()) in the flat vector.
   int64_t averaged_size() const { return size_ - trained_size_; }
   int64_t size() const { return size_; }
 
-  // Same names, shapes, groups, order, beginnings of stages <=> same fingerprint (64-bit FNV-1a
-  // over all of them; the same on every machine).
+  // 64-bit FNV-1a hash over names, shapes, groups, order and stage starts. Two layouts are equal if
+  // and only if their fingerprints match. The hash is identical on all machines.
   uint64_t fingerprint() const { return fingerprint_; }
 
-  // OK, or FAILED_PRECONDITION that names the first segment in which `other` differs, what this
-  // layout (`mine`, e.g. "the running job") and `other` (`theirs`, e.g. "this worker") have there.
+  // Returns OK if the layouts are equal. Otherwise returns FAILED_PRECONDITION, naming the first
+  // segment that differs and describing it in both layouts. `mine` and `theirs` name this layout
+  // and `other` in the message, for example "the running job" and "this worker".
   absl::Status CheckSame(const ModelLayout& other, const std::string& mine,
                          const std::string& theirs) const;
 

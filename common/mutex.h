@@ -9,8 +9,8 @@
 
 namespace torchps {
 
-// std::mutex with the annotations that clang's thread-safety analysis reads. Not absl::Mutex:
-// Debian's Abseil is not built for ThreadSanitizer, which then reports races that are none.
+// std::mutex with the annotations of clang's thread-safety analysis. absl::Mutex is unsuitable
+// because Debian's Abseil is not built for ThreadSanitizer, which would report false races.
 class ABSL_LOCKABLE Mutex {
  public:
   Mutex() = default;
@@ -25,7 +25,7 @@ class ABSL_LOCKABLE Mutex {
   std::mutex mutex_;
 };
 
-// Holds a Mutex for its own lifetime.
+// Locks a Mutex during the lifetime of this object.
 class ABSL_SCOPED_LOCKABLE MutexLock {
  public:
   explicit MutexLock(Mutex* mutex) ABSL_EXCLUSIVE_LOCK_FUNCTION(mutex) : mutex_(mutex) {
@@ -39,7 +39,7 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   Mutex* const mutex_;
 };
 
-// A condition variable that goes with Mutex. Wakes may be spurious: wait in a loop.
+// Condition variable for Mutex. Wakeups may be spurious, so callers must wait in a loop.
 class CondVar {
  public:
   void Wait(Mutex* mutex) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
@@ -48,7 +48,7 @@ class CondVar {
     lock.release();
   }
 
-  // Returns after a signal or after `timeout` at the latest.
+  // Blocks until a signal arrives or `timeout` expires.
   void WaitFor(Mutex* mutex, absl::Duration timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
     condition_.wait_for(lock, absl::ToChronoNanoseconds(timeout));

@@ -7,7 +7,7 @@ namespace {
 
 bool Continues(char byte) { return (static_cast<uint8_t>(byte) & 0xC0) == 0x80; }
 
-// Of Unicode's C0 and C1, and DEL.
+// Returns true for Unicode's C0 and C1 control characters and DEL.
 bool IsControl(absl::string_view character) {
   const auto lead = static_cast<uint8_t>(character[0]);
   if (character.size() == 1) return lead < 0x20 || lead == 0x7F;

@@ -7,9 +7,10 @@
 
 namespace torchps {
 
-// `text` as a terminal may be given it, for what another process chose: every control character,
-// with which it could move the cursor, forge lines or rename the window, is a '?'. So is a byte
-// that is no UTF-8, which some terminals take for one. All else stays as it is.
+// Returns `text` made safe to print on a terminal; used for text that another process chose.
+// Replaces each control character with '?', because control characters could move the cursor, forge
+// lines or rename the window. Also replaces bytes that are not valid UTF-8, because some terminals
+// interpret them as control characters.
 std::string Printable(absl::string_view text);
 
 // Returns the bytes of the UTF-8 character at the start of `text`, or 0 if they are not UTF-8.

@@ -5,10 +5,10 @@
 
 namespace torchps {
 
-// The order in which epoch `epoch` (from 1) visits `samples` training samples: position ->
-// sample. A Fisher-Yates shuffle (Durstenfeld 1964) driven by SplitMix64 from (seed, epoch), so
-// every worker computes the same order from the job alone, as DistributedSampler's set_epoch does,
-// and a data lease is just a range of positions. O(samples) time and memory.
+// Returns the order in which epoch `epoch` (from 1) visits `samples` training samples: position ->
+// sample. Uses a Fisher-Yates shuffle (Durstenfeld 1964) driven by SplitMix64 from (seed, epoch).
+// Every worker computes the same order from the job alone, as DistributedSampler's set_epoch does,
+// so a data lease is just a range of positions. O(samples) time and memory.
 std::vector<int64_t> EpochOrder(uint64_t seed, int epoch, int64_t samples);
 
 }  // namespace torchps

@@ -4,8 +4,8 @@
 
 namespace torchps {
 
-// SplitMix64 (Steele, Lea, Flood 2014): a small generator whose sequence is the same on every
-// machine and with every standard library. Advances `state` and returns 64 uniform bits.
+// SplitMix64 (Steele, Lea, Flood 2014): a small generator that produces the same sequence on all
+// machines and with all standard libraries. Advances `state` and returns 64 uniform bits.
 inline uint64_t SplitMix64(uint64_t& state) {
   uint64_t z = (state += 0x9e3779b97f4a7c15u);
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -13,12 +13,12 @@ inline uint64_t SplitMix64(uint64_t& state) {
   return z ^ (z >> 31);
 }
 
-// 53 of the bits as a double in [0, 1).
+// Converts 53 of the bits to a double in [0, 1).
 inline double UnitDouble(uint64_t bits) {
   return static_cast<double>(bits >> 11) * (1.0 / 9007199254740992.0);
 }
 
-// Uniform in [0, bound), bound > 0, without modulo bias (Lemire 2019).
+// Returns a uniform integer in [0, bound) without modulo bias (Lemire 2019). REQUIRES: bound > 0.
 inline uint64_t UniformBelow(uint64_t& state, uint64_t bound) {
   unsigned __int128 product = static_cast<unsigned __int128>(SplitMix64(state)) * bound;
   if (static_cast<uint64_t>(product) < bound) {

@@ -10,13 +10,14 @@
 
 namespace torchps {
 
-// Says once, from any thread, that this process should stop, and why; a thread that waits for
-// something else can wait for that too. Thread-safe.
+// Signals once, from any thread, that this process should stop, and records the reason. Threads
+// that wait for another event can register a callback to be woken by the stop as well. Thread-safe.
 class StopLatch {
  public:
-  // Keeps `callback` registered for as long as it lives: called once, by the thread that stops, or
-  // at once where that has already happened. When a Registration is gone its callback is neither
-  // running nor called any more. A callback is short and does not use the latch.
+  // Keeps `callback` registered during the lifetime of this object. The stopping thread calls the
+  // callback once; if the latch is already stopped, the constructor calls it. After the destructor
+  // returns, the callback is not running and is not called again. Callbacks must be short and must
+  // not use the latch.
   class Registration {
    public:
     Registration(StopLatch* latch, std::function<void()> callback);
@@ -29,14 +30,14 @@ class StopLatch {
     int id_;
   };
 
-  // The first reason given counts.
+  // Only the first reason is kept.
   void Stop(const std::string& reason);
 
   bool stopped() const;
-  // Empty until stopped.
+  // Returns the reason, or an empty string if the latch is not stopped.
   std::string reason() const;
 
-  // Waits until stopped or until `timeout` has passed; returns whether stopped.
+  // Blocks until the latch is stopped or `timeout` expires. Returns true if it is stopped.
   bool WaitFor(absl::Duration timeout) const;
 
  private:

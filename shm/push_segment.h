@@ -13,29 +13,28 @@
 
 namespace torchps {
 
-// The memory from which a worker pushes to servers on its own machine: a buffer holds the flat
-// gradient vector itself, and a copy of the averaged values, which otherwise lie among the values.
-// A worker whose gradients come down from a device has two, so that one step comes down while
-// servers still read the one before.
+// Shared memory from which a worker pushes to servers on the same machine. Each buffer holds the
+// flat gradient vector and a copy of the averaged values. Workers that copy gradients from a device
+// use two buffers, so that the copy of one step can overlap with servers reading the previous step.
 //
-// Gives out memory; when it is written and read is the trainer's and PendingPush's business.
-// Servers only read it.
+// Only provides the memory. The trainer and PendingPush coordinate access; servers only read.
 class PushSegment {
  public:
-  // Zeros. UNAVAILABLE: the kernel gives no such memory.
+  // Creates zeroed buffers. Returns UNAVAILABLE if the kernel refuses the memory.
   static absl::StatusOr<std::unique_ptr<PushSegment>> Create(const ModelLayout& layout,
                                                              int buffers = 1);
 
-  // What a server is told of it.
+  // Returns the offer to send to servers.
   SharedSegment::Offer offer() const { return segment_->offer(); }
 
   int buffers() const { return buffers_; }
-  // layout.size() elements: the gradients, then the averaged values. Valid as long as this object.
+  // Returns layout.size() elements: the gradients followed by the averaged values. Valid during the
+  // lifetime of this object.
   absl::Span<float> buffer(int index);
-  // Which buffer begins with these gradients; -1: none, they lie elsewhere.
+  // Returns the index of the buffer that starts at `gradients`, or -1 if none does.
   int GetBuffer(absl::Span<const float> gradients);
 
-  // All of it, whole pages, for whoever pins memory.
+  // Returns the whole segment, a multiple of the page size, for callers that pin memory.
   absl::Span<uint8_t> memory();
 
  private:

@@ -15,10 +15,10 @@ absl::Status PushSegments::Open(SlotId slot, Incarnation incarnation,
   std::shared_ptr<const SharedSegment> segment = *std::move(opened);
   MutexLock lock(&mutex_);
   Entry& entry = entries_[slot];
-  // A Hello that was overtaken by a later process's changes nothing.
+  // Ignore a Hello that arrives after the Hello of a later process.
   if (entry.incarnation > incarnation) return absl::OkStatus();
   entry.incarnation = incarnation;
-  // Unmapped without the lock.
+  // Swap, so that the old segment is unmapped after the lock is released.
   std::swap(entry.segment, segment);
   return absl::OkStatus();
 }

@@ -15,27 +15,27 @@
 
 namespace torchps {
 
-// The memory that workers of this machine share with this server, by slot: where their gradients
-// lie while they are pushed.
+// Holds, for each slot, the memory segment from which a worker on this machine pushes gradients.
 //
-// Thread-safe. A segment stays mapped until its slot's part is closed and the last reader is done.
+// Thread-safe. A segment stays mapped until the slot's entry is closed and the last reader is done.
 class PushSegments {
  public:
   explicit PushSegments(const ModelLayout& layout) : layout_(layout) {}
 
-  // From now on the slot's incarnation pushes from the segment that it offers; what an earlier one
-  // had is let go. Errors as SharedSegment::Open; then the slot has none.
+  // Maps the segment that this incarnation of the slot offers and replaces the segment of an
+  // earlier incarnation. On error, returned as from SharedSegment::Open, the slot is left without a
+  // segment.
   absl::Status Open(SlotId slot, Incarnation incarnation, const SharedSegment::Offer& offer);
 
-  // Lets the slot's segment go if it is of this incarnation or an older one.
+  // Unmaps the slot's segment if it belongs to this incarnation or an older one.
   void Close(SlotId slot, Incarnation incarnation);
 
-  // Null where this incarnation of the slot shares none.
+  // Returns null if this incarnation of the slot does not share a segment.
   std::shared_ptr<const SharedSegment> Find(SlotId slot, Incarnation incarnation) const;
 
-  // Whether the segment has such a buffer.
+  // Returns true if the segment contains buffer number `buffer`.
   bool Has(const SharedSegment& segment, uint32_t buffer) const;
-  // What the slot pushes for a block. REQUIRES: Has(segment, buffer).
+  // Returns the elements that the slot pushes for `block`. REQUIRES: Has(segment, buffer).
   absl::Span<const float> Read(const SharedSegment& segment, const BlockRange& block,
                                uint32_t buffer) const;
 

@@ -9,17 +9,17 @@
 
 namespace torchps {
 
-// The head of a block in shared memory: lets one writer change the block in place while readers in
-// other processes copy it, so that no reader ever takes a torn block for a whole one (a sequence
-// lock: the number is odd while the block is being changed). Writers exclude each other by a lock
-// of their own. No thread ever waits here, so a writer that dies in the middle stops no reader: the
-// number stays odd, and readers ask in another way.
+// Header of a block in shared memory. One writer changes the block in place while readers in other
+// processes copy it; readers detect a torn copy and discard it. This is a sequence lock: the
+// sequence number is odd during a change. Writers exclude each other with a separate lock. Readers
+// and writers never wait here. If a writer dies during a change, the number stays odd, and readers
+// use another way to get the values.
 //
-// Lives in memory that is mapped at another address in each process; zeros are its initial state.
+// Mapped at different addresses in different processes. The initial state is all zeros.
 class alignas(64) SharedBlock {
  public:
-  // Around every change of the values or the version. The values may be written by any stores,
-  // streaming ones included.
+  // Begin and end each change of the values or the version. Any kind of store may write the values,
+  // including streaming stores.
   void BeginChange() {
     const uint64_t sequence = sequence_.load(std::memory_order_relaxed);
     sequence_.store(sequence + 1, std::memory_order_relaxed);
@@ -32,9 +32,9 @@ class alignas(64) SharedBlock {
     sequence_.store(sequence + 1, std::memory_order_release);
   }
 
-  // Runs `copy`, which reads the values (and may read nonsense), unless the version is `have`
-  // already. The version that was copied, or nothing: the block was being changed, the copy is
-  // worthless, try again.
+  // Runs `copy`, which reads the values, unless the version is already `have`. Returns the copied
+  // version. Returns nullopt if a change overlapped with the copy; the copied values are then
+  // invalid, and the caller must retry.
   std::optional<Version> TryRead(Version have, absl::FunctionRef<void()> copy) const {
     const uint64_t sequence = sequence_.load(std::memory_order_acquire);
     if (sequence % 2 != 0) return std::nullopt;
@@ -46,7 +46,7 @@ class alignas(64) SharedBlock {
   }
 
  private:
-  // Streaming stores are ordered by nothing else on x86.
+  // On x86, only a fence orders streaming stores.
   static void FlushStreamingStores() {
 #ifdef __SSE2__
     __builtin_ia32_sfence();
@@ -57,7 +57,7 @@ class alignas(64) SharedBlock {
   std::atomic<Version> version_{0};
 };
 
-// Shared between processes, so it must not hide a lock that only one of them has.
+// The atomics must be lock-free because a lock inside them would not work across processes.
 static_assert(std::atomic<uint64_t>::is_always_lock_free &&
               std::atomic<Version>::is_always_lock_free);
 

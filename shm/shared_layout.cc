@@ -27,7 +27,7 @@ size_t PushSegmentLayout::GetOffset(const BlockRange& block, int buffer) const {
 
 ValueSegmentLayout::ValueSegmentLayout(const BlockMap& map, int server) {
   const std::vector<BlockId>& owned = map.owned_by(server);
-  // Blocks of the usual sizes then begin on pages.
+  // Aligns blocks of the usual sizes to pages.
   size_t end = RoundUp(GetHead(owned.size()), kPageBytes);
   values_.reserve(owned.size());
   for (const BlockId id : owned) {

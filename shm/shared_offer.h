@@ -3,7 +3,7 @@
 #include "proto/parameter_service.pb.h"
 #include "shm/shared_segment.h"
 
-// A shared segment's offer as Hello carries it. Thread-safe.
+// Conversion between a shared segment's offer and the message in Hello. Thread-safe.
 
 namespace torchps {
 

@@ -10,34 +10,34 @@
 
 namespace torchps {
 
-// The order in which one try of a push names the blocks of one server that reads them from shared
-// memory: each frame names a run of blocks that follow each other on the server, are ready and were
-// computed on one version. Every block once.
+// Selects the order in which a push attempt names the blocks of a server that reads from shared
+// memory. Each frame names a run of blocks that are consecutive on the server, ready, and computed
+// on the same version. Each block appears exactly once.
 //
 // Not thread-safe.
 class SharedRuns {
  public:
-  // Addresses in BlockMap::owned_by: [begin, end), not empty.
+  // Range of indices in BlockMap::owned_by: [begin, end), not empty.
   struct Run {
     size_t begin = 0;
     size_t end = 0;
   };
 
-  // What a frame names at most, but for one block that is larger. Long enough that a frame's cost
-  // does not show beside the apply (some 20 us to 1 ms), short enough that the server's thread soon
-  // turns to the next worker's.
+  // Maximum size of a run, except for a single larger block. At this size the cost of a frame is
+  // small compared to the apply (about 20 us to 1 ms), and the server's thread soon switches to the
+  // next worker.
   static constexpr int64_t kMaxRunBytes = int64_t{8} << 20;
 
-  // `map` is borrowed.
+  // `map` must outlive this object.
   SharedRuns(const BlockMap* map, int server);
 
-  // The next run among the blocks that are ready and were not in a run yet; nothing where there is
-  // none. A block that is `alone`, which none is by default, is a run by itself. All arguments by
-  // block, and for all calls the same but that more becomes ready.
+  // Returns the next run of ready blocks that were not in a run yet, or nullopt if there is none. A
+  // block marked `alone` forms a run by itself; by default none is marked. All arguments are
+  // indexed by block. Calls must pass the same arguments, except that more blocks may become ready.
   std::optional<Run> Next(const std::vector<bool>& is_ready, const std::vector<Version>& versions,
                           const std::vector<bool>& alone = {});
 
-  // Every block was in a run.
+  // Returns true if each block was in a run.
   bool done() const { return left_ == 0; }
 
  private:
@@ -45,8 +45,7 @@ class SharedRuns {
   const std::vector<BlockId>& owned_;
   std::vector<bool> taken_;  // by index into owned_
   size_t left_;
-  // Where the last run ended: the search begins here, as backward() makes neighbours ready
-  // together.
+  // End of the last run. The search starts here because backward() makes neighbours ready together.
   size_t next_ = 0;
 };
 

@@ -22,7 +22,7 @@
 namespace torchps {
 namespace {
 
-// What a segment begins with.
+// The start of each segment.
 struct Header {
   uint64_t magic;
   uint64_t nonce;
@@ -43,8 +43,8 @@ absl::Status NotAsOffered(const SharedSegment::Offer& offer, const std::string& 
                                                     " of process ", offer.pid, " ", what));
 }
 
-// What can be told of the file without opening it: opening a stranger's pipe or device could block
-// or do something.
+// Checks the file without opening it, because opening an unknown pipe or device could block or have
+// side effects.
 absl::Status CheckFile(const SharedSegment::Offer& offer, const FileDescriptor& path,
                        size_t expected_bytes) {
   struct stat file;
@@ -52,7 +52,8 @@ absl::Status CheckFile(const SharedSegment::Offer& offer, const FileDescriptor& 
   if (fstat(path.get(), &file) != 0 || fstatfs(path.get(), &system) != 0) {
     return NotAsOffered(offer, absl::StrCat("cannot be examined: ", std::strerror(errno)));
   }
-  // Huge pages that are not there when touched would be SIGBUS; the memory of tmpfs is not so.
+  // Only tmpfs is accepted. Touching a page of hugetlbfs memory that cannot be allocated raises
+  // SIGBUS.
   if (!S_ISREG(file.st_mode) || system.f_type != TMPFS_MAGIC) {
     return NotAsOffered(offer, "is not memory");
   }
@@ -113,7 +114,7 @@ absl::StatusOr<std::unique_ptr<const SharedSegment>> SharedSegment::Open(const O
   if (seals < 0 || (seals & kSeals) != kSeals) {
     return NotAsOffered(offer, "is not sealed, so it could shrink while it is read");
   }
-  // The first page tells whether this is the segment that was meant, before the rest is mapped.
+  // Check the first page before mapping the rest.
   Header header = {};
   if (pread(fd.get(), &header, sizeof(header), 0) != sizeof(header) || header.magic != kMagic ||
       header.nonce != offer.nonce) {

@@ -8,23 +8,22 @@
 
 namespace torchps {
 
-// Memory that two processes of one user on one machine have both mapped: one makes it, tells the
-// other an Offer over any channel, and the other opens it read-only.
+// Memory mapped by two processes of the same user on the same machine. The creator sends an Offer
+// over any channel, and the peer opens the segment read-only.
 //
-// It is an anonymous file (memfd) that its maker holds open and that a peer reaches as
-// /proc/PID/fd/FD. There is no name, so none can be taken, nothing has to be unlinked, and nothing
-// is left behind however either process ends: the kernel frees the pages with the last mapping. Its
-// size is sealed, so no peer can take pages away under a reader (which would be SIGBUS); its mode
-// is 0600, and the process that opens it insists on that and on its own user as the owner. A nonce
-// inside, told in the offer, tells this segment from whatever a process number means in another
-// container.
+// The segment is an anonymous file (memfd) that its creator holds open and that the peer reaches as
+// /proc/PID/fd/FD. Because the file is anonymous, names cannot collide and nothing must be
+// unlinked; the kernel frees the pages with the last mapping, however the processes end. The size
+// is sealed, so that a peer cannot shrink the file under a reader (which would cause SIGBUS). The
+// mode is 0600, and Open() checks the mode and the owner. The offer and the segment contain the
+// same nonce, because in another container the process id may refer to a different process.
 //
-// The bytes are not synchronised; their users are (shm/shared_layout.h says what lies in them).
-// The object itself is immutable, so thread-safe. Owns its mapping, and where it was created the
-// file; other mappings of the same memory live on.
+// The bytes are not synchronised; their users synchronise (shm/shared_layout.h describes the
+// layout). The object itself is immutable and therefore thread-safe. Owns the mapping and, in the
+// creator, the file. Other mappings of the same memory remain valid.
 class SharedSegment {
  public:
-  // Where a peer finds a segment. These numbers are all that ever comes from a peer: never a path.
+  // Identifies a segment to a peer. Peers send only these numbers, never a path.
   struct Offer {
     int32_t pid = 0;
     int32_t fd = -1;
@@ -32,17 +31,17 @@ class SharedSegment {
     uint64_t nonce = 0;
   };
 
-  // The first bytes of every segment belong to this class.
+  // Size of the header, which this class reserves for itself.
   static constexpr size_t kHeaderBytes = 4096;
 
-  // A segment of `bytes`, kHeaderBytes among them; zeros behind these, all of it in memory already
-  // (the first touch of a page would otherwise be paid for in the first step). `label` is what
-  // /proc/PID/maps calls it. UNAVAILABLE: the kernel gives no such memory.
+  // Creates a segment of `bytes` bytes including the header, zeroed behind the header. All pages
+  // are populated at once, so that the first training step does not pay for page faults. `label`
+  // appears in /proc/PID/maps. Returns UNAVAILABLE if the kernel refuses the memory.
   static absl::StatusOr<std::unique_ptr<SharedSegment>> Create(const char* label, size_t bytes);
 
-  // The segment that another process, or this one, offers; writing to it is a fault of ours and
-  // ends the process. FAILED_PRECONDITION says in one sentence why it is not what it should be: not
-  // there, not a sealed memfd, another owner, mode or size than `expected_bytes`, another nonce.
+  // Maps a segment offered by another process or by this one. Writing to it crashes the process.
+  // Returns FAILED_PRECONDITION, with the reason, if the file does not exist, is not a sealed
+  // memfd, or differs from the offer or from `expected_bytes` in owner, mode, size or nonce.
   static absl::StatusOr<std::unique_ptr<const SharedSegment>> Open(const Offer& offer,
                                                                    size_t expected_bytes);
 
@@ -50,10 +49,10 @@ class SharedSegment {
   SharedSegment(const SharedSegment&) = delete;
   SharedSegment& operator=(const SharedSegment&) = delete;
 
-  // How a peer finds it. REQUIRES: created here, not opened.
+  // Returns the offer for peers. REQUIRES: this process created the segment.
   Offer offer() const;
 
-  // The whole segment; page-aligned.
+  // Return the whole segment, page-aligned.
   uint8_t* data() { return data_; }
   const uint8_t* data() const { return data_; }
   size_t bytes() const { return bytes_; }
@@ -63,7 +62,7 @@ class SharedSegment {
   SharedSegment(int fd, uint8_t* data, size_t bytes, uint64_t nonce)
       : fd_(fd), data_(data), bytes_(bytes), nonce_(nonce) {}
 
-  const int fd_;  // -1 where it was opened
+  const int fd_;  // -1 in a segment that was opened
   uint8_t* const data_;
   const size_t bytes_;
   const uint64_t nonce_;

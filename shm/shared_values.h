@@ -13,21 +13,21 @@
 
 namespace torchps {
 
-// The values of one server on this machine, copied from where the server changes them.
+// Reads the values of a server on this machine directly from the server's memory.
 //
-// Immutable, so thread-safe; what it reads changes all the time. Keeps the server's memory mapped,
-// also when the server is dead.
+// Immutable and therefore thread-safe, although the values change constantly. Keeps the server's
+// memory mapped even after the server dies.
 class SharedValues {
  public:
-  // The segment that server number `server` has offered in its reply to Hello. FAILED_PRECONDITION:
-  // it is not what it should be.
+  // Maps the segment that server number `server` offered in the reply to Hello. Returns
+  // FAILED_PRECONDITION if SharedSegment::Open rejects it.
   static absl::StatusOr<std::unique_ptr<const SharedValues>> Open(const SharedSegment::Offer& offer,
                                                                   const BlockMap& map, int server);
 
-  // Copies the owned block number `index` to `destination`, unless its version is `have` already.
-  // Returns the version that is there now, or nothing: the server was changing the block, and
-  // `destination` may hold a mixture. Never waits; REQUIRES: the server has let a pull go since the
-  // block got its first values.
+  // Copies owned block number `index` to `destination`, unless its version is already `have`.
+  // Returns the current version. Returns nullopt if the server was changing the block;
+  // `destination` may then hold a mixture of versions. Never blocks. REQUIRES: the server has
+  // admitted a pull since the block received its first values.
   std::optional<Version> Read(size_t index, Version have, float* destination) const;
 
  private:

@@ -11,20 +11,21 @@
 
 namespace torchps {
 
-// The shared memory in which the blocks of one server have their values from the moment on that a
-// worker of this machine reads them in place.
+// Shared memory for the block values of a server. The server moves the values here when a worker on
+// this machine first reads them in place.
 //
-// Gives out memory and touches none of it afterwards; immutable, so thread-safe.
+// Only provides the memory and does not access it after creation. Immutable and therefore
+// thread-safe.
 class ValueArena {
  public:
-  // RESOURCE_EXHAUSTED: the kernel gives no memory that can be shared.
+  // Returns UNAVAILABLE if the kernel refuses the memory.
   static absl::StatusOr<std::unique_ptr<const ValueArena>> Create(const BlockMap& map, int server);
 
   ValueArena(const ValueArena&) = delete;
   ValueArena& operator=(const ValueArena&) = delete;
 
-  // Of the owned block number `index`, in the order of BlockMap::owned_by. Valid as long as this
-  // object.
+  // Return the memory for owned block number `index`, in the order of BlockMap::owned_by. Valid
+  // during the lifetime of this object.
   absl::Span<float> values(size_t index) const;
   SharedBlock* head(size_t index) const;
 

@@ -7,28 +7,29 @@
 #include "absl/types/span.h"
 #include "common/element_runs.h"
 
-// The elements of a block that a gradient has nothing for, as bytes: for each run its first element
-// and their number, both unsigned, 32 bits, little-endian (docs/protocol.md). All functions are
-// thread-safe.
+// The block elements that a gradient does not contain, encoded as bytes. Each run consists of its
+// first element and its length, both as unsigned 32-bit little-endian integers (docs/wire.md). All
+// functions are thread-safe.
 
 namespace torchps {
 
 inline constexpr size_t kAbsentRunBytes = 8;
 
-// A limit that no model reaches, and that keeps a forged number from costing memory: a block of
-// tensors of one element each, every other one absent, would have more from 512 KiB on.
+// Keeps a forged run count from allocating much memory. Real models stay below this limit; only a
+// block of 512 KiB or more, made of one-element tensors with every second tensor absent, would
+// exceed it.
 inline constexpr size_t kMaxAbsentRuns = size_t{1} << 16;
 inline constexpr size_t kMaxAbsentTableBytes = kMaxAbsentRuns * kAbsentRunBytes;
 
 inline size_t AbsentTableBytes(size_t runs) { return runs * kAbsentRunBytes; }
 
-// Writes AbsentTableBytes(runs.size()) bytes to `destination`, at any address. REQUIRES: a block's
-// runs, whose elements are fewer than 2^32.
+// Writes AbsentTableBytes(runs.size()) bytes to `destination`, which may be unaligned. REQUIRES:
+// `runs` lies within a block of fewer than 2^32 elements.
 void WriteAbsentTable(absl::Span<const ElementRun> runs, uint8_t* destination);
 
-// The runs that `bytes` are. INVALID_ARGUMENT says what is wrong: half a run, more than
-// `max_runs`, an empty one, one that does not come behind the one before with a gap. Whether they
-// lie in their block, CheckRuns() tells a caller that knows it.
+// Decodes `bytes` into runs. Returns INVALID_ARGUMENT, describing the fault, for an incomplete run,
+// more than `max_runs` runs, an empty run, or a run that does not follow the previous run with a
+// gap. Does not check against the block length; a caller that knows the block uses CheckRuns().
 absl::StatusOr<ElementRuns> ReadAbsentTable(absl::Span<const uint8_t> bytes,
                                             size_t max_runs = kMaxAbsentRuns);
 

@@ -8,33 +8,32 @@
 #include "proto/job.pb.h"
 #include "wire/encoding_elements.h"
 
-// How float32 elements become the bytes of a payload, and bytes become elements. docs/protocol.md
-// describes the formats. All functions are thread-safe, and give the same bits on every instruction
-// set.
+// Conversion between float32 elements and payload bytes. docs/wire.md describes the formats. All
+// functions are thread-safe and return the same bits on all instruction sets.
 //
-// A finite element never becomes an infinity: what is too large for an encoding becomes its largest
-// number (a worker that keeps what an encoding loses, as client/error_feedback.h does, sends the
-// rest later).
+// Finite elements never become infinite: elements too large for an encoding are clamped to the
+// encoding's largest number. Workers with error feedback (client/error_feedback.h) send the
+// remainder later.
 
 namespace torchps {
 
-// The bytes that hold an index of whole elements without being cut: an element, a group, an entry.
+// Returns the size of the smallest independently decodable unit: an element, a group or an entry.
 size_t EncodingUnitBytes(EncodingSpec::Kind kind);
 
-// The bytes of `elements` >= 0 elements. `fraction` counts for TOP_K only, where it is above 0 and
-// at most 1: max(1, ceil(fraction * elements)) of them are sent.
+// Returns the encoded size of `elements` >= 0 elements. Only TOP_K uses `fraction`, in (0, 1]: it
+// encodes max(1, ceil(fraction * elements)) entries.
 size_t EncodedBytes(EncodingSpec::Kind kind, int64_t elements, double fraction);
 
-// Writes EncodedBytes(kind, elements.size(), fraction) bytes to `destination`, which may be at any
-// address. All kinds but TOP_K may be written in pieces: where a piece is a multiple of
-// kInt8GroupElements, what follows goes behind its bytes. Elements that are not finite stay so, or
-// make their INT8 group's scale a NaN: either way, a check of what was decoded will see it.
+// Writes EncodedBytes(kind, elements.size(), fraction) bytes to `destination`, which may be
+// unaligned. Kinds other than TOP_K may be encoded in pieces of a multiple of kInt8GroupElements
+// elements; append the bytes of the pieces. Non-finite elements stay non-finite, or turn the scale
+// of their INT8 group into a NaN. Either way, checks on the decoded payload detect them.
 void Encode(EncodingSpec::Kind kind, absl::Span<const float> elements, double fraction,
             uint8_t* destination, InstructionSet set = BestInstructionSet());
 
-// The elements that Encode has written to `bytes`, at any address. REQUIRES: the bytes are well
-// formed for so many elements (FramePayload::Check); for kinds but TOP_K they may be a piece that
-// begins and ends where Encode might have been cut.
+// Decodes `bytes` written by Encode, which may be unaligned. REQUIRES: `bytes` is well formed for
+// elements.size() elements (FramePayload::Check). For kinds other than TOP_K, `bytes` may be a
+// piece with boundaries at which Encode may be split.
 void Decode(EncodingSpec::Kind kind, absl::Span<const uint8_t> bytes, absl::Span<float> elements,
             InstructionSet set = BestInstructionSet());
 

@@ -8,7 +8,7 @@
 
 namespace torchps {
 
-// The evaluation's metric of this name; null where it has none.
+// Returns the metric called `name`, or null if the evaluation does not contain it.
 inline const MetricValue* FindMetric(const EvaluationResult& result, const std::string& name) {
   for (const MetricValue& metric : result.metric()) {
     if (metric.name() == name) return &metric;
@@ -16,8 +16,9 @@ inline const MetricValue* FindMetric(const EvaluationResult& result, const std::
   return nullptr;
 }
 
-// What evaluations of one job are compared by: the higher, the better. `best_by` is the job's
-// training.best_by. Nothing where there is no evaluation, it is not finite, or lacks that metric.
+// Returns the score by which a job's evaluations are compared; higher is better. `best_by` is the
+// job's training.best_by. Returns nullopt if there is no evaluation, the score is not finite, or
+// the metric is missing.
 inline std::optional<double> GetScore(const EvaluationResult& result, const std::string& best_by) {
   if (result.samples() == 0 || !std::isfinite(result.loss())) return std::nullopt;
   if (best_by == "loss" || (best_by.empty() && result.metric().empty())) return -result.loss();

@@ -14,7 +14,7 @@
 namespace torchps {
 namespace {
 
-// Protobuf's wire types. The group markers (3 and 4) exist in old messages only and are refused.
+// Protobuf wire types. The group markers (3 and 4) appear only in old messages and are rejected.
 constexpr uint32_t kVarint = 0;
 constexpr uint32_t kFixed64 = 1;
 constexpr uint32_t kBytes = 2;
@@ -22,17 +22,17 @@ constexpr uint32_t kFixed32 = 5;
 
 constexpr uint32_t kPayloadField = 15;
 
-// Bytes of the longest varint, and of the longest that Protobuf takes for a tag or a length.
+// Length limits of varints in general, and of varints that Protobuf accepts as a tag or a length.
 constexpr size_t kMaxVarintBytes = 10;
 constexpr size_t kMaxTagBytes = 5;
 
 // ---------------------------------------------------------------------------------- writing
 
-// Writes the fields in front of a payload, on the stack. Fields that are 0 are left out, as
-// Protobuf does.
+// Writes the fields in front of a payload to a buffer on the stack. Omits zero fields, as Protobuf
+// does.
 class HeaderWriter {
  public:
-  // Negative numbers are sign-extended by the caller, as Protobuf does.
+  // The caller must sign-extend negative numbers, as Protobuf does.
   void Add(uint32_t field, uint64_t value) {
     if (value == 0) return;
     AddVarint(field << 3 | kVarint);
@@ -53,15 +53,15 @@ class HeaderWriter {
     bytes_[size_++] = static_cast<uint8_t>(value);
   }
 
-  // Seventeen fields of at most two tag bytes and a longest varint each, and the payload's tag and
-  // length, fit.
+  // Large enough for seventeen fields with a two-byte tag and a varint of maximum length, plus the
+  // payload's tag and length.
   uint8_t bytes_[17 * (2 + kMaxVarintBytes) + 1 + kMaxTagBytes];
   size_t size_ = 0;
 };
 
 uint64_t SignExtend(int32_t value) { return static_cast<uint64_t>(int64_t{value}); }
 
-// PushFrame.loss_weight of a weight of 1.
+// The value of PushFrame.loss_weight for a weight of 1.
 constexpr double kUnitsOfLossWeight = 4294967296.0;
 
 HeaderWriter WritePushHeader(const PushHeader& header) {
@@ -101,7 +101,7 @@ HeaderWriter WritePullHeader(const PullHeader& header) {
 
 template <typename Element>
 grpc::Slice Borrow(absl::Span<const Element> payload, std::shared_ptr<const void> keep_alive) {
-  // Nothing is borrowed for no elements, and a slice without bytes need not be released.
+  // An empty payload borrows no memory, so the slice does not need a release callback.
   if (payload.empty()) return grpc::Slice();
   return grpc::Slice(
       const_cast<Element*>(payload.data()), payload.size() * sizeof(Element),
@@ -125,7 +125,7 @@ grpc::ByteBuffer AssemblePush(const PushHeader& header, grpc::Slice elements) {
   const size_t table_bytes = AbsentTableBytes(header.absent.size());
   writer.AddPayloadLength(table_bytes + elements.size());
   grpc::Slice table(table_bytes);
-  // A fresh slice has one owner, so writing to it is safe; grpc::Slice just offers no other way.
+  // Writing is safe because the new slice is not shared. grpc::Slice lacks a mutable accessor.
   WriteAbsentTable(header.absent, const_cast<uint8_t*>(table.begin()));
   const grpc::Slice slices[] = {writer.Slice(), std::move(table), std::move(elements)};
   return grpc::ByteBuffer(slices, slices[2].size() > 0 ? 3 : 2);
@@ -133,7 +133,7 @@ grpc::ByteBuffer AssemblePush(const PushHeader& header, grpc::Slice elements) {
 
 // ---------------------------------------------------------------------------------- reading
 
-// Reads the beginning of a frame, made contiguous.
+// Reads the header of a frame from contiguous memory.
 class HeaderReader {
  public:
   HeaderReader(const uint8_t* bytes, size_t size) : bytes_(bytes), size_(size) {}
@@ -141,7 +141,7 @@ class HeaderReader {
   size_t position() const { return position_; }
   size_t left() const { return size_ - position_; }
 
-  // False where the bytes end first, or the varint is longer than `max_bytes` or than 64 bits.
+  // Returns false if the bytes end early, or if the varint exceeds `max_bytes` or 64 bits.
   bool ReadVarint(size_t max_bytes, uint64_t* value) {
     *value = 0;
     for (size_t i = 0; i < max_bytes && position_ < size_; ++i) {
@@ -153,12 +153,12 @@ class HeaderReader {
     return false;
   }
 
-  // A tag, or the length of a field: 32 bits at most.
+  // Reads a tag or a field length, at most 32 bits.
   bool ReadVarint32(uint64_t* value) {
     return ReadVarint(kMaxTagBytes, value) && *value <= std::numeric_limits<uint32_t>::max();
   }
 
-  // On failure stands at the end, as the others do where the bytes end first.
+  // Returns false and moves to the end if fewer than `bytes` bytes are left.
   bool Skip(uint64_t bytes) {
     const bool enough = bytes <= left();
     position_ += enough ? bytes : left();
@@ -171,8 +171,8 @@ class HeaderReader {
   size_t position_ = 0;
 };
 
-// Where a frame's header fields go: stores `value` into field `number`, ignores one it does not
-// know. Null, or why the field cannot hold the value ("which ...").
+// Stores `value` in header field `number` and ignores unknown fields. Returns null, or the reason
+// that the field cannot hold the value, as a clause that follows "which".
 using StoreField = absl::FunctionRef<const char*(uint32_t number, uint64_t value)>;
 
 constexpr char kNot32Bits[] = "does not fit 32 bits";
@@ -197,7 +197,7 @@ const char* Store(uint64_t value, bool* field) {
   *field = value != 0;
   return nullptr;
 }
-// One that this program does not know cannot be decoded, so the frame is refused.
+// An unknown encoding cannot be decoded, so the frame is rejected.
 const char* Store(uint64_t value, EncodingSpec::Kind* field) {
   if (value > EncodingSpec::Kind_MAX || !EncodingSpec::Kind_IsValid(static_cast<int>(value))) {
     return "is no encoding that this program knows";
@@ -211,7 +211,8 @@ absl::Status Malformed(absl::string_view frame_name, const Parts&... parts) {
   return absl::InvalidArgumentError(absl::StrCat("malformed ", frame_name, ": ", parts...));
 }
 
-// The table of `runs` runs at `begin` of the slices, which have so many bytes.
+// Reads the table of `runs` runs at byte `begin` of the slices. REQUIRES: the slices contain the
+// whole table.
 absl::StatusOr<ElementRuns> ReadTableAt(const std::vector<grpc::Slice>& slices, size_t begin,
                                         uint32_t runs) {
   std::vector<uint8_t> bytes(AbsentTableBytes(runs));
@@ -227,7 +228,7 @@ absl::StatusOr<ElementRuns> ReadTableAt(const std::vector<grpc::Slice>& slices, 
   return ReadAbsentTable(bytes);
 }
 
-// `encoding` and `absent_runs` are of the fields that `store` fills.
+// `store` fills the fields to which `encoding` and `absent_runs` refer.
 absl::Status ParseFrame(const grpc::ByteBuffer& frame, absl::string_view name, StoreField store,
                         const EncodingSpec::Kind& encoding, const uint32_t& absent_runs,
                         ElementRuns* absent, FramePayload* payload) {
@@ -244,7 +245,7 @@ absl::Status ParseFrame(const grpc::ByteBuffer& frame, absl::string_view name, S
     frame_bytes += slice.size();
   }
   HeaderReader reader(beginning, copied);
-  // What ends where `beginning` ends, and not the frame, is a header that is too long.
+  // If `beginning` ends before the frame does, the fault is a header above the size limit.
   const auto broken = [&](const auto&... what) {
     if (reader.left() == 0 && copied < frame_bytes) {
       return Malformed(name, "its header is longer than ", kMaxFrameHeaderBytes, " bytes");

@@ -13,25 +13,25 @@
 #include "wire/absent_table.h"
 #include "wire/frame_payload.h"
 
-// The frames of Push and Pull, written and read by hand so that no float is copied: a frame is one
-// short header slice followed by slices that borrow the payload. The bytes are those of the
-// messages PushFrame and PullFrame (proto/parameter_service.proto), byte for byte what Protobuf
-// writes; docs/protocol.md shows one. All functions are thread-safe.
+// Hand-written codec for the frames of Push and Pull, which avoids copying the floats. A frame
+// consists of a short header slice followed by slices that borrow the payload. The bytes are
+// identical to those that Protobuf writes for PushFrame and PullFrame
+// (proto/parameter_service.proto); docs/wire.md shows an example. All functions are thread-safe.
 
 namespace torchps {
 
-// All bytes of a frame in front of its payload, unknown fields included. Ours take at
-// most 100; the rest is room for fields of later versions.
+// Maximum size of the fields in front of the payload, including unknown fields. Current headers
+// need at most 100 bytes; the rest is reserved for later versions.
 inline constexpr size_t kMaxFrameHeaderBytes = 256;
 
-// The largest block a job may ask for (job.proto, wire.block_bytes).
+// Largest block that a job may configure (job.proto, wire.block_bytes).
 inline constexpr size_t kMaxFramePayloadBytes = size_t{64} << 20;
 
-// What a channel and a server must let through (gRPC's own limit is 4 MiB).
+// Message size limit for channels and servers (gRPC's default is 4 MiB).
 inline constexpr int kMaxFrameBytes =
     static_cast<int>(kMaxFrameHeaderBytes + kMaxAbsentTableBytes + kMaxFramePayloadBytes);
 
-// The header fields of a PushFrame, with the meanings given there.
+// The header fields of PushFrame; parameter_service.proto documents them.
 struct PushHeader {
   int32_t slot = 0;
   uint64_t incarnation = 0;
@@ -49,18 +49,18 @@ struct PushHeader {
   uint32_t shared_buffer = 0;
   uint32_t progress = 0;
   bool part = false;
-  // The weight of the gradient in the mean of its update: `loss_weight`, or where that is 0
-  // `weight`.
+  // Returns the gradient's weight in the mean of an update: `loss_weight`, or `weight` if
+  // `loss_weight` is 0.
   double mean_weight() const;
-  // Sets `loss_weight`. A gradient of which nothing counts has the smallest weight there is.
+  // Sets `loss_weight`. A gradient without any counted loss receives the smallest nonzero weight.
   void SetLossWeight(double weight);
 
-  // The block's elements that the gradient has nothing for: the table in front of the payload's
-  // elements, of which there are none if these are all.
+  // The block elements that the gradient does not contain. They are encoded as a table in front of
+  // the payload's elements. If the table covers the whole block, no elements follow.
   ElementRuns absent;
 };
 
-// The header fields of a PullFrame, with the meanings given there.
+// The header fields of PullFrame; parameter_service.proto documents them.
 struct PullHeader {
   uint32_t block = 0;
   int64_t version = 0;
@@ -72,12 +72,12 @@ struct PullHeader {
   bool shared = false;
 };
 
-// A frame that borrows `payload`, FLOAT32 elements or bytes that Encode (wire/encoding.h) has
-// written as header.encoding says: gRPC reads it while it sends, so it must stay as it is until the
-// frame's reference to `keep_alive` is gone (gRPC drops it on a thread of its own choosing when the
-// bytes have left, or the call has ended). A caller that wants to use the memory again waits for
-// the last reference; one whose memory outlives the channel may pass null.
-// REQUIRES: `payload` has at most kMaxFramePayloadBytes, header.absent at most kMaxAbsentRuns.
+// Encode a frame that borrows `payload`: FLOAT32 elements, or bytes that Encode (wire/encoding.h)
+// wrote in header.encoding. gRPC reads the payload while sending, so the payload must stay
+// unchanged until the frame releases its reference to `keep_alive`. gRPC releases the reference on
+// any of its threads, after sending the bytes or when the call ends. To reuse the memory, callers
+// wait for the last reference. If the memory outlives the channel, `keep_alive` may be null.
+// REQUIRES: `payload` is at most kMaxFramePayloadBytes long, header.absent at most kMaxAbsentRuns.
 grpc::ByteBuffer EncodePushFrame(const PushHeader& header, absl::Span<const float> payload,
                                  std::shared_ptr<const void> keep_alive);
 grpc::ByteBuffer EncodePushFrame(const PushHeader& header, absl::Span<const uint8_t> payload,
@@ -85,18 +85,20 @@ grpc::ByteBuffer EncodePushFrame(const PushHeader& header, absl::Span<const uint
 grpc::ByteBuffer EncodePullFrame(const PullHeader& header, absl::Span<const float> payload,
                                  std::shared_ptr<const void> keep_alive);
 
-// A frame that owns its payload, as a server has copied or encoded it out of a block under its
-// lock. REQUIRES: `payload` has at most kMaxFramePayloadBytes.
+// Encodes a frame that owns `payload`, which the server copied or encoded from a block while
+// holding the block's lock. REQUIRES: `payload` is at most kMaxFramePayloadBytes long.
 grpc::ByteBuffer EncodePullFrame(const PullHeader& header, grpc::Slice payload);
 
-// Reads a frame, cut into slices anywhere. `*payload`, without the table of absent elements, refers
-// to the frame's memory and keeps it alive. Header fields may come in any order, unknown ones are
-// skipped, missing ones are 0; the payload, where there is one, is the last field. INVALID_ARGUMENT
-// says in one sentence what is wrong: not a Protobuf message, a field cut short, a value too large
-// for its field, an encoding that this program does not know, bytes behind the payload, header or
-// payload over its limit, a malformed table of absent elements. Whether the payload is well formed,
-// FramePayload::Check tells a caller that knows its block. On an error `*header` and `*payload` are
-// unspecified but valid.
+// Parse a frame, which may be split into slices at any byte. `*payload` excludes the table of
+// absent elements, refers to the frame's memory and keeps it alive. Header fields may appear in any
+// order; unknown fields are skipped, and missing fields are 0. The payload, if present, must be the
+// last field.
+//
+// Return INVALID_ARGUMENT, describing the fault in one sentence, for: bytes that are not a Protobuf
+// message, a truncated field, a value too large for the field, an unknown encoding, bytes behind
+// the payload, a header or payload above its size limit, or a malformed table of absent elements.
+// On error `*header` and `*payload` are unspecified but valid. The payload bytes are not checked;
+// callers that know the block use FramePayload::Check.
 absl::Status ParsePushFrame(const grpc::ByteBuffer& frame, PushHeader* header,
                             FramePayload* payload);
 absl::Status ParsePullFrame(const grpc::ByteBuffer& frame, PullHeader* header,

@@ -18,13 +18,13 @@ namespace {
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
               "payloads are little-endian and are read in place");
 
-// Elements that go through the stack at a time: 4 KiB stay in the first-level cache beside
-// whatever `visit` reads and writes. A whole INT8 group.
+// Number of elements decoded into the stack buffer at a time: exactly one INT8 group. 4 KiB leave
+// space in the first-level cache for the memory that `visit` uses.
 constexpr int64_t kBufferedElements = kInt8GroupElements;
 
 constexpr size_t kLargestUnitBytes = sizeof(float) + kInt8GroupElements;
 
-// Elements in a piece of whole units, of which the last may be a shorter INT8 group.
+// Returns the number of elements in a piece of whole units. The last INT8 group may be shorter.
 int64_t ElementsIn(EncodingSpec::Kind encoding, size_t bytes) {
   if (encoding != EncodingSpec::INT8) {
     return static_cast<int64_t>(bytes / EncodingUnitBytes(encoding));
@@ -47,7 +47,7 @@ FramePayload::FramePayload(std::vector<grpc::Slice> slices, size_t skipped_bytes
 template <typename Visit>
 void FramePayload::ForEachPiece(Visit visit) const {
   const size_t unit = EncodingUnitBytes(encoding_);
-  // The first `split_bytes` bytes of a unit that earlier slices ended in.
+  // Holds the first `split_bytes` bytes of a unit that spans slices.
   alignas(float) uint8_t split_unit[kLargestUnitBytes];
   size_t split_bytes = 0;
   size_t to_skip = skipped_bytes_;
@@ -91,7 +91,7 @@ absl::Status FramePayload::CheckScales() const {
     for (size_t at = 0; at < piece.size(); at += kLargestUnitBytes, ++group) {
       float scale;
       std::memcpy(&scale, piece.data() + at, sizeof(scale));
-      // Written so that a NaN is outside.
+      // The condition is written so that a NaN fails it.
       if (!(scale >= 0 && scale <= Int8Scale::kLargest) && status.ok()) {
         status = absl::InvalidArgumentError(
             absl::StrCat("the INT8 scale of elements ", group * kInt8GroupElements,
@@ -129,7 +129,7 @@ absl::Status FramePayload::CheckIndices(int64_t elements) const {
 int64_t FramePayload::FirstNonFinite() const {
   int64_t bad = -1;
   int64_t first = 0;
-  // The scales of INT8 have been checked, and nothing else there can be infinite.
+  // Check validated the INT8 scales, so all elements are finite.
   if (encoding_ == EncodingSpec::INT8) return bad;
   ForEachPiece([&](absl::Span<const uint8_t> piece) {
     if (bad >= 0) return;
@@ -185,7 +185,7 @@ void FramePayload::VisitTopK(
     int64_t elements,
     absl::FunctionRef<void(int64_t first_element, absl::Span<const float> run)> visit) const {
   float buffer[kBufferedElements] = {};
-  // The buffer stands for the elements from `first` on.
+  // The buffer holds the elements from `first` on.
   int64_t first = 0;
   const auto pass_on_up_to = [&](int64_t index) {
     while (index - first >= kBufferedElements) {

@@ -12,54 +12,55 @@
 
 namespace torchps {
 
-// The elements of one frame, read and decoded where gRPC received them: references to its slices,
-// not a copy. Slices begin and end at any byte, also inside an element.
+// The elements of a frame, decoded in place from the slices that gRPC received, without a copy.
+// Slices may begin and end at any byte, even inside an element.
 //
-// How many elements there are is known from the block, not from the payload: a caller that has
-// found the block calls Check first, and reads when that is OK.
+// The number of elements depends on the block, not on the payload. Callers must therefore look up
+// the block and call Check first, and may read only if Check returns OK.
 //
-// Thread-compatible. Keeps the slices' memory alive for as long as it, or a copy of it, lives. A
-// copy is cheap: it refers to the same bytes.
+// Thread-compatible. Keeps the slices' memory alive during the lifetime of this object and of all
+// copies. Copying is cheap because copies share the bytes.
 class FramePayload {
  public:
-  // No elements.
+  // Creates an empty payload.
   FramePayload() = default;
 
-  // The bytes of `slices`, in order, without the first `skipped_bytes` of them, encoded as
-  // docs/protocol.md says. REQUIRES: there are so many bytes to skip.
+  // Refers to the bytes of `slices`, in order, except the first `skipped_bytes` bytes. docs/wire.md
+  // describes the encodings. REQUIRES: the slices contain at least `skipped_bytes` bytes.
   explicit FramePayload(std::vector<grpc::Slice> slices, size_t skipped_bytes = 0,
                         EncodingSpec::Kind encoding = EncodingSpec::FLOAT32);
 
   EncodingSpec::Kind encoding() const { return encoding_; }
   size_t bytes() const { return bytes_; }
 
-  // Whether the payload is `elements` elements, well formed. INVALID_ARGUMENT says what is not: the
-  // length, an INT8 scale, a TOP_K index. Numbers that are not finite pass; see FirstNonFinite.
+  // Returns OK if the payload consists of `elements` well-formed elements. Otherwise returns
+  // INVALID_ARGUMENT, naming the fault: the length, an INT8 scale, or a TOP_K index. Accepts
+  // non-finite numbers; see FirstNonFinite.
   absl::Status Check(int64_t elements) const;
 
-  // Index of the first element that is infinite or not a number, -1 if all are finite, judged by
-  // the encoded form. REQUIRES: Check has passed.
+  // Returns the index of the first infinite or NaN element, or -1 if all elements are finite. Tests
+  // the encoded form. REQUIRES: Check returned OK.
   int64_t FirstNonFinite() const;
 
-  // Calls `visit` with consecutive runs of elements, in order and without gaps, and with the index
-  // of each run's first element. A run of FLOAT32 is the slice's own memory, at any byte address
-  // (read it through common/cpu/unaligned.h); everything else is decoded into a small buffer on the
-  // stack, which stays in the first-level cache. A run is valid during its call only, and never
-  // empty. REQUIRES: Check(elements) is OK.
+  // Calls `visit` for consecutive runs of elements, in order and without gaps, with the index of
+  // the run's first element. Runs are not empty and are valid only during the call. FLOAT32 runs
+  // point into the slices at any byte address, so read them through common/cpu/unaligned.h. Runs of
+  // other encodings are decoded into a small stack buffer that stays in the first-level cache.
+  // REQUIRES: Check(elements) is OK.
   void ForEachRun(
       int64_t elements,
       absl::FunctionRef<void(int64_t first_element, absl::Span<const float> run)> visit) const;
 
-  // Writes all elements to `destination`. REQUIRES: Check(destination.size()) is OK.
+  // Decodes all elements into `destination`. REQUIRES: Check(destination.size()) is OK.
   void CopyTo(absl::Span<float> destination) const;
 
-  // Writes the payload to `destination` as it came, encoded: bytes() bytes.
+  // Copies the encoded payload, bytes() bytes, to `destination`.
   void CopyBytesTo(uint8_t* destination) const;
 
  private:
-  // Calls visit(piece) with consecutive contiguous pieces of the bytes, cut between units of the
-  // encoding only; the very last unit may be shorter (an INT8 group). Units that slices cut are put
-  // together in a buffer on the stack.
+  // Calls visit(piece) for consecutive contiguous pieces of the bytes, split only between encoding
+  // units. The last unit may be shorter (an INT8 group). Units that span slices are assembled in a
+  // stack buffer.
   template <typename Visit>
   void ForEachPiece(Visit visit) const;
 

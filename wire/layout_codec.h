@@ -6,11 +6,12 @@
 
 namespace torchps {
 
-// The layout as it travels, segments in the layout's order. Thread-safe, as is DecodeLayout.
+// Encodes a layout, keeping the segment order. Thread-safe.
 ModelLayoutProto EncodeLayout(const ModelLayout& layout);
 
-// The layout that a peer sent, checked as ModelLayout::Create checks it; offsets follow from the
-// order. INVALID_ARGUMENT names the segment: what Create refuses, or a group below -1.
+// Decodes and validates a layout from a peer. The segment order determines the offsets. Returns
+// INVALID_ARGUMENT, naming the segment, if ModelLayout::Create rejects the layout or a group is
+// below -1. Thread-safe.
 absl::StatusOr<ModelLayout> DecodeLayout(const ModelLayoutProto& proto);
 
 }  // namespace torchps

@@ -12,17 +12,18 @@
 namespace torchps {
 namespace {
 
-// Both arrays come from memory: asking for what comes later keeps more of it under way than the
-// processor does by itself. A strip is what is asked for at a time: 8 cache lines of each array.
+// Both arrays are read from memory. Explicit prefetching keeps more loads in flight than the
+// hardware prefetcher. Each prefetch covers one strip: 8 cache lines of each array.
 constexpr int64_t kStrip = 128;
 constexpr int64_t kAhead = 512;
-// A group of INT8 meets memory in its first pass only, which has nothing to ask for: the second
-// one, which has time, asks for the next group.
+// Only the first pass over an INT8 group waits for memory, and it has nothing to prefetch. The
+// second pass runs from the cache and prefetches the next group.
 constexpr int64_t kGroupAhead = kInt8GroupElements + 256;
 
 template <int64_t kElementsAhead>
 [[gnu::always_inline]] inline void PrefetchStrip(const float* strip) {
-  // An address, not a pointer: it may lie behind the array, which harms nothing.
+  // An integer instead of a pointer, because the address may lie past the end of the array.
+  // Prefetching such an address is harmless.
   const uintptr_t ahead = reinterpret_cast<uintptr_t>(strip) + kElementsAhead * sizeof(float);
   for (size_t byte = 0; byte < kStrip * sizeof(float); byte += 64) {
     __builtin_prefetch(reinterpret_cast<const void*>(ahead + byte));
@@ -30,7 +31,7 @@ template <int64_t kElementsAhead>
 }
 
 struct KeepBfloat16 {
-  // Gives what is sent.
+  // Returns the encoded element.
   [[gnu::always_inline]] static uint16_t Element(float gradient, float& residual) {
     residual += gradient;
     return static_cast<uint16_t>(Bfloat16::Take(residual));
@@ -51,7 +52,8 @@ struct KeepBfloat16 {
 };
 
 struct KeepInt8 {
-  // Twice over the group, the second time in the first-level cache: its scale is known at its end.
+  // Passes over the group twice, because the scale is only known after the first pass. The second
+  // pass reads from the first-level cache.
   [[gnu::always_inline]] static void Group(const float* __restrict gradient,
                                            float* __restrict residual, uint8_t* __restrict to,
                                            int64_t n) {

@@ -8,12 +8,12 @@
 
 namespace torchps {
 
-// Error feedback on one block, in one pass over it: adds `gradient` to `residual`, encodes the sum
-// as Encode (wire/encoding.h) would, and leaves in `residual` what the encoding loses: the sum
-// less what Decode would give. EncodedBytes(...) bytes go to `destination`, at any address.
+// Applies error feedback to a block in a single pass. Adds `gradient` to `residual`, encodes the
+// sum like Encode (wire/encoding.h), and stores the encoding error in `residual`: the sum minus its
+// decoded value. Writes EncodedBytes(...) bytes to `destination`, which may be unaligned.
 //
-// Thread-safe; the same bits on every instruction set. REQUIRES: `kind` is not FLOAT32; both arrays
-// are of the same length and do not overlap; every number is finite.
+// Thread-safe; returns the same bits on all instruction sets. REQUIRES: `kind` is not FLOAT32; both
+// arrays are equally long, do not overlap, and contain only finite numbers.
 void EncodeKeepingRest(EncodingSpec::Kind kind, absl::Span<const float> gradient, double fraction,
                        absl::Span<float> residual, uint8_t* destination,
                        InstructionSet set = BestInstructionSet());

@@ -7,7 +7,8 @@
 
 namespace torchps {
 
-// For people: "reads checkpoint 7, 40 % done"; without the part where it is not known.
+// Returns a progress text for users: "reads checkpoint 7, 40 % done". Omits the percentage if it is
+// unknown.
 inline std::string RestoringText(const Restoring& restoring) {
   if (restoring.part() <= 0) return restoring.what();
   return absl::StrFormat("%s, %.0f %% done", restoring.what(), 100 * restoring.part());

@@ -10,7 +10,7 @@
 namespace torchps {
 namespace {
 
-// The payload of a busy status, and the beginning of what travels as a call's error details.
+// Payload URL of a busy status, and the prefix of the call's error details.
 constexpr char kBusyUrl[] = "torchps/busy";
 constexpr absl::string_view kBusyDetails = "torchps/busy:";
 
@@ -18,7 +18,7 @@ std::string Shortened(absl::string_view message) {
   if (message.size() <= kMaxStatusMessageBytes) return std::string(message);
   constexpr absl::string_view kEllipsis = "...";
   size_t length = kMaxStatusMessageBytes - kEllipsis.size();
-  // Bytes 10xxxxxx continue a UTF-8 character: cut in front of its first one.
+  // Bytes 10xxxxxx continue a UTF-8 character, so move back to the start of the character.
   while (length > 0 && (message[length] & 0xc0) == 0x80) --length;
   return absl::StrCat(message.substr(0, length), kEllipsis);
 }
@@ -39,7 +39,7 @@ absl::optional<std::string> BusyWith(const absl::Status& status) {
 
 grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
-  // Both libraries number the codes of google.rpc.Code.
+  // Both libraries use the numeric codes of google.rpc.Code.
   const absl::optional<std::string> busy = BusyWith(status);
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), Shortened(status.message()),
                       busy.has_value() ? absl::StrCat(kBusyDetails, Shortened(*busy)) : "");

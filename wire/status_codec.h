@@ -10,23 +10,23 @@
 
 namespace torchps {
 
-// A status travels with a call's trailers, for which HTTP/2 peers set aside 8 KiB by default; a
-// longer one would turn every error into another. Non-ASCII bytes take three there.
+// A status is sent in the call's trailers, for which HTTP/2 peers reserve 8 KiB by default. A
+// longer trailer would replace the error by a different one. Non-ASCII bytes take three bytes
+// there.
 inline constexpr size_t kMaxStatusMessageBytes = 2048;
 
-// UNAVAILABLE from a server that is there and cannot serve yet: `what` is what it is at, to be said
-// after its name, as "reads checkpoint 7".
+// Returns UNAVAILABLE for a server that is reachable but cannot serve yet. `what` describes the
+// server's current activity as a verb phrase, such as "reads checkpoint 7".
 absl::Status BusyError(absl::string_view message, absl::string_view what);
-// What a server that answered so is at; nothing where the status is any other. What gRPC says of a
-// server that it does not reach never is one.
+// Returns the activity from a BusyError, or nullopt for any other status. Statuses that gRPC
+// creates for unreachable servers are never busy errors.
 absl::optional<std::string> BusyWith(const absl::Status& status);
 
-// The one pair of functions between the two kinds of status; codes, message and busyness stay the
-// same.
-// A message above kMaxStatusMessageBytes is cut at a character and ends in "...". Thread-safe.
+// Converts a status to gRPC, keeping the code, the message and the busy activity. Truncates
+// messages above kMaxStatusMessageBytes at a character boundary and appends "...". Thread-safe.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 
-// A code that Abseil does not know (another program's) becomes UNKNOWN. Thread-safe.
+// Converts a gRPC status to Abseil. Codes unknown to Abseil become UNKNOWN. Thread-safe.
 absl::Status FromGrpcStatus(const grpc::Status& status);
 
 }  // namespace torchps

@@ -13,12 +13,12 @@
 namespace torchps {
 namespace {
 
-// Says of each of `n` magnitudes whether it is at least `threshold`: 1 or 0.
+// Sets flags[i] to 1 if magnitude i is at least `threshold`, otherwise to 0.
 struct FlagsAtLeast {
   [[gnu::always_inline]] static void Run(const float* __restrict elements,
                                          uint8_t* __restrict flags, int64_t n, uint32_t threshold) {
     const UnalignedUint32* const bits = reinterpret_cast<const UnalignedUint32*>(elements);
-    // Signed: the instructions that compare so are everywhere, and magnitudes are never negative.
+    // Signed comparison instructions exist on all machines, and magnitudes are never negative.
     const auto limit = static_cast<int32_t>(threshold);
     for (int64_t i = 0; i < n; ++i) {
       flags[i] = static_cast<int32_t>(bits[i] & kMagnitudeBits) >= limit ? 1 : 0;
@@ -26,7 +26,7 @@ struct FlagsAtLeast {
   }
 };
 
-// Calls visit(index) for the elements of a magnitude of at least `threshold`, ascending.
+// Calls visit(index), in ascending order, for elements with a magnitude of at least `threshold`.
 template <typename Visit>
 void ForEachAtLeast(uint32_t threshold, absl::Span<const float> elements, InstructionSet set,
                     Visit visit) {
@@ -41,7 +41,7 @@ void ForEachAtLeast(uint32_t threshold, absl::Span<const float> elements, Instru
     for (size_t at = 0; at < count; at += kWord) {
       uint64_t word;
       std::memcpy(&word, flags + at, kWord);
-      // A flag is the lowest bit of its byte, and of a word's bytes the first one is the lowest.
+      // Each flag is the lowest bit of its byte, and the first byte is the lowest byte of the word.
       for (; word != 0; word &= word - 1) {
         visit(begin + at + static_cast<size_t>(__builtin_ctzll(word)) / 8);
       }
@@ -49,15 +49,16 @@ void ForEachAtLeast(uint32_t threshold, absl::Span<const float> elements, Instru
   }
 }
 
-// The k largest magnitudes are those above `magnitude`, and `at` of those that are equal to it.
+// Describes the k largest magnitudes: all elements above `magnitude`, and `at` elements equal to
+// it.
 struct Cut {
   uint32_t magnitude = 0;
   int64_t at = 0;
 };
 
-// Finds the k-th largest magnitude digit by digit, from the highest: how many elements have the
-// digits found so far and which one next is counted, and tells the next. Needs no memory but the
-// counts. REQUIRES: 1 <= k <= elements.size().
+// Finds the k-th largest magnitude digit by digit, from the highest digit. Each pass counts the
+// values of the next digit among the elements that match the digits found so far; the counts
+// determine the next digit. Needs memory only for the counts. REQUIRES: 1 <= k <= elements.size().
 Cut FindCut(absl::Span<const float> elements, int64_t k, InstructionSet set) {
   constexpr int kDigitBits[] = {11, 10, 10};
   std::array<int64_t, 1 << 11> counts;
@@ -80,12 +81,12 @@ Cut FindCut(absl::Span<const float> elements, int64_t k, InstructionSet set) {
   return cut;
 }
 
-// A magnitude that some more than k elements reach, guessed from every so many-th one. 0 where a
-// guess is not worth its time.
+// Estimates, from evenly spaced samples, a magnitude that slightly more than k elements reach.
+// Returns 0 if an estimate would not save time.
 uint32_t GuessThreshold(absl::Span<const float> elements, int64_t k) {
   constexpr size_t kSamples = 2048;
   if (elements.size() < 4 * kSamples) return 0;
-  // Odd, so that the columns of a matrix take turns.
+  // An odd stride makes the samples rotate through the columns of a matrix.
   const size_t stride = elements.size() / kSamples | 1;
   std::array<uint32_t, kSamples> samples;
   size_t count = 0;
@@ -94,9 +95,9 @@ uint32_t GuessThreshold(absl::Span<const float> elements, int64_t k) {
   }
   const double expected =
       static_cast<double>(count) * static_cast<double>(k) / static_cast<double>(elements.size());
-  // Four standard deviations on the safe side.
+  // Adds four standard deviations as a safety margin.
   const double rank = expected + 4 * std::sqrt(expected) + 1;
-  // Where half of all would be looked at twice, once is as good.
+  // If half of the elements would be read twice, a single exact pass is as fast.
   if (rank > static_cast<double>(count) / 2) return 0;
   const auto guess = samples.begin() + static_cast<int64_t>(rank);
   std::nth_element(samples.begin(), guess, samples.begin() + count, std::greater<>());
@@ -110,7 +111,7 @@ uint8_t* Append(size_t index, float value, uint8_t* to) {
   return to + kTopKEntryBytes;
 }
 
-// The elements that reach a threshold, as long as there is room for them.
+// Collects the elements that reach a threshold, at most `room` elements.
 struct Candidates {
   Candidates(uint32_t threshold, int64_t room, absl::Span<const float> elements,
              InstructionSet set) {
@@ -145,9 +146,8 @@ int64_t TopKOf(int64_t elements, double fraction) {
 }
 
 void EncodeTopK(absl::Span<const float> elements, int64_t k, uint8_t* to, InstructionSet set) {
-  // Most of the time one pass suffices: it gathers the few elements that are at least as large as a
-  // guess, and among them are the k largest if they are k or more. What is sent does not depend on
-  // the guess.
+  // Usually one pass suffices. It collects the few elements that reach the guess; if there are at
+  // least k of them, they include the k largest. The output does not depend on the guess.
   if (const uint32_t guess = GuessThreshold(elements, k); guess > 0) {
     const int64_t room = std::min<int64_t>(elements.size() / 2, 8 * k + 1024);
     const Candidates candidates(guess, room, elements, set);

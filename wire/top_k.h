@@ -6,12 +6,13 @@
 #include "absl/types/span.h"
 #include "common/cpu/instruction_set.h"
 
-// TOP_K: of a block the elements of largest magnitude, each with its index. docs/protocol.md describes
-// the format. All functions are thread-safe, and give the same bits on every instruction set.
+// TOP_K encoding: the elements of largest magnitude in a block, each with its index. docs/wire.md
+// describes the format. All functions are thread-safe and return the same bits on all instruction
+// sets.
 
 namespace torchps {
 
-// One element that is sent.
+// An encoded element.
 struct TopKEntry {
   uint32_t index = 0;
   float value = 0;
@@ -19,15 +20,17 @@ struct TopKEntry {
 inline constexpr size_t kTopKEntryBytes = 8;
 TopKEntry ReadTopKEntry(const uint8_t* bytes);
 
-// How many of `elements` > 0 are sent: max(1, ceil(fraction * elements)), and never more than all.
+// Returns the number of entries for `elements` > 0 elements: max(1, ceil(fraction * elements)), but
+// at most `elements`.
 int64_t TopKOf(int64_t elements, double fraction);
 
-// Writes the k largest magnitudes, of equal ones the first, by ascending index: k * kTopKEntryBytes
-// at any address. Numbers that are not finite are larger than all others.
-// REQUIRES: 1 <= k <= elements.size().
+// Writes the k elements of largest magnitude in ascending index order: k * kTopKEntryBytes bytes,
+// to any address. Among equal magnitudes the lowest indices win. Non-finite numbers rank above all
+// finite numbers. REQUIRES: 1 <= k <= elements.size().
 void EncodeTopK(absl::Span<const float> elements, int64_t k, uint8_t* to, InstructionSet set);
 
-// All elements: what is not in `bytes` is zero. REQUIRES: every index is within `elements`.
+// Decodes `bytes` into `elements`; elements without an entry become zero. REQUIRES: all indices are
+// below elements.size().
 void DecodeTopK(absl::Span<const uint8_t> bytes, absl::Span<float> elements);
 
 }  // namespace torchps

@@ -6,14 +6,15 @@
 
 namespace torchps {
 
-// Verdicts as numbers. Pure functions.
+// Functions on verdict counts. Pure functions.
 
-// One more of that verdict. False, and nothing is counted: it is none that a gradient can get.
+// Increments the count for `verdict`. Returns false, leaving the counts unchanged, if a gradient
+// cannot receive this verdict.
 bool Count(Verdict verdict, VerdictCounts* counts);
-// Adds each count of `part` to that of `sum`.
+// Adds the counts of `part` to `sum`.
 void Add(const VerdictCounts& part, VerdictCounts* sum);
 
-// Verdicts that changed their block, that did not, and all.
+// Return the number of verdicts that changed their block, that did not, and the total.
 inline uint64_t Applied(const VerdictCounts& counts) { return counts.accepted() + counts.scaled(); }
 inline uint64_t NotApplied(const VerdictCounts& counts) {
   return counts.rejected() + counts.late() + counts.withheld();

@@ -11,37 +11,37 @@
 
 namespace torchps {
 
-// Where a cache line begins, and where the widest vectors are to begin: one that lies across two
-// lines costs two accesses, and std::vector begins 16 bytes behind a line.
+// Size of a cache line and the alignment for the widest vectors. A vector that crosses a cache line
+// costs two accesses, and std::vector aligns only to 16 bytes.
 inline constexpr size_t kLineBytes = 64;
 
 struct FreeMemory {
   void operator()(void* memory) const { std::free(memory); }
 };
 
-// Numbers that begin at a cache line.
+// Array memory that begins at a cache line.
 template <typename T>
 using AlignedMemory = std::unique_ptr<T[], FreeMemory>;
 
-// Memory for `size` numbers, not yet written.
+// Allocates uninitialized memory for `size` numbers.
 template <typename T>
 AlignedMemory<T> AllocateAligned(size_t size) {
   static_assert(std::is_arithmetic_v<T>, "memory is numbers without being made so");
-  // As std::aligned_alloc wants it: whole lines. One at least, for no elements have an address too.
+  // std::aligned_alloc requires a multiple of the alignment. The extra line gives an empty array a
+  // valid address.
   const size_t bytes = (size * sizeof(T) / kLineBytes + 1) * kLineBytes;
   AlignedMemory<T> memory(static_cast<T*>(std::aligned_alloc(kLineBytes, bytes)));
   TPS_CHECK(memory != nullptr, "there is memory");
   return memory;
 }
 
-// An array of numbers that begins at a cache line, zeros at first. Thread-compatible; owns its
-// memory, which stays where it is.
+// An array of numbers aligned to a cache line and initialized to zero. Thread-compatible. Owns its
+// memory; the memory address does not change.
 template <typename T>
 class AlignedArray {
  public:
   AlignedArray() = default;
   explicit AlignedArray(size_t size) : size_(size), data_(AllocateAligned<T>(size)) {
-    // Zero bytes are zeros.
     std::memset(data_.get(), 0, size * sizeof(T));
   }
 

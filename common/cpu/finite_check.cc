@@ -13,7 +13,8 @@ template <typename Bits>
   return (bits & exponent) == exponent;
 }
 
-// Whether one of `count` numbers has all bits of `exponent`. Without a branch, which vectorises.
+// Returns true if a number among the `count` numbers sets all bits of `exponent`. The loop is
+// branch-free so that it vectorises.
 struct AnyNonFinite {
   template <typename Bits>
   [[gnu::always_inline]] static bool Run(const uint8_t* numbers, int64_t count, Bits exponent) {
@@ -28,7 +29,7 @@ struct AnyNonFinite {
 template <typename Bits>
 int64_t FirstWithExponent(const uint8_t* numbers, int64_t count, Bits exponent,
                           InstructionSet set) {
-  // Only a chunk that has a bad one is searched.
+  // Only search a chunk that contains such a number.
   constexpr int64_t kChunk = 4096;
   for (int64_t begin = 0; begin < count; begin += kChunk) {
     const int64_t chunk = std::min(kChunk, count - begin);
@@ -49,7 +50,7 @@ int64_t FirstNonFinite(absl::Span<const float> elements, InstructionSet set) {
 }
 
 int64_t FirstNonFinite(const uint8_t* numbers, int64_t count, InstructionSet set) {
-  // All ones exactly for infinities and NaNs (IEEE 754).
+  // Infinities and NaNs, and no other numbers, set all exponent bits (IEEE 754).
   constexpr uint32_t kExponent = 0x7f800000u;
   return FirstWithExponent(numbers, count, kExponent, set);
 }

@@ -7,15 +7,15 @@
 
 namespace torchps {
 
-// Index of the first element that is infinite or not a number, -1 if all are finite. Tests the
-// exponent bits of many elements at a time: faster than memory brings them.
+// Returns the index of the first infinite or NaN element, or -1 if all elements are finite. Tests
+// the exponent bits of many elements at a time, faster than memory delivers them.
 int64_t FirstNonFinite(absl::Span<const float> elements, InstructionSet set = BestInstructionSet());
 
-// The same for `count` float32 at any byte address.
+// Same for `count` float32 numbers at any byte address.
 int64_t FirstNonFinite(const uint8_t* numbers, int64_t count,
                        InstructionSet set = BestInstructionSet());
 
-// The same for bfloat16.
+// Same for bfloat16.
 int64_t FirstNonFiniteBfloat16(const uint8_t* numbers, int64_t count,
                                InstructionSet set = BestInstructionSet());
 

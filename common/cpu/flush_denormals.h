@@ -6,18 +6,18 @@
 
 namespace torchps {
 
-// While it lives, this thread's arithmetic takes numbers below the smallest normal float32 for
-// zero, and gives zero in their place (FTZ and DAZ of x86).
+// Enables flush-to-zero mode on this thread during the lifetime of this object. Arithmetic treats
+// float32 inputs below the smallest normal number as zero and returns zero instead of such numbers
+// (FTZ and DAZ on x86).
 //
-// Why: moments of elements that no longer get a gradient decay into such denormals, and stay there
-// for tens of thousands of steps, in which every operation on them is done by the processor's
-// microcode, a hundred times slower. Flushing in the kernels by comparisons would leave
-// intermediate results, such as a square, and cost operations in every pass; the mode costs two
-// instructions per call and is the same in scalar and vector code of every instruction set, so the
-// bits are too.
+// Optimizer moments of elements that no longer receive a gradient decay into denormals and stay
+// there for tens of thousands of steps. The processor handles each denormal operation in microcode,
+// a hundred times slower. Comparisons in the kernels would miss intermediate results, such as
+// squares, and cost operations in each pass. The mode costs two instructions per call. It acts
+// alike in scalar and vector code, so the results are bit-identical for all instruction sets.
 //
-// Ends as it began, also where scopes nest. On other architectures does nothing: results there
-// differ by less than 1.2e-38 per operation.
+// The destructor restores the previous mode, so scopes may nest. On other architectures this class
+// does nothing; results there differ by less than 1.2e-38 per operation.
 class FlushDenormals {
  public:
 #if defined(__SSE__)
@@ -35,8 +35,8 @@ class FlushDenormals {
   static constexpr unsigned kFlushToZero = 0x8000;
   static constexpr unsigned kDenormalsAreZero = 0x0040;
 
-  // The compiler knows no dependence of arithmetic on the mode, but it moves no memory access, and
-  // so no result, across this.
+  // The memory clobbers keep the compiler from moving memory accesses, and thus results, across the
+  // mode change. The compiler is unaware that arithmetic depends on the mode.
   static void Set(unsigned mode) {
     asm volatile("" ::: "memory");
     _mm_setcsr(mode);

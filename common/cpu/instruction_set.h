@@ -4,24 +4,24 @@
 
 #include "absl/strings/string_view.h"
 
-// Loops over arrays, compiled once per instruction set and chosen by the machine they run on. They
-// are plain loops that the compiler vectorises. What uses this is compiled with -O3 and
-// -fno-trapping-math (or comparisons forbid it), and with -ffp-contract=off, so that no
-// multiplication is fused with an addition where the machine could: together with the exactly
-// rounded root and division of IEEE 754, every instruction set then gives the same bits.
+// Compiles loops over arrays once per instruction set and selects the version for the current
+// machine. The loops are plain code that the compiler vectorises. Build rules that use this header
+// need three flags: -O3, -fno-trapping-math (otherwise comparisons prevent vectorisation), and
+// -ffp-contract=off (so that multiplications and additions are never fused). Because IEEE 754
+// square roots and divisions are exactly rounded, all instruction sets then return the same bits.
 
 namespace torchps {
 
 enum class InstructionSet {
-  kBaseline,  // what every machine of this architecture has: SSE2 on x86-64
+  kBaseline,  // available on all machines of this architecture: SSE2 on x86-64
   kAvx2,
   kAvx512,  // F, BW, DQ and VL
 };
 
-// "baseline", "avx2", "avx512".
+// Returns "baseline", "avx2" or "avx512".
 absl::string_view InstructionSetName(InstructionSet set);
 
-// Those that this machine has, the best one last. All are thread-safe.
+// Returns the instruction sets that this machine supports, the best one last. Thread-safe.
 const std::vector<InstructionSet>& InstructionSets();
 InstructionSet BestInstructionSet();
 
@@ -48,8 +48,8 @@ template <typename Loop, typename... Args>
 }  // namespace instruction_set_internal
 
 // Calls Loop::Run(args...), compiled for `set`. `Run` is a static function marked
-// [[gnu::always_inline]], as are the functions that it calls in its loops; pointers that do not
-// overlap are marked __restrict there. REQUIRES: this machine has `set`.
+// [[gnu::always_inline]], as are the functions called in the function's loops. Pointers that do not
+// overlap are marked __restrict there. REQUIRES: this machine supports `set`.
 template <typename Loop, typename... Args>
 auto RunVectorised(InstructionSet set, Args... args) {
 #if defined(__x86_64__)

@@ -17,7 +17,7 @@ constexpr size_t kLineBytes = 64;
 constexpr size_t kPages = 4;
 constexpr size_t kGroupBytes = kPages * kPageBytes;
 
-// One line, with the line of the next group asked for ahead. The source may be misaligned.
+// Copies a cache line and prefetches the same line of the next group. The source may be unaligned.
 inline void CopyLine(uint8_t* destination, const uint8_t* source) {
   _mm_prefetch(reinterpret_cast<const char*>(source + kGroupBytes), _MM_HINT_T0);
   const auto* from = reinterpret_cast<const __m128i*>(source);
@@ -37,7 +37,7 @@ inline void CopyLine(uint8_t* destination, const uint8_t* source) {
 void StreamingCopy(void* destination, const void* source, size_t bytes) {
   auto* to = static_cast<uint8_t*>(destination);
   const auto* from = static_cast<const uint8_t*>(source);
-  // Streaming stores want an aligned destination.
+  // Streaming stores need an aligned destination.
   const size_t head = (kLineBytes - reinterpret_cast<uintptr_t>(to) % kLineBytes) % kLineBytes;
   if (bytes < head + kGroupBytes) {
     std::memcpy(to, from, bytes);

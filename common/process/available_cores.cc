@@ -20,14 +20,14 @@ int CoresOfAffinity() {
   return static_cast<int>(std::thread::hardware_concurrency());
 }
 
-// The first number in a file; 0 where there is none.
+// Returns the first number in a file, or 0 if the file is missing or does not start with a number.
 double NumberIn(const std::string& path) {
   std::ifstream file(path);
   double number = 0;
   return file >> number ? number : 0;
 }
 
-// Cores of one group's quota; 0 where it has none.
+// Returns the CPU quota of a single control group in cores, or 0 if unlimited.
 double GetQuota(const std::string& group) {
   std::ifstream file(group + "/cpu.max");  // "200000 100000", or "max 100000"
   double quota = 0;
@@ -38,7 +38,8 @@ double GetQuota(const std::string& group) {
   return quota > 0 && period > 0 ? quota / period : 0;
 }
 
-// The smallest quota of this process's group and those above it; 0 where there is none.
+// Returns the smallest quota of this process's control group and the group's ancestors, or 0 if
+// unlimited.
 double Quota() {
   double least = 0;
   const auto look = [&least](const std::string& group) {

@@ -2,8 +2,9 @@
 
 namespace torchps {
 
-// The cores that this process may use, at least 1: those of its affinity, or the whole cores of its
-// control group's CPU quota (version 1 or 2) where these are fewer. A machine may have more.
+// Returns the number of cores that this process may use, at least 1. This is the size of the CPU
+// affinity mask, or the control group's CPU quota (cgroup version 1 or 2), rounded up, if that is
+// smaller.
 int AvailableCores();
 
 }  // namespace torchps

@@ -16,19 +16,19 @@
 namespace torchps {
 namespace {
 
-// What absl answers itself, before any flag is looked up.
+// Returns true for the flags that absl handles before it looks up any flag.
 bool IsAnsweredByAbsl(absl::string_view name) {
   return absl::StartsWith(name, "help") || name == "version" || name == "only_check_args";
 }
 
-// "--noinsecure" is how absl writes "--insecure=false".
+// absl accepts "--noinsecure" for "--insecure=false".
 bool IsNegatedSwitch(absl::string_view name) {
   if (!absl::ConsumePrefix(&name, "no")) return false;
   const absl::CommandLineFlag* const flag = absl::FindCommandLineFlag(name);
   return flag != nullptr && flag->IsOfType<bool>();
 }
 
-// The program's own flag that was probably meant; "" if none is near.
+// Returns the program's flag closest to `name`, or "" if there is no close match.
 std::string ClosestFlag(absl::string_view name) {
   std::vector<std::string> known;
   for (const auto& [flag_name, flag] : absl::GetAllFlags()) {
@@ -42,7 +42,7 @@ std::string ClosestFlag(absl::string_view name) {
 void SetProgramHelp(absl::string_view purpose) {
   absl::SetProgramUsageMessage(purpose);
   absl::FlagsUsageConfig config;
-  // By default it takes those for a program's flags that are defined in the file of main().
+  // By default, absl lists only the flags defined in the file of main().
   config.contains_help_flags = [](absl::string_view file) {
     return !absl::StrContains(file, "absl/");
   };

@@ -7,19 +7,21 @@
 
 namespace torchps {
 
-// Sets the answers to --help and --version. --help prints `purpose`, one sentence, and every flag
-// of the program, in whichever file it is defined. Call it once, before absl::ParseCommandLine.
+// Sets the output of --help and --version. --help prints `purpose`, one sentence, and all flags of
+// the program, including flags defined outside the file of main(). Call once, before
+// absl::ParseCommandLine.
 void SetProgramHelp(absl::string_view purpose);
 
-// Checks a command line against the program's absl flags before absl::ParseCommandLine reads it,
-// which would end the process with exit code 1 and a page of its own words. INVALID_ARGUMENT names
-// the first argument that is no flag of this program, has no value, or a value that cannot be.
-// Changes no flag but those whose values it checks, to the values that parsing gives them anyway.
-// `suggest` may return what to type in place of an unknown flag, from its name; empty: it knows
-// nothing better than the most similar flag.
+// Checks a command line against the program's absl flags. Call before absl::ParseCommandLine, which
+// would instead exit with code 1 and a page of output. Returns INVALID_ARGUMENT, naming the first
+// argument that is not a flag of this program, lacks a value, or holds an invalid value. Each
+// checked flag is set to the value that absl::ParseCommandLine sets later.
 //
-// Not thread-safe: for main, before any other thread. Flags that absl itself answers (--help,
-// --version) are left to it.
+// `suggest` receives the name of an unknown flag and may return the text to suggest instead. If it
+// is null or returns an empty string, the message suggests the most similar flag.
+//
+// Not thread-safe: call from main before starting threads. Skips the flags that absl itself handles
+// (--help, --version).
 absl::Status CheckCommandLine(int argc, const char* const* argv,
                               std::string (*suggest)(absl::string_view name) = nullptr);
 

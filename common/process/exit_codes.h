@@ -4,20 +4,20 @@
 
 namespace torchps {
 
-// What a process of ours exits with; scripts and psctl read them, docs/operate.md lists them.
+// Exit codes of torchps processes. Scripts and psctl depend on them; docs/operations.md lists them.
 enum class ExitCode : int {
   kOk = 0,
-  kFailed = 1,        // something of ours went wrong, or the run was cut short
-  kUsage = 2,         // a flag, a job field or a peer's argument is not valid
-  kUnreachable = 3,   // a server did not answer within the patience given
-  kRefused = 4,       // another job, layout or protocol; not permitted
+  kFailed = 1,        // internal error, or the run was interrupted
+  kUsage = 2,         // invalid flag, job field or request argument
+  kUnreachable = 3,   // a server did not answer before the timeout
+  kRefused = 4,       // different job, layout or protocol; permission denied
   kData = 5,          // a data file is missing, truncated or damaged
-  kAddressInUse = 6,  // the port to listen on is taken
-  kLostSlot = 7,      // a worker was away for longer than its lease: its slot is no longer its own
-  kDiverged = 8,      // the job has ended, and what it has learnt is of no use: not finite
+  kAddressInUse = 6,  // the listening port is already in use
+  kLostSlot = 7,      // the worker's lease expired, and the worker lost its slot
+  kDiverged = 8,      // the job ended with non-finite parameters
 };
 
-// The exit code that belongs to an error's status code.
+// Returns the exit code for the code of `status`.
 ExitCode ExitCodeFor(const absl::Status& status);
 
 }  // namespace torchps

@@ -14,7 +14,7 @@
 namespace torchps {
 namespace {
 
-// What the environment asks for; read once.
+// The request in TORCHPS_FAILPOINT, read once.
 struct Wish {
   Wish() {
     const char* const text = std::getenv("TORCHPS_FAILPOINT");

@@ -2,13 +2,13 @@
 
 namespace torchps {
 
-// Moments between two things that a crash may separate, where faults of files and networks cannot
-// reach. A test ends the process at one of them:
+// Points at which a crash separates two actions and which file or network faults cannot reach.
+// Tests can kill the process at a failpoint:
 //
-//   TORCHPS_FAILPOINT=NAME:kill:N    SIGKILL when the point is reached for the N-th time
+//   TORCHPS_FAILPOINT=NAME:kill:N    sends SIGKILL when the point is reached for the N-th time
 //
-// Only `--define=failpoints=1` (which .bazelrc gives to `bazel test`) makes them do anything; in
-// all other builds they are calls of an empty function. Thread-safe.
+// Active only in builds with `--define=failpoints=1`, which .bazelrc sets for `bazel test`. In
+// other builds ReachFailpoint() is an empty function. Thread-safe.
 enum class Failpoint {
   kPushApplied,
   kPushAnswered,
@@ -24,7 +24,7 @@ struct FailpointRow {
   const char* moment;
 };
 
-// All there are; tests/fault/failpoint_test.cc shows each of them to have fired.
+// Lists all failpoints; tests/fault/failpoint_test.cc checks that each of them fires.
 inline constexpr FailpointRow kFailpoints[] = {
     {Failpoint::kPushApplied, "push.applied", "a frame has changed its block, nothing else knows"},
     {Failpoint::kPushAnswered, "push.answered", "a push is durable, its answer not yet on its way"},

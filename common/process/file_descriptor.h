@@ -6,7 +6,7 @@
 
 namespace torchps {
 
-// Owns an open file descriptor and closes it; -1: none. Movable, thread-compatible.
+// Owns an open file descriptor and closes it; -1 means empty. Movable, thread-compatible.
 class FileDescriptor {
  public:
   FileDescriptor() = default;
@@ -22,9 +22,9 @@ class FileDescriptor {
   ~FileDescriptor() { Close(); }
 
   int get() const { return fd_; }
-  // Gives up the ownership.
+  // Releases ownership of the descriptor and returns it.
   int Release() { return std::exchange(fd_, -1); }
-  // What close() says is lost: a caller that must know that data is on the disk syncs before.
+  // Ignores errors from close(). Callers that need durable data must sync first.
   void Close() {
     if (fd_ >= 0) close(std::exchange(fd_, -1));
   }

@@ -8,37 +8,38 @@
 
 namespace torchps {
 
-// Functions that are found by name where the program runs, so that building needs neither the
-// library that has them nor its headers. The caller knows their types.
+// Looks up functions by name at run time, so that building torchps requires neither the library nor
+// the library's headers. The caller must know the function types.
 //
 //   FoundFunctions library = FoundFunctions::InProcess("CUDA's run-time library");
 //   library.Find("cudaHostRegister", &pin);
 //   library.Find("cudaHostUnregister", &unpin);
 //   if (!library.status().ok()) return library.status();
 //
-// Thread-compatible. What was found stays valid as long as the process: no library is unloaded, for
-// what it has made may outlive all that we know of.
+// Thread-compatible. Functions stay valid until the process ends. Libraries are never unloaded,
+// because objects that they created may still be in use.
 class FoundFunctions {
  public:
-  // Of whatever this process has loaded by now, in words `what` that is.
+  // Searches the libraries that this process has already loaded. `what` names the library in
+  // errors.
   static FoundFunctions InProcess(std::string what) {
     return FoundFunctions(nullptr, std::move(what));
   }
-  // Of the library with this name, which is loaded. UNAVAILABLE with the loader's words: it is not
-  // to be found, or is no library.
+  // Loads `library` and searches it. Returns UNAVAILABLE with the loader's message if the file
+  // cannot be found or loaded.
   static absl::StatusOr<FoundFunctions> Load(const std::string& library);
 
-  // Null if it is missing.
+  // Sets `*function` to null if the function is missing.
   template <typename Function>
   void Find(const char* name, Function* function) {
     *function = reinterpret_cast<Function>(FindAny(name));
   }
 
-  // OK: all that was asked for was found. UNAVAILABLE names the first that was not.
+  // Returns OK if all functions were found, otherwise UNAVAILABLE, naming the first missing one.
   const absl::Status& status() const { return status_; }
 
  private:
-  // Null: all of the process.
+  // A null `library` searches the whole process.
   FoundFunctions(void* library, std::string what) : library_(library), what_(std::move(what)) {}
 
   void* FindAny(const char* name);

@@ -17,14 +17,14 @@ void Lower(int64_t bytes, const char* whose, MemoryLimit& limit) {
   if (bytes < limit.bytes) limit = {bytes, whose};
 }
 
-// Of the group at `path` within the hierarchy at `mount`, and of all groups above it. A container
-// often sees its own group as the root of the hierarchy though its path is another: then there is
-// nothing at that path, and the root has the limit.
+// Applies the limits of the group at `path` in the hierarchy at `mount` and of the group's
+// ancestors. Inside a container, `path` is often the host's path while `mount` already shows the
+// container's group. Then `path` does not exist, and the root directory holds the limit.
 void LowerToGroups(const std::string& mount, std::string path, const char* file,
                    MemoryLimit& limit) {
   while (true) {
     int64_t bytes = 0;
-    // "max" is no number, and no limit.
+    // Reading "max" as a number fails, which leaves the limit unchanged.
     if (std::ifstream(mount + path + "/" + file) >> bytes) Lower(bytes, kContainer, limit);
     const size_t slash = path.rfind('/');
     if (path.empty() || slash == std::string::npos) return;
@@ -32,7 +32,7 @@ void LowerToGroups(const std::string& mount, std::string path, const char* file,
   }
 }
 
-// Whether "cpu,memory" names the memory controller.
+// Returns true if a list such as "cpu,memory" contains the memory controller.
 bool HasMemory(const std::string& controllers) {
   return ("," + controllers + ",").find(",memory,") != std::string::npos;
 }
@@ -44,7 +44,7 @@ MemoryLimit FindMemoryLimit(const std::string& root) {
   limit.bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   limit.whose = "whose machine has";
 
-  // Lines like "4:memory:/system.slice", of version 2 "0::/system.slice".
+  // Lines look like "4:memory:/system.slice" in version 1 and "0::/system.slice" in version 2.
   std::ifstream groups(root + "proc/self/cgroup");
   for (std::string line; std::getline(groups, line);) {
     const size_t first = line.find(':');

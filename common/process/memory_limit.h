@@ -5,17 +5,17 @@
 
 namespace torchps {
 
-// How much memory this process may have, and by whose word.
+// The memory available to this process and the source of that limit.
 struct MemoryLimit {
   int64_t bytes = 0;
-  // To be said of the process's program, with the number behind it: "whose machine has".
+  // Clause for messages, to be followed by the number of bytes: "whose machine has".
   std::string whose;
 };
 
-// The least of what the machine has, what the process's cgroups and those above them may have
-// (version 2's memory.max, version 1's memory.limit_in_bytes: a container's limit), and its address
-// space (RLIMIT_AS, `ulimit -v`). What cannot be read limits nothing. `root` is "/", or in tests
-// where proc and sys lie.
+// Returns the smallest of these limits: the machine's memory; memory.max (cgroup version 2) or
+// memory.limit_in_bytes (version 1) of this process's control groups and their ancestors, which is
+// a container's limit; and the address space limit (RLIMIT_AS, `ulimit -v`). Skips limits that it
+// cannot read. `root` is "/"; tests pass a directory that contains their proc and sys trees.
 MemoryLimit FindMemoryLimit(const std::string& root = "/");
 
 }  // namespace torchps

@@ -4,13 +4,13 @@
 
 namespace torchps {
 
-// How many files and connections this process may have open at a time: the kernel's soft limit.
+// Returns the soft limit on open files and connections of this process.
 int64_t OpenFileLimit();
 
-// Raises that to the hard limit, which is what the machine permits. The soft one is 1024 nearly
-// everywhere, for programs that use select(); ours do not, and a server has a connection for each
-// worker. Processes that are started from here inherit it. Where the kernel refuses, the limit
-// stays as it is. To be called in main.
+// Raises the soft limit on open files to the hard limit. The usual soft limit of 1024 protects
+// programs that call select(), which torchps does not, and a server needs a connection for each
+// worker. Child processes inherit the limit. Keeps the old limit if the kernel refuses. Call from
+// main.
 void RaiseOpenFileLimit();
 
 }  // namespace torchps

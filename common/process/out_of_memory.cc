@@ -13,7 +13,7 @@
 namespace torchps {
 namespace {
 
-// Made before there is no memory.
+// Formatted in advance, because formatting may need memory.
 char sentence[512];
 size_t sentence_bytes = 0;
 
@@ -24,14 +24,14 @@ void Say() {
   static_cast<void>(ignored);
 }
 
-// On the thread that has called abort(): whoever does so because malloc() gave nothing has its
-// error in errno still. When this returns, abort() ends the process.
+// Runs on the thread that called abort(). If a failed malloc() caused the call, errno still holds
+// ENOMEM. When the handler returns, abort() ends the process.
 void OnAbort(int) {
   if (errno == ENOMEM) Say();
 }
 
-// On the thread that has written where nothing is. When this returns, the thread does it again, and
-// the handler that was there before ends the process.
+// Runs on the thread that accessed an invalid address. When the handler returns, the thread repeats
+// the access, and the previous handler ends the process.
 void OnSegv(int, siginfo_t* fault, void*) {
   constexpr uintptr_t kFirstPage = 4096;
   const auto where = reinterpret_cast<uintptr_t>(fault->si_addr);

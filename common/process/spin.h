@@ -5,10 +5,10 @@
 
 namespace torchps {
 
-// Calls `has_come` again and again, for `time` at most, and yields the core between two calls. For
-// what is expected sooner than a sleeping thread would wake, which takes some 50 us
-// (bench/results/tuning.md). Returns whether it has come. On a machine with one core it never
-// spins.
+// Calls `has_come` repeatedly for at most `time`, yielding the core between calls. Returns true as
+// soon as `has_come` does, and false on timeout. Use for events that arrive sooner than a sleeping
+// thread would wake, which takes about 50 us (bench/results/tuning.md). Returns false at once on a
+// single-core machine.
 bool SpinFor(absl::Duration time, absl::FunctionRef<bool()> has_come);
 
 }  // namespace torchps

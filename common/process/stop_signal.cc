@@ -20,8 +20,9 @@ void AddSignals(sigset_t* mask) {
   sigaddset(mask, SIGINT);
 }
 
-// Runs in a thread that a library began before main (OpenBLAS does) and that blocks nothing: blocks
-// the signals there too, from its return on, and sends this one again, for the next to take it.
+// Runs in a thread that a library started before main (OpenBLAS does) and that does not block the
+// signals. Blocks the signals in this thread from now on, and sends the signal to the process again
+// so that another thread handles it.
 void PassOn(int number, siginfo_t*, void* context) {
   AddSignals(&static_cast<ucontext_t*>(context)->uc_sigmask);
   kill(getpid(), number);

@@ -5,13 +5,14 @@
 
 namespace torchps {
 
-// Why a process should end: SIGTERM, SIGINT, a launcher that went away, or a word from inside.
+// Waits for a reason to end this process: SIGTERM, SIGINT, the launcher's exit, or a request from
+// within the process.
 //
-// Made first thing in main, before any thread, so that every thread leaves the two signals to it;
-// threads that libraries begin before main learn to when a signal first reaches them. Whoever read
-// this process's output may be gone: that is no reason (SIGPIPE is ignored from then on), for the
-// launcher that dies is the one that read it, and the end in good order begins then.
-// Request() may be called from any thread; everything else belongs to main's. One per process.
+// Construct it first in main, before starting threads, so that all threads inherit the blocked
+// signals. Threads that libraries start before main block the signals when the first one reaches
+// them. The constructor also ignores SIGPIPE: if the launcher that read this process's output dies,
+// the process must still shut down cleanly. Request() is thread-safe; call the other functions from
+// main's thread. Create at most one per process.
 class StopSignal {
  public:
   StopSignal();
@@ -19,14 +20,14 @@ class StopSignal {
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
 
-  // The end of standard input also means stop: a launcher holds the other end, so its children go
-  // with it however it dies.
+  // Also treats the end of standard input as a stop request. A launcher holds the other end of the
+  // pipe, so this process ends however the launcher dies.
   void WatchStandardInput() { watch_standard_input_ = true; }
 
-  // Ends Wait(), now or when it is called. The first reason counts.
+  // Makes the current or next call to Wait() return. Only the first reason counts.
   void Request(const std::string& reason);
 
-  // Blocks until there is a reason and returns it, in words.
+  // Blocks until there is a reason to stop, and returns it as text.
   std::string Wait();
 
  private:

@@ -5,8 +5,9 @@
 
 namespace torchps {
 
-// A number that nobody can guess, from the operating system. Thread-safe. What draws one takes this
-// as a default of its options, so that tests and the simulator may hand in numbers of their own.
+// Returns an unpredictable number from the operating system. Thread-safe. Classes that need random
+// numbers use this as the default of an option, so that tests and the simulator can inject fixed
+// numbers.
 inline uint64_t SystemRandom() {
   std::random_device random;
   return (uint64_t{random()} << 32) | random();

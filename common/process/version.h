@@ -6,16 +6,16 @@
 
 namespace torchps {
 
-// The release of torchps that this program was built from. Thread-safe.
+// The torchps release from which this program was built. Thread-safe.
 
-// "0.1.0", the text of the file VERSION.
+// Returns the content of the file VERSION, for example "0.1.0".
 absl::string_view ReleaseVersion();
 
-// "abc1234", or "abc1234-dirty" if files were changed since. Empty unless the program was built
-// with --stamp in a git repository or with TORCHPS_COMMIT set.
+// Returns "abc1234", or "abc1234-dirty" if files were changed since that commit. Returns an empty
+// string unless the program was built with --stamp in a git repository or with TORCHPS_COMMIT set.
 absl::string_view ReleaseCommit();
 
-// "torchps 0.1.0 (commit abc1234)", or without the commit.
+// Returns "torchps 0.1.0 (commit abc1234)", or "torchps 0.1.0" if the commit is unknown.
 std::string ReleaseLine();
 
 }  // namespace torchps
