@@ -9,27 +9,28 @@
 
 namespace torchps {
 
-// What ps_worker knows by name, told to programs without libtorch, so that a typo is found before
-// anything starts. A program of one's own brings other models and data: these say nothing of it.
-// All are thread-safe.
+// Names of ps_worker's built-in models and data sources, available to programs that do not link
+// libtorch, so that a typo is reported before anything starts. Programs with custom models or data
+// are not limited to these names. All functions are thread-safe.
 
-// Values of model.name that worker/models builds.
+// Returns the values of model.name that worker/models can build.
 std::vector<std::string> BuiltInModels();
 
-// Values of data.source that data/data_registry.h opens.
+// Returns the values of data.source that data/data_registry.h can open.
 std::vector<std::string> BuiltInDataSources();
 
 // Returns the names that ps_worker measures on some built-in task: the loss and all metrics.
 std::vector<std::string> BuiltInMetrics();
 
-// INVALID_ARGUMENT: ps_worker has no such model or data; names the field and all that it has, and
-// the one that was probably meant. REQUIRES: NormalizeJobSpec accepted `job`.
+// Return INVALID_ARGUMENT if the model or data source is not built into ps_worker. The message
+// names the field and the known values, and suggests the closest one. REQUIRES: NormalizeJobSpec
+// accepted `job`.
 absl::Status CheckBuiltInModel(const JobSpec& job);
 absl::Status CheckBuiltInData(const JobSpec& job);
 
-// INVALID_ARGUMENT: `names` is none of auto, cpu, cuda, cuda:INDEX and cuda:all, and no list of cpu
-// and cuda:INDEX with commas between; names what is wrong. Whether the devices are there, only the
-// worker's machine knows.
+// Returns OK if `names` is auto, cpu, cuda, cuda:INDEX, cuda:all, or a comma-separated list of cpu
+// and cuda:INDEX. Otherwise returns INVALID_ARGUMENT, naming the fault. Does not check that the
+// devices exist, because only the worker's machine can.
 absl::Status CheckDeviceNames(absl::string_view names);
 
 }  // namespace torchps

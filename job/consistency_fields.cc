@@ -12,20 +12,22 @@ namespace torchps {
 namespace {
 
 constexpr int64_t kMaxLag = int64_t{1} << 40;  // keeps all products below 2^63
-// Equal workers' steps differ by less; a round without its last one takes half as long again.
+// The step times of equally fast workers differ by less than this part. A round that drops a worker
+// lasts 1.5 times the time to the quorum.
 constexpr double kGracePart = 0.5;
 constexpr double kMaxGracePart = 100;
 
-// With whole batches: a gradient one update old still helps. In steps: what equal workers use up.
+// Default staleness bounds. WHOLE_BATCH counts updates: a gradient one update old still helps.
+// EACH_PUSH counts steps: equally fast workers use this much.
 constexpr int kBoundInUpdates = 1;
 constexpr int kBoundInSteps = 4;
 constexpr int kMaxBoundInUpdates = 1000;
-// One usual step: below half of it workers of equal speed fall out of step (docs/architecture.md).
+// One usual step. Below half a step, equally fast workers fall out of step (docs/design.md).
 constexpr double kPatience = 1;
 constexpr double kLeastPatience = 0.5;
 constexpr double kMaxPatience = 10;
 
-// The field that makes every push an update of its own; empty: there is none.
+// Returns the field that requires apply EACH_PUSH, or an empty string.
 std::string NeedsEachPush(const JobSpec& job) {
   if (job.has_local()) return "local";
   if (job.consistency().prefetch()) return "consistency.prefetch";
@@ -77,7 +79,7 @@ void NormalizeConsistency(ConsistencySpec* consistency, int32_t workers, FieldCh
   check.Range("consistency.staleness_bound", consistency->staleness_bound(), -1,
               whole_batches ? kMaxBoundInUpdates : std::numeric_limits<int32_t>::max());
   const bool may_prefetch = AppliesEachPush(*consistency) && consistency->staleness_bound() != 0;
-  // Where it is possible and not said, each worker measures whether it is worth it.
+  // If prefetching is possible and not configured, each worker measures its benefit.
   if (!may_prefetch && !consistency->has_prefetch()) consistency->set_prefetch(false);
   const bool prefetch = !consistency->has_prefetch() || consistency->prefetch();
   if (prefetch && !may_prefetch) {
@@ -109,11 +111,11 @@ void NormalizeConsistency(ConsistencySpec* consistency, int32_t workers, FieldCh
   }
   LagContract* lag = consistency->mutable_lag();
   if (!lag->has_free_lag()) {
-    // Values that were pulled before the slot's own last push lack that too.
+    // Prefetched values also lack the slot's own last push.
     lag->set_free_lag(prefetch ? workers : std::max(workers - 1, 1));
   }
-  // What a slot of half the others' speed meets; below the largest lag that equal ones have, they
-  // would lose work, too.
+  // The lag of a slot at half the speed of the other slots. With a bound below the lag of equally
+  // fast slots, those slots would lose work, too.
   if (!lag->has_max_lag()) lag->set_max_lag(int64_t{2} * workers);
   check.Range<int64_t>("consistency.lag.free_lag", lag->free_lag(), 1, kMaxLag);
   check.Range<int64_t>("consistency.lag.max_lag", lag->max_lag(), 1, kMaxLag);

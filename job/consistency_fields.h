@@ -7,14 +7,15 @@
 
 namespace torchps {
 
-// Fills in and checks consistency.mode, backup_workers, apply and patience; `check` hears what is
-// wrong. A job that names mode ASYNC and no apply was written when every push was an update, and
-// keeps that meaning. A job with local steps or backup workers that names no mode is SYNC.
-// Thread-safe.
+// Sets defaults for consistency.mode, backup_workers, apply and patience, validates them, and
+// reports errors to `check`. If a job sets mode ASYNC without apply, apply becomes EACH_PUSH, the
+// only rule before `apply` existed. If a job with local steps or backup workers sets no mode, the
+// mode becomes SYNC. Thread-safe.
 void NormalizeUpdateRule(JobSpec* job, FieldChecker& check);
 
-// Fills in and checks the other fields: staleness, late gradients, waiting. `workers`: of the job.
-// REQUIRES: NormalizeUpdateRule() has run. Thread-safe.
+// Sets defaults for the remaining fields (staleness, lag contract, timeouts) and validates them.
+// `workers` is the job's number of workers. REQUIRES: NormalizeUpdateRule() was called.
+// Thread-safe.
 void NormalizeConsistency(ConsistencySpec* consistency, int32_t workers, FieldChecker& check);
 
 }  // namespace torchps

@@ -9,28 +9,26 @@
 
 namespace torchps {
 
-// Many checks of one job's fields, of which the first that fails is told:
-// "job field training.batch_size is 0; expected 1 to 1048576". Fields are named by their paths. Not
-// thread-safe.
+// Checks the fields of a job and keeps the first failure: "job field training.batch_size is 0;
+// expected 1 to 1048576". Fields are named by their paths. Not thread-safe.
 class FieldChecker {
  public:
   template <typename Value>
   void Range(absl::string_view field, Value value, Value low, Value high) {
-    // Written so that NaN is outside.
+    // The condition is written so that a NaN fails it.
     if (!(value >= low && value <= high)) Fail(field, value, absl::StrCat(low, " to ", high));
   }
 
-  // A real number that float32 can hold, where rates and factors end up: neither lost to 0 nor to
-  // infinity.
+  // Checks a rate or factor, which must be representable as float32 without overflow or underflow.
   void NotNegative(absl::string_view field, double value);
   void Positive(absl::string_view field, double value);
 
-  // [0, 1): the decay rate of a moving average.
+  // Checks the decay rate of a moving average, in [0, 1).
   void Decay(absl::string_view field, double value);
 
-  // Every string of `job` travels and is printed, whatever else it is for: UTF-8 without control
-  // characters, of bounded length. Every enum has a value that this program knows, although text
-  // and wire format also take bare numbers.
+  // Checks all strings and enums of `job`. Strings are sent and printed, so they must be valid
+  // UTF-8 of bounded length without control characters. Enum values must be known to this program,
+  // because the text and wire formats also accept plain numbers.
   void StringsAndEnums(const google::protobuf::Message& job) { CheckMessage("", job); }
 
   template <typename Value>
@@ -40,7 +38,7 @@ class FieldChecker {
         absl::StrCat("job field ", field, " is ", value, "; expected ", expected));
   }
 
-  // OK, or INVALID_ARGUMENT with the first failure.
+  // Returns OK, or INVALID_ARGUMENT with the first failure.
   const absl::Status& status() const { return status_; }
 
  private:

@@ -15,9 +15,9 @@
 
 namespace torchps {
 
-// The program's own value of this name in JobSpec.hyperparameter, read as `Value`: std::string,
-// bool, a whole number or a finite floating-point one; `otherwise` where the job has none.
-// INVALID_ARGUMENT: it is none of the kind.
+// Returns the hyperparameter `name` of the job, parsed as `Value`: std::string, bool, an integer or
+// a finite floating-point number. Returns `otherwise` if the job does not set it. Returns
+// INVALID_ARGUMENT if the text cannot be parsed as `Value`.
 //
 //   absl::StatusOr<int> width = torchps::Hyperparameter(job, "width", 64);
 template <typename Value>
@@ -42,7 +42,8 @@ absl::StatusOr<Value> Hyperparameter(const JobSpec& job, const std::string& name
     static_assert(std::is_floating_point_v<Value>, "a hyperparameter is text, bool or a number");
     double parsed = 0;
     if (!absl::SimpleAtod(text, &parsed)) return refuse("a number");
-    // Written so that NaN is outside. A loss that is none would be told steps later, elsewhere.
+    // The condition is written so that a NaN fails it. A non-finite number would otherwise be
+    // reported only steps later, as a non-finite loss.
     if (!(std::abs(parsed) <= std::numeric_limits<Value>::max())) return refuse("a finite number");
     value = static_cast<Value>(parsed);
   }

@@ -25,8 +25,8 @@ using Difference = JobDifference;
 
 constexpr char kUnset[] = "no value";
 
-// One value as the text format writes it, which is the same for equal values only. `index` is -1
-// for a field that is no list.
+// Returns a value in text format; only equal values print alike. `index` is -1 for a singular
+// field.
 std::string Printed(const Message& message, const FieldDescriptor* field, int index) {
   if (field->has_presence() && !message.GetReflection()->HasField(message, field)) return kUnset;
   std::string text;
@@ -39,7 +39,7 @@ std::string ChosenMember(const Message& message, const OneofDescriptor* oneof) {
   return member == nullptr ? kUnset : member->name();
 }
 
-// Where a file is, and what a job that knows its data has filled in.
+// Returns true for fields that hold locations, and for fields that a completed job fills in.
 bool MayDiffer(const Difference& difference) {
   const std::string& path = difference.path;
   if (path == "data.path" || path == "model.init_from") return true;
@@ -48,14 +48,14 @@ bool MayDiffer(const Difference& difference) {
           path == "local.steps");
 }
 
-// Collects the fields in which two messages differ, in the order of job.proto. Of a oneof that is
-// chosen differently it names the oneof, not the fields of its members.
+// Collects the fields that differ between two messages, in the order of job.proto. If different
+// members of a oneof are set, reports the oneof instead of the members' fields.
 class Differences {
  public:
-  // With `of_learning` it leaves out fields that say where and not what the job learns.
+  // If `of_learning` is true, skips fields that do not affect training.
   explicit Differences(bool of_learning) : of_learning_(of_learning) {}
 
-  // `prefix` is the path of the messages with a dot behind it.
+  // `prefix` is empty or the path of the messages followed by a dot.
   void Compare(const Message& mine, const Message& theirs, const std::string& prefix);
   const std::vector<Difference>& found() const { return found_; }
 
@@ -74,10 +74,10 @@ class Differences {
   std::vector<Difference> found_;
 };
 
-// Hyperparameters by name. Their order says nothing.
+// Returns the hyperparameters by name, because their order is irrelevant.
 std::map<std::string, std::string> Entries(const Message& job) {
   std::map<std::string, std::string> entries;
-  // No other message has that field.
+  // The cast is safe because only JobSpec contains this field.
   for (const HyperparameterSpec& each : static_cast<const JobSpec&>(job).hyperparameter()) {
     entries[each.name()] = absl::StrCat("\"", absl::CHexEscape(each.value()), "\"");
   }
@@ -100,10 +100,10 @@ void Differences::CompareHyperparameters(const Message& mine, const Message& the
   }
 }
 
-// A message that is absent equals one that holds only defaults: what counts is what it holds.
+// Compares a missing message like a message with default values.
 void Differences::CompareField(const Message& mine, const Message& theirs,
                                const FieldDescriptor* field, const std::string& path) {
-  // The first worker to join fills it in.
+  // The first worker to join fills these in.
   if (path == "data.preprocessing" || path == "data.use") return;
   const Reflection* reflection = mine.GetReflection();
   const bool is_message = field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;

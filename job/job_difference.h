@@ -10,25 +10,26 @@
 
 namespace torchps {
 
-// A field in which two jobs differ, and what each has there, as the text format writes it.
+// Field that differs between two jobs, with both values in text format.
 struct JobDifference {
   std::string path;  // "training.epochs"
   std::string mine;
   std::string theirs;
 };
 
-// The first field, in the order of job.proto, in which two normalised jobs do not learn the same;
-// nothing: they do. data.path and model.init_from may differ, since they say where and not what; so
-// may a total_steps that is 0 in `theirs`, since the coordinator, which completes the job, fills it
-// in (CompleteJobSpec). Thread-safe, as the next one.
+// Returns the first field, in the order of job.proto, that makes two normalised jobs train
+// differently, or nullopt if there is none. Ignores data.path and model.init_from, because they are
+// only locations. Also ignores total_steps and local.steps if they are 0 in `theirs`, because the
+// coordinator fills them in (CompleteJobSpec). Thread-safe, like the next function.
 absl::optional<JobDifference> FirstJobDifference(const JobSpec& mine, const JobSpec& theirs);
 
-// Returns every field in which two normalised jobs differ, in the order of job.proto. Leaves out
+// Returns all fields that differ between two normalised jobs, in the order of job.proto. Leaves out
 // data.preprocessing and data.use, which the first worker fills in.
 std::vector<JobDifference> AllJobDifferences(const JobSpec& mine, const JobSpec& theirs);
 
-// OK where there is none, else FAILED_PRECONDITION that names it and what `mine_name` ("the running
-// job") and `theirs_name` ("this worker") have there.
+// Returns OK if FirstJobDifference finds none. Otherwise returns FAILED_PRECONDITION, naming the
+// field and both values. `mine_name` ("the running job") and `theirs_name` ("this worker") name the
+// jobs.
 absl::Status CheckSameJob(const JobSpec& mine, const JobSpec& theirs, absl::string_view mine_name,
                           absl::string_view theirs_name);
 

@@ -27,11 +27,11 @@ using ::google::protobuf::DescriptorPool;
 using ::google::protobuf::FieldDescriptor;
 using ::google::protobuf::FileDescriptor;
 
-// A job file is a page; this is a data file, passed by mistake.
+// Larger files are data files passed by mistake; a job file is about a page long.
 constexpr size_t kMaxJobFileBytes = size_t{1} << 20;
 
-// The nearest message around `inner` that has a field `name`, on one way down from `outer`; null
-// if none has.
+// Returns the innermost message on a path from `outer` to `inner` that contains a field `name`, or
+// null if there is none.
 const Descriptor* AroundWith(const Descriptor& outer, const Descriptor& inner,
                              const std::string& name) {
   for (int i = 0; i < outer.field_count(); ++i) {
@@ -58,7 +58,7 @@ std::string NoSuchField(const std::string& type_name, const std::string& field) 
              : absl::StrCat(text, ", but ", around->name(), " has; is a } missing before it?");
 }
 
-// The values of the enums that have a field of that name anywhere in a job.
+// Returns the values of all enums that are the type of a field called `field` in a job.
 std::vector<std::string> EnumValues(const std::string& field) {
   std::vector<std::string> names;
   const FileDescriptor& file = *JobSpec::descriptor()->file();
@@ -72,8 +72,8 @@ std::vector<std::string> EnumValues(const std::string& field) {
   return names;
 }
 
-// What the parser says becomes a sentence that offers what there is. It tells us in no other way
-// than by its text; other texts stay as they are.
+// Rewords a parser error and suggests known names. The parser reports errors only as text, so this
+// matches the text; unknown texts are returned unchanged.
 std::string Reworded(const std::string& message) {
   if (message == "Expected identifier, got: ") {
     return "the file ends inside a message; is a } missing?";
@@ -86,7 +86,7 @@ std::string Reworded(const std::string& message) {
   }
   absl::string_view rest = message;
   if (absl::ConsumePrefix(&rest, "Expected \"{\", found ") && absl::ConsumeSuffix(&rest, ".")) {
-    // A text is quoted twice.
+    // The text is quoted twice.
     if (absl::StartsWith(rest, "\"\"")) rest = rest.substr(1, rest.size() - 2);
     return absl::StrCat("a { is expected here, not ", rest,
                         "; fields of a message stand in { }, as in model { name: \"mlp\" }");
@@ -116,12 +116,12 @@ std::string Reworded(const std::string& message) {
   return message;
 }
 
-// Keeps the first error: the others mostly follow from it.
+// Keeps the first error, because later errors usually follow from it.
 class FirstError final : public google::protobuf::io::ErrorCollector {
  public:
   explicit FirstError(absl::string_view source_name) : source_name_(source_name) {}
 
-  // `line` counts from 0; -1 is none in particular.
+  // `line` counts from 0; -1 means that the line is unknown.
   void AddError(int line, int /*column*/, const std::string& message) override {
     if (!status_.ok()) return;
     const std::string place =
@@ -143,7 +143,7 @@ absl::StatusOr<JobSpec> ParseJobFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string text(kMaxJobFileBytes + 1, '\0');
   if (file) file.read(&text[0], static_cast<std::streamsize>(text.size()));
-  // A directory opens, and fails when it is read.
+  // A directory can be opened, but reading it fails.
   if (!file.is_open() || file.bad()) {
     return absl::NotFoundError(absl::StrCat("job file ", path, " cannot be read: ",
                                             errno != 0 ? std::strerror(errno) : "unknown reason"));

@@ -25,7 +25,8 @@ using ::google::protobuf::Message;
 using ::google::protobuf::OneofDescriptor;
 using ::google::protobuf::Reflection;
 
-// "; did you mean optimizer.kind=adam?" where the value names a member of a oneof in `message`.
+// Returns "; did you mean optimizer.kind=adam?" if the value names a member of a oneof in
+// `message`.
 std::string MeantMember(const Descriptor& message, const FieldText& assignment) {
   for (int i = 0; i < message.real_oneof_decl_count(); ++i) {
     const OneofDescriptor& oneof = *message.oneof_decl(i);
@@ -38,7 +39,8 @@ std::string MeantMember(const Descriptor& message, const FieldText& assignment) 
   return "";
 }
 
-// "; did you mean optimizer.kind=adam?" where `field` is optimizer.adam, a member of a oneof.
+// Returns "; did you mean optimizer.kind=adam?" if `field` is a member of a oneof, such as
+// optimizer.adam.
 std::string MeantChoice(const FieldDescriptor& field, const FieldText& assignment) {
   const OneofDescriptor* const oneof = field.real_containing_oneof();
   if (oneof == nullptr) return "";
@@ -60,7 +62,7 @@ absl::Status PutField(Message* message, const FieldDescriptor* field, const Fiel
   const bool clears = field->is_repeated() && assignment.value.empty();
   if (field->message_type() != nullptr && !clears) return NotAMessage(*field, assignment);
   if (!field->is_repeated()) return PutScalar(message, field, assignment);
-  // The whole list, with commas between its elements, in place of the one that is there.
+  // A comma-separated value replaces the whole list.
   message->GetReflection()->ClearField(message, field);
   if (assignment.value.empty()) return absl::OkStatus();
   for (const absl::string_view element : absl::StrSplit(assignment.value, ',')) {
@@ -70,7 +72,8 @@ absl::Status PutField(Message* message, const FieldDescriptor* field, const Fiel
   return absl::OkStatus();
 }
 
-// The element of a repeated message that `index` names, made if it is the one behind the last.
+// Returns the element number `index` of a repeated message. Appends a new element if `index` is the
+// current size.
 absl::StatusOr<Message*> Element(Message* message, const FieldDescriptor* field,
                                  absl::string_view index, const FieldText& assignment) {
   const Reflection* reflection = message->GetReflection();
@@ -85,11 +88,11 @@ absl::StatusOr<Message*> Element(Message* message, const FieldDescriptor* field,
                           : reflection->MutableRepeatedMessage(message, field, position);
 }
 
-// A hyperparameter: its name is the rest of the path, dots and all.
+// Sets a hyperparameter. The rest of the path is its name, including dots.
 absl::Status PutHyperparameter(Message* job, const FieldDescriptor* field,
                                const FieldText& assignment) {
   const std::string name(assignment.path.substr(field->name().size() + 1));
-  // No other message has that field.
+  // The cast is safe because only JobSpec contains this field.
   auto& known = *static_cast<JobSpec*>(job)->mutable_hyperparameter();
   const auto found = std::find_if(known.begin(), known.end(),
                                   [&name](const auto& each) { return each.name() == name; });

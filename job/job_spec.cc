@@ -22,9 +22,9 @@ namespace {
 constexpr int64_t kMaxCount = int64_t{1} << 20;    // batches, epochs, widths
 constexpr int64_t kMaxSamples = int64_t{1} << 40;  // keeps all products below 2^63
 constexpr int64_t kMaxPushSamples = int64_t{1} << 60;
-constexpr int kMaxImageSide = 4096;  // what a batch of 32 takes 6 GiB of, as float32
+constexpr int kMaxImageSide = 4096;  // a batch of 32 such images needs 6 GiB as float32
 constexpr int kMaxHiddenLayers = 1000;
-constexpr int kMaxVocabulary = 1 << 24;  // far above any tokenizer's
+constexpr int kMaxVocabulary = 1 << 24;  // far above the size of real vocabularies
 
 void NormalizeTop(JobSpec* job, FieldChecker& check) {
   if (job->name().empty()) job->set_name("job");
@@ -107,7 +107,7 @@ void NormalizeData(DataSpec* data, FieldChecker& check) {
   if (data->source() == "images" || data->has_images()) {
     NormalizeImages(data->mutable_images(), check);
   }
-  // 0 asks the files; a vocabulary of 1 leaves nothing to predict.
+  // 0 derives the size from the files. A vocabulary of 1 would leave no token to predict.
   if (const int32_t vocabulary = data->tokens().vocabulary(); vocabulary != 0) {
     check.Range("data.tokens.vocabulary", vocabulary, 2, kMaxVocabulary);
   }
@@ -144,7 +144,8 @@ void NormalizeTraining(TrainingSpec* training, bool leases_are_pushes, int32_t w
   if (!training->has_balance()) training->set_balance(TrainingSpec::SPEED);
   if (!training->has_global_batch()) {
     training->set_global_batch(true);
-    // Each worker takes a sample at least. Whoever writes global_batch is told instead.
+    // Each worker needs at least one sample. If global_batch is set explicitly, a smaller batch is
+    // an error instead (see NormalizeJobSpec).
     training->set_batch_size(std::max(training->batch_size(), workers));
   }
   if (!training->has_evaluate()) training->set_evaluate(true);
@@ -160,14 +161,14 @@ void NormalizeTraining(TrainingSpec* training, bool leases_are_pushes, int32_t w
   check.Range<int64_t>("training.quarantine_after", training->quarantine_after(), 0, kMaxCount);
 }
 
-// Where the momentum lives, which the whole job decides.
+// Sets and checks the location of the momentum, which depends on the whole job.
 void NormalizeMomentum(JobSpec* job, FieldChecker& check) {
   if (!job->optimizer().has_sgd()) return;
   SgdSpec* sgd = job->mutable_optimizer()->mutable_sgd();
   const bool may_leave =
       AppliesEachPush(job->consistency()) && sgd->momentum() > 0 && sgd->dampening() == 0;
   if (!sgd->has_momentum_at()) {
-    // Without a momentum there is nothing to say.
+    // Without momentum the location is irrelevant.
     if (sgd->momentum() == 0) return;
     const SgdSpec::MomentumAt elsewhere = job->has_local() ? SgdSpec::DELAYED : SgdSpec::WORKER;
     sgd->set_momentum_at(may_leave && job->workers() > 1 ? elsewhere : SgdSpec::SERVER);
@@ -182,13 +183,14 @@ void NormalizeMomentum(JobSpec* job, FieldChecker& check) {
   }
 }
 
-// Steps that workers take alone. Before the consistency, since defaults of that follow from it.
+// Sets and checks the fields for local steps. Must run before NormalizeConsistency, which derives
+// defaults from them.
 void NormalizeLocal(JobSpec* job, FieldChecker& check) {
   if (!HasLocalSteps(*job)) return;
   LocalSpec* local = job->mutable_local();
   check.Range<int64_t>("local.steps", local->steps(), 1, kMaxCount);
   if (!check.status().ok()) return;
-  // Each factor of this product is in its range.
+  // The product cannot overflow because all factors were range-checked.
   if (SamplesOfPush(*job) > kMaxPushSamples / job->workers()) {
     check.Fail(
         "local.steps", local->steps(),
@@ -222,14 +224,13 @@ void NormalizeLocal(JobSpec* job, FieldChecker& check) {
   job->mutable_consistency()->set_stop_stale(false);
 }
 
-// The fraction means something to TOP_K only; elsewhere it is left as it is, and checked all the
-// same.
+// Only TOP_K uses the fraction. For other kinds it is kept, but still range-checked.
 void NormalizeEncoding(const std::string& field, EncodingSpec* encoding, FieldChecker& check) {
   const bool top_k = encoding->kind() == EncodingSpec::TOP_K;
   if (top_k && !encoding->has_fraction()) encoding->set_fraction(0.01);
   if (!encoding->has_fraction()) return;
   const double fraction = encoding->fraction();
-  // Written so that NaN is outside.
+  // The condition is written so that a NaN fails it.
   if (!(fraction > 0 && fraction <= 0.5)) {
     check.Fail(field + ".fraction", fraction, "a number above 0 and at most 0.5");
   }
@@ -290,7 +291,7 @@ absl::StatusOr<JobSpec> NormalizeJobSpec(JobSpec job) {
   FieldChecker check;
   check.StringsAndEnums(job);
   NormalizeTop(&job, check);
-  // Defaults below are computed from `workers`.
+  // The defaults below depend on `workers`.
   if (!check.status().ok()) return check.status();
   NormalizeUpdateRule(&job, check);
   if (!check.status().ok()) return check.status();

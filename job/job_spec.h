@@ -8,19 +8,19 @@
 
 namespace torchps {
 
-// The one place where a job is checked: every field against its range, what is left out filled in
-// as job.proto states. Submessages that apply are present afterwards (data, training, optimizer
-// with its kind and schedule, consistency with its lag contract, wire, membership, durability;
-// model.transformer and data.csv where named). Normalising twice changes nothing. INVALID_ARGUMENT:
-// "job field training.batch_size is 0; expected 1 to 1048576". Thread-safe.
+// Validates the ranges of all fields and sets the defaults stated in job.proto; jobs are validated
+// only here. Afterwards all applicable submessages are present: data, training, optimizer with kind
+// and schedule, consistency with lag contract, wire, membership, durability; model.transformer and
+// data.csv if used. Idempotent. Returns INVALID_ARGUMENT, as in "job field training.batch_size is
+// 0; expected 1 to 1048576". Thread-safe.
 absl::StatusOr<JobSpec> NormalizeJobSpec(JobSpec job);
 
-// Gives optimizer.schedule.total_steps its value where it is 0, now that the size of the training
-// data is known. A push takes batch_size * accumulate samples, so that is
+// Computes optimizer.schedule.total_steps if it is 0, once the size of the training data is known.
+// A push consumes batch_size * accumulate samples, so this is
 //   pushes = epochs * ceil(train_samples / (batch_size * accumulate)), max_pushes at most,
-// in ASYNC, and ceil(pushes / workers) rounds in SYNC.
-// REQUIRES: `job` is normalised. INVALID_ARGUMENT: no training sample, or a warm-up that leaves a
-// cosine no step.
+// in ASYNC with apply EACH_PUSH, and ceil(pushes / workers) otherwise. Returns INVALID_ARGUMENT if
+// there are no training samples, or if the warm-up leaves no steps for a COSINE schedule. REQUIRES:
+// `job` is normalised.
 absl::Status CompleteJobSpec(JobSpec* job, int64_t train_samples);
 
 }  // namespace torchps

@@ -6,30 +6,31 @@
 
 namespace torchps {
 
-// How many steps and samples the pushes of a job are made of, with local steps and without. Free
-// functions without state. REQUIRES of all: `job` is normalised and completed (job/job_spec.h).
+// Numbers of steps and samples per push, for jobs with and without local steps. Stateless free
+// functions. REQUIRES: `job` is normalised and completed (job/job_spec.h).
 
-// Whether workers take steps by themselves and push the difference (LocalSpec). Of any job.
+// Returns true if workers train locally and push the difference (LocalSpec). Accepts any job.
 bool HasLocalSteps(const JobSpec& job);
 
-// Whether a worker takes a lease for each push, and not for several. `job` need not be completed.
+// Returns true if a worker requests a lease for each push instead of for several. `job` need not be
+// completed.
 bool LeasesArePushes(const JobSpec& job);
 
-// Steps from one push of a slot to its next: local.steps, 1 without local steps.
+// Returns the steps between two pushes of a slot: local.steps, or 1 without local steps.
 int64_t StepsOfPush(const JobSpec& job);
 
-// Forward and backward passes behind a push: training.accumulate for each of its steps.
+// Returns the number of forward and backward passes per push: training.accumulate for each step.
 int64_t PassesOfPush(const JobSpec& job);
 
-// Samples of a pass of one slot, were all equally fast: batch_size, with training.global_batch its
-// `workers`-th part, rounded up.
+// Returns the samples per pass of one slot if all slots are equally fast: batch_size, divided by
+// `workers` and rounded up if training.global_batch is set.
 int64_t EqualBatch(const JobSpec& job);
 
-// Samples of a push of one slot that counts as a whole one: of the batch_size that the learning
-// rate is meant for.
+// Returns the samples in a full push of one slot, with the batch_size for which the learning rate
+// is meant.
 int64_t SamplesOfPush(const JobSpec& job);
 
-// Samples of a push of all `workers` together.
+// Returns the samples in the pushes of all `workers` together.
 int64_t SamplesOfAllPushes(const JobSpec& job);
 
 }  // namespace torchps

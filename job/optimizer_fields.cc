@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kMaxSteps = int64_t{1} << 40;  // keeps all products below 2^63
 constexpr int kMaxGroups = 1000;
 
-// Adam and AdamW have the same fields.
+// Template because Adam and AdamW contain the same fields.
 template <typename Spec>
 void NormalizeAdam(Spec* spec, const std::string& path, FieldChecker& check) {
   if (!spec->has_beta1()) spec->set_beta1(0.9);
@@ -66,14 +66,14 @@ void NormalizeKind(OptimizerSpec* optimizer, const std::string& path, FieldCheck
 void NormalizeSchedule(ScheduleSpec* schedule, const std::string& path, FieldChecker& check) {
   if (!schedule->has_gamma()) schedule->set_gamma(0.1);
   check.Range<int64_t>(path + ".warmup_steps", schedule->warmup_steps(), 0, kMaxSteps);
-  // A step's width means something in one shape only.
+  // Only STEP needs a step size.
   const int64_t smallest_step = schedule->shape() == ScheduleSpec::STEP ? 1 : 0;
   check.Range<int64_t>(path + ".step_size", schedule->step_size(), smallest_step, kMaxSteps);
   check.Positive(path + ".gamma", schedule->gamma());
   check.Range<int64_t>(path + ".total_steps", schedule->total_steps(), 0,
                        std::numeric_limits<int64_t>::max());
   check.Range(path + ".final_fraction", schedule->final_fraction(), 0.0, 1.0);
-  // A length that is written down is one of gradients; without one it is the job's.
+  // An explicit total_steps counts gradients; otherwise the schedule covers the whole job.
   const bool is_whole_job =
       schedule->shape() == ScheduleSpec::COSINE && schedule->total_steps() == 0;
   if (!schedule->has_by()) {

@@ -7,9 +7,9 @@
 
 namespace torchps {
 
-// Fills in what an optimizer's fields leave out, and checks them. `path` is where it stands in the
-// job: "optimizer", "local.inner". Where its momentum lives is the job's business
-// (job/job_spec.cc).
+// Sets defaults for the fields of an optimizer and validates them. `path` is the optimizer's path
+// in the job: "optimizer" or "local.inner". Does not handle sgd.momentum_at, which depends on the
+// whole job (job/job_spec.cc).
 void NormalizeOptimizer(OptimizerSpec* optimizer, const std::string& path, FieldChecker& check);
 
 }  // namespace torchps

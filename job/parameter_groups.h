@@ -7,22 +7,21 @@
 
 namespace torchps {
 
-// The parameter group of a trained parameter: index of the first `spec.group` whose pattern matches
-// the full name, -1 where none does. Patterns are those of fnmatch(3): '*' crosses dots, a
-// backslash is itself. The worker fills the layout's segments with it. Averaged segments have no
-// optimizer and hence no group: -1.
+// Returns the parameter group for a trained parameter: the index of the first `spec.group` with a
+// pattern that matches the full name, or -1. Patterns follow fnmatch(3): '*' also matches dots, and
+// a backslash is an ordinary character. The worker stores the group in the layout's segments.
+// Averaged segments always belong to group -1, because they are not optimized.
 int GetGroup(const OptimizerSpec& spec, absl::string_view name);
 
-// What the job sets for group `group` of a normalised spec, -1 for the defaults.
+// Returns the weight decay for group `group` of a normalised spec; -1 means the defaults.
 double GetWeightDecay(const OptimizerSpec& spec, int group);
 
-// Whether every trained segment of `layout` has the group that GetGroup gives
-// it. Otherwise INVALID_ARGUMENT that names the segment, the group it has and
-// the one it should have.
+// Returns OK if the group of each trained segment equals GetGroup's result. Otherwise returns
+// INVALID_ARGUMENT, naming the segment, its group and the expected group.
 absl::Status CheckGroups(const OptimizerSpec& spec, const ModelLayout& layout);
 
-// Whether every group of `spec` is that of at least one trained segment. Otherwise INVALID_ARGUMENT
-// names the pattern, and names that it might have been meant for.
+// Returns OK if each group of `spec` matches at least one trained segment. Otherwise returns
+// INVALID_ARGUMENT, naming the pattern and some parameter names.
 absl::Status CheckGroupsAreUsed(const OptimizerSpec& spec, const ModelLayout& layout);
 
 }  // namespace torchps

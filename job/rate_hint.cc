@@ -7,11 +7,11 @@
 namespace torchps {
 namespace {
 
-// What one worker at a time bears, by rule of thumb: P workers in ASYNC bear the P-th part.
-// Measured with three: Adam 0.002 was best and 0.004 worse; plain SGD 0.05 was best and 0.2
+// Rule-of-thumb limits for a single worker. P workers in ASYNC tolerate 1/P of them. Measured with
+// three workers: for Adam 0.002 was best and 0.004 worse; for plain SGD 0.05 was best and 0.2
 // diverged.
 constexpr double kMaxOfAdaptive = 0.01;
-constexpr double kMaxOfSgd = 0.4;  // rate / (1 - momentum)
+constexpr double kMaxOfSgd = 0.4;  // learning rate / (1 - momentum)
 
 double MostOf(const OptimizerSpec& optimizer) {
   if (optimizer.has_adagrad()) return kMaxOfSgd;
@@ -24,9 +24,9 @@ double MostOf(const OptimizerSpec& optimizer) {
 std::string RateHint(const JobSpec& job) {
   const int workers = job.workers();
   if (!AppliesEachPush(job.consistency()) || workers < 2) return "";
-  // An outer rate is another thing than one of gradients.
+  // An outer learning rate is not comparable to a rate for gradients.
   if (HasLocalSteps(job)) return "";
-  // Where a batch is shared out, so is the rate (server/store/async_push.h).
+  // Workers that share a batch also share the rate (server/store/async_push.h).
   const int sharers = job.training().global_batch() ? workers : 1;
   const double most = MostOf(job.optimizer()) / workers * sharers;
   if (job.optimizer().learning_rate() <= most) return "";

@@ -6,9 +6,10 @@
 
 namespace torchps {
 
-// One sentence for who starts a job whose learning rate is more than its workers are likely to bear
-// in ASYNC, where gradients come late; empty for others. A hint, since what a model bears only the
-// model knows: docs/guide.md has what was measured. REQUIRES: `job` is normalised.
+// Returns a sentence for users whose job combines stale gradients (ASYNC with apply EACH_PUSH) with
+// a learning rate that is probably too high, otherwise an empty string. This is only a hint,
+// because the limit depends on the model; docs/choosing.md lists measurements. REQUIRES: `job` is
+// normalised.
 std::string RateHint(const JobSpec& job);
 
 }  // namespace torchps

@@ -9,7 +9,7 @@ namespace torchps {
 namespace {
 
 struct Reason {
-  absl::string_view field;  // or the beginning of some
+  absl::string_view field;  // or a prefix of several fields
   absl::string_view why;
 };
 
@@ -26,7 +26,7 @@ constexpr Reason kReasons[] = {
     {"durability.level", "what is on the disk was written for it"},
 };
 
-// `before` with everything that may change as it is in `now`.
+// Returns `before` with the fields that may change copied from `now`.
 JobSpec Changed(const JobSpec& before, const JobSpec& now) {
   JobSpec job = before;
   job.set_name(now.name());
@@ -39,13 +39,13 @@ JobSpec Changed(const JobSpec& before, const JobSpec& now) {
   training.set_clip_norm(now.training().clip_norm());
   training.set_evaluate(now.training().evaluate());
   training.set_nonfinite(now.training().nonfinite());
-  // Values, state and gradients are float32 in each.
+  // Parameters, state and gradients are float32 with any precision.
   training.set_precision(now.training().precision());
   training.set_quarantine_after(now.training().quarantine_after());
-  // The workers share each batch, so the job has as many updates with any number of them.
+  // If workers share each batch, the number of updates does not depend on the number of workers.
   if (before.training().global_batch() && !before.has_local()) job.set_workers(now.workers());
 
-  // A push log is replayed with the optimizer that wrote it.
+  // The push log must be replayed with the optimizer that produced it.
   if (before.durability().level() != DurabilitySpec::LOG) {
     OptimizerSpec& optimizer = *job.mutable_optimizer();
     optimizer.set_learning_rate(now.optimizer().learning_rate());
@@ -74,7 +74,7 @@ JobSpec Changed(const JobSpec& before, const JobSpec& now) {
 }  // namespace
 
 absl::Status CheckMayResume(const JobSpec& before, const JobSpec& now) {
-  // First what the defaults of other fields follow from.
+  // Compare the mode first, because the defaults of other fields depend on it.
   JobSpec mode = now;
   mode.mutable_consistency()->set_mode(before.consistency().mode());
   absl::optional<JobDifference> difference = FirstJobDifference(mode, now);

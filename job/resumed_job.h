@@ -5,11 +5,11 @@
 
 namespace torchps {
 
-// OK where a job that was stopped may go on as `now`: with more epochs or pushes, another learning
-// rate, weight decay, schedule, clipping, staleness bound, lag contract, encoding, lease or rhythm
-// of checkpoints, and another number of workers where they share each batch. FAILED_PRECONDITION
-// names the first other field in which the two differ, both values, and the reason why it may not
-// change. Both are normalised. Thread-safe.
+// Returns OK if a stopped job may resume as `now`. These fields may change: epochs and pushes,
+// learning rate, weight decay, schedule, clipping, staleness bound, lag contract, encodings, lease
+// and checkpoint intervals, and the number of workers if the workers share each batch. For any
+// other change, returns FAILED_PRECONDITION, naming the first changed field, both values, and the
+// reason. REQUIRES: both jobs are normalised. Thread-safe.
 absl::Status CheckMayResume(const JobSpec& before, const JobSpec& now);
 
 }  // namespace torchps

@@ -49,8 +49,7 @@ absl::StatusOr<Schedule> Schedule::Create(const ScheduleSpec& spec) {
       }
       return Schedule(spec);
     default:
-      // An open enum: a peer of a later version can send what this one does not
-      // know.
+      // Proto enums are open: a later version can send a shape that this version does not know.
       return absl::InvalidArgumentError(absl::StrCat("optimizer.schedule.shape is ", spec.shape(),
                                                      "; known are CONSTANT, STEP and COSINE"));
   }

@@ -8,34 +8,29 @@
 
 namespace torchps {
 
-// The learning rate over time, as a factor on the base rate. By APPLIED it is
-// driven by the gradients applied to a block, by SAMPLES by how far the job was
-// when the gradient's samples were handed out. Immutable, so thread-safe;
-// copyable.
+// Learning rate schedule: a factor on the base rate. For APPLIED, the factor depends on the number
+// of gradients applied to a block. For SAMPLES, it depends on the job's progress when the
+// gradient's samples were assigned. Immutable and therefore thread-safe; copyable.
 //
-// With k gradients applied before this one (by SAMPLES k = T * progress, a real
-// number), w warm-up steps, T total steps:
+// Definitions for k gradients applied before this one (with SAMPLES k = T * progress, a real
+// number), w warm-up steps and T total steps:
 //   factor(k) = warm_up(k) * shape(k)
-//   warm_up   = min(1, (k + 1) / w), so that the first step moves and step w -
-//   1 has the full
-//               rate (Goyal et al. 2017); 1 where w = 0
+//   warm_up   = min(1, (k + 1) / w), so that the first step moves and step w - 1 has the full rate
+//               (Goyal et al. 2017); 1 if w = 0
 //   CONSTANT  = 1
-//   STEP      = gamma ^ floor(k / step_size): every step counts, those of the
-//   warm-up too COSINE    = f + (1 - f) * (1 + cos(pi * (k - w) / (T - w))) / 2
-//   with f = final_fraction: 1 up
-//               to the end of the warm-up, f from k = T on (Loshchilov and
-//               Hutter 2017)
+//   STEP      = gamma ^ floor(k / step_size), where k includes the warm-up steps
+//   COSINE    = f + (1 - f) * (1 + cos(pi * (k - w) / (T - w))) / 2 with f = final_fraction:
+//               1 up to the end of the warm-up, f from k = T on (Loshchilov and Hutter 2017)
 class Schedule {
  public:
-  // `spec` normalised (job/job_spec.h). INVALID_ARGUMENT names the field: an
-  // unknown shape, a negative count, STEP without step_size or gamma, COSINE
-  // whose total_steps are not more than its warm-up, SAMPLES without
-  // total_steps.
+  // Creates a schedule from a normalised `spec` (job/job_spec.h). Returns INVALID_ARGUMENT, naming
+  // the field, for an unknown shape, a negative count, STEP without step_size or gamma, COSINE with
+  // total_steps not above warmup_steps, or SAMPLES without total_steps.
   static absl::StatusOr<Schedule> Create(const ScheduleSpec& spec);
 
-  // The factor for the next gradient of a block of version `applied`, whose
-  // samples come behind this part of the job's, in 2^-32. REQUIRES: applied >=
-  // 0.
+  // Returns the factor for the next gradient of a block at version `applied`. `progress` is the
+  // part of the job's samples assigned before the gradient's samples, in units of 2^-32. REQUIRES:
+  // applied >= 0.
   double Factor(Version applied, uint32_t progress) const;
 
  private:

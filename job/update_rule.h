@@ -7,32 +7,34 @@
 
 namespace torchps {
 
-// What makes an update of a block (ConsistencySpec.mode and .apply), by the properties that code
-// depends on. REQUIRES of all: `consistency` is normalised. Thread-safe.
+// Properties of the update rule of a job (ConsistencySpec.mode and .apply). REQUIRES: `consistency`
+// is normalised. Thread-safe.
 
-// Whether every live slot contributes to each update: SYNC.
+// Returns true if all live slots contribute to each update (SYNC).
 inline bool HasRounds(const ConsistencySpec& consistency) {
   return consistency.mode() == ConsistencySpec::SYNC;
 }
 
-// Whether an update is made when a whole batch's samples are in: ASYNC with apply WHOLE_BATCH.
+// Returns true if an update happens once the samples of a whole batch have arrived (ASYNC with
+// apply WHOLE_BATCH).
 inline bool AppliesWholeBatches(const ConsistencySpec& consistency) {
   return !HasRounds(consistency) && consistency.apply() == ConsistencySpec::WHOLE_BATCH;
 }
 
-// Whether an update is the mean of several pushes (SYNC and WHOLE_BATCH). Then a worker takes its
-// lease push by push, and a push is acknowledged when its update is made.
+// Returns true if an update is the mean of several pushes (SYNC or WHOLE_BATCH). A worker then
+// requests a lease for each push, and a server acknowledges a push after the update.
 inline bool CollectsPushes(const ConsistencySpec& consistency) {
   return HasRounds(consistency) || AppliesWholeBatches(consistency);
 }
 
-// Whether each push is an update of its own: ASYNC with apply EACH_PUSH.
+// Returns true if each push is a separate update (ASYNC with apply EACH_PUSH).
 inline bool AppliesEachPush(const ConsistencySpec& consistency) {
   return !CollectsPushes(consistency);
 }
 
-// In WHOLE_BATCH and with lag policy REJECT: the oldest gradient that is applied, in updates of its
-// block since its values. Without a bound: the largest number.
+// Returns the largest lag of a gradient that servers still apply, in updates of the block since the
+// gradient's values were pulled. Returns the maximum value if the lag is unbounded; it is bounded
+// only with WHOLE_BATCH or lag policy REJECT.
 inline int64_t LargestLag(const ConsistencySpec& consistency) {
   const int64_t no_bound = std::numeric_limits<int64_t>::max();
   if (HasRounds(consistency)) return no_bound;

@@ -16,7 +16,7 @@ NextStatus EventPoller::Poll(void** tag, bool* ok) {
 
 NextStatus EventPoller::Await(absl::Time deadline, void** tag, bool* ok) {
   NextStatus next = Poll(tag, ok);
-  // An event that was there already says nothing of how soon others come.
+  // An event that was already available does not predict how soon the next one arrives.
   if (next != NextStatus::TIMEOUT) return next;
   const auto has_come = [&] {
     next = Poll(tag, ok);

@@ -5,23 +5,24 @@
 
 namespace torchps {
 
-// Takes the events of one completion queue. Before it lets its thread sleep it spins for kSpin, but
-// only where the last event that it waited for came within kSpin: on one machine the next one then
-// mostly does too, and waking a thread takes a fifth as long. Where events come seldom, as over a
-// link, spinning would only take processor time (docs/results.md has the link's).
+// Receives the events of one completion queue. Before the thread sleeps, the poller spins for up to
+// kSpin, but only if the previous wait ended within kSpin. On one machine the next event then
+// usually arrives within kSpin as well, and waking a sleeping thread would add a fifth of that
+// time. If events are infrequent, as over a network link, spinning would waste CPU time (see
+// docs/results.md).
 //
-// For one thread at a time. The queue outlives it.
+// For use by one thread at a time. The queue must outlive this object.
 class EventPoller {
  public:
-  // The round trip of a block of 1 MiB on a loopback.
+  // Round trip time for a block of 1 MiB over loopback.
   static constexpr absl::Duration kSpin = absl::Microseconds(300);
 
   explicit EventPoller(grpc::CompletionQueue* queue) : queue_(queue) {}
 
-  // Takes an event if there is one now.
+  // Returns an event if one is available.
   grpc::CompletionQueue::NextStatus Poll(void** tag, bool* ok);
 
-  // Waits for the next event until `deadline`, as AsyncNext() does.
+  // Waits for the next event until `deadline`, like AsyncNext().
   grpc::CompletionQueue::NextStatus Await(absl::Time deadline, void** tag, bool* ok);
 
  private:

@@ -11,7 +11,7 @@ namespace torchps {
 
 namespace {
 
-// Above any block of memory that comes and goes with a frame, and above the sum of what is free.
+// Larger than any frame buffer and than the total free memory.
 constexpr int kKeptBytes = 1 << 30;
 
 }  // namespace
@@ -23,7 +23,7 @@ void PrepareGrpcProcess() {
   mallopt(M_MMAP_THRESHOLD, kKeptBytes);
   mallopt(M_TRIM_THRESHOLD, kKeptBytes);
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  // The reference that is never given back.
+  // Holds a reference that is never released.
   grpc_init();
 }
 

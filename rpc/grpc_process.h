@@ -2,25 +2,25 @@
 
 namespace torchps {
 
-// Settings of gRPC and of the allocator that hold for the whole process, and how it ends. To be
-// called in main, before the first use of gRPC and after StopSignal was made, since gRPC's threads
-// begin here and must leave the signals to it.
+// Configures gRPC, the allocator and process shutdown for the whole process. Call in main before
+// the first use of gRPC, and after constructing StopSignal, because gRPC's threads start here and
+// must inherit the blocked signals.
 //
-// - A client looks for a lost server every 200 ms instead of every 5 s.
-// - A thread is woken for a whole frame instead of for each packet of it: gRPC tells the kernel how
-//   much it still expects (SO_RCVLOWAT). Over 1 and 10 Gbit/s that takes 1.1 to 1.6 times less
-//   processor time (docs/results.md).
-// - gRPC's own lines about what we report in words stay away; GRPC_VERBOSITY=ERROR shows them.
-// - Freed memory stays with the process: the pages of a frame that was handled take the next one,
-//   instead of being given back and faulted in anew, which costs more than sending them
+// - Clients poll for lost servers every 200 ms instead of every 5 s.
+// - Threads wake once per frame instead of once per packet: gRPC passes the number of expected
+//   bytes to the kernel (SO_RCVLOWAT). Over 1 and 10 Gbit/s this reduces CPU time by a factor of
+//   1.1 to 1.6 (docs/results.md).
+// - gRPC does not log errors that torchps already reports; GRPC_VERBOSITY=ERROR shows them.
+// - The process keeps freed memory. Reusing the pages of the previous frame is cheaper than
+//   returning them and faulting them in again, which would cost more than sending
 //   (bench/results/tuning.md).
-// - Abseil does not look for lock-order inversions. Debian's is built with that search on, so that
-//   every lock that gRPC takes goes through one graph behind one spin lock (the same page).
-// - gRPC is never torn down. Its tear-down, when the last server or channel goes, joins a thread
-//   that may sit in a poll for up to 10 s (seen as a ps_server that had stopped and did not exit),
-//   and nothing in it is worth waiting for: the process is about to end.
+// - Abseil's lock-order checks are off. Debian builds Abseil with these checks, so that each lock
+//   in gRPC would pass through a global graph behind one spin lock (bench/results/tuning.md).
+// - gRPC is never shut down. The shutdown would join a thread that may poll for up to 10 s, which
+//   delayed the exit of stopped ps_servers. Waiting is unnecessary because the process is about to
+//   end.
 //
-// What is set in the environment already is left as it is.
+// Settings from the environment take precedence.
 void PrepareGrpcProcess();
 
 }  // namespace torchps

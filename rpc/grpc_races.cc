@@ -1,14 +1,17 @@
-// What ThreadSanitizer is not to call a race in programs that use Debian's gRPC, whose libraries
-// are not instrumented. Linked into each of them once.
+// ThreadSanitizer suppressions for programs that use Debian's gRPC, because these libraries are not
+// instrumented. Linked once into each program.
 
 #ifdef TORCHPS_TSAN
 
-// The parts of gRPC that live in its headers are instrumented and run before the tag is back: what
-// they read there another thread wrote when it began the operation. And memory that a slice borrows
-// is given back by whichever thread lets go of it last, in the order of a count inside gRPC. And
-// what Write does after its tag was armed comes before the next Write, on whichever thread, only by
-// way of the queue. And templates of the standard library are shared between the two, so what gRPC
-// does to containers of its own, under locks that are not seen, is seen.
+// The suppressions cover these false positives:
+// - The code in gRPC's headers is instrumented and runs before the tag is returned. This code reads
+//   data that another thread wrote when that thread started the operation.
+// - The last thread to release a slice frees the borrowed memory. gRPC orders this with an internal
+//   counter.
+// - Code in Write that runs after the tag is armed precedes the next Write, possibly on another
+//   thread. Only the queue orders the two.
+// - Instrumented and uninstrumented code share standard library templates. ThreadSanitizer
+//   therefore sees gRPC's accesses to containers, but not gRPC's locks.
 extern "C" const char* __tsan_default_suppressions() {
   return "race:grpc::CompletionQueue::AsyncNextInternal\n"
          "race:grpc_core::NewSliceRefcount::Destroy\n"

@@ -7,7 +7,7 @@ namespace torchps {
 namespace {
 
 constexpr int kInitialBackoffMs = 100;
-// What a try may take, too: a TLS handshake over a slow link takes some 0.3 s.
+// Also limits the duration of an attempt: a TLS handshake over a slow link takes about 0.3 s.
 constexpr int kMinBackoffMs = 1'000;
 constexpr int kMaxBackoffMs = 1'000;
 constexpr int kNameLookupMs = 1'000;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr absl::string_view kFile = "file:";
 
-// A name in DNS has 253 characters at the most.
+// DNS names contain at most 253 characters.
 constexpr size_t kMaxAddressBytes = 300;
 
 }  // namespace
@@ -31,7 +31,7 @@ absl::Status CheckServerAddress(absl::string_view text) {
   is_address =
       is_address && absl::SimpleAtoi(text.substr(colon + 1), &port) && port >= 1 && port <= 65535;
   for (const char character : text) {
-    // It stands in messages and in files of one line.
+    // Addresses appear in messages and in one-line files.
     is_address = is_address && absl::ascii_isgraph(static_cast<unsigned char>(character));
   }
   if (is_address) return absl::OkStatus();

@@ -8,22 +8,22 @@
 
 namespace torchps {
 
-// Where one server is, as --servers and --coordinator name it: "HOST:PORT", or "file:PATH" for what
-// ps_server --address_file=PATH has written to PATH. Such a server may come back at another
-// address, with the same flag, and is found there by whoever reads the file again.
+// The address of one server, as specified in --servers and --coordinator: "HOST:PORT", or
+// "file:PATH" for a file that ps_server --address_file=PATH writes. Servers with an address file
+// may restart at a different address; clients read the file again to find them.
 //
-// A plain value.
+// Plain value type.
 class AddressSource {
  public:
-  // INVALID_ARGUMENT: it is neither.
+  // Returns INVALID_ARGUMENT if `text` is neither form.
   static absl::StatusOr<AddressSource> Parse(absl::string_view text);
 
-  // As it was given.
+  // Returns the text passed to Parse().
   const std::string& text() const { return text_; }
   bool is_file() const;
 
-  // HOST:PORT, as it is at this moment: a file is read. UNAVAILABLE: there is no such file yet, or
-  // it cannot be read, or has something else in it.
+  // Returns the current HOST:PORT, reading the file if there is one. Returns UNAVAILABLE if the
+  // file does not exist yet, cannot be read, or does not contain an address.
   absl::StatusOr<std::string> Find() const;
 
  private:
@@ -32,14 +32,14 @@ class AddressSource {
   std::string text_;
 };
 
-// Whether `text` names a file and no HOST:PORT.
+// Returns true if `text` names an address file instead of HOST:PORT.
 bool IsAddressFile(absl::string_view text);
 
-// OK, or INVALID_ARGUMENT: `text` is no HOST:PORT with a port from 1 to 65535.
+// Returns OK, or INVALID_ARGUMENT if `text` is not HOST:PORT with a port from 1 to 65535.
 absl::Status CheckServerAddress(absl::string_view text);
 
-// Writes `address` to `path`, for AddressSource to read: all of it or nothing. Every user may read
-// it, as far as the umask lets them. Errors are FileSystem's.
+// Atomically writes `address` to `path`, for AddressSource to read. The umask determines the file
+// permissions. Returns the errors of FileSystem.
 absl::Status WriteAddressFile(const std::string& path, const std::string& address);
 
 }  // namespace torchps

@@ -14,12 +14,13 @@
 namespace torchps {
 namespace {
 
-// What gRPC says of a connection without TLS.
+// gRPC's transport security type of a connection without TLS.
 constexpr absl::string_view kInsecure = "insecure";
 
 absl::string_view View(grpc::string_ref text) { return {text.data(), text.size()}; }
 
-// Every connection has a port of its own; the sentence is about the machine.
+// Returns the host without the port. Each connection uses a different port, and only the host
+// matters in messages.
 std::string CallerHost(const grpc::ServerContext& context) {
   const std::string address = CallerAddress(context);
   return address.substr(0, address.rfind(':'));
@@ -48,7 +49,7 @@ absl::Status Check(const grpc::ServerContext& context, const MethodRule& rule,
 }  // namespace
 
 std::string CallerAddress(const grpc::ServerContext& context) {
-  // gRPC says "ipv4:127.0.0.1:4711" or "ipv6:%5B::1%5D:4711".
+  // gRPC returns "ipv4:127.0.0.1:4711" or "ipv6:%5B::1%5D:4711".
   const std::string peer = context.peer();
   const size_t kind = peer.find(':');
   return absl::StrReplaceAll(kind == peer.npos ? peer : peer.substr(kind + 1),

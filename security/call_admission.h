@@ -18,7 +18,7 @@ template <class Request>
 auto GetSlot(const Request& request, int) -> decltype(absl::optional<SlotId>(request.slot())) {
   return request.slot();
 }
-// JoinRequest: -1 asks for any slot.
+// In a JoinRequest, -1 requests any slot.
 template <class Request>
 auto GetSlot(const Request& request, int)
     -> decltype(absl::optional<SlotId>(request.wanted_slot())) {
@@ -31,32 +31,33 @@ absl::optional<SlotId> GetSlot(const Request&, ...) {
 
 }  // namespace security_internal
 
-// Stands first in every handler of a server: whether this caller may make this call.
+// Decides at the start of each server method if the caller may make this call.
 //
-// Over TLS the caller is who its certificate says, which was verified when the connection was made
-// (security/credentials.h). Without TLS everybody is trusted whom the connection filter let in
-// (server/rpc/connection_filter.h), and so is a call from within this process.
+// With TLS, the caller's identity is in the certificate, which was verified when the connection was
+// established (security/credentials.h). Without TLS, all callers that pass the connection filter
+// (server/rpc/connection_filter.h) are trusted. Calls from within this process are trusted as well.
 //
-// A refusal goes to the caller as a status, and one sentence of it to the server's own people: an
-// operator who has mixed up two certificates looks at either end.
+// The caller receives a rejection as a status. The server logs it, too, because an operator who
+// swapped two certificates may look at either end.
 //
-// Thread-safe. Outlives the calls.
+// Thread-safe. Must outlive the calls.
 class CallAdmission {
  public:
-  // `log` takes the sentences, as LogThrottle does: each once in ten seconds, ten of them at most.
-  // `called` hears of every call, admitted or not: its connection's handshake is over. It runs on
-  // the caller's thread; null: nothing does.
+  // `log` receives log lines, limited by LogThrottle. `called` is invoked on the caller's thread
+  // for each call, admitted or not, to signal that the connection's handshake is complete; it may
+  // be null.
   explicit CallAdmission(std::function<void(const std::string& line)> log,
                          std::function<void(const grpc::ServerContext& context)> called = nullptr);
 
-  // `request` is the name of the request message ("HelloRequest"), which tells the method; `slot`
-  // is the one that the call speaks for.
+  // `request` is the name of the request message ("HelloRequest") and identifies the method. `slot`
+  // is the slot for which the call is made.
   //
-  // PERMISSION_DENIED: the role, or the slot. UNAUTHENTICATED: no identity where there must be one.
+  // Returns PERMISSION_DENIED if the role or slot may not make the call, and UNAUTHENTICATED if a
+  // required identity is missing.
   absl::Status Admit(const grpc::ServerContext& context, absl::string_view request,
                      absl::optional<SlotId> slot);
 
-  // The same for a call whose request is at hand.
+  // Same, for a call with the request available.
   template <class Request>
   absl::Status Admit(const grpc::ServerContext& context, const Request& request) {
     return Admit(context, Request::descriptor()->name(), security_internal::GetSlot(request, 0));
@@ -67,8 +68,8 @@ class CallAdmission {
   const std::function<void(const grpc::ServerContext& context)> called_;
 };
 
-// Where a call comes from, as "127.0.0.1:4711" or "[::1]:4711"; of a call from within this process
-// something else.
+// Returns the caller's address, such as "127.0.0.1:4711" or "[::1]:4711". For calls from within
+// this process, returns an unspecified text.
 std::string CallerAddress(const grpc::ServerContext& context);
 
 }  // namespace torchps

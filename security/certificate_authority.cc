@@ -24,7 +24,7 @@
 namespace torchps {
 namespace {
 
-// Of random serial numbers: no two certificates have the same, and none can be foreseen.
+// Random serial numbers of this size are unique and unpredictable.
 constexpr int kSerialBytes = 16;
 constexpr int kVersion3 = 2;
 constexpr size_t kLongestHost = 253;
@@ -49,13 +49,14 @@ absl::Status OpensslFailed(absl::string_view what) {
   return absl::InternalError(absl::StrCat("OpenSSL cannot ", what, ": ", TakeOpensslError()));
 }
 
-// A certificate with all that every one of ours has, not signed yet.
+// Creates an unsigned certificate with the fields that all certificates share.
 X509Pointer NewCertificate(EVP_PKEY* key, const std::string& name, absl::Time not_before,
                            absl::Time not_after) {
   X509Pointer certificate(X509_new());
   unsigned char serial[kSerialBytes];
   RAND_bytes(serial, kSerialBytes);
-  serial[0] = static_cast<unsigned char>((serial[0] & 0x7f) | 0x40);  // positive, and not short
+  // positive, and of full length
+  serial[0] = static_cast<unsigned char>((serial[0] & 0x7f) | 0x40);
   BIGNUM* const number = BN_bin2bn(serial, kSerialBytes, nullptr);
   BN_to_ASN1_INTEGER(number, X509_get_serialNumber(certificate.get()));
   BN_free(number);
@@ -69,7 +70,8 @@ X509Pointer NewCertificate(EVP_PKEY* key, const std::string& name, absl::Time no
   return certificate;
 }
 
-// `value` is one of ours, never a user's: OpenSSL reads it as a little language.
+// `value` must be a constant and never user input, because OpenSSL parses it as a configuration
+// language.
 bool AddExtension(X509* certificate, X509* issuer, int nid, const char* value) {
   X509V3_CTX context;
   X509V3_set_ctx_nodb(&context);
@@ -96,7 +98,7 @@ GENERAL_NAME* TextName(int type, const std::string& text) {
   return name;
 }
 
-// A DNS name or an IP address; null if `host` is neither.
+// Returns a DNS name or an IP address, or null if `host` is neither.
 GENERAL_NAME* HostName(const std::string& host) {
   unsigned char address[sizeof(in6_addr)];
   int size = 0;
@@ -154,7 +156,7 @@ absl::StatusOr<std::unique_ptr<CertificateAuthority>> CertificateAuthority::Crea
   auto authority = absl::WrapUnique(new CertificateAuthority());
   authority->key_ = EVP_EC_gen("P-256");
   if (authority->key_ == nullptr) return OpensslFailed("make a key");
-  // Two authorities of one job have different names, so that messages can tell them apart.
+  // A random suffix distinguishes two authorities of the same job in messages.
   unsigned char mark[3];
   RAND_bytes(mark, sizeof(mark));
   const std::string name =
@@ -187,7 +189,7 @@ absl::StatusOr<std::unique_ptr<CertificateAuthority>> CertificateAuthority::Load
       return absl::PermissionDeniedError(absl::StrCat("cannot read ", paths[i], ": ",
                                                       absl::AsciiStrToLower(std::strerror(errno))));
     }
-    // The key is saved first, so nothing is signed by one without a certificate.
+    // Save() writes the key first, so a key without a certificate has not signed anything.
     if (!file && i == 0) return absl::NotFoundError(absl::StrCat("there is no ", paths[i]));
     if (!file) {
       return absl::FailedPreconditionError(absl::StrCat(
@@ -248,7 +250,7 @@ absl::StatusOr<IssuedCertificate> CertificateAuthority::Issue(const Request& req
   X509_set_issuer_name(certificate.get(), X509_get_subject_name(certificate_));
   if (!AddExtension(certificate.get(), certificate_, NID_basic_constraints, "critical,CA:FALSE") ||
       !AddExtension(certificate.get(), certificate_, NID_key_usage, "critical,digitalSignature") ||
-      // A server calls other servers as a client, too.
+      // Servers are also clients of other servers.
       !AddExtension(certificate.get(), certificate_, NID_ext_key_usage,
                     is_server ? "serverAuth,clientAuth" : "clientAuth") ||
       !AddExtension(certificate.get(), certificate_, NID_subject_key_identifier, "hash") ||

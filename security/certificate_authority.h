@@ -14,42 +14,43 @@ struct x509_st;
 
 namespace torchps {
 
-// A certificate with its key, both in PEM.
+// A certificate and its private key, both in PEM format.
 struct IssuedCertificate {
   std::string certificate_pem;
   std::string key_pem;
 };
 
-// Makes certificates: one authority's self-signed one, and those of servers, workers and operators
-// that it signs. Keys are on the curve P-256, which every TLS library has and which signs a
-// handshake in some 20 us.
+// Creates certificates: a self-signed authority, and certificates that it signs for servers,
+// workers and operators. Keys use the curve P-256, which all TLS libraries support and which signs
+// a handshake in about 20 us.
 //
-// Thread-compatible. Owns its key, which leaves it only through Save().
+// Thread-compatible. Owns the private key and exports it only through Save().
 class CertificateAuthority {
  public:
   struct Request {
     Identity identity;
-    // Of a server: names and addresses under which others find it. Others need none.
+    // Names and addresses under which clients reach a server. Empty for other roles.
     std::vector<std::string> hosts;
     absl::Time not_before;
     absl::Time not_after;
   };
 
-  // A new one, for one job or cluster. INVALID_ARGUMENT: the job's name.
+  // Creates an authority for one job or cluster. Returns INVALID_ARGUMENT if `job` is not a valid
+  // name.
   static absl::StatusOr<std::unique_ptr<CertificateAuthority>> Create(const std::string& job,
                                                                       absl::Time not_before,
                                                                       absl::Time not_after);
-  // One that was saved. NOT_FOUND: there is none. FAILED_PRECONDITION: its files are damaged, or its
-  // key is elsewhere. PERMISSION_DENIED: one of them cannot be read.
+  // Loads a saved authority. Returns NOT_FOUND if it does not exist, FAILED_PRECONDITION if its
+  // files are damaged or the key is missing, and PERMISSION_DENIED if a file cannot be read.
   static absl::StatusOr<std::unique_ptr<CertificateAuthority>> Load(const std::string& directory);
 
   ~CertificateAuthority();
 
-  // As ca.pem and key.pem. UNAVAILABLE: what the system says of the directory.
+  // Writes ca.pem and key.pem. Returns UNAVAILABLE with the system's message on failure.
   absl::Status Save(const std::string& directory) const;
 
-  // INVALID_ARGUMENT: the identity, a host that is neither a name nor an address, or a server
-  // without a host.
+  // Returns INVALID_ARGUMENT if the identity is invalid, a host is neither a name nor an address,
+  // or a server's request contains no host.
   absl::StatusOr<IssuedCertificate> Issue(const Request& request) const;
 
   const std::string& certificate_pem() const { return certificate_pem_; }
@@ -62,9 +63,9 @@ class CertificateAuthority {
   std::string certificate_pem_;
 };
 
-// Writes what a process of ours is started with (security/certificate_set.h): ca.pem, cert.pem,
-// key.pem, each at once by a temporary file and a rename, the key for its owner alone. Makes the
-// directory, not its parent. UNAVAILABLE: what the system says, and about which file.
+// Writes a process's certificate files (security/certificate_set.h): ca.pem, cert.pem and key.pem.
+// Each file is replaced atomically, and only the owner can read the key. Creates the directory, but
+// not its parent. Returns UNAVAILABLE with the system's message and the path on failure.
 absl::Status WriteCertificates(const std::string& directory, const std::string& authority_pem,
                                const IssuedCertificate& issued);
 

@@ -16,7 +16,7 @@
 namespace torchps {
 namespace {
 
-// The operator is warned so long before the end.
+// Remaining validity at which the operator is warned.
 constexpr absl::Duration kWarnBefore = absl::Hours(72);
 
 }  // namespace
@@ -77,7 +77,7 @@ absl::Status CertificateFiles::Publish(const CertificateSet& set) {
     published_path_ = absl::StrCat("/proc/self/fd/", published_.get());
     return absl::OkStatus();
   }
-  // The same name leads to the new contents from one moment to the next.
+  // Atomically redirects the published path to the new contents.
   if (dup3(file.get(), published_.get(), O_CLOEXEC) < 0) return failed();
   return absl::OkStatus();
 }

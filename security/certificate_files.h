@@ -15,39 +15,40 @@
 
 namespace torchps {
 
-// A process's certificates as they lie in a directory, read anew when the files change. What is
-// not whole and valid (half a rotation, a damaged file, an expired certificate) is not taken: the
-// last good ones stay in use, and one sentence says why.
+// The certificates of a process, loaded from a directory and reloaded when the files change.
+// Invalid sets (half a rotation, a damaged file, an expired certificate) are not loaded: the last
+// valid set stays in use, and a log line explains the reason.
 //
-// Thread-safe. Has a thread of its own that looks at the files once a second.
+// Thread-safe. An internal thread checks the files once a second.
 class CertificateFiles {
  public:
   struct Options {
-    std::string directory;  // as for CertificateSet::Read
+    std::string directory;  // see CertificateSet::Read
     Role role = Role::kWorker;
-    // Gets a line when new ones are taken or refused. Called on the thread that looks.
+    // Receives a line when new certificates are loaded or rejected. Called on the internal thread.
     std::function<void(const std::string& line)> log = [](const std::string&) {};
-    // What time it is, for validity.
+    // Returns the current time, for validity checks.
     std::function<absl::Time()> now = [] { return absl::Now(); };
     absl::Duration look_every = absl::Seconds(1);
   };
 
-  // Errors are CertificateSet::Read's; UNAVAILABLE: no memory file can be made.
+  // Returns the errors of CertificateSet::Read, or UNAVAILABLE if an in-memory file cannot be
+  // created.
   static absl::StatusOr<std::shared_ptr<CertificateFiles>> Open(Options options);
 
   ~CertificateFiles();
 
   std::shared_ptr<const CertificateSet> current() const;
 
-  // The certificate and the key in use, one behind the other in a file that only this process can
-  // open: gRPC takes certificates that change from files only, and shall see none but good ones.
-  // The file changes as a whole.
+  // Returns the path of an in-memory file with the current certificate and key, which only this
+  // process can open. gRPC can reload certificates only from files, and this file always contains a
+  // valid pair. Updates of the file are atomic.
   const std::string& published_path() const { return published_path_; }
 
-  // CertificateSet::CheckPeer of the ones in use, now.
+  // Calls CertificateSet::CheckPeer on the current set with the current time.
   PeerVerdict CheckPeer(absl::string_view chain_pem, const absl::optional<std::string>& host) const;
 
-  // Looks at the files at once, as the thread does. True: new ones were taken.
+  // Checks the files now, like the internal thread. Returns true if new certificates were loaded.
   bool Look();
 
  private:
@@ -55,7 +56,7 @@ class CertificateFiles {
 
   absl::Status Publish(const CertificateSet& set);
   void Watch();
-  // Changes whenever one of the files does.
+  // Returns a text that changes whenever a file changes.
   std::string Fingerprint() const;
 
   const Options options_;
@@ -67,11 +68,11 @@ class CertificateFiles {
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<const CertificateSet> current_ ABSL_GUARDED_BY(mutex_);
 
-  // Only one thread looks at a time.
+  // Lets only one thread check the files at a time.
   Mutex looking_ ABSL_ACQUIRED_BEFORE(mutex_);
   std::string seen_ ABSL_GUARDED_BY(looking_);
-  // Of the files that were refused last; said when they are still the same at the next look, for
-  // the two files of a pair change one after the other.
+  // Fingerprint of the files that were rejected last. They are reported only if the next check
+  // finds them unchanged, because the two files of a pair change one after the other.
   std::string refused_ ABSL_GUARDED_BY(looking_);
   bool has_complained_ ABSL_GUARDED_BY(looking_) = false;
   bool has_warned_ ABSL_GUARDED_BY(looking_) = false;

@@ -20,10 +20,10 @@
 namespace torchps {
 namespace {
 
-// A chain of our own has some 2 KiB; more than this is no certificate.
+// Certificate chains of torchps need about 2 KiB, so a file above this limit is not a certificate.
 constexpr size_t kMaxFileBytes = 256 << 10;
 constexpr size_t kMaxChain = 8;
-// 112 bits: nothing below P-224 or RSA 2048, no SHA-1.
+// 112 bits: rejects keys below P-224 or RSA 2048, and SHA-1.
 constexpr int kSecurityLevel = 2;
 
 absl::Status Bad(const std::string& path, absl::string_view what) {
@@ -64,7 +64,8 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, bool is_secret) {
   return contents;
 }
 
-// All certificates of a PEM text, at most kMaxChain; empty where there is anything wrong.
+// Returns the certificates in a PEM text, at most kMaxChain, or an empty list if the text is
+// malformed.
 std::vector<X509Pointer> ParseCertificates(absl::string_view pem) {
   std::vector<X509Pointer> certificates;
   if (pem.empty() || pem.size() > kMaxFileBytes) return certificates;
@@ -96,7 +97,7 @@ std::string GetSubject(X509* certificate) {
 std::string GetIssuer(X509* certificate) {
   char name[256] = "";
   X509_NAME_get_text_by_NID(X509_get_issuer_name(certificate), NID_commonName, name, sizeof(name));
-  // A stranger wrote it.
+  // The name comes from an untrusted peer.
   for (char* c = name; *c != '\0'; ++c) {
     if (!absl::ascii_isprint(*c)) *c = '?';
   }
@@ -137,7 +138,7 @@ absl::StatusOr<Identity> GetIdentity(X509* certificate) {
   return identity;
 }
 
-// For which names and addresses a certificate is good, for messages.
+// Returns the names and addresses for which a certificate is valid, for messages.
 std::string GetHosts(X509* certificate) {
   const GeneralNamesPointer names(static_cast<GENERAL_NAMES*>(
       X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)));
@@ -150,7 +151,7 @@ std::string GetHosts(X509* certificate) {
     char* data = nullptr;
     const long size = BIO_get_mem_data(text.get(), &data);
     std::string host(data, std::min<long>(size, 80));
-    host = host.substr(host.find(':') + 1);  // "DNS:alpha", "IP Address:10.0.0.1"
+    host = host.substr(host.find(':') + 1);  // the text is "DNS:alpha" or "IP Address:10.0.0.1"
     hosts.push_back(std::move(host));
     if (hosts.size() == 8) break;
   }
@@ -161,7 +162,7 @@ bool IsFor(X509* certificate, std::string host) {
   if (absl::StartsWith(host, "[") && absl::EndsWith(host, "]")) {
     host = host.substr(1, host.size() - 2);
   }
-  host = host.substr(0, host.find('%'));  // the zone of a link-local IPv6 address
+  host = host.substr(0, host.find('%'));  // remove the zone of a link-local IPv6 address
   return X509_check_ip_asc(certificate, host.c_str(), 0) == 1 ||
          X509_check_host(certificate, host.data(), host.size(), 0, nullptr) == 1;
 }
@@ -290,9 +291,9 @@ PeerVerdict CertificateSet::CheckPeer(absl::string_view chain_pem,
   if (chain.empty()) return fault(PeerFault::kUnreadable, "has a certificate that cannot be read");
   X509* const leaf = chain.front().get();
   const absl::StatusOr<Identity> identity = GetIdentity(leaf);
-  // Not believed yet, but it helps to find the one that is meant.
+  // Not verified yet, but the name helps the user to find the certificate.
   const std::string name = identity.ok() ? absl::StrCat(" ", ToUri(*identity)) : "";
-  // Whoever shows a worker's certificate as a server's is told so.
+  // Checked first, so that a worker's certificate used as a server's is reported as such.
   if (host.has_value() && identity.ok() && identity->role != Role::kServer) {
     return fault(PeerFault::kWrongRole,
                  absl::StrCat("has the certificate", name, " for the role ",

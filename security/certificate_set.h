@@ -16,12 +16,13 @@ struct x509_store_st;
 
 namespace torchps {
 
-// Names of the three files of a process's credentials.
-inline constexpr char kAuthorityFile[] = "ca.pem";      // authorities to believe, one or more
-inline constexpr char kCertificateFile[] = "cert.pem";  // this process's own, intermediate ones behind it
-inline constexpr char kKeyFile[] = "key.pem";           // for this user's eyes only
+// File names of a process's credentials.
+inline constexpr char kAuthorityFile[] = "ca.pem";  // trusted authorities, at least one
+// this process's certificate, then intermediate certificates
+inline constexpr char kCertificateFile[] = "cert.pem";
+inline constexpr char kKeyFile[] = "key.pem";  // private key, readable only by this user
 
-// What is wrong with a peer's certificate.
+// The reasons for rejecting a peer's certificate.
 enum class PeerFault {
   kNone,
   kNoCertificate,
@@ -32,35 +33,35 @@ enum class PeerFault {
   kNoIdentity,
   kOtherJob,
   kWrongRole,
-  kWrongName,  // of a server: not the name or address under which it was called
+  kWrongName,  // a server certificate for a different name or address
 };
 
 struct PeerVerdict {
   PeerFault fault = PeerFault::kNone;
-  // The end of a sentence that begins with whose it is: "has a certificate that expired at ...".
+  // Predicate of a sentence with the peer as its subject: "has a certificate that expired at ...".
   std::string words;
-  Identity identity;  // if there is no fault
+  Identity identity;  // set only if the peer is accepted
 
   bool ok() const { return fault == PeerFault::kNone; }
 };
 
-// What a process of ours shows and believes: its certificate and key, and the authorities that it
-// trusts. One that exists is consistent: the key belongs to the certificate, which the authority
-// signed, and which says who we are.
+// The credentials of a process: its certificate and key, and the authorities that it trusts. Always
+// consistent: the key matches the certificate, and a trusted authority signed the certificate,
+// which contains an identity.
 //
-// Immutable, so thread-safe.
+// Immutable and therefore thread-safe.
 class CertificateSet {
  public:
-  // From the three files in DIRECTORY/ROLE, if there is such a directory, else in DIRECTORY, for
-  // use in `role` at `now`. Each error names the file and what to do:
+  // Reads the three files in DIRECTORY/ROLE if that directory exists, otherwise in DIRECTORY, for
+  // use in `role` at time `now`. Error messages name the file and a remedy:
   //   NOT_FOUND            a file is missing
-  //   PERMISSION_DENIED    a file cannot be read, or everybody may read the key
-  //   FAILED_PRECONDITION  not PEM, key of another certificate, not signed by ca.pem, expired or
-  //                        not valid yet, no identity, another role
+  //   PERMISSION_DENIED    a file cannot be read, or all users may read the key
+  //   FAILED_PRECONDITION  not PEM, key does not match the certificate, not signed by ca.pem,
+  //                        expired or not valid yet, without identity, different role
   static absl::StatusOr<std::shared_ptr<const CertificateSet>> Read(const std::string& directory,
                                                                     Role role, absl::Time now);
 
-  // DIRECTORY/ROLE or DIRECTORY, as Read() chooses it.
+  // Returns DIRECTORY/ROLE or DIRECTORY, chosen as in Read().
   static std::string DirectoryFor(const std::string& directory, Role role);
 
   ~CertificateSet();
@@ -70,16 +71,17 @@ class CertificateSet {
   const std::string& certificate_pem() const { return certificate_pem_; }
   const std::string& key_pem() const { return key_pem_; }
 
-  // Whether a peer that showed `chain_pem` (its own certificate first) is to be talked to at `now`:
-  // one of our authorities signed it, it is valid, it belongs to our job and, where `host` is
-  // given, to a server that may be found under this name or address.
+  // Verifies a peer's certificate chain `chain_pem` (leaf first) at time `now`. The peer is
+  // accepted if a trusted authority signed the certificate, the certificate is valid, and it
+  // belongs to the same job. If `host` is given, it must also be a server certificate for this name
+  // or address.
   PeerVerdict CheckPeer(absl::string_view chain_pem, const absl::optional<std::string>& host,
                         absl::Time now) const;
 
  private:
   CertificateSet() = default;
 
-  // Words: "that expired at ...".
+  // Returns words such as "that expired at ...".
   PeerVerdict VerifyChain(const std::vector<x509_st*>& chain, bool of_server, absl::Time now) const;
 
   std::string certificate_pem_;

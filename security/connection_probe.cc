@@ -30,7 +30,7 @@ constexpr absl::string_view kPreface(
 constexpr size_t kFrameHeaderBytes = 9;  // length (3), type, flags, stream (4)
 constexpr char kSettingsFrameType = 4;
 constexpr unsigned char kHttp2[] = {2, 'h', '2'};
-// A refusal in words is shorter.
+// Large enough for any rejection text.
 constexpr size_t kAnswerBytes = 1024;
 
 std::string Words(int error) { return absl::AsciiStrToLower(std::strerror(error)); }
@@ -41,7 +41,7 @@ bool WaitFor(int fd, short events, absl::Duration timeout) {
   return poll(&entry, 1, std::max(0, milliseconds)) == 1;
 }
 
-// Empty when connected, else why not.
+// Returns an empty string on success, otherwise the reason.
 std::string Connect(int fd, const addrinfo& to, absl::Duration timeout) {
   if (fd < 0) return Words(errno);
   if (connect(fd, to.ai_addr, to.ai_addrlen) == 0) return "";
@@ -53,7 +53,7 @@ std::string Connect(int fd, const addrinfo& to, absl::Duration timeout) {
   return error == 0 ? "" : Words(error);
 }
 
-// A host's name, as certificates have it, and its port.
+// Splits an address into the host name, as used in certificates, and the port.
 std::pair<std::string, std::string> Split(const std::string& address) {
   const size_t colon = address.rfind(':');
   if (colon == std::string::npos) return {address, ""};
@@ -64,7 +64,7 @@ std::pair<std::string, std::string> Split(const std::string& address) {
   return {std::move(host), address.substr(colon + 1)};
 }
 
-// A connection, or none and why.
+// Returns a connection, or an empty descriptor and sets `*reason`.
 FileDescriptor Dial(const std::string& address, absl::Duration timeout, std::string* reason) {
   const std::pair<std::string, std::string> parts = Split(address);
   if (parts.second.empty()) {
@@ -112,7 +112,7 @@ ProbeResult ConverseInTheClear(int fd, absl::Duration timeout) {
   return {ProbeResult::kForeign, "answers in another protocol"};
 }
 
-// OpenSSL writes to sockets without saying that it wants no signal when they are closed.
+// Blocks SIGPIPE, which OpenSSL's writes to closed sockets would raise.
 class NoPipeSignal {
  public:
   NoPipeSignal() {
@@ -133,7 +133,8 @@ class NoPipeSignal {
   sigset_t before_;
 };
 
-// A TLS connection that shows our certificate and looks at the other one afterwards.
+// A TLS connection that presents this process's certificate. The caller checks the peer's
+// certificate after the handshake.
 class TlsConversation {
  public:
   TlsConversation(int fd, const CertificateSet& own, absl::Time deadline)
@@ -157,7 +158,7 @@ class TlsConversation {
     return Do([&] { return SSL_write(ssl_.get(), bytes.data(), static_cast<int>(bytes.size())); }) >
            0;
   }
-  // 0 or less: nothing came.
+  // Returns 0 or less if nothing was received.
   int Read(char* bytes, int size) {
     return Do([&] { return SSL_read(ssl_.get(), bytes, size); });
   }
@@ -217,7 +218,7 @@ void TellServer(const std::string& address, PeerFault fault, absl::Duration time
   if (fd.get() < 0) return;
   const std::string record = AlertRecord(AlertFor(fault));
   if (send(fd.get(), record.data(), record.size(), MSG_NOSIGNAL) < 0) return;
-  // Until it has been read.
+  // Keep the connection open until the server has read the alert.
   WaitFor(fd.get(), POLLIN, timeout);
 }
 

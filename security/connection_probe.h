@@ -7,28 +7,27 @@
 
 namespace torchps {
 
-// What a connection of our own tells about an address at which gRPC gets no answer. gRPC itself
-// says UNAVAILABLE for a refused connection, a wrong host name, a web server and a certificate that
-// has expired alike.
+// Diagnosis of an address at which gRPC calls fail. gRPC itself returns UNAVAILABLE alike for a
+// refused connection, a wrong host name, a web server and an expired certificate.
 struct ProbeResult {
   enum Kind {
-    kUnreachable,  // no connection; `reason` in words: "connection refused", "unknown host", ...
-    kSilent,       // accepts the connection and says nothing: paused, overloaded or something else
-    kClosed,       // accepts the connection and ends it: about to end, or something else
-    kForeign,      // answers, but not in HTTP/2
-    kRefused,      // one side does not want the other, and waiting will not change it: certificates
-    kHttp2,        // answers as every gRPC server does
+    kUnreachable,  // cannot connect; `reason` is "connection refused", "unknown host", ...
+    kSilent,  // accepts connections but does not answer: paused, overloaded or not a torchps server
+    kClosed,  // accepts and closes connections: shutting down, or not a torchps server
+    kForeign,  // does not speak HTTP/2
+    kRefused,  // one side rejects the other permanently, for example because of a certificate
+    kHttp2,    // answers like a gRPC server
   };
   Kind kind = kUnreachable;
-  // The end of a sentence that begins with the server's name.
+  // Predicate of a sentence with the server as its subject.
   std::string reason;
 };
 
-// Connects to `address` ("HOST:PORT" or "[IPV6]:PORT"), by TLS if there are certificates, sends
-// what a gRPC client sends first and looks at the first bytes of the answer. A server whose
-// certificate is refused is told so, by one more connection (security/protocol_sniffer.h). Blocks
-// for at most a few times `timeout`, not counting the resolution of a host name. Never fails: what
-// went wrong is the result.
+// Connects to `address` ("HOST:PORT" or "[IPV6]:PORT"), using TLS if `certificates` is not null.
+// Sends the first bytes of a gRPC client and examines the first bytes of the answer. If the
+// server's certificate is rejected, reports this to the server on a second connection
+// (security/protocol_sniffer.h). Blocks for at most a few times `timeout`, plus the time to resolve
+// the host name. Errors are part of the result.
 ProbeResult ProbeServer(const std::string& address, const CertificateFiles* certificates,
                         absl::Duration timeout);
 

@@ -14,19 +14,19 @@ namespace {
 
 namespace tls = grpc::experimental;
 
-// How soon gRPC sees that the file it was given has changed; its least.
+// gRPC's poll interval for certificate files; this is the minimum.
 constexpr unsigned kWatchSeconds = 1;
 
 absl::string_view View(grpc::string_ref text) { return {text.data(), text.size()}; }
 
-// Who a peer has to be.
+// The peers to accept.
 enum class Peers {
-  kClients,  // any role of our job
-  kServers,  // a server, by the name under which it was called
-  kWorkers,  // a worker that listens: its certificate names no host
+  kClients,  // any role of the same job
+  kServers,  // a server with a certificate for the called name
+  kWorkers,  // a worker that accepts connections; its certificate names no host
 };
 
-// gRPC's question whether to go on with a peer.
+// Decides for gRPC if a connection to a peer may proceed.
 class PeerVerifier final : public tls::ExternalCertificateVerifier {
  public:
   PeerVerifier(std::shared_ptr<CertificateFiles> files, Peers peers,
@@ -34,18 +34,18 @@ class PeerVerifier final : public tls::ExternalCertificateVerifier {
       : files_(std::move(files)), peers_(peers), log_(std::move(log)) {
     MutexLock lock(&lifetime_);
   }
-  // One of gRPC's threads may be the last to use it. gRPC counts its users in code that
-  // ThreadSanitizer does not see; the lock tells that the end comes after the beginning.
+  // One of gRPC's threads may release the last reference. gRPC's reference counter is invisible to
+  // ThreadSanitizer; the lock shows that construction happens before destruction.
   ~PeerVerifier() override { MutexLock lock(&lifetime_); }
 
   bool Verify(tls::TlsCustomVerificationCheckRequest* request,
               std::function<void(grpc::Status)> /*callback*/, grpc::Status* status) override {
-    // The one whose key the handshake has proved first. In a server OpenSSL's chain is without it,
-    // and begins with whatever the client likes to show behind it.
+    // Puts the certificate with the proven key first. On the server side, OpenSSL's chain omits
+    // this certificate and starts with arbitrary certificates that the client sent.
     const std::string chain =
         absl::StrCat(View(request->peer_cert()), View(request->peer_cert_full_chain()));
     absl::optional<std::string> host;
-    // gRPC has cut the port off, and the brackets of an IPv6 address.
+    // gRPC has removed the port and the brackets of an IPv6 address.
     if (peers_ == Peers::kServers) host = std::string(View(request->target_name()));
     PeerVerdict peer = files_->CheckPeer(chain, host);
     if (peers_ == Peers::kWorkers && peer.ok() && peer.identity.role != Role::kWorker) {
@@ -70,7 +70,7 @@ class PeerVerifier final : public tls::ExternalCertificateVerifier {
   LogThrottle log_;
 };
 
-// Both files are one: each reader takes what is his.
+// Key and certificate are in the same file.
 std::shared_ptr<tls::CertificateProviderInterface> Provider(const CertificateFiles& files) {
   return std::make_shared<tls::FileWatcherCertificateProvider>(
       files.published_path(), files.published_path(), kWatchSeconds);
@@ -82,8 +82,8 @@ std::shared_ptr<grpc::ServerCredentials> TlsServerCredentials(
     std::shared_ptr<CertificateFiles> files, std::function<void(const std::string& line)> log) {
   tls::TlsServerCredentialsOptions options(Provider(*files));
   options.watch_identity_key_cert_pairs();
-  // "Don't verify" is about gRPC: PeerVerifier does, and without its consent there is no
-  // connection.
+  // "DONT_VERIFY" only turns off gRPC's verification. PeerVerifier verifies the certificate and
+  // rejects the connection on failure.
   options.set_cert_request_type(GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_BUT_DONT_VERIFY);
   options.set_certificate_verifier(tls::ExternalCertificateVerifier::Create<PeerVerifier>(
       std::move(files), Peers::kClients, std::move(log)));
@@ -98,7 +98,7 @@ std::shared_ptr<grpc::ChannelCredentials> TlsCredentialsFor(std::shared_ptr<Cert
   options.set_certificate_provider(Provider(*files));
   options.watch_identity_key_cert_pairs();
   options.set_verify_server_certs(false);
-  // The name was checked when the connection was made, and every call has the channel's.
+  // PeerVerifier checked the name when connecting, and all calls use the channel's name.
   options.set_check_call_host(false);
   options.set_certificate_verifier(tls::ExternalCertificateVerifier::Create<PeerVerifier>(
       std::move(files), peers, [](const std::string&) {}));

@@ -11,33 +11,34 @@
 
 namespace torchps {
 
-// What gRPC is given to speak TLS in which both sides show a certificate. Which ones are believed
-// is decided by CertificateSet::CheckPeer, after the handshake has shown that the peer holds its
-// certificate's key and before anything else is read: gRPC's own verification tells neither side
-// what it refuses or why.
+// gRPC credentials for mutual TLS. CertificateSet::CheckPeer decides which certificates to accept.
+// It runs after the handshake has proved that the peer holds the certificate's key, and before any
+// other data is read. gRPC's built-in verification is not used because neither side would learn the
+// reason for a rejection.
 //
-// Credentials keep `files` alive and follow it when it changes, for connections made from then on.
+// The credentials keep `files` alive. New connections use the current certificates.
 
-// Every role of our job may connect; security/call_admission.h decides about calls. `log` gets a
-// line about a client that is refused, the same one once in ten seconds; called on gRPC's threads.
+// Accepts clients of any role in the same job; security/call_admission.h decides about calls. `log`
+// receives a line for each rejected client, limited by LogThrottle. Called on gRPC's threads.
 std::shared_ptr<grpc::ServerCredentials> TlsServerCredentials(
     std::shared_ptr<CertificateFiles> files, std::function<void(const std::string& line)> log);
 
-// Connects to servers of our job only, under a name that their certificate has. The error of a call
-// that finds no connection contains the reason.
+// Connects only to servers of the same job, under a name in the server's certificate. If a call
+// fails for lack of a connection, the call's error contains the reason.
 std::shared_ptr<grpc::ChannelCredentials> TlsChannelCredentials(
     std::shared_ptr<CertificateFiles> files);
 
-// TlsChannelCredentials, or those of a connection without TLS where `files` is null.
+// Returns TlsChannelCredentials, or insecure credentials if `files` is null.
 std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsFor(
     const std::shared_ptr<CertificateFiles>& files);
 
-// Connects to workers of our job only, under whatever name: processes of a replica to each other. A
-// connection without TLS where `files` is null.
+// Connects only to workers of the same job, without checking the host name; used between the
+// processes of a replica. Returns insecure credentials if `files` is null.
 std::shared_ptr<grpc::ChannelCredentials> MemberCredentialsFor(
     const std::shared_ptr<CertificateFiles>& files);
 
-// What the flag --certs says: no files where `directory` is empty. Errors are CertificateSet's.
+// Opens the directory given by --certs, or returns null if `directory` is empty. Returns the errors
+// of CertificateFiles::Open.
 absl::StatusOr<std::shared_ptr<CertificateFiles>> OpenCertificates(
     const std::string& directory, Role role, std::function<void(const std::string& line)> log);
 

@@ -10,35 +10,37 @@
 
 namespace torchps {
 
-// What a certificate lets its holder be.
+// The role that a certificate grants.
 enum class Role { kServer, kWorker, kOperator };
 
-// "server", "worker", "operator": in identities, in messages and as names of directories.
+// Returns "server", "worker" or "operator", as used in identities, messages and directory names.
 absl::string_view RoleName(Role role);
 
-// A process's identity, as the URI in its certificate's subject alternative name gives it:
-// torchps://JOB/ROLE/NAME. A URI, because DNS names there say where a server may be found, and the
-// common name is not checked.
+// The identity of a process, stored as a URI in the certificate's subject alternative name:
+// torchps://JOB/ROLE/NAME. A URI is used because DNS names there specify host names, and the common
+// name is not checked.
 struct Identity {
-  // The job or cluster that the certificates were made for. Those of another one are refused, also
-  // where the same authority signed them.
+  // The job or cluster for which the certificates were created. Certificates of another job are
+  // rejected even if the same authority signed them.
   std::string job;
   Role role = Role::kWorker;
-  // Free, but for a worker's "slot-3": that certificate speaks for slot 3 only.
+  // Arbitrary, except that a worker named "slot-3" may only act for slot 3.
   std::string name;
 };
 
 bool operator==(const Identity& a, const Identity& b);
 
-// INVALID_ARGUMENT names the part: job and name have 1 to 64 characters out of A-Z a-z 0-9 . _ -
+// Returns INVALID_ARGUMENT, naming the invalid part. Job and name consist of 1 to 64 of the
+// characters A-Z a-z 0-9 . _ -
 absl::Status CheckIdentity(const Identity& identity);
 
 std::string ToUri(const Identity& identity);
 
-// INVALID_ARGUMENT: not such a URI, or CheckIdentity's.
+// Returns INVALID_ARGUMENT if `uri` has another form or CheckIdentity fails.
 absl::StatusOr<Identity> ParseIdentity(absl::string_view uri);
 
-// The only slot that a worker of this identity may speak for; nullopt: any.
+// Returns the only slot for which a worker with this identity may act, or nullopt if it may act for
+// any slot.
 absl::optional<SlotId> BoundSlot(const Identity& identity);
 
 }  // namespace torchps

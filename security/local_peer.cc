@@ -20,9 +20,9 @@
 namespace torchps {
 namespace {
 
-// All but the number that stands for none.
+// The number of valid user ids; the largest 32-bit value means "no user".
 constexpr uint64_t kUsers = 0xFFFFFFFF;
-// The kernel's, where /proc is not to be seen.
+// The kernel's default, for containers without access to /proc.
 constexpr uid_t kDefaultOverflow = 65534;
 
 struct Request {
@@ -36,7 +36,7 @@ absl::Status Unknown(absl::string_view why) {
 
 absl::Status SystemError() { return Unknown(std::strerror(errno)); }
 
-// An address as the kernel's tables have it.
+// Converts an address to the form used in the kernel's tables.
 bool Split(const sockaddr_storage& address, uint16_t* port, uint32_t host[4]) {
   if (address.ss_family == AF_INET) {
     const auto& four = reinterpret_cast<const sockaddr_in&>(address);
@@ -51,7 +51,7 @@ bool Split(const sockaddr_storage& address, uint16_t* port, uint32_t host[4]) {
   return true;
 }
 
-// Empty where it cannot be read.
+// Returns an empty string if the file cannot be read.
 std::string GetContents(const char* path) {
   std::ostringstream contents;
   contents << std::ifstream(path).rdbuf();
@@ -71,11 +71,11 @@ absl::StatusOr<uid_t> OwnerOfPeer(int socket_fd) {
   }
   const FileDescriptor netlink(socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
   if (netlink.get() < 0) return SystemError();
-  // The kernel answers within the call; this is for one that does not.
+  // The kernel normally answers within the call; the timeout guards against exceptions.
   const timeval patience{1, 0};
   setsockopt(netlink.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
 
-  // The other end's own socket: its address is the one there, its peer's the one here.
+  // Asks for the peer's socket, with the local and remote addresses exchanged.
   Request request{};
   request.header.nlmsg_len = sizeof(request);
   request.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
@@ -111,14 +111,14 @@ absl::StatusOr<uid_t> OwnerOfPeer(int socket_fd) {
     return Unknown("the kernel answers something else");
   }
   std::memcpy(&found, answer + NLMSG_HDRLEN, sizeof(found));
-  // Where a process has let go of its socket, the kernel says user 0, which is wrong.
+  // For a socket that the process has released, the kernel wrongly reports user 0.
   if (found.idiag_inode == 0) return Unknown("its other end has been closed");
   return found.idiag_uid;
 }
 
 absl::optional<uid_t> GetOverflowUser(const std::string& uid_map, const std::string& overflow) {
   uint64_t known = 0;
-  // Each line: the first number here, the first one outside, how many.
+  // Each line contains the first user id inside, the first one outside, and the count.
   std::istringstream lines(uid_map);
   for (uint64_t here, outside, count; lines >> here >> outside >> count;) known += count;
   if (known >= kUsers) return absl::nullopt;

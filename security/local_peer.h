@@ -10,21 +10,23 @@
 
 namespace torchps {
 
-// The user whose process is at the other end of a TCP connection within this machine, as the kernel
-// knows it: on a loopback everybody can connect to everybody, so an address proves nothing.
-// UNAUTHENTICATED: the other end has gone or is not on this machine, or the kernel does not tell.
+// Returns the user of the process at the other end of a TCP connection within this machine, as
+// reported by the kernel. All local users can connect over loopback, so the address alone proves
+// nothing. Returns UNAUTHENTICATED if the other end is closed or on another machine, or if the
+// kernel does not answer.
 absl::StatusOr<uid_t> OwnerOfPeer(int socket);
 
-// The number under which the kernel tells of every user that has none in this process's user
-// namespace (a container's): 65534, unless the machine says another one. nullopt: here every user
-// has a number, as on a machine itself.
+// Returns the overflow user id, under which the kernel reports all users that are not mapped into
+// this process's user namespace (a container): usually 65534. Returns nullopt if all users are
+// mapped, as outside a container.
 absl::optional<uid_t> OverflowUser();
-// The same of what /proc/self/uid_map and /proc/sys/kernel/overflowuid contain.
+// Same, computed from the contents of /proc/self/uid_map and /proc/sys/kernel/overflowuid.
 absl::optional<uid_t> GetOverflowUser(const std::string& uid_map, const std::string& overflow);
 
-// Whether a server that runs as `own`, and serves that user and root, serves `owner`.
-// PERMISSION_DENIED: another user. UNAUTHENTICATED: both are the overflow user, so that the other
-// end may be anybody's. Each in words that follow on a client's address and "it".
+// Decides if a server that runs as `own` serves a client of user `owner`; it serves only `own` and
+// root. Returns PERMISSION_DENIED for another user. Returns UNAUTHENTICATED if both are the
+// overflow user, because the client may then be any unmapped user. Messages continue a sentence
+// that starts with the client's address and "it".
 absl::Status CheckOwner(uid_t owner, uid_t own, absl::optional<uid_t> overflow);
 
 }  // namespace torchps

@@ -9,21 +9,21 @@
 
 namespace torchps {
 
-// Says what strangers do wrong without letting them fill a log: the same sentence once in ten
-// seconds, and at most ten different ones in that time.
+// Logs errors of unauthenticated clients without letting them fill the log: each line at most once
+// in ten seconds, and at most ten different lines in that time.
 //
-// Thread-safe. `log` is called under its lock, one line at a time.
+// Thread-safe. Calls `log` under a lock, one line at a time.
 class LogThrottle {
  public:
   explicit LogThrottle(std::function<void(const std::string& line)> log);
 
-  // `now` only ever rises; where it does not, nothing bad happens.
+  // `now` should not decrease, but a decrease is harmless.
   void Log(const std::string& line, absl::Time now);
 
  private:
   const std::function<void(const std::string& line)> log_;
   Mutex mutex_;
-  // What was said since `since_`, and how often it would have been.
+  // Lines logged since `since_`, with the number of requests to log each.
   std::map<std::string, int> said_ ABSL_GUARDED_BY(mutex_);
   absl::Time since_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };

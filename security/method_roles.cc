@@ -17,7 +17,7 @@ constexpr MethodRule kRules[] = {
     {"Push", "PushFrame", kNo, kYes, kNo},
     {"Pull", "PullRequest", kNo, kYes, kNo},
     {"Renew", "RenewRequest", kNo, kYes, kNo},
-    // A coordinator tells servers of a slot whose lease has run out.
+    // The coordinator reports expired slot leases to the servers.
     {"Leave", "LeaveRequest", kYes, kYes, kNo},
     {"Leave for good", kFarewell, kYes, kNo, kNo},
     {"GetServerStatus", "ServerStatusRequest", kYes, kYes, kYes},
@@ -37,10 +37,10 @@ constexpr MethodRule kRules[] = {
     {"RegisterServer", "RegisterServerRequest", kYes, kNo, kNo},
     {"LocateServers", "LocateServersRequest", kYes, kYes, kYes},
     {"LeaveJob", "LeaveJobRequest", kNo, kYes, kNo},
-    // The processes of a replica to each other.
+    // Calls between the processes of a replica.
     {"Meet", "RendezvousRequest", kNo, kYes, kNo},
     {"Deliver", "TensorMessage", kNo, kYes, kNo},
-    // A server that is asked to stop in good order wants a last checkpoint.
+    // Servers call this during an orderly shutdown to write a last checkpoint.
     {"TakeCheckpoint", "TakeCheckpointRequest", kYes, kNo, kYes},
     {"GetJobStatus", "JobStatusRequest", kYes, kYes, kYes},
 };

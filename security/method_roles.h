@@ -11,25 +11,25 @@
 
 namespace torchps {
 
-// Which roles may call a method.
+// The roles that may call a method.
 struct MethodRule {
   absl::string_view method;   // "Push"
-  absl::string_view request;  // name of its request message, which belongs to this method alone
+  absl::string_view request;  // request message, which identifies the method
   bool server = false;
   bool worker = false;
   bool operators = false;
 };
 
-// What stands for the message of a Leave that ends an incarnation for good: one of no server's
-// life, which only a coordinator says.
+// Pseudo message name for a Leave that ends an incarnation for good. Such a message carries no
+// server incarnation and may only come from a coordinator.
 inline constexpr absl::string_view kFarewell = "LeaveRequest for good";
 
-// The rule of the method that takes this message; null: there is none, and no role may call it.
-// docs/security.md has the whole table.
+// Returns the rule for the method with this request message, or null if it does not exist; then no
+// role may call it. docs/security.md contains the whole table.
 const MethodRule* FindMethodRule(absl::string_view request);
 
-// Whether the holder of a certificate may make this call, which speaks for `slot` (nullopt: for no
-// slot). PERMISSION_DENIED in one sentence.
+// Returns OK if the holder of a certificate may make this call for `slot` (nullopt: for no slot),
+// otherwise PERMISSION_DENIED.
 absl::Status CheckMethod(const MethodRule& rule, const Identity& caller,
                          absl::optional<SlotId> slot);
 

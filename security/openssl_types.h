@@ -16,7 +16,7 @@
 
 namespace torchps {
 
-// OpenSSL's objects, owned. Included by source files of security/ only.
+// Owning pointers to OpenSSL objects. Include only in source files of security/.
 template <auto Function>
 struct OpensslFree {
   template <class Object>
@@ -33,12 +33,12 @@ using GeneralNamesPointer = std::unique_ptr<GENERAL_NAMES, OpensslFree<GENERAL_N
 using SslContextPointer = std::unique_ptr<SSL_CTX, OpensslFree<SSL_CTX_free>>;
 using SslPointer = std::unique_ptr<SSL, OpensslFree<SSL_free>>;
 
-// Reads `pem` without copying it, which must outlive the result.
+// Reads `pem` without a copy; `pem` must outlive the result.
 inline BioPointer MakeBio(absl::string_view pem) {
   return BioPointer(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
 }
 
-// The last error of this thread in OpenSSL's words, and none afterwards.
+// Returns OpenSSL's last error on this thread as text and clears the error queue.
 inline std::string TakeOpensslError() {
   const char* const words = ERR_reason_error_string(ERR_peek_last_error());
   const std::string result = words == nullptr ? "unknown error" : words;

@@ -7,46 +7,49 @@
 
 namespace torchps {
 
-// What the first bytes of a connection say about who speaks there, and how one of another kind is
-// sent away in words that our own programs can read (security/connection_probe.h). Pure functions.
+// Identifies the protocol from the first bytes of a connection, and creates rejections that clients
+// of other protocols can understand and torchps programs can read (security/connection_probe.h).
+// Pure functions.
 
 enum class Protocol {
-  kUndecided,  // more bytes may make it any of the others
+  kUndecided,  // more bytes are needed
   kHttp2,      // the client's preface (RFC 9113, 3.4): gRPC without TLS
   kTls,        // a TLS handshake record
-  kTlsAlert,   // a TLS alert and nothing before it: see ServerAlert()
-  kHttp1,      // a browser, curl, a health check
+  kTlsAlert,   // a TLS alert as the first record; see ServerAlert
+  kHttp1,      // a browser, curl or a health check
   kOther,
 };
 
-// As many bytes as a decision can take.
+// The maximum number of bytes needed for a decision.
 inline constexpr size_t kSniffedBytes = 24;
 
 Protocol SniffProtocol(absl::string_view bytes);
 
-// How long the TLS record is that begins so, its header included; nullopt: that takes more bytes,
-// of which kSniffedBytes are enough.
+// Returns the length of the TLS record that starts with `bytes`, including the record's header.
+// Returns nullopt if more bytes are needed; kSniffedBytes are always enough.
 absl::optional<size_t> TlsRecordBytes(absl::string_view bytes);
 
-// An HTTP/2 GOAWAY frame with INADEQUATE_SECURITY and `reason`, which a plaintext client of ours
-// that asks why it gets no connection finds in place of a server's SETTINGS.
+// Returns an HTTP/2 GOAWAY frame with INADEQUATE_SECURITY and `reason`. ProbeServer() reads it in
+// place of the server's SETTINGS when a plaintext client cannot connect.
 std::string GoAwayFrame(absl::string_view reason);
-// The reason in such a frame at the beginning of `bytes`, without control characters; nullopt: that
-// is no such frame, or not all of it.
+// Returns the reason in a GOAWAY frame at the start of `bytes`, without control characters. Returns
+// nullopt if there is no such frame or the frame is incomplete.
 absl::optional<std::string> ParseGoAwayFrame(absl::string_view bytes);
 
-// The answer to HTTP/1.
+// Returns a response to an HTTP/1 request.
 std::string Http1Refusal(absl::string_view reason);
 
-// "protocol_version" as a TLS alert in the clear: what a server without TLS says to a TLS client.
+// Returns an unencrypted TLS alert "protocol_version", with which a server without TLS answers a
+// TLS client.
 std::string NoTlsAlert();
 
-// A client of ours that refuses a server's certificate hangs up after the handshake, of which the
-// server learns nothing. So it calls once more and says why, in an alert in the clear, which has
-// room for a reason from TLS's own list and for nothing else.
+// The reason for which a client rejected a server's certificate. The client closes the connection
+// after the handshake, so the server does not learn the reason. The client then connects again and
+// sends the reason as an unencrypted alert, which can only carry a code defined by TLS.
 enum class ServerAlert { kUnknownAuthority, kExpired, kWrongName, kOther };
 std::string AlertRecord(ServerAlert alert);
-// What such a client means, as the end of a sentence: "does not know the authority that ...".
+// Returns the meaning of such an alert as the predicate of a sentence: "does not know the authority
+// that ...".
 std::string AlertInWords(absl::string_view record);
 
 }  // namespace torchps

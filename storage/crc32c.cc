@@ -3,7 +3,7 @@
 namespace torchps {
 namespace {
 
-// Polynomials over GF(2) modulo Castagnoli's, the coefficient of x^0 in the highest bit, as in
+// Polynomials over GF(2) modulo Castagnoli's, with the coefficient of x^0 in the highest bit, as in
 // zlib's crc32_combine.
 constexpr uint32_t kCastagnoli = 0x82f63b78;
 constexpr uint32_t kOne = uint32_t{1} << 31;
@@ -20,8 +20,8 @@ uint32_t Multiply(uint32_t a, uint32_t b) {
 }  // namespace
 
 uint32_t Crc32cCombine(uint32_t first, uint32_t second, uint64_t second_bytes) {
-  // What `second_bytes` zero bytes do to a CRC is to multiply it by x to the 8 * second_bytes.
-  uint32_t square = kOne >> 8;  // x^8, then its squares
+  // Appending `second_bytes` zero bytes multiplies a CRC by x to the 8 * second_bytes.
+  uint32_t square = kOne >> 8;  // starts at x^8 and is squared in each step
   uint32_t power = kOne;
   for (; second_bytes != 0; second_bytes >>= 1) {
     if ((second_bytes & 1) != 0) power = Multiply(square, power);

@@ -10,10 +10,10 @@
 
 namespace torchps {
 
-// CRC-32C (Castagnoli, as iSCSI and ext4 use it) of everything before and `data`; `crc` is 0 at the
-// beginning, so Crc32c(Crc32c(0, "ab"), "c") == Crc32c(0, "abc").
+// Extends `crc`, the CRC-32C (Castagnoli, as in iSCSI and ext4) of preceding data, by `data`. The
+// initial value is 0, so Crc32c(Crc32c(0, "ab"), "c") == Crc32c(0, "abc").
 inline uint32_t Crc32c(uint32_t crc, absl::string_view data) {
-  // ISA-L counts in int and leaves the inversions before and after to its caller.
+  // ISA-L takes the length as an int and leaves the initial and final inversions to the caller.
   constexpr size_t kLargestCall = size_t{1} << 30;
   uint32_t state = ~crc;
   while (!data.empty()) {
@@ -25,7 +25,7 @@ inline uint32_t Crc32c(uint32_t crc, absl::string_view data) {
   return ~state;
 }
 
-// The CRC of A followed by B, from that of A, that of B, and B's length.
+// Returns the CRC of A followed by B, given the CRC of A, the CRC of B and the length of B.
 uint32_t Crc32cCombine(uint32_t first, uint32_t second, uint64_t second_bytes);
 
 }  // namespace torchps

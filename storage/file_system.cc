@@ -34,7 +34,7 @@ absl::Status WriteFileAtomically(FileSystem& files, const std::string& path,
   if (absl::Status closed = (*file)->Close(); status.ok()) status = closed;
   if (status.ok()) status = files.Rename(temporary, path);
   if (!status.ok()) {
-    // On a full disk the room is needed; what cannot be removed does no harm.
+    // Free the space in case the disk is full. A leftover file is harmless.
     files.RemoveFile(temporary).IgnoreError();
     return status;
   }

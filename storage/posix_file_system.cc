@@ -25,10 +25,10 @@
 namespace torchps {
 namespace {
 
-// The kernel takes a little less than 2 GiB at a time.
+// The kernel transfers slightly less than 2 GiB per call.
 constexpr size_t kLargestCall = size_t{1} << 30;
 constexpr int64_t kHandedOverBytes = 16 << 20;
-// The kernel takes the umask's bits away.
+// The kernel clears the bits of the umask.
 constexpr mode_t kFileMode = 0666;
 constexpr mode_t kDirectoryMode = 0777;
 
@@ -40,7 +40,8 @@ FileDescriptor Open(const std::string& path, int flags) {
   return FileDescriptor(fd);
 }
 
-// The size of what must be a regular file: a pipe or device in its place could block forever.
+// Returns the size of a regular file. Rejects pipes and devices, because reading them could block
+// forever.
 absl::StatusOr<int64_t> RegularSize(const FileDescriptor& fd, const std::string& path) {
   struct stat file;
   if (fstat(fd.get(), &file) != 0) return FileError(FileAction::kRead, "examine", path, errno);
@@ -58,8 +59,8 @@ class PosixWritableFile final : public WritableFile {
   absl::Status Append(absl::string_view data) override {
     if (absl::Status status = Write(size_, data); !status.ok()) return status;
     size_ += static_cast<int64_t>(data.size());
-    // The disk begins early, so that the sync of a large file is short and does not hold up those
-    // of others. What goes wrong the sync tells.
+    // Start writing to disk early, so that syncing a large file is short and does not delay other
+    // syncs. Sync() reports errors.
     if (size_ - handed_over_ >= kHandedOverBytes) {
       sync_file_range(fd_.get(), handed_over_, size_ - handed_over_, SYNC_FILE_RANGE_WRITE);
       handed_over_ = size_;
@@ -101,7 +102,7 @@ class PosixWritableFile final : public WritableFile {
   absl::Status Close() override {
     const int fd = fd_.Release();
     if (fd < 0) return absl::OkStatus();
-    // On Linux the descriptor is gone also after EINTR.
+    // On Linux, close() releases the descriptor even if it returns EINTR.
     if (close(fd) != 0 && errno != EINTR) {
       return FileError(FileAction::kWrite, "close", path_, errno);
     }
@@ -128,7 +129,7 @@ class PosixWritableFile final : public WritableFile {
   const std::string path_;
   FileDescriptor fd_;
   int64_t size_;
-  int64_t handed_over_ = size_;  // the disk was asked to begin with what is before
+  int64_t handed_over_ = size_;  // the kernel was asked to write the bytes before this offset
 };
 
 class PosixReadableFile final : public ReadableFile {
@@ -204,10 +205,10 @@ class PosixFileSystem final : public FileSystem {
   }
 
   absl::Status CreateDirectories(const std::string& path) override {
-    // Held all the time: a thread that finds a directory that another one has just made waits for
-    // its sync.
+    // The lock is held throughout, so that a thread that finds a directory created by another
+    // thread waits for that directory to be synced.
     MutexLock lock(&making_);
-    // From the outermost on, so that each one's name is on the disk in its parent.
+    // Creates the outermost directory first, so that each name is durable in its parent.
     for (size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
       const std::string directory = path.substr(0, end);
       if (mkdir(directory.c_str(), kDirectoryMode) == 0) {
@@ -215,7 +216,7 @@ class PosixFileSystem final : public FileSystem {
       } else if (errno != EEXIST) {
         return FileError(FileAction::kWrite, "create directory", directory, errno);
       }
-      // Perhaps made by a call whose sync failed.
+      // An earlier call may have created the directory and then failed to sync it.
       if (unsynced_.count(directory) > 0) {
         if (absl::Status status = SyncDirectory(ParentDirectory(directory)); !status.ok()) {
           return status;
@@ -264,7 +265,7 @@ class PosixFileSystem final : public FileSystem {
     if (statvfs(path.c_str(), &system) != 0) {
       return FileError(FileAction::kRead, "examine", path, errno);
     }
-    // Some file systems in user space do not say how large they are.
+    // Some user-space file systems do not report a size.
     if (system.f_blocks == 0) return std::numeric_limits<int64_t>::max();
     return static_cast<int64_t>(system.f_bavail) * static_cast<int64_t>(system.f_frsize);
   }
@@ -289,7 +290,7 @@ class PosixFileSystem final : public FileSystem {
                        "; stop that one, or use another directory"));
     }
     if (result != 0) return FileError(FileAction::kWrite, "lock", path, errno);
-    // The number is for people; a full disk that does not take it is no reason to refuse.
+    // The process id is only for messages, so ignore errors such as a full disk.
     const std::string text = absl::StrCat(getpid(), "\n");
     if (ftruncate(fd.get(), 0) == 0 && pwrite(fd.get(), text.data(), text.size(), 0) < 0) {
     }
@@ -307,7 +308,7 @@ class PosixFileSystem final : public FileSystem {
   }
 
   Mutex making_;
-  // Directories made here whose names are not known to be on the disk.
+  // Directories created here that may not be durable yet.
   std::set<std::string> unsynced_ ABSL_GUARDED_BY(making_);
 };
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr char kRuns[] = "runs";
 constexpr int kMaxOfOneSecond = 1000;
-constexpr mode_t kMode = 0777;  // less the umask
+constexpr mode_t kMode = 0777;  // minus the umask
 
 }  // namespace
 

@@ -8,29 +8,29 @@
 
 namespace torchps {
 
-// The folder of a run:
+// Layout of a run's folder:
 //
 //   model.safetensors  best.safetensors                   the model (docs/storage.md)
 //   job.textproto  job.written.textproto  run.json        the job and the command
 //   report.json  logs/                                    the report and all output
 //   state/                                                the servers' files, locks
 //
-// An earlier version of psctl left the files of state/ directly in the run's folder.
+// Earlier versions of psctl stored the files of state/ directly in the run's folder.
 
-// The path as it is from any folder of this machine. A path that is not there stays as it is.
+// Returns the absolute path of an existing file or folder. Returns other paths unchanged.
 std::string AbsoluteIfThere(const std::string& path);
 
-// Returns the folder of the servers' files in the run's folder `run`: run/state, or `run` itself if
-// an earlier psctl, or ps_server --dir=run, left such files directly in it. Creates nothing.
+// Returns the folder with the servers' files of run `run`: run/state, or `run` itself if an earlier
+// psctl or ps_server --dir=run stored such files there. Does not create the folder.
 std::string StateDirectory(const std::string& run);
 
-// Returns whether a file or folder of this name belongs to the servers: a checkpoint, a push log,
-// the coordinator's state. Locks and models do not count.
+// Returns true if a file or folder of this name is server state: a checkpoint, a push log, or the
+// coordinator's state. Locks and models are not.
 bool IsServerState(absl::string_view name);
 
-// Makes an empty folder, runs/NAME-YYYYMMDD-HHMMSS below the present directory, with a number
-// behind it if there is one of that name already. RESOURCE_EXHAUSTED, with the system's words: none
-// can be made.
+// Creates an empty folder runs/NAME-YYYYMMDD-HHMMSS in the current directory, with a number
+// appended if the name exists already. Returns RESOURCE_EXHAUSTED, with the system's message, on
+// failure.
 absl::StatusOr<std::string> MakeRunFolder(absl::string_view name, absl::Time now);
 
 }  // namespace torchps

@@ -10,21 +10,21 @@
 
 namespace torchps {
 
-// A disk that is slower than the one that there is, to see a job beside a bad one: reading, writing
-// and syncing take a time of their own on top.
+// Parameters of a simulated slow disk, to observe a job with such a disk. Reading, writing and
+// syncing take additional time.
 struct SlowDisk {
-  double bytes_per_second = 0;  // read and written; 0: as fast as it is
+  double bytes_per_second = 0;  // for reading and writing; 0 adds no delay
   absl::Duration sync = absl::ZeroDuration();
-  bool reads_only = false;  // writing is as fast as it is: only to come back is slow
+  bool reads_only = false;  // does not delay writes, so that only recovery is slow
 };
 
-// "20", "20:100ms" or "20:reads": MB a second, and what a sync takes, or that only reading is slow.
-// INVALID_ARGUMENT says what is expected.
+// Parses "20", "20:100ms" or "20:reads": MB per second, optionally followed by the duration of a
+// sync or by "reads" to slow down only reads. Returns INVALID_ARGUMENT with the expected format.
 absl::StatusOr<SlowDisk> ParseSlowDisk(absl::string_view text);
 
-// Passes all on to `files`, which it borrows, and waits before it answers: `pause` (null:
-// absl::SleepFor) on the caller's thread. Thread-safe as `files` and `pause` are; callers do not
-// wait for each other.
+// Returns a file system that forwards all calls to `files`, which must outlive it, and waits before
+// returning. Waits by calling `pause` on the caller's thread (null: absl::SleepFor). Thread-safe if
+// `files` and `pause` are; concurrent callers do not wait for each other.
 std::unique_ptr<FileSystem> MakeSlowFileSystem(FileSystem* files, SlowDisk disk,
                                                std::function<void(absl::Duration)> pause = nullptr);
 

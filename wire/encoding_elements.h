@@ -35,8 +35,9 @@ TPS_HOST_DEVICE inline uint32_t GetMagnitude(float number) {
   return GetBits(number) & kMagnitudeBits;
 }
 
-// bfloat16 is the upper half of a float32. Of() returns the 16 bits to send, In() the value that
-// they represent. Both use the bits of the float32, so that NaNs do not pass through arithmetic.
+// bfloat16, the upper half of a float32. The function Of() returns the 16 bits to send, and In()
+// the value that they represent. Both use the bits of the float32, so that NaNs do not pass through
+// arithmetic.
 struct Bfloat16 {
   TPS_HOST_DEVICE static uint32_t Of(uint32_t bits) {
     const uint32_t magnitude = bits & kMagnitudeBits;

@@ -22,7 +22,7 @@ using ::google::protobuf::Message;
 using ::google::protobuf::OneofDescriptor;
 using ::google::protobuf::Reflection;
 
-// Sets a singular field, or adds to a repeated one.
+// Sets a singular field or appends to a repeated one.
 template <typename Value>
 absl::Status Put(Message* message, const FieldDescriptor* field, Value value,
                  void (Reflection::*set)(Message*, const FieldDescriptor*, Value) const,

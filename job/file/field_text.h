@@ -8,35 +8,36 @@
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
 
-// Puts values that a user wrote as text into the fields of a job. Errors are INVALID_ARGUMENT and
-// name the field, the value and what was expected. Thread-compatible.
+// Sets job fields from text written by a user. Errors are INVALID_ARGUMENT and name the field, the
+// value and the expected form. Thread-compatible.
 
 namespace torchps {
 
-// A value as text and the path of its field, as training.epochs. Views into the caller's strings.
+// Value as text, with the field's path, such as training.epochs. Both are views of the caller's
+// strings.
 struct FieldText {
   absl::string_view path;
   absl::string_view value;
 
-  // "job field training.epochs cannot be "x"; expected a whole number".
+  // Returns the error "job field training.epochs cannot be "x"; expected a whole number".
   absl::Status Expected(absl::string_view what) const;
-  // The same with a list of names and the closest of them.
+  // Returns an error that lists the allowed names and suggests the closest one.
   absl::Status ExpectedOneOf(const std::vector<std::string>& names) const;
 };
 
-// Text in quotes, escaped for a terminal and cut after 200 bytes.
+// Returns `text` in quotes, escaped for a terminal and truncated to 200 bytes.
 std::string QuotedText(absl::string_view text);
 
-// The names of the message's fields, with commas between.
+// Returns the names of the message's fields, separated by commas.
 std::string FieldNames(const google::protobuf::Descriptor& message);
 
-// Sets a singular field, or adds to a repeated one. An enum is given by name in any case, a bool as
-// true/false, yes/no or 1/0. REQUIRES: the field is no message.
+// Sets a singular field or appends to a repeated one. Enums are given by name in any case, bools as
+// true/false, yes/no or 1/0. REQUIRES: `field` is not a message field.
 absl::Status PutScalar(google::protobuf::Message* message,
                        const google::protobuf::FieldDescriptor* field, const FieldText& text);
 
-// Chooses the member of `oneof` that the text names, with its defaults. A member that is already
-// chosen keeps its fields. REQUIRES: the members are messages.
+// Sets the member of `oneof` that `text` names to its defaults. A member that is already set keeps
+// its fields. REQUIRES: all members are messages.
 absl::Status ChooseMember(google::protobuf::Message* message,
                           const google::protobuf::OneofDescriptor& oneof, const FieldText& text);
 

@@ -15,7 +15,7 @@ namespace {
 using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 
-// The largest number of places in an answer.
+// Maximum number of suggestions.
 constexpr size_t kMaxPlaces = 3;
 
 }  // namespace

@@ -8,16 +8,16 @@
 
 namespace torchps {
 
-// Helps a user who named a field that does not exist. Thread-safe.
+// Suggestions for a user who named a field that does not exist. Thread-safe.
 
-// The paths of the job's fields with exactly this name: "learning_rate" is at
-// "optimizer.learning_rate", as is "lr". Returns those on the highest level that has any, at most
-// three.
+// Returns the paths of the job fields with exactly this name: "optimizer.learning_rate" for
+// "learning_rate", and for the abbreviation "lr". Returns only the matches on the highest level, at
+// most three.
 std::vector<std::string> PlacesOfField(absl::string_view name);
 
-// For an error about a field that `message` does not have: "did you mean optimizer.learning_rate?
-// it has: epochs, batch_size, ..." for a field elsewhere in the job, else "did you mean
-// \"epochs\"? ..." for the most similar one here.
+// Describes the fields of `message` after the user named an unknown one. If the job contains the
+// field elsewhere, returns "did you mean optimizer.learning_rate? it has: epochs, batch_size, ...".
+// Otherwise suggests the most similar field of `message`.
 std::string DescribeFields(const google::protobuf::Descriptor& message,
                            absl::string_view unknown_name);
 

@@ -34,7 +34,7 @@ absl::string_view MakeScalar(const yaml_node_t& node) {
   return {reinterpret_cast<const char*>(scalar.value), scalar.length};
 }
 
-// No value, or one of the words for it.
+// Returns true for an empty value or one of the words for null.
 bool IsNull(const yaml_node_t& node) {
   if (node.type != YAML_SCALAR_NODE || node.data.scalar.style != YAML_PLAIN_SCALAR_STYLE) {
     return false;
@@ -43,7 +43,7 @@ bool IsNull(const yaml_node_t& node) {
   return text.empty() || text == "~" || text == "null";
 }
 
-// Fills messages from the nodes of a YAML document. `path` is the job field that a node stands for.
+// Fills messages from the nodes of a YAML document. `path` is the job field for a node.
 class YamlReader {
  public:
   YamlReader(absl::string_view source_name, yaml_document_t* document)
@@ -86,7 +86,7 @@ class YamlReader {
 
   const yaml_node_t* GetNode(int id) const { return yaml_document_get_node(&document_, id); }
 
-  // The member `name` of `message`: a field, or a oneof by its own name.
+  // Reads member `name` of `message`: a field, or a oneof by its name.
   absl::Status ReadMember(const yaml_node_t& key, const std::string& name, const yaml_node_t& value,
                           const std::string& path, Message* message) const {
     const Descriptor& type = *message->GetDescriptor();
@@ -94,7 +94,7 @@ class YamlReader {
     if (field == nullptr) field = type.FindFieldByCamelcaseName(name);
     const OneofDescriptor* const oneof =
         field != nullptr ? field->real_containing_oneof() : type.FindOneofByName(name);
-    // Protobuf makes up a oneof for each optional field.
+    // Protobuf creates a synthetic oneof for each optional field.
     if (field == nullptr && (oneof == nullptr || oneof->is_synthetic())) {
       return ErrorAt(key, absl::StrCat(type.name(), " has no field ", QuotedText(name), "; ",
                                        DescribeFields(type, name)));
@@ -128,7 +128,7 @@ class YamlReader {
     return absl::OkStatus();
   }
 
-  // Sets a singular field, or adds to a list.
+  // Sets a singular field or appends to a list.
   absl::Status ReadValue(const yaml_node_t& value, const std::string& path, Message* message,
                          const FieldDescriptor& field) const {
     if (field.message_type() != nullptr) {
@@ -141,7 +141,7 @@ class YamlReader {
     return single.ok() ? At(value, PutScalar(message, &field, {path, MakeScalar(value)})) : single;
   }
 
-  // A map, or a list of messages with a name and a value.
+  // Reads a map, or a list of messages with a name and a value.
   absl::Status ReadNamedValues(const yaml_node_t& values, const std::string& path, Message* message,
                                const FieldDescriptor& field) const {
     const Descriptor& type = *field.message_type();
@@ -176,7 +176,7 @@ class YamlReader {
                                        "; expected one value"));
   }
 
-  // `status` with the node's line before its message.
+  // Adds the node's line to the message of `status`.
   absl::Status At(const yaml_node_t& node, const absl::Status& status) const {
     return status.ok() ? status : ErrorAt(node, status.message());
   }
@@ -189,7 +189,7 @@ class YamlReader {
   yaml_document_t& document_;
 };
 
-// The parser's error.
+// Converts the parser's error.
 absl::Status NotYaml(absl::string_view source_name, const yaml_parser_t& parser) {
   if (parser.error == YAML_READER_ERROR) {
     return absl::InvalidArgumentError(

@@ -6,10 +6,10 @@
 
 namespace torchps {
 
-// Reads a job from YAML, and so from JSON, which YAML includes. Keys are field names, also as JSON
-// spells them (batchSize). A oneof is chosen by its member or by its own name: `adam: {}` and
-// `kind: adam` are the same. Quotes are optional around every value.
-// INVALID_ARGUMENT: "job.yaml:7: ..." names the line and the field. Thread-safe.
+// Reads a job from YAML or JSON (a subset of YAML). Keys are field names, also in JSON's spelling
+// (batchSize). A oneof is set by its member or by its name: `adam: {}` and `kind: adam` are
+// equivalent. Quotes around values are optional. Returns INVALID_ARGUMENT, as in "job.yaml:7: ...",
+// naming the line and the field. Thread-safe.
 absl::StatusOr<JobSpec> ParseYamlJob(absl::string_view text, absl::string_view source_name);
 
 }  // namespace torchps
