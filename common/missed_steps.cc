@@ -44,10 +44,9 @@ absl::Status MissedSteps::Check(absl::Span<const MissedRun> runs, int64_t length
     const bool touches = run.begin == least && least > 0;
     if (run.begin < least || run.end <= run.begin || run.end > length || run.steps < 1 ||
         run.steps > gradients || (touches && run.steps == steps_before)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("elements ", run.begin, " to ", run.end, " of a block of ", length,
-                       " are said to have missed ", run.steps, " of ", gradients,
-                       " gradients, which makes no sense"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "invalid record of missed steps: elements ", run.begin, " to ", run.end,
+          " of a block of ", length, " missed ", run.steps, " of ", gradients, " gradients"));
     }
     least = run.end;
     steps_before = run.steps;

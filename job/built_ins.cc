@@ -60,8 +60,9 @@ absl::Status CheckDeviceNames(absl::string_view names) {
                           absl::SimpleAtoi(digits, &index));
     if (known) continue;
     if (name == "cuda") {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "device 'cuda' of '", names, "' has no index; expected each GPU by its own, as cuda:0"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("device 'cuda' of '", names,
+                       "' has no index; expected an index for each GPU, as in cuda:0"));
     }
     const std::string closest = ClosestName(name, {"auto", "cpu", "cuda"});
     return absl::InvalidArgumentError(absl::StrCat(

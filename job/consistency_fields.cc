@@ -50,7 +50,7 @@ void NormalizeUpdateRule(JobSpec* job, FieldChecker& check) {
   if (HasRounds(*consistency)) {
     if (consistency->has_apply()) {
       check.Fail("consistency.apply", ConsistencySpec::Apply_Name(consistency->apply()),
-                 "nothing in mode SYNC");
+                 "no value in mode SYNC");
     }
   } else if (!consistency->has_apply()) {
     consistency->set_apply(names_mode || !each_push.empty() ? ConsistencySpec::EACH_PUSH
@@ -59,14 +59,14 @@ void NormalizeUpdateRule(JobSpec* job, FieldChecker& check) {
   if (AppliesWholeBatches(*consistency)) {
     if (!each_push.empty()) {
       check.Fail("consistency.apply", "WHOLE_BATCH",
-                 absl::StrCat("EACH_PUSH with this ", each_push));
+                 absl::StrCat("EACH_PUSH because of ", each_push));
     }
     check.Range("consistency.backup_workers", consistency->backup_workers(), 0, 0);
     if (!consistency->has_patience()) consistency->set_patience(kPatience);
     check.Range("consistency.patience", consistency->patience(), kLeastPatience, kMaxPatience);
   } else if (consistency->has_patience()) {
     check.Fail("consistency.patience", consistency->patience(),
-               "nothing but in mode ASYNC with apply WHOLE_BATCH");
+               "no value except in mode ASYNC with apply WHOLE_BATCH");
   }
 }
 
@@ -84,8 +84,8 @@ void NormalizeConsistency(ConsistencySpec* consistency, int32_t workers, FieldCh
   const bool prefetch = !consistency->has_prefetch() || consistency->prefetch();
   if (prefetch && !may_prefetch) {
     check.Fail("consistency.prefetch", "true",
-               "false but in ASYNC with apply EACH_PUSH and a staleness_bound other than 0: "
-               "elsewhere a step needs the values after the one before");
+               "false except in ASYNC with apply EACH_PUSH and a staleness_bound other than 0: "
+               "otherwise each step needs the result of the previous step");
   }
   check.Range("consistency.backup_workers", consistency->backup_workers(), 0,
               std::max(workers - 1, 0));
@@ -95,8 +95,8 @@ void NormalizeConsistency(ConsistencySpec* consistency, int32_t workers, FieldCh
   if (consistency->stop_stale() && !may_stop) {
     check.Fail(
         "consistency.stop_stale", "true",
-        "false but in SYNC with backup_workers and in ASYNC with a staleness_bound in updates "
-        "or the lag policy REJECT: elsewhere no gradient comes too late");
+        "false except in SYNC with backup_workers and in ASYNC with a staleness_bound in updates "
+        "or the lag policy REJECT: otherwise gradients are never too late");
   }
   constexpr double kMaxProgressTimeout = 1e6;
   if (!consistency->has_progress_timeout()) consistency->set_progress_timeout(600);
@@ -107,7 +107,7 @@ void NormalizeConsistency(ConsistencySpec* consistency, int32_t workers, FieldCh
     if (!consistency->has_grace_part()) consistency->set_grace_part(kGracePart);
   } else if (consistency->grace_part() > 0) {
     check.Fail("consistency.grace_part", consistency->grace_part(),
-               "0 but in SYNC with backup_workers: elsewhere no round ends without a worker");
+               "0 except in SYNC with backup_workers: otherwise rounds wait for all workers");
   }
   LagContract* lag = consistency->mutable_lag();
   if (!lag->has_free_lag()) {

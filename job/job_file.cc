@@ -55,7 +55,7 @@ std::string NoSuchField(const std::string& type_name, const std::string& field) 
   }
   return around == nullptr
              ? absl::StrCat(text, "; ", DescribeFields(*type, field))
-             : absl::StrCat(text, ", but ", around->name(), " has; is a } missing before it?");
+             : absl::StrCat(text, ", but ", around->name(), " does; is a } missing before it?");
 }
 
 // Returns the values of all enums that are the type of a field called `field` in a job.
@@ -78,25 +78,24 @@ std::string Reworded(const std::string& message) {
   if (message == "Expected identifier, got: ") {
     return "the file ends inside a message; is a } missing?";
   }
-  if (message == "Expected identifier, got: }") return "there is a } for which no { stands before";
+  if (message == "Expected identifier, got: }") return "unmatched }";
   if (message == "Expected identifier, got: {") {
-    return "a field's name is expected here, not a {; the file itself stands in no braces, and "
-           "names in no quotes, as in training { epochs: 3 }; a job in JSON has a name that ends "
-           "in .json";
+    return "expected a field name, not a {; write fields without outer braces and names without "
+           "quotes, as in training { epochs: 3 }; the name of a JSON job file must end in .json";
   }
   absl::string_view rest = message;
   if (absl::ConsumePrefix(&rest, "Expected \"{\", found ") && absl::ConsumeSuffix(&rest, ".")) {
     // The text is quoted twice.
     if (absl::StartsWith(rest, "\"\"")) rest = rest.substr(1, rest.size() - 2);
-    return absl::StrCat("a { is expected here, not ", rest,
-                        "; fields of a message stand in { }, as in model { name: \"mlp\" }");
+    return absl::StrCat("expected a {, not ", rest,
+                        "; write the fields of a message in { }, as in model { name: \"mlp\" }");
   }
   for (const absl::string_view what : {"integer", "double", "string"}) {
     rest = message;
     if (!absl::ConsumePrefix(&rest, absl::StrCat("Expected ", what, ", got: "))) continue;
     const absl::string_view name = what == "integer"  ? "a whole number"
                                    : what == "double" ? "a number"
-                                                      : "a text in quotes";
+                                                      : "a quoted string";
     return rest.empty() ? absl::StrCat("the file ends where ", name, " is expected")
                         : absl::StrCat("expected ", name, ", not ", rest);
   }
@@ -151,7 +150,7 @@ absl::StatusOr<JobSpec> ParseJobFile(const std::string& path) {
   text.resize(static_cast<size_t>(file.gcount()));
   if (text.size() > kMaxJobFileBytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("job file ", path, " is larger than 1 MiB and so no job file"));
+        absl::StrCat("job file ", path, " is larger than 1 MiB, too large for a job file"));
   }
   const bool is_yaml = absl::EndsWith(path, ".yaml") || absl::EndsWith(path, ".yml") ||
                        absl::EndsWith(path, ".json");

@@ -40,7 +40,7 @@ void NormalizeTop(JobSpec* job, FieldChecker& check) {
   for (const HyperparameterSpec& each : job->hyperparameter()) {
     if (each.name().empty() || !names.insert(each.name()).second) {
       check.Fail("hyperparameter.name", absl::StrCat("\"", absl::CHexEscape(each.name()), "\""),
-                 "a name that no other one has");
+                 "a unique name that is not empty");
     }
   }
   if (!job->has_seed()) job->set_seed(1);
@@ -80,7 +80,8 @@ void NormalizeCsv(CsvSpec* csv, FieldChecker& check) {
   }
   if (!csv->label_column().empty() && csv->target_column_size() > 0) {
     check.Fail("data.csv.label_column", absl::StrCat("\"", csv->label_column(), "\""),
-               "nothing beside data.csv.target_column: a table has a class or numbers to predict");
+               "no value together with data.csv.target_column: a table predicts a class or "
+               "numbers, not both");
   }
 }
 
@@ -156,7 +157,7 @@ void NormalizeTraining(TrainingSpec* training, bool leases_are_pushes, int32_t w
   check.NotNegative("training.early_stopping.min_delta", stopping.min_delta());
   if (stopping.patience() > 0 && !training->evaluate()) {
     check.Fail("training.early_stopping.patience", stopping.patience(),
-               "0 where training.evaluate is false");
+               "0 if training.evaluate is false");
   }
   check.Range<int64_t>("training.quarantine_after", training->quarantine_after(), 0, kMaxCount);
 }
@@ -192,14 +193,14 @@ void NormalizeLocal(JobSpec* job, FieldChecker& check) {
   if (!check.status().ok()) return;
   // The product cannot overflow because all factors were range-checked.
   if (SamplesOfPush(*job) > kMaxPushSamples / job->workers()) {
-    check.Fail(
-        "local.steps", local->steps(),
-        absl::StrCat("so few that all workers' push has at most ", kMaxPushSamples, " samples"));
+    check.Fail("local.steps", local->steps(),
+               absl::StrCat("a value with which the pushes of all workers contain at most ",
+                            kMaxPushSamples, " samples"));
   }
   OptimizerSpec* inner = local->mutable_inner();
   if (inner->sgd().has_momentum_at()) {
     check.Fail("local.inner.sgd.momentum_at", SgdSpec::MomentumAt_Name(inner->sgd().momentum_at()),
-               "nothing: the inner optimizer is all in the worker");
+               "no value: the inner optimizer runs only in the worker");
   }
   ScheduleSpec* schedule = inner->mutable_schedule();
   if (!schedule->has_by()) schedule->set_by(ScheduleSpec::SAMPLES);
@@ -210,12 +211,12 @@ void NormalizeLocal(JobSpec* job, FieldChecker& check) {
   NormalizeOptimizer(inner, "local.inner", check);
   if (job->optimizer().sgd().momentum_at() == SgdSpec::WORKER) {
     check.Fail("optimizer.sgd.momentum_at", "WORKER",
-               "DELAYED or SERVER with local steps, whose momentum of their own is local.inner's");
+               "DELAYED or SERVER with local steps; set the workers' momentum in local.inner");
   }
   const ConsistencySpec& consistency = job->consistency();
   if (consistency.prefetch()) {
     check.Fail("consistency.prefetch", "true",
-               "false with local steps, which go on from what the last push has led to");
+               "false with local steps, which start from the result of the previous push");
   }
   if (consistency.stop_stale()) {
     check.Fail("consistency.stop_stale", "true", "false with local steps");
@@ -265,7 +266,7 @@ void NormalizeDurability(DurabilitySpec* durability, FieldChecker& check) {
   check.Range("durability.copies", durability->copies(), 0, 1);
   if (durability->copies() > 0 && durability->level() == DurabilitySpec::NONE) {
     check.Fail("durability.copies", durability->copies(),
-               "0 with durability.level NONE, which keeps nothing that could be copied");
+               "0 with durability.level NONE, which stores nothing to copy");
   }
 }
 

@@ -26,8 +26,8 @@ inline std::string MomentumWarning(const JobSpec& job) {
   return absl::StrCat("optimizer.sgd.momentum_at is SERVER in ASYNC with apply EACH_PUSH and ",
                       job.workers(),
                       " workers: late gradients make the largest stable learning rate about 4.6 "
-                      "times lower than WORKER's, and lower than without momentum; leave "
-                      "momentum_at out, with a dampening of 0 (docs/protocol.md, \"Momentum\")");
+                      "times lower than WORKER's, and lower than without momentum; remove "
+                      "momentum_at, and use a dampening of 0 (docs/design.md, \"Momentum\")");
 }
 
 }  // namespace torchps

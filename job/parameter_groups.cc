@@ -53,7 +53,7 @@ absl::Status CheckGroupsAreUsed(const OptimizerSpec& spec, const ModelLayout& la
     names.resize(std::min(names.size(), kShown));
     return absl::InvalidArgumentError(absl::StrCat(
         "optimizer.group.", i, ".pattern '", spec.group(i).pattern(),
-        "' matches no trained parameter that the groups before it have left; there are ",
+        "' matches no trained parameter outside the earlier groups; trained parameters: ",
         absl::StrJoin(names, ", "), more));
   }
   return absl::OkStatus();

@@ -30,13 +30,13 @@ std::string RateHint(const JobSpec& job) {
   const int sharers = job.training().global_batch() ? workers : 1;
   const double most = MostOf(job.optimizer()) / workers * sharers;
   if (job.optimizer().learning_rate() <= most) return "";
-  return absl::StrCat("optimizer.learning_rate is ", job.optimizer().learning_rate(), ", and ",
-                      workers, " workers with consistency.apply EACH_PUSH, whose gradients come ",
-                      workers - 1, workers == 2 ? " update" : " updates",
-                      " late, seldom bear more than ", most,
-                      ": take less, or consistency.apply=WHOLE_BATCH with "
-                      "training.global_batch=true, which bears what one process does "
-                      "(docs/guide.md)");
+  return absl::StrCat(
+      "optimizer.learning_rate is ", job.optimizer().learning_rate(), ", probably too high for ",
+      workers, " workers with consistency.apply EACH_PUSH, whose gradients are ", workers - 1,
+      workers == 2 ? " update" : " updates", " late; use at most ", most,
+      ", or consistency.apply=WHOLE_BATCH with "
+      "training.global_batch=true, which tolerates the rate of one process "
+      "(docs/choosing.md)");
 }
 
 }  // namespace torchps

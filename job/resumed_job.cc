@@ -14,16 +14,16 @@ struct Reason {
 };
 
 constexpr Reason kReasons[] = {
-    {"model", "the checkpoint has the values of that model"},
-    {"data", "the epoch's counters cover the samples of these data"},
-    {"seed", "it decides which samples of the epoch have been used"},
-    {"training", "the data leases that are left are cut by it"},
-    {"optimizer", "the checkpoint has that optimizer's state"},
+    {"model", "the checkpoint contains the values of that model"},
+    {"data", "the epoch's accounting covers the samples of this data"},
+    {"seed", "it determines which samples of the epoch are already used"},
+    {"training", "the remaining data leases depend on it"},
+    {"optimizer", "the checkpoint contains that optimizer's state"},
     {"consistency.mode", "ASYNC counts each slot's pushes, and SYNC counts rounds"},
     {"consistency.apply", "learning rate and schedule count updates of that kind"},
-    {"workers", "each worker's batches and local steps are its own, and the schedule counts them"},
-    {"wire.block_bytes", "the checkpoint is cut into such blocks"},
-    {"durability.level", "what is on the disk was written for it"},
+    {"workers", "the schedule counts the batches and local steps of each worker"},
+    {"wire.block_bytes", "the checkpoint is divided into blocks of that size"},
+    {"durability.level", "the files on the disk were written for it"},
 };
 
 // Returns `before` with the fields that may change copied from `now`.
@@ -80,7 +80,7 @@ absl::Status CheckMayResume(const JobSpec& before, const JobSpec& now) {
   absl::optional<JobDifference> difference = FirstJobDifference(mode, now);
   if (!difference.has_value()) difference = FirstJobDifference(Changed(before, now), now);
   if (!difference.has_value()) return absl::OkStatus();
-  absl::string_view why = "the state on the disk belongs to it";
+  absl::string_view why = "the state on the disk depends on it";
   for (const Reason& reason : kReasons) {
     if (absl::StartsWith(difference->path, reason.field)) why = reason.why;
   }
@@ -89,8 +89,8 @@ absl::Status CheckMayResume(const JobSpec& before, const JobSpec& now) {
     why = "durability.level is LOG, and the push log is replayed with that optimizer";
   }
   return absl::FailedPreconditionError(
-      absl::StrCat("a job that is resumed keeps its ", difference->path, ", for ", why, ": it has ",
-                   difference->mine, ", this worker has ", difference->theirs));
+      absl::StrCat("a resumed job cannot change ", difference->path, ", because ", why,
+                   ": the job has ", difference->mine, ", this worker has ", difference->theirs));
 }
 
 }  // namespace torchps

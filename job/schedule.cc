@@ -21,11 +21,11 @@ absl::StatusOr<Schedule> Schedule::Create(const ScheduleSpec& spec) {
   }
   if (!ScheduleSpec::By_IsValid(spec.by())) {
     return absl::InvalidArgumentError(
-        absl::StrCat("optimizer.schedule.by is ", spec.by(), "; known are APPLIED and SAMPLES"));
+        absl::StrCat("optimizer.schedule.by is ", spec.by(), "; expected APPLIED or SAMPLES"));
   }
   if (spec.by() == ScheduleSpec::SAMPLES && spec.total_steps() < 1) {
     return absl::InvalidArgumentError(
-        "optimizer.schedule.total_steps is missing: by SAMPLES a schedule needs a completed job");
+        "optimizer.schedule.total_steps is missing: a schedule by SAMPLES needs a completed job");
   }
   switch (spec.shape()) {
     case ScheduleSpec::CONSTANT:
@@ -33,7 +33,7 @@ absl::StatusOr<Schedule> Schedule::Create(const ScheduleSpec& spec) {
     case ScheduleSpec::STEP:
       if (spec.step_size() <= 0) {
         return absl::InvalidArgumentError(absl::StrCat(
-            "optimizer.schedule.step_size is ", spec.step_size(), "; STEP needs one above 0"));
+            "optimizer.schedule.step_size is ", spec.step_size(), "; STEP needs a value above 0"));
       }
       if (!spec.has_gamma()) {
         return absl::InvalidArgumentError(
@@ -51,7 +51,7 @@ absl::StatusOr<Schedule> Schedule::Create(const ScheduleSpec& spec) {
     default:
       // Proto enums are open: a later version can send a shape that this version does not know.
       return absl::InvalidArgumentError(absl::StrCat("optimizer.schedule.shape is ", spec.shape(),
-                                                     "; known are CONSTANT, STEP and COSINE"));
+                                                     "; expected CONSTANT, STEP or COSINE"));
   }
 }
 

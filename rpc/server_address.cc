@@ -36,7 +36,7 @@ absl::Status CheckServerAddress(absl::string_view text) {
   }
   if (is_address) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("'", text.substr(0, kMaxAddressBytes), "' is no HOST:PORT"));
+      absl::StrCat("'", text.substr(0, kMaxAddressBytes), "' is not HOST:PORT"));
 }
 
 absl::StatusOr<AddressSource> AddressSource::Parse(absl::string_view text) {
@@ -45,7 +45,8 @@ absl::StatusOr<AddressSource> AddressSource::Parse(absl::string_view text) {
       return absl::InvalidArgumentError("'file:' names no file; expected file:PATH");
     }
   } else if (!CheckServerAddress(text).ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("'", text, "' is no HOST:PORT or file:PATH"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", text, "' is neither HOST:PORT nor file:PATH"));
   }
   return AddressSource(std::string(text));
 }

@@ -193,9 +193,9 @@ absl::StatusOr<std::unique_ptr<CertificateAuthority>> CertificateAuthority::Load
     if (!file && i == 0) return absl::NotFoundError(absl::StrCat("there is no ", paths[i]));
     if (!file) {
       return absl::FailedPreconditionError(absl::StrCat(
-          "there is ", paths[0], ", but not its ", paths[1],
-          ", which signs; bring it back, or remove ", paths[0],
-          " to begin anew: whoever has certificates of today then believes no new ones"));
+          "there is ", paths[0], ", but the signing key ", paths[1],
+          " is missing; restore it, or remove ", paths[0],
+          " to create a new authority, which processes with old certificates do not trust"));
     }
     text << file.rdbuf();
     contents[i] = text.str();
@@ -208,8 +208,9 @@ absl::StatusOr<std::unique_ptr<CertificateAuthority>> CertificateAuthority::Load
   if (authority->certificate_ == nullptr || authority->key_ == nullptr ||
       X509_check_private_key(authority->certificate_, authority->key_) != 1) {
     ERR_clear_error();
-    return absl::FailedPreconditionError(absl::StrCat(
-        paths[0], " and ", paths[1], " are no certificate and its key; remove both to begin anew"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(paths[0], " and ", paths[1],
+                     " are not a certificate and its key; remove both to create a new authority"));
   }
   authority->certificate_pem_ = Pem(authority->certificate_);
   return authority;
@@ -228,7 +229,7 @@ absl::StatusOr<IssuedCertificate> CertificateAuthority::Issue(const Request& req
   const bool is_server = request.identity.role == Role::kServer;
   if (is_server && request.hosts.empty()) {
     return absl::InvalidArgumentError(
-        "a server's certificate names at least one host under which others find it");
+        "a server's certificate needs at least one host name or address");
   }
   const GeneralNamesPointer names(sk_GENERAL_NAME_new_null());
   sk_GENERAL_NAME_push(names.get(), TextName(GEN_URI, ToUri(request.identity)));

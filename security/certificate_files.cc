@@ -101,11 +101,10 @@ bool CertificateFiles::Look() {
     const absl::Duration left = current()->not_after() - options_.now();
     if (!has_warned_ && left < kWarnBefore) {
       has_warned_ = true;
-      options_.log(
-          absl::StrCat("the certificate ", ToUri(current()->identity()),
-                       left <= absl::ZeroDuration() ? " has expired" : " expires", " at ",
-                       absl::FormatTime(current()->not_after()),
-                       "; 'psctl certs' makes new ones, which are taken without a restart"));
+      options_.log(absl::StrCat("the certificate ", ToUri(current()->identity()),
+                                left <= absl::ZeroDuration() ? " has expired" : " expires", " at ",
+                                absl::FormatTime(current()->not_after()),
+                                "; create new ones with 'psctl certs', no restart is needed"));
     }
     return false;
   }
@@ -121,7 +120,7 @@ bool CertificateFiles::Look() {
   if (!status.ok()) {
     const bool again = refused_ == fingerprint;
     if (again && !has_complained_) {
-      options_.log(absl::StrCat("keeps its certificate, for the new files cannot be used: ",
+      options_.log(absl::StrCat("keeps its certificate because the new files cannot be used: ",
                                 status.message()));
     }
     has_complained_ = again;
@@ -136,8 +135,8 @@ bool CertificateFiles::Look() {
     MutexLock lock(&mutex_);
     current_ = *set;
   }
-  options_.log(absl::StrCat("has taken the new certificate ", ToUri((*set)->identity()),
-                            ", good until ", absl::FormatTime((*set)->not_after())));
+  options_.log(absl::StrCat("now uses the new certificate ", ToUri((*set)->identity()),
+                            ", valid until ", absl::FormatTime((*set)->not_after())));
   return true;
 }
 

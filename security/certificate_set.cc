@@ -43,12 +43,12 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, bool is_secret) {
   }
   struct stat status {};
   if (fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
-    return Bad(path, "is no regular file");
+    return Bad(path, "is not a regular file");
   }
   if (is_secret && (status.st_mode & S_IRWXO) != 0) {
     return absl::PermissionDeniedError(absl::StrCat(
-        path, " is open to everybody on this machine, and whoever has it can take our ",
-        "place; chmod 600 it, or make new ones with 'psctl certs'"));
+        path, " is readable by all users of this machine, who could use it to impersonate this ",
+        "process; chmod 600 it, or make new ones with 'psctl certs'"));
   }
   std::string contents;
   char buffer[4096];
@@ -59,7 +59,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, bool is_secret) {
           absl::StrCat("cannot read ", path, ": ", absl::AsciiStrToLower(std::strerror(errno))));
     }
     contents.append(buffer, got);
-    if (contents.size() > kMaxFileBytes) return Bad(path, "is far too long for a certificate");
+    if (contents.size() > kMaxFileBytes) return Bad(path, "is too large for a certificate file");
   }
   return contents;
 }
@@ -133,7 +133,7 @@ absl::StatusOr<Identity> GetIdentity(X509* certificate) {
   const absl::StatusOr<Identity> identity = ParseIdentity(uris.front());
   if (!identity.ok()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("does not say who it is: ", identity.status().message()));
+        absl::StrCat("does not contain a valid identity: ", identity.status().message()));
   }
   return identity;
 }

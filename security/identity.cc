@@ -20,9 +20,9 @@ absl::Status CheckPart(absl::string_view what, absl::string_view part) {
   for (const char c : part)
     good = good && (absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-');
   if (good) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("the ", what, " '", part.substr(0, kLongestName),
-                                                 "' of an identity has 1 to ", kLongestName,
-                                                 " characters out of A-Z a-z 0-9 . _ -"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the ", what, " '", part.substr(0, kLongestName), "' of an identity must consist of 1 to ",
+      kLongestName, " characters from A-Z a-z 0-9 . _ -"));
 }
 
 }  // namespace
@@ -50,7 +50,7 @@ absl::Status CheckIdentity(const Identity& identity) {
   absl::string_view number = identity.name;
   if (absl::ConsumePrefix(&number, kSlotPrefix) &&
       (!absl::SimpleAtoi(number, &slot) || slot < 0 || slot >= kMaxSlots)) {
-    return absl::InvalidArgumentError(absl::StrCat("'", identity.name, "' names no slot; expected ",
+    return absl::InvalidArgumentError(absl::StrCat("'", identity.name, "' is not a slot; expected ",
                                                    "slot-0 to slot-", kMaxSlots - 1));
   }
   return absl::OkStatus();
@@ -72,9 +72,9 @@ absl::StatusOr<Identity> ParseIdentity(absl::string_view uri) {
       return identity;
     }
   }
-  return absl::InvalidArgumentError(absl::StrCat("'", whole.substr(0, 200), "' is no identity; ",
-                                                 "expected torchps://JOB/ROLE/NAME with the role ",
-                                                 "server, worker or operator"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "'", whole.substr(0, 200), "' is not an identity; ",
+      "expected torchps://JOB/ROLE/NAME with the role ", "server, worker or operator"));
 }
 
 absl::optional<SlotId> BoundSlot(const Identity& identity) {

@@ -31,7 +31,8 @@ struct Request {
 };
 
 absl::Status Unknown(absl::string_view why) {
-  return absl::UnauthenticatedError(absl::StrCat("cannot tell whose connection it is: ", why));
+  return absl::UnauthenticatedError(
+      absl::StrCat("cannot determine the owner of the connection: ", why));
 }
 
 absl::Status SystemError() { return Unknown(std::strerror(errno)); }
@@ -88,7 +89,7 @@ absl::StatusOr<uid_t> OwnerOfPeer(int socket_fd) {
   question.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
   if (!Split(there, &question.id.idiag_sport, question.id.idiag_src) ||
       !Split(here, &question.id.idiag_dport, question.id.idiag_dst)) {
-    return Unknown("it is no TCP connection");
+    return Unknown("it is not a TCP connection");
   }
   if (send(netlink.get(), &request, sizeof(request), 0) != sizeof(request)) return SystemError();
 
@@ -102,13 +103,13 @@ absl::StatusOr<uid_t> OwnerOfPeer(int socket_fd) {
   if (header.nlmsg_type == NLMSG_ERROR) {
     nlmsgerr error{};
     std::memcpy(&error, answer + NLMSG_HDRLEN, sizeof(error));
-    return Unknown(error.error == -ENOENT ? "its other end is not on this machine any more"
+    return Unknown(error.error == -ENOENT ? "its other end is no longer on this machine"
                                           : std::strerror(-error.error));
   }
   inet_diag_msg found;
   if (header.nlmsg_type != SOCK_DIAG_BY_FAMILY ||
       static_cast<size_t>(size) < NLMSG_HDRLEN + sizeof(found)) {
-    return Unknown("the kernel answers something else");
+    return Unknown("unexpected answer from the kernel");
   }
   std::memcpy(&found, answer + NLMSG_HDRLEN, sizeof(found));
   // For a socket that the process has released, the kernel wrongly reports user 0.
@@ -135,7 +136,7 @@ absl::Status CheckOwner(uid_t owner, uid_t own, absl::optional<uid_t> overflow) 
   if (owner == 0) return absl::OkStatus();
   if (owner == own && owner == overflow) {
     return Unknown(absl::StrCat("user ", owner,
-                                " stands for every user that has no number in this container"));
+                                " represents all users that are not mapped into this container"));
   }
   if (owner == own) return absl::OkStatus();
   return absl::PermissionDeniedError(absl::StrCat("belongs to user ", owner));

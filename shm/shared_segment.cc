@@ -35,7 +35,7 @@ constexpr mode_t kMode = 0600;
 
 absl::Status NoMemory(const char* what) {
   return absl::UnavailableError(
-      absl::StrCat("no shared memory to be had: ", what, ": ", std::strerror(errno)));
+      absl::StrCat("cannot create shared memory: ", what, ": ", std::strerror(errno)));
 }
 
 absl::Status NotAsOffered(const SharedSegment::Offer& offer, const std::string& what) {
@@ -96,8 +96,8 @@ absl::StatusOr<std::unique_ptr<const SharedSegment>> SharedSegment::Open(const O
                                                                          size_t expected_bytes) {
   if (offer.pid <= 0 || offer.fd < 0 || offer.bytes != expected_bytes ||
       expected_bytes < kHeaderBytes) {
-    return NotAsOffered(
-        offer, absl::StrCat("is said to have ", offer.bytes, " bytes; expected ", expected_bytes));
+    return NotAsOffered(offer, absl::StrCat("has an offered size of ", offer.bytes,
+                                            " bytes; expected ", expected_bytes));
   }
   const std::string name = absl::StrCat("/proc/", offer.pid, "/fd/", offer.fd);
   const FileDescriptor path(open(name.c_str(), O_PATH | O_CLOEXEC));
@@ -118,7 +118,7 @@ absl::StatusOr<std::unique_ptr<const SharedSegment>> SharedSegment::Open(const O
   Header header = {};
   if (pread(fd.get(), &header, sizeof(header), 0) != sizeof(header) || header.magic != kMagic ||
       header.nonce != offer.nonce) {
-    return NotAsOffered(offer, "is another one than was meant");
+    return NotAsOffered(offer, "is not the offered segment");
   }
   void* const memory =
       mmap(nullptr, expected_bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, fd.get(), 0);

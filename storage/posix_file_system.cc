@@ -79,7 +79,7 @@ class PosixWritableFile final : public WritableFile {
   absl::Status Truncate(int64_t size) override {
     if (size < 0 || size > size_) {
       return absl::InvalidArgumentError(
-          absl::StrCat("cannot cut ", path_, " from ", size_, " to ", size, " bytes"));
+          absl::StrCat("cannot truncate ", path_, " from ", size_, " to ", size, " bytes"));
     }
     int result;
     do {

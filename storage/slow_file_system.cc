@@ -132,10 +132,11 @@ absl::StatusOr<SlowDisk> ParseSlowDisk(absl::string_view text) {
       (words.first != text && !disk.reads_only &&
        (!absl::ParseDuration(words.second, &disk.sync) || disk.sync < absl::ZeroDuration() ||
         disk.sync > absl::Minutes(1)))) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("'", text,
-                     "' is not MB or MB:SYNC, MB a second above 0 and what a sync takes, at most a "
-                     "minute: 20 or 20:100ms; or MB:reads, where only reading is slow"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "'", text,
+        "' is not MB, MB:SYNC or MB:reads; expected MB per second above 0, optionally with "
+        "the duration of a sync, at most a minute, or with reads to slow down only "
+        "reads: 20, 20:100ms or 20:reads"));
   }
   disk.bytes_per_second = megabytes * 1e6;
   return disk;

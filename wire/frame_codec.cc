@@ -200,7 +200,7 @@ const char* Store(uint64_t value, bool* field) {
 // An unknown encoding cannot be decoded, so the frame is rejected.
 const char* Store(uint64_t value, EncodingSpec::Kind* field) {
   if (value > EncodingSpec::Kind_MAX || !EncodingSpec::Kind_IsValid(static_cast<int>(value))) {
-    return "is no encoding that this program knows";
+    return "is not a known encoding";
   }
   *field = static_cast<EncodingSpec::Kind>(value);
   return nullptr;
@@ -265,7 +265,7 @@ absl::Status ParseFrame(const grpc::ByteBuffer& frame, absl::string_view name, S
     switch (wire_type) {
       case kVarint:
         if (!reader.ReadVarint(kMaxVarintBytes, &value)) {
-          return broken("field ", number, " holds no whole number of at most 64 bits");
+          return broken("field ", number, " does not hold an integer of at most 64 bits");
         }
         if (const char* const misfit = store(number, value); misfit != nullptr) {
           return Malformed(name, "field ", number, " holds ", value, ", which ", misfit);
@@ -274,7 +274,7 @@ absl::Status ParseFrame(const grpc::ByteBuffer& frame, absl::string_view name, S
       case kFixed64:
       case kFixed32:
         if (!reader.Skip(wire_type == kFixed64 ? 8 : 4)) {
-          return broken("field ", number, " goes beyond the frame's end");
+          return broken("field ", number, " extends beyond the end of the frame");
         }
         break;
       case kBytes: {
@@ -283,7 +283,7 @@ absl::Status ParseFrame(const grpc::ByteBuffer& frame, absl::string_view name, S
         }
         if (number != kPayloadField) {
           if (!reader.Skip(value)) {
-            return broken("field ", number, " goes beyond the frame's end");
+            return broken("field ", number, " extends beyond the end of the frame");
           }
           break;
         }
@@ -385,7 +385,7 @@ absl::Status ParsePushFrame(const grpc::ByteBuffer& frame, PushHeader* header,
           case 11:
             return Store(value, &header->shared_blocks);
           case 12:
-            if (value > kMaxAbsentRuns) return "is more runs of absent elements than a block has";
+            if (value > kMaxAbsentRuns) return "exceeds the limit on runs of absent elements";
             return Store(value, &absent_runs);
           case 13:
             return Store(value, &header->progress);

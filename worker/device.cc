@@ -88,8 +88,9 @@ absl::StatusOr<DeviceList> FindDevices(const std::string& text) {
   DeviceList devices;
   for (const std::string& name : names) {
     if (names.size() > 1 && name == "cuda") {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "device 'cuda' of '", text, "' has no index; expected each GPU by its own, as cuda:0"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("device 'cuda' of '", text,
+                       "' has no index; expected an index for each GPU, as in cuda:0"));
     }
     const absl::StatusOr<torch::Device> device = Find(name, kExpectedList);
     if (!device.ok()) return device.status();

@@ -57,7 +57,7 @@ absl::Status CheckCommandLine(int argc, const char* const* argv,
     absl::string_view name = argument;
     if (!absl::ConsumePrefix(&name, "--") && !absl::ConsumePrefix(&name, "-")) {
       return absl::InvalidArgumentError(
-          absl::StrCat("'", argument, "' is no flag; expected --name=value"));
+          absl::StrCat("'", argument, "' is not a flag; expected --name=value"));
     }
     const size_t equals = name.find('=');
     const bool has_value = equals != absl::string_view::npos;

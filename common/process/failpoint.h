@@ -26,13 +26,14 @@ struct FailpointRow {
 
 // Lists all failpoints; tests/fault/failpoint_test.cc checks that each of them fires.
 inline constexpr FailpointRow kFailpoints[] = {
-    {Failpoint::kPushApplied, "push.applied", "a frame has changed its block, nothing else knows"},
-    {Failpoint::kPushAnswered, "push.answered", "a push is durable, its answer not yet on its way"},
-    {Failpoint::kLogWritten, "log.written", "a group of the push log is written, not synced"},
-    {Failpoint::kLogSynced, "log.synced",
-     "a group is synced, and no push that waits for it is answered"},
-    {Failpoint::kShardWritten, "shard.written", "a shard has all its blocks and no name"},
-    {Failpoint::kStateKept, "state.kept", "the coordinator's state is kept, its answers not given"},
+    {Failpoint::kPushApplied, "push.applied",
+     "a frame has changed its block; nothing else records it"},
+    {Failpoint::kPushAnswered, "push.answered", "a push is durable, but its reply is not sent"},
+    {Failpoint::kLogWritten, "log.written", "a group of the push log is written, but not synced"},
+    {Failpoint::kLogSynced, "log.synced", "a group is synced, but its pushes are not answered"},
+    {Failpoint::kShardWritten, "shard.written", "a shard is written, but not renamed"},
+    {Failpoint::kStateKept, "state.kept",
+     "the coordinator's state is stored, but no reply is sent"},
 };
 
 void ReachFailpoint(Failpoint point);

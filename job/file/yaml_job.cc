@@ -193,13 +193,14 @@ class YamlReader {
 absl::Status NotYaml(absl::string_view source_name, const yaml_parser_t& parser) {
   if (parser.error == YAML_READER_ERROR) {
     return absl::InvalidArgumentError(
-        absl::StrCat(source_name, ": not a text in UTF-8, at byte ", parser.problem_offset));
+        absl::StrCat(source_name, ": not valid UTF-8 at byte ", parser.problem_offset));
   }
   if (parser.problem == nullptr)
-    return absl::ResourceExhaustedError("no memory to read a job file");
+    return absl::ResourceExhaustedError("out of memory while reading a job file");
   std::string what = parser.problem;
   if (parser.context != nullptr) {
-    absl::StrAppend(&what, " ", parser.context, ", begun in line ", parser.context_mark.line + 1);
+    absl::StrAppend(&what, " ", parser.context, ", which starts in line ",
+                    parser.context_mark.line + 1);
   }
   return ErrorInLine(source_name, parser.problem_mark.line, what);
 }

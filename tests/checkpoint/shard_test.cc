@@ -90,7 +90,7 @@ TEST_F(ShardTest, MissedStepsThatCannotBeAreDamage) {
   ASSERT_EQ(info.status(), absl::OkStatus());
   const absl::Status status = ShardReader::Open(&files_, path(), Header(), *info, ranges_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("are said to have missed"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("invalid record of missed steps"));
 }
 
 TEST_F(ShardTest, TheIntegersAreAlignedWhateverTheFloatsAre) {

@@ -250,7 +250,7 @@ TEST_F(SharedMemoryClientTest, AnOfferThatIsNotWhatItSaysIsDeclinedInWords) {
   ExpectPull(*client, {0, 2, 4});
   ASSERT_THAT(said_, SizeIs(1));
   EXPECT_THAT(said_[0], HasSubstr("server 0"));
-  EXPECT_THAT(said_[0], HasSubstr("another one than was meant"));
+  EXPECT_THAT(said_[0], HasSubstr("is not the offered segment"));
 }
 
 TEST_F(SharedMemoryClientTest, ABlockThatNeverComesToRestIsAskedForThroughTheNetwork) {

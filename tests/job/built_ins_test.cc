@@ -41,8 +41,9 @@ TEST(BuiltInsTest, DevicesAreKnownByTheirNames) {
   EXPECT_EQ(CheckDeviceNames("cpu,coda").message(),
             "device 'coda' is not known; did you mean 'cuda'? expected auto, cpu, cuda, "
             "cuda:INDEX, cuda:all, or several, as cuda:0,cuda:1");
-  EXPECT_EQ(CheckDeviceNames("cpu,cuda").message(),
-            "device 'cuda' of 'cpu,cuda' has no index; expected each GPU by its own, as cuda:0");
+  EXPECT_EQ(
+      CheckDeviceNames("cpu,cuda").message(),
+      "device 'cuda' of 'cpu,cuda' has no index; expected an index for each GPU, as in cuda:0");
 }
 
 }  // namespace

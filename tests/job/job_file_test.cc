@@ -69,26 +69,25 @@ TEST(JobFileTest, NamesTheLineOfWhatIsNoText) {
 
 TEST(JobFileTest, ABraceThatIsMissingOrTooMuchIsToldAsThat) {
   ExpectError("training {\n  epochs: 3\noptimizer { learning_rate: 1 }",
-              "a.textproto:3: TrainingSpec has no field \"optimizer\", but JobSpec has; is a } "
+              "a.textproto:3: TrainingSpec has no field \"optimizer\", but JobSpec does; is a } "
               "missing before it?");
   ExpectError(
       "optimizer {\n  sgd {\n  learning_rate: 1 }",
-      "a.textproto:3: SgdSpec has no field \"learning_rate\", but OptimizerSpec has; is a }");
+      "a.textproto:3: SgdSpec has no field \"learning_rate\", but OptimizerSpec does; is a }");
   ExpectError("training {\n  epochs: 3\n", "the file ends inside a message; is a } missing?");
-  ExpectError("training {\n  epochs: 3 }\n}",
-              "a.textproto:3: there is a } for which no { stands before");
+  ExpectError("training {\n  epochs: 3 }\n}", "a.textproto:3: unmatched }");
 }
 
 TEST(JobFileTest, SaysInPlainWordsWhatIsExpected) {
   ExpectError("training {\n  epochs: four }", "a.textproto:2: expected a whole number, not four");
   ExpectError("optimizer { learning_rate: x }", "a.textproto:1: expected a number, not x");
-  ExpectError("model { name: convnet }", "a.textproto:1: expected a text in quotes, not convnet");
-  ExpectError("model { name:", "a.textproto:1: the file ends where a text in quotes is expected");
+  ExpectError("model { name: convnet }", "a.textproto:1: expected a quoted string, not convnet");
+  ExpectError("model { name:", "a.textproto:1: the file ends where a quoted string is expected");
   ExpectError("model: \"convnet\"",
-              "a.textproto:1: a { is expected here, not \"convnet\"; fields of a message stand");
+              "a.textproto:1: expected a {, not \"convnet\"; write the fields of a message");
   ExpectError("optimizer { sgd learning_rate: 1 }",
-              "a.textproto:1: a { is expected here, not \"learning_rate\"; fields");
-  ExpectError("{\"workers\": 3}", "a.textproto:1: a field's name is expected here, not a {");
+              "a.textproto:1: expected a {, not \"learning_rate\"; write the fields");
+  ExpectError("{\"workers\": 3}", "a.textproto:1: expected a field name, not a {");
 }
 
 TEST(JobFileTest, OffersTheValuesOfAnEnum) {

@@ -130,9 +130,8 @@ TEST(JobSpecTest, PrefetchesWhereAStepMayDoWithoutTheOneBefore) {
       Normalized("consistency { mode: ASYNC staleness_bound: 0 }").consistency().prefetch());
   EXPECT_FALSE(Normalized("consistency { mode: SYNC }").consistency().prefetch());
   const std::string message =
-      "consistency.prefetch is true; expected false but in ASYNC with apply EACH_PUSH and a "
-      "staleness_bound other than 0: elsewhere "
-      "a step needs the values after the one before";
+      "consistency.prefetch is true; expected false except in ASYNC with apply EACH_PUSH and a "
+      "staleness_bound other than 0: otherwise each step needs the result of the previous step";
   ExpectRefused("consistency { mode: ASYNC staleness_bound: 0 prefetch: true }", message);
   ExpectRefused("consistency { mode: SYNC prefetch: true }", message);
 }
@@ -151,10 +150,9 @@ TEST(JobSpecTest, StopsWhatIsStaleWhereSomethingMayBe) {
   for (const char* mode : {"ASYNC", "SYNC"}) {
     ExpectRefused(
         absl::StrCat("consistency { stop_stale: true mode: ", mode, " }"),
-        "consistency.stop_stale is true; expected false but in SYNC with backup_workers and "
-        "in ASYNC with a staleness_bound in updates or the lag policy REJECT: elsewhere no "
-        "gradient "
-        "comes too late");
+        "consistency.stop_stale is true; expected false except in SYNC with backup_workers and "
+        "in ASYNC with a staleness_bound in updates or the lag policy REJECT: otherwise "
+        "gradients are never too late");
   }
 }
 
@@ -167,8 +165,8 @@ TEST(JobSpecTest, ARoundHasAGraceOnlyWhereItMayEndWithoutAWorker) {
   EXPECT_EQ(part(""), 0);
   EXPECT_EQ(part("mode: ASYNC backup_workers: 1 "), 0);
   ExpectRefused("consistency { grace_part: 0.5 }",
-                "consistency.grace_part is 0.5; expected 0 but in SYNC with backup_workers: "
-                "elsewhere no round ends without a worker");
+                "consistency.grace_part is 0.5; expected 0 except in SYNC with backup_workers: "
+                "otherwise rounds wait for all workers");
   ExpectRefused("consistency { grace_part: -1 }",
                 "consistency.grace_part is -1; expected 0 to 100");
 }
@@ -293,22 +291,22 @@ TEST(JobSpecTest, NamesWhatDoesNotGoWithAnUpdateOfAWholeBatch) {
     return "workers: 3 consistency { apply: WHOLE_BATCH " + more + " } " + rest;
   };
   ExpectRefused(whole("prefetch: true"),
-                "consistency.apply is WHOLE_BATCH; expected EACH_PUSH with this "
+                "consistency.apply is WHOLE_BATCH; expected EACH_PUSH because of "
                 "consistency.prefetch");
   ExpectRefused(whole("lag { policy: REJECT }"),
-                "consistency.apply is WHOLE_BATCH; expected EACH_PUSH with this "
+                "consistency.apply is WHOLE_BATCH; expected EACH_PUSH because of "
                 "consistency.lag.policy");
   ExpectRefused(whole("mode: ASYNC", "local { steps: 2 inner {} }"),
-                "consistency.apply is WHOLE_BATCH; expected EACH_PUSH with this local");
+                "consistency.apply is WHOLE_BATCH; expected EACH_PUSH because of local");
   ExpectRefused(whole("", "optimizer { sgd { momentum: 0.9 momentum_at: WORKER } }"),
-                "consistency.apply is WHOLE_BATCH; expected EACH_PUSH with this "
+                "consistency.apply is WHOLE_BATCH; expected EACH_PUSH because of "
                 "optimizer.sgd.momentum_at");
   ExpectRefused(whole("mode: ASYNC backup_workers: 1"),
                 "consistency.backup_workers is 1; expected 0 to 0");
   ExpectRefused("consistency { mode: SYNC apply: WHOLE_BATCH }",
-                "consistency.apply is WHOLE_BATCH; expected nothing in mode SYNC");
+                "consistency.apply is WHOLE_BATCH; expected no value in mode SYNC");
   ExpectRefused("consistency { mode: SYNC patience: 1 }",
-                "consistency.patience is 1; expected nothing but in mode ASYNC with apply "
+                "consistency.patience is 1; expected no value except in mode ASYNC with apply "
                 "WHOLE_BATCH");
   ExpectRefused("consistency { patience: 0.4 }", "consistency.patience is 0.4; expected 0.5 to 10");
   ExpectRefused("consistency { staleness_bound: 1001 }",
@@ -352,8 +350,8 @@ TEST(JobSpecTest, SaysWhatIsWrongWithAField) {
   ExpectRefused("training { batch_size: 0 }", "training.batch_size is 0; expected 1 to 1048576");
   ExpectRefused(
       "data { csv { label_column: 'kind' target_column: 'price' } }",
-      "data.csv.label_column is \"kind\"; expected nothing beside data.csv.target_column: "
-      "a table has a class or numbers to predict");
+      "data.csv.label_column is \"kind\"; expected no value together with data.csv.target_column: "
+      "a table predicts a class or numbers, not both");
   ExpectRefused("workers: 5000", "workers is 5000; expected 1 to 4096");
   ExpectRefused("workers: -2147483648", "workers is -2147483648; expected 1 to 4096");
   ExpectRefused("name: 'a b'", "name is \"a b\"; expected letters, digits, '-', '_' and '.'");
@@ -449,8 +447,8 @@ TEST(JobSpecTest, HoldsEveryNumberToItsRange) {
   ExpectLimits("durability.copies", "0", "-1", "1", "2");
   ExpectRefused(
       "durability { level: NONE copies: 1 }",
-      "durability.copies is 1; expected 0 with durability.level NONE, which keeps nothing "
-      "that could be copied");
+      "durability.copies is 1; expected 0 with durability.level NONE, which stores nothing "
+      "to copy");
 }
 
 TEST(JobSpecTest, RefusesNumbersThatAreNotFinite) {
@@ -510,9 +508,9 @@ TEST(JobSpecTest, KnowsEachHyperparameterByOneName) {
   const JobSpec job = Normalized("hyperparameter { name: 'a' } hyperparameter { name: 'b' }");
   EXPECT_EQ(job.hyperparameter_size(), 2);
   ExpectRefused("hyperparameter { name: 'a' value: '1' } hyperparameter { name: 'a' value: '2' }",
-                "hyperparameter.name is \"a\"; expected a name that no other one has");
+                "hyperparameter.name is \"a\"; expected a unique name that is not empty");
   ExpectRefused("hyperparameter { value: '1' }",
-                "hyperparameter.name is \"\"; expected a name that no other one has");
+                "hyperparameter.name is \"\"; expected a unique name that is not empty");
 }
 
 TEST(JobSpecTest, AGlobalBatchHasASampleForEachWorkerAndTheStepsOfOneProcess) {
@@ -574,8 +572,8 @@ TEST(JobSpecTest, CountsTheStepsOfTheLargestJobWithoutOverflow) {
   const std::string batches = "1048576 accumulate: 1048576 global_batch: false } ";
   const std::string local = "local { steps: 1048576 inner { learning_rate: 1 } }";
   ExpectRefused("workers: 4096 training { batch_size: " + batches + local,
-                "local.steps is 1048576; expected so few that all workers' push has at most "
-                "1152921504606846976 samples");
+                "local.steps is 1048576; expected a value with which the pushes of all "
+                "workers contain at most 1152921504606846976 samples");
 }
 
 TEST(JobSpecTest, NeedsTrainingSamplesToCountSteps) {
@@ -630,18 +628,18 @@ TEST(JobSpecTest, LocalStepsRefuseWhatTheyCannotDo) {
   ExpectRefused("local { steps: 1 inner { learning_rate: 1 sgd { momentum: 2 } } }",
                 "local.inner.sgd.momentum is 2; expected 0 to 1");
   ExpectRefused("local { steps: 1 inner { learning_rate: 1 sgd { momentum_at: SERVER } } }",
-                "local.inner.sgd.momentum_at is SERVER; expected nothing: the inner optimizer is "
-                "all in the worker");
+                "local.inner.sgd.momentum_at is SERVER; expected no value: the inner optimizer "
+                "runs only in the worker");
   ExpectRefused("local { steps: 1 inner { learning_rate: 1 schedule { by: APPLIED } } }",
                 "local.inner.schedule.by is APPLIED; expected SAMPLES: workers may have taken "
                 "different numbers of steps");
   ExpectRefused("workers: 2 consistency { mode: ASYNC } local { steps: 1 " + inner +
                     "} optimizer { sgd { momentum: 0.9 momentum_at: WORKER } }",
                 "optimizer.sgd.momentum_at is WORKER; expected DELAYED or SERVER with local "
-                "steps, whose momentum of their own is local.inner's");
+                "steps; set the workers' momentum in local.inner");
   ExpectRefused("consistency { mode: ASYNC prefetch: true } local { steps: 1 " + inner + "}",
-                "consistency.prefetch is true; expected false with local steps, which go on from "
-                "what the last push has led to");
+                "consistency.prefetch is true; expected false with local steps, which start from "
+                "the result of the previous push");
   ExpectRefused(
       "workers: 2 consistency { mode: SYNC backup_workers: 1 stop_stale: true } "
       "local { steps: 1 " +

@@ -90,8 +90,8 @@ TEST(ParameterGroupsTest, AGroupThatTakesNothingIsNamed) {
   typo.add_group()->set_pattern("fx.*");
   EXPECT_EQ(CheckGroupsAreUsed(typo, both),
             absl::InvalidArgumentError(
-                "optimizer.group.0.pattern 'fx.*' matches no trained parameter that the groups "
-                "before it have left; there are fc.bias, fc.weight"));
+                "optimizer.group.0.pattern 'fx.*' matches no trained parameter outside the "
+                "earlier groups; trained parameters: fc.bias, fc.weight"));
   OptimizerSpec hidden;
   hidden.add_group()->set_pattern("*");
   hidden.add_group()->set_pattern("fc.bias");

@@ -22,11 +22,11 @@ std::string HintOn(const std::string& text) {
 
 TEST(RateHintTest, ARateThatWorkersInAsyncSeldomBearIsSaid) {
   EXPECT_THAT(HintOn("workers: 3 optimizer { adam {} learning_rate: 0.008 }"),
-              HasSubstr("optimizer.learning_rate is 0.008, and 3 workers with consistency.apply "
-                        "EACH_PUSH, whose gradients "
-                        "come 2 updates late, seldom bear more than 0.00333333"));
+              HasSubstr("optimizer.learning_rate is 0.008, probably too high for 3 workers with "
+                        "consistency.apply EACH_PUSH, whose gradients are 2 updates late; use at "
+                        "most 0.00333333"));
   EXPECT_THAT(HintOn("workers: 2 optimizer { sgd { momentum: 0.9 } learning_rate: 0.05 }"),
-              HasSubstr("come 1 update late, seldom bear more than 0.02"));
+              HasSubstr("are 1 update late; use at most 0.02"));
 }
 
 TEST(RateHintTest, NothingIsSaidOfARateThatFits) {
@@ -46,7 +46,7 @@ TEST(RateHintTest, NothingIsSaidWhereNoGradientComesLate) {
 TEST(RateHintTest, AGlobalBatchSharesTheRateOut) {
   const std::string job = "workers: 4 training { global_batch: true } optimizer { adam {} ";
   EXPECT_THAT(HintOn(job + "learning_rate: 0.01 }"), IsEmpty());
-  EXPECT_THAT(HintOn(job + "learning_rate: 0.02 }"), HasSubstr("seldom bear more than 0.01"));
+  EXPECT_THAT(HintOn(job + "learning_rate: 0.02 }"), HasSubstr("use at most 0.01"));
 }
 
 }  // namespace

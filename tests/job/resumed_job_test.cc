@@ -40,27 +40,28 @@ TEST(ResumedJobTest, TakesWhatTrainingIsTunedBy) {
 }
 
 TEST(ResumedJobTest, NamesWhatMayNotChangeAndWhy) {
-  EXPECT_EQ(Refusal("", "seed=2"),
-            "a job that is resumed keeps its seed, for it decides which samples of the epoch have "
-            "been used: it has 1, this worker has 2");
+  EXPECT_EQ(
+      Refusal("", "seed=2"),
+      "a resumed job cannot change seed, because it determines which samples of the epoch are "
+      "already used: the job has 1, this worker has 2");
   const struct {
     const char* now;
     const char* field;
     const char* why;
   } kCases[] = {
       {"model.name=mlp", "model.name", "values of that model"},
-      {"data.source=csv", "data.source", "count the samples"},
+      {"data.source=csv", "data.source", "samples of this data"},
       {"training.batch_size=64", "training.batch_size", "data leases"},
       {"optimizer.adam.beta1=0.9", "optimizer.kind", "that optimizer's state"},
       {"optimizer.sgd.momentum=0.5", "optimizer.sgd.momentum", "that optimizer's state"},
       {"consistency.mode=SYNC", "consistency.mode", "SYNC counts rounds"},
       {"training.global_batch=false workers=3", "training.global_batch", "data leases"},
-      {"wire.block_bytes=4096", "wire.block_bytes", "such blocks"},
+      {"wire.block_bytes=4096", "wire.block_bytes", "blocks of that size"},
       {"durability.level=LOG", "durability.level", "on the disk"},
   };
   for (const auto& one : kCases) {
     const std::string why = Refusal("", one.now);
-    EXPECT_NE(why.find(absl::StrCat("keeps its ", one.field)), std::string::npos) << why;
+    EXPECT_NE(why.find(absl::StrCat("cannot change ", one.field)), std::string::npos) << why;
     EXPECT_NE(why.find(one.why), std::string::npos) << why;
   }
 }
@@ -69,7 +70,7 @@ TEST(ResumedJobTest, WorkersThatShareEachBatchMayBeMoreOrFewer) {
   EXPECT_EQ(Refusal("", "workers=3"), "");
   EXPECT_EQ(Refusal("", "workers=1"), "");
   const std::string own_batches = "training.global_batch=false ";
-  EXPECT_NE(Refusal(own_batches, own_batches + "workers=3").find("keeps its workers"),
+  EXPECT_NE(Refusal(own_batches, own_batches + "workers=3").find("cannot change workers"),
             std::string::npos);
 }
 

@@ -108,12 +108,12 @@ TEST(YamlJobTest, RefusesAFieldThatIsGivenTwice) {
 }
 
 TEST(YamlJobTest, NamesTheLineOfWhatIsNoYaml) {
-  ExpectError(
-      "name: x\ntraining: {epochs: 3\n",
-      "a.yaml:3: did not find expected ',' or '}' while parsing a flow mapping, begun in line 2");
+  ExpectError("name: x\ntraining: {epochs: 3\n",
+              "a.yaml:3: did not find expected ',' or '}' while parsing a flow mapping, which "
+              "starts in line 2");
   ExpectError("name: x\n  workers: 3", "a.yaml:2: mapping values are not allowed in this context");
   ExpectError("{\"workers\": 3}}", "a.yaml:1: did not find expected ");
-  ExpectError("name: x\nworkers: \xff", "a.yaml: not a text in UTF-8, at byte 17");
+  ExpectError("name: x\nworkers: \xff", "a.yaml: not valid UTF-8 at byte 17");
   ExpectError(std::string(1000, '['), "a.yaml:2: did not find expected node content");
 }
 

@@ -84,14 +84,14 @@ TEST(CertificateSetTest, NamesWhatIsWrongWithItsFiles) {
       {"a key for everybody",
        [](const std::string& d) { chmod((d + "/key.pem").c_str(), 0644); },
        absl::StatusCode::kPermissionDenied,
-       {"key.pem", "everybody", "chmod 600"}},
+       {"key.pem", "all users", "chmod 600"}},
       {"a directory in place of a file",
        [](const std::string& d) {
          unlink((d + "/cert.pem").c_str());
          mkdir((d + "/cert.pem").c_str(), 0700);
        },
        absl::StatusCode::kFailedPrecondition,
-       {"cert.pem", "no regular file"}},
+       {"cert.pem", "not a regular file"}},
       {"garbage",
        [](const std::string& d) { WriteAll(d + "/cert.pem", "garbage"); },
        absl::StatusCode::kFailedPrecondition,
@@ -110,7 +110,7 @@ TEST(CertificateSetTest, NamesWhatIsWrongWithItsFiles) {
       {"a file without end",
        [](const std::string& d) { WriteAll(d + "/cert.pem", std::string(1 << 20, 'x')); },
        absl::StatusCode::kFailedPrecondition,
-       {"cert.pem", "too long"}},
+       {"cert.pem", "too large"}},
       {"half a key",
        [](const std::string& d) { WriteAll(d + "/key.pem", "-----BEGIN"); },
        absl::StatusCode::kFailedPrecondition,

@@ -33,7 +33,7 @@ TEST(LocalPeerTest, NobodyIsNotTakenForTheServersOwnUser) {
   const absl::Status anybody = CheckOwner(kOverflow, kOverflow, kOverflow);
   EXPECT_TRUE(absl::IsUnauthenticated(anybody)) << anybody;
   EXPECT_THAT(std::string(anybody.message()),
-              HasSubstr("cannot tell whose connection it is: user 65534 stands for every user"));
+              HasSubstr("cannot determine the owner of the connection: user 65534 represents all"));
   EXPECT_TRUE(CheckOwner(0, kOverflow, kOverflow).ok());
   EXPECT_TRUE(absl::IsPermissionDenied(CheckOwner(kUser, kOverflow, kOverflow)));
   EXPECT_TRUE(absl::IsPermissionDenied(CheckOwner(kOverflow, kUser, kOverflow)));

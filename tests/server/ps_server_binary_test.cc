@@ -140,7 +140,7 @@ TEST(PsServerBinary, RefusesFlagsThatCannotBeInOneSentence) {
   ExpectRefusal({"--threads=two"}, ExitCode::kUsage, "'two'");
   ExpectRefusal({"--lisen=127.0.0.1:0"}, ExitCode::kUsage, "--lisen");
   ExpectRefusal({"--listen"}, ExitCode::kUsage, "needs a value");
-  ExpectRefusal({"127.0.0.1:0"}, ExitCode::kUsage, "'127.0.0.1:0' is no flag");
+  ExpectRefusal({"127.0.0.1:0"}, ExitCode::kUsage, "'127.0.0.1:0' is not a flag");
 }
 
 TEST(PsServerBinary, RefusesADirectoryInWhichNothingCanBeKept) {

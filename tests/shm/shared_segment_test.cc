@@ -123,21 +123,21 @@ TEST(SharedSegmentTest, OnlyTheOfferedSegmentIsOpened) {
   const auto segment = MakeSegment();
   SharedSegment::Offer offer = segment->offer();
   offer.nonce ^= 1;
-  ExpectRefusal(offer, "is another one than was meant");
+  ExpectRefusal(offer, "is not the offered segment");
   // Zeros of the right size are no segment.
   const Impostor zeros(*segment);
   EXPECT_EQ(ftruncate(zeros.fd(), 0), 0);
   EXPECT_EQ(ftruncate(zeros.fd(), kBytes), 0);
   EXPECT_EQ(fcntl(zeros.fd(), F_ADD_SEALS, kAllSeals), 0);
   offer = zeros.offer();
-  ExpectRefusal(offer, "is another one than was meant");
+  ExpectRefusal(offer, "is not the offered segment");
 }
 
 TEST(SharedSegmentTest, AnotherSizeThanExpectedIsRefused) {
   const auto segment = MakeSegment();
   SharedSegment::Offer offer = segment->offer();
   offer.bytes = kBytes + 1;
-  ExpectRefusal(offer, "is said to have");
+  ExpectRefusal(offer, "has an offered size of");
   // It says what is expected, and has something else.
   const auto larger = SharedSegment::Create("test", kBytes + 1);
   ASSERT_TRUE(larger.ok());

@@ -385,20 +385,20 @@ TEST(FrameCodecTest, NamesWhatIsMalformedInATableOfAbsentElements) {
                   "a table of absent elements: a run goes from element 1 to 1");
   ExpectMalformed(FromHex("6002 7a10 01000000 02000000 03000000 01000000"),
                   "a table of absent elements: a run goes from element 3 to 4");
-  ExpectMalformed(FromHex("60818004 7a00"), "field 12 holds 65537, which is more runs");
+  ExpectMalformed(FromHex("60818004 7a00"), "field 12 holds 65537, which exceeds the limit");
 }
 
 TEST(FrameCodecTest, NamesWhatIsMalformed) {
   ExpectMalformed(FromHex("00"), "there is no field tag at byte 0");
   ExpectMalformed(FromHex("0801 ff"), "there is no field tag at byte 2");
   ExpectMalformed(FromHex("ffffffffff01"), "there is no field tag at byte 0");
-  ExpectMalformed(FromHex("08"), "field 1 holds no whole number of at most 64 bits");
+  ExpectMalformed(FromHex("08"), "field 1 does not hold an integer of at most 64 bits");
   ExpectMalformed(FromHex("10ffffffffffffffffff02"),
-                  "field 2 holds no whole number of at most 64 bits");
+                  "field 2 does not hold an integer of at most 64 bits");
   ExpectMalformed(FromHex("0880808080 10"), "field 1 holds 4294967296, which does not fit 32 bits");
   ExpectMalformed(FromHex("2080808080 10"), "field 4 holds 4294967296, which does not fit 32 bits");
-  ExpectMalformed(FromHex("a906 0102"), "field 101 goes beyond the frame's end");
-  ExpectMalformed(FromHex("ba06 05 6162"), "field 103 goes beyond the frame's end");
+  ExpectMalformed(FromHex("a906 0102"), "field 101 extends beyond the end of the frame");
+  ExpectMalformed(FromHex("ba06 05 6162"), "field 103 extends beyond the end of the frame");
   ExpectMalformed(FromHex("ba06 ffffffffffff01"), "field 103 has no valid length");
   ExpectMalformed(FromHex("0b"), "field 1 has wire type 3, which frames do not use");
   ExpectMalformed(FromHex("0f"), "field 1 has wire type 7, which frames do not use");
@@ -406,9 +406,9 @@ TEST(FrameCodecTest, NamesWhatIsMalformed) {
                   "its payload, the last field, should have 8 bytes, but the frame has 4 left");
   ExpectMalformed(FromHex("7a04 0000803f 0801"),
                   "its payload, the last field, should have 4 bytes, but the frame has 6 left");
-  ExpectMalformed(FromHex("4805"), "field 9 holds 5, which is no encoding that this program knows");
+  ExpectMalformed(FromHex("4805"), "field 9 holds 5, which is not a known encoding");
   // That of an encoding that is gone.
-  ExpectMalformed(FromHex("4802"), "field 9 holds 2, which is no encoding that this program knows");
+  ExpectMalformed(FromHex("4802"), "field 9 holds 2, which is not a known encoding");
   ExpectMalformed(FromHex("7a 84808020"), "its payload has 67108868 bytes, the limit is 67108864");
   ExpectMalformed(FromHex("7a ffffffff0f"),
                   "its payload has 4294967295 bytes, the limit is 67108864");

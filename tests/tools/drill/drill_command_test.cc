@@ -112,7 +112,7 @@ TEST_F(PlanDrillTest, WhatCannotBeDrilledIsRefused) {
             std::string::npos);
   EXPECT_NE(Complaint({"--servers=2", "--slow_disk=server.2:5"}).find("to 'server.1' first"),
             std::string::npos);
-  EXPECT_NE(Complaint({"--slow_disk=server:fast"}).find("'fast' is not MB or MB:SYNC"),
+  EXPECT_NE(Complaint({"--slow_disk=server:fast"}).find("'fast' is not MB, MB:SYNC or MB:reads"),
             std::string::npos);
   EXPECT_NE(Complaint({}).find("a drill needs something to do"), std::string::npos);
   EXPECT_NE(Complaint({"--kill=worker.3:at=1s"}).find("there is no worker.3"), std::string::npos);

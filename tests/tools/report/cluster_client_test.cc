@@ -181,7 +181,7 @@ TEST(ParseAddressesTest, APartThatIsNoAddressIsNamed) {
   for (const char* text : {"", "a", ":1", "a:", "a:0", "a:65536", "a:http"}) {
     const absl::Status status = ParseAddresses(std::string("b:1,") + text).status();
     EXPECT_EQ(status.message(),
-              std::string("--servers: '") + text + "' is no HOST:PORT or file:PATH");
+              std::string("--servers: '") + text + "' is neither HOST:PORT nor file:PATH");
   }
 }
 

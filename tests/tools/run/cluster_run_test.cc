@@ -180,7 +180,7 @@ TEST_F(ClusterRunTest, AJobThatIsResumedAndRefusesItsWorkersIsNotReportedAgain) 
   options_.report_file = folder_.path("report.json");
   bool accepted = false;
   options_.on_accepted = [&accepted] { accepted = true; };
-  SetWorker("echo 'ps_worker: a job that is resumed keeps its seed' >&2; exit 4\n");
+  SetWorker("echo 'ps_worker: a resumed job cannot change seed' >&2; exit 4\n");
   EXPECT_EQ(Run(), 4);
   EXPECT_FALSE(accepted);
   EXPECT_EQ(out_.str().find("finished"), std::string::npos) << out_.str();
