@@ -11,7 +11,7 @@
 namespace torchps {
 namespace {
 
-TEST(PeriodicTasksTest, DoesItsChoresAgainAndAgain) {
+TEST(PeriodicTasksTest, RunsTheTaskPeriodically) {
   std::promise<void> third;
   int times = 0;
   PeriodicTasks housekeeping(absl::Microseconds(1), [&] {
@@ -20,14 +20,14 @@ TEST(PeriodicTasksTest, DoesItsChoresAgainAndAgain) {
   third.get_future().wait();
 }
 
-TEST(PeriodicTasksTest, HurriesWhereItIsAskedTo) {
+TEST(PeriodicTasksTest, HurryRunsTheTaskEarlier) {
   std::atomic<int> times{0};
   PeriodicTasks housekeeping(absl::Hours(24), [&] { ++times; });
   for (int time = 1; time <= 3; ++time) {
     housekeeping.Hurry(absl::Microseconds(1));
     EXPECT_TRUE(Eventually([&] { return times == time; }));
   }
-  // Later than the chores are due anyway: nothing changes.
+  // This is later than the next run, so it does not change anything.
   housekeeping.Hurry(absl::Hours(48));
   housekeeping.Stop();
   EXPECT_EQ(times, 3);
@@ -36,13 +36,13 @@ TEST(PeriodicTasksTest, HurriesWhereItIsAskedTo) {
 TEST(PeriodicTasksTest, StopsWithoutWaitingForTheInterval) {
   std::atomic<int> times{0};
   PeriodicTasks housekeeping(absl::Hours(24), [&] { ++times; });
-  // The test's own time limit is the assertion.
+  // The test's time limit is the assertion.
   housekeeping.Stop();
   housekeeping.Stop();
   EXPECT_EQ(times, 0);
 }
 
-TEST(PeriodicTasksTest, StopWaitsForChoresThatRun) {
+TEST(PeriodicTasksTest, StopWaitsForARunningTask) {
   std::promise<void> began;
   std::promise<void> may_end;
   std::atomic<bool> has_ended{false};

@@ -1,4 +1,4 @@
-// ps_server as a process: what it is made of, how it starts, what it refuses, how it ends.
+// Tests the ps_server binary: libraries, start, refused flags and shutdown.
 
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -39,7 +39,7 @@ std::string GetOutput(const std::string& command) {
   return output;
 }
 
-// Runs ps_server with flags that it refuses.
+// Runs ps_server with flags that it rejects.
 void ExpectRefusal(std::vector<std::string> flags, ExitCode code, const std::string& words) {
   flags.insert(flags.begin(), "server/ps_server");
   Program server(flags);
@@ -52,7 +52,7 @@ void ExpectRefusal(std::vector<std::string> flags, ExitCode code, const std::str
   }
 }
 
-// SIGTERM comes while one pull waits at the gate.
+// Sends SIGTERM while one pull is parked.
 void StopUnderAParkedPull() {
   const ServerProgram server = StartServerProgram();
   JobHarness::Options model;
@@ -89,7 +89,7 @@ void StopUnderAParkedPull() {
   }
 }
 
-TEST(PsServerBinary, LinksNothingOfTorch) {
+TEST(PsServerBinary, DoesNotLinkTorch) {
   const std::string libraries = GetOutput("ldd server/ps_server");
   EXPECT_THAT(libraries, HasSubstr("libgrpc"));
   for (const char* name : {"libtorch", "libc10", "libgomp", "blas", "libmkl"}) {
@@ -97,7 +97,7 @@ TEST(PsServerBinary, LinksNothingOfTorch) {
   }
 }
 
-TEST(PsServerBinary, IdlesInLessThan40MegabytesAndStartsAtOnce) {
+TEST(PsServerBinary, IdlesInLessThan40Megabytes) {
   std::vector<absl::Duration> starts;
   for (int i = 0; i < 20; ++i) {
     const absl::Time before = absl::Now();
@@ -118,11 +118,11 @@ TEST(PsServerBinary, IdlesInLessThan40MegabytesAndStartsAtOnce) {
   std::sort(starts.begin(), starts.end());
   std::printf("start to ready: median %.1f ms, slowest of 20 %.1f ms\n",
               absl::ToDoubleMilliseconds(starts[10]), absl::ToDoubleMilliseconds(starts[19]));
-  // A wide bound, since the machine may be busy with other things; the figure above is the claim.
+  // The bound is wide because the machine may be busy. The printed figure is the measurement.
   EXPECT_LT(starts[10], absl::Seconds(2));
 }
 
-TEST(PsServerBinary, RefusesAPortThatIsTakenAndTheOtherGoesOn) {
+TEST(PsServerBinary, RefusesAPortInUse) {
   const ServerProgram first = StartServerProgram();
   ASSERT_NE(first.address, "");
   ExpectRefusal({absl::StrCat("--listen=", first.address)}, ExitCode::kAddressInUse, first.address);
@@ -130,7 +130,7 @@ TEST(PsServerBinary, RefusesAPortThatIsTakenAndTheOtherGoesOn) {
   EXPECT_TRUE(worker.Hello().ok());
 }
 
-TEST(PsServerBinary, RefusesFlagsThatCannotBeInOneSentence) {
+TEST(PsServerBinary, RefusesInvalidFlags) {
   ExpectRefusal({"--listen=0.0.0.0:0"}, ExitCode::kUsage, "--insecure");
   ExpectRefusal({"--listen=127.0.0.1.example.com:0"}, ExitCode::kUsage, "--insecure");
   ExpectRefusal({"--listen=127.0.0.1"}, ExitCode::kUsage, "'127.0.0.1'; expected HOST:PORT");
@@ -143,27 +143,27 @@ TEST(PsServerBinary, RefusesFlagsThatCannotBeInOneSentence) {
   ExpectRefusal({"127.0.0.1:0"}, ExitCode::kUsage, "'127.0.0.1:0' is not a flag");
 }
 
-TEST(PsServerBinary, RefusesADirectoryInWhichNothingCanBeKept) {
+TEST(PsServerBinary, RefusesAnUnusableDirectory) {
   const std::string file = ::testing::TempDir() + "/a_file";
   std::ofstream(file) << "no directory";
   ExpectRefusal({absl::StrCat("--dir=", file)}, ExitCode::kRefused,
                 absl::StrCat("--dir=", file, ": ", file, " is a file; expected a directory"));
   ExpectRefusal({absl::StrCat("--dir=", file, "/server")}, ExitCode::kRefused,
                 absl::StrCat("cannot create directory ", file, "/server: Not a directory"));
-  // What exists and takes no files, whoever asks.
+  // A directory that exists, but in which no user can create files.
   ExpectRefusal({"--dir=/proc/self/task"}, ExitCode::kData, "--dir=/proc/self/task: cannot ");
 }
 
-TEST(PsServerBinary, ListensBeyondLoopbackOnlyWhenInsecureIsTyped) {
+TEST(PsServerBinary, ListensBeyondLoopbackOnlyIfInsecure) {
   EXPECT_NE(StartServerProgram({"--listen=0.0.0.0:0", "--insecure"}).address, "");
 }
 
-TEST(PsServerBinary, EndsOnSigtermWhileAPullIsParked) {
-  // More than once, since how the end of the call and of its queue meet is up to the scheduler.
+TEST(PsServerBinary, ExitsOnSigtermWithAParkedPull) {
+  // Repeats the test, because the order of events depends on the scheduler.
   for (int i = 0; i < 5; ++i) ASSERT_NO_FATAL_FAILURE(StopUnderAParkedPull());
 }
 
-TEST(PsServerBinary, EndsWithItsLauncherWhenToldTo) {
+TEST(PsServerBinary, ExitsWithItsParent) {
   Program server({"server/ps_server", "--exit_with_parent"}, /*stop_by_stdin=*/true);
   ASSERT_NE(server.AwaitLine("torchps_server ready "), "");
   server.AskToStop();
@@ -171,7 +171,7 @@ TEST(PsServerBinary, EndsWithItsLauncherWhenToldTo) {
   EXPECT_EQ(server.out().back(), "torchps_server stopped: the launcher went away");
 }
 
-TEST(PsServerBinary, MayOpenAsManyFilesAsTheMachinePermits) {
+TEST(PsServerBinary, RaisesTheOpenFileLimit) {
   const Program server({"/bin/sh", "-c", "ulimit -Sn 256; exec server/ps_server"});
   ASSERT_TRUE(Eventually([&] {
     const std::string limits = GetOutput(
@@ -182,7 +182,7 @@ TEST(PsServerBinary, MayOpenAsManyFilesAsTheMachinePermits) {
   }));
 }
 
-TEST(PsServerBinary, TheUmaskDecidesTheModesOfItsFiles) {
+TEST(PsServerBinary, HonorsTheUmask) {
   namespace fs = std::filesystem;
   const std::string directory =
       absl::StrCat(std::getenv("TEST_TMPDIR"), "/ps_server_binary_test_", getpid());
@@ -206,7 +206,7 @@ TEST(PsServerBinary, TheUmaskDecidesTheModesOfItsFiles) {
   EXPECT_GE(entries, 2) << "the log and its folder";
 }
 
-TEST(PsServerBinary, EndsWhenAPeerAsksForIt) {
+TEST(PsServerBinary, ExitsOnAShutdownCall) {
   const ServerProgram server = StartServerProgram();
   const auto stub = ParameterService::NewStub(PlainChannel(server.address));
   grpc::ClientContext context;

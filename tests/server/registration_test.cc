@@ -20,7 +20,8 @@ constexpr uint64_t kLife = 9;
 
 class RegistrationTest : public ::testing::Test {
  protected:
-  // A server that listens at beta:7000, whose next call, if one went well, comes in an hour.
+  // Options of a server that listens at beta:7000. After a successful call the next one follows in
+  // an hour.
   Registration::Options Listening() {
     Registration::Options options;
     options.server_incarnation = kLife;
@@ -49,7 +50,7 @@ class RegistrationTest : public ::testing::Test {
     return told;
   }
 
-  // The last address that the coordinator heard is this one, in the end.
+  // Waits until the last address the coordinator received is `address`.
   bool IsRegisteredAt(const std::string& address) const {
     return Eventually([&] {
       const std::vector<RegisterServerRequest> heard = coordinator_.registered();
@@ -68,7 +69,7 @@ class RegistrationTest : public ::testing::Test {
   std::vector<std::string> said_ ABSL_GUARDED_BY(mutex_);
 };
 
-TEST_F(RegistrationTest, TellsWhereWorkersHaveFoundTheServer) {
+TEST_F(RegistrationTest, RegistersTheAddressFromTheWorkers) {
   Registration registration(Listening());
   EXPECT_EQ(registration.coordinator(), "");
   registration.Learn(Told("door:17000"));
@@ -81,13 +82,13 @@ TEST_F(RegistrationTest, TellsWhereWorkersHaveFoundTheServer) {
   EXPECT_EQ(registration.coordinator(), coordinator_.address());
 }
 
-TEST_F(RegistrationTest, WhatWorkersDidNotTellIsWhereItListens) {
+TEST_F(RegistrationTest, RegistersTheListenAddressByDefault) {
   Registration registration(Listening());
   registration.Learn(Told(""));
   EXPECT_TRUE(IsRegisteredAt("beta:7000"));
 }
 
-TEST_F(RegistrationTest, AFlagOutranksWhatWorkersTell) {
+TEST_F(RegistrationTest, AFlagOverridesTheWorkersAddress) {
   const FakeCoordinator flagged;
   Registration::Options options = Listening();
   options.advertise = "gate:1";
@@ -99,7 +100,7 @@ TEST_F(RegistrationTest, AFlagOutranksWhatWorkersTell) {
   EXPECT_TRUE(coordinator_.registered().empty());
 }
 
-TEST_F(RegistrationTest, TellsAgainAfterEachInterval) {
+TEST_F(RegistrationTest, RegistersAgainAfterEachInterval) {
   Registration::Options options = Listening();
   options.interval = absl::Milliseconds(1);
   Registration registration(std::move(options));
@@ -107,7 +108,7 @@ TEST_F(RegistrationTest, TellsAgainAfterEachInterval) {
   EXPECT_TRUE(Eventually([&] { return coordinator_.registered().size() >= 3; }));
 }
 
-TEST_F(RegistrationTest, ACoordinatorThatIsNotReadyIsAskedAgainAndARefusalIsSaidOnce) {
+TEST_F(RegistrationTest, RetriesAndLogsARefusalOnce) {
   coordinator_.Refuse({grpc::StatusCode::PERMISSION_DENIED, "not with this certificate"});
   Registration registration(Listening());
   registration.Learn(Told("door:17000"));
@@ -119,7 +120,7 @@ TEST_F(RegistrationTest, ACoordinatorThatIsNotReadyIsAskedAgainAndARefusalIsSaid
   EXPECT_THAT(said_[0], HasSubstr("not with this certificate"));
 }
 
-TEST_F(RegistrationTest, TheNextLifeTellsThatItHasMovedBeforeAnyWorkerFindsIt) {
+TEST_F(RegistrationTest, ARestartedServerRegistersItsNewAddress) {
   Registration::Options options = Listening();
   options.directory = NewDirectory();
   {
@@ -141,7 +142,7 @@ TEST_F(RegistrationTest, TheNextLifeTellsThatItHasMovedBeforeAnyWorkerFindsIt) {
   EXPECT_EQ(coordinator_.registered().back().place().server_incarnation(), kLife + 1);
 }
 
-TEST_F(RegistrationTest, ADirectoryOfSeveralServersSaysNotWhichOneThisIs) {
+TEST_F(RegistrationTest, IgnoresADirectoryOfSeveralServers) {
   const std::string directory = NewDirectory();
   SavedIdentity place{Told("door:17000"), "beta:7000"};
   ASSERT_TRUE(SaveIdentity(*files_, directory, place).ok());
@@ -151,7 +152,7 @@ TEST_F(RegistrationTest, ADirectoryOfSeveralServersSaysNotWhichOneThisIs) {
   EXPECT_EQ(FindIdentity(*files_, directory), std::nullopt);
 }
 
-TEST_F(RegistrationTest, AMemoryThatCannotBeReadIsNone) {
+TEST_F(RegistrationTest, IgnoresAnUnreadableIdentityFile) {
   const std::string directory = NewDirectory();
   EXPECT_EQ(FindIdentity(*files_, directory), std::nullopt);
   ASSERT_TRUE(files_->CreateDirectories(directory).ok());

@@ -1,4 +1,4 @@
-// What is sent to the server that keeps copies, in which order, and after what goes wrong.
+// Tests the order in which BackupMirror sends files to the peer, and recovery from failed calls.
 
 #include "server/backup/backup_mirror.h"
 
@@ -28,7 +28,7 @@ constexpr char kNewShard[] = "checkpoint-000000000002/server-1-of-2.safetensors"
 
 std::string Segment(int number) { return absl::StrCat("log-1-of-2/", number, ".log"); }
 
-// Bytes that look like nothing else.
+// Returns incompressible bytes.
 std::string Noise(size_t bytes, uint64_t seed) {
   std::string noise(bytes, '\0');
   for (char& byte : noise) byte = static_cast<char>(SplitMix64(seed));
@@ -45,7 +45,7 @@ class BackupMirrorTest : public ::testing::Test {
     Begin();
   }
 
-  // Another life of the sending side.
+  // Restarts the sending side.
   void Begin() {
     BackupMirror::Options options;
     options.files = &files_;
@@ -60,7 +60,7 @@ class BackupMirrorTest : public ::testing::Test {
   void Write(const std::string& file, const std::string& contents) {
     ASSERT_TRUE(WriteFileAtomically(files_, absl::StrCat(kOwn, "/", file), contents).ok());
   }
-  // The log's file has these contents now, and its position rises by one.
+  // Replaces the contents of a log file and raises the log position by one.
   void Grow(int number, const std::string& contents) {
     Write(Segment(number), contents);
     ++log_.position;
@@ -72,7 +72,7 @@ class BackupMirrorTest : public ::testing::Test {
     log_.files.push_back({Segment(number), static_cast<int64_t>(contents.size())});
   }
 
-  // Until there is nothing to do.
+  // Steps until the mirror is idle. Returns the first error.
   absl::Status Run() {
     for (int steps = 0; steps < 1000; ++steps) {
       const absl::StatusOr<bool> stepped = mirror_->Step();
@@ -81,7 +81,7 @@ class BackupMirrorTest : public ::testing::Test {
     }
     return absl::InternalError("it never comes to an end");
   }
-  // The same, whatever goes wrong.
+  // Like Run(), but retries after errors.
   void RunThrough() {
     for (int tries = 0; tries < 100; ++tries) {
       if (Run().ok()) return;
@@ -95,7 +95,7 @@ class BackupMirrorTest : public ::testing::Test {
   std::unique_ptr<BackupMirror> mirror_;
 };
 
-TEST_F(BackupMirrorTest, CompleteCheckpointsComeFirstThenTheLogThenOtherShards) {
+TEST_F(BackupMirrorTest, SendsCheckpointsBeforeLogBeforeIncompleteShards) {
   Write(kShard, "shard");
   Write(kManifest, "manifest");
   Write(kNewShard, "new shard");
@@ -122,14 +122,14 @@ TEST_F(BackupMirrorTest, CompleteCheckpointsComeFirstThenTheLogThenOtherShards) 
   EXPECT_EQ(uncopied, 0u);
 }
 
-TEST_F(BackupMirrorTest, SendsNoMoreThanAPieceAtATimeAndLetsTheLogPass) {
+TEST_F(BackupMirrorTest, SendsTheLogBetweenPiecesOfAShard) {
   const std::string large = Noise(5 * kCopyPieceBytes + 3, 1);
   Write(kNewShard, large);
   Grow(1, Noise(100, 2));
   mirror_->Want(kNewShard, /*complete=*/false, Version::kNew);
   while (peer_.stored_bytes() < 2 * kCopyPieceBytes) ASSERT_TRUE(*mirror_->Step());
   Grow(1, Noise(200, 2));
-  // Not behind the rest of the shard.
+  // The log must not wait for the rest of the shard.
   for (int steps = 0; steps < 5 && mirror_->position() < 2; ++steps) {
     ASSERT_TRUE(*mirror_->Step());
   }
@@ -140,7 +140,7 @@ TEST_F(BackupMirrorTest, SendsNoMoreThanAPieceAtATimeAndLetsTheLogPass) {
   EXPECT_LE(peer_.largest_piece(), kCopyPieceBytes);
 }
 
-TEST_F(BackupMirrorTest, SmallFilesThatChangeAgainAndAgainDoNotHoldUpALargeOne) {
+TEST_F(BackupMirrorTest, ChangingSmallFilesDoNotDelayLargeFiles) {
   const std::string large = Noise(6 * kCopyPieceBytes, 1);
   Write("coordinator.state", "0");
   mirror_->Want("coordinator.state", /*complete=*/false, Version::kNew);
@@ -161,7 +161,7 @@ TEST_F(BackupMirrorTest, SmallFilesThatChangeAgainAndAgainDoNotHoldUpALargeOne) 
   EXPECT_LT(peer_.stored_bytes(), 12 * kCopyPieceBytes + 100) << "no piece of them came twice";
 }
 
-TEST_F(BackupMirrorTest, WhoeverIsRestartedTheLogGoesOnWhereItsCopyEnds) {
+TEST_F(BackupMirrorTest, ResumesTheLogCopyAfterARestart) {
   const std::string log = Noise(6 * kCopyPieceBytes, 1);
   Write(kShard, "shard");
   Write(kManifest, "manifest");
@@ -173,7 +173,7 @@ TEST_F(BackupMirrorTest, WhoeverIsRestartedTheLogGoesOnWhereItsCopyEnds) {
   Grow(1, log.substr(0, 4 * kCopyPieceBytes));
   ASSERT_EQ(Run(), absl::OkStatus());
   const int64_t before = peer_.stored_bytes();
-  // Only the last piece, which might be torn.
+  // A restart resends only the last piece, because it may be torn.
   Begin();
   want();
   ASSERT_EQ(Run(), absl::OkStatus());
@@ -188,7 +188,7 @@ TEST_F(BackupMirrorTest, WhoeverIsRestartedTheLogGoesOnWhereItsCopyEnds) {
   EXPECT_EQ(mirror_->position(), 2u);
 }
 
-TEST_F(BackupMirrorTest, APeerThatHasLostItsDiskGetsEverythingBeforeTheLogCountsAgain) {
+TEST_F(BackupMirrorTest, ResendsEverythingAfterThePeerLosesItsDisk) {
   Write(kShard, "shard");
   Write(kManifest, "manifest");
   mirror_->Want(kShard, /*complete=*/true, Version::kKept);
@@ -205,11 +205,11 @@ TEST_F(BackupMirrorTest, APeerThatHasLostItsDiskGetsEverythingBeforeTheLogCounts
   EXPECT_EQ(peer_.Contents(Segment(2)), Noise(100, 2));
 }
 
-TEST_F(BackupMirrorTest, ALogThatBeganAnewTakesThePlaceOfTheOneBefore) {
+TEST_F(BackupMirrorTest, ReplacesTheCopyOfARestartedLog) {
   Grow(1, Noise(2 * kCopyPieceBytes, 1));
   Grow(2, Noise(100, 2));
   ASSERT_EQ(Run(), absl::OkStatus());
-  // The operator has moved the log away; the segment has another number drawn for it.
+  // The operator moved the log away, so the new segment uses another random number.
   log_.files.clear();
   Grow(1, Noise(kCopyPieceBytes + 100, 3));
   Begin();
@@ -219,7 +219,7 @@ TEST_F(BackupMirrorTest, ALogThatBeganAnewTakesThePlaceOfTheOneBefore) {
   EXPECT_EQ(mirror_->position(), 3u);
 }
 
-TEST_F(BackupMirrorTest, WhatIsSuperfluousHereGoesThere) {
+TEST_F(BackupMirrorTest, DropsFilesThatAreNoLongerWanted) {
   Write(kShard, "shard");
   Write(kManifest, "manifest");
   Write(kNewShard, "new shard");
@@ -237,7 +237,7 @@ TEST_F(BackupMirrorTest, WhatIsSuperfluousHereGoesThere) {
   EXPECT_EQ(peer_.Contents(kNewShard), "new shard");
   EXPECT_EQ(peer_.Contents(Segment(1)), "-");
   EXPECT_EQ(peer_.Contents(Segment(2)), Noise(100, 2));
-  // What was dropped while nobody was there goes when the peer is back.
+  // The mirror drops these files at the peer as soon as it reconnects.
   peer_.SetAway(true);
   log_.files.clear();
   mirror_->WantOnly({});
@@ -248,7 +248,7 @@ TEST_F(BackupMirrorTest, WhatIsSuperfluousHereGoesThere) {
   EXPECT_EQ(peer_.Contents(Segment(2)), "-");
 }
 
-TEST_F(BackupMirrorTest, AFileThatIsWrittenAnewIsSentAnew) {
+TEST_F(BackupMirrorTest, ResendsAFileThatWasRewritten) {
   Write(kNewShard, "first");
   mirror_->Want(kNewShard, /*complete=*/false, Version::kNew);
   ASSERT_EQ(Run(), absl::OkStatus());
@@ -262,13 +262,13 @@ TEST_F(BackupMirrorTest, AFileThatIsWrittenAnewIsSentAnew) {
   EXPECT_TRUE(mirror_->IsThere(kNewShard));
   ASSERT_EQ(Run(), absl::OkStatus());
   EXPECT_EQ(peer_.stored_bytes(), sent);
-  // One that goes before it is sent is not waited for.
+  // The mirror forgets a file that is deleted before it is sent.
   mirror_->Want(kShard, /*complete=*/false, Version::kNew);
   ASSERT_EQ(Run(), absl::OkStatus());
   EXPECT_FALSE(mirror_->Wants(kShard));
 }
 
-TEST_F(BackupMirrorTest, WhicheverCallIsLostTheCopiesBecomeTheSame) {
+TEST_F(BackupMirrorTest, ConvergesWhicheverCallIsLost) {
   const std::string shard = Noise(2 * kCopyPieceBytes + 9, 1);
   const std::string log = Noise(2 * kCopyPieceBytes + 70, 2);
   for (const bool answer_only : {false, true}) {
@@ -296,7 +296,7 @@ TEST_F(BackupMirrorTest, WhicheverCallIsLostTheCopiesBecomeTheSame) {
   }
 }
 
-TEST_F(BackupMirrorTest, SaysWhoseTroubleItIs) {
+TEST_F(BackupMirrorTest, NamesThePeerInErrors) {
   Grow(1, Noise(100, 1));
   peer_.SetAway(true);
   EXPECT_THAT(std::string(Run().message()), HasSubstr("server 0 at alpha:7000: nobody is there"));
@@ -304,7 +304,7 @@ TEST_F(BackupMirrorTest, SaysWhoseTroubleItIs) {
   ASSERT_EQ(Run(), absl::OkStatus());
 }
 
-// --- Back from there ---
+// --- Fetching the copies back ---
 
 class BackupFetchTest : public BackupMirrorTest {
  protected:
@@ -343,7 +343,7 @@ class BackupFetchTest : public BackupMirrorTest {
   int64_t pieces_ = 0;
 };
 
-TEST_F(BackupFetchTest, BringsBackExactlyTheFilesThatThereWere) {
+TEST_F(BackupFetchTest, FetchesExactlyTheCopiedFiles) {
   CopySome();
   const absl::StatusOr<int64_t> bytes = Fetch("/new").Run();
   ASSERT_TRUE(bytes.ok()) << bytes.status();
@@ -359,14 +359,14 @@ TEST_F(BackupFetchTest, BringsBackExactlyTheFilesThatThereWere) {
   ExpectSame("/other", kShard);
 }
 
-TEST_F(BackupFetchTest, WhereThereAreNoCopiesNothingIsDone) {
+TEST_F(BackupFetchTest, FetchesNothingWithoutCopies) {
   const absl::StatusOr<int64_t> bytes = Fetch("/new").Run();
   ASSERT_TRUE(bytes.ok()) << bytes.status();
   EXPECT_EQ(*bytes, 0);
   EXPECT_TRUE(absl::IsNotFound(files_.List("/new").status()));
 }
 
-TEST_F(BackupFetchTest, OneThatWasBrokenOffIsKnownAndBeginsAgain) {
+TEST_F(BackupFetchTest, DetectsAnInterruptedFetchAndRestartsIt) {
   CopySome();
   peer_.LoseCall(4, /*answer_only=*/false);
   EXPECT_TRUE(absl::IsUnavailable(Fetch("/new").Run().status()));
@@ -377,7 +377,7 @@ TEST_F(BackupFetchTest, OneThatWasBrokenOffIsKnownAndBeginsAgain) {
   ExpectSame("/new", kShard);
 }
 
-TEST_F(BackupFetchTest, CopiesOfTwoJobsAreNotTakenForOne) {
+TEST_F(BackupFetchTest, RefusesToFetchCopiesOfTwoJobs) {
   CopySome();
   ListCopiesRequest list;
   list.set_job_id(78);

@@ -1,4 +1,4 @@
-// The thread that sends a server's files, with a peer that is away and back.
+// Tests the thread that sends a server's files to a peer that disconnects and reconnects.
 
 #include "server/backup/backup_replicator.h"
 
@@ -77,7 +77,7 @@ class BackupReplicatorTest : public ::testing::Test {
     MutexLock lock(&mutex_);
     return said_.size();
   }
-  // Time goes on until `condition` holds.
+  // Advances the clock until `condition` is true.
   bool AsTimeGoes(absl::FunctionRef<bool()> condition) {
     return Eventually([&] {
       clock_.Advance(absl::Milliseconds(100));
@@ -95,7 +95,7 @@ class BackupReplicatorTest : public ::testing::Test {
   std::unique_ptr<BackupReplicator> sender_;
 };
 
-TEST_F(BackupReplicatorTest, TellsHowFarTheLogIsCopiedAsItGrows) {
+TEST_F(BackupReplicatorTest, ReportsTheCopiedLogPosition) {
   Begin();
   std::string log(100, 'x');
   for (uint64_t position = 1; position <= 5; ++position) {
@@ -113,7 +113,7 @@ TEST_F(BackupReplicatorTest, TellsHowFarTheLogIsCopiedAsItGrows) {
   EXPECT_EQ(said(), 0u);
 }
 
-TEST_F(BackupReplicatorTest, WhileThePeerIsAwayNothingCountsAndThenAllOfIt) {
+TEST_F(BackupReplicatorTest, ReportsNoProgressWhileThePeerIsAway) {
   peer_.SetAway(true);
   Begin();
   Grow(std::string(100, 'x'));
@@ -129,7 +129,7 @@ TEST_F(BackupReplicatorTest, WhileThePeerIsAwayNothingCountsAndThenAllOfIt) {
   EXPECT_TRUE(Eventually([&] { return said() == 2; })) << "when it began, and when it was over";
 }
 
-TEST_F(BackupReplicatorTest, KeepReturnsWhenTheCopyIsThere) {
+TEST_F(BackupReplicatorTest, KeepReturnsWhenTheCopyIsStored) {
   Begin();
   Write(kShard, "shard");
   EXPECT_EQ(sender_->Keep({kShard}, /*complete=*/false, Version::kNew), absl::OkStatus());
@@ -143,7 +143,7 @@ TEST_F(BackupReplicatorTest, KeepReturnsWhenTheCopyIsThere) {
   EXPECT_TRUE(Eventually([&] { return peer_.Contents(kShard) == "-"; }));
 }
 
-TEST_F(BackupReplicatorTest, KeepGivesUpAPeerThatIsAwayForLong) {
+TEST_F(BackupReplicatorTest, KeepTimesOutIfThePeerStaysAway) {
   Write(kShard, "shard");
   peer_.SetAway(true);
   Begin();
@@ -159,7 +159,7 @@ TEST_F(BackupReplicatorTest, KeepGivesUpAPeerThatIsAwayForLong) {
   EXPECT_THAT(std::string(kept.message()), HasSubstr("server 0 at alpha:7000: nobody is there"));
 }
 
-TEST_F(BackupReplicatorTest, StopsWithAPeerThatIsAway) {
+TEST_F(BackupReplicatorTest, StopsWhileThePeerIsAway) {
   Write(kShard, "shard");
   peer_.SetAway(true);
   Begin();
@@ -176,7 +176,7 @@ TEST_F(BackupReplicatorTest, StopsWithAPeerThatIsAway) {
   EXPECT_EQ(copied_, 0u);
 }
 
-TEST_F(BackupReplicatorTest, TheNextLifeGoesOnFromWhatTheOneBeforeHasSent) {
+TEST_F(BackupReplicatorTest, ContinuesAfterARestartWithoutResendingFiles) {
   Write(kShard, "shard");
   Begin();
   Grow(std::string(200, 'x'));

@@ -1,4 +1,4 @@
-// The receiving side of copies, on a disk that breaks.
+// Tests the receiving side of copies on a faulty disk.
 
 #include "server/backup/backup_store.h"
 
@@ -29,7 +29,7 @@ class BackupStoreTest : public ::testing::Test {
  protected:
   BackupStoreTest() { Restart(); }
 
-  // Another life of the keeper, which has been asked for its list.
+  // Restarts the keeper and asks it for the list of copies.
   void Restart() {
     keeper_ = std::make_unique<BackupStore>(&files_, "/ps");
     list_ = List();
@@ -84,10 +84,10 @@ class BackupStoreTest : public ::testing::Test {
 
   FaultyFileSystem files_;
   std::unique_ptr<BackupStore> keeper_;
-  std::vector<std::string> list_;  // as the last life began
+  std::vector<std::string> list_;  // after the last restart
 };
 
-TEST_F(BackupStoreTest, AWholeFileHasItsNameWhenAllOfItIsOnTheDisk) {
+TEST_F(BackupStoreTest, PublishesAWholeFileAfterTheSync) {
   EXPECT_EQ(*Store(kShard, 6, 0, "abc"), 3u);
   EXPECT_THAT(List(), IsEmpty());
   EXPECT_EQ(*Store(kShard, 6, 3, "def"), 6u);
@@ -99,7 +99,7 @@ TEST_F(BackupStoreTest, AWholeFileHasItsNameWhenAllOfItIsOnTheDisk) {
   EXPECT_EQ(Read(kShard, 6), "");
 }
 
-TEST_F(BackupStoreTest, PiecesOfAWholeFileMayComeAgain) {
+TEST_F(BackupStoreTest, AcceptsRepeatedPiecesOfAWholeFile) {
   ASSERT_TRUE(Store(kShard, 6, 0, "abc").ok());
   EXPECT_EQ(*Store(kShard, 6, 0, "abc"), 3u) << "the first one begins the file";
   EXPECT_EQ(*Store(kShard, 6, 3, "de"), 5u);
@@ -109,11 +109,11 @@ TEST_F(BackupStoreTest, PiecesOfAWholeFileMayComeAgain) {
   EXPECT_EQ(Read(kShard), "abcdef");
 }
 
-TEST_F(BackupStoreTest, AFileTakesThePlaceOfAnotherOneOfItsNameAtOnce) {
+TEST_F(BackupStoreTest, ReplacesAFileAtomically) {
   ASSERT_TRUE(Store(kShard, 6, 0, "abcdef").ok());
   ASSERT_TRUE(Store(kShard, 6, 0, "ghi").ok());
   EXPECT_EQ(Read(kShard), "abcdef") << "half of another one changes nothing";
-  // To the next life the pieces that there were never came.
+  // After a crash the keeper does not remember the pieces it received.
   Crash(1);
   EXPECT_TRUE(absl::IsOutOfRange(Store(kShard, 6, 3, "jkl").status()));
   EXPECT_EQ(Read(kShard), "abcdef");
@@ -122,7 +122,7 @@ TEST_F(BackupStoreTest, AFileTakesThePlaceOfAnotherOneOfItsNameAtOnce) {
   EXPECT_EQ(Read(kShard), "ghijkl");
 }
 
-TEST_F(BackupStoreTest, ASmallFileDoesNotDisturbALargeOneOnItsWay) {
+TEST_F(BackupStoreTest, StoresASmallFileDuringALargeUpload) {
   ASSERT_TRUE(Store(kShard, 6, 0, "abc").ok());
   ASSERT_TRUE(Store("coordinator.state", 5, 0, "state").ok());
   EXPECT_EQ(*Store(kShard, 6, 3, "def"), 6u);
@@ -130,7 +130,7 @@ TEST_F(BackupStoreTest, ASmallFileDoesNotDisturbALargeOneOnItsWay) {
   EXPECT_EQ(Read("coordinator.state"), "state");
 }
 
-TEST_F(BackupStoreTest, AGrowingFileIsOnTheDiskPieceByPiece) {
+TEST_F(BackupStoreTest, StoresAGrowingFilePieceByPiece) {
   EXPECT_EQ(*Store(kSegment, 0, 0, "abc"), 3u);
   Crash(1);
   EXPECT_THAT(list_, ElementsAre(absl::StrCat(kSegment, " 3")));
@@ -141,7 +141,7 @@ TEST_F(BackupStoreTest, AGrowingFileIsOnTheDiskPieceByPiece) {
   EXPECT_EQ(Read(kSegment), "abcdef");
 }
 
-TEST_F(BackupStoreTest, APieceBehindTheEndIsRefusedWithTheEnd) {
+TEST_F(BackupStoreTest, RejectsAPieceBeyondTheEnd) {
   ASSERT_TRUE(Store(kSegment, 0, 0, "abc").ok());
   const absl::Status behind = Store(kSegment, 0, 4, "e").status();
   EXPECT_TRUE(absl::IsOutOfRange(behind)) << behind;
@@ -151,12 +151,12 @@ TEST_F(BackupStoreTest, APieceBehindTheEndIsRefusedWithTheEnd) {
   EXPECT_TRUE(absl::IsOutOfRange(Store(kShard, 9, 4, "e").status()));
 }
 
-TEST_F(BackupStoreTest, APieceThatACrashHasTornIsMendedByTheSamePiece) {
+TEST_F(BackupStoreTest, RepairsATornPieceOnRetry) {
   for (uint64_t seed = 1; seed <= 30; ++seed) {
     SCOPED_TRACE(seed);
     const std::string name = absl::StrCat("log-1-of-2/", seed, ".log");
     ASSERT_TRUE(Store(name, 0, 0, "head").ok());
-    // The sync does not come to an end.
+    // The sync fails.
     files_.SetFaultHook([](Operation operation, const std::string&) -> std::optional<Fault> {
       if (operation == Operation::kSync) return Fault{EIO, 0};
       return std::nullopt;
@@ -164,14 +164,14 @@ TEST_F(BackupStoreTest, APieceThatACrashHasTornIsMendedByTheSamePiece) {
     EXPECT_TRUE(absl::IsUnavailable(Store(name, 0, 4, "abcdefgh").status()));
     files_.SetFaultHook(nullptr);
     if (seed % 2 == 0) Crash(seed);
-    // Also where the piece seems to be there: what a failed sync should have written is not.
+    // The keeper rewrites the piece even if it seems to be on disk, because the sync failed.
     EXPECT_EQ(*Store(name, 0, 4, "abcdefgh"), 12u);
     Crash(seed);
     EXPECT_EQ(Read(name), "headabcdefgh");
   }
 }
 
-TEST_F(BackupStoreTest, WhateverFailsIsDoneByTheSameCallsAgain) {
+TEST_F(BackupStoreTest, RetriesSucceedAfterAnyDiskFault) {
   for (int64_t n = 1; n <= 12; ++n) {
     SCOPED_TRACE(n);
     const std::string shard = absl::StrCat("checkpoint-", n, "/server-1-of-2.safetensors");
@@ -190,7 +190,7 @@ TEST_F(BackupStoreTest, WhateverFailsIsDoneByTheSameCallsAgain) {
   }
 }
 
-TEST_F(BackupStoreTest, NobodyStoresWhoHasNotAskedThisLifeForItsList) {
+TEST_F(BackupStoreTest, RejectsAStoreBeforeAList) {
   keeper_ = std::make_unique<BackupStore>(&files_, "/ps");
   EXPECT_TRUE(absl::IsAborted(Store(kSegment, 0, 0, "abc").status()));
   List(/*job_id=*/78);
@@ -199,7 +199,7 @@ TEST_F(BackupStoreTest, NobodyStoresWhoHasNotAskedThisLifeForItsList) {
   EXPECT_TRUE(Store(kSegment, 0, 0, "abc").ok());
 }
 
-TEST_F(BackupStoreTest, DroppedCopiesAreGoneWithTheirFolder) {
+TEST_F(BackupStoreTest, DropsCopiesAndTheirFolder) {
   ASSERT_TRUE(Store(kShard, 3, 0, "abc").ok());
   ASSERT_TRUE(Store(kSegment, 0, 0, "abc").ok());
   DropCopiesRequest request;
@@ -212,7 +212,7 @@ TEST_F(BackupStoreTest, DroppedCopiesAreGoneWithTheirFolder) {
   EXPECT_THAT(*files_.List("/ps/copies-of-77-1"), ElementsAre("log-1-of-2"));
 }
 
-TEST_F(BackupStoreTest, NoNameLeadsOutOfTheFolder) {
+TEST_F(BackupStoreTest, RejectsFileNamesOutsideTheFolder) {
   for (const char* name :
        {"", ".", "..", "../x", "a/../b", "/etc/passwd", "a//b", "a/b/c", "a/.hidden", "a b", "x/",
         "server.tmp", "a\n", "\xff", "checkpoint-1/..", "a\\b"}) {
@@ -229,7 +229,7 @@ TEST_F(BackupStoreTest, NoNameLeadsOutOfTheFolder) {
   EXPECT_TRUE(CheckBackupName(std::string(200, 'a')).ok());
 }
 
-TEST_F(BackupStoreTest, ImpossiblePiecesAreRefused) {
+TEST_F(BackupStoreTest, RejectsInvalidPieces) {
   EXPECT_TRUE(absl::IsInvalidArgument(Store(kShard, 6, 4, "def").status())) << "behind its end";
   EXPECT_TRUE(absl::IsInvalidArgument(Store(kSegment, 0, 0, "").status()));
   EXPECT_TRUE(absl::IsInvalidArgument(

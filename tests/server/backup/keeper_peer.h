@@ -17,20 +17,20 @@
 
 namespace torchps {
 
-// A peer that keeps copies on a disk in memory, without a network: it can be away, be restarted and
-// lose its disk. Thread-safe.
+// Keeps copies on an in-memory disk, without a network. Tests can disconnect it, restart it and
+// erase its disk. Thread-safe.
 class KeeperPeer final : public BackupPeer {
  public:
   static constexpr char kDirectory[] = "/peer";
 
   KeeperPeer() { Restart(); }
 
-  // Another life of it, on the disk as it is.
+  // Restarts the keeper with the same disk.
   void Restart() {
     MutexLock lock(&mutex_);
     keeper_ = std::make_unique<BackupStore>(disk_.get(), kDirectory);
   }
-  // Another life of it, with an empty disk.
+  // Restarts the keeper with an empty disk.
   void LoseDisk() {
     {
       MutexLock lock(&mutex_);
@@ -39,9 +39,9 @@ class KeeperPeer final : public BackupPeer {
     }
     Restart();
   }
-  // Nobody reaches it.
+  // Makes the calls fail as unavailable.
   void SetAway(bool away) { away_ = away; }
-  // The n-th call from now on, and no other, does not get through, or only its answer does not.
+  // Drops only the n-th call from now on, or only the answer to that call.
   void LoseCall(int n, bool answer_only) {
     lost_call_ = calls_ + n;
     answer_only_ = answer_only;
@@ -51,7 +51,7 @@ class KeeperPeer final : public BackupPeer {
   std::string Path(const std::string& file) const {
     return absl::StrCat(kDirectory, "/copies-of-77-1/", file);
   }
-  // What it has of a file; "-" if it has none.
+  // Returns the contents of the copy, or "-" if there is none.
   std::string Contents(const std::string& file) {
     const auto contents = ReadWholeFile(*disk_, Path(file), int64_t{1} << 30);
     return contents.ok() ? *contents : "-";
@@ -59,7 +59,7 @@ class KeeperPeer final : public BackupPeer {
   int calls() const { return calls_; }
   int64_t stored_bytes() const { return stored_bytes_; }
   int64_t largest_piece() const { return largest_piece_; }
-  // Files of the pieces that were stored, in their order, each once.
+  // Returns the file names of the stored pieces in order, each name once.
   std::string order() const {
     MutexLock lock(&mutex_);
     return order_;
@@ -82,7 +82,7 @@ class KeeperPeer final : public BackupPeer {
   }
   std::string name() const override { return "server 0 at alpha:7000"; }
   void Cancel() override { cancelled_ = true; }
-  // To be used again after Cancel().
+  // Allows calls again after Cancel().
   void Revive() { cancelled_ = false; }
 
  private:

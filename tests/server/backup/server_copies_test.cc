@@ -1,5 +1,5 @@
-// Two whole servers that keep copies of each other's files (durability.copies), and lose their
-// disks one after the other.
+// Tests two servers that keep copies of each other's files (durability.copies) and lose their disks
+// one after the other.
 
 #include <atomic>
 #include <memory>
@@ -61,7 +61,7 @@ class ServerBackupTest : public ::testing::Test {
   void StartAll() {
     for (int k = 0; k < kServers; ++k) Start(k);
   }
-  // The machine burns.
+  // Loses the machine with the disk.
   void Lose(int k) {
     disks_[k]->PowerOffAt(1);
     servers_[k] = nullptr;
@@ -82,7 +82,7 @@ class ServerBackupTest : public ::testing::Test {
     return hello;
   }
 
-  // Enters at server k, wherever that is now.
+  // Enters the job at server k's current address.
   PlainWorker& Greet(int k, const std::string& job) {
     workers_[k] = std::make_unique<PlainWorker>(PlainChannel(addresses_[k]), Hello(k, job));
     EXPECT_EQ(workers_[k]->Hello(), absl::OkStatus()) << "server " << k;
@@ -131,7 +131,7 @@ class ServerBackupTest : public ::testing::Test {
     return status.ok() ? status->durability().trouble() : std::string(status.status().message());
   }
 
-  // What the servers use, before them.
+  // Used by the servers, so destroyed after them.
   Mutex mutex_;
   std::string said_ ABSL_GUARDED_BY(mutex_);
   SteadyClock clock_;
@@ -144,7 +144,7 @@ class ServerBackupTest : public ::testing::Test {
   uint64_t incarnations_ = 0;
 };
 
-TEST_F(ServerBackupTest, WithALogTheLossOfEitherDiskLosesNothingThatWasAcknowledged) {
+TEST_F(ServerBackupTest, KeepsAcknowledgedPushesWhenEitherDiskIsLost) {
   Begin(kLog);
   for (Step step = 1; step <= 3; ++step) PushAll(step);
   ASSERT_EQ(TakeCheckpoint(kLog), absl::OkStatus());
@@ -165,14 +165,14 @@ TEST_F(ServerBackupTest, WithALogTheLossOfEitherDiskLosesNothingThatWasAcknowled
     ASSERT_TRUE(repeated.ok()) << repeated.status();
     EXPECT_EQ(GetValues(lost), values) << "another gradient of that name changes nothing";
     EXPECT_THAT(said(), HasSubstr(absl::StrCat("server ", lost, " restored its files")));
-    // The other one hears where this one is now; what it acknowledges then is here, too, with all
-    // that was here before.
+    // The other server learns the new address of this server. So this server again stores copies of
+    // all acknowledged changes, old and new.
     Greet(1 - lost, kLog);
     PushAll(++last);
   }
 }
 
-TEST_F(ServerBackupTest, WithALogAloneItComesBackFromTheCopyOfTheLog) {
+TEST_F(ServerBackupTest, RestoresFromTheCopiedLogWithoutACheckpoint) {
   Begin(kLog);
   for (Step step = 1; step <= 3; ++step) PushAll(step);
   const std::vector<std::vector<float>> values = GetValues(1);
@@ -184,7 +184,7 @@ TEST_F(ServerBackupTest, WithALogAloneItComesBackFromTheCopyOfTheLog) {
   EXPECT_EQ(GetValues(1), values);
 }
 
-TEST_F(ServerBackupTest, WithCheckpointsItComesBackFromTheLastCompleteOne) {
+TEST_F(ServerBackupTest, RestoresFromTheLastCompleteCheckpoint) {
   Begin(kCheckpoint);
   std::vector<std::vector<float>> values;
   for (Step step = 1; step <= 9; ++step) {
@@ -205,7 +205,7 @@ TEST_F(ServerBackupTest, WithCheckpointsItComesBackFromTheLastCompleteOne) {
   EXPECT_EQ(GetValues(1), values);
 }
 
-TEST_F(ServerBackupTest, WhileThePeerIsAwayNoPushIsAcknowledged) {
+TEST_F(ServerBackupTest, AcknowledgesNoPushWhileThePeerIsAway) {
   Begin(kLog);
   PushAll(1);
   servers_[1] = nullptr;
@@ -218,7 +218,7 @@ TEST_F(ServerBackupTest, WhileThePeerIsAwayNoPushIsAcknowledged) {
   EXPECT_TRUE(Eventually([&] { return !GetTrouble(0).empty(); }));
   EXPECT_THAT(GetTrouble(0), HasSubstr(absl::StrCat("server 1 at ", addresses_[1])));
   EXPECT_FALSE(answered);
-  // It is back, elsewhere, which a worker tells.
+  // The server restarts at another address, which a worker reports.
   Start(1);
   PlainWorker other(PlainChannel(addresses_[0]), Hello(0, kLog));
   EXPECT_EQ(other.Hello(), absl::OkStatus());
@@ -228,7 +228,7 @@ TEST_F(ServerBackupTest, WhileThePeerIsAwayNoPushIsAcknowledged) {
   EXPECT_TRUE(Eventually([&] { return GetTrouble(0).empty(); }));
 }
 
-TEST_F(ServerBackupTest, AServerWhosePeerIsAwayStillStops) {
+TEST_F(ServerBackupTest, StopsWhileThePeerIsAway) {
   Begin(kLog);
   servers_[1] = nullptr;
   absl::Status outcome;
@@ -239,7 +239,7 @@ TEST_F(ServerBackupTest, AServerWhosePeerIsAwayStillStops) {
   EXPECT_FALSE(outcome.ok());
 }
 
-TEST_F(ServerBackupTest, AnEmptyDirectoryIsNoNewBeginningUntilThePeerHasBeenAsked) {
+TEST_F(ServerBackupTest, DoesNotStartEmptyBeforeAskingThePeer) {
   Begin(kLog);
   PushAll(1);
   Lose(1);
@@ -255,7 +255,7 @@ TEST_F(ServerBackupTest, AnEmptyDirectoryIsNoNewBeginningUntilThePeerHasBeenAske
   EXPECT_TRUE(Greet(1, kLog).hello_reply().restored().from_log());
 }
 
-TEST_F(ServerBackupTest, TheFirstServerFetchesBeforeItBeginsWhereItIsToldWhoHasCopies) {
+TEST_F(ServerBackupTest, FirstServerFetchesItsCopiesBeforeItStarts) {
   const std::string state = "/ps/coordinator.state";
   ASSERT_TRUE(disks_[0]->CreateDirectories("/ps").ok());
   ASSERT_TRUE(WriteFileAtomically(*disks_[0], state, "what the coordinator knows").ok());
@@ -265,18 +265,18 @@ TEST_F(ServerBackupTest, TheFirstServerFetchesBeforeItBeginsWhereItIsToldWhoHasC
   ASSERT_TRUE(Eventually(
       [&] { return disks_[1]->OpenForReading("/ps/copies-of-7-0/coordinator.state").ok(); }));
   Lose(0);
-  // With a wrong address it does not begin anew.
+  // With a wrong address the server does not start an empty job.
   EXPECT_TRUE(absl::IsUnavailable(TryStart(0, addresses_[0])));
   ASSERT_EQ(TryStart(0, addresses_[1]), absl::OkStatus());
   EXPECT_EQ(*ReadWholeFile(*disks_[0], state, 1000), "what the coordinator knows");
   EXPECT_TRUE(Greet(0, kLog).hello_reply().restored().from_log());
   EXPECT_EQ(GetValues(0), values);
-  // What is there stays.
+  // An existing state file is kept.
   servers_[0] = nullptr;
   ASSERT_TRUE(WriteFileAtomically(*disks_[0], state, "more").ok());
   ASSERT_EQ(TryStart(0, addresses_[1]), absl::OkStatus());
   EXPECT_EQ(*ReadWholeFile(*disks_[0], state, 1000), "more");
-  // Of another job's server there is nothing.
+  // The peer does not send copies of another job's server.
   servers_[0] = nullptr;
   disks_[0] = std::make_unique<FaultyFileSystem>();
   Lose(1);
@@ -286,7 +286,7 @@ TEST_F(ServerBackupTest, TheFirstServerFetchesBeforeItBeginsWhereItIsToldWhoHasC
   EXPECT_THAT(std::string(none.message()), HasSubstr("--copies_at"));
 }
 
-TEST_F(ServerBackupTest, IsRefusedInWordsWhereItCannotBe) {
+TEST_F(ServerBackupTest, ExplainsWhyCopiesAreImpossible) {
   StartAll();
   const auto refusal = [&](const HelloRequest& hello) {
     PlainWorker worker(PlainChannel(addresses_[0]), hello);

@@ -1,4 +1,4 @@
-// The conductor against servers that write, fail, hang and go away.
+// Tests the conductor with servers that write, fail, hang and disconnect.
 
 #include "server/coordinator/checkpoint_conductor.h"
 
@@ -29,13 +29,13 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// A server that only knows how to keep a checkpoint, or not.
+// Implements only the checkpoint calls of a server, and fails them on request.
 class KeepingServer final : public ParameterService::Service {
  public:
   explicit KeepingServer(int index) : index_(index) {
     grpc::ServerBuilder builder;
     builder.RegisterService(this);
-    // Not within the process: ThreadSanitizer cannot see how gRPC hands bytes over there.
+    // Uses a real port, because ThreadSanitizer cannot follow gRPC's in-process transport.
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
     server_ = builder.BuildAndStart();
   }
@@ -157,7 +157,7 @@ class CheckpointConductorTest : public ::testing::Test {
   std::unique_ptr<CheckpointConductor> conductor_;
 };
 
-TEST_F(CheckpointConductorTest, TheManifestStandsWhenAllShardsDoAndEveryServerHearsOfIt) {
+TEST_F(CheckpointConductorTest, WritesTheManifestAndInformsEveryServer) {
   const absl::StatusOr<CheckpointStatus> taken = Take();
   ASSERT_TRUE(taken.ok()) << taken.status();
   EXPECT_EQ(taken->number(), 1u);
@@ -177,7 +177,7 @@ TEST_F(CheckpointConductorTest, TheManifestStandsWhenAllShardsDoAndEveryServerHe
   }
 }
 
-TEST_F(CheckpointConductorTest, OneThatIsNotFiniteSaysSoAndTakesAnotherListWithIt) {
+TEST_F(CheckpointConductorTest, ANonfiniteCheckpointUsesAnotherKeepList) {
   servers_[0]->nonfinite = 2;
   servers_[1]->nonfinite = 3;
   JobCoordinator::CheckpointPlan plan = *rig_.coordinator().BeginCheckpoint(rig_.now());
@@ -195,7 +195,7 @@ TEST_F(CheckpointConductorTest, OneThatIsNotFiniteSaysSoAndTakesAnotherListWithI
   }
 }
 
-TEST_F(CheckpointConductorTest, WhereOneServerFailsThereIsNoCheckpointAndItIsNamed) {
+TEST_F(CheckpointConductorTest, NamesTheServerThatFailed) {
   servers_[1]->refusal = {grpc::StatusCode::RESOURCE_EXHAUSTED, "no space left on device"};
   const absl::StatusOr<CheckpointStatus> taken = Take();
   EXPECT_TRUE(absl::IsResourceExhausted(taken.status()));
@@ -205,7 +205,7 @@ TEST_F(CheckpointConductorTest, WhereOneServerFailsThereIsNoCheckpointAndItIsNam
   EXPECT_FALSE(servers_[0]->committed.has_value());
 }
 
-TEST_F(CheckpointConductorTest, NobodyWritesWhileOneIsAway) {
+TEST_F(CheckpointConductorTest, WritesNothingWhileAServerIsAway) {
   servers_[1]->GoAway();
   const absl::StatusOr<CheckpointStatus> taken = Take();
   EXPECT_TRUE(absl::IsUnavailable(taken.status())) << taken.status();
@@ -213,7 +213,7 @@ TEST_F(CheckpointConductorTest, NobodyWritesWhileOneIsAway) {
   EXPECT_EQ(servers_[0]->writes, 0);
 }
 
-TEST_F(CheckpointConductorTest, NobodyWritesWhileOneCannot) {
+TEST_F(CheckpointConductorTest, WritesNothingIfAServerCannotWrite) {
   const auto expect = [this](absl::StatusCode code, const std::string& why) {
     {
       MutexLock lock(&mutex_);
@@ -244,13 +244,13 @@ TEST_F(CheckpointConductorTest, NobodyWritesWhileOneCannot) {
   expect(absl::StatusCode::kUnavailable, "it is still restoring the job");
 }
 
-TEST_F(CheckpointConductorTest, ALargePartOfTheModelHasLongerToBeWritten) {
+TEST_F(CheckpointConductorTest, TheWriteDeadlineGrowsWithTheShard) {
   {
     MutexLock lock(&servers_[1]->mutex);
     servers_[1]->status.set_state_bytes(uint64_t{40} << 30);
   }
   ASSERT_TRUE(Take().ok());
-  // At 4 MiB/s.
+  // Expects 4 MiB/s.
   const absl::Duration expected = absl::Minutes(10) + absl::Seconds(10240);
   MutexLock lock(&servers_[1]->mutex);
   // gRPC rounds long deadlines up to minutes.
@@ -258,7 +258,7 @@ TEST_F(CheckpointConductorTest, ALargePartOfTheModelHasLongerToBeWritten) {
   EXPECT_GT(servers_[1]->time_to_write, expected - absl::Minutes(1));
 }
 
-TEST_F(CheckpointConductorTest, AManifestThatCannotBeWrittenIsTheReason) {
+TEST_F(CheckpointConductorTest, ReportsAManifestThatCannotBeWritten) {
   files_.SetCapacity(10);
   const absl::StatusOr<CheckpointStatus> taken = Take();
   EXPECT_TRUE(absl::IsResourceExhausted(taken.status())) << taken.status();
@@ -267,7 +267,7 @@ TEST_F(CheckpointConductorTest, AManifestThatCannotBeWrittenIsTheReason) {
   EXPECT_TRUE(absl::IsNotFound(directory_->ReadManifest(1).status()));
 }
 
-TEST_F(CheckpointConductorTest, AServerThatIsAwayForAMomentIsAskedAgainToComplete) {
+TEST_F(CheckpointConductorTest, RetriesTheCommitAtAServerBrieflyAway) {
   servers_[1]->away_commits = 3;
   const absl::StatusOr<CheckpointStatus> taken = Take();
   ASSERT_TRUE(taken.ok()) << taken.status();
@@ -275,7 +275,7 @@ TEST_F(CheckpointConductorTest, AServerThatIsAwayForAMomentIsAskedAgainToComplet
   EXPECT_TRUE(servers_[1]->committed.has_value());
 }
 
-TEST_F(CheckpointConductorTest, WhatAServerHasGoneBackBehindIsNoCheckpoint) {
+TEST_F(CheckpointConductorTest, DiscardsACheckpointIfAServerRestarted) {
   {
     MutexLock lock(&servers_[1]->mutex);
     servers_[1]->commit_refusal = {grpc::StatusCode::FAILED_PRECONDITION, "I was restarted"};
@@ -287,7 +287,7 @@ TEST_F(CheckpointConductorTest, WhatAServerHasGoneBackBehindIsNoCheckpoint) {
   EXPECT_FALSE(servers_[0]->committed->everywhere()) << "server 1 needs the one before";
 }
 
-TEST_F(CheckpointConductorTest, AStopBreaksOffWhatIsUnderWay) {
+TEST_F(CheckpointConductorTest, StopCancelsTheCurrentCheckpoint) {
   servers_[1]->hangs = true;
   conductor_->Start(*rig_.coordinator().BeginCheckpoint(rig_.now()));
   ASSERT_TRUE(Eventually([this] { return servers_[1]->writes > 0; }));

@@ -19,7 +19,7 @@ CheckpointSchedule::Options EveryMinute() {
 
 absl::Duration At(double seconds) { return absl::Seconds(seconds); }
 
-// Takes the one that is due, successfully.
+// Takes the due checkpoint successfully. Returns the checkpoint number.
 uint64_t Take(CheckpointSchedule& schedule, absl::Duration now, int64_t steps = 0,
               uint64_t nonfinite = 0) {
   const uint64_t number = schedule.Begin(now, steps);
@@ -29,13 +29,13 @@ uint64_t Take(CheckpointSchedule& schedule, absl::Duration now, int64_t steps = 
   return number;
 }
 
-TEST(CheckpointScheduleTest, NothingIsDueBeforeTheJobRuns) {
+TEST(CheckpointScheduleTest, NoCheckpointIsDueBeforeTheStart) {
   CheckpointSchedule schedule(EveryMinute());
   schedule.Request();
   EXPECT_FALSE(schedule.Due(At(1000), 1000));
 }
 
-TEST(CheckpointScheduleTest, TheFirstOneIsDueAtOnceAndTheNextOnesByTime) {
+TEST(CheckpointScheduleTest, BecomesDueAtTheStartThenByTime) {
   CheckpointSchedule schedule(EveryMinute());
   schedule.Start(At(10), 0);
   ASSERT_TRUE(schedule.Due(At(10), 0));
@@ -45,7 +45,7 @@ TEST(CheckpointScheduleTest, TheFirstOneIsDueAtOnceAndTheNextOnesByTime) {
   EXPECT_EQ(Take(schedule, At(70)), 2u);
 }
 
-TEST(CheckpointScheduleTest, TheFirstOnesComeSoonerAndEachTakesTwiceAsLong) {
+TEST(CheckpointScheduleTest, EarlyIntervalsDoubleUpToTheFullInterval) {
   CheckpointSchedule::Options options = EveryMinute();
   options.first_interval = absl::Seconds(10);
   CheckpointSchedule schedule(options);
@@ -64,7 +64,7 @@ TEST(CheckpointScheduleTest, TheFirstOnesComeSoonerAndEachTakesTwiceAsLong) {
   EXPECT_TRUE(short_one.Due(At(4), 0)) << "never later than by the interval";
 }
 
-TEST(CheckpointScheduleTest, OneIsDueBySteps) {
+TEST(CheckpointScheduleTest, BecomesDueAfterTheConfiguredSteps) {
   CheckpointSchedule::Options options;
   options.steps = 100;
   CheckpointSchedule schedule(options);
@@ -77,7 +77,7 @@ TEST(CheckpointScheduleTest, OneIsDueBySteps) {
   EXPECT_TRUE(schedule.Due(At(1e6), 220));
 }
 
-TEST(CheckpointScheduleTest, WithoutTimeOrStepsOnlyARequestMakesOneDue) {
+TEST(CheckpointScheduleTest, WithoutAnIntervalOnlyARequestIsDue) {
   CheckpointSchedule schedule{CheckpointSchedule::Options()};
   schedule.Start(At(0), 0);
   EXPECT_FALSE(schedule.Due(At(1e6), 1000000));
@@ -88,7 +88,7 @@ TEST(CheckpointScheduleTest, WithoutTimeOrStepsOnlyARequestMakesOneDue) {
   EXPECT_FALSE(schedule.Due(At(1e6), 1000000));
 }
 
-TEST(CheckpointScheduleTest, OneIsUnderWayAtATimeAndARequestMeanwhileIsForTheNext) {
+TEST(CheckpointScheduleTest, ARequestDuringACheckpointStartsTheNext) {
   CheckpointSchedule schedule(EveryMinute());
   schedule.Start(At(0), 0);
   EXPECT_EQ(schedule.Begin(At(0), 0), 1u);
@@ -99,7 +99,7 @@ TEST(CheckpointScheduleTest, OneIsUnderWayAtATimeAndARequestMeanwhileIsForTheNex
   EXPECT_EQ(schedule.Begin(At(1), 0), 2u);
 }
 
-TEST(CheckpointScheduleTest, TheNewestStayAndAFailedOneTakesNothingAway) {
+TEST(CheckpointScheduleTest, KeepsTheNewestAndIgnoresFailures) {
   CheckpointSchedule schedule(EveryMinute());
   schedule.Start(At(0), 0);
   Take(schedule, At(0));
@@ -119,7 +119,7 @@ TEST(CheckpointScheduleTest, TheNewestStayAndAFailedOneTakesNothingAway) {
   EXPECT_EQ(schedule.memory().status.completed(), 3u);
 }
 
-TEST(CheckpointScheduleTest, WhereTheNewestAreNotFiniteTheNewestThatIsStaysToo) {
+TEST(CheckpointScheduleTest, KeepsTheNewestFiniteCheckpointToo) {
   CheckpointSchedule schedule(EveryMinute());
   schedule.Start(At(0), 0);
   double now = 0;
@@ -135,14 +135,14 @@ TEST(CheckpointScheduleTest, WhereTheNewestAreNotFiniteTheNewestThatIsStaysToo) 
   EXPECT_THAT(take(1), ElementsAre(2, 4, 5));
   EXPECT_EQ(schedule.memory().status.nonfinite_blocks(), 1u);
   EXPECT_EQ(schedule.newest_finite(), 2u);
-  // What becomes of the one under way is not known when its list is made.
+  // The list is made before the result of the current checkpoint is known.
   ASSERT_EQ(schedule.Begin(At(now), 0), 6u);
   EXPECT_THAT(schedule.KeepList(/*finite=*/true), ElementsAre(5, 6));
   EXPECT_THAT(schedule.KeepList(/*finite=*/false), ElementsAre(2, 5, 6));
   schedule.Fail(absl::UnavailableError("away"), At(now));
   EXPECT_THAT(schedule.memory().kept, ElementsAre(2, 4, 5));
 
-  // Another life knows as much.
+  // The schedule restores the same knowledge after a restart.
   CheckpointSchedule again(EveryMinute());
   again.Restore(schedule.memory());
   again.Start(At(1000), 0);
@@ -154,14 +154,14 @@ TEST(CheckpointScheduleTest, WhereTheNewestAreNotFiniteTheNewestThatIsStaysToo) 
   EXPECT_EQ(again.newest_finite(), 8u);
 }
 
-TEST(CheckpointScheduleTest, OfAModelThatNeverWasFiniteNothingStaysBeyondTheNewest) {
+TEST(CheckpointScheduleTest, KeepsOnlyTheNewestIfNoneIsFinite) {
   CheckpointSchedule schedule(EveryMinute());
   schedule.Start(At(0), 0);
   for (double now : {0, 60, 120, 180}) Take(schedule, At(now), 0, /*nonfinite=*/1);
   EXPECT_THAT(schedule.memory().kept, ElementsAre(3, 4));
 }
 
-TEST(CheckpointScheduleTest, FailuresInARowAreFollowedByLongerPauses) {
+TEST(CheckpointScheduleTest, RepeatedFailuresLengthenThePause) {
   CheckpointSchedule schedule(EveryMinute());
   schedule.Start(At(0), 0);
   absl::Duration now = At(0);
@@ -174,7 +174,7 @@ TEST(CheckpointScheduleTest, FailuresInARowAreFollowedByLongerPauses) {
   }
 }
 
-TEST(CheckpointScheduleTest, TheJobsEndIsKeptOnceAndNothingAfterIt) {
+TEST(CheckpointScheduleTest, TakesOneCheckpointAfterTheEnd) {
   CheckpointSchedule schedule(EveryMinute());
   schedule.Start(At(0), 0);
   schedule.Begin(At(0), 0);
@@ -190,7 +190,7 @@ TEST(CheckpointScheduleTest, TheJobsEndIsKeptOnceAndNothingAfterIt) {
   EXPECT_TRUE(schedule.Due(At(1e6), 1000000));
 }
 
-TEST(CheckpointScheduleTest, AnotherOneGoesOnWithItsNumbersAndItsTime) {
+TEST(CheckpointScheduleTest, RestoresTheCheckpointNumbersAndTheInterval) {
   CheckpointSchedule::Memory memory;
   memory.last_number = 7;
   memory.kept = {5, 6};

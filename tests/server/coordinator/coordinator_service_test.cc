@@ -1,4 +1,4 @@
-// What the coordinator's shell says where its disk says no.
+// Tests the answers of the CoordinatorService while writes to the disk fail.
 
 #include <grpcpp/grpcpp.h>
 
@@ -31,7 +31,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A server that coordinates, in a process of which the disk may refuse and that may be killed.
+// Runs a coordinating server that tests can kill, on a disk that can refuse writes.
 class CoordinatorServiceTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() { PrepareGrpcProcess(); }
@@ -51,7 +51,7 @@ class CoordinatorServiceTest : public ::testing::Test {
     stub_ = Coordinator::NewStub(PlainChannel(server_->address()));
   }
 
-  // Nothing that the process does at its end reaches the disk.
+  // Kills the process: writes at the end of the process do not reach the disk.
   void Kill() {
     stub_ = nullptr;
     files_.PowerOffAt(1);
@@ -72,7 +72,7 @@ class CoordinatorServiceTest : public ::testing::Test {
 
   absl::StatusOr<JoinReply> Join(uint64_t nonce) {
     absl::StatusOr<JoinReply> joined;
-    // A job that is resumed is read first.
+    // A resumed job is loaded first.
     Eventually([&] {
       joined = JoinOnce(nonce);
       return !absl::StrContains(joined.status().message(), "is being resumed");
@@ -83,7 +83,7 @@ class CoordinatorServiceTest : public ::testing::Test {
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(20)));
     JoinRequest request = SmallJoin();
-    // It can be resumed without a checkpoint.
+    // A job with a log can be resumed without a checkpoint.
     request.mutable_job()->mutable_durability()->set_level(DurabilitySpec::LOG);
     request.set_nonce(nonce);
     JoinReply reply;
@@ -122,7 +122,7 @@ class CoordinatorServiceTest : public ::testing::Test {
   std::atomic<int> refused_{0};
 };
 
-TEST_F(CoordinatorServiceTest, WhoWasToldOfAJobFindsItAgain) {
+TEST_F(CoordinatorServiceTest, AcknowledgesAJobOnlyAfterSavingIt) {
   RefuseWrites();
   const auto refused = Join(/*nonce=*/7);
   ASSERT_TRUE(absl::IsUnavailable(refused.status())) << refused.status();
@@ -130,7 +130,7 @@ TEST_F(CoordinatorServiceTest, WhoWasToldOfAJobFindsItAgain) {
   files_.SetFaultHook(nullptr);
   const auto first = Join(/*nonce=*/7);
   ASSERT_TRUE(first.ok()) << first.status();
-  // From now on it is the other way round: the job goes on, whatever the disk says.
+  // After the first save the job continues even if the disk refuses writes.
   RefuseWrites();
   const auto second = Join(/*nonce=*/8);
   ASSERT_TRUE(second.ok()) << second.status();
@@ -142,7 +142,7 @@ TEST_F(CoordinatorServiceTest, WhoWasToldOfAJobFindsItAgain) {
   EXPECT_EQ(later->job_id(), first->job_id());
 }
 
-TEST_F(CoordinatorServiceTest, NoTwoWorkersOfAResumedJobHaveOneName) {
+TEST_F(CoordinatorServiceTest, RefusesJoinsUntilTheResumedJobIsSaved) {
   const auto before = Join(/*nonce=*/7);
   ASSERT_TRUE(before.ok()) << before.status();
   Kill();
@@ -150,7 +150,7 @@ TEST_F(CoordinatorServiceTest, NoTwoWorkersOfAResumedJobHaveOneName) {
   RefuseWrites();
   const auto refused = Join(/*nonce=*/8);
   EXPECT_TRUE(absl::IsUnavailable(refused.status())) << refused.status();
-  // Without --resume it comes back to what is on the disk: to the job as it was before.
+  // Without --resume the coordinator loads the state on disk, which is the job before the resume.
   Kill();
   Start();
   const auto later = Join(/*nonce=*/9);
@@ -158,7 +158,7 @@ TEST_F(CoordinatorServiceTest, NoTwoWorkersOfAResumedJobHaveOneName) {
   EXPECT_EQ(later->job_id(), before->job_id());
 }
 
-TEST_F(CoordinatorServiceTest, AResumedJobGoesOnOnceItIsKept) {
+TEST_F(CoordinatorServiceTest, ContinuesAResumedJobOnceItIsSaved) {
   ASSERT_TRUE(Join(/*nonce=*/7).ok());
   Kill();
   Start(/*resume=*/true);
@@ -174,7 +174,7 @@ TEST_F(CoordinatorServiceTest, AResumedJobGoesOnOnceItIsKept) {
   EXPECT_EQ(again->incarnation(), told->incarnation()) << "it is known, and was not resumed again";
 }
 
-TEST_F(CoordinatorServiceTest, NoTwoWorkersHaveOneNameThoughTwoLivesInARowCannotBeKept) {
+TEST_F(CoordinatorServiceTest, NeverReusesAnIncarnationAfterFailedSaves) {
   const auto first = Join(/*nonce=*/7);
   ASSERT_TRUE(first.ok()) << first.status();
   std::set<Incarnation> told = {first->incarnation()};
@@ -193,14 +193,14 @@ TEST_F(CoordinatorServiceTest, NoTwoWorkersHaveOneNameThoughTwoLivesInARowCannot
   const auto last = Join(/*nonce=*/9);
   ASSERT_TRUE(last.ok()) << last.status();
   EXPECT_TRUE(told.insert(last->incarnation()).second);
-  // From here on this life's incarnations are reserved, whatever the disk says.
+  // From now on the incarnations of this process are reserved, even if the disk refuses writes.
   RefuseWrites();
   const auto another = Join(/*nonce=*/10);
   ASSERT_TRUE(another.ok()) << another.status();
   EXPECT_TRUE(told.insert(another->incarnation()).second);
 }
 
-TEST_F(CoordinatorServiceTest, AFullDiskStopsNobodyWhoIsInTheJobThatComesBack) {
+TEST_F(CoordinatorServiceTest, KnownWorkersContinueDespiteAFullDisk) {
   const auto joined = Join(/*nonce=*/7);
   ASSERT_TRUE(joined.ok()) << joined.status();
   Kill();
@@ -213,7 +213,7 @@ TEST_F(CoordinatorServiceTest, AFullDiskStopsNobodyWhoIsInTheJobThatComesBack) {
   EXPECT_EQ(again->incarnation(), joined->incarnation());
 }
 
-TEST_F(CoordinatorServiceTest, APhaseIsToldOnceTheDiskHasItWhileOtherAnswersGo) {
+TEST_F(CoordinatorServiceTest, AnnouncesAPhaseOnlyAfterSavingIt) {
   const auto anna = Join(/*nonce=*/7);
   ASSERT_TRUE(anna.ok()) << anna.status();
   const auto bert = Join(/*nonce=*/8);
@@ -223,7 +223,7 @@ TEST_F(CoordinatorServiceTest, APhaseIsToldOnceTheDiskHasItWhileOtherAnswersGo) 
     return std::async(std::launch::async, [this, joined] { return AwaitStart(joined); });
   };
   std::future<absl::StatusOr<AwaitStartReply>> annas = await(*anna), berts = await(*bert);
-  // By the third try, what was to be answered after one has been.
+  // After three failed writes, the answer would have been sent if it did not wait for the disk.
   ASSERT_TRUE(Eventually([this] { return refused_ >= 3; }));
   EXPECT_EQ(Renew(*anna), absl::OkStatus());
   EXPECT_EQ(annas.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
@@ -235,7 +235,7 @@ TEST_F(CoordinatorServiceTest, APhaseIsToldOnceTheDiskHasItWhileOtherAnswersGo) 
   EXPECT_TRUE(absl::IsUnavailable(berts.get().status())) << "it waits for the values";
 }
 
-TEST_F(CoordinatorServiceTest, AServerStartsOnAFullDiskAndNotWhereItMayNotWrite) {
+TEST_F(CoordinatorServiceTest, StartsOnAFullDiskNotWithoutPermission) {
   Kill();
   int error = ENOSPC;
   files_.SetFaultHook([&error](FaultyFileSystem::Operation operation,

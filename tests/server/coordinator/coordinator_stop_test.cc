@@ -1,4 +1,4 @@
-// A CoordinatorService that stops while workers' calls come in.
+// Tests a CoordinatorService that stops while workers call it.
 
 #include <grpcpp/grpcpp.h>
 
@@ -28,8 +28,8 @@
 namespace torchps {
 namespace {
 
-// The service alone: gRPC's server goes on when it has stopped, so that a call which it has
-// forgotten waits for its deadline.
+// Runs the service alone. gRPC's server keeps running after the stop, so a forgotten call would
+// wait for its deadline.
 class StoppingCoordinator {
  public:
   StoppingCoordinator() : admission_([](const std::string&) {}) {
@@ -66,7 +66,7 @@ class StoppingCoordinator {
     slot_.set_incarnation(reply.incarnation());
     return joined;
   }
-  // Parks: the job has two workers.
+  // Parks, because the job waits for a second worker.
   absl::Status AwaitStart() {
     grpc::ClientContext context;
     SetDeadline(&context);
@@ -88,9 +88,8 @@ class StoppingCoordinator {
   AwaitStartRequest slot_;
 };
 
-// Which moment the stop meets is chance; of many, some are between a call's beginning and its
-// waiting.
-TEST(CoordinatorStopTest, EachCallIsAnsweredByTheStopOrRefusedAfterIt) {
+// Stops at random moments, so that some stops fall between the start of a call and its parking.
+TEST(CoordinatorStopTest, AnswersOrRefusesEachCallAroundAStop) {
   PrepareGrpcProcess();
   constexpr int kStops = 30;
   constexpr int kCallers = 4;
@@ -102,7 +101,7 @@ TEST(CoordinatorStopTest, EachCallIsAnsweredByTheStopOrRefusedAfterIt) {
     for (int i = 0; i < kCallers; ++i) {
       callers.emplace_back([&] {
         absl::Status last = coordinator.AwaitStart();
-        // A repeat takes the place of the call before it, so all of them come again and again.
+        // A repeat replaces the call before it, so the replaced callers repeat their calls.
         while (absl::StrContains(last.message(), "a repeat of this call")) {
           ++replaced;
           last = coordinator.AwaitStart();

@@ -30,14 +30,14 @@ std::unique_ptr<CoordinatorStore> Open(FileSystem& files) {
   return *std::move(store);
 }
 
-// The revision of what is there; 0: nothing.
+// Returns the revision of the stored state, or 0 if there is none.
 uint64_t Revision(const CoordinatorStore& store) {
   const auto state = store.Load();
   EXPECT_TRUE(state.ok()) << state.status();
   return state.ok() && state->has_value() ? (*state)->revision() : 0;
 }
 
-TEST(CoordinatorStoreTest, WhatWasWrittenLastIsLoaded) {
+TEST(CoordinatorStoreTest, LoadsTheLastWrittenState) {
   FaultyFileSystem files;
   {
     const auto store = Open(files);
@@ -51,7 +51,7 @@ TEST(CoordinatorStoreTest, WhatWasWrittenLastIsLoaded) {
   EXPECT_EQ(Revision(*Open(files)), 3u);
 }
 
-TEST(CoordinatorStoreTest, AJobThatBeganLaterInTheSameDirectoryCounts) {
+TEST(CoordinatorStoreTest, LoadsTheLaterJobInTheSameDirectory) {
   FaultyFileSystem files;
   const auto store = Open(files);
   ASSERT_TRUE(store->Write(State(900, 1), /*sync=*/false).ok());
@@ -59,7 +59,7 @@ TEST(CoordinatorStoreTest, AJobThatBeganLaterInTheSameDirectoryCounts) {
   EXPECT_EQ((*store->Load())->job_id(), 2u);
 }
 
-TEST(CoordinatorStoreTest, AStateThatALaterLifeCouldNotReadIsNotComeBackTo) {
+TEST(CoordinatorStoreTest, LoadsTheStateWithTheHigherNextIncarnation) {
   FaultyFileSystem files;
   const auto store = Open(files);
   CoordinatorState unread = State(900);
@@ -71,7 +71,7 @@ TEST(CoordinatorStoreTest, AStateThatALaterLifeCouldNotReadIsNotComeBackTo) {
   EXPECT_EQ(Revision(*store), 2u) << "it would give the later life's incarnations out again";
 }
 
-TEST(CoordinatorStoreTest, TwoProcessesAreNotCoordinatorsInOneDirectory) {
+TEST(CoordinatorStoreTest, RefusesASecondProcessInTheSameDirectory) {
   FaultyFileSystem files;
   const auto store = Open(files);
   const auto second = CoordinatorStore::Open(&files, "/data/job");
@@ -81,7 +81,7 @@ TEST(CoordinatorStoreTest, TwoProcessesAreNotCoordinatorsInOneDirectory) {
                         "that server first: "));
 }
 
-TEST(CoordinatorStoreTest, EveryKillLeavesTheLastStateThatWasWrittenOrTheOneBefore) {
+TEST(CoordinatorStoreTest, AKillLeavesTheLastOrPreviousState) {
   for (int64_t operation = 1;; ++operation) {
     SCOPED_TRACE(absl::StrCat("off at operation ", operation));
     FaultyFileSystem files;
@@ -102,7 +102,7 @@ TEST(CoordinatorStoreTest, EveryKillLeavesTheLastStateThatWasWrittenOrTheOneBefo
   }
 }
 
-TEST(CoordinatorStoreTest, TellsWhichStateAPowerCutLeaves) {
+TEST(CoordinatorStoreTest, SyncReturnsTheStateAPowerCutLeaves) {
   FaultyFileSystem files;
   auto store = Open(files);
   EXPECT_TRUE(absl::IsNotFound(store->Sync().status()));
@@ -113,7 +113,7 @@ TEST(CoordinatorStoreTest, TellsWhichStateAPowerCutLeaves) {
   EXPECT_EQ(*synced, 1u);
 }
 
-TEST(CoordinatorStoreTest, EveryPowerCutLeavesWhatWasSynced) {
+TEST(CoordinatorStoreTest, APowerCutLeavesTheSyncedState) {
   for (int64_t operation = 1; operation < 14; ++operation) {
     for (uint64_t seed = 1; seed <= 20; ++seed) {
       SCOPED_TRACE(absl::StrCat("off at operation ", operation, ", seed ", seed));
@@ -131,7 +131,7 @@ TEST(CoordinatorStoreTest, EveryPowerCutLeavesWhatWasSynced) {
   }
 }
 
-TEST(CoordinatorStoreTest, DamageIsRefusedInWords) {
+TEST(CoordinatorStoreTest, ReportsADamagedState) {
   FaultyFileSystem files;
   const auto store = Open(files);
   ASSERT_TRUE(store->Write(State(1), /*sync=*/true).ok());

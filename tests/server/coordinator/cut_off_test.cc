@@ -1,5 +1,6 @@
-// When slots are called cut off, with what they run and what the coordinator runs, over drawn
-// phases, delays and faults in a time of their own: TORCHPS_CUT_OFF_DRAWS says how many draws.
+// Tests when the coordinator treats slots as cut off. Runs the code of workers and coordinator in
+// simulated time with random phases, delays and faults. TORCHPS_CUT_OFF_DRAWS sets the number of
+// draws.
 
 #include <algorithm>
 #include <cstdint>
@@ -25,19 +26,19 @@ namespace {
 constexpr absl::Duration kLease = absl::Seconds(10);
 constexpr int kServer = 1;
 
-// How far the world of one draw departs from punctuality.
+// Upper bounds of the random delays in one draw.
 struct Delays {
-  absl::Duration late;     // a renewal begins
-  absl::Duration way;      // a request to the coordinator takes
-  absl::Duration answer;   // a server takes
-  absl::Duration finding;  // after a fault a slot takes to find the server
+  absl::Duration late;     // start of a renewal
+  absl::Duration way;      // of a request to the coordinator
+  absl::Duration answer;   // of a server's answer
+  absl::Duration finding;  // for a slot to find the server after a fault
 };
 
-// Nothing that began in it reaches the server.
+// No renewal that begins during the fault reaches the server.
 struct Fault {
   absl::Duration begin;
   absl::Duration end;
-  SlotId slot = -1;   // -1: for all
+  SlotId slot = -1;   // -1: all slots
   bool told = false;  // calls fail at once
 };
 
@@ -50,7 +51,7 @@ class World {
     Plan(absl::ZeroDuration(), [this] { RunPeriodicTasks(); });
   }
 
-  // When each slot was called cut off, in order of time, up to `end`.
+  // Returns when each slot was cut off, in order of time, up to `end`.
   std::vector<std::pair<absl::Duration, SlotId>> Run(absl::Duration end) {
     while (!events_.empty() && events_.top().at < end) {
       const Event event = events_.top();
@@ -83,7 +84,7 @@ class World {
   void Plan(absl::Duration at, std::function<void()> what) {
     events_.push({at, order_++, std::move(what)});
   }
-  // Ends all that has not been heard of, as housekeeping does.
+  // Ends slots with expired leases, like the periodic tasks of the coordinator.
   void RunPeriodicTasks() {
     EXPECT_TRUE(members_->Expire(now_).empty());
     Plan(now_ + absl::Milliseconds(100), [this] { RunPeriodicTasks(); });
@@ -154,7 +155,7 @@ class World {
   const std::vector<Fault> faults_;
   std::unique_ptr<JobMembers> members_;
   absl::Duration now_;
-  absl::Duration began_;  // the renewal at hand, by its slot's clock
+  absl::Duration began_;  // start of the current renewal, by its slot's clock
   uint64_t order_ = 0;
   std::priority_queue<Event> events_;
   std::vector<std::unique_ptr<Slot>> slots_;
@@ -170,7 +171,7 @@ int Draws() {
   return draws;
 }
 
-TEST(CutOffTest, ASlotIsCutOffAfterALeaseAndAFifthAtMost) {
+TEST(CutOffTest, DetectsACutOffSlotInTime) {
   const Delays delays{kLease / 50, kLease / 50, kLease / 200, absl::ZeroDuration()};
   absl::Duration longest;
   for (int seed = 1; seed <= Draws(); ++seed) {
@@ -190,7 +191,7 @@ TEST(CutOffTest, ASlotIsCutOffAfterALeaseAndAFifthAtMost) {
   std::printf("%.3f leases at most\n", absl::FDivDuration(longest, kLease));
 }
 
-TEST(CutOffTest, NobodyIsCutOffFromAServerThatIsAwayForAll) {
+TEST(CutOffTest, KeepsSlotsWhenTheServerIsAway) {
   const Delays delays{kLease / 8, kLease / 10, kLease / 50, kLease / 10};
   for (int seed = 1; seed <= Draws(); ++seed) {
     SCOPED_TRACE(seed);
@@ -203,7 +204,7 @@ TEST(CutOffTest, NobodyIsCutOffFromAServerThatIsAwayForAll) {
       end = begin + kLease * (50 + UniformBelow(random, i == 0 ? 3000 : 500)) / 1000;
       faults.push_back({begin, end, -1, UniformBelow(random, 2) == 0});
     }
-    // The last one stays away.
+    // The last fault may be permanent.
     if (UniformBelow(random, 2) == 0) faults.back().end = absl::InfiniteDuration();
     const auto told = World(random, slots, delays, faults).Run(end + kLease * 3);
     ASSERT_TRUE(told.empty()) << "slot " << told.front().second << " at " << told.front().first
@@ -211,8 +212,8 @@ TEST(CutOffTest, NobodyIsCutOffFromAServerThatIsAwayForAll) {
   }
 }
 
-// Then those that missed it late and those that missed it early know as little.
-TEST(CutOffTest, NobodyIsCutOffFromAServerThatDiesHoweverLateRenewalsAre) {
+// The fault hits all slots alike, so no slot knows more than another.
+TEST(CutOffTest, KeepsSlotsWhenRenewalsAreLate) {
   const Delays delays{kLease / 3, kLease / 10, kLease / 50, absl::ZeroDuration()};
   for (int seed = 1; seed <= Draws(); ++seed) {
     SCOPED_TRACE(seed);

@@ -11,7 +11,7 @@ namespace {
 using Rig = JobCoordinatorRig;
 using Worker = JobCoordinatorRig::Worker;
 
-// Ten epochs of 40 samples, in leases of 16; the job ends after `patience` epochs without a new
+// Ten epochs of 40 samples, in leases of 16. The job ends after `patience` epochs without a new
 // best.
 JoinRequest TenEpochs(int patience, double min_delta = 0, const std::string& best_by = "") {
   JoinRequest request = Rig::SmallJob();
@@ -24,8 +24,8 @@ JoinRequest TenEpochs(int patience, double min_delta = 0, const std::string& bes
   return request;
 }
 
-// One worker trains, and its evaluation of epoch i is scores[i - 1]. Returns the epochs it
-// evaluated until the job was done.
+// Trains with one worker, which reports scores[i - 1] for epoch i. Returns the number of evaluated
+// epochs.
 int TrainWith(Rig& rig, const std::vector<double>& scores) {
   Worker worker = rig.Start(1)[0];
   for (int epoch = 0; true;) {
@@ -40,13 +40,13 @@ int TrainWith(Rig& rig, const std::vector<double>& scores) {
   }
 }
 
-TEST(EarlyStoppingTest, WithoutItAllEpochsAreTaken) {
+TEST(EarlyStoppingTest, TrainsAllEpochsWithoutAPatience) {
   Rig rig(TenEpochs(/*patience=*/0));
   EXPECT_EQ(TrainWith(rig, std::vector<double>(10, 0.5)), 10);
   EXPECT_EQ(rig.Status().epochs_without_best(), 0);
 }
 
-TEST(EarlyStoppingTest, EndsTheJobAfterSoManyEpochsWithoutANewBest) {
+TEST(EarlyStoppingTest, EndsTheJobWhenThePatienceIsExhausted) {
   Rig rig(TenEpochs(/*patience=*/2));
   EXPECT_EQ(TrainWith(rig, {0.5, 0.4, 0.6, 0.6, 0.1, 0.9}), 5);
   EXPECT_EQ(rig.Status().epochs_without_best(), 2);
@@ -55,18 +55,18 @@ TEST(EarlyStoppingTest, EndsTheJobAfterSoManyEpochsWithoutANewBest) {
   EXPECT_EQ(rig.Status().epoch_size(), 5);
 }
 
-TEST(EarlyStoppingTest, ANewBestIsBetterByMoreThanTheDelta) {
+TEST(EarlyStoppingTest, ANewBestMustExceedTheMinimumDelta) {
   Rig rig(TenEpochs(/*patience=*/2, /*min_delta=*/0.05));
   EXPECT_EQ(TrainWith(rig, {0.5, 0.52, 0.54}), 3);
 }
 
-TEST(EarlyStoppingTest, TheJobNamesWhatTellsTheBest) {
-  // The rig's evaluations all have a loss of 0.
+TEST(EarlyStoppingTest, TheJobSelectsTheMetric) {
+  // The rig's evaluations report a loss of 0.
   Rig rig(TenEpochs(/*patience=*/1, /*min_delta=*/0, "loss"));
   EXPECT_EQ(TrainWith(rig, {0.5, 0.6, 0.7}), 2);
 }
 
-TEST(EarlyStoppingTest, WhatWasHandedOutIsFinishedAndEvaluated) {
+TEST(EarlyStoppingTest, FinishesAndEvaluatesAssignedWork) {
   JoinRequest terms = TenEpochs(/*patience=*/1);
   terms.mutable_job()->set_workers(2);
   Rig rig(terms);
@@ -95,7 +95,7 @@ TEST(EarlyStoppingTest, WhatWasHandedOutIsFinishedAndEvaluated) {
   EXPECT_EQ(rig.Status().epoch(2).used(), 16);
 }
 
-TEST(EarlyStoppingTest, AnEpochThatHadBegunAndIsNotOutIsEvaluatedToo) {
+TEST(EarlyStoppingTest, EvaluatesAStartedEpochWithoutOutstandingLeases) {
   JoinRequest terms = TenEpochs(/*patience=*/1);
   terms.mutable_job()->set_workers(2);
   Rig rig(terms);
@@ -110,7 +110,7 @@ TEST(EarlyStoppingTest, AnEpochThatHadBegunAndIsNotOutIsEvaluatedToo) {
   do words = Words(rig.Ask(anna));
   while (anna.lease != 0);
   ASSERT_EQ(words, "evaluate 2");
-  // The other slot takes a piece of epoch 3, hands it in and is gone.
+  // The other slot trains a range of epoch 3, then leaves.
   EXPECT_EQ(Words(rig.Ask(bert)), "3: 0-16");
   EXPECT_EQ(Words(rig.Ask(bert)), "3: 16-32");
   ASSERT_TRUE(rig.Leave(bert, "SIGTERM").ok());
@@ -119,7 +119,7 @@ TEST(EarlyStoppingTest, AnEpochThatHadBegunAndIsNotOutIsEvaluatedToo) {
   EXPECT_EQ(Words(rig.Ask(anna)), "evaluate 3");
 }
 
-TEST(EarlyStoppingTest, TheLastModelIsTheOneThatTheJobEndsWith) {
+TEST(EarlyStoppingTest, MarksTheModelAtTheStopAsFinal) {
   Rig rig(TenEpochs(/*patience=*/2), /*seed=*/1, /*has_directory=*/true);
   Worker worker = rig.NewWorker();
   rig.AwaitStart(worker);
@@ -137,15 +137,15 @@ TEST(EarlyStoppingTest, TheLastModelIsTheOneThatTheJobEndsWith) {
   EXPECT_EQ(final, (std::vector<bool>{false, false, true}));
 }
 
-TEST(EarlyStoppingTest, ACoordinatorThatComesBackHasStoppedToo) {
+TEST(EarlyStoppingTest, StaysStoppedAfterARestart) {
   Rig rig(TenEpochs(/*patience=*/1));
   EXPECT_EQ(TrainWith(rig, {0.5, 0.5}), 2);
   ASSERT_TRUE(rig.Restart().ok());
   EXPECT_EQ(rig.Status().epochs_without_best(), 1);
 }
 
-// Two workers, who have trained a part of the third epoch when the second one's evaluation, the
-// last without a new best, ends the job: `bert` is told to evaluate that part.
+// Trains with two workers until the evaluation of epoch 2 ends the job without a new best. `bert`
+// then has to evaluate the trained part of epoch 3.
 void StopInTheThirdEpoch(Rig& rig, Worker& anna, Worker& bert) {
   for (const int epoch : {1, 2}) {
     std::string words;
@@ -161,7 +161,7 @@ void StopInTheThirdEpoch(Rig& rig, Worker& anna, Worker& bert) {
   ASSERT_EQ(Words(rig.Ask(bert)), "evaluate 3");
 }
 
-TEST(EarlyStoppingTest, ACoordinatorThatComesBackAsksForTheLastEvaluationOnce) {
+TEST(EarlyStoppingTest, AcceptsTheLastEvaluationAfterARestart) {
   JoinRequest terms = TenEpochs(/*patience=*/1);
   terms.mutable_job()->set_workers(2);
   Rig rig(terms);
@@ -179,7 +179,7 @@ TEST(EarlyStoppingTest, ACoordinatorThatComesBackAsksForTheLastEvaluationOnce) {
   EXPECT_EQ(rig.Status().phase(), JobStatus::DONE);
 }
 
-TEST(EarlyStoppingTest, WhatHadStoppedStaysSoThoughTheLastEvaluationIsTheBest) {
+TEST(EarlyStoppingTest, StaysStoppedIfTheLastEvaluationIsBest) {
   JoinRequest terms = TenEpochs(/*patience=*/1);
   terms.mutable_job()->set_workers(2);
   Rig rig(terms);

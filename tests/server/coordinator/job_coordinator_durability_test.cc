@@ -1,5 +1,5 @@
-// A coordinator that dies and comes back, a job that is resumed, checkpoints as the coordinator
-// sees them, and slots whose gradients are not finite.
+// Tests restarts of the coordinator, resumed jobs, the coordinator's part in checkpoints, and slots
+// with non-finite gradients.
 
 #include <string>
 #include <vector>
@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 using Rig = JobCoordinatorRig;
 using Return = JobCoordinator::Return;
 
-TEST(CoordinatorRestartTest, WorkersGoOnWithTheirSlotsTheirLeasesAndTheirAnswers) {
+TEST(CoordinatorRestartTest, WorkersKeepSlotsAndLeasesAfterARestart) {
   Rig rig;
   std::vector<Rig::Worker> workers = rig.Start(2);
   NextWorkRequest first = rig.NextRequest(workers[0]);
@@ -40,7 +40,7 @@ TEST(CoordinatorRestartTest, WorkersGoOnWithTheirSlotsTheirLeasesAndTheirAnswers
   EXPECT_EQ(rig.Status().epoch(0).used(), 16);
 }
 
-TEST(CoordinatorRestartTest, LeasesCountFromTheReturn) {
+TEST(CoordinatorRestartTest, LeasesStartAnewAfterARestart) {
   Rig rig;
   std::vector<Rig::Worker> workers = rig.Start(2);
   ASSERT_EQ(Words(rig.Ask(workers[0])), "1: 0-16");
@@ -53,7 +53,7 @@ TEST(CoordinatorRestartTest, LeasesCountFromTheReturn) {
   EXPECT_EQ(Words(rig.Ask(workers[1])), "1: 0-16*");
 }
 
-TEST(CoordinatorRestartTest, AProcessThatJoinedFindsItsSlotAndNobodyElseGetsItsIncarnation) {
+TEST(CoordinatorRestartTest, KeepsTheSlotOfAJoinedProcess) {
   Rig rig;
   const Rig::Worker anna = rig.NewWorker();
   ASSERT_TRUE(rig.Restart().ok());
@@ -67,7 +67,7 @@ TEST(CoordinatorRestartTest, AProcessThatJoinedFindsItsSlotAndNobodyElseGetsItsI
       << "one that was given out after the state was saved, and is forgotten, stays unique";
 }
 
-TEST(CoordinatorRestartTest, TheModelIsInitialisedOnceThoughItDiesMeanwhile) {
+TEST(CoordinatorRestartTest, InitializesTheModelOnceDespiteARestart) {
   Rig rig;
   const Rig::Worker anna = rig.NewWorker(), bert = rig.NewWorker();
   const Later<AwaitStartReply> annas = rig.AwaitStart(anna);
@@ -82,7 +82,7 @@ TEST(CoordinatorRestartTest, TheModelIsInitialisedOnceThoughItDiesMeanwhile) {
   EXPECT_EQ(Words(rig.AwaitStart(bert)), "START");
 }
 
-TEST(CoordinatorRestartTest, WhatIsOlderThanTheWorkersRememberSendsThemBackToJoin) {
+TEST(CoordinatorRestartTest, AnOutdatedStateMakesWorkersJoinAgain) {
   Rig rig;
   std::vector<Rig::Worker> workers = rig.Start(2);
   const CoordinatorState old = rig.coordinator().Save(rig.now());
@@ -92,7 +92,7 @@ TEST(CoordinatorRestartTest, WhatIsOlderThanTheWorkersRememberSendsThemBackToJoi
   EXPECT_EQ(Words(rig.Ask(workers[0])), "ABORTED");
 }
 
-TEST(CoordinatorRestartTest, FromACopyNoIncarnationOfALifeAfterItIsGivenOutAgain) {
+TEST(CoordinatorRestartTest, ARestoredCopyNeverReusesIncarnations) {
   Rig rig;
   rig.NewWorker();
   const CoordinatorState copy = rig.coordinator().Save(rig.now());
@@ -105,7 +105,7 @@ TEST(CoordinatorRestartTest, FromACopyNoIncarnationOfALifeAfterItIsGivenOutAgain
   EXPECT_GT(rig.NewWorker().incarnation, last);
 }
 
-TEST(CoordinatorRestartTest, ARunningTimeGoesOn) {
+TEST(CoordinatorRestartTest, ContinuesTheRunningTimeAfterARestart) {
   Rig rig;
   rig.Start(2);
   rig.Pass(absl::Seconds(5));
@@ -115,7 +115,7 @@ TEST(CoordinatorRestartTest, ARunningTimeGoesOn) {
   EXPECT_DOUBLE_EQ(rig.Status().running_seconds(), 7);
 }
 
-TEST(CoordinatorResumeTest, AllDataComesBackAndTheJobWaitsForItsWorkers) {
+TEST(CoordinatorResumeTest, ReturnsAllLeasesAndWaitsForWorkers) {
   Rig rig;
   std::vector<Rig::Worker> workers = rig.Start(2);
   ASSERT_EQ(Words(rig.Ask(workers[0])), "1: 0-16");
@@ -136,7 +136,7 @@ TEST(CoordinatorResumeTest, AllDataComesBackAndTheJobWaitsForItsWorkers) {
   EXPECT_EQ(rig.Status().epoch(0).used(), 40);
 }
 
-TEST(CoordinatorResumeTest, EveryWorkerIsToldFromWhichCheckpointAndIsOfALaterCourse) {
+TEST(CoordinatorResumeTest, JoinersGetTheCheckpointAndALaterGeneration) {
   Rig rig;
   const std::vector<Rig::Worker> before = rig.Start(2);
   CoordinatorState saved = rig.coordinator().Save(rig.now());
@@ -150,7 +150,7 @@ TEST(CoordinatorResumeTest, EveryWorkerIsToldFromWhichCheckpointAndIsOfALaterCou
     ASSERT_TRUE(joined.ok()) << joined.status();
     EXPECT_EQ(joined->resumed_checkpoint(), 4u);
     EXPECT_TRUE(IsOfLaterGeneration(joined->incarnation(), saved.next_incarnation()));
-    // Its coordinator comes back in the same course.
+    // A restart of the coordinator keeps the job generation.
     const CoordinatorState present = rig.coordinator().Save(rig.now());
     ASSERT_TRUE(rig.Restart().ok());
     EXPECT_FALSE(IsOfLaterGeneration(rig.NewWorker().incarnation, present.next_incarnation()));
@@ -158,7 +158,7 @@ TEST(CoordinatorResumeTest, EveryWorkerIsToldFromWhichCheckpointAndIsOfALaterCou
   }
 }
 
-TEST(CoordinatorResumeTest, TheFirstToComeSaysHowManyServersThereAreNow) {
+TEST(CoordinatorResumeTest, TheFirstJoinSetsTheServerCount) {
   Rig rig;
   rig.Start(2);
   ASSERT_TRUE(rig.Restart(Return::kResume).ok());
@@ -173,7 +173,7 @@ TEST(CoordinatorResumeTest, TheFirstToComeSaysHowManyServersThereAreNow) {
   EXPECT_THAT(rig.coordinator().Save(rig.now()).server_address(), ElementsAre("a:1", "b:2", "c:3"));
 }
 
-TEST(CoordinatorResumeTest, AJobOfAnEarlierReleaseStaysWhatItWasByDefaultThen) {
+TEST(CoordinatorResumeTest, AnOldJobKeepsTheOldDefaults) {
   for (const Return how : {Return::kInPlace, Return::kResume}) {
     Rig rig;
     rig.Start(2);
@@ -210,7 +210,7 @@ TEST(CoordinatorResumeTest, ADoneJobStaysDone) {
   EXPECT_EQ(Words(rig.AwaitStart(rig.NewWorker())), "DONE");
 }
 
-TEST(CoordinatorResumeTest, ADoneJobGoesOnWithMoreEpochs) {
+TEST(CoordinatorResumeTest, ADoneJobContinuesWithMoreEpochs) {
   Rig rig;
   std::vector<Rig::Worker> workers = rig.Start(2);
   while (Words(rig.Ask(workers[0])) != "done") {
@@ -232,12 +232,12 @@ TEST(CoordinatorResumeTest, ADoneJobGoesOnWithMoreEpochs) {
   EXPECT_THAT(std::string(rig.Join(before).status().message()), HasSubstr("training.epochs"));
   more.set_nonce(79);
   EXPECT_TRUE(rig.Join(more).ok());
-  // It is kept like that.
+  // The changed job is saved.
   ASSERT_TRUE(rig.Restart().ok());
   EXPECT_EQ(rig.Status().job().training().epochs(), 3);
 }
 
-TEST(CoordinatorResumeTest, WhatMayNotChangeIsNamedAndNothingHasChanged) {
+TEST(CoordinatorResumeTest, NamesAForbiddenChangeAndChangesNothing) {
   Rig rig;
   rig.Start(2);
   ASSERT_TRUE(rig.Restart(Return::kResume).ok());
@@ -256,7 +256,7 @@ TEST(CoordinatorResumeTest, WhatMayNotChangeIsNamedAndNothingHasChanged) {
   EXPECT_TRUE(rig.NewWorker().slot >= 0);
 }
 
-TEST(CoordinatorResumeTest, WhatNobodyKnewOfTheDataTheFirstToComeSays) {
+TEST(CoordinatorResumeTest, TheFirstJoinSetsAnUnknownDataFingerprint) {
   JoinRequest unknown = Rig::SmallJob();
   unknown.clear_data_fingerprint();
   Rig rig(unknown);
@@ -272,9 +272,9 @@ TEST(CoordinatorResumeTest, WhatNobodyKnewOfTheDataTheFirstToComeSays) {
   EXPECT_TRUE(rig.Join(unknown).ok());
 }
 
-// Flips bits and sets fields of a saved state: whatever comes of it, it is refused or it is a
-// state that a job can go on from; nothing crashes, hangs, or hands a sample out twice.
-TEST(CoordinatorStateTest, ADamagedStateIsRefusedOrHarmless) {
+// Flips bits and sets fields of a saved state. The coordinator must reject the state or continue
+// from it. It must not crash, hang or hand out a sample twice.
+TEST(CoordinatorStateTest, RejectsADamagedStateOrContinuesSafely) {
   Rig rig;
   std::vector<Rig::Worker> workers = rig.Start(3);
   for (Rig::Worker& worker : workers) rig.Ask(worker);
@@ -301,7 +301,7 @@ TEST(CoordinatorStateTest, ADamagedStateIsRefusedOrHarmless) {
       continue;
     }
     ++restored;
-    // Goes through every path once more.
+    // Exercises the main code paths once more.
     coordinator.Tick(absl::Seconds(100000));
     coordinator.BeginCheckpoint(absl::Seconds(100000));
     coordinator.TakeReady();
@@ -310,7 +310,7 @@ TEST(CoordinatorStateTest, ADamagedStateIsRefusedOrHarmless) {
   EXPECT_GT(restored, 100);
 }
 
-TEST(CoordinatorStateTest, BooksThatCannotBeAreRefusedInWords) {
+TEST(CoordinatorStateTest, ReportsInconsistentAccounting) {
   Rig rig;
   std::vector<Rig::Worker> workers = rig.Start(2);
   rig.Ask(workers[0]);
@@ -337,14 +337,14 @@ CheckpointStatus Written() {
   return status;
 }
 
-// A job whose checkpoints come when they are asked for.
+// A job that takes checkpoints only on request.
 JoinRequest OnRequest() {
   JoinRequest terms = Rig::SmallJob();
   terms.mutable_job()->mutable_durability()->set_checkpoint_seconds(0);
   return terms;
 }
 
-TEST(CoordinatorCheckpointTest, TheStateInItIsThatOfTheMomentBeforeTheServersWrite) {
+TEST(CoordinatorCheckpointTest, CapturesTheStateBeforeTheServersWrite) {
   Rig rig(OnRequest(), 1, /*has_directory=*/true);
   std::vector<Rig::Worker> workers = rig.Start(2);
   EXPECT_EQ(Words(rig.Ask(workers[0])), "1: 0-16");
@@ -367,7 +367,7 @@ TEST(CoordinatorCheckpointTest, TheStateInItIsThatOfTheMomentBeforeTheServersWri
   EXPECT_DOUBLE_EQ(status.at_seconds(), 2);
 }
 
-TEST(CoordinatorCheckpointTest, WhoAsksForOneGetsOneThatBeginsAfterwards) {
+TEST(CoordinatorCheckpointTest, ARequestGetsACheckpointThatBeginsLater) {
   Rig rig(OnRequest(), 1, /*has_directory=*/true);
   rig.Start(2);
   rig.TakeCheckpoint();
@@ -383,7 +383,7 @@ TEST(CoordinatorCheckpointTest, WhoAsksForOneGetsOneThatBeginsAfterwards) {
   EXPECT_EQ(asked.answer()->number(), 2u);
 }
 
-TEST(CoordinatorCheckpointTest, AFailureIsToldToWhoAskedAndStandsInTheStatus) {
+TEST(CoordinatorCheckpointTest, ReportsAFailureToCallerAndStatus) {
   Rig rig(OnRequest(), 1, /*has_directory=*/true);
   rig.Start(2);
   const Later<CheckpointStatus> asked = rig.TakeCheckpoint();
@@ -396,7 +396,7 @@ TEST(CoordinatorCheckpointTest, AFailureIsToldToWhoAskedAndStandsInTheStatus) {
   EXPECT_EQ(rig.Status().checkpoint().failed(), 1u);
 }
 
-TEST(CoordinatorCheckpointTest, OneThatWasUnderWayWhenTheCoordinatorDiedIsNotCompletedLater) {
+TEST(CoordinatorCheckpointTest, DoesNotCompleteACheckpointAfterARestart) {
   Rig rig(OnRequest(), 1, /*has_directory=*/true);
   rig.Start(2);
   rig.TakeCheckpoint();
@@ -408,7 +408,7 @@ TEST(CoordinatorCheckpointTest, OneThatWasUnderWayWhenTheCoordinatorDiedIsNotCom
   EXPECT_EQ(next->number, 2u);
 }
 
-TEST(CoordinatorCheckpointTest, AnEndedJobThatIsResumedTakesNoneBeforeItKnowsItsServers) {
+TEST(CoordinatorCheckpointTest, TakesNoCheckpointBeforeAWorkerJoins) {
   Rig rig(OnRequest(), 1, /*has_directory=*/true);
   std::vector<Rig::Worker> workers = rig.Start(2);
   while (Words(rig.Ask(workers[0])) != "done") {
@@ -430,7 +430,7 @@ TEST(CoordinatorCheckpointTest, AnEndedJobThatIsResumedTakesNoneBeforeItKnowsIts
   EXPECT_EQ(plan->state.server_count(), 2);
 }
 
-TEST(CoordinatorCheckpointTest, WhoKeepsNothingTakesNone) {
+TEST(CoordinatorCheckpointTest, TakesNoCheckpointAtLevelNone) {
   JoinRequest terms = Rig::SmallJob();
   terms.mutable_job()->mutable_durability()->set_level(DurabilitySpec::NONE);
   Rig rig(terms, 1, /*has_directory=*/true);
@@ -442,7 +442,7 @@ TEST(CoordinatorCheckpointTest, WhoKeepsNothingTakesNone) {
   EXPECT_FALSE(rig.Status().checkpoint().enabled());
 }
 
-TEST(FirstCheckpointTest, TrainingStartsWhenThereIsSomethingToComeBackTo) {
+TEST(FirstCheckpointTest, TrainingStartsAfterTheFirstCheckpoint) {
   Rig rig(Rig::SmallJob(), 1, /*has_directory=*/true);
   const Rig::Worker anna = rig.NewWorker(), bert = rig.NewWorker();
   const Later<AwaitStartReply> berts = rig.AwaitStart(bert);
@@ -457,7 +457,7 @@ TEST(FirstCheckpointTest, TrainingStartsWhenThereIsSomethingToComeBackTo) {
   EXPECT_EQ(Words(berts), "START");
 }
 
-TEST(FirstCheckpointTest, WhereItFailsTheModelIsInitialisedAgainButADiskStopsNoJob) {
+TEST(FirstCheckpointTest, InitializesAgainAfterFailureAndStartsEventually) {
   Rig rig(Rig::SmallJob(), 1, /*has_directory=*/true);
   const Rig::Worker anna = rig.NewWorker(), bert = rig.NewWorker();
   const Later<AwaitStartReply> berts = rig.AwaitStart(bert);
@@ -467,7 +467,7 @@ TEST(FirstCheckpointTest, WhereItFailsTheModelIsInitialisedAgainButADiskStopsNoJ
   rig.coordinator().EndCheckpoint(absl::FailedPreconditionError("no job here"), rig.now());
   rig.Deliver();
   EXPECT_EQ(Words(annas), "INITIALIZE") << "a server may have died and lost it";
-  // The coordinator may die here, too.
+  // The coordinator may also restart at this point.
   ASSERT_TRUE(rig.Restart().ok());
   const Later<AwaitStartReply> again = rig.AwaitStart(bert);
   const Later<AwaitStartReply> second = rig.AwaitStart(anna, /*initialized=*/true);
@@ -485,15 +485,15 @@ TEST(FirstCheckpointTest, WhereItFailsTheModelIsInitialisedAgainButADiskStopsNoJ
   EXPECT_EQ(Words(again), "START");
 }
 
-TEST(FirstCheckpointTest, AClaimFromBeforeTheValuesWereLostIsNoNewInitialisation) {
+TEST(FirstCheckpointTest, IgnoresAnInitializationOfLostValues) {
   Rig rig(Rig::SmallJob(), 1, /*has_directory=*/true);
   const Rig::Worker anna = rig.NewWorker(), bert = rig.NewWorker();
   rig.AwaitStart(bert);
   const Later<AwaitStartReply> first = rig.AwaitStart(anna);
   ASSERT_EQ(Words(first), "INITIALIZE");
   EXPECT_EQ(Words(rig.AwaitStart(anna, /*initialized=*/true)), "parked");
-  // Server 0 dies, with the values and the coordinator; this one is back before the worker, whose
-  // call goes on being repeated, has found it again.
+  // Server 0 crashes and loses the values. The coordinator in this server is back before the
+  // worker, which keeps repeating the call, notices the restart.
   ASSERT_TRUE(rig.Restart().ok());
   ASSERT_TRUE(rig.coordinator().BeginCheckpoint(rig.now()).has_value());
   rig.coordinator().EndCheckpoint(absl::UnavailableError("no worker has greeted it yet"),
@@ -502,7 +502,7 @@ TEST(FirstCheckpointTest, AClaimFromBeforeTheValuesWereLostIsNoNewInitialisation
   const Later<AwaitStartReply> again =
       rig.AwaitStart(anna, /*initialized=*/true, first.answer()->initialization());
   ASSERT_EQ(Words(again), "INITIALIZE") << "what was initialised is lost";
-  // Nor is it one after another death.
+  // After another restart the claim is not accepted either.
   ASSERT_TRUE(rig.Restart().ok());
   EXPECT_EQ(Words(rig.AwaitStart(anna, true, first.answer()->initialization())), "INITIALIZE");
   rig.Pass(absl::Seconds(1));
@@ -514,7 +514,7 @@ TEST(FirstCheckpointTest, AClaimFromBeforeTheValuesWereLostIsNoNewInitialisation
   EXPECT_EQ(Words(annas), "START");
 }
 
-TEST(LastCheckpointTest, ACoordinatorThatDiesBeforeItOwesItStill) {
+TEST(LastCheckpointTest, OwesTheLastCheckpointAfterARestart) {
   Rig rig(Rig::SmallJob(), 1, /*has_directory=*/true);
   std::vector<Rig::Worker> workers = {rig.NewWorker(), rig.NewWorker()};
   rig.AwaitStart(workers[1]);
@@ -540,7 +540,7 @@ TEST(LastCheckpointTest, ACoordinatorThatDiesBeforeItOwesItStill) {
   EXPECT_FALSE(rig.coordinator().wants_last_checkpoint());
 }
 
-TEST(ToldPhaseTest, NobodyIsToldThatTheJobBeginsBeforeTheDiskHasIt) {
+TEST(ToldPhaseTest, AnnouncesTheStartOnlyAfterSavingIt) {
   Rig rig(OnRequest(), 1, /*has_directory=*/true);
   const Rig::Worker anna = rig.NewWorker(), bert = rig.NewWorker();
   const CoordinatorState gathering = rig.coordinator().Save(rig.now());
@@ -557,7 +557,7 @@ TEST(ToldPhaseTest, NobodyIsToldThatTheJobBeginsBeforeTheDiskHasIt) {
   const Later<AwaitStartReply> second = rig.AwaitStart(anna, /*initialized=*/true);
   EXPECT_EQ(Words(second), "parked");
   EXPECT_EQ(rig.Status().phase(), JobStatus::INITIALIZING);
-  // One that dies now asks for the values once more, and the job begins.
+  // A coordinator that crashes now asks for the initial values again, and the job starts.
   ASSERT_TRUE(rig.Restart(initializing, Return::kInPlace).ok());
   EXPECT_EQ(Words(second), "UNAVAILABLE");
   rig.FillDisk(false);
@@ -565,12 +565,13 @@ TEST(ToldPhaseTest, NobodyIsToldThatTheJobBeginsBeforeTheDiskHasIt) {
   EXPECT_EQ(Words(rig.AwaitStart(anna, /*initialized=*/true)), "START");
   EXPECT_EQ(Words(berts), "START");
 
-  // A claim that a power cut has taken the reason of is no fault of the worker's.
+  // After a power cut the coordinator does not know why this worker initialized. This is not the
+  // worker's fault.
   ASSERT_TRUE(rig.Restart(gathering, Return::kInPlace).ok());
   EXPECT_EQ(Words(rig.AwaitStart(anna, /*initialized=*/true)), "ABORTED");
 }
 
-TEST(ToldPhaseTest, WhoComesBackIsNotToldWhatMayNotBeSynced) {
+TEST(ToldPhaseTest, ARestartedCoordinatorAnnouncesOnlyASyncedPhase) {
   Rig rig(OnRequest(), 1, /*has_directory=*/true);
   const std::vector<Rig::Worker> workers = rig.Start(2);
   rig.FillDisk(true);
@@ -581,7 +582,7 @@ TEST(ToldPhaseTest, WhoComesBackIsNotToldWhatMayNotBeSynced) {
   EXPECT_EQ(Words(start), "START");
 }
 
-TEST(ToldPhaseTest, AFullDiskHoldsUpTheEndAndNothingElse) {
+TEST(ToldPhaseTest, AFullDiskDelaysOnlyTheEnd) {
   JoinRequest terms = OnRequest();
   terms.mutable_job()->mutable_training()->set_epochs(1);
   terms.mutable_job()->mutable_training()->set_evaluate(false);
@@ -606,7 +607,7 @@ TEST(ToldPhaseTest, AFullDiskHoldsUpTheEndAndNothingElse) {
   EXPECT_EQ(end.answer()->phase(), JobStatus::DONE);
 }
 
-// A worker that hands in its lease with so many gradients that were not finite at the end.
+// Hands in the worker's lease and reports that the last `in_a_row` gradients were not finite.
 Later<NextWorkReply> AskAfterNonfinite(Rig& rig, Rig::Worker& worker, int in_a_row) {
   NextWorkRequest request = rig.NextRequest(worker);
   request.mutable_figures()->set_skipped_nonfinite(in_a_row);
@@ -616,7 +617,7 @@ Later<NextWorkReply> AskAfterNonfinite(Rig& rig, Rig::Worker& worker, int in_a_r
   return answer;
 }
 
-TEST(NonFiniteTest, ASlotWithTooManyInARowIsSentAwayAndItsDataGoToAnother) {
+TEST(NonFiniteTest, RemovesASlotAfterRepeatedNonfiniteGradients) {
   JoinRequest terms = Rig::SmallJob();
   terms.mutable_job()->mutable_training()->set_quarantine_after(5);
   Rig rig(terms);
@@ -633,7 +634,7 @@ TEST(NonFiniteTest, ASlotWithTooManyInARowIsSentAwayAndItsDataGoToAnother) {
   EXPECT_EQ(rig.NewWorker().slot, 0) << "another process may take the slot";
 }
 
-TEST(NonFiniteTest, AJobWhoseSlotsAreAllSentAwayHasFailed) {
+TEST(NonFiniteTest, TheJobFailsWhenEverySlotIsRemoved) {
   JoinRequest terms = Rig::SmallJob();
   terms.mutable_job()->mutable_training()->set_quarantine_after(5);
   Rig rig(terms);
@@ -648,7 +649,7 @@ TEST(NonFiniteTest, AJobWhoseSlotsAreAllSentAwayHasFailed) {
             "the gradients of all slots are not finite; those of slot 1 from its step 1 on");
 }
 
-TEST(NonFiniteTest, SlotsThatAreSentAwayInTurnEndTheJobThoughTheirProcessesComeBack) {
+TEST(NonFiniteTest, RemovingSlotsInTurnFailsTheJob) {
   JoinRequest terms = Rig::SmallJob();
   terms.mutable_job()->mutable_training()->set_quarantine_after(5);
   Rig rig(terms);
@@ -664,7 +665,7 @@ TEST(NonFiniteTest, SlotsThatAreSentAwayInTurnEndTheJobThoughTheirProcessesComeB
   EXPECT_EQ(rig.Status().phase(), JobStatus::DONE) << "the successor has pushed nothing either";
 }
 
-TEST(NonFiniteTest, ASlotThatPushesAgainIsSentAwayNoLonger) {
+TEST(NonFiniteTest, APushClearsTheRemovalOfASlot) {
   JoinRequest terms = Rig::SmallJob();
   terms.mutable_job()->mutable_training()->set_quarantine_after(5);
   Rig rig(terms);
@@ -681,7 +682,7 @@ TEST(NonFiniteTest, ASlotThatPushesAgainIsSentAwayNoLonger) {
   EXPECT_EQ(rig.Status().phase(), JobStatus::RUNNING) << "slot 0 goes on";
 }
 
-TEST(NonFiniteTest, WhereItIsSwitchedOffNobodyIsSentAway) {
+TEST(NonFiniteTest, RemovesNoSlotWhenQuarantineIsOff) {
   JoinRequest terms = Rig::SmallJob();
   terms.mutable_job()->mutable_training()->set_quarantine_after(0);
   Rig rig(terms);
@@ -690,7 +691,7 @@ TEST(NonFiniteTest, WhereItIsSwitchedOffNobodyIsSentAway) {
   EXPECT_EQ(Words(AskAfterNonfinite(rig, workers[0], 1000000)), "1: 16-32");
 }
 
-TEST(NonFiniteTest, OneGradientStopsTheJobWhereThatIsThePolicyAndTheSlotIsNamed) {
+TEST(NonFiniteTest, ANonfiniteGradientStopsTheJobByPolicy) {
   JoinRequest terms = Rig::SmallJob();
   terms.mutable_job()->mutable_training()->set_nonfinite(STOP_JOB);
   Rig rig(terms);

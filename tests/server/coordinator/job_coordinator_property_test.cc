@@ -1,6 +1,6 @@
-// Whatever order workers join, die, repeat themselves, fall silent and come back in, a job comes to
-// its end: every sample is used exactly once or was handed out again, every epoch is evaluated
-// once, and nobody is left waiting.
+// Runs random schedules in which workers join, crash, repeat calls, pause and return. Every job
+// must end: each sample is used exactly once or handed out again, each epoch is evaluated once, and
+// no call stays parked.
 
 #include <cstdint>
 #include <set>
@@ -22,7 +22,7 @@ using Rig = JobCoordinatorRig;
 constexpr int kMaxWorkers = 5;
 constexpr int kTurbulentSteps = 300;
 
-// A worker process that may die, pause, and lose answers.
+// Simulates a worker process that may crash, pause and lose answers.
 struct Process {
   enum class Doing { kAwaitingStart, kInitializing, kAsking, kWorking, kEvaluating, kDone };
 
@@ -30,15 +30,15 @@ struct Process {
   Doing doing = Doing::kAwaitingStart;
   int epoch = 0;                 // being evaluated
   DataLease lease;               // being worked on
-  NextWorkRequest request;       // the latest one
-  Later<AwaitStartReply> start;  // ... and what became of it
+  NextWorkRequest request;       // the latest call
+  Later<AwaitStartReply> start;  // the answers to it
   Later<NextWorkReply> work;
-  JobCoordinator::ParkedCall parked = 0;  // ... where it waits
+  JobCoordinator::ParkedCall parked = 0;  // the parked call, if any
 };
 
 class Play {
  public:
-  // With `restarts` the coordinator's process dies, too, at any moment.
+  // With `restarts` the coordinator may also crash and restart at any moment.
   Play(uint64_t seed, bool restarts)
       : random_(seed), rig_(Terms(random_), seed), restarts_(restarts) {}
 
@@ -48,7 +48,7 @@ class Play {
       CheckAccounting();
       if (testing::Test::HasFailure()) return;
     }
-    // From here on nobody dies any more.
+    // From here on the coordinator does not restart.
     const JobStatus status = rig_.Status();
     for (const SlotAccounting& slot : status.slot()) {
       if (slot.state() == SlotAccounting::EXPIRED) ++expired_;
@@ -63,7 +63,7 @@ class Play {
     CheckEnd();
   }
 
-  // What happened on the way, to see that something did.
+  // Counts of the random events, so that the test can check that they occurred.
   int64_t reissued() const { return reissued_; }
   int expired() const { return expired_; }
   int restarted() const { return restarted_; }
@@ -98,7 +98,7 @@ class Play {
     if (Chance(40)) return LeaveEarly(index);
     if (restarts_ && Chance(15)) return RestartCoordinator();
     if (Chance(40)) {
-      // Everybody falls silent for longer than a lease: all of them are given up, and know it not.
+      // The workers are silent for longer than a lease. They lose their slots without noticing.
       rig_.Pass(absl::Seconds(11));
       return;
     }
@@ -114,7 +114,7 @@ class Play {
     processes_.push_back(process);
   }
 
-  // Whatever anybody can see of it is as it was, but for the name of its life.
+  // The visible state is unchanged after a restart, except for the server incarnation.
   void RestartCoordinator() {
     JobStatus before = rig_.Status();
     const absl::Status restarted = rig_.Restart();
@@ -126,7 +126,7 @@ class Play {
     ++restarted_;
   }
 
-  // kill -9: the connection breaks, the slot lives until its lease runs out.
+  // Simulates kill -9: the connection breaks, and the slot lives until the lease expires.
   void Die(size_t index) {
     if (Chance(2)) rig_.coordinator().CancelParked(processes_[index].parked);
     processes_.erase(processes_.begin() + static_cast<int64_t>(index));
@@ -138,7 +138,7 @@ class Play {
     processes_.erase(processes_.begin() + static_cast<int64_t>(index));
   }
 
-  // The living renew their leases, as their heartbeats do.
+  // Advances the clock. Live processes renew their leases, like their heartbeats.
   void PassTime(absl::Duration time) {
     rig_.Pass(time);
     for (const Process& process : processes_) {
@@ -147,7 +147,7 @@ class Play {
     }
   }
 
-  // One step of a process's own program.
+  // Runs one step of the process's program.
   void Act(Process& process) {
     switch (process.doing) {
       case Process::Doing::kAwaitingStart:
@@ -177,7 +177,7 @@ class Play {
   void AwaitStart(Process& process) {
     if (!process.start.given()) {
       if (!Chance(4)) return;
-      // The answer takes too long for its taste: it repeats the call.
+      // The process loses patience and repeats the call.
       process.start = rig_.AwaitStart(process.worker);
       process.parked = rig_.last_parked();
       return;
@@ -220,7 +220,7 @@ class Play {
       figures.set_compute_seconds(static_cast<double>(1 + UniformBelow(random_, 50)) / 10);
     }
     Send(process);
-    // Handing in counts when it arrives, whenever the answer comes.
+    // The hand-in counts on arrival, even if the answer is late.
     const bool counted = !process.work.given() || process.work.answer().ok();
     if (process.request.finished_lease() == 0 || !counted) return;
     lost_ += lost.end - lost.begin;
@@ -326,12 +326,12 @@ class Play {
   int restarted_ = 0;
   std::vector<Process> processes_;
   std::set<std::pair<int, int64_t>> used_;  // (epoch, position)
-  int64_t lost_ = 0;                        // samples, each time that they were
+  int64_t lost_ = 0;                        // samples, counted each time
   int64_t reissued_ = 0;
   int expired_ = 0;
 };
 
-TEST(JobCoordinatorPropertyTest, AnyScheduleEndsWithEverySampleUsedOnceAndEveryEpochEvaluated) {
+TEST(JobCoordinatorPropertyTest, EndsUnderRandomSchedules) {
   int64_t reissued = 0, expired = 0;
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
@@ -345,7 +345,7 @@ TEST(JobCoordinatorPropertyTest, AnyScheduleEndsWithEverySampleUsedOnceAndEveryE
   EXPECT_GT(expired, 100);
 }
 
-TEST(JobCoordinatorPropertyTest, SoDoesOneInWhichTheCoordinatorDiesAndComesBack) {
+TEST(JobCoordinatorPropertyTest, EndsUnderRandomSchedulesWithCoordinatorRestarts) {
   int64_t reissued = 0;
   int restarted = 0;
   for (uint64_t seed = 1; seed <= 100; ++seed) {

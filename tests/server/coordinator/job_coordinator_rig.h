@@ -19,7 +19,7 @@
 
 namespace torchps {
 
-// An answer that comes now or later.
+// Holds an answer that arrives now or later.
 template <typename T>
 class Later {
  public:
@@ -37,8 +37,8 @@ class Later {
       std::make_shared<std::optional<absl::StatusOr<T>>>();
 };
 
-// An answer in a word or two: "1: 0-16" for a lease (with a star where it was out before),
-// "evaluate 2", "go idle", "done", "parked", "INITIALIZE", or the status code's name.
+// Returns a short form of an answer: "1: 0-16" for a lease (with a star if it was handed out
+// before), "evaluate 2", "go idle", "done", "parked", "INITIALIZE", or the status code's name.
 inline std::string Words(const NextWorkReply& reply) {
   switch (reply.work_case()) {
     case NextWorkReply::kLease:
@@ -64,8 +64,8 @@ std::string Words(const Later<T>& later) {
   return Words(*later.answer());
 }
 
-// One coordinator, a clock that stands still until it is moved, and worker processes that speak
-// to it the way proto/coordinator.proto says.
+// Runs one coordinator with a manual clock and worker processes that follow
+// proto/coordinator.proto.
 class JobCoordinatorRig {
  public:
   struct Worker {
@@ -93,8 +93,7 @@ class JobCoordinatorRig {
 
   JobCoordinator& coordinator() { return *coordinator_; }
 
-  // The coordinator's process dies and comes back with the state that it had saved, through the
-  // bytes that it would be on the disk; what was parked is told so.
+  // Restarts the coordinator process from the serialized state. Parked calls get an answer.
   absl::Status Restart(JobCoordinator::Return how = JobCoordinator::Return::kInPlace) {
     return Restart(coordinator_->has_job() ? coordinator_->Save(now_) : CoordinatorState(), how);
   }
@@ -113,7 +112,7 @@ class JobCoordinatorRig {
   }
   absl::Duration now() const { return now_; }
 
-  // Moves the clock and lets the coordinator see it.
+  // Advances the clock and ticks the coordinator.
   void Pass(absl::Duration time) {
     now_ += time;
     coordinator_->Tick(now_);
@@ -141,7 +140,7 @@ class JobCoordinatorRig {
     return worker;
   }
 
-  // As CoordinatorClient: who has initialised says by which of the replies.
+  // Like CoordinatorClient, passes the number from the reply that asked for initialization.
   Later<AwaitStartReply> AwaitStart(const Worker& worker, bool initialized = false) {
     return AwaitStart(worker, initialized, (*initializations_)[worker.slot]);
   }
@@ -166,7 +165,7 @@ class JobCoordinatorRig {
     return later;
   }
 
-  // `count` workers that have joined, initialised and started.
+  // Returns `count` workers after joining, initialization and start.
   std::vector<Worker> Start(int count) {
     std::vector<Worker> workers;
     for (int i = 0; i < count; ++i) workers.push_back(NewWorker());
@@ -184,7 +183,7 @@ class JobCoordinatorRig {
     return later;
   }
 
-  // The worker's next call: hands in what it holds and asks for more.
+  // Returns the worker's next call, which hands in the current lease and asks for more work.
   NextWorkRequest NextRequest(Worker& worker, bool idle = false) {
     NextWorkRequest request;
     request.set_slot(worker.slot);
@@ -202,7 +201,7 @@ class JobCoordinatorRig {
     return later;
   }
 
-  // Takes note of a lease that an answer brought.
+  // Remembers the lease from the answer.
   static void Hold(Worker& worker, const Later<NextWorkReply>& later) {
     if (later.given() && later.answer().ok()) worker.lease = later.answer()->lease().id();
   }
@@ -255,16 +254,16 @@ class JobCoordinatorRig {
     return *later.answer();
   }
 
-  // What the last call that may be parked returned.
+  // Returns the id of the last call that may be parked.
   JobCoordinator::ParkedCall last_parked() const { return last_parked_; }
 
-  // From now on nothing more gets onto the disk, or everything again.
+  // From now on writes to the disk fail or succeed.
   void FillDisk(bool full) {
     disk_is_full_ = full;
     Deliver();
   }
 
-  // Gives the answers that are due, and those that come of it that all is on the disk.
+  // Delivers the answers that are due, and those that wait for the disk.
   void Deliver() {
     Give();
     if (!has_directory_ || disk_is_full_) return;
@@ -296,7 +295,7 @@ class JobCoordinatorRig {
   const bool has_directory_;
   bool disk_is_full_ = false;
   std::unique_ptr<JobCoordinator> coordinator_;
-  // By slot: what an answer to AwaitStart() said last.
+  // By slot: the initialization number from the last answer to AwaitStart().
   const std::shared_ptr<std::map<SlotId, uint32_t>> initializations_ =
       std::make_shared<std::map<SlotId, uint32_t>>();
   absl::Duration now_ = absl::Seconds(1000);

@@ -30,7 +30,7 @@ JoinRequest OneEpoch() {
       [](JoinRequest& join) { join.mutable_job()->mutable_training()->set_epochs(1); });
 }
 
-// Trains until the answer is something else than a lease, and returns it.
+// Trains until the answer is not a lease. Returns that answer.
 std::string TrainOn(Rig& rig, Worker& worker) {
   for (int i = 0; i < 100; ++i) {
     const std::string words = Words(rig.Ask(worker));
@@ -49,7 +49,7 @@ JoinRequest Successor(const Worker& of) {
 
 // --- Joining -------------------------------------------------------------------------------------
 
-TEST(JobCoordinatorTest, TheFirstJoinSubmitsTheJobAndGetsItBackCompleted) {
+TEST(JobCoordinatorTest, TheFirstJoinSubmitsAndCompletesTheJob) {
   Rig rig;
   EXPECT_EQ(rig.Status().phase(), JobStatus::NO_JOB);
   const absl::StatusOr<JoinReply> reply = rig.Join(Rig::SmallJob());
@@ -76,7 +76,7 @@ TEST(JobCoordinatorTest, AnotherSeedGivesAnotherJobId) {
   EXPECT_NE(one.Join(Rig::SmallJob())->job_id(), two.Join(Rig::SmallJob())->job_id());
 }
 
-TEST(JobCoordinatorTest, EveryJoinerWhoDisagreesIsToldInWhat) {
+TEST(JobCoordinatorTest, RejectsAJoinWithADifferentJob) {
   struct Case {
     std::string what;
     std::function<void(JoinRequest&)> change;
@@ -142,7 +142,7 @@ TEST(JobCoordinatorTest, EveryJoinerWhoDisagreesIsToldInWhat) {
   EXPECT_EQ(rig.Status().slot_size(), 2);
 }
 
-TEST(JobCoordinatorTest, ACallerWhoIsRefusedSubmitsNoJob) {
+TEST(JobCoordinatorTest, ARejectedJoinSubmitsNoJob) {
   Rig rig;
   for (const auto& change : std::vector<std::function<void(JoinRequest&)>>{
            [](JoinRequest& join) { join.set_nonce(0); },
@@ -153,9 +153,9 @@ TEST(JobCoordinatorTest, ACallerWhoIsRefusedSubmitsNoJob) {
   }
 }
 
-// --- Who may speak -------------------------------------------------------------------------------
+// --- Authentication ------------------------------------------------------------------------------
 
-TEST(JobCoordinatorTest, WithoutAJobEveryoneIsToldToJoin) {
+TEST(JobCoordinatorTest, RejectsCallsBeforeTheFirstJoin) {
   Rig rig;
   Worker unauthenticated;
   unauthenticated.slot = 0;
@@ -165,7 +165,7 @@ TEST(JobCoordinatorTest, WithoutAJobEveryoneIsToldToJoin) {
   EXPECT_EQ(Words(rig.Ask(unauthenticated)), "ABORTED");
 }
 
-TEST(JobCoordinatorTest, AnUnknownIncarnationIsAbortedInEveryCall) {
+TEST(JobCoordinatorTest, AbortsCallsFromAnUnknownIncarnation) {
   Rig rig;
   Worker old = rig.Start(2)[0];
   old.incarnation += 1000;
@@ -176,7 +176,7 @@ TEST(JobCoordinatorTest, AnUnknownIncarnationIsAbortedInEveryCall) {
   EXPECT_EQ(Words(rig.Ask(old)), "ABORTED");
 }
 
-TEST(JobCoordinatorTest, WhatIsNoSlotIsAnInvalidArgumentInEveryCall) {
+TEST(JobCoordinatorTest, RejectsAnInvalidSlotInEveryCall) {
   Rig rig;
   Worker nobody = rig.Start(2)[0];
   nobody.slot = kMaxSlots;
@@ -199,7 +199,7 @@ TEST(JobCoordinatorTest, AnyCallRenewsTheLease) {
   EXPECT_EQ(rig.Renew(workers[1]).code(), absl::StatusCode::kAborted);
 }
 
-TEST(JobCoordinatorTest, ALeaseThatRanOutEndsTheIncarnationEvenIfNobodyTicked) {
+TEST(JobCoordinatorTest, AnExpiredLeaseEndsTheIncarnationAtOnce) {
   Rig rig;
   const Worker worker = rig.NewWorker();
   RenewSlotRequest request;
@@ -209,7 +209,7 @@ TEST(JobCoordinatorTest, ALeaseThatRanOutEndsTheIncarnationEvenIfNobodyTicked) {
             absl::StatusCode::kAborted);
 }
 
-TEST(JobCoordinatorTest, AProcessThatWasGivenUpJoinsAgainUnderAHigherIncarnation) {
+TEST(JobCoordinatorTest, AnExpiredProcessRejoinsUnderAHigherIncarnation) {
   Rig rig;
   const JoinReply first = *rig.Join(Rig::SmallJob());
   rig.Pass(absl::Seconds(10));
@@ -222,7 +222,7 @@ TEST(JobCoordinatorTest, AProcessThatWasGivenUpJoinsAgainUnderAHigherIncarnation
 
 // --- Starting ------------------------------------------------------------------------------------
 
-TEST(JobCoordinatorTest, AllWaitForTheLastOneAndOneIsAskedToInitialise) {
+TEST(JobCoordinatorTest, AsksOneWorkerToInitializeAfterGatheringAll) {
   Rig rig;
   const Worker anna = rig.NewWorker();
   const auto annas = rig.AwaitStart(anna);
@@ -240,7 +240,7 @@ TEST(JobCoordinatorTest, AllWaitForTheLastOneAndOneIsAskedToInitialise) {
   EXPECT_EQ(rig.Status().phase(), JobStatus::RUNNING);
 }
 
-TEST(JobCoordinatorTest, ADeadSlotDoesNotCountAsGathered) {
+TEST(JobCoordinatorTest, AnExpiredSlotDoesNotCountAsGathered) {
   Rig rig;
   rig.AwaitStart(rig.NewWorker());
   rig.Pass(absl::Seconds(10));
@@ -249,7 +249,7 @@ TEST(JobCoordinatorTest, ADeadSlotDoesNotCountAsGathered) {
   EXPECT_EQ(rig.Status().phase(), JobStatus::GATHERING);
 }
 
-TEST(JobCoordinatorTest, IfTheInitialiserDiesAnotherIsAsked) {
+TEST(JobCoordinatorTest, AsksAnotherWorkerIfTheInitializerExpires) {
   Rig rig;
   const Worker anna = rig.NewWorker(), bert = rig.NewWorker();
   rig.AwaitStart(anna);
@@ -262,7 +262,7 @@ TEST(JobCoordinatorTest, IfTheInitialiserDiesAnotherIsAsked) {
   EXPECT_EQ(Words(rig.AwaitStart(bert, true)), "START");
 }
 
-TEST(JobCoordinatorTest, IfTheInitialiserLeavesAndNobodyIsThereTheNextJoinerIsAsked) {
+TEST(JobCoordinatorTest, AsksTheNextJoinerIfTheInitializerLeft) {
   Rig rig(JobWithout([](JoinRequest& join) { join.mutable_job()->set_workers(1); }));
   const Worker anna = rig.NewWorker();
   EXPECT_EQ(Words(rig.AwaitStart(anna)), "INITIALIZE");
@@ -270,7 +270,7 @@ TEST(JobCoordinatorTest, IfTheInitialiserLeavesAndNobodyIsThereTheNextJoinerIsAs
   EXPECT_EQ(Words(rig.AwaitStart(rig.NewWorker())), "INITIALIZE");
 }
 
-TEST(JobCoordinatorTest, OnlyWhoWasAskedMaySayItHasInitialised) {
+TEST(JobCoordinatorTest, AcceptsInitializationOnlyFromTheChosenWorker) {
   Rig rig;
   const Worker anna = rig.NewWorker(), bert = rig.NewWorker();
   EXPECT_EQ(Words(rig.AwaitStart(anna, true)), "INVALID_ARGUMENT");
@@ -280,7 +280,7 @@ TEST(JobCoordinatorTest, OnlyWhoWasAskedMaySayItHasInitialised) {
   EXPECT_EQ(rig.Status().phase(), JobStatus::INITIALIZING);
 }
 
-TEST(JobCoordinatorTest, WhoJoinsAfterTheStartStartsAtOnce) {
+TEST(JobCoordinatorTest, ALateJoinerStartsAtOnce) {
   Rig rig;
   rig.Start(2);
   Worker late = rig.NewWorker();
@@ -289,7 +289,7 @@ TEST(JobCoordinatorTest, WhoJoinsAfterTheStartStartsAtOnce) {
   EXPECT_EQ(Words(rig.Ask(late)), "1: 0-16");
 }
 
-TEST(JobCoordinatorTest, AParkedCallThatIsRepeatedIsReplaced) {
+TEST(JobCoordinatorTest, ARepeatReplacesAParkedCall) {
   Rig rig;
   const Worker anna = rig.NewWorker();
   const auto first = rig.AwaitStart(anna), second = rig.AwaitStart(anna);
@@ -297,7 +297,7 @@ TEST(JobCoordinatorTest, AParkedCallThatIsRepeatedIsReplaced) {
   EXPECT_EQ(Words(second), "parked");
 }
 
-TEST(JobCoordinatorTest, AParkedCallWhoseCallerWentAwayIsNeverAnswered) {
+TEST(JobCoordinatorTest, NeverAnswersACancelledParkedCall) {
   Rig rig;
   const Worker anna = rig.NewWorker();
   const auto gone = rig.AwaitStart(anna);
@@ -311,7 +311,7 @@ TEST(JobCoordinatorTest, AParkedCallWhoseCallerWentAwayIsNeverAnswered) {
   EXPECT_FALSE(status.given());
 }
 
-TEST(JobCoordinatorTest, AtTheEndOfTheProcessEveryParkedCallIsAnswered) {
+TEST(JobCoordinatorTest, ShutdownAnswersEveryParkedCall) {
   Rig rig;
   const auto start = rig.AwaitStart(rig.NewWorker());
   const auto status = rig.AskStatus(true);
@@ -324,13 +324,13 @@ TEST(JobCoordinatorTest, AtTheEndOfTheProcessEveryParkedCallIsAnswered) {
 
 // --- Working -------------------------------------------------------------------------------------
 
-TEST(JobCoordinatorTest, WorkComesOnlyAfterTheStart) {
+TEST(JobCoordinatorTest, RefusesWorkBeforeTheStart) {
   Rig rig;
   Worker anna = rig.NewWorker();
   EXPECT_EQ(Words(rig.Ask(anna)), "FAILED_PRECONDITION");
 }
 
-TEST(JobCoordinatorTest, OneWorkerGoesThroughTheWholeJob) {
+TEST(JobCoordinatorTest, OneWorkerCompletesTheWholeJob) {
   Rig rig;
   Worker anna = rig.Start(2)[0];
   std::vector<std::string> story;
@@ -348,7 +348,7 @@ TEST(JobCoordinatorTest, OneWorkerGoesThroughTheWholeJob) {
   EXPECT_EQ(rig.Status().phase(), JobStatus::DONE);
 }
 
-TEST(JobCoordinatorTest, InSyncALeaseIsExactlyOneStep) {
+TEST(JobCoordinatorTest, ASyncLeaseIsExactlyOneStep) {
   Rig rig(JobWithout([](JoinRequest& join) {
     join.mutable_job()->mutable_consistency()->set_mode(ConsistencySpec::SYNC);
     join.mutable_job()->mutable_training()->set_accumulate(3);
@@ -359,7 +359,7 @@ TEST(JobCoordinatorTest, InSyncALeaseIsExactlyOneStep) {
   EXPECT_EQ(Words(rig.Ask(anna)), "1: 12-24");
 }
 
-TEST(JobCoordinatorTest, WhoClosesTheBooksEvaluatesWhileTheOthersTrainOn) {
+TEST(JobCoordinatorTest, TheSlotThatClosesAnEpochEvaluatesIt) {
   Rig rig;
   std::vector<Worker> workers = rig.Start(2);
   rig.Ask(workers[0]);
@@ -371,7 +371,7 @@ TEST(JobCoordinatorTest, WhoClosesTheBooksEvaluatesWhileTheOthersTrainOn) {
   EXPECT_EQ(Words(rig.Ask(workers[0])), "2: 16-32");
 }
 
-TEST(JobCoordinatorTest, WithoutEvaluationTheBooksAreEnough) {
+TEST(JobCoordinatorTest, WithoutEvaluationTheJobEndsAfterTraining) {
   Rig rig(JobWithout([](JoinRequest& join) {
     join.mutable_job()->mutable_training()->set_evaluate(false);
     join.mutable_job()->mutable_training()->set_epochs(1);
@@ -380,7 +380,7 @@ TEST(JobCoordinatorTest, WithoutEvaluationTheBooksAreEnough) {
   EXPECT_EQ(TrainOn(rig, anna), "done");
 }
 
-TEST(JobCoordinatorTest, MaxPushesEndsTheJobInTheMiddleOfAnEpochWithAnEvaluation) {
+TEST(JobCoordinatorTest, MaxPushesEndsTheJobWithAnEvaluation) {
   Rig rig(JobWithout(
       [](JoinRequest& join) { join.mutable_job()->mutable_training()->set_max_pushes(6); }));
   Worker anna = rig.Start(2)[0];
@@ -393,7 +393,7 @@ TEST(JobCoordinatorTest, MaxPushesEndsTheJobInTheMiddleOfAnEpochWithAnEvaluation
   EXPECT_TRUE(rig.Status().epoch(0).closed());
 }
 
-TEST(JobCoordinatorTest, WhenAllIsHandedOutTheOthersGoIdleAndWaitForTheEnd) {
+TEST(JobCoordinatorTest, IdleWorkersWaitForTheEnd) {
   Rig rig(OneEpoch());
   std::vector<Worker> workers = rig.Start(2);
   rig.Ask(workers[1]);
@@ -408,7 +408,7 @@ TEST(JobCoordinatorTest, WhenAllIsHandedOutTheOthersGoIdleAndWaitForTheEnd) {
   EXPECT_EQ(Words(rig.Ask(workers[1])), "done");
 }
 
-TEST(JobCoordinatorTest, ADeadSlotsLeaseGoesToAnIdleOneAtOnce) {
+TEST(JobCoordinatorTest, AnIdleSlotGetsAnExpiredSlotsLease) {
   Rig rig(OneEpoch());
   std::vector<Worker> workers = rig.Start(2);
   EXPECT_EQ(Words(rig.Ask(workers[1])), "1: 0-16");
@@ -426,25 +426,25 @@ TEST(JobCoordinatorTest, ADeadSlotsLeaseGoesToAnIdleOneAtOnce) {
   EXPECT_EQ(rig.Status().epoch(0).used(), 40);
 }
 
-TEST(JobCoordinatorTest, WhoseDeathWasSeenIsNotWaitedFor) {
+TEST(JobCoordinatorTest, ASuccessorTakesTheSlotWithoutWaiting) {
   Rig rig;
   std::vector<Worker> workers = rig.Start(2);
   Worker& dead = workers[1];
   EXPECT_EQ(Words(rig.Ask(dead)), "1: 0-16");
-  // The clock stands still.
+  // The clock does not move.
   const absl::StatusOr<JoinReply> next = rig.Join(Successor(dead));
   ASSERT_TRUE(next.ok()) << next.status();
   EXPECT_EQ(next->slot(), dead.slot);
   EXPECT_GT(next->incarnation(), dead.incarnation);
-  // As if its lease had run out: it is over, and what it had in hand goes to others.
+  // As after an expired lease, the incarnation ended and the data goes to another slot.
   EXPECT_EQ(rig.Renew(dead).code(), absl::StatusCode::kAborted);
   EXPECT_EQ(Words(rig.Ask(dead)), "ABORTED");
   EXPECT_EQ(Words(rig.Ask(workers[0])), "1: 0-16*");
-  // The same call once more is the same process.
+  // A repeat of the call comes from the same process.
   EXPECT_EQ(rig.Join(Successor(dead))->incarnation(), next->incarnation());
 }
 
-TEST(JobCoordinatorTest, ADeathThatWasSeenEndsNoOtherSlot) {
+TEST(JobCoordinatorTest, AReportedCrashEndsNoOtherSlot) {
   Rig rig;
   const std::vector<Worker> workers = rig.Start(2);
   JoinRequest join = Successor(workers[0]);
@@ -454,14 +454,14 @@ TEST(JobCoordinatorTest, ADeathThatWasSeenEndsNoOtherSlot) {
   join.set_wanted_slot(-1);
   EXPECT_EQ(rig.Join(join)->slot(), 3) << "no slot was named";
   for (const Worker& worker : workers) EXPECT_TRUE(rig.Renew(worker).ok());
-  // Without that word a live slot is not taken.
+  // Without `predecessor_died` a live slot is not available.
   join = Successor(workers[0]);
   join.set_nonce(5000);
   join.set_predecessor_died(false);
   EXPECT_EQ(rig.Join(join).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
-TEST(JobCoordinatorTest, ALeaverGivesItsLeaseBack) {
+TEST(JobCoordinatorTest, ReassignsTheLeaseOfASlotThatLeft) {
   Rig rig;
   std::vector<Worker> workers = rig.Start(2);
   EXPECT_EQ(Words(rig.Ask(workers[0])), "1: 0-16");
@@ -472,7 +472,7 @@ TEST(JobCoordinatorTest, ALeaverGivesItsLeaseBack) {
   EXPECT_EQ(Words(rig.Ask(workers[1])), "1: 0-16*");
 }
 
-TEST(JobCoordinatorTest, ADeadEvaluatorsEpochIsEvaluatedByAnother) {
+TEST(JobCoordinatorTest, AnotherSlotEvaluatesForADeadEvaluator) {
   Rig rig(OneEpoch());
   std::vector<Worker> workers = rig.Start(2);
   EXPECT_EQ(TrainOn(rig, workers[0]), "evaluate 1");
@@ -486,7 +486,7 @@ TEST(JobCoordinatorTest, ADeadEvaluatorsEpochIsEvaluatedByAnother) {
   EXPECT_EQ(rig.Status().evaluation(0).metric(0).value(), 0.75);
 }
 
-TEST(JobCoordinatorTest, AnOrphanedEvaluationComesBeforeTraining) {
+TEST(JobCoordinatorTest, AssignsAnOrphanedEvaluationBeforeTraining) {
   Rig rig;
   std::vector<Worker> workers = rig.Start(2);
   EXPECT_EQ(TrainOn(rig, workers[0]), "evaluate 1");
@@ -494,7 +494,7 @@ TEST(JobCoordinatorTest, AnOrphanedEvaluationComesBeforeTraining) {
   EXPECT_EQ(Words(rig.Ask(workers[1])), "evaluate 1");
 }
 
-TEST(JobCoordinatorTest, ARepeatedCallGetsTheSameAnswerAndCountsOnce) {
+TEST(JobCoordinatorTest, ARepeatedCallCountsOnce) {
   Rig rig;
   Worker anna = rig.Start(2)[0];
   rig.Ask(anna);
@@ -508,7 +508,7 @@ TEST(JobCoordinatorTest, ARepeatedCallGetsTheSameAnswerAndCountsOnce) {
   EXPECT_EQ(status.epoch(0).outstanding(), 16);
 }
 
-TEST(JobCoordinatorTest, AParkedCallThatIsRepeatedCountsOnceAndTheRepeatGetsTheAnswer) {
+TEST(JobCoordinatorTest, ARepeatedParkedCallCountsOnce) {
   Rig rig(OneEpoch());
   std::vector<Worker> workers = rig.Start(2);
   rig.Ask(workers[1]);
@@ -526,7 +526,7 @@ TEST(JobCoordinatorTest, AParkedCallThatIsRepeatedCountsOnceAndTheRepeatGetsTheA
   EXPECT_EQ(rig.Status().slot(0).figures().samples(), 5u);
 }
 
-TEST(JobCoordinatorTest, WorkAskedForOutOfTurnIsRefusedAndChangesNothing) {
+TEST(JobCoordinatorTest, RejectsCallsOutOfOrder) {
   Rig rig;
   Worker anna = rig.Start(2)[0];
   rig.Ask(anna);
@@ -547,14 +547,14 @@ TEST(JobCoordinatorTest, WorkAskedForOutOfTurnIsRefusedAndChangesNothing) {
   EXPECT_EQ(send([](NextWorkRequest&) {}), "1: 16-32");
 }
 
-TEST(JobCoordinatorTest, ALeaseThatWasNeverHandedOutCannotBeFinished) {
+TEST(JobCoordinatorTest, RejectsFinishingAnUnknownLease) {
   Rig rig;
   Worker anna = rig.Start(2)[0];
   anna.lease = 99;
   EXPECT_EQ(Words(rig.Ask(anna)), "INVALID_ARGUMENT");
 }
 
-TEST(JobCoordinatorTest, AnEvaluationIsTakenFromWhoWasAskedAndOnlyOnce) {
+TEST(JobCoordinatorTest, AcceptsOneEvaluationFromTheAssignedSlot) {
   Rig rig(OneEpoch());
   std::vector<Worker> workers = rig.Start(2);
   EXPECT_EQ(rig.Report(workers[0], 1).code(), absl::StatusCode::kInvalidArgument) << "not closed";
@@ -571,9 +571,9 @@ TEST(JobCoordinatorTest, AnEvaluationIsTakenFromWhoWasAskedAndOnlyOnce) {
   EXPECT_EQ(rig.Status().evaluation(0).at_seconds(), 2.0);
 }
 
-// --- The end and the books -----------------------------------------------------------------------
+// --- The end and the accounting ------------------------------------------------------------------
 
-TEST(JobCoordinatorTest, WhoWaitsForTheEndHearsOfItThen) {
+TEST(JobCoordinatorTest, AStatusCallWaitsForTheEnd) {
   Rig rig(OneEpoch());
   Worker anna = rig.Start(2)[0];
   const auto report = rig.AskStatus(/*wait_until_done=*/true);
@@ -589,7 +589,7 @@ TEST(JobCoordinatorTest, WhoWaitsForTheEndHearsOfItThen) {
   EXPECT_TRUE(rig.AskStatus(true).given());
 }
 
-TEST(JobCoordinatorTest, WhoJoinsAfterTheEndIsToldSo) {
+TEST(JobCoordinatorTest, AJoinAfterTheEndReturnsDone) {
   Rig rig(OneEpoch());
   Worker anna = rig.Start(2)[0];
   TrainOn(rig, anna);
@@ -599,7 +599,7 @@ TEST(JobCoordinatorTest, WhoJoinsAfterTheEndIsToldSo) {
   EXPECT_EQ(Words(rig.Ask(late)), "done");
 }
 
-TEST(JobCoordinatorTest, WhoKnowsThatTheJobIsDoneHasFinishedHoweverItGoes) {
+TEST(JobCoordinatorTest, AnInformedSlotCountsAsFinished) {
   Rig rig(OneEpoch());
   std::vector<Worker> workers = rig.Start(3);
   TrainOn(rig, workers[0]);
@@ -614,7 +614,7 @@ TEST(JobCoordinatorTest, WhoKnowsThatTheJobIsDoneHasFinishedHoweverItGoes) {
   EXPECT_EQ(status.slot(2).state(), SlotAccounting::EXPIRED) << "never heard";
 }
 
-TEST(JobCoordinatorTest, FiguresAreSummedPerSlotOverItsIncarnationsAndLossPerEpoch) {
+TEST(JobCoordinatorTest, SumsFiguresPerSlotAndLossPerEpoch) {
   Rig rig;
   std::vector<Worker> workers = rig.Start(2);
   rig.Ask(workers[0]);
@@ -641,7 +641,7 @@ TEST(JobCoordinatorTest, FiguresAreSummedPerSlotOverItsIncarnationsAndLossPerEpo
   EXPECT_EQ(status.epoch(0).train_loss(), 1.5);
 }
 
-TEST(JobCoordinatorTest, LongTextsAreCutBetweenCharacters) {
+TEST(JobCoordinatorTest, TruncatesLongTextsBetweenCharacters) {
   Rig rig;
   const Worker anna = rig.NewWorker();
   std::string reason;

@@ -42,7 +42,7 @@ class JobMembersTest : public ::testing::Test {
   JobMembers members_{Slots()};
 };
 
-TEST_F(JobMembersTest, AProcessThatJoinsAgainIsNotNew) {
+TEST_F(JobMembersTest, ARejoiningProcessIsNotNew) {
   const auto first = members_.Take(From(/*nonce=*/1), now_);
   ASSERT_TRUE(first.ok()) << first.status();
   EXPECT_TRUE(first->is_new);
@@ -52,8 +52,8 @@ TEST_F(JobMembersTest, AProcessThatJoinsAgainIsNotNew) {
   EXPECT_EQ(again->holder.incarnation, first->holder.incarnation);
 }
 
-// Operators read it in a terminal, and in logs.
-TEST_F(JobMembersTest, WhatAProcessSaysOfItselfHasNoControlCharacters) {
+// Operators read these texts in terminals and logs.
+TEST_F(JobMembersTest, ReplacesControlCharactersInReportedTexts) {
   JoinRequest request = From(/*nonce=*/1);
   request.set_host("\x1b]0;owned\x07\x1b[2J");
   request.set_device("cpu\nserver 0: all is well");
@@ -62,7 +62,7 @@ TEST_F(JobMembersTest, WhatAProcessSaysOfItselfHasNoControlCharacters) {
   const MemberState& member = members_.accounting().at(taken->holder.slot);
   EXPECT_EQ(member.host(), "?]0;owned??[2J");
   EXPECT_EQ(member.device(), "cpu?server 0: all is well");
-  // In the refusal that another one gets.
+  // The refusal for another process contains the host name, too.
   const absl::Status held = members_.Take(From(/*nonce=*/2, taken->holder.slot), now_).status();
   EXPECT_THAT(std::string(held.message()), HasSubstr("?]0;owned??[2J"));
   members_.End(taken->holder, SlotAccounting::LEFT,
@@ -73,7 +73,7 @@ TEST_F(JobMembersTest, WhatAProcessSaysOfItselfHasNoControlCharacters) {
             "bye??2J" + std::string(505, 'x'));
 }
 
-TEST_F(JobMembersTest, DevicesOfASlotAreKeptWithItsBooks) {
+TEST_F(JobMembersTest, SavesTheDevicesOfASlot) {
   JoinRequest request = From(/*nonce=*/1);
   for (int i = 0; i < 300; ++i) {
     ReplicaMember& member = *request.add_member();
@@ -100,7 +100,7 @@ TEST_F(JobMembersTest, DevicesOfASlotAreKeptWithItsBooks) {
   EXPECT_EQ(status.slot(0).member(1).stage(), -1);
   EXPECT_EQ(status.slot(0).member(1).model_bytes(), 1u);
   EXPECT_TRUE(status.slot(0).member(1).own_process());
-  // Its successor in the slot has one device.
+  // The next process in the slot runs on one device.
   members_.End(taken->holder, SlotAccounting::LEFT, "");
   Take(/*nonce=*/2, taken->holder.slot);
   status.Clear();
@@ -108,7 +108,7 @@ TEST_F(JobMembersTest, DevicesOfASlotAreKeptWithItsBooks) {
   EXPECT_EQ(status.slot(0).member_size(), 0);
 }
 
-TEST_F(JobMembersTest, FiguresAreSummedUpOverIncarnationsAndTheRestBeginsAnew) {
+TEST_F(JobMembersTest, SumsFiguresOverIncarnationsAndResetsTheRest) {
   const SlotHolder first = Take(/*nonce=*/1);
   MemberState& member = members_.accounting().at(first.slot);
   StepFigures figures;
@@ -135,7 +135,7 @@ TEST_F(JobMembersTest, FiguresAreSummedUpOverIncarnationsAndTheRestBeginsAnew) {
   EXPECT_EQ(members_.MostSteps(), 6);
 }
 
-TEST_F(JobMembersTest, AnEndedIncarnationIsTheLatestUntilAnotherOneComes) {
+TEST_F(JobMembersTest, AnEndedIncarnationStaysTheLatestUntilReplaced) {
   const SlotHolder first = Take(/*nonce=*/1);
   EXPECT_TRUE(members_.IsLive(first.slot));
   members_.End(first, SlotAccounting::LEFT, "");
@@ -148,7 +148,7 @@ TEST_F(JobMembersTest, AnEndedIncarnationIsTheLatestUntilAnotherOneComes) {
   EXPECT_FALSE(members_.IsLatest({50, 1}));
 }
 
-TEST_F(JobMembersTest, ASlotThatKnewOfTheEndStaysFinished) {
+TEST_F(JobMembersTest, AFinishedSlotStaysFinishedAfterExpiry) {
   const SlotHolder holder = Take(/*nonce=*/1);
   members_.accounting().at(holder.slot).set_state(SlotAccounting::FINISHED);
   members_.End(holder, SlotAccounting::EXPIRED, "its lease ran out");
@@ -169,7 +169,7 @@ TEST_F(JobMembersTest, OnlyLiveSlotsAwaitTheStart) {
   EXPECT_FALSE(members_.Awaits(-1));
 }
 
-TEST_F(JobMembersTest, LongTextsAreCutAtTheStartOfACharacter) {
+TEST_F(JobMembersTest, TruncatesLongTextsBetweenCharacters) {
   JoinRequest request = From(/*nonce=*/1);
   std::string host(511, 'h');
   host += "\xc3\xa4";
@@ -179,7 +179,7 @@ TEST_F(JobMembersTest, LongTextsAreCutAtTheStartOfACharacter) {
   EXPECT_THAT(members_.accounting().at(taken->holder.slot).host(), SizeIs(511));
 }
 
-TEST_F(JobMembersTest, WhatIsSavedIsRestored) {
+TEST_F(JobMembersTest, RestoresTheSavedState) {
   const SlotHolder first = Take(/*nonce=*/1);
   Take(/*nonce=*/2);
   members_.accounting().at(first.slot).set_awaits_start(true);
@@ -198,7 +198,7 @@ TEST_F(JobMembersTest, WhatIsSavedIsRestored) {
   EXPECT_FALSE(restored.IsLive(first.slot));
 }
 
-TEST_F(JobMembersTest, SlotsThatCannotBeAreDataLoss) {
+TEST_F(JobMembersTest, RejectsInvalidSlotsAsDataLoss) {
   Take(/*nonce=*/1);
   CoordinatorState saved;
   members_.SaveTo(&saved);

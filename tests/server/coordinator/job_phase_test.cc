@@ -11,7 +11,7 @@ namespace {
 
 absl::Duration At(double seconds) { return absl::Seconds(seconds); }
 
-TEST(JobPhaseTest, WhereNothingIsKeptAPhaseIsToldAtOnce) {
+TEST(JobPhaseTest, AnnouncesAtOnceWithoutADirectory) {
   JobPhase phase(/*is_kept=*/false);
   phase.Enter(JobStatus::RUNNING, At(1));
   EXPECT_EQ(phase.told(), JobStatus::GATHERING);
@@ -19,7 +19,7 @@ TEST(JobPhaseTest, WhereNothingIsKeptAPhaseIsToldAtOnce) {
   EXPECT_EQ(phase.told(), JobStatus::RUNNING);
 }
 
-TEST(JobPhaseTest, WhereItIsKeptTheSyncOfItsOwnRevisionIsEnough) {
+TEST(JobPhaseTest, AnnouncesAPhaseOnceItsRevisionIsSynced) {
   JobPhase phase(/*is_kept=*/true);
   phase.Enter(JobStatus::GATHERING, At(1));
   phase.Changed();
@@ -31,12 +31,12 @@ TEST(JobPhaseTest, WhereItIsKeptTheSyncOfItsOwnRevisionIsEnough) {
   phase.Tell();
   EXPECT_EQ(phase.told(), JobStatus::GATHERING);
   phase.OnSynced(entered);
-  phase.OnSynced(entered - 1);  // a report of long ago takes nothing back
+  phase.OnSynced(entered - 1);  // an outdated sync report does not revert the phase
   phase.Tell();
   EXPECT_EQ(phase.told(), JobStatus::RUNNING);
 }
 
-TEST(JobPhaseTest, WhatIsRestoredIsToldOnceThatStateIsKnownToBeSynced) {
+TEST(JobPhaseTest, AnnouncesARestoredPhaseOnceItIsSynced) {
   JobPhase phase(/*is_kept=*/true);
   phase.Restore(JobStatus::DONE, 7, At(3), At(100));
   EXPECT_GT(phase.revision(), 7u);
@@ -48,7 +48,7 @@ TEST(JobPhaseTest, WhatIsRestoredIsToldOnceThatStateIsKnownToBeSynced) {
   EXPECT_EQ(phase.told(), JobStatus::DONE);
 }
 
-TEST(JobPhaseTest, OnlyWhatMustSurviveAPowerCutIsVital) {
+TEST(JobPhaseTest, PlainChangesAreNotVital) {
   JobPhase phase(/*is_kept=*/true);
   phase.ChangedVitally();
   const uint64_t vital = phase.revision();
@@ -59,14 +59,14 @@ TEST(JobPhaseTest, OnlyWhatMustSurviveAPowerCutIsVital) {
   EXPECT_EQ(phase.vital_revision(), phase.revision());
 }
 
-TEST(JobPhaseTest, TheRunningTimeIsFromTheStartToTheEndWithoutThePauses) {
+TEST(JobPhaseTest, RunningTimeExcludesPauses) {
   JobPhase phase(/*is_kept=*/false);
   phase.Enter(JobStatus::GATHERING, At(10));
   EXPECT_EQ(phase.RunningTime(At(20)), At(0));
   phase.Enter(JobStatus::RUNNING, At(30));
   EXPECT_EQ(phase.RunningTime(At(35)), At(5));
 
-  // It dies, comes back by another clock, and waits for its workers.
+  // The coordinator restarts with another clock and waits for the workers.
   JobPhase later(/*is_kept=*/false);
   later.Restore(JobStatus::RUNNING, phase.revision(), phase.RunningTime(At(35)), At(1000));
   EXPECT_EQ(later.RunningTime(At(1002)), At(7));

@@ -11,7 +11,7 @@
 namespace torchps {
 namespace {
 
-// Two epochs of four samples, in leases of two, each epoch evaluated.
+// Two epochs of four samples, in leases of two. Each epoch is evaluated.
 JobTerms Terms() {
   JobTerms terms;
   TrainingSpec& training = *terms.job.mutable_training();
@@ -38,7 +38,7 @@ StepFigures Figures(uint64_t samples, double loss_sum) {
   return figures;
 }
 
-// Hands in `lease` of the member.
+// Returns a request that hands in the member's `lease`.
 NextWorkRequest HandIn(uint64_t lease, const MemberState& member, StepFigures figures) {
   NextWorkRequest request;
   request.set_slot(member.slot());
@@ -50,7 +50,7 @@ NextWorkRequest HandIn(uint64_t lease, const MemberState& member, StepFigures fi
 
 class JobWorkTest : public ::testing::Test {
  protected:
-  // Hands out a lease, and has all of its samples used.
+  // Hands out a lease and finishes it with every sample used.
   void TrainOne(MemberState* member, double loss_sum, absl::Duration running) {
     NextWorkReply reply;
     ASSERT_TRUE(work_->HandOut(member, &reply));
@@ -64,7 +64,7 @@ class JobWorkTest : public ::testing::Test {
   std::unique_ptr<JobWork> work_ = std::make_unique<JobWork>(Terms(), /*keeps_models=*/false);
 };
 
-TEST_F(JobWorkTest, AnEpochThatIsUsedUpIsEvaluatedByTheSlotThatClosedIt) {
+TEST_F(JobWorkTest, TheSlotThatClosesAnEpochEvaluatesIt) {
   MemberState first = Member(0, 1);
   MemberState second = Member(1, 2);
   TrainOne(&first, 1.0, absl::Seconds(1));
@@ -85,7 +85,7 @@ TEST_F(JobWorkTest, AnEpochThatIsUsedUpIsEvaluatedByTheSlotThatClosedIt) {
 }
 
 // Two slots share each batch of four.
-TEST_F(JobWorkTest, TheSlotThatClosesAnEpochTakesItsShareOfTheStepThatOthersHaveBegun) {
+TEST_F(JobWorkTest, FinishesAStepStartedByOthersBeforeEvaluating) {
   JobTerms terms = Terms();
   terms.job.set_workers(2);
   terms.job.mutable_training()->set_epochs(3);
@@ -116,7 +116,7 @@ TEST_F(JobWorkTest, TheSlotThatClosesAnEpochTakesItsShareOfTheStepThatOthersHave
   EXPECT_EQ(take(&first).evaluate_epoch(), 1);
 }
 
-TEST_F(JobWorkTest, SamplesWithoutALossAreNotInAnEpochsMean) {
+TEST_F(JobWorkTest, ExcludesSamplesWithoutALossFromTheMean) {
   MemberState member = Member(0, 1);
   const auto train = [&](double loss_sum, uint64_t without_loss) {
     NextWorkReply reply;
@@ -130,14 +130,14 @@ TEST_F(JobWorkTest, SamplesWithoutALossAreNotInAnEpochsMean) {
     work_->Describe(&status);
     return status.epoch(0).train_loss();
   };
-  // More than there are is what a peer may say.
+  // A worker may report more samples than exist.
   train(0, 3);
   EXPECT_TRUE(std::isnan(mean())) << mean();
   train(3.0, 1);
   EXPECT_DOUBLE_EQ(mean(), 3.0);
 }
 
-TEST_F(JobWorkTest, WhatADeadSlotHadInHandIsForAnother) {
+TEST_F(JobWorkTest, ReassignsTheLeaseOfADeadSlot) {
   MemberState dead = Member(0, 1);
   NextWorkReply reply;
   ASSERT_TRUE(work_->HandOut(&dead, &reply));
@@ -149,7 +149,7 @@ TEST_F(JobWorkTest, WhatADeadSlotHadInHandIsForAnother) {
   EXPECT_TRUE(reply.lease().reissued());
   EXPECT_EQ(reply.lease().begin(), lost.begin());
   EXPECT_NE(reply.lease().id(), lost.id());
-  // The dead slot's word comes late: its samples are not counted twice.
+  // The dead slot's late report does not count the samples twice.
   EXPECT_TRUE(work_->Finish(HandIn(lost.id(), dead, Figures(2, 100.0)), absl::Seconds(1)).ok());
   JobStatus status;
   work_->Describe(&status);
@@ -175,7 +175,7 @@ TEST_F(JobWorkTest, IsCompleteWhenTheLastEvaluationIsReported) {
   EXPECT_FALSE(work_->HandOut(&member, &reply));
 }
 
-TEST_F(JobWorkTest, AnEvaluationSaysWhichModelsAreKept) {
+TEST_F(JobWorkTest, AnEvaluationNamesTheModelsToKeep) {
   work_ = std::make_unique<JobWork>(Terms(), /*keeps_models=*/true);
   MemberState member = Member(0, 1);
   for (int epoch = 1; epoch <= 2; ++epoch) {
@@ -195,7 +195,7 @@ TEST_F(JobWorkTest, AnEvaluationSaysWhichModelsAreKept) {
   EXPECT_TRUE(work_->Complete());
 }
 
-TEST_F(JobWorkTest, WithoutEvaluationsTheLastModelIsHandedInAllTheSame) {
+TEST_F(JobWorkTest, UploadsTheLastModelWithoutEvaluations) {
   JobTerms terms = Terms();
   terms.job.mutable_training()->set_evaluate(false);
   work_ = std::make_unique<JobWork>(terms, /*keeps_models=*/true);
@@ -208,12 +208,12 @@ TEST_F(JobWorkTest, WithoutEvaluationsTheLastModelIsHandedInAllTheSame) {
   EXPECT_TRUE(reply.keep_model().final());
 }
 
-TEST_F(JobWorkTest, ALeaseThatWasNeverHandedOutIsRefused) {
+TEST_F(JobWorkTest, RejectsAnUnknownLease) {
   EXPECT_TRUE(absl::IsInvalidArgument(
       work_->Finish(HandIn(99, Member(0, 1), Figures(2, 1.0)), absl::Seconds(1))));
 }
 
-TEST_F(JobWorkTest, WhatIsSavedIsRestored) {
+TEST_F(JobWorkTest, RestoresTheSavedState) {
   MemberState member = Member(0, 1);
   TrainOne(&member, 1.0, absl::Seconds(1));
   TrainOne(&member, 2.0, absl::Seconds(2));
@@ -230,9 +230,9 @@ TEST_F(JobWorkTest, WhatIsSavedIsRestored) {
       << saved.DebugString() << again.DebugString();
 }
 
-// What a slot computes in vain tells how fast it is, too. Else one that is always late would keep a
-// whole share, and would stay late.
-TEST(JobWorkBalanceTest, ASlotWhosePushesAreAlwaysLateIsMeasuredAllTheSame) {
+// Late pushes also measure the slot's speed. Otherwise a slot with late pushes would keep the full
+// share and stay late.
+TEST(JobWorkBalanceTest, MeasuresASlotWithLatePushes) {
   JobTerms terms = Terms();
   terms.job.set_workers(2);
   TrainingSpec& training = *terms.job.mutable_training();
@@ -264,7 +264,7 @@ TEST(JobWorkBalanceTest, ASlotWhosePushesAreAlwaysLateIsMeasuredAllTheSame) {
   EXPECT_NEAR(fast.batch_size(), 64.0 * 4 / 5, 2);
 }
 
-// Two workers that share a batch of 32, one step in a lease.
+// Two workers share a batch of 32, with one step in each lease.
 JobTerms TermsOfTwoWorkers(ConsistencySpec::Mode mode) {
   JobTerms terms = Terms();
   terms.job.set_workers(2);
@@ -285,7 +285,7 @@ int BatchOfNextLease(JobWork& work, MemberState* member) {
   return reply.lease().batch_size();
 }
 
-TEST(JobWorkBalanceTest, WhileASlotEvaluatesTheOthersHaveItsSamples) {
+TEST(JobWorkBalanceTest, OtherSlotsTakeOverAnEvaluatorsShare) {
   for (const auto mode : {ConsistencySpec::ASYNC, ConsistencySpec::SYNC}) {
     JobWork work(TermsOfTwoWorkers(mode), /*keeps_models=*/false);
     MemberState first = Member(0, 1);
@@ -299,7 +299,7 @@ TEST(JobWorkBalanceTest, WhileASlotEvaluatesTheOthersHaveItsSamples) {
     NextWorkReply reply;
     ASSERT_TRUE(work.HandOut(&second, &reply));
     ASSERT_EQ(reply.evaluate_epoch(), 1);
-    // A round of SYNC waits for the evaluator, which takes its share of it.
+    // A SYNC round waits for the evaluator, which keeps its share of the round.
     const bool sync = mode == ConsistencySpec::SYNC;
     EXPECT_EQ(BatchOfNextLease(work, &first), sync ? 16 : 32);
     EvaluationResult result;
@@ -314,7 +314,7 @@ TEST(JobWorkBalanceTest, WhileASlotEvaluatesTheOthersHaveItsSamples) {
   }
 }
 
-TEST(JobWorkBalanceTest, ASlotWithoutAShareOfTheLastStepWaitsForTheNextEpoch) {
+TEST(JobWorkBalanceTest, WaitsForTheNextEpochWithoutAShare) {
   JobTerms terms = TermsOfTwoWorkers(ConsistencySpec::ASYNC);
   terms.job.mutable_training()->set_epochs(2);
   terms.job.mutable_training()->set_evaluate(false);
@@ -342,7 +342,7 @@ TEST(JobWorkBalanceTest, ASlotWithoutAShareOfTheLastStepWaitsForTheNextEpoch) {
   EXPECT_EQ(BatchOfNextLease(work, &first), 16);
 }
 
-TEST(JobWorkBalanceTest, ASlotWaitsNoLongerThanAStepOfTheOthersTakes) {
+TEST(JobWorkBalanceTest, WaitsAtMostOneStepOfOtherSlots) {
   JobTerms terms = TermsOfTwoWorkers(ConsistencySpec::ASYNC);
   terms.job.set_workers(1);
   JobWork work(terms, /*keeps_models=*/false);
@@ -357,7 +357,7 @@ TEST(JobWorkBalanceTest, ASlotWaitsNoLongerThanAStepOfTheOthersTakes) {
   EXPECT_EQ(BatchOfNextLease(work, &joiner), 16);
 }
 
-TEST(JobWorkBalanceTest, ASlotWithoutWorkLeavesWhatComesBackToTheOthers) {
+TEST(JobWorkBalanceTest, AWorkingSlotRetrainsItsLostSamples) {
   JobTerms terms = TermsOfTwoWorkers(ConsistencySpec::SYNC);
   terms.job.mutable_training()->set_epochs(1);
   terms.train_samples = 32;
@@ -375,7 +375,7 @@ TEST(JobWorkBalanceTest, ASlotWithoutWorkLeavesWhatComesBackToTheOthers) {
   EXPECT_EQ(BatchOfNextLease(work, &first), 32);
 }
 
-TEST(JobWorkBalanceTest, ThreeSamplesThatCameBackAreOnePush) {
+TEST(JobWorkBalanceTest, ThreeReturnedSamplesFormOnePush) {
   JobWork work(Terms(), /*keeps_models=*/false);
   MemberState first = Member(0, 1);
   MemberState second = Member(1, 2);
@@ -393,7 +393,7 @@ TEST(JobWorkBalanceTest, ThreeSamplesThatCameBackAreOnePush) {
   EXPECT_EQ(reply.lease().batch_size(), 3);
 }
 
-TEST_F(JobWorkTest, BooksOfAnEpochThatHasNotBegunAreDataLoss) {
+TEST_F(JobWorkTest, RejectsFiguresOfAnUnstartedEpoch) {
   CoordinatorState saved;
   work_->SaveTo(&saved);
   saved.add_epoch_figures()->set_epoch(3);

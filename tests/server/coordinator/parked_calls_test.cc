@@ -15,7 +15,7 @@ using ::testing::IsEmpty;
 
 class ParkedCallsTest : public ::testing::Test {
  protected:
-  // Writes down the call's name and how it was answered.
+  // Records the call's name and status code.
   template <typename T>
   Reply<T> As(const std::string& name) {
     return [this, name](const absl::StatusOr<T>& answer) {
@@ -32,14 +32,14 @@ class ParkedCallsTest : public ::testing::Test {
   std::vector<std::string> answered_;
 };
 
-TEST_F(ParkedCallsTest, AnAnswerIsGivenWhenItIsTaken) {
+TEST_F(ParkedCallsTest, DeliversAnAnswerWhenTaken) {
   EXPECT_EQ(calls_.AnswerNow<JobStatus>(As<JobStatus>("status"), JobStatus()), 0u);
   EXPECT_THAT(answered_, IsEmpty());
   EXPECT_THAT(Answered(), ElementsAre("status OK"));
   EXPECT_THAT(Answered(), IsEmpty());
 }
 
-TEST_F(ParkedCallsTest, ASlotsCallWaitsUntilItIsAnswered) {
+TEST_F(ParkedCallsTest, KeepsASlotsCallUntilAnswered) {
   calls_.starts.Park(3, As<AwaitStartReply>("start 3"));
   EXPECT_NE(calls_.starts.Find(3), 0u);
   EXPECT_EQ(calls_.starts.Find(2), 0u);
@@ -52,13 +52,13 @@ TEST_F(ParkedCallsTest, ASlotsCallWaitsUntilItIsAnswered) {
   EXPECT_EQ(calls_.starts.Find(3), 0u);
 }
 
-TEST_F(ParkedCallsTest, ARepeatTakesTheFirstCallsPlace) {
+TEST_F(ParkedCallsTest, ARepeatReplacesTheFirstCall) {
   calls_.works.Park(0, As<NextWorkReply>("first"));
   const ParkedCalls::Id first = calls_.works.Find(0);
   calls_.works.Park(0, As<NextWorkReply>("repeat"));
   EXPECT_NE(calls_.works.Find(0), first);
   EXPECT_THAT(Answered(), ElementsAre("first CANCELLED"));
-  // The first one's caller goes away only now.
+  // The first caller disconnects only now.
   calls_.Cancel(first);
   calls_.works.Answer(0, NextWorkReply());
   EXPECT_THAT(Answered(), ElementsAre("repeat OK"));
@@ -80,7 +80,7 @@ TEST_F(ParkedCallsTest, ACancelledCallIsNotAnswered) {
   EXPECT_THAT(Answered(), ElementsAre("other status UNAVAILABLE"));
 }
 
-TEST_F(ParkedCallsTest, ACallForTheNextCheckpointMovesToTheOneUnderWay) {
+TEST_F(ParkedCallsTest, MovesWaitersToTheCurrentCheckpoint) {
   calls_.for_next_checkpoint.Park(As<CheckpointStatus>("early"));
   calls_.for_next_checkpoint.MoveTo(calls_.for_this_checkpoint);
   calls_.for_next_checkpoint.Park(As<CheckpointStatus>("late"));
@@ -90,7 +90,7 @@ TEST_F(ParkedCallsTest, ACallForTheNextCheckpointMovesToTheOneUnderWay) {
   EXPECT_FALSE(calls_.for_next_checkpoint.empty());
 }
 
-TEST_F(ParkedCallsTest, AbandonAnswersAll) {
+TEST_F(ParkedCallsTest, AbandonAnswersEveryCall) {
   calls_.starts.Park(0, As<AwaitStartReply>("start 0"));
   calls_.starts.Park(1, As<AwaitStartReply>("start 1"));
   calls_.works.Park(1, As<NextWorkReply>("work 1"));

@@ -1,5 +1,5 @@
-// Where servers are, as the coordinator knows it: by workers at first, then by the servers' own
-// word.
+// Tests how the coordinator learns the servers' addresses: from workers at first, later from the
+// servers' registrations.
 
 #include <string>
 #include <vector>
@@ -52,7 +52,7 @@ class ServerAddressesTest : public ::testing::Test {
   uint64_t job_id_ = 0;
 };
 
-TEST_F(ServerAddressesTest, WhatAServerSaysOutranksWhatWorkersWereTold) {
+TEST_F(ServerAddressesTest, ARegistrationOverridesTheWorkersAddresses) {
   EXPECT_THAT(Located(), IsEmpty());
   ASSERT_TRUE(Join(1, {"alpha:7000", "beta:7000"}).ok());
   EXPECT_THAT(Located(), ElementsAre("alpha:7000", "beta:7000"));
@@ -71,13 +71,13 @@ TEST_F(ServerAddressesTest, WhatAServerSaysOutranksWhatWorkersWereTold) {
       << "where checkpoints are asked for";
 }
 
-TEST_F(ServerAddressesTest, AWorkerThatDoesNotKnowAServerLeavesItsPlaceAlone) {
+TEST_F(ServerAddressesTest, AnEmptyAddressChangesNothing) {
   ASSERT_TRUE(Join(1, {"alpha:7000", "beta:7000"}).ok());
   ASSERT_TRUE(Join(2, {"alpha:7000", ""}).ok());
   EXPECT_THAT(Located(), ElementsAre("alpha:7000", "beta:7000"));
 }
 
-TEST_F(ServerAddressesTest, PlacesOutliveTheCoordinatorsProcess) {
+TEST_F(ServerAddressesTest, KeepsAddressesAfterARestart) {
   ASSERT_TRUE(Join(1, {"alpha:7000", "beta:7000"}).ok());
   ASSERT_TRUE(Register(1, 5, "gamma:7000").ok());
   ASSERT_TRUE(rig_.Restart().ok());
@@ -86,7 +86,7 @@ TEST_F(ServerAddressesTest, PlacesOutliveTheCoordinatorsProcess) {
   EXPECT_EQ(rig_.Status().server(1).server_incarnation(), 5u);
 }
 
-TEST_F(ServerAddressesTest, AJobThatIsResumedAsksAnew) {
+TEST_F(ServerAddressesTest, AResumedJobForgetsTheAddresses) {
   ASSERT_TRUE(Join(1, {"alpha:7000", "beta:7000"}).ok());
   ASSERT_TRUE(Register(1, 5, "gamma:7000").ok());
   ASSERT_TRUE(rig_.Restart(JobCoordinator::Return::kResume).ok());
@@ -95,7 +95,7 @@ TEST_F(ServerAddressesTest, AJobThatIsResumedAsksAnew) {
       << "nobody has said how many servers there are now";
 }
 
-TEST_F(ServerAddressesTest, ANewPlaceIsAChangeOfTheStateAndTheSameOneIsNone) {
+TEST_F(ServerAddressesTest, OnlyANewAddressChangesTheState) {
   ASSERT_TRUE(Join(1, {"alpha:7000", "beta:7000"}).ok());
   const uint64_t before = rig_.coordinator().revision();
   ASSERT_TRUE(Register(1, 5, "gamma:7000").ok());
@@ -105,7 +105,7 @@ TEST_F(ServerAddressesTest, ANewPlaceIsAChangeOfTheStateAndTheSameOneIsNone) {
   EXPECT_EQ(rig_.coordinator().revision(), after);
 }
 
-TEST_F(ServerAddressesTest, AnotherJobsServersAndUnknownOnesAreRefused) {
+TEST_F(ServerAddressesTest, RejectsServersOfAnotherJobAndUnknownServers) {
   EXPECT_TRUE(absl::IsFailedPrecondition(Register(1, 5, "gamma:7000"))) << "there is no job";
   ASSERT_TRUE(Join(1, {"alpha:7000", "beta:7000"}).ok());
   for (const int index : {-1, 2}) {

@@ -53,7 +53,7 @@ class StateWriterTest : public ::testing::Test {
     writer_ = std::make_unique<StateWriter>(std::move(options));
   }
 
-  // An answer that looks what is stored when it is given.
+  // Returns an answer that records the stored revision when delivered.
   StateWriter::Answers Answer() {
     return {[this](const StateWriter::Kept& kept) {
       {
@@ -66,7 +66,7 @@ class StateWriterTest : public ::testing::Test {
           state.ok() && state->has_value() ? static_cast<int64_t>((*state)->revision()) : -1;
     }};
   }
-  // Holds an answer for a synced state of `revision`; false: it is not given.
+  // Holds an answer for a synced state of `revision`. Returns false if it is not delivered.
   bool HoldsAndGives(uint64_t revision) {
     stored_when_given_ = -2;
     writer_->Hold(revision, revision, Answer());
@@ -99,7 +99,7 @@ class StateWriterTest : public ::testing::Test {
   FaultyFileSystem files_;
   SteadyClock clock_;
   std::unique_ptr<CoordinatorStore> store_;
-  std::function<void()> during_snapshot_;  // once
+  std::function<void()> during_snapshot_;  // called once
   std::atomic<uint64_t> revision_{0};
   std::atomic<uint64_t> last_synced_{0};
   std::atomic<int64_t> stored_when_given_{-2};
@@ -110,7 +110,7 @@ class StateWriterTest : public ::testing::Test {
   std::unique_ptr<StateWriter> writer_;
 };
 
-TEST_F(StateWriterTest, AnAnswerIsGivenWhenItsStateIsStored) {
+TEST_F(StateWriterTest, DeliversAnAnswerOnceItsStateIsStored) {
   revision_ = 5;
   writer_->Hold(5, 0, Answer());
   ASSERT_TRUE(Eventually([this] { return stored_when_given_ != -2; }));
@@ -120,7 +120,7 @@ TEST_F(StateWriterTest, AnAnswerIsGivenWhenItsStateIsStored) {
   EXPECT_EQ(stored_when_given_, 5) << "what is stored already is not waited for";
 }
 
-TEST_F(StateWriterTest, WhatMustSurviveAPowerCutIsSyncedFirst) {
+TEST_F(StateWriterTest, SyncsVitalChangesBeforeAnswering) {
   revision_ = 7;
   ASSERT_TRUE(HoldsAndGives(7));
   EXPECT_EQ(last_synced_, 7u);
@@ -131,8 +131,8 @@ TEST_F(StateWriterTest, WhatMustSurviveAPowerCutIsSyncedFirst) {
   EXPECT_EQ(Stored(), 7);
 }
 
-// A change that is to be synced comes while a state is being stored, and is in it.
-TEST_F(StateWriterTest, WhatIsOnlyStoredIsNotGivenAsSynced) {
+// A change that needs a sync arrives during a snapshot and is part of it.
+TEST_F(StateWriterTest, DoesNotTreatAStoredStateAsSynced) {
   std::atomic<bool> was_synced{false};
   std::atomic<bool> given{false};
   during_snapshot_ = [&] {
@@ -148,7 +148,7 @@ TEST_F(StateWriterTest, WhatIsOnlyStoredIsNotGivenAsSynced) {
   EXPECT_TRUE(was_synced);
 }
 
-TEST_F(StateWriterTest, AllIsSyncedSoonAndWhenItStops) {
+TEST_F(StateWriterTest, SyncsSoonAndOnStop) {
   revision_ = 3;
   writer_->Hold(3, 0, Answer());
   ASSERT_TRUE(
@@ -163,7 +163,7 @@ TEST_F(StateWriterTest, AllIsSyncedSoonAndWhenItStops) {
   EXPECT_EQ(Stored(), 4);
 }
 
-TEST_F(StateWriterTest, AFullDiskStopsNobodyAndIsToldOnce) {
+TEST_F(StateWriterTest, LogsAFullDiskOnceAndContinues) {
   Begin(/*has_state=*/true);
   FillDisk();
   for (const uint64_t revision : {1, 2, 3}) {
@@ -184,7 +184,7 @@ TEST_F(StateWriterTest, AFullDiskStopsNobodyAndIsToldOnce) {
   EXPECT_EQ(Stored(), 3);
 }
 
-TEST_F(StateWriterTest, AJobThatCannotBeKeptAtAllIsRefused) {
+TEST_F(StateWriterTest, RefusesAJobThatCannotBeSaved) {
   FillDisk();
   revision_ = 1;
   ASSERT_TRUE(HoldsAndGives(1));
@@ -192,7 +192,7 @@ TEST_F(StateWriterTest, AJobThatCannotBeKeptAtAllIsRefused) {
   EXPECT_THAT(std::string(kept().message()), HasSubstr("No space left on device"));
   EXPECT_THAT(lines(), ElementsAre(std::string(kept().message())));
   files_.SetFaultHook(nullptr);
-  // Who asks again is answered, and from now on a disk that refuses stops nobody.
+  // A repeat succeeds, and later disk errors do not stop the job.
   ASSERT_TRUE(HoldsAndGives(1));
   EXPECT_EQ(stored_when_given_, 1);
   EXPECT_EQ(kept(), absl::OkStatus());
@@ -204,7 +204,7 @@ TEST_F(StateWriterTest, AJobThatCannotBeKeptAtAllIsRefused) {
   files_.SetFaultHook(nullptr);
 }
 
-TEST_F(StateWriterTest, WhatCameBackMustBeKeptOnceMoreBeforeItNamesAnybodyNew) {
+TEST_F(StateWriterTest, ARestoredStateIsSavedBeforeNewIncarnations) {
   Begin(/*has_state=*/true);
   FillDisk();
   revision_ = 1;
@@ -215,7 +215,7 @@ TEST_F(StateWriterTest, WhatCameBackMustBeKeptOnceMoreBeforeItNamesAnybodyNew) {
   files_.SetFaultHook(nullptr);
   ASSERT_TRUE(HoldsAndGives(1));
   EXPECT_EQ(kept_incarnations(), absl::OkStatus());
-  // Enough of them are reserved now for as long as this life may last.
+  // Enough incarnations are now reserved for the lifetime of the process.
   FillDisk();
   revision_ = 2;
   ASSERT_TRUE(HoldsAndGives(2));
@@ -224,7 +224,7 @@ TEST_F(StateWriterTest, WhatCameBackMustBeKeptOnceMoreBeforeItNamesAnybodyNew) {
   files_.SetFaultHook(nullptr);
 }
 
-TEST_F(StateWriterTest, WhatComesAfterItsEndIsNotSaidToBeKept) {
+TEST_F(StateWriterTest, ReportsUnavailableAfterStop) {
   FillDisk();
   writer_->Stop();
   writer_->Hold(1, 1, Answer());

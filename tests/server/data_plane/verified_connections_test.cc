@@ -18,7 +18,7 @@ constexpr absl::Duration kAMoment = absl::Milliseconds(1);
 
 class VerifiedConnectionsTest : public ::testing::Test {
  protected:
-  // Of incarnation 1, which is live until End().
+  // Reports a call by incarnation 1 of `slot`, which is live until End().
   void Heard(const std::string& connection, SlotId slot) {
     live_.insert({slot, 1});
     known_.Heard(connection, slot, 1);
@@ -38,7 +38,7 @@ class VerifiedConnectionsTest : public ::testing::Test {
   std::set<std::pair<SlotId, Incarnation>> live_;
 };
 
-TEST_F(VerifiedConnectionsTest, AConnectionIsKnownOnceALiveProcessHasSpokenThere) {
+TEST_F(VerifiedConnectionsTest, VerifiesAConnectionAfterALiveSlotsCall) {
   EXPECT_FALSE(known_.Knows("ipv4:10.0.0.2:5000"));
   Heard("ipv4:10.0.0.2:5000", 3);
   EXPECT_TRUE(known_.Knows("ipv4:10.0.0.2:5000"));
@@ -47,7 +47,7 @@ TEST_F(VerifiedConnectionsTest, AConnectionIsKnownOnceALiveProcessHasSpokenThere
   EXPECT_TRUE(known_.Knows("ipv4:10.0.0.2:5000"));
 }
 
-TEST_F(VerifiedConnectionsTest, WithinTheProcessAllAreKnown) {
+TEST_F(VerifiedConnectionsTest, KnowsConnectionsWithinTheProcess) {
   EXPECT_TRUE(known_.Knows(""));
   Heard("", 3);
   End(3);
@@ -55,14 +55,14 @@ TEST_F(VerifiedConnectionsTest, WithinTheProcessAllAreKnown) {
   EXPECT_TRUE(known_.Knows(""));
 }
 
-TEST_F(VerifiedConnectionsTest, AConnectionIsForgottenWithTheIncarnationThatSpokeThereLast) {
+TEST_F(VerifiedConnectionsTest, ForgetsAConnectionWithItsLastIncarnation) {
   Heard("a", 3);
   Heard("b", 4);
   End(3);
   Forget();
   EXPECT_FALSE(known_.Knows("a"));
   EXPECT_TRUE(known_.Knows("b"));
-  // Two slots of one process share a connection.
+  // Two slots in one process share a connection.
   Heard("b", 5);
   End(4);
   Forget();
@@ -72,7 +72,7 @@ TEST_F(VerifiedConnectionsTest, AConnectionIsForgottenWithTheIncarnationThatSpok
   EXPECT_FALSE(known_.Knows("b"));
 }
 
-TEST_F(VerifiedConnectionsTest, ASuccessorsConnectionStaysWhenItsPredecessorsGoes) {
+TEST_F(VerifiedConnectionsTest, KeepsTheConnectionOfASuccessor) {
   Heard("old", 3);
   known_.Heard("new", 3, 2);
   live_ = {{3, 2}};
@@ -81,7 +81,7 @@ TEST_F(VerifiedConnectionsTest, ASuccessorsConnectionStaysWhenItsPredecessorsGoe
   EXPECT_TRUE(known_.Knows("new"));
 }
 
-TEST_F(VerifiedConnectionsTest, AConnectionIsForgottenWhenItIsNotHeardForLong) {
+TEST_F(VerifiedConnectionsTest, ForgetsAnIdleConnection) {
   Heard("silent", 3);
   Heard("renewing", 3);
   clock_.Advance(kPatience - kAMoment);
@@ -94,7 +94,7 @@ TEST_F(VerifiedConnectionsTest, AConnectionIsForgottenWhenItIsNotHeardForLong) {
   EXPECT_TRUE(known_.Knows("renewing"));
 }
 
-TEST_F(VerifiedConnectionsTest, OfTooManyTheOneThatWasNotHeardForLongestMakesRoom) {
+TEST_F(VerifiedConnectionsTest, EvictsTheConnectionIdleForLongest) {
   const auto name = [](size_t number) { return absl::StrCat("ipv4:10.0.0.2:", number); };
   for (size_t i = 0; i < VerifiedConnections::kMax; ++i) {
     Heard(name(i), 3);

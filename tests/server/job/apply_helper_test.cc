@@ -9,7 +9,7 @@
 namespace torchps {
 namespace {
 
-TEST(ApplyHelperTest, EveryPieceIsDoneOnceWhenRunReturns) {
+TEST(ApplyHelperTest, RunsEveryPieceOnceBeforeReturning) {
   ApplyHelper helper;
   for (size_t pieces = 0; pieces < 200; ++pieces) {
     std::vector<std::atomic<int>> done(pieces);
@@ -18,7 +18,7 @@ TEST(ApplyHelperTest, EveryPieceIsDoneOnceWhenRunReturns) {
   }
 }
 
-TEST(ApplyHelperTest, ManyCallersAtOnceEachGetTheirOwnWorkDone) {
+TEST(ApplyHelperTest, ServesConcurrentCallers) {
   ApplyHelper helper;
   std::vector<std::thread> callers;
   for (int caller = 0; caller < 4; ++caller) {
@@ -33,10 +33,10 @@ TEST(ApplyHelperTest, ManyCallersAtOnceEachGetTheirOwnWorkDone) {
   for (std::thread& caller : callers) caller.join();
 }
 
-TEST(ApplyHelperTest, ASecondThreadHelpsWhileTheFirstIsBusy) {
+TEST(ApplyHelperTest, TheHelperThreadRunsPiecesInParallel) {
   ApplyHelper helper;
   const std::thread::id caller = std::this_thread::get_id();
-  // The caller's piece ends only when the helper has begun another one.
+  // The caller's piece ends only after the helper starts the other one.
   std::atomic<bool> helped{false};
   helper.Run(2, [&](size_t) {
     if (std::this_thread::get_id() != caller) {

@@ -13,7 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// Durable when the test says so.
+// Becomes durable when the test calls BecomeDurable().
 class FakeJournal final : public BlockJournal {
  public:
   void Record(const Block&, const BlockRecord&) override {}
@@ -40,7 +40,7 @@ class FinishedPushesTest : public ::testing::Test {
     return pushes_.Add(std::move(push));
   }
 
-  // Updates with the pushes of these steps are made.
+  // Marks pushes up to `step` as settled: their updates are applied.
   void SettleUpTo(Step step) {
     settled_step_ = step;
     pushes_.AnswerSettled();
@@ -55,12 +55,12 @@ class FinishedPushesTest : public ::testing::Test {
       [this](const FinishedPushes::Push& push) { answered_.push_back(push.slot); }};
 };
 
-TEST_F(FinishedPushesTest, AnswersAtOnceWhereThereIsNothingToWaitFor) {
+TEST_F(FinishedPushesTest, AnswersASettledPushAtOnce) {
   Add(/*slot=*/3, /*step=*/0);
   EXPECT_THAT(answered_, ElementsAre(3));
 }
 
-TEST_F(FinishedPushesTest, AwaitsItsUpdate) {
+TEST_F(FinishedPushesTest, WaitsForTheUpdate) {
   Add(/*slot=*/0, /*step=*/1);
   Add(/*slot=*/1, /*step=*/2);
   EXPECT_THAT(answered_, IsEmpty());
@@ -70,12 +70,12 @@ TEST_F(FinishedPushesTest, AwaitsItsUpdate) {
   SettleUpTo(2);
   EXPECT_THAT(answered_, ElementsAre(0, 1));
   EXPECT_FALSE(pushes_.AnyUnsettled());
-  // A repeat of a push that has been applied.
+  // A repeat of an applied push.
   Add(/*slot=*/0, /*step=*/1);
   EXPECT_THAT(answered_, ElementsAre(0, 1, 0));
 }
 
-TEST_F(FinishedPushesTest, AwaitsTheJournalAfterTheUpdate) {
+TEST_F(FinishedPushesTest, WaitsForTheJournalAfterTheUpdate) {
   pushes_.SetJournal(&journal_);
   Add(/*slot=*/0, /*step=*/1);
   journal_.BecomeDurable();
@@ -86,7 +86,7 @@ TEST_F(FinishedPushesTest, AwaitsTheJournalAfterTheUpdate) {
   EXPECT_THAT(answered_, ElementsAre(0));
 }
 
-TEST_F(FinishedPushesTest, ACancelledPushIsForgottenWhereverItWaits) {
+TEST_F(FinishedPushesTest, ForgetsACancelledPush) {
   pushes_.SetJournal(&journal_);
   const auto held = std::make_shared<int>(0);
   done_ = [held](const absl::StatusOr<PushReply>&) {};
@@ -102,7 +102,7 @@ TEST_F(FinishedPushesTest, ACancelledPushIsForgottenWhereverItWaits) {
   EXPECT_THAT(answered_, IsEmpty());
 }
 
-TEST_F(FinishedPushesTest, AfterTheAnswerThereIsNothingToCancel) {
+TEST_F(FinishedPushesTest, IgnoresACancelAfterTheAnswer) {
   const FinishedPushes::Id id = Add(/*slot=*/0, /*step=*/0);
   pushes_.Cancel(id);
   EXPECT_THAT(answered_, ElementsAre(0));

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kBudgetBytes = 10;
 
-// Has room when the test says so.
+// Admits records only while `has_room` is true.
 class FakeJournal final : public BlockJournal {
  public:
   void Record(const Block&, const BlockRecord&) override {}
@@ -53,7 +53,7 @@ class FrameAdmissionTest : public ::testing::Test {
   int entered_ = 0;
 };
 
-TEST_F(FrameAdmissionTest, EntersAtOnceWhereThereIsRoomForAll) {
+TEST_F(FrameAdmissionTest, EntersAtOnceIfThereIsRoom) {
   EXPECT_TRUE(Await(&journal_, 4));
   EXPECT_EQ(entered_, 1);
   EXPECT_EQ(budget_.held(), 4);
@@ -61,7 +61,7 @@ TEST_F(FrameAdmissionTest, EntersAtOnceWhereThereIsRoomForAll) {
   EXPECT_EQ(budget_.held(), 0);
 }
 
-TEST_F(FrameAdmissionTest, TakesNoBytesBeforeTheJournalHasRoom) {
+TEST_F(FrameAdmissionTest, ReservesNoBytesBeforeTheJournalHasRoom) {
   journal_.has_room = false;
   EXPECT_TRUE(Await(&journal_, 4));
   EXPECT_EQ(entered_, 0);
@@ -71,7 +71,7 @@ TEST_F(FrameAdmissionTest, TakesNoBytesBeforeTheJournalHasRoom) {
   EXPECT_EQ(budget_.held(), 4);
 }
 
-TEST_F(FrameAdmissionTest, WaitsForTheJournalAndThenForBytes) {
+TEST_F(FrameAdmissionTest, WaitsForTheJournalThenForBytes) {
   journal_.has_room = false;
   ASSERT_EQ(budget_.Take(kBudgetBytes, [] {}), 0u);
   EXPECT_TRUE(Await(&journal_, 4));
@@ -88,7 +88,7 @@ TEST_F(FrameAdmissionTest, APullNeedsNoJournal) {
   EXPECT_EQ(entered_, 1);
 }
 
-TEST_F(FrameAdmissionTest, TriedItEntersAtOnceOrStandsInNoLine) {
+TEST_F(FrameAdmissionTest, TryEnterNeverWaits) {
   EXPECT_TRUE(TryEnter(&journal_, &budget_, kBudgetBytes));
   EXPECT_EQ(budget_.held(), kBudgetBytes);
   EXPECT_FALSE(TryEnter(&journal_, &budget_, 1)) << "too little is left";
@@ -102,7 +102,7 @@ TEST_F(FrameAdmissionTest, TriedItEntersAtOnceOrStandsInNoLine) {
   EXPECT_EQ(budget_.held(), 1);
 }
 
-TEST_F(FrameAdmissionTest, CancelledItLeavesTheJournalsLine) {
+TEST_F(FrameAdmissionTest, ACancelledWaiterLeavesTheJournalQueue) {
   journal_.has_room = false;
   EXPECT_TRUE(Await(&journal_, 4));
   EXPECT_TRUE(admission_.Cancel());
@@ -112,7 +112,7 @@ TEST_F(FrameAdmissionTest, CancelledItLeavesTheJournalsLine) {
   EXPECT_EQ(budget_.held(), 0);
 }
 
-TEST_F(FrameAdmissionTest, CancelledItLeavesTheBudgetsLineToTheNext) {
+TEST_F(FrameAdmissionTest, ACancelledWaiterLeavesTheBudgetQueue) {
   ASSERT_EQ(budget_.Take(kBudgetBytes, [] {}), 0u);
   EXPECT_TRUE(Await(&journal_, 4));
   bool next = false;
@@ -124,22 +124,22 @@ TEST_F(FrameAdmissionTest, CancelledItLeavesTheBudgetsLineToTheNext) {
   EXPECT_EQ(budget_.held(), 1);
 }
 
-TEST_F(FrameAdmissionTest, AfterItEnteredThereIsNothingToCancel) {
+TEST_F(FrameAdmissionTest, CancelAfterEntryReturnsFalse) {
   EXPECT_TRUE(Await(&journal_, 4));
   EXPECT_FALSE(admission_.Cancel());
   EXPECT_EQ(budget_.held(), 4) << "the frame is still being handled";
 }
 
-TEST_F(FrameAdmissionTest, CancelledItDoesNotWaitAgain) {
+TEST_F(FrameAdmissionTest, DoesNotWaitAfterCancel) {
   EXPECT_FALSE(admission_.Cancel());
   EXPECT_FALSE(Await(&journal_, 4));
   EXPECT_EQ(entered_, 0);
   EXPECT_EQ(budget_.held(), 0);
 }
 
-// Calls that come, enter, and are cancelled on several threads. Each wait ends in exactly one way,
-// and no byte stays held.
-TEST_F(FrameAdmissionTest, EachWaitEndsOnceWhateverMeetsWhat) {
+// Runs calls that arrive, enter and are cancelled on several threads. Each wait must end exactly
+// once, and each byte must be released.
+TEST_F(FrameAdmissionTest, EachWaitEndsOnceUnderConcurrency) {
   constexpr int kThreads = 4;
   constexpr int kCalls = 2'000;
   struct Call {
@@ -162,7 +162,7 @@ TEST_F(FrameAdmissionTest, EachWaitEndsOnceWhateverMeetsWhat) {
         });
         if (!waits) ++call->ends;
         if (canceller.joinable()) canceller.join();
-        // What still waits is cancelled here.
+        // Cancels the remaining waits.
         cancel();
       }
     });

@@ -31,7 +31,7 @@ void EnterAll(JobHarness& harness, int slots) {
   ASSERT_TRUE(harness.Initialize(0, 1, 0.0f).ok());
 }
 
-TEST(HostedJobTest, APushIsAppliedOnceHoweverOftenItComes) {
+TEST(HostedJobTest, AppliesARepeatedPushOnce) {
   JobHarness harness(JobHarness::Options{});
   EnterAll(harness, 1);
   for (int repeat = 0; repeat < 3; ++repeat) {
@@ -48,7 +48,7 @@ TEST(HostedJobTest, APushIsAppliedOnceHoweverOftenItComes) {
   EXPECT_EQ(status.verdicts().duplicates(), 4u);
 }
 
-TEST(HostedJobTest, APushCutShortIsCompletedByItsRetryAndNothingIsDoubled) {
+TEST(HostedJobTest, ARetryCompletesAnInterruptedPush) {
   JobHarness harness(JobHarness::Options{});
   EnterAll(harness, 1);
   ASSERT_TRUE(harness.Frame(0, 1, 1, 0, 1.0f, 0).ok());
@@ -59,7 +59,7 @@ TEST(HostedJobTest, APushCutShortIsCompletedByItsRetryAndNothingIsDoubled) {
   EXPECT_EQ(harness.Value(1), -1.0f);
 }
 
-TEST(HostedJobTest, APushThatEndsBeforeAllBlocksCameIsNotAcknowledged) {
+TEST(HostedJobTest, RejectsAPushWithMissingBlocks) {
   JobHarness harness(JobHarness::Options{});
   EnterAll(harness, 1);
   ASSERT_TRUE(harness.Frame(0, 1, 1, 0, 1.0f, 0).ok());
@@ -70,8 +70,8 @@ TEST(HostedJobTest, APushThatEndsBeforeAllBlocksCameIsNotAcknowledged) {
   EXPECT_EQ(harness.Status().verdicts().acknowledged(), 0u);
 }
 
-// A ledger has room for all slots up to the highest in it, in every block.
-TEST(HostedJobTest, ASlotThatSaysHelloAndPushesNothingTakesNoRoomInTheLedgers) {
+// In each block, a ledger contains entries for the slots up to the highest one in use.
+TEST(HostedJobTest, ASlotWithoutPushesHasNoLedgerEntry) {
   JobHarness harness(JobHarness::Options{});
   EnterAll(harness, 1);
   ASSERT_TRUE(harness.Push(0, 1, 1, 1.0f)->ok());
@@ -90,7 +90,7 @@ TEST(HostedJobTest, ASlotThatSaysHelloAndPushesNothingTakesNoRoomInTheLedgers) {
   }
 }
 
-TEST(HostedJobTest, AFrameOfATakenOverSlotIsRefused) {
+TEST(HostedJobTest, RejectsAFrameFromAReplacedIncarnation) {
   JobHarness harness(JobHarness::Options{});
   EnterAll(harness, 1);
   ASSERT_TRUE(harness.Push(0, 1, 1, 1.0f)->ok());
@@ -102,7 +102,7 @@ TEST(HostedJobTest, AFrameOfATakenOverSlotIsRefused) {
   EXPECT_EQ(harness.Value(0), -2.0f);
 }
 
-TEST(HostedJobTest, MalformedFramesAreRefusedByNameAndChangeNothing) {
+TEST(HostedJobTest, RejectsMalformedFramesWithoutSideEffects) {
   JobHarness harness(JobHarness::Options{});
   EnterAll(harness, 1);
   const auto code = [&](const PushHeader& header, int elements) {
@@ -134,7 +134,7 @@ TEST(HostedJobTest, MalformedFramesAreRefusedByNameAndChangeNothing) {
   EXPECT_EQ(code(header, 16), absl::StatusCode::kOk);
 }
 
-TEST(HostedJobTest, ANumberThatIsNotFiniteIsNamedByItsSegment) {
+TEST(HostedJobTest, NamesTheSegmentOfANonfiniteNumber) {
   JobHarness harness(JobHarness::Options{});
   EnterAll(harness, 1);
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(),
@@ -146,7 +146,7 @@ TEST(HostedJobTest, ANumberThatIsNotFiniteIsNamedByItsSegment) {
   EXPECT_EQ(harness.Value(1), 0.0f);
 }
 
-TEST(HostedJobTest, InitialValuesDoNotOverwriteWhatWasTrained) {
+TEST(HostedJobTest, InitialValuesDoNotOverwriteTrainedValues) {
   JobHarness harness(JobHarness::Options{});
   EnterAll(harness, 1);
   ASSERT_TRUE(harness.Push(0, 1, 1, 1.0f)->ok());
@@ -154,7 +154,7 @@ TEST(HostedJobTest, InitialValuesDoNotOverwriteWhatWasTrained) {
   EXPECT_EQ(harness.Value(0), -1.0f);
 }
 
-TEST(HostedJobTest, AveragedBlocksMoveByTheShareOfOneSlot) {
+TEST(HostedJobTest, AveragedBlocksMoveByOneSlotsShare) {
   JobHarness::Options options;
   options.averaged = 2;
   JobHarness harness(options);
@@ -164,7 +164,7 @@ TEST(HostedJobTest, AveragedBlocksMoveByTheShareOfOneSlot) {
   EXPECT_EQ(harness.Value(0), -8.0f);
 }
 
-TEST(HostedJobTest, APullAheadOfTheBoundWaitsForTheSlowestSlot) {
+TEST(HostedJobTest, APullBeyondTheBoundWaits) {
   JobHarness harness(WithJob("consistency { staleness_bound: 1 }"));
   EnterAll(harness, 2);
   ASSERT_TRUE(harness.Push(0, 1, 1, 1.0f)->ok());
@@ -179,7 +179,7 @@ TEST(HostedJobTest, APullAheadOfTheBoundWaitsForTheSlowestSlot) {
   EXPECT_EQ(harness.Status().clock_gap().max(), 1);
 }
 
-TEST(HostedJobTest, APullIsJudgedByItsSlotsRecordedClockAndNotByItsWord) {
+TEST(HostedJobTest, JudgesAPullByTheRecordedClock) {
   JobHarness harness(WithJob("consistency { staleness_bound: 0 }"));
   EnterAll(harness, 2);
   ASSERT_TRUE(harness.Pull(0, 1, 0)->granted);
@@ -187,7 +187,7 @@ TEST(HostedJobTest, APullIsJudgedByItsSlotsRecordedClockAndNotByItsWord) {
   EXPECT_FALSE(harness.Pull(0, 1, /*claims=*/0)->granted);
 }
 
-TEST(HostedJobTest, APullOfAClockThatNoSlotCanBeAtIsRefusedAndRecordsNothing) {
+TEST(HostedJobTest, RejectsAPullWithAnImpossibleClock) {
   JobHarness harness(WithJob("consistency { mode: SYNC }", 1));
   EnterAll(harness, 1);
   for (const Step clock :
@@ -203,7 +203,7 @@ TEST(HostedJobTest, APullOfAClockThatNoSlotCanBeAtIsRefusedAndRecordsNothing) {
   EXPECT_EQ(harness.Value(0), -1.0f);
 }
 
-TEST(HostedJobTest, ASlotThatLeavesOrDiesHoldsNobody) {
+TEST(HostedJobTest, ALeavingOrDeadSlotReleasesWaitingPulls) {
   JobHarness harness(
       WithJob("consistency { staleness_bound: 0 } membership { lease_seconds: 10 }", 3));
   EnterAll(harness, 3);
@@ -220,7 +220,7 @@ TEST(HostedJobTest, ASlotThatLeavesOrDiesHoldsNobody) {
       << "the dead slot must say Hello again";
 }
 
-TEST(HostedJobTest, MoreSlotsMayBeLiveThanTheJobAsksFor) {
+TEST(HostedJobTest, AllowsMoreLiveSlotsThanWorkers) {
   JobHarness harness(WithJob("workers: 2"));
   EXPECT_EQ(harness.job().live_slots(), 0);
   EnterAll(harness, 5);
@@ -229,7 +229,7 @@ TEST(HostedJobTest, MoreSlotsMayBeLiveThanTheJobAsksFor) {
   EXPECT_EQ(harness.job().live_slots(), 4);
 }
 
-TEST(HostedJobTest, APushRenewsTheLeaseOfItsSlot) {
+TEST(HostedJobTest, APushRenewsTheSlotsLease) {
   JobHarness harness(WithJob("membership { lease_seconds: 10 }"));
   EnterAll(harness, 1);
   harness.clock().Advance(absl::Seconds(8));
@@ -239,7 +239,7 @@ TEST(HostedJobTest, APushRenewsTheLeaseOfItsSlot) {
   EXPECT_TRUE(harness.Push(0, 1, 2, 1.0f)->ok());
 }
 
-TEST(HostedJobTest, ACancelledPullIsForgotten) {
+TEST(HostedJobTest, ForgetsACancelledPull) {
   JobHarness harness(WithJob("consistency { staleness_bound: 0 }"));
   EnterAll(harness, 2);
   ASSERT_TRUE(harness.Push(0, 1, 1, 1.0f)->ok());
@@ -251,9 +251,9 @@ TEST(HostedJobTest, ACancelledPullIsForgotten) {
   EXPECT_FALSE(waiting->granted);
 }
 
-// Random schedules of slots that pull, push, leave, die and come back: no pull is ever let go more
-// than s steps ahead of the slowest live slot, and none waits once it may go.
-TEST(HostedJobTest, TheStalenessBoundHoldsUnderRandomSchedules) {
+// Slots pull, push, leave, die and return in random order. A pull is never granted more than s
+// steps ahead of the slowest live slot, and does not wait once it is within the bound.
+TEST(HostedJobTest, StalenessBoundHoldsUnderRandomSchedules) {
   const uint64_t seed = 20261121;
   SCOPED_TRACE(seed);
   uint64_t random = seed;
@@ -286,7 +286,7 @@ TEST(HostedJobTest, TheStalenessBoundHoldsUnderRandomSchedules) {
       const int i = static_cast<int>(UniformBelow(random, slots));
       Slot& slot = state[i];
       if (!slot.live) {
-        // Comes back, sometimes as a new process.
+        // The slot returns, sometimes as a new process.
         if (UniformBelow(random, 2) == 0) slot.incarnation = next_incarnation++;
         const auto hello = harness.Enter(i, slot.incarnation);
         ASSERT_TRUE(hello.ok()) << hello.status();
@@ -308,8 +308,8 @@ TEST(HostedJobTest, TheStalenessBoundHoldsUnderRandomSchedules) {
       const Step lowest = min_clock();
       for (const Slot& each : state) {
         if (!each.live || each.pulling == nullptr) continue;
-        // A floor that rose above a leaver's clock stays, so compare with the server's own floor,
-        // which is never above the min clock of who is live.
+        // The min clock does not decrease when a slot leaves, so compare with the server's min
+        // clock. It is never above the lowest clock of the live slots.
         ASSERT_LE(harness.Status().min_clock(), lowest);
         if (each.pulling->granted) {
           ASSERT_LE(each.clock - each.pulling->grant.min_clock, bound);
@@ -322,9 +322,9 @@ TEST(HostedJobTest, TheStalenessBoundHoldsUnderRandomSchedules) {
   }
 }
 
-// The same for slots that pull the values of their next step while they compute the present one.
-// A pull that runs ahead never keeps its own slot's push waiting, so nobody is stuck.
-TEST(HostedJobTest, TheStalenessBoundHoldsForPullsThatRunAhead) {
+// Like the test above, with slots that pull the values for the next step during the current one. An
+// early pull must never block the slot's own push, otherwise the slots deadlock.
+TEST(HostedJobTest, StalenessBoundHoldsForEarlyPulls) {
   const uint64_t seed = 20261120;
   SCOPED_TRACE(seed);
   uint64_t random = seed;
@@ -384,7 +384,7 @@ TEST(HostedJobTest, TheStalenessBoundHoldsForPullsThatRunAhead) {
   }
 }
 
-TEST(HostedJobTest, AWithheldBlockCountsAsPushedAndChangesNothing) {
+TEST(HostedJobTest, AWithheldBlockCountsAsPushed) {
   JobHarness harness(WithJob("", 1));
   EnterAll(harness, 1);
   ASSERT_TRUE(harness.Withhold(0, 1, 1, 0, 0).ok());
@@ -405,13 +405,13 @@ TEST(HostedJobTest, AWithheldBlockCountsAsPushedAndChangesNothing) {
   EXPECT_EQ(harness.Status().verdicts().duplicates(), 1u);
 }
 
-TEST(HostedJobTest, InitialValuesCannotBeWithheld) {
+TEST(HostedJobTest, RejectsWithheldInitialValues) {
   JobHarness harness(WithJob("", 1));
   ASSERT_TRUE(harness.Enter(0, 1).ok());
   EXPECT_TRUE(absl::IsInvalidArgument(harness.Withhold(0, 1, 0, 0, 0)));
 }
 
-TEST(HostedJobTest, InSyncAWithheldBlockTakesPartInItsRoundWithoutWeight) {
+TEST(HostedJobTest, AWithheldBlockHasNoWeightInSync) {
   JobHarness harness(WithJob("consistency { mode: SYNC }"));
   EnterAll(harness, 2);
   ASSERT_TRUE(harness.Withhold(0, 1, 1, 0, 0, /*weight=*/30).ok());
@@ -426,7 +426,7 @@ TEST(HostedJobTest, InSyncAWithheldBlockTakesPartInItsRoundWithoutWeight) {
   EXPECT_EQ(harness.GetVersion(0), 2) << "but the round is over";
 }
 
-TEST(HostedJobTest, SyncAppliesTheMeanOfAllSlotsOnceWeightedBySamples) {
+TEST(HostedJobTest, SyncAppliesTheSampleWeightedMeanOnce) {
   JobHarness harness(WithJob("consistency { mode: SYNC }"));
   EnterAll(harness, 2);
   const auto first = harness.Push(0, 1, 1, 1.0f, 0, /*weight=*/30);
@@ -439,7 +439,7 @@ TEST(HostedJobTest, SyncAppliesTheMeanOfAllSlotsOnceWeightedBySamples) {
   EXPECT_EQ(harness.GetVersion(0), 1);
 }
 
-TEST(HostedJobTest, ARepeatedSyncPushCountsOnceInItsRound) {
+TEST(HostedJobTest, ARepeatedSyncPushCountsOnce) {
   JobHarness harness(WithJob("consistency { mode: SYNC }"));
   EnterAll(harness, 2);
   const auto first = harness.Push(0, 1, 1, 1.0f, 0);
@@ -451,7 +451,7 @@ TEST(HostedJobTest, ARepeatedSyncPushCountsOnceInItsRound) {
   EXPECT_EQ(harness.Value(0), -2.0f);
 }
 
-TEST(HostedJobTest, ARoundCompletedByAStreamThatIsThenCutIsCompleteForTheOthers) {
+TEST(HostedJobTest, AnInterruptedStreamCanCompleteARound) {
   JobHarness harness(WithJob("consistency { mode: SYNC }"));
   EnterAll(harness, 2);
   const auto first = harness.Push(0, 1, 1, 1.0f, 0);
@@ -461,7 +461,7 @@ TEST(HostedJobTest, ARoundCompletedByAStreamThatIsThenCutIsCompleteForTheOthers)
   EXPECT_TRUE(first->ok()) << first->status();
 }
 
-TEST(HostedJobTest, ARoundDoesNotWaitForBackupWorkersAndDropsThemWhenLate) {
+TEST(HostedJobTest, ARoundDropsLateBackupWorkers) {
   JobHarness harness(WithJob("consistency { mode: SYNC backup_workers: 1 }", 3));
   EnterAll(harness, 3);
   harness.Push(0, 1, 1, 1.0f, 0);
@@ -475,7 +475,7 @@ TEST(HostedJobTest, ARoundDoesNotWaitForBackupWorkersAndDropsThemWhenLate) {
   EXPECT_EQ(harness.Status().verdicts().late(), 2u);
 }
 
-TEST(HostedJobTest, ARoundWithBackupWorkersEndsWhenItsGraceHasPassed) {
+TEST(HostedJobTest, ARoundEndsAfterItsGraceTime) {
   JobHarness harness(WithJob("consistency { mode: SYNC backup_workers: 1 grace_part: 2 }", 3));
   std::vector<absl::Duration> wakes;
   harness.job().SetWake([&](absl::Duration delay) { wakes.push_back(delay); });
@@ -496,7 +496,7 @@ TEST(HostedJobTest, ARoundWithBackupWorkersEndsWhenItsGraceHasPassed) {
   ASSERT_TRUE(second->ok()) << second->status();
   EXPECT_EQ(harness.Value(0), -2.0f);
   EXPECT_EQ((*harness.Push(2, 3, 1, 100.0f, 0))->block(0).verdict(), LATE);
-  // Where all have come there is nothing to wait for.
+  // If each slot has pushed, the round does not wait for the grace time.
   harness.Push(0, 1, 2, 1.0f, 1);
   harness.clock().Advance(absl::Milliseconds(10));
   harness.Push(1, 2, 2, 1.0f, 1);
@@ -505,7 +505,7 @@ TEST(HostedJobTest, ARoundWithBackupWorkersEndsWhenItsGraceHasPassed) {
   EXPECT_EQ(harness.GetVersion(0), 2);
 }
 
-TEST(HostedJobTest, TellsWhoRenewsHowFarItIs) {
+TEST(HostedJobTest, ARenewalReturnsTheProgress) {
   JobHarness harness(JobHarness::Options{});
   EnterAll(harness, 2);
   harness.Push(0, 1, 1, 1.0f);
@@ -523,7 +523,7 @@ TEST(HostedJobTest, TellsWhoRenewsHowFarItIs) {
   EXPECT_TRUE(absl::IsAborted(rounds.job().Renew(1, 1).status()));
 }
 
-TEST(HostedJobTest, ASyncRoundGoesOnWithoutASlotThatLeft) {
+TEST(HostedJobTest, ASyncRoundContinuesWithoutALeaver) {
   JobHarness harness(WithJob("consistency { mode: SYNC }", 3));
   EnterAll(harness, 3);
   const auto first = harness.Push(0, 1, 1, 1.0f, 0);
@@ -535,7 +535,7 @@ TEST(HostedJobTest, ASyncRoundGoesOnWithoutASlotThatLeft) {
   EXPECT_EQ(harness.Value(0), -2.0f);
 }
 
-TEST(HostedJobTest, InSyncNobodyPullsBeforeTheRoundIsDoneNorPushesAhead) {
+TEST(HostedJobTest, ASyncPullWaitsForTheRound) {
   JobHarness harness(WithJob("consistency { mode: SYNC }"));
   EnterAll(harness, 2);
   harness.Push(0, 1, 1, 1.0f, 0);
@@ -547,9 +547,9 @@ TEST(HostedJobTest, InSyncNobodyPullsBeforeTheRoundIsDoneNorPushesAhead) {
   EXPECT_EQ(waiting->grant.min_clock, 1);
 }
 
-// Another server may have finished a round that this one is still collecting. Whoever enters
-// between the two starts behind that round everywhere.
-TEST(HostedJobTest, ARoundDoesNotWaitForASlotThatEnteredBehindIt) {
+// Another server may be ahead by the round that this server still collects. A slot that enters in
+// between starts after that round on each server.
+TEST(HostedJobTest, ARoundIgnoresASlotThatEnteredLater) {
   JobHarness harness(WithJob("consistency { mode: SYNC }"));
   EnterAll(harness, 2);
   harness.Push(0, 1, 1, 1.0f, 0);
@@ -565,10 +565,10 @@ TEST(HostedJobTest, ARoundDoesNotWaitForASlotThatEnteredBehindIt) {
   ASSERT_TRUE(harness.Push(2, 3, 2, 1.0f, 1)->ok());
 }
 
-TEST(HostedJobTest, ARoundDoesNotWaitForTheRestOfADeadSlotsPush) {
+TEST(HostedJobTest, ARoundIgnoresADeadSlotsMissingBlocks) {
   JobHarness harness(WithJob("consistency { mode: SYNC }"));
   EnterAll(harness, 2);
-  ASSERT_TRUE(harness.Frame(1, 2, 1, 0, 3.0f, 0).ok());  // of two blocks
+  ASSERT_TRUE(harness.Frame(1, 2, 1, 0, 3.0f, 0).ok());  // one of two blocks
   EXPECT_EQ(harness.Enter(1, 9)->last_step(), 1);
   const auto waiting = harness.Pull(1, 9, /*clock=*/1);
   EXPECT_FALSE(waiting->granted);
@@ -578,10 +578,10 @@ TEST(HostedJobTest, ARoundDoesNotWaitForTheRestOfADeadSlotsPush) {
   EXPECT_EQ(harness.Value(1), -1.0f) << "of the living one";
 }
 
-TEST(HostedJobTest, WhoComesBackInTheMiddleOfItsPushIsWaitedForWithTheRest) {
+TEST(HostedJobTest, ARoundWaitsForARejoinedSlotsRest) {
   JobHarness harness(WithJob("consistency { mode: SYNC }"));
   EnterAll(harness, 2);
-  ASSERT_TRUE(harness.Frame(1, 2, 1, 0, 3.0f, 0).ok());  // of two blocks
+  ASSERT_TRUE(harness.Frame(1, 2, 1, 0, 3.0f, 0).ok());  // one of two blocks
   harness.job().Leave(1, 2);
   ASSERT_TRUE(harness.Enter(1, 2).ok());
   const auto first = harness.Push(0, 1, 1, 1.0f, 0);
@@ -594,8 +594,8 @@ TEST(HostedJobTest, WhoComesBackInTheMiddleOfItsPushIsWaitedForWithTheRest) {
   EXPECT_EQ(harness.Value(1), -2.0f);
 }
 
-// Its lease has run out, and nobody else has.
-TEST(HostedJobTest, WhoComesBackAloneInTheMiddleOfItsPushLosesNothing) {
+// The lease expired, and there are no other slots.
+TEST(HostedJobTest, ASingleRejoinedSlotCompletesItsPush) {
   JobHarness harness(WithJob("consistency { mode: SYNC }", 1));
   EnterAll(harness, 1);
   ASSERT_TRUE(harness.Frame(0, 1, 1, 0, 1.0f, 0).ok());
@@ -608,13 +608,13 @@ TEST(HostedJobTest, WhoComesBackAloneInTheMiddleOfItsPushLosesNothing) {
   EXPECT_EQ(harness.Value(1), -1.0f);
 }
 
-TEST(HostedJobTest, ARejoinedSlotsHalfPushDoesNotRaiseTheFloor) {
+TEST(HostedJobTest, APartialPushKeepsTheMinClock) {
   JobHarness harness(WithJob("consistency { staleness_bound: 1 }"));
   EnterAll(harness, 2);
   ASSERT_TRUE(harness.Push(0, 1, 1, 1.0f)->ok());
   ASSERT_TRUE(harness.Push(0, 1, 2, 1.0f)->ok());
-  ASSERT_TRUE(harness.Frame(1, 2, 1, 0, 1.0f, 0).ok());  // of two blocks
-  // Holds the floor where it is.
+  ASSERT_TRUE(harness.Frame(1, 2, 1, 0, 1.0f, 0).ok());  // one of two blocks
+  // Slot 2 keeps the min clock where it is.
   ASSERT_TRUE(harness.Enter(2, 3).ok());
   harness.job().Leave(1, 2);
   ASSERT_TRUE(harness.Enter(1, 2).ok());
@@ -624,19 +624,19 @@ TEST(HostedJobTest, ARejoinedSlotsHalfPushDoesNotRaiseTheFloor) {
   EXPECT_TRUE(harness.Pull(0, 1, 2)->granted);
 }
 
-TEST(HostedJobTest, ARoundThatNobodyIsLeftToGiveToIsPassedOver) {
+TEST(HostedJobTest, SkipsARoundWithoutContributors) {
   JobHarness harness(WithJob("consistency { mode: SYNC }", 1));
   EnterAll(harness, 1);
   harness.job().Leave(0, 1);
   ASSERT_TRUE(harness.Enter(0, 9).ok());
-  const auto granted = harness.Pull(0, 9, /*clock=*/2);  // as another server told it
+  const auto granted = harness.Pull(0, 9, /*clock=*/2);  // another server returned clock 2
   EXPECT_TRUE(granted->granted);
   EXPECT_EQ(harness.Value(0), 0.0f);
   ASSERT_TRUE(harness.Push(0, 9, 3, 1.0f, 2)->ok());
   EXPECT_EQ(harness.Value(0), -1.0f);
 }
 
-TEST(HostedJobTest, TheLearningRateFollowsTheBlocksVersionAndNoWorkersClock) {
+TEST(HostedJobTest, TheLearningRateFollowsTheBlockVersion) {
   JobHarness harness(WithJob("optimizer { schedule { shape: STEP step_size: 2 gamma: 0.5 } }"));
   EnterAll(harness, 2);
   float expected = 0;
@@ -644,20 +644,20 @@ TEST(HostedJobTest, TheLearningRateFollowsTheBlocksVersionAndNoWorkersClock) {
     for (SlotId slot = 0; slot < 2; ++slot) {
       ASSERT_TRUE(harness.Push(slot, slot + 1, step, 1.0f)->ok());
     }
-    // Two gradients a step, and the rate is halved after every two.
+    // Two gradients per step; the rate is halved after every second version.
     expected -= 2.0f / (1 << (step - 1));
     EXPECT_FLOAT_EQ(harness.Value(0), expected) << step;
   }
 }
 
-TEST(HostedJobTest, AGroupThatDoesNotMatchTheSegmentsNameIsRefused) {
+TEST(HostedJobTest, RejectsAnUnmatchedParameterGroup) {
   HelloRequest hello = JobHarness::Hello({});
   hello.mutable_job()->mutable_optimizer()->add_group()->set_pattern("w");
   ManualClock clock;
   EXPECT_EQ(HostedJob::Create(hello, &clock).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(HostedJobTest, AnotherJobModelOrPlacementIsRefusedWithTheFirstDifference) {
+TEST(HostedJobTest, NamesTheFirstDifferenceFromTheJob) {
   const JobHarness::Options options;
   JobHarness harness(options);
   const HelloRequest same = JobHarness::Hello(options);
@@ -685,11 +685,10 @@ TEST(HostedJobTest, AnotherJobModelOrPlacementIsRefusedWithTheFirstDifference) {
   other.set_resumed_checkpoint(4);
   status = harness.job().CheckSame(other);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_NE(status.message().find("as resumed from checkpoint 4"), std::string::npos)
-      << status;
+  EXPECT_NE(status.message().find("as resumed from checkpoint 4"), std::string::npos) << status;
 }
 
-TEST(HostedJobTest, ASuccessorsPushIsNotItsPredecessorsThoughTheStepsAreTheSame) {
+TEST(HostedJobTest, ASuccessorsPushIsNotADuplicate) {
   JobHarness harness(JobHarness::Options{});
   EnterAll(harness, 1);
   ASSERT_TRUE(harness.Push(0, 1, 1, 1.0f)->ok());
@@ -710,8 +709,8 @@ TEST(HostedJobTest, ASuccessorsPushIsNotItsPredecessorsThoughTheStepsAreTheSame)
   }
 }
 
-// Otherwise two slots, each with such a predecessor at another server, would wait for each other.
-TEST(HostedJobTest, ASuccessorMayReadThoughItsPredecessorWasFurther) {
+// Otherwise two slots with such predecessors at different servers would wait for each other.
+TEST(HostedJobTest, ASuccessorPullsBehindItsPredecessor) {
   JobHarness harness(WithJob("consistency { staleness_bound: 0 }"));
   EnterAll(harness, 2);
   ASSERT_TRUE(harness.Push(0, 1, 1, 1.0f)->ok());
@@ -720,10 +719,10 @@ TEST(HostedJobTest, ASuccessorMayReadThoughItsPredecessorWasFurther) {
   EXPECT_TRUE(harness.Pull(0, 9, 0)->granted);
 }
 
-TEST(HostedJobTest, APushThatItsSuccessorFollowedIsNotAcknowledged) {
+TEST(HostedJobTest, DoesNotAcknowledgeAReplacedIncarnationsPush) {
   JobHarness harness(JobHarness::Options{});
   EnterAll(harness, 1);
-  // Of one block only; the rest of it never comes.
+  // One of two blocks; the other one never arrives.
   ASSERT_TRUE(harness.Frame(0, 1, 1, 0, 1.0f, 0).ok());
   ASSERT_TRUE(harness.Enter(0, 9).ok());
   ASSERT_TRUE(harness.Push(0, 9, 1, 10.0f)->ok());
@@ -733,14 +732,15 @@ TEST(HostedJobTest, APushThatItsSuccessorFollowedIsNotAcknowledged) {
   EXPECT_EQ(answer.code(), absl::StatusCode::kAborted) << answer;
 }
 
-TEST(HostedJobTest, InSyncASlotGivesToARoundOnceThoughItIsTakenOverMeanwhile) {
+TEST(HostedJobTest, AReplacedSlotContributesOnceToARound) {
   JobHarness::Options options;
   options.job = "consistency { mode: SYNC }";
   JobHarness harness(options);
   EnterAll(harness, 2);
   ASSERT_TRUE(harness.Frame(0, 1, 1, /*block=*/0, 2.0f, 0).ok());
   ASSERT_TRUE(harness.Enter(0, 9).ok());
-  // Its own gradient of that step is neither a repeat nor may it count beside the other one.
+  // The successor's gradient for this step is not a repeat, and must not count in addition to the
+  // first one.
   EXPECT_EQ(harness.Frame(0, 9, 1, /*block=*/0, 8.0f, 0).code(), absl::StatusCode::kUnavailable);
   const auto other = harness.Push(1, 2, 1, 4.0f);
   EXPECT_FALSE(other->ok()) << "nobody has given to block 1 for slot 0";

@@ -1,5 +1,4 @@
-// A server's part of a job on a disk: written while the job goes on, found again by the next life
-// of the server.
+// Tests a server's part of a job on disk: written during the job, and restored after a restart.
 
 #include "server/job/job_directory.h"
 
@@ -29,7 +28,7 @@ namespace {
 constexpr char kDirectory[] = "/data";
 constexpr char kLogged[] = "durability { level: LOG }";
 
-// A job of one server with its directory, as one life of the server has them.
+// A server process that hosts one job with a directory.
 struct Life {
   Life(FileSystem* files, const std::string& job, Incarnation incarnation = 1) {
     JobDirectory::Options options;
@@ -47,7 +46,7 @@ struct Life {
 
   absl::Status Push(Step step, float value) { return harness->Push(0, 1, step, value)->status(); }
 
-  // The whole of a checkpoint.
+  // Takes a complete checkpoint.
   absl::Status Take(uint64_t number, const std::vector<uint64_t>& keep) {
     const absl::StatusOr<ShardInfo> shard = directory->WriteShard(number);
     if (!shard.ok()) return shard.status();
@@ -83,7 +82,7 @@ struct Life {
   std::unique_ptr<JobHarness> harness;
 };
 
-// Shards of two checkpoints: after step 1, and after step 3.
+// Takes two checkpoints: after step 1 and after step 3.
 void TakeTwo(FileSystem* files) {
   Life life(files, "");
   ASSERT_TRUE(life.harness->Initialize(0, 1, 0.0f).ok());
@@ -99,7 +98,7 @@ std::string GetShard(int checkpoint) {
   return CheckpointDirectory(nullptr, kDirectory).ShardPath(checkpoint, 0, 1);
 }
 
-TEST(JobDirectoryTest, TheNextLifeBeginsFromTheNewestCheckpoint) {
+TEST(JobDirectoryTest, ARestartRestoresTheNewestCheckpoint) {
   FaultyFileSystem files;
   TakeTwo(&files);
   files.Crash(/*seed=*/1);
@@ -116,7 +115,7 @@ TEST(JobDirectoryTest, TheNextLifeBeginsFromTheNewestCheckpoint) {
   EXPECT_TRUE(absl::StrContains(life.said[0], "checkpoint 2")) << life.said[0];
 }
 
-TEST(JobDirectoryTest, AShardSaysHowManyOfItsBlocksAreNotFiniteAndSoDoesTheNextLife) {
+TEST(JobDirectoryTest, CountsNonfiniteBlocksInAShard) {
   FaultyFileSystem files;
   const std::string adam = "optimizer { adam {} learning_rate: 0.1 }";
   {
@@ -124,7 +123,7 @@ TEST(JobDirectoryTest, AShardSaysHowManyOfItsBlocksAreNotFiniteAndSoDoesTheNextL
     ASSERT_TRUE(life.harness->Initialize(0, 1, 0.0f).ok());
     ASSERT_TRUE(life.Push(1, 1.0f).ok());
     EXPECT_EQ(life.directory->WriteShard(1)->nonfinite_blocks(), 0u);
-    // Its square is too large, so the second moments of one block are infinite.
+    // The square of this gradient overflows, so one block's second moments become infinite.
     ASSERT_TRUE(life.harness->Frame(0, 1, 2, /*block=*/0, 1e22f, /*base=*/1).ok());
     ASSERT_EQ(life.Take(2, {2}), absl::OkStatus());
     EXPECT_EQ(life.directory->WriteShard(3)->nonfinite_blocks(), 1u);
@@ -134,7 +133,7 @@ TEST(JobDirectoryTest, AShardSaysHowManyOfItsBlocksAreNotFiniteAndSoDoesTheNextL
   EXPECT_EQ(life.harness->Status().nonfinite_blocks(), 1u);
 }
 
-TEST(JobDirectoryTest, NothingGoesBeforeAllServersKeepTheNextOne) {
+TEST(JobDirectoryTest, KeepsACheckpointUntilTheNextIsComplete) {
   FaultyFileSystem files;
   Life life(&files, "");
   ASSERT_TRUE(life.harness->Initialize(0, 1, 0.0f).ok());
@@ -151,14 +150,14 @@ TEST(JobDirectoryTest, NothingGoesBeforeAllServersKeepTheNextOne) {
   EXPECT_EQ(*place.Complete(), std::vector<uint64_t>{2});
 }
 
-// What all files take.
+// Returns the total size of the files.
 int64_t UsedBytes(FaultyFileSystem* files) {
   constexpr int64_t kCapacity = int64_t{1} << 40;
   files->SetCapacity(kCapacity);
   return kCapacity - *files->FreeBytes(kDirectory);
 }
 
-TEST(JobDirectoryTest, WhatNoCheckpointHasIsCounted) {
+TEST(JobDirectoryTest, CountsChangesSinceTheLastCheckpoint) {
   FaultyFileSystem files;
   const auto changes = [](Life& life) {
     const std::optional<JobDirectory::Unkept> unkept = life.directory->FindUnkept();
@@ -194,8 +193,8 @@ TEST(JobDirectoryTest, WhatNoCheckpointHasIsCounted) {
   EXPECT_EQ(changes(logged), 0) << "the log has it";
 }
 
-// Another server is away: no checkpoint is completed.
-TEST(JobDirectoryTest, ARequestThatWasLongOnItsWayWritesNothing) {
+// The other server does not answer, so the checkpoints stay incomplete.
+TEST(JobDirectoryTest, RejectsAnOutdatedShardRequest) {
   FaultyFileSystem files;
   Life life(&files, "");
   ASSERT_TRUE(life.harness->Initialize(0, 1, 0.0f).ok());
@@ -206,7 +205,7 @@ TEST(JobDirectoryTest, ARequestThatWasLongOnItsWayWritesNothing) {
   EXPECT_TRUE(life.directory->WriteShard(3).ok());
 }
 
-TEST(JobDirectoryTest, AHundredFailedCheckpointsLeaveTheBytesOfOne) {
+TEST(JobDirectoryTest, FailedCheckpointsDoNotAccumulate) {
   FaultyFileSystem files;
   Life life(&files, "");
   ASSERT_TRUE(life.harness->Initialize(0, 1, 0.0f).ok());
@@ -232,12 +231,12 @@ TEST(JobDirectoryTest, AHundredFailedCheckpointsLeaveTheBytesOfOne) {
   EXPECT_EQ(*CheckpointDirectory(&files, kDirectory).Complete(), (std::vector<uint64_t>{1, 102}));
 }
 
-TEST(JobDirectoryTest, ADiskThatFailedCheckpointsHadFilledHeals) {
+TEST(JobDirectoryTest, RecoversADiskFilledByFailedCheckpoints) {
   FaultyFileSystem files;
   TakeTwo(&files);
   files.KillProcesses();
   Life life(&files, "");
-  // As an earlier release has left it.
+  // Leftovers as written by an earlier release.
   const CheckpointDirectory place(&files, kDirectory);
   const std::string shard = *ReadWholeFile(files, GetShard(2), 1 << 20);
   for (uint64_t number = 3; number < 8; ++number) {
@@ -251,7 +250,7 @@ TEST(JobDirectoryTest, ADiskThatFailedCheckpointsHadFilledHeals) {
   EXPECT_EQ(*place.HighestNumber(), 8u);
 }
 
-TEST(JobDirectoryTest, AShardThatDoesNotFitIsRefusedBeforeItIsBegun) {
+TEST(JobDirectoryTest, RefusesAShardThatDoesNotFit) {
   FaultyFileSystem files;
   Life life(&files, "");
   ASSERT_TRUE(life.harness->Initialize(0, 1, 0.0f).ok());
@@ -273,8 +272,8 @@ TEST(JobDirectoryTest, AShardThatDoesNotFitIsRefusedBeforeItIsBegun) {
   EXPECT_EQ(life.harness->Status().durability().trouble(), "");
 }
 
-// Its caller has given up, and a later checkpoint was begun.
-TEST(JobDirectoryTest, ACommitThatComesTooLateMakesNoCheckpointWithoutItsShard) {
+// The caller timed out, and a later checkpoint has started.
+TEST(JobDirectoryTest, RejectsALateCommitWithoutAShard) {
   for (const char* const job : {"", kLogged}) {
     SCOPED_TRACE(job);
     FaultyFileSystem files;
@@ -295,7 +294,7 @@ TEST(JobDirectoryTest, ACommitThatComesTooLateMakesNoCheckpointWithoutItsShard) 
   }
 }
 
-TEST(JobDirectoryTest, WhatWasToldToBeLostNeverComesBack) {
+TEST(JobDirectoryTest, LostUpdatesNeverReturn) {
   FaultyFileSystem files;
   TakeTwo(&files);
   CommitCheckpointRequest commit;
@@ -310,7 +309,7 @@ TEST(JobDirectoryTest, WhatWasToldToBeLostNeverComesBack) {
   {
     Life life(&files, "");
     EXPECT_EQ(life.harness->Value(0), -3.0f);
-    // The coordinator, which has heard of the shard, completes the checkpoint.
+    // The coordinator, which received the shard, completes the checkpoint.
     EXPECT_EQ(life.directory->Commit(commit).code(), absl::StatusCode::kFailedPrecondition);
     const CheckpointDirectory place(&files, kDirectory);
     ASSERT_EQ(place.WriteManifest(3, commit.manifest()), absl::OkStatus());
@@ -320,7 +319,7 @@ TEST(JobDirectoryTest, WhatWasToldToBeLostNeverComesBack) {
   EXPECT_EQ(life.harness->Value(0), -3.0f);
 }
 
-TEST(JobDirectoryTest, AShardHasNothingThatTheLogDoesNotHave) {
+TEST(JobDirectoryTest, AShardContainsOnlyLoggedChanges) {
   FaultyFileSystem files;
   {
     Life life(&files, kLogged);
@@ -344,7 +343,7 @@ TEST(JobDirectoryTest, AShardHasNothingThatTheLogDoesNotHave) {
   EXPECT_EQ(life.harness->Value(0), 0.0f) << "nobody was told that it is in";
 }
 
-TEST(JobDirectoryTest, WithALogAShardOfTheLifeBeforeCompletesACheckpoint) {
+TEST(JobDirectoryTest, AcceptsAnEarlierShardWithALog) {
   for (uint64_t seed = 1; seed <= 8; ++seed) {
     SCOPED_TRACE(seed);
     FaultyFileSystem files;
@@ -373,8 +372,8 @@ TEST(JobDirectoryTest, WithALogAShardOfTheLifeBeforeCompletesACheckpoint) {
   }
 }
 
-// As docs/storage.md says to do where the log is damaged.
-TEST(JobDirectoryTest, WithoutItsLogALifeDisownsTheShardsOfTheOneBefore) {
+// Removes a damaged log, as docs/storage.md recommends.
+TEST(JobDirectoryTest, DisownsEarlierShardsWithoutTheLog) {
   FaultyFileSystem files;
   CommitCheckpointRequest commit;
   {
@@ -408,7 +407,7 @@ TEST(JobDirectoryTest, WithoutItsLogALifeDisownsTheShardsOfTheOneBefore) {
   EXPECT_EQ(life.harness->Value(0), -4.0f);
 }
 
-TEST(JobDirectoryTest, WhoWasTakenOverIsKnownInTheNextLife) {
+TEST(JobDirectoryTest, ARestartRemembersReplacedIncarnations) {
   FaultyFileSystem files;
   {
     Life life(&files, "");
@@ -426,8 +425,8 @@ TEST(JobDirectoryTest, WhoWasTakenOverIsKnownInTheNextLife) {
   EXPECT_EQ(life.harness->Value(0), -2.0f);
 }
 
-// Its manifest is there, without the sync that was to follow.
-TEST(JobDirectoryTest, ACheckpointThatALifeBeganFromSurvivesAPowerCut) {
+// The manifest is written, but the directory was not synced.
+TEST(JobDirectoryTest, ARestoredCheckpointSurvivesAPowerCut) {
   for (uint64_t seed = 1; seed <= 8; ++seed) {
     SCOPED_TRACE(seed);
     FaultyFileSystem files;
@@ -446,7 +445,7 @@ TEST(JobDirectoryTest, ACheckpointThatALifeBeganFromSurvivesAPowerCut) {
         return FaultyFileSystem::Fault{EIO, 0};
       });
       ASSERT_FALSE(life.directory->Commit(life.GetCommit(1, *shard, {1})).ok());
-      // Who comes back while the disk still refuses is told to try again.
+      // While the disk fails, a restarting server asks for a retry.
       files.KillProcesses();
       JobDirectory::Options options;
       options.files = &files;
@@ -469,7 +468,7 @@ TEST(JobDirectoryTest, ACheckpointThatALifeBeganFromSurvivesAPowerCut) {
   }
 }
 
-TEST(JobDirectoryTest, AFreshDirectoryIsAFreshJob) {
+TEST(JobDirectoryTest, AnEmptyDirectoryStartsAnEmptyJob) {
   FaultyFileSystem files;
   Life life(&files, "");
   EXPECT_FALSE(life.harness->Enter(0, 1)->has_restored());
@@ -479,7 +478,7 @@ TEST(JobDirectoryTest, AFreshDirectoryIsAFreshJob) {
       << "it has no values yet";
 }
 
-TEST(JobDirectoryTest, ADamagedCheckpointIsPassedOverInASentence) {
+TEST(JobDirectoryTest, SkipsAndReportsADamagedCheckpoint) {
   FaultyFileSystem files;
   TakeTwo(&files);
   files.KillProcesses();
@@ -491,7 +490,7 @@ TEST(JobDirectoryTest, ADamagedCheckpointIsPassedOverInASentence) {
   EXPECT_TRUE(absl::StrContains(life.said[1], "checkpoint 1")) << life.said[1];
 }
 
-TEST(JobDirectoryTest, WithNoWholeCheckpointTheJobIsRefused) {
+TEST(JobDirectoryTest, RefusesTheJobWithoutAnIntactCheckpoint) {
   FaultyFileSystem files;
   TakeTwo(&files);
   files.KillProcesses();
@@ -508,7 +507,7 @@ TEST(JobDirectoryTest, WithNoWholeCheckpointTheJobIsRefused) {
   EXPECT_TRUE(absl::StrContains(job.status().message(), GetShard(1))) << job.status();
 }
 
-TEST(JobDirectoryTest, AnotherJobOrAnotherProcessIsRefused) {
+TEST(JobDirectoryTest, RefusesAnotherJobOrProcess) {
   FaultyFileSystem files;
   TakeTwo(&files);
   ManualClock clock;
@@ -527,7 +526,7 @@ TEST(JobDirectoryTest, AnotherJobOrAnotherProcessIsRefused) {
       << "the first one has the lock";
 }
 
-TEST(JobDirectoryTest, ADiskThatRefusesAShardCostsNothingButTheShard) {
+TEST(JobDirectoryTest, ADiskErrorLosesOnlyTheShard) {
   for (const int error : {ENOSPC, EIO, EROFS}) {
     SCOPED_TRACE(error);
     FaultyFileSystem files;
@@ -553,7 +552,7 @@ TEST(JobDirectoryTest, ADiskThatRefusesAShardCostsNothingButTheShard) {
   }
 }
 
-// Something that happens once. (Abseil's is invisible to ThreadSanitizer.)
+// A one-time event. (ThreadSanitizer does not understand absl::Notification.)
 class Notice {
  public:
   void Give() {
@@ -572,7 +571,7 @@ class Notice {
   bool given_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-// Blocks the write to a file until it is let go on.
+// Blocks the write to a file until `go_on`.
 class Brake {
  public:
   explicit Brake(FaultyFileSystem* files) {
@@ -593,7 +592,7 @@ class Brake {
   std::atomic<bool> stopped_{false};
 };
 
-TEST(JobDirectoryTest, EveryBlockIsReadAndWrittenWhileAShardIs) {
+TEST(JobDirectoryTest, TrainingContinuesWhileAShardIsWritten) {
   FaultyFileSystem files;
   Life life(&files, "");
   ASSERT_TRUE(life.harness->Initialize(0, 1, 0.0f).ok());
@@ -618,7 +617,7 @@ TEST(JobDirectoryTest, EveryBlockIsReadAndWrittenWhileAShardIs) {
   EXPECT_LE(answer->min_version(), answer->max_version());
 }
 
-TEST(CheckpointerTest, OneShardAtATimeAndNoneTwice) {
+TEST(CheckpointerTest, WritesOneShardAtATime) {
   FaultyFileSystem files;
   Life life(&files, "");
   ASSERT_TRUE(life.harness->Initialize(0, 1, 0.0f).ok());
@@ -664,7 +663,7 @@ TEST(CheckpointerTest, OneShardAtATimeAndNoneTwice) {
   EXPECT_EQ(life.harness->Status().durability().checkpoint(), 1u);
 }
 
-TEST(CheckpointerTest, WhoStopsGivesUpTheShardAndAnswersEverybody) {
+TEST(CheckpointerTest, StopCancelsTheShardAndAnswersCallers) {
   FaultyFileSystem files;
   Life life(&files, "");
   ASSERT_TRUE(life.harness->Initialize(0, 1, 0.0f).ok());
@@ -694,7 +693,7 @@ TEST(CheckpointerTest, WhoStopsGivesUpTheShardAndAnswersEverybody) {
       << "nothing is left of it";
 }
 
-TEST(ParameterServerTest, APushLogNeedsADirectory) {
+TEST(ParameterServerTest, RefusesAPushLogWithoutADirectory) {
   ManualClock clock;
   ParameterServer::Options options;
   options.server_incarnation = 1;

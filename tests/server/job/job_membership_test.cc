@@ -37,7 +37,7 @@ class JobMembershipTest : public ::testing::Test {
   absl::optional<JobMembership> membership_;
 };
 
-TEST_F(JobMembershipTest, AdmitsTheLiveIncarnationOnly) {
+TEST_F(JobMembershipTest, AdmitsOnlyTheLiveIncarnation) {
   EXPECT_TRUE(absl::IsAborted(membership().Admit(0, 1)));
   ASSERT_TRUE(membership().Enter(0, 1).ok());
   EXPECT_TRUE(membership().Admit(0, 1).ok());
@@ -49,8 +49,8 @@ TEST_F(JobMembershipTest, AdmitsTheLiveIncarnationOnly) {
   EXPECT_TRUE(absl::IsAborted(membership().Enter(0, 1).status()));
 }
 
-// The slot stands in a frame, and is looked up before anything else of the frame is judged.
-TEST_F(JobMembershipTest, ASlotThatNoWorkerCanHaveIsNotLive) {
+// The slot number comes from a frame and is used before other checks of the frame.
+TEST_F(JobMembershipTest, AnInvalidSlotIsNotLive) {
   for (const SlotId slot :
        {-1, kMaxSlots, std::numeric_limits<SlotId>::min(), std::numeric_limits<SlotId>::max()}) {
     EXPECT_TRUE(absl::IsAborted(membership().Admit(slot, 1))) << slot;
@@ -58,7 +58,7 @@ TEST_F(JobMembershipTest, ASlotThatNoWorkerCanHaveIsNotLive) {
   EXPECT_TRUE(absl::IsAborted(membership().Admit(0, 0))) << "nobody holds slot 0, and nobody is 0";
 }
 
-TEST_F(JobMembershipTest, AnIncarnationThatHasLeftIsNotLive) {
+TEST_F(JobMembershipTest, ALeftIncarnationIsNotLive) {
   ASSERT_TRUE(membership().Enter(0, 1).ok());
   ASSERT_TRUE(membership().Enter(1, 1).ok());
   EXPECT_EQ(membership().live_slots(), 2);
@@ -68,7 +68,7 @@ TEST_F(JobMembershipTest, AnIncarnationThatHasLeftIsNotLive) {
   EXPECT_TRUE(absl::IsAborted(membership().Admit(0, 1)));
 }
 
-TEST_F(JobMembershipTest, ASupersededIncarnationCannotMakeItsSuccessorLeave) {
+TEST_F(JobMembershipTest, AReplacedIncarnationCannotRemoveItsSuccessor) {
   ASSERT_TRUE(membership().Enter(0, 1).ok());
   ASSERT_TRUE(membership().Enter(0, 2).ok());
   membership().Leave(0, 1);
@@ -76,13 +76,13 @@ TEST_F(JobMembershipTest, ASupersededIncarnationCannotMakeItsSuccessorLeave) {
   EXPECT_EQ(membership().live_slots(), 1);
 }
 
-TEST_F(JobMembershipTest, OutsideTheSlotsThereIsNothingToLeave) {
+TEST_F(JobMembershipTest, IgnoresALeaveOfAnInvalidSlot) {
   membership().Leave(-1, 1);
   membership().Leave(kMaxSlots, 1);
   EXPECT_EQ(membership().live_slots(), 0);
 }
 
-TEST_F(JobMembershipTest, ASlotIsLiveUntilItsLeaseRunsOut) {
+TEST_F(JobMembershipTest, ASlotIsLiveUntilItsLeaseExpires) {
   ASSERT_TRUE(membership().Enter(0, 1).ok());
   ASSERT_TRUE(membership().Enter(1, 1).ok());
   clock_.Advance(kLease / 2);
@@ -95,7 +95,7 @@ TEST_F(JobMembershipTest, ASlotIsLiveUntilItsLeaseRunsOut) {
   EXPECT_FALSE(membership().ExpireLeases());
 }
 
-TEST_F(JobMembershipTest, TheFloorIsTheLowestClockOfLiveSlots) {
+TEST_F(JobMembershipTest, MinClockIsTheLowestLiveClock) {
   ASSERT_TRUE(membership().Enter(0, 1).ok());
   ASSERT_TRUE(membership().Enter(1, 1).ok());
   EXPECT_EQ(membership().Advance(0, 1, 3), absl::optional<Step>(3));
@@ -106,7 +106,7 @@ TEST_F(JobMembershipTest, TheFloorIsTheLowestClockOfLiveSlots) {
   EXPECT_EQ(membership().min_clock(), 3);
 }
 
-TEST_F(JobMembershipTest, ASupersededIncarnationHasNoClockToRaise) {
+TEST_F(JobMembershipTest, AReplacedIncarnationCannotAdvance) {
   ASSERT_TRUE(membership().Enter(0, 1).ok());
   ASSERT_TRUE(membership().Enter(0, 2).ok());
   EXPECT_EQ(membership().Advance(0, 1, 5), absl::nullopt);
@@ -114,8 +114,8 @@ TEST_F(JobMembershipTest, ASupersededIncarnationHasNoClockToRaise) {
   EXPECT_EQ(membership().min_clock(), 0);
 }
 
-// Another server was further when the slot entered.
-TEST_F(JobMembershipTest, TheFirstPullMayRaiseTheSlotsClockAndALaterOneMayNot) {
+// The slot entered another server that was ahead.
+TEST_F(JobMembershipTest, OnlyTheFirstPullRaisesTheClock) {
   ASSERT_TRUE(membership().Enter(0, 1).ok());
   const auto first = membership().BeginPull(0, 1, /*claimed=*/4, /*ahead=*/false);
   ASSERT_TRUE(first.ok()) << first.status();
@@ -129,7 +129,7 @@ TEST_F(JobMembershipTest, TheFirstPullMayRaiseTheSlotsClockAndALaterOneMayNot) {
   EXPECT_FALSE(later->jumped);
 }
 
-TEST_F(JobMembershipTest, OfTheSlotsFurthestBehindTheOneThatHasSaidLeastIsWaitedFor) {
+TEST_F(JobMembershipTest, NamesTheQuietestOfTheSlowestSlots) {
   SlotActivity activity(&clock_);
   EXPECT_FALSE(membership().FurthestBehind(activity).has_value());
   for (const SlotId slot : {0, 1, 2}) {
@@ -139,7 +139,7 @@ TEST_F(JobMembershipTest, OfTheSlotsFurthestBehindTheOneThatHasSaidLeastIsWaited
   }
   EXPECT_EQ(membership().FurthestBehind(activity)->slot, 0);
   EXPECT_EQ(membership().FurthestBehind(activity)->silence, absl::Seconds(3));
-  // It is further than the others by now, however long it is silent.
+  // Slot 0 is now ahead of the others, so its silence does not count.
   membership().Advance(0, 1, 1);
   EXPECT_EQ(membership().FurthestBehind(activity)->slot, 1);
   EXPECT_EQ(membership().FurthestBehind(activity)->silence, absl::Seconds(2));
@@ -149,7 +149,7 @@ TEST_F(JobMembershipTest, OfTheSlotsFurthestBehindTheOneThatHasSaidLeastIsWaited
   EXPECT_EQ(membership().FurthestBehind(activity)->slot, 1);
 }
 
-TEST_F(JobMembershipTest, APullOfAnIncarnationThatIsNotLiveIsAborted) {
+TEST_F(JobMembershipTest, AbortsAPullOfAnEndedIncarnation) {
   EXPECT_TRUE(absl::IsAborted(membership().BeginPull(0, 1, 0, /*ahead=*/false).status()));
 }
 

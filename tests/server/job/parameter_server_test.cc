@@ -1,4 +1,4 @@
-// How a parameter server answers greetings while it brings its job back or makes room for it.
+// Tests how a parameter server answers Hello while it restores or creates a job.
 
 #include "server/job/parameter_server.h"
 
@@ -25,7 +25,7 @@ using ::testing::HasSubstr;
 
 constexpr uint64_t kLife = 7;
 
-// The answer to a greeting, once it is there.
+// Waits for the answer to a Hello.
 class Answer {
  public:
   void Set(absl::StatusOr<HelloReply> reply) {
@@ -76,8 +76,7 @@ class ParameterServerTest : public ::testing::Test {
     return hello;
   }
 
-  // From here on the disk is so slow that what asks for a list of names waits for release_, and
-  // then gets `error`.
+  // From now on, directory listings wait for release_ and then fail with `error`, if given.
   void SlowDown(std::optional<int> error = std::nullopt) {
     files_.SetFaultHook([this, error](FaultyFileSystem::Operation operation, const std::string&) {
       std::optional<FaultyFileSystem::Fault> fault;
@@ -91,11 +90,11 @@ class ParameterServerTest : public ::testing::Test {
 
   ManualClock clock_;
   FaultyFileSystem files_;
-  absl::Notification reached_;  // the disk is asked for a list
+  absl::Notification reached_;  // set when a listing starts
   absl::Notification release_;
 };
 
-TEST_F(ParameterServerTest, WhoWaitsForASlowRestoreHearsWithinASecondThatTheServerIsAtIt) {
+TEST_F(ParameterServerTest, ReportsASlowRestoreWithinASecond) {
   SlowDown();
   const auto server = StartServer("/data");
   const auto first = Greet(*server, GetHello(0));
@@ -115,7 +114,7 @@ TEST_F(ParameterServerTest, WhoWaitsForASlowRestoreHearsWithinASecondThatTheServ
   }
   EXPECT_TRUE(server->Describe(false).has_restoring());
 
-  // They come again, and are let in when it is done.
+  // The workers retry, and enter once the restore is complete.
   const auto again = Greet(*server, GetHello(1));
   release_.Notify();
   const auto reply = again->Wait();
@@ -124,7 +123,7 @@ TEST_F(ParameterServerTest, WhoWaitsForASlowRestoreHearsWithinASecondThatTheServ
   EXPECT_FALSE(server->Describe(false).has_restoring());
 }
 
-TEST_F(ParameterServerTest, WhoWasToldToComeAgainHearsThenWhyItFailed) {
+TEST_F(ParameterServerTest, ARetryReturnsTheErrorOfTheRestore) {
   SlowDown(EACCES);
   const auto server = StartServer("/data");
   const auto first = Greet(*server, GetHello(0));
@@ -137,16 +136,16 @@ TEST_F(ParameterServerTest, WhoWasToldToComeAgainHearsThenWhyItFailed) {
   release_.Notify();
   ASSERT_TRUE(Eventually([&] { return !server->Describe(false).has_restoring(); }));
   EXPECT_FALSE(Greet(*server, GetHello(0))->Wait().ok());
-  // That was for this slot's ears: the next one has a try of its own.
+  // Only this slot waited for the error; the next slot's Hello starts another attempt.
   files_.SetFaultHook(nullptr);
   const auto other = Greet(*server, GetHello(1))->Wait();
   EXPECT_TRUE(other.ok()) << other.status();
-  // And whoever comes for its error after that hears that there is none any more.
+  // A retry for an outdated error succeeds.
   const auto late = Greet(*server, GetHello(2))->Wait();
   EXPECT_TRUE(late.ok()) << late.status();
 }
 
-TEST_F(ParameterServerTest, AServerThatKnowsNothingOfARunningJobDoesNotBeginItAnew) {
+TEST_F(ParameterServerTest, RefusesToStartARunningJobAnew) {
   HelloRequest hello = GetHello(0);
   hello.set_continues(true);
   for (const char* const dir : {"", "/data"}) {
@@ -158,7 +157,7 @@ TEST_F(ParameterServerTest, AServerThatKnowsNothingOfARunningJobDoesNotBeginItAn
       EXPECT_EQ(server->job(), nullptr);
     }
   }
-  // It is free for a job of its own.
+  // The server can still host a new job.
   const auto server = StartServer("/data");
   const auto answer = Greet(*server, GetHello(0))->Wait();
   EXPECT_TRUE(answer.ok()) << answer.status();

@@ -1,4 +1,4 @@
-// A slot of several processes: each pushes its part of a server's blocks, in a stream of its own.
+// Tests a slot with several processes: each pushes some of a server's blocks in a separate stream.
 
 #include <memory>
 #include <string>
@@ -11,7 +11,7 @@
 namespace torchps {
 namespace {
 
-// Two blocks, and one slot that two processes hold.
+// Two blocks and one slot shared by two processes.
 class PartialPushesTest : public ::testing::Test {
  protected:
   void Begin(const std::string& job) {
@@ -29,7 +29,7 @@ class PartialPushesTest : public ::testing::Test {
     return harness_->Frame(0, 1, step, block, 1.0f, step - 1);
   }
 
-  // The end of the stream that has brought `blocks`.
+  // Ends the stream that pushed `blocks`.
   std::shared_ptr<absl::StatusOr<PushReply>> Finish(Step step, std::vector<BlockId> blocks) {
     auto answer = std::make_shared<absl::StatusOr<PushReply>>(absl::UnavailableError("none yet"));
     harness_->job().FinishPush(
@@ -43,7 +43,7 @@ class PartialPushesTest : public ::testing::Test {
   std::unique_ptr<JobHarness> harness_;
 };
 
-TEST_F(PartialPushesTest, EachIsAnsweredForItsOwnBlocksAndTheClockRisesWithTheLast) {
+TEST_F(PartialPushesTest, TheLastPartRaisesTheClock) {
   Begin("");
   ASSERT_TRUE(Frame(1, 1).ok());
   const auto second = Finish(1, {1});
@@ -65,7 +65,7 @@ TEST_F(PartialPushesTest, EachIsAnsweredForItsOwnBlocksAndTheClockRisesWithTheLa
   EXPECT_EQ(harness_->Status().verdicts().acknowledged(), 2u);
 }
 
-TEST_F(PartialPushesTest, ARepeatOfOneIsADuplicate) {
+TEST_F(PartialPushesTest, ARepeatedPartIsADuplicate) {
   Begin("");
   for (int repeat = 0; repeat < 3; ++repeat) {
     ASSERT_TRUE(Frame(1, 1).ok());
@@ -79,7 +79,7 @@ TEST_F(PartialPushesTest, ARepeatOfOneIsADuplicate) {
   EXPECT_EQ(Clock(), 0);
 }
 
-TEST_F(PartialPushesTest, OneThatEndsBeforeItsBlocksCameIsNotAcknowledged) {
+TEST_F(PartialPushesTest, RejectsAPartWithMissingBlocks) {
   Begin("");
   ASSERT_TRUE(Frame(1, 0).ok());
   EXPECT_EQ(Finish(1, {1})->status().code(), absl::StatusCode::kInvalidArgument);
@@ -88,13 +88,13 @@ TEST_F(PartialPushesTest, OneThatEndsBeforeItsBlocksCameIsNotAcknowledged) {
   EXPECT_EQ(Clock(), 0);
 }
 
-TEST_F(PartialPushesTest, AStreamThatIsNoPartStillNeedsAllBlocks) {
+TEST_F(PartialPushesTest, AWholePushNeedsEveryBlock) {
   Begin("");
   ASSERT_TRUE(Frame(1, 0).ok());
   EXPECT_EQ(Finish(1, {})->status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(PartialPushesTest, InSyncEachIsAnsweredWithTheRound) {
+TEST_F(PartialPushesTest, SyncAnswersEachPartWithTheRound) {
   Begin("consistency { mode: SYNC }");
   ASSERT_TRUE(Frame(1, 0).ok());
   const auto first = Finish(1, {0});
@@ -108,7 +108,7 @@ TEST_F(PartialPushesTest, InSyncEachIsAnsweredWithTheRound) {
   EXPECT_EQ(harness_->Status().slot(0).pushes(), 1u) << "two parts are one push";
 }
 
-TEST_F(PartialPushesTest, AnotherSlotsPullWaitsForTheLastPart) {
+TEST_F(PartialPushesTest, APullWaitsForTheLastPart) {
   Begin("consistency { mode: ASYNC staleness_bound: 0 }");
   ASSERT_TRUE(harness_->Enter(1, 2).ok());
   ASSERT_TRUE(harness_->Push(1, 2, 1, 1.0f)->ok());
@@ -121,7 +121,7 @@ TEST_F(PartialPushesTest, AnotherSlotsPullWaitsForTheLastPart) {
   EXPECT_TRUE(pulling->granted);
 }
 
-TEST_F(PartialPushesTest, WhatAFormerProcessLeftHalfDoneIsNotCompletedByItsSuccessorsPart) {
+TEST_F(PartialPushesTest, ASuccessorsPartCompletesNoEarlierPush) {
   Begin("");
   ASSERT_TRUE(Frame(1, 0).ok());
   ASSERT_TRUE(Finish(1, {0})->ok());

@@ -11,19 +11,19 @@ void RunAll(const std::vector<Watermark::Continuation>& due) {
   for (const auto& continuation : due) continuation();
 }
 
-TEST(PullGateTest, AClockUpToTheBoundAheadMayPull) {
+TEST(PullGateTest, AdmitsAPullUpToTheBound) {
   PullGate gate(2);
   RunAll(gate.RaiseMinClock(5));
   EXPECT_TRUE(gate.MayPull(7));
   EXPECT_FALSE(gate.MayPull(8));
 }
 
-TEST(PullGateTest, WithoutABoundEverybodyMayPull) {
+TEST(PullGateTest, WithoutABoundEveryPullIsAdmitted) {
   PullGate gate(PullGate::kNoBound);
   EXPECT_TRUE(gate.MayPull(1000000));
 }
 
-TEST(PullGateTest, ParkedPullsAreReleasedInOrderAndNotBeforeTheirFloor) {
+TEST(PullGateTest, ReleasesParkedPullsInOrderOfTheirClocks) {
   PullGate gate(1);
   std::vector<int> released;
   gate.Park(5, [&] { released.push_back(5); });
@@ -38,7 +38,7 @@ TEST(PullGateTest, ParkedPullsAreReleasedInOrderAndNotBeforeTheirFloor) {
   EXPECT_EQ(released, (std::vector<int>{3, 4, 5}));
 }
 
-TEST(PullGateTest, ACancelledPullIsNeverReleased) {
+TEST(PullGateTest, NeverReleasesACancelledPull) {
   PullGate gate(0);
   bool released = false;
   const auto id = gate.Park(1, [&] { released = true; });
@@ -48,7 +48,7 @@ TEST(PullGateTest, ACancelledPullIsNeverReleased) {
   EXPECT_FALSE(released);
 }
 
-TEST(PullGateTest, TheFloorNeverFalls) {
+TEST(PullGateTest, TheMinClockNeverDecreases) {
   PullGate gate(0);
   RunAll(gate.RaiseMinClock(4));
   RunAll(gate.RaiseMinClock(2));

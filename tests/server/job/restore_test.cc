@@ -1,4 +1,4 @@
-// What a job does that begins from the blocks of an earlier life of its server.
+// Tests a job that starts from blocks restored after a restart of the server.
 
 #include <map>
 #include <memory>
@@ -13,7 +13,7 @@
 namespace torchps {
 namespace {
 
-// Keeps blocks in memory, as a checkpoint keeps them on a disk, and what the journal is told.
+// Stores blocks in memory like a checkpoint, and records the journal's entries.
 class MemoryStorage final : public JobStorage, public BlockJournal {
  public:
   struct Kept {
@@ -34,7 +34,7 @@ class MemoryStorage final : public JobStorage, public BlockJournal {
     }
   };
 
-  // One block, as a checkpoint takes it.
+  // Stores one block.
   void Keep(HostedJob& job, size_t index) {
     const ManualClock clock;
     const std::unique_ptr<BlockCopy> copy = job.store().snapshot().MakeCopy();
@@ -98,7 +98,7 @@ void EnterAll(JobHarness& harness, int slots) {
   for (SlotId slot = 0; slot < slots; ++slot) ASSERT_TRUE(harness.Enter(slot, slot + 1).ok());
 }
 
-TEST(RestoreTest, ValuesSlotsVersionsAndLedgersComeBack) {
+TEST(RestoreTest, RestoresValuesOptimizerSlotsVersionsAndLedgers) {
   const std::string job = "optimizer { adam {} } consistency { lag { policy: REJECT max_lag: 2 } }";
   JobHarness before(WithJob(job));
   EnterAll(before, 2);
@@ -122,14 +122,14 @@ TEST(RestoreTest, ValuesSlotsVersionsAndLedgersComeBack) {
     EXPECT_TRUE(kept.ledger == other.ledger);
     EXPECT_EQ(kept.slots.size(), 2u);
   }
-  // The next gradient, too, does the same in both.
+  // The next gradient has the same effect in both jobs.
   EnterAll(after, 2);
   ASSERT_TRUE(before.Push(0, 1, 6, 3.0f)->ok());
   ASSERT_TRUE(after.Push(0, 1, 6, 3.0f)->ok());
   EXPECT_EQ(before.Value(0), after.Value(0));
 }
 
-TEST(RestoreTest, AWorkerHearsWhatIsLeftOfItsSteps) {
+TEST(RestoreTest, HelloReturnsTheRestoredSteps) {
   JobHarness before(WithJob(""));
   EnterAll(before, 2);
   ASSERT_TRUE(before.Initialize(0, 1, 0.0f).ok());
@@ -154,7 +154,7 @@ TEST(RestoreTest, AWorkerHearsWhatIsLeftOfItsSteps) {
   EXPECT_FALSE(JobHarness(WithJob("")).Enter(0, 1)->has_restored());
 }
 
-TEST(RestoreTest, TheRestoredLedgerDecidesWhatIsADuplicate) {
+TEST(RestoreTest, TheRestoredLedgerDetectsDuplicates) {
   JobHarness before(WithJob(""));
   EnterAll(before, 1);
   ASSERT_TRUE(before.Initialize(0, 1, 0.0f).ok());
@@ -163,7 +163,7 @@ TEST(RestoreTest, TheRestoredLedgerDecidesWhatIsADuplicate) {
   ASSERT_TRUE(before.Push(0, 1, 1, 1.0f)->ok());
   storage.Keep(before.job(), 1);
 
-  // The worker never got its answer, and repeats the push.
+  // The worker did not receive the answer and repeats the push.
   JobHarness after(WithJob("", &storage));
   EnterAll(after, 1);
   const auto reply = after.Push(0, 1, 1, 1.0f, /*base=*/0);
@@ -174,7 +174,7 @@ TEST(RestoreTest, TheRestoredLedgerDecidesWhatIsADuplicate) {
   EXPECT_EQ(after.Value(1), -1.0f);
 }
 
-TEST(RestoreTest, AGradientOnAVersionThatWasRolledBackHasNoLag) {
+TEST(RestoreTest, AGradientOnLostValuesHasNoLag) {
   JobHarness before(WithJob("consistency { lag { policy: REJECT max_lag: 1 } }"));
   EnterAll(before, 1);
   ASSERT_TRUE(before.Initialize(0, 1, 0.0f).ok());
@@ -189,7 +189,7 @@ TEST(RestoreTest, AGradientOnAVersionThatWasRolledBackHasNoLag) {
   EXPECT_EQ((*reply)->block(0).lag(), 0);
 }
 
-TEST(RestoreTest, WhoComesBackFirstDoesNotRunAheadOfWhoIsStillToCome) {
+TEST(RestoreTest, WaitsALeaseForSlotsToReturn) {
   const std::string job = "consistency { staleness_bound: 0 } membership { lease_seconds: 10 }";
   JobHarness before(WithJob(job));
   EnterAll(before, 2);
@@ -223,7 +223,7 @@ TEST(RestoreTest, WhoComesBackFirstDoesNotRunAheadOfWhoIsStillToCome) {
   EXPECT_TRUE(held->granted) << "but not for longer than a lease";
 }
 
-TEST(RestoreTest, ARoundUnderWayIsNotInACheckpoint) {
+TEST(RestoreTest, ACheckpointExcludesTheOpenRound) {
   JobHarness before(WithJob("consistency { mode: SYNC }"));
   EnterAll(before, 2);
   ASSERT_TRUE(before.Initialize(0, 1, 0.0f).ok());
@@ -239,7 +239,7 @@ TEST(RestoreTest, ARoundUnderWayIsNotInACheckpoint) {
   EXPECT_EQ(after.Value(0), -2.0f) << "the repeated gradient was not lost as a duplicate";
 }
 
-TEST(RestoreTest, InSyncTheRoundsThatWereLostArePassedOver) {
+TEST(RestoreTest, SyncSkipsLostRounds) {
   JobHarness before(WithJob("consistency { mode: SYNC }"));
   EnterAll(before, 2);
   ASSERT_TRUE(before.Initialize(0, 1, 0.0f).ok());
@@ -248,7 +248,7 @@ TEST(RestoreTest, InSyncTheRoundsThatWereLostArePassedOver) {
   MemoryStorage storage;
   storage.KeepAll(before.job());
 
-  // Slot 0 is in the middle of a push of step 8, slot 1 comes with a pull after step 7.
+  // Slot 0 is pushing step 8; slot 1 returns with a pull after step 7.
   JobHarness after(WithJob("consistency { mode: SYNC }", &storage));
   EXPECT_EQ(after.Enter(0, 1)->last_step(), 1);
   EXPECT_EQ(after.Push(0, 1, 8, 1.0f, 7)->status().code(), absl::StatusCode::kUnavailable);
@@ -265,7 +265,7 @@ TEST(RestoreTest, InSyncTheRoundsThatWereLostArePassedOver) {
   EXPECT_EQ(after.Frame(0, 1, 11, 0, 1.0f, 8).code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(RestoreTest, BlocksThatWereSavedRoundsApartGoOnTogether) {
+TEST(RestoreTest, BlocksSavedRoundsApartContinueTogether) {
   JobHarness before(WithJob("consistency { mode: SYNC }"));
   EnterAll(before, 1);
   ASSERT_TRUE(before.Initialize(0, 1, 0.0f).ok());
@@ -289,7 +289,7 @@ TEST(RestoreTest, BlocksThatWereSavedRoundsApartGoOnTogether) {
   EXPECT_EQ(after.Value(1), -5.0f);
 }
 
-TEST(RestoreTest, TheJournalHearsOfEveryChangeAndTheAnswerWaitsForIt) {
+TEST(RestoreTest, JournalsEveryChangeBeforeTheAnswer) {
   MemoryStorage storage;
   storage.journaling = true;
   JobHarness harness(WithJob("consistency { lag { policy: REJECT max_lag: 1 } }", &storage));
@@ -320,7 +320,7 @@ TEST(RestoreTest, TheJournalHearsOfEveryChangeAndTheAnswerWaitsForIt) {
                                                             {Kind::kLedger, 0, 3, {0}}}));
 }
 
-TEST(RestoreTest, InSyncTheJournalHearsOfARoundWhenItIsApplied) {
+TEST(RestoreTest, JournalsASyncRoundWhenApplied) {
   MemoryStorage storage;
   storage.journaling = true;
   JobHarness harness(WithJob("consistency { mode: SYNC }", &storage));
@@ -335,7 +335,7 @@ TEST(RestoreTest, InSyncTheJournalHearsOfARoundWhenItIsApplied) {
                                                             {Kind::kGradient, 1, 1, {0, 1}}}));
 }
 
-TEST(RestoreTest, WhatIsOfAnotherShapeIsRefused) {
+TEST(RestoreTest, RejectsARestoredBlockOfAnotherShape) {
   JobHarness before(WithJob(""));
   EnterAll(before, 1);
   ASSERT_TRUE(before.Initialize(0, 1, 0.0f).ok());
@@ -347,10 +347,10 @@ TEST(RestoreTest, WhatIsOfAnotherShapeIsRefused) {
   EXPECT_EQ(job.status().code(), absl::StatusCode::kDataLoss);
 }
 
-// Random lives of a server in SYNC: slots that are in the middle of a push or of a pull come back
-// in any order to blocks that were saved at any moment. Nobody ever hangs, nothing is doubled, and
-// a round has all slots that came for it.
-TEST(RestoreTest, NobodyHangsInSyncWhereverTheServerWasSaved) {
+// Restarts a server in SYNC at random moments: slots return in any order during a push or a pull,
+// to blocks saved at any moment. No call may hang, no gradient counts twice, and each round
+// contains the slots that pushed for it.
+TEST(RestoreTest, SyncNeverHangsAfterARestore) {
   const uint64_t seed = 20261122;
   SCOPED_TRACE(seed);
   uint64_t random = seed;
@@ -425,13 +425,13 @@ TEST(RestoreTest, NobodyHangsInSyncWhereverTheServerWasSaved) {
   }
 }
 
-TEST(RestoreTest, WhoWasTakenOverIsNotLetInAgain) {
+TEST(RestoreTest, RefusesAReplacedIncarnationAfterARestore) {
   JobHarness before(WithJob(""));
   ASSERT_TRUE(before.Enter(0, 5).ok());
   ASSERT_TRUE(before.Initialize(0, 5, 0.0f).ok());
   ASSERT_TRUE(before.Push(0, 5, 1, 1.0f)->ok());
   ASSERT_TRUE(before.Enter(0, 7).ok());
-  // One block is enough to know the successor by.
+  // One block is enough to recognize the successor.
   ASSERT_TRUE(before.Frame(0, 7, 2, /*block=*/1, 1.0f, 1).ok());
   MemoryStorage storage;
   storage.KeepAll(before.job());
@@ -444,7 +444,7 @@ TEST(RestoreTest, WhoWasTakenOverIsNotLetInAgain) {
   EXPECT_EQ(hello->last_step(), 2);
 }
 
-TEST(RestoreTest, ASuccessorsStepIsItsOwnThoughItsPredecessorCameFirst) {
+TEST(RestoreTest, ASuccessorsStepDiffersFromItsPredecessorsStep) {
   for (const char* const job : {"", "consistency { mode: SYNC }"}) {
     SCOPED_TRACE(job);
     JobHarness before(WithJob(job));
@@ -456,7 +456,7 @@ TEST(RestoreTest, ASuccessorsStepIsItsOwnThoughItsPredecessorCameFirst) {
     ASSERT_TRUE(before.Enter(0, 7).ok());
     ASSERT_TRUE(before.Push(0, 7, 2, 16.0f)->ok());
 
-    // That is lost here, and the frozen process comes back before the one that has its slot.
+    // This server lost that push, and the paused process returns before its successor.
     JobHarness after(WithJob(job, &storage));
     ASSERT_TRUE(after.Enter(0, 5).ok());
     ASSERT_TRUE(after.Push(0, 5, 2, 4.0f)->ok());

@@ -27,7 +27,7 @@ ModelLayout GetLayout(int64_t elements) {
   return *ModelLayout::Create({segment});
 }
 
-// A worker's memory, in which each element is its own index, and the frames that refer to it.
+// A worker's shared memory with each element equal to its index, and frames that refer to it.
 class SharedFramesTest : public ::testing::Test {
  protected:
   void Share(int64_t elements, int64_t block_elements, int servers) {
@@ -65,7 +65,7 @@ class SharedFramesTest : public ::testing::Test {
     return blocks;
   }
 
-  // As it reads now.
+  // Returns the pushed values as they are now.
   std::vector<float> Values(BlockId block) {
     std::vector<float> values(map_.blocks()[block].length);
     pushed_[block].CopyTo(absl::MakeSpan(values));
@@ -81,7 +81,7 @@ class SharedFramesTest : public ::testing::Test {
   std::map<BlockId, FramePayload> pushed_;
 };
 
-TEST_F(SharedFramesTest, EachBlockOfTheRunIsPushedWithItsOwnValues) {
+TEST_F(SharedFramesTest, PushesEachBlockOfARun) {
   Share(/*elements=*/8, /*block_elements=*/2, /*servers=*/1);
   ASSERT_EQ(Push(Frame(1, 2)), absl::OkStatus());
   EXPECT_THAT(Pushed(), ElementsAre(1, 2));
@@ -89,7 +89,7 @@ TEST_F(SharedFramesTest, EachBlockOfTheRunIsPushedWithItsOwnValues) {
   EXPECT_THAT(Values(2), ElementsAre(4, 5));
 }
 
-TEST_F(SharedFramesTest, ALongRunIsPushedWhole) {
+TEST_F(SharedFramesTest, PushesALongRunCompletely) {
   constexpr int64_t kBlocks = 8;
   constexpr int64_t kBlockElements = 1 << 16;
   Share(kBlocks * kBlockElements, kBlockElements, /*servers=*/1);
@@ -100,7 +100,7 @@ TEST_F(SharedFramesTest, ALongRunIsPushedWhole) {
   }
 }
 
-TEST_F(SharedFramesTest, ARunIsOfTheServersOwnBlocks) {
+TEST_F(SharedFramesTest, RejectsARunWithForeignBlocks) {
   Share(/*elements=*/8, /*block_elements=*/2, /*servers=*/2);
   const std::vector<BlockId>& owned = map_.owned_by(0);
   ASSERT_EQ(Push(Frame(owned[0], owned.size())), absl::OkStatus());
@@ -115,7 +115,7 @@ TEST_F(SharedFramesTest, ARunIsOfTheServersOwnBlocks) {
   EXPECT_THAT(Pushed(), IsEmpty());
 }
 
-TEST_F(SharedFramesTest, ABufferThatIsNotThereIsRefused) {
+TEST_F(SharedFramesTest, RejectsAnUnknownBuffer) {
   Share(/*elements=*/8, /*block_elements=*/2, /*servers=*/1);
   PushHeader frame = Frame(0, 1);
   frame.shared_buffer = 1;
@@ -123,7 +123,7 @@ TEST_F(SharedFramesTest, ABufferThatIsNotThereIsRefused) {
   EXPECT_THAT(Pushed(), IsEmpty());
 }
 
-TEST_F(SharedFramesTest, ATableOfAbsentElementsIsOfOneBlock) {
+TEST_F(SharedFramesTest, RejectsAnAbsentTableForSeveralBlocks) {
   Share(/*elements=*/8, /*block_elements=*/2, /*servers=*/1);
   PushHeader frame = Frame(0, 2);
   frame.absent = {{0, 1}};
@@ -133,7 +133,7 @@ TEST_F(SharedFramesTest, ATableOfAbsentElementsIsOfOneBlock) {
   EXPECT_EQ(Push(frame), absl::OkStatus());
 }
 
-TEST_F(SharedFramesTest, OnlyACopyStaysWhatItWas) {
+TEST_F(SharedFramesTest, OnlyACopyIgnoresLaterWrites) {
   Share(/*elements=*/8, /*block_elements=*/2, /*servers=*/1);
   ASSERT_EQ(Push(Frame(0, 1), /*copies=*/true), absl::OkStatus());
   ASSERT_EQ(Push(Frame(1, 1), /*copies=*/false), absl::OkStatus());
@@ -142,7 +142,7 @@ TEST_F(SharedFramesTest, OnlyACopyStaysWhatItWas) {
   EXPECT_THAT(Values(1), ElementsAre(9, 9));
 }
 
-TEST_F(SharedFramesTest, TheFirstRefusalIsTheAnswer) {
+TEST_F(SharedFramesTest, ReturnsTheFirstError) {
   Share(/*elements=*/8, /*block_elements=*/2, /*servers=*/1);
   refused_ = absl::AbortedError("not live");
   EXPECT_EQ(Push(Frame(0, 4)), refused_);

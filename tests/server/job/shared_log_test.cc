@@ -1,4 +1,4 @@
-// Where a server reads gradients that a worker shares, and what its push log has of them.
+// Tests how a server reads gradients in a worker's shared memory, and what the push log records.
 
 #include <algorithm>
 #include <functional>
@@ -22,7 +22,7 @@
 namespace torchps {
 namespace {
 
-// Keeps the gradients that it is told of, as the push log does: after they were applied.
+// Keeps the journaled gradients. Like the push log, reads them after they are applied.
 class Gradients final : public JobStorage, public BlockJournal {
  public:
   absl::StatusOr<std::optional<Origin>> Open(const JobShare&, ParameterStore*) override {
@@ -49,7 +49,7 @@ class Gradients final : public JobStorage, public BlockJournal {
   std::map<BlockId, std::vector<float>> of;
 };
 
-TEST(SharedLogTest, AGradientComesFromTheBufferThatItsFrameNames) {
+TEST(SharedLogTest, ReadsTheGradientFromTheNamedBuffer) {
   Gradients gradients;
   gradients.before_reading = [] {};
   JobHarness::Options options;
@@ -90,7 +90,7 @@ TEST(SharedLogTest, AGradientComesFromTheBufferThatItsFrameNames) {
   }
 }
 
-TEST(SharedLogTest, WhatIsRecordedIsWhatWasAppliedThoughTheWorkerWritesMeanwhile) {
+TEST(SharedLogTest, RecordsTheAppliedGradientDespiteLaterWrites) {
   for (const char* mode : {"ASYNC", "SYNC"}) {
     SCOPED_TRACE(mode);
     Gradients gradients;

@@ -1,5 +1,5 @@
-// A server and workers that share memory with it, by calls: what is applied and read is what would
-// have gone through the network, and whoever cannot share does not.
+// Tests a server and workers with shared memory: the results equal those of the network, and a
+// worker that cannot share memory uses the network.
 
 #include <atomic>
 #include <limits>
@@ -30,7 +30,7 @@ class SharedMemoryTest : public ::testing::Test {
  protected:
   void SetUp() override {
 #ifdef TORCHPS_TSAN
-    // Server and test hand each other memory through Debian's gRPC, which is not instrumented.
+    // Server and test share memory through Debian's gRPC, which is not instrumented.
     GTEST_SKIP() << "ThreadSanitizer cannot see what gRPC orders";
 #endif
   }
@@ -57,7 +57,7 @@ class SharedMemoryTest : public ::testing::Test {
     return hello;
   }
 
-  // A worker that has said Hello to the server and given it its first values.
+  // Returns a worker that entered the job and initialized the values.
   std::unique_ptr<SharedWorker> Enter(Server& server, const HelloRequest& hello) {
     auto worker = std::make_unique<SharedWorker>(PlainChannel(server.address()), hello);
     EXPECT_EQ(worker->Hello(), absl::OkStatus());
@@ -74,7 +74,7 @@ class SharedMemoryTest : public ::testing::Test {
   SteadyClock clock_;
 };
 
-TEST_F(SharedMemoryTest, WhatIsPushedAndPulledIsBitForBitWhatTheNetworkCarries) {
+TEST_F(SharedMemoryTest, MatchesTheNetworkBitForBit) {
   const std::string job =
       "optimizer { adam {} learning_rate: 0.1 weight_decay: 0.01 } consistency { mode: ";
   for (const char* mode : {"ASYNC }", "SYNC }"}) {
@@ -111,7 +111,7 @@ TEST_F(SharedMemoryTest, WhatIsPushedAndPulledIsBitForBitWhatTheNetworkCarries) 
   }
 }
 
-TEST_F(SharedMemoryTest, TheStatusTellsWhoseMemoryIsShared) {
+TEST_F(SharedMemoryTest, StatusListsTheSharingSlots) {
   const auto server = StartServer();
   const auto shared = Enter(*server, Hello(0));
   PlainWorker plain(PlainChannel(server->address()), Hello(1));
@@ -125,7 +125,7 @@ TEST_F(SharedMemoryTest, TheStatusTellsWhoseMemoryIsShared) {
   EXPECT_FALSE(plain.Status()->slot(0).shared_memory());
 }
 
-TEST_F(SharedMemoryTest, ARepeatedPushIsADuplicateOnEveryBlock) {
+TEST_F(SharedMemoryTest, ARepeatedPushIsADuplicate) {
   const auto server = StartServer();
   const auto worker = Enter(*server, Hello());
   Fill(*worker, 0.25f);
@@ -137,7 +137,7 @@ TEST_F(SharedMemoryTest, ARepeatedPushIsADuplicateOnEveryBlock) {
   EXPECT_EQ(worker->values()[0][0], 0.75f);
 }
 
-TEST_F(SharedMemoryTest, AServerWhoseWorkerIsNotWhatItSaysGoesOnWithoutIt) {
+TEST_F(SharedMemoryTest, DeclinesAForgedOffer) {
   const auto server = StartServer();
   const auto real = Enter(*server, Hello(0));
   for (const bool wrong_nonce : {true, false}) {
@@ -154,12 +154,12 @@ TEST_F(SharedMemoryTest, AServerWhoseWorkerIsNotWhatItSaysGoesOnWithoutIt) {
     const auto pushed = liar.Push(1);
     EXPECT_EQ(pushed.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(pushed.status().message()), HasSubstr("shares none"));
-    // Through the network it is as good as any.
+    // Pushes through the network still work.
     EXPECT_TRUE(liar.plain().Push(1, 0.0f).ok());
   }
 }
 
-TEST_F(SharedMemoryTest, AJobMaySwitchItOff) {
+TEST_F(SharedMemoryTest, AJobCanDisableSharedMemory) {
   const auto server = StartServer();
   const auto worker = Enter(*server, Hello(0, 1, "wire { shared_memory: false }"));
   EXPECT_FALSE(worker->shares());
@@ -169,7 +169,7 @@ TEST_F(SharedMemoryTest, AJobMaySwitchItOff) {
   EXPECT_EQ(worker->plain().Pull(0), absl::OkStatus());
 }
 
-TEST_F(SharedMemoryTest, AFrameOfBlocksThatAreNotHereIsRefused) {
+TEST_F(SharedMemoryTest, RejectsAFrameWithForeignBlocks) {
   const auto server = StartServer();
   const auto worker = Enter(*server, Hello());
   const auto blocks = static_cast<uint32_t>(worker->plain().blocks().size());
@@ -185,12 +185,12 @@ TEST_F(SharedMemoryTest, AFrameOfBlocksThatAreNotHereIsRefused) {
   PushFrame beyond = worker->Frame(1, 0, 1);
   beyond.set_block(blocks);
   EXPECT_EQ(worker->plain().Send({beyond}).status().code(), absl::StatusCode::kInvalidArgument);
-  // A push that ends early has not happened.
+  // A push that ends early is not applied.
   EXPECT_EQ(worker->plain().Send({worker->Frame(1, 0, blocks - 1)}).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(SharedMemoryTest, ANumberThatIsNotFiniteIsNamedAndItsBlockIsNotTouched) {
+TEST_F(SharedMemoryTest, RejectsANonfiniteGradientAndNamesIt) {
   const auto server = StartServer();
   const auto worker = Enter(*server, Hello());
   Fill(*worker, 0.5f);
@@ -203,7 +203,7 @@ TEST_F(SharedMemoryTest, ANumberThatIsNotFiniteIsNamedAndItsBlockIsNotTouched) {
   EXPECT_EQ(worker->values()[1][0], 1.0f);
 }
 
-TEST_F(SharedMemoryTest, AnIncarnationThatIsOverIsToldSoWhateverItShares) {
+TEST_F(SharedMemoryTest, AbortsAReplacedIncarnation) {
   const auto server = StartServer();
   const auto old = Enter(*server, Hello(0, 1));
   SharedWorker successor(PlainChannel(server->address()), Hello(0, 2));
@@ -215,7 +215,7 @@ TEST_F(SharedMemoryTest, AnIncarnationThatIsOverIsToldSoWhateverItShares) {
   EXPECT_EQ(successor.values()[0][0], 1.0f);
 }
 
-TEST_F(SharedMemoryTest, APullFromSharedMemoryWaitsAtTheGateLikeAnyOther) {
+TEST_F(SharedMemoryTest, ASharedPullWaitsAtTheGate) {
   const auto server = StartServer();
   const std::string job = "workers: 2 consistency { staleness_bound: 0 }";
   const auto fast = Enter(*server, Hello(0, 1, job));
@@ -228,7 +228,7 @@ TEST_F(SharedMemoryTest, APullFromSharedMemoryWaitsAtTheGateLikeAnyOther) {
   EXPECT_EQ(fast->versions()[0], 2);
 }
 
-TEST_F(SharedMemoryTest, AWorkerThatSharesMayComeToAJobThatRunsOverTheNetwork) {
+TEST_F(SharedMemoryTest, ASharingWorkerMayJoinANetworkedJob) {
   const auto server = StartServer();
   PlainWorker plain(PlainChannel(server->address()), Hello(0));
   ASSERT_EQ(plain.Hello(), absl::OkStatus());
@@ -245,17 +245,16 @@ TEST_F(SharedMemoryTest, AWorkerThatSharesMayComeToAJobThatRunsOverTheNetwork) {
   EXPECT_EQ(shared.values()[0][0], 0.5f);
 }
 
-TEST_F(SharedMemoryTest, AServerWithoutValuesLetsNobodyReadThem) {
+TEST_F(SharedMemoryTest, AbortsPullsBeforeInitialization) {
   const auto server = StartServer();
   SharedWorker worker(PlainChannel(server->address()), Hello());
   ASSERT_EQ(worker.Hello(), absl::OkStatus());
   EXPECT_EQ(worker.Pull(0).code(), absl::StatusCode::kAborted);
 }
 
-// One worker pushes all the time while others read: every block that is read has one version's
-// values everywhere, since every gradient is the same for all elements. Ends after a number of
-// pulls.
-TEST_F(SharedMemoryTest, NobodyReadsATornBlockWhileTheServerApplies) {
+// One worker pushes while others read. The gradients are equal in each element, so a block that was
+// read must be constant. Ends after a number of pulls.
+TEST_F(SharedMemoryTest, NeverReadsATornBlock) {
   const auto server = StartServer();
   HelloRequest hello = Hello(0, 1, "workers: 3 consistency { staleness_bound: -1 }");
   hello.mutable_job()->mutable_wire()->set_block_bytes(256 << 10);

@@ -19,7 +19,7 @@ int64_t LiveSlots(const SlotClocks& clocks) {
                        [](const auto& entry) { return entry.second.live; });
 }
 
-TEST(SlotClocksTest, AnIncarnationThatWasEndedDoesNotEnterAgain) {
+TEST(SlotClocksTest, RefusesAnEndedIncarnation) {
   SlotClocks clocks(absl::Seconds(10));
   clocks.Enter(0, 5, 0, absl::ZeroDuration());
   clocks.Enter(1, 6, 0, absl::ZeroDuration());
@@ -28,16 +28,16 @@ TEST(SlotClocksTest, AnIncarnationThatWasEndedDoesNotEnterAgain) {
   EXPECT_EQ(clocks.min_clock(), 3);
   EXPECT_TRUE(absl::IsAborted(clocks.CheckEntry(0, 5)));
   EXPECT_TRUE(clocks.CheckEntry(0, 7).ok());
-  // Of one that its successor has followed already, nothing changes.
+  // The successor already replaced this incarnation, so End() does not change anything.
   clocks.Enter(0, 7, 0, absl::ZeroDuration());
   clocks.End(0, 5);
   EXPECT_EQ(LiveSlots(clocks), 2);
-  // A server that did not know it.
+  // This incarnation was unknown to the server.
   clocks.End(2, 8);
   EXPECT_TRUE(absl::IsAborted(clocks.CheckEntry(2, 8)));
 }
 
-TEST(SlotClocksTest, TheFloorIsTheMinClockOfLiveSlots) {
+TEST(SlotClocksTest, MinClockIsTheLowestLiveClock) {
   SlotClocks clocks(kLease);
   clocks.Enter(0, 1, 0, At(0));
   clocks.Enter(1, 2, 0, At(0));
@@ -49,7 +49,7 @@ TEST(SlotClocksTest, TheFloorIsTheMinClockOfLiveSlots) {
   EXPECT_EQ(clocks.min_clock(), 5);
 }
 
-TEST(SlotClocksTest, AJoinerStartsAtTheFloor) {
+TEST(SlotClocksTest, AJoinerStartsAtTheMinClock) {
   SlotClocks clocks(kLease);
   clocks.Enter(0, 1, 0, At(0));
   clocks.Advance(0, 8);
@@ -57,7 +57,7 @@ TEST(SlotClocksTest, AJoinerStartsAtTheFloor) {
   EXPECT_EQ(clocks.min_clock(), 8);
 }
 
-TEST(SlotClocksTest, WhoComesBackStartsAtItsOwnLastStep) {
+TEST(SlotClocksTest, ARejoiningSlotStartsAtItsLastStep) {
   SlotClocks clocks(kLease);
   clocks.Enter(0, 1, 0, At(0));
   clocks.Enter(1, 2, 0, At(0));
@@ -65,8 +65,8 @@ TEST(SlotClocksTest, WhoComesBackStartsAtItsOwnLastStep) {
   EXPECT_EQ(clocks.Enter(0, 1, /*own_step=*/12, At(0)), 12);
 }
 
-// Its predecessor, which did not know that it was over, was further on after a restart.
-TEST(SlotClocksTest, WhoTakesASlotOverIsJudgedByItsOwnSteps) {
+// The predecessor was ahead after the server's restart.
+TEST(SlotClocksTest, ASuccessorDoesNotInheritTheClock) {
   for (const bool was_here : {false, true}) {
     SCOPED_TRACE(was_here);
     SlotClocks clocks(kLease);
@@ -84,7 +84,7 @@ TEST(SlotClocksTest, WhoTakesASlotOverIsJudgedByItsOwnSteps) {
   }
 }
 
-TEST(SlotClocksTest, AnOlderIncarnationIsRefusedAndCannotRenewOrLeave) {
+TEST(SlotClocksTest, RefusesAnOlderIncarnation) {
   SlotClocks clocks(kLease);
   clocks.Enter(0, 5, 0, At(0));
   EXPECT_EQ(clocks.CheckEntry(0, 4).code(), absl::StatusCode::kAborted);
@@ -93,7 +93,7 @@ TEST(SlotClocksTest, AnOlderIncarnationIsRefusedAndCannotRenewOrLeave) {
   EXPECT_TRUE(clocks.Renew(0, 5, At(1)).ok());
 }
 
-TEST(SlotClocksTest, ALeaseRunsOutExactlyWhenNobodyRenewsIt) {
+TEST(SlotClocksTest, ALeaseExpiresExactlyWithoutARenewal) {
   SlotClocks clocks(kLease);
   clocks.Enter(0, 1, 0, At(0));
   clocks.Enter(1, 2, 0, At(0));
@@ -104,7 +104,7 @@ TEST(SlotClocksTest, ALeaseRunsOutExactlyWhenNobodyRenewsIt) {
   EXPECT_EQ(LiveSlots(clocks), 1);
 }
 
-TEST(SlotClocksTest, AnExpiredStragglerNoLongerHoldsTheFloor) {
+TEST(SlotClocksTest, AnExpiredSlotReleasesTheMinClock) {
   SlotClocks clocks(kLease);
   clocks.Enter(0, 1, 0, At(0));
   clocks.Enter(1, 2, 0, At(0));
@@ -114,7 +114,7 @@ TEST(SlotClocksTest, AnExpiredStragglerNoLongerHoldsTheFloor) {
   EXPECT_EQ(clocks.min_clock(), 7);
 }
 
-TEST(SlotClocksTest, TheFloorStaysWhenTheLastSlotLeaves) {
+TEST(SlotClocksTest, MinClockStaysWhenTheLastSlotLeaves) {
   SlotClocks clocks(kLease);
   clocks.Enter(0, 1, 0, At(0));
   clocks.Advance(0, 7);
@@ -123,7 +123,7 @@ TEST(SlotClocksTest, TheFloorStaysWhenTheLastSlotLeaves) {
   EXPECT_EQ(clocks.Enter(0, 1, 0, At(1)), 7) << "and whoever comes starts there";
 }
 
-TEST(SlotClocksTest, OnlyTheFirstPullAfterEnteringRecordsItsClaim) {
+TEST(SlotClocksTest, OnlyTheFirstPullRecordsItsClock) {
   SlotClocks clocks(kLease);
   clocks.Enter(0, 1, 0, At(0));
   EXPECT_EQ(clocks.BeginPull(0, 4), 4);
@@ -134,21 +134,21 @@ TEST(SlotClocksTest, OnlyTheFirstPullAfterEnteringRecordsItsClaim) {
   EXPECT_EQ(clocks.BeginPull(0, 2), 6) << "nor behind";
 }
 
-TEST(SlotClocksTest, APullAheadOfItsPushRecordsTheStepBefore) {
+TEST(SlotClocksTest, AnEarlyPullRecordsThePreviousStep) {
   SlotClocks clocks(kLease);
   clocks.Enter(0, 1, 0, At(0));
   EXPECT_EQ(clocks.BeginPull(0, 5, /*ahead=*/true), 5) << "judged by what it claims";
   EXPECT_EQ(clocks.min_clock(), 4) << "since step 5 is still to come";
 }
 
-TEST(SlotClocksTest, SlotsOutsideTheLimitsAreRefused) {
+TEST(SlotClocksTest, RejectsSlotsOutsideTheLimits) {
   const SlotClocks clocks(kLease);
   EXPECT_EQ(clocks.CheckEntry(-1, 1).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(clocks.CheckEntry(kMaxSlots, 1).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(clocks.CheckEntry(0, 0).code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(SlotClocksTest, WhoWasTakenOverDoesNotEnterAServerThatCameBack) {
+TEST(SlotClocksTest, ARestartedServerRefusesAReplacedIncarnation) {
   SlotClocks clocks(kLease);
   clocks.Expect(0, /*clock=*/6, /*incarnation=*/7, At(0));
   EXPECT_EQ(clocks.CheckEntry(0, 5).code(), absl::StatusCode::kAborted);

@@ -1,4 +1,4 @@
-// HostedJob with apply WHOLE_BATCH: the time of answers, the length of waits, and both in the
+// Tests HostedJob with apply WHOLE_BATCH: when pushes are answered, how long they wait, and the
 // status.
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace {
 
 class WholeBatchTest : public ::testing::Test {
  protected:
-  // Two blocks, three slots that have entered and pulled, a batch of 12 samples of all.
+  // Two blocks, three slots that entered and pulled, and a global batch of 12 samples.
   void SetUp() override {
     JobHarness::Options options;
     options.job =
@@ -29,7 +29,7 @@ class WholeBatchTest : public ::testing::Test {
     ASSERT_TRUE(harness_->Initialize(0, 1, 0.0f).ok());
   }
 
-  // Pulls, computes for `computes` and pushes.
+  // Pulls, computes for the time `computes`, and pushes.
   using Answer = std::shared_ptr<absl::StatusOr<PushReply>>;
   Answer Step(SlotId slot, int step, absl::Duration computes, uint32_t samples = 4) {
     EXPECT_TRUE(harness_->Pull(slot, 1, step - 1)->granted) << "no pull waits";
@@ -41,7 +41,7 @@ class WholeBatchTest : public ::testing::Test {
   std::vector<absl::Duration> wakes_;
 };
 
-TEST_F(WholeBatchTest, APushIsAnsweredWhenItsUpdateIsMade) {
+TEST_F(WholeBatchTest, AnswersAPushWhenItsUpdateIsApplied) {
   const Answer first = Step(0, 1, absl::Seconds(1));
   const Answer second = Step(1, 1, absl::Seconds(1));
   EXPECT_FALSE(first->ok());
@@ -61,10 +61,11 @@ TEST_F(WholeBatchTest, APushIsAnsweredWhenItsUpdateIsMade) {
   EXPECT_EQ(status.lag().max(), 0);
 }
 
-TEST_F(WholeBatchTest, ASlotWaitsForOneUsualStepOfItsOwn) {
+TEST_F(WholeBatchTest, ASlotWaitsForOneUsualStep) {
   const Answer first = Step(0, 1, absl::Seconds(2));
   EXPECT_EQ(wakes_.back(), absl::Seconds(2));
-  // With the second one's a half is there. Its own patience is longer.
+  // With the second slot's push, more than half of the batch is present. The second slot's own
+  // limit is later.
   const Answer second = Step(1, 1, absl::Seconds(1), /*samples=*/3);
   harness_->clock().Advance(absl::Milliseconds(999));
   harness_->job().MakeDueUpdates();
@@ -82,7 +83,7 @@ TEST_F(WholeBatchTest, ASlotWaitsForOneUsualStepOfItsOwn) {
   EXPECT_DOUBLE_EQ(status.slot(1).push_wait_seconds(), 1);
 }
 
-TEST_F(WholeBatchTest, AGradientTwoUpdatesOldIsRefusedAtOnceAndItsSlotGoesOn) {
+TEST_F(WholeBatchTest, RejectsAGradientTwoUpdatesOld) {
   for (int step = 1; step <= 2; ++step) {
     const Answer first = Step(0, step, absl::Seconds(1), /*samples=*/6);
     const Answer second = Step(1, step, absl::Seconds(1), /*samples=*/6);
@@ -96,7 +97,7 @@ TEST_F(WholeBatchTest, AGradientTwoUpdatesOldIsRefusedAtOnceAndItsSlotGoesOn) {
   EXPECT_EQ(harness_->Status().verdicts().rejected(), 2u);
 }
 
-TEST_F(WholeBatchTest, ASlotThatLeavesIsNotWaitedFor) {
+TEST_F(WholeBatchTest, DoesNotWaitForALeaver) {
   const Answer first = Step(0, 1, absl::Seconds(1));
   const Answer second = Step(1, 1, absl::Seconds(1));
   EXPECT_FALSE(first->ok());
@@ -105,7 +106,7 @@ TEST_F(WholeBatchTest, ASlotThatLeavesIsNotWaitedFor) {
   EXPECT_TRUE(second->ok());
 }
 
-TEST_F(WholeBatchTest, APushWhoseCallerIsGoneIsAnsweredWhenItIsRepeated) {
+TEST_F(WholeBatchTest, ARepeatAnswersACancelledPush) {
   bool answered = false;
   ASSERT_TRUE(harness_->Frame(0, 1, 1, 0, 1.0f, 0, 4).ok());
   ASSERT_TRUE(harness_->Frame(0, 1, 1, 1, 1.0f, 0, 4).ok());
@@ -120,7 +121,7 @@ TEST_F(WholeBatchTest, APushWhoseCallerIsGoneIsAnsweredWhenItIsRepeated) {
   EXPECT_EQ(harness_->Value(0), -1.0f);
 }
 
-TEST_F(WholeBatchTest, ARenewalNamesTheSlotThatHasNotContributed) {
+TEST_F(WholeBatchTest, ARenewalNamesTheMissingSlot) {
   Step(0, 1, absl::Seconds(1));
   Step(1, 1, absl::Seconds(1));
   const absl::StatusOr<RenewReply> reply = harness_->job().Renew(0, 1, absl::ZeroDuration());
@@ -129,7 +130,7 @@ TEST_F(WholeBatchTest, ARenewalNamesTheSlotThatHasNotContributed) {
   EXPECT_EQ(reply->waited_for().slot(), 2);
 }
 
-TEST(StepTimesTest, TakeTheMedianOfTheLastFive) {
+TEST(StepTimesTest, ReturnsTheMedianOfTheLastFive) {
   StepTimes times;
   EXPECT_EQ(times.Usual(0), absl::InfiniteDuration());
   absl::Duration now = absl::Seconds(100);
@@ -140,7 +141,7 @@ TEST(StepTimesTest, TakeTheMedianOfTheLastFive) {
   };
   step(absl::Seconds(1));
   EXPECT_EQ(times.Usual(0), absl::Seconds(1));
-  // A repeated push, without a pull, is not measured.
+  // A repeated push without a pull is not measured.
   now += absl::Seconds(50);
   times.PushEnded(0, now);
   for (const int seconds : {2, 60, 3, 2}) step(absl::Seconds(seconds));

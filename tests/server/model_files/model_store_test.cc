@@ -12,7 +12,7 @@
 namespace torchps {
 namespace {
 
-// A safetensors file of one tensor whose only element is `value`.
+// Returns a safetensors file with one tensor that contains only `value`.
 std::string GetFile(float value, const std::string& score) {
   SafetensorsHeader header;
   header.tensors.push_back({"w", Dtype::kF32, {1}, 0, 4});
@@ -72,7 +72,7 @@ class ModelStoreTest : public ::testing::Test {
   std::unique_ptr<ModelStore> store_;
 };
 
-TEST_F(ModelStoreTest, AFileIsThereWhenItsLastPieceIsAnswered) {
+TEST_F(ModelStoreTest, StoresAFileWithItsLastPiece) {
   const std::string model = GetFile(1, "0.5");
   for (size_t begin = 0; begin < model.size(); begin += 10) {
     EXPECT_EQ(Kept("model.safetensors"), std::nullopt) << "at " << begin;
@@ -83,7 +83,7 @@ TEST_F(ModelStoreTest, AFileIsThereWhenItsLastPieceIsAnswered) {
   EXPECT_EQ(Kept("constants.safetensors"), model);
 }
 
-TEST_F(ModelStoreTest, ModelsMayLieInAnotherDirectoryThanConstants) {
+TEST_F(ModelStoreTest, StoresModelsAndConstantsInSeparateDirectories) {
   ASSERT_TRUE(files_.CreateDirectories("dir/models").ok());
   Restart("dir/models");
   const std::string model = GetFile(1, "0.5");
@@ -94,7 +94,7 @@ TEST_F(ModelStoreTest, ModelsMayLieInAnotherDirectoryThanConstants) {
   EXPECT_EQ(stored_, "constants.safetensors") << "the copies are of this directory alone";
 }
 
-TEST_F(ModelStoreTest, APieceThatIsRepeatedIsTakenOnce) {
+TEST_F(ModelStoreTest, AppliesARepeatedPieceOnce) {
   const std::string model = GetFile(1, "0.5");
   ASSERT_TRUE(Send(MODEL_FINAL, model, 0, 10).ok());
   ASSERT_TRUE(Send(MODEL_FINAL, model, 10, 10).ok());
@@ -103,7 +103,7 @@ TEST_F(ModelStoreTest, APieceThatIsRepeatedIsTakenOnce) {
   EXPECT_EQ(Kept("model.safetensors"), model);
 }
 
-TEST_F(ModelStoreTest, AfterARestartTheUploadBeginsAgain) {
+TEST_F(ModelStoreTest, RestartsTheUploadAfterAServerRestart) {
   const std::string model = GetFile(1, "0.5");
   ASSERT_TRUE(Send(MODEL_FINAL, model, 0, 10).ok());
   Restart();
@@ -113,13 +113,13 @@ TEST_F(ModelStoreTest, AfterARestartTheUploadBeginsAgain) {
   EXPECT_EQ(Kept("model.safetensors"), model);
 }
 
-TEST_F(ModelStoreTest, ASuccessorDoesNotGoOnWithItsPredecessorsUpload) {
+TEST_F(ModelStoreTest, ASuccessorDoesNotContinueTheUpload) {
   const std::string model = GetFile(1, "0.5");
   ASSERT_TRUE(Send(MODEL_FINAL, model, 0, 10, 0, /*incarnation=*/7).ok());
   EXPECT_TRUE(absl::IsOutOfRange(Send(MODEL_FINAL, model, 10, 10, 0, /*incarnation=*/8)));
 }
 
-TEST_F(ModelStoreTest, TheBestStaysTheBestWhoeverComesLast) {
+TEST_F(ModelStoreTest, KeepsTheBestModelInAnyOrder) {
   const std::string good = GetFile(1, "0.9");
   const std::string poor = GetFile(2, "0.8");
   const std::string better = GetFile(3, "0.95");
@@ -130,7 +130,7 @@ TEST_F(ModelStoreTest, TheBestStaysTheBestWhoeverComesLast) {
   EXPECT_EQ(Kept("best.safetensors"), better);
 }
 
-TEST_F(ModelStoreTest, TwoSlotsThatSendAtOnceDoNotMeet) {
+TEST_F(ModelStoreTest, ConcurrentUploadsDoNotInterfere) {
   const std::string first = GetFile(1, "0.9");
   const std::string second = GetFile(2, "0.8");
   ASSERT_TRUE(Send(MODEL_BEST, first, 0, 10, 0).ok());
@@ -140,7 +140,7 @@ TEST_F(ModelStoreTest, TwoSlotsThatSendAtOnceDoNotMeet) {
   EXPECT_EQ(Kept("best.safetensors"), first);
 }
 
-TEST_F(ModelStoreTest, WhatIsNoModelFileIsRefusedAndTheOneBeforeStays) {
+TEST_F(ModelStoreTest, RejectsAnInvalidFileAndKeepsThePrevious) {
   const std::string model = GetFile(1, "0.5");
   ASSERT_TRUE(SendAll(MODEL_FINAL, model).ok());
   EXPECT_TRUE(absl::IsInvalidArgument(SendAll(MODEL_FINAL, std::string(100, 'x'))));
@@ -150,7 +150,7 @@ TEST_F(ModelStoreTest, WhatIsNoModelFileIsRefusedAndTheOneBeforeStays) {
   EXPECT_TRUE(absl::IsInvalidArgument(Send(MODEL_FINAL, "", 0, 0)));
 }
 
-TEST_F(ModelStoreTest, ADiskThatRefusesKeepsTheOneBefore) {
+TEST_F(ModelStoreTest, KeepsThePreviousFileOnDiskErrors) {
   const std::string before = GetFile(1, "0.5");
   const std::string after = GetFile(2, "0.6");
   ASSERT_TRUE(SendAll(MODEL_FINAL, before).ok());
@@ -170,7 +170,7 @@ TEST_F(ModelStoreTest, ADiskThatRefusesKeepsTheOneBefore) {
   EXPECT_EQ(Kept("model.safetensors"), after);
 }
 
-TEST_F(ModelStoreTest, AfterStopEverythingIsAnswered) {
+TEST_F(ModelStoreTest, AnswersUnavailableAfterStop) {
   store_->Stop();
   EXPECT_TRUE(absl::IsUnavailable(Send(MODEL_FINAL, GetFile(1, ""), 0, 10)));
 }

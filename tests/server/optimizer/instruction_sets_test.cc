@@ -1,5 +1,4 @@
-// Optimizers on every instruction set of this machine, and on numbers below the smallest normal
-// float32.
+// Tests optimizers on each instruction set of this machine, and with denormal numbers.
 
 #include <cmath>
 #include <cstdint>
@@ -24,7 +23,7 @@ constexpr float kSmallestNormal = std::numeric_limits<float>::min();
 
 struct Case {
   std::string label;  // test name: letters and digits
-  std::string spec;   // OptimizerSpec in text format, normalised
+  std::string spec;   // OptimizerSpec in text format, normalized
   int workers = 1;
 };
 
@@ -38,7 +37,7 @@ std::vector<float> RandomFloats(int64_t n, uint32_t seed, float scale) {
   return floats;
 }
 
-// Values first, then slots.
+// Values first, then optimizer slots.
 using State = std::vector<std::vector<float>>;
 
 class InstructionSetsTest : public ::testing::TestWithParam<Case> {
@@ -82,14 +81,14 @@ std::string Bytes(const State& state) {
   return bytes;
 }
 
-TEST_P(InstructionSetsTest, AllComputeTheSameBits) {
+TEST_P(InstructionSetsTest, InstructionSetsComputeTheSameBits) {
   for (const int64_t n : {1, 3, 15, 16, 127, 128, 129, 1000}) {
     std::string expected;
     for (const InstructionSet set : InstructionSets()) {
       const std::unique_ptr<Optimizer> optimizer = Make(set);
       State state = Initial(*optimizer, RandomFloats(n, 1, 1.0f));
       for (Version step = 1; step <= 20; ++step) {
-        // Sizes from denormal to large.
+        // Magnitudes from denormal to large.
         Apply(*optimizer, step, 0.01, RandomFloats(n, 2 + step, std::pow(10.0f, 3 * step - 45)),
               state);
       }
@@ -99,9 +98,8 @@ TEST_P(InstructionSetsTest, AllComputeTheSameBits) {
   }
 }
 
-// A gradient that ceases leaves moments that decay; without flushing they would end as denormals
-// and stay there.
-TEST_P(InstructionSetsTest, MomentsDecayToZeroAndNeverThroughDenormals) {
+// After the gradients become zero, the moments decay. Without flushing they would stay denormal.
+TEST_P(InstructionSetsTest, MomentsDecayToZeroWithoutDenormals) {
   for (const InstructionSet set : InstructionSets()) {
     const std::unique_ptr<Optimizer> optimizer = Make(set);
     State state = Initial(*optimizer, std::vector<float>(5, 0.0f));
@@ -119,7 +117,7 @@ TEST_P(InstructionSetsTest, MomentsDecayToZeroAndNeverThroughDenormals) {
   }
 }
 
-TEST_P(InstructionSetsTest, DenormalsCountAsZeroWhereverTheyAreRead) {
+TEST_P(InstructionSetsTest, TreatsDenormalsAsZero) {
   for (const InstructionSet set : InstructionSets()) {
     const std::unique_ptr<Optimizer> optimizer = Make(set);
     State tiny = Initial(*optimizer, std::vector<float>(200, 1.0f));
@@ -128,7 +126,7 @@ TEST_P(InstructionSetsTest, DenormalsCountAsZeroWhereverTheyAreRead) {
       std::fill(tiny[slot].begin(), tiny[slot].end(), kSmallestNormal / 2);
       std::fill(zero[slot].begin(), zero[slot].end(), 0.0f);
     }
-    // Some read a slot once in so many steps.
+    // DELAYED momentum reads a slot only once in `workers` steps.
     for (Version step = 2; step <= 1 + GetParam().workers; ++step) {
       Apply(*optimizer, step, 0, std::vector<float>(200, kSmallestNormal / 4), tiny);
       Apply(*optimizer, step, 0, std::vector<float>(200, 0.0f), zero);
@@ -137,7 +135,7 @@ TEST_P(InstructionSetsTest, DenormalsCountAsZeroWhereverTheyAreRead) {
   }
 }
 
-TEST_P(InstructionSetsTest, TheThreadsOwnArithmeticKeepsItsDenormals) {
+TEST_P(InstructionSetsTest, KeepsDenormalsOutsideTheOptimizer) {
   const std::unique_ptr<Optimizer> optimizer = Make(BestInstructionSet());
   State state = Initial(*optimizer, std::vector<float>(5, 1.0f));
   Apply(*optimizer, 1, 0, std::vector<float>(5, 1.0f), state);

@@ -1,5 +1,4 @@
-// What every optimizer promises by server/optimizer/optimizer.h, asked of each
-// of them.
+// Tests the contract in server/optimizer/optimizer.h with each optimizer.
 
 #include <cmath>
 #include <cstdint>
@@ -25,7 +24,7 @@ using ::testing::HasSubstr;
 
 struct Case {
   std::string label;  // test name: letters and digits
-  std::string spec;   // OptimizerSpec in text format, normalised
+  std::string spec;   // OptimizerSpec in text format, normalized
   int workers = 1;
 };
 
@@ -41,7 +40,7 @@ std::vector<float> RandomFloats(int64_t n, uint32_t seed) {
   return floats;
 }
 
-// Values and slots of one block, as the parameter store keeps them.
+// Values and optimizer slots of one block, as in the parameter store.
 class Block {
  public:
   Block(const Optimizer& optimizer, std::vector<float> values) : values_(std::move(values)) {
@@ -72,7 +71,7 @@ class Block {
 
   std::vector<float> values_;
   std::vector<std::vector<float>> slots_;
-  std::vector<float*> pointers_;  // what SlotsFrom returned last
+  std::vector<float*> pointers_;  // the last result of SlotsFrom
 };
 
 class OptimizerContractTest : public ::testing::TestWithParam<Case> {
@@ -97,7 +96,7 @@ class OptimizerContractTest : public ::testing::TestWithParam<Case> {
   std::unique_ptr<Optimizer> optimizer_;
 };
 
-TEST_P(OptimizerContractTest, EverySlotHasItsOwnName) {
+TEST_P(OptimizerContractTest, SlotNamesAreUnique) {
   std::set<std::string> names;
   for (int i = 0; i < optimizer_->slots(); ++i) {
     EXPECT_FALSE(optimizer_->slot_name(i).empty());
@@ -106,7 +105,7 @@ TEST_P(OptimizerContractTest, EverySlotHasItsOwnName) {
   EXPECT_EQ(names.size(), static_cast<size_t>(optimizer_->slots()));
 }
 
-TEST_P(OptimizerContractTest, AWholeBlockAndItsPiecesEndInTheSameBits) {
+TEST_P(OptimizerContractTest, PiecesOfABlockGiveTheSameBits) {
   constexpr int64_t kLength = 1031;
   const std::vector<int64_t> cuts = {0, 1, 2, 5, 5, 64, 67, 512, 1030, kLength};
   Block whole(*optimizer_, RandomFloats(kLength, kSeed));
@@ -122,7 +121,7 @@ TEST_P(OptimizerContractTest, AWholeBlockAndItsPiecesEndInTheSameBits) {
   EXPECT_THAT(pieces.slots(), ElementsAreArray(whole.slots()));
 }
 
-TEST_P(OptimizerContractTest, AnElementDependsOnNoNeighbour) {
+TEST_P(OptimizerContractTest, ElementsAreIndependent) {
   for (const int64_t n : {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 65, 127, 1025}) {
     const std::vector<float> start = RandomFloats(n, kSeed);
     Block together(*optimizer_, start);
@@ -136,7 +135,7 @@ TEST_P(OptimizerContractTest, AnElementDependsOnNoNeighbour) {
   }
 }
 
-TEST_P(OptimizerContractTest, NoElementsAreNoWork) {
+TEST_P(OptimizerContractTest, IgnoresAnEmptyRange) {
   Block block(*optimizer_, {1.0f, 2.0f});
   const Block before = block;
   block.Apply(*optimizer_, At(1), nullptr, 1, 1);
@@ -144,7 +143,7 @@ TEST_P(OptimizerContractTest, NoElementsAreNoWork) {
   EXPECT_THAT(block.slots(), ElementsAreArray(before.slots()));
 }
 
-TEST_P(OptimizerContractTest, NothingOutsideTheRangeIsTouched) {
+TEST_P(OptimizerContractTest, ChangesOnlyTheRange) {
   constexpr int64_t kLength = 64;
   for (int64_t begin = 0; begin < 9; ++begin) {
     for (int64_t end = kLength - 9; end < kLength; ++end) {
@@ -155,7 +154,7 @@ TEST_P(OptimizerContractTest, NothingOutsideTheRangeIsTouched) {
       for (int64_t i = 0; i < kLength; ++i) {
         const bool inside = begin <= i && i < end;
         ASSERT_EQ(block.values()[i] != before.values()[i], inside) << begin << " " << end;
-        // Of several slots each step changes one at least.
+        // Each step changes at least one of the optimizer slots.
         bool remembered = optimizer_->slots() == 0;
         for (int slot = 0; slot < optimizer_->slots(); ++slot) {
           const bool changed = block.slots()[slot][i] != before.slots()[slot][i];
@@ -168,7 +167,7 @@ TEST_P(OptimizerContractTest, NothingOutsideTheRangeIsTouched) {
   }
 }
 
-TEST_P(OptimizerContractTest, AGradientIsReadFromAnyByteAddress) {
+TEST_P(OptimizerContractTest, ReadsGradientsAtUnalignedAddresses) {
   constexpr int64_t kLength = 131;
   const std::vector<float> start = RandomFloats(kLength, kSeed);
   const std::vector<float> gradient = RandomFloats(kLength, kSeed + 1);
@@ -185,7 +184,7 @@ TEST_P(OptimizerContractTest, AGradientIsReadFromAnyByteAddress) {
   }
 }
 
-TEST_P(OptimizerContractTest, OneOptimizerServesManyBlocksBecauseItRemembersNothing) {
+TEST_P(OptimizerContractTest, OneOptimizerServesSeveralBlocks) {
   const std::vector<float> start = RandomFloats(33, kSeed);
   Block alone(*optimizer_, start);
   Block mixed(*optimizer_, start);
@@ -201,7 +200,7 @@ TEST_P(OptimizerContractTest, OneOptimizerServesManyBlocksBecauseItRemembersNoth
   EXPECT_THAT(mixed.slots(), ElementsAreArray(alone.slots()));
 }
 
-TEST_P(OptimizerContractTest, AZeroGradientWithoutDecayMovesNothing) {
+TEST_P(OptimizerContractTest, AZeroGradientWithoutDecayChangesNothing) {
   const std::vector<float> start = RandomFloats(21, kSeed);
   Block block(*optimizer_, start);
   for (Version step = 1; step <= 3; ++step) {
@@ -212,9 +211,8 @@ TEST_P(OptimizerContractTest, AZeroGradientWithoutDecayMovesNothing) {
   EXPECT_THAT(block.values(), ElementsAreArray(start));
 }
 
-TEST_P(OptimizerContractTest, FiniteGradientsOfAnySizeLeaveFiniteValues) {
-  // Constant gradients are the hard case: the centered variance is then zero
-  // but for rounding.
+TEST_P(OptimizerContractTest, FiniteGradientsKeepValuesFinite) {
+  // Constant gradients are the hard case: the centered variance is then zero, up to rounding.
   for (const float size : {1e-30f, 1e-10f, 0.1f, 1.0f, 3.0f, 1e10f, 1e18f}) {
     Block block(*optimizer_, std::vector<float>(5, 1.0f));
     for (Version step = 1; step <= 2000; ++step) {
@@ -228,7 +226,7 @@ TEST_P(OptimizerContractTest, FiniteGradientsOfAnySizeLeaveFiniteValues) {
   }
 }
 
-TEST_P(OptimizerContractTest, AParabolaIsDescended) {
+TEST_P(OptimizerContractTest, MinimizesAParabola) {
   Block block(*optimizer_, {2.0f, -1.0f, 0.5f});
   const std::vector<float> start = block.values();
   for (Version step = 1; step <= 200; ++step) {
@@ -240,7 +238,7 @@ TEST_P(OptimizerContractTest, AParabolaIsDescended) {
   }
 }
 
-TEST_P(OptimizerContractTest, ALearningRateOfZeroLeavesTheValues) {
+TEST_P(OptimizerContractTest, ALearningRateOfZeroKeepsTheValues) {
   const std::vector<float> start = RandomFloats(9, kSeed);
   Block block(*optimizer_, start);
   ApplyParameters parameters = At(1);
@@ -267,13 +265,13 @@ INSTANTIATE_TEST_SUITE_P(
              "momentum: 0.5 centered: true }"}),
     [](const ::testing::TestParamInfo<Case>& info) { return info.param.label; });
 
-TEST(MakeOptimizerTest, ASpecWithoutAKindNamesTheKinds) {
+TEST(MakeOptimizerTest, RejectsASpecWithoutAKind) {
   const absl::Status status = MakeOptimizer(OptimizerSpec()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("sgd, adam, adamw"));
 }
 
-TEST(MakeOptimizerTest, ASpecThatWasNotNormalisedNamesTheMissingField) {
+TEST(MakeOptimizerTest, NamesTheMissingField) {
   OptimizerSpec spec;
   spec.mutable_adamw()->set_beta1(0.9);
   const absl::Status status = MakeOptimizer(spec).status();

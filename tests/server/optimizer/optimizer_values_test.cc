@@ -1,6 +1,5 @@
-// A few steps of each optimizer, computed by hand from the formulas in its
-// header. Large epsilons and round numbers make each term of a formula visible
-// in the result.
+// Compares a few steps of each optimizer with results computed by hand from the formulas in its
+// header. Large epsilons and round numbers make each term visible in the result.
 
 #include <initializer_list>
 #include <memory>
@@ -15,8 +14,8 @@
 namespace torchps {
 namespace {
 
-// One element that starts at `value` and gets `gradients` one after the other;
-// its values after each.
+// Applies `gradients` one after the other to one element that starts at `value`. Returns the value
+// after each step.
 std::vector<float> ValuesAfterEach(const std::string& text, double learning_rate,
                                    double weight_decay, float value,
                                    std::initializer_list<float> gradients, int workers = 1) {
@@ -50,7 +49,7 @@ void ExpectValues(const std::vector<float>& values, std::initializer_list<float>
   }
 }
 
-TEST(SgdTest, TakesTheRateTimesTheGradient) {
+TEST(SgdTest, SubtractsTheRateTimesTheGradient) {
   ExpectValues(ValuesAfterEach("sgd {}", 0.1, 0, 1.0f, {0.5f, -2.0f}), {0.95f, 1.15f});
 }
 
@@ -59,7 +58,7 @@ TEST(SgdTest, AddsTheDecayToTheGradient) {
   ExpectValues(ValuesAfterEach("sgd {}", 0.5, 0.1, 2.0f, {1.0f}), {1.4f});
 }
 
-TEST(SgdTest, DampensEveryGradientButTheFirst) {
+TEST(SgdTest, DampensGradientsAfterTheFirst) {
   // b = 1; 0.9 + 0.5 = 1.4; 1.26 + 0.5 = 1.76
   ExpectValues(
       ValuesAfterEach("sgd { momentum: 0.9 dampening: 0.5 }", 0.1, 0, 0.0f, {1.0f, 1.0f, 1.0f}),
@@ -72,28 +71,28 @@ TEST(SgdTest, NesterovLooksOneStepAhead) {
                {-0.19f, -0.461f});
 }
 
-TEST(DelayedNesterovTest, EachGradientMovesTheValueAndTheSumOfATurnTheMomentum) {
-  // 1 and 2 by themselves; then m = 3 and 0.5 * 3 more. Then m = 0.5 * 3 + 6 = 7.5.
+TEST(DelayedNesterovTest, TheSumOfATurnMovesTheMomentum) {
+  // The value moves by 1 and by 2; then m = 3 adds 0.5 * 3. Then m = 0.5 * 3 + 6 = 7.5.
   ExpectValues(ValuesAfterEach("sgd { momentum: 0.5 momentum_at: DELAYED }", 0.1, 0, 0.0f,
                                {1.0f, 2.0f, 4.0f, 2.0f}, /*workers=*/2),
                {-0.1f, -0.3f - 0.15f, -0.85f, -1.05f - 0.375f});
 }
 
-TEST(DelayedNesterovTest, TheDecayIsGatheredWithTheGradient) {
-  // 1 + 0.5 * 2 = 2; then 1 + 0.5 * 1.8 = 1.9, m = 3.9 and 0.5 * 3.9 more.
+TEST(DelayedNesterovTest, AddsTheDecayToTheGradient) {
+  // 1 + 0.5 * 2 = 2; then 1 + 0.5 * 1.8 = 1.9, and m = 3.9 adds 0.5 * 3.9.
   ExpectValues(ValuesAfterEach("sgd { momentum: 0.5 momentum_at: DELAYED }", 0.1, 0.5, 2.0f,
                                {1.0f, 1.0f}, /*workers=*/2),
                {1.8f, 1.61f - 0.195f});
 }
 
-TEST(DelayedNesterovTest, OneWorkerHasTheBitsOfNesterovsMomentum) {
+TEST(DelayedNesterovTest, OneWorkerMatchesNesterovMomentum) {
   const std::initializer_list<float> gradients = {1.3f, -0.7f, 0.2f, 3.1f};
   EXPECT_EQ(
       ValuesAfterEach("sgd { momentum: 0.9 momentum_at: DELAYED }", 0.1, 0.01, 2.0f, gradients),
       ValuesAfterEach("sgd { momentum: 0.9 nesterov: true }", 0.1, 0.01, 2.0f, gradients));
 }
 
-TEST(AdamTest, CorrectsTheBiasAndAddsEpsilonBehindTheRoot) {
+TEST(AdamTest, CorrectsTheBiasBeforeAddingEpsilon) {
   // m = 1.5, v = 4.5, unbiased 3 and 9: 3 / (3 + 1) = 0.75.
   // m = 1.25, v = 2.75, unbiased 5/3 and 11/3: 1.6666667 / (1.9148542 + 1) =
   // 0.5717839.
@@ -102,7 +101,7 @@ TEST(AdamTest, CorrectsTheBiasAndAddsEpsilonBehindTheRoot) {
       {0.925f, 0.86782161f});
 }
 
-TEST(AdamTest, PutsTheDecayIntoTheGradient) {
+TEST(AdamTest, AddsTheDecayToTheGradientFirst) {
   // 3 + 0.5 * 2 = 4: 4 / (4 + 1) = 0.8.
   ExpectValues(
       ValuesAfterEach("adam { beta1: 0.9 beta2: 0.999 epsilon: 1 }", 0.1, 0.5, 2.0f, {3.0f}),
@@ -116,7 +115,7 @@ TEST(AdamWTest, ShrinksTheValueAndLeavesTheGradient) {
       {1.825f});
 }
 
-TEST(AdagradTest, DividesByTheRootOfAllSquaresAndDecaysTheRate) {
+TEST(AdagradTest, DividesByTheRootOfAccumulatedSquares) {
   // a = 9: 3 / 4, rate 0.1; a = 25: 4 / 6, rate 0.1 / 2.
   ExpectValues(ValuesAfterEach("adagrad { epsilon: 1 lr_decay: 1 }", 0.1, 0, 1.0f, {3.0f, 4.0f}),
                {0.925f, 0.89166667f});
@@ -154,7 +153,7 @@ TEST(RmsPropTest, MomentumSumsUpdatesBeforeTheRate) {
                {0.9f, 0.76389982f});
 }
 
-TEST(RmsPropTest, CenteredMomentumKeepsItsThreeSlotsApart) {
+TEST(RmsPropTest, CenteredMomentumUsesThreeSlots) {
   // v = 2, c = 1, b = 1; v = 3, c = 1.5, 2 / (0.8660254 + 1) = 1.0717968, b
   // = 1.5717968.
   ExpectValues(ValuesAfterEach("rmsprop { alpha: 0.5 epsilon: 1 momentum: 0.5 centered: true }",

@@ -5,7 +5,7 @@
 namespace torchps {
 namespace {
 
-TEST(ParameterGroupsTest, WithoutGroupsTheDefaultsHold) {
+TEST(ParameterGroupsTest, WithoutGroupsTheDefaultsApply) {
   OptimizerSpec spec;
   spec.set_learning_rate(0.1);
   spec.set_weight_decay(0.01);
@@ -15,7 +15,7 @@ TEST(ParameterGroupsTest, WithoutGroupsTheDefaultsHold) {
   EXPECT_DOUBLE_EQ(groups.Of(-1).weight_decay, 0.01);
 }
 
-TEST(ParameterGroupsTest, AGroupChangesOnlyWhatItNames) {
+TEST(ParameterGroupsTest, AGroupChangesOnlyNamedFields) {
   OptimizerSpec spec;
   spec.set_learning_rate(0.1);
   spec.set_weight_decay(0.01);

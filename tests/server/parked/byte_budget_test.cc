@@ -18,7 +18,8 @@ using ::testing::IsEmpty;
 
 class ByteBudgetTest : public ::testing::Test {
  protected:
-  // Takes for a call of this name, which is written down when it had to wait and was served.
+  // Takes bytes for the call `name`. The fixture records the name if the call had to wait and was
+  // served.
   ByteBudget::Waiting Take(int64_t bytes, const std::string& name) {
     return budget_.Take(bytes, [this, name] { served_.push_back(name); });
   }
@@ -27,14 +28,14 @@ class ByteBudgetTest : public ::testing::Test {
   std::vector<std::string> served_;
 };
 
-TEST_F(ByteBudgetTest, GivesAtOnceWhatIsThere) {
+TEST_F(ByteBudgetTest, GrantsAvailableBytesAtOnce) {
   EXPECT_EQ(Take(6, "a"), 0u);
   EXPECT_EQ(Take(4, "b"), 0u);
   EXPECT_EQ(budget_.held(), 10);
   EXPECT_THAT(served_, IsEmpty());
 }
 
-TEST_F(ByteBudgetTest, ServesInTheOrderOfAsking) {
+TEST_F(ByteBudgetTest, ServesWaitersInOrder) {
   Take(10, "holder");
   EXPECT_NE(Take(5, "a"), 0u);
   EXPECT_NE(Take(5, "b"), 0u);
@@ -46,7 +47,7 @@ TEST_F(ByteBudgetTest, ServesInTheOrderOfAsking) {
   EXPECT_EQ(budget_.held(), 10);
 }
 
-TEST_F(ByteBudgetTest, ASmallOneDoesNotOvertakeALargeOneThatWaits) {
+TEST_F(ByteBudgetTest, SmallRequestsDoNotOvertakeLargeOnes) {
   Take(8, "holder");
   Take(9, "large");
   EXPECT_NE(Take(1, "small"), 0u);
@@ -55,7 +56,7 @@ TEST_F(ByteBudgetTest, ASmallOneDoesNotOvertakeALargeOneThatWaits) {
   EXPECT_THAT(served_, ElementsAre("large", "small"));
 }
 
-TEST_F(ByteBudgetTest, WhatIsLargerThanTheBudgetIsHeldAlone) {
+TEST_F(ByteBudgetTest, AnOversizedRequestIsServedAlone) {
   Take(1, "holder");
   EXPECT_NE(Take(25, "huge"), 0u);
   budget_.GiveBack(1);
@@ -65,7 +66,7 @@ TEST_F(ByteBudgetTest, WhatIsLargerThanTheBudgetIsHeldAlone) {
   EXPECT_THAT(served_, ElementsAre("huge", "small"));
 }
 
-TEST_F(ByteBudgetTest, WhoLeavesTheLineIsNotServedAndBlocksNobody) {
+TEST_F(ByteBudgetTest, ALeavingWaiterDoesNotBlockOthers) {
   Take(6, "holder");
   const ByteBudget::Waiting large = Take(9, "large");
   Take(4, "small");
@@ -74,7 +75,7 @@ TEST_F(ByteBudgetTest, WhoLeavesTheLineIsNotServedAndBlocksNobody) {
   EXPECT_EQ(budget_.held(), 10);
 }
 
-TEST_F(ByteBudgetTest, WhoHasBeenServedCannotLeave) {
+TEST_F(ByteBudgetTest, AServedWaiterCannotLeave) {
   Take(10, "holder");
   const ByteBudget::Waiting waiting = Take(10, "a");
   budget_.GiveBack(10);
@@ -82,7 +83,7 @@ TEST_F(ByteBudgetTest, WhoHasBeenServedCannotLeave) {
   EXPECT_EQ(budget_.held(), 10);
 }
 
-TEST_F(ByteBudgetTest, WhoOnlyTriesDoesNotStandInLine) {
+TEST_F(ByteBudgetTest, TryTakeDoesNotQueue) {
   EXPECT_TRUE(budget_.TryTake(6));
   EXPECT_FALSE(budget_.TryTake(5));
   EXPECT_FALSE(budget_.waits());
@@ -94,7 +95,7 @@ TEST_F(ByteBudgetTest, WhoOnlyTriesDoesNotStandInLine) {
   EXPECT_THAT(served_, ElementsAre("waiting"));
 }
 
-TEST_F(ByteBudgetTest, AContinuationMayTakeAndGiveBack) {
+TEST_F(ByteBudgetTest, AContinuationMayTakeAndReturnBytes) {
   Take(10, "holder");
   budget_.Take(10, [this] {
     served_.push_back("first");
@@ -106,7 +107,7 @@ TEST_F(ByteBudgetTest, AContinuationMayTakeAndGiveBack) {
   EXPECT_EQ(budget_.held(), 3);
 }
 
-TEST_F(ByteBudgetTest, ALongLineOfThoseWhoGiveBackAtOnceTakesNoStack) {
+TEST_F(ByteBudgetTest, ServesALongQueueWithoutRecursion) {
   constexpr int kLine = 1000;
   Take(10, "holder");
   int depth = 0;
@@ -124,14 +125,14 @@ TEST_F(ByteBudgetTest, ALongLineOfThoseWhoGiveBackAtOnceTakesNoStack) {
   EXPECT_EQ(budget_.held(), 0);
 }
 
-TEST_F(ByteBudgetTest, RemembersTheMostThatWasHeld) {
+TEST_F(ByteBudgetTest, RemembersTheHighWaterMark) {
   Take(7, "a");
   budget_.GiveBack(7);
   Take(2, "b");
   EXPECT_EQ(budget_.high_water(), 7);
 }
 
-TEST(ByteBudgetThreadsTest, ManyThreadsNeverHoldMoreThanThereIs) {
+TEST(ByteBudgetThreadsTest, ThreadsNeverHoldMoreThanTheBudget) {
   const auto seed = std::random_device()();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   constexpr int kThreads = 4;
@@ -143,7 +144,7 @@ TEST(ByteBudgetThreadsTest, ManyThreadsNeverHoldMoreThanThereIs) {
       std::minstd_rand random(seed + i);
       for (int share = 0; share < kShares; ++share) {
         const int64_t bytes = 1 + random() % 10;
-        // Given back by whichever thread it was granted on.
+        // The thread that grants the bytes returns them.
         if (budget.Take(bytes, [&budget, bytes] { budget.GiveBack(bytes); }) == 0) {
           budget.GiveBack(bytes);
         }

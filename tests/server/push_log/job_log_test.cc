@@ -1,5 +1,5 @@
-// A job's blocks and their log: what is replayed is what was there, bit for bit, and a crash takes
-// nothing that was acknowledged.
+// Tests a job's blocks and their log: the replay restores the same bits, and a crash does not lose
+// acknowledged changes.
 
 #include "server/push_log/job_log.h"
 
@@ -34,7 +34,7 @@ using ::testing::HasSubstr;
 using Operation = FaultyFileSystem::Operation;
 using Fault = FaultyFileSystem::Fault;
 
-// A block as a checkpoint has it.
+// One block as stored in a checkpoint.
 struct KeptBlock {
   BlockRange range;
   Version version = 0;
@@ -84,14 +84,14 @@ void ExpectSame(const std::vector<KeptBlock>& a, const std::vector<KeptBlock>& b
     for (size_t slot = 0; slot < a[i].ledger.size(); ++slot) {
       LedgerEntry left = a[i].ledger[slot];
       LedgerEntry right = b[i].ledger[slot];
-      // Acknowledging changes nothing of the block, and is not logged.
+      // Acknowledging does not change the block and is not logged.
       left.acknowledged_step = right.acknowledged_step = 0;
       EXPECT_TRUE(left == right) << "slot " << slot;
     }
   }
 }
 
-// Where a job keeps its log, and what a checkpoint of it would have.
+// Opens the log of a job and provides the checkpoint's blocks.
 class LogStorage final : public JobStorage {
  public:
   explicit LogStorage(FaultyFileSystem* files) : files_(files) {}
@@ -131,7 +131,7 @@ class LogStorage final : public JobStorage {
   void Describe(DurabilityStatus* status) override { log_->Describe(status); }
 
   JobLog& log() { return *log_; }
-  // Everything so far is on the disk.
+  // Waits until the log so far is durable.
   bool AwaitDurable() {
     std::atomic<bool> durable{false};
     log_->WhenDurable([&] { durable = true; });
@@ -164,7 +164,7 @@ void EnterAll(JobHarness& harness) {
   }
 }
 
-// A frame in some encoding with elements of all sizes.
+// Pushes a frame in a random encoding with elements of various magnitudes.
 absl::Status PushSome(JobHarness& harness, SlotId slot, Step step, const BlockRange& block,
                       Version base, uint64_t& random, bool withheld) {
   PushHeader header;
@@ -177,7 +177,7 @@ absl::Status PushSome(JobHarness& harness, SlotId slot, Step step, const BlockRa
   header.progress = static_cast<uint32_t>(SplitMix64(random));
   header.withheld = withheld;
   if (withheld) return harness.job().PushFrame(header, FramePayload());
-  // Now and then a step has not reached some of the elements, or none.
+  // Some steps do not contain all elements, or contain none of them.
   if (!block.averaged && UniformBelow(random, 3) == 0) {
     const auto begin = static_cast<int64_t>(UniformBelow(random, block.length));
     header.absent = {{begin, block.length}};
@@ -200,9 +200,9 @@ absl::Status PushSome(JobHarness& harness, SlotId slot, Step step, const BlockRa
   return harness.job().PushFrame(header, FramePayload({grpc::Slice(bytes)}, 0, kind));
 }
 
-// Each gradient's table of absent elements fits into its frame; of what both lack, the table is
-// twice as long.
-TEST(JobLogTest, ARoundMayLackMoreRunsThanAFrameCanTell) {
+// Each gradient's table of absent elements fits in its frame. The table of elements absent from
+// both gradients is twice as long.
+TEST(JobLogTest, RoundsMayLackMoreRunsThanFrames) {
   FaultyFileSystem files;
   LogStorage storage(&files);
   JobHarness::Options options;
@@ -218,7 +218,7 @@ TEST(JobLogTest, ARoundMayLackMoreRunsThanAFrameCanTell) {
   }
   ASSERT_TRUE(harness->Initialize(0, 1, 0.5f).ok());
   for (SlotId slot = 0; slot < 2; ++slot) {
-    // Of four elements, slot 0 reaches the first and slot 1 the third.
+    // Of each four elements, slot 0 pushes the first and slot 1 the third.
     PushHeader header;
     header.slot = slot;
     header.incarnation = static_cast<Incarnation>(slot + 1);
@@ -250,7 +250,7 @@ TEST(JobLogTest, ARoundMayLackMoreRunsThanAFrameCanTell) {
 
 class ReplayTest : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(ReplayTest, GivesTheSameBits) {
+TEST_P(ReplayTest, RestoresTheSameBits) {
   const std::string job = GetParam();
   const bool synchronous =
       job.find("SYNC") != std::string::npos && job.find("ASYNC") == std::string::npos;
@@ -282,7 +282,7 @@ TEST_P(ReplayTest, GivesTheSameBits) {
           }
         }
       }
-      // In SYNC, somebody leaves in the middle, and rounds are passed over.
+      // In SYNC, one slot leaves in between, so that rounds are skipped.
       if (synchronous && step == 9) {
         harness->job().Leave(2, 3);
         ASSERT_TRUE(harness->Enter(2, 3).ok());
@@ -291,7 +291,7 @@ TEST_P(ReplayTest, GivesTheSameBits) {
     ASSERT_TRUE(storage.AwaitDurable());
     const std::vector<KeptBlock> before = KeepAll(harness->job());
     EXPECT_GT(before[0].version, 3);
-    // In SYNC only what all have missed counts.
+    // In SYNC only elements absent from all slots count.
     EXPECT_TRUE(synchronous || !before[0].missed.empty());
 
     harness = nullptr;
@@ -308,7 +308,7 @@ TEST_P(ReplayTest, GivesTheSameBits) {
     from_both.checkpoint = checkpoint;
     harness = std::make_unique<JobHarness>(Model(job, &from_both));
     ExpectSame(KeepAll(harness->job()), before);
-    // And without what was before the checkpoint.
+    // And without the records before the checkpoint.
     ASSERT_TRUE(from_both.log().DropThrough(rotated).ok());
     harness = nullptr;
     LogStorage truncated(&files);
@@ -316,7 +316,7 @@ TEST_P(ReplayTest, GivesTheSameBits) {
     harness = std::make_unique<JobHarness>(Model(job, &truncated));
     ExpectSame(KeepAll(harness->job()), before);
     harness = nullptr;
-    // Without the checkpoint the rest of the log is of no use, and that is said.
+    // Without the checkpoint the rest of the log cannot be replayed, and the error says so.
     const auto refused = [&](LogStorage& lame) {
       const ManualClock clock;
       return HostedJob::Create(JobHarness::Hello(Model(job, &lame)), &clock, &lame).status();
@@ -352,9 +352,9 @@ INSTANTIATE_TEST_SUITE_P(
                       "optimizer { adam {} learning_rate: 0.1 } consistency { mode: SYNC }",
                       "consistency { mode: SYNC backup_workers: 1 }"));
 
-// Integer gradients that a slot pushes until they are acknowledged, on a machine that goes off
-// again and again: in the end every one is in the values exactly once.
-TEST(JobLogTest, NothingAcknowledgedIsLostAndNothingIsDoubledOverCrashes) {
+// Slots push integer gradients until they are acknowledged, while the machine crashes repeatedly.
+// In the end each gradient must be applied exactly once.
+TEST(JobLogTest, AppliesEachPushOnceDespiteCrashes) {
   int crashes = 0;
   int64_t repeats = 0;
 #ifdef TORCHPS_TSAN
@@ -368,9 +368,9 @@ TEST(JobLogTest, NothingAcknowledgedIsLostAndNothingIsDoubledOverCrashes) {
     const bool synchronous = seed % 3 == 0;
     const std::string job = synchronous ? "consistency { mode: SYNC }" : "";
     FaultyFileSystem files;
-    // By slot: the last acknowledged step, and the one that is under way.
+    // By slot: the last acknowledged step.
     std::vector<Step> acknowledged(kSlots, 0);
-    double sum = 0;  // of what was acknowledged; SYNC: of rounds' means
+    double sum = 0;  // acknowledged gradients; in SYNC the means of rounds
     constexpr Step kSteps = 25;
     const auto gradient = [](SlotId slot, Step step) {
       return static_cast<float>(1 + (7 * step + 3 * slot) % 5);
@@ -378,7 +378,7 @@ TEST(JobLogTest, NothingAcknowledgedIsLostAndNothingIsDoubledOverCrashes) {
     bool initialized = false;
     for (int life = 0; life < 400; ++life) {
       const bool last = *std::min_element(acknowledged.begin(), acknowledged.end()) == kSteps;
-      // Each life leaves a segment, which the next ones have to read before they do anything.
+      // Each process writes a segment, which later processes read at the start.
       const auto segments = files.List("/ps/log-0-of-1");
       const uint64_t reading = 4 * (segments.ok() ? segments->size() : 0);
       files.PowerOffAt(last ? INT32_MAX
@@ -387,7 +387,7 @@ TEST(JobLogTest, NothingAcknowledgedIsLostAndNothingIsDoubledOverCrashes) {
       const ManualClock clock;
       const JobHarness::Options model = Model(job, &storage);
       {
-        // Whether it opens is up to the disk.
+        // The disk may fail during the open.
         const auto tried = HostedJob::Create(JobHarness::Hello(model), &clock, &storage);
         if (!tried.ok()) {
           ASSERT_TRUE(absl::IsUnavailable(tried.status())) << tried.status();
@@ -408,7 +408,7 @@ TEST(JobLogTest, NothingAcknowledgedIsLostAndNothingIsDoubledOverCrashes) {
           ASSERT_GE(reply.last_step(), acknowledged[slot]) << "an acknowledged push was lost";
         }
         if (last) {
-          // The values are the ledger's.
+          // The values match the acknowledged gradients.
           for (size_t index = 0; index < blocks.size(); ++index) {
             const KeptBlock kept = Keep(hosted, index);
             if (kept.range.averaged) continue;
@@ -451,7 +451,7 @@ TEST(JobLogTest, NothingAcknowledgedIsLostAndNothingIsDoubledOverCrashes) {
           push(0, 0, 0.0f, &answers);
           initialized = answered();
         }
-        // Until the disk is off, which may be in the middle of anything.
+        // Until the disk fails at an arbitrary moment.
         while (initialized) {
           const bool round = synchronous;
           std::vector<SlotId> pushers;
@@ -483,7 +483,7 @@ TEST(JobLogTest, NothingAcknowledgedIsLostAndNothingIsDoubledOverCrashes) {
   std::printf("%d crashes, %ld pushes\n", crashes, static_cast<long>(repeats));
 }
 
-TEST(JobLogTest, AnswersWaitWhileTheDiskIsFullAndComeWhenThereIsRoom) {
+TEST(JobLogTest, AnswersWaitWhileTheDiskIsFull) {
   FaultyFileSystem files;
   LogStorage storage(&files);
   storage.buffer_bytes = 4096;
@@ -507,10 +507,10 @@ TEST(JobLogTest, AnswersWaitWhileTheDiskIsFullAndComeWhenThereIsRoom) {
       ++answered;
     });
   }
-  // A repeat of a push that is applied and not on the disk waits, too.
+  // A repeat of an applied push waits for the disk, too.
   ASSERT_TRUE(harness.Frame(0, 1, 1, 0, 1.0f, 0).ok());
   harness.job().FinishPush(0, 1, 1, [&](const auto&) { ++answered; });
-  // Whoever is cancelled never hears, and is not held.
+  // A cancelled call is not answered, and its callback is released.
   const auto held = std::make_shared<int>(0);
   const HostedJob::ParkedId cancelled =
       harness.job().FinishPush(0, 1, 2, [held](const auto&) { FAIL(); });

@@ -25,7 +25,7 @@ constexpr uint64_t kSalt = 0x0123456789abcdef;
 FramePayload ReadPayload(EncodingSpec::Kind kind, const std::vector<float>& elements) {
   std::string bytes(EncodedBytes(kind, elements.size(), 0.5), '\0');
   Encode(kind, elements, 0.5, reinterpret_cast<uint8_t*>(bytes.data()));
-  // In two slices and behind a header, as the network has them.
+  // In two slices after a header, as received from the network.
   const size_t half = bytes.size() / 2;
   return FramePayload(
       {grpc::Slice("head" + bytes.substr(0, half)), grpc::Slice(bytes.substr(half))},
@@ -80,7 +80,7 @@ void ExpectSame(const LogRecord& a, const LogRecord& b) {
   EXPECT_EQ(a.absent, b.absent);
 }
 
-TEST(LogRecordTest, ComesBackAsItWasWritten) {
+TEST(LogRecordTest, ReadsARecordAsWritten) {
   std::vector<float> elements(1500);
   for (size_t i = 0; i < elements.size(); ++i) elements[i] = 0.25f * static_cast<float>(i);
   for (const EncodingSpec::Kind kind :
@@ -108,8 +108,8 @@ TEST(LogRecordTest, ComesBackAsItWasWritten) {
   }
 }
 
-// What all gradients of a round lack may be cut finer than what each of them lacks.
-TEST(LogRecordTest, HasRoomForWhatARoundLacksOfTheLargestBlock) {
+// The runs absent from a whole round may be finer than the runs absent from each gradient.
+TEST(LogRecordTest, StoresTheLargestTableOfAbsentRuns) {
   LogRecord record = SomeRecord();
   constexpr auto kElements = static_cast<int64_t>(kMaxFramePayloadBytes / sizeof(float));
   for (int64_t element = 0; element < kElements; element += 2) {
@@ -123,8 +123,8 @@ TEST(LogRecordTest, HasRoomForWhatARoundLacksOfTheLargestBlock) {
   EXPECT_TRUE(read.absent == record.absent);
 }
 
-// The example of docs/storage.md.
-TEST(LogRecordTest, HasTheBytesThatTheDocumentationShows) {
+// The example from docs/storage.md.
+TEST(LogRecordTest, MatchesTheDocumentedBytes) {
   LogRecord record = SomeRecord();
   record.durable_sequence = 11;
   const std::vector<uint8_t> bytes =
@@ -154,7 +154,7 @@ TEST(LogRecordTest, HasTheBytesThatTheDocumentationShows) {
                                 {{" ", ""}}));
 }
 
-TEST(LogRecordTest, IsNothingWhereItIsCutShortOrOfAnotherSegment) {
+TEST(LogRecordTest, RejectsATruncatedOrForeignRecord) {
   std::vector<uint8_t> bytes =
       Sealed(SomeRecord(), ReadPayload(EncodingSpec::FLOAT32, {1.0f, -2.0f, 3.0f}));
   LogRecord read;
@@ -165,14 +165,14 @@ TEST(LogRecordTest, IsNothingWhereItIsCutShortOrOfAnotherSegment) {
     EXPECT_TRUE(absl::IsDataLoss(status)) << length << ": " << status;
   }
   EXPECT_TRUE(ReadLogRecord(kSalt, bytes, &read, &payload).ok());
-  // Nor is it one in another segment, whichever half of the salt is the other's.
+  // The record is invalid in another segment, for a difference in either half of the salt.
   EXPECT_TRUE(absl::IsDataLoss(ReadLogRecord(kSalt + 1, bytes, &read, &payload)));
   EXPECT_TRUE(absl::IsDataLoss(ReadLogRecord(kSalt + (uint64_t{1} << 32), bytes, &read, &payload)));
   SealLogRecord(kSalt + 1, 0, bytes.data());
   EXPECT_TRUE(ReadLogRecord(kSalt + 1, bytes, &read, &payload).ok());
 }
 
-TEST(LogRecordTest, IsNothingWithABitFlipped) {
+TEST(LogRecordTest, DetectsFlippedBits) {
   uint64_t random = 20261121;
   SCOPED_TRACE(random);
   std::vector<float> elements(200);
@@ -186,7 +186,7 @@ TEST(LogRecordTest, IsNothingWithABitFlipped) {
     bytes[bit / 8] ^= 1 << bit % 8;
     return absl::IsDataLoss(status);
   };
-  // Each bit of the header and the ledger, and 10,000 anywhere.
+  // Each bit of the header and the ledger, and 10,000 random bits.
   for (size_t bit = 0; bit < 8 * (kLogRecordHeaderBytes + kLogLedgerRowBytes); ++bit) {
     ASSERT_TRUE(is_refused_with(bit)) << "bit " << bit;
   }
@@ -196,7 +196,7 @@ TEST(LogRecordTest, IsNothingWithABitFlipped) {
   }
 }
 
-TEST(LogRecordTest, DoesNotTrustWhatAForgerSumsUp) {
+TEST(LogRecordTest, RejectsForgedFieldsWithAValidChecksum) {
   std::vector<uint8_t> bytes = Sealed(SomeRecord(), FramePayload());
   LogRecord read;
   FramePayload payload;
@@ -217,7 +217,7 @@ TEST(LogRecordTest, DoesNotTrustWhatAForgerSumsUp) {
               HasSubstr("from element 4 to 4"));
 }
 
-TEST(LogSegmentTest, ComesBackAndIsRefusedDamaged) {
+TEST(LogSegmentTest, ReadsASegmentHeaderAndDetectsDamage) {
   LogSegmentHeader header;
   header.identity = {7, 1, 4, 99};
   header.number = 12;
@@ -242,8 +242,8 @@ TEST(LogSegmentTest, ComesBackAndIsRefusedDamaged) {
   }
 }
 
-// The example of docs/storage.md as it was in version 4, which had no salt.
-TEST(LogSegmentTest, OfAnOlderProgramIsToBeReadByThatOne) {
+// The example from docs/storage.md in format version 4, without a salt.
+TEST(LogSegmentTest, RefusesASegmentOfAnOlderVersion) {
   const std::string bytes = absl::HexStringToBytes(absl::StrReplaceAll(
       "544f52434850534c 04000000 01000000 02000000 05000000 3412000000000000 0300000000000000"
       "0001000000000000 0c00000000000000 00000000 4ebd0e40",
@@ -260,7 +260,7 @@ TEST(LogSegmentTest, OfAnOlderProgramIsToBeReadByThatOne) {
   }
 }
 
-TEST(LogSegmentTest, HasANameThatIsItsNumber) {
+TEST(LogSegmentTest, NamesASegmentByItsNumber) {
   EXPECT_EQ(LogSegmentName(7), "00000000000000000007.log");
   EXPECT_EQ(LogSegmentNumber(LogSegmentName(7)), 7u);
   EXPECT_EQ(LogSegmentNumber(LogSegmentName(UINT64_MAX)), UINT64_MAX);

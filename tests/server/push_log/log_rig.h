@@ -16,17 +16,17 @@
 
 namespace torchps {
 
-// A push log on a disk that breaks, with records whose payload is their own number.
+// Opens a push log on a faulty disk, with records that contain their number as payload.
 struct LogRig {
   static constexpr char kDirectory[] = "/ps/log-0-of-2";
   static LogIdentity Identity() { return {/*job_id=*/77, 0, 2, /*blocks=*/8}; }
 
   FaultyFileSystem files;
-  std::vector<uint64_t> read;  // sequences, by the last Open or Read
+  std::vector<uint64_t> read;  // sequences from the last Open or Read
   std::vector<std::string> payloads;
   std::string directory = kDirectory;
-  uint64_t salts = 20261125;  // what they are drawn from
-  bool is_copied = false;     // as PushLog::Options
+  uint64_t salts = 20261125;  // seed for the salts
+  bool is_copied = false;     // like PushLog::Options
 
   absl::StatusOr<LogEnd> Read() {
     read.clear();
@@ -53,7 +53,7 @@ struct LogRig {
     return PushLog::Open(&files, options, *end);
   }
 
-  // A record with a payload that names it.
+  // Appends a record with the given payload.
   static void Append(PushLog* log, absl::string_view payload) {
     LogRecord record;
     record.kind = LogKind::kGradient;

@@ -31,7 +31,7 @@ std::vector<std::string> GetSegments(LogRig& rig) {
   return names.ok() ? *names : std::vector<std::string>();
 }
 
-TEST(PushLogTest, KeepsWhatIsAppendedInItsOrder) {
+TEST(PushLogTest, KeepsRecordsInOrder) {
   LogRig rig;
   {
     auto log = rig.Open();
@@ -56,7 +56,7 @@ TEST(PushLogTest, KeepsWhatIsAppendedInItsOrder) {
   EXPECT_THAT(rig.payloads, ElementsAre("one", "two", "three", "four"));
 }
 
-TEST(PushLogTest, TellsWhenEverythingBeforeIsOnTheDisk) {
+TEST(PushLogTest, NotifiesWhenEarlierRecordsAreDurable) {
   LogRig rig;
   auto log = *rig.Open();
   std::vector<int> told;
@@ -73,7 +73,7 @@ TEST(PushLogTest, TellsWhenEverythingBeforeIsOnTheDisk) {
   EXPECT_EQ(log->WhenDurable([&] { told.push_back(4); }), 0u);
 }
 
-TEST(PushLogTest, MakesWaitWhoBringsMoreThanTheBufferHolds) {
+TEST(PushLogTest, BlocksAppendsBeyondTheBuffer) {
   LogRig rig;
   auto log = *rig.Open(/*buffer_bytes=*/1000);
   bool room = false;
@@ -87,7 +87,7 @@ TEST(PushLogTest, MakesWaitWhoBringsMoreThanTheBufferHolds) {
   EXPECT_FALSE(never);
 }
 
-TEST(PushLogTest, ThatIsCopiedIsSafeOnlyInBothPlaces) {
+TEST(PushLogTest, ACopiedLogIsDurableInBothPlaces) {
   LogRig rig;
   rig.is_copied = true;
   auto log = *rig.Open(/*buffer_bytes=*/1000);
@@ -105,14 +105,14 @@ TEST(PushLogTest, ThatIsCopiedIsSafeOnlyInBothPlaces) {
   EXPECT_THAT(told, ElementsAre(1));
   log->RaiseCopied(2);
   EXPECT_THAT(told, ElementsAre(1, 2, 3));
-  // The copy is ahead of nothing: what comes next waits for the disk.
+  // The next record is not copied yet, and waits for disk and copy.
   LogRig::Append(log.get(), "three");
   EXPECT_NE(log->WhenDurable([&] { told.push_back(4); }), 0u);
   ASSERT_TRUE(*log->WriteGroup());
   log->RaiseCopied(3);
   EXPECT_EQ(told.back(), 4);
   EXPECT_EQ(log->WhenDurable([] {}), 0u);
-  // Another life knows of no copy until it is told.
+  // After a restart the log does not know of the copy until RaiseCopied().
   log.reset();
   rig.files.KillProcesses();
   log = *rig.Open();
@@ -121,7 +121,7 @@ TEST(PushLogTest, ThatIsCopiedIsSafeOnlyInBothPlaces) {
   EXPECT_EQ(told.back(), 5);
 }
 
-TEST(PushLogTest, TellsWhatIsToBeCopied) {
+TEST(PushLogTest, ReportsTheExtentToCopy) {
   LogRig rig;
   auto log = *rig.Open();
   EXPECT_THAT(log->extent().segments, IsEmpty()) << "one without a record may be made anew";
@@ -148,10 +148,10 @@ TEST(PushLogTest, TellsWhatIsToBeCopied) {
   }
 }
 
-// The copy of a log may end with a piece of several groups that a crash has torn at its keeper.
-// What follows the tear was on this disk when it was written, but in no copy: nothing in it was
-// acknowledged, and the log ends before it.
-TEST(PushLogTest, ThatIsCopiedMayBeTornBehindWhatTheCopyHad) {
+// The copy of a log may end with a piece of several groups that a crash of the keeper has torn.
+// Records after the tear were on this disk, but not in the copy. They were not acknowledged, so the
+// log ends before the tear.
+TEST(PushLogTest, AcceptsATornTailAfterTheCopiedPart) {
   for (const bool is_copied : {true, false}) {
     LogRig rig;
     rig.is_copied = is_copied;
@@ -175,7 +175,7 @@ TEST(PushLogTest, ThatIsCopiedMayBeTornBehindWhatTheCopyHad) {
   }
 }
 
-TEST(PushLogTest, ASegmentGoesWhenACheckpointHasWhatIsInIt) {
+TEST(PushLogTest, DropsASegmentCoveredByACheckpoint) {
   LogRig rig;
   auto log = *rig.Open();
   LogRig::Append(log.get(), "one");
@@ -186,7 +186,7 @@ TEST(PushLogTest, ASegmentGoesWhenACheckpointHasWhatIsInIt) {
   while (*log->WriteGroup()) {
   }
   EXPECT_THAT(GetSegments(rig), ElementsAre(LogSegmentName(1), LogSegmentName(2)));
-  // A rotation with nothing behind it makes a segment too, for what was before can go then.
+  // Without new records a rotation also starts a segment, so that the earlier one can be dropped.
   EXPECT_EQ(log->Rotate(), 3u);
   EXPECT_EQ(log->Rotate(), 3u);
   while (*log->WriteGroup()) {
@@ -211,7 +211,7 @@ TEST(PushLogTest, ASegmentGoesWhenACheckpointHasWhatIsInIt) {
   EXPECT_THAT(rig.read, ElementsAre(4)) << "numbers go on over lives and checkpoints";
 }
 
-TEST(PushLogTest, AFullDiskLosesNothingAndAcknowledgesNothing) {
+TEST(PushLogTest, AFullDiskDelaysAcknowledgements) {
   LogRig rig;
   auto log = *rig.Open();
   LogRig::Append(log.get(), "before");
@@ -236,7 +236,7 @@ TEST(PushLogTest, AFullDiskLosesNothingAndAcknowledgesNothing) {
   EXPECT_THAT(rig.read, ElementsAre(1, 2, 3, 4, 5, 6, 7));
 }
 
-TEST(PushLogTest, FlushWritesAllThatWasAppendedOrSaysWhyNot) {
+TEST(PushLogTest, FlushWritesEveryRecordOrReturnsTheError) {
   LogRig rig;
   auto log = *rig.Open();
   EXPECT_EQ(log->Flush(), absl::OkStatus());
@@ -257,7 +257,7 @@ TEST(PushLogTest, FlushWritesAllThatWasAppendedOrSaysWhyNot) {
   EXPECT_THAT(rig.payloads, ElementsAre("one", "two", "three"));
 }
 
-TEST(PushLogTest, WhatASyncHasFailedForIsWrittenAnew) {
+TEST(PushLogTest, RewritesRecordsAfterAFailedSync) {
   for (int failures = 1; failures <= 4; ++failures) {
     LogRig rig;
     auto log = *rig.Open();
@@ -281,7 +281,7 @@ TEST(PushLogTest, WhatASyncHasFailedForIsWrittenAnew) {
     LogRig::Append(log.get(), "three");
     ASSERT_TRUE(*log->WriteGroup());
     EXPECT_LE(GetSegments(rig).size(), 3u) << "two segments, and what is left of a failed try";
-    // The page cache forgets what could not be synced.
+    // The page cache drops pages that could not be synced.
     rig.files.Crash(failures);
     const auto end = rig.Read();
     ASSERT_TRUE(end.ok()) << end.status();
@@ -289,7 +289,7 @@ TEST(PushLogTest, WhatASyncHasFailedForIsWrittenAnew) {
   }
 }
 
-TEST(PushLogTest, ADirectoryThatCannotBeIsRefusedAtOnce) {
+TEST(PushLogTest, RefusesAnUnusableDirectory) {
   LogRig rig;
   rig.files.SetFaultHook([&](Operation operation, const std::string&) -> std::optional<Fault> {
     if (operation == Operation::kCreate) return Fault{EROFS, 0};
@@ -298,10 +298,9 @@ TEST(PushLogTest, ADirectoryThatCannotBeIsRefusedAtOnce) {
   EXPECT_TRUE(absl::IsFailedPrecondition(rig.Open().status()));
 }
 
-// The machine goes off at every operation of a life of a log, and of the next ones: what was told
-// to be durable is there, what is there is a beginning of what was appended, and a log always
-// opens.
-TEST(PushLogTest, NothingThatWasToldDurableIsLostWhereverTheMachineGoesOff) {
+// Cuts the power at each operation of a log process and of later ones. Records reported as durable
+// survive, the surviving records are a prefix of the appended ones, and the log always opens.
+TEST(PushLogTest, KeepsDurableRecordsAfterAnyPowerCut) {
   int crashes = 0;
 #ifdef TORCHPS_TSAN
   constexpr uint64_t kSeeds = 20;
@@ -312,7 +311,7 @@ TEST(PushLogTest, NothingThatWasToldDurableIsLostWhereverTheMachineGoesOff) {
     SCOPED_TRACE(seed);
     uint64_t random = seed;
     LogRig rig;
-    std::vector<std::string> appended;  // by sequence - 1, over all lives
+    std::vector<std::string> appended;  // by sequence - 1, over all processes
     size_t durable = 0;
     for (int life = 0; life < 12; ++life) {
       rig.files.PowerOffAt(1 + static_cast<int64_t>(UniformBelow(random, 60)));
@@ -326,7 +325,7 @@ TEST(PushLogTest, NothingThatWasToldDurableIsLostWhereverTheMachineGoesOff) {
         const auto is_durable = [&durable, number = appended.size()] {
           durable = std::max(durable, number);
         };
-        // As a repeated push asks, whose first try this life has read.
+        // Like a repeated push from before the restart.
         if (log->WhenDurable(is_durable) == 0) is_durable();
         for (int i = 0; i < 25; ++i) {
           const uint64_t what = UniformBelow(random, 10);
@@ -362,9 +361,9 @@ TEST(PushLogTest, NothingThatWasToldDurableIsLostWhereverTheMachineGoesOff) {
   std::printf("%d crashes\n", crashes);
 }
 
-// A log in which every way of writing has left its traces is damaged everywhere: it is either read
-// with all that was durable when the last record was written, or refused.
-TEST(PushLogTest, DamageIsNeverReadAsIfNothingWere) {
+// Damages a log that was written in each possible way at any position. The reader must either
+// return all records that were durable at the last write, or refuse the log.
+TEST(PushLogTest, DetectsDamageAnywhere) {
   const uint64_t seed = 20261121;
   SCOPED_TRACE(seed);
   uint64_t random = seed;
@@ -401,7 +400,8 @@ TEST(PushLogTest, DamageIsNeverReadAsIfNothingWere) {
       ++refused;
       continue;
     }
-    // Only the very last record may be taken for a torn one: nothing tells that it was synced.
+    // Only the very last record may be treated as torn, because the log does not show that it was
+    // synced.
     ASSERT_GT(end->cut_bytes, 0);
     ASSERT_EQ(rig.payloads.size(), appended.size() - 1);
     for (size_t i = 0; i < rig.payloads.size(); ++i) ASSERT_EQ(rig.payloads[i], appended[i]);
@@ -412,7 +412,7 @@ TEST(PushLogTest, DamageIsNeverReadAsIfNothingWere) {
   std::printf("10000 flips: %d refused, %d cut off the last record\n", refused, cut);
 }
 
-TEST(PushLogTest, IsCutWhereItWasTorn) {
+TEST(PushLogTest, CutsATornTail) {
   for (int64_t length = 0;; ++length) {
     LogRig rig;
     auto log = *rig.Open();
@@ -433,7 +433,7 @@ TEST(PushLogTest, IsCutWhereItWasTorn) {
     }
     ASSERT_TRUE(end.ok()) << end.status();
     const size_t whole = rig.payloads.size();
-    // And goes on behind the cut.
+    // The log continues after the cut.
     auto again = rig.Open();
     ASSERT_TRUE(again.ok()) << again.status();
     LogRig::Append(again->get(), "more");
@@ -444,8 +444,8 @@ TEST(PushLogTest, IsCutWhereItWasTorn) {
   }
 }
 
-// A payload full of headers, as a worker makes them that knows the format: each says that `damaged`
-// was on the disk when the record was written that it makes out of itself.
+// Returns a payload full of record headers, as forged by a worker that knows the format. Each
+// header claims that `damaged` was on disk when the record was written.
 std::string ForgedHeaders(uint64_t salt, uint64_t damaged, uint64_t sequence) {
   LogRecord forged;
   forged.sequence = sequence;
@@ -456,9 +456,9 @@ std::string ForgedHeaders(uint64_t salt, uint64_t damaged, uint64_t sequence) {
   return header + header + header;
 }
 
-// How many records are read of a log whose second and last one has such a payload and is torn: cut
-// off at `at`, or with zeros before it, since disks write pages in any order. OUT_OF_RANGE: the
-// record ends before.
+// Returns the number of records read from a log with a torn second and last record that contains
+// forged headers. The record is cut off at `at`, or has zeros before it, because disks write pages
+// in any order. OUT_OF_RANGE: the record ends before `at`.
 absl::StatusOr<size_t> ReadForged(uint64_t salt, int64_t at, bool cut_off, uint64_t sequence = 3) {
   LogRig rig;
   auto log = *rig.Open();
@@ -484,7 +484,7 @@ absl::StatusOr<size_t> ReadForged(uint64_t salt, int64_t at, bool cut_off, uint6
   return rig.payloads.size();
 }
 
-TEST(PushLogTest, NoPayloadPassesForARecordBehindATornTail) {
+TEST(PushLogTest, DoesNotMistakeAPayloadForARecord) {
   int torn = 0;
   for (const bool cut_off : {true, false}) {
     for (int64_t at = cut_off ? 0 : 1;; ++at) {
@@ -496,16 +496,16 @@ TEST(PushLogTest, NoPayloadPassesForARecordBehindATornTail) {
     }
   }
   std::printf("torn in %d ways\n", torn);
-  // It takes the salt: who knows it can forge.
+  // Forging requires the salt.
   uint64_t salts = LogRig().salts;
   const uint64_t salt = SplitMix64(salts);
   EXPECT_TRUE(absl::IsDataLoss(ReadForged(salt, /*at=*/5, /*cut_off=*/false).status()));
-  // And then a sequence that may be there.
+  // And a plausible sequence number.
   EXPECT_TRUE(ReadForged(salt, /*at=*/5, /*cut_off=*/false, /*sequence=*/2).ok());
   EXPECT_TRUE(ReadForged(salt, /*at=*/5, /*cut_off=*/false, /*sequence=*/7).ok());
 }
 
-TEST(PushLogTest, EverySegmentHasASaltOfItsOwn) {
+TEST(PushLogTest, EachSegmentHasADifferentSalt) {
   LogRig rig;
   auto log = *rig.Open();
   LogRig::Append(log.get(), "one");
@@ -513,7 +513,7 @@ TEST(PushLogTest, EverySegmentHasASaltOfItsOwn) {
   LogRig::Append(log.get(), "two");
   while (*log->WriteGroup()) {
   }
-  // What a failed sync was for is written again, and sealed again with the next segment's.
+  // Records of a failed sync are written and sealed again with the next segment's salt.
   int failures = 1;
   rig.files.SetFaultHook([&](Operation operation, const std::string&) -> std::optional<Fault> {
     if (operation != Operation::kSync || failures-- <= 0) return std::nullopt;
@@ -523,7 +523,7 @@ TEST(PushLogTest, EverySegmentHasASaltOfItsOwn) {
   EXPECT_FALSE(log->WriteGroup().ok());
   EXPECT_TRUE(*log->WriteGroup());
   log.reset();
-  // What comes in a new life goes into one of its own.
+  // A restarted process writes to a new segment.
   rig.files.KillProcesses();
   log = *rig.Open();
   LogRig::Append(log.get(), "four");
@@ -538,7 +538,7 @@ TEST(PushLogTest, EverySegmentHasASaltOfItsOwn) {
   EXPECT_GE(salts.size(), 3u);
 }
 
-TEST(PushLogTest, RefusesALogThatIsNotItsOwnOrNotWhole) {
+TEST(PushLogTest, RefusesAForeignOrIncompleteLog) {
   LogRig rig;
   auto log = *rig.Open();
   for (int i = 0; i < 3; ++i) {
@@ -566,7 +566,7 @@ TEST(PushLogTest, RefusesALogThatIsNotItsOwnOrNotWhole) {
   EXPECT_THAT(std::string(missing.message()), HasSubstr(LogSegmentName(2)));
 }
 
-TEST(LogThreadTest, WritesByItselfAndTriesAgainEverySecond) {
+TEST(LogThreadTest, WritesInTheBackgroundAndRetries) {
   LogRig rig;
   auto log = *rig.Open();
   ManualClock clock;
@@ -614,7 +614,7 @@ TEST(LogThreadTest, WritesByItselfAndTriesAgainEverySecond) {
   EXPECT_THAT(rig.payloads, ElementsAre("one", "two", "three")) << "the end writes what is left";
 }
 
-TEST(LogThreadTest, ManyAppendAndEachHearsOfItsOwn) {
+TEST(LogThreadTest, NotifiesEachOfSeveralAppenders) {
   LogRig rig;
   auto log = *rig.Open(/*buffer_bytes=*/4096);
   ManualClock clock;

@@ -1,4 +1,4 @@
-// A whole server with durability LOG, on a disk that breaks.
+// Tests a whole server with durability LOG on a faulty disk.
 
 #include <atomic>
 #include <cerrno>
@@ -46,7 +46,7 @@ class ServerLogTest : public ::testing::Test {
     server_ = *std::move(server);
   }
 
-  // A power cut.
+  // Simulates a power cut.
   void Crash(uint64_t seed) {
     files_.PowerOffAt(1);
     server_ = nullptr;
@@ -65,7 +65,7 @@ class ServerLogTest : public ::testing::Test {
     return hello;
   }
 
-  // The disk is full while this holds.
+  // The disk is full while this is true.
   std::atomic<bool> full_{false};
   FaultyFileSystem files_;
   SteadyClock clock_;
@@ -73,7 +73,7 @@ class ServerLogTest : public ::testing::Test {
   uint64_t incarnations_ = 0;
 };
 
-TEST_F(ServerLogTest, ComesBackFromCheckpointAndLogWithTheSameBits) {
+TEST_F(ServerLogTest, RestoresTheSameBitsFromCheckpointAndLog) {
   Start();
   HelloRequest hello = Hello(50000);
   std::vector<std::vector<float>> values;
@@ -129,20 +129,20 @@ TEST_F(ServerLogTest, ComesBackFromCheckpointAndLogWithTheSameBits) {
     EXPECT_EQ(worker.values(), values);
     EXPECT_EQ(worker.versions(), versions);
     EXPECT_GT(worker.Status()->durability().replayed(), 0u);
-    // What was answered is a duplicate to this life, too.
+    // The restarted server also treats an acknowledged push as a duplicate.
     ASSERT_TRUE(worker.Push(12, -0.125f).ok());
     ASSERT_TRUE(worker.ReadOnlyPull().ok());
     EXPECT_EQ(worker.versions(), versions);
   }
 }
 
-TEST_F(ServerLogTest, WithAFullDiskPushesWaitAndTheServerStillStops) {
+TEST_F(ServerLogTest, StopsWhilePushesWaitForAFullDisk) {
   Start();
   files_.SetFaultHook([&](Operation operation, const std::string&) -> std::optional<Fault> {
     if (operation == Operation::kWrite && full_) return Fault{ENOSPC, 0};
     return std::nullopt;
   });
-  // Two pushes of 20 MB do not fit into the log's buffer.
+  // Two pushes of 20 MB do not fit in the log's buffer.
   constexpr int64_t kElements = 5000000;
   PlainWorker first(PlainChannel(server_->address()), Hello(kElements, 0));
   PlainWorker second(PlainChannel(server_->address()), Hello(kElements, 1));
@@ -183,7 +183,7 @@ TEST_F(ServerLogTest, WithAFullDiskPushesWaitAndTheServerStillStops) {
   EXPECT_GE(again.hello_reply().last_step(), 1);
 }
 
-TEST_F(ServerLogTest, NeedsADirectory) {
+TEST_F(ServerLogTest, RefusesTheJobWithoutADirectory) {
   Start(/*dir=*/"");
   PlainWorker worker(PlainChannel(server_->address()), Hello(100));
   const absl::Status refused = worker.Hello();
@@ -191,7 +191,7 @@ TEST_F(ServerLogTest, NeedsADirectory) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("--dir"));
 }
 
-TEST_F(ServerLogTest, DoesNotBeginBesideALogOfAnotherNumberOfServers) {
+TEST_F(ServerLogTest, RefusesALogOfAnotherServerCount) {
   Start();
   {
     PlainWorker worker(PlainChannel(server_->address()), Hello(100));
@@ -209,7 +209,7 @@ TEST_F(ServerLogTest, DoesNotBeginBesideALogOfAnotherNumberOfServers) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("on 1 servers"));
 }
 
-TEST_F(ServerLogTest, ADamagedLogIsRefusedInWordsAndNotServedFrom) {
+TEST_F(ServerLogTest, RefusesADamagedLog) {
   Start();
   {
     PlainWorker worker(PlainChannel(server_->address()), Hello(100));
@@ -227,8 +227,9 @@ TEST_F(ServerLogTest, ADamagedLogIsRefusedInWordsAndNotServedFrom) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("00000000000000000001.log, byte 72"));
 }
 
-// A was frozen and B holds its slot since; the server dies, and A greets it before B does.
-TEST_F(ServerLogTest, NoPushIsTakenForThatOfAProcessWhichHeldTheSlotBefore) {
+// Process A pauses, and B takes over the slot. The server restarts, and A calls Hello before B
+// does.
+TEST_F(ServerLogTest, DistinguishesPushesOfSuccessiveIncarnations) {
   HelloRequest hello = Hello(50000);
   hello.mutable_job()->mutable_optimizer()->mutable_sgd();
   const auto a = [&] {

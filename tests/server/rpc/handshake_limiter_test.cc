@@ -42,7 +42,7 @@ class HandshakeLimiterTest : public ::testing::Test {
     handshake_limiter_.Begin(pair.here.get(), address, now_);
     return pair;
   }
-  // Whether it says that one has ended.
+  // Returns true if the limiter signals an ended handshake.
   bool Tells() const {
     pollfd ready{handshake_limiter_.event_fd(), POLLIN, 0};
     return poll(&ready, 1, /*timeout=*/0) == 1;
@@ -52,7 +52,7 @@ class HandshakeLimiterTest : public ::testing::Test {
   HandshakeLimiter handshake_limiter_{ThreeInAllTwoOfAHost()};
 };
 
-TEST_F(HandshakeLimiterTest, OnlySoManyAreUnderWayOfAHostAndInAll) {
+TEST_F(HandshakeLimiterTest, LimitsHandshakesPerHostAndInTotal) {
   EXPECT_TRUE(handshake_limiter_.empty());
   const Pair first = Begin("10.0.0.1:4000");
   EXPECT_FALSE(handshake_limiter_.empty());
@@ -66,7 +66,7 @@ TEST_F(HandshakeLimiterTest, OnlySoManyAreUnderWayOfAHostAndInAll) {
   EXPECT_FALSE(handshake_limiter_.HasRoom("10.0.0.2")) << "all three are there";
 }
 
-TEST_F(HandshakeLimiterTest, ACallEndsTheHandshakeOfItsConnectionAndThatIsTold) {
+TEST_F(HandshakeLimiterTest, ACallEndsItsHandshakeAndSignals) {
   const Pair first = Begin("10.0.0.1:4000");
   const Pair second = Begin("10.0.0.1:4001");
   handshake_limiter_.HasCalled("10.0.0.1:4002");
@@ -81,7 +81,7 @@ TEST_F(HandshakeLimiterTest, ACallEndsTheHandshakeOfItsConnectionAndThatIsTold) 
   EXPECT_FALSE(handshake_limiter_.empty());
 }
 
-TEST_F(HandshakeLimiterTest, TheEndOfAConnectionIsNoticedWhicheverSideEndsIt) {
+TEST_F(HandshakeLimiterTest, DetectsAConnectionClosedByEitherSide) {
   Pair first = Begin("10.0.0.1:4000");
   Pair second = Begin("10.0.0.1:4001");
   first.there.Close();
@@ -89,17 +89,17 @@ TEST_F(HandshakeLimiterTest, TheEndOfAConnectionIsNoticedWhicheverSideEndsIt) {
   handshake_limiter_.Sweep(now_);
   EXPECT_TRUE(handshake_limiter_.HasRoom("10.0.0.1"));
   EXPECT_FALSE(Tells());
-  // As gRPC does, which owns it: nothing tells that.
+  // gRPC owns this socket and closes it without a signal.
   second.here.Close();
   handshake_limiter_.Sweep(now_);
   EXPECT_TRUE(handshake_limiter_.empty());
 }
 
-TEST_F(HandshakeLimiterTest, ANumberThatAnotherConnectionHasGotStandsForThatOne) {
+TEST_F(HandshakeLimiterTest, HandlesAReusedDescriptorNumber) {
   Pair first = Begin("10.0.0.1:4000");
   const int number = first.here.get();
   first.here.Close();
-  // The same number, for something else and then for a connection that begins.
+  // The number is reused for another socket, then for a new connection.
   Pair next = Connect();
   ASSERT_EQ(dup2(next.here.get(), number), number);
   const FileDescriptor again(number);
@@ -113,7 +113,7 @@ TEST_F(HandshakeLimiterTest, ANumberThatAnotherConnectionHasGotStandsForThatOne)
   EXPECT_TRUE(handshake_limiter_.HasRoom("10.0.0.1"));
 }
 
-TEST_F(HandshakeLimiterTest, ItHasAsLongAsItsPatience) {
+TEST_F(HandshakeLimiterTest, ClosesAHandshakeAfterTheTimeout) {
   const Pair first = Begin("10.0.0.1:4000");
   now_ += kPatience - absl::Milliseconds(1);
   const Pair second = Begin("10.0.0.1:4001");

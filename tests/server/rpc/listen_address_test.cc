@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(ListenAddressTest, HasHostAndPort) {
+TEST(ListenAddressTest, ParsesHostAndPort) {
   const auto address = ParseListenAddress("ps1.example:7000");
   ASSERT_TRUE(address.ok()) << address.status();
   EXPECT_EQ(address->host, "ps1.example");
@@ -18,7 +18,7 @@ TEST(ListenAddressTest, HasHostAndPort) {
   EXPECT_FALSE(address->is_loopback);
 }
 
-TEST(ListenAddressTest, KnowsALoopback) {
+TEST(ListenAddressTest, RecognizesLoopbackAddresses) {
   for (const std::string text : {"127.0.0.1:0", "127.8.9.10:65535", "localhost:1", "[::1]:1"}) {
     const auto address = ParseListenAddress(text);
     ASSERT_TRUE(address.ok()) << address.status();
@@ -26,7 +26,7 @@ TEST(ListenAddressTest, KnowsALoopback) {
   }
 }
 
-TEST(ListenAddressTest, ANameThatLooksLikeALoopbackIsNone) {
+TEST(ListenAddressTest, RejectsNamesThatResembleLoopback) {
   for (const std::string text : {"127.example:1", "0.0.0.0:1", "[::]:1", "localhost.example:1"}) {
     const auto address = ParseListenAddress(text);
     ASSERT_TRUE(address.ok()) << address.status();
@@ -34,13 +34,13 @@ TEST(ListenAddressTest, ANameThatLooksLikeALoopbackIsNone) {
   }
 }
 
-TEST(ListenAddressTest, EveryInterfaceIsOfTheSameVersionOfIp) {
+TEST(ListenAddressTest, EveryInterfaceKeepsTheIpVersion) {
   EXPECT_EQ(EveryInterface(*ParseListenAddress("alpha:7000")), "0.0.0.0:7000");
   EXPECT_EQ(EveryInterface(*ParseListenAddress("10.0.0.2:7000")), "0.0.0.0:7000");
   EXPECT_EQ(EveryInterface(*ParseListenAddress("[fd00::1]:7000")), "[::]:7000");
 }
 
-TEST(ListenAddressTest, SaysWhatIsExpected) {
+TEST(ListenAddressTest, NamesTheExpectedFormat) {
   for (const std::string text : {"", "7000", ":7000", "host:", "host:x", "host:-1", "host:65536"}) {
     const auto address = ParseListenAddress(text);
     EXPECT_EQ(address.status().code(), absl::StatusCode::kInvalidArgument) << text;

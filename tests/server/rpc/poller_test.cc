@@ -15,7 +15,7 @@
 namespace torchps {
 namespace {
 
-// An event, and what the thread that takes it does.
+// An event with the work for the thread that handles it.
 class Event final : public CompletionTag {
  public:
   explicit Event(std::function<void()> work, bool is_long = false) : work_(std::move(work)) {
@@ -55,8 +55,8 @@ class PollerTest : public ::testing::Test {
   std::unique_ptr<grpc::Server> server_;
 };
 
-// Were it not so, this would hang: the first event waits for the second.
-TEST_F(PollerTest, AnotherThreadPollsWhileALongEventIsHandled) {
+// The first event waits for the second, so this test hangs if only one thread polls.
+TEST_F(PollerTest, AnotherThreadPollsDuringALongEvent) {
   std::promise<void> second_ran;
   std::promise<void> first_ran;
   Event second([&] { second_ran.set_value(); });
@@ -72,7 +72,7 @@ TEST_F(PollerTest, AnotherThreadPollsWhileALongEventIsHandled) {
   first_ran.get_future().wait();
 }
 
-TEST_F(PollerTest, AShortEventIsHandledByTheThreadThatPolls) {
+TEST_F(PollerTest, ThePollingThreadHandlesAShortEvent) {
   std::promise<std::thread::id> first_ran;
   std::promise<std::thread::id> second_ran;
   Event second([&] { second_ran.set_value(std::this_thread::get_id()); });
@@ -85,7 +85,7 @@ TEST_F(PollerTest, AShortEventIsHandledByTheThreadThatPolls) {
   EXPECT_EQ(first_ran.get_future().get(), second_ran.get_future().get());
 }
 
-TEST_F(PollerTest, ATurnComesWithoutAnEvent) {
+TEST_F(PollerTest, RunsATurnWithoutAnEvent) {
   std::promise<void> turn_came;
   Event turn([&] { turn_came.set_value(); });
   Event event([&] { poller_->Enter(&turn); });
@@ -111,7 +111,7 @@ TEST_F(PollerTest, StopWaitsForTheLastUse) {
   user.join();
 }
 
-TEST_F(PollerTest, StopsWithoutHavingStarted) { Stop(); }
+TEST_F(PollerTest, StopsWithoutAStart) { Stop(); }
 
 }  // namespace
 }  // namespace torchps

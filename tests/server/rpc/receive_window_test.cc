@@ -1,5 +1,5 @@
-// A worker sends ahead of what the server has asked for. How far at most, the bench measures as the
-// memory of a slow server (bench/run.sh --case=memory).
+// Tests that a worker sends ahead of the server's reads. bench/run.sh --case=memory measures how
+// far, as the memory of a slow server.
 
 #include "server/rpc/receive_window.h"
 
@@ -16,11 +16,11 @@
 namespace torchps {
 namespace {
 
-// A block has 64 KiB, as gRPC's own window.
+// A block of 64 KiB, the size of gRPC's default window.
 constexpr int64_t kBlockElements = 16 << 10;
 constexpr int64_t kBlocks = 8;
 
-// A server and two of its workers; the server receives one frame at a time.
+// A server that receives one frame at a time, and two workers.
 class ReceiveWindowTest : public ::testing::Test {
  protected:
   void Start(bool sets_receive_window) {
@@ -46,17 +46,17 @@ class ReceiveWindowTest : public ::testing::Test {
     ASSERT_TRUE(first_->Initialize(1).ok());
   }
 
-  // Stands still, so that the push that stalls is not silent for long.
+  // Does not advance, so that the stalled push does not time out.
   ManualClock clock_;
   std::unique_ptr<Server> server_;
   std::unique_ptr<PlainWorker> first_;
   std::unique_ptr<PlainWorker> second_;
 };
 
-TEST_F(ReceiveWindowTest, APushRunsAheadWhileAnotherOneHoldsTheBudget) {
+TEST_F(ReceiveWindowTest, APushRunsAheadOfTheBudget) {
   if (!CanSetReceiveWindow()) GTEST_SKIP() << "this gRPC cannot be told a window";
   ASSERT_NO_FATAL_FAILURE(Start(/*sets_receive_window=*/true));
-  // Its call alone takes the share of the frame that it will bring.
+  // The call alone reserves the budget for the frame that follows.
   grpc::ClientContext holding;
   PushReply held;
   const auto stalled = first_->stub().Push(&holding, &held);
@@ -70,7 +70,7 @@ TEST_F(ReceiveWindowTest, APushRunsAheadWhileAnotherOneHoldsTheBudget) {
   PushReply ran;
   const auto ahead = second_->stub().Push(&running, &ran);
   for (const BlockRange& block : second_->blocks()) {
-    // Blocks where the window is full: with gRPC's own 64 KiB for good.
+    // Blocks if the window is full; with gRPC's default of 64 KiB it would block forever.
     ASSERT_TRUE(ahead->Write(second_->Frame(1, block.id, 1))) << "block " << block.id;
   }
   EXPECT_EQ(first_->Status()->verdicts().accepted(), 0);
@@ -85,8 +85,8 @@ TEST_F(ReceiveWindowTest, APushRunsAheadWhileAnotherOneHoldsTheBudget) {
   EXPECT_EQ(first_->Status()->verdicts().accepted(), 2 * kBlocks);
 }
 
-// What every other gRPC than 1.51 does.
-TEST_F(ReceiveWindowTest, WithGrpcsOwnWindowPushesAreAppliedAsWell) {
+// All gRPC versions except 1.51 behave like this.
+TEST_F(ReceiveWindowTest, AppliesPushesWithTheDefaultWindow) {
   ASSERT_NO_FATAL_FAILURE(Start(/*sets_receive_window=*/false));
   constexpr uint64_t kSteps = 5;
   for (uint64_t step = 1; step <= kSteps; ++step) {

@@ -11,13 +11,13 @@
 namespace torchps {
 namespace {
 
-// A stream that has something to send. Its turn is taken by the test, not run.
+// A stream that can send. The test counts its turns instead of running them.
 class Stream final : public CompletionTag {
  public:
   void Proceed(bool /*ok*/) override {}
 };
 
-// Polls until a turn has come, as a thread does whose queue is empty.
+// Polls until a stream's turn, like a thread with an empty queue.
 CompletionTag* PollUntilTurn(RoundRobin& line, int* polls) {
   for (*polls = 0; *polls <= RoundRobin::kPolls; ++*polls) {
     if (CompletionTag* const turn = line.Next(); turn != nullptr) return turn;
@@ -26,18 +26,18 @@ CompletionTag* PollUntilTurn(RoundRobin& line, int* polls) {
   return nullptr;
 }
 
-TEST(RoundRobinTest, AnEmptyLineHasNoTurn) {
+TEST(RoundRobinTest, AnEmptyQueueHasNoTurn) {
   RoundRobin line;
   int polls = 0;
   EXPECT_FALSE(line.waits());
   EXPECT_EQ(PollUntilTurn(line, &polls), nullptr);
 }
 
-TEST(RoundRobinTest, TheQueueIsPolledBeforeEachTurn) {
+TEST(RoundRobinTest, PollsTheQueueBeforeEachTurn) {
   RoundRobin line;
   Stream first;
   Stream second;
-  // Polls while the line was empty do not count.
+  // Polls before the first entry do not count.
   for (int i = 0; i < RoundRobin::kPolls; ++i) line.Polled(/*was_long=*/false);
   line.Enter(&first);
   line.Enter(&second);
@@ -50,7 +50,7 @@ TEST(RoundRobinTest, TheQueueIsPolledBeforeEachTurn) {
   EXPECT_FALSE(line.waits());
 }
 
-TEST(RoundRobinTest, ATurnFollowsAnEventThatTookLong) {
+TEST(RoundRobinTest, ATurnFollowsALongEvent) {
   RoundRobin line;
   Stream stream;
   line.Enter(&stream);
@@ -59,8 +59,8 @@ TEST(RoundRobinTest, ATurnFollowsAnEventThatTookLong) {
   EXPECT_EQ(line.Next(), &stream);
 }
 
-// A play of streams that enter whenever an event says that they can send, and again at any time
-// after their turn.
+// Simulates streams that enter when an event allows them to send, and again at any time after their
+// turn.
 class Play {
  public:
   explicit Play(uint64_t seed) : random_(seed), streams_(2 + random_() % 15) {
@@ -108,14 +108,14 @@ class Play {
   std::mt19937_64 random_;
   RoundRobin line_;
   std::vector<Stream> streams_;
-  // By stream, the number of its entry.
+  // The entry number of each stream.
   std::vector<int> entry_;
   int entries_ = 0;
   int polls_since_turn_ = 0;
 };
 
-// So no stream that enters has two turns while another one waits, and none waits for ever.
-TEST(RoundRobinTest, TurnsAreInTheOrderOfEnteringAndComeHoweverManyEventsThereAre) {
+// So a stream never has two turns while another one waits, and does not wait forever.
+TEST(RoundRobinTest, TurnsFollowTheOrderOfEntry) {
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     Play play(seed);

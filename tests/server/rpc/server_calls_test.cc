@@ -18,13 +18,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Answers a Leave, refuses it, or lets its caller wait.
+// Answers Leave calls, refuses them, or lets the caller wait.
 class LeftServer final : public ParameterService::Service {
  public:
   LeftServer() {
     grpc::ServerBuilder builder;
     builder.RegisterService(this);
-    // Not within the process: ThreadSanitizer cannot see how gRPC hands bytes over there.
+    // Uses a real port, because ThreadSanitizer cannot follow gRPC's in-process transport.
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
     server_ = builder.BuildAndStart();
   }
@@ -70,7 +70,7 @@ class ServerCallsTest : public ::testing::Test {
   ServerCalls calls_;
 };
 
-TEST_F(ServerCallsTest, EachAnswerStandsInItsServersPlace) {
+TEST_F(ServerCallsTest, OrdersAnswersByServer) {
   servers_[2].refuses = true;
   const auto replies = Ask({0, 2});
   ASSERT_EQ(replies.size(), 3u);
@@ -81,15 +81,15 @@ TEST_F(ServerCallsTest, EachAnswerStandsInItsServersPlace) {
   EXPECT_THAT(std::string(replies[2].status().message()), HasSubstr("no such slot"));
 }
 
-TEST_F(ServerCallsTest, WhereNobodyIsAskedNobodyIsWaitedFor) { EXPECT_EQ(Ask({}).size(), 3u); }
+TEST_F(ServerCallsTest, DoesNotWaitWithoutCalls) { EXPECT_EQ(Ask({}).size(), 3u); }
 
-TEST_F(ServerCallsTest, ASilentServerIsWaitedForUntilTheTimeoutIsOver) {
+TEST_F(ServerCallsTest, WaitsForASilentServerUntilTheTimeout) {
   servers_[1].hangs = true;
   const auto replies = Ask({1}, absl::Milliseconds(100));
   EXPECT_TRUE(absl::IsDeadlineExceeded(replies[1].status())) << replies[1].status();
 }
 
-TEST_F(ServerCallsTest, StopBreaksOffWhatIsUnderWayAndNothingBeginsAfterIt) {
+TEST_F(ServerCallsTest, StopCancelsCallsAndPreventsNewOnes) {
   servers_[1].hangs = true;
   std::thread stopper([&] {
     EXPECT_TRUE(Eventually([&] { return servers_[0].asked > 0 && servers_[1].asked > 0; }));

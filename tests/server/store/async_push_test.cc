@@ -15,7 +15,7 @@ namespace {
 using ::testing::Each;
 using ::testing::FloatEq;
 
-// A block of two elements under plain SGD with rate 1, so that a gradient of 1 takes 1 away.
+// A block of two elements under plain SGD with rate 1, so that a gradient of 1 subtracts 1.
 class AsyncPushTest : public ::testing::Test {
  protected:
   void Make(const SampleScale& scale) {
@@ -46,7 +46,7 @@ class AsyncPushTest : public ::testing::Test {
     }
   }
 
-  // On the block of weights, or that of means.
+  // Pushes to the weight block (index 0) or the averaged block (index 1).
   PushDecision Push(Step step, Version base, uint32_t samples, int block_index = 0) {
     PushHeader header;
     header.incarnation = 1;
@@ -82,13 +82,13 @@ class AsyncPushTest : public ::testing::Test {
   std::vector<std::unique_ptr<Block>> blocks_;
 };
 
-TEST_F(AsyncPushTest, WhereBatchesAreEqualThePartBatchOfAnEpochsEndHasTheWholeRate) {
+TEST_F(AsyncPushTest, APartialBatchUsesTheWholeRate) {
   Make(SampleScale());
   Push(1, /*base=*/0, /*samples=*/8);
   EXPECT_THAT(Values(), Each(FloatEq(-1)));
 }
 
-TEST_F(AsyncPushTest, WhereBatchesDifferTheRateGoesByTheirSamples) {
+TEST_F(AsyncPushTest, ScalesTheRateByTheSamples) {
   Make(OfOne());
   EXPECT_EQ(Push(1, /*base=*/0, /*samples=*/8).verdict, ACCEPTED);
   EXPECT_THAT(Values(), Each(FloatEq(-0.25)));
@@ -96,15 +96,15 @@ TEST_F(AsyncPushTest, WhereBatchesDifferTheRateGoesByTheirSamples) {
   EXPECT_THAT(Values(), Each(FloatEq(-0.25 - 1.5)));
 }
 
-TEST_F(AsyncPushTest, SamplesScaleTheRateAndLagTheGradient) {
+TEST_F(AsyncPushTest, ScalesRateBySamplesAndGradientByLag) {
   Make(OfOne());
   for (Step step = 1; step <= 4; ++step) Push(step, /*base=*/step - 1, /*samples=*/32);
   EXPECT_EQ(Push(5, /*base=*/0, /*samples=*/16).verdict, SCALED);
   EXPECT_THAT(Values(), Each(FloatEq(-4 - 0.5 / 4)));
 }
 
-// With plain SGD the factor has the same effect wherever it is.
-TEST_F(AsyncPushTest, ALocalStepsPushIsItsPartOfAStepOfAll) {
+// With plain SGD the factor has the same effect on rate or gradient.
+TEST_F(AsyncPushTest, ScalesALocalStepPushByItsShare) {
   Make(OfAll(SampleScale::Of::kGradient));
   const PushDecision decision = Push(1, /*base=*/0, /*samples=*/32);
   EXPECT_EQ(decision.gradient_factor, 0.25);
@@ -112,7 +112,7 @@ TEST_F(AsyncPushTest, ALocalStepsPushIsItsPartOfAStepOfAll) {
   EXPECT_THAT(Values(), Each(FloatEq(-0.25)));
 }
 
-TEST_F(AsyncPushTest, MeansMoveByAnEqualPartOfEachLiveSlotAndByItsSamples) {
+TEST_F(AsyncPushTest, MovesMeansByTheSlotsShare) {
   Make(OfOne());
   SetLive(4);
   Push(1, /*base=*/0, /*samples=*/32, /*block_index=*/1);
@@ -121,7 +121,7 @@ TEST_F(AsyncPushTest, MeansMoveByAnEqualPartOfEachLiveSlotAndByItsSamples) {
   EXPECT_THAT(Values(1), Each(FloatEq(0.25 + 0.5 * 0.75)));
 }
 
-TEST_F(AsyncPushTest, MeansMoveByTheSamplesPartOfAStepOfAllWhoeverLives) {
+TEST_F(AsyncPushTest, MovesMeansByTheSamplesShare) {
   for (const SampleScale::Of of : {SampleScale::Of::kRate, SampleScale::Of::kGradient}) {
     blocks_.clear();
     Make(OfAll(of));
@@ -131,7 +131,7 @@ TEST_F(AsyncPushTest, MeansMoveByTheSamplesPartOfAStepOfAllWhoeverLives) {
   }
 }
 
-TEST_F(AsyncPushTest, MeansNeverGoBeyondWhatIsPushed) {
+TEST_F(AsyncPushTest, MeansNeverExceedThePushedValue) {
   Make(OfOne());
   Push(1, /*base=*/0, /*samples=*/96, /*block_index=*/1);
   EXPECT_THAT(Values(1), Each(FloatEq(1)));

@@ -28,7 +28,7 @@ class Journal final : public BlockJournal {
   };
   void Record(const Block& block, const BlockRecord& record)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block.mutex) override {
-    (void)block;  // named for its lock
+    (void)block;  // named only for the lock annotation
     entries.push_back({record.kind,
                        {record.slots.begin(), record.slots.end()},
                        record.terms,
@@ -39,8 +39,8 @@ class Journal final : public BlockJournal {
   std::vector<Entry> entries;
 };
 
-// Blocks of two elements under plain SGD with rate 1 and values of 0, so that a gradient of 1 takes
-// 1 away. A whole batch is 12 samples, of three slots if not said otherwise.
+// Blocks of two elements under plain SGD with rate 1 and values of 0, so that a gradient of 1
+// subtracts 1. A whole batch is 12 samples, by default with three slots.
 class BatchPushTest : public ::testing::Test {
  protected:
   void Make(BatchPush::Options options = {/*batch_samples=*/12}, int count = 1, int slots = 3) {
@@ -104,7 +104,7 @@ class BatchPushTest : public ::testing::Test {
     return decision.ok() ? decision->verdict : VERDICT_UNSPECIFIED;
   }
 
-  // The server's housekeeping, `passed` later.
+  // Advances the clock by `passed` and runs the server's periodic update.
   void After(absl::Duration passed) {
     clock_.Advance(passed);
     if (policy_->TakeDue()) Reconsider();
@@ -132,7 +132,7 @@ class BatchPushTest : public ::testing::Test {
   std::vector<std::unique_ptr<Block>> blocks_;
 };
 
-TEST_F(BatchPushTest, AppliesTheMeanWhenAWholeBatchIsIn) {
+TEST_F(BatchPushTest, AppliesTheMeanOfAWholeBatch) {
   Make();
   EXPECT_EQ(GetVerdict(0, 1, 0, 6, 1.0f), ACCEPTED);
   EXPECT_EQ(GetVerdict(1, 1, 0, 2, 4.0f), ACCEPTED);
@@ -145,7 +145,7 @@ TEST_F(BatchPushTest, AppliesTheMeanWhenAWholeBatchIsIn) {
   EXPECT_EQ(policy_->update_counts().early, 0u);
 }
 
-TEST_F(BatchPushTest, CountsSamplesAndNotSlots) {
+TEST_F(BatchPushTest, CountsSamplesNotSlots) {
   Make();
   GetVerdict(0, 1, 0, 8, 1.0f);
   EXPECT_EQ(GetVersion(), 0);
@@ -154,7 +154,7 @@ TEST_F(BatchPushTest, CountsSamplesAndNotSlots) {
   EXPECT_FLOAT_EQ(Value(), -1.0f);
 }
 
-TEST_F(BatchPushTest, ABatchMayLackOneSampleOfSeveralSlots) {
+TEST_F(BatchPushTest, ABatchMayLackOneSample) {
   Make();
   GetVerdict(0, 1, 0, 6, 1.0f);
   GetVerdict(1, 1, 0, 5, 1.0f);
@@ -166,7 +166,7 @@ TEST_F(BatchPushTest, ABatchMayLackOneSampleOfSeveralSlots) {
 TEST_F(BatchPushTest, OneSlotHasNoSlack) {
   Make({/*batch_samples=*/12}, /*count=*/1, /*slots=*/1);
   GetVerdict(0, 1, 0, 11, 1.0f);
-  // It is the only live slot, so the update is made, with the part that has come.
+  // It is the only live slot, so the update applies the part that arrived.
   EXPECT_EQ(GetVersion(), 1);
   EXPECT_FLOAT_EQ(Value(), -11.0f / 12);
   EXPECT_EQ(policy_->update_counts().early, 1u);
@@ -181,7 +181,7 @@ TEST_F(BatchPushTest, SharesOfOneSampleHaveNoSlack) {
   EXPECT_EQ(GetVersion(), 1);
 }
 
-TEST_F(BatchPushTest, TheShareFillsABatchThatTheEpochCutShort) {
+TEST_F(BatchPushTest, TheShareCompletesAShortBatch) {
   Make();
   PushHeader header = Header(0, 1, 0, 3);
   header.share = 6;
@@ -192,7 +192,7 @@ TEST_F(BatchPushTest, TheShareFillsABatchThatTheEpochCutShort) {
   EXPECT_EQ(policy_->update_counts().early, 0u);
 }
 
-TEST_F(BatchPushTest, AnEpochsLastStepOfOneSlotIsAWholeUpdate) {
+TEST_F(BatchPushTest, TheLastStepIsAWholeUpdate) {
   Make();
   PushHeader header = Header(0, 1, 0, 3);
   header.share = 12;
@@ -202,12 +202,12 @@ TEST_F(BatchPushTest, AnEpochsLastStepOfOneSlotIsAWholeUpdate) {
   EXPECT_EQ(policy_->update_counts().early, 0u);
 }
 
-TEST_F(BatchPushTest, TheLastBatchOfTheJobIsAWholeOneHoweverItsPushesCome) {
+TEST_F(BatchPushTest, TheLastBatchIsWholeInAnyOrder) {
   for (const bool last_comes_first : {true, false}) {
     SCOPED_TRACE(last_comes_first);
     blocks_.clear();
     Make();
-    // The third slot has nothing to do any more.
+    // The third slot does not receive work any more.
     SetLive(2);
     PushHeader last = Header(1, 1, 0, 2);
     last.share = 13;
@@ -225,7 +225,7 @@ TEST_F(BatchPushTest, TheLastBatchOfTheJobIsAWholeOneHoweverItsPushesCome) {
   }
 }
 
-TEST_F(BatchPushTest, WithoutAGlobalBatchAWholeOneGrowsWithTheLiveSlots) {
+TEST_F(BatchPushTest, TheBatchGrowsWithTheLiveSlots) {
   BatchPush::Options options;
   options.batch_samples = 4;
   options.per_slot = true;
@@ -238,7 +238,7 @@ TEST_F(BatchPushTest, WithoutAGlobalBatchAWholeOneGrowsWithTheLiveSlots) {
   EXPECT_FLOAT_EQ(Value(), -1.0f);
 }
 
-TEST_F(BatchPushTest, AGradientOneUpdateOldCountsInTheNextUpdate) {
+TEST_F(BatchPushTest, ALateGradientCountsInTheNextUpdate) {
   Make();
   GetVerdict(0, 1, 0, 8, 1.0f);
   GetVerdict(1, 1, 0, 4, 1.0f);
@@ -251,7 +251,7 @@ TEST_F(BatchPushTest, AGradientOneUpdateOldCountsInTheNextUpdate) {
   EXPECT_FLOAT_EQ(Value(), -1.0f - (4 * 4.0f + 8 * 1.0f) / 12);
 }
 
-TEST_F(BatchPushTest, AGradientOlderThanTheBoundIsRefusedForGood) {
+TEST_F(BatchPushTest, RejectsAGradientOlderThanTheBound) {
   Make();
   for (Step step = 1; step <= 2; ++step) {
     GetVerdict(0, step, step - 1, 8, 1.0f);
@@ -266,7 +266,7 @@ TEST_F(BatchPushTest, AGradientOlderThanTheBoundIsRefusedForGood) {
   EXPECT_EQ(SettledStep(2), 1) << "the refusal is in the ledger";
 }
 
-TEST_F(BatchPushTest, ABoundOfZeroRefusesWhatMissedItsUpdate) {
+TEST_F(BatchPushTest, ABoundOfZeroRejectsLateGradients) {
   BatchPush::Options options{/*batch_samples=*/12};
   options.bound = 0;
   Make(options);
@@ -274,7 +274,7 @@ TEST_F(BatchPushTest, ABoundOfZeroRefusesWhatMissedItsUpdate) {
   EXPECT_EQ(GetVerdict(1, 1, 0, 4, 1.0f), REJECTED_STALE);
 }
 
-TEST_F(BatchPushTest, WithoutABoundEverythingCounts) {
+TEST_F(BatchPushTest, WithoutABoundEveryGradientCounts) {
   BatchPush::Options options{/*batch_samples=*/12};
   options.bound = -1;
   Make(options);
@@ -282,7 +282,7 @@ TEST_F(BatchPushTest, WithoutABoundEverythingCounts) {
   EXPECT_EQ(GetVerdict(1, 1, 0, 4, 1.0f), ACCEPTED);
 }
 
-TEST_F(BatchPushTest, EveryLiveSlotIsEnough) {
+TEST_F(BatchPushTest, UpdatesOnceEveryLiveSlotPushed) {
   Make();
   GetVerdict(0, 1, 0, 4, 1.0f);
   GetVerdict(1, 1, 0, 4, 1.0f);
@@ -293,7 +293,7 @@ TEST_F(BatchPushTest, EveryLiveSlotIsEnough) {
   EXPECT_EQ(policy_->update_counts().early, 1u);
 }
 
-TEST_F(BatchPushTest, ASlotWaitsForOneUsualStepWhereHalfABatchIsIn) {
+TEST_F(BatchPushTest, WaitsOneUsualStepForHalfABatch) {
   Make();
   GetVerdict(0, 1, 0, 4, 1.0f);
   policy_->AwaitUpdate(0, absl::Seconds(1), /*is_whole=*/true);
@@ -312,7 +312,7 @@ TEST_F(BatchPushTest, ASlotWaitsForOneUsualStepWhereHalfABatchIsIn) {
   EXPECT_EQ(policy_->next_due(), absl::InfiniteDuration());
 }
 
-TEST_F(BatchPushTest, WithLessThanHalfItWaitsTwiceAsLongForAQuarterAndSoOn) {
+TEST_F(BatchPushTest, WaitsLongerForSmallerPartsOfABatch) {
   Make();
   GetVerdict(0, 1, 0, 1, 1.0f);
   policy_->AwaitUpdate(0, absl::Seconds(1), /*is_whole=*/true);
@@ -334,14 +334,14 @@ TEST_F(BatchPushTest, PatienceIsAMultipleOfTheUsualStep) {
   EXPECT_EQ(policy_->next_due(), clock_.Now() + absl::Seconds(5));
 }
 
-TEST_F(BatchPushTest, AShortStepsPatienceIsAtLeastFiftyMilliseconds) {
+TEST_F(BatchPushTest, WaitsAtLeastFiftyMilliseconds) {
   Make();
   GetVerdict(0, 1, 0, 6, 1.0f);
   policy_->AwaitUpdate(0, absl::Milliseconds(2), /*is_whole=*/true);
   EXPECT_EQ(policy_->next_due(), clock_.Now() + absl::Milliseconds(50));
 }
 
-TEST_F(BatchPushTest, ASlotWhoseStepIsNotKnownWaitsForTheOthers) {
+TEST_F(BatchPushTest, WaitsForOtherSlotsWithoutAKnownStep) {
   Make();
   GetVerdict(0, 1, 0, 6, 1.0f);
   policy_->AwaitUpdate(0, absl::InfiniteDuration(), /*is_whole=*/true);
@@ -350,7 +350,7 @@ TEST_F(BatchPushTest, ASlotWhoseStepIsNotKnownWaitsForTheOthers) {
   EXPECT_EQ(GetVersion(), 0);
 }
 
-TEST_F(BatchPushTest, AServerThatStoodStillCountsOneTurn) {
+TEST_F(BatchPushTest, APausedServerCountsOneTurn) {
   Make();
   GetVerdict(0, 1, 0, 2, 1.0f);
   policy_->AwaitUpdate(0, absl::Milliseconds(70), /*is_whole=*/true);
@@ -359,20 +359,20 @@ TEST_F(BatchPushTest, AServerThatStoodStillCountsOneTurn) {
   EXPECT_EQ(policy_->next_due(), clock_.Now() + absl::Milliseconds(70));
 }
 
-TEST_F(BatchPushTest, AnUpdateThatIsMadeEndsTheWait) {
+TEST_F(BatchPushTest, AnUpdateEndsTheWait) {
   Make();
   GetVerdict(0, 1, 0, 6, 1.0f);
   policy_->AwaitUpdate(0, absl::Seconds(1), /*is_whole=*/true);
   GetVerdict(1, 1, 0, 6, 1.0f);
   EXPECT_EQ(policy_->next_due(), absl::InfiniteDuration());
-  // The next push has not come to its end: its time begins then.
+  // The next push did not end yet; the wait starts at its end.
   GetVerdict(0, 2, 1, 6, 1.0f);
   EXPECT_EQ(policy_->next_due(), absl::InfiniteDuration());
 }
 
-// A slot that stalled in the middle of its push has one block in this update and the other in the
-// next. Without care the slots would wait for each other in turn from then on.
-TEST_F(BatchPushTest, ASlotThatStalledInItsPushIsInStepAgainAfterOneUpdate) {
+// The stalled slot's blocks fall into different updates. Without a correction, the slots would keep
+// waiting for each other in turn.
+TEST_F(BatchPushTest, AStalledSlotRecoversAfterOneUpdate) {
   Make({/*batch_samples=*/12}, /*count=*/2);
   const auto push_block = [&](SlotId slot, Step step, Version base, int block) {
     PushHeader header = Header(slot, step, base, 4);
@@ -400,7 +400,7 @@ TEST_F(BatchPushTest, ASlotThatStalledInItsPushIsInStepAgainAfterOneUpdate) {
   EXPECT_EQ(GetVersion(0), 2) << "slot 2 waits for block 1, so block 0 does not wait for it";
   EXPECT_EQ(GetVersion(1), 2);
   for (const SlotId slot : {0, 1, 2}) EXPECT_TRUE(policy_->IsSettled(slot, 2));
-  // All are in step: none of the blocks is updated before the last of the three has pushed.
+  // The slots are in step again: a block is not updated before the last of the three pushes.
   for (const SlotId slot : {0, 1, 2}) policy_->PullBegan(slot);
   push(0, 3, 2);
   push(1, 3, 2);
@@ -410,7 +410,7 @@ TEST_F(BatchPushTest, ASlotThatStalledInItsPushIsInStepAgainAfterOneUpdate) {
   EXPECT_EQ(GetVersion(1), 3);
 }
 
-TEST_F(BatchPushTest, ASlotThatWaitsForAnotherServerIsNotWaitedFor) {
+TEST_F(BatchPushTest, DoesNotWaitForASlotBlockedElsewhere) {
   Make();
   GetVerdict(0, 1, 0, 4, 1.0f);
   GetVerdict(1, 1, 0, 4, 1.0f);
@@ -428,7 +428,7 @@ TEST_F(BatchPushTest, ASlotThatWaitsForAnotherServerIsNotWaitedFor) {
   EXPECT_FLOAT_EQ(Value(), -1.0f - 8.0f / 12);
 }
 
-TEST_F(BatchPushTest, APushIsSettledWhenAllItsBlocksAreUpdated) {
+TEST_F(BatchPushTest, SettlesAPushWhenItsBlocksAreUpdated) {
   Make({/*batch_samples=*/12}, /*count=*/2);
   for (int block = 0; block < 2; ++block) {
     PushHeader header = Header(0, 1, 0, 6);
@@ -447,7 +447,7 @@ TEST_F(BatchPushTest, APushIsSettledWhenAllItsBlocksAreUpdated) {
   EXPECT_TRUE(policy_->IsSettled(1, 1));
 }
 
-TEST_F(BatchPushTest, WhatIsCollectedIsNotInTheSettledLedger) {
+TEST_F(BatchPushTest, TheSettledLedgerExcludesCollectedGradients) {
   Make();
   GetVerdict(0, 1, 0, 4, 1.0f);
   EXPECT_EQ(SettledStep(0), 0);
@@ -480,7 +480,7 @@ TEST_F(BatchPushTest, ASlotContributesOnceToAnUpdate) {
   EXPECT_TRUE(Push(successor, 1.0f).ok());
 }
 
-TEST_F(BatchPushTest, AWithheldPushFillsTheBatchAndChangesNothing) {
+TEST_F(BatchPushTest, AWithheldPushFillsTheBatch) {
   Make();
   PushHeader header = Header(0, 1, 0, 4);
   header.withheld = true;
@@ -492,7 +492,7 @@ TEST_F(BatchPushTest, AWithheldPushFillsTheBatchAndChangesNothing) {
   EXPECT_FLOAT_EQ(Value(), -3.0f);
 }
 
-TEST_F(BatchPushTest, WhereAllAreWithheldTheBlockIsPassedOver) {
+TEST_F(BatchPushTest, SkipsABlockWithheldByAllSlots) {
   Make();
   for (const SlotId slot : {0, 1, 2}) {
     PushHeader header = Header(slot, 1, 0, 4);
@@ -506,7 +506,7 @@ TEST_F(BatchPushTest, WhereAllAreWithheldTheBlockIsPassedOver) {
   EXPECT_TRUE(policy_->IsSettled(0, 1));
 }
 
-TEST_F(BatchPushTest, AfterARestoreAGradientOnLostValuesCountsAsNew) {
+TEST_F(BatchPushTest, AGradientOnLostValuesCountsAsNew) {
   Make();
   {
     MutexLock lock(&blocks_[0]->mutex);
@@ -518,7 +518,7 @@ TEST_F(BatchPushTest, AfterARestoreAGradientOnLostValuesCountsAsNew) {
   EXPECT_EQ(GetVersion(), 1);
 }
 
-TEST_F(BatchPushTest, AVersionThatNeverWasIsRefused) {
+TEST_F(BatchPushTest, RejectsAnImpossibleVersion) {
   Make();
   EXPECT_TRUE(absl::IsInvalidArgument(Push(Header(0, 1, 3, 4), 1.0f).status()));
 }

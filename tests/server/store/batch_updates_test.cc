@@ -1,8 +1,7 @@
-// Whole batches against a second implementation in double that shares no code with the product:
-// three slots of different speeds push in a random order, some gradients are an update old, some
-// are refused, some updates are early. The push log makes the same values to the bit, and a server
-// that is killed while its blocks have collected half of a batch ends where it would have ended.
-// Prints its seed.
+// Compares whole-batch updates with a second implementation in double that does not share code with
+// the product. Three slots of different speeds push in random order: some gradients are one update
+// late, some are rejected, and some updates are early. The push log must replay to the same bits. A
+// server killed with half a batch collected must end with the same values. Prints the seed.
 
 #include <algorithm>
 #include <cmath>
@@ -34,7 +33,7 @@ constexpr uint64_t kSeed = 35;
 constexpr double kRate = 0.02;
 constexpr double kMomentum = 0.9;
 
-// A gradient on its way: of `samples` samples, computed on version `base`.
+// A gradient of `samples` samples, computed on version `base` and not pushed yet.
 struct Flight {
   Step step = 0;
   Version base = 0;
@@ -42,13 +41,13 @@ struct Flight {
   std::vector<float> gradient;
 };
 
-// Numbers in [-1, 1) that follow from theirs.
+// Returns a number in [-1, 1) that depends only on the arguments.
 double Noise(uint64_t a, uint64_t b, uint64_t c) {
   std::mt19937_64 generator(kSeed + 1000003 * a + 10007 * b + c);
   return static_cast<double>(generator() >> 11) / 4503599627370496.0 - 1;
 }
 
-// Of a noisy quadratic with curvatures 0.2 to 2, at `value`.
+// Returns the gradient at `value` of a noisy quadratic with curvatures from 0.2 to 2.
 double GradientAt(SlotId slot, Step step, int element, double value) {
   const double curvature = 1.1 + 0.9 * Noise(1, element, 0);
   return curvature * (value - Noise(2, element, 0)) + Noise(3 + slot, step, element);
@@ -56,7 +55,7 @@ double GradientAt(SlotId slot, Step step, int element, double value) {
 
 double Start(int element) { return 3 * Noise(9, element, 0); }
 
-// The values by the rule, in double.
+// Computes the values by the documented rule, in double.
 class Reference {
  public:
   Reference() : values_(kSize), momentum_(kSize), sum_(kSize) {
@@ -64,7 +63,7 @@ class Reference {
     history_.push_back(values_);
   }
 
-  // The gradient enters the sum of the update that is being collected.
+  // Adds the gradient to the sum for the next update.
   void Collect(SlotId slot, const Flight& flight) {
     for (int i = 0; i < kSize; ++i) {
       sum_[i] += flight.samples * GradientAt(slot, flight.step, i, history_[flight.base][i]);
@@ -72,7 +71,7 @@ class Reference {
     samples_ += flight.samples;
   }
 
-  // Samples that a batch lacks count as a gradient of zero. One sample of slack is none missing.
+  // Missing samples count as a gradient of zero. Up to one missing sample is ignored.
   void Update() {
     const double divisor = samples_ >= kBatch - 1 ? samples_ : kBatch;
     for (int i = 0; i < kSize; ++i) {
@@ -96,7 +95,7 @@ class Reference {
   int early_ = 0;
 };
 
-// A server with blocks of 16 elements, and its log.
+// A server with blocks of 16 elements and a log.
 class Server final : public BlockJournal {
  public:
   explicit Server(const ManualClock* clock) : clock_(clock) {
@@ -133,7 +132,7 @@ class Server final : public BlockJournal {
   }
   void WhenDurable(std::function<void()> continuation) override { continuation(); }
 
-  // The verdict of every block, which must be the same.
+  // Returns the verdict, which must be equal for all blocks.
   Verdict Push(SlotId slot, const Flight& flight) {
     Verdict verdict = VERDICT_UNSPECIFIED;
     for (const auto& block : blocks_) {
@@ -168,7 +167,7 @@ class Server final : public BlockJournal {
 
   bool IsSettled(SlotId slot, Step step) const { return policy_->IsSettled(slot, step); }
 
-  // kill -9, and a start from the log: what was collected is gone.
+  // Simulates kill -9 and a restart from the log; the collected gradients are lost.
   void KillAndReplay() {
     const std::vector<std::vector<uint8_t>> log = log_;
     blocks_ = NewBlocks();
@@ -177,7 +176,7 @@ class Server final : public BlockJournal {
     TakeRestored();
   }
 
-  // kill -9, and a start from a checkpoint that was written just before.
+  // Simulates kill -9 and a restart from a checkpoint written just before.
   void KillAndRestore() {
     for (const auto& block : blocks_) {
       MutexLock lock(&block->mutex);
@@ -273,7 +272,7 @@ struct Outcome {
   int early = 0;
 };
 
-// Slot 0 is fast, slot 2 slow. A slot that has pushed waits until its push is settled.
+// Slot 0 is fast, slot 2 is slow. A slot waits until its push is settled.
 Outcome Simulate(Kill kill) {
   std::mt19937_64 random(kSeed);
   ManualClock clock;
@@ -330,7 +329,7 @@ Outcome Simulate(Kill kill) {
         kills < outcome.updates / 10 + 1) {
       ++kills;
       kill == Kill::kWithLog ? server.KillAndReplay() : server.KillAndRestore();
-      // Workers repeat what was not acknowledged.
+      // Workers repeat unacknowledged pushes.
       for (const auto& [sender, repeated] : unsettled) {
         EXPECT_EQ(server.Push(sender, repeated), ACCEPTED);
       }
@@ -353,13 +352,13 @@ Outcome Simulate(Kill kill) {
   return outcome;
 }
 
-TEST(BatchUpdatesTest, AreThoseOfTheRuleInDouble) {
+TEST(BatchUpdatesTest, MatchTheRuleInDouble) {
   const Outcome outcome = Simulate(Kill::kNever);
   EXPECT_GT(outcome.early, 5);
   EXPECT_GT(outcome.verdicts.at(REJECTED_STALE), 3);
 }
 
-TEST(BatchUpdatesTest, AKillWithAHalfFilledSumLosesAndDoublesNothing) {
+TEST(BatchUpdatesTest, AKillLosesAndDoublesNoGradient) {
   const Outcome undisturbed = Simulate(Kill::kNever);
   EXPECT_EQ(Simulate(Kill::kWithLog).values, undisturbed.values);
   EXPECT_EQ(Simulate(Kill::kWithCheckpoint).values, undisturbed.values);

@@ -50,7 +50,7 @@ class BlockTest : public ::testing::Test {
   Block block_{Range()};
 };
 
-TEST_F(BlockTest, WhatWasLentStaysAsItWasHoweverOftenTheBlockChanges) {
+TEST_F(BlockTest, LentValuesDoNotChange) {
   Change(1);
   const grpc::Slice first = Lend();
   const grpc::Slice same = Lend();
@@ -66,7 +66,7 @@ TEST_F(BlockTest, WhatWasLentStaysAsItWasHoweverOftenTheBlockChanges) {
   EXPECT_THAT(Values(), Each(4.0f));
 }
 
-TEST_F(BlockTest, AChangeKeepsWhatItDoesNotTouchOfLentValues) {
+TEST_F(BlockTest, AChangeCopiesTheOtherLentValues) {
   Change(1);
   const grpc::Slice lent = Lend();
   {
@@ -77,7 +77,7 @@ TEST_F(BlockTest, AChangeKeepsWhatItDoesNotTouchOfLentValues) {
   EXPECT_EQ(Values(), (std::vector<float>{2, 1, 1, 1, 1}));
 }
 
-TEST_F(BlockTest, NothingIsCopiedUnlessAllOfTheLoanIsStillOut) {
+TEST_F(BlockTest, CopiesOnlyWhileValuesAreLent) {
   Change(1);
   const float* const place = Place();
   { const grpc::Slice let_go = Lend(); }
@@ -89,7 +89,7 @@ TEST_F(BlockTest, NothingIsCopiedUnlessAllOfTheLoanIsStillOut) {
   EXPECT_NE(Place(), place);
 }
 
-TEST_F(BlockTest, ALoanOutlivesTheMoveIntoSharedMemory) {
+TEST_F(BlockTest, LentValuesSurviveTheMoveToSharedMemory) {
   Change(1);
   const grpc::Slice lent = Lend();
   std::vector<float> shared(kLength);
@@ -108,7 +108,7 @@ TEST_F(BlockTest, ALoanOutlivesTheMoveIntoSharedMemory) {
   EXPECT_THAT(ReadSlice(lent), Each(1.0f));
 }
 
-TEST_F(BlockTest, SharedReadersNoticeAChange) {
+TEST_F(BlockTest, SharedReadersDetectAChange) {
   Change(1);
   std::vector<float> shared(kLength);
   SharedBlock head;

@@ -13,7 +13,7 @@
 namespace torchps {
 namespace {
 
-// Plain SGD with rate 1; "b*" has a tenth of the rate, "c" decays by its own value.
+// Plain SGD with rate 1. The group "b*" uses a tenth of the rate, "c" another weight decay.
 OptimizerSpec GroupedSgd() {
   OptimizerSpec spec;
   spec.mutable_sgd();
@@ -59,7 +59,7 @@ void SetAll(Block* block, float value) ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mute
   std::fill(block->values.begin(), block->values.end(), value);
 }
 
-// What all elements are after one gradient of ones on values of two.
+// Returns the elements after one gradient of ones on values of two.
 std::vector<float> OneStep(int64_t block_elements, bool through_payload) {
   const Fixture fixture = MakeFixture(block_elements);
   std::vector<float> result;
@@ -80,7 +80,7 @@ std::vector<float> OneStep(int64_t block_elements, bool through_payload) {
   return result;
 }
 
-TEST(BlockUpdaterTest, EachElementFollowsItsGroupWhereverTheBlocksAreCut) {
+TEST(BlockUpdaterTest, AppliesGroupsAcrossBlockBoundaries) {
   const std::vector<float> expected = {1, 1, 1, 1.9f, 1.9f, 1.9f, 1.9f, 0, 0, 1.5f, 1.5f, 1.5f};
   for (int64_t block_elements = 1; block_elements <= 12; ++block_elements) {
     for (const bool through_payload : {false, true}) {
@@ -94,7 +94,7 @@ TEST(BlockUpdaterTest, EachElementFollowsItsGroupWhereverTheBlocksAreCut) {
   }
 }
 
-TEST(BlockUpdaterTest, TheRateFactorScalesTheStepAndTheShare) {
+TEST(BlockUpdaterTest, TheRateFactorScalesStepAndShare) {
   const Fixture fixture = MakeFixture(12);
   for (const BlockRange& range : fixture.map.blocks()) {
     Block block(range);
@@ -107,8 +107,9 @@ TEST(BlockUpdaterTest, TheRateFactorScalesTheStepAndTheShare) {
   }
 }
 
-// Each element of a block against a block of its own, which is not pushed to where it is absent.
-TEST(BlockUpdaterTest, WhatIsAbsentIsLeftAloneAndItsNextStepIsItsNext) {
+// Compares each element with a separate block, which does not receive a push when the element is
+// absent.
+TEST(BlockUpdaterTest, SkipsAbsentElementsAndTheirSteps) {
   Segment segment;
   segment.name = "w";
   segment.shape = {6};
@@ -165,9 +166,9 @@ TEST(BlockUpdaterTest, WhatIsAbsentIsLeftAloneAndItsNextStepIsItsNext) {
   EXPECT_FALSE(block.missed.empty());
 }
 
-// A finite gradient whose square is not: the element stands still from then on, though its value is
-// finite.
-TEST(BlockUpdaterTest, AnArrayThatIsNotFiniteAnyMoreIsNoticedSoon) {
+// The gradient is finite, but its square is not. From then on the element does not change, although
+// its value is finite.
+TEST(BlockUpdaterTest, DetectsANonfiniteOptimizerArray) {
   Segment segment;
   segment.name = "w";
   segment.shape = {32};

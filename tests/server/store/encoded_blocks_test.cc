@@ -1,4 +1,4 @@
-// Gradients that come encoded, and values that go encoded, on a server's blocks.
+// Tests encoded gradients and encoded values on a server's blocks.
 
 #include <cmath>
 #include <memory>
@@ -42,7 +42,7 @@ std::vector<float> Decoded(EncodingSpec::Kind kind, const std::string& bytes) {
   return elements;
 }
 
-// One block of kElements and an averaged one, both 1 everywhere; plain SGD with rate 1.
+// One trained block of kElements and an averaged one, both with values of 1; plain SGD with rate 1.
 class EncodedBlocksTest : public ::testing::TestWithParam<EncodingSpec::Kind> {
  protected:
   static std::unique_ptr<JobHarness> Ready(const std::string& job) {
@@ -79,7 +79,7 @@ class EncodedBlocksTest : public ::testing::TestWithParam<EncodingSpec::Kind> {
   const EncodingSpec::Kind kind_ = GetParam();
 };
 
-TEST_P(EncodedBlocksTest, AnAsynchronousPushAppliesWhatTheBytesSay) {
+TEST_P(EncodedBlocksTest, AppliesTheDecodedGradientInAsync) {
   const auto harness = Ready("");
   const std::string bytes = Bytes(kind_, Wave(0.5f));
   ASSERT_TRUE(harness->job().PushFrame(Header(0, 1), Payload(kind_, bytes)).ok());
@@ -88,12 +88,12 @@ TEST_P(EncodedBlocksTest, AnAsynchronousPushAppliesWhatTheBytesSay) {
   for (int64_t i = 0; i < kElements; ++i) ASSERT_EQ(values[i], 1.0f - gradient[i]) << i;
 }
 
-TEST_P(EncodedBlocksTest, ASynchronousRoundTakesTheMeanOfWhatTheBytesSay) {
+TEST_P(EncodedBlocksTest, AppliesTheDecodedMeanInSync) {
   const auto harness = Ready("consistency { mode: SYNC }");
   const std::string bytes = Bytes(kind_, Wave(0.5f));
   const std::vector<float> gradient = Decoded(kind_, bytes);
   ASSERT_TRUE(harness->job().PushFrame(Header(0, 1), Payload(kind_, bytes)).ok());
-  // The slots of a round need not use one encoding.
+  // The slots of a round may use different encodings.
   ASSERT_TRUE(harness->job()
                   .PushFrame(Header(1, 1), Payload(EncodingSpec::FLOAT32,
                                                    Bytes(EncodingSpec::FLOAT32, Wave(-0.25f))))
@@ -105,12 +105,12 @@ TEST_P(EncodedBlocksTest, ASynchronousRoundTakesTheMeanOfWhatTheBytesSay) {
   }
 }
 
-TEST_P(EncodedBlocksTest, AMalformedPayloadChangesNothing) {
+TEST_P(EncodedBlocksTest, RejectsAMalformedPayload) {
   const auto harness = Ready("");
   const std::string bytes = Bytes(kind_, Wave(0.5f));
   std::string not_finite = bytes;
-  // The last element's highest byte: in all encodings but INT8, whose scales are checked, this
-  // makes a NaN of it.
+  // Makes the last element NaN through its highest byte. INT8 is different: there the scale is
+  // checked.
   const size_t at = kind_ == EncodingSpec::INT8 ? 3 : bytes.size() - 1;
   not_finite[at] = '\x7f';
   not_finite[at - 1] = '\xff';
@@ -123,7 +123,7 @@ TEST_P(EncodedBlocksTest, AMalformedPayloadChangesNothing) {
   EXPECT_TRUE(harness->job().PushFrame(Header(0, 1), Payload(kind_, bytes)).ok());
 }
 
-TEST_P(EncodedBlocksTest, APullBringsTheValuesInTheEncodingAskedFor) {
+TEST_P(EncodedBlocksTest, APullReturnsTheRequestedEncoding) {
   if (kind_ == EncodingSpec::TOP_K) GTEST_SKIP() << "not for pulls";
   const auto harness = Ready("");
   ASSERT_TRUE(harness->job()
@@ -139,7 +139,7 @@ TEST_P(EncodedBlocksTest, APullBringsTheValuesInTheEncodingAskedFor) {
             Bytes(kind_, values));
 }
 
-TEST_P(EncodedBlocksTest, InitialAndAveragedValuesTravelInFloat32) {
+TEST_P(EncodedBlocksTest, InitialAndAveragedValuesUseFloat32) {
   const auto harness = Ready("");
   const std::string averaged = Bytes(kind_, {1.0f, 2.0f, 3.0f, 4.0f});
   const bool lossy = kind_ != EncodingSpec::FLOAT32;

@@ -5,7 +5,7 @@
 namespace torchps {
 namespace {
 
-TEST(LatestProgressTest, APushMayBeBehindTheLatestByTheSlackAndNoMore) {
+TEST(LatestProgressTest, APushMayLagByTheSlack) {
   LatestProgress latest(/*slack=*/100);
   EXPECT_EQ(latest.Meet(50), 50u);
   EXPECT_EQ(latest.Meet(120), 120u);
@@ -18,7 +18,7 @@ TEST(LatestProgressTest, APushMayBeBehindTheLatestByTheSlackAndNoMore) {
   EXPECT_EQ(latest.Meet(0), UINT32_MAX - 100);
 }
 
-TEST(LatestProgressTest, WithoutASlackTheJobNeverGoesBack) {
+TEST(LatestProgressTest, WithoutSlackProgressNeverDecreases) {
   LatestProgress latest(/*slack=*/0);
   EXPECT_EQ(latest.Meet(7), 7u);
   EXPECT_EQ(latest.Meet(3), 7u);

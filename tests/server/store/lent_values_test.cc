@@ -1,5 +1,5 @@
-// Values that are lent to those who send them while pushes change the block, and while it moves
-// into shared memory: every image that was read stays what the block was at its version.
+// Tests values lent to senders while pushes change the block and while it moves to shared memory:
+// each image must keep the values of its version.
 
 #include <algorithm>
 #include <atomic>
@@ -15,10 +15,10 @@ namespace {
 
 constexpr Step kSteps = 200;
 constexpr int kPushers = 2;
-// Images that a reader holds on to, as a slow connection does.
+// Images held by a reader, like a slow connection.
 constexpr size_t kHeld = 3;
 
-// All elements are what `version` gradients of a half leave of one.
+// True if each element equals one minus `version` gradients of a half.
 bool IsWhole(const ParameterStore::Image& image) {
   const auto* const begin = reinterpret_cast<const float*>(image.values.begin());
   const float expected = 1.0f - 0.5f * static_cast<float>(image.version);
@@ -26,7 +26,7 @@ bool IsWhole(const ParameterStore::Image& image) {
                      [expected](float value) { return value == expected; });
 }
 
-TEST(LentValuesTest, AnImageStaysWholeWhilePushesAndAMoveGoOn) {
+TEST(LentValuesTest, ImagesStayConsistentDuringPushesAndMoves) {
   JobHarness::Options options;
   options.trained = 4096;
   options.block_elements = 4096;

@@ -18,7 +18,7 @@ PushGate MakeGate(LagContract::Policy policy, int64_t free_lag, int64_t max_lag)
   return PushGate(contract);
 }
 
-TEST(PushGateTest, AcceptAppliesWhateverTheLag) {
+TEST(PushGateTest, AcceptAppliesAtAnyLag) {
   const PushGate gate = MakeGate(LagContract::ACCEPT, 1, 1);
   const auto decision = gate.Judge({}, 1, 1, 0, 1000);
   ASSERT_TRUE(decision.ok());
@@ -29,7 +29,7 @@ TEST(PushGateTest, AcceptAppliesWhateverTheLag) {
   EXPECT_EQ(decision->gradient_factor, 1.0);
 }
 
-TEST(PushGateTest, WeighDividesTheGradientByLagOverFreeLagAndNeverRaisesIt) {
+TEST(PushGateTest, WeighScalesTheGradientDownByLag) {
   for (int64_t free_lag = 1; free_lag <= 8; ++free_lag) {
     const PushGate gate = MakeGate(LagContract::WEIGH, free_lag, 0);
     for (int64_t lag = 0; lag <= 64; ++lag) {
@@ -44,7 +44,7 @@ TEST(PushGateTest, WeighDividesTheGradientByLagOverFreeLagAndNeverRaisesIt) {
   }
 }
 
-TEST(PushGateTest, RejectAppliesUpToMaxLagAndNotOneAbove) {
+TEST(PushGateTest, RejectAppliesUpToMaxLag) {
   const PushGate gate = MakeGate(LagContract::REJECT, 0, 5);
   EXPECT_EQ(gate.Judge({}, 1, 1, 10, 15)->verdict, ACCEPTED);
   const auto decision = gate.Judge({}, 1, 1, 10, 16);
@@ -52,7 +52,7 @@ TEST(PushGateTest, RejectAppliesUpToMaxLagAndNotOneAbove) {
   EXPECT_FALSE(decision->apply);
 }
 
-TEST(PushGateTest, RejectNeverAppliesAPushAboveMaxLagHoweverOftenItComes) {
+TEST(PushGateTest, RejectKeepsRejectingAboveMaxLag) {
   const PushGate gate = MakeGate(LagContract::REJECT, 0, 4);
   LedgerEntry entry;
   for (Step step = 1; step <= 100; ++step) {
@@ -64,17 +64,18 @@ TEST(PushGateTest, RejectNeverAppliesAPushAboveMaxLagHoweverOftenItComes) {
   EXPECT_EQ(gate.Judge(entry, 1, 101, 1, 5)->verdict, ACCEPTED);
 }
 
-TEST(PushGateTest, RejectMayAllowNoLagAtAll) {
+TEST(PushGateTest, RejectMayAllowZeroLag) {
   const PushGate gate = MakeGate(LagContract::REJECT, 0, 0);
   EXPECT_EQ(gate.Judge({}, 1, 1, 7, 7)->verdict, ACCEPTED);
   EXPECT_EQ(gate.Judge({}, 1, 1, 6, 7)->verdict, REJECTED_STALE);
 }
 
-TEST(PushGateTest, ARepeatedStepGetsItsFirstVerdictAndChangesNothing) {
+TEST(PushGateTest, ARepeatedStepGetsItsFirstVerdict) {
   const PushGate gate = MakeGate(LagContract::REJECT, 0, 1);
   LedgerEntry entry;
   PushGate::Record(*gate.Judge(entry, 1, 1, 0, 9), 1, 1, &entry);
-  // The same push computed on the present version would be fine: the name has had its verdict.
+  // The push computed on the current version would be accepted, but this step already received its
+  // verdict.
   const auto repeat = gate.Judge(entry, 1, 1, 9, 9);
   EXPECT_TRUE(repeat->duplicate);
   EXPECT_FALSE(repeat->apply);
@@ -82,14 +83,14 @@ TEST(PushGateTest, ARepeatedStepGetsItsFirstVerdictAndChangesNothing) {
   EXPECT_EQ(repeat->lag, 9);
 }
 
-TEST(PushGateTest, NamesThatCannotBeAreRefused) {
+TEST(PushGateTest, RejectsInvalidStepsAndVersions) {
   const PushGate gate = MakeGate(LagContract::ACCEPT, 0, 0);
   EXPECT_EQ(gate.Judge({}, 1, 0, 0, 0).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(gate.Judge({}, 1, 1, 5, 4).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(gate.Judge({}, 1, 1, -1, 4).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(PushGateTest, ALaterIncarnationsPushIsNewWhateverItsStep) {
+TEST(PushGateTest, ALaterIncarnationsPushIsNew) {
   const PushGate gate = MakeGate(LagContract::ACCEPT, 1, 1);
   LedgerEntry entry;
   PushGate::Record(*gate.Judge(entry, /*incarnation=*/5, /*step=*/8, 0, 0), 5, 8, &entry);
@@ -107,7 +108,7 @@ TEST(PushGateTest, ALaterIncarnationsPushIsNewWhateverItsStep) {
   EXPECT_EQ(entry.applied, 2u) << "the slot's, whoever holds it";
 }
 
-TEST(PushGateTest, AnEarlierIncarnationIsRefusedWhateverItsStep) {
+TEST(PushGateTest, RejectsAnEarlierIncarnation) {
   const PushGate gate = MakeGate(LagContract::ACCEPT, 1, 1);
   LedgerEntry entry;
   PushGate::Record(*gate.Judge(entry, /*incarnation=*/7, /*step=*/8, 0, 0), 7, 8, &entry);

@@ -8,7 +8,7 @@
 namespace torchps {
 namespace {
 
-// A job of four workers with two batches of 32 a step.
+// A job of four workers with two batches of 32 per step.
 SampleScale Of(const std::string& training, const std::string& more) {
   JobSpec job;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
@@ -16,11 +16,11 @@ SampleScale Of(const std::string& training, const std::string& more) {
   return GetSampleScale(job);
 }
 
-TEST(SampleScaleTest, WhereBatchesAreEqualAPushCountsWhole) {
+TEST(SampleScaleTest, EqualBatchesNeedNoScale) {
   EXPECT_EQ(Of("", "optimizer { sgd {} }").of, SampleScale::Of::kNothing);
 }
 
-TEST(SampleScaleTest, ARateIsThatOfTheBatchInTheJob) {
+TEST(SampleScaleTest, ScalesTheRateByTheBatch) {
   const SampleScale by_speed = Of("balance: SPEED", "optimizer { sgd {} }");
   EXPECT_EQ(by_speed.of, SampleScale::Of::kRate);
   EXPECT_EQ(by_speed.whole_step, 64);
@@ -34,7 +34,7 @@ TEST(SampleScaleTest, ARateIsThatOfTheBatchInTheJob) {
   }
 }
 
-TEST(SampleScaleTest, APushOfLocalStepsIsPartOfTheGradientOfAll) {
+TEST(SampleScaleTest, LocalStepsScaleTheGradient) {
   for (const char* balance : {"", "balance: SPEED"}) {
     const SampleScale scale = Of(balance, "optimizer { sgd {} } local { steps: 8 }");
     EXPECT_EQ(scale.of, SampleScale::Of::kGradient);
@@ -44,7 +44,7 @@ TEST(SampleScaleTest, APushOfLocalStepsIsPartOfTheGradientOfAll) {
   EXPECT_EQ(Of("global_batch: true", "optimizer { sgd {} } local { steps: 8 }").whole_step, 8 * 64);
 }
 
-TEST(SampleScaleTest, AnOptimizerThatDividesByTheGradientsSizeHasThePartOnItsRate) {
+TEST(SampleScaleTest, AdaptiveOptimizersScaleTheRate) {
   for (const char* optimizer : {"adam {}", "adamw {}", "adagrad {}", "rmsprop {}"}) {
     const SampleScale scale =
         Of("", std::string("local { steps: 8 } optimizer { ") + optimizer + " }");

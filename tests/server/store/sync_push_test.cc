@@ -17,7 +17,7 @@ using ::testing::ElementsAre;
 using ::testing::FloatEq;
 using ::testing::HasSubstr;
 
-// What a journal is told, in order.
+// Records the journal's entries in order.
 class Journal final : public BlockJournal {
  public:
   struct Entry {
@@ -28,7 +28,7 @@ class Journal final : public BlockJournal {
   };
   void Record(const Block& block, const BlockRecord& record)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block.mutex) override {
-    (void)block;  // named for its lock
+    (void)block;  // named only for the lock annotation
     entries.push_back({record.kind, record.version_before,
                        std::vector<SlotId>(record.slots.begin(), record.slots.end()),
                        record.terms});
@@ -38,10 +38,10 @@ class Journal final : public BlockJournal {
   std::vector<Entry> entries;
 };
 
-// Blocks of two elements under plain SGD with rate 1, so that a gradient of 1 takes 1 away.
+// Blocks of two elements under plain SGD with rate 1, so that a gradient of 1 subtracts 1.
 class SyncPushTest : public ::testing::Test {
  protected:
-  // Blocks `count`, all of them on this server, with values of 0.
+  // Makes `count` blocks on this server with values of 0.
   void Make(int count, int backup_workers = 0, double grace_part = 0) {
     Segment segment;
     segment.name = "weight";
@@ -113,7 +113,7 @@ class SyncPushTest : public ::testing::Test {
     return blocks_[block]->version;
   }
 
-  // What the server does now and then.
+  // Runs the server's periodic check for due rounds.
   void EndRounds() {
     if (!sync_->TakeDue()) return;
     for (const auto& block : blocks_) {
@@ -122,7 +122,7 @@ class SyncPushTest : public ::testing::Test {
     }
   }
 
-  SgdSpec sgd_;  // what Make() takes
+  SgdSpec sgd_;  // used by Make()
   ManualClock clock_;
   Journal journal_;
   ModelLayout layout_;
@@ -142,7 +142,7 @@ class SyncPushTest : public ::testing::Test {
   }
 };
 
-TEST_F(SyncPushTest, ASumIsTooLargeOnlyWhereTheMeanIs) {
+TEST_F(SyncPushTest, OverflowsOnlyIfTheMeanOverflows) {
   Make(1);
   SetLive({{0, 0}, {1, 0}});
   EXPECT_EQ(GetVerdict(0, 1, 1e37f, /*samples=*/64), ACCEPTED);
@@ -150,7 +150,7 @@ TEST_F(SyncPushTest, ASumIsTooLargeOnlyWhereTheMeanIs) {
   EXPECT_THAT(Values(), Each(FloatEq(-1e37f)));
 }
 
-TEST_F(SyncPushTest, ARoundAppliesTheMeanBySamplesOnceWhenAllHaveGiven) {
+TEST_F(SyncPushTest, AppliesTheSampleWeightedMeanOnce) {
   Make(1);
   SetLive({{0, 0}, {1, 0}});
   EXPECT_EQ(GetVerdict(0, 1, /*gradient=*/4, /*samples=*/3), ACCEPTED);
@@ -165,10 +165,10 @@ TEST_F(SyncPushTest, ARoundAppliesTheMeanBySamplesOnceWhenAllHaveGiven) {
   EXPECT_THAT(journal_.entries[0].slots, ElementsAre(0, 1));
 }
 
-// As torch.optim, where a step that is left out is none of the optimizer's.
-TEST_F(SyncPushTest, ARoundThatIsPassedOverIsNoStepOfTheOptimizer) {
+// As in torch.optim, a skipped step is not a step of the optimizer.
+TEST_F(SyncPushTest, ASkippedRoundIsNoOptimizerStep) {
   sgd_.set_momentum(0.5);
-  sgd_.set_dampening(0.75);  // but for the first step
+  sgd_.set_dampening(0.75);  // except in the first step
   Make(2);
   SetLive({{0, 0}});
   ASSERT_TRUE(PushWithheld(0, 1, /*block=*/0).ok());
@@ -185,7 +185,7 @@ TEST_F(SyncPushTest, ARoundThatIsPassedOverIsNoStepOfTheOptimizer) {
   EXPECT_THAT(Values(), Each(FloatEq(-8 - (0.5f * 8 + 0.25f * 8))));
 }
 
-TEST_F(SyncPushTest, ARoundIsAsFarAsTheFirstOfItsSamples) {
+TEST_F(SyncPushTest, ARoundHasItsEarliestSamplesProgress) {
   Make(1);
   SetLive({{0, 0}, {1, 0}, {2, 0}});
   const auto push = [&](SlotId slot, Step step, uint32_t progress) {
@@ -196,11 +196,11 @@ TEST_F(SyncPushTest, ARoundIsAsFarAsTheFirstOfItsSamples) {
   push(0, 1, 200);
   push(1, 1, 100);
   push(2, 1, 300);
-  // What is withheld has no samples in the round.
+  // A withheld push does not add samples to the round.
   ASSERT_TRUE(PushWithheld(0, 2).ok());
   push(1, 2, 600);
   push(2, 2, 500);
-  // A slot may have had its samples for long; the job does not go back.
+  // A slot may have received its samples long ago; the progress does not decrease.
   push(0, 3, 90);
   push(1, 3, 800);
   push(2, 3, 700);
@@ -210,7 +210,7 @@ TEST_F(SyncPushTest, ARoundIsAsFarAsTheFirstOfItsSamples) {
   EXPECT_EQ(journal_.entries[2].terms.progress, 500u);
 }
 
-TEST_F(SyncPushTest, ARepeatHasTheFirstVerdictAndCountsOnce) {
+TEST_F(SyncPushTest, ARepeatCountsOnce) {
   Make(1);
   SetLive({{0, 0}, {1, 0}});
   EXPECT_EQ(GetVerdict(0, 1, 2), ACCEPTED);
@@ -224,7 +224,7 @@ TEST_F(SyncPushTest, ARepeatHasTheFirstVerdictAndCountsOnce) {
   EXPECT_EQ(GetVersion(), 1);
 }
 
-TEST_F(SyncPushTest, WithABackupWorkerTheLastIsLateAndChangesNothing) {
+TEST_F(SyncPushTest, TheBackupWorkersGradientIsLate) {
   Make(1, /*backup_workers=*/1);
   SetLive({{0, 0}, {1, 0}, {2, 0}});
   GetVerdict(0, 1, 2);
@@ -239,7 +239,7 @@ TEST_F(SyncPushTest, WithABackupWorkerTheLastIsLateAndChangesNothing) {
   EXPECT_THAT(journal_.entries.back().slots, ElementsAre(2));
 }
 
-TEST_F(SyncPushTest, ARoundWithItsQuorumWaitsAGraceForTheOthers) {
+TEST_F(SyncPushTest, WaitsAGraceTimeAfterTheQuorum) {
   Make(2, /*backup_workers=*/1, /*grace_part=*/0.5);
   SetLive({{0, 0}, {1, 0}, {2, 0}});
   EXPECT_EQ(sync_->next_due(), absl::InfiniteDuration());
@@ -250,7 +250,7 @@ TEST_F(SyncPushTest, ARoundWithItsQuorumWaitsAGraceForTheOthers) {
   const absl::Duration began = clock_.Now();
   EXPECT_EQ(sync_->next_due(), began + absl::Milliseconds(30));
   clock_.Advance(absl::Milliseconds(10));
-  // The other block's quorum comes later.
+  // The other block reaches its quorum later.
   GetVerdict(0, 1, 2, /*samples=*/1, /*block=*/1);
   GetVerdict(1, 1, 4, /*samples=*/1, /*block=*/1);
   clock_.Advance(absl::Milliseconds(19));
@@ -263,13 +263,13 @@ TEST_F(SyncPushTest, ARoundWithItsQuorumWaitsAGraceForTheOthers) {
   EXPECT_EQ(GetVersion(1), 0);
   EXPECT_EQ(sync_->next_due(), began + absl::Milliseconds(45));
   EXPECT_EQ(GetVerdict(2, 1, 9, /*samples=*/1, /*block=*/0), LATE);
-  // Whoever comes within it belongs to the round, which ends at once if all have come.
+  // A push within the grace time belongs to the round, which ends at once when complete.
   EXPECT_EQ(GetVerdict(2, 1, 9, /*samples=*/1, /*block=*/1), ACCEPTED);
   EXPECT_EQ(GetVersion(1), 1);
   EXPECT_THAT(Values(1), Each(FloatEq(-5)));
 }
 
-TEST_F(SyncPushTest, TheGraceFollowsTheTimeThatTheQuorumTook) {
+TEST_F(SyncPushTest, TheGraceTimeFollowsTheQuorumTime) {
   Make(1, /*backup_workers=*/1, /*grace_part=*/0.5);
   SetLive({{0, 0}, {1, 0}, {2, 0}});
   clock_.Advance(absl::Milliseconds(60));
@@ -282,7 +282,7 @@ TEST_F(SyncPushTest, TheGraceFollowsTheTimeThatTheQuorumTook) {
   EXPECT_EQ(GetVersion(), 0);
   EXPECT_EQ(GetVerdict(2, 1, 6), ACCEPTED);
   EXPECT_EQ(GetVersion(), 1);
-  // Each round has its own time.
+  // Each round has its own grace time.
   clock_.Advance(absl::Milliseconds(12));
   GetVerdict(0, 2, 2);
   GetVerdict(1, 2, 4);
@@ -295,7 +295,7 @@ TEST_F(SyncPushTest, TheGraceFollowsTheTimeThatTheQuorumTook) {
   EXPECT_EQ(GetVerdict(2, 2, 6), LATE);
 }
 
-TEST_F(SyncPushTest, ARoundWithItsQuorumDoesNotWaitForASlotThatIsBehind) {
+TEST_F(SyncPushTest, TheGraceTimeIgnoresASlowSlot) {
   Make(1, /*backup_workers=*/1, /*grace_part=*/1);
   SetLive({{0, 0}, {1, 0}, {2, 0}});
   const auto quorum = [this](Step step) {
@@ -322,14 +322,14 @@ TEST_F(SyncPushTest, ARoundWithItsQuorumDoesNotWaitForASlotThatIsBehind) {
   EXPECT_EQ(GetVersion(), 5);
   quorum(6);
   EXPECT_EQ(GetVersion(), 5);
-  // One that enters begins with the present round.
+  // A slot that enters starts with the current round.
   SetLive({{0, 5}, {1, 5}, {3, 5}});
   EXPECT_EQ(GetVersion(), 5);
   EXPECT_EQ(GetVerdict(3, 6, 6), ACCEPTED);
   EXPECT_EQ(GetVersion(), 6);
 }
 
-TEST_F(SyncPushTest, ASlotThatEntersTakesAQuorumAwayAndOneThatDiesGivesIt) {
+TEST_F(SyncPushTest, MembershipChangesUpdateTheQuorum) {
   Make(1, /*backup_workers=*/1, /*grace_part=*/1);
   SetLive({{0, 0}, {1, 0}});
   clock_.Advance(absl::Milliseconds(30));
@@ -347,7 +347,7 @@ TEST_F(SyncPushTest, ASlotThatEntersTakesAQuorumAwayAndOneThatDiesGivesIt) {
   EXPECT_EQ(GetVersion(), 1);
 }
 
-TEST_F(SyncPushTest, ASlotThatDiesIsNotWaitedForAndWhatItGaveCounts) {
+TEST_F(SyncPushTest, KeepsADeadSlotsGradient) {
   Make(1);
   SetLive({{0, 0}, {1, 0}, {2, 0}});
   GetVerdict(0, 1, 3);
@@ -359,7 +359,7 @@ TEST_F(SyncPushTest, ASlotThatDiesIsNotWaitedForAndWhatItGaveCounts) {
   EXPECT_THAT(Values(), Each(FloatEq(-6))) << "slot 0's gradient is in the mean";
 }
 
-TEST_F(SyncPushTest, AStepAheadOfTheRoundIsRefusedUntilEveryBlockHasFinishedItsOwn) {
+TEST_F(SyncPushTest, RefusesAStepAheadOfTheRound) {
   Make(2);
   SetLive({{0, 0}});
   GetVerdict(0, 1, 1, 1, /*block=*/0);
@@ -371,7 +371,7 @@ TEST_F(SyncPushTest, AStepAheadOfTheRoundIsRefusedUntilEveryBlockHasFinishedItsO
   EXPECT_EQ(GetVerdict(0, 2, 1, 1, /*block=*/0), ACCEPTED);
 }
 
-TEST_F(SyncPushTest, ASuccessorsPushWaitsForTheRoundToWhichItsSlotHasGiven) {
+TEST_F(SyncPushTest, ASuccessorsPushWaitsForTheRound) {
   Make(1);
   SetLive({{0, 0}, {1, 0}});
   GetVerdict(0, 1, 5);
@@ -383,7 +383,7 @@ TEST_F(SyncPushTest, ASuccessorsPushWaitsForTheRoundToWhichItsSlotHasGiven) {
   EXPECT_EQ(Push(0, 1, 7, 1, 0, /*incarnation=*/2)->verdict, LATE);
 }
 
-TEST_F(SyncPushTest, WhatIsWithheldTakesPartWithoutWeight) {
+TEST_F(SyncPushTest, AWithheldPushHasNoWeight) {
   Make(1);
   SetLive({{0, 0}, {1, 0}});
   EXPECT_EQ(PushWithheld(0, 1)->verdict, WITHHELD);
@@ -398,9 +398,9 @@ TEST_F(SyncPushTest, WhatIsWithheldTakesPartWithoutWeight) {
   EXPECT_EQ(journal_.entries.back().version_before, 1);
 }
 
-TEST_F(SyncPushTest, ARoundToWhichNobodyIsLeftToPushIsPassedOver) {
+TEST_F(SyncPushTest, SkipsARoundWithoutContributors) {
   Make(1);
-  // Both come from rounds further on, on another server.
+  // Both slots are in later rounds, on another server.
   SetLive({{0, 3}, {1, 5}});
   EXPECT_EQ(GetVersion(), 3) << "up to the slowest, who pushes step 4 next";
   EXPECT_THAT(Values(), Each(0));
@@ -410,14 +410,14 @@ TEST_F(SyncPushTest, ARoundToWhichNobodyIsLeftToPushIsPassedOver) {
   EXPECT_EQ(GetVersion(), 4);
 }
 
-TEST_F(SyncPushTest, WithNobodyLiveNothingMoves) {
+TEST_F(SyncPushTest, WithoutLiveSlotsNothingChanges) {
   Make(1);
   SetLive({});
   EXPECT_EQ(GetVersion(), 0);
   EXPECT_EQ(sync_->completed_rounds(), 0);
 }
 
-TEST_F(SyncPushTest, TheLedgerOfAnOpenRoundIsNotSettled) {
+TEST_F(SyncPushTest, AnOpenRoundIsNotSettled) {
   Make(1);
   SetLive({{0, 0}, {1, 0}});
   GetVerdict(0, 1, 1);
@@ -431,7 +431,7 @@ TEST_F(SyncPushTest, TheLedgerOfAnOpenRoundIsNotSettled) {
   EXPECT_EQ(sync_->SettledLedger(*blocks_[0])[0].last_step, 1);
 }
 
-TEST_F(SyncPushTest, RestoredBlocksThatAreRoundsApartMeetBehindTheForemost) {
+TEST_F(SyncPushTest, RestoredBlocksCatchUpWithTheForemost) {
   Make(3);
   const std::vector<Version> saved = {7, 4, 6};
   for (size_t i = 0; i < saved.size(); ++i) {
@@ -454,7 +454,7 @@ TEST_F(SyncPushTest, RestoredBlocksThatAreRoundsApartMeetBehindTheForemost) {
   EXPECT_EQ(sync_->completed_rounds(), 7);
 }
 
-TEST_F(SyncPushTest, AnAbsentShareIsZeroInTheMean) {
+TEST_F(SyncPushTest, AbsentElementsCountAsZeroInTheMean) {
   Make(1);
   SetLive({{0, 0}, {1, 0}});
   ASSERT_TRUE(PushPartly(0, 1, -1.0f, {{0, 1}}).ok());
@@ -465,14 +465,14 @@ TEST_F(SyncPushTest, AnAbsentShareIsZeroInTheMean) {
   EXPECT_TRUE(blocks_[0]->missed.empty()) << "each element had one gradient";
 }
 
-TEST_F(SyncPushTest, WhatIsAbsentFromAllIsLeftAlone) {
+TEST_F(SyncPushTest, SkipsElementsAbsentFromAllSlots) {
   Make(1);
   SetLive({{0, 0}, {1, 0}, {2, 0}});
   ASSERT_TRUE(PushPartly(0, 1, 5.0f, {{0, 2}}).ok());
   const auto decision = PushPartly(1, 1, -3.0f, {{0, 1}});
   ASSERT_TRUE(decision.ok());
   EXPECT_EQ(decision->verdict, ACCEPTED);
-  // One that is withheld says nothing of it.
+  // A withheld push does not name absent elements.
   ASSERT_TRUE(PushWithheld(2, 1).ok());
   {
     MutexLock lock(&blocks_[0]->mutex);

@@ -23,7 +23,7 @@ SlotRegistry::Options TenSeconds() {
 
 absl::Duration At(int seconds) { return absl::Seconds(seconds); }
 
-TEST(SlotRegistryTest, JoinersGetTheLowestFreeSlotAndARisingIncarnation) {
+TEST(SlotRegistryTest, AssignsTheLowestFreeSlotAndRisingIncarnations) {
   SlotRegistry registry(TenSeconds());
   EXPECT_EQ(*registry.Take(-1, 1, "a", At(0)), (SlotHolder{0, 100}));
   EXPECT_EQ(*registry.Take(2, 2, "b", At(0)), (SlotHolder{2, 101}));
@@ -31,14 +31,14 @@ TEST(SlotRegistryTest, JoinersGetTheLowestFreeSlotAndARisingIncarnation) {
   EXPECT_EQ(*registry.Take(-1, 4, "d", At(0)), (SlotHolder{3, 103}));
 }
 
-TEST(SlotRegistryTest, TheSameNonceGetsTheSameAnswerAndARenewedLease) {
+TEST(SlotRegistryTest, TheSameNonceRenewsTheSameHolder) {
   SlotRegistry registry(TenSeconds());
   const SlotHolder first = *registry.Take(-1, 7, "a", At(0));
   EXPECT_EQ(*registry.Take(-1, 7, "a", At(9)), first);
   EXPECT_THAT(registry.Expire(At(18)), IsEmpty());
 }
 
-TEST(SlotRegistryTest, ALiveSlotIsNotTakenAndTheRefusalSaysWhoHoldsIt) {
+TEST(SlotRegistryTest, RefusesALiveSlotAndNamesTheHolder) {
   SlotRegistry registry(TenSeconds());
   ASSERT_TRUE(registry.Take(3, 1, "gpu7", At(0)).ok());
   const absl::Status refused = registry.Take(3, 2, "gpu8", At(4)).status();
@@ -48,7 +48,7 @@ TEST(SlotRegistryTest, ALiveSlotIsNotTakenAndTheRefusalSaysWhoHoldsIt) {
                         "for another 6.0 s"));
 }
 
-TEST(SlotRegistryTest, AnotherHolderIsAnotherProcess) {
+TEST(SlotRegistryTest, OtherHolderIgnoresTheSameProcess) {
   SlotRegistry registry(TenSeconds());
   const SlotHolder holder = *registry.Take(3, 1, "a", At(0));
   EXPECT_EQ(registry.OtherHolder(3, 2), holder);
@@ -57,7 +57,7 @@ TEST(SlotRegistryTest, AnotherHolderIsAnotherProcess) {
   EXPECT_EQ(registry.OtherHolder(-1, 2), absl::nullopt);
 }
 
-TEST(SlotRegistryTest, ASlotWhoseLeaseRanOutIsTakenOverUnderAHigherIncarnation) {
+TEST(SlotRegistryTest, AnExpiredSlotGetsAHigherIncarnation) {
   SlotRegistry registry(TenSeconds());
   const SlotHolder old = *registry.Take(0, 1, "a", At(0));
   EXPECT_THAT(registry.Expire(At(10)), ElementsAre(old));
@@ -68,7 +68,7 @@ TEST(SlotRegistryTest, ASlotWhoseLeaseRanOutIsTakenOverUnderAHigherIncarnation) 
   EXPECT_TRUE(registry.Renew(next, At(11)).ok());
 }
 
-TEST(SlotRegistryTest, AProcessThatWasGivenUpMayComeBackUnderANewIncarnation) {
+TEST(SlotRegistryTest, AnExpiredProcessReturnsUnderANewIncarnation) {
   SlotRegistry registry(TenSeconds());
   const SlotHolder old = *registry.Take(-1, 1, "a", At(0));
   registry.Expire(At(20));
@@ -95,7 +95,7 @@ TEST(SlotRegistryTest, LeavingFreesTheSlotAndEndsTheIncarnation) {
   EXPECT_TRUE(registry.IsLive(next)) << "an old incarnation ended a new one";
 }
 
-TEST(SlotRegistryTest, OnlySlotNumbersAndDrawnNoncesAreWishes) {
+TEST(SlotRegistryTest, RejectsInvalidSlotNumbersAndZeroNonces) {
   EXPECT_TRUE(SlotRegistry::CheckWish(-1, 1).ok());
   EXPECT_TRUE(SlotRegistry::CheckWish(kMaxSlots - 1, 1).ok());
   EXPECT_EQ(SlotRegistry::CheckWish(-2, 1).code(), absl::StatusCode::kInvalidArgument);
@@ -103,13 +103,13 @@ TEST(SlotRegistryTest, OnlySlotNumbersAndDrawnNoncesAreWishes) {
   EXPECT_EQ(SlotRegistry::CheckWish(0, 0).code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(SlotRegistryTest, RenewingWhatIsNoSlotIsAnInvalidArgument) {
+TEST(SlotRegistryTest, RejectsRenewalOfAnInvalidSlot) {
   SlotRegistry registry(TenSeconds());
   EXPECT_EQ(registry.Renew({-1, 1}, At(0)).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(registry.Renew({kMaxSlots, 1}, At(0)).code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(SlotRegistryTest, ThereIsAnEndToTheSlots) {
+TEST(SlotRegistryTest, RefusesAJoinWhenEverySlotIsTaken) {
   SlotRegistry registry(TenSeconds());
   for (SlotId slot = 0; slot < kMaxSlots; ++slot) {
     ASSERT_TRUE(registry.Take(slot, slot + 1, "a", At(0)).ok());

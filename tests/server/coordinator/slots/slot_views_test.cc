@@ -13,7 +13,7 @@ constexpr int kServer = 1;
 using Contact = SlotViews::Contact;
 using Contacts = std::map<int, Contact>;
 
-// All renewals from the first to the last were answered.
+// The server answered the renewals between `first` and `last`.
 Contact Reached(double first, double last) {
   Contact contact;
   contact.answered = absl::Seconds(last);
@@ -42,7 +42,7 @@ class SlotViewsTest : public ::testing::Test {
   SlotViews views_{kLease};
 };
 
-TEST_F(SlotViewsTest, ASlotIsCutOffFromAServerThatAnotherReaches) {
+TEST_F(SlotViewsTest, CutsOffASlotIfAnotherSucceeds) {
   EXPECT_FALSE(Hear(107, 0, Reached(0, 107)));
   EXPECT_FALSE(Hear(111.9, 1, Missed(100, 104))) << "not for a lease yet";
   EXPECT_TRUE(Hear(112, 1, Missed(100, 104)));
@@ -50,7 +50,7 @@ TEST_F(SlotViewsTest, ASlotIsCutOffFromAServerThatAnotherReaches) {
   EXPECT_FALSE(Hear(113, 1, Reached(113, 113))) << "it is reached again";
 }
 
-TEST_F(SlotViewsTest, TheOtherHasReachedItWellAfterItWasMissed) {
+TEST_F(SlotViewsTest, RequiresContactWellAfterTheMissedRenewals) {
   EXPECT_FALSE(Hear(107, 0, Reached(0, 106.9)));
   EXPECT_FALSE(Hear(112, 1, Missed(100, 104))) << "it may have died just after";
   EXPECT_FALSE(Hear(112.1, 0, Missed(106.9, 110.9)));
@@ -60,7 +60,7 @@ TEST_F(SlotViewsTest, TheOtherHasReachedItWellAfterItWasMissed) {
   }
 }
 
-TEST_F(SlotViewsTest, AServerThatIsBackIsToBeFoundByAll) {
+TEST_F(SlotViewsTest, AllowsALeaseToFindARestartedServer) {
   Hear(150, 0, Reached(150, 150));
   EXPECT_FALSE(Hear(151, 1, Missed(100, 104)));
   Hear(161, 0, Reached(150, 161));
@@ -68,11 +68,11 @@ TEST_F(SlotViewsTest, AServerThatIsBackIsToBeFoundByAll) {
   EXPECT_TRUE(Hear(162, 1, Missed(100, 104))) << "a lease after the other has found it";
 }
 
-TEST_F(SlotViewsTest, ASlotAloneIsNeverCutOff) {
+TEST_F(SlotViewsTest, NeverCutsOffASingleSlot) {
   for (double seconds = 0; seconds < 100; ++seconds) EXPECT_FALSE(Hear(seconds, 0, Missed(-9, -5)));
 }
 
-TEST_F(SlotViewsTest, WhatWasSaidLongAgoOrByTheDeadDoesNotCount) {
+TEST_F(SlotViewsTest, IgnoresOldReportsAndForgottenSlots) {
   Hear(110, 0, Reached(0, 110));
   EXPECT_TRUE(Hear(116, 1, Missed(100, 104)));
   EXPECT_FALSE(Hear(116.1, 1, Missed(100, 104)));
@@ -82,24 +82,24 @@ TEST_F(SlotViewsTest, WhatWasSaidLongAgoOrByTheDeadDoesNotCount) {
   EXPECT_FALSE(Hear(117, 1, Missed(100, 104)));
 }
 
-TEST_F(SlotViewsTest, EachServerIsJudgedByItself) {
+TEST_F(SlotViewsTest, JudgesEachServerSeparately) {
   Hear(111, 0, {{1, Missed(100, 104)}, {2, Reached(0, 111)}});
   EXPECT_FALSE(Hear(112, 1, {{1, Missed(100, 104)}, {2, Reached(0, 112)}}));
   EXPECT_TRUE(Hear(112, 1, {{1, Missed(100, 104)}, {2, Missed(100, 104)}}));
 }
 
-TEST_F(SlotViewsTest, WhoSaysNothingOfAServerIsNotCutOffAndShowsNothing) {
+TEST_F(SlotViewsTest, IgnoresSlotsWithoutAReport) {
   EXPECT_FALSE(Hear(111, 0, Contacts()));
   EXPECT_FALSE(Hear(112, 1, Missed(100, 104)));
   Hear(112, 0, Reached(0, 112));
   EXPECT_FALSE(Hear(113, 1, Contacts()));
 }
 
-TEST_F(SlotViewsTest, WhatWasSaidWhileTheCoordinatorStoodStillDoesNotCount) {
+TEST_F(SlotViewsTest, IgnoresReportsFromACoordinatorPause) {
   Pass(100);
   Pass(106);
   Hear(106, 0, Reached(0, 106));
-  // Both servers and their network stand still for seven seconds; what slot 0 had sent comes late.
+  // Both servers and their network pause for seven seconds; slot 0's message arrives late.
   Pass(113);
   EXPECT_FALSE(Hear(113, 0, Reached(7, 112.9)));
   EXPECT_FALSE(Hear(113.1, 1, Missed(100, 104)));
@@ -109,7 +109,7 @@ TEST_F(SlotViewsTest, WhatWasSaidWhileTheCoordinatorStoodStillDoesNotCount) {
   EXPECT_TRUE(Hear(115.1, 1, Missed(100, 104))) << "said since";
 }
 
-TEST_F(SlotViewsTest, KeepsForHowLongATrainerHasBeenAtOnePieceOfWork) {
+TEST_F(SlotViewsTest, RemembersTheTrainersTimeOnOneTask) {
   views_.Hear(3, {}, absl::Seconds(41), absl::ZeroDuration());
   EXPECT_EQ(views_.stalled_for(3), absl::Seconds(41));
   EXPECT_EQ(views_.stalled_for(4), absl::ZeroDuration());

@@ -30,7 +30,7 @@ TrainingSpec Training(TrainingSpec::Balance balance) {
   return training;
 }
 
-// A round of SYNC: each slot takes its batch, and then computes it at its speed.
+// A SYNC round: each slot requests a batch and then computes it at the given speed.
 std::vector<int> Round(BatchBalancer& balancer, const std::vector<double>& speeds) {
   std::vector<int> batches;
   for (size_t slot = 0; slot < speeds.size(); ++slot) {
@@ -55,7 +55,7 @@ TEST(BatchBalancerTest, WithoutBalanceEachSlotTakesBatchSize) {
   }
 }
 
-TEST(BatchBalancerTest, ASlowSlotTakesAsMuchAsItComputesInTheOthersTime) {
+TEST(BatchBalancerTest, ASlowSlotGetsASmallerBatch) {
   BatchBalancer balancer(Training(TrainingSpec::SPEED), /*workers=*/1);
   std::vector<int> batches;
   int rounds = 0;
@@ -64,7 +64,7 @@ TEST(BatchBalancerTest, ASlowSlotTakesAsMuchAsItComputesInTheOthersTime) {
     batches = Round(balancer, {640, 640, 160});
     EXPECT_EQ(Sum(batches), 96) << "a round has as many samples as without balancing";
   } while (batches[2] > 11);
-  // A third of two samples is somebody's.
+  // A third of two samples, rounded to one slot.
   for (int round = 0; round < 10; ++round) {
     batches = Round(balancer, {640, 640, 160});
     EXPECT_THAT(batches,
@@ -73,7 +73,7 @@ TEST(BatchBalancerTest, ASlowSlotTakesAsMuchAsItComputesInTheOthersTime) {
   }
 }
 
-TEST(BatchBalancerTest, MachinesThatAreNearlyEqualKeepEqualBatches) {
+TEST(BatchBalancerTest, NearlyEqualMachinesKeepEqualBatches) {
   BatchBalancer balancer(Training(TrainingSpec::SPEED), /*workers=*/1);
   uint64_t random = 7;
   for (int round = 0; round < 200; ++round) {
@@ -85,7 +85,7 @@ TEST(BatchBalancerTest, MachinesThatAreNearlyEqualKeepEqualBatches) {
   }
 }
 
-TEST(BatchBalancerTest, APauseIsNoChangeOfSpeed) {
+TEST(BatchBalancerTest, IgnoresASinglePause) {
   BatchBalancer balancer(Training(TrainingSpec::SPEED), /*workers=*/1);
   for (int round = 0; round < 6; ++round) Round(balancer, {640, 640});
   EXPECT_THAT(Round(balancer, {640, 16}), ElementsAre(32, 32)) << "it pauses for 2 s";
@@ -94,7 +94,7 @@ TEST(BatchBalancerTest, APauseIsNoChangeOfSpeed) {
   }
 }
 
-TEST(BatchBalancerTest, AShareMovesByAQuarterAtMost) {
+TEST(BatchBalancerTest, AShareChangesByAtMostAQuarter) {
   BatchBalancer balancer(Training(TrainingSpec::SPEED), /*workers=*/1);
   std::vector<int> before = Round(balancer, {1000, 100});
   for (int round = 0; round < 10; ++round) {
@@ -107,7 +107,7 @@ TEST(BatchBalancerTest, AShareMovesByAQuarterAtMost) {
   }
 }
 
-TEST(BatchBalancerTest, SharesKeepToFloorAndCeiling) {
+TEST(BatchBalancerTest, SharesStayBetweenMinimumAndMaximum) {
   BatchBalancer balancer(Training(TrainingSpec::SPEED), /*workers=*/1);
   std::vector<int> batches;
   for (int round = 0; round < 40; ++round) batches = Round(balancer, {10000, 10, 10, 10});
@@ -119,20 +119,20 @@ TEST(BatchBalancerTest, SharesKeepToFloorAndCeiling) {
   EXPECT_THAT(batches, ElementsAre(60, 4)) << "an eighth of batch_size";
 }
 
-TEST(BatchBalancerTest, NobodyGetsASingleSampleForBeingSlow) {
+TEST(BatchBalancerTest, ASlowSlotNeverGetsASingleSample) {
   TrainingSpec training = Training(TrainingSpec::SPEED);
   training.set_batch_size(4);
   BatchBalancer balancer(training, /*workers=*/2);
   for (int round = 0; round < 50; ++round) {
     EXPECT_THAT(Round(balancer, {1000, 1}), Each(Ge(2)));
   }
-  // Where equal shares are smaller, they are what there is.
+  // Smaller equal shares are allowed.
   training.set_batch_size(1);
   BatchBalancer single(training, /*workers=*/2);
   for (int round = 0; round < 50; ++round) EXPECT_THAT(Round(single, {1000, 1}), Each(Ge(1)));
 }
 
-TEST(BatchBalancerTest, WhoComesTakesAWholeShareAndWhoGoesLeavesItToTheOthers) {
+TEST(BatchBalancerTest, JoinersGetFullSharesAndLeaversReturnThem) {
   BatchBalancer balancer(Training(TrainingSpec::SPEED), /*workers=*/1);
   for (int round = 0; round < 15; ++round) Round(balancer, {640, 160});
   EXPECT_EQ(balancer.BatchFor(2), 32);
@@ -145,7 +145,7 @@ TEST(BatchBalancerTest, WhoComesTakesAWholeShareAndWhoGoesLeavesItToTheOthers) {
   EXPECT_THAT(batches, ElementsAre(32));
 }
 
-TEST(BatchBalancerTest, WhatTookNoTimeOrIsOfAStrangerSaysNothing) {
+TEST(BatchBalancerTest, IgnoresZeroTimesAndUnknownSlots) {
   BatchBalancer balancer(Training(TrainingSpec::SPEED), /*workers=*/1);
   Round(balancer, {640, 640});
   for (int i = 0; i < 5; ++i) {
@@ -156,7 +156,7 @@ TEST(BatchBalancerTest, WhatTookNoTimeOrIsOfAStrangerSaysNothing) {
   EXPECT_THAT(Round(balancer, {640, 640}), ElementsAre(32, 32));
 }
 
-TEST(BatchBalancerTest, GoesOnWithTheBatchesThatItHad) {
+TEST(BatchBalancerTest, RestoresTheSavedBatches) {
   BatchBalancer balancer(Training(TrainingSpec::SPEED), /*workers=*/1);
   for (int round = 0; round < 15; ++round) Round(balancer, {640, 160});
   BatchBalancer restored(Training(TrainingSpec::SPEED), /*workers=*/1);
@@ -170,7 +170,7 @@ TEST(BatchBalancerTest, GoesOnWithTheBatchesThatItHad) {
   }
 }
 
-TEST(BatchBalancerTest, AGlobalBatchIsSharedOutFromTheFirstRoundOn) {
+TEST(BatchBalancerTest, SplitsAGlobalBatchFromTheFirstRound) {
   for (const TrainingSpec::Balance balance : {TrainingSpec::EQUAL, TrainingSpec::SPEED}) {
     TrainingSpec training = Training(balance);
     training.set_global_batch(true);
@@ -189,7 +189,7 @@ TEST(BatchBalancerTest, AGlobalBatchIsSharedOutFromTheFirstRoundOn) {
   }
 }
 
-TEST(BatchBalancerTest, AGlobalBatchStaysWhatItIsWhoeverComesAndGoes) {
+TEST(BatchBalancerTest, MembershipDoesNotChangeTheGlobalBatch) {
   for (const TrainingSpec::Balance balance : {TrainingSpec::EQUAL, TrainingSpec::SPEED}) {
     TrainingSpec training = Training(balance);
     training.set_global_batch(true);
@@ -205,7 +205,7 @@ TEST(BatchBalancerTest, AGlobalBatchStaysWhatItIsWhoeverComesAndGoes) {
   }
 }
 
-TEST(BatchBalancerTest, WhenAllHaveGoneAGlobalBatchIsSharedOutAmongThoseThatComeNext) {
+TEST(BatchBalancerTest, SplitsAGlobalBatchAmongLaterJoiners) {
   TrainingSpec training = Training(TrainingSpec::SPEED);
   training.set_global_batch(true);
   BatchBalancer balancer(training, /*workers=*/2);
@@ -215,7 +215,7 @@ TEST(BatchBalancerTest, WhenAllHaveGoneAGlobalBatchIsSharedOutAmongThoseThatCome
   EXPECT_THAT(Round(balancer, {640, 640}), ElementsAre(16, 16)) << "a job that was resumed";
 }
 
-// Workers on simulated machines in rounds of SYNC.
+// Simulates workers in SYNC rounds.
 class Simulation {
  public:
   Simulation(std::vector<SimulatedMachine> machines, uint64_t seed)
@@ -237,12 +237,12 @@ class Simulation {
       ASSERT_EQ(Sum(batches_), 32 * machines_.size());
     }
   }
-  // The largest batch by the smallest one.
+  // Returns the largest batch divided by the smallest one.
   double Spread() const {
     const auto [least, most] = std::minmax_element(batches_.begin(), batches_.end());
     return static_cast<double>(*most) / *least;
   }
-  // The slowest worker's time by the fastest one's, but for noise.
+  // Returns the slowest worker's step time divided by the fastest one's, without noise.
   double SpreadOfTimes() const {
     double least = 1e9, most = 0;
     for (size_t slot = 0; slot < machines_.size(); ++slot) {
@@ -268,7 +268,7 @@ class Simulation {
 
 constexpr uint64_t kSeeds = 10;
 
-TEST(BatchBalancerTest, EqualWorkersKeepEqualSharesHoweverNoisyTheirStepsAre) {
+TEST(BatchBalancerTest, EqualWorkersKeepEqualSharesDespiteNoise) {
   for (const SimulatedMachine& machine : {TinyModel(), ResNet()}) {
     for (const size_t workers : {2, 3, 8}) {
       double worst = 1;
@@ -287,8 +287,8 @@ TEST(BatchBalancerTest, EqualWorkersKeepEqualSharesHoweverNoisyTheirStepsAre) {
   }
 }
 
-TEST(BatchBalancerTest, FinishTimesBecomeEqualWhereStepsHaveAFixedCost) {
-  // A worker four times as slow as the other, and a tiny model of which it is so with samples only.
+TEST(BatchBalancerTest, EqualizesFinishTimesDespiteAFixedCost) {
+  // One worker is four times as slow; in the tiny models only the time per sample differs.
   const std::vector<std::vector<SimulatedMachine>> cases = {
       {ResNet(), ResNet(4)},
       {{0.20e-3, 0.1e-3 / 32, 0.3}, {0.20e-3, 0.4e-3 / 32, 0.3}},
@@ -309,8 +309,8 @@ TEST(BatchBalancerTest, FinishTimesBecomeEqualWhereStepsHaveAFixedCost) {
   }
 }
 
-// Its step takes 1.13 ms even with the least share, of 1.2 ms with an equal one.
-TEST(BatchBalancerTest, WhereTheFixedCostIsNearlyAllAStepIsNearlyTheShortestPossible) {
+// The slow worker's step lasts 1.13 ms even with the smallest share, and 1.2 ms with an equal one.
+TEST(BatchBalancerTest, StepTimeIsNearOptimalDespiteFixedCost) {
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     Simulation simulation({TinyModel(), TinyModel(4)}, seed);
     simulation.Run(1000);
@@ -321,7 +321,7 @@ TEST(BatchBalancerTest, WhereTheFixedCostIsNearlyAllAStepIsNearlyTheShortestPoss
   }
 }
 
-TEST(BatchBalancerTest, AChangeOfSpeedIsFollowedInTwentySteps) {
+TEST(BatchBalancerTest, FollowsAChangeOfSpeedInTwentySteps) {
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     Simulation simulation({ResNet(), ResNet()}, seed);
     simulation.Run(100);
@@ -335,8 +335,8 @@ TEST(BatchBalancerTest, AChangeOfSpeedIsFollowedInTwentySteps) {
   }
 }
 
-// With a tiny model's noise it takes more steps to tell a change of speed.
-TEST(BatchBalancerTest, AChangeOfSpeedOfNoisyStepsIsFollowed) {
+// The tiny model's noise hides a change of speed for longer.
+TEST(BatchBalancerTest, FollowsAChangeOfSpeedDespiteNoise) {
   const SimulatedMachine fast{0.1e-3, 0.2e-3 / 32, 0.3};
   const SimulatedMachine slow{0.2e-3, 0.8e-3 / 32, 0.3};
   double after_20 = 0, after_100 = 0;
@@ -355,7 +355,7 @@ TEST(BatchBalancerTest, AChangeOfSpeedOfNoisyStepsIsFollowed) {
   EXPECT_LE(after_100, 1.2);
 }
 
-TEST(BatchBalancerTest, ThreeSpeedsThatDifferByAQuarterSettle) {
+TEST(BatchBalancerTest, SharesOfThreeSimilarSpeedsSettle) {
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     Simulation simulation({ResNet(), ResNet(1.24), ResNet(1.24 * 1.24)}, seed);
     simulation.Run(100);
@@ -370,9 +370,9 @@ TEST(BatchBalancerTest, ThreeSpeedsThatDifferByAQuarterSettle) {
   }
 }
 
-TEST(BatchBalancerTest, SeveralStepsInOneLeaseAreMeasuredEach) {
+TEST(BatchBalancerTest, MeasuresEachStepOfALease) {
   BatchBalancer balancer(Training(TrainingSpec::SPEED), /*workers=*/2);
-  // Leases of 4 steps, the second worker's half as long: it would seem twice as fast.
+  // Leases of 4 steps; the second worker's leases are half as long. It must not seem twice as fast.
   for (int round = 0; round < 100; ++round) {
     for (const SlotId slot : {0, 1}) {
       const int batch = balancer.BatchFor(slot);
@@ -391,7 +391,7 @@ TrainingSpec GlobalBatch(TrainingSpec::Balance balance, int samples) {
   return training;
 }
 
-TEST(BatchBalancerTest, ASlotThatLetsTwoPlansPassTakesNoPartUntilItAsksAgain) {
+TEST(BatchBalancerTest, ExcludesASlotThatMissedTwoPlans) {
   for (const TrainingSpec::Balance balance : {TrainingSpec::EQUAL, TrainingSpec::SPEED}) {
     BatchBalancer balancer(GlobalBatch(balance, 48), /*workers=*/3);
     EXPECT_THAT(Round(balancer, {640, 640, 640}), ElementsAre(16, 16, 16));
@@ -404,7 +404,7 @@ TEST(BatchBalancerTest, ASlotThatLetsTwoPlansPassTakesNoPartUntilItAsksAgain) {
   }
 }
 
-TEST(BatchBalancerTest, ASlotThatRestsLeavesItsSamplesToTheOthersAtOnce) {
+TEST(BatchBalancerTest, ARestingSlotReleasesItsShareAtOnce) {
   for (const TrainingSpec::Balance balance : {TrainingSpec::EQUAL, TrainingSpec::SPEED}) {
     BatchBalancer balancer(GlobalBatch(balance, 48), /*workers=*/3);
     Round(balancer, {640, 640, 640});
@@ -414,7 +414,7 @@ TEST(BatchBalancerTest, ASlotThatRestsLeavesItsSamplesToTheOthersAtOnce) {
     balancer.Rest(9);
     EXPECT_EQ(balancer.BatchFor(1), 24) << "of a plan of which slot 0 has taken its share";
     EXPECT_THAT(Round(balancer, {640, 640}), ElementsAre(24, 24));
-    // It comes back between the others' turns, which fit in one plan.
+    // The slot returns between the turns of the other slots, within one plan.
     EXPECT_EQ(balancer.BatchFor(0), 24);
     EXPECT_EQ(balancer.BatchFor(2), 16);
     EXPECT_EQ(balancer.BatchFor(1), 16);
@@ -422,7 +422,7 @@ TEST(BatchBalancerTest, ASlotThatRestsLeavesItsSamplesToTheOthersAtOnce) {
   }
 }
 
-TEST(BatchBalancerTest, ASlotThatIsAloneTakesTheWholeStep) {
+TEST(BatchBalancerTest, ASingleSlotGetsTheWholeStep) {
   BatchBalancer balancer(GlobalBatch(TrainingSpec::SPEED, 48), /*workers=*/2);
   Round(balancer, {640, 640});
   balancer.Rest(0);
@@ -432,21 +432,21 @@ TEST(BatchBalancerTest, ASlotThatIsAloneTakesTheWholeStep) {
   EXPECT_EQ(balancer.BatchFor(1), 24);
 }
 
-// In any order of asking, resting and leaving, the planned batches of the slots that take part add
-// up to the whole step.
+// For any order of requests, rests and removals, the planned batches of the active slots add up to
+// the whole step.
 TEST(BatchBalancerTest, PlannedBatchesAddUpUnderRandomSchedules) {
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     uint64_t random = seed;
     const auto balance = seed % 2 == 0 ? TrainingSpec::EQUAL : TrainingSpec::SPEED;
     BatchBalancer balancer(GlobalBatch(balance, 64), /*workers=*/1);
-    // A model of which slots take part: plans missed, and whether this plan's share is taken.
+    // Models the active slots: plans missed, and if the slot got a batch of the current plan.
     struct Slot {
       int missed = 0;
       bool taken = false;
     };
     std::map<SlotId, Slot> present;
     for (int call = 0; call < 500; ++call) {
-      // Some ask more often than others.
+      // Some slots request batches more often than others.
       const auto slot = static_cast<SlotId>(UniformBelow(random, 1 + UniformBelow(random, 5)));
       switch (UniformBelow(random, 20)) {
         case 0:
@@ -483,8 +483,8 @@ TEST(BatchBalancerTest, PlannedBatchesAddUpUnderRandomSchedules) {
   }
 }
 
-// Whoever comes, goes and is how fast: a batch is at least one sample and at most the ceiling, and
-// no round has more samples than one batch_size a slot, but where floors ask for it.
+// For any membership and speeds, a batch is at least one sample and at most the ceiling. A round
+// has at most batch_size samples per slot, unless the minimum shares need more.
 TEST(BatchBalancerTest, BatchesStayWithinTheirBoundsUnderRandomSchedules) {
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     uint64_t random = seed;

@@ -28,7 +28,7 @@ DataLeases::Options TenSamplesInFours() {
 // Two pushes of two samples.
 constexpr DataLeases::Size kFour{/*push_samples=*/2, /*pushes=*/2};
 
-// "epoch: begin-end", with a star where the range was out before.
+// Returns "epoch: begin-end", with a star if the range was handed out before.
 std::string Words(const std::optional<DataLeases::Lease>& lease) {
   if (!lease.has_value()) return "none";
   return absl::StrCat(lease->range.epoch, ": ", lease->range.begin, "-", lease->range.end,
@@ -41,14 +41,14 @@ DataLeases::Finished FinishOrDie(DataLeases& leases, uint64_t id, SlotHolder hol
   return finished.value_or(DataLeases::Finished{});
 }
 
-TEST(DataLeasesTest, RangesGoOutInOrderAndTheLastOneOfAnEpochIsShorter) {
+TEST(DataLeasesTest, HandsOutRangesInOrder) {
   DataLeases leases(TenSamplesInFours());
   EXPECT_EQ(Words(leases.Take(kAnna, kFour)), "1: 0-4");
   EXPECT_EQ(Words(leases.Take(kBert, kFour)), "1: 4-8");
   EXPECT_EQ(Words(leases.Take(kAnna, kFour)), "1: 8-10");
 }
 
-TEST(DataLeasesTest, TheNextEpochBeginsWhileTheLastOneIsStillOut) {
+TEST(DataLeasesTest, TheNextEpochBeginsBeforeThePreviousCloses) {
   DataLeases leases(TenSamplesInFours());
   for (int i = 0; i < 3; ++i) leases.Take(kAnna, kFour);
   EXPECT_EQ(Words(leases.Take(kBert, kFour)), "2: 0-4");
@@ -57,7 +57,7 @@ TEST(DataLeasesTest, TheNextEpochBeginsWhileTheLastOneIsStillOut) {
   EXPECT_FALSE(leases.accounting()[0].closed);
 }
 
-TEST(DataLeasesTest, AFinishedEpochClosesOnceAndSaysSo) {
+TEST(DataLeasesTest, ReportsTheCloseOfAnEpochOnce) {
   DataLeases leases(TenSamplesInFours());
   std::vector<uint64_t> ids;
   for (int i = 0; i < 3; ++i) ids.push_back(leases.Take(kAnna, kFour)->id);
@@ -71,7 +71,7 @@ TEST(DataLeasesTest, AFinishedEpochClosesOnceAndSaysSo) {
   EXPECT_FALSE(leases.Complete());
 }
 
-TEST(DataLeasesTest, AfterTheLastEpochThereIsNothingMore) {
+TEST(DataLeasesTest, HandsOutNothingAfterTheLastEpoch) {
   DataLeases leases(TenSamplesInFours());
   while (const auto lease = leases.Take(kAnna, kFour)) FinishOrDie(leases, lease->id, kAnna);
   EXPECT_TRUE(leases.Complete());
@@ -80,7 +80,7 @@ TEST(DataLeasesTest, AfterTheLastEpochThereIsNothingMore) {
   EXPECT_EQ(leases.accounting()[1].used, 10);
 }
 
-TEST(DataLeasesTest, WhatTheDeadLeftIsHandedOutAgainBeforeAnythingNew) {
+TEST(DataLeasesTest, HandsOutReleasedRangesFirst) {
   DataLeases leases(TenSamplesInFours());
   leases.Take(kAnna, kFour);
   leases.Take(kBert, kFour);
@@ -93,7 +93,7 @@ TEST(DataLeasesTest, WhatTheDeadLeftIsHandedOutAgainBeforeAnythingNew) {
   EXPECT_EQ(leases.accounting()[0].reissued, 6);
 }
 
-TEST(DataLeasesTest, ARangeThatComesBackReopensTheEndOfTheData) {
+TEST(DataLeasesTest, AReleasedRangeReopensTheData) {
   DataLeases leases(TenSamplesInFours());
   const uint64_t kept = leases.Take(kAnna, kFour)->id;
   while (const auto lease = leases.Take(kBert, kFour)) FinishOrDie(leases, lease->id, kBert);
@@ -115,7 +115,7 @@ TEST(DataLeasesTest, FinishingTwiceCountsOnce) {
   EXPECT_EQ(leases.accounting()[0].used, 4);
 }
 
-TEST(DataLeasesTest, AFinishAfterTheRangeWasGivenToSomebodyElseDoesNotCount) {
+TEST(DataLeasesTest, IgnoresAFinishOfAReassignedRange) {
   DataLeases leases(TenSamplesInFours());
   const uint64_t lost = leases.Take(kAnna, kFour)->id;
   leases.Release(kAnna);
@@ -133,7 +133,7 @@ TEST(DataLeasesTest, AnotherIncarnationOfTheSlotCannotFinishALease) {
   EXPECT_TRUE(FinishOrDie(leases, id, kAnna).counted);
 }
 
-TEST(DataLeasesTest, ALeaseThatNeverWasIsRefused) {
+TEST(DataLeasesTest, RejectsAnUnknownLease) {
   DataLeases leases(TenSamplesInFours());
   leases.Take(kAnna, kFour);
   EXPECT_EQ(leases.Finish(0, kAnna).status().code(), absl::StatusCode::kInvalidArgument);
@@ -160,7 +160,7 @@ TEST(DataLeasesTest, MaxPushesCutsTheLastLeaseAndClosesTheCutEpoch) {
   EXPECT_TRUE(leases.accounting()[1].closed);
 }
 
-TEST(DataLeasesTest, ARangeHandedOutAgainTakesNothingFromMaxPushes) {
+TEST(DataLeasesTest, MaxPushesIgnoresReissuedRanges) {
   DataLeases::Options options = TenSamplesInFours();
   options.max_pushes = 3;
   DataLeases leases(options);
@@ -171,7 +171,7 @@ TEST(DataLeasesTest, ARangeHandedOutAgainTakesNothingFromMaxPushes) {
   EXPECT_EQ(Words(leases.Take(kBert, kFour)), "none");
 }
 
-TEST(DataLeasesTest, MaxPushesAtAnEpochsEndBeginsNoFurtherEpoch) {
+TEST(DataLeasesTest, MaxPushesAtAnEpochEndStartsNone) {
   DataLeases::Options options = TenSamplesInFours();
   options.max_pushes = 5;
   DataLeases leases(options);
@@ -181,14 +181,14 @@ TEST(DataLeasesTest, MaxPushesAtAnEpochsEndBeginsNoFurtherEpoch) {
   EXPECT_EQ(leases.accounting()[0].used, 10);
 }
 
-TEST(DataLeasesTest, EachHolderTakesALeaseOfItsOwnSize) {
+TEST(DataLeasesTest, EachHolderChoosesTheLeaseSize) {
   DataLeases leases(TenSamplesInFours());
   EXPECT_EQ(Words(leases.Take(kAnna, {/*push_samples=*/3, /*pushes=*/1})), "1: 0-3");
   EXPECT_EQ(Words(leases.Take(kBert, {/*push_samples=*/1, /*pushes=*/5})), "1: 3-8");
   EXPECT_EQ(Words(leases.Take(kBert, {/*push_samples=*/1, /*pushes=*/5})), "1: 8-10");
 }
 
-TEST(DataLeasesTest, WhatCameBackIsCutToTheSizeOfWhoTakesItNext) {
+TEST(DataLeasesTest, CutsReturnedRangesToTheNextHoldersSize) {
   DataLeases leases(TenSamplesInFours());
   leases.Take(kAnna, {/*push_samples=*/8, /*pushes=*/1});
   leases.Release(kAnna);
@@ -197,7 +197,7 @@ TEST(DataLeasesTest, WhatCameBackIsCutToTheSizeOfWhoTakesItNext) {
   EXPECT_EQ(leases.accounting()[0].reissued, 8);
 }
 
-// Of so many samples, all that go out in one epoch.
+// Returns the leases of one epoch with `samples` samples.
 std::vector<std::string> Cut(int64_t samples, DataLeases::Size size, int64_t step_samples = 0) {
   DataLeases::Options options;
   options.samples = samples;
@@ -208,19 +208,19 @@ std::vector<std::string> Cut(int64_t samples, DataLeases::Size size, int64_t ste
   return all;
 }
 
-TEST(DataLeasesTest, NoPushHoldsASingleSample) {
+TEST(DataLeasesTest, AvoidsPushesOfASingleSample) {
   using Leases = std::vector<std::string>;
   EXPECT_EQ(Cut(17, {/*push_samples=*/8, /*pushes=*/1}), (Leases{"1: 0-8", "1: 8-15", "1: 15-17"}));
   EXPECT_EQ(Cut(17, {8, 2}), (Leases{"1: 0-15", "1: 15-17"}));
   EXPECT_EQ(Cut(17, {8, 4}), (Leases{"1: 0-15", "1: 15-17"}));
   EXPECT_EQ(Cut(4, {3, 1}), (Leases{"1: 0-2", "1: 2-4"}));
-  // Where there is no other way, it does.
+  // Except when it cannot be avoided.
   EXPECT_EQ(Cut(1, {8, 4}), (Leases{"1: 0-1"}));
   EXPECT_EQ(Cut(3, {1, 1}), (Leases{"1: 0-1", "1: 1-2", "1: 2-3"}));
   EXPECT_EQ(Cut(3, {2, 1}), (Leases{"1: 0-2", "1: 2-3"}));
 }
 
-TEST(DataLeasesTest, TheLastStepOfAnEpochIsSharedByAllSlots) {
+TEST(DataLeasesTest, SplitsTheLastStepAmongAllSlots) {
   using Leases = std::vector<std::string>;
   const auto cut = [](int64_t samples, int64_t share) {
     return Cut(samples, {share, /*pushes=*/1}, /*step_samples=*/30);
@@ -232,11 +232,11 @@ TEST(DataLeasesTest, TheLastStepOfAnEpochIsSharedByAllSlots) {
   EXPECT_EQ(cut(31, 10), (Leases{"1: 0-10", "1: 10-20", "1: 20-29", "1: 29-31"}));
   EXPECT_EQ(cut(5, 10), (Leases{"1: 0-3", "1: 3-5"}));
   EXPECT_EQ(cut(40, 30), (Leases{"1: 0-30", "1: 30-40"}));
-  // A share that the plan has changed ends with the whole steps.
+  // After the plan changed the share, the share ends at the whole steps.
   EXPECT_EQ(cut(40, 20), (Leases{"1: 0-20", "1: 20-30", "1: 30-37", "1: 37-40"}));
 }
 
-TEST(DataLeasesTest, LeasesOfTheLastStepStandForAWholeStep) {
+TEST(DataLeasesTest, SharesOfTheLastStepAddUp) {
   DataLeases::Options options;
   options.step_samples = 32;
   for (int64_t samples = 33; samples < 64; ++samples) {
@@ -254,7 +254,7 @@ TEST(DataLeasesTest, LeasesOfTheLastStepStandForAWholeStep) {
   }
 }
 
-TEST(DataLeasesTest, WhatCameBackIsNotCutToASingleSampleEither) {
+TEST(DataLeasesTest, AvoidsASingleSampleFromAReturnedRange) {
   DataLeases::Options options;
   options.samples = 9;
   DataLeases leases(options);
@@ -264,7 +264,7 @@ TEST(DataLeasesTest, WhatCameBackIsNotCutToASingleSampleEither) {
   EXPECT_EQ(Words(leases.Take(kBert, {4, 2})), "1: 7-9*");
 }
 
-// Lets a range of so many samples come back, and cuts it.
+// Returns a range of `samples` samples and cuts it again.
 std::vector<std::string> CutAgain(int64_t samples, DataLeases::Size size) {
   DataLeases::Options options;
   options.samples = samples;
@@ -276,7 +276,7 @@ std::vector<std::string> CutAgain(int64_t samples, DataLeases::Size size) {
   return all;
 }
 
-TEST(DataLeasesTest, NoPieceOfWhatCameBackIsASingleSample) {
+TEST(DataLeasesTest, AvoidsSingleSamplePiecesOfReturnedRanges) {
   using Leases = std::vector<std::string>;
   EXPECT_EQ(CutAgain(3, {/*push_samples=*/2, /*pushes=*/1}), (Leases{"1: 0-3*"}));
   EXPECT_EQ(CutAgain(5, {2, 1}), (Leases{"1: 0-2*", "1: 2-5*"}));
@@ -284,18 +284,18 @@ TEST(DataLeasesTest, NoPieceOfWhatCameBackIsASingleSample) {
   EXPECT_EQ(CutAgain(7, {2, 4}), (Leases{"1: 0-4*", "1: 4-7*"}));
   EXPECT_EQ(CutAgain(9, {2, 2}), (Leases{"1: 0-4*", "1: 4-6*", "1: 6-9*"}));
   EXPECT_EQ(CutAgain(4, {3, 1}), (Leases{"1: 0-2*", "1: 2-4*"}));
-  // Where there is no other way, it is.
+  // Except when it cannot be avoided.
   EXPECT_EQ(CutAgain(1, {2, 1}), (Leases{"1: 0-1*"}));
   EXPECT_EQ(CutAgain(1, {8, 4}), (Leases{"1: 0-1*"}));
   EXPECT_EQ(CutAgain(2, {1, 1}), (Leases{"1: 0-1*", "1: 1-2*"}));
 }
 
-TEST(DataLeasesTest, RangesNextToEachOtherThatCameBackAreOne) {
+TEST(DataLeasesTest, MergesAdjacentReturnedRanges) {
   DataLeases leases(TenSamplesInFours());
   const auto first = leases.Take(kAnna, {/*push_samples=*/3, /*pushes=*/1});
   const auto second = leases.Take(kBert, {3, 1});
   const auto third = leases.Take(kAnna, {4, 1});
-  leases.Take(kAnna, {4, 1});  // of the next epoch
+  leases.Take(kAnna, {4, 1});  // from the next epoch
   ASSERT_TRUE(leases.Finish(second->id, kBert, {{0, 1}, {2, 3}}).ok());
   ASSERT_TRUE(leases.Finish(first->id, kAnna, {{2, 3}}).ok());
   ASSERT_TRUE(leases.Finish(third->id, kAnna, {{0, 1}, {3, 4}}).ok());
@@ -311,7 +311,7 @@ TEST(DataLeasesTest, RangesNextToEachOtherThatCameBackAreOne) {
   }
 }
 
-TEST(DataLeasesTest, ARestoredRangeIsJoinedWithItsNeighbours) {
+TEST(DataLeasesTest, MergesARestoredRangeWithItsNeighbours) {
   DataLeases leases(TenSamplesInFours());
   leases.Take(kAnna, {/*push_samples=*/4, /*pushes=*/1});
   leases.Release(kAnna);
@@ -337,7 +337,7 @@ TEST(DataLeasesTest, MaxPushesCountsPushesOfAnySize) {
   EXPECT_EQ(Words(leases.Take(kAnna, kFour)), "none");
 }
 
-TEST(DataLeasesTest, WhatChangedNothingIsHandedOutAgainAndTheEpochStaysOpen) {
+TEST(DataLeasesTest, ReissuesLostPartsAndKeepsTheEpochOpen) {
   DataLeases::Options options = TenSamplesInFours();
   options.epochs = 1;
   DataLeases leases(options);
@@ -361,7 +361,7 @@ TEST(DataLeasesTest, WhatChangedNothingIsHandedOutAgainAndTheEpochStaysOpen) {
   EXPECT_TRUE(leases.Complete());
 }
 
-TEST(DataLeasesTest, PartsThatALeaseDoesNotHaveAreRefusedAndNothingChanges) {
+TEST(DataLeasesTest, RejectsInvalidPartsWithoutSideEffects) {
   DataLeases leases(TenSamplesInFours());
   const uint64_t id = leases.Take(kAnna, kFour)->id;
   const std::vector<std::vector<DataLeases::Part>> wrong = {
@@ -373,7 +373,7 @@ TEST(DataLeasesTest, PartsThatALeaseDoesNotHaveAreRefusedAndNothingChanges) {
   EXPECT_EQ(leases.accounting()[0].used, 4);
 }
 
-TEST(DataLeasesTest, ALeaseTellsHowMuchOfTheJobIsHandedOut) {
+TEST(DataLeasesTest, ALeaseContainsTheJobProgress) {
   DataLeases leases(TenSamplesInFours());
   const auto first = leases.Take(kAnna, {/*push_samples=*/5, /*pushes=*/1});
   EXPECT_DOUBLE_EQ(first->progress_begin, 0);
@@ -385,7 +385,7 @@ TEST(DataLeasesTest, ALeaseTellsHowMuchOfTheJobIsHandedOut) {
   EXPECT_DOUBLE_EQ(again->progress_end, 0.5);
 }
 
-TEST(DataLeasesTest, ProgressOfAJobThatMaxPushesCutsGoesToItsEnd) {
+TEST(DataLeasesTest, ProgressReachesOneAtMaxPushes) {
   DataLeases::Options options = TenSamplesInFours();
   options.max_pushes = 4;
   DataLeases leases(options);
@@ -393,16 +393,16 @@ TEST(DataLeasesTest, ProgressOfAJobThatMaxPushesCutsGoesToItsEnd) {
   EXPECT_DOUBLE_EQ(leases.Take(kAnna, kFour)->progress_end, 1);
 }
 
-// Whatever the order of taking, finishing, repeating and dying, the books balance after every
-// step, and at the end every position was counted as used exactly once.
-TEST(DataLeasesTest, TheBooksBalanceUnderRandomSchedules) {
+// For any order of taking, finishing, repeating and dying, the accounting balances after each step.
+// At the end each position was used exactly once.
+TEST(DataLeasesTest, AccountingBalancesUnderRandomSchedules) {
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     uint64_t random = seed;
     DataLeases::Options options;
     options.samples = 1 + static_cast<int64_t>(UniformBelow(random, 60));
     options.epochs = 1 + static_cast<int>(UniformBelow(random, 4));
-    // Of each slot, and now and then another one.
+    // By slot; a slot's size changes now and then.
     std::vector<DataLeases::Size> sizes;
     const auto any_size = [&] {
       return DataLeases::Size{1 + static_cast<int64_t>(UniformBelow(random, 6)),
@@ -427,7 +427,7 @@ TEST(DataLeasesTest, TheBooksBalanceUnderRandomSchedules) {
       ASSERT_LT(step, 100000) << "the schedule does not come to an end";
       SlotHolder& holder = holders[UniformBelow(random, holders.size())];
       switch (UniformBelow(random, 8)) {
-        case 0: {  // dies, and somebody takes the slot over
+        case 0: {  // the process dies, and another one takes over the slot
           int64_t lost = 0;
           for (auto it = in_hand.begin(); it != in_hand.end();) {
             if (!(it->second.second == holder)) {
@@ -442,7 +442,7 @@ TEST(DataLeasesTest, TheBooksBalanceUnderRandomSchedules) {
           holder.incarnation = next_incarnation++;
           break;
         }
-        case 1: {  // says again what it said before
+        case 1: {  // a repeated report
           if (past.empty()) break;
           const auto& [id, old_holder] = past[UniformBelow(random, past.size())];
           EXPECT_FALSE(FinishOrDie(leases, id, old_holder).counted);

@@ -26,7 +26,7 @@ std::vector<int> ReportedEpochs(const Evaluations& evaluations) {
   return epochs;
 }
 
-TEST(EvaluationsTest, AnEpochIsForTheSlotThatItWasOpenedFor) {
+TEST(EvaluationsTest, AssignsAnEpochToTheClosingSlot) {
   Evaluations evaluations;
   evaluations.Open(1, kAnna);
   EXPECT_EQ(evaluations.TakeFor(kBert), 0);
@@ -34,7 +34,7 @@ TEST(EvaluationsTest, AnEpochIsForTheSlotThatItWasOpenedFor) {
   EXPECT_EQ(evaluations.TakeFor(kAnna), 1) << "it is hers until she has reported";
 }
 
-TEST(EvaluationsTest, WhatADeadSlotDidNotReportIsForWhoeverAsks) {
+TEST(EvaluationsTest, ReassignsUnreportedEpochsOfADeadSlot) {
   Evaluations evaluations;
   evaluations.Open(1, kAnna);
   evaluations.Open(2, kAnna);
@@ -44,7 +44,7 @@ TEST(EvaluationsTest, WhatADeadSlotDidNotReportIsForWhoeverAsks) {
   EXPECT_EQ(evaluations.TakeFor(kAnna), 0) << "it is his now";
 }
 
-TEST(EvaluationsTest, IsReportedByOne) {
+TEST(EvaluationsTest, AcceptsOneReportPerEpoch) {
   Evaluations evaluations;
   evaluations.Open(1, kAnna);
   EXPECT_FALSE(evaluations.WasReportedBy(kAnna, 1));
@@ -57,7 +57,7 @@ TEST(EvaluationsTest, IsReportedByOne) {
   EXPECT_EQ(ReportedEpochs(evaluations), (std::vector<int>{1}));
 }
 
-TEST(EvaluationsTest, GoOnAsTheyWereSaved) {
+TEST(EvaluationsTest, RestoresTheSavedState) {
   Evaluations before;
   before.Open(1, kAnna);
   before.Report(1, Accuracy(1, 0.5));

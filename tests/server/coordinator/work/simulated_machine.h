@@ -7,8 +7,8 @@
 
 namespace torchps {
 
-// A machine whose step takes `fixed` + samples * `per_sample` seconds, times log-normal noise. One
-// step in a hundred takes ten times as long.
+// A machine whose step lasts `fixed` + samples * `per_sample` seconds, times log-normal noise. One
+// step in a hundred lasts ten times as long.
 struct SimulatedMachine {
   double fixed = 0;
   double per_sample = 0;
@@ -16,7 +16,7 @@ struct SimulatedMachine {
 
   double Seconds(double samples) const { return fixed + samples * per_sample; }
 
-  // The seconds that a step is measured to take.
+  // Returns the measured seconds of a random step.
   double Measure(double samples, uint64_t& random) const {
     const double radius = std::sqrt(-2 * std::log(1 - UnitDouble(SplitMix64(random))));
     const double normal = radius * std::cos(6.283185307179586 * UnitDouble(SplitMix64(random)));
@@ -25,7 +25,7 @@ struct SimulatedMachine {
   }
 };
 
-// Steps of 32 samples, on a machine that is `slowness` times as slow as another.
+// Steps of 32 samples on a machine that is `slowness` times as slow as the reference.
 inline SimulatedMachine TinyModel(double slowness = 1) {
   return {0.28e-3 * slowness, 0.02e-3 / 32 * slowness, 0.3};
 }

@@ -22,14 +22,14 @@ TEST(StepTimeTest, IsKnownAfterFiveSteps) {
   EXPECT_NEAR(Seconds(time, 32), 0.2, 1e-9);
 }
 
-TEST(StepTimeTest, StepsOfOneSizeAreTakenToGrowWithTheirSamples) {
+TEST(StepTimeTest, AssumesTimeProportionalToSamplesForOneSize) {
   StepTime time;
   for (int step = 0; step < 100; ++step) time.Observe(32, 0.2);
   EXPECT_NEAR(Seconds(time, 16), 0.1, 1e-9);
   EXPECT_GT(time.Error(16), 10 * time.Error(32)) << "but that is not known";
 }
 
-TEST(StepTimeTest, StepsOfSeveralSizesTellTheFixedPart) {
+TEST(StepTimeTest, EstimatesTheFixedPartFromSeveralSizes) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     uint64_t random = seed;
     const SimulatedMachine machine{0.1, 0.1 / 32, 0.1};
@@ -45,7 +45,7 @@ TEST(StepTimeTest, StepsOfSeveralSizesTellTheFixedPart) {
   }
 }
 
-TEST(StepTimeTest, TheFixedPartStaysKnownWhileStepsAreOfOneSize) {
+TEST(StepTimeTest, RemembersTheFixedPart) {
   StepTime time;
   for (int step = 0; step < 100; ++step) {
     const double samples = step % 2 == 0 ? 32 : 16;
@@ -55,7 +55,7 @@ TEST(StepTimeTest, TheFixedPartStaysKnownWhileStepsAreOfOneSize) {
   EXPECT_NEAR(Seconds(time, 32), 0.2, 0.015);
 }
 
-TEST(StepTimeTest, AnErrorIsWhatItIsSaidToBe) {
+TEST(StepTimeTest, ErrorEstimatesAreAccurate) {
   for (const SimulatedMachine& machine : {TinyModel(), ResNet()}) {
     double error = 0, sum_of_squares = 0;
     for (uint64_t seed = 1; seed <= 100; ++seed) {
@@ -71,14 +71,14 @@ TEST(StepTimeTest, AnErrorIsWhatItIsSaidToBe) {
   }
 }
 
-TEST(StepTimeTest, AnOutlierMovesLittle) {
+TEST(StepTimeTest, AnOutlierHasLittleEffect) {
   StepTime time;
   for (int step = 0; step < 20; ++step) time.Observe(32, 0.2);
   time.Observe(32, 20);
   EXPECT_NEAR(Seconds(time, 32), 0.2, 0.005);
 }
 
-TEST(StepTimeTest, AChangeOfSpeedIsFollowedInTenSteps) {
+TEST(StepTimeTest, FollowsAChangeOfSpeedInTenSteps) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     for (const double slowness : {2.0, 0.5}) {
       uint64_t random = seed;
