@@ -150,7 +150,7 @@ TEST(PsServerBinary, RefusesAnUnusableDirectory) {
                 absl::StrCat("--dir=", file, ": ", file, " is a file; expected a directory"));
   ExpectRefusal({absl::StrCat("--dir=", file, "/server")}, ExitCode::kRefused,
                 absl::StrCat("cannot create directory ", file, "/server: Not a directory"));
-  // A directory that exists, but in which no user can create files.
+  // This directory exists, but no user can create files in it.
   ExpectRefusal({"--dir=/proc/self/task"}, ExitCode::kData, "--dir=/proc/self/task: cannot ");
 }
 

@@ -173,7 +173,7 @@ TEST_F(BackupMirrorTest, ResumesTheLogCopyAfterARestart) {
   Grow(1, log.substr(0, 4 * kCopyPieceBytes));
   ASSERT_EQ(Run(), absl::OkStatus());
   const int64_t before = peer_.stored_bytes();
-  // A restart resends only the last piece, because it may be torn.
+  // The restarted mirror resends only the last piece, because it may be torn.
   Begin();
   want();
   ASSERT_EQ(Run(), absl::OkStatus());

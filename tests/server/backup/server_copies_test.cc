@@ -265,7 +265,7 @@ TEST_F(ServerBackupTest, FirstServerFetchesItsCopiesBeforeItStarts) {
   ASSERT_TRUE(Eventually(
       [&] { return disks_[1]->OpenForReading("/ps/copies-of-7-0/coordinator.state").ok(); }));
   Lose(0);
-  // With a wrong address the server does not start an empty job.
+  // If the address is wrong, the server does not start an empty job.
   EXPECT_TRUE(absl::IsUnavailable(TryStart(0, addresses_[0])));
   ASSERT_EQ(TryStart(0, addresses_[1]), absl::OkStatus());
   EXPECT_EQ(*ReadWholeFile(*disks_[0], state, 1000), "what the coordinator knows");

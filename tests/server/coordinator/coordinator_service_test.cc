@@ -72,7 +72,7 @@ class CoordinatorServiceTest : public ::testing::Test {
 
   absl::StatusOr<JoinReply> Join(uint64_t nonce) {
     absl::StatusOr<JoinReply> joined;
-    // A resumed job is loaded first.
+    // The coordinator loads a resumed job first.
     Eventually([&] {
       joined = JoinOnce(nonce);
       return !absl::StrContains(joined.status().message(), "is being resumed");
@@ -83,7 +83,7 @@ class CoordinatorServiceTest : public ::testing::Test {
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(20)));
     JoinRequest request = SmallJoin();
-    // A job with a log can be resumed without a checkpoint.
+    // With a log, the job can be resumed without a checkpoint.
     request.mutable_job()->mutable_durability()->set_level(DurabilitySpec::LOG);
     request.set_nonce(nonce);
     JoinReply reply;

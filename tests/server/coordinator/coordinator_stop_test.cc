@@ -29,7 +29,7 @@ namespace torchps {
 namespace {
 
 // Runs the service alone. gRPC's server keeps running after the stop, so a forgotten call would
-// wait for its deadline.
+// wait for the deadline.
 class StoppingCoordinator {
  public:
   StoppingCoordinator() : admission_([](const std::string&) {}) {
@@ -88,7 +88,7 @@ class StoppingCoordinator {
   AwaitStartRequest slot_;
 };
 
-// Stops at random moments, so that some stops fall between the start of a call and its parking.
+// Stops at random moments, so that some stops fall between the start of a call and the parking.
 TEST(CoordinatorStopTest, AnswersOrRefusesEachCallAroundAStop) {
   PrepareGrpcProcess();
   constexpr int kStops = 30;
@@ -101,7 +101,7 @@ TEST(CoordinatorStopTest, AnswersOrRefusesEachCallAroundAStop) {
     for (int i = 0; i < kCallers; ++i) {
       callers.emplace_back([&] {
         absl::Status last = coordinator.AwaitStart();
-        // A repeat replaces the call before it, so the replaced callers repeat their calls.
+        // Each repeat replaces the call before it, so the replaced callers repeat their calls.
         while (absl::StrContains(last.message(), "a repeat of this call")) {
           ++replaced;
           last = coordinator.AwaitStart();

@@ -150,7 +150,7 @@ TEST(CoordinatorResumeTest, JoinersGetTheCheckpointAndALaterGeneration) {
     ASSERT_TRUE(joined.ok()) << joined.status();
     EXPECT_EQ(joined->resumed_checkpoint(), 4u);
     EXPECT_TRUE(IsOfLaterGeneration(joined->incarnation(), saved.next_incarnation()));
-    // A restart of the coordinator keeps the job generation.
+    // Restarting the coordinator keeps the job generation.
     const CoordinatorState present = rig.coordinator().Save(rig.now());
     ASSERT_TRUE(rig.Restart().ok());
     EXPECT_FALSE(IsOfLaterGeneration(rig.NewWorker().incarnation, present.next_incarnation()));
@@ -337,7 +337,7 @@ CheckpointStatus Written() {
   return status;
 }
 
-// A job that takes checkpoints only on request.
+// Returns a job that takes checkpoints only on request.
 JoinRequest OnRequest() {
   JoinRequest terms = Rig::SmallJob();
   terms.mutable_job()->mutable_durability()->set_checkpoint_seconds(0);
@@ -557,7 +557,7 @@ TEST(ToldPhaseTest, AnnouncesTheStartOnlyAfterSavingIt) {
   const Later<AwaitStartReply> second = rig.AwaitStart(anna, /*initialized=*/true);
   EXPECT_EQ(Words(second), "parked");
   EXPECT_EQ(rig.Status().phase(), JobStatus::INITIALIZING);
-  // A coordinator that crashes now asks for the initial values again, and the job starts.
+  // If the coordinator crashes now, it asks for the initial values again, and the job starts.
   ASSERT_TRUE(rig.Restart(initializing, Return::kInPlace).ok());
   EXPECT_EQ(Words(second), "UNAVAILABLE");
   rig.FillDisk(false);

@@ -38,7 +38,7 @@ struct Process {
 
 class Play {
  public:
-  // With `restarts` the coordinator may also crash and restart at any moment.
+  // If `restarts` is true, the coordinator may also crash and restart at any moment.
   Play(uint64_t seed, bool restarts)
       : random_(seed), rig_(Terms(random_), seed), restarts_(restarts) {}
 
@@ -48,7 +48,7 @@ class Play {
       CheckAccounting();
       if (testing::Test::HasFailure()) return;
     }
-    // From here on the coordinator does not restart.
+    // The coordinator does not restart any more.
     const JobStatus status = rig_.Status();
     for (const SlotAccounting& slot : status.slot()) {
       if (slot.state() == SlotAccounting::EXPIRED) ++expired_;

@@ -257,7 +257,7 @@ class JobCoordinatorRig {
   // Returns the id of the last call that may be parked.
   JobCoordinator::ParkedCall last_parked() const { return last_parked_; }
 
-  // From now on writes to the disk fail or succeed.
+  // Makes later writes to the disk fail or succeed.
   void FillDisk(bool full) {
     disk_is_full_ = full;
     Deliver();

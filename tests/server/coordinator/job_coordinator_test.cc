@@ -440,7 +440,7 @@ TEST(JobCoordinatorTest, ASuccessorTakesTheSlotWithoutWaiting) {
   EXPECT_EQ(rig.Renew(dead).code(), absl::StatusCode::kAborted);
   EXPECT_EQ(Words(rig.Ask(dead)), "ABORTED");
   EXPECT_EQ(Words(rig.Ask(workers[0])), "1: 0-16*");
-  // A repeat of the call comes from the same process.
+  // The same call again comes from the same process.
   EXPECT_EQ(rig.Join(Successor(dead))->incarnation(), next->incarnation());
 }
 

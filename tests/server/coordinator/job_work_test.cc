@@ -299,7 +299,7 @@ TEST(JobWorkBalanceTest, OtherSlotsTakeOverAnEvaluatorsShare) {
     NextWorkReply reply;
     ASSERT_TRUE(work.HandOut(&second, &reply));
     ASSERT_EQ(reply.evaluate_epoch(), 1);
-    // A SYNC round waits for the evaluator, which keeps its share of the round.
+    // In SYNC the round waits for the evaluator, so the evaluator keeps a share.
     const bool sync = mode == ConsistencySpec::SYNC;
     EXPECT_EQ(BatchOfNextLease(work, &first), sync ? 16 : 32);
     EvaluationResult result;

@@ -131,7 +131,7 @@ TEST_F(StateWriterTest, SyncsVitalChangesBeforeAnswering) {
   EXPECT_EQ(Stored(), 7);
 }
 
-// A change that needs a sync arrives during a snapshot and is part of it.
+// The change that needs a sync arrives during a snapshot and is part of it.
 TEST_F(StateWriterTest, DoesNotTreatAStoredStateAsSynced) {
   std::atomic<bool> was_synced{false};
   std::atomic<bool> given{false};
@@ -192,7 +192,7 @@ TEST_F(StateWriterTest, RefusesAJobThatCannotBeSaved) {
   EXPECT_THAT(std::string(kept().message()), HasSubstr("No space left on device"));
   EXPECT_THAT(lines(), ElementsAre(std::string(kept().message())));
   files_.SetFaultHook(nullptr);
-  // A repeat succeeds, and later disk errors do not stop the job.
+  // The next attempt succeeds, and later disk errors do not stop the job.
   ASSERT_TRUE(HoldsAndGives(1));
   EXPECT_EQ(stored_when_given_, 1);
   EXPECT_EQ(kept(), absl::OkStatus());

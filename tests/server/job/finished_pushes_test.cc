@@ -70,7 +70,7 @@ TEST_F(FinishedPushesTest, WaitsForTheUpdate) {
   SettleUpTo(2);
   EXPECT_THAT(answered_, ElementsAre(0, 1));
   EXPECT_FALSE(pushes_.AnyUnsettled());
-  // A repeat of an applied push.
+  // This repeats an applied push.
   Add(/*slot=*/0, /*step=*/1);
   EXPECT_THAT(answered_, ElementsAre(0, 1, 0));
 }

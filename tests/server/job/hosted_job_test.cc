@@ -251,8 +251,8 @@ TEST(HostedJobTest, ForgetsACancelledPull) {
   EXPECT_FALSE(waiting->granted);
 }
 
-// Slots pull, push, leave, die and return in random order. A pull is never granted more than s
-// steps ahead of the slowest live slot, and does not wait once it is within the bound.
+// Slots pull, push, leave, die and return in random order. The server must never grant a pull more
+// than s steps ahead of the slowest live slot, and must not delay a pull within the bound.
 TEST(HostedJobTest, StalenessBoundHoldsUnderRandomSchedules) {
   const uint64_t seed = 20261121;
   SCOPED_TRACE(seed);
@@ -722,7 +722,7 @@ TEST(HostedJobTest, ASuccessorPullsBehindItsPredecessor) {
 TEST(HostedJobTest, DoesNotAcknowledgeAReplacedIncarnationsPush) {
   JobHarness harness(JobHarness::Options{});
   EnterAll(harness, 1);
-  // One of two blocks; the other one never arrives.
+  // The push contains two blocks, but the second one never arrives.
   ASSERT_TRUE(harness.Frame(0, 1, 1, 0, 1.0f, 0).ok());
   ASSERT_TRUE(harness.Enter(0, 9).ok());
   ASSERT_TRUE(harness.Push(0, 9, 1, 10.0f)->ok());

@@ -28,7 +28,7 @@ namespace {
 constexpr char kDirectory[] = "/data";
 constexpr char kLogged[] = "durability { level: LOG }";
 
-// A server process that hosts one job with a directory.
+// Simulates a server process that hosts one job with a directory.
 struct Life {
   Life(FileSystem* files, const std::string& job, Incarnation incarnation = 1) {
     JobDirectory::Options options;
@@ -552,7 +552,7 @@ TEST(JobDirectoryTest, ADiskErrorLosesOnlyTheShard) {
   }
 }
 
-// A one-time event. (ThreadSanitizer does not understand absl::Notification.)
+// Signals a one-time event. (ThreadSanitizer does not understand absl::Notification.)
 class Notice {
  public:
   void Give() {

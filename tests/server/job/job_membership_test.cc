@@ -139,7 +139,7 @@ TEST_F(JobMembershipTest, NamesTheQuietestOfTheSlowestSlots) {
   }
   EXPECT_EQ(membership().FurthestBehind(activity)->slot, 0);
   EXPECT_EQ(membership().FurthestBehind(activity)->silence, absl::Seconds(3));
-  // Slot 0 is now ahead of the others, so its silence does not count.
+  // Slot 0 is now ahead of the others, so the silence does not count.
   membership().Advance(0, 1, 1);
   EXPECT_EQ(membership().FurthestBehind(activity)->slot, 1);
   EXPECT_EQ(membership().FurthestBehind(activity)->silence, absl::Seconds(2));

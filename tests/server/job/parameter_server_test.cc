@@ -76,7 +76,7 @@ class ParameterServerTest : public ::testing::Test {
     return hello;
   }
 
-  // From now on, directory listings wait for release_ and then fail with `error`, if given.
+  // Makes directory listings wait for release_ and then fail with `error`, if given.
   void SlowDown(std::optional<int> error = std::nullopt) {
     files_.SetFaultHook([this, error](FaultyFileSystem::Operation operation, const std::string&) {
       std::optional<FaultyFileSystem::Fault> fault;
@@ -140,7 +140,7 @@ TEST_F(ParameterServerTest, ARetryReturnsTheErrorOfTheRestore) {
   files_.SetFaultHook(nullptr);
   const auto other = Greet(*server, GetHello(1))->Wait();
   EXPECT_TRUE(other.ok()) << other.status();
-  // A retry for an outdated error succeeds.
+  // This retry succeeds, because the error is outdated.
   const auto late = Greet(*server, GetHello(2))->Wait();
   EXPECT_TRUE(late.ok()) << late.status();
 }

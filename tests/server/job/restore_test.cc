@@ -431,7 +431,7 @@ TEST(RestoreTest, RefusesAReplacedIncarnationAfterARestore) {
   ASSERT_TRUE(before.Initialize(0, 5, 0.0f).ok());
   ASSERT_TRUE(before.Push(0, 5, 1, 1.0f)->ok());
   ASSERT_TRUE(before.Enter(0, 7).ok());
-  // One block is enough to recognize the successor.
+  // The successor is recognized from a single block.
   ASSERT_TRUE(before.Frame(0, 7, 2, /*block=*/1, 1.0f, 1).ok());
   MemoryStorage storage;
   storage.KeepAll(before.job());
@@ -456,7 +456,7 @@ TEST(RestoreTest, ASuccessorsStepDiffersFromItsPredecessorsStep) {
     ASSERT_TRUE(before.Enter(0, 7).ok());
     ASSERT_TRUE(before.Push(0, 7, 2, 16.0f)->ok());
 
-    // This server lost that push, and the paused process returns before its successor.
+    // This server lost that push, and the paused process returns before the successor.
     JobHarness after(WithJob(job, &storage));
     ASSERT_TRUE(after.Enter(0, 5).ok());
     ASSERT_TRUE(after.Push(0, 5, 2, 4.0f)->ok());

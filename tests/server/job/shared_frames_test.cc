@@ -27,7 +27,8 @@ ModelLayout GetLayout(int64_t elements) {
   return *ModelLayout::Create({segment});
 }
 
-// A worker's shared memory with each element equal to its index, and frames that refer to it.
+// Creates a worker's shared memory with each element equal to the element's index, and frames that
+// refer to this memory.
 class SharedFramesTest : public ::testing::Test {
  protected:
   void Share(int64_t elements, int64_t block_elements, int servers) {

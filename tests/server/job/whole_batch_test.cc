@@ -64,8 +64,7 @@ TEST_F(WholeBatchTest, AnswersAPushWhenItsUpdateIsApplied) {
 TEST_F(WholeBatchTest, ASlotWaitsForOneUsualStep) {
   const Answer first = Step(0, 1, absl::Seconds(2));
   EXPECT_EQ(wakes_.back(), absl::Seconds(2));
-  // With the second slot's push, more than half of the batch is present. The second slot's own
-  // limit is later.
+  // The second slot's push raises the batch above half. The second slot's limit is later.
   const Answer second = Step(1, 1, absl::Seconds(1), /*samples=*/3);
   harness_->clock().Advance(absl::Milliseconds(999));
   harness_->job().MakeDueUpdates();
@@ -141,7 +140,7 @@ TEST(StepTimesTest, ReturnsTheMedianOfTheLastFive) {
   };
   step(absl::Seconds(1));
   EXPECT_EQ(times.Usual(0), absl::Seconds(1));
-  // A repeated push without a pull is not measured.
+  // The time of a repeated push without a pull is not measured.
   now += absl::Seconds(50);
   times.PushEnded(0, now);
   for (const int seconds : {2, 60, 3, 2}) step(absl::Seconds(seconds));

@@ -1,5 +1,5 @@
-// Compares a few steps of each optimizer with results computed by hand from the formulas in its
-// header. Large epsilons and round numbers make each term visible in the result.
+// Compares a few steps of each optimizer with results computed by hand from the formulas in the
+// headers. Large epsilons and round numbers make each term visible in the result.
 
 #include <initializer_list>
 #include <memory>

@@ -34,7 +34,7 @@ using ::testing::HasSubstr;
 using Operation = FaultyFileSystem::Operation;
 using Fault = FaultyFileSystem::Fault;
 
-// One block as stored in a checkpoint.
+// The contents of a block as stored in a checkpoint.
 struct KeptBlock {
   BlockRange range;
   Version version = 0;
@@ -200,7 +200,7 @@ absl::Status PushSome(JobHarness& harness, SlotId slot, Step step, const BlockRa
   return harness.job().PushFrame(header, FramePayload({grpc::Slice(bytes)}, 0, kind));
 }
 
-// Each gradient's table of absent elements fits in its frame. The table of elements absent from
+// Each gradient's table of absent elements fits in the frame. The table of elements absent from
 // both gradients is twice as long.
 TEST(JobLogTest, RoundsMayLackMoreRunsThanFrames) {
   FaultyFileSystem files;
@@ -218,7 +218,7 @@ TEST(JobLogTest, RoundsMayLackMoreRunsThanFrames) {
   }
   ASSERT_TRUE(harness->Initialize(0, 1, 0.5f).ok());
   for (SlotId slot = 0; slot < 2; ++slot) {
-    // Of each four elements, slot 0 pushes the first and slot 1 the third.
+    // Slot 0 pushes elements 0, 4, 8, ...; slot 1 pushes elements 2, 6, 10, ...
     PushHeader header;
     header.slot = slot;
     header.incarnation = static_cast<Incarnation>(slot + 1);
@@ -507,10 +507,10 @@ TEST(JobLogTest, AnswersWaitWhileTheDiskIsFull) {
       ++answered;
     });
   }
-  // A repeat of an applied push waits for the disk, too.
+  // Repeating an applied push also waits for the disk.
   ASSERT_TRUE(harness.Frame(0, 1, 1, 0, 1.0f, 0).ok());
   harness.job().FinishPush(0, 1, 1, [&](const auto&) { ++answered; });
-  // A cancelled call is not answered, and its callback is released.
+  // The cancelled call is not answered, and the callback is released.
   const auto held = std::make_shared<int>(0);
   const HostedJob::ParkedId cancelled =
       harness.job().FinishPush(0, 1, 2, [held](const auto&) { FAIL(); });

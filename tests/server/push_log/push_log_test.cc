@@ -523,7 +523,7 @@ TEST(PushLogTest, EachSegmentHasADifferentSalt) {
   EXPECT_FALSE(log->WriteGroup().ok());
   EXPECT_TRUE(*log->WriteGroup());
   log.reset();
-  // A restarted process writes to a new segment.
+  // After a restart the log writes to a new segment.
   rig.files.KillProcesses();
   log = *rig.Open();
   LogRig::Append(log.get(), "four");

@@ -16,11 +16,11 @@
 namespace torchps {
 namespace {
 
-// A block of 64 KiB, the size of gRPC's default window.
+// Each block is 64 KiB, the size of gRPC's default window.
 constexpr int64_t kBlockElements = 16 << 10;
 constexpr int64_t kBlocks = 8;
 
-// A server that receives one frame at a time, and two workers.
+// Starts a server that receives one frame at a time, and two workers.
 class ReceiveWindowTest : public ::testing::Test {
  protected:
   void Start(bool sets_receive_window) {

@@ -11,7 +11,7 @@
 namespace torchps {
 namespace {
 
-// A stream that can send. The test counts its turns instead of running them.
+// Stands in for a stream that can send. The test counts turns instead of running them.
 class Stream final : public CompletionTag {
  public:
   void Proceed(bool /*ok*/) override {}

@@ -15,7 +15,7 @@ namespace {
 using ::testing::Each;
 using ::testing::FloatEq;
 
-// A block of two elements under plain SGD with rate 1, so that a gradient of 1 subtracts 1.
+// Makes a block of two elements under plain SGD with rate 1, so that a gradient of 1 subtracts 1.
 class AsyncPushTest : public ::testing::Test {
  protected:
   void Make(const SampleScale& scale) {
@@ -103,7 +103,7 @@ TEST_F(AsyncPushTest, ScalesRateBySamplesAndGradientByLag) {
   EXPECT_THAT(Values(), Each(FloatEq(-4 - 0.5 / 4)));
 }
 
-// With plain SGD the factor has the same effect on rate or gradient.
+// In plain SGD the factor has the same effect on rate or gradient.
 TEST_F(AsyncPushTest, ScalesALocalStepPushByItsShare) {
   Make(OfAll(SampleScale::Of::kGradient));
   const PushDecision decision = Push(1, /*base=*/0, /*samples=*/32);

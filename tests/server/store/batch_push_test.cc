@@ -365,7 +365,7 @@ TEST_F(BatchPushTest, AnUpdateEndsTheWait) {
   policy_->AwaitUpdate(0, absl::Seconds(1), /*is_whole=*/true);
   GetVerdict(1, 1, 0, 6, 1.0f);
   EXPECT_EQ(policy_->next_due(), absl::InfiniteDuration());
-  // The next push did not end yet; the wait starts at its end.
+  // The next push did not end yet; the wait starts at the end of the push.
   GetVerdict(0, 2, 1, 6, 1.0f);
   EXPECT_EQ(policy_->next_due(), absl::InfiniteDuration());
 }

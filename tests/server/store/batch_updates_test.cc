@@ -33,7 +33,7 @@ constexpr uint64_t kSeed = 35;
 constexpr double kRate = 0.02;
 constexpr double kMomentum = 0.9;
 
-// A gradient of `samples` samples, computed on version `base` and not pushed yet.
+// The gradient of `samples` samples, computed on version `base` and not pushed yet.
 struct Flight {
   Step step = 0;
   Version base = 0;
@@ -95,7 +95,7 @@ class Reference {
   int early_ = 0;
 };
 
-// A server with blocks of 16 elements and a log.
+// Holds a server's blocks of 16 elements and a log.
 class Server final : public BlockJournal {
  public:
   explicit Server(const ManualClock* clock) : clock_(clock) {
@@ -272,7 +272,7 @@ struct Outcome {
   int early = 0;
 };
 
-// Slot 0 is fast, slot 2 is slow. A slot waits until its push is settled.
+// Slot 0 is fast, slot 2 is slow. Each slot waits until the push is settled.
 Outcome Simulate(Kill kill) {
   std::mt19937_64 random(kSeed);
   ManualClock clock;

@@ -166,8 +166,8 @@ TEST(BlockUpdaterTest, SkipsAbsentElementsAndTheirSteps) {
   EXPECT_FALSE(block.missed.empty());
 }
 
-// The gradient is finite, but its square is not. From then on the element does not change, although
-// its value is finite.
+// The gradient is finite, but its square is not. The element does not change any more, although the
+// value is finite.
 TEST(BlockUpdaterTest, DetectsANonfiniteOptimizerArray) {
   Segment segment;
   segment.name = "w";

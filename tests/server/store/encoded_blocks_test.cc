@@ -42,7 +42,8 @@ std::vector<float> Decoded(EncodingSpec::Kind kind, const std::string& bytes) {
   return elements;
 }
 
-// One trained block of kElements and an averaged one, both with values of 1; plain SGD with rate 1.
+// Makes a trained block of kElements and an averaged block, both with values of 1, under plain SGD
+// with rate 1.
 class EncodedBlocksTest : public ::testing::TestWithParam<EncodingSpec::Kind> {
  protected:
   static std::unique_ptr<JobHarness> Ready(const std::string& job) {
@@ -109,7 +110,7 @@ TEST_P(EncodedBlocksTest, RejectsAMalformedPayload) {
   const auto harness = Ready("");
   const std::string bytes = Bytes(kind_, Wave(0.5f));
   std::string not_finite = bytes;
-  // Makes the last element NaN through its highest byte. INT8 is different: there the scale is
+  // Makes the last element NaN through the highest byte. INT8 is different: there the scale is
   // checked.
   const size_t at = kind_ == EncodingSpec::INT8 ? 3 : bytes.size() - 1;
   not_finite[at] = '\x7f';

@@ -1,5 +1,5 @@
 // Tests values lent to senders while pushes change the block and while it moves to shared memory:
-// each image must keep the values of its version.
+// each image must keep the values of the image's version.
 
 #include <algorithm>
 #include <atomic>

@@ -74,7 +74,7 @@ TEST(PushGateTest, ARepeatedStepGetsItsFirstVerdict) {
   const PushGate gate = MakeGate(LagContract::REJECT, 0, 1);
   LedgerEntry entry;
   PushGate::Record(*gate.Judge(entry, 1, 1, 0, 9), 1, 1, &entry);
-  // The push computed on the current version would be accepted, but this step already received its
+  // The push computed on the current version would be accepted, but this step already received a
   // verdict.
   const auto repeat = gate.Judge(entry, 1, 1, 9, 9);
   EXPECT_TRUE(repeat->duplicate);

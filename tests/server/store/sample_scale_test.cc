@@ -8,7 +8,7 @@
 namespace torchps {
 namespace {
 
-// A job of four workers with two batches of 32 per step.
+// Returns the scale of a job with four workers and two batches of 32 per step.
 SampleScale Of(const std::string& training, const std::string& more) {
   JobSpec job;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(

@@ -200,7 +200,7 @@ TEST_F(SyncPushTest, ARoundHasItsEarliestSamplesProgress) {
   ASSERT_TRUE(PushWithheld(0, 2).ok());
   push(1, 2, 600);
   push(2, 2, 500);
-  // A slot may have received its samples long ago; the progress does not decrease.
+  // This slot received the samples long ago, but the progress does not decrease.
   push(0, 3, 90);
   push(1, 3, 800);
   push(2, 3, 700);
@@ -250,7 +250,7 @@ TEST_F(SyncPushTest, WaitsAGraceTimeAfterTheQuorum) {
   const absl::Duration began = clock_.Now();
   EXPECT_EQ(sync_->next_due(), began + absl::Milliseconds(30));
   clock_.Advance(absl::Milliseconds(10));
-  // The other block reaches its quorum later.
+  // The quorum of the other block is later.
   GetVerdict(0, 1, 2, /*samples=*/1, /*block=*/1);
   GetVerdict(1, 1, 4, /*samples=*/1, /*block=*/1);
   clock_.Advance(absl::Milliseconds(19));
@@ -282,7 +282,7 @@ TEST_F(SyncPushTest, TheGraceTimeFollowsTheQuorumTime) {
   EXPECT_EQ(GetVersion(), 0);
   EXPECT_EQ(GetVerdict(2, 1, 6), ACCEPTED);
   EXPECT_EQ(GetVersion(), 1);
-  // Each round has its own grace time.
+  // Each round measures a separate grace time.
   clock_.Advance(absl::Milliseconds(12));
   GetVerdict(0, 2, 2);
   GetVerdict(1, 2, 4);
@@ -472,7 +472,7 @@ TEST_F(SyncPushTest, SkipsElementsAbsentFromAllSlots) {
   const auto decision = PushPartly(1, 1, -3.0f, {{0, 1}});
   ASSERT_TRUE(decision.ok());
   EXPECT_EQ(decision->verdict, ACCEPTED);
-  // A withheld push does not name absent elements.
+  // Withheld pushes do not name absent elements.
   ASSERT_TRUE(PushWithheld(2, 1).ok());
   {
     MutexLock lock(&blocks_[0]->mutex);

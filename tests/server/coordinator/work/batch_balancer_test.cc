@@ -30,7 +30,7 @@ TrainingSpec Training(TrainingSpec::Balance balance) {
   return training;
 }
 
-// A SYNC round: each slot requests a batch and then computes it at the given speed.
+// Runs a SYNC round: each slot requests a batch and then computes it at the given speed.
 std::vector<int> Round(BatchBalancer& balancer, const std::vector<double>& speeds) {
   std::vector<int> batches;
   for (size_t slot = 0; slot < speeds.size(); ++slot) {
@@ -64,7 +64,7 @@ TEST(BatchBalancerTest, ASlowSlotGetsASmallerBatch) {
     batches = Round(balancer, {640, 640, 160});
     EXPECT_EQ(Sum(batches), 96) << "a round has as many samples as without balancing";
   } while (batches[2] > 11);
-  // A third of two samples, rounded to one slot.
+  // The rounding may move one sample between slots.
   for (int round = 0; round < 10; ++round) {
     batches = Round(balancer, {640, 640, 160});
     EXPECT_THAT(batches,
@@ -288,7 +288,7 @@ TEST(BatchBalancerTest, EqualWorkersKeepEqualSharesDespiteNoise) {
 }
 
 TEST(BatchBalancerTest, EqualizesFinishTimesDespiteAFixedCost) {
-  // One worker is four times as slow; in the tiny models only the time per sample differs.
+  // The second worker is four times as slow. In the tiny models only the time per sample differs.
   const std::vector<std::vector<SimulatedMachine>> cases = {
       {ResNet(), ResNet(4)},
       {{0.20e-3, 0.1e-3 / 32, 0.3}, {0.20e-3, 0.4e-3 / 32, 0.3}},

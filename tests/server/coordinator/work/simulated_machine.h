@@ -7,8 +7,8 @@
 
 namespace torchps {
 
-// A machine whose step lasts `fixed` + samples * `per_sample` seconds, times log-normal noise. One
-// step in a hundred lasts ten times as long.
+// Simulates a machine: a step lasts `fixed` + samples * `per_sample` seconds, times log-normal
+// noise. On average 1 in 100 steps lasts ten times as long.
 struct SimulatedMachine {
   double fixed = 0;
   double per_sample = 0;
