@@ -45,7 +45,7 @@ class CheckpointDirectoryTest : public ::testing::Test {
   const CheckpointDirectory place_;
 };
 
-TEST_F(CheckpointDirectoryTest, EverythingHasItsName) {
+TEST_F(CheckpointDirectoryTest, BuildsFileNames) {
   EXPECT_EQ(place_.ServerLockPath(3), "/d/server-3.lock");
   EXPECT_EQ(place_.CoordinatorLockPath(), "/d/coordinator.lock");
   EXPECT_EQ(place_.CoordinatorStatePath(), "/d/coordinator.state");
@@ -54,7 +54,7 @@ TEST_F(CheckpointDirectoryTest, EverythingHasItsName) {
   EXPECT_EQ(place_.LogPath(0, 2), "/d/log-0-of-2");
 }
 
-TEST_F(CheckpointDirectoryTest, ACheckpointIsThereWhenItsManifestIs) {
+TEST_F(CheckpointDirectoryTest, ACheckpointExistsOnceItsManifestDoes) {
   EXPECT_THAT(*place_.Complete(), IsEmpty());
   EXPECT_EQ(*place_.HighestNumber(), 0u);
   Write(1);
@@ -64,7 +64,7 @@ TEST_F(CheckpointDirectoryTest, ACheckpointIsThereWhenItsManifestIs) {
   EXPECT_EQ(*place_.HighestNumber(), 7u);
 }
 
-TEST_F(CheckpointDirectoryTest, ForeignNamesAreNoCheckpoints) {
+TEST_F(CheckpointDirectoryTest, IgnoresForeignNames) {
   Write(1);
   for (const char* const name :
        {"/d/checkpoint-2", "/d/checkpoint-00000000000x", "/d/checkpoint-000000000000",
@@ -76,14 +76,14 @@ TEST_F(CheckpointDirectoryTest, ForeignNamesAreNoCheckpoints) {
   EXPECT_THAT(*place_.Complete(), ElementsAre(1));
 }
 
-TEST_F(CheckpointDirectoryTest, ACompleteCheckpointIsNotWrittenAgain) {
+TEST_F(CheckpointDirectoryTest, RefusesToRewriteACompleteCheckpoint) {
   Write(1);
   const absl::Status status = place_.PrepareCheckpoint(1);
   EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
   EXPECT_THAT(std::string(status.message()), HasSubstr("take a higher number"));
 }
 
-TEST_F(CheckpointDirectoryTest, AManifestIsWrittenOnceAndMayBeWrittenAgain) {
+TEST_F(CheckpointDirectoryTest, RefusesAnotherManifestForACheckpoint) {
   Write(1);
   const std::string text = *ReadWholeFile(files_, place_.ManifestPath(1), kMaxManifestBytes);
   EXPECT_EQ(place_.WriteManifest(1, text), absl::OkStatus());
@@ -96,7 +96,7 @@ TEST_F(CheckpointDirectoryTest, AManifestIsWrittenOnceAndMayBeWrittenAgain) {
   EXPECT_THAT(*place_.Complete(), ElementsAre(1));
 }
 
-TEST_F(CheckpointDirectoryTest, TheNewestThatIsWholeIsTakenAndTheOthersAreNamed) {
+TEST_F(CheckpointDirectoryTest, ReturnsTheNewestIntactCheckpoint) {
   for (const uint64_t number : {1, 2, 3}) Write(number);
   Truncate(place_.ManifestPath(3), 1);
   std::vector<std::string> passed_over;
@@ -108,7 +108,7 @@ TEST_F(CheckpointDirectoryTest, TheNewestThatIsWholeIsTakenAndTheOthersAreNamed)
                                         "MANIFEST.json: this is no manifest"));
 }
 
-TEST_F(CheckpointDirectoryTest, WhenNoneIsWholeTheReasonsAreTold) {
+TEST_F(CheckpointDirectoryTest, ReturnsTheReasonsIfNoneIsIntact) {
   std::vector<std::string> passed_over;
   EXPECT_EQ(place_.Newest(Any, &passed_over).status().code(), absl::StatusCode::kNotFound);
   Write(1);
@@ -118,7 +118,7 @@ TEST_F(CheckpointDirectoryTest, WhenNoneIsWholeTheReasonsAreTold) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("checkpoint 1 cannot be loaded"));
 }
 
-TEST_F(CheckpointDirectoryTest, AnOlderOneIsNotTakenForWhatCanBeHelped) {
+TEST_F(CheckpointDirectoryTest, DoesNotSkipACheckpointOnTransientErrors) {
   for (const uint64_t number : {1, 2}) Write(number);
   for (const int error : {EACCES, EMFILE}) {
     files_.SetFaultHook([&](FaultyFileSystem::Operation operation, const std::string& path) {
@@ -133,7 +133,7 @@ TEST_F(CheckpointDirectoryTest, AnOlderOneIsNotTakenForWhatCanBeHelped) {
   }
 }
 
-TEST_F(CheckpointDirectoryTest, OnlyTheOnesToKeepAreKept) {
+TEST_F(CheckpointDirectoryTest, PrunesOtherCheckpoints) {
   for (const uint64_t number : {1, 2, 3, 4}) Write(number);
   ASSERT_TRUE(place_.PrepareCheckpoint(6).ok());
   EXPECT_EQ(place_.Prune(0, 2, 4, {2, 4}), absl::OkStatus());
@@ -146,7 +146,7 @@ TEST_F(CheckpointDirectoryTest, OnlyTheOnesToKeepAreKept) {
   EXPECT_EQ(place_.Prune(1, 2, 4, {2, 4}), absl::OkStatus()) << "safe to repeat";
 }
 
-TEST_F(CheckpointDirectoryTest, WhatFailedCheckpointsHaveLeftIsRemoved) {
+TEST_F(CheckpointDirectoryTest, RemovesLeftoversOfFailedCheckpoints) {
   for (const uint64_t number : {1, 2, 3, 4}) Write(number);
   for (const uint64_t number : {2, 3, 4}) {
     ASSERT_EQ(place_.RemoveManifest(number), absl::OkStatus());
@@ -164,8 +164,8 @@ TEST_F(CheckpointDirectoryTest, WhatFailedCheckpointsHaveLeftIsRemoved) {
   EXPECT_EQ(place_.RemoveFailed(5, 1, 2), absl::OkStatus()) << "safe to repeat";
 }
 
-TEST_F(CheckpointDirectoryTest, AFailedOneOfAHigherNumberGoesToo) {
-  // A coordinator that could not save its state had got as far as 4, and counts from 2 again.
+TEST_F(CheckpointDirectoryTest, RemovesFailedCheckpointsWithHigherNumbers) {
+  // The coordinator reached 4, but could not save its state, and restarts from 2.
   for (const uint64_t number : {1, 2, 4, 5}) Write(number, 2);
   for (const uint64_t number : {2, 4}) ASSERT_EQ(place_.RemoveManifest(number), absl::OkStatus());
   EXPECT_EQ(place_.RemoveFailed(2, 0, 2), absl::OkStatus());
@@ -175,7 +175,7 @@ TEST_F(CheckpointDirectoryTest, AFailedOneOfAHigherNumberGoesToo) {
   EXPECT_THAT(Names(5), SizeIs(3)) << "a complete one stays";
 }
 
-TEST_F(CheckpointDirectoryTest, ShardsOfALargerClusterOfBeforeGoToo) {
+TEST_F(CheckpointDirectoryTest, PrunesShardsOfALargerCluster) {
   Write(1, 4);
   Write(2, 2);
   EXPECT_EQ(place_.Prune(0, 2, 2, {2}), absl::OkStatus());
@@ -183,7 +183,7 @@ TEST_F(CheckpointDirectoryTest, ShardsOfALargerClusterOfBeforeGoToo) {
   EXPECT_THAT(Names(1), ElementsAre("(no directory)"));
 }
 
-TEST_F(CheckpointDirectoryTest, LeftoversOfAnUnfinishedOneGoWithIt) {
+TEST_F(CheckpointDirectoryTest, RemovesTemporaryFilesOfAFailedCheckpoint) {
   ASSERT_TRUE(place_.PrepareCheckpoint(1).ok());
   for (const char* const name :
        {"server-0-of-2.safetensors.tmp", "MANIFEST.json.tmp", "mine.txt"}) {
@@ -194,7 +194,7 @@ TEST_F(CheckpointDirectoryTest, LeftoversOfAnUnfinishedOneGoWithIt) {
   EXPECT_THAT(Names(1), ElementsAre("mine.txt")) << "what is somebody else's stays";
 }
 
-TEST_F(CheckpointDirectoryTest, AServerDisownsOnlyItsOwnShards) {
+TEST_F(CheckpointDirectoryTest, RemovesOnlyTheServersShards) {
   for (const uint64_t number : {1, 2, 3, 4}) Write(number);
   EXPECT_EQ(place_.RemoveShardsAbove(2, {4}, 0, 2), absl::OkStatus());
   EXPECT_THAT(Names(2), SizeIs(3));
@@ -205,7 +205,7 @@ TEST_F(CheckpointDirectoryTest, AServerDisownsOnlyItsOwnShards) {
   EXPECT_THAT(Names(3), ElementsAre("server-1-of-2.safetensors"));
 }
 
-TEST_F(CheckpointDirectoryTest, NothingGoesBeforeTheNewestIsReadBack) {
+TEST_F(CheckpointDirectoryTest, VerifiesTheNewestBeforePruning) {
   Write(1);
   Write(2);
   EXPECT_EQ(place_.Prune(0, 2, 3, {3}).code(), absl::StatusCode::kNotFound);

@@ -1,4 +1,4 @@
-// A checkpoint that is cut off anywhere, or has any bit turned, is never loaded as if nothing were.
+// Tests that a truncated checkpoint, or one with a flipped bit, is never loaded.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ class DamageTest : public ::testing::Test {
  protected:
   DamageTest() : place_(&files_, "/d") {
     EXPECT_EQ(WriteCheckpoint(files_, "/d", 1, kServers, model_), absl::OkStatus());
-    // Every file that server 0 needs.
+    // The files needed by server 0.
     paths_ = {place_.ShardPath(1, 0, kServers), place_.ManifestPath(1)};
   }
 
@@ -47,7 +47,7 @@ class DamageTest : public ::testing::Test {
   std::vector<std::string> paths_;
 };
 
-TEST_F(DamageTest, CutOffAtEverySixtyFourthOfItsLength) {
+TEST_F(DamageTest, RejectsTruncatedFiles) {
   ASSERT_EQ(Load(), absl::OkStatus());
   for (const std::string& path : paths_) {
     const std::string whole = *ReadWholeFile(files_, path, 1 << 20);
@@ -65,7 +65,7 @@ TEST_F(DamageTest, CutOffAtEverySixtyFourthOfItsLength) {
   EXPECT_EQ(Load(), absl::OkStatus());
 }
 
-TEST_F(DamageTest, TurnedBits) {
+TEST_F(DamageTest, RejectsFlippedBits) {
   uint64_t random = 4;
   std::printf("seed %llu\n", static_cast<unsigned long long>(random));
   std::vector<int64_t> sizes;
@@ -88,7 +88,7 @@ TEST_F(DamageTest, TurnedBits) {
   EXPECT_EQ(Load(), absl::OkStatus());
 }
 
-TEST_F(DamageTest, AnUnreadableSectorIsDamageToo) {
+TEST_F(DamageTest, TreatsAnUnreadableSectorAsDamage) {
   ASSERT_EQ(WriteCheckpoint(files_, "/d", 2, kServers, model_, 1), absl::OkStatus());
   files_.SetFaultHook([&](FaultyFileSystem::Operation operation, const std::string& path) {
     return operation == FaultyFileSystem::Operation::kRead && path == place_.ShardPath(2, 0, 2)
@@ -101,15 +101,15 @@ TEST_F(DamageTest, AnUnreadableSectorIsDamageToo) {
   EXPECT_THAT(restored->passed_over.at(0), HasSubstr("Input/output error"));
 }
 
-TEST_F(DamageTest, AForeignFileInPlaceOfAShardIsNamed) {
+TEST_F(DamageTest, NamesAForeignFile) {
   ASSERT_TRUE(WriteFileAtomically(files_, paths_[0], "#!/bin/sh\necho hello, world\n").ok());
   const absl::Status status = Load();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(status.message()), HasSubstr(paths_[0] + " is no safetensors file"));
 }
 
-// One server's whole way to the next checkpoint and the removal of the one before, as the
-// checkpointer and the coordinator go it.
+// Takes the next checkpoint on one server and removes the previous one, like the checkpointer and
+// the coordinator.
 absl::Status NextCheckpoint(FileSystem& files, const SampleModel& model, uint64_t number) {
   absl::Status status =
       WriteCheckpoint(files, "/d", number, 1, model, static_cast<int64_t>(number));
@@ -117,7 +117,7 @@ absl::Status NextCheckpoint(FileSystem& files, const SampleModel& model, uint64_
   return CheckpointDirectory(&files, "/d").Prune(0, 1, number, {number});
 }
 
-TEST(CrashTest, WhereverTheMachineStopsAWholeCheckpointIsLeft) {
+TEST(CrashTest, AnyPowerCutLeavesAnIntactCheckpoint) {
   const SampleModel model;
   int64_t operations = 0;
   {
@@ -144,7 +144,7 @@ TEST(CrashTest, WhereverTheMachineStopsAWholeCheckpointIsLeft) {
       const BlockBuffer expected =
           model.Block(restored->blocks[0].range, static_cast<int64_t>(restored->checkpoint));
       EXPECT_EQ(restored->blocks[0].version, expected.version);
-      // And it goes on from there.
+      // Training can continue with the next checkpoint.
       const uint64_t next = *CheckpointDirectory(&files, "/d").HighestNumber() + 1;
       ASSERT_EQ(NextCheckpoint(files, model, next), absl::OkStatus());
       EXPECT_EQ(RestoreServer(files, "/d", model, 0, 1)->checkpoint, next);
@@ -154,7 +154,7 @@ TEST(CrashTest, WhereverTheMachineStopsAWholeCheckpointIsLeft) {
   EXPECT_GT(young, 0);
 }
 
-TEST(CrashTest, WhateverFailsTheLastGoodCheckpointStays) {
+TEST(CrashTest, AnyFailureKeepsTheLastGoodCheckpoint) {
   const SampleModel model;
   FaultyFileSystem files;
   ASSERT_TRUE(NextCheckpoint(files, model, 1).ok());
@@ -181,7 +181,7 @@ TEST(CrashTest, WhateverFailsTheLastGoodCheckpointStays) {
   }
 }
 
-TEST(CrashTest, AFullDiskIsSaidAndGoesOnWhenThereIsRoom) {
+TEST(CrashTest, ReportsAFullDiskAndRecovers) {
   const SampleModel model;
   FaultyFileSystem files;
   ASSERT_TRUE(NextCheckpoint(files, model, 1).ok());

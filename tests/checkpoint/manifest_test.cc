@@ -33,7 +33,7 @@ Manifest SampleManifest() {
   Manifest manifest = MakeManifest(model, 12, shards);
   JobSpec& job = *manifest.mutable_job();
   job.set_name("a \"name\"");
-  job.mutable_consistency()->set_staleness_bound(0);  // there, and 0
+  job.mutable_consistency()->set_staleness_bound(0);  // set to zero
   job.mutable_optimizer()->set_learning_rate(0.1);
   PreprocessingEntry& entry = *job.mutable_data()->add_preprocessing();
   entry.set_key("scale");
@@ -45,7 +45,7 @@ Manifest SampleManifest() {
   return manifest;
 }
 
-// `text` with a body made of another manifest and the checksum that goes with it.
+// Returns `text` with a changed body and a matching checksum.
 std::string Forge(const std::string& text, const std::string& from, const std::string& to) {
   const size_t begin = text.find("\"manifest\": ") + 12;
   const std::string body =
@@ -54,7 +54,7 @@ std::string Forge(const std::string& text, const std::string& from, const std::s
                       "\",\n\"manifest\": ", body, "}\n");
 }
 
-TEST(ManifestTest, EveryFieldComesBack) {
+TEST(ManifestTest, RoundTripsEveryField) {
   const Manifest manifest = SampleManifest();
   const auto text = EncodeManifest(manifest);
   ASSERT_EQ(text.status(), absl::OkStatus());
@@ -66,7 +66,7 @@ TEST(ManifestTest, EveryFieldComesBack) {
   EXPECT_TRUE(read->job().consistency().has_staleness_bound());
 }
 
-TEST(ManifestTest, ItIsJsonForPeopleToo) {
+TEST(ManifestTest, WritesReadableJson) {
   const auto text = EncodeManifest(SampleManifest());
   ASSERT_TRUE(text.ok());
   EXPECT_THAT(*text, StartsWith("{\n\"crc32c\": \""));
@@ -75,7 +75,7 @@ TEST(ManifestTest, ItIsJsonForPeopleToo) {
   EXPECT_THAT(*text, HasSubstr("\"created\": \"2023-04-05T06:07:08Z\""));
 }
 
-TEST(ManifestTest, OfAnotherFormatItSaysSo) {
+TEST(ManifestTest, NamesAnUnknownFormatVersion) {
   const auto text = EncodeManifest(SampleManifest());
   ASSERT_TRUE(text.ok());
   const absl::Status status =
@@ -85,7 +85,7 @@ TEST(ManifestTest, OfAnotherFormatItSaysSo) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("format 3; this program reads format 2"));
 }
 
-TEST(ManifestTest, WhatMakesNoSenseIsRefusedThoughItsChecksumIsRight) {
+TEST(ManifestTest, RejectsInvalidContentsWithAValidChecksum) {
   const auto text = EncodeManifest(SampleManifest());
   ASSERT_TRUE(text.ok());
   ASSERT_EQ(DecodeManifest(Forge(*text, "x", "x")).status(), absl::OkStatus());
@@ -111,7 +111,7 @@ TEST(ManifestTest, WhatMakesNoSenseIsRefusedThoughItsChecksumIsRight) {
   }
 }
 
-TEST(ManifestTest, WhatCouldNotBeReadAgainIsNotWritten) {
+TEST(ManifestTest, RefusesToWriteAnInvalidManifest) {
   Manifest manifest = SampleManifest();
   manifest.mutable_shard(1)->set_file("server-1-of-3.safetensors");
   EXPECT_EQ(EncodeManifest(manifest).status().code(), absl::StatusCode::kInvalidArgument);
@@ -120,7 +120,7 @@ TEST(ManifestTest, WhatCouldNotBeReadAgainIsNotWritten) {
   EXPECT_EQ(EncodeManifest(manifest).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(ManifestTest, OtherTextsAreNone) {
+TEST(ManifestTest, RejectsOtherTexts) {
   for (const char* const text : {"", "{}", "{\n\"crc32c\": \"00000000\",\n\"manifest\": }\n"}) {
     EXPECT_EQ(DecodeManifest(text).status().code(), absl::StatusCode::kDataLoss) << text;
   }

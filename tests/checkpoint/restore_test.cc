@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// What servers hold together, put back into flat vectors.
+// The servers' restored state, joined in flat vectors.
 struct Whole {
   std::vector<float> values;
   std::vector<std::vector<float>> slots;
@@ -60,11 +60,11 @@ bool SameBytes(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-// With blocks that keep their cut, and with ones so large that every number of servers cuts the
-// model otherwise.
+// Runs with blocks that stay the same, and with blocks so large that each number of servers cuts
+// the model differently.
 class RestoreChainTest : public ::testing::TestWithParam<int64_t> {};
 
-TEST_P(RestoreChainTest, OntoFourTwoThreeAndOneServersEveryByteIsTheSame) {
+TEST_P(RestoreChainTest, RestoresEveryByteAcrossServerCounts) {
   const SampleModel model(GetParam());
   FaultyFileSystem files;
   ASSERT_EQ(WriteCheckpoint(files, "/d", 1, 4, model), absl::OkStatus());
@@ -77,7 +77,7 @@ TEST_P(RestoreChainTest, OntoFourTwoThreeAndOneServersEveryByteIsTheSame) {
       ASSERT_EQ(one.status(), absl::OkStatus());
       EXPECT_EQ(one->checkpoint, checkpoint);
       EXPECT_THAT(one->passed_over, IsEmpty());
-      // It goes on from there, and writes the next checkpoint.
+      // Writes the next checkpoint from the restored blocks.
       const auto shard = WriteShard(files, "/d", checkpoint + 1, server, servers, one->blocks);
       ASSERT_EQ(shard.status(), absl::OkStatus());
       shards.push_back(*shard);
@@ -115,7 +115,7 @@ class RestoreTest : public ::testing::Test {
   FaultyFileSystem files_;
 };
 
-TEST_F(RestoreTest, OfAResumedJobNoOtherCheckpointIsTaken) {
+TEST_F(RestoreTest, AResumedJobIgnoresOtherCheckpoints) {
   constexpr Incarnation kBefore = 1000;
   constexpr Incarnation kResumed = kBefore + kResumeGap;
   const BlockMap map = model_.Cut(1);
@@ -146,7 +146,7 @@ TEST_F(RestoreTest, OfAResumedJobNoOtherCheckpointIsTaken) {
   ASSERT_EQ(chosen.status(), absl::OkStatus());
   EXPECT_EQ((*chosen)->checkpoint(), 3u) << "the coordinator has passed over number 4";
   EXPECT_THAT((*chosen)->passed_over(), ElementsAre(HasSubstr("checkpoint 4 cannot be loaded")));
-  // The job has gone on since, and its coordinator may have come back.
+  // The job continued since, and its coordinator may have restarted.
   for (const Incarnation next : {kResumed + 3, kResumed - (Incarnation{1} << 20)}) {
     write(5, next);
     EXPECT_EQ((*open(3))->checkpoint(), 5u);
@@ -154,7 +154,7 @@ TEST_F(RestoreTest, OfAResumedJobNoOtherCheckpointIsTaken) {
   }
 }
 
-TEST_F(RestoreTest, OnTheSameCutVersionsAndLedgersAreTheSame) {
+TEST_F(RestoreTest, KeepsVersionsAndLedgersForUnchangedBlocks) {
   Write(1, 3);
   const BlockMap map = model_.Cut(3);
   const auto restored = RestoreServer(files_, "/d", model_, 2, 3);
@@ -168,7 +168,7 @@ TEST_F(RestoreTest, OnTheSameCutVersionsAndLedgersAreTheSame) {
   }
 }
 
-TEST_F(RestoreTest, ABlockCutOtherwiseTakesTheHighestOfWhatItOverlaps) {
+TEST_F(RestoreTest, ARecutBlockTakesTheHighestOverlappingVersion) {
   Write(1, 4);
   const BlockMap old = model_.Cut(4);
   const auto restored = RestoreServer(files_, "/d", model_, 0, 1);
@@ -200,11 +200,11 @@ TEST_F(RestoreTest, ABlockCutOtherwiseTakesTheHighestOfWhatItOverlaps) {
   EXPECT_GE(overlapped_most, 4);
 }
 
-TEST_F(RestoreTest, WithoutACheckpointThereIsNothingToRestore) {
+TEST_F(RestoreTest, ReturnsNotFoundWithoutACheckpoint) {
   EXPECT_EQ(Status(SampleModel::kJobId, model_.layout).code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(RestoreTest, AnotherJobsDirectoryIsRefusedInWords) {
+TEST_F(RestoreTest, RefusesAnotherJobsDirectory) {
   Write(1, 1);
   const absl::Status status = Status(77, model_.layout);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
@@ -213,7 +213,7 @@ TEST_F(RestoreTest, AnotherJobsDirectoryIsRefusedInWords) {
             "one, or use another directory");
 }
 
-TEST_F(RestoreTest, AnotherModelIsRefusedInWords) {
+TEST_F(RestoreTest, RefusesAnotherModel) {
   Write(1, 1);
   std::vector<Segment> segments = model_.layout.segments();
   segments[0].shape = {11, 37};
@@ -222,7 +222,7 @@ TEST_F(RestoreTest, AnotherModelIsRefusedInWords) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("body.weight"));
 }
 
-TEST_F(RestoreTest, ADamagedShardMeansTheCheckpointBeforeAndIsTold) {
+TEST_F(RestoreTest, FallsBackFromADamagedShard) {
   Write(1, 2);
   Write(2, 2);
   const std::string path = CheckpointDirectory(&files_, "/d").ShardPath(2, 1, 2);
@@ -234,11 +234,11 @@ TEST_F(RestoreTest, ADamagedShardMeansTheCheckpointBeforeAndIsTold) {
   EXPECT_THAT(restored->passed_over[0], HasSubstr("checkpoint 2 cannot be loaded: "));
   EXPECT_THAT(restored->passed_over[0], HasSubstr(path));
   EXPECT_THAT(restored->passed_over[0], HasSubstr("its checksum is"));
-  // The other server does not need that shard.
+  // Server 0 does not need the damaged shard.
   EXPECT_EQ(RestoreServer(files_, "/d", model_, 0, 2)->checkpoint, 2u);
 }
 
-TEST_F(RestoreTest, AMissingShardIsNamed) {
+TEST_F(RestoreTest, NamesAMissingShard) {
   Write(1, 2);
   ASSERT_TRUE(files_.RemoveFile(CheckpointDirectory(&files_, "/d").ShardPath(1, 1, 2)).ok());
   const absl::Status status = RestoreServer(files_, "/d", model_, 0, 1).status();
@@ -248,7 +248,7 @@ TEST_F(RestoreTest, AMissingShardIsNamed) {
                         "not in /d: copy it there"));
 }
 
-TEST_F(RestoreTest, ShardsOfTwoCheckpointsAreNotMixed) {
+TEST_F(RestoreTest, DoesNotMixShardsOfTwoCheckpoints) {
   Write(1, 2);
   Write(2, 2);
   const CheckpointDirectory place(&files_, "/d");

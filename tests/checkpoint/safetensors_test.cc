@@ -34,8 +34,8 @@ class SafetensorsTest : public ::testing::Test {
   FaultyFileSystem files_;
 };
 
-// The example of docs/storage.md, byte for byte.
-TEST_F(SafetensorsTest, AFileIsTheseBytes) {
+// The example from docs/storage.md, byte for byte.
+TEST_F(SafetensorsTest, WritesTheDocumentedBytes) {
   auto writer = SafetensorsWriter::Create(&files_, "/d/f", 150);
   ASSERT_TRUE(writer.ok());
   (*writer)->BeginTensor("w", Dtype::kF32, {1, 2});
@@ -60,8 +60,8 @@ TEST_F(SafetensorsTest, AFileIsTheseBytes) {
   EXPECT_EQ(result->crc32c, Crc32c(0, expected));
 }
 
-TEST_F(SafetensorsTest, WhatWasWrittenIsRead) {
-  // Long enough that some pieces are collected and others go straight to the file.
+TEST_F(SafetensorsTest, ReadsWhatItWrote) {
+  // Long enough that some pieces are buffered and others are written directly.
   std::vector<float> large(100'000);
   for (size_t i = 0; i < large.size(); ++i) large[i] = static_cast<float>(i);
   auto writer = SafetensorsWriter::Create(&files_, "/d/f", 1000);
@@ -91,7 +91,7 @@ TEST_F(SafetensorsTest, WhatWasWrittenIsRead) {
   EXPECT_EQ(bytes, FloatBytes(large));
 }
 
-TEST_F(SafetensorsTest, AFileThatIsNotFinishedLeavesNothing) {
+TEST_F(SafetensorsTest, AnUnfinishedFileIsRemoved) {
   {
     auto writer = SafetensorsWriter::Create(&files_, "/d/f", 1000);
     ASSERT_TRUE(writer.ok());
@@ -100,7 +100,7 @@ TEST_F(SafetensorsTest, AFileThatIsNotFinishedLeavesNothing) {
   EXPECT_THAT(*files_.List("/d"), ElementsAre());
 }
 
-TEST_F(SafetensorsTest, WhatChangesWhileItIsReadIsNotTaken) {
+TEST_F(SafetensorsTest, RejectsAFileThatChangesDuringReading) {
   auto writer = SafetensorsWriter::Create(&files_, "/d/f", 150);
   (*writer)->BeginTensor("w", Dtype::kF32, {2});
   ASSERT_TRUE((*writer)->Append(FloatBytes({1, 2})).ok());
@@ -114,7 +114,7 @@ TEST_F(SafetensorsTest, WhatChangesWhileItIsReadIsNotTaken) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("/d/f has changed while it was read"));
 }
 
-TEST_F(SafetensorsTest, ABooleanIsZeroOrOne) {
+TEST_F(SafetensorsTest, AcceptsOnlyZeroAndOneAsBooleans) {
   for (const char last : {0, 1, 2, -1}) {
     auto writer = SafetensorsWriter::Create(&files_, "/d/f", 150);
     (*writer)->BeginTensor("w", Dtype::kU8, {1});
@@ -137,7 +137,7 @@ TEST_F(SafetensorsTest, ABooleanIsZeroOrOne) {
   }
 }
 
-TEST_F(SafetensorsTest, ALengthThatCannotBeIsRefusedBeforeAnythingIsAllocated) {
+TEST_F(SafetensorsTest, RejectsAnInvalidLengthBeforeAllocating) {
   const auto length = [](uint64_t n) { return std::string(reinterpret_cast<char*>(&n), 8); };
   for (const std::string& contents :
        {std::string(), std::string("1234567"), length(1), length(uint64_t{1} << 62) + "{}",
@@ -152,8 +152,8 @@ struct BadHeader {
   const char* words;
 };
 
-TEST(SafetensorsHeaderTest, WhatIsWrongWithAHeaderIsSaid) {
-  // All of them with 8 bytes of data.
+TEST(SafetensorsHeaderTest, NamesTheErrorInAHeader) {
+  // Each case has 8 bytes of data.
   const BadHeader cases[] = {
       {"", "is no JSON"},
       {"[]", "array in an unexpected place"},
@@ -195,7 +195,7 @@ TEST(SafetensorsHeaderTest, WhatIsWrongWithAHeaderIsSaid) {
   }
 }
 
-TEST(SafetensorsHeaderTest, UnknownFieldsAndOtherDtypesAreSkipped) {
+TEST(SafetensorsHeaderTest, SkipsUnknownFieldsAndDtypes) {
   for (const char* const metadata : {"null", "7", "[{}]", R"({"k":"v","n":{"x":[1,-2.5]}})"}) {
     const auto header = ParseSafetensorsHeader(
         absl::StrCat(
@@ -211,8 +211,8 @@ TEST(SafetensorsHeaderTest, UnknownFieldsAndOtherDtypesAreSkipped) {
   }
 }
 
-// Python's safetensors knows C64 and has no C128.
-TEST(SafetensorsHeaderTest, DoubleComplexNumbersArePairsInTheFile) {
+// Python's safetensors supports C64, but not C128.
+TEST(SafetensorsHeaderTest, StoresDoubleComplexNumbersAsPairs) {
   const SafetensorsHeader header = {
       {{"wide", Dtype::kC128, {3}, 0, 48}, {"half", Dtype::kC64, {}, 48, 56}}, {{"k", "v"}}};
   const std::string json = FormatSafetensorsHeader(header);
@@ -227,7 +227,7 @@ TEST(SafetensorsHeaderTest, DoubleComplexNumbersArePairsInTheFile) {
   EXPECT_EQ(parsed->metadata, header.metadata);
 }
 
-TEST(SafetensorsHeaderTest, TensorsAreInTheOrderOfTheirBytes) {
+TEST(SafetensorsHeaderTest, SortsTensorsByOffset) {
   const auto header =
       ParseSafetensorsHeader(R"( {"b":{"shape":[],"data_offsets":[8,12],"dtype":"F32"},)"
                              R"("a":{"dtype":"I64","shape":[1],"data_offsets":[0,8]}}   )",

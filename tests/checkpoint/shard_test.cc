@@ -1,4 +1,4 @@
-// What a ShardWriter writes a ShardReader reads, and nothing else.
+// Tests that a ShardReader reads exactly the output of a ShardWriter.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ class ShardTest : public ::testing::Test {
   std::vector<BlockBuffer> blocks_;
 };
 
-TEST_F(ShardTest, EveryBlockComesBackWithAllThatItHad) {
+TEST_F(ShardTest, RestoresEveryBlock) {
   const auto info = Write();
   ASSERT_EQ(info.status(), absl::OkStatus());
   EXPECT_EQ(info->server_index(), 1);
@@ -72,7 +72,7 @@ TEST_F(ShardTest, EveryBlockComesBackWithAllThatItHad) {
   }
 }
 
-TEST_F(ShardTest, OneWithoutMissedStepsIsOfTheFormatBeforeThem) {
+TEST_F(ShardTest, UsesTheOlderFormatWithoutMissedSteps) {
   for (BlockBuffer& block : blocks_) block.missed.clear();
   const auto info = Write();
   ASSERT_EQ(info.status(), absl::OkStatus());
@@ -84,7 +84,7 @@ TEST_F(ShardTest, OneWithoutMissedStepsIsOfTheFormatBeforeThem) {
             absl::OkStatus());
 }
 
-TEST_F(ShardTest, MissedStepsThatCannotBeAreDamage) {
+TEST_F(ShardTest, RejectsInvalidMissedSteps) {
   blocks_[0].missed = {{0, 1, blocks_[0].version + 1}};
   const auto info = Write();
   ASSERT_EQ(info.status(), absl::OkStatus());
@@ -93,7 +93,7 @@ TEST_F(ShardTest, MissedStepsThatCannotBeAreDamage) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("invalid record of missed steps"));
 }
 
-TEST_F(ShardTest, TheIntegersAreAlignedWhateverTheFloatsAre) {
+TEST_F(ShardTest, AlignsTheIntegers) {
   for (int64_t length = 1; length <= 3; ++length) {
     BlockBuffer block;
     block.range = {0, 0, length, false, 0};
@@ -112,7 +112,7 @@ TEST_F(ShardTest, TheIntegersAreAlignedWhateverTheFloatsAre) {
   }
 }
 
-TEST_F(ShardTest, AShardOfSomethingElseIsNamed) {
+TEST_F(ShardTest, NamesTheMismatchOfAForeignShard) {
   const auto info = Write();
   ASSERT_TRUE(info.ok());
   const auto expect = [&](const ShardHeader& header, std::vector<BlockRange> ranges,
@@ -135,7 +135,7 @@ TEST_F(ShardTest, AShardOfSomethingElseIsNamed) {
   expect(Header(), others, "versions of its blocks are missing");
 }
 
-TEST_F(ShardTest, TheManifestsBytesAndChecksumMustAgree) {
+TEST_F(ShardTest, RequiresTheManifestsSizeAndChecksum) {
   const auto info = Write();
   ASSERT_TRUE(info.ok());
   ShardInfo other = *info;
@@ -148,9 +148,9 @@ TEST_F(ShardTest, TheManifestsBytesAndChecksumMustAgree) {
               HasSubstr("its checksum is"));
 }
 
-// Whatever operation fails, the error names the file and the reason, and no file is left that looks
-// like a shard.
-TEST_F(ShardTest, AFailureAtAnyOperationIsOneSentenceAndLeavesNothing) {
+// If any operation fails, the error names the file and the reason. Afterwards no file looks like a
+// shard.
+TEST_F(ShardTest, AFailureLeavesNoShard) {
   ASSERT_TRUE(Write().ok());
   const std::string whole = *ReadWholeFile(files_, path(), 1 << 20);
   ASSERT_TRUE(files_.RemoveFile(path()).ok());
@@ -168,7 +168,7 @@ TEST_F(ShardTest, AFailureAtAnyOperationIsOneSentenceAndLeavesNothing) {
       EXPECT_THAT(std::string(info.status().message()), HasSubstr(std::strerror(error)));
       const auto names = files_.List(place_.CheckpointPath(kCheckpoint));
       ASSERT_TRUE(names.ok());
-      // Only what comes after the rename leaves the shard, and then it is whole.
+      // Only a failure after the rename leaves the shard, and then the shard is complete.
       if (!names->empty()) {
         EXPECT_THAT(*names, ElementsAre("server-1-of-2.safetensors"));
         EXPECT_EQ(*ReadWholeFile(files_, path(), 1 << 20), whole);
@@ -178,10 +178,10 @@ TEST_F(ShardTest, AFailureAtAnyOperationIsOneSentenceAndLeavesNothing) {
   }
 }
 
-TEST_F(ShardTest, AWriteThatTheDiskSpoilsIsSeenBeforeAnyManifestNamesIt) {
+TEST_F(ShardTest, DetectsACorruptedWriteBeforeTheManifest) {
   bool spoilt = false;
   files_.SetFaultHook([&](FaultyFileSystem::Operation operation, const std::string& path) {
-    // Between the rename and the reading back.
+    // Between the rename and the verification.
     if (operation == FaultyFileSystem::Operation::kSyncDirectory && !spoilt &&
         path == place_.CheckpointPath(kCheckpoint)) {
       spoilt = true;

@@ -19,8 +19,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// Keeps of a file only what was written in small pieces, so that archives may be larger than
-// memory.
+// Keeps only the small pieces written to a file, so that archives may exceed memory.
 class HeadersOnly final : public FileSystem {
  public:
   class File final : public WritableFile {
@@ -76,7 +75,7 @@ T At(const std::string& bytes, size_t offset) {
   return number;
 }
 
-TEST(StoredZipTest, BeyondFourGibibytesSizesAndOffsetsAreThoseOfZip64) {
+TEST(StoredZipTest, UsesZip64BeyondFourGibibytes) {
   HeadersOnly files;
   auto zip = StoredZip::Create(&files, "a.zip");
   ASSERT_TRUE(zip.ok());
@@ -104,7 +103,7 @@ TEST(StoredZipTest, BeyondFourGibibytesSizesAndOffsetsAreThoseOfZip64) {
   EXPECT_EQ(At<int64_t>(tail, end64 + 48), begin);
 }
 
-TEST(StoredZipTest, EntriesBeginAtMultiplesOfSixtyFour) {
+TEST(StoredZipTest, AlignsEntriesTo64Bytes) {
   FaultyFileSystem files;
   ASSERT_TRUE(files.CreateDirectories("/d").ok());
   auto zip = StoredZip::Create(&files, "/d/a.zip");
@@ -120,7 +119,7 @@ TEST(StoredZipTest, EntriesBeginAtMultiplesOfSixtyFour) {
   }
 }
 
-TEST(StoredZipTest, AnArchiveThatIsNotFinishedLeavesNothing) {
+TEST(StoredZipTest, AnUnfinishedArchiveIsRemoved) {
   FaultyFileSystem files;
   ASSERT_TRUE(files.CreateDirectories("/d").ok());
   {

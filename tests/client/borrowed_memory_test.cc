@@ -8,13 +8,13 @@
 namespace torchps {
 namespace {
 
-TEST(BorrowedMemoryTest, NobodyHasBorrowedIt) {
+TEST(BorrowedMemoryTest, ReleasesMemoryThatIsNotBorrowed) {
   BorrowedMemory memory;
   EXPECT_TRUE(memory.TryRelease());
   memory.AwaitRelease();
 }
 
-TEST(BorrowedMemoryTest, IsNotReleasedBeforeTheLastReferenceIsGone) {
+TEST(BorrowedMemoryTest, WaitsForTheLastReference) {
   BorrowedMemory memory;
   std::shared_ptr<const void> reference = memory.reference();
   EXPECT_FALSE(memory.TryRelease());

@@ -22,7 +22,7 @@
 namespace torchps {
 namespace {
 
-// Longer than a test takes.
+// Longer than the test.
 constexpr absl::Duration kForever = absl::Hours(1);
 
 class CallLoopTest : public ::testing::Test {
@@ -35,13 +35,13 @@ class CallLoopTest : public ::testing::Test {
     return options;
   }
 
-  // One that finishes as soon as a thread polls for it: none is to be called.
+  // Returns a round that finishes as soon as a thread polls.
   std::shared_ptr<FanOutCall> EmptyRound() { return RoundWith({}, absl::ZeroDuration()); }
 
-  // One that finishes when it is given up.
+  // Returns a round that finishes only when abandoned.
   std::shared_ptr<FanOutCall> EndlessRound() { return RoundWith({&server_}, kForever); }
 
-  // One that would call `servers` after `delay`, and has nothing to say to them.
+  // Returns a round that calls `servers` after `delay`, with empty calls.
   std::shared_ptr<FanOutCall> RoundWith(
       const std::vector<RemoteServer*>& servers, absl::Duration delay,
       std::function<void()> when_due = [] {}) {
@@ -55,7 +55,7 @@ class CallLoopTest : public ::testing::Test {
         });
   }
 
-  // Takes over from the loop's thread, polls for long enough that it parks, and leaves.
+  // Takes over from the loop's thread, polls until that thread parks, and stops polling.
   void DriveOnce(CallLoop& loop) {
     std::atomic<bool> has_run{false};
     loop.Post([&] { has_run = true; });
@@ -88,7 +88,7 @@ class CallLoopTest : public ::testing::Test {
                        }()};
 };
 
-TEST_F(CallLoopTest, WhoWaitsDrives) {
+TEST_F(CallLoopTest, TheWaitingThreadRunsTheLoop) {
   CallLoop loop(Options(/*linger=*/kForever));
   DriveOnce(loop);
   std::thread::id ran_on;
@@ -99,7 +99,7 @@ TEST_F(CallLoopTest, WhoWaitsDrives) {
   EXPECT_EQ(ran_on, std::this_thread::get_id());
 }
 
-TEST_F(CallLoopTest, WhatHasToHappenNowNeedsNobodyWhoWaits) {
+TEST_F(CallLoopTest, UrgentPostsRunWithoutAWaiter) {
   CallLoop loop(Options(/*linger=*/kForever));
   DriveOnce(loop);
   std::atomic<bool> has_run{false};
@@ -107,16 +107,16 @@ TEST_F(CallLoopTest, WhatHasToHappenNowNeedsNobodyWhoWaits) {
   EXPECT_TRUE(Eventually([&] { return has_run.load(); }));
 }
 
-TEST_F(CallLoopTest, ARoundThatTheLoopsThreadHasFinishedIsNotWaitedFor) {
+TEST_F(CallLoopTest, AwaitReturnsForAFinishedRound) {
   CallLoop loop(Options(/*linger=*/absl::ZeroDuration()));
   const auto round = EmptyRound();
   loop.Begin(round);
-  // From then on the loop's thread sleeps on its queue, where nothing comes any more.
+  // From now on the loop's thread sleeps on an empty queue.
   ASSERT_TRUE(Eventually([&] { return round->finished(); }));
   EXPECT_TRUE(loop.Await(*round).ok());
 }
 
-TEST_F(CallLoopTest, WhatIsUnderWayGoesOnWhenWhoWaitedHasLeft) {
+TEST_F(CallLoopTest, RoundsContinueAfterTheWaiterLeaves) {
   CallLoop loop(Options(/*linger=*/kForever));
   std::atomic<bool> has_begun{false};
   const auto later = RoundWith({&server_}, absl::Milliseconds(20), [&] { has_begun = true; });
@@ -127,13 +127,13 @@ TEST_F(CallLoopTest, WhatIsUnderWayGoesOnWhenWhoWaitedHasLeft) {
   EXPECT_EQ(loop.Await(*later), absl::CancelledError("it has begun"));
 }
 
-TEST_F(CallLoopTest, NobodyPollsForALittleWhileOnly) {
+TEST_F(CallLoopTest, TheLoopResumesPollingAfterTheLinger) {
   CallLoop loop(Options(/*linger=*/absl::Milliseconds(1)));
   DriveOnce(loop);
   EXPECT_TRUE(Eventually([&] { return loop.is_polled(); }));
 }
 
-TEST_F(CallLoopTest, AStopReachesARoundThatIsWaitedFor) {
+TEST_F(CallLoopTest, StopEndsAWait) {
   CallLoop loop(Options(/*linger=*/kForever));
   DriveOnce(loop);
   const auto endless = EndlessRound();
@@ -148,9 +148,9 @@ TEST_F(CallLoopTest, AStopReachesARoundThatIsWaitedFor) {
   stopper.join();
 }
 
-// Posts from all sides while rounds are waited for one after the other, by a thread that at times
-// comes too late to poll: each runs once, in the order in which it was posted.
-TEST_F(CallLoopTest, NothingThatIsPostedIsLostOrOvertaken) {
+// Several threads post while another thread waits for rounds and sometimes polls too late. Each
+// post must run once, in order.
+TEST_F(CallLoopTest, RunsPostsOnceAndInOrder) {
   for (const absl::Duration linger : {absl::ZeroDuration(), absl::Microseconds(50), kForever}) {
     constexpr int kPosts = 3000;
     std::vector<int> ran[2];

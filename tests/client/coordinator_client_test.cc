@@ -19,10 +19,10 @@
 namespace torchps {
 namespace {
 
-// More than a patience.
+// Longer than the timeout.
 constexpr absl::Duration kLong = absl::Seconds(10);
 
-// A coordinator that answers a first number of calls with an error, each after a long time.
+// Answers the first `times` calls with an error, each after a long time.
 class SlowCoordinator final : public Coordinator::Service {
  public:
   SlowCoordinator(ManualClock* clock, absl::Status error, int times)
@@ -51,7 +51,7 @@ class SlowCoordinator final : public Coordinator::Service {
     return times_-- > 0 ? ToGrpcStatus(error_) : grpc::Status::OK;
   }
 
-  // Asks twice for the model's values, the second time as the first one was in vain.
+  // Asks for initial values twice, because the first attempt was lost.
   grpc::Status AwaitStart(grpc::ServerContext*, const AwaitStartRequest* request,
                           AwaitStartReply* reply) override {
     MutexLock lock(&mutex_);
@@ -97,7 +97,7 @@ class CoordinatorClientTest : public ::testing::Test {
   std::vector<std::string> lines_;
 };
 
-TEST_F(CoordinatorClientTest, OneThatReadsItsJobIsWaitedForAsLongAsThatTakes) {
+TEST_F(CoordinatorClientTest, WaitsWhileTheCoordinatorLoadsItsJob) {
   const auto joined = Join(BusyError("the job is being resumed", "reads checkpoint 7"));
   ASSERT_TRUE(joined.ok()) << joined.status();
   EXPECT_EQ(joined->slot(), 3);
@@ -105,24 +105,24 @@ TEST_F(CoordinatorClientTest, OneThatReadsItsJobIsWaitedForAsLongAsThatTakes) {
   EXPECT_TRUE(absl::EndsWith(lines_[0], ", which reads checkpoint 7")) << lines_[0];
 }
 
-TEST_F(CoordinatorClientTest, OneThatIsAwayIsGivenUpWithThePatience) {
+TEST_F(CoordinatorClientTest, GivesUpOnAnUnavailableCoordinator) {
   const auto joined = Join(absl::UnavailableError("reads checkpoint 7"));
   EXPECT_TRUE(absl::IsUnavailable(joined.status())) << joined.status();
   EXPECT_TRUE(absl::StrContains(joined.status().message(), "has not answered for 15s"))
       << joined.status();
 }
 
-TEST_F(CoordinatorClientTest, AFarewellAfterAStopIsTriedAgainAfterAPause) {
+TEST_F(CoordinatorClientTest, RetriesLeaveAfterAStop) {
   SlowCoordinator coordinator(&clock_, absl::UnavailableError("comes back"), /*times=*/2);
   CoordinatorClient client(OptionsFor(coordinator));
   stop_.Stop("interrupted");
   const absl::Time began = absl::Now();
   EXPECT_TRUE(client.LeaveJob("interrupted").ok());
-  // A quarter of the pauses, of 0.1 s and 0.2 s, may be taken off.
+  // The jitter reduces the pauses of 0.1 s and 0.2 s by at most a quarter.
   EXPECT_GE(absl::Now() - began, absl::Milliseconds(225));
 }
 
-TEST_F(CoordinatorClientTest, WhoHasInitialisedTheModelSaysWhichTimeItWas) {
+TEST_F(CoordinatorClientTest, SendsTheInitializationNumber) {
   SlowCoordinator coordinator(&clock_, absl::OkStatus(), /*times=*/0);
   CoordinatorClient client(OptionsFor(coordinator));
   for (const bool initialized : {false, true, true}) {

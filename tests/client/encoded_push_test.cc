@@ -1,4 +1,4 @@
-// Pushes whose trained blocks come encoded.
+// Tests pushes with encoded trained blocks.
 
 #include <memory>
 #include <string>
@@ -17,7 +17,7 @@ namespace {
 using ::testing::SizeIs;
 using ::testing::UnorderedElementsAre;
 
-// Of each block the same bytes, but for its number.
+// Returns the same bytes for each block, except for the block's number.
 class FakeBlocks final : public EncodedBlocks {
  public:
   EncodingSpec::Kind encoding() const override { return EncodingSpec::BFLOAT16; }
@@ -35,8 +35,8 @@ class FakeBlocks final : public EncodedBlocks {
       {0, 63, 0, 63, 0, 63, 0, 63}, {1, 63, 1, 63, 1, 63, 1, 63}, {2, 63, 2, 63}};
 };
 
-// Two servers, blocks of four elements: 10 trained elements in blocks 0 to 2, 2 averaged ones in
-// block 3.
+// Two servers and blocks of four elements: 10 trained elements in blocks 0 to 2, and 2 averaged
+// elements in block 3.
 class EncodedPushTest : public ::testing::Test {
  protected:
   EncodedPushTest() {
@@ -57,7 +57,7 @@ class EncodedPushTest : public ::testing::Test {
 
   void SetUp() override {
 #ifdef TORCHPS_TSAN
-    // Client and server hand each other memory through Debian's gRPC, which is not instrumented.
+    // Client and server share memory through Debian's gRPC, which is not instrumented.
     GTEST_SKIP() << "ThreadSanitizer cannot see what gRPC orders";
 #endif
   }
@@ -90,7 +90,7 @@ class EncodedPushTest : public ::testing::Test {
     return push->Finish();
   }
 
-  // What its server was sent of a block by its last push.
+  // Returns the block's frame in the last push to its server.
   PushFrame GetLastFrame(BlockId block) {
     const auto pushes = servers_[block_map_.blocks()[block].server]->pushes();
     for (const PushFrame& frame : pushes.back().frames) {
@@ -111,7 +111,7 @@ class EncodedPushTest : public ::testing::Test {
   FakeBlocks blocks_;
 };
 
-TEST_F(EncodedPushTest, TrainedBlocksGoAsTheyCameAndAveragedOnesAsTheyAre) {
+TEST_F(EncodedPushTest, SendsTrainedBlocksAsEncoded) {
   const auto client = MakeClientOfBlocks();
   const auto result = Push(client.get(), 1);
   ASSERT_TRUE(result.ok()) << result.status();
@@ -137,33 +137,34 @@ TEST_F(EncodedPushTest, ARepeatSendsTheSameBytes) {
   EXPECT_EQ(pushes[1].frames[0].payload(), blocks_.Sent(0));
 }
 
-TEST_F(EncodedPushTest, WhatIsNotFiniteIsWithheldAndWhatIsAbsentHasNoBytes) {
+TEST_F(EncodedPushTest, WithholdsNonfiniteBlocks) {
   const auto client = MakeClientOfBlocks();
   blocks_.not_finite_ = 1;
   ASSERT_TRUE(Push(client.get(), 1, {{0, 4}, {8, 9}}).ok());
   EXPECT_TRUE(GetLastFrame(1).withheld());
   EXPECT_EQ(GetLastFrame(1).payload(), "");
-  // All of block 0, and of block 2 the first element: the bytes follow the table.
+  // Block 0 is absent completely, and block 2 without its first element: the bytes follow the
+  // table.
   EXPECT_EQ(GetLastFrame(0).payload().size(), 8u);
   EXPECT_EQ(GetLastFrame(2).payload().substr(8), blocks_.Sent(2));
   EXPECT_EQ(GetLastFrame(2).encoding(), EncodingSpec::BFLOAT16);
 }
 
-TEST_F(EncodedPushTest, WhatWasNotAppliedIsTakenBack) {
+TEST_F(EncodedPushTest, TakesBackRejectedBlocks) {
   const auto client = MakeClientOfBlocks();
   servers_[0]->SetVerdict(REJECTED_STALE, /*lag=*/9);
   ASSERT_TRUE(Push(client.get(), 1).ok());
   EXPECT_THAT(blocks_.taken_back_, UnorderedElementsAre(0, 2));
 }
 
-TEST_F(EncodedPushTest, InitialValuesGoAsTheyAre) {
+TEST_F(EncodedPushTest, SendsInitialValuesUnencoded) {
   const auto client = MakeClientOfBlocks();
   ASSERT_TRUE(client->Initialize(values_).ok());
   EXPECT_EQ(GetLastFrame(0).encoding(), EncodingSpec::FLOAT32);
   EXPECT_EQ(GetLastFrame(0).payload().size(), 4 * sizeof(float));
 }
 
-TEST_F(EncodedPushTest, WhatNeedsTheFloatsTakesNoEncodedBlocks) {
+TEST_F(EncodedPushTest, RefusesEncodedBlocksIfFloatsAreNeeded) {
   EXPECT_TRUE(MakeClient()->CanTakeEncoded());
   auto* const sgd = job_.mutable_optimizer()->mutable_sgd();
   sgd->set_momentum(0.9);

@@ -54,7 +54,7 @@ class ErrorFeedbackTest : public ::testing::TestWithParam<EncodingSpec::Kind> {
   ErrorFeedback feedback_{map_, Spec(GetParam())};
 };
 
-TEST_P(ErrorFeedbackTest, TheFirstGradientGoesOutEncodedAndItsErrorStays) {
+TEST_P(ErrorFeedbackTest, KeepsTheEncodingErrorAsResidual) {
   uint64_t state = 1;
   const std::vector<float> gradient = Random(kBlockElements, state);
   std::vector<uint8_t> expected(EncodedBytes(GetParam(), kBlockElements, 0.1));
@@ -68,7 +68,7 @@ TEST_P(ErrorFeedbackTest, TheFirstGradientGoesOutEncodedAndItsErrorStays) {
   }
 }
 
-TEST_P(ErrorFeedbackTest, ARetrySendsTheSameBytesAgain) {
+TEST_P(ErrorFeedbackTest, ARetrySendsTheSameBytes) {
   uint64_t state = 2;
   const std::vector<float> gradient = Random(kBlockElements, state);
   feedback_.Encode(0, 1, Random(kBlockElements, state));
@@ -79,7 +79,7 @@ TEST_P(ErrorFeedbackTest, ARetrySendsTheSameBytesAgain) {
   EXPECT_THAT(feedback_.residual(), ElementsAreArray(residual));
 }
 
-TEST_P(ErrorFeedbackTest, WhatWasNotAppliedGoesBackOnce) {
+TEST_P(ErrorFeedbackTest, ReturnsARejectedGradientOnce) {
   uint64_t state = 3;
   const std::vector<float> gradient = Random(400, state);
   feedback_.Encode(2, 5, gradient);
@@ -89,7 +89,7 @@ TEST_P(ErrorFeedbackTest, WhatWasNotAppliedGoesBackOnce) {
   }
 }
 
-TEST_P(ErrorFeedbackTest, WhatIsAbsentIsSentAsZeroAndKeepsItsResidual) {
+TEST_P(ErrorFeedbackTest, AbsentElementsKeepTheirResidual) {
   uint64_t state = 6;
   feedback_.Encode(2, 1, Random(400, state));
   const std::vector<float> before(feedback_.residual().begin(), feedback_.residual().end());
@@ -108,13 +108,13 @@ TEST_P(ErrorFeedbackTest, WhatIsAbsentIsSentAsZeroAndKeepsItsResidual) {
   for (int64_t i = 300; i < 400; ++i) {
     ASSERT_NEAR(feedback_.residual()[2200 + i], before[2200 + i] + gradient[i] - sent[i], 1e-6);
   }
-  // And not applied after all: the rest goes back, these stay.
+  // The push is not applied: sent elements return to the residual, absent ones stay.
   feedback_.TakeBack(2, 2);
   ASSERT_EQ(feedback_.residual()[2200 + 150], before[2200 + 150]);
   ASSERT_NEAR(feedback_.residual()[2200 + 350], before[2200 + 350] + gradient[350], 1e-6);
 }
 
-TEST_P(ErrorFeedbackTest, AnAnswerToAnotherStepOrToAnAveragedBlockChangesNothing) {
+TEST_P(ErrorFeedbackTest, IgnoresAnswersToOtherSteps) {
   uint64_t state = 4;
   feedback_.Encode(2, 5, Random(400, state));
   const std::vector<float> residual(feedback_.residual().begin(), feedback_.residual().end());
@@ -124,15 +124,15 @@ TEST_P(ErrorFeedbackTest, AnAnswerToAnotherStepOrToAnAveragedBlockChangesNothing
   EXPECT_THAT(feedback_.residual(), ElementsAreArray(residual));
 }
 
-// For every element: what was applied and the residual are together the sum of all gradients.
-TEST_P(ErrorFeedbackTest, NothingIsLostThroughRetriesAndRejections) {
+// For each element, applied values plus residual equal the sum of the gradients.
+TEST_P(ErrorFeedbackTest, RetriesAndRejectionsLoseNothing) {
   uint64_t state = 20241120;
   SCOPED_TRACE(testing::Message() << "seed " << state);
   std::vector<double> gradients(kTrained);
   std::vector<double> applied(kTrained);
   for (Step step = 1; step <= 60; ++step) {
     for (const BlockRange& block : map_.blocks()) {
-      // Withheld now and then: nothing is encoded.
+      // Some blocks are withheld, so they are not encoded.
       if (block.averaged || UniformBelow(state, 10) == 0) continue;
       const std::vector<float> gradient = Random(block.length, state);
       for (int64_t i = 0; i < block.length; ++i) gradients[block.offset + i] += gradient[i];
@@ -158,8 +158,8 @@ INSTANTIATE_TEST_SUITE_P(Lossy, ErrorFeedbackTest,
                                            EncodingSpec::TOP_K),
                          EncodingName);
 
-TEST(ErrorFeedbackOverTimeTest, GradientsTooSmallForTheEncodingAreSentInTheEnd) {
-  // Beside one of 127, a hundredth rounds to 0 in INT8 each time; in 60 steps it has been sent.
+TEST(ErrorFeedbackOverTimeTest, SmallGradientsAreSentEventually) {
+  // Next to 127, the value 0.01 rounds to 0 in INT8. After 60 steps the residual has been sent.
   ErrorFeedback feedback(Map(), Spec(EncodingSpec::INT8));
   std::vector<float> gradient(kBlockElements, 0.01f);
   gradient[0] = 127.0f;

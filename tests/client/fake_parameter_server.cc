@@ -153,7 +153,7 @@ grpc::Status FakeParameterServer::Pull(grpc::ServerContext* context, const PullR
   MutexLock lock(&mutex_);
   pulls_.push_back(*request);
   while (pulls_held_) {
-    // The synchronous server tells nobody of a call that was cancelled.
+    // gRPC's synchronous server does not notify about cancelled calls.
     held_changed_.WaitFor(&mutex_, absl::Milliseconds(5));
     if (context->IsCancelled()) return grpc::Status::CANCELLED;
   }

@@ -13,20 +13,20 @@
 
 namespace torchps {
 
-// A parameter server that does what a test tells it: it keeps no rules, applies nothing, and
-// remembers what it was asked. Answers a pull from shared memory that it may be read. Serves block
-// b with every element equal to b, version 100 + b. Thread-safe.
+// Scripted parameter server for tests: it does not enforce rules or apply gradients, but records
+// its calls. A pull from shared memory is always granted. Serves block b with each element equal to
+// b, at version 100 + b. Thread-safe.
 class FakeParameterServer final : public ParameterService::Service {
  public:
-  // What is to go wrong with one call. Calls without one go well.
+  // The fault of one call. Calls without a fault succeed.
   struct Fault {
     grpc::StatusCode code = grpc::StatusCode::UNAVAILABLE;
-    // Frames of the call that pass before it ends.
+    // The number of frames before the call ends.
     int after_frames = 0;
     std::string message = "as the test wants it";
   };
 
-  // What one Push brought, also if it failed.
+  // The frames of one Push, even if the Push failed.
   struct SeenPush {
     std::vector<PushFrame> frames;
     bool failed = false;
@@ -44,12 +44,12 @@ class FakeParameterServer final : public ParameterService::Service {
   void AddRenewFault(Fault fault);
   void SetHelloReply(const HelloReply& reply);
   void SetRenewReply(const RenewReply& reply);
-  // The next frame served gets this many elements too few.
+  // Shortens the next served frame by `elements` elements.
   void CutNextFrame(int elements);
-  // From now on pulls say of a block whose version the client has that it is unchanged.
+  // From now on pulls report blocks as unchanged if the client has their version.
   void SkipUnchanged();
   void SetVerdict(Verdict verdict, int64_t lag);
-  // While held, a pull waits, as by the staleness bound.
+  // While held, a pull waits as if blocked by the staleness bound.
   void HoldPulls(bool held);
 
   std::vector<SeenPush> pushes();

@@ -24,8 +24,8 @@ using ::testing::Property;
 using ::testing::SizeIs;
 using ::testing::UnorderedElementsAre;
 
-// Two servers, blocks of four elements: 10 trained elements in blocks 0 to 2, 2 averaged ones in
-// block 3.
+// Two servers and blocks of four elements: 10 trained elements in blocks 0 to 2, and 2 averaged
+// elements in block 3.
 class ParameterClientTest : public ::testing::Test {
  protected:
   ParameterClientTest() {
@@ -48,7 +48,7 @@ class ParameterClientTest : public ::testing::Test {
 
   void SetUp() override {
 #ifdef TORCHPS_TSAN
-    // Client and server hand each other memory through Debian's gRPC, which is not instrumented.
+    // Client and server share memory through Debian's gRPC, which is not instrumented.
     GTEST_SKIP() << "ThreadSanitizer cannot see what gRPC orders";
 #endif
   }
@@ -96,11 +96,11 @@ class ParameterClientTest : public ::testing::Test {
   std::vector<float> values_;
   std::vector<std::string> said_;
   SlotId slot_ = 3;
-  // Null: each client has its own.
+  // Null: each client creates a loop.
   std::unique_ptr<CallLoop> loop_;
 };
 
-TEST_F(ParameterClientTest, HelloTellsEachServerItsPlaceAndStartsAtTheLargestClock) {
+TEST_F(ParameterClientTest, HelloStartsAtTheLargestClock) {
   HelloReply reply;
   reply.set_server_incarnation(11);
   reply.set_min_clock(4);
@@ -129,7 +129,7 @@ TEST_F(ParameterClientTest, HelloTellsEachServerItsPlaceAndStartsAtTheLargestClo
                                                              servers_[1]->endpoint().address));
 }
 
-TEST_F(ParameterClientTest, AStepIsTooLateInSyncWhereEveryServerHasEndedItsRound) {
+TEST_F(ParameterClientTest, SyncStepsAreLateAfterEveryRoundEnded) {
   job_.mutable_consistency()->set_mode(ConsistencySpec::SYNC);
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
@@ -146,12 +146,12 @@ TEST_F(ParameterClientTest, AStepIsTooLateInSyncWhereEveryServerHasEndedItsRound
   EXPECT_FALSE(client->IsTooLate(6));
 }
 
-TEST_F(ParameterClientTest, AStepIsTooLateInAsyncWhereItLagsTooMuchAtEveryServer) {
+TEST_F(ParameterClientTest, AnAsyncStepIsLateBeyondMaxLag) {
   job_.mutable_consistency()->mutable_lag()->set_policy(LagContract::REJECT);
   job_.mutable_consistency()->mutable_lag()->set_max_lag(3);
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
-  // Blocks 0 and 2 at versions 100 and 102, blocks 1 and 3 at 101 and 103.
+  // Blocks 0 and 2 have versions 100 and 102, blocks 1 and 3 versions 101 and 103.
   ASSERT_TRUE(client->Pull(0, /*read_only=*/false, absl::MakeSpan(values_)).ok());
   RenewReply reply;
   const auto tell = [&](int server, Version version) {
@@ -167,7 +167,7 @@ TEST_F(ParameterClientTest, AStepIsTooLateInAsyncWhereItLagsTooMuchAtEveryServer
   EXPECT_FALSE(client->IsTooLate(1));
 }
 
-TEST_F(ParameterClientTest, AServerThatDoesNotAnswerStopsNoStep) {
+TEST_F(ParameterClientTest, ASilentServerStopsNoStep) {
   job_.mutable_consistency()->set_mode(ConsistencySpec::SYNC);
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
@@ -179,7 +179,7 @@ TEST_F(ParameterClientTest, AServerThatDoesNotAnswerStopsNoStep) {
   EXPECT_FALSE(client->IsTooLate(5));
 }
 
-TEST_F(ParameterClientTest, PushesCarryHowFarTheJobIs) {
+TEST_F(ParameterClientTest, PushesCarryTheJobProgress) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   const auto push =
@@ -194,19 +194,19 @@ TEST_F(ParameterClientTest, PushesCarryHowFarTheJobIs) {
   }
 }
 
-TEST_F(ParameterClientTest, PullPutsEachBlockInItsPlace) {
+TEST_F(ParameterClientTest, PullWritesEachBlock) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   const auto pull = client->Pull(/*clock=*/6, /*read_only=*/false, absl::MakeSpan(values_));
   ASSERT_TRUE(pull.ok()) << pull.status();
   EXPECT_THAT(values_, ::testing::ElementsAre(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 3));
-  EXPECT_EQ(pull->min_clock, 7);                   // the smaller one
-  EXPECT_EQ(pull->parked, absl::Milliseconds(2));  // the longer one
+  EXPECT_EQ(pull->min_clock, 7);                   // the smaller value
+  EXPECT_EQ(pull->parked, absl::Milliseconds(2));  // the longer time
   EXPECT_EQ(servers_[0]->pulls()[0].clock(), 6);
   EXPECT_EQ(servers_[0]->pulls()[0].server_incarnation(), 1000);
 }
 
-TEST_F(ParameterClientTest, APullTellsOfEachBlockThatIsInItsPlace) {
+TEST_F(ParameterClientTest, PullReportsEachBlock) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   std::vector<BlockId> told;
@@ -220,7 +220,7 @@ TEST_F(ParameterClientTest, APullTellsOfEachBlockThatIsInItsPlace) {
   EXPECT_THAT(told, UnorderedElementsAre(0, 1, 2, 3));
 }
 
-TEST_F(ParameterClientTest, APullTellsOfABlockThatIsUnchangedAndDoesNotWriteIt) {
+TEST_F(ParameterClientTest, PullReportsUnchangedBlocksWithoutWriting) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   CachedVersions held;
@@ -235,8 +235,9 @@ TEST_F(ParameterClientTest, APullTellsOfABlockThatIsUnchangedAndDoesNotWriteIt) 
   EXPECT_THAT(values_, ElementsAre(99, 99, 99, 99, 1, 1, 1, 1, 99, 99, 3, 3));
 }
 
-TEST_F(ParameterClientTest, APullThatIsMadeAgainTellsAgainOfWhatComesAgain) {
-  // Block 1 comes before the call ends, and once more, after others may have written there.
+TEST_F(ParameterClientTest, ARepeatedPullReportsBlocksAgain) {
+  // Block 1 arrives before the call ends, and again in the retry, because the caller may have
+  // written there.
   servers_[1]->AddPullFault({grpc::UNAVAILABLE, 1});
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
@@ -253,7 +254,7 @@ TEST_F(ParameterClientTest, APullThatIsMadeAgainTellsAgainOfWhatComesAgain) {
   EXPECT_THAT(told, UnorderedElementsAre(0, 1, 1, 2, 3));
 }
 
-TEST_F(ParameterClientTest, PushSendsGradientsAndAveragedValuesWithTheVersionsOfThePull) {
+TEST_F(ParameterClientTest, PushSendsTheVersionsOfThePull) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   ASSERT_TRUE(client->Pull(0, false, absl::MakeSpan(values_)).ok());
@@ -277,7 +278,7 @@ TEST_F(ParameterClientTest, PushSendsGradientsAndAveragedValuesWithTheVersionsOf
   EXPECT_THAT(Payload(pushes[0].frames[1]), ::testing::ElementsAre(0.25f, 0.75f));
 }
 
-TEST_F(ParameterClientTest, BlocksAreSentInTheOrderInWhichTheyBecomeReady) {
+TEST_F(ParameterClientTest, SendsBlocksInTheOrderOfReadiness) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   const auto push = client->BeginPush(1, /*weight=*/32, absl::MakeSpan(gradients_), averaged_,
@@ -297,12 +298,12 @@ TEST_F(ParameterClientTest, BlocksAreSentInTheOrderInWhichTheyBecomeReady) {
   EXPECT_THAT(blocks_of(1), ::testing::ElementsAre(3, 1));
 }
 
-TEST_F(ParameterClientTest, APushNamesTheElementsThatAreAbsent) {
+TEST_F(ParameterClientTest, PushNamesAbsentElements) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   const auto push =
       client->BeginPush(1, /*weight=*/32, absl::MakeSpan(gradients_), averaged_, values_, true);
-  // Of the trained blocks all of 0, and the first half of 1.
+  // Block 0 is absent completely, and the first half of block 1.
   push->AllReady(CallLoop::Urgency::kNow, {{0, 6}});
   const auto result = push->Finish();
   ASSERT_TRUE(result.ok()) << result.status();
@@ -333,10 +334,11 @@ TEST_F(ParameterClientTest, AbsentBlocksDoNotMakeAStepFinite) {
   EXPECT_THAT(servers_[0]->pushes(), SizeIs(0));
 }
 
-TEST_F(ParameterClientTest, ABlockThatIsReadyIsSentBeforeTheOthersAre) {
+TEST_F(ParameterClientTest, SendsAReadyBlockWithoutWaiting) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
-  // The server ends the call after the first frame: so it has come while the other one had not.
+  // The server ends the call after the first frame, so this frame arrived before the other one was
+  // ready.
   servers_[1]->AddPushFault({grpc::FAILED_PRECONDITION, 1, "seen enough"});
   const auto push = client->BeginPush(1, /*weight=*/32, absl::MakeSpan(gradients_), averaged_,
                                       values_, /*check_finite=*/true);
@@ -346,7 +348,7 @@ TEST_F(ParameterClientTest, ABlockThatIsReadyIsSentBeforeTheOthersAre) {
   EXPECT_THAT(servers_[0]->pushes(), SizeIs(0)) << "nothing of this server's was ready";
 }
 
-TEST_F(ParameterClientTest, APushGoesOnWhileAPullWaits) {
+TEST_F(ParameterClientTest, APushContinuesWhileAPullWaits) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   servers_[0]->HoldPulls(true);
@@ -357,19 +359,19 @@ TEST_F(ParameterClientTest, APushGoesOnWhileAPullWaits) {
   const auto pulled = pull->Finish();
   ASSERT_TRUE(pulled.ok()) << pulled.status();
   EXPECT_THAT(values_, ::testing::ElementsAre(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 3));
-  // The push was computed on what came before, which was nothing; the next one is on this pull.
+  // The first push was computed before any pull, the next one on this pull.
   ASSERT_TRUE(Push(*client, 2).ok());
   EXPECT_EQ(servers_[1]->pushes()[0].frames[0].base_version(), 0);
   EXPECT_EQ(servers_[1]->pushes()[1].frames[0].base_version(), 101);
   EXPECT_TRUE(servers_[1]->pulls()[0].ahead());
 }
 
-TEST_F(ParameterClientTest, AClientThatIsGivenALoopMakesItsCallsByThatOne) {
+TEST_F(ParameterClientTest, UsesTheGivenLoop) {
   loop_ = std::make_unique<CallLoop>(CallLoop::Options{&clock_, &stop_});
   const auto client = MakeClient();
   absl::Notification greeted, looked;
   bool went_past_the_loop = false;
-  // While this runs the loop does nothing else, whichever thread polls it.
+  // While this runs the loop cannot do other work, on any thread.
   loop_->Post([&] {
     went_past_the_loop = greeted.WaitForNotificationWithTimeout(absl::Milliseconds(100));
     looked.Notify();
@@ -381,7 +383,7 @@ TEST_F(ParameterClientTest, AClientThatIsGivenALoopMakesItsCallsByThatOne) {
   EXPECT_FALSE(went_past_the_loop);
 }
 
-TEST_F(ParameterClientTest, WhatAClientHasUnderWayOutlivesAnotherOneOfTheSameLoop) {
+TEST_F(ParameterClientTest, CallsSurviveAnotherClientOfTheLoop) {
   loop_ = std::make_unique<CallLoop>(CallLoop::Options{&clock_, &stop_});
   const auto client = MakeClient();
   slot_ = 4;
@@ -406,9 +408,9 @@ TEST_F(ParameterClientTest, WhatAClientHasUnderWayOutlivesAnotherOneOfTheSameLoo
   EXPECT_THAT(values_, ::testing::ElementsAre(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 3));
 }
 
-// Under AddressSanitizer: what is left in the loop of a push that was given up must not look at the
-// client's blocks.
-TEST_F(ParameterClientTest, WhatIsPostedOfAPushThatHasFailedDoesNotNeedItsClient) {
+// For AddressSanitizer: work left in the loop by an abandoned push must not access the client's
+// blocks.
+TEST_F(ParameterClientTest, WorkOfAFailedPushOutlivesTheClient) {
   loop_ = std::make_unique<CallLoop>(CallLoop::Options{&clock_, &stop_});
   ManualClock clock;
   client_clock_ = &clock;
@@ -418,7 +420,7 @@ TEST_F(ParameterClientTest, WhatIsPostedOfAPushThatHasFailedDoesNotNeedItsClient
   stop_.Stop("the user has had enough");
   const auto advance = [this] {
     absl::Notification advanced;
-    // What is posted runs before the rounds are advanced, so the second one comes after that.
+    // Posted work runs before the rounds advance, so the second post runs after that.
     loop_->Post([] {});
     loop_->Post([&] { loop_->Post([&] { advanced.Notify(); }); });
     advanced.WaitForNotification();
@@ -426,7 +428,7 @@ TEST_F(ParameterClientTest, WhatIsPostedOfAPushThatHasFailedDoesNotNeedItsClient
   advance();
   clock.Advance(absl::Minutes(1));
   advance();
-  // It has failed. While this runs nothing else does.
+  // The push failed. While this runs the loop is blocked.
   absl::Notification began, gone;
   loop_->Post([&] {
     began.Notify();
@@ -438,12 +440,12 @@ TEST_F(ParameterClientTest, WhatIsPostedOfAPushThatHasFailedDoesNotNeedItsClient
   push.reset();
   client.reset();
   gone.Notify();
-  // Now the loop runs what was left.
+  // Now the loop runs the remaining work.
   advance();
   loop_.reset();
 }
 
-TEST_F(ParameterClientTest, APullThatIsNotDueBeginsWhenItIsWaitedFor) {
+TEST_F(ParameterClientTest, AwaitStartsADelayedPull) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   const absl::Duration later = clock_.Now() + absl::Hours(1);
@@ -460,7 +462,7 @@ TEST_F(ParameterClientTest, APullThatIsNotDueBeginsWhenItIsWaitedFor) {
   EXPECT_LT(pulled->moving, absl::Minutes(1)) << "the time before it began does not count";
 }
 
-TEST_F(ParameterClientTest, APullThatBeginsByItselfIsThereWhenItIsWaitedFor) {
+TEST_F(ParameterClientTest, ADelayedPullStartsByItself) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   const auto pull = client->BeginPull(1, PullKind::kAhead, absl::MakeSpan(values_), nullptr,
@@ -469,7 +471,7 @@ TEST_F(ParameterClientTest, APullThatBeginsByItselfIsThereWhenItIsWaitedFor) {
   ASSERT_TRUE(pull->Finish().ok());
 }
 
-TEST_F(ParameterClientTest, APullThatNobodyWantsAnyMoreIsDropped) {
+TEST_F(ParameterClientTest, DropsAnAbandonedPull) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   servers_[0]->HoldPulls(true);
@@ -478,7 +480,7 @@ TEST_F(ParameterClientTest, APullThatNobodyWantsAnyMoreIsDropped) {
   EXPECT_TRUE(client->Pull(1, false, absl::MakeSpan(values_)).ok());
 }
 
-TEST_F(ParameterClientTest, APushThatIsGivenUpLeavesTheClientInOrder) {
+TEST_F(ParameterClientTest, AnAbandonedPushKeepsTheClientUsable) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   {
@@ -489,7 +491,7 @@ TEST_F(ParameterClientTest, APushThatIsGivenUpLeavesTheClientInOrder) {
   EXPECT_TRUE(Push(*client, 2).ok());
 }
 
-TEST_F(ParameterClientTest, ABlockThatIsNotFiniteIsWithheldFromAPushThatHasOthers) {
+TEST_F(ParameterClientTest, WithholdsANonfiniteBlock) {
   gradients_[9] = std::numeric_limits<float>::infinity();  // block 2
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
@@ -511,8 +513,8 @@ TEST_F(ParameterClientTest, ABlockThatIsNotFiniteIsWithheldFromAPushThatHasOther
   EXPECT_FALSE(pushes[0].frames[1].withheld());
 }
 
-TEST_F(ParameterClientTest, WhoHasLookedAtTheTrainedBlocksIsBelieved) {
-  averaged_[1] = std::numeric_limits<float>::infinity();  // block 3, which nobody has looked at
+TEST_F(ParameterClientTest, TrustsTheCallersFiniteCheck) {
+  averaged_[1] = std::numeric_limits<float>::infinity();  // block 3, which was not checked
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   const auto push = client->BeginPush(1, /*weight=*/32, absl::MakeSpan(gradients_), averaged_,
@@ -536,7 +538,7 @@ TEST_F(ParameterClientTest, WhoHasLookedAtTheTrainedBlocksIsBelieved) {
   EXPECT_THAT(withheld, ::testing::UnorderedElementsAre(2, 3));
 }
 
-TEST_F(ParameterClientTest, APushWithoutAFiniteBlockIsNotSent) {
+TEST_F(ParameterClientTest, DoesNotSendAPushWithoutFiniteBlocks) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   std::fill(gradients_.begin(), gradients_.end(), nan);
   averaged_[1] = nan;
@@ -554,7 +556,7 @@ TEST_F(ParameterClientTest, APushWithoutAFiniteBlockIsNotSent) {
   EXPECT_THAT(servers_[1]->pushes(), SizeIs(0));
 }
 
-// Block by block: what is pushed is g + w + 0.5 v, with v = 0.5 v + g + w, w half of the value.
+// Per block the client pushes g + w + 0.5 v, with v = 0.5 v + g + w, where w is half of the value.
 class WorkerMomentumClientTest : public ParameterClientTest {
  protected:
   WorkerMomentumClientTest() {
@@ -587,7 +589,7 @@ class WorkerMomentumClientTest : public ParameterClientTest {
   }
 };
 
-TEST_F(WorkerMomentumClientTest, WhatIsPushedHasTheMomentumOfTheSlotsOwnGradients) {
+TEST_F(WorkerMomentumClientTest, PushesIncludeTheSlotsMomentum) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   Step(*client, 1, 3);
@@ -597,7 +599,7 @@ TEST_F(WorkerMomentumClientTest, WhatIsPushedHasTheMomentumOfTheSlotsOwnGradient
   EXPECT_THAT(Pushed(1, 1, 1), ElementsAre(0.25f, 0.75f)) << "averaged values travel as they are";
 }
 
-TEST_F(WorkerMomentumClientTest, ARepeatedPushHasItOnce) {
+TEST_F(WorkerMomentumClientTest, ARepeatedPushAddsMomentumOnce) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   for (const int frames : {0, 1, 2}) servers_[0]->AddPushFault({grpc::UNAVAILABLE, frames});
@@ -611,11 +613,11 @@ TEST_F(WorkerMomentumClientTest, ARepeatedPushHasItOnce) {
   EXPECT_THAT(Pushed(0, 4, 0), ElementsAre(4, 4, 4, 4));
 }
 
-TEST_F(WorkerMomentumClientTest, WhatIsAbsentOrWithheldKeepsIt) {
+TEST_F(WorkerMomentumClientTest, AbsentAndWithheldElementsKeepTheirMomentum) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   Step(*client, 1, 3);                    // v = 4
-  Step(*client, 2, 7, {{0, 4}, {5, 7}});  // blocks 0, and 1 but for its ends; v = 10 elsewhere
+  Step(*client, 2, 7, {{0, 4}, {5, 7}});  // block 0, and block 1 except the ends; elsewhere v = 10
   EXPECT_EQ(servers_[0]->pushes()[1].frames[0].payload().size(), 8u) << "a table and no element";
   std::fill(gradients_.begin(), gradients_.end(), 1.0f);
   gradients_[9] = std::numeric_limits<float>::infinity();  // block 2
@@ -627,7 +629,7 @@ TEST_F(WorkerMomentumClientTest, WhatIsAbsentOrWithheldKeepsIt) {
   EXPECT_THAT(Pushed(0, 3, 1), ElementsAre(5.5f, 5.5f)) << "v is 7: the step before left it at 10";
 }
 
-TEST_F(WorkerMomentumClientTest, AStepThatIsSkippedLeavesIt) {
+TEST_F(WorkerMomentumClientTest, ASkippedStepKeepsTheMomentum) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   Step(*client, 1, 3);
@@ -639,7 +641,7 @@ TEST_F(WorkerMomentumClientTest, AStepThatIsSkippedLeavesIt) {
   EXPECT_THAT(Pushed(0, 1, 0), ElementsAre(4, 4, 4, 4));
 }
 
-TEST_F(WorkerMomentumClientTest, ASuccessorBeginsWithNoneAndSaysSo) {
+TEST_F(WorkerMomentumClientTest, ASuccessorLogsAndStartsWithoutMomentum) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   EXPECT_THAT(said_, SizeIs(0));
@@ -668,8 +670,9 @@ TEST_F(ParameterClientTest, InitialValuesAreStepZero) {
   EXPECT_THAT(Payload(pushes[0].frames[1]), ::testing::ElementsAre(10, 11));
 }
 
-// The one that matters: after an unknown outcome the same name carries the same bytes.
-TEST_F(ParameterClientTest, APushThatBreaksOffIsSentAgainAsItWas) {
+// This is the crucial property: after an unknown outcome, the retry with the same step must carry
+// the same bytes.
+TEST_F(ParameterClientTest, ResendsAnInterruptedPushUnchanged) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   ASSERT_TRUE(client->Pull(0, false, absl::MakeSpan(values_)).ok());
@@ -690,7 +693,7 @@ TEST_F(ParameterClientTest, APushThatBreaksOffIsSentAgainAsItWas) {
   EXPECT_THAT(servers_[1]->pushes(), SizeIs(1)) << "the other server had answered";
 }
 
-TEST_F(ParameterClientTest, APullThatBreaksOffIsMadeAgain) {
+TEST_F(ParameterClientTest, RepeatsAnInterruptedPull) {
   servers_[1]->AddPullFault({grpc::UNAVAILABLE, 1});
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
@@ -700,7 +703,7 @@ TEST_F(ParameterClientTest, APullThatBreaksOffIsMadeAgain) {
   EXPECT_THAT(values_, ::testing::ElementsAre(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 3));
 }
 
-TEST_F(ParameterClientTest, AServerThatHasForgottenTheSlotIsGreetedAgain) {
+TEST_F(ParameterClientTest, RepeatsHelloAfterAServerForgotTheSlot) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   HelloReply later;
@@ -712,13 +715,13 @@ TEST_F(ParameterClientTest, AServerThatHasForgottenTheSlotIsGreetedAgain) {
   ASSERT_TRUE(client->Pull(1, false, absl::MakeSpan(values_)).ok());
   EXPECT_THAT(servers_[0]->hellos(), SizeIs(2));
   EXPECT_EQ(servers_[0]->pulls()[1].server_incarnation(), 2000);
-  // The other server holds this slot to the steps it has pushed there; a leap would park it.
+  // The other server requires the steps that the slot pushed there; a jump would park the slot.
   EXPECT_EQ(servers_[0]->pulls()[1].clock(), 1);
   ASSERT_TRUE(client->Pull(2, false, absl::MakeSpan(values_)).ok());
   EXPECT_EQ(servers_[1]->pulls()[1].clock(), 2);
 }
 
-TEST_F(ParameterClientTest, WhatARestartedServerHasLostIsCountedOnceAndToldInASentence) {
+TEST_F(ParameterClientTest, CountsLostUpdatesOnce) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   for (Step step = 1; step <= 5; ++step) ASSERT_TRUE(Push(*client, step).ok());
@@ -737,7 +740,7 @@ TEST_F(ParameterClientTest, WhatARestartedServerHasLostIsCountedOnceAndToldInASe
   EXPECT_EQ(lost.pushes, 2u);
   ASSERT_EQ(said_.size(), 1u);
   EXPECT_THAT(said_[0], HasSubstr("back from checkpoint 9; of what slot 3 pushed there 3 blocks"));
-  // The step that was under way came again, under its name, to the new life.
+  // The interrupted step was sent again, with the same number, to the restarted server.
   EXPECT_EQ(servers_[0]->pushes().back().frames[0].step(), 6);
   EXPECT_EQ(servers_[0]->pushes().back().frames[0].server_incarnation(), 2000);
   servers_[0]->AddPullFault({grpc::ABORTED});
@@ -745,7 +748,7 @@ TEST_F(ParameterClientTest, WhatARestartedServerHasLostIsCountedOnceAndToldInASe
   EXPECT_EQ(client->TakeRolledBack().blocks, 0u) << "the same life again";
 }
 
-TEST_F(ParameterClientTest, ARestoredServerThatTellsOfOtherBlocksIsNotBelieved) {
+TEST_F(ParameterClientTest, RejectsARestoreReportForOtherBlocks) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   HelloReply back;
@@ -758,7 +761,7 @@ TEST_F(ParameterClientTest, ARestoredServerThatTellsOfOtherBlocksIsNotBelieved) 
   EXPECT_EQ(pull.status().code(), absl::StatusCode::kInternal) << pull.status();
 }
 
-TEST_F(ParameterClientTest, WhoOnlyReadsGreetsAServerThatItHadGreeted) {
+TEST_F(ParameterClientTest, AReaderRepeatsOnlyAnEarlierHello) {
   const auto unauthenticated = MakeClient();
   servers_[0]->AddPullFault({grpc::ABORTED});
   EXPECT_TRUE(absl::IsAborted(unauthenticated->Pull(0, true, absl::MakeSpan(values_)).status()));
@@ -769,7 +772,7 @@ TEST_F(ParameterClientTest, WhoOnlyReadsGreetsAServerThatItHadGreeted) {
   EXPECT_THAT(servers_[0]->hellos(), SizeIs(2));
 }
 
-TEST_F(ParameterClientTest, AServerThatKeepsAbortingIsNotGreetedForEver) {
+TEST_F(ParameterClientTest, GivesUpOnAnAbortingServer) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   for (int i = 0; i < 4; ++i) servers_[0]->AddPullFault({grpc::ABORTED});
@@ -777,8 +780,8 @@ TEST_F(ParameterClientTest, AServerThatKeepsAbortingIsNotGreetedForEver) {
   EXPECT_TRUE(absl::IsAborted(pull.status())) << pull.status();
 }
 
-// A server does not know a connection that was made anew, and says so.
-TEST_F(ParameterClientTest, AServerThatAbortsAfterEveryBrokenConnectionIsGreetedEachTime) {
+// The server does not know a new connection, and aborts the call.
+TEST_F(ParameterClientTest, RepeatsHelloAfterEachBrokenConnection) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   constexpr int kBreaks = 4;
@@ -791,7 +794,7 @@ TEST_F(ParameterClientTest, AServerThatAbortsAfterEveryBrokenConnectionIsGreeted
   EXPECT_THAT(servers_[0]->hellos(), SizeIs(1 + kBreaks));
 }
 
-TEST_F(ParameterClientTest, AServerThatHasLostTheModelEndsTheJob) {
+TEST_F(ParameterClientTest, FailsIfAServerLostTheModel) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   HelloReply empty;
@@ -803,9 +806,9 @@ TEST_F(ParameterClientTest, AServerThatHasLostTheModelEndsTheJob) {
   EXPECT_THAT(std::string(pull.status().message()), HasSubstr("lost the model"));
 }
 
-TEST_F(ParameterClientTest, BeforeTheStartAServerMayLoseTheModelAndIsGivenItAgain) {
+TEST_F(ParameterClientTest, InitializesAgainIfAServerRestartsEarly) {
   const auto client = MakeClient();
-  ASSERT_TRUE(client->Hello().ok());  // tells of a model that another slot has pushed
+  ASSERT_TRUE(client->Hello().ok());  // the reply announces a model that another slot pushed
   HelloReply empty;
   empty.set_server_incarnation(2000);
   servers_[0]->SetHelloReply(empty);
@@ -814,14 +817,14 @@ TEST_F(ParameterClientTest, BeforeTheStartAServerMayLoseTheModelAndIsGivenItAgai
   EXPECT_TRUE(initialized.ok()) << initialized;
 }
 
-TEST_F(ParameterClientTest, ARefusedJobIsAnErrorThatNamesTheServer) {
+TEST_F(ParameterClientTest, NamesTheServerThatRefusesTheJob) {
   servers_[1]->AddHelloFault({grpc::FAILED_PRECONDITION, 0, "the models differ"});
   const auto hello = MakeClient()->Hello();
   EXPECT_TRUE(absl::IsFailedPrecondition(hello.status())) << hello.status();
   EXPECT_EQ(hello.status().message(), "server 1 in this process: the models differ");
 }
 
-TEST_F(ParameterClientTest, AFrameOfTheWrongLengthIsRefused) {
+TEST_F(ParameterClientTest, RejectsAFrameOfTheWrongLength) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   servers_[1]->CutNextFrame(1);
@@ -833,12 +836,12 @@ TEST_F(ParameterClientTest, AFrameOfTheWrongLengthIsRefused) {
             HasSubstr("has 12")));
 }
 
-TEST_F(ParameterClientTest, AnEncodedPushIsRepeatedByteForByteAndItsErrorGoesWithTheNext) {
+TEST_F(ParameterClientTest, AnEncodedRetrySendsTheSameBytes) {
   job_.mutable_wire()->mutable_push()->set_kind(EncodingSpec::TOP_K);
   job_.mutable_wire()->mutable_push()->set_fraction(0.5);
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
-  // Initial values go as they are.
+  // Initial values are sent unencoded.
   ASSERT_TRUE(client->Initialize(values_).ok());
   servers_[0]->AddPushFault({grpc::StatusCode::UNAVAILABLE, /*after_frames=*/2});
   ASSERT_TRUE(Push(*client, 1).ok());
@@ -851,7 +854,7 @@ TEST_F(ParameterClientTest, AnEncodedPushIsRepeatedByteForByteAndItsErrorGoesWit
   ASSERT_THAT(pushes, SizeIs(5));
   EXPECT_EQ(pushes[0].frames[0].encoding(), EncodingSpec::FLOAT32);
   EXPECT_TRUE(pushes[1].failed);
-  // Block 0 has the gradient 1, 2, 3, 4: the two largest go, as pairs of index and value.
+  // The gradient of block 0 is 1, 2, 3, 4. The two largest are sent as pairs of index and value.
   const auto entries = [](const PushFrame& frame) {
     EXPECT_EQ(frame.encoding(), EncodingSpec::TOP_K);
     std::vector<std::pair<uint32_t, float>> pairs(frame.payload().size() / 8);
@@ -864,13 +867,13 @@ TEST_F(ParameterClientTest, AnEncodedPushIsRepeatedByteForByteAndItsErrorGoesWit
   using Pairs = std::vector<std::pair<uint32_t, float>>;
   EXPECT_EQ(entries(pushes[1].frames[0]), (Pairs{{2, 3.0f}, {3, 4.0f}}));
   EXPECT_EQ(pushes[2].frames[0].payload(), pushes[1].frames[0].payload());
-  // What was left, 1 and 2, comes on top; of equal ones the first go.
+  // The residual of 1 and 2 is added. Among equal values the first are sent.
   EXPECT_EQ(entries(pushes[3].frames[0]), (Pairs{{1, 4.0f}, {3, 4.0f}}));
-  // That was rejected, so all of it is still there: 3, 6, 6, 8.
+  // That push was rejected, so the residual is still complete: 3, 6, 6, 8.
   EXPECT_EQ(entries(pushes[4].frames[0]), (Pairs{{1, 6.0f}, {3, 8.0f}}));
 }
 
-TEST_F(ParameterClientTest, RejectedBlocksAreCountedAndAreNoError) {
+TEST_F(ParameterClientTest, CountsRejectedBlocksWithoutAnError) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   servers_[1]->SetVerdict(REJECTED_STALE, 13);
@@ -881,7 +884,7 @@ TEST_F(ParameterClientTest, RejectedBlocksAreCountedAndAreNoError) {
   EXPECT_EQ(push->max_lag, 13);
 }
 
-TEST_F(ParameterClientTest, PatienceEnds) {
+TEST_F(ParameterClientTest, GivesUpAfterTheTimeout) {
   for (int i = 0; i < 100; ++i) servers_[0]->AddHelloFault({grpc::UNAVAILABLE, 0, "not today"});
   const auto hello = MakeClient(/*patience=*/absl::Milliseconds(300))->Hello();
   EXPECT_TRUE(absl::IsUnavailable(hello.status())) << hello.status();
@@ -908,7 +911,7 @@ TEST_F(ParameterClientTest, LeavingStillWorksAfterAStop) {
   EXPECT_EQ(servers_[1]->leaves(), 1);
 }
 
-TEST_F(ParameterClientTest, AServerThatHasForgottenTheSlotHasLetItGo) {
+TEST_F(ParameterClientTest, LeaveSucceedsIfAServerForgotTheSlot) {
   servers_[0]->AddLeaveFault({grpc::ABORTED});
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
@@ -916,7 +919,7 @@ TEST_F(ParameterClientTest, AServerThatHasForgottenTheSlotHasLetItGo) {
   EXPECT_EQ(servers_[1]->leaves(), 1);
 }
 
-TEST_F(ParameterClientTest, RenewsOnlyWhereItIsKnown) {
+TEST_F(ParameterClientTest, RenewsOnlyAfterHello) {
   const auto client = MakeClient();
   const auto renew = [&] {
     return client->leases().Renew(absl::Seconds(5), absl::Seconds(7), absl::InfiniteDuration());
@@ -942,7 +945,7 @@ TEST_F(ParameterClientTest, RenewsOnlyWhereItIsKnown) {
   EXPECT_EQ(servers_[0]->renewals(), 1);
 }
 
-TEST_F(ParameterClientTest, AServerIsMissedThatAnswersNoRenewalButNotOneThatHasForgottenTheSlot) {
+TEST_F(ParameterClientTest, ReportsAServerThatAnswersNoRenewal) {
   ManualClock clock;
   client_clock_ = &clock;
   const auto client = MakeClient();
@@ -965,7 +968,7 @@ TEST_F(ParameterClientTest, AServerIsMissedThatAnswersNoRenewalButNotOneThatHasF
   EXPECT_EQ(second.contacts.at(1).first_reached, clock.Now());
 }
 
-TEST_F(ParameterClientTest, WhoStepsAsideIsBackWithItsNextCall) {
+TEST_F(ParameterClientTest, TheNextCallReentersAfterSteppingAside) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   client->leases().StepAside(absl::Seconds(5), /*silent=*/{1});
@@ -981,7 +984,7 @@ TEST_F(ParameterClientTest, WhoStepsAsideIsBackWithItsNextCall) {
   EXPECT_EQ(servers_[0]->renewals(), 1);
 }
 
-TEST_F(ParameterClientTest, AServerThatRestoresIsWaitedForBeyondItsPatience) {
+TEST_F(ParameterClientTest, WaitsForARestoringServer) {
   HelloReply busy;
   busy.set_server_incarnation(11);
   busy.mutable_restoring()->set_what("reads checkpoint 7");
@@ -1001,7 +1004,7 @@ TEST_F(ParameterClientTest, AServerThatRestoresIsWaitedForBeyondItsPatience) {
   EXPECT_EQ(*start, 4);
 }
 
-TEST_F(ParameterClientTest, WhoAnswersInAServersPlaceIsWaitedOut) {
+TEST_F(ParameterClientTest, WaitsWhileAForeignServerAnswers) {
   for (const grpc::StatusCode code :
        {grpc::FAILED_PRECONDITION, grpc::NOT_FOUND, grpc::PERMISSION_DENIED}) {
     const auto client = MakeClient();
@@ -1015,7 +1018,7 @@ TEST_F(ParameterClientTest, WhoAnswersInAServersPlaceIsWaitedOut) {
   }
 }
 
-TEST_F(ParameterClientTest, WhoStaysInAServersPlaceIsNamedWhenThePatienceIsUsedUp) {
+TEST_F(ParameterClientTest, NamesAForeignServerAfterTheTimeout) {
   const auto client = MakeClient(/*patience=*/absl::Milliseconds(50));
   ASSERT_TRUE(client->Hello().ok());
   servers_[1]->AddPullFault({grpc::ABORTED});
@@ -1028,7 +1031,7 @@ TEST_F(ParameterClientTest, WhoStaysInAServersPlaceIsNamedWhenThePatienceIsUsedU
   EXPECT_THAT(std::string(pull.status().message()), HasSubstr("already works for job 'other'"));
 }
 
-TEST_F(ParameterClientTest, WhoAnswersAtFirstAndIsNoServerOfThisJobIsNotWaitedFor) {
+TEST_F(ParameterClientTest, FailsAtOnceIfTheFirstHelloFails) {
   servers_[1]->AddHelloFault({grpc::FAILED_PRECONDITION});
   EXPECT_TRUE(absl::IsFailedPrecondition(MakeClient()->Hello().status()));
 }

@@ -9,11 +9,11 @@
 namespace torchps {
 namespace {
 
-TEST(RollbackAccountingTest, LostIsWhatWasAppliedAboveTheStepThatIsKept) {
+TEST(RollbackAccountingTest, CountsUpdatesAboveTheKeptStep) {
   RollbackAccounting accounting(2);
   for (Step step = 1; step <= 10; ++step) {
     accounting.Applied(0, step, false);
-    if (step != 7) accounting.Applied(1, step, false);  // 7 was rejected there
+    if (step != 7) accounting.Applied(1, step, false);  // step 7 was rejected there
   }
   const RollbackAccounting::Lost first = accounting.RollBack(0, 8);
   EXPECT_EQ(first.blocks, 2u);
@@ -29,7 +29,7 @@ TEST(RollbackAccountingTest, LostIsWhatWasAppliedAboveTheStepThatIsKept) {
   EXPECT_EQ(accounting.TakeLost().blocks, 0u);
 }
 
-TEST(RollbackAccountingTest, NothingIsLostTwice) {
+TEST(RollbackAccountingTest, CountsEachLossOnce) {
   RollbackAccounting accounting(1);
   for (Step step = 1; step <= 5; ++step) accounting.Applied(0, step, false);
   EXPECT_EQ(accounting.RollBack(0, 3).blocks, 2u);
@@ -38,7 +38,7 @@ TEST(RollbackAccountingTest, NothingIsLostTwice) {
   EXPECT_EQ(accounting.RollBack(0, 2).blocks, 2u) << "3 and 6";
 }
 
-TEST(RollbackAccountingTest, AnAnswerOfAFormerLifeIsLostUnlessItIsKept) {
+TEST(RollbackAccountingTest, CountsUpdatesOfAFormerServerIncarnation) {
   RollbackAccounting accounting(1);
   accounting.Applied(0, 1, false);
   EXPECT_EQ(accounting.RollBack(0, 2).blocks, 0u);
@@ -49,7 +49,7 @@ TEST(RollbackAccountingTest, AnAnswerOfAFormerLifeIsLostUnlessItIsKept) {
   EXPECT_EQ(accounting.RollBack(0, 0).blocks, 2u);
 }
 
-TEST(StepSetTest, AgreesWithAPlainSet) {
+TEST(StepSetTest, MatchesAPlainSet) {
   const uint64_t seed = 7;
   SCOPED_TRACE(seed);
   uint64_t random = seed;
@@ -76,7 +76,7 @@ TEST(StepSetTest, AgreesWithAPlainSet) {
   }
 }
 
-TEST(StepSetTest, ForgetsItsOldestRunsBeforeItFillsTheMemory) {
+TEST(StepSetTest, DropsTheOldestRunsAtTheLimit) {
   StepSet runs;
   for (Step step = 1; step <= 3 * static_cast<Step>(StepSet::kMaxRuns); step += 2) {
     runs.Add({step, step});

@@ -1,4 +1,4 @@
-// The ParameterClient with servers that share memory with it, or do not, or no longer.
+// Tests the ParameterClient with servers that share memory, and servers that do not or stopped.
 
 #include <algorithm>
 #include <memory>
@@ -22,13 +22,13 @@ using ::testing::Not;
 using ::testing::SizeIs;
 using ::testing::UnorderedElementsAre;
 
-// Two servers, blocks of 16 elements: 80 trained elements in blocks 0 to 4, 10 averaged ones in
-// block 5. Server 0 owns blocks 0, 2 and 4.
+// Two servers and blocks of 16 elements: 80 trained elements in blocks 0 to 4, and 10 averaged
+// elements in block 5. Server 0 owns blocks 0, 2 and 4.
 class SharedMemoryClientTest : public ::testing::Test {
  protected:
   void SetUp() override {
 #ifdef TORCHPS_TSAN
-    // Client and server hand each other memory through Debian's gRPC, which is not instrumented.
+    // Client and server share memory through Debian's gRPC, which is not instrumented.
     GTEST_SKIP() << "ThreadSanitizer cannot see what gRPC orders";
 #endif
     Segment trained;
@@ -51,7 +51,7 @@ class SharedMemoryClientTest : public ::testing::Test {
     for (float& gradient : Gradients()) gradient = 0.5f;
   }
 
-  // Block b has version 200 + b, and -b in every element: not what the network brings.
+  // Sets block b to version 200 + b with -b in each element, unlike the values from the network.
   void SetUpBlocks(int server) {
     for (size_t i = 0; i < map_.owned_by(server).size(); ++i) {
       const BlockRange& block = map_.blocks()[map_.owned_by(server)[i]];
@@ -68,7 +68,7 @@ class SharedMemoryClientTest : public ::testing::Test {
                                            ValueSegmentLayout(map_, server).GetHead(index));
   }
 
-  // The server says in its reply to Hello that it shares `offer`.
+  // The server's reply to Hello offers `offer`.
   void Offer(int server, const SharedSegment::Offer& offer) {
     HelloReply reply;
     reply.set_server_incarnation(1000 + server);
@@ -103,7 +103,7 @@ class SharedMemoryClientTest : public ::testing::Test {
     return segment_->buffer(buffer).first(layout_.trained_size());
   }
 
-  // The values of a pull; `network` are the blocks that it brings through the network.
+  // Pulls and checks the values. The blocks in `network` come through the network.
   void ExpectPull(ParameterClient& client, const std::vector<BlockId>& network) {
     std::vector<float> pulled(layout_.size(), 99.0f);
     const auto result = client.Pull(/*clock=*/0, /*read_only=*/false, absl::MakeSpan(pulled));
@@ -130,7 +130,7 @@ class SharedMemoryClientTest : public ::testing::Test {
   std::vector<std::string> said_;
 };
 
-TEST_F(SharedMemoryClientTest, NamesAndVerdictsGoThroughTheNetworkAndNothingElse) {
+TEST_F(SharedMemoryClientTest, SendsOnlyNamesAndVerdictsThroughTheNetwork) {
   for (int server = 0; server < 2; ++server) Offer(server, values_[server]->offer());
   const auto client = Greet();
   EXPECT_EQ(servers_[0]->hellos()[0].shared_memory().nonce(), segment_->offer().nonce);
@@ -139,7 +139,7 @@ TEST_F(SharedMemoryClientTest, NamesAndVerdictsGoThroughTheNetworkAndNothingElse
   ASSERT_TRUE(pushed.ok()) << pushed.status();
   EXPECT_EQ(pushed->verdicts.accepted(), 6);
   for (int server = 0; server < 2; ++server) {
-    // Each block was pulled at a version of its own, so each has a frame of its own.
+    // Each block was pulled at a different version, so each has a separate frame.
     ASSERT_THAT(servers_[server]->pushes(), SizeIs(1));
     const std::vector<PushFrame> frames = servers_[server]->pushes()[0].frames;
     ASSERT_THAT(frames, SizeIs(3));
@@ -155,13 +155,13 @@ TEST_F(SharedMemoryClientTest, NamesAndVerdictsGoThroughTheNetworkAndNothingElse
   EXPECT_THAT(said_, IsEmpty());
 }
 
-// As a worker's steps that come down from a device in turn.
-TEST_F(SharedMemoryClientTest, EachPushNamesTheBufferThatItLiesIn) {
+// Like a worker's steps that arrive from a device in turn.
+TEST_F(SharedMemoryClientTest, EachPushNamesItsBuffer) {
   segment_ = *PushSegment::Create(layout_, /*buffers=*/2);
   for (int server = 0; server < 2; ++server) Offer(server, values_[server]->offer());
   const auto client = Greet();
   for (const int buffer : {0, 1}) {
-    // What is averaged lies there already.
+    // The averaged values are already in the buffer.
     const absl::Span<float> all = segment_->buffer(buffer);
     std::fill(all.begin(), all.end(), 1.0f + buffer);
     ASSERT_EQ(client
@@ -181,7 +181,7 @@ TEST_F(SharedMemoryClientTest, EachPushNamesTheBufferThatItLiesIn) {
   }
 }
 
-TEST_F(SharedMemoryClientTest, WhatTheWorkerHasIsNotCopiedAgain) {
+TEST_F(SharedMemoryClientTest, DoesNotCopyUnchangedBlocks) {
   for (int server = 0; server < 2; ++server) Offer(server, values_[server]->offer());
   const auto client = Greet();
   std::vector<float> pulled(layout_.size());
@@ -193,22 +193,22 @@ TEST_F(SharedMemoryClientTest, WhatTheWorkerHasIsNotCopiedAgain) {
   std::vector<BlockId> told;
   const auto on_block = [&](BlockId block) { told.push_back(block); };
   ASSERT_TRUE(client->Pull(0, /*read_only=*/false, absl::MakeSpan(pulled), &held, on_block).ok());
-  // Also of what was there before.
+  // Blocks that did not change are reported, too.
   EXPECT_THAT(told, UnorderedElementsAre(0, 1, 2, 3, 4, 5));
-  // Block 2 has changed; block 5 is averaged, and the worker changes those itself.
+  // Block 2 changed. Block 5 is averaged, so the worker itself changes it.
   const std::vector<float> expected = {99.0f, 99.0f, -2.0f, 99.0f, 99.0f, -5.0f};
   for (const BlockRange& block : map_.blocks()) {
     EXPECT_EQ(pulled[block.offset], expected[block.id]) << "block " << block.id;
   }
 }
 
-TEST_F(SharedMemoryClientTest, BlocksOfOneVersionGoInOneFrame) {
+TEST_F(SharedMemoryClientTest, SendsBlocksOfOneVersionInOneFrame) {
   Offer(0, values_[0]->offer());
   const auto client = Greet();
   ASSERT_EQ(Push(*client), absl::OkStatus());
   ASSERT_THAT(servers_[0]->pushes()[0].frames, SizeIs(1));
   EXPECT_EQ(servers_[0]->pushes()[0].frames[0].shared_blocks(), 3);
-  // Server 1 offered nothing: it gets everything.
+  // Server 1 did not make an offer, so it receives the values.
   ASSERT_THAT(servers_[1]->pushes()[0].frames, SizeIs(3));
   const std::vector<PushFrame> frames = servers_[1]->pushes()[0].frames;
   for (const PushFrame& frame : frames) {
@@ -220,7 +220,7 @@ TEST_F(SharedMemoryClientTest, BlocksOfOneVersionGoInOneFrame) {
   EXPECT_THAT(said_[0], HasSubstr("go through the network"));
 }
 
-TEST_F(SharedMemoryClientTest, WhatLiesElsewhereGoesThroughTheNetwork) {
+TEST_F(SharedMemoryClientTest, SendsOtherMemoryThroughTheNetwork) {
   Offer(0, values_[0]->offer());
   const auto client = Greet();
   const std::vector<float> elsewhere(80, 2.0f);
@@ -232,7 +232,7 @@ TEST_F(SharedMemoryClientTest, WhatLiesElsewhereGoesThroughTheNetwork) {
   }
 }
 
-TEST_F(SharedMemoryClientTest, AJobThatForbidsItMakesNoOffer) {
+TEST_F(SharedMemoryClientTest, MakesNoOfferIfTheJobForbids) {
   may_share_ = false;
   Offer(0, values_[0]->offer());
   const auto client = Greet();
@@ -241,7 +241,7 @@ TEST_F(SharedMemoryClientTest, AJobThatForbidsItMakesNoOffer) {
   EXPECT_THAT(said_, IsEmpty());
 }
 
-TEST_F(SharedMemoryClientTest, AnOfferThatIsNotWhatItSaysIsDeclinedInWords) {
+TEST_F(SharedMemoryClientTest, DeclinesAForgedOffer) {
   SharedSegment::Offer other = values_[0]->offer();
   other.nonce ^= 1;
   Offer(0, other);
@@ -253,10 +253,10 @@ TEST_F(SharedMemoryClientTest, AnOfferThatIsNotWhatItSaysIsDeclinedInWords) {
   EXPECT_THAT(said_[0], HasSubstr("is not the offered segment"));
 }
 
-TEST_F(SharedMemoryClientTest, ABlockThatNeverComesToRestIsAskedForThroughTheNetwork) {
+TEST_F(SharedMemoryClientTest, PullsAnUnstableBlockThroughTheNetwork) {
   for (int server = 0; server < 2; ++server) Offer(server, values_[server]->offer());
   const auto client = Greet();
-  // As a server leaves it that dies while it applies.
+  // Like a server that crashes during an update.
   Head(0, 1).BeginChange();
   std::vector<float> pulled(layout_.size());
   const auto result = client->Pull(0, /*read_only=*/false, absl::MakeSpan(pulled));
@@ -266,12 +266,12 @@ TEST_F(SharedMemoryClientTest, ABlockThatNeverComesToRestIsAskedForThroughTheNet
   EXPECT_TRUE(servers_[0]->pulls()[0].shared_memory());
   EXPECT_FALSE(servers_[0]->pulls()[1].shared_memory());
   EXPECT_THAT(servers_[1]->pulls(), SizeIs(1));
-  // The next pull tries again.
+  // The next pull tries shared memory again.
   Head(0, 1).EndChange(300);
   ExpectPull(*client, {});
 }
 
-TEST_F(SharedMemoryClientTest, AServerThatIsGreetedAgainAndSharesNoMoreIsServedThroughTheNetwork) {
+TEST_F(SharedMemoryClientTest, UsesTheNetworkWhenSharingEnds) {
   for (int server = 0; server < 2; ++server) Offer(server, values_[server]->offer());
   const auto client = Greet();
   HelloReply restarted;
@@ -287,7 +287,7 @@ TEST_F(SharedMemoryClientTest, AServerThatIsGreetedAgainAndSharesNoMoreIsServedT
   ExpectPull(*client, {1, 3, 5});
 }
 
-TEST_F(SharedMemoryClientTest, ARepeatedPushNamesTheSameBlocksAgain) {
+TEST_F(SharedMemoryClientTest, ARepeatedPushNamesTheSameBlocks) {
   Offer(0, values_[0]->offer());
   const auto client = Greet();
   servers_[0]->AddPushFault({grpc::StatusCode::UNAVAILABLE, 1, "cut"});
@@ -297,7 +297,7 @@ TEST_F(SharedMemoryClientTest, ARepeatedPushNamesTheSameBlocksAgain) {
   EXPECT_EQ(servers_[0]->pushes()[1].frames[0].shared_blocks(), 3);
 }
 
-TEST_F(SharedMemoryClientTest, WhoOnlyReadsDoesSoThroughTheNetwork) {
+TEST_F(SharedMemoryClientTest, ReadersUseTheNetwork) {
   Offer(0, values_[0]->offer());
   const auto client = Greet();
   std::vector<float> pulled(layout_.size());

@@ -9,14 +9,14 @@ namespace {
 
 constexpr absl::Duration kStart = absl::Seconds(100);
 
-TEST(UpdatePaceTest, IsNotKnownBeforeAnUpdateWasSeen) {
+TEST(UpdatePaceTest, IsUnknownBeforeTheFirstUpdate) {
   UpdatePace pace;
   EXPECT_TRUE(std::isinf(pace.UpdatesSinceLastStep(0, kStart)));
   EXPECT_TRUE(std::isinf(pace.UpdatesSinceLastStep(0, kStart + absl::Seconds(1))));
   EXPECT_TRUE(std::isinf(pace.UpdatesSinceLastStep(1, kStart + absl::Seconds(2))));
 }
 
-TEST(UpdatePaceTest, AStepOfTheUsualLengthHasSeenOneUpdateAndAPauseMany) {
+TEST(UpdatePaceTest, CountsUpdatesDuringAPause) {
   UpdatePace pace;
   absl::Duration now = kStart;
   Version version = 0;
@@ -28,7 +28,7 @@ TEST(UpdatePaceTest, AStepOfTheUsualLengthHasSeenOneUpdateAndAPauseMany) {
   EXPECT_DOUBLE_EQ(pace.UpdatesSinceLastStep(version, now + absl::Seconds(3)), 30);
 }
 
-TEST(UpdatePaceTest, ASlowWorkerSeesSeveralUpdatesAStep) {
+TEST(UpdatePaceTest, ASlowWorkerSeesSeveralUpdatesPerStep) {
   UpdatePace pace;
   for (int step = 0; step < 10; ++step) {
     pace.UpdatesSinceLastStep(4 * step, kStart + step * absl::Seconds(1));

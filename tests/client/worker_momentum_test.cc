@@ -12,7 +12,7 @@
 namespace torchps {
 namespace {
 
-// Three parameters of two groups in blocks of 16 elements, which their borders cross.
+// Three parameters in two groups; blocks of 16 elements cross the parameters' boundaries.
 ModelLayout Layout() {
   std::vector<Segment> segments(4);
   const int64_t lengths[] = {21, 7, 30, 5};
@@ -47,7 +47,7 @@ class WorkerMomentumTest : public ::testing::Test {
   uint64_t state_ = 1;
 };
 
-TEST_F(WorkerMomentumTest, IsThereOnlyWhereTheJobWantsIt) {
+TEST_F(WorkerMomentumTest, ExistsOnlyIfTheJobConfiguresIt) {
   EXPECT_EQ(WorkerMomentum::Create(Spec("SERVER"), layout_, map_), nullptr);
   EXPECT_EQ(WorkerMomentum::Create(Spec("DELAYED"), layout_, map_), nullptr);
   OptimizerSpec adam;
@@ -56,7 +56,7 @@ TEST_F(WorkerMomentumTest, IsThereOnlyWhereTheJobWantsIt) {
   EXPECT_NE(WorkerMomentum::Create(Spec(), layout_, map_), nullptr);
 }
 
-TEST_F(WorkerMomentumTest, FollowsItsFormulaInEveryGroupAndLeavesWhatIsAbsent) {
+TEST_F(WorkerMomentumTest, FollowsTheFormulaInEveryGroup) {
   const auto momentum = WorkerMomentum::Create(Spec(), layout_, map_);
   const int64_t size = layout_.trained_size();
   std::vector<double> expected(size);
@@ -89,7 +89,7 @@ TEST_F(WorkerMomentumTest, FollowsItsFormulaInEveryGroupAndLeavesWhatIsAbsent) {
   }
 }
 
-TEST_F(WorkerMomentumTest, OneThatOverflowsBeginsAgainWithNone) {
+TEST_F(WorkerMomentumTest, ResetsAfterAnOverflow) {
   const auto momentum = WorkerMomentum::Create(Spec(), layout_, map_);
   const std::vector<float> values(layout_.trained_size());
   std::vector<float> gradient(16, std::numeric_limits<float>::max());
@@ -99,7 +99,7 @@ TEST_F(WorkerMomentumTest, OneThatOverflowsBeginsAgainWithNone) {
   for (const float pushed : gradient) EXPECT_FLOAT_EQ(pushed, 1.9f);
 }
 
-TEST_F(WorkerMomentumTest, DecaysToZeroAndNotIntoDenormalNumbers) {
+TEST_F(WorkerMomentumTest, DecaysToZeroWithoutDenormals) {
   const auto momentum = WorkerMomentum::Create(Spec(), layout_, map_);
   const std::vector<float> values(layout_.trained_size());
   std::vector<float> gradient(16, 1.0f);

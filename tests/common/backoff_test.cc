@@ -10,7 +10,7 @@ namespace {
 
 constexpr Backoff::Options kOptions = {absl::Milliseconds(100), absl::Seconds(1)};
 
-TEST(BackoffTest, DoublesUpToTheMaximumLessAQuarterAtMost) {
+TEST(BackoffTest, DoublesUpToTheMaximumWithJitter) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Backoff backoff(kOptions, seed);
@@ -30,7 +30,7 @@ TEST(BackoffTest, StartsAgainAfterASuccess) {
   EXPECT_GT(backoff.Next(), absl::Milliseconds(149));
 }
 
-TEST(BackoffTest, RepeatsItselfForTheSameSeedOnly) {
+TEST(BackoffTest, RepeatsOnlyForTheSameSeed) {
   Backoff first(kOptions, 1);
   Backoff same(kOptions, 1);
   Backoff other(kOptions, 2);

@@ -40,8 +40,8 @@ void ExpectRefused(int64_t block_bytes, int servers, const std::string& reason) 
   EXPECT_THAT(std::string(status.message()), HasSubstr(reason));
 }
 
-TEST(BlockMapTest, CutsTrainedAndAveragedElementsApart) {
-  // Blocks of 4 elements: 4 + 4 + 2 trained, 4 + 1 averaged.
+TEST(BlockMapTest, SeparatesTrainedAndAveragedElements) {
+  // Blocks of 4 elements: 4 + 4 + 2 trained and 4 + 1 averaged elements.
   const BlockMap map = Map(Layout(10, 5), 16, 2);
   struct Expected {
     int64_t offset;
@@ -65,7 +65,7 @@ TEST(BlockMapTest, CutsTrainedAndAveragedElementsApart) {
   EXPECT_THAT(map.owned_by(1), ElementsAre(1, 3));
 }
 
-TEST(BlockMapTest, GivesEveryElementToOneServer) {
+TEST(BlockMapTest, AssignsEachElementToOneServer) {
   for (const int64_t trained : {7, 63, 64, 65, 1000}) {
     for (const int64_t averaged : {0, 1, 64, 130}) {
       for (const int servers : {1, 2, 3, 7}) {
@@ -94,9 +94,9 @@ TEST(BlockMapTest, GivesEveryElementToOneServer) {
   }
 }
 
-TEST(BlockMapTest, CutsASmallModelFinerSoThatEveryServerHasABlock) {
+TEST(BlockMapTest, EveryServerGetsABlockOfSmallModels) {
   const BlockMap map = Map(Layout(10, 1), 1 << 20, 3);
-  // Three elements a block, the last one shorter, then the averaged one.
+  // Blocks of three trained elements, the last one shorter, then the averaged block.
   ASSERT_EQ(map.blocks().size(), 5u);
   EXPECT_EQ(map.blocks()[0].length, 3);
   EXPECT_EQ(map.blocks()[3].length, 1);
@@ -111,7 +111,7 @@ TEST(BlockMapTest, RefusesMoreServersThanTrainedElements) {
             absl::InvalidArgumentError("a model of 3 elements cannot be spread over 4 servers"));
 }
 
-TEST(BlockMapTest, RefusesBlocksThatAreNoneAndClustersWithoutServers) {
+TEST(BlockMapTest, RefusesInvalidBlockSizesAndServerCounts) {
   ExpectRefused(0, 1, "block_bytes is 0; expected a positive multiple of 4");
   ExpectRefused(-4, 1, "block_bytes is -4");
   ExpectRefused(6, 1, "block_bytes is 6");
@@ -119,7 +119,7 @@ TEST(BlockMapTest, RefusesBlocksThatAreNoneAndClustersWithoutServers) {
   ExpectRefused(1024, -1, "at least one server, got -1");
 }
 
-TEST(BlockMapTest, RefusesMoreBlocksThanItCouldKeepBooksOf) {
+TEST(BlockMapTest, RefusesTooManyBlocks) {
   ExpectRefused(64, 1, "block_bytes 64 cuts 1073741824 elements into more than 2^24 blocks");
 }
 

@@ -34,7 +34,7 @@ Flags RandomFlags(size_t length, uint64_t& random) {
   return flags;
 }
 
-TEST(ElementRunsTest, RunsThatTouchAreOne) {
+TEST(ElementRunsTest, MergesTouchingRuns) {
   ElementRuns runs;
   AppendRun(2, 5, &runs);
   AppendRun(5, 5, &runs);
@@ -44,14 +44,14 @@ TEST(ElementRunsTest, RunsThatTouchAreOne) {
   EXPECT_TRUE(CheckRuns(runs, 9).ok());
 }
 
-TEST(ElementRunsTest, CoversAllIsOneRunOverEverything) {
+TEST(ElementRunsTest, CoversAllRequiresTheWholeRange) {
   EXPECT_TRUE(CoversAll(ElementRuns{{0, 4}}, 4));
   EXPECT_FALSE(CoversAll(ElementRuns{{0, 3}}, 4));
   EXPECT_FALSE(CoversAll(ElementRuns{{1, 4}}, 4));
   EXPECT_FALSE(CoversAll(ElementRuns(), 4));
 }
 
-TEST(ElementRunsTest, CutsAndIntersectionsAreThoseOfTheElements) {
+TEST(ElementRunsTest, CutsAndIntersectsRuns) {
   uint64_t random = 5;
   for (int round = 0; round < 300; ++round) {
     const size_t length = 1 + UniformBelow(random, 40);
@@ -69,7 +69,7 @@ TEST(ElementRunsTest, CutsAndIntersectionsAreThoseOfTheElements) {
   }
 }
 
-TEST(ElementRunsTest, WhatBreaksTheRulesIsNamed) {
+TEST(ElementRunsTest, NamesInvalidRuns) {
   const auto refused = [](const ElementRuns& runs) {
     const absl::Status status = CheckRuns(runs, 10);
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;

@@ -20,7 +20,7 @@ TEST(MissedStepsTest, CountsByElement) {
                                          MissedRun{8, 9, 1}));
 }
 
-TEST(MissedStepsTest, IsTheSumWhateverWasMissed) {
+TEST(MissedStepsTest, SumsRandomRuns) {
   constexpr int64_t kLength = 24;
   uint64_t random = 3;
   for (int round = 0; round < 100; ++round) {
@@ -47,7 +47,7 @@ TEST(MissedStepsTest, IsTheSumWhateverWasMissed) {
   }
 }
 
-TEST(MissedStepsTest, WhatCannotBeIsRefused) {
+TEST(MissedStepsTest, RejectsInvalidRuns) {
   const auto refused = [](const std::vector<MissedRun>& runs) {
     return absl::IsInvalidArgument(MissedSteps::Check(runs, /*length=*/10, /*gradients=*/4));
   };

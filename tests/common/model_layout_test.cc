@@ -58,14 +58,14 @@ TEST(ModelLayoutTest, PutsTrainedSegmentsFirstWithoutGaps) {
   EXPECT_EQ(layout.size(), 442);
 }
 
-TEST(ModelLayoutTest, CountsAScalarAsOneElementAndAnEmptyTensorAsNone) {
+TEST(ModelLayoutTest, CountsScalarsAndEmptyTensors) {
   const ModelLayout layout = Layout({Trained("empty", {3, 0}), Trained("scalar", {})});
   EXPECT_EQ(layout.segments()[0].length, 0);
   EXPECT_EQ(layout.segments()[1].length, 1);
   EXPECT_EQ(layout.size(), 1);
 }
 
-TEST(ModelLayoutTest, RefusesWhatIsNoModelAndNamesTheSegment) {
+TEST(ModelLayoutTest, NamesTheInvalidSegment) {
   ExpectRefused({}, "no trained parameter");
   ExpectRefused({Averaged("mean", {4})}, "no trained parameter");
   ExpectRefused({Trained("w", {0})}, "no trained parameter");
@@ -74,7 +74,7 @@ TEST(ModelLayoutTest, RefusesWhatIsNoModelAndNamesTheSegment) {
   ExpectRefused({Trained("w", {4, -1})}, "segment 'w' [4, -1] has a negative dimension");
 }
 
-TEST(ModelLayoutTest, RefusesMoreElementsThanAServerCouldHold) {
+TEST(ModelLayoutTest, RefusesTooManyElements) {
   const int64_t limit = int64_t{1} << 40;
   EXPECT_EQ(Layout({Trained("w", {limit})}).size(), limit);
   ExpectRefused({Trained("w", {limit + 1})}, "more than 2^40 elements");
@@ -82,14 +82,14 @@ TEST(ModelLayoutTest, RefusesMoreElementsThanAServerCouldHold) {
   ExpectRefused({Trained("a", {limit}), Trained("b", {1})}, "more than 2^40 elements");
 }
 
-// Computed once by a second implementation: programs of different builds must agree.
+// A second implementation computed this value once; programs of different builds must agree.
 TEST(ModelLayoutTest, HasTheSameFingerprintEverywhere) {
   const ModelLayout layout = Layout(
       {Trained("fc.weight", {10, 784}), Averaged("bn.mean", {4}), Trained("fc.bias", {10}, 0)});
   EXPECT_EQ(layout.fingerprint(), 0xa728dcbe2ca66cacu);
 }
 
-TEST(ModelLayoutTest, HasAnotherFingerprintForAnyDifference) {
+TEST(ModelLayoutTest, AnyDifferenceChangesTheFingerprint) {
   const uint64_t fingerprint = Layout({Trained("a", {2, 3}), Trained("b", {4})}).fingerprint();
   EXPECT_NE(Layout({Trained("b", {4}), Trained("a", {2, 3})}).fingerprint(), fingerprint);
   EXPECT_NE(Layout({Trained("a", {3, 2}), Trained("b", {4})}).fingerprint(), fingerprint);

@@ -9,17 +9,17 @@
 namespace torchps {
 namespace {
 
-TEST(PrintableTest, LeavesWordsAlone) {
+TEST(PrintableTest, KeepsPlainText) {
   EXPECT_EQ(Printable(""), "");
   EXPECT_EQ(Printable("alpha.example cuda:0 (NVIDIA H100)"), "alpha.example cuda:0 (NVIDIA H100)");
   EXPECT_EQ(Printable("größe 1 µs 質 𝄞"), "größe 1 µs 質 𝄞");
 }
 
-TEST(PrintableTest, ReplacesWhatATerminalObeys) {
+TEST(PrintableTest, ReplacesTerminalControls) {
   EXPECT_EQ(Printable("a\x1b]0;owned\x07\x1b[2J"), "a?]0;owned??[2J");
   EXPECT_EQ(Printable("x\r\nserver 0: all is well\t\x7f"), "x??server 0: all is well??");
   EXPECT_EQ(Printable(absl::string_view("\0a", 2)), "?a");
-  // CSI as one character (U+009B), and as the byte that it is in Latin-1.
+  // CSI as one character (U+009B), and as a byte in Latin-1.
   EXPECT_EQ(Printable("\xc2\x9b"
                       "2J"),
             "?2J");
@@ -28,13 +28,13 @@ TEST(PrintableTest, ReplacesWhatATerminalObeys) {
             "?2J");
 }
 
-TEST(PrintableTest, ReplacesPiecesOfCharacters) {
+TEST(PrintableTest, ReplacesIncompleteCharacters) {
   EXPECT_EQ(Printable("\xc3"), "?");
   EXPECT_EQ(Printable("\xe8\xb3z"), "??z");
   EXPECT_EQ(Printable("\xc0\x9b\xff"), "???");
 }
 
-TEST(PrintableTest, WhatItGivesHasNoControlCharacterWhateverCame) {
+TEST(PrintableTest, NeverReturnsAControlCharacter) {
   constexpr uint64_t kSeed = 15;
   uint64_t random = kSeed;
   for (int i = 0; i < 10'000; ++i) {

@@ -22,7 +22,7 @@ TEST(SampleOrderTest, VisitsEverySampleOnce) {
 
 TEST(SampleOrderTest, IsEmptyForNoSamples) { EXPECT_TRUE(EpochOrder(5, 1, 0).empty()); }
 
-// Computed once by a second implementation: workers of different builds must agree.
+// A second implementation computed these orders once; workers of different builds must agree.
 TEST(SampleOrderTest, IsTheSameOrderEverywhere) {
   EXPECT_EQ(EpochOrder(1, 1, 10), (std::vector<int64_t>{4, 3, 0, 8, 2, 5, 1, 7, 6, 9}));
   EXPECT_EQ(EpochOrder(1, 2, 10), (std::vector<int64_t>{6, 3, 1, 8, 0, 5, 4, 2, 9, 7}));
@@ -32,16 +32,17 @@ TEST(SampleOrderTest, IsTheSameOrderEverywhere) {
   EXPECT_EQ(order, (std::vector<int64_t>{29199, 57671, 35302, 16564, 38298}));
 }
 
-TEST(SampleOrderTest, IsAnotherOrderForAnotherEpochOrSeed) {
+TEST(SampleOrderTest, DependsOnEpochAndSeed) {
   const std::vector<int64_t> order = EpochOrder(7, 4, 100);
   EXPECT_NE(EpochOrder(7, 5, 100), order);
   EXPECT_NE(EpochOrder(8, 4, 100), order);
-  // What a plain sum of seed and epoch would make equal.
+  // A plain sum of seed and epoch would give the same order.
   EXPECT_NE(EpochOrder(8, 3, 100), order);
 }
 
-TEST(SampleOrderTest, PutsEverySampleAnywhere) {
-  // Where sample 0 lands over many epochs, in tenths: 200 expected, standard deviation 13.
+TEST(SampleOrderTest, PlacesASampleUniformly) {
+  // Counts the position of sample 0 over many epochs in tenths: 200 expected, standard deviation
+  // 13.
   std::vector<int> tenth(10);
   for (int epoch = 1; epoch <= 2000; ++epoch) {
     const std::vector<int64_t> order = EpochOrder(1, epoch, 50);

@@ -8,7 +8,7 @@
 namespace torchps {
 namespace {
 
-TEST(SplitMix64Test, GivesThePublishedSequence) {
+TEST(SplitMix64Test, MatchesThePublishedSequence) {
   uint64_t state = 0;
   EXPECT_EQ(SplitMix64(state), 0xe220a8397b1dcdafu);
   EXPECT_EQ(SplitMix64(state), 0x6e789e6aa1b965f4u);
@@ -21,7 +21,7 @@ TEST(SplitMix64Test, MapsBitsToTheHalfOpenUnitInterval) {
   EXPECT_LT(UnitDouble(~uint64_t{0}), 1.0);
 }
 
-TEST(SplitMix64Test, DrawsEveryNumberBelowTheBoundAboutAsOften) {
+TEST(SplitMix64Test, DrawsUniformlyBelowTheBound) {
   uint64_t state = 7;
   SCOPED_TRACE(testing::Message() << "seed " << state);
   std::array<int, 6> count = {};
@@ -35,7 +35,7 @@ TEST(SplitMix64Test, DrawsOnlyZeroBelowOne) {
   for (int i = 0; i < 100; ++i) EXPECT_EQ(UniformBelow(state, 1), 0u);
 }
 
-TEST(SplitMix64Test, DrawsBelowABoundThatIsNoPowerOfTwoAndHuge) {
+TEST(SplitMix64Test, DrawsBelowAHugeBound) {
   uint64_t state = 7;
   const uint64_t bound = 3 * (uint64_t{1} << 62);
   uint64_t largest = 0;

@@ -7,7 +7,7 @@
 namespace torchps {
 namespace {
 
-TEST(StopLatchTest, TheFirstReasonCounts) {
+TEST(StopLatchTest, TheFirstReasonWins) {
   StopLatch latch;
   EXPECT_FALSE(latch.stopped());
   EXPECT_EQ(latch.reason(), "");
@@ -30,7 +30,7 @@ TEST(StopLatchTest, AWaitEndsWithoutAStop) {
   EXPECT_FALSE(latch.WaitFor(absl::Milliseconds(1)));
 }
 
-TEST(StopLatchTest, ACallbackRunsOnceNowOrLater) {
+TEST(StopLatchTest, RunsACallbackOnce) {
   StopLatch latch;
   int early = 0;
   int late = 0;

@@ -1,4 +1,4 @@
-// The datasets as models see them, whatever source they come from.
+// Tests the datasets as seen by models, for each source.
 
 #include <torch/types.h>
 
@@ -100,7 +100,7 @@ std::string ImageDirectory() {
   return directory;
 }
 
-// Tokens 0 to 40, of 16 bits.
+// Writes tokens 0 to 40 with 16 bits each.
 std::string TokenDirectory() {
   const std::string directory = NewDirectory();
   for (const auto& [name, count] : {std::pair("train.bin", 120), std::pair("val.bin", 45)}) {
@@ -117,13 +117,13 @@ struct Source {
   std::string (*path)();
 };
 
-// What every dataset of every source must do.
+// Tests the properties required of each source's datasets.
 class EverySource : public ::testing::TestWithParam<Source> {
  protected:
   const DataSource source_ = *OpenData(Job(GetParam().job), GetParam().path());
 };
 
-TEST_P(EverySource, HasDataToTrainAndToTestOnAndSaysSo) {
+TEST_P(EverySource, HasTrainingAndTestData) {
   EXPECT_GT(source_.train->size(), 0);
   ASSERT_NE(source_.test, nullptr);
   EXPECT_GT(source_.test->size(), 0);
@@ -132,7 +132,7 @@ TEST_P(EverySource, HasDataToTrainAndToTestOnAndSaysSo) {
   EXPECT_GE(source_.train->shape().classes, 2);
 }
 
-TEST_P(EverySource, GivesTheRowsAskedForInTheOrderAskedFor) {
+TEST_P(EverySource, ReturnsRowsInTheRequestedOrder) {
   for (const auto& dataset : {source_.train, source_.test}) {
     const int64_t last = dataset->size() - 1;
     const Batch batch = *dataset->Get({last, 0, last});
@@ -150,7 +150,7 @@ TEST_P(EverySource, GivesTheRowsAskedForInTheOrderAskedFor) {
   }
 }
 
-TEST_P(EverySource, ABatchIsTheCallersOwn) {
+TEST_P(EverySource, ChangingABatchKeepsTheDataset) {
   Batch changed = *source_.train->Get({0});
   const Batch before = *source_.train->Get({0});
   changed.input.zero_();
@@ -169,7 +169,7 @@ TEST_P(EverySource, TheSameJobGivesTheSameSamples) {
   EXPECT_TRUE(again.train->Get(all)->target.equal(source_.train->Get(all)->target));
 }
 
-TEST_P(EverySource, KeepsAtMostTheSamplesAskedFor) {
+TEST_P(EverySource, LimitsTheNumberOfSamples) {
   JobSpec job = Job(GetParam().job);
   job.mutable_data()->set_train_samples(3);
   job.mutable_data()->set_test_samples(1);
@@ -179,14 +179,14 @@ TEST_P(EverySource, KeepsAtMostTheSamplesAskedFor) {
   EXPECT_EQ(few.train->shape().classes, source_.train->shape().classes);
 }
 
-TEST_P(EverySource, OpensNoTestSetWhereNothingIsEvaluated) {
+TEST_P(EverySource, OpensNoTestSetWithoutEvaluation) {
   const auto source =
       OpenData(Job(GetParam().job + " training { evaluate: false }"), GetParam().path());
   ASSERT_TRUE(source.ok()) << source.status();
   EXPECT_EQ(source->test, nullptr);
 }
 
-TEST_P(EverySource, IsKnownAgainByItsFingerprint) {
+TEST_P(EverySource, TheSameDataHasTheSameFingerprint) {
   const DataSource again = *OpenData(Job(GetParam().job), GetParam().path());
   const DataFingerprint fingerprint = GetFingerprint(source_);
   EXPECT_NE(fingerprint.train, 0u);
@@ -213,7 +213,7 @@ INSTANTIATE_TEST_SUITE_P(
                [] { return WriteFile(NewDirectory(), "t", std::string(333, 'x') + "end"); }}),
     [](const auto& info) { return info.param.name; });
 
-TEST(ImageDatasetTest, NormalisesEachChannelOfTheTrainingSetToMeanZeroAndDeviationOne) {
+TEST(ImageDatasetTest, NormalizesEachChannel) {
   const DataSource source = *OpenData(Job("data { source: 'cifar10' }"), CifarDirectory());
   std::vector<int64_t> all(source.train->size());
   std::iota(all.begin(), all.end(), 0);
@@ -223,7 +223,7 @@ TEST(ImageDatasetTest, NormalisesEachChannelOfTheTrainingSetToMeanZeroAndDeviati
   EXPECT_LT((input.std({0, 2, 3}) - 1).abs().max().item<float>(), 1e-3);
 }
 
-TEST(ImageDatasetTest, TakesPixelsChannelByChannelAndSurvivesAConstantOne) {
+TEST(ImageDatasetTest, HandlesAConstantChannel) {
   ImageSet images;
   images.channels = 2;
   images.height = 1;
@@ -240,7 +240,7 @@ TEST(ImageDatasetTest, TakesPixelsChannelByChannelAndSurvivesAConstantOne) {
   EXPECT_EQ(batch.target.item<int64_t>(), 3);
 }
 
-TEST(FingerprintTest, TellsTablesOfOneLengthApart) {
+TEST(FingerprintTest, DistinguishesTablesOfTheSameLength) {
   const JobSpec job = Job("data { source: 'csv' }");
   const std::string rows = "1,0\n2,1\n3,0\n4,1\n5,0\n6,1\n7,0\n8,1\n9,0\n10,1\n";
   const auto of = [&](const std::string& text) {
@@ -254,7 +254,7 @@ TEST(FingerprintTest, TellsTablesOfOneLengthApart) {
   EXPECT_NE(of("0" + rows.substr(1)).train, here.train) << "standardised by another mean";
 }
 
-TEST(FingerprintTest, OfSamplesThatMayDifferFromReadToReadNothingIsKnown) {
+TEST(FingerprintTest, IsZeroForVaryingSamples) {
   const TextDataset text("abcdefghijk", 3, 0);
   DataSource source;
   EXPECT_EQ(GetFingerprint(source).number(), 0u);
@@ -273,7 +273,7 @@ TEST(FingerprintTest, OfSamplesThatMayDifferFromReadToReadNothingIsKnown) {
   EXPECT_EQ(GetFingerprint(source).train, 0u);
 }
 
-TEST(RowDatasetTest, StandardisesByTheTrainingRowsAloneAndLeavesConstantsAtZero) {
+TEST(RowDatasetTest, StandardizesByTheTrainingRows) {
   RowSet table;
   table.columns = {{"a"}, {"b"}};
   table.values = {1, 5, 3, 5, 1000, 9};
@@ -283,7 +283,7 @@ TEST(RowDatasetTest, StandardisesByTheTrainingRowsAloneAndLeavesConstantsAtZero)
   EXPECT_TRUE(input.allclose(torch::tensor({{-1.0f, 0.0f}, {1.0f, 0.0f}, {998.0f, 4.0f}})));
 }
 
-TEST(RowDatasetTest, TheSplitKeepsEveryRowOnceAndFollowsTheSeed) {
+TEST(RowDatasetTest, TheSplitFollowsTheSeed) {
   const std::string path = CsvFile();
   std::vector<std::vector<float>> test_rows;
   for (const std::string seed : {"1", "2"}) {
@@ -291,7 +291,7 @@ TEST(RowDatasetTest, TheSplitKeepsEveryRowOnceAndFollowsTheSeed) {
         Job("seed: " + seed + " data { source: 'csv' csv { test_fraction: 0.25 } }"), path);
     EXPECT_EQ(source.train->size(), 30);
     EXPECT_EQ(source.test->size(), 10);
-    // Column a counts the rows; standardisation keeps its order and gaps.
+    // Column a numbers the rows; standardization keeps the order and the gaps.
     std::vector<float> column;
     for (const auto& dataset : {source.train, source.test}) {
       for (int64_t i = 0; i < dataset->size(); ++i) {
@@ -307,7 +307,7 @@ TEST(RowDatasetTest, TheSplitKeepsEveryRowOnceAndFollowsTheSeed) {
   EXPECT_NE(test_rows[0], test_rows[1]);
 }
 
-TEST(RowDatasetTest, AMissingValueIsItsColumnsMeanOverTheTrainingRows) {
+TEST(RowDatasetTest, ReplacesAMissingValueByTheTrainingMean) {
   const double nan = std::nan("");
   RowSet table;
   table.columns = {{"a"}, {"b"}};
@@ -322,7 +322,7 @@ TEST(RowDatasetTest, AMissingValueIsItsColumnsMeanOverTheTrainingRows) {
       input.allclose(torch::tensor({{-1.0f, 0.0f}, {0.0f, 0.0f}, {1.0f, 0.0f}, {998.0f, 4.0f}})));
 }
 
-TEST(RowDatasetTest, NamesOfClassesAreToldAndGoIntoTheModelsMetadata) {
+TEST(RowDatasetTest, ClassNamesAreInTheMetadata) {
   std::string text = "a,kind\n";
   for (int i = 0; i < 30; ++i) text += std::to_string(i) + (i % 2 ? ",setosa\n" : ",\"a\"\"b\"\n");
   const DataSource source =
@@ -333,7 +333,7 @@ TEST(RowDatasetTest, NamesOfClassesAreToldAndGoIntoTheModelsMetadata) {
   EXPECT_EQ(OpenData(Job("data { source: 'csv' }"), CsvFile())->Metadata().count("classes"), 0u);
 }
 
-TEST(RowDatasetTest, NumbersToPredictAreScaledAndConvertBackToTheirUnits) {
+TEST(RowDatasetTest, ScalesTargetsAndConvertsThemBack) {
   const DataSource source = *OpenData(
       Job("data { source: 'csv' csv { target_column: 'kind' target_column: 'a' } }"), CsvFile());
   const DataShape shape = source.train->shape();
@@ -349,16 +349,16 @@ TEST(RowDatasetTest, NumbersToPredictAreScaledAndConvertBackToTheirUnits) {
   EXPECT_EQ(batch.target.scalar_type(), torch::kFloat32);
   EXPECT_LT(batch.target.mean(0).abs().max().item<float>(), 1e-6);
   EXPECT_TRUE(batch.target.square().mean(0).allclose(torch::ones(2)));
-  // "kind" counts a modulo 3.
+  // "kind" is a modulo 3.
   const torch::Tensor numbers = source.preprocessing.Numbers(batch.target).round();
   EXPECT_TRUE(numbers.select(1, 1).remainder(3).equal(numbers.select(1, 0)));
   EXPECT_EQ(source.train->Get({5})->target.size(0), 1);
 }
 
-TEST(TokenDatasetTest, TargetsAreTheNextTokensAndTheVocabularyIsThatOfBothFiles) {
+TEST(TokenDatasetTest, TargetsAreTheNextTokens) {
   const std::string job = "model { transformer { context: 8 } } data { source: 'tokens' ";
   const DataSource source = *OpenData(Job(job + "}"), TokenDirectory());
-  EXPECT_EQ(source.train->size(), 14);  // of 119 tokens that have a next one
+  EXPECT_EQ(source.train->size(), 14);  // of 119 tokens with a successor
   EXPECT_EQ(source.test->size(), 5);
   EXPECT_EQ(source.train->shape().classes, 41);
   const Batch batch = *source.train->Get({1});
@@ -368,7 +368,7 @@ TEST(TokenDatasetTest, TargetsAreTheNextTokensAndTheVocabularyIsThatOfBothFiles)
   EXPECT_EQ(wide.train->shape().classes, 50304);
 }
 
-TEST(TokenDatasetTest, ATokenBeyondTheVocabularyIsNamedByFileAndPlace) {
+TEST(TokenDatasetTest, NamesTheTokenBeyondTheVocabulary) {
   const DataSource source = *OpenData(Job("model { transformer { context: 8 } } data { source: "
                                           "'tokens' tokens { vocabulary: 40 } }"),
                                       TokenDirectory());
@@ -379,7 +379,7 @@ TEST(TokenDatasetTest, ATokenBeyondTheVocabularyIsNamedByFileAndPlace) {
               HasSubstr("train.bin: expected tokens of 0 to 39, got 40 at token 35"));
 }
 
-TEST(ImageFolderDatasetTest, EachImageIsStretchedAndNormalisedAndNamedByItsFolder) {
+TEST(ImageFolderDatasetTest, ResizesAndNormalizesImages) {
   const DataSource source =
       *OpenData(Job("data { source: 'images' images { height: 4 width: 5 } }"), ImageDirectory());
   EXPECT_EQ(source.Metadata().at("classes"), R"(["class0","class1","class2"])");
@@ -395,7 +395,7 @@ TEST(ImageFolderDatasetTest, EachImageIsStretchedAndNormalisedAndNamedByItsFolde
   EXPECT_EQ(grey.train->Get({0})->input.sizes(), (std::vector<int64_t>{1, 1, 64, 64}));
 }
 
-TEST(ImageFolderDatasetTest, ABrokenFileIsNamedWhenItsBatchIsAskedFor) {
+TEST(ImageFolderDatasetTest, NamesABrokenFileInABatch) {
   const std::string directory = ImageDirectory();
   const DataSource source =
       *OpenData(Job("data { source: 'images' images { height: 4 } }"), directory);
@@ -406,9 +406,9 @@ TEST(ImageFolderDatasetTest, ABrokenFileIsNamedWhenItsBatchIsAskedFor) {
   EXPECT_THAT(std::string(batch.status().message()), HasSubstr("/train/class1/2.png: expected"));
 }
 
-TEST(TextDatasetTest, TargetsAreTheInputsMovedOnByOneByte) {
+TEST(TextDatasetTest, TargetsAreTheNextBytes) {
   const TextDataset text("abcdefg\xff", 3, 0);
-  EXPECT_EQ(text.size(), 2);  // abc|d, def|g; the last byte has no whole sample
+  EXPECT_EQ(text.size(), 2);  // abc|d, def|g; the last byte is not in a whole sample
   const Batch batch = *text.Get({0, 1});
   EXPECT_TRUE(batch.input.equal(torch::tensor({{'a', 'b', 'c'}, {'d', 'e', 'f'}}, torch::kInt64)));
   EXPECT_TRUE(batch.target.equal(torch::tensor({{'b', 'c', 'd'}, {'e', 'f', 'g'}}, torch::kInt64)));
@@ -427,19 +427,19 @@ void ExpectError(const std::string& job, const std::string& path, absl::StatusCo
   EXPECT_THAT(std::string(source.status().message()), HasSubstr(part));
 }
 
-TEST(DataRegistryTest, AnUnknownSourceListsTheKnownOnes) {
+TEST(DataRegistryTest, ListsTheKnownSources) {
   ExpectError("data { source: 'imagenet' }", "", absl::StatusCode::kInvalidArgument,
               "digits, idx, cifar10, images, csv, text or tokens, got \"imagenet\"");
 }
 
-TEST(DataRegistryTest, ThePathOfTheFlagCountsInsteadOfTheJobs) {
+TEST(DataRegistryTest, TheFlagsPathOverridesTheJobs) {
   ExpectError("data { source: 'idx' path: '/of/the/job' }", "", absl::StatusCode::kNotFound,
               "/of/the/job");
   ExpectError("data { source: 'idx' path: '/of/the/job' }", "/of/the/flag",
               absl::StatusCode::kNotFound, "/of/the/flag");
 }
 
-TEST(DataRegistryTest, AFileSourceWithoutAPathSaysWhichFieldIsMissing) {
+TEST(DataRegistryTest, NamesTheMissingPathField) {
   setenv("TORCHPS_CACHE", NewDirectory().c_str(), /*overwrite=*/1);
   for (const std::string source : {"idx", "cifar10", "csv", "images"}) {
     ExpectError("data { source: '" + source + "' }", "", absl::StatusCode::kInvalidArgument,
@@ -447,7 +447,7 @@ TEST(DataRegistryTest, AFileSourceWithoutAPathSaysWhichFieldIsMissing) {
   }
 }
 
-TEST(DataRegistryTest, WithoutAPathIdxIsMnistOfTheCache) {
+TEST(DataRegistryTest, WithoutAPathIdxReadsTheCachedMnist) {
   const std::string cache = NewDirectory();
   std::filesystem::rename(IdxDirectory(std::string("\x00\x01", 2), "\x01"), cache + "/mnist");
   setenv("TORCHPS_CACHE", cache.c_str(), /*overwrite=*/1);
@@ -456,7 +456,7 @@ TEST(DataRegistryTest, WithoutAPathIdxIsMnistOfTheCache) {
   EXPECT_THAT(source->description, HasSubstr(cache + "/mnist"));
 }
 
-TEST(DataRegistryTest, DigitsReadNoFile) {
+TEST(DataRegistryTest, DigitsRefuseAPath) {
   for (const DataUse use : {TRAINING, EVALUATION}) {
     JobSpec job = Job("data { source: 'digits' }");
     job.mutable_data()->set_use(use);
@@ -467,19 +467,19 @@ TEST(DataRegistryTest, DigitsReadNoFile) {
   }
 }
 
-TEST(DataRegistryTest, ATestLabelThatTrainingNeverSawIsRefused) {
+TEST(DataRegistryTest, RejectsATestLabelMissingFromTraining) {
   ExpectError("data { source: 'idx' }", IdxDirectory(std::string("\x00\x01", 2), "\x02"),
               absl::StatusCode::kInvalidArgument, "expected test labels of 0 to 1");
 }
 
-TEST(DataRegistryTest, TestImagesOfAnotherSizeAreRefused) {
+TEST(DataRegistryTest, RejectsTestImagesOfAnotherSize) {
   const std::string directory = IdxDirectory("\x01\x02", "\x01");
   WriteFile(directory, "t10k-images-idx3-ubyte", IdxImages(1, 5, 4));
   ExpectError("data { source: 'idx' }", directory, absl::StatusCode::kInvalidArgument,
               "expected test images of 4x5 pixels");
 }
 
-// The job of a model that was trained on `source`, to be used on other data.
+// Returns the job of a model trained on `source`, for use on other data.
 JobSpec JobOfModel(JobSpec job, const DataSource& source, DataUse use) {
   SetPreprocessing(source.Metadata(), &job);
   job.mutable_data()->set_use(use);
@@ -492,7 +492,7 @@ torch::Tensor GetInputs(const Dataset& data) {
   return data.Get(all)->input;
 }
 
-TEST(PreprocessingTest, MetadataHoldsItToTheLastDigit) {
+TEST(PreprocessingTest, MetadataIsLossless) {
   Preprocessing table;
   table.columns = {{"a, b"}, {"colour", {"blue", "r\"ed"}}, {"c"}};
   table.input_mean = {1.0 / 3, 0, -1e300};
@@ -513,7 +513,7 @@ TEST(PreprocessingTest, MetadataHoldsItToTheLastDigit) {
               HasSubstr("input_mean: expected a list of 3 numbers"));
 }
 
-TEST(PreprocessingTest, ACategoryIsOneInputForEachOfItsValues) {
+TEST(PreprocessingTest, EncodesACategoryAsOneHot) {
   Preprocessing table;
   table.columns = {{"colour", {"blue", "red"}}, {"a"}};
   table.input_mean = {0, 10};
@@ -523,11 +523,11 @@ TEST(PreprocessingTest, ACategoryIsOneInputForEachOfItsValues) {
   EXPECT_TRUE(table.Input(raw).equal(torch::tensor({{0.0f, 1.0f, 2.0f}, {0.0f, 0.0f, 0.0f}})));
 }
 
-TEST(PreprocessingTest, AnotherTableIsScaledAsTheTrainingTableWas) {
+TEST(PreprocessingTest, ScalesAnotherTableLikeTheTrainingTable) {
   const JobSpec job = Job("data { source: 'csv' }");
   const DataSource trained = *OpenData(job, CsvFile());
   const JobSpec use = JobOfModel(job, trained, EVALUATION);
-  // The columns stand in another order, one more is there, and one class is missing.
+  // The columns are in another order, there is an additional one, and one class is missing.
   std::string text = "kind,id,b,a,constant\n";
   for (int i = 0; i < 9; ++i)
     text += absl::StrCat(i % 2, ",x", i, ",", 100 - i * i, ",", i, ",7\n");
@@ -540,7 +540,7 @@ TEST(PreprocessingTest, AnotherTableIsScaledAsTheTrainingTableWas) {
   EXPECT_THAT(other.test_description, HasSubstr("all rows of"));
 }
 
-TEST(PreprocessingTest, RowsThatAnEvaluationDropsAreCounted) {
+TEST(PreprocessingTest, CountsRowsDroppedByAnEvaluation) {
   const JobSpec job = Job("data { source: 'csv' csv { missing: DROP_ROW } }");
   const DataSource trained = *OpenData(job, CsvFile());
   const std::string path =
@@ -550,7 +550,7 @@ TEST(PreprocessingTest, RowsThatAnEvaluationDropsAreCounted) {
   EXPECT_EQ(other.test_description, "all rows of " + path + " but 2 with a missing value");
 }
 
-TEST(PreprocessingTest, TheTrainingTableIsEvaluatedOnItsTestPart) {
+TEST(PreprocessingTest, EvaluatesTheTestPartOfTheTrainingTable) {
   const std::string path = CsvFile();
   const JobSpec job = Job("data { source: 'csv' }");
   const DataSource trained = *OpenData(job, path);
@@ -559,7 +559,7 @@ TEST(PreprocessingTest, TheTrainingTableIsEvaluatedOnItsTestPart) {
   EXPECT_THAT(again.test_description, HasSubstr("the test part of"));
 }
 
-TEST(PreprocessingTest, APredictionTakesAllRowsInOrderWithoutAnswers) {
+TEST(PreprocessingTest, APredictionReadsRowsInOrder) {
   const JobSpec job = Job("data { source: 'csv' }");
   const DataSource trained = *OpenData(job, CsvFile());
   const DataSource fresh =
@@ -571,18 +571,18 @@ TEST(PreprocessingTest, APredictionTakesAllRowsInOrderWithoutAnswers) {
       torch::tensor({{3.0, 1.0, 7.0}, {1.0, 2.0, 7.0}, {2.0, 3.0, 7.0}}, torch::kFloat64))));
 }
 
-TEST(PreprocessingTest, TestImagesAreScaledAsTheModelsTrainingImagesWere) {
+TEST(PreprocessingTest, ScalesTestImagesLikeTheTrainingImages) {
   const JobSpec job = Job("data { source: 'idx' }");
   const std::string bright = IdxDirectory({0, 1, 2}, {2, 1});
   const DataSource trained = *OpenData(job, bright);
   const JobSpec use = JobOfModel(job, trained, EVALUATION);
-  // The same test images beside training images that are black.
+  // The same test images with black training images.
   const std::string dark = IdxDirectory({0, 1, 2}, {2, 1});
   std::string black = IdxImages(3, 4, 5);
   std::fill(black.begin() + 16, black.end(), '\0');
   WriteFile(dark, "train-images-idx3-ubyte.gz", Gzip(black));
   EXPECT_TRUE(GetInputs(*OpenData(use, dark)->test).equal(GetInputs(*trained.test)));
-  // And where there are no training images.
+  // Then without training images.
   std::filesystem::remove(dark + "/train-images-idx3-ubyte.gz");
   EXPECT_TRUE(GetInputs(*OpenData(use, dark)->test).equal(GetInputs(*trained.test)));
   const JobSpec predict = JobOfModel(job, trained, PREDICTION);
@@ -591,7 +591,7 @@ TEST(PreprocessingTest, TestImagesAreScaledAsTheModelsTrainingImagesWere) {
   EXPECT_TRUE(GetInputs(*fresh.test).equal(GetInputs(*trained.test)));
 }
 
-TEST(PreprocessingTest, ImageFilesWithoutAFolderForEachClassArePredicted) {
+TEST(PreprocessingTest, PredictsImagesWithoutClassFolders) {
   const JobSpec job = Job("data { source: 'images' images { height: 4 width: 5 } }");
   const std::string directory = ImageDirectory();
   const DataSource trained = *OpenData(job, directory);
@@ -605,7 +605,7 @@ TEST(PreprocessingTest, ImageFilesWithoutAFolderForEachClassArePredicted) {
   EXPECT_TRUE(some.test->Get({0, 7})->target.equal(torch::tensor({1, 2}, torch::kInt64)));
 }
 
-TEST(PreprocessingTest, ATextIsEvaluatedWhole) {
+TEST(PreprocessingTest, EvaluatesAWholeText) {
   const JobSpec job = Job("data { source: 'text' } model { transformer { context: 16 } }");
   const DataSource trained = *OpenData(job);
   EXPECT_EQ(OpenData(JobOfModel(job, trained, EVALUATION))->test->size(), trained.test->size());
@@ -613,7 +613,7 @@ TEST(PreprocessingTest, ATextIsEvaluatedWhole) {
   EXPECT_EQ(OpenData(JobOfModel(job, trained, EVALUATION), text)->test->size(), 2);
 }
 
-TEST(PreprocessingTest, AModelOfOtherDataIsRefused) {
+TEST(PreprocessingTest, RefusesAModelOfOtherData) {
   const JobSpec images = Job("data { source: 'digits' train_samples: 9 test_samples: 9 }");
   const DataSource trained = *OpenData(images);
   const JobSpec use = JobOfModel(Job("data { source: 'csv' }"), trained, EVALUATION);
@@ -621,13 +621,13 @@ TEST(PreprocessingTest, AModelOfOtherDataIsRefused) {
               HasSubstr("say nothing about a table"));
 }
 
-TEST(DataRegistryTest, ATextTooShortForOneTestSampleSaysHowLongItMustBe) {
+TEST(DataRegistryTest, NamesTheMinimumLengthOfAText) {
   const std::string path = WriteFile(NewDirectory(), "t", std::string(109, 'x'));
   ExpectError("data { source: 'text' } model { transformer { context: 10 } }", path,
               absl::StatusCode::kInvalidArgument, "expected at least 110 bytes");
 }
 
-TEST(DataRegistryTest, TokensSayWhatTheyLack) {
+TEST(DataRegistryTest, NamesTheProblemOfTokenFiles) {
   const std::string job = "data { source: 'tokens' } model { transformer { context: 8 } }";
   ExpectError(job, "", absl::StatusCode::kInvalidArgument,
               "the directory of train.bin and val.bin");
@@ -642,7 +642,7 @@ TEST(DataRegistryTest, TokensSayWhatTheyLack) {
   ExpectError(job, directory, absl::StatusCode::kDataLoss, "train.bin: expected tokens of 2 bytes");
 }
 
-TEST(DataRegistryTest, AColumnWithoutAnyValueIsNamed) {
+TEST(DataRegistryTest, NamesAColumnWithoutValues) {
   const std::string path =
       WriteFile(NewDirectory(), "t.csv", "a,b,y\n1,,0\n2,,1\n3,,0\n4,,1\n5,,0\n");
   ExpectError("data { source: 'csv' csv { missing: COLUMN_MEAN } }", path,

@@ -8,7 +8,7 @@
 namespace torchps {
 namespace {
 
-TEST(TensorDatasetTest, GivesTheRowsThatAreAskedFor) {
+TEST(TensorDatasetTest, ReturnsTheRequestedRows) {
   const torch::Tensor input = torch::arange(10).view({5, 2});
   const TensorDataset data(input, torch::arange(5), {input * 10}, {input * 100});
   EXPECT_EQ(data.size(), 5);
@@ -19,8 +19,8 @@ TEST(TensorDatasetTest, GivesTheRowsThatAreAskedFor) {
   EXPECT_TRUE(batch.more_targets.at(0).equal(batch.input * 100));
 }
 
-// The last bits of what a program computes may differ from machine to machine.
-TEST(TensorDatasetTest, IsKnownByItsWholeNumbersAndShapes) {
+// The last bits of computed floats may differ between machines.
+TEST(TensorDatasetTest, FingerprintDependsOnIntegersAndShapes) {
   const torch::Tensor input = torch::rand({50, 3});
   const torch::Tensor target = torch::arange(50) % 3;
   const auto of = [](const torch::Tensor& input, const torch::Tensor& target) {
@@ -39,7 +39,7 @@ TEST(TensorDatasetTest, MayHaveNoTarget) {
   EXPECT_FALSE(TensorDataset(torch::zeros({3, 1}), {}).Get({1})->target.defined());
 }
 
-// The square of the index.
+// Returns the square of the index.
 struct Squares : torch::data::datasets::Dataset<Squares> {
   torch::data::Example<> get(size_t index) override {
     const auto x = static_cast<float>(index);
@@ -48,7 +48,7 @@ struct Squares : torch::data::datasets::Dataset<Squares> {
   torch::optional<size_t> size() const override { return 7; }
 };
 
-TEST(TensorDatasetTest, WrapsADatasetOfTorchs) {
+TEST(TensorDatasetTest, WrapsATorchDataset) {
   const std::shared_ptr<const Dataset> data = FromTorchData(Squares());
   EXPECT_EQ(data->size(), 7);
   const Batch batch = *data->Get({3, 5});

@@ -10,14 +10,14 @@
 
 namespace torchps {
 
-// A new directory under the test's temporary one, which the test runner removes.
+// Creates a directory in the test's temporary directory. The test runner removes it.
 inline std::string NewDirectory() {
   std::string path = ::testing::TempDir() + "/torchps.XXXXXX";
   EXPECT_NE(mkdtemp(path.data()), nullptr) << path;
   return path;
 }
 
-// Writes `bytes` to `directory`/`name`; returns the path.
+// Writes `bytes` to `directory`/`name`. Returns the path.
 inline std::string WriteFile(const std::string& directory, const std::string& name,
                              const std::string& bytes) {
   const std::string path = directory + "/" + name;

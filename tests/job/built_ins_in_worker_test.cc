@@ -1,4 +1,4 @@
-// job/built_ins.h speaks of rooms that it does not see. Here both sides meet.
+// Checks the lists in job/built_ins.h against the code that opens data and builds models.
 
 #include <algorithm>
 
@@ -26,7 +26,7 @@ JobSpec Job(const std::string& model, const std::string& source) {
   return *normal;
 }
 
-// Only a metric in the list may be a --target.
+// Only metrics in the list may be used in --target.
 void ExpectListed(const Objective& objective) {
   const std::vector<std::string> metrics = BuiltInMetrics();
   for (const Metric& metric : objective.metrics) {
@@ -34,7 +34,7 @@ void ExpectListed(const Objective& objective) {
   }
 }
 
-TEST(BuiltInsInWorkerTest, EveryModelIsBuilt) {
+TEST(BuiltInsInWorkerTest, BuildsEveryModel) {
   for (const std::string& model : BuiltInModels()) {
     const JobSpec job = Job(model, model == "transformer" ? "text" : "digits");
     absl::StatusOr<DataSource> data = OpenData(job);
@@ -46,8 +46,8 @@ TEST(BuiltInsInWorkerTest, EveryModelIsBuilt) {
   ExpectListed(CrossEntropy(/*classes=*/2));
 }
 
-// What OpenData says of a source that it does not know lists those that it does.
-TEST(BuiltInsInWorkerTest, EveryDataSourceIsOpened) {
+// OpenData's error for an unknown source lists the known sources.
+TEST(BuiltInsInWorkerTest, OpensEveryDataSource) {
   const std::string text(OpenData(Job("mlp", "nonsense")).status().message());
   const std::string known = text.substr(0, text.find(", got"));
   const auto commas = std::count(known.begin(), known.end(), ',');

@@ -12,7 +12,7 @@ JobSpec Job(const std::string& model, const std::string& source) {
   return job;
 }
 
-TEST(BuiltInsTest, ATypoIsNamedWithWhatWasProbablyMeant) {
+TEST(BuiltInsTest, SuggestsANameForATypo) {
   EXPECT_EQ(CheckBuiltInModel(Job("mlp", "digits")), absl::OkStatus());
   EXPECT_EQ(CheckBuiltInModel(Job("mpl", "digits")),
             absl::InvalidArgumentError(
@@ -29,7 +29,7 @@ TEST(BuiltInsTest, ATypoIsNamedWithWhatWasProbablyMeant) {
       0u);
 }
 
-TEST(BuiltInsTest, DevicesAreKnownByTheirNames) {
+TEST(BuiltInsTest, ChecksDeviceNames) {
   for (const char* names :
        {"cpu", "cuda", "cuda:0", "cuda:15", "auto", "cuda:all", "cpu,cpu", "cuda:0,cuda:1,cpu"}) {
     EXPECT_EQ(CheckDeviceNames(names), absl::OkStatus()) << names;

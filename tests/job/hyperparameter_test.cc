@@ -16,7 +16,7 @@ JobSpec JobWith(const std::string& name, const std::string& value) {
   return job;
 }
 
-TEST(HyperparameterTest, IsReadAsWhatIsAskedFor) {
+TEST(HyperparameterTest, ReadsTheRequestedType) {
   EXPECT_EQ(*Hyperparameter(JobWith("width", "64"), "width", 32), 64);
   EXPECT_EQ(*Hyperparameter(JobWith("n", "5000000000"), "n", int64_t{0}), 5000000000);
   EXPECT_EQ(*Hyperparameter(JobWith("rate", "1e-3"), "rate", 0.5), 1e-3);
@@ -24,13 +24,13 @@ TEST(HyperparameterTest, IsReadAsWhatIsAskedFor) {
   EXPECT_EQ(*Hyperparameter(JobWith("kind", "a=b c"), "kind", std::string("x")), "a=b c");
 }
 
-TEST(HyperparameterTest, WithoutOneItIsTheDefault) {
+TEST(HyperparameterTest, ReturnsTheDefaultIfMissing) {
   EXPECT_EQ(*Hyperparameter(JobSpec(), "width", 32), 32);
   EXPECT_EQ(*Hyperparameter(JobWith("width.of.head", "8"), "width", 32), 32);
   EXPECT_EQ(*Hyperparameter(JobWith("width.of.head", "8"), "width.of.head", 32), 8);
 }
 
-TEST(HyperparameterTest, AnErrorNamesItTheValueAndWhatWasExpected) {
+TEST(HyperparameterTest, NamesTheValueAndTheExpectedType) {
   EXPECT_EQ(
       Hyperparameter(JobWith("width", "wide"), "width", 32).status(),
       absl::InvalidArgumentError("hyperparameter.width is \"wide\"; expected a whole number"));
@@ -38,7 +38,7 @@ TEST(HyperparameterTest, AnErrorNamesItTheValueAndWhatWasExpected) {
             "hyperparameter.rate is \"fast\"; expected a number");
 }
 
-TEST(HyperparameterTest, ANumberIsFiniteInWhatItIsReadAs) {
+TEST(HyperparameterTest, RejectsNonfiniteNumbers) {
   for (const std::string value : {"nan", "inf", "-inf", "1e999", "-1e999"}) {
     EXPECT_EQ(Hyperparameter(JobWith("rate", value), "rate", 0.5).status().message(),
               "hyperparameter.rate is \"" + value + "\"; expected a finite number");
@@ -49,7 +49,7 @@ TEST(HyperparameterTest, ANumberIsFiniteInWhatItIsReadAs) {
   EXPECT_EQ(*Hyperparameter(JobWith("rate", "1e38"), "rate", 0.5f), 1e38f);
 }
 
-TEST(HyperparameterTest, TheLastValueCountsAndJobsAreComparedByThem) {
+TEST(HyperparameterTest, AnOverrideReplacesTheValue) {
   JobSpec job = JobWith("width", "64");
   EXPECT_TRUE(ApplyOverride(&job, "hyperparameter.width=128").ok());
   EXPECT_TRUE(ApplyOverride(&job, "hyperparameter.depth=2").ok());

@@ -26,7 +26,7 @@ absl::Status Differ(const std::string& what) {
   return absl::FailedPreconditionError("the jobs differ in " + what);
 }
 
-TEST(JobDifferenceTest, FindsNoneBetweenWhatIsWrittenAndWhatIsLeftOut) {
+TEST(JobDifferenceTest, TreatsADefaultAsEqualToItsValue) {
   EXPECT_TRUE(Check("",
                     "training { batch_size: 32 balance: SPEED global_batch: true } "
                     "optimizer { sgd {} } consistency { mode: ASYNC apply: WHOLE_BATCH }")
@@ -47,7 +47,7 @@ TEST(JobDifferenceTest, NamesTheFirstFieldAndBothValues) {
       Differ("consistency.lag.policy: the running job has ACCEPT, this worker has WEIGH"));
 }
 
-TEST(JobDifferenceTest, TellsNumbersApartThatDifferInTheLastDigitOnly) {
+TEST(JobDifferenceTest, ComparesNumbersExactly) {
   EXPECT_FALSE(
       Check("optimizer { learning_rate: 0.1 }", "optimizer { learning_rate: 0.10000000000000002 }")
           .ok());
@@ -66,12 +66,12 @@ TEST(JobDifferenceTest, ListsEveryFieldInOrder) {
                                       "optimizer.kind: sgd -> adam"}));
 }
 
-TEST(JobDifferenceTest, NamesTheOneofThatIsChosenDifferently) {
+TEST(JobDifferenceTest, NamesADifferentOneof) {
   EXPECT_EQ(Check("", "optimizer { adam {} }"),
             Differ("optimizer.kind: the running job has sgd, this worker has adam"));
 }
 
-TEST(JobDifferenceTest, LooksIntoLists) {
+TEST(JobDifferenceTest, ComparesListElements) {
   EXPECT_EQ(Check("model { hidden: 1 hidden: 2 }", "model { hidden: 1 hidden: 3 }"),
             Differ("model.hidden.1: the running job has 2, this worker has 3"));
   EXPECT_EQ(Check("model { hidden: 1 }", "model { hidden: 1 hidden: 3 }"),
@@ -82,11 +82,11 @@ TEST(JobDifferenceTest, LooksIntoLists) {
       Differ("optimizer.group.0.weight_decay: the running job has 0, this worker has no value"));
 }
 
-TEST(JobDifferenceTest, LetsThePathOfTheDataDiffer) {
+TEST(JobDifferenceTest, IgnoresTheDataPath) {
   EXPECT_TRUE(Check("data { path: '/a' }", "data { path: '/b' }").ok());
 }
 
-TEST(JobDifferenceTest, TakesTheCompletedJobForTheSameAsTheOneSubmitted) {
+TEST(JobDifferenceTest, TreatsTheCompletedJobAsEqual) {
   const JobSpec theirs = Normalized("");
   JobSpec mine = theirs;
   ASSERT_TRUE(CompleteJobSpec(&mine, 6000).ok());

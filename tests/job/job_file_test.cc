@@ -24,7 +24,7 @@ std::string WrittenFile(const std::string& name, const std::string& text) {
   return path;
 }
 
-TEST(JobFileTest, ReadsAJobAsItIsWritten) {
+TEST(JobFileTest, ReadsAJob) {
   const absl::StatusOr<JobSpec> job = ParseJobText(
       "# a comment\nname: 'x'\ntraining { batch_size: 64 }\noptimizer { adam {} }", "a.textproto");
   ASSERT_TRUE(job.ok()) << job.status();
@@ -34,19 +34,19 @@ TEST(JobFileTest, ReadsAJobAsItIsWritten) {
   EXPECT_TRUE(job->optimizer().has_adam());
 }
 
-TEST(JobFileTest, NamesTheLineAndTheFieldThatWasProbablyMeant) {
+TEST(JobFileTest, NamesTheLineAndSuggestsAField) {
   ExpectError("name: 'x'\ntraining {\n  batchsize: 3\n}",
               "a.textproto:3: TrainingSpec has no field \"batchsize\"; did you mean "
               "\"batch_size\"? it has: epochs, batch_size, accumulate");
 }
 
-TEST(JobFileTest, ListsTheFieldsWhereNoneIsNear) {
+TEST(JobFileTest, ListsTheFieldsWithoutASimilarName) {
   ExpectError("wire { zzz: 3 }",
               "a.textproto:1: WireSpec has no field \"zzz\"; it has: block_bytes");
 }
 
-// The text parser skips names that a message has reserved, so job.proto reserves numbers only.
-TEST(JobFileTest, RefusesFieldsThatAreGone) {
+// The text parser skips reserved names without an error, so job.proto reserves only numbers.
+TEST(JobFileTest, RefusesRemovedFields) {
   ExpectError("consistency {\n  grace_ms: 20 }",
               "a.textproto:2: ConsistencySpec has no field \"grace_ms\"");
   ExpectError("consistency { lag { admit_after: 0 } }",
@@ -59,7 +59,7 @@ TEST(JobFileTest, RefusesFieldsThatAreGone) {
               "DELAYED");
 }
 
-TEST(JobFileTest, NamesTheLineOfWhatIsNoText) {
+TEST(JobFileTest, NamesTheLineOfASyntaxError) {
   ExpectError("name: 'x'\nworkers: many", "a.textproto:2: ");
   ExpectError("name: 'x\n", "a.textproto:1: ");
   ExpectError("training {", "a.textproto:1: ");
@@ -67,7 +67,7 @@ TEST(JobFileTest, NamesTheLineOfWhatIsNoText) {
   ExpectError("workers: 99999999999", "a.textproto:1: ");
 }
 
-TEST(JobFileTest, ABraceThatIsMissingOrTooMuchIsToldAsThat) {
+TEST(JobFileTest, ExplainsAnUnbalancedBrace) {
   ExpectError("training {\n  epochs: 3\noptimizer { learning_rate: 1 }",
               "a.textproto:3: TrainingSpec has no field \"optimizer\", but JobSpec does; is a } "
               "missing before it?");
@@ -78,7 +78,7 @@ TEST(JobFileTest, ABraceThatIsMissingOrTooMuchIsToldAsThat) {
   ExpectError("training {\n  epochs: 3 }\n}", "a.textproto:3: unmatched }");
 }
 
-TEST(JobFileTest, SaysInPlainWordsWhatIsExpected) {
+TEST(JobFileTest, ExplainsTheExpectedValue) {
   ExpectError("training {\n  epochs: four }", "a.textproto:2: expected a whole number, not four");
   ExpectError("optimizer { learning_rate: x }", "a.textproto:1: expected a number, not x");
   ExpectError("model { name: convnet }", "a.textproto:1: expected a quoted string, not convnet");
@@ -90,7 +90,7 @@ TEST(JobFileTest, SaysInPlainWordsWhatIsExpected) {
   ExpectError("{\"workers\": 3}", "a.textproto:1: expected a field name, not a {");
 }
 
-TEST(JobFileTest, OffersTheValuesOfAnEnum) {
+TEST(JobFileTest, ListsTheValuesOfAnEnum) {
   ExpectError("consistency {\n  mode: ASNC }",
               "a.textproto:2: mode cannot be \"ASNC\"; expected one of ASYNC, SYNC; did you mean "
               "ASYNC?");
@@ -112,7 +112,7 @@ TEST(JobFileTest, NamesTheFileInItsErrors) {
   EXPECT_EQ(ParseJobFile(path).status().message().find(path + ":2: JobSpec has no field"), 0u);
 }
 
-TEST(JobFileTest, SaysThatAFileIsMissing) {
+TEST(JobFileTest, ReportsAMissingFile) {
   const absl::Status status = ParseJobFile("no/such.textproto").status();
   EXPECT_EQ(status, absl::NotFoundError(
                         "job file no/such.textproto cannot be read: No such file or directory"));
@@ -124,7 +124,7 @@ TEST(JobFileTest, RefusesADirectory) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("Is a directory"));
 }
 
-TEST(JobFileTest, RefusesAFileThatIsFarTooLarge) {
+TEST(JobFileTest, RefusesATooLargeFile) {
   const std::string path = WrittenFile("large.textproto", std::string((1 << 20) + 1, '#'));
   EXPECT_EQ(ParseJobFile(path).status().code(), absl::StatusCode::kInvalidArgument);
 }

@@ -11,7 +11,7 @@
 namespace torchps {
 namespace {
 
-// The job files that users start from (deploy/jobs).
+// The job files in deploy/jobs, meant as a starting point for users.
 std::vector<std::filesystem::path> JobFiles() {
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator("deploy/jobs")) {
@@ -20,7 +20,7 @@ std::vector<std::filesystem::path> JobFiles() {
   return files;
 }
 
-TEST(JobFilesTest, HoldOneJobForEveryModel) {
+TEST(JobFilesTest, ContainOneJobForEveryModel) {
   std::vector<std::string> models;
   for (const auto& path : JobFiles()) {
     const absl::StatusOr<JobSpec> job = ParseJobFile(path.string());
@@ -31,7 +31,7 @@ TEST(JobFilesTest, HoldOneJobForEveryModel) {
                                                     "resnet18", "transformer", "transformer"));
 }
 
-TEST(JobFilesTest, AreValidJobsNamedAsTheirFiles) {
+TEST(JobFilesTest, AreValidAndNamedLikeTheirFiles) {
   for (const auto& path : JobFiles()) {
     const absl::StatusOr<JobSpec> job = ParseJobFile(path.string());
     ASSERT_TRUE(job.ok()) << job.status();
@@ -55,7 +55,7 @@ TEST(JobFilesTest, StayValidInBothModes) {
   }
 }
 
-TEST(JobFilesTest, CarryNoPathOfTheirAuthors) {
+TEST(JobFilesTest, ContainNoDataPath) {
   for (const auto& path : JobFiles()) {
     const absl::StatusOr<JobSpec> job = ParseJobFile(path.string());
     ASSERT_TRUE(job.ok()) << job.status();

@@ -44,37 +44,37 @@ TEST(JobOverrideTest, SetsAFieldOfEveryKind) {
   ExpectBecomes("", "consistency.lag.policy=Reject", "consistency { lag { policy: REJECT } }");
 }
 
-TEST(JobOverrideTest, TakesEverythingBehindTheFirstEqualsSign) {
+TEST(JobOverrideTest, SplitsAtTheFirstEqualsSign) {
   ExpectBecomes("", "data.path=/a=b c", "data { path: '/a=b c' }");
   ExpectBecomes("data { path: 'x' }", "data.path=", "data { path: '' }");
 }
 
-TEST(JobOverrideTest, ChoosesAMemberOfAOneofBySettingItsField) {
+TEST(JobOverrideTest, SelectsAOneofMemberByItsField) {
   ExpectBecomes("optimizer { sgd { momentum: 0.9 } }", "optimizer.adam.beta1=0.8",
                 "optimizer { adam { beta1: 0.8 } }");
 }
 
-TEST(JobOverrideTest, ChoosesAMemberOfAOneofByName) {
+TEST(JobOverrideTest, SelectsAOneofMemberByName) {
   ExpectBecomes("optimizer { sgd { momentum: 0.9 } }", "optimizer.kind=AdamW",
                 "optimizer { adamw {} }");
   ExpectBecomes("optimizer { sgd { momentum: 0.9 } }", "optimizer.kind=sgd",
                 "optimizer { sgd { momentum: 0.9 } }");
 }
 
-TEST(JobOverrideTest, AddsToAListAndEmptiesIt) {
+TEST(JobOverrideTest, ReplacesAndClearsAList) {
   ExpectBecomes("model { hidden: 1 }", "model.hidden=64", "model { hidden: 64 }");
   ExpectBecomes("model { hidden: 1 }", "model.hidden=64,32", "model { hidden: 64 hidden: 32 }");
   ExpectBecomes("model { name: 'mlp' hidden: 1 }", "model.hidden=", "model { name: 'mlp' }");
 }
 
-TEST(JobOverrideTest, ReachesIntoAListOfMessages) {
+TEST(JobOverrideTest, SetsFieldsInAListOfMessages) {
   ExpectBecomes("optimizer { group { pattern: '*' } }", "optimizer.group.0.weight_decay=0",
                 "optimizer { group { pattern: '*' weight_decay: 0 } }");
   ExpectBecomes("optimizer { group { pattern: '*' } }", "optimizer.group.1.pattern=*.bias",
                 "optimizer { group { pattern: '*' } group { pattern: '*.bias' } }");
 }
 
-TEST(JobOverrideTest, SaysWhatAValueMayBe) {
+TEST(JobOverrideTest, NamesTheExpectedValue) {
   ExpectRefused("training.batch_size=abc",
                 "job field training.batch_size cannot be \"abc\"; expected a whole number from "
                 "-2147483648 to 2147483647");
@@ -92,7 +92,7 @@ TEST(JobOverrideTest, SaysWhatAValueMayBe) {
   ExpectRefused("optimizer.kind=lamb", "expected one of sgd, adam, adamw, adagrad, rmsprop");
 }
 
-TEST(JobOverrideTest, SaysThatAFieldDoesNotExistAndWhichDo) {
+TEST(JobOverrideTest, ListsTheFieldsForAnUnknownField) {
   ExpectRefused("training.batchsize=3",
                 "job field \"training.batchsize\" does not exist: TrainingSpec has no field "
                 "\"batchsize\"; did you mean \"batch_size\"? it has: epochs, batch_size");
@@ -100,11 +100,11 @@ TEST(JobOverrideTest, SaysThatAFieldDoesNotExistAndWhichDo) {
   ExpectRefused("=3", "JobSpec has no field \"\"");
   ExpectRefused("training.=3", "TrainingSpec has no field \"\"");
   ExpectRefused("name.first=3", "name has no fields of its own");
-  // The oneof that Protobuf makes up for an optional field is none of ours.
+  // Protobuf's synthetic oneof for an optional field is not a field of the job.
   ExpectRefused("training._evaluate=true", "TrainingSpec has no field");
 }
 
-TEST(JobOverrideTest, SaysThatAMessageHasFieldsToSet) {
+TEST(JobOverrideTest, ListsTheFieldsOfAMessage) {
   ExpectRefused("wire=3", "it is a message, set one of its fields (block_bytes, push");
   ExpectRefused("optimizer=adam", "; did you mean optimizer.kind=adam?");
   ExpectRefused("optimizer.adam={}", "; did you mean optimizer.kind=adam?");
@@ -112,24 +112,24 @@ TEST(JobOverrideTest, SaysThatAMessageHasFieldsToSet) {
   ExpectRefused("optimizer.group.0=3", "it is a message, set one of its fields (pattern");
 }
 
-TEST(JobOverrideTest, RefusesAnElementThatIsNotThere) {
+TEST(JobOverrideTest, RefusesAMissingElement) {
   ExpectRefused("optimizer.group.2.pattern=x",
                 "names element \"2\" of the list group; expected 0 to 1");
   ExpectRefused("optimizer.group.pattern=x", "names element \"pattern\" of the list group");
   ExpectRefused("optimizer.group.-1.pattern=x", "expected 0 to 1");
 }
 
-TEST(JobOverrideTest, RefusesAnAssignmentThatIsNone) {
+TEST(JobOverrideTest, RefusesAnOverrideWithoutAssignment) {
   ExpectRefused("training.epochs", "override \"training.epochs\" has no '='");
   ExpectRefused("", "has no '='");
 }
 
-TEST(JobOverrideTest, PrintsStrangeBytesAsEscapes) {
+TEST(JobOverrideTest, EscapesUnprintableBytes) {
   ExpectRefused("\xff\n=3", "\"\\xff");
   ExpectRefused("workers=\xe2\x82", "cannot be \"\\xe2\\x82\"");
 }
 
-TEST(JobOverrideTest, ASetFlagTakesThePlaceOfAFieldTypedAsAFlag) {
+TEST(JobOverrideTest, SuggestsTheSetFlag) {
   EXPECT_EQ(SetFlagFor("batch-size"), "--set=training.batch_size=VALUE");
   EXPECT_EQ(SetFlagFor("lr"), "--set=optimizer.learning_rate=VALUE");
   EXPECT_EQ(SetFlagFor("optimizer.adam.beta1"), "--set=optimizer.adam.beta1=VALUE");

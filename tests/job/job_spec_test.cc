@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::StartsWith;
 
-// A job that says `text`, and a learning rate where that has none.
+// Parses `text`, and sets a learning rate if the text does not.
 JobSpec FromText(const std::string& text) {
   JobSpec job;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &job)) << text;
@@ -34,12 +34,13 @@ void ExpectMessage(const absl::Status& status, const std::string& message) {
   EXPECT_EQ(status.message(), message);
 }
 
-// Refused with "job field `message`".
+// Expects the error "job field `message`".
 void ExpectRefused(const std::string& text, const std::string& message) {
   ExpectMessage(NormalizeJobSpec(FromText(text)).status(), "job field " + message);
 }
 
-// One line of a table of limits: the last values that are allowed and the first that are not.
+// Checks one row of the limits table: the lowest and highest allowed values, and the first values
+// outside.
 void ExpectLimits(const std::string& field, const std::string& lowest, const std::string& too_low,
                   const std::string& highest, const std::string& too_high) {
   for (const std::string& value : {lowest, highest}) {
@@ -71,7 +72,7 @@ TEST(JobSpecTest, FillsInEveryDefault) {
       "lease_seconds: 10 } durability { checkpoint_seconds: 60 keep: 3 }");
 }
 
-TEST(JobSpecTest, FillsInWhatTheChosenPartsNeed) {
+TEST(JobSpecTest, FillsInDefaultsOfTheChosenParts) {
   EXPECT_EQ(Normalized("model { name: 'mlp' }").model().ShortDebugString(),
             "name: \"mlp\" hidden: 128");
   EXPECT_EQ(Normalized("model { name: 'transformer' }").model().transformer().ShortDebugString(),
@@ -103,7 +104,7 @@ TEST(JobSpecTest, FillsInWhatTheChosenPartsNeed) {
             "free_lag: 4 max_lag: 10");
 }
 
-TEST(JobSpecTest, ComputesInFloat32UnlessItSaysOtherwise) {
+TEST(JobSpecTest, ComputesInFloat32ByDefault) {
   EXPECT_EQ(Normalized("").training().precision(), TrainingSpec::FLOAT32);
   EXPECT_EQ(Normalized("training { precision: TF32 }").training().precision(), TrainingSpec::TF32);
   EXPECT_EQ(Normalized("training { precision: FLOAT16 }").training().precision(),
@@ -112,14 +113,14 @@ TEST(JobSpecTest, ComputesInFloat32UnlessItSaysOtherwise) {
   ASSERT_TRUE(ApplyOverride(&job, "training.precision=BFLOAT16").ok());
   EXPECT_EQ(job.training().precision(), TrainingSpec::BFLOAT16);
   EXPECT_FALSE(ApplyOverride(&job, "training.precision=FLOAT8").ok());
-  // From a program that knows more than this one.
+  // A value from a newer program.
   job.mutable_training()->set_precision(static_cast<TrainingSpec::Precision>(9));
   ExpectMessage(NormalizeJobSpec(job).status(),
                 "job field training.precision is 9; expected a value of Precision");
 }
 
-TEST(JobSpecTest, PrefetchesWhereAStepMayDoWithoutTheOneBefore) {
-  // By measurement.
+TEST(JobSpecTest, PrefetchesOnlyIfStalenessIsAllowed) {
+  // Unset: the workers decide by measurement.
   EXPECT_FALSE(Normalized("consistency { mode: ASYNC }").consistency().has_prefetch());
   EXPECT_FALSE(
       Normalized("consistency { mode: ASYNC staleness_bound: -1 }").consistency().has_prefetch());
@@ -136,7 +137,7 @@ TEST(JobSpecTest, PrefetchesWhereAStepMayDoWithoutTheOneBefore) {
   ExpectRefused("consistency { mode: SYNC prefetch: true }", message);
 }
 
-TEST(JobSpecTest, StopsWhatIsStaleWhereSomethingMayBe) {
+TEST(JobSpecTest, StopsStaleStepsOnlyIfPossible) {
   EXPECT_FALSE(Normalized("consistency { mode: ASYNC }").consistency().stop_stale());
   EXPECT_FALSE(Normalized("consistency { mode: SYNC }").consistency().stop_stale());
   EXPECT_TRUE(Normalized("workers: 2 consistency { mode: SYNC backup_workers: 1 }")
@@ -156,7 +157,7 @@ TEST(JobSpecTest, StopsWhatIsStaleWhereSomethingMayBe) {
   }
 }
 
-TEST(JobSpecTest, ARoundHasAGraceOnlyWhereItMayEndWithoutAWorker) {
+TEST(JobSpecTest, SetsAGraceTimeOnlyWithBackupWorkers) {
   const auto part = [](const std::string& text) {
     return Normalized("workers: 3 consistency { " + text + "}").consistency().grace_part();
   };
@@ -171,14 +172,14 @@ TEST(JobSpecTest, ARoundHasAGraceOnlyWhereItMayEndWithoutAWorker) {
                 "consistency.grace_part is -1; expected 0 to 100");
 }
 
-TEST(JobSpecTest, AHungWorkerIsWaitedForTenMinutes) {
+TEST(JobSpecTest, WaitsTenMinutesForAHungWorker) {
   EXPECT_EQ(Normalized("").consistency().progress_timeout(), 600);
   EXPECT_EQ(Normalized("consistency { progress_timeout: 0 }").consistency().progress_timeout(), 0);
   ExpectRefused("consistency { progress_timeout: -1 }",
                 "consistency.progress_timeout is -1; expected 0 to 1e+06");
 }
 
-TEST(JobSpecTest, AScheduleOfTheWholeJobGoesByItsSamples) {
+TEST(JobSpecTest, AScheduleOfTheWholeJobCountsSamples) {
   const auto by = [](const std::string& text) {
     return Normalized("optimizer { schedule { " + text + " } }").optimizer().schedule().by();
   };
@@ -187,7 +188,7 @@ TEST(JobSpecTest, AScheduleOfTheWholeJobGoesByItsSamples) {
   EXPECT_EQ(by("shape: COSINE by: APPLIED"), ScheduleSpec::APPLIED);
   EXPECT_EQ(by("shape: STEP step_size: 3"), ScheduleSpec::APPLIED);
   EXPECT_EQ(by("shape: STEP step_size: 3 by: SAMPLES"), ScheduleSpec::SAMPLES);
-  // Its steps are filled in later, and that is no length that was written down.
+  // The number of steps is filled in later, and is not an explicit length.
   JobSpec job = Normalized("optimizer { schedule { shape: COSINE } }");
   ASSERT_TRUE(CompleteJobSpec(&job, 1000).ok());
   const absl::StatusOr<JobSpec> again = NormalizeJobSpec(job);
@@ -195,7 +196,7 @@ TEST(JobSpecTest, AScheduleOfTheWholeJobGoesByItsSamples) {
   EXPECT_EQ(again->optimizer().schedule().by(), ScheduleSpec::SAMPLES);
 }
 
-TEST(JobSpecTest, MomentumIsInTheWorkersWhereStalenessWouldSpoilIt) {
+TEST(JobSpecTest, ComputesMomentumInWorkersUnderStaleness) {
   const auto at = [](const std::string& text, const char* mode = "ASYNC") {
     const SgdSpec sgd =
         Normalized(absl::StrCat(text, " consistency { mode: ", mode, " }")).optimizer().sgd();
@@ -232,7 +233,7 @@ TEST(JobSpecTest, MomentumIsInTheWorkersWhereStalenessWouldSpoilIt) {
       "optimizer.sgd.momentum_at is DELAYED; expected SERVER or WORKER without local steps");
 }
 
-TEST(JobSpecTest, KeepsWhatIsWritten) {
+TEST(JobSpecTest, KeepsExplicitValues) {
   const std::string text =
       "name: \"n-1_.x\" seed: 0 workers: 3 model { name: \"mlp\" hidden: 7 hidden: 8 } "
       "data { source: \"idx\" path: \"/\\303\\251\" train_samples: 5 } "
@@ -252,7 +253,7 @@ TEST(JobSpecTest, KeepsWhatIsWritten) {
   EXPECT_EQ(Normalized(text).ShortDebugString(), text);
 }
 
-TEST(JobSpecTest, ChangesNothingTheSecondTime) {
+TEST(JobSpecTest, NormalizationIsIdempotent) {
   for (const char* text :
        {"", "model { name: 'transformer' } data { source: 'csv' }",
         "consistency { mode: ASYNC } training { accumulate: 3 }", "workers: 40"}) {
@@ -270,23 +271,23 @@ std::string GetRule(const JobSpec& job) {
              : ConsistencySpec::Apply_Name(consistency.apply());
 }
 
-TEST(JobSpecTest, AnUpdateIsAWholeBatchUnlessTheJobAsksForAnotherRule) {
+TEST(JobSpecTest, AppliesWholeBatchesByDefault) {
   EXPECT_EQ(GetRule(Normalized("workers: 3")), "WHOLE_BATCH");
   EXPECT_EQ(GetRule(Normalized("consistency { staleness_bound: 0 }")), "WHOLE_BATCH");
   EXPECT_EQ(GetRule(Normalized("consistency { mode: SYNC }")), "SYNC");
-  // Files of before, which named no rule beside the mode.
+  // Job files from before `apply` existed set only the mode.
   EXPECT_EQ(GetRule(Normalized("consistency { mode: ASYNC }")), "EACH_PUSH");
   EXPECT_EQ(Normalized("consistency { mode: ASYNC }").consistency().staleness_bound(), 4);
   EXPECT_EQ(GetRule(Normalized("workers: 3 consistency { backup_workers: 1 }")), "SYNC");
   EXPECT_EQ(GetRule(Normalized("local { steps: 2 inner { learning_rate: 1 } }")), "SYNC");
-  // What only that rule has.
+  // These fields are supported only by this rule.
   EXPECT_EQ(GetRule(Normalized("consistency { prefetch: true }")), "EACH_PUSH");
   EXPECT_EQ(GetRule(Normalized("consistency { lag { policy: WEIGH } }")), "EACH_PUSH");
   EXPECT_EQ(GetRule(Normalized("optimizer { sgd { momentum: 0.9 momentum_at: WORKER } }")),
             "EACH_PUSH");
 }
 
-TEST(JobSpecTest, NamesWhatDoesNotGoWithAnUpdateOfAWholeBatch) {
+TEST(JobSpecTest, NamesFieldsIncompatibleWithWholeBatches) {
   const auto whole = [](const std::string& more, const std::string& rest = "") {
     return "workers: 3 consistency { apply: WHOLE_BATCH " + more + " } " + rest;
   };
@@ -313,12 +314,12 @@ TEST(JobSpecTest, NamesWhatDoesNotGoWithAnUpdateOfAWholeBatch) {
                 "consistency.staleness_bound is 1001; expected -1 to 1000");
 }
 
-TEST(JobSpecTest, LearnsAsOneProcessDoesWhereItDoesNotSayHow) {
+TEST(JobSpecTest, DefaultsMatchTrainingInOneProcess) {
   struct Case {
     const char* text;
     const char* becomes;
   };
-  // Each default by itself.
+  // Checks each default separately.
   for (const auto& [text, becomes] :
        {Case{"", "WHOLE_BATCH SPEED 1"}, Case{"consistency { mode: SYNC }", "SYNC SPEED 1"},
         Case{"training { balance: EQUAL }", "WHOLE_BATCH EQUAL 1"},
@@ -334,7 +335,7 @@ TEST(JobSpecTest, LearnsAsOneProcessDoesWhereItDoesNotSayHow) {
   }
 }
 
-TEST(JobSpecTest, ABatchThatIsSharedOutByDefaultHasASampleForEachWorker) {
+TEST(JobSpecTest, TheDefaultBatchCoversEveryWorker) {
   const auto batch_size = [](const std::string& text) {
     return Normalized(text).training().batch_size();
   };
@@ -346,7 +347,7 @@ TEST(JobSpecTest, ABatchThatIsSharedOutByDefaultHasASampleForEachWorker) {
                 "training.batch_size is 0; expected 1 to 1048576");
 }
 
-TEST(JobSpecTest, SaysWhatIsWrongWithAField) {
+TEST(JobSpecTest, NamesTheErrorInAField) {
   ExpectRefused("training { batch_size: 0 }", "training.batch_size is 0; expected 1 to 1048576");
   ExpectRefused(
       "data { csv { label_column: 'kind' target_column: 'price' } }",
@@ -389,7 +390,7 @@ TEST(JobSpecTest, NamesTheFirstOfSeveralErrors) {
   ExpectRefused("training { batch_size: -1 } workers: -1", "workers is -1; expected 1 to 4096");
 }
 
-TEST(JobSpecTest, HoldsEveryNumberToItsRange) {
+TEST(JobSpecTest, ChecksTheRangeOfEveryNumber) {
   ExpectLimits("workers", "1", "0", "4096", "4097");
   ExpectLimits("model.hidden", "1", "0", "1048576", "1048577");
   ExpectLimits("model.transformer.layers", "1", "0", "1000", "1001");
@@ -470,7 +471,7 @@ TEST(JobSpecTest, RefusesNumbersThatAreNotFinite) {
   }
 }
 
-TEST(JobSpecTest, RefusesTextThatIsNoText) {
+TEST(JobSpecTest, RefusesInvalidText) {
   for (const std::string& bad :
        {std::string("\xff"), std::string("\xe2\x82"), std::string("\xc0\x80"),
         std::string("\xe0\x80\x80"), std::string("\xed\xa0\x80"), std::string("\xf4\x90\x80\x80"),
@@ -486,7 +487,7 @@ TEST(JobSpecTest, RefusesTextThatIsNoText) {
   ExpectMessage(NormalizeJobSpec(job).status(),
                 "job field optimizer.group.1.pattern is \"\\xff\"; expected UTF-8 text without "
                 "control characters");
-  // An element of a list is text, too.
+  // List elements are also checked as text.
   job = FromText("data { csv { target_column: 'price' } }");
   job.mutable_data()->mutable_csv()->add_target_column("\xff");
   ExpectMessage(NormalizeJobSpec(job).status(),
@@ -494,17 +495,17 @@ TEST(JobSpecTest, RefusesTextThatIsNoText) {
                 "control characters");
 }
 
-TEST(JobSpecTest, TakesTextOfEveryLanguage) {
+TEST(JobSpecTest, AcceptsTextInEveryLanguage) {
   JobSpec job = FromText("");
   job.mutable_data()->set_path("/\u65e5\u672c/\u00e9/\U0001f600");
   EXPECT_TRUE(NormalizeJobSpec(job).ok()) << NormalizeJobSpec(job).status();
 }
 
-TEST(JobSpecTest, RefusesAnEnumValueThatThisProgramDoesNotKnow) {
+TEST(JobSpecTest, RefusesAnUnknownEnumValue) {
   ExpectRefused("consistency { mode: 7 }", "consistency.mode is 7; expected a value of Mode");
 }
 
-TEST(JobSpecTest, KnowsEachHyperparameterByOneName) {
+TEST(JobSpecTest, RefusesADuplicateHyperparameterName) {
   const JobSpec job = Normalized("hyperparameter { name: 'a' } hyperparameter { name: 'b' }");
   EXPECT_EQ(job.hyperparameter_size(), 2);
   ExpectRefused("hyperparameter { name: 'a' value: '1' } hyperparameter { name: 'a' value: '2' }",
@@ -513,7 +514,7 @@ TEST(JobSpecTest, KnowsEachHyperparameterByOneName) {
                 "hyperparameter.name is \"\"; expected a unique name that is not empty");
 }
 
-TEST(JobSpecTest, AGlobalBatchHasASampleForEachWorkerAndTheStepsOfOneProcess) {
+TEST(JobSpecTest, AGlobalBatchNeedsASamplePerWorker) {
   const char* const kJob = "workers: 4 training { global_batch: true batch_size: 10 epochs: 2 } ";
   ExpectRefused("workers: 4 training { global_batch: true batch_size: 3 }",
                 "training.batch_size is 3; expected at least workers (4) with "
@@ -526,7 +527,7 @@ TEST(JobSpecTest, AGlobalBatchHasASampleForEachWorkerAndTheStepsOfOneProcess) {
   EXPECT_EQ(sync.optimizer().schedule().total_steps(), 20) << "rounds";
 }
 
-TEST(JobSpecTest, TakesLeasesOfWholePushes) {
+TEST(JobSpecTest, RoundsLeasesToWholePushes) {
   const auto async = [](const std::string& training) {
     return Normalized("consistency { mode: ASYNC } training { " + training + " }").training();
   };
@@ -568,7 +569,7 @@ TEST(JobSpecTest, CountsTheStepsOfTheLargestJobWithoutOverflow) {
       "workers: 4096 training { batch_size: 1 epochs: 1048576 } consistency { mode: ASYNC }");
   ASSERT_TRUE(CompleteJobSpec(&pushes, int64_t{1} << 40).ok());
   EXPECT_EQ(pushes.optimizer().schedule().total_steps(), int64_t{1} << 60) << "of a sample each";
-  // Each number is allowed, and all slots' push of local steps would be of 2^72 samples.
+  // Each number is allowed, but the push of local steps over all slots would contain 2^72 samples.
   const std::string batches = "1048576 accumulate: 1048576 global_batch: false } ";
   const std::string local = "local { steps: 1048576 inner { learning_rate: 1 } }";
   ExpectRefused("workers: 4096 training { batch_size: " + batches + local,
@@ -583,7 +584,7 @@ TEST(JobSpecTest, NeedsTrainingSamplesToCountSteps) {
   EXPECT_FALSE(CompleteJobSpec(&job, std::numeric_limits<int64_t>::max()).ok());
 }
 
-TEST(JobSpecTest, RefusesAWarmUpThatLeavesACosineNoStep) {
+TEST(JobSpecTest, RefusesAWarmUpOfTheWholeCosine) {
   JobSpec job = Normalized(
       "training { batch_size: 10 } optimizer { schedule { shape: COSINE warmup_steps: 10 } }");
   JobSpec longer = job;
@@ -593,14 +594,14 @@ TEST(JobSpecTest, RefusesAWarmUpThatLeavesACosineNoStep) {
   EXPECT_TRUE(CompleteJobSpec(&longer, 101).ok());
 }
 
-TEST(JobSpecTest, LocalStepsHaveAnOptimizerOfTheirOwn) {
+TEST(JobSpecTest, LocalStepsHaveASeparateOptimizer) {
   const JobSpec job = Normalized(
       "workers: 2 local { steps: 4 inner { adamw {} learning_rate: 0.01 } } "
       "training { accumulate: 2 lease_batches: 8 } consistency { mode: ASYNC }");
   EXPECT_EQ(job.local().ShortDebugString(),
             "steps: 4 inner { adamw { beta1: 0.9 beta2: 0.999 epsilon: 1e-08 } learning_rate: 0.01 "
             "schedule { gamma: 0.1 by: SAMPLES } }");
-  // A lease is a push.
+  // Each lease is one push.
   EXPECT_EQ(job.training().lease_batches(), 2);
   EXPECT_FALSE(job.consistency().prefetch());
   EXPECT_EQ(NormalizeJobSpec(job)->ShortDebugString(), job.ShortDebugString());
@@ -610,16 +611,16 @@ TEST(JobSpecTest, CountsLocalSteps) {
   JobSpec job = Normalized(
       "workers: 2 training { epochs: 3 batch_size: 5 accumulate: 2 global_batch: false } "
       "consistency { mode: SYNC } local { steps: 4 inner { learning_rate: 0.01 } }");
-  // A push is of 40 samples, so an epoch of 100 takes three, all of them five rounds of two.
+  // A push contains 40 samples. An epoch of 100 has three pushes, and the job five rounds of two.
   ASSERT_TRUE(CompleteJobSpec(&job, /*train_samples=*/100).ok());
   EXPECT_EQ(job.optimizer().schedule().total_steps(), 5);
   EXPECT_EQ(job.local().inner().schedule().total_steps(), 20);
-  // What is completed is normal, and is completed in the same way again.
+  // Normalizing and completing a completed job does not change it.
   const JobSpec again = *NormalizeJobSpec(job);
   EXPECT_EQ(again.ShortDebugString(), job.ShortDebugString());
 }
 
-TEST(JobSpecTest, LocalStepsRefuseWhatTheyCannotDo) {
+TEST(JobSpecTest, RefusesFieldsIncompatibleWithLocalSteps) {
   const std::string inner = "inner { learning_rate: 1 } ";
   ExpectRefused("local { " + inner + "}", "local.steps is 0; expected 1 to 1048576");
   ExpectRefused("local { steps: 1 }",

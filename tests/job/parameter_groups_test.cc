@@ -34,7 +34,7 @@ ModelLayout GetLayout(std::vector<Segment> segments) {
   return *std::move(layout);
 }
 
-TEST(ParameterGroupsTest, TheFirstPatternThatMatchesCounts) {
+TEST(ParameterGroupsTest, TheFirstMatchingPatternWins) {
   EXPECT_EQ(GetGroup(TwoGroups(), "fc.bias"), 0);
   EXPECT_EQ(GetGroup(TwoGroups(), "fc.weight"), 1);
   EXPECT_EQ(GetGroup(TwoGroups(), "conv.weight"), -1);
@@ -47,7 +47,7 @@ bool Matches(const std::string& pattern, const std::string& name) {
   return GetGroup(spec, name) == 0;
 }
 
-TEST(ParameterGroupsTest, PatternsAreTheShellsOnTheWholeName) {
+TEST(ParameterGroupsTest, PatternsMatchTheWholeNameLikeShells) {
   EXPECT_TRUE(Matches("fc.bias", "fc.bias"));
   EXPECT_FALSE(Matches("fc.bias", "my.fc.bias"));
   EXPECT_FALSE(Matches("fc.bias", "FC.bias"));
@@ -62,18 +62,18 @@ TEST(ParameterGroupsTest, PatternsAreTheShellsOnTheWholeName) {
   EXPECT_FALSE(Matches("a\\*", "a*")) << "a backslash is itself";
 }
 
-TEST(ParameterGroupsTest, APatternOfManyStarsCostsNoTime) {
+TEST(ParameterGroupsTest, MatchesManyStarsQuickly) {
   EXPECT_FALSE(Matches("*a*a*a*a*a*a*a*a*a*a*a*b", std::string(10000, 'a')));
 }
 
-TEST(ParameterGroupsTest, ALayoutWithTheRightGroupsIsGood) {
+TEST(ParameterGroupsTest, AcceptsALayoutWithTheRightGroups) {
   EXPECT_TRUE(
       CheckGroups(TwoGroups(), GetLayout({GetSegment("fc.bias", 0), GetSegment("fc.weight", 1),
                                           GetSegment("conv.weight", -1)}))
           .ok());
 }
 
-TEST(ParameterGroupsTest, AWrongGroupIsRefusedByItsSegment) {
+TEST(ParameterGroupsTest, NamesTheSegmentOfAWrongGroup) {
   const absl::Status status =
       CheckGroups(TwoGroups(), GetLayout({GetSegment("fc.bias", 0), GetSegment("fc.weight", -1)}));
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
@@ -82,7 +82,7 @@ TEST(ParameterGroupsTest, AWrongGroupIsRefusedByItsSegment) {
                         "optimizer.group it belongs to 1"));
 }
 
-TEST(ParameterGroupsTest, AGroupThatTakesNothingIsNamed) {
+TEST(ParameterGroupsTest, NamesAnUnusedGroup) {
   const ModelLayout both = GetLayout({GetSegment("fc.bias", 0), GetSegment("fc.weight", 1)});
   EXPECT_TRUE(CheckGroupsAreUsed(TwoGroups(), both).ok());
   EXPECT_TRUE(CheckGroupsAreUsed(OptimizerSpec(), both).ok());
@@ -99,7 +99,7 @@ TEST(ParameterGroupsTest, AGroupThatTakesNothingIsNamed) {
               HasSubstr("optimizer.group.1.pattern 'fc.bias'"));
 }
 
-TEST(ParameterGroupsTest, AveragedSegmentsHaveNoGroupWhateverTheirName) {
+TEST(ParameterGroupsTest, AveragedSegmentsHaveNoGroup) {
   EXPECT_TRUE(CheckGroups(TwoGroups(), GetLayout({GetSegment("fc.weight", 1),
                                                   GetSegment("fc.running_mean", -1, true)}))
                   .ok());

@@ -20,7 +20,7 @@ std::string HintOn(const std::string& text) {
   return RateHint(*NormalizeJobSpec(AsyncUnlessSaid(job)));
 }
 
-TEST(RateHintTest, ARateThatWorkersInAsyncSeldomBearIsSaid) {
+TEST(RateHintTest, WarnsAboutAHighRateInAsync) {
   EXPECT_THAT(HintOn("workers: 3 optimizer { adam {} learning_rate: 0.008 }"),
               HasSubstr("optimizer.learning_rate is 0.008, probably too high for 3 workers with "
                         "consistency.apply EACH_PUSH, whose gradients are 2 updates late; use at "
@@ -29,21 +29,21 @@ TEST(RateHintTest, ARateThatWorkersInAsyncSeldomBearIsSaid) {
               HasSubstr("are 1 update late; use at most 0.02"));
 }
 
-TEST(RateHintTest, NothingIsSaidOfARateThatFits) {
+TEST(RateHintTest, DoesNotWarnAboutAModerateRate) {
   EXPECT_THAT(HintOn("workers: 3 optimizer { adam {} learning_rate: 0.002 }"), IsEmpty());
   EXPECT_THAT(HintOn("workers: 3 optimizer { sgd {} learning_rate: 0.1 }"), IsEmpty());
   EXPECT_THAT(HintOn("workers: 3 optimizer { sgd { momentum: 0.9 } learning_rate: 0.01 }"),
               IsEmpty());
 }
 
-TEST(RateHintTest, NothingIsSaidWhereNoGradientComesLate) {
+TEST(RateHintTest, DoesNotWarnWithoutStaleGradients) {
   EXPECT_THAT(HintOn("workers: 3 consistency { mode: SYNC } "
                      "optimizer { adam {} learning_rate: 0.1 }"),
               IsEmpty());
   EXPECT_THAT(HintOn("workers: 1 optimizer { adam {} learning_rate: 0.1 }"), IsEmpty());
 }
 
-TEST(RateHintTest, AGlobalBatchSharesTheRateOut) {
+TEST(RateHintTest, AGlobalBatchAllowsAHigherRate) {
   const std::string job = "workers: 4 training { global_batch: true } optimizer { adam {} ";
   EXPECT_THAT(HintOn(job + "learning_rate: 0.01 }"), IsEmpty());
   EXPECT_THAT(HintOn(job + "learning_rate: 0.02 }"), HasSubstr("use at most 0.01"));

@@ -11,7 +11,7 @@
 namespace torchps {
 namespace {
 
-// An ASYNC job with these fields set, "path=value" with blanks between.
+// Returns an ASYNC job with the given fields, as "path=value" separated by blanks.
 JobSpec Job(const std::string& fields) {
   JobSpec job;
   for (const absl::string_view field : absl::StrSplit(
@@ -27,7 +27,7 @@ std::string Refusal(const std::string& before, const std::string& now) {
   return std::string(CheckMayResume(Job(before), Job(now)).message());
 }
 
-TEST(ResumedJobTest, TakesWhatTrainingIsTunedBy) {
+TEST(ResumedJobTest, AcceptsChangedTrainingSettings) {
   EXPECT_EQ(Refusal("training.epochs=2",
                     "name=again training.epochs=9 training.clip_norm=1 training.evaluate=false "
                     "training.precision=BFLOAT16 "
@@ -39,11 +39,10 @@ TEST(ResumedJobTest, TakesWhatTrainingIsTunedBy) {
             "");
 }
 
-TEST(ResumedJobTest, NamesWhatMayNotChangeAndWhy) {
-  EXPECT_EQ(
-      Refusal("", "seed=2"),
-      "a resumed job cannot change seed, because it determines which samples of the epoch are "
-      "already used: the job has 1, this worker has 2");
+TEST(ResumedJobTest, NamesAForbiddenChangeAndTheReason) {
+  EXPECT_EQ(Refusal("", "seed=2"),
+            "a job that is resumed keeps its seed, for it decides which samples of the epoch have "
+            "been used: it has 1, this worker has 2");
   const struct {
     const char* now;
     const char* field;
@@ -66,7 +65,7 @@ TEST(ResumedJobTest, NamesWhatMayNotChangeAndWhy) {
   }
 }
 
-TEST(ResumedJobTest, WorkersThatShareEachBatchMayBeMoreOrFewer) {
+TEST(ResumedJobTest, AllowsAnotherWorkerCountWithSharedBatches) {
   EXPECT_EQ(Refusal("", "workers=3"), "");
   EXPECT_EQ(Refusal("", "workers=1"), "");
   const std::string own_batches = "training.global_batch=false ";
@@ -81,7 +80,7 @@ TEST(ResumedJobTest, APushLogKeepsItsOptimizer) {
             std::string::npos);
 }
 
-TEST(ResumedJobTest, AGroupMayHaveAnotherRateButNoOtherPattern) {
+TEST(ResumedJobTest, AGroupKeepsItsPattern) {
   const auto group = [](const std::string& pattern, double factor) {
     return absl::StrCat("optimizer.group.0.pattern=", pattern,
                         " optimizer.group.0.learning_rate_factor=", factor);

@@ -30,14 +30,14 @@ void ExpectRefused(const std::string& text, const std::string& words) {
   EXPECT_THAT(std::string(status.message()), HasSubstr(words));
 }
 
-TEST(ScheduleTest, ConstantIsOneForEver) {
+TEST(ScheduleTest, ConstantIsAlwaysOne) {
   const Schedule schedule = Make("");
   EXPECT_EQ(schedule.Factor(0, 0), 1.0);
   EXPECT_EQ(schedule.Factor(1, 0), 1.0);
   EXPECT_EQ(schedule.Factor(1'000'000'000'000, 0), 1.0);
 }
 
-TEST(ScheduleTest, WarmUpRisesLinearlyAndReachesOneInItsLastStep) {
+TEST(ScheduleTest, WarmUpRisesLinearlyToOne) {
   const Schedule schedule = Make("warmup_steps: 4");
   EXPECT_DOUBLE_EQ(schedule.Factor(0, 0), 0.25);
   EXPECT_DOUBLE_EQ(schedule.Factor(1, 0), 0.5);
@@ -46,7 +46,7 @@ TEST(ScheduleTest, WarmUpRisesLinearlyAndReachesOneInItsLastStep) {
   EXPECT_DOUBLE_EQ(schedule.Factor(4, 0), 1.0);
 }
 
-TEST(ScheduleTest, StepMultipliesByGammaAfterEveryStepSizeGradients) {
+TEST(ScheduleTest, StepMultipliesByGammaPeriodically) {
   const Schedule schedule = Make("shape: STEP step_size: 3 gamma: 0.5");
   EXPECT_DOUBLE_EQ(schedule.Factor(0, 0), 1.0);
   EXPECT_DOUBLE_EQ(schedule.Factor(2, 0), 1.0);
@@ -56,14 +56,14 @@ TEST(ScheduleTest, StepMultipliesByGammaAfterEveryStepSizeGradients) {
   EXPECT_DOUBLE_EQ(schedule.Factor(30, 0), std::pow(0.5, 10));
 }
 
-TEST(ScheduleTest, StepCountsTheGradientsOfTheWarmUpToo) {
+TEST(ScheduleTest, StepCountsWarmUpGradients) {
   const Schedule schedule = Make("shape: STEP step_size: 3 gamma: 0.5 warmup_steps: 4");
   EXPECT_DOUBLE_EQ(schedule.Factor(2, 0), 0.75);
   EXPECT_DOUBLE_EQ(schedule.Factor(3, 0), 0.5);
   EXPECT_DOUBLE_EQ(schedule.Factor(6, 0), 0.25);
 }
 
-TEST(ScheduleTest, CosineFallsFromOneToItsFinalFractionAndStaysThere) {
+TEST(ScheduleTest, CosineFallsToItsFinalFraction) {
   const Schedule schedule = Make("shape: COSINE total_steps: 12 final_fraction: 0.2");
   EXPECT_DOUBLE_EQ(schedule.Factor(0, 0), 1.0);
   EXPECT_DOUBLE_EQ(schedule.Factor(4, 0), 0.2 + 0.8 * 0.75);  // cos(pi / 3) = 1 / 2
@@ -72,7 +72,7 @@ TEST(ScheduleTest, CosineFallsFromOneToItsFinalFractionAndStaysThere) {
   EXPECT_DOUBLE_EQ(schedule.Factor(1000, 0), 0.2);
 }
 
-TEST(ScheduleTest, CosineBeginsWhereTheWarmUpEnds) {
+TEST(ScheduleTest, CosineStartsAfterTheWarmUp) {
   const Schedule schedule = Make("shape: COSINE total_steps: 14 warmup_steps: 4");
   EXPECT_DOUBLE_EQ(schedule.Factor(0, 0), 0.25);
   EXPECT_DOUBLE_EQ(schedule.Factor(3, 0), 1.0);
@@ -81,7 +81,7 @@ TEST(ScheduleTest, CosineBeginsWhereTheWarmUpEnds) {
   EXPECT_NEAR(schedule.Factor(14, 0), 0.0, 1e-15);
 }
 
-TEST(ScheduleTest, BySamplesTheProgressTakesThePlaceOfTheGradientsApplied) {
+TEST(ScheduleTest, BySamplesUsesTheProgress) {
   const Schedule schedule =
       Make("shape: COSINE total_steps: 16 warmup_steps: 4 final_fraction: 0.2 by: SAMPLES");
   const Schedule applied =
@@ -89,7 +89,7 @@ TEST(ScheduleTest, BySamplesTheProgressTakesThePlaceOfTheGradientsApplied) {
   for (uint32_t step = 0; step < 16; ++step) {
     EXPECT_DOUBLE_EQ(schedule.Factor(/*applied=*/7, step << 28), applied.Factor(step, 0)) << step;
   }
-  // Between two steps it is between theirs.
+  // Between two steps the factor is interpolated.
   EXPECT_DOUBLE_EQ(schedule.Factor(0, 3u << 27), 2.5 / 4);
   EXPECT_NEAR(schedule.Factor(0, UINT32_MAX), 0.2, 1e-9);
   EXPECT_DOUBLE_EQ(
@@ -97,7 +97,7 @@ TEST(ScheduleTest, BySamplesTheProgressTakesThePlaceOfTheGradientsApplied) {
       0.25);
 }
 
-TEST(ScheduleTest, WhatCannotBeScheduledIsRefusedByTheNameOfItsField) {
+TEST(ScheduleTest, NamesTheInvalidField) {
   ExpectRefused("warmup_steps: -1", "optimizer.schedule.warmup_steps is -1");
   ExpectRefused("shape: STEP gamma: 0.1", "optimizer.schedule.step_size is 0");
   ExpectRefused("shape: STEP step_size: 2", "optimizer.schedule.gamma");
@@ -107,7 +107,7 @@ TEST(ScheduleTest, WhatCannotBeScheduledIsRefusedByTheNameOfItsField) {
   ExpectRefused("by: SAMPLES", "optimizer.schedule.total_steps is missing");
 }
 
-TEST(ScheduleTest, AShapeOfALaterVersionIsRefused) {
+TEST(ScheduleTest, RefusesAnUnknownShape) {
   ScheduleSpec spec;
   spec.set_shape(static_cast<ScheduleSpec::Shape>(99));
   const absl::Status status = Schedule::Create(spec).status();

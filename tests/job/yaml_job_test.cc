@@ -15,7 +15,7 @@ using ::google::protobuf::util::MessageDifferencer;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// Expects the YAML or JSON text and the job in text format to be the same job.
+// Expects that the YAML or JSON text and the text format describe the same job.
 void ExpectSame(const std::string& text, const std::string& expected) {
   const absl::StatusOr<JobSpec> job = ParseYamlJob(text, "a.yaml");
   ASSERT_TRUE(job.ok()) << job.status();
@@ -58,19 +58,19 @@ TEST(YamlJobTest, ReadsJson) {
       "hyperparameter { name: 'x' value: '1' }");
 }
 
-TEST(YamlJobTest, AnEmptyValueOfAMessageIsTheMessage) {
+TEST(YamlJobTest, AnEmptyValueIsAnEmptyMessage) {
   ExpectSame("optimizer:\n  adam:\n", "optimizer { adam {} }");
   ExpectSame("", "");
 }
 
-TEST(YamlJobTest, ChoosesAMemberByTheNameOfTheOneof) {
+TEST(YamlJobTest, SelectsAOneofMemberByName) {
   ExpectSame("optimizer: {kind: adam}", "optimizer { adam {} }");
   ExpectSame("optimizer: {kind: adam, adam: {beta1: 0.5}}", "optimizer { adam { beta1: 0.5 } }");
   ExpectError("optimizer:\n  kind: adm",
               "a.yaml:2: job field optimizer.kind cannot be \"adm\"; expected one of sgd, adam");
 }
 
-TEST(YamlJobTest, NamesTheLineAndTheFieldThatWasProbablyMeant) {
+TEST(YamlJobTest, NamesTheLineAndSuggestsAField) {
   ExpectError("name: x\ntraining:\n  batchsize: 3",
               "a.yaml:3: TrainingSpec has no field \"batchsize\"; did you mean \"batch_size\"? it "
               "has: epochs, batch_size, accumulate");
@@ -80,7 +80,7 @@ TEST(YamlJobTest, NamesTheLineAndTheFieldThatWasProbablyMeant) {
               "optimizer.learning_rate?");
 }
 
-TEST(YamlJobTest, NamesTheLineAndTheValueThatCannotBe) {
+TEST(YamlJobTest, NamesTheLineOfAnInvalidValue) {
   ExpectError("training:\n  epochs: many",
               "a.yaml:2: job field training.epochs cannot be \"many\"; expected a whole number");
   ExpectError("consistency:\n\n  mode: ASNC",
@@ -97,7 +97,7 @@ TEST(YamlJobTest, NamesTheLineAndTheValueThatCannotBe) {
   ExpectError("- name: x", "a.yaml:1: the job is a message; expected its fields");
 }
 
-TEST(YamlJobTest, RefusesAFieldThatIsGivenTwice) {
+TEST(YamlJobTest, RefusesADuplicateField) {
   ExpectError("training: {epochs: 1}\nworkers: 2\ntraining: {}",
               "a.yaml:3: job field training is given twice");
   ExpectError("optimizer:\n  sgd: {}\n  adam: {}",
@@ -107,17 +107,17 @@ TEST(YamlJobTest, RefusesAFieldThatIsGivenTwice) {
   ExpectError("name: x\n---\nname: y", "a.yaml:3: a second document begins here");
 }
 
-TEST(YamlJobTest, NamesTheLineOfWhatIsNoYaml) {
-  ExpectError("name: x\ntraining: {epochs: 3\n",
-              "a.yaml:3: did not find expected ',' or '}' while parsing a flow mapping, which "
-              "starts in line 2");
+TEST(YamlJobTest, NamesTheLineOfASyntaxError) {
+  ExpectError(
+      "name: x\ntraining: {epochs: 3\n",
+      "a.yaml:3: did not find expected ',' or '}' while parsing a flow mapping, begun in line 2");
   ExpectError("name: x\n  workers: 3", "a.yaml:2: mapping values are not allowed in this context");
   ExpectError("{\"workers\": 3}}", "a.yaml:1: did not find expected ");
   ExpectError("name: x\nworkers: \xff", "a.yaml: not valid UTF-8 at byte 17");
   ExpectError(std::string(1000, '['), "a.yaml:2: did not find expected node content");
 }
 
-TEST(YamlJobTest, TheNameOfAFileSaysItsFormat) {
+TEST(YamlJobTest, TheFileExtensionSelectsTheFormat) {
   for (const std::string name : {"job.yaml", "job.yml", "job.json"}) {
     const std::string path = testing::TempDir() + name;
     std::ofstream(path) << "{\"workers\": 5}";

@@ -27,13 +27,14 @@ class EventPollerTest : public ::testing::Test {
   bool ok_ = false;
 };
 
-TEST_F(EventPollerTest, AnEmptyQueueHasNoEvent) {
+TEST_F(EventPollerTest, TimesOutOnAnEmptyQueue) {
   EXPECT_EQ(poller_.Poll(&tag_, &ok_), Status::TIMEOUT);
   EXPECT_EQ(poller_.Await(absl::Now(), &tag_, &ok_), Status::TIMEOUT);
 }
 
-// After a wait that ended without an event it sleeps instead of spinning; both find what comes.
-TEST_F(EventPollerTest, FindsEachEventWhetherItSpinsOrSleeps) {
+// After a wait without an event the poller sleeps instead of spinning. Both modes must find the
+// events.
+TEST_F(EventPollerTest, FindsEventsWhileSpinningOrSleeping) {
   grpc::Alarm alarms[4];
   for (grpc::Alarm& alarm : alarms) {
     Post(&alarm);
@@ -44,7 +45,7 @@ TEST_F(EventPollerTest, FindsEachEventWhetherItSpinsOrSleeps) {
   }
 }
 
-TEST_F(EventPollerTest, TellsOfTheShutdown) {
+TEST_F(EventPollerTest, ReportsTheShutdown) {
   queue_.Shutdown();
   EXPECT_EQ(poller_.Await(absl::InfiniteFuture(), &tag_, &ok_), Status::SHUTDOWN);
 }

@@ -11,7 +11,7 @@
 namespace torchps {
 namespace {
 
-TEST(ReconnectingTest, AServerIsTriedAndItsNameLookedUpOnceASecondAtLeast) {
+TEST(ReconnectingTest, RetriesAndResolvesAtLeastEverySecond) {
   grpc::ChannelArguments arguments;
   FindAgainSoon(&arguments);
   const grpc_channel_args set = arguments.c_channel_args();
@@ -25,7 +25,7 @@ TEST(ReconnectingTest, AServerIsTriedAndItsNameLookedUpOnceASecondAtLeast) {
   EXPECT_EQ(values[GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS], 100);
 }
 
-TEST(ReconnectingTest, WhereThereIsNoAddressYetNoServerIsFound) {
+TEST(ReconnectingTest, FailsWithoutAnAddress) {
   EXPECT_EQ(ChannelTarget("alpha:7000"), "alpha:7000");
   for (const char* const unknown : {"", "file:/shared/server-0"}) {
     const auto channel =

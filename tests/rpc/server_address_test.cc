@@ -14,21 +14,21 @@ using ::testing::HasSubstr;
 
 std::string MakePath(const char* name) { return absl::StrCat(testing::TempDir(), "/", name); }
 
-TEST(AddressSourceTest, AnAddressIsItself) {
+TEST(AddressSourceTest, ReturnsAPlainAddress) {
   const absl::StatusOr<AddressSource> source = AddressSource::Parse("[::1]:7000");
   ASSERT_TRUE(source.ok()) << source.status();
   EXPECT_FALSE(source->is_file());
   EXPECT_EQ(*source->Find(), "[::1]:7000");
 }
 
-TEST(AddressSourceTest, WhatIsNeitherAddressNorFileIsRefused) {
+TEST(AddressSourceTest, RefusesOtherTexts) {
   for (const char* text : {"", "alpha", "alpha:", ":7000", "alpha:0", "alpha:65536",
                            "file:", "alpha:http", "al pha:7000", "alpha\n:7000"}) {
     EXPECT_TRUE(absl::IsInvalidArgument(AddressSource::Parse(text).status())) << text;
   }
 }
 
-TEST(AddressSourceTest, AFileSaysWhereTheServerIsNow) {
+TEST(AddressSourceTest, ReadsTheAddressFromAFile) {
   const std::string path = MakePath("server-0");
   const absl::StatusOr<AddressSource> source = AddressSource::Parse(absl::StrCat("file:", path));
   ASSERT_TRUE(source.ok()) << source.status();
@@ -40,7 +40,7 @@ TEST(AddressSourceTest, AFileSaysWhereTheServerIsNow) {
   EXPECT_EQ(*source->Find(), "beta:7001");
 }
 
-TEST(AddressSourceTest, AFileWithSomethingElseInItIsNoAddress) {
+TEST(AddressSourceTest, RefusesAFileWithOtherContents) {
   const auto files = MakePosixFileSystem();
   const std::string path = MakePath("other");
   const AddressSource source = *AddressSource::Parse(absl::StrCat("file:", path));

@@ -1,5 +1,5 @@
-// Certificates without a network: what is made, what of a directory is taken, which peers are
-// believed, and what happens when the files change.
+// Tests certificates without a network: issuing, loading from a directory, peer verification and
+// reloading.
 
 #include "tests/testing/certificates.h"
 
@@ -43,7 +43,7 @@ TestValidity Between(absl::Duration from, absl::Duration until) {
   return {absl::Now() + from, absl::Now() + until};
 }
 
-TEST(CertificateSetTest, IsWhatTheAuthorityMade) {
+TEST(CertificateSetTest, ReadsIssuedCertificates) {
   const TestCertificates made;
   const std::string directory = made.Make(Role::kWorker, "slot-2");
   const auto set = CertificateSet::Read(directory, Role::kWorker, absl::Now());
@@ -54,9 +54,9 @@ TEST(CertificateSetTest, IsWhatTheAuthorityMade) {
   EXPECT_EQ(key.st_mode & 0777, 0600);
 }
 
-TEST(CertificateSetTest, OfARoleIsFoundInTheRolesFolder) {
+TEST(CertificateSetTest, FindsARolesFolder) {
   const TestCertificates made;
-  const std::string parent = made.Make(Role::kServer);  // has files of its own, too
+  const std::string parent = made.Make(Role::kServer);  // also contains the server's files
   made.Replace(parent + "/worker", Role::kWorker);
   EXPECT_TRUE(CertificateSet::Read(parent, Role::kWorker, absl::Now()).ok());
   EXPECT_TRUE(CertificateSet::Read(parent, Role::kServer, absl::Now()).ok());
@@ -69,7 +69,7 @@ struct BadFiles {
   std::vector<std::string> words;
 };
 
-TEST(CertificateSetTest, NamesWhatIsWrongWithItsFiles) {
+TEST(CertificateSetTest, NamesTheErrorInItsFiles) {
   const TestCertificates made;
   const TestCertificates other;
   const std::vector<BadFiles> cases = {
@@ -155,7 +155,7 @@ TEST(CertificateSetTest, NamesWhatIsWrongWithItsFiles) {
   }
 }
 
-TEST(CertificateSetTest, BelievesThePeersThatItShouldAndNoOthers) {
+TEST(CertificateSetTest, VerifiesPeersByRoleAndJob) {
   const TestCertificates made;
   const TestCertificates other_authority;
   const TestCertificates other_job("elsewhere");
@@ -221,8 +221,8 @@ TEST(CertificateSetTest, BelievesThePeersThatItShouldAndNoOthers) {
   }
 }
 
-// One authority may serve several jobs; each believes its own only.
-TEST(CertificateSetTest, OfAnotherJobOfTheSameAuthorityIsRefused) {
+// An authority may serve several jobs, but each process accepts only certificates of the same job.
+TEST(CertificateSetTest, RefusesAnotherJobOfTheSameAuthority) {
   const TestCertificates made;
   const auto own = CertificateSet::Read(made.Make(Role::kServer), Role::kServer, absl::Now());
   ASSERT_TRUE(own.ok());
@@ -237,7 +237,7 @@ TEST(CertificateSetTest, OfAnotherJobOfTheSameAuthorityIsRefused) {
   EXPECT_THAT(verdict.words, HasSubstr("another job; expected 'job'"));
 }
 
-TEST(CertificateAuthorityTest, IsTheSameAfterItWasSaved) {
+TEST(CertificateAuthorityTest, SavesAndLoadsTheAuthority) {
   const TestCertificates made;
   const std::string directory = made.Make(Role::kWorker) + "/ca";
   ASSERT_TRUE(made.authority().Save(directory).ok());
@@ -251,7 +251,7 @@ TEST(CertificateAuthorityTest, IsTheSameAfterItWasSaved) {
             absl::StatusCode::kNotFound);
 }
 
-TEST(CertificateAuthorityTest, SignsNothingWithoutSense) {
+TEST(CertificateAuthorityTest, RefusesInvalidRequests) {
   const TestCertificates made;
   const absl::Time from = absl::Now();
   const absl::Time until = from + absl::Hours(1);
@@ -275,7 +275,7 @@ class CertificateFilesTest : public ::testing::Test {
     options.directory = directory_;
     options.role = Role::kServer;
     options.log = [this](const std::string& line) { said_.push_back(line); };
-    // The test looks by itself.
+    // The test calls Look() itself.
     options.look_every = absl::Hours(1);
     auto files = CertificateFiles::Open(std::move(options));
     ASSERT_TRUE(files.ok()) << files.status();
@@ -290,7 +290,7 @@ class CertificateFilesTest : public ::testing::Test {
   std::shared_ptr<CertificateFiles> files_;
 };
 
-TEST_F(CertificateFilesTest, AreTakenAnewWhenTheyChange) {
+TEST_F(CertificateFilesTest, ReloadsChangedFiles) {
   EXPECT_THAT(ReadAll(files_->published_path()), HasSubstr(files_->current()->key_pem()));
   EXPECT_FALSE(files_->Look());
   made_.Replace(directory_, Role::kServer, "second");
@@ -302,12 +302,12 @@ TEST_F(CertificateFilesTest, AreTakenAnewWhenTheyChange) {
   EXPECT_THAT(said_, ElementsAre(HasSubstr("torchps://job/server/second")));
 }
 
-TEST_F(CertificateFilesTest, StayAsTheyWereWhenWhatComesIsNoGood) {
+TEST_F(CertificateFilesTest, KeepsOldFilesIfNewOnesAreInvalid) {
   const std::string published = ReadAll(files_->published_path());
   const std::string certificate = ReadAll(directory_ + "/cert.pem");
   WriteAll(directory_ + "/cert.pem", "garbage");
   EXPECT_FALSE(files_->Look());
-  // Not at once: the other files may follow.
+  // Not logged at once, because the other files may follow.
   EXPECT_TRUE(said_.empty());
   EXPECT_FALSE(files_->Look());
   EXPECT_FALSE(files_->Look());
@@ -318,7 +318,7 @@ TEST_F(CertificateFilesTest, StayAsTheyWereWhenWhatComesIsNoGood) {
   EXPECT_TRUE(files_->Look());
 }
 
-TEST_F(CertificateFilesTest, AreNotTakenHalf) {
+TEST_F(CertificateFilesTest, WaitsForACompleteSetOfFiles) {
   const std::string next = made_.Make(Role::kServer, "second");
   rename((next + "/key.pem").c_str(), (directory_ + "/key.pem").c_str());
   EXPECT_FALSE(files_->Look());

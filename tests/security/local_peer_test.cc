@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 constexpr uid_t kOverflow = 65534;
 constexpr uid_t kUser = 1000;
 
-TEST(LocalPeerTest, AServerServesItsOwnUserAndRoot) {
+TEST(LocalPeerTest, AcceptsItsOwnUserAndRoot) {
   EXPECT_TRUE(CheckOwner(kUser, kUser, kOverflow).ok());
   EXPECT_TRUE(CheckOwner(0, kUser, kOverflow).ok());
   EXPECT_TRUE(CheckOwner(0, 0, kOverflow).ok());
@@ -27,9 +27,9 @@ TEST(LocalPeerTest, AServerServesItsOwnUserAndRoot) {
   EXPECT_TRUE(absl::IsPermissionDenied(CheckOwner(kUser, 0, kOverflow)));
 }
 
-// In a container that runs as "nobody" the kernel tells so of every user of the machine that has no
-// number there.
-TEST(LocalPeerTest, NobodyIsNotTakenForTheServersOwnUser) {
+// In a container that runs as "nobody", the kernel reports this user for each unmapped user of the
+// machine.
+TEST(LocalPeerTest, RefusesTheOverflowUser) {
   const absl::Status anybody = CheckOwner(kOverflow, kOverflow, kOverflow);
   EXPECT_TRUE(absl::IsUnauthenticated(anybody)) << anybody;
   EXPECT_THAT(std::string(anybody.message()),
@@ -37,13 +37,12 @@ TEST(LocalPeerTest, NobodyIsNotTakenForTheServersOwnUser) {
   EXPECT_TRUE(CheckOwner(0, kOverflow, kOverflow).ok());
   EXPECT_TRUE(absl::IsPermissionDenied(CheckOwner(kUser, kOverflow, kOverflow)));
   EXPECT_TRUE(absl::IsPermissionDenied(CheckOwner(kOverflow, kUser, kOverflow)));
-  // Where the machine has set another number for that, this one is a user as any other.
+  // If the machine uses another overflow user, 65534 is a normal user.
   EXPECT_TRUE(CheckOwner(kOverflow, kOverflow, /*overflow=*/99).ok());
 }
 
-// On the machine itself, or in a container without a user namespace of its own, "nobody" is one
-// user.
-TEST(LocalPeerTest, WhereEveryUserHasANumberNobodyIsOneOfThem) {
+// On the host, or in a container without a user namespace, "nobody" is one normal user.
+TEST(LocalPeerTest, AcceptsNobodyWithoutAUserNamespace) {
   EXPECT_EQ(GetOverflowUser("         0          0 4294967295\n", "65534\n"), absl::nullopt);
   EXPECT_TRUE(CheckOwner(kOverflow, kOverflow, absl::nullopt).ok());
   EXPECT_EQ(GetOverflowUser("0 20000 1\n65534 25534 1\n", "65534\n"), kOverflow);
@@ -51,7 +50,7 @@ TEST(LocalPeerTest, WhereEveryUserHasANumberNobodyIsOneOfThem) {
   EXPECT_EQ(GetOverflowUser("", ""), kOverflow) << "what is not known is not trusted";
 }
 
-TEST(LocalPeerTest, TheOtherEndIsOurs) {
+TEST(LocalPeerTest, IdentifiesTheOwnerOfAConnection) {
   std::string address;
   const auto listener = ListenOnLoopback(&address);
   ASSERT_TRUE(listener.ok()) << listener.status();

@@ -1,4 +1,4 @@
-// Who may call what: identities as they stand in certificates, and the table of roles and methods.
+// Tests identities in certificates, and the table of methods allowed for each role.
 
 #include "security/method_roles.h"
 
@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(IdentityTest, IsTheSameAfterAUri) {
+TEST(IdentityTest, RoundTripsThroughAUri) {
   for (const Role role : {Role::kServer, Role::kWorker, Role::kOperator}) {
     const Identity identity{"mnist_1.b-2", role, "slot-12"};
     const auto parsed = ParseIdentity(ToUri(identity));
@@ -26,7 +26,7 @@ TEST(IdentityTest, IsTheSameAfterAUri) {
   EXPECT_EQ(ToUri({"mnist", Role::kServer, "a"}), "torchps://mnist/server/a");
 }
 
-TEST(IdentityTest, IsRefusedIfItIsNotExactlyOne) {
+TEST(IdentityTest, RejectsMalformedUris) {
   for (const char* uri :
        {"", "torchps://", "torchps://job/worker", "torchps://job/worker/a/b",
         "torchps://job/boss/a", "torchps:///worker/a", "torchps://job/worker/",
@@ -40,13 +40,13 @@ TEST(IdentityTest, IsRefusedIfItIsNotExactlyOne) {
   EXPECT_FALSE(ParseIdentity("torchps://job/worker/" + std::string(65, 'a')).ok());
 }
 
-TEST(IdentityTest, OfAWorkerMayBeBoundToASlot) {
+TEST(IdentityTest, AWorkerMayBeBoundToASlot) {
   EXPECT_EQ(BoundSlot({"j", Role::kWorker, "slot-3"}), 3);
   EXPECT_EQ(BoundSlot({"j", Role::kWorker, "any"}), absl::nullopt);
   EXPECT_EQ(BoundSlot({"j", Role::kServer, "slot-3"}), absl::nullopt);
 }
 
-TEST(MethodRolesTest, EveryMethodOfBothServicesHasARuleOfItsOwn) {
+TEST(MethodRolesTest, EveryMethodHasARule) {
   int methods = 0;
   for (const google::protobuf::FileDescriptor* file :
        {ServerStatus::descriptor()->file(), JobStatus::descriptor()->file()}) {
@@ -65,8 +65,8 @@ TEST(MethodRolesTest, EveryMethodOfBothServicesHasARuleOfItsOwn) {
   EXPECT_EQ(FindMethodRule("FormatDiskRequest"), nullptr);
 }
 
-// The whole table once more, as docs/security.md has it: a change must be made twice.
-TEST(MethodRolesTest, AllowWhatTheDocumentedTableAllows) {
+// Repeats the table from docs/security.md, so that each change is made twice.
+TEST(MethodRolesTest, MatchTheDocumentedTable) {
   struct Row {
     const char* request;
     const char* roles;
@@ -113,7 +113,7 @@ TEST(MethodRolesTest, AllowWhatTheDocumentedTableAllows) {
   }
 }
 
-TEST(MethodRolesTest, ACertificateOfASlotSpeaksForNoOther) {
+TEST(MethodRolesTest, ASlotCertificateCoversOnlyItsSlot) {
   const MethodRule& push = *FindMethodRule("PushFrame");
   const Identity bound{"j", Role::kWorker, "slot-1"};
   EXPECT_TRUE(CheckMethod(push, bound, 1).ok());

@@ -1,6 +1,6 @@
-// Whose connection a server takes and which server a worker believes: each fault of TLS and of
-// certificates is refused, and named in words on both sides within a second. And what a certificate
-// does not permit is refused call by call.
+// Tests which connections a server accepts and which servers a worker trusts. Each fault of TLS or
+// a certificate must be refused and named on both sides within a second. Calls beyond a
+// certificate's role must be refused one by one.
 
 #include <algorithm>
 #include <cstdio>
@@ -43,7 +43,7 @@ constexpr absl::Duration kOneSecond = absl::Seconds(10);
 constexpr absl::Duration kOneSecond = absl::Seconds(1);
 #endif
 
-// What a server has said so far. Shared, for gRPC may keep its say longer than the server lives.
+// Collects a server's log lines. Shared, because gRPC may keep the callback longer than the server.
 class Words {
  public:
   std::function<void(const std::string&)> Listener() {
@@ -84,7 +84,7 @@ HelloRequest GetHello(SlotId slot) {
 
 class TlsTest : public ::testing::Test {
  protected:
-  // Without TLS where there are no certificates.
+  // Without certificates the server does not use TLS.
   std::unique_ptr<Server> Start(std::shared_ptr<CertificateFiles> certificates, Words* words,
                                 const std::string& listen = "127.0.0.1:0") {
     Server::Options options;
@@ -97,7 +97,7 @@ class TlsTest : public ::testing::Test {
     return server.ok() ? *std::move(server) : nullptr;
   }
 
-  // What a worker does first, as our worker does it, and what comes of it in the end.
+  // Calls Hello like a real worker, with retries. Returns the final status.
   absl::Status Greet(const std::string& address, std::shared_ptr<CertificateFiles> certificates) {
     const ServerEndpoint endpoint = ConnectToServer(0, address, std::move(certificates));
     RetryDeadline::Options patience;
@@ -117,8 +117,8 @@ class TlsTest : public ::testing::Test {
   const TestCertificates made_;
 };
 
-// The certificates in a directory as a program reads them whose clock is `behind` of ours; so it
-// can hold some that have expired meanwhile.
+// Opens the certificates in a directory with a clock that is `behind` by this much, so that expired
+// certificates can be opened.
 absl::StatusOr<std::shared_ptr<CertificateFiles>> OpenBehind(
     const std::string& directory, Role role, absl::Duration behind = absl::ZeroDuration()) {
   CertificateFiles::Options options;
@@ -128,7 +128,7 @@ absl::StatusOr<std::shared_ptr<CertificateFiles>> OpenBehind(
   return CertificateFiles::Open(std::move(options));
 }
 
-TEST_F(TlsTest, ReachesAServerByEachFormOfItsAddress) {
+TEST_F(TlsTest, ConnectsByEachFormOfAddress) {
   Words words;
   const std::vector<std::string> hosts = {"127.0.0.1", "localhost", "::1"};
   const auto certificates = OpenFiles(made_.Make(Role::kServer, "any", hosts), Role::kServer);
@@ -139,7 +139,7 @@ TEST_F(TlsTest, ReachesAServerByEachFormOfItsAddress) {
   EXPECT_EQ(Greet(server->address(), worker), absl::OkStatus());
   EXPECT_EQ(Greet(absl::StrCat("localhost", port), worker), absl::OkStatus());
 
-  // The file lists a machine's IPv6 addresses.
+  // The file lists the machine's IPv6 addresses.
   if (std::ifstream("/proc/net/if_inet6").peek() == EOF) return;
   const auto server6 = Start(certificates, &words, "[::1]:0");
   ASSERT_NE(server6, nullptr);
@@ -168,7 +168,7 @@ struct Fault {
   absl::StatusCode code = absl::StatusCode::kUnauthenticated;
 };
 
-TEST_F(TlsTest, NamesEveryFaultOnBothSidesWithinASecond) {
+TEST_F(TlsTest, NamesEachFaultOnBothSides) {
   const TestCertificates other;
   const auto good_server = made_.Open(Role::kServer);
   const TestValidity long_ago{absl::Now() - absl::Hours(100), absl::Now() + absl::Hours(100)};
@@ -243,9 +243,9 @@ TEST_F(TlsTest, NamesEveryFaultOnBothSidesWithinASecond) {
   }
 }
 
-// A client that is not one of ours, or is hostile: it shows whatever certificate it likes, or none,
-// and believes every server. `behind`: a file whose certificate it shows behind its own. What comes
-// back: the bytes of a server's first frame, or none.
+// Connects as a hostile client that shows any certificate, or none, and trusts every server.
+// `behind` names a second certificate to show after the first one. Returns the bytes of the
+// server's first frame, or an empty string.
 std::string HostileHandshake(const std::string& address, const std::string& directory,
                              const std::string& behind = "") {
   const auto socket = ConnectTcp(address);
@@ -265,7 +265,7 @@ std::string HostileHandshake(const std::string& address, const std::string& dire
     std::FILE* const file = std::fopen(behind.c_str(), "r");
     X509* const certificate = PEM_read_X509(file, nullptr, nullptr, nullptr);
     std::fclose(file);
-    EXPECT_EQ(SSL_CTX_add_extra_chain_cert(context, certificate), 1);  // takes it
+    EXPECT_EQ(SSL_CTX_add_extra_chain_cert(context, certificate), 1);  // takes ownership
   }
   SSL* const ssl = SSL_new(context);
   SSL_set_fd(ssl, socket->get());
@@ -277,9 +277,9 @@ std::string HostileHandshake(const std::string& address, const std::string& dire
   return std::string(bytes, std::max(0, got));
 }
 
-// Our own programs look at their files first, and never get as far as a server with these. What a
-// server says of them it says of a program that does not look.
-TEST_F(TlsTest, RefusesEveryBadCertificateOfAClientAndNamesItOnBothSides) {
+// torchps programs check their files first, so they never reach a server with these certificates.
+// The server's messages are for programs without that check.
+TEST_F(TlsTest, RefusesInvalidClientCertificates) {
   const TestCertificates other;
   const TestCertificates other_job("elsewhere");
   const TestValidity over{absl::Now() - absl::Hours(2), absl::Now() - absl::Hours(1)};
@@ -287,7 +287,7 @@ TEST_F(TlsTest, RefusesEveryBadCertificateOfAClientAndNamesItOnBothSides) {
   struct Case {
     std::string name;
     std::string directory;
-    std::string worker_says;  // empty: it takes the files, which are in order
+    std::string worker_says;  // empty if the files are valid
     std::string server_says;
   };
   const std::vector<Case> cases = {
@@ -318,14 +318,15 @@ TEST_F(TlsTest, RefusesEveryBadCertificateOfAClientAndNamesItOnBothSides) {
     EXPECT_EQ(own.ok(), c.worker_says.empty()) << own;
     EXPECT_THAT(std::string(own.message()), HasSubstr(c.worker_says));
   }
-  // The same program with a good one gets the server's SETTINGS frame: it is the certificates.
+  // With a valid certificate the same client receives the server's SETTINGS frame, so the
+  // certificates caused the refusals.
   Words words;
   const auto server = Start(made_.Open(Role::kServer), &words);
   EXPECT_NE(HostileHandshake(server->address(), made_.Make(Role::kWorker)), "");
 }
 
-// Everybody who connects is shown a server's certificate, but only the server has its key.
-TEST_F(TlsTest, AForgedCertificateIsNotMadeGoodByAnotherOnesBehindIt) {
+// Each client receives the server's certificate, but only the server owns the key.
+TEST_F(TlsTest, RefusesAForgedCertificateWithAValidChain) {
   const TestCertificates other;
   Words words;
   const auto server = Start(made_.Open(Role::kServer), &words);
@@ -341,7 +342,7 @@ TEST_F(TlsTest, AForgedCertificateIsNotMadeGoodByAnotherOnesBehindIt) {
   })) << words.All();
 }
 
-TEST_F(TlsTest, TakesAClientThatShowsItsAuthorityBehindItsCertificate) {
+TEST_F(TlsTest, AcceptsAClientThatSendsItsAuthority) {
   Words words;
   const auto server = Start(made_.Open(Role::kServer), &words);
   ASSERT_NE(server, nullptr);
@@ -350,12 +351,12 @@ TEST_F(TlsTest, TakesAClientThatShowsItsAuthorityBehindItsCertificate) {
   EXPECT_EQ(words.All(), "");
 }
 
-// A server of the same authority that is none: a worker's certificate does not make one.
-TEST_F(TlsTest, AWorkerBelievesNoServerThatShowsAnotherRole) {
+// The fake server uses a worker's certificate of the same authority.
+TEST_F(TlsTest, AWorkerRefusesAServerOfAnotherRole) {
   const std::string directory = made_.Make(Role::kWorker);
   grpc::ServerBuilder builder;
   int port = 0;
-  // gRPC as a hostile program would use it, with nothing of ours in between.
+  // gRPC as used by a hostile program, without torchps code.
   grpc::SslServerCredentialsOptions options;
   std::ifstream key(directory + "/key.pem");
   std::ifstream certificate(directory + "/cert.pem");
@@ -374,14 +375,14 @@ TEST_F(TlsTest, AWorkerBelievesNoServerThatShowsAnotherRole) {
               HasSubstr("torchps://job/worker/any for the role worker; expected the role server"));
 }
 
-TEST_F(TlsTest, AWorkersCertificateCannotCheckpointStopOrSpeakForAnotherSlot) {
+TEST_F(TlsTest, AWorkerCertificateIsLimitedToItsRole) {
   Words words;
   const auto server = Start(made_.Open(Role::kServer), &words);
   ASSERT_NE(server, nullptr);
   const auto channel = PlainChannel(server->address(), made_.Open(Role::kWorker, "slot-1"));
   const auto parameters = ParameterService::NewStub(channel);
   const auto coordinator = Coordinator::NewStub(channel);
-  // It is told, and so are the server's people before it is.
+  // The client receives the error, and the server logs it before.
   const auto expect_said = [&words](const std::string& method, const std::string& denial) {
     EXPECT_TRUE(
         words.Contain(absl::StrCat("refused ", method, " to a client at 127.0.0.1: ", denial)))
@@ -429,7 +430,7 @@ TEST_F(TlsTest, AWorkersCertificateCannotCheckpointStopOrSpeakForAnotherSlot) {
                   "cannot speak for any slot, only for slot 1");
   }
   {
-    // For good, and of another slot's process or its own: only a coordinator says so.
+    // Permanent departures, for the own slot or another one, are reserved for the coordinator.
     grpc::ClientContext context;
     LeaveRequest request;
     request.set_slot(1);
@@ -459,7 +460,7 @@ TEST_F(TlsTest, AWorkersCertificateCannotCheckpointStopOrSpeakForAnotherSlot) {
   EXPECT_TRUE(own.Push(1, 1.0f).ok());
 }
 
-TEST_F(TlsTest, AnOperatorsCertificateWatchesAndStopsButTrainsNot) {
+TEST_F(TlsTest, AnOperatorCertificateCannotTrain) {
   Words words;
   const auto server = Start(made_.Open(Role::kServer), &words);
   ASSERT_NE(server, nullptr);
@@ -474,8 +475,8 @@ TEST_F(TlsTest, AnOperatorsCertificateWatchesAndStopsButTrainsNot) {
   EXPECT_TRUE(worker.stub().Shutdown(&context, ShutdownRequest(), &reply).ok());
 }
 
-// A new pair on both sides while both run; garbage in between changes nothing.
-TEST_F(TlsTest, CertificatesAreExchangedWithoutARestart) {
+// Both sides switch to a new pair while running; invalid files in between are ignored.
+TEST_F(TlsTest, ReplacesCertificatesWithoutARestart) {
   Words words;
   const std::string server_directory = made_.Make(Role::kServer, "first");
   const std::string worker_directory = made_.Make(Role::kWorker, "first");
@@ -494,7 +495,7 @@ TEST_F(TlsTest, CertificatesAreExchangedWithoutARestart) {
   made_.Replace(server_directory, Role::kServer, "second");
   made_.Replace(worker_directory, Role::kWorker, "second");
   const auto shown = [&] {
-    // Which certificate the server shows to a new connection.
+    // Reads the certificate that the server shows to a new connection.
     const auto socket = ConnectTcp(server->address());
     SSL_CTX* const context = SSL_CTX_new(TLS_client_method());
     SSL* const ssl = SSL_new(context);

@@ -14,7 +14,7 @@
 namespace torchps {
 namespace {
 
-// A block whose values lie behind its head in a segment, mapped twice as in two processes.
+// A block in a segment, mapped twice as in two processes.
 class SharedBlockTest : public ::testing::Test {
  protected:
   static constexpr size_t kFloats = 16384;
@@ -47,13 +47,13 @@ class SharedBlockTest : public ::testing::Test {
   const float* read_ = nullptr;
 };
 
-TEST_F(SharedBlockTest, ZerosAreABlockOfVersionZero) {
+TEST_F(SharedBlockTest, ZeroedMemoryIsVersionZero) {
   bool copied = false;
   EXPECT_EQ(reader_->TryRead(-1, [&] { copied = true; }), Version{0});
   EXPECT_TRUE(copied);
 }
 
-TEST_F(SharedBlockTest, TheVersionThatTheReaderHasIsNotCopiedAgain) {
+TEST_F(SharedBlockTest, DoesNotCopyAnUnchangedVersion) {
   Write(5);
   bool copied = false;
   EXPECT_EQ(reader_->TryRead(5, [&] { copied = true; }), Version{5});
@@ -62,7 +62,7 @@ TEST_F(SharedBlockTest, TheVersionThatTheReaderHasIsNotCopiedAgain) {
   EXPECT_TRUE(copied);
 }
 
-TEST_F(SharedBlockTest, ABlockThatIsBeingChangedIsNotRead) {
+TEST_F(SharedBlockTest, DoesNotReadABlockDuringAChange) {
   writer_->BeginChange();
   EXPECT_EQ(reader_->TryRead(-1, [] { FAIL() << "copied a block in the middle of a change"; }),
             std::nullopt);
@@ -70,14 +70,14 @@ TEST_F(SharedBlockTest, ABlockThatIsBeingChangedIsNotRead) {
   EXPECT_EQ(reader_->TryRead(-1, [] {}), Version{1});
 }
 
-TEST_F(SharedBlockTest, ABlockThatChangesDuringTheCopyIsNotTakenForWhole) {
+TEST_F(SharedBlockTest, DetectsAChangeDuringTheCopy) {
   EXPECT_EQ(reader_->TryRead(-1, [&] { Write(1); }), std::nullopt);
   EXPECT_EQ(reader_->TryRead(-1, [&] { writer_->BeginChange(); }), std::nullopt);
 }
 
-// One writer, two readers: whatever is taken for whole has one version's values everywhere. Ends
-// when both readers have seen enough.
-TEST_F(SharedBlockTest, NoReaderEverTakesATornBlockForAWholeOne) {
+// One writer and two readers: a successful read contains the values of one version. Ends after
+// enough reads.
+TEST_F(SharedBlockTest, ReadersNeverAcceptATornBlock) {
   constexpr int kReaders = 2;
   constexpr int kWholeOnes = 2000;
   constexpr uint64_t kSeed = 1;
@@ -86,7 +86,7 @@ TEST_F(SharedBlockTest, NoReaderEverTakesATornBlockForAWholeOne) {
     uint64_t random = kSeed;
     for (Version version = 1; reading.load() > 0; ++version) {
       Write(version);
-      // Leaves the block alone for up to some copies' time, so that readers meet it before, in and
+      // Pauses for up to the time of some copies, so that readers meet the block before, during and
       // after a change.
       for (uint64_t i = UniformBelow(random, 4000); i > 0 && reading.load() > 0; --i) continue;
     }

@@ -22,7 +22,7 @@ ModelLayout MakeLayout(int64_t trained, int64_t averaged) {
   return *ModelLayout::Create(std::move(segments));
 }
 
-// [begin, end) bytes of each piece lie one behind the other, within the segment.
+// Expects that the byte ranges [begin, end) do not overlap and are inside the segment.
 void ExpectDisjoint(std::vector<std::pair<size_t, size_t>> pieces, size_t bytes) {
   std::sort(pieces.begin(), pieces.end());
   size_t end = SharedSegment::kHeaderBytes;
@@ -34,7 +34,7 @@ void ExpectDisjoint(std::vector<std::pair<size_t, size_t>> pieces, size_t bytes)
   EXPECT_LE(end, bytes);
 }
 
-TEST(SharedLayoutTest, AWorkersBlocksDoNotOverlapAndTrainedOnesFollowEachOther) {
+TEST(SharedLayoutTest, WorkerBlocksDoNotOverlap) {
   for (const auto& [trained, averaged] :
        std::vector<std::pair<int64_t, int64_t>>{{1, 0}, {100, 7}, {1024, 1024}, {4097, 1}}) {
     const ModelLayout layout = MakeLayout(trained, averaged);
@@ -52,7 +52,7 @@ TEST(SharedLayoutTest, AWorkersBlocksDoNotOverlapAndTrainedOnesFollowEachOther) 
   }
 }
 
-TEST(SharedLayoutTest, AServersHeadsAndBlocksDoNotOverlapAndBeginOnCacheLines) {
+TEST(SharedLayoutTest, ServerBlocksAreDisjointAndAligned) {
   for (const int servers : {1, 3}) {
     const ModelLayout layout = MakeLayout(10007, 130);
     const BlockMap map = *BlockMap::Create(layout, 444, servers);

@@ -19,14 +19,14 @@ BlockMap MakeMap(int64_t blocks, int64_t block_bytes, int servers) {
 
 using Pairs = std::vector<std::pair<size_t, size_t>>;
 
-// All runs there are now.
+// Returns the runs that are available now.
 Pairs Take(SharedRuns& runs, const std::vector<bool>& ready, const std::vector<Version>& versions) {
   Pairs taken;
   while (const auto run = runs.Next(ready, versions)) taken.emplace_back(run->begin, run->end);
   return taken;
 }
 
-TEST(SharedRunsTest, BlocksOfOneVersionGoInOneRun) {
+TEST(SharedRunsTest, JoinsBlocksOfOneVersion) {
   const BlockMap map = MakeMap(6, 64, 2);
   SharedRuns runs(&map, 1);
   EXPECT_EQ(Take(runs, std::vector<bool>(6, true), std::vector<Version>(6, 3)), (Pairs{{0, 3}}));
@@ -39,7 +39,7 @@ TEST(SharedRunsTest, ARunEndsWhereTheVersionChanges) {
   EXPECT_EQ(Take(runs, std::vector<bool>(4, true), {5, 5, 6, 5}), (Pairs{{0, 2}, {2, 3}, {3, 4}}));
 }
 
-TEST(SharedRunsTest, ALongRunIsCutSoThatOthersGetTheirTurn) {
+TEST(SharedRunsTest, SplitsALongRun) {
   const BlockMap map = MakeMap(20, 1 << 20, 1);
   SharedRuns runs(&map, 0);
   EXPECT_EQ(Take(runs, std::vector<bool>(20, true), std::vector<Version>(20)),
@@ -50,7 +50,7 @@ TEST(SharedRunsTest, ALongRunIsCutSoThatOthersGetTheirTurn) {
             (Pairs{{0, 1}, {1, 2}}));
 }
 
-TEST(SharedRunsTest, OnlyWhatIsReadyGoesAndEachBlockOnce) {
+TEST(SharedRunsTest, ReturnsReadyBlocksOnce) {
   const BlockMap map = MakeMap(5, 64, 1);
   const std::vector<Version> versions(5);
   SharedRuns runs(&map, 0);
@@ -63,7 +63,7 @@ TEST(SharedRunsTest, OnlyWhatIsReadyGoesAndEachBlockOnce) {
   EXPECT_EQ(Take(runs, {true, true, true, true, true}, versions), Pairs());
 }
 
-TEST(SharedRunsTest, InWhateverOrderBlocksBecomeReadyEachGoesOnceAndWithItsVersion) {
+TEST(SharedRunsTest, ReturnsEachBlockOnceInAnyOrder) {
   for (uint64_t seed = 1; seed <= 50; ++seed) {
     uint64_t random = seed;
     const BlockMap map = MakeMap(40, 64, 3);

@@ -33,7 +33,7 @@ void ExpectRefusal(const SharedSegment::Offer& offer, const std::string& words) 
   EXPECT_THAT(std::string(opened.status().message()), HasSubstr(words));
 }
 
-// A segment's bytes in a file that is not quite a segment.
+// Holds the bytes of a segment in a file that is not a valid segment.
 class Impostor {
  public:
   explicit Impostor(const SharedSegment& original)
@@ -55,7 +55,7 @@ class Impostor {
 
 constexpr int kAllSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-// How often this process has mapped files whose names contain `label`.
+// Returns the number of mapped files with `label` in the name.
 int Mappings(const std::string& label) {
   std::ifstream maps("/proc/self/maps");
   int count = 0;
@@ -65,7 +65,7 @@ int Mappings(const std::string& label) {
   return count;
 }
 
-TEST(SharedSegmentTest, WhatItsMakerWritesTheOtherSideReads) {
+TEST(SharedSegmentTest, SharesTheCreatorsWrites) {
   const auto segment = MakeSegment();
   const auto opened = SharedSegment::Open(segment->offer(), kBytes);
   ASSERT_TRUE(opened.ok()) << opened.status();
@@ -79,7 +79,7 @@ TEST(SharedSegmentTest, TwoSegmentsHaveDifferentNonces) {
   EXPECT_NE(MakeSegment()->nonce(), MakeSegment()->nonce());
 }
 
-TEST(SharedSegmentTest, AnotherProcessReadsItAndItOutlivesTheMakersDeath) {
+TEST(SharedSegmentTest, OutlivesTheCreatorsProcess) {
   int answer[2];
   ASSERT_EQ(pipe(answer), 0);
   int stay[2];
@@ -108,7 +108,7 @@ TEST(SharedSegmentTest, AnotherProcessReadsItAndItOutlivesTheMakersDeath) {
   for (const int fd : {answer[0], answer[1], stay[0], stay[1]}) close(fd);
 }
 
-TEST(SharedSegmentTest, NothingIsLeftOfASegmentThatBothSidesHaveLetGo) {
+TEST(SharedSegmentTest, IsRemovedWhenBothSidesReleaseIt) {
   {
     auto made = SharedSegment::Create("ephemeral", kBytes);
     ASSERT_TRUE(made.ok()) << made.status();
@@ -119,12 +119,12 @@ TEST(SharedSegmentTest, NothingIsLeftOfASegmentThatBothSidesHaveLetGo) {
   EXPECT_EQ(Mappings("ephemeral"), 0);
 }
 
-TEST(SharedSegmentTest, OnlyTheOfferedSegmentIsOpened) {
+TEST(SharedSegmentTest, RefusesAnotherSegmentThanOffered) {
   const auto segment = MakeSegment();
   SharedSegment::Offer offer = segment->offer();
   offer.nonce ^= 1;
-  ExpectRefusal(offer, "is not the offered segment");
-  // Zeros of the right size are no segment.
+  ExpectRefusal(offer, "is another one than was meant");
+  // Zeros of the right size are not a segment.
   const Impostor zeros(*segment);
   EXPECT_EQ(ftruncate(zeros.fd(), 0), 0);
   EXPECT_EQ(ftruncate(zeros.fd(), kBytes), 0);
@@ -133,12 +133,12 @@ TEST(SharedSegmentTest, OnlyTheOfferedSegmentIsOpened) {
   ExpectRefusal(offer, "is not the offered segment");
 }
 
-TEST(SharedSegmentTest, AnotherSizeThanExpectedIsRefused) {
+TEST(SharedSegmentTest, RefusesAnotherSize) {
   const auto segment = MakeSegment();
   SharedSegment::Offer offer = segment->offer();
   offer.bytes = kBytes + 1;
-  ExpectRefusal(offer, "has an offered size of");
-  // It says what is expected, and has something else.
+  ExpectRefusal(offer, "is said to have");
+  // The offer has the expected size, but the file does not.
   const auto larger = SharedSegment::Create("test", kBytes + 1);
   ASSERT_TRUE(larger.ok());
   offer = (*larger)->offer();
@@ -146,7 +146,7 @@ TEST(SharedSegmentTest, AnotherSizeThanExpectedIsRefused) {
   ExpectRefusal(offer, "bytes; expected");
 }
 
-TEST(SharedSegmentTest, AFileThatCouldShrinkUnderItsReaderIsRefused) {
+TEST(SharedSegmentTest, RefusesAFileThatCanShrink) {
   const auto segment = MakeSegment();
   for (const int seals : {0, F_SEAL_GROW, F_SEAL_GROW | F_SEAL_SEAL, F_SEAL_SHRINK}) {
     Impostor impostor(*segment);
@@ -158,7 +158,7 @@ TEST(SharedSegmentTest, AFileThatCouldShrinkUnderItsReaderIsRefused) {
   EXPECT_TRUE(SharedSegment::Open(good.offer(), kBytes).ok());
 }
 
-TEST(SharedSegmentTest, AFileThatOthersMayReadIsRefused) {
+TEST(SharedSegmentTest, RefusesAFileReadableByOthers) {
   const auto segment = MakeSegment();
   for (const mode_t mode : {0644, 0660, 0777, 0400}) {
     Impostor impostor(*segment);
@@ -168,7 +168,7 @@ TEST(SharedSegmentTest, AFileThatOthersMayReadIsRefused) {
   }
 }
 
-TEST(SharedSegmentTest, AnotherUsersFileIsRefused) {
+TEST(SharedSegmentTest, RefusesAnotherUsersFile) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can make a file another user's";
   const auto segment = MakeSegment();
   Impostor impostor(*segment);
@@ -177,10 +177,10 @@ TEST(SharedSegmentTest, AnotherUsersFileIsRefused) {
   ExpectRefusal(impostor.offer(), "belongs to user 12345");
 }
 
-TEST(SharedSegmentTest, WhatIsNoMemoryIsRefusedWithoutBeingOpened) {
+TEST(SharedSegmentTest, RefusesOtherFilesWithoutOpeningThem) {
   const auto segment = MakeSegment();
   SharedSegment::Offer offer = segment->offer();
-  // Protocol the reading end of a pipe again would wait for a writer.
+  // Opening the reading end of a pipe again would wait for a writer.
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   offer.fd = ends[0];
@@ -193,7 +193,7 @@ TEST(SharedSegmentTest, WhatIsNoMemoryIsRefusedWithoutBeingOpened) {
   close(device);
 }
 
-TEST(SharedSegmentTest, ADescriptorOrAProcessThatIsNotThereIsRefused) {
+TEST(SharedSegmentTest, RefusesAMissingDescriptorOrProcess) {
   const auto segment = MakeSegment();
   SharedSegment::Offer offer = segment->offer();
   offer.fd = 1 << 20;

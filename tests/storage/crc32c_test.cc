@@ -7,14 +7,14 @@
 namespace torchps {
 namespace {
 
-TEST(Crc32cTest, IsTheOneOfRfc3720) {
+TEST(Crc32cTest, MatchesRfc3720) {
   EXPECT_EQ(Crc32c(0, "123456789"), 0xe3069283u);
   EXPECT_EQ(Crc32c(0, std::string(32, '\0')), 0x8a9136aau);
   EXPECT_EQ(Crc32c(0, std::string(32, '\xff')), 0x62a8ab43u);
   EXPECT_EQ(Crc32c(0, ""), 0u);
 }
 
-TEST(Crc32cTest, GoesOnWhereItStopped) {
+TEST(Crc32cTest, ContinuesFromAPartialSum) {
   std::string text(1000, '\0');
   for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * 7);
   const absl::string_view all = text;

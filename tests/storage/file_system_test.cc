@@ -1,5 +1,5 @@
-// One contract, two implementations: what is promised of files holds for the operating system's
-// and for the disk in memory that other tests break.
+// Tests the contract of FileSystem with both implementations: the operating system's files, and the
+// in-memory disk used for fault injection.
 
 #include "storage/file_system.h"
 
@@ -54,7 +54,7 @@ class FileSystemTest : public ::testing::TestWithParam<Kind> {
 
 int FileSystemTest::count_ = 0;
 
-TEST_P(FileSystemTest, WhatWasWrittenIsRead) {
+TEST_P(FileSystemTest, ReadsWhatItWrote) {
   auto file = files_->CreateFile(Path("a"));
   ASSERT_EQ(file.status(), absl::OkStatus());
   ASSERT_EQ((*file)->Append("hello, "), absl::OkStatus());
@@ -77,7 +77,7 @@ TEST_P(FileSystemTest, WhatWasWrittenIsRead) {
               HasSubstr("a ends after 12 bytes; expected at least 13"));
 }
 
-TEST_P(FileSystemTest, AFileGoesOnAtItsEndAndIsCut) {
+TEST_P(FileSystemTest, AppendsAndTruncates) {
   ASSERT_EQ(WriteFileAtomically(*files_, Path("log"), "one two thr"), absl::OkStatus());
   auto file = files_->OpenForAppend(Path("log"));
   ASSERT_EQ(file.status(), absl::OkStatus());
@@ -87,7 +87,7 @@ TEST_P(FileSystemTest, AFileGoesOnAtItsEndAndIsCut) {
   EXPECT_EQ(Contents("log"), "one two three");
 }
 
-TEST_P(FileSystemTest, NobodyWritesOrCutsBehindTheEnd) {
+TEST_P(FileSystemTest, RefusesWritesBeyondTheEnd) {
   auto file = files_->CreateFile(Path("a"));
   ASSERT_EQ((*file)->Append("abc"), absl::OkStatus());
   EXPECT_EQ((*file)->WriteAt(2, "xy").code(), absl::StatusCode::kInvalidArgument);
@@ -96,7 +96,7 @@ TEST_P(FileSystemTest, NobodyWritesOrCutsBehindTheEnd) {
   EXPECT_EQ(Contents("a"), "abc");
 }
 
-TEST_P(FileSystemTest, CreateFileBeginsAnew) {
+TEST_P(FileSystemTest, CreateFileTruncates) {
   ASSERT_EQ(WriteFileAtomically(*files_, Path("a"), "long contents"), absl::OkStatus());
   auto file = files_->CreateFile(Path("a"));
   ASSERT_EQ((*file)->Append("short"), absl::OkStatus());
@@ -112,7 +112,7 @@ TEST_P(FileSystemTest, AnAtomicWriteLeavesNoOtherFile) {
   EXPECT_THAT(*names, ElementsAre("a"));
 }
 
-TEST_P(FileSystemTest, NamesAreMadeListedAndRemoved) {
+TEST_P(FileSystemTest, CreatesListsAndRemovesNames) {
   ASSERT_EQ(files_->CreateDirectories(Path("x/y/z")), absl::OkStatus());
   ASSERT_EQ(files_->CreateDirectories(Path("x/y")), absl::OkStatus());
   ASSERT_EQ(WriteFileAtomically(*files_, Path("x/b"), "1"), absl::OkStatus());
@@ -128,7 +128,7 @@ TEST_P(FileSystemTest, NamesAreMadeListedAndRemoved) {
   EXPECT_THAT(*files_->List(root_), ElementsAre());
 }
 
-TEST_P(FileSystemTest, WhatIsMissingIsNotFoundAndNamed) {
+TEST_P(FileSystemTest, NamesAMissingFile) {
   const auto expect_named = [](const absl::Status& status) {
     EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
     EXPECT_THAT(std::string(status.message()), HasSubstr("nowhere"));
@@ -145,14 +145,14 @@ TEST_P(FileSystemTest, WhatIsMissingIsNotFoundAndNamed) {
   expect_named(files_->Lock(Path("nowhere/lock")).status());
 }
 
-TEST_P(FileSystemTest, AFileWhereADirectoryIsExpectedIsSaid) {
+TEST_P(FileSystemTest, NamesAFileInPlaceOfADirectory) {
   ASSERT_EQ(WriteFileAtomically(*files_, Path("a"), ""), absl::OkStatus());
   const absl::Status status = files_->CreateDirectories(Path("a"));
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("a is a file; expected a directory"));
 }
 
-TEST_P(FileSystemTest, AFileThatIsTooLargeIsNotRead) {
+TEST_P(FileSystemTest, RefusesToReadATooLargeFile) {
   ASSERT_EQ(WriteFileAtomically(*files_, Path("a"), "12345"), absl::OkStatus());
   EXPECT_EQ(ReadWholeFile(*files_, Path("a"), 5).status(), absl::OkStatus());
   const absl::Status status = ReadWholeFile(*files_, Path("a"), 4).status();
@@ -160,7 +160,7 @@ TEST_P(FileSystemTest, AFileThatIsTooLargeIsNotRead) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("a has 5 bytes; expected 4 at most"));
 }
 
-TEST_P(FileSystemTest, ALockIsHeldOnceAndLetGo) {
+TEST_P(FileSystemTest, LocksExclusively) {
   auto lock = files_->Lock(Path("lock"));
   ASSERT_EQ(lock.status(), absl::OkStatus());
   const absl::Status second = files_->Lock(Path("lock")).status();
@@ -174,7 +174,7 @@ TEST_P(FileSystemTest, ALockIsHeldOnceAndLetGo) {
   EXPECT_EQ(files_->Lock(Path("lock")).status(), absl::OkStatus());
 }
 
-TEST_P(FileSystemTest, ThereIsRoom) {
+TEST_P(FileSystemTest, ReportsFreeBytes) {
   const auto free = files_->FreeBytes(root_);
   ASSERT_EQ(free.status(), absl::OkStatus());
   EXPECT_GT(*free, 0);
@@ -185,7 +185,7 @@ INSTANTIATE_TEST_SUITE_P(All, FileSystemTest, ::testing::Values(Kind::kPosix, Ki
                            return info.param == Kind::kPosix ? "Posix" : "Memory";
                          });
 
-TEST(PosixFileSystemTest, APipeInPlaceOfAFileBlocksNobody) {
+TEST(PosixFileSystemTest, DoesNotBlockOnAPipe) {
   const auto files = MakePosixFileSystem();
   const std::string path = absl::StrCat(::testing::TempDir(), "/pipe.", getpid());
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
@@ -198,8 +198,8 @@ TEST(PosixFileSystemTest, APipeInPlaceOfAFileBlocksNobody) {
   unlink(path.c_str());
 }
 
-TEST(PosixFileSystemTest, AWriteThatDoesNotFitIsResourceExhaustedAndMayBeRepeated) {
-  // In a child, whose limit on the size of files stands for a full disk.
+TEST(PosixFileSystemTest, RetriesAWriteAfterAFullDisk) {
+  // In a child process, because a file size limit simulates the full disk.
   const std::string path = absl::StrCat(::testing::TempDir(), "/limited.", getpid());
   const pid_t child = fork();
   ASSERT_GE(child, 0);
@@ -225,12 +225,12 @@ TEST(PosixFileSystemTest, AWriteThatDoesNotFitIsResourceExhaustedAndMayBeRepeate
   EXPECT_EQ(*ReadWholeFile(*files, path, 100), "12345678ABCDEFGH");
 }
 
-TEST(PosixFileSystemTest, ADirectoryIsNotThereBeforeItsNameIsSynced) {
+TEST(PosixFileSystemTest, ADirectoryExistsOnlyAfterItsSync) {
   const auto files = MakePosixFileSystem();
   const std::string path = absl::StrCat(::testing::TempDir(), "/unsynced.", getpid());
   rlimit before;
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-  // mkdir needs no descriptor, and the sync of its parent needs one.
+  // mkdir does not need a descriptor, but syncing its parent does.
   const rlimit none = {0, before.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
   const absl::Status first = files->CreateDirectories(path);
@@ -250,7 +250,7 @@ int GetMode(const std::string& path) {
   return stat(path.c_str(), &file) == 0 ? static_cast<int>(file.st_mode & 0777) : -1;
 }
 
-TEST(PosixFileSystemTest, TheUmaskDecidesTheModesOfNewFiles) {
+TEST(PosixFileSystemTest, NewFilesHonorTheUmask) {
   const std::string root = absl::StrCat(::testing::TempDir(), "/readers.", getpid());
   const auto files = MakePosixFileSystem();
   const mode_t umask_before = umask(0);
@@ -274,7 +274,7 @@ TEST(PosixFileSystemTest, TheUmaskDecidesTheModesOfNewFiles) {
   EXPECT_EQ(GetMode(root + "/0/file"), 0640);
 }
 
-TEST(FileErrorTest, EveryReasonHasItsCode) {
+TEST(FileErrorTest, MapsErrorsToCodes) {
   const auto code = [](FileAction action, int error) {
     return FileError(action, "do it to", "x", error).code();
   };

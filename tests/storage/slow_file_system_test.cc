@@ -9,7 +9,7 @@
 namespace torchps {
 namespace {
 
-TEST(SlowFileSystem, BytesAndSyncsTakeTheirTimeAndArriveAsTheyAre) {
+TEST(SlowFileSystem, DelaysBytesAndSyncs) {
   const auto disk = MakePosixFileSystem();
   std::vector<absl::Duration> pauses;
   const auto slow = MakeSlowFileSystem(disk.get(), *ParseSlowDisk("2:100ms"),
@@ -37,7 +37,7 @@ TEST(SlowFileSystem, BytesAndSyncsTakeTheirTimeAndArriveAsTheyAre) {
   EXPECT_TRUE(slow->RemoveFile(path).ok());
 }
 
-TEST(SlowFileSystem, WhereOnlyReadingIsSlowNothingElseIs) {
+TEST(SlowFileSystem, DelaysOnlyReads) {
   const auto disk = MakePosixFileSystem();
   std::vector<absl::Duration> pauses;
   const auto slow = MakeSlowFileSystem(disk.get(), *ParseSlowDisk("2:reads"),
@@ -54,7 +54,7 @@ TEST(SlowFileSystem, WhereOnlyReadingIsSlowNothingElseIs) {
   EXPECT_EQ(pauses, (std::vector<absl::Duration>{absl::Milliseconds(500)}));
 }
 
-TEST(SlowFileSystem, WhatIsNoDiskIsNamed) {
+TEST(SlowFileSystem, NamesAnInvalidSpecification) {
   EXPECT_EQ(ParseSlowDisk("20")->bytes_per_second, 20e6);
   EXPECT_EQ(ParseSlowDisk("20")->sync, absl::ZeroDuration());
   for (const char* const text :

@@ -1,5 +1,5 @@
-// What every encoding promises by wire/encoding.h and wire/frame_payload.h, asked of each of them
-// on each instruction set of this machine.
+// Tests the contract in wire/encoding.h and wire/frame_payload.h with each encoding on each
+// instruction set of this machine.
 
 #include "wire/encoding.h"
 
@@ -31,7 +31,7 @@ constexpr double kFraction = 0.1;
 
 const int64_t kLengths[] = {1, 2, 3, 17, 1023, 1024, 1025, 2048, 2500, 5000};
 
-// Numbers of all magnitudes that gradients have, both signs, some zeros.
+// Returns numbers of the magnitudes found in gradients, with both signs and some zeros.
 std::vector<float> Gradient(int64_t count, uint64_t seed) {
   std::vector<float> values(count);
   for (float& value : values) {
@@ -46,7 +46,7 @@ std::vector<float> Gradient(int64_t count, uint64_t seed) {
 std::string Encoded(EncodingSpec::Kind kind, const std::vector<float>& values,
                     InstructionSet set = BestInstructionSet()) {
   const auto count = static_cast<int64_t>(values.size());
-  // A byte more in front and behind: written at an odd address, and nothing outside.
+  // One more byte in front and behind, to write at an odd address and detect writes outside.
   std::string bytes(EncodedBytes(kind, count, kFraction) + 2, '\x5a');
   Encode(kind, values, kFraction, reinterpret_cast<uint8_t*>(&bytes[1]), set);
   EXPECT_EQ(bytes.front(), '\x5a');
@@ -73,7 +73,7 @@ std::vector<float> RoundTrip(EncodingSpec::Kind kind, const std::vector<float>& 
   return decoded;
 }
 
-// The most that element i of `values` may be off.
+// Returns the largest allowed error for element i of `values`.
 float Tolerance(EncodingSpec::Kind kind, const std::vector<float>& values, size_t i) {
   const float magnitude = std::abs(values[i]);
   switch (kind) {
@@ -101,7 +101,7 @@ class EncodingTest : public ::testing::TestWithParam<EncodingSpec::Kind> {
   const EncodingSpec::Kind kind_ = GetParam();
 };
 
-TEST_P(EncodingTest, GivesBackWhatWentInWithinItsPrecision) {
+TEST_P(EncodingTest, RoundTripsWithinItsPrecision) {
   for (const int64_t count : kLengths) {
     const std::vector<float> values = Gradient(count, count);
     const std::vector<float> decoded = RoundTrip(kind_, values);
@@ -113,7 +113,7 @@ TEST_P(EncodingTest, GivesBackWhatWentInWithinItsPrecision) {
   }
 }
 
-TEST_P(EncodingTest, GivesTheSameBitsOnEveryInstructionSet) {
+TEST_P(EncodingTest, InstructionSetsGiveTheSameBits) {
   std::vector<float> values = Gradient(5000, 7);
   values[3] = kLargest;
   values[1700] = kDenormal;
@@ -154,7 +154,7 @@ TEST_P(EncodingTest, ReadsSlicesCutAnywhere) {
   }
 }
 
-TEST_P(EncodingTest, DecodesItsOwnOutputAgainToTheSame) {
+TEST_P(EncodingTest, RoundTripsDecodedValuesExactly) {
   const std::vector<float> once = RoundTrip(kind_, Gradient(2500, 3));
   const std::vector<float> twice = RoundTrip(kind_, once);
   for (size_t i = 0; i < once.size(); ++i) {
@@ -162,7 +162,7 @@ TEST_P(EncodingTest, DecodesItsOwnOutputAgainToTheSame) {
   }
 }
 
-TEST_P(EncodingTest, ZeroesStayZeroes) {
+TEST_P(EncodingTest, KeepsZeros) {
   for (const int64_t count : {1, 1024, 1025}) {
     const std::vector<float> zeroes(count, 0.0f);
     EXPECT_EQ(RoundTrip(kind_, zeroes), zeroes);
@@ -170,7 +170,7 @@ TEST_P(EncodingTest, ZeroesStayZeroes) {
   }
 }
 
-TEST_P(EncodingTest, TheSmallestAndTheLargestNumbersStayFiniteAndKeepTheirSign) {
+TEST_P(EncodingTest, ExtremeNumbersStayFiniteAndKeepTheirSign) {
   for (const float size : {kDenormal, 1e-40f, kSmallestNormal, 1e-30f, 6e-8f, 6.1e-5f, 65504.0f,
                            65520.0f, 1e10f, 3.3e38f, kLargest}) {
     for (const float value : {size, -size}) {
@@ -188,7 +188,7 @@ TEST_P(EncodingTest, TheSmallestAndTheLargestNumbersStayFiniteAndKeepTheirSign) 
   }
 }
 
-TEST_P(EncodingTest, WhatIsNotFiniteIsSeenInThePayload) {
+TEST_P(EncodingTest, DetectsNonfiniteElements) {
   for (const float bad : {kInfinity, -kInfinity, std::nanf("1"), -std::nanf("0x3fffff")}) {
     for (const int64_t count : {1, 3, 1030, 5000}) {
       for (const int64_t at : {int64_t{0}, count / 2, count - 1}) {
@@ -206,7 +206,7 @@ TEST_P(EncodingTest, WhatIsNotFiniteIsSeenInThePayload) {
   }
 }
 
-TEST_P(EncodingTest, AnotherLengthThanTheBlocksIsRefused) {
+TEST_P(EncodingTest, RefusesAnotherLength) {
   for (const int64_t count : {1, 3, 1024, 1025}) {
     const std::string bytes = Encoded(kind_, Gradient(count, 1));
     const auto refused = [&](const std::string& wrong) {
@@ -225,7 +225,7 @@ TEST_P(EncodingTest, AnotherLengthThanTheBlocksIsRefused) {
   }
 }
 
-TEST_P(EncodingTest, IsWrittenInPiecesOfWholeGroups) {
+TEST_P(EncodingTest, EncodesGroupsIndependently) {
   if (kind_ == EncodingSpec::TOP_K) GTEST_SKIP() << "its largest elements are those of a block";
   const std::vector<float> values = Gradient(2500, 9);
   const auto part = [&](size_t begin, size_t end) {
@@ -245,12 +245,12 @@ TEST(Bfloat16Test, RoundsToNearestAndTiesToEven) {
             (std::vector<float>{1.0f, 1 + 0x1p-6f, 1 + 0x1p-7f, -1.5f}));
 }
 
-TEST(Bfloat16Test, TakesTheLargestForWhatWouldRoundToInfinity) {
+TEST(Bfloat16Test, RoundsToTheLargestInsteadOfInfinity) {
   EXPECT_EQ(RoundTrip(EncodingSpec::BFLOAT16, {kLargest, -kLargest}),
             (std::vector<float>{0x1.fep127f, -0x1.fep127f}));
 }
 
-TEST(Int8Test, SendsTheLargestOfAGroupAlmostExactly) {
+TEST(Int8Test, KeepsTheLargestOfAGroup) {
   std::vector<float> values = Gradient(3000, 21);
   values[100] = 30.0f;
   values[1500] = -700.0f;
@@ -259,7 +259,7 @@ TEST(Int8Test, SendsTheLargestOfAGroupAlmostExactly) {
   EXPECT_FLOAT_EQ(decoded[1500], -700.0f);
 }
 
-TEST(Int8Test, RefusesAScaleThatCannotBe) {
+TEST(Int8Test, RefusesAnInvalidScale) {
   const auto check = [](float scale) {
     std::string bytes = Encoded(EncodingSpec::INT8, Gradient(1500, 2));
     std::memcpy(&bytes[1028], &scale, sizeof(scale));
@@ -272,7 +272,7 @@ TEST(Int8Test, RefusesAScaleThatCannotBe) {
   EXPECT_THAT(check(1e37f), HasSubstr("is 1e+37"));
 }
 
-TEST(TopKTest, SendsTheLargestAndOfEqualOnesTheFirst) {
+TEST(TopKTest, SendsTheLargestAndBreaksTiesInOrder) {
   EXPECT_EQ(RoundTrip(EncodingSpec::TOP_K, {1, -9, 3, 2, 1, 0, 0, 0, 0, 0}),
             (std::vector<float>{0, -9, 0, 0, 0, 0, 0, 0, 0, 0}));
   std::vector<float> values(40, 0.5f);
@@ -283,7 +283,7 @@ TEST(TopKTest, SendsTheLargestAndOfEqualOnesTheFirst) {
   EXPECT_EQ(RoundTrip(EncodingSpec::TOP_K, values), expected);
 }
 
-TEST(TopKTest, SendsNoSmallerOneThanItLeaves) {
+TEST(TopKTest, SendsNoSmallerElementThanItSkips) {
   for (const int64_t count : {10, 1000, 30011}) {
     const std::vector<float> values = Gradient(count, count);
     const std::vector<float> decoded = RoundTrip(EncodingSpec::TOP_K, values);
@@ -300,7 +300,7 @@ TEST(TopKTest, SendsNoSmallerOneThanItLeaves) {
   }
 }
 
-TEST(TopKTest, RefusesIndicesThatAreOutOfOrderOrBeyondTheBlock) {
+TEST(TopKTest, RefusesInvalidIndices) {
   const auto check = [](std::vector<uint32_t> indices) {
     std::string bytes;
     for (const uint32_t index : indices) {
@@ -316,7 +316,7 @@ TEST(TopKTest, RefusesIndicesThatAreOutOfOrderOrBeyondTheBlock) {
   EXPECT_EQ(check({4294967295}), "the TOP_K index of entry 0 is 4294967295; expected 0 to 9");
 }
 
-// Whatever bytes come: a payload that passes its checks is finite and of the block's length.
+// A payload that passes the checks must be finite and have the block's length, for any input.
 TEST_P(EncodingTest, DamagedPayloadsAreRefusedOrFinite) {
   uint64_t random_state = 77;
   SCOPED_TRACE(testing::Message() << "seed " << random_state);

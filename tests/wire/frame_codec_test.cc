@@ -35,8 +35,8 @@ std::string FromHex(absl::string_view hex) {
   return absl::HexStringToBytes(digits);
 }
 
-// The literal bytes of an example in docs/protocol.md, from the fenced block of this name. Each line
-// begins with bytes in hexadecimal, and two spaces end them.
+// Returns the literal bytes of an example in docs/protocol.md, from the fenced block with this
+// name. Each line starts with bytes in hexadecimal; two spaces end them.
 std::string DocumentedFrame(const std::string& name) {
   std::ifstream page("docs/protocol.md");
   std::string line;
@@ -48,7 +48,7 @@ std::string DocumentedFrame(const std::string& name) {
   return bytes;
 }
 
-// The header fields of the frames in docs/protocol.md.
+// Returns the header fields of the frames in docs/protocol.md.
 PushHeader WorkedPushHeader() {
   PushHeader header;
   header.slot = 1;
@@ -72,7 +72,7 @@ PullHeader WorkedPullHeader() {
   return header;
 }
 
-// A number of any magnitude: as likely a small one as one near the largest.
+// Returns a number with a random number of bits.
 uint64_t AnyMagnitude(uint64_t& random_state) {
   return SplitMix64(random_state) >> UniformBelow(random_state, 64);
 }
@@ -105,7 +105,8 @@ PushHeader RandomPushHeader(uint64_t& random_state) {
   return header;
 }
 
-// Protobuf writes this field behind a payload, which must be a frame's last: only without one.
+// Protobuf writes this field after the payload, which must be last in a frame. So only frames
+// without a payload use it.
 PushHeader RandomSharedHeader(uint64_t& random_state) {
   PushHeader header = RandomPushHeader(random_state);
   header.absent.clear();
@@ -185,7 +186,7 @@ std::vector<float> Elements(const FramePayload& payload) {
   return elements;
 }
 
-// Both headers have one encoding per value, so equal headers are equal messages.
+// Both headers have one encoding per value, so equal headers give equal messages.
 void ExpectSame(const PushHeader& actual, const PushHeader& expected) {
   EXPECT_EQ(GetMessageText(actual, {}).ShortDebugString(),
             GetMessageText(expected, {}).ShortDebugString());
@@ -224,7 +225,7 @@ TEST(FrameCodecTest, WritesTheLiteralPullFrame) {
             FromHex("0802 10ac02 1804 20aa02 28dc0b 7a04 0000003f"));
 }
 
-TEST(FrameCodecTest, ReadsTheFramesThatTheDocumentationShows) {
+TEST(FrameCodecTest, ReadsTheDocumentedFrames) {
   PushHeader push;
   FramePayload payload;
   ASSERT_TRUE(ParsePushFrame(OneSlice(DocumentedFrame("push-frame")), &push, &payload).ok());
@@ -250,9 +251,8 @@ TEST(FrameCodecTest, ReadsTheFramesThatTheDocumentationShows) {
             DocumentedFrame("pull-frame"));
 }
 
-// docs/protocol.md shows what 1.0, -2.5 and 0 become in each encoding (TOP_K: the one largest of
-// them).
-TEST(FrameCodecTest, WritesThePayloadsThatTheDocumentationShows) {
+// docs/protocol.md shows the encodings of 1.0, -2.5 and 0 (TOP_K: only the largest one).
+TEST(FrameCodecTest, WritesTheDocumentedPayloads) {
   const std::vector<float> elements = {1.0f, -2.5f, 0.0f};
   for (const EncodingSpec::Kind kind : kKinds) {
     const std::string name = absl::AsciiStrToLower(EncodingSpec::Kind_Name(kind)) + "-payload";
@@ -262,7 +262,7 @@ TEST(FrameCodecTest, WritesThePayloadsThatTheDocumentationShows) {
   }
 }
 
-TEST(FrameCodecTest, SaysInTheHeaderHowThePayloadIsEncoded) {
+TEST(FrameCodecTest, NamesTheEncodingInTheHeader) {
   PushHeader header = WorkedPushHeader();
   header.encoding = EncodingSpec::BFLOAT16;
   const std::vector<uint8_t> encoded = {0x80, 0x3f, 0x20, 0xc0};
@@ -278,7 +278,7 @@ TEST(FrameCodecTest, SaysInTheHeaderHowThePayloadIsEncoded) {
   EXPECT_EQ(elements, (std::vector<float>{1.0f, -2.5f}));
 }
 
-TEST(FrameCodecTest, WritesWhatProtobufWrites) {
+TEST(FrameCodecTest, WritesTheBytesOfProtobuf) {
   uint64_t random_state = 11;
   SCOPED_TRACE(testing::Message() << "seed " << random_state);
   for (int round = 0; round < 300; ++round) {
@@ -304,7 +304,7 @@ TEST(FrameCodecTest, WritesWhatProtobufWrites) {
   }
 }
 
-TEST(FrameCodecTest, ReadsBackWhatItWroteHoweverItIsCut) {
+TEST(FrameCodecTest, ReadsFramesCutAnywhere) {
   uint64_t random_state = 12;
   SCOPED_TRACE(testing::Message() << "seed " << random_state);
   for (const int64_t count : {0, 1, 2, 63, 1024, 5001}) {
@@ -338,9 +338,9 @@ TEST(FrameCodecTest, ReadsBackWhatItWroteHoweverItIsCut) {
   }
 }
 
-TEST(FrameCodecTest, ReadsFieldsInAnyOrderAndSkipsUnknownOnes) {
-  // Field 100 as a varint, 101 as 64 bits, 102 as 32 bits, 103 as bytes; the slot after the block;
-  // then the payload.
+TEST(FrameCodecTest, SkipsUnknownFieldsInAnyOrder) {
+  // Field 100 as a varint, 101 with 64 bits, 102 with 32 bits, 103 as bytes; the slot follows the
+  // block; then the payload.
   const std::string bytes = FromHex(
       "a006 05  a906 0102030405060708  b506 01020304  ba06 03 616263  2009  0804  7a04 0000803f");
   PushHeader header;
@@ -352,7 +352,7 @@ TEST(FrameCodecTest, ReadsFieldsInAnyOrderAndSkipsUnknownOnes) {
 }
 
 TEST(FrameCodecTest, SkipsAKnownFieldOfAnUnknownWireType) {
-  // The slot as 32 fixed bits: to Protobuf, too, a field it does not know.
+  // The slot as 32 fixed bits, which Protobuf also treats as an unknown field.
   PushHeader header;
   FramePayload payload;
   ASSERT_TRUE(ParsePushFrame(OneSlice(FromHex("0d07000000 2009")), &header, &payload).ok());
@@ -360,7 +360,7 @@ TEST(FrameCodecTest, SkipsAKnownFieldOfAnUnknownWireType) {
   EXPECT_EQ(header.block, 9u);
 }
 
-TEST(FrameCodecTest, TakesAnEmptyFrameForZeroes) {
+TEST(FrameCodecTest, ReadsAnEmptyFrameAsZeros) {
   PushHeader header = WorkedPushHeader();
   FramePayload payload({grpc::Slice("abcd")});
   const grpc::ByteBuffer empty(nullptr, 0);
@@ -369,15 +369,15 @@ TEST(FrameCodecTest, TakesAnEmptyFrameForZeroes) {
   EXPECT_EQ(payload.bytes(), 0u);
 }
 
-TEST(FrameCodecTest, RefusesABufferThatWasNeverFilled) {
+TEST(FrameCodecTest, RefusesAnEmptyBuffer) {
   PushHeader header;
   FramePayload payload;
   EXPECT_EQ(ParsePushFrame(grpc::ByteBuffer(), &header, &payload).code(),
             absl::StatusCode::kInvalidArgument);
 }
 
-TEST(FrameCodecTest, NamesWhatIsMalformedInATableOfAbsentElements) {
-  // Field 12: so many runs; then the payload with the table.
+TEST(FrameCodecTest, NamesMalformedAbsentTables) {
+  // Field 12 with the number of runs, then the payload with the table.
   ExpectMalformed(FromHex("6001"), "it announces a table of 1 runs of absent elements and has no");
   ExpectMalformed(FromHex("6002 7a08 01000000 02000000"),
                   "its payload has 8 bytes and announces a table of 2 runs");
@@ -388,7 +388,7 @@ TEST(FrameCodecTest, NamesWhatIsMalformedInATableOfAbsentElements) {
   ExpectMalformed(FromHex("60818004 7a00"), "field 12 holds 65537, which exceeds the limit");
 }
 
-TEST(FrameCodecTest, NamesWhatIsMalformed) {
+TEST(FrameCodecTest, NamesMalformedFrames) {
   ExpectMalformed(FromHex("00"), "there is no field tag at byte 0");
   ExpectMalformed(FromHex("0801 ff"), "there is no field tag at byte 2");
   ExpectMalformed(FromHex("ffffffffff01"), "there is no field tag at byte 0");
@@ -406,16 +406,16 @@ TEST(FrameCodecTest, NamesWhatIsMalformed) {
                   "its payload, the last field, should have 8 bytes, but the frame has 4 left");
   ExpectMalformed(FromHex("7a04 0000803f 0801"),
                   "its payload, the last field, should have 4 bytes, but the frame has 6 left");
-  ExpectMalformed(FromHex("4805"), "field 9 holds 5, which is not a known encoding");
-  // That of an encoding that is gone.
-  ExpectMalformed(FromHex("4802"), "field 9 holds 2, which is not a known encoding");
+  ExpectMalformed(FromHex("4805"), "field 9 holds 5, which is no encoding that this program knows");
+  // The number of a removed encoding.
+  ExpectMalformed(FromHex("4802"), "field 9 holds 2, which is no encoding that this program knows");
   ExpectMalformed(FromHex("7a 84808020"), "its payload has 67108868 bytes, the limit is 67108864");
   ExpectMalformed(FromHex("7a ffffffff0f"),
                   "its payload has 4294967295 bytes, the limit is 67108864");
 }
 
 TEST(FrameCodecTest, LimitsTheHeaderTo256Bytes) {
-  // An unknown field of n + 4 bytes, then a payload's two bytes of tag and length.
+  // An unknown field of n + 4 bytes, then the payload's tag and length in two bytes.
   const auto with_unknown = [](int n) {
     const std::string length = {static_cast<char>((n & 0x7f) | 0x80), static_cast<char>(n >> 7)};
     return FromHex("ba06") + length + std::string(n, 'x') + FromHex("7a04 0000803f");
@@ -424,7 +424,7 @@ TEST(FrameCodecTest, LimitsTheHeaderTo256Bytes) {
   ExpectMalformed(with_unknown(251), "its header is longer than 256 bytes");
   ExpectMalformed(with_unknown(252), "its header is longer than 256 bytes");
   ExpectMalformed(with_unknown(2000), "its header is longer than 256 bytes");
-  // Without a payload the whole frame is header.
+  // Without a payload the whole frame is the header.
   std::string fields;
   while (fields.size() < 256) fields += FromHex("0801");
   EXPECT_TRUE(ParsePushBytes(fields).ok());
@@ -438,7 +438,7 @@ TEST(FrameCodecTest, NamesThePullFrameInItsErrors) {
   EXPECT_EQ(status.message(), "malformed pull frame: there is no field tag at byte 0");
 }
 
-// Whatever is accepted means to Protobuf the same; nothing crashes.
+// Protobuf must read an accepted frame in the same way, and no input may crash.
 TEST(FrameCodecTest, AgreesWithProtobufOnDamagedFrames) {
   uint64_t random_state = 13;
   SCOPED_TRACE(testing::Message() << "seed " << random_state);
@@ -483,7 +483,7 @@ TEST(FrameCodecTest, AgreesWithProtobufOnDamagedFrames) {
   EXPECT_GT(accepted, 5000);
 }
 
-TEST(FrameCodecTest, BorrowsThePayloadUntilTheFrameIsGone) {
+TEST(FrameCodecTest, BorrowsThePayloadForTheFramesLifetime) {
   const auto values = std::make_shared<std::vector<float>>(1000, 2.0f);
   {
     const grpc::ByteBuffer frame = EncodePushFrame(WorkedPushHeader(), *values, values);
@@ -497,7 +497,7 @@ TEST(FrameCodecTest, BorrowsThePayloadUntilTheFrameIsGone) {
   EXPECT_EQ(values.use_count(), 1);
 }
 
-TEST(FrameCodecTest, HoldsNothingForAnEmptyPayload) {
+TEST(FrameCodecTest, HoldsNoOwnerForAnEmptyPayload) {
   const auto owner = std::make_shared<int>(0);
   const grpc::ByteBuffer frame =
       EncodePullFrame(WorkedPullHeader(), absl::Span<const float>(), owner);
@@ -514,7 +514,7 @@ TEST(FrameCodecTest, CarriesTheLargestPayload) {
   EXPECT_EQ(payload.bytes(), kMaxFramePayloadBytes);
 }
 
-TEST(FrameCodecTest, CarriesNumbersThatAreNotFinite) {
+TEST(FrameCodecTest, CarriesNonfiniteNumbers) {
   const std::vector<float> values = {std::numeric_limits<float>::infinity(), -0.0f, std::nanf("1")};
   PullHeader header;
   FramePayload payload;

@@ -23,7 +23,7 @@ std::string GetBytes(const std::vector<float>& values) {
   return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
 }
 
-// What ForEachRun shows; fails where runs leave gaps or are empty.
+// Returns the elements from ForEachRun. Fails if runs leave gaps or are empty.
 std::vector<float> CollectRuns(const FramePayload& payload) {
   std::vector<float> collected;
   payload.ForEachRun(payload.bytes() / 4, [&](int64_t first, absl::Span<const float> run) {
@@ -50,7 +50,7 @@ TEST(FramePayloadTest, HasNoElementsAtFirst) {
   payload.CopyTo({});
 }
 
-TEST(FramePayloadTest, ShowsASliceInItsOwnMemory) {
+TEST(FramePayloadTest, ReadsASliceInPlace) {
   const std::vector<float> values = Counting(5000);
   const grpc::Slice slice(values.data(), values.size() * sizeof(float), grpc::Slice::STATIC_SLICE);
   const FramePayload payload({slice});
@@ -118,11 +118,11 @@ TEST(FramePayloadTest, KeepsTheBytesAliveInItsCopies) {
   EXPECT_TRUE(released);
 }
 
-TEST(FramePayloadDeathTest, RefusesToSkipMoreThanThereIs) {
+TEST(FramePayloadDeathTest, RefusesToSkipTooManyBytes) {
   EXPECT_DEATH(FramePayload({grpc::Slice("abcdef")}, 7), "no more is skipped than there is");
 }
 
-TEST(FramePayloadDeathTest, RefusesToReadAnotherLengthThanItHas) {
+TEST(FramePayloadDeathTest, RefusesToReadAnotherLength) {
   float elements[3];
   EXPECT_DEATH(FramePayload({grpc::Slice("abcdefgh")}).CopyTo(absl::MakeSpan(elements)),
                "has been checked");

@@ -25,7 +25,7 @@ void ExpectRefused(const std::string& text, const std::string& reason) {
   EXPECT_THAT(std::string(layout.status().message()), HasSubstr(reason));
 }
 
-TEST(LayoutCodecTest, BringsALayoutBack) {
+TEST(LayoutCodecTest, RoundTripsALayout) {
   Segment weight;
   weight.name = "conv.weight";
   weight.shape = {16, 3, 5, 5};
@@ -58,7 +58,7 @@ TEST(LayoutCodecTest, WritesTheSegmentsInOrder) {
             "segment { name: \"bias\" shape: 2 shape: 3 group: -1 }");
 }
 
-TEST(LayoutCodecTest, RefusesWhatIsNoLayoutAndNamesTheSegment) {
+TEST(LayoutCodecTest, NamesTheInvalidSegment) {
   ExpectRefused("", "no trained parameter");
   ExpectRefused("segment { shape: 2 }", "no name");
   ExpectRefused("segment { name: 'w' shape: 2 } segment { name: 'w' shape: 2 }", "'w'");

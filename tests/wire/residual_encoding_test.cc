@@ -1,5 +1,4 @@
-// One pass over a block does what adding, encoding, decoding and subtracting do one after the
-// other.
+// Tests that a single pass over a block equals separate adding, encoding, decoding and subtracting.
 
 #include "wire/residual_encoding.h"
 
@@ -33,7 +32,7 @@ std::string Bytes(const std::vector<float>& values) {
 
 class ResidualEncodingTest : public ::testing::TestWithParam<EncodingSpec::Kind> {};
 
-TEST_P(ResidualEncodingTest, EqualsItsFourStepsOnEveryInstructionSet) {
+TEST_P(ResidualEncodingTest, EqualsTheSeparateSteps) {
   for (const int64_t count : {1, 127, 128, 1024, 2500, 40000}) {
     const std::vector<float> gradient = Random(count, count);
     const std::vector<float> residual = Random(count, count + 1);
@@ -49,7 +48,7 @@ TEST_P(ResidualEncodingTest, EqualsItsFourStepsOnEveryInstructionSet) {
     for (const InstructionSet set : InstructionSets()) {
       SCOPED_TRACE(testing::Message() << count << " elements, " << InstructionSetName(set));
       std::vector<float> in_one_pass = residual;
-      // A byte more in front and behind: written at an odd address, and nothing outside.
+      // One more byte in front and behind, to write at an odd address and detect writes outside.
       std::string written(bytes.size() + 2, '\x5a');
       EncodeKeepingRest(GetParam(), gradient, kFraction, absl::MakeSpan(in_one_pass),
                         reinterpret_cast<uint8_t*>(&written[1]), set);

@@ -11,8 +11,8 @@
 
 namespace torchps {
 
-// `bytes` cut into slices of 0 to `longest` bytes, each in memory of its own, as the network may
-// hand them over.
+// Cuts `bytes` into slices of 0 to `longest` bytes, each in separate memory, as the network may
+// deliver them.
 inline std::vector<grpc::Slice> CutAnywhere(const std::string& bytes, size_t longest,
                                             uint64_t& random_state) {
   std::vector<grpc::Slice> slices;

@@ -7,7 +7,7 @@
 namespace torchps {
 namespace {
 
-TEST(StatusCodecTest, KeepsEveryCodeAndItsMessageBothWays) {
+TEST(StatusCodecTest, RoundTripsCodesAndMessages) {
   for (int code = 1; code <= 16; ++code) {
     const absl::Status status(static_cast<absl::StatusCode>(code), "what, expected, got");
     const grpc::Status sent = ToGrpcStatus(status);
@@ -17,7 +17,7 @@ TEST(StatusCodecTest, KeepsEveryCodeAndItsMessageBothWays) {
   }
 }
 
-TEST(StatusCodecTest, GivesTheSameNamesToTheSameCodes) {
+TEST(StatusCodecTest, MapsCodesByName) {
   EXPECT_EQ(ToGrpcStatus(absl::AbortedError("")).error_code(), grpc::StatusCode::ABORTED);
   EXPECT_EQ(ToGrpcStatus(absl::UnavailableError("")).error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(ToGrpcStatus(absl::UnauthenticatedError("")).error_code(),
@@ -29,13 +29,13 @@ TEST(StatusCodecTest, KeepsOk) {
   EXPECT_TRUE(FromGrpcStatus(grpc::Status::OK).ok());
 }
 
-TEST(StatusCodecTest, TakesACodeItDoesNotKnowForUnknown) {
+TEST(StatusCodecTest, MapsAnUnknownCodeToUnknown) {
   const grpc::Status strange(static_cast<grpc::StatusCode>(99), "strange");
   EXPECT_EQ(FromGrpcStatus(strange), absl::UnknownError("strange"));
 }
 
-TEST(StatusCodecTest, CutsALongMessageAtACharacter) {
-  // Three bytes each, so that the limit falls inside one.
+TEST(StatusCodecTest, TruncatesALongMessageBetweenCharacters) {
+  // Characters of three bytes, so that the limit is inside a character.
   std::string message;
   while (message.size() <= kMaxStatusMessageBytes) message += "\u20ac";
   const std::string cut = ToGrpcStatus(absl::InternalError(message)).error_message();
@@ -45,12 +45,12 @@ TEST(StatusCodecTest, CutsALongMessageAtACharacter) {
   EXPECT_EQ((cut.size() - 3) % 3, 0u);
 }
 
-TEST(StatusCodecTest, LeavesAMessageAtTheLimitAlone) {
+TEST(StatusCodecTest, KeepsAMessageAtTheLimit) {
   const std::string message(kMaxStatusMessageBytes, 'x');
   EXPECT_EQ(ToGrpcStatus(absl::InternalError(message)).error_message(), message);
 }
 
-TEST(StatusCodecTest, KeepsWhatAServerIsBusyWithAndTakesNothingElseForIt) {
+TEST(StatusCodecTest, RoundTripsTheBusyReason) {
   const absl::Status busy = BusyError("wait: it reads", "reads checkpoint 7");
   EXPECT_TRUE(absl::IsUnavailable(busy));
   EXPECT_EQ(BusyWith(FromGrpcStatus(ToGrpcStatus(busy))), "reads checkpoint 7");

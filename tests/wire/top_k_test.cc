@@ -1,5 +1,5 @@
-// What is sent is the k largest and of equal ones the first, whatever the numbers look like at the
-// places that the threshold is guessed from. Single formats: encoding_test.cc.
+// Tests that the k largest elements are sent, and the first among equal ones, for any numbers at
+// the positions sampled for the threshold. encoding_test.cc tests the format.
 
 #include "wire/top_k.h"
 
@@ -24,7 +24,7 @@ std::string Encoded(const std::vector<float>& values, int64_t k, InstructionSet 
   return bytes;
 }
 
-// By sorting everything.
+// Computes the result by sorting all elements.
 std::string Expected(const std::vector<float>& values, int64_t k) {
   std::vector<uint32_t> indices(values.size());
   std::iota(indices.begin(), indices.end(), 0);
@@ -58,27 +58,28 @@ std::vector<float> Random(int64_t count) {
   return values;
 }
 
-TEST(TopKTest, FindsTheLargestOfRandomNumbers) {
+TEST(TopKTest, FindsTheLargestRandomNumbers) {
   ExpectTheLargest(Random(kElements));
   ExpectTheLargest(Random(1000));
 }
 
-TEST(TopKTest, TakesTheFirstOfEqualOnes) {
+TEST(TopKTest, SendsTheFirstOfEqualElements) {
   ExpectTheLargest(std::vector<float>(kElements, -0.25f));
   std::vector<float> values = Random(kElements);
   for (float& value : values) value = std::round(value * 20);
   ExpectTheLargest(values);
 }
 
-TEST(TopKTest, FindsTheLargestWhereNearlyAllIsZero) {
+TEST(TopKTest, FindsTheLargestAmongZeros) {
   std::vector<float> values(kElements, 0.0f);
   values[19998] = -1e-30f;
   values[7] = 3;
   ExpectTheLargest(values);
 }
 
-TEST(TopKTest, FindsTheLargestWhereAGuessIsWrong) {
-  // Every so many-th is larger or smaller than all others, so some stride meets only those.
+TEST(TopKTest, FindsTheLargestAfterAWrongGuess) {
+  // Elements at each stride are larger or smaller than the others, so one sampling stride sees only
+  // those.
   for (const int64_t stride : {3, 5, 7, 9, 11, 13}) {
     for (const float factor : {1e6f, 1e-6f}) {
       for (int64_t offset = 0; offset < stride; ++offset) {

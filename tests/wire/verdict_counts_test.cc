@@ -7,13 +7,13 @@
 namespace torchps {
 namespace {
 
-TEST(VerdictCountsTest, EveryVerdictIsCountedOnceAndOnItsOwn) {
+TEST(VerdictCountsTest, CountsEachVerdictSeparately) {
   VerdictCounts counts;
   uint64_t verdicts = 0;
   const auto& all = *Verdict_descriptor();
   for (int i = 0; i < all.value_count(); ++i) {
     const auto verdict = static_cast<Verdict>(all.value(i)->number());
-    // Initial values are no gradient.
+    // Initial values are not a gradient.
     if (verdict == VERDICT_UNSPECIFIED || verdict == INITIALIZED) continue;
     EXPECT_TRUE(Count(verdict, &counts)) << all.value(i)->name() << " has no count";
     EXPECT_EQ(Verdicts(counts), ++verdicts);
@@ -25,7 +25,7 @@ TEST(VerdictCountsTest, EveryVerdictIsCountedOnceAndOnItsOwn) {
   EXPECT_EQ(Verdicts(counts), verdicts);
 }
 
-TEST(VerdictCountsTest, SumsAreOfEveryField) {
+TEST(VerdictCountsTest, SumsEveryField) {
   VerdictCounts part;
   const auto& fields = *VerdictCounts::descriptor();
   const auto& reflection = *VerdictCounts::GetReflection();

@@ -11,7 +11,7 @@ namespace {
 
 using Kind = PickleValue::Kind;
 
-// Notes what it is asked for, and numbers it.
+// Records and numbers the requests.
 class NotedWorld final : public PickleMachine::World {
  public:
   absl::StatusOr<PickleValue> Call(const PickleMachine&, const PickleValue& name,
@@ -30,7 +30,7 @@ class NotedWorld final : public PickleMachine::World {
 
 class PickleMachineTest : public ::testing::Test {
  protected:
-  // What the instructions make.
+  // Runs the instructions and returns the result.
   absl::StatusOr<PickleValue> Run(const std::string& instructions) {
     pickle_ = instructions + ".";
     machines_.emplace_back(pickle_, &world_);
@@ -48,7 +48,7 @@ class PickleMachineTest : public ::testing::Test {
   std::deque<PickleMachine> machines_;
 };
 
-TEST_F(PickleMachineTest, NumbersAreLittleEndianAndTheLongOnesSigned) {
+TEST_F(PickleMachineTest, ParsesLittleEndianNumbers) {
   EXPECT_EQ(Made("K\xff").number, 255);
   EXPECT_EQ(Made("M\x01\x02").number, 0x0201);
   EXPECT_EQ(Made("J\xfe\xff\xff\xff").number, -2);
@@ -58,7 +58,7 @@ TEST_F(PickleMachineTest, NumbersAreLittleEndianAndTheLongOnesSigned) {
   EXPECT_EQ(Made("\x8a\x09" + std::string(9, '\1')).text, "a number") << "too long to keep";
 }
 
-TEST_F(PickleMachineTest, ATupleTakesWhatLiesAboveTheMark) {
+TEST_F(PickleMachineTest, ATupleCollectsValuesSinceTheMark) {
   const PickleValue made = Made("(K\x01(K\x02tK\x03t");
   ASSERT_EQ(made.kind, Kind::kTuple);
   const absl::Span<const PickleValue> outer = machine().MakeTuple(made);
@@ -69,7 +69,7 @@ TEST_F(PickleMachineTest, ATupleTakesWhatLiesAboveTheMark) {
   EXPECT_EQ(outer[2].number, 3);
 }
 
-TEST_F(PickleMachineTest, ADictionaryKeepsItsItemsInTheOrderOfTheFile) {
+TEST_F(PickleMachineTest, ADictionaryKeepsTheFileOrder) {
   const PickleValue made = Made(
       "}(\x8c\x01zK\x01\x8c\x01"
       "aK\x02u\x8c\x01zK\x03s");
@@ -84,7 +84,7 @@ TEST_F(PickleMachineTest, ADictionaryKeepsItsItemsInTheOrderOfTheFile) {
   EXPECT_TRUE(world_.calls.empty());
 }
 
-TEST_F(PickleMachineTest, TheWorldSaysWhatACallAndAnIdMean) {
+TEST_F(PickleMachineTest, TheWorldResolvesCallsAndIds) {
   EXPECT_EQ(Made("cos\nsystem\n(\x8c\x02lstR").kind, Kind::kCalled);
   ASSERT_EQ(world_.calls.size(), 1u);
   EXPECT_EQ(world_.calls[0], "os.system/1");
@@ -94,8 +94,8 @@ TEST_F(PickleMachineTest, TheWorldSaysWhatACallAndAnIdMean) {
   EXPECT_EQ(Run(")Q").status(), absl::DataLossError("nothing has no name"));
 }
 
-TEST_F(PickleMachineTest, WhatWasRememberedIsRecalled) {
-  // 5 at place 9, 6 at the next free one, which is 1.
+TEST_F(PickleMachineTest, RecallsMemos) {
+  // Puts 5 in memo 9, and 6 in the next free memo, which is 1.
   const PickleValue made = Made("(K\x05q\x09K\x06\x94h\x09h\x01t");
   ASSERT_EQ(made.kind, Kind::kTuple);
   const absl::Span<const PickleValue> values = machine().MakeTuple(made);
@@ -104,19 +104,19 @@ TEST_F(PickleMachineTest, WhatWasRememberedIsRecalled) {
   EXPECT_EQ(values[3].number, 6);
 }
 
-TEST_F(PickleMachineTest, DamageIsDataLoss) {
+TEST_F(PickleMachineTest, ReportsDamageAsDataLoss) {
   const std::vector<std::string> damaged = {
-      "",                      // nothing is made
-      "K",                     // ends in an instruction
-      "K\x01K\x02",            // two things are made
+      "",                      // empty result
+      "K",                     // truncated instruction
+      "K\x01K\x02",            // two results
       "t",                     // no mark
-      "(K\x01\x86",            // a mark where a value is expected
-      "K\x01\x8c\x01zK\x02s",  // items of a number
+      "(K\x01\x86",            // a mark instead of a value
+      "K\x01\x8c\x01zK\x02s",  // items added to a number
       "}(\x8c\x01zu",          // a name without a value
-      "h\x01",                 // never remembered
-      "cmodule",               // a name without an end
+      "h\x01",                 // unknown memo
+      "cmodule",               // unterminated name
       "K\x01)R",               // calls a number
-      "\xff",                  // no instruction
+      "\xff",                  // unknown instruction
   };
   for (const std::string& pickle : damaged) {
     const absl::StatusOr<PickleValue> made = Run(pickle);

@@ -2,13 +2,14 @@
 
 namespace torchps::testing {
 
-// data.pkl, in base64, of torch.save(module.state_dict(), file) by Python's torch 1.13, for
+// The file data.pkl, in base64, from torch.save(module.state_dict(), file) in Python with torch
+// 1.13, for
 //
 //   module.body = torch.nn.Linear(2, 2, bias=False)
 //   module.tied = module.body.weight
 //   module.register_buffer("steps", torch.tensor(7))
 //
-// data/0 are the four floats of the weight, data/1 is the integer.
+// The archive member data/0 contains the four floats of the weight, data/1 the integer.
 inline constexpr char kPythonStateDict[] =
     "gAJjY29sbGVjdGlvbnMKT3JkZXJlZERpY3QKcQApUnEBKFgEAAAAdGllZHECY3RvcmNoLl91dGlscwpfcmVi"
     "dWlsZF90ZW5zb3JfdjIKcQMoKFgHAAAAc3RvcmFnZXEEY3RvcmNoCkZsb2F0U3RvcmFnZQpxBVgBAAAAMHEG"

@@ -28,7 +28,7 @@ std::string WhyNot(const std::string& pickle) {
   return std::string(tensors.status().message());
 }
 
-// A tensor of `shape` with `strides`, pickled, over four floats.
+// Returns a pickled tensor with the given shape and strides over four floats.
 std::string Tensor(const std::string& shape, const std::string& strides) {
   return "ctorch._utils\n_rebuild_tensor_v2\n((X\x07" + std::string(3, '\0') +
          "storagectorch\nFloatStorage\nX\x01" + std::string(3, '\0') + "0X\x03" +
@@ -40,7 +40,7 @@ std::string Named(const std::string& value) {
   return "\x80\x02}X\x01" + std::string(3, '\0') + "w" + value + "s.";
 }
 
-TEST(StateDictPickleTest, PythonsOrderedDictIsReadInItsOrder) {
+TEST(StateDictPickleTest, ReadsAnOrderedDictInOrder) {
   const auto tensors = ParseStateDictPickle(PythonPickle());
   ASSERT_TRUE(tensors.ok()) << tensors.status();
   ASSERT_EQ(tensors->size(), 3u);
@@ -59,7 +59,7 @@ TEST(StateDictPickleTest, PythonsOrderedDictIsReadInItsOrder) {
   EXPECT_THAT((*tensors)[2].strides, ElementsAre(2, 1));
 }
 
-TEST(StateDictPickleTest, APlainDictionaryIsReadToo) {
+TEST(StateDictPickleTest, ReadsAPlainDictionary) {
   const auto tensors = ParseStateDictPickle(Named(Tensor("K\x04", "K\x01")));
   ASSERT_TRUE(tensors.ok()) << tensors.status();
   ASSERT_EQ(tensors->size(), 1u);
@@ -67,10 +67,10 @@ TEST(StateDictPickleTest, APlainDictionaryIsReadToo) {
   EXPECT_THAT((*tensors)[0].shape, ElementsAre(4));
 }
 
-TEST(StateDictPickleTest, AViewBeyondItsStorageIsDamage) {
+TEST(StateDictPickleTest, RejectsAViewBeyondItsStorage) {
   EXPECT_THAT(WhyNot(Named(Tensor("K\x05", "K\x01"))), HasSubstr("damaged"));
   EXPECT_THAT(WhyNot(Named(Tensor("K\x02K\x03", "K\x02K\x01"))), HasSubstr("damaged"));
-  // -1, and shapes whose product is more than a number holds.
+  // -1, and shapes with a product that overflows.
   const std::string minus_one = "J\xff\xff\xff\xff";
   EXPECT_THAT(WhyNot(Named(Tensor("K\x02", minus_one))), HasSubstr("damaged"));
   const std::string large = "J\xff\xff\xff\x7f";
@@ -79,7 +79,7 @@ TEST(StateDictPickleTest, AViewBeyondItsStorageIsDamage) {
               HasSubstr("damaged"));
 }
 
-TEST(StateDictPickleTest, ANameThatComesTwiceHasItsLastValue) {
+TEST(StateDictPickleTest, ARepeatedNameKeepsItsLastValue) {
   const std::string name = "X\x01" + std::string(3, '\0');
   const auto tensors =
       ParseStateDictPickle("\x80\x02}(" + name + "a" + Tensor("K\x04", "K\x01") + name + "b" +
@@ -91,8 +91,8 @@ TEST(StateDictPickleTest, ANameThatComesTwiceHasItsLastValue) {
   EXPECT_EQ((*tensors)[1].name, "b");
 }
 
-// What was said once can be said again in two bytes, and must not be copied each time.
-TEST(StateDictPickleTest, WhatIsSaidAgainAndAgainTakesNoMoreMemory) {
+// A memo repeats a long value with two bytes, so values must not be copied on each use.
+TEST(StateDictPickleTest, RepeatedMemosUseNoExtraMemory) {
   constexpr size_t kLong = 100000;
   constexpr int kTimes = 100000;
   const auto repeated = [](const std::string& text) {
@@ -106,7 +106,7 @@ TEST(StateDictPickleTest, WhatIsSaidAgainAndAgainTakesNoMoreMemory) {
     return bytes;
   };
   const std::string zero(1, '\0');
-  // A tensor of so many dimensions: memo 0 is the function, 1 are its arguments.
+  // Many dimensions: memo 0 is the function, memo 1 the arguments.
   std::string ones;
   for (size_t i = 0; i < kLong; ++i) ones += "K\x01";
   std::string deep = Tensor(ones, ones);
@@ -114,12 +114,12 @@ TEST(StateDictPickleTest, WhatIsSaidAgainAndAgainTakesNoMoreMemory) {
   deep.insert(deep.find("((X"), "q" + zero);
   EXPECT_THAT(WhyNot("\x80\x02" + deep + "q\x01" + "R" + repeated("h" + zero + "h\x01R") + "."),
               HasSubstr("damaged"));
-  // A storage whose key is long.
+  // A storage with a long key.
   const std::string id = "(X\x07" + std::string(3, '\0') + "storagectorch\nFloatStorage\nX" +
                          length_of(kLong) + std::string(kLong, '7') + "NK\x04t";
   EXPECT_THAT(WhyNot("\x80\x02" + id + "q" + zero + repeated("h" + zero + "Q") + "."),
               HasSubstr("damaged"));
-  // A long name, many times.
+  // A long name, repeated.
   const std::string name = "X" + length_of(kLong) + std::string(kLong, 'n');
   EXPECT_THAT(WhyNot("\x80\x02}(" + name + "q" + zero + Tensor("K\x04", "K\x01") + "q\x01" +
                      repeated("h" + zero + "h\x01") + "u."),
@@ -127,7 +127,7 @@ TEST(StateDictPickleTest, WhatIsSaidAgainAndAgainTakesNoMoreMemory) {
   EXPECT_THAT(WhyNot(std::string(40 << 20, 'N')), HasSubstr("bytes, more than"));
 }
 
-TEST(StateDictPickleTest, APickleWithoutTensorsByNameIsRefused) {
+TEST(StateDictPickleTest, RejectsAPickleWithoutNamedTensors) {
   EXPECT_EQ(WhyNot(Named("}")), "it holds no tensors by name: 'w' is a dictionary");
   EXPECT_EQ(WhyNot(Named("K\x05")), "it holds no tensors by name: 'w' is a number");
   EXPECT_EQ(WhyNot("\x80\x02"
@@ -143,10 +143,11 @@ std::string Dict(const std::vector<std::pair<std::string, std::string>>& items) 
   return text + "u";
 }
 
-TEST(StateDictPickleTest, ANestedStateDictIsNamedByItsPath) {
+TEST(StateDictPickleTest, NamesNestedStateDictsByPath) {
   const std::string tensor = Tensor("K\x04", "K\x01");
   const std::string state = Dict({{"a", tensor}, {"b", tensor}});
-  // An epoch, a random seed of 9 bytes, bytes, a set, and an optimizer whose keys are numbers.
+  // Contains an epoch, a random seed of 9 bytes, bytes, a set, and an optimizer with numbers as
+  // keys.
   const std::string others = "X\x01" + std::string(3, '\0') + "o}K\x01" + state + "s";
   const std::string checkpoint = "\x80\x02" + Dict({{"e", "K\x05"},
                                                     {"r", "\x8a\x09" + std::string(9, '\1')},
@@ -157,7 +158,7 @@ TEST(StateDictPickleTest, ANestedStateDictIsNamedByItsPath) {
               HasSubstr("torch.save(checkpoint['n']['m'], file)"));
 }
 
-TEST(StateDictPickleTest, EntriesThatAreNoTensorsAreSkippedAndOtherTensorsKeepTheirDtype) {
+TEST(StateDictPickleTest, SkipsEntriesThatAreNotTensors) {
   std::string quantized = Tensor("K\x04", "K\x01");
   quantized.replace(quantized.find("FloatStorage"), 12, "QInt8Storage");
   const auto tensors =
@@ -175,8 +176,8 @@ TEST(StateDictPickleTest, EntriesThatAreNoTensorsAreSkippedAndOtherTensorsKeepTh
   EXPECT_EQ((*tensors)[2].dtype, Dtype::kF32);
 }
 
-// Any bytes get an answer, and no more memory than they need.
-TEST(StateDictPickleTest, DamagedBytesAreRefusedOrReadAndNothingWorse) {
+// Any input is answered with bounded memory.
+TEST(StateDictPickleTest, DamagedBytesNeverCrash) {
   const std::string whole = PythonPickle();
   for (size_t length = 0; length < whole.size(); ++length) {
     EXPECT_FALSE(ParseStateDictPickle(whole.substr(0, length)).ok()) << length;
@@ -189,9 +190,9 @@ TEST(StateDictPickleTest, DamagedBytesAreRefusedOrReadAndNothingWorse) {
     for (int i = 0; i < 3; ++i) damaged[random() % damaged.size()] = static_cast<char>(random());
     ParseStateDictPickle(damaged).status().IgnoreError();
   }
-  // A tuple in a tuple, a million times.
+  // A million nested tuples.
   EXPECT_FALSE(ParseStateDictPickle(")" + std::string(1000000, '\x85') + ".").ok());
-  // A dictionary that is in itself.
+  // A dictionary that contains itself.
   EXPECT_THAT(WhyNot(std::string("}q\0X\1\0\0\0ah\0s.", 14)), HasSubstr("'a' is a dictionary"));
 }
 

@@ -18,7 +18,7 @@ class ZipDirectoryTest : public ::testing::Test {
  protected:
   ZipDirectoryTest() { std::filesystem::create_directories(::testing::TempDir()); }
 
-  // An archive of so many entries.
+  // Returns an archive with `entries` entries.
   std::string Archive(int entries) {
     const std::string path = ::testing::TempDir() + "/archive.zip";
     const auto zip = StoredZip::Create(files_.get(), path);
@@ -43,15 +43,15 @@ class ZipDirectoryTest : public ::testing::Test {
   const std::unique_ptr<FileSystem> files_ = MakePosixFileSystem();
 };
 
-TEST_F(ZipDirectoryTest, AnArchiveOfStoredEntriesIsTaken) {
+TEST_F(ZipDirectoryTest, AcceptsStoredEntries) {
   EXPECT_TRUE(Check(Archive(0)).ok());
   EXPECT_TRUE(Check(Archive(3)).ok());
-  // More than 16 bits count: Zip64.
+  // Counts above 16 bits need Zip64.
   EXPECT_TRUE(Check(Archive(70000)).ok());
   EXPECT_TRUE(Check(Archive(1) + "a comment").ok());
 }
 
-TEST_F(ZipDirectoryTest, ACompressedEntryIsNamed) {
+TEST_F(ZipDirectoryTest, NamesACompressedEntry) {
   for (const int entries : {2, 70000}) {
     std::string bytes = Archive(entries);
     const size_t second = bytes.find("PK\1\2", bytes.find("PK\1\2") + 1);
@@ -61,7 +61,7 @@ TEST_F(ZipDirectoryTest, ACompressedEntryIsNamed) {
   }
 }
 
-TEST_F(ZipDirectoryTest, WhatIsNoArchiveIsDamage) {
+TEST_F(ZipDirectoryTest, RejectsAFileThatIsNoArchive) {
   for (const std::string& bytes : {std::string(), std::string("PK"), std::string(100000, 'P')}) {
     EXPECT_THAT(std::string(Check(bytes).message()), HasSubstr("damaged"));
   }
@@ -69,7 +69,7 @@ TEST_F(ZipDirectoryTest, WhatIsNoArchiveIsDamage) {
   for (size_t length = 0; length < whole.size(); ++length) {
     EXPECT_TRUE(absl::IsDataLoss(Check(whole.substr(0, length)))) << length;
   }
-  // Numbers that lead out of the file.
+  // Offsets beyond the end of the file.
   for (size_t back = 1; back <= 10; ++back) {
     std::string bytes = whole;
     bytes[bytes.size() - back] = '\xff';

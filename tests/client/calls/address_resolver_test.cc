@@ -12,7 +12,7 @@
 namespace torchps {
 namespace {
 
-// Nobody listens there: port 1 is no ephemeral one.
+// Port 1 is not an ephemeral port, so this address refuses connections.
 constexpr char kNobody[] = "127.0.0.1:1";
 
 class AddressResolverTest : public ::testing::Test {
@@ -26,7 +26,7 @@ class AddressResolverTest : public ::testing::Test {
     return std::make_shared<AddressResolver>(std::move(options));
   }
 
-  // Misses the server until it is found elsewhere.
+  // Reports the server missing until it is found at `address`.
   static bool IsFoundAt(AddressResolver& book, int index, const std::string& address) {
     return Eventually([&] {
       const std::string here = book.Find(index).address;
@@ -38,7 +38,7 @@ class AddressResolverTest : public ::testing::Test {
   FakeCoordinator coordinator_;
 };
 
-TEST_F(AddressResolverTest, AServerThatIsMissedIsFoundWhereTheCoordinatorSays) {
+TEST_F(AddressResolverTest, FindsAMovedServerThroughTheCoordinator) {
   const FakeCoordinator moved;
   const auto book = Open({coordinator_.address(), kNobody});
   coordinator_.Place({coordinator_.address(), moved.address()});
@@ -47,14 +47,14 @@ TEST_F(AddressResolverTest, AServerThatIsMissedIsFoundWhereTheCoordinatorSays) {
   EXPECT_EQ(GetAddress(GetEndpoints(book)[1]), moved.address());
 }
 
-TEST_F(AddressResolverTest, APlaceAtWhichNobodyListensIsNotGoneTo) {
+TEST_F(AddressResolverTest, IgnoresAnAddressThatRefusesConnections) {
   const FakeCoordinator server;
   const auto book = Open({coordinator_.address(), server.address()});
   coordinator_.Place({coordinator_.address(), kNobody});
   book->Miss(1, server.address());
   ASSERT_TRUE(Eventually([&] { return coordinator_.asked() > 0; }));
   book->Miss(1, server.address());
-  // The first look is over when the second one asks.
+  // The first lookup is over when the second one starts.
   ASSERT_TRUE(Eventually([&] {
     book->Miss(1, server.address());
     return coordinator_.asked() > 1;
@@ -62,7 +62,7 @@ TEST_F(AddressResolverTest, APlaceAtWhichNobodyListensIsNotGoneTo) {
   EXPECT_EQ(book->Find(1).address, server.address());
 }
 
-TEST_F(AddressResolverTest, AServerThatWentBackIsFoundWhereItWasGiven) {
+TEST_F(AddressResolverTest, ReturnsToTheConfiguredAddress) {
   const FakeCoordinator given;
   auto moved = std::make_unique<FakeCoordinator>();
   const auto book = Open({coordinator_.address(), given.address()});
@@ -72,7 +72,7 @@ TEST_F(AddressResolverTest, AServerThatWentBackIsFoundWhereItWasGiven) {
   EXPECT_TRUE(IsFoundAt(*book, 1, given.address()));
 }
 
-TEST_F(AddressResolverTest, ANonsensicalPlaceIsPassedOver) {
+TEST_F(AddressResolverTest, IgnoresAnInvalidAddress) {
   const auto book = Open({coordinator_.address(), kNobody});
   const std::string path = absl::StrCat(testing::TempDir(), "/bait");
   ASSERT_TRUE(WriteAddressFile(path, coordinator_.address()).ok());
@@ -85,7 +85,7 @@ TEST_F(AddressResolverTest, ANonsensicalPlaceIsPassedOver) {
   EXPECT_EQ(book->Find(1).address, kNobody);
 }
 
-TEST_F(AddressResolverTest, AnAddressFileIsReadAgainForTheCoordinatorToo) {
+TEST_F(AddressResolverTest, RereadsTheCoordinatorsAddressFile) {
   const std::string path = absl::StrCat(testing::TempDir(), "/server-0");
   const std::string source = absl::StrCat("file:", path);
   const auto book = Open({source});
@@ -98,7 +98,7 @@ TEST_F(AddressResolverTest, AnAddressFileIsReadAgainForTheCoordinatorToo) {
   EXPECT_TRUE(IsFoundAt(*book, 0, moved.address()));
 }
 
-TEST_F(AddressResolverTest, AServerIsLookedForAfterASecondOfSilenceOnly) {
+TEST_F(AddressResolverTest, LooksUpAServerAfterASecond) {
   const FakeCoordinator moved;
   const auto book = Open({coordinator_.address(), kNobody});
   coordinator_.Place({coordinator_.address(), moved.address()});

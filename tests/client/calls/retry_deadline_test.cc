@@ -35,7 +35,7 @@ class RetryDeadlineTest : public ::testing::Test {
     return RetryDeadline({1, address, nullptr}, options);
   }
 
-  // An address at which nobody listens.
+  // Returns an address that refuses connections.
   static std::string ClosedAddress() {
     TcpListener listener("");
     return listener.address();
@@ -45,7 +45,7 @@ class RetryDeadlineTest : public ::testing::Test {
   std::vector<std::string> lines_;
 };
 
-TEST_F(RetryDeadlineTest, SaysWhatItWaitsForAfterTwoSecondsAndThenEveryTen) {
+TEST_F(RetryDeadlineTest, LogsAfterTwoSecondsThenEveryTen) {
   const std::string address = ClosedAddress();
   RetryDeadline patience = Make(address);
   std::vector<int> said_at;
@@ -59,7 +59,7 @@ TEST_F(RetryDeadlineTest, SaysWhatItWaitsForAfterTwoSecondsAndThenEveryTen) {
   EXPECT_EQ(lines_[0], "waiting for server 1 at " + address + ": connection refused");
 }
 
-TEST_F(RetryDeadlineTest, GivesUpWhenThePatienceIsUsedUp) {
+TEST_F(RetryDeadlineTest, GivesUpAfterTheTimeout) {
   const std::string address = ClosedAddress();
   RetryDeadline patience = Make(address);
   ASSERT_TRUE(patience.Failed(kAway).ok());
@@ -70,7 +70,7 @@ TEST_F(RetryDeadlineTest, GivesUpWhenThePatienceIsUsedUp) {
             "server 1 at " + address + " has not answered for 1m: connection refused");
 }
 
-TEST_F(RetryDeadlineTest, AnAnswerStartsThePatienceAnew) {
+TEST_F(RetryDeadlineTest, AnAnswerRestartsTheTimeout) {
   RetryDeadline patience = Make(ClosedAddress());
   ASSERT_TRUE(patience.Failed(kAway).ok());
   clock_.now += absl::Seconds(59);
@@ -80,7 +80,7 @@ TEST_F(RetryDeadlineTest, AnAnswerStartsThePatienceAnew) {
   EXPECT_TRUE(patience.Failed(kAway).ok());
 }
 
-TEST_F(RetryDeadlineTest, WaitsLongerFromTryToTry) {
+TEST_F(RetryDeadlineTest, TheDelayGrowsWithEachRetry) {
   RetryDeadline patience = Make(ClosedAddress());
   absl::Duration last = absl::ZeroDuration();
   for (int i = 0; i < 4; ++i) {
@@ -91,7 +91,7 @@ TEST_F(RetryDeadlineTest, WaitsLongerFromTryToTry) {
   }
 }
 
-TEST_F(RetryDeadlineTest, AWebServerIsNoTorchpsServer) {
+TEST_F(RetryDeadlineTest, RejectsAWebServer) {
   TcpListener web("HTTP/1.1 400 Bad Request\r\n\r\n");
   RetryDeadline patience = Make(web.address());
   ASSERT_TRUE(patience.Failed(kAway).ok());
@@ -101,8 +101,8 @@ TEST_F(RetryDeadlineTest, AWebServerIsNoTorchpsServer) {
   EXPECT_EQ(status.message(), web.address() + " answers, but is no torchps server");
 }
 
-// The kernel accepts connections for a process that is frozen.
-TEST_F(RetryDeadlineTest, ASilentPeerIsWaitedForAndNeverTakenForAStranger) {
+// The kernel accepts connections for a paused process.
+TEST_F(RetryDeadlineTest, WaitsForASilentPeer) {
   TcpListener silent("");
   RetryDeadline patience = Make(silent.address());
   ASSERT_TRUE(patience.Failed(kAway).ok());
@@ -114,7 +114,7 @@ TEST_F(RetryDeadlineTest, ASilentPeerIsWaitedForAndNeverTakenForAStranger) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("accepts, but does not answer"));
 }
 
-TEST(ServerProbeTest, TellsWhatIsThere) {
+TEST(ServerProbeTest, DetectsForeignAndSilentServers) {
   TcpListener web("SSH-2.0-OpenSSH_9.2\r\n");
   EXPECT_EQ(ProbeServer(web.address(), nullptr, kTimeout).kind, ProbeResult::kForeign);
   TcpListener silent("");
@@ -126,7 +126,7 @@ TEST(ServerProbeTest, TellsWhatIsThere) {
   EXPECT_EQ(ProbeServer("no port", nullptr, kTimeout).kind, ProbeResult::kUnreachable);
 }
 
-TEST(ServerProbeTest, KnowsAGrpcServerWhenItSeesOne) {
+TEST(ServerProbeTest, RecognizesAGrpcServer) {
   int port = 0;
   ParameterService::Service service;
   grpc::ServerBuilder builder;

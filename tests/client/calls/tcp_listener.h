@@ -11,8 +11,8 @@
 
 namespace torchps {
 
-// Something on a free loopback port that is no server of ours: to every connection it says
-// `greeting` and hangs up, or with an empty one says nothing and keeps the line.
+// Listens on a free loopback port as a foreign server. It sends `greeting` on each connection and
+// closes it. If `greeting` is empty it stays silent and keeps the connection open.
 class TcpListener {
  public:
   explicit TcpListener(const std::string& greeting) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
@@ -40,7 +40,7 @@ class TcpListener {
 
   ~TcpListener() { Close(); }
 
-  // From now on connections are refused.
+  // Refuses connections from now on.
   void Close() {
     if (fd_ < 0) return;
     ::shutdown(fd_, SHUT_RDWR);

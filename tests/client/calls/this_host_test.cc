@@ -5,15 +5,15 @@
 namespace torchps {
 namespace {
 
-TEST(ThisHostTest, LoopbackAndThisProcessAreThisHost) {
+TEST(ThisHostTest, RecognizesLoopbackAndThisProcess) {
   EXPECT_TRUE(IsLocalAddress(""));
   EXPECT_TRUE(IsLocalAddress("127.0.0.1:7000"));
   EXPECT_TRUE(IsLocalAddress("127.1.2.3:7000"));
   EXPECT_TRUE(IsLocalAddress("localhost:7000"));
 }
 
-TEST(ThisHostTest, OtherMachinesAndNonsenseAreNot) {
-  // Reserved for documentation (RFC 5737), so no machine has them.
+TEST(ThisHostTest, RejectsOtherMachinesAndInvalidAddresses) {
+  // These addresses are reserved for documentation (RFC 5737).
   EXPECT_FALSE(IsLocalAddress("192.0.2.1:7000"));
   EXPECT_FALSE(IsLocalAddress("203.0.113.9:7000"));
   EXPECT_FALSE(IsLocalAddress("[2001:db8::1]:7000"));

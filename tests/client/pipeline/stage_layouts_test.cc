@@ -14,7 +14,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// One weight, and one statistic where `averaged` is above 0.
+// Returns a layout with one weight, and one statistic if `averaged` is above 0.
 ModelLayout GetStage(int stage, int64_t trained, int64_t averaged) {
   std::vector<Segment> segments(averaged > 0 ? 2 : 1);
   segments[0].name = NameInWhole(stage, "weight");
@@ -33,7 +33,7 @@ const std::vector<ModelLayout>& Stages() {
   return *kStages;
 }
 
-TEST(StageLayoutsTest, TheWholeHasTheStagesInOrderAndEachBeginsABlock) {
+TEST(StageLayoutsTest, JoinsStagesInOrder) {
   const absl::StatusOr<ModelLayout> whole = JoinLayouts(Stages());
   ASSERT_TRUE(whole.ok()) << whole.status();
   std::vector<std::string> names;
@@ -48,7 +48,7 @@ TEST(StageLayoutsTest, TheWholeHasTheStagesInOrderAndEachBeginsABlock) {
   EXPECT_EQ(whole->averaged_size(), 7);
 }
 
-TEST(StageLayoutsTest, TwoStagesMayNotGiveOneNameToDifferentTensors) {
+TEST(StageLayoutsTest, RejectsDifferentTensorsWithTheSameName) {
   const absl::Status refused = JoinLayouts({GetStage(0, 4, 0), GetStage(0, 3, 0)}).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("0.weight"));
@@ -62,7 +62,7 @@ TEST(StageLayoutsTest, NoBlockSpansTwoStages) {
   EXPECT_THAT(lengths, ElementsAre(4, 4, 2, 3, 4, 4, 1, 4, 1, 2));
 }
 
-TEST(StageLayoutsTest, TheStagesShareAllBlocksAndTheirServersAreTheWholeMaps) {
+TEST(StageLayoutsTest, StagesPartitionTheBlocks) {
   const ModelLayout whole = *JoinLayouts(Stages());
   const BlockMap map = *BlockMap::Create(whole, /*block_bytes=*/16, /*servers=*/3);
   std::set<BlockId> held;
@@ -92,7 +92,7 @@ TEST(StageLayoutsTest, TheStagesShareAllBlocksAndTheirServersAreTheWholeMaps) {
   EXPECT_EQ(held.size(), map.blocks().size());
 }
 
-TEST(StageLayoutsTest, ABlockOfAnotherStageIsNotFound) {
+TEST(StageLayoutsTest, DoesNotFindABlockOfAnotherStage) {
   const BlockMap map = *BlockMap::Create(*JoinLayouts(Stages()), 16, 1);
   const BlockMap first = *BlocksOfStage(map, Stages(), 0);
   EXPECT_EQ(first.Find(2), 2u);
@@ -100,7 +100,7 @@ TEST(StageLayoutsTest, ABlockOfAnotherStageIsNotFound) {
   EXPECT_EQ(first.Find(1000), absl::nullopt);
 }
 
-TEST(StageLayoutsTest, AMapThatKnowsOfNoStagesHasNoPartForOne) {
+TEST(StageLayoutsTest, RejectsAMapWithoutStages) {
   std::vector<Segment> undivided = (*JoinLayouts(Stages())).segments();
   for (Segment& segment : undivided) segment.starts_block = false;
   const BlockMap map = *BlockMap::Create(*ModelLayout::Create(undivided), 16, 1);
@@ -109,7 +109,7 @@ TEST(StageLayoutsTest, AMapThatKnowsOfNoStagesHasNoPartForOne) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("ends within a block"));
 }
 
-TEST(StageLayoutsTest, ALayoutWithStagesIsAnotherOne) {
+TEST(StageLayoutsTest, StagesChangeTheLayout) {
   const ModelLayout whole = *JoinLayouts(Stages());
   std::vector<Segment> undivided = whole.segments();
   for (Segment& segment : undivided) segment.starts_block = false;

@@ -6,7 +6,7 @@
 namespace torchps {
 namespace {
 
-TEST(HeartbeatTest, KeepsRenewingThroughAServersAbsence) {
+TEST(HeartbeatTest, KeepsRenewingWhileAServerIsAway) {
   absl::Notification third;
   int renewals = 0;
   const Heartbeat heartbeat(
@@ -20,7 +20,7 @@ TEST(HeartbeatTest, KeepsRenewingThroughAServersAbsence) {
   EXPECT_TRUE(heartbeat.status().ok());
 }
 
-TEST(HeartbeatTest, TellsOnceThatTheSlotIsLost) {
+TEST(HeartbeatTest, ReportsALostSlotOnce) {
   absl::Notification lost;
   int renewals = 0;
   {
@@ -40,7 +40,7 @@ TEST(HeartbeatTest, TellsOnceThatTheSlotIsLost) {
   EXPECT_EQ(renewals, 1);
 }
 
-TEST(HeartbeatTest, WaitsAsItIsToldAfterTheFirstRenewal) {
+TEST(HeartbeatTest, UsesTheGivenPauseAfterTheFirstRenewal) {
   absl::Notification third;
   int renewals = 0;
   int pauses = 0;
@@ -56,7 +56,7 @@ TEST(HeartbeatTest, WaitsAsItIsToldAfterTheFirstRenewal) {
   third.WaitForNotification();
 }
 
-TEST(HeartbeatTest, StopsAtOnceHoweverLongTheInterval) {
+TEST(HeartbeatTest, StopsWithoutWaitingForTheInterval) {
   const Heartbeat heartbeat(
       absl::Hours(1), [](absl::Duration) { return absl::OkStatus(); }, [](const absl::Status&) {});
 }

@@ -48,7 +48,7 @@ class SlotUpkeepTest : public ::testing::Test {
 
   absl::Status Renew() { return upkeep_.Renew(absl::Seconds(3)); }
 
-  // The server has answered the renewal that began so long ago, and none since.
+  // The server answered a renewal `seconds` ago, and has missed the renewals since.
   void SetMissed(int server, double seconds) {
     ServerLease::Contact contact;
     contact.answered = clock_.Now() - absl::Seconds(seconds);
@@ -60,15 +60,15 @@ class SlotUpkeepTest : public ::testing::Test {
   absl::Duration stalled_for_;
   Renewals renewals_;
   absl::StatusOr<RenewSlotReply> slot_reply_ = RenewSlotReply();
-  absl::Duration taken_;  // by the servers
+  absl::Duration taken_;  // time of the servers' answers
   RenewSlotRequest told_;
   int steps_aside_ = 0;
   std::vector<std::string> lines_;
   SlotUpkeep upkeep_;
 };
 
-TEST_F(SlotUpkeepTest, TellsTheCoordinatorWhatTheServersHaveSaid) {
-  stalled_for_ = absl::Seconds(5);
+TEST_F(SlotUpkeepTest, ReportsServerContactsToTheCoordinator) {
+  standing_ = absl::Seconds(5);
   SetMissed(2, 10);
   SetMissed(3, 9);
   ServerLease::Contact reached;
@@ -91,7 +91,7 @@ TEST_F(SlotUpkeepTest, TellsTheCoordinatorWhatTheServersHaveSaid) {
   EXPECT_THAT(lines_, IsEmpty());
 }
 
-TEST_F(SlotUpkeepTest, RenewsAtEvenTimesAndMoreOftenWhileItMissesAServer) {
+TEST_F(SlotUpkeepTest, RenewsMoreOftenWhileAServerIsMissing) {
   taken_ = absl::Seconds(1);
   EXPECT_TRUE(Renew().ok());
   EXPECT_EQ(upkeep_.pause(), absl::Seconds(2));
@@ -103,7 +103,7 @@ TEST_F(SlotUpkeepTest, RenewsAtEvenTimesAndMoreOftenWhileItMissesAServer) {
   EXPECT_EQ(upkeep_.pause(), absl::ZeroDuration());
 }
 
-TEST_F(SlotUpkeepTest, ASlotThatIsCutOffStepsAsideAndSaysSoOnce) {
+TEST_F(SlotUpkeepTest, ACutOffSlotStepsAside) {
   SetMissed(2, 10);
   slot_reply_->set_cut_off(true);
   EXPECT_TRUE(Renew().ok());
@@ -111,7 +111,7 @@ TEST_F(SlotUpkeepTest, ASlotThatIsCutOffStepsAsideAndSaysSoOnce) {
   EXPECT_EQ(steps_aside_, 2) << "it may have been let in again meanwhile";
   EXPECT_THAT(lines_, ElementsAre(HasSubstr("slot 1 does not reach server 2 any more, and other "
                                             "slots do: it leaves the clocks of all servers")));
-  // It is back, and is cut off once more.
+  // The slot returns, and is cut off again.
   slot_reply_->set_cut_off(false);
   EXPECT_TRUE(Renew().ok());
   slot_reply_->set_cut_off(true);
@@ -120,8 +120,8 @@ TEST_F(SlotUpkeepTest, ASlotThatIsCutOffStepsAsideAndSaysSoOnce) {
   EXPECT_EQ(lines_.size(), 2u);
 }
 
-TEST_F(SlotUpkeepTest, ATrainerThatStandsStillTakesItsSlotAside) {
-  stalled_for_ = absl::Seconds(599);
+TEST_F(SlotUpkeepTest, AHangingTrainerStepsAside) {
+  standing_ = absl::Seconds(599);
   EXPECT_TRUE(Renew().ok());
   EXPECT_EQ(steps_aside_, 0);
   stalled_for_ = absl::Seconds(602);
@@ -131,7 +131,7 @@ TEST_F(SlotUpkeepTest, ATrainerThatStandsStillTakesItsSlotAside) {
                                             "602 s without an end of a pass")));
 }
 
-TEST_F(SlotUpkeepTest, SaysForWhomItWaitsEveryHalfMinute) {
+TEST_F(SlotUpkeepTest, LogsTheBlockingSlotEveryHalfMinute) {
   const auto waits = [&](double seconds) {
     renewals_.blocking_slot = BlockingSlot{0, absl::Seconds(seconds), "server 1 at here:7000"};
     EXPECT_TRUE(Renew().ok());
@@ -149,7 +149,7 @@ TEST_F(SlotUpkeepTest, SaysForWhomItWaitsEveryHalfMinute) {
   EXPECT_EQ(lines_.size(), 2u);
 }
 
-TEST_F(SlotUpkeepTest, DoesNotSayThatItWaitsWhileItWorksOrForItself) {
+TEST_F(SlotUpkeepTest, DoesNotLogWhileItWorks) {
   renewals_.blocking_slot = BlockingSlot{1, absl::Seconds(50), "server 0"};
   EXPECT_TRUE(Renew().ok());
   renewals_.blocking_slot->slot = 0;
@@ -158,13 +158,13 @@ TEST_F(SlotUpkeepTest, DoesNotSayThatItWaitsWhileItWorksOrForItself) {
   EXPECT_THAT(lines_, IsEmpty());
 }
 
-TEST_F(SlotUpkeepTest, ASlotThatIsLostIsSaidToBe) {
+TEST_F(SlotUpkeepTest, ReturnsAbortedForALostSlot) {
   slot_reply_ = absl::AbortedError("taken over");
   EXPECT_TRUE(absl::IsAborted(Renew()));
   EXPECT_EQ(steps_aside_, 0);
 }
 
-TEST_F(SlotUpkeepTest, ACoordinatorThatIsAwayDecidesNothing) {
+TEST_F(SlotUpkeepTest, AnUnavailableCoordinatorChangesNothing) {
   slot_reply_ = absl::UnavailableError("away");
   SetMissed(0, 10);
   EXPECT_TRUE(absl::IsUnavailable(Renew()));

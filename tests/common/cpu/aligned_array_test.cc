@@ -9,7 +9,7 @@
 namespace torchps {
 namespace {
 
-TEST(AlignedArrayTest, BeginsAtACacheLineWithZeros) {
+TEST(AlignedArrayTest, StartsZeroedAtACacheLine) {
   for (const size_t size : {0, 1, 15, 16, 17, 100000}) {
     AlignedArray<float> array(size);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(array.data()) % kLineBytes, 0u) << size;
@@ -19,7 +19,7 @@ TEST(AlignedArrayTest, BeginsAtACacheLineWithZeros) {
   }
 }
 
-TEST(AlignedArrayTest, StaysWhereItIsWhenItIsMoved) {
+TEST(AlignedArrayTest, AMoveKeepsTheAddress) {
   AlignedArray<uint8_t> array(3);
   array.data()[2] = 7;
   const uint8_t* const where = array.data();

@@ -10,7 +10,7 @@
 namespace torchps {
 namespace {
 
-TEST(FiniteCheckTest, FindsTheFirstBadElementAnywhereOnEveryInstructionSet) {
+TEST(FiniteCheckTest, FindsTheFirstNonfiniteElement) {
   for (const InstructionSet set : InstructionSets()) {
     SCOPED_TRACE(InstructionSetName(set));
     for (const int64_t count : {0, 1, 7, 64, 4095, 4096, 4097, 10000}) {
@@ -28,7 +28,7 @@ TEST(FiniteCheckTest, FindsTheFirstBadElementAnywhereOnEveryInstructionSet) {
   }
 }
 
-TEST(FiniteCheckTest, ReadsFromAnyAddress) {
+TEST(FiniteCheckTest, ReadsUnalignedAddresses) {
   const float elements[] = {1.0f, 2.0f, std::nanf("1")};
   for (size_t shift = 0; shift < sizeof(float); ++shift) {
     uint8_t bytes[sizeof(elements) + sizeof(float)];
@@ -38,7 +38,7 @@ TEST(FiniteCheckTest, ReadsFromAnyAddress) {
   }
 }
 
-TEST(FiniteCheckTest, KnowsBfloat16) {
+TEST(FiniteCheckTest, SupportsBfloat16) {
   for (const InstructionSet set : InstructionSets()) {
     std::vector<uint16_t> numbers(5000, 0x7c01);  // 2.68e36
     const auto* const bytes = reinterpret_cast<const uint8_t*>(numbers.data());

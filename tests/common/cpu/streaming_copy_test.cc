@@ -9,7 +9,7 @@
 namespace torchps {
 namespace {
 
-TEST(StreamingCopyTest, CopiesEveryByteAndNoOtherAtAnyLengthAndAlignment) {
+TEST(StreamingCopyTest, CopiesExactlyAtAnyLengthAndAlignment) {
   constexpr size_t kRoom = 40000;
   constexpr uint8_t kUntouched = 0xa5;
   uint64_t random = 7;

@@ -6,8 +6,8 @@
 namespace torchps {
 namespace {
 
-// Scripts read the numbers: they never change.
-TEST(ExitCodesTest, HaveTheNumbersThatAreDocumented) {
+// Scripts depend on these numbers, so they must never change.
+TEST(ExitCodesTest, HaveTheDocumentedNumbers) {
   EXPECT_EQ(static_cast<int>(ExitCode::kOk), 0);
   EXPECT_EQ(static_cast<int>(ExitCode::kFailed), 1);
   EXPECT_EQ(static_cast<int>(ExitCode::kUsage), 2);
@@ -18,7 +18,7 @@ TEST(ExitCodesTest, HaveTheNumbersThatAreDocumented) {
   EXPECT_EQ(static_cast<int>(ExitCode::kLostSlot), 7);
 }
 
-TEST(ExitCodesTest, TellTheKindsOfFailureApart) {
+TEST(ExitCodesTest, DistinguishKindsOfFailure) {
   EXPECT_EQ(ExitCodeFor(absl::OkStatus()), ExitCode::kOk);
   EXPECT_EQ(ExitCodeFor(absl::InvalidArgumentError("")), ExitCode::kUsage);
   EXPECT_EQ(ExitCodeFor(absl::UnavailableError("")), ExitCode::kUnreachable);
@@ -31,7 +31,7 @@ TEST(ExitCodesTest, TellTheKindsOfFailureApart) {
   EXPECT_EQ(ExitCodeFor(absl::AlreadyExistsError("")), ExitCode::kAddressInUse);
 }
 
-TEST(ExitCodesTest, NeverCallAnErrorASuccess) {
+TEST(ExitCodesTest, NeverReportAnErrorAsSuccess) {
   for (int code = 1; code <= 20; ++code) {
     const absl::Status status(static_cast<absl::StatusCode>(code), "");
     EXPECT_NE(ExitCodeFor(status), ExitCode::kOk) << code;

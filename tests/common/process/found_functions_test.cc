@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(FoundFunctionsTest, FindsWhatTheProcessHasLoaded) {
+TEST(FoundFunctionsTest, FindsAFunctionInTheProcess) {
   size_t (*length)(const char*) = nullptr;
   FoundFunctions process = FoundFunctions::InProcess("the C library");
   process.Find("strlen", &length);
@@ -19,7 +19,7 @@ TEST(FoundFunctionsTest, FindsWhatTheProcessHasLoaded) {
   EXPECT_EQ(length("five!"), 5u);
 }
 
-TEST(FoundFunctionsTest, FindsWhatALibraryHas) {
+TEST(FoundFunctionsTest, FindsAFunctionInALibrary) {
   absl::StatusOr<FoundFunctions> library = FoundFunctions::Load("libm.so.6");
   ASSERT_TRUE(library.ok()) << library.status();
   double (*floor)(double) = nullptr;
@@ -28,7 +28,7 @@ TEST(FoundFunctionsTest, FindsWhatALibraryHas) {
   EXPECT_EQ(floor(3.5), 3.0);
 }
 
-TEST(FoundFunctionsTest, NamesTheFirstThatIsMissing) {
+TEST(FoundFunctionsTest, NamesTheFirstMissingFunction) {
   size_t (*length)(const char*) = nullptr;
   void (*missing)() = [] {};
   FoundFunctions process = FoundFunctions::InProcess("the C library");
@@ -41,7 +41,7 @@ TEST(FoundFunctionsTest, NamesTheFirstThatIsMissing) {
             absl::UnavailableError("the C library has no torchps_has_no_such_function"));
 }
 
-TEST(FoundFunctionsTest, NamesALibraryThatIsNotThere) {
+TEST(FoundFunctionsTest, NamesAMissingLibrary) {
   const absl::Status status = FoundFunctions::Load("libtorchps_none.so.7").status();
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("libtorchps_none.so.7"));

@@ -16,7 +16,7 @@ constexpr int64_t kMib = int64_t{1} << 20;
 constexpr char kContainer[] = "whose container may have";
 constexpr char kMachine[] = "whose machine has";
 
-// A proc and a sys with what the test puts there.
+// Creates proc and sys trees with files from the test.
 class MemoryLimitTest : public ::testing::Test {
  protected:
   MemoryLimitTest() {
@@ -34,12 +34,12 @@ class MemoryLimitTest : public ::testing::Test {
   std::string root_;
 };
 
-TEST_F(MemoryLimitTest, WithoutAnyGroupItIsTheMachines) {
+TEST_F(MemoryLimitTest, WithoutAGroupTheMachineLimitApplies) {
   EXPECT_EQ(Find().whose, kMachine);
   EXPECT_GT(Find().bytes, 64 * kMib);
 }
 
-TEST_F(MemoryLimitTest, TheLeastOfAGroupAndThoseAboveItCounts) {
+TEST_F(MemoryLimitTest, TheLowestLimitInTheHierarchyApplies) {
   Put("proc/self/cgroup", "0::/jobs/one\n");
   Put("sys/fs/cgroup/jobs/one/memory.max", "max\n");
   EXPECT_EQ(Find().whose, kMachine);
@@ -50,30 +50,30 @@ TEST_F(MemoryLimitTest, TheLeastOfAGroupAndThoseAboveItCounts) {
   EXPECT_EQ(Find().bytes, 16 * kMib);
 }
 
-TEST_F(MemoryLimitTest, AContainerThatSeesItselfAsTheRootHasTheRootsLimit) {
+TEST_F(MemoryLimitTest, AppliesTheRootGroupsLimit) {
   Put("proc/self/cgroup", "0::/\n");
   Put("sys/fs/cgroup/memory.max", "33554432\n");
   EXPECT_EQ(Find().bytes, 32 * kMib);
 }
 
-TEST_F(MemoryLimitTest, VersionOneIsReadToo) {
+TEST_F(MemoryLimitTest, ReadsCgroupVersionOne) {
   Put("proc/self/cgroup",
       "9:name=systemd:/\n5:cpu,memory:/docker/4f\n3:memory_not:/x\n0::/docker/4f\n");
-  // The mount of the container itself: there is nothing at its path.
+  // The container mounts only its own group, so the path does not exist.
   Put("sys/fs/cgroup/memory/memory.limit_in_bytes", "33554432\n");
   EXPECT_EQ(Find().bytes, 32 * kMib);
-  // What version 1 says where there is no limit.
+  // The value in version 1 without a limit.
   Put("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
   EXPECT_EQ(Find().whose, kMachine);
 }
 
-TEST_F(MemoryLimitTest, WhatCannotBeReadLimitsNothing) {
+TEST_F(MemoryLimitTest, IgnoresUnreadableFiles) {
   Put("proc/self/cgroup", "memory\n::\n0::/gone\nx:memory:\n");
   Put("sys/fs/cgroup/memory/memory.limit_in_bytes", "");
   EXPECT_EQ(Find().whose, kMachine);
 }
 
-TEST_F(MemoryLimitTest, SoDoesAnAddressSpaceThatIsLimited) {
+TEST_F(MemoryLimitTest, AppliesTheAddressSpaceLimit) {
 #if defined(TORCHPS_ASAN) || defined(TORCHPS_TSAN)
   GTEST_SKIP() << "a sanitizer takes more address space than any limit leaves";
 #endif

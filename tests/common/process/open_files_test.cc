@@ -7,7 +7,7 @@
 namespace torchps {
 namespace {
 
-TEST(OpenFilesTest, TheSoftLimitBecomesTheHardOne) {
+TEST(OpenFilesTest, RaisesTheSoftLimitToTheHardLimit) {
   rlimit limit{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
   const rlim_t hard = limit.rlim_max;

@@ -13,12 +13,12 @@ namespace {
 
 #if !defined(TORCHPS_ASAN) && !defined(TORCHPS_TSAN)
 
-// What the next words ask for, no address space has.
+// This exceeds every address space.
 constexpr size_t kTooMuch = size_t{1} << 46;
 
 constexpr char kWords[] = "a_program: the system refuses this process more memory; it ends";
 
-TEST(OutOfMemoryDeathTest, AFailedNewSaysSo) {
+TEST(OutOfMemoryDeathTest, ReportsAFailedNew) {
   EXPECT_EXIT(
       {
         SayWhenOutOfMemory("a_program", "it ends");
@@ -27,18 +27,18 @@ TEST(OutOfMemoryDeathTest, AFailedNewSaysSo) {
       testing::KilledBySignal(SIGABRT), kWords);
 }
 
-TEST(OutOfMemoryDeathTest, SoDoesWhoeverAbortsBecauseMallocFailed) {
+TEST(OutOfMemoryDeathTest, ReportsAnAbortAfterAFailedMalloc) {
   EXPECT_EXIT(
       {
         SayWhenOutOfMemory("a_program", "it ends");
-        // As gRPC does. Read from memory, so that the compiler cannot leave out the call.
+        // Like gRPC. The volatile size keeps the compiler from removing the call.
         volatile size_t bytes = kTooMuch;
         if (std::malloc(bytes) == nullptr) std::abort();
       },
       testing::KilledBySignal(SIGABRT), kWords);
 }
 
-TEST(OutOfMemoryDeathTest, SoDoesWhoeverWritesWhereMallocGaveNothing) {
+TEST(OutOfMemoryDeathTest, ReportsAWriteToAFailedAllocation) {
   EXPECT_EXIT(
       {
         SayWhenOutOfMemory("a_program", "it ends");
@@ -48,7 +48,7 @@ TEST(OutOfMemoryDeathTest, SoDoesWhoeverWritesWhereMallocGaveNothing) {
       testing::KilledBySignal(SIGSEGV), kWords);
 }
 
-TEST(OutOfMemoryDeathTest, AnotherFaultSaysNothingOfMemory) {
+TEST(OutOfMemoryDeathTest, IgnoresOtherFaults) {
   EXPECT_EXIT(
       {
         SayWhenOutOfMemory("a_program", "it ends");
@@ -59,7 +59,7 @@ TEST(OutOfMemoryDeathTest, AnotherFaultSaysNothingOfMemory) {
       testing::KilledBySignal(SIGSEGV), "^$");
 }
 
-TEST(OutOfMemoryDeathTest, AnotherAbortSaysNothingOfMemory) {
+TEST(OutOfMemoryDeathTest, IgnoresOtherAborts) {
   EXPECT_EXIT(
       {
         SayWhenOutOfMemory("a_program", "it ends");

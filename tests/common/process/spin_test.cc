@@ -9,14 +9,14 @@
 namespace torchps {
 namespace {
 
-TEST(SpinForTest, CallsUntilItHasCome) {
+TEST(SpinForTest, CallsUntilTheConditionIsTrue) {
   if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "it does not spin on one core";
   int calls = 0;
   EXPECT_TRUE(SpinFor(absl::Hours(1), [&] { return ++calls == 5; }));
   EXPECT_EQ(calls, 5);
 }
 
-TEST(SpinForTest, SeesWhatAnotherThreadDoes) {
+TEST(SpinForTest, SeesAnotherThreadsChange) {
   if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "it does not spin on one core";
   std::atomic<bool> has_come{false};
   std::thread other([&] { has_come = true; });
@@ -24,7 +24,7 @@ TEST(SpinForTest, SeesWhatAnotherThreadDoes) {
   other.join();
 }
 
-TEST(SpinForTest, GivesUp) {
+TEST(SpinForTest, GivesUpAfterTheTime) {
   EXPECT_FALSE(SpinFor(absl::Microseconds(10), [] { return false; }));
 }
 

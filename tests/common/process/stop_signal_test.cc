@@ -12,17 +12,17 @@
 namespace torchps {
 namespace {
 
-// The signals stay blocked in the thread that made a StopSignal, so each test has its own.
+// A StopSignal blocks the signals in its thread for good, so each test runs in a separate thread.
 template <typename Body>
 void InAThreadOfItsOwn(Body body) {
   std::thread(body).join();
 }
 
-TEST(StopSignalTest, ASignalIsTheReasonEvenIfThreadsFromBeforeMainBlockNothing) {
+TEST(StopSignalTest, HandlesASignalDespiteEarlierThreads) {
 #ifdef TORCHPS_TSAN
   GTEST_SKIP() << "the sanitizer runs handlers after the signal, where they cannot set the mask";
 #endif
-  // Such a thread begins with the mask of the process's start, as OpenBLAS's threads do.
+  // Such a thread starts with the process's initial mask, like OpenBLAS's threads.
   absl::Notification over;
   std::thread early([&] { over.WaitForNotification(); });
   std::thread another([&] { over.WaitForNotification(); });
@@ -38,7 +38,7 @@ TEST(StopSignalTest, ASignalIsTheReasonEvenIfThreadsFromBeforeMainBlockNothing) 
   another.join();
 }
 
-TEST(StopSignalTest, OfTheReasonsGivenFromInsideTheFirstCounts) {
+TEST(StopSignalTest, TheFirstRequestWins) {
   InAThreadOfItsOwn([] {
     StopSignal stop;
     stop.Request("finished");
@@ -47,8 +47,8 @@ TEST(StopSignalTest, OfTheReasonsGivenFromInsideTheFirstCounts) {
   });
 }
 
-// As of a server that logs while it takes its last checkpoint, whose launcher was killed.
-TEST(StopSignalTest, WordsThatNobodyReadsDoNotEndTheProcess) {
+// Like a server that logs during its last checkpoint after its parent was killed.
+TEST(StopSignalTest, ABrokenPipeDoesNotEndTheProcess) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   close(ends[0]);
@@ -60,7 +60,7 @@ TEST(StopSignalTest, WordsThatNobodyReadsDoNotEndTheProcess) {
   close(ends[1]);
 }
 
-TEST(StopSignalTest, TheEndOfStandardInputIsAReason) {
+TEST(StopSignalTest, TheEndOfStandardInputStops) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   ASSERT_EQ(dup2(ends[0], STDIN_FILENO), STDIN_FILENO);

@@ -16,18 +16,18 @@ absl::StatusOr<std::string> FolderIn(const std::map<std::string, std::string>& e
   });
 }
 
-TEST(CacheFolderTest, TheVariableThatNamesItBestWins) {
+TEST(CacheFolderTest, TheMostSpecificVariableWins) {
   EXPECT_EQ(*FolderIn({{"TORCHPS_CACHE", "/t"}, {"XDG_CACHE_HOME", "/x"}, {"HOME", "/h"}}), "/t");
   EXPECT_EQ(*FolderIn({{"XDG_CACHE_HOME", "/x"}, {"HOME", "/h"}}), "/x/torchps");
   EXPECT_EQ(*FolderIn({{"HOME", "/h"}}), "/h/.cache/torchps");
 }
 
-TEST(CacheFolderTest, ARelativePathCountsAsNone) {
+TEST(CacheFolderTest, IgnoresARelativePath) {
   EXPECT_EQ(*FolderIn({{"XDG_CACHE_HOME", "x"}, {"TORCHPS_CACHE", ""}, {"HOME", "/h"}}),
             "/h/.cache/torchps");
 }
 
-TEST(CacheFolderTest, WithoutAnyItSaysWhichToSet) {
+TEST(CacheFolderTest, NamesTheVariableToSet) {
   const absl::Status status = FolderIn({{"HOME", "."}}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("TORCHPS_CACHE"));

@@ -27,13 +27,13 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// FIPS 180-2's own example.
+// The example from FIPS 180-2.
 const RemoteFile kAbc{"abc.bin", 3,
                       "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"};
 
 class DownloadTest : public ::testing::Test {
  protected:
-  // A proxy of the machine the test runs on would answer in the test servers' place.
+  // Without this, a proxy of the test machine would answer instead of the test servers.
   void SetUp() override { setenv("no_proxy", "127.0.0.1", 1); }
 
   absl::Status Download(const std::vector<std::string>& mirrors,
@@ -62,7 +62,7 @@ class DownloadTest : public ::testing::Test {
   HttpServer good_{[](const std::string&) { return HttpAnswer("200 OK", "abc"); }};
 };
 
-TEST_F(DownloadTest, AFileWithTheRightChecksumAppearsUnderItsName) {
+TEST_F(DownloadTest, DownloadsAFileWithTheRightChecksum) {
   const absl::Status status = Download({good_.url() + "/mirror"});
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_THAT(FileNames(), ElementsAre("abc.bin"));
@@ -71,13 +71,13 @@ TEST_F(DownloadTest, AFileWithTheRightChecksumAppearsUnderItsName) {
   EXPECT_THAT(log_, ElementsAre(HasSubstr("fetched")));
 }
 
-TEST_F(DownloadTest, AFileThatIsThereIsNotAskedForAgain) {
+TEST_F(DownloadTest, DoesNotDownloadAnExistingFile) {
   ASSERT_TRUE(Download({good_.url()}).ok());
   ASSERT_TRUE(Download({good_.url()}).ok());
   EXPECT_EQ(good_.requests().size(), 1u);
 }
 
-TEST_F(DownloadTest, SeveralAtOnceFetchOnce) {
+TEST_F(DownloadTest, ConcurrentDownloadsFetchOnce) {
   std::vector<std::thread> threads;
   std::vector<absl::Status> statuses(4);
   for (absl::Status& status : statuses) {
@@ -93,8 +93,8 @@ TEST_F(DownloadTest, SeveralAtOnceFetchOnce) {
   EXPECT_THAT(FileNames(), ElementsAre("abc.bin"));
 }
 
-TEST_F(DownloadTest, OneThatIsStoppedAsksNoOtherMirrorAndLeavesNothingBehind) {
-  // It accepts connections, and says nothing.
+TEST_F(DownloadTest, AStopEndsTheDownload) {
+  // This mirror accepts connections and does not answer.
   const int silent = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -113,7 +113,7 @@ TEST_F(DownloadTest, OneThatIsStoppedAsksNoOtherMirrorAndLeavesNothingBehind) {
   close(silent);
 }
 
-TEST_F(DownloadTest, AnotherFileOfThatNameIsLeftAlone) {
+TEST_F(DownloadTest, KeepsADifferentFileOfThatName) {
   ASSERT_TRUE(std::filesystem::create_directories(directory_));
   WriteFile(directory_, "abc.bin", "mine");
   const absl::Status status = Download({good_.url()});
@@ -123,7 +123,7 @@ TEST_F(DownloadTest, AnotherFileOfThatNameIsLeftAlone) {
   EXPECT_THAT(good_.requests(), IsEmpty());
 }
 
-TEST_F(DownloadTest, WrongContentsAreDataLossAndLeaveNothingBehind) {
+TEST_F(DownloadTest, RejectsWrongContents) {
   for (const std::string body : {"abd", "", "ab", "abcd"}) {
     HttpServer bad([&body](const std::string&) { return HttpAnswer("200 OK", body); });
     const absl::Status status = Download({bad.url()});
@@ -134,7 +134,7 @@ TEST_F(DownloadTest, WrongContentsAreDataLossAndLeaveNothingBehind) {
   }
 }
 
-TEST_F(DownloadTest, AnAnswerCutShortIsUnavailableAndLeavesNothingBehind) {
+TEST_F(DownloadTest, ATruncatedAnswerIsUnavailable) {
   HttpServer cut([](const std::string&) {
     const std::string whole = HttpAnswer("200 OK", "abc");
     return whole.substr(0, whole.size() - 1);
@@ -143,7 +143,7 @@ TEST_F(DownloadTest, AnAnswerCutShortIsUnavailableAndLeavesNothingBehind) {
   EXPECT_THAT(FileNames(), IsEmpty());
 }
 
-TEST_F(DownloadTest, AnEndlessAnswerIsCutOff) {
+TEST_F(DownloadTest, LimitsTheSizeOfAnAnswer) {
   HttpServer endless([](const std::string&) {
     return "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + std::string(64 << 20, 'x');
   });
@@ -153,7 +153,7 @@ TEST_F(DownloadTest, AnEndlessAnswerIsCutOff) {
   EXPECT_THAT(FileNames(), IsEmpty());
 }
 
-TEST_F(DownloadTest, TheNextMirrorIsAskedAfterEachKindOfFailure) {
+TEST_F(DownloadTest, TriesTheNextMirrorAfterAnyFailure) {
   HttpServer missing(
       [](const std::string&) { return HttpAnswer("404 Not Found", "no such file"); });
   HttpServer wrong([](const std::string&) { return HttpAnswer("200 OK", "xyz"); });
@@ -164,7 +164,7 @@ TEST_F(DownloadTest, TheNextMirrorIsAskedAfterEachKindOfFailure) {
   EXPECT_EQ(log_.size(), 4u);
 }
 
-TEST_F(DownloadTest, WhereNoMirrorAnswersEachOnesReasonAndTheWayOutAreTold) {
+TEST_F(DownloadTest, ListsTheErrorOfEachMirror) {
   HttpServer missing(
       [](const std::string&) { return HttpAnswer("404 Not Found", "no such file"); });
   const DeadEnd dead;
@@ -176,7 +176,7 @@ TEST_F(DownloadTest, WhereNoMirrorAnswersEachOnesReasonAndTheWayOutAreTold) {
   EXPECT_THAT(FileNames(), IsEmpty());
 }
 
-TEST_F(DownloadTest, RedirectionsAreFollowedButNotToFiles) {
+TEST_F(DownloadTest, FollowsRedirectionsExceptToFiles) {
   const std::string secret = WriteFile(NewDirectory(), "secret", "abc");
   HttpServer to_file([&secret](const std::string&) {
     return "HTTP/1.1 302 Found\r\nLocation: file://" + secret +
@@ -190,7 +190,7 @@ TEST_F(DownloadTest, RedirectionsAreFollowedButNotToFiles) {
   EXPECT_TRUE(Download({to_good.url()}).ok());
 }
 
-TEST_F(DownloadTest, NoMirrorAndNoPlaceToWriteAreErrors) {
+TEST_F(DownloadTest, FailsWithoutAMirrorOrADirectory) {
   EXPECT_TRUE(absl::IsInvalidArgument(Download({})));
   DownloadOptions options;
   options.mirrors = {good_.url()};
@@ -198,7 +198,7 @@ TEST_F(DownloadTest, NoMirrorAndNoPlaceToWriteAreErrors) {
   EXPECT_FALSE(DownloadFiles(file + "/below", {kAbc}, options).ok());
 }
 
-TEST(MnistDownloadTest, NamesTheFourFilesThatTheIdxReaderLooksFor) {
+TEST(MnistDownloadTest, NamesTheFilesOfTheIdxReader) {
   std::vector<std::string> names;
   for (const RemoteFile& file : MnistFiles()) {
     names.push_back(file.name);
@@ -209,7 +209,7 @@ TEST(MnistDownloadTest, NamesTheFourFilesThatTheIdxReaderLooksFor) {
                                  "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"));
 }
 
-TEST(MnistDownloadTest, AJobWithoutAPathTakesTheMachinesCache) {
+TEST(MnistDownloadTest, AJobWithoutAPathUsesTheCache) {
   setenv("no_proxy", "127.0.0.1", 1);
   const std::string cache = NewDirectory();
   setenv("TORCHPS_CACHE", cache.c_str(), 1);
@@ -227,7 +227,7 @@ TEST(MnistDownloadTest, AJobWithoutAPathTakesTheMachinesCache) {
   EXPECT_THAT(std::string(other.message()), HasSubstr("data.source \"idx\", not \"csv\""));
 }
 
-TEST(MnistDownloadTest, MirrorsGivenStandForTheUsualOnes) {
+TEST(MnistDownloadTest, GivenMirrorsReplaceTheDefaults) {
   setenv("no_proxy", "127.0.0.1", 1);
   HttpServer missing([](const std::string&) { return HttpAnswer("404 Not Found", ""); });
   DownloadOptions options;

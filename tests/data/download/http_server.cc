@@ -63,7 +63,7 @@ void HttpServer::Serve() {
     size_t sent = 0;
     while (sent < answer.size()) {
       const ssize_t n = send(connection, answer.data() + sent, answer.size() - sent, MSG_NOSIGNAL);
-      if (n <= 0) break;  // the client has had enough
+      if (n <= 0) break;  // the client closed the connection
       sent += n;
     }
     close(connection);

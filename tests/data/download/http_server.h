@@ -9,8 +9,8 @@
 
 namespace torchps {
 
-// A web server of a few lines for tests: on a free port of 127.0.0.1, one request after the other,
-// each answered with what `respond` returns for the path, head and body in full. Runs until
+// A minimal web server for tests on a free port of 127.0.0.1. Handles one request at a time, and
+// answers with the result of `respond` for the path: the complete head and body. Runs until
 // destroyed.
 class HttpServer {
  public:
@@ -21,7 +21,7 @@ class HttpServer {
 
   // "http://127.0.0.1:PORT"
   const std::string& url() const { return url_; }
-  // The paths asked for so far.
+  // The paths requested so far.
   std::vector<std::string> requests();
 
  private:
@@ -35,10 +35,10 @@ class HttpServer {
   std::thread thread_;
 };
 
-// A whole answer: "HTTP/1.1 STATUS", the length, the body.
+// Returns a complete answer: "HTTP/1.1 STATUS", the length, the body.
 std::string HttpAnswer(const std::string& status, const std::string& body);
 
-// A URL of 127.0.0.1 on which nobody listens: its port is bound while the object lives.
+// A URL on 127.0.0.1 that refuses connections. The port stays bound for the object's lifetime.
 class DeadEnd {
  public:
   DeadEnd();

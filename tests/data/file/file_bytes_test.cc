@@ -24,13 +24,14 @@ TEST(FileBytesTest, ReadsAPlainFileByteForByte) {
   EXPECT_EQ(*ReadFileBytes(path), bytes);
 }
 
-TEST(FileBytesTest, InflatesGzipWhateverTheNameAndHoweverManyMembers) {
+TEST(FileBytesTest, InflatesGzipWithSeveralMembers) {
   const std::string path = WriteFile(NewDirectory(), "x", Gzip("one ") + Gzip("") + Gzip("two"));
   EXPECT_EQ(*ReadFileBytes(path), "one two");
 }
 
-// 60 MB; with work of a piece's size for each member this takes longer than a small test may.
-TEST(FileBytesTest, MillionsOfEmptyMembersAreReadInTheTimeOfTheirBytes) {
+// The file has 60 MB. If each member cost the work of a full buffer, this would exceed the time
+// limit of a small test.
+TEST(FileBytesTest, ReadsMillionsOfEmptyMembersQuickly) {
   const std::string empty = Gzip("");
   std::string members;
   for (int i = 0; i < 3'000'000; ++i) members += empty;
@@ -38,20 +39,20 @@ TEST(FileBytesTest, MillionsOfEmptyMembersAreReadInTheTimeOfTheirBytes) {
   EXPECT_EQ(*ReadFileBytes(path), "end");
 }
 
-TEST(FileBytesTest, InflatesMoreThanOnePiece) {
+TEST(FileBytesTest, InflatesMoreThanOneBuffer) {
   std::string bytes;
   for (int i = 0; i < 700'000; ++i) bytes += std::to_string(i);
   const std::string path = WriteFile(NewDirectory(), "x.gz", Gzip(bytes));
   EXPECT_EQ(*ReadFileBytes(path), bytes);
 }
 
-TEST(FileBytesTest, AFileThatIsNotThereIsNotFoundByName) {
+TEST(FileBytesTest, NamesAMissingFile) {
   const auto result = ReadFileBytes("/nowhere/at-all");
   EXPECT_TRUE(absl::IsNotFound(result.status()));
   EXPECT_THAT(Message(result), HasSubstr("/nowhere/at-all"));
 }
 
-TEST(FileBytesTest, ADirectoryAndAPipeAreNoFiles) {
+TEST(FileBytesTest, RejectsADirectoryAndAPipe) {
   const std::string directory = NewDirectory();
   EXPECT_TRUE(absl::IsInvalidArgument(ReadFileBytes(directory).status()));
   const std::string pipe = directory + "/pipe";
@@ -59,7 +60,7 @@ TEST(FileBytesTest, ADirectoryAndAPipeAreNoFiles) {
   EXPECT_TRUE(absl::IsInvalidArgument(ReadFileBytes(pipe).status()));
 }
 
-TEST(FileBytesTest, GzipCutAnywhereIsDataLoss) {
+TEST(FileBytesTest, TruncatedGzipIsDataLoss) {
   const std::string directory = NewDirectory();
   const std::string gzip = Gzip("some text that is long enough to be squeezed, squeezed, squeezed");
   for (size_t length = 2; length < gzip.size(); ++length) {
@@ -69,7 +70,7 @@ TEST(FileBytesTest, GzipCutAnywhereIsDataLoss) {
   }
 }
 
-TEST(FileBytesTest, GzipWithAFlippedBitNeverGivesOtherBytes) {
+TEST(FileBytesTest, DetectsFlippedBitsInGzip) {
   const std::string directory = NewDirectory();
   const std::string text = "some text that is long enough to be squeezed, squeezed, squeezed";
   const std::string gzip = Gzip(text);
@@ -79,7 +80,7 @@ TEST(FileBytesTest, GzipWithAFlippedBitNeverGivesOtherBytes) {
     damaged[bit / 8] ^= 1 << bit % 8;
     const auto result = ReadFileBytes(WriteFile(directory, "bad.gz", damaged));
     if (result.ok()) {
-      EXPECT_EQ(*result, text) << bit;  // the time stamp and such
+      EXPECT_EQ(*result, text) << bit;  // a flipped bit in the time stamp, for example
     } else {
       ASSERT_TRUE(absl::IsDataLoss(result.status())) << bit << ": " << result.status();
       ++refused;
@@ -88,12 +89,12 @@ TEST(FileBytesTest, GzipWithAFlippedBitNeverGivesOtherBytes) {
   EXPECT_GT(refused, static_cast<int>(gzip.size() - 18) * 8 * 9 / 10);
 }
 
-TEST(FileBytesTest, RubbishBehindTheGzipDataIsDataLoss) {
+TEST(FileBytesTest, TrailingBytesAfterGzipAreDataLoss) {
   const std::string path = WriteFile(NewDirectory(), "tail.gz", Gzip("text") + "rubbish");
   EXPECT_TRUE(absl::IsDataLoss(ReadFileBytes(path).status()));
 }
 
-TEST(FileBytesTest, MoreThanAllowedIsRefusedPlainAndInflated) {
+TEST(FileBytesTest, RejectsFilesAboveTheLimit) {
   const std::string directory = NewDirectory();
   const std::string bytes(5'000'000, 'x');
   const std::string bomb = Gzip(bytes);

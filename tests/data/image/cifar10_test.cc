@@ -13,7 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// A record whose red, green and blue planes are constant.
+// Returns a record with constant red, green and blue planes.
 std::string Record(char label, char red, char green, char blue) {
   return std::string(1, label) + std::string(1024, red) + std::string(1024, green) +
          std::string(1024, blue);
@@ -35,7 +35,7 @@ TEST(Cifar10Test, ReadsTheFiveTrainingFilesInOrder) {
   EXPECT_EQ(set->pixels[9 * 3072 + 3 * 1024 - 1], 5);
 }
 
-TEST(Cifar10Test, AMissingFileIsNotFoundAndSaysWhatToDo) {
+TEST(Cifar10Test, NamesAMissingFileAndTheRemedy) {
   const std::string directory = NewDirectory();
   const absl::Status status = ReadCifar10Test(directory).status();
   EXPECT_TRUE(absl::IsNotFound(status));
@@ -43,7 +43,7 @@ TEST(Cifar10Test, AMissingFileIsNotFoundAndSaysWhatToDo) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("cifar-10-batches-bin"));
 }
 
-TEST(Cifar10Test, AFileCutAnywhereInsideARecordIsDataLoss) {
+TEST(Cifar10Test, ATruncatedRecordIsDataLoss) {
   const std::string directory = NewDirectory();
   const std::string record = Record(3, 1, 2, 3);
   for (size_t length = 0; length < record.size(); length += 64) {
@@ -54,7 +54,7 @@ TEST(Cifar10Test, AFileCutAnywhereInsideARecordIsDataLoss) {
   EXPECT_TRUE(absl::IsDataLoss(ReadCifar10Test(directory).status()));
 }
 
-TEST(Cifar10Test, ALabelOutOfRangeNamesFileAndRecord) {
+TEST(Cifar10Test, NamesTheRecordOfAnInvalidLabel) {
   const std::string directory = NewDirectory();
   WriteFile(directory, "test_batch.bin", Record(9, 0, 0, 0) + Record(10, 0, 0, 0));
   const absl::Status status = ReadCifar10Test(directory).status();

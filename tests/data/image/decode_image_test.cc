@@ -19,12 +19,12 @@ using ::testing::HasSubstr;
 
 constexpr ImageSize kColours{3, 1, 1};
 
-// JPEG loses a little.
+// JPEG is lossy.
 MATCHER_P(Near, value, "") { return std::abs(static_cast<int>(arg) - value) <= 3; }
 
 ImageSize Whole(int64_t channels) { return {channels, 1 << 16, 1 << 16}; }
 
-TEST(DecodeImageTest, APngIsDecodedToTheByte) {
+TEST(DecodeImageTest, DecodesPngExactly) {
   const std::vector<uint8_t> pixels = {255, 0, 0, 0, 255, 0, 0, 0, 255, 1, 2, 3, 4, 5, 6, 7, 8, 9};
   const auto image = DecodeImage(EncodePng(pixels, 2, 3, 3), Whole(3), "x.png");
   ASSERT_TRUE(image.ok()) << image.status();
@@ -34,7 +34,7 @@ TEST(DecodeImageTest, APngIsDecodedToTheByte) {
   EXPECT_THAT(image->pixels, ElementsAreArray(pixels));
 }
 
-TEST(DecodeImageTest, GreyBecomesColoursAndColoursGrey) {
+TEST(DecodeImageTest, ConvertsBetweenGreyAndColour) {
   const auto colours = DecodeImage(EncodePng({7, 200}, 1, 2, 1), Whole(3), "x.png");
   ASSERT_TRUE(colours.ok()) << colours.status();
   EXPECT_THAT(colours->pixels, ElementsAre(7, 7, 7, 200, 200, 200));
@@ -47,14 +47,14 @@ TEST(DecodeImageTest, GreyBecomesColoursAndColoursGrey) {
   EXPECT_EQ(DecodeImage(jpeg, Whole(1), "x.jpg")->pixels.size(), 64u);
 }
 
-TEST(DecodeImageTest, TransparentPixelsAreBlack) {
+TEST(DecodeImageTest, DecodesTransparentPixelsAsBlack) {
   const auto image =
       DecodeImage(EncodePng({9, 8, 7, 255, 250, 250, 250, 0}, 1, 2, 4), Whole(3), "x");
   ASSERT_TRUE(image.ok()) << image.status();
   EXPECT_THAT(image->pixels, ElementsAre(9, 8, 7, 0, 0, 0));
 }
 
-TEST(DecodeImageTest, AJpegIsDecodedPlainOrProgressive) {
+TEST(DecodeImageTest, DecodesBaselineAndProgressiveJpeg) {
   for (const bool progressive : {false, true}) {
     const auto image =
         DecodeImage(EncodeJpeg(Flat(20, 31, {200, 30, 60}), 20, 31, 3, progressive), Whole(3), "x");
@@ -67,7 +67,7 @@ TEST(DecodeImageTest, AJpegIsDecodedPlainOrProgressive) {
   }
 }
 
-TEST(DecodeImageTest, ALargeJpegIsDecodedSmallerButNeverBelowTheWantedSize) {
+TEST(DecodeImageTest, ScalesLargeJpegsDownDuringDecoding) {
   const std::string jpeg = EncodeJpeg(Flat(80, 160, {10, 20, 30}), 80, 160, 3);
   EXPECT_EQ(DecodeImage(jpeg, {3, 80, 160}, "x")->height, 80);
   EXPECT_EQ(DecodeImage(jpeg, {3, 41, 10}, "x")->height, 80);
@@ -83,15 +83,15 @@ void ExpectError(const std::string& bytes, absl::StatusCode code, const std::str
   EXPECT_THAT(std::string(status.message()), HasSubstr(part));
 }
 
-TEST(DecodeImageTest, AFileThatIsNoImageIsNamed) {
+TEST(DecodeImageTest, RejectsAFileThatIsNoImage) {
   ExpectError("", absl::StatusCode::kInvalidArgument, "got an empty file");
   ExpectError("GIF89a...", absl::StatusCode::kInvalidArgument, "got something else");
   ExpectError("\xff\xd8\xff", absl::StatusCode::kDataLoss, "JPEG");
   ExpectError("\x89PNG\r\n\x1a\n", absl::StatusCode::kDataLoss, "PNG");
 }
 
-// Expected numbers are those of Pillow's convert("RGB") and convert("L").
-TEST(DecodeImageTest, InksBecomeColoursOrGreyAsInPillow) {
+// The expected values are from Pillow's convert("RGB") and convert("L").
+TEST(DecodeImageTest, ConvertsCmykLikePillow) {
   for (const bool is_ycck : {false, true}) {
     const std::string jpeg =
         EncodeJpeg(Flat(8, 8, {200, 55, 255, 204}), 8, 8, 4, /*progressive=*/false, is_ycck);
@@ -119,8 +119,8 @@ std::string Chunk(const std::string& type, const std::string& data) {
   return BigEndian(data.size()) + body + BigEndian(crc32(0, begin, body.size()));
 }
 
-// Returns a PNG of one row with a gAMA chunk and the chunks `more`. `interlace` 1: `row` holds the
-// passes, each but the first behind a byte 0.
+// Returns a PNG of one row with a gAMA chunk and the chunks `more`. If `interlace` is 1, `row`
+// contains the passes, separated by zero bytes.
 std::string Png(int width, int depth, int colour_type, const std::string& row,
                 const std::string& more = "", int interlace = 0) {
   const std::string filtered = std::string(1, '\0') + row;
@@ -142,8 +142,8 @@ std::vector<uint8_t> Decoded(const std::string& png, int64_t channels) {
   return image.ok() ? image->pixels : std::vector<uint8_t>();
 }
 
-// Expected numbers are those of the file, as in Pillow: gAMA changes none.
-TEST(DecodeImageTest, APngOfAnyDepthKeepsItsNumbers) {
+// The expected values are the file's values, as in Pillow: gAMA does not change them.
+TEST(DecodeImageTest, KeepsPngValuesAtEachDepth) {
   // 16 bits: 0x6042 / 257 is 95.9.
   EXPECT_THAT(Decoded(Png(2, 16, 0, "\x60\x42\xff\xff"), 1), ElementsAre(96, 255));
   EXPECT_THAT(Decoded(Png(1, 16, 2, "\x60\x42\xff\xff\x01\x01"), 3), ElementsAre(96, 255, 1));
@@ -152,24 +152,24 @@ TEST(DecodeImageTest, APngOfAnyDepthKeepsItsNumbers) {
   EXPECT_THAT(Decoded(Png(2, 4, 0, "\x5b"), 1), ElementsAre(85, 187));
   // 0.299 * 200 + 0.587 * 100 + 0.114 * 50 is 124.2.
   EXPECT_THAT(Decoded(Png(1, 8, 2, "\xc8\x64\x32"), 1), ElementsAre(124));
-  // The passes of a row of three hold pixels 0, 2 and 1.
+  // The passes of a row of three contain pixels 0, 2 and 1.
   const std::string passes("\x0a\0\x1e\0\x14", 5);
   EXPECT_THAT(Decoded(Png(3, 8, 0, passes, "", /*interlace=*/1), 1), ElementsAre(10, 20, 30));
 }
 
-TEST(DecodeImageTest, OpacityMultipliesNumbersWithoutGamma) {
+TEST(DecodeImageTest, OpacityMultipliesValuesWithoutGamma) {
   // 200 * 51 / 255.
   EXPECT_THAT(Decoded(Png(1, 8, 4, "\xc8\x33"), 1), ElementsAre(40));
   EXPECT_THAT(Decoded(Png(1, 16, 6, "\xc8\xc8\x64\x64\x32\x32\x33\x33"), 3),
               ElementsAre(40, 20, 10));
   const std::string palette = Chunk("PLTE", "\x0a\x14\x1e\xc8\x64\x32") + Chunk("tRNS", "\xff\x80");
   EXPECT_THAT(Decoded(Png(2, 2, 3, "\x10", palette), 3), ElementsAre(10, 20, 30, 100, 50, 25));
-  // The file names 0x1234 as the transparent grey.
+  // The file declares 0x1234 as the transparent grey.
   EXPECT_THAT(Decoded(Png(2, 16, 0, "\x12\x34\x12\x35", Chunk("tRNS", "\x12\x34")), 1),
               ElementsAre(0, 18));
 }
 
-TEST(DecodeImageTest, AnImageThatClaimsToBeHugeIsRefusedBeforeItTakesMemory) {
+TEST(DecodeImageTest, RejectsAHugeImageBeforeAllocating) {
   std::string png = EncodePng({1}, 1, 1, 1);
   // The checksum of a chunk covers its type and data.
   png.replace(8, 25, Chunk("IHDR", BigEndian(65535) + BigEndian(65535) + png.substr(24, 5)));
@@ -181,20 +181,20 @@ TEST(DecodeImageTest, AnImageThatClaimsToBeHugeIsRefusedBeforeItTakesMemory) {
   ExpectError(jpeg, absl::StatusCode::kInvalidArgument, "got 65500 x 65500");
 }
 
-TEST(DecodeImageTest, EveryTruncationIsAnErrorAndNoCrash) {
+TEST(DecodeImageTest, ReportsTruncatedImages) {
   std::vector<uint8_t> noise;
   for (int i = 0; i < 16 * 16 * 3; ++i) noise.push_back(static_cast<uint8_t>(i * i * 31 + i * 7));
   for (const std::string& whole : {EncodePng(noise, 16, 16, 3), EncodeJpeg(noise, 16, 16, 3),
                                    EncodeJpeg(noise, 16, 16, 3, /*progressive=*/true)}) {
     ASSERT_TRUE(DecodeImage(whole, Whole(3), "x").ok());
-    // The last bytes of a file are its end mark. An image is whole without them.
+    // The last bytes of a file are the end marker. The image is complete without them.
     for (size_t size = 0; size + 16 < whole.size(); ++size) {
       EXPECT_FALSE(DecodeImage(whole.substr(0, size), Whole(3), "x").ok()) << size;
     }
   }
 }
 
-TEST(DecodeImageTest, DamagedBytesAreAnImageOrAnErrorButNeverACrash) {
+TEST(DecodeImageTest, DamagedBytesNeverCrash) {
   std::vector<uint8_t> noise;
   for (int i = 0; i < 9 * 11 * 3; ++i) noise.push_back(static_cast<uint8_t>(i * i * 31 + i * 7));
   for (const std::string& whole : {EncodePng(noise, 9, 11, 3), EncodeJpeg(noise, 9, 11, 3),

@@ -23,7 +23,7 @@ TEST(DigitsTest, TheSameBytesOnEveryMachine) {
   EXPECT_EQ(Checksum(GenerateDigits(200, 2, DigitsPart::kTrain).pixels), 0xc6a45d4f3e8e7ab2u);
 }
 
-TEST(DigitsTest, AnImageDependsOnItsNumberAndNotOnHowManyThereAre) {
+TEST(DigitsTest, AnImageDependsOnlyOnItsNumber) {
   const ImageSet few = GenerateDigits(15, 3, DigitsPart::kTrain);
   ImageSet many = GenerateDigits(40, 3, DigitsPart::kTrain);
   many.Limit(15);
@@ -31,7 +31,7 @@ TEST(DigitsTest, AnImageDependsOnItsNumberAndNotOnHowManyThereAre) {
   EXPECT_EQ(few.labels, many.labels);
 }
 
-TEST(DigitsTest, EveryDigitHasItsShare) {
+TEST(DigitsTest, DigitsAreEquallyFrequent) {
   const ImageSet digits = GenerateDigits(1003, 1, DigitsPart::kTrain);
   EXPECT_EQ(digits.size(), 1003);
   EXPECT_EQ(digits.pixels.size(), 1003u * 28 * 28);
@@ -40,7 +40,7 @@ TEST(DigitsTest, EveryDigitHasItsShare) {
   }
 }
 
-TEST(DigitsTest, NoTwoImagesAreAlikeAcrossPartsAndSeeds) {
+TEST(DigitsTest, ImagesDifferAcrossPartsAndSeeds) {
   std::vector<std::vector<uint8_t>> images;
   for (uint64_t seed : {1, 2}) {
     for (DigitsPart part : {DigitsPart::kTrain, DigitsPart::kTest}) {
@@ -54,7 +54,7 @@ TEST(DigitsTest, NoTwoImagesAreAlikeAcrossPartsAndSeeds) {
   EXPECT_EQ(std::adjacent_find(images.begin(), images.end()), images.end());
 }
 
-TEST(DigitsTest, EachImageHasInkOnMostlyDarkGround) {
+TEST(DigitsTest, ImagesAreMostlyDark) {
   const ImageSet digits = GenerateDigits(1000, 5, DigitsPart::kTest);
   for (int64_t i = 0; i < digits.size(); ++i) {
     const auto begin = digits.pixels.begin() + i * 784;

@@ -14,8 +14,8 @@
 
 namespace torchps {
 
-// Encodes `pixels` as a PNG file: row after row, `channels` bytes each. 1: grey, 3: colours, 4:
-// colours and opacity.
+// Encodes `pixels` as a PNG file: row after row with `channels` bytes per pixel. 1: grey, 3:
+// colours, 4: colours and opacity.
 inline std::string EncodePng(const std::vector<uint8_t>& pixels, int height, int width,
                              int channels) {
   png_image image{};
@@ -31,12 +31,12 @@ inline std::string EncodePng(const std::vector<uint8_t>& pixels, int height, int
   return file;
 }
 
-// Encodes `pixels` as a JPEG file of 1, 3 or 4 channels. 4: CMYK with 255 for no ink, stored so or
-// as YCCK.
+// Encodes `pixels` as a JPEG file with 1, 3 or 4 channels. 4: CMYK with 255 for no ink, stored as
+// CMYK or YCCK.
 inline std::string EncodeJpeg(std::vector<uint8_t> pixels, int height, int width, int channels,
                               bool progressive = false, bool is_ycck = false) {
   jpeg_compress_struct info;
-  jpeg_error_mgr errors;  // its error_exit ends the test
+  jpeg_error_mgr errors;  // error_exit ends the test
   info.err = jpeg_std_error(&errors);
   jpeg_create_compress(&info);
   unsigned char* out = nullptr;
@@ -62,7 +62,7 @@ inline std::string EncodeJpeg(std::vector<uint8_t> pixels, int height, int width
   return file;
 }
 
-// `height` x `width` pixels of one colour.
+// Returns `height` x `width` pixels in one colour.
 inline std::vector<uint8_t> Flat(int height, int width, const std::vector<uint8_t>& colour) {
   std::vector<uint8_t> pixels;
   for (int i = 0; i < height * width; ++i)

@@ -13,7 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Two images of 2 x 3 pixels, and their labels.
+// Two images of 2 x 3 pixels, and the labels.
 const std::string kImages(
     "\x00\x00\x08\x03\x00\x00\x00\x02\x00\x00\x00\x02\x00\x00\x00\x03"
     "\x01\x02\x03\x04\x05\x06\x0a\x0b\x0c\x0d\x0e\xff",
@@ -49,7 +49,7 @@ TEST_F(IdxTest, ReadsGzipAndPlainSideBySide) {
   EXPECT_THAT(set->labels, ElementsAre(7, 0));
 }
 
-TEST_F(IdxTest, AMissingFileIsNotFoundAndSaysWhatToDo) {
+TEST_F(IdxTest, NamesAMissingFileAndTheRemedy) {
   WriteFile(directory_, "train-images-idx3-ubyte", kImages);
   const absl::Status status = ReadIdxDirectory(directory_, "train").status();
   EXPECT_TRUE(absl::IsNotFound(status));
@@ -58,7 +58,7 @@ TEST_F(IdxTest, AMissingFileIsNotFoundAndSaysWhatToDo) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("--download"));
 }
 
-TEST_F(IdxTest, AFileCutAnywhereIsDataLoss) {
+TEST_F(IdxTest, ATruncatedFileIsDataLoss) {
   for (size_t length = 0; length < kImages.size(); ++length) {
     const absl::Status status = Read(kImages.substr(0, length), kLabels).status();
     ASSERT_TRUE(absl::IsDataLoss(status)) << length << ": " << status;
@@ -71,12 +71,12 @@ TEST_F(IdxTest, AFileCutAnywhereIsDataLoss) {
   }
 }
 
-TEST_F(IdxTest, BytesTooManyAreDataLoss) {
+TEST_F(IdxTest, TrailingBytesAreDataLoss) {
   EXPECT_TRUE(absl::IsDataLoss(Read(kImages + '\0', kLabels).status()));
   EXPECT_TRUE(absl::IsDataLoss(Read(kImages, kLabels + '\0').status()));
 }
 
-TEST_F(IdxTest, AnotherMagicNumberIsDataLossAndIsShown) {
+TEST_F(IdxTest, NamesAWrongMagicNumber) {
   const absl::Status labels = Read(kLabels + "another ten", kLabels).status();
   EXPECT_TRUE(absl::IsDataLoss(labels));
   EXPECT_THAT(std::string(labels.message()), HasSubstr("0x00000803, got 0x00000801"));
@@ -87,14 +87,14 @@ TEST_F(IdxTest, AnotherMagicNumberIsDataLossAndIsShown) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("0x00000d03"));
 }
 
-TEST_F(IdxTest, AnotherNumberOfLabelsThanOfImagesIsDataLoss) {
+TEST_F(IdxTest, AWrongLabelCountIsDataLoss) {
   const std::string three("\x00\x00\x08\x01\x00\x00\x00\x03\x07\x00\x01", 11);
   const absl::Status status = Read(kImages, three).status();
   EXPECT_TRUE(absl::IsDataLoss(status));
   EXPECT_THAT(std::string(status.message()), HasSubstr("expected 2 labels"));
 }
 
-TEST_F(IdxTest, SizesThatWouldOverflowAreRefused) {
+TEST_F(IdxTest, RejectsSizesThatOverflow) {
   const std::string huge("\x00\x00\x08\x03\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 16);
   EXPECT_TRUE(absl::IsInvalidArgument(Read(huge, kLabels).status()));
   const std::string many("\x00\x00\x08\x03\xff\xff\xff\xff\x00\x00\x10\x00\x00\x00\x10\x00", 16);
@@ -103,7 +103,7 @@ TEST_F(IdxTest, SizesThatWouldOverflowAreRefused) {
   EXPECT_TRUE(absl::IsInvalidArgument(Read(flat, kLabels).status()));
 }
 
-TEST_F(IdxTest, NoImageAtAllIsRefused) {
+TEST_F(IdxTest, RejectsAnEmptySet) {
   const std::string none("\x00\x00\x08\x03\x00\x00\x00\x00\x00\x00\x00\x02\x00\x00\x00\x03", 16);
   const std::string no_labels("\x00\x00\x08\x01\x00\x00\x00\x00", 8);
   EXPECT_TRUE(absl::IsInvalidArgument(Read(none, no_labels).status()));

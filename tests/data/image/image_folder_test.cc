@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 class ImageFolderTest : public ::testing::Test {
  protected:
-  // Writes a file. Most tests look at names only.
+  // Writes a file. Most tests use only the names.
   void Put(const std::string& path, const std::string& bytes = "") {
     const std::filesystem::path file(directory_ + "/" + path);
     std::filesystem::create_directories(file.parent_path());
@@ -35,7 +35,7 @@ class ImageFolderTest : public ::testing::Test {
   const std::string directory_ = NewDirectory();
 };
 
-TEST_F(ImageFolderTest, ClassesAndFilesComeInTheOrderOfTheirNames) {
+TEST_F(ImageFolderTest, SortsClassesAndFilesByName) {
   for (const char* path : {"b/2.png", "b/10.JPG", "a b/x.jpeg", "C/y.Png", "b/notes.txt",
                            "b/.DS_Store", ".hidden/z.png", "readme.txt"}) {
     Put(path);
@@ -51,7 +51,7 @@ TEST_F(ImageFolderTest, ClassesAndFilesComeInTheOrderOfTheirNames) {
   EXPECT_EQ(folder->files[3].label, 2);
 }
 
-TEST_F(ImageFolderTest, ALimitKeepsEveryClassesShare) {
+TEST_F(ImageFolderTest, ALimitKeepsTheClassProportions) {
   for (int i = 0; i < 10; ++i) {
     Put("a/" + std::to_string(i) + ".png");
     Put("b/" + std::to_string(i) + ".png");
@@ -67,7 +67,7 @@ TEST_F(ImageFolderTest, ALimitKeepsEveryClassesShare) {
   EXPECT_EQ(folder->size(), 4);
 }
 
-TEST_F(ImageFolderTest, AFolderWithoutClassesOfImagesIsNamed) {
+TEST_F(ImageFolderTest, NamesAFolderWithoutClasses) {
   ExpectError(ReadImageFolder(directory_ + "/none").status(), absl::StatusCode::kNotFound, "/none");
   ExpectError(ReadImageFolder(directory_).status(), absl::StatusCode::kInvalidArgument, "got 0");
   Put("one/x.png");
@@ -83,7 +83,7 @@ TEST_F(ImageFolderTest, AFolderWithoutClassesOfImagesIsNamed) {
               "/one/deeper: expected image files");
 }
 
-TEST_F(ImageFolderTest, TheTestSetIsInTestOrValAndHasTheSameClasses) {
+TEST_F(ImageFolderTest, FindsTheTestSetInTestOrVal) {
   for (const char* path : {"train/a/1.png", "train/b/1.png"}) Put(path);
   const auto train = ReadImageFolder(directory_ + "/train");
   ASSERT_TRUE(train.ok());
@@ -92,7 +92,7 @@ TEST_F(ImageFolderTest, TheTestSetIsInTestOrValAndHasTheSameClasses) {
   Put("val/a/2.png");
   Put("val/b/2.png");
   EXPECT_EQ(ReadTestImageFolder(directory_)->directory, directory_ + "/val");
-  // A test/ without class folders has no labels.
+  // Without class folders test/ does not provide labels.
   Put("test/3.png");
   EXPECT_EQ(ReadTestImageFolder(directory_)->directory, directory_ + "/val");
   Put("test/a/3.png");
@@ -108,7 +108,7 @@ TEST_F(ImageFolderTest, TheTestSetIsInTestOrValAndHasTheSameClasses) {
       absl::StatusCode::kInvalidArgument, "/train, got none named \"b\"");
 }
 
-TEST_F(ImageFolderTest, FilesThatAreNoImagesAreCountedAndOtherImagesAreRefused) {
+TEST_F(ImageFolderTest, CountsSkippedFilesAndRejectsOtherImages) {
   for (const char* path : {"a/1.JFIF", "a/2.jpe", "a/3.pjpeg", "b/1.png", "a/Thumbs.db", "b/notes",
                            "c.txt", "__MACOSX/a/1.png", "a/.hidden"}) {
     Put(path);
@@ -127,7 +127,7 @@ TEST_F(ImageFolderTest, FilesThatAreNoImagesAreCountedAndOtherImagesAreRefused) 
   }
 }
 
-TEST_F(ImageFolderTest, ImagesWithoutClassesAreSortedByTheirPath) {
+TEST_F(ImageFolderTest, SortsUnlabelledImagesByPath) {
   for (const char* path : {"a/2.png", "a/1.jpg", "a.png", "b/c/1.png", "b/notes.txt"}) Put(path);
   std::filesystem::create_directory_symlink("..", directory_ + "/a/circle");
   const auto folder = ReadUnlabelledImages(directory_);
@@ -149,7 +149,7 @@ TEST_F(ImageFolderTest, ImagesWithoutClassesAreSortedByTheirPath) {
               "expected an image file or a folder");
 }
 
-TEST_F(ImageFolderTest, AnImageIsReadAsPlanesOfTheWantedSize) {
+TEST_F(ImageFolderTest, ReadsAnImageAsResizedPlanes) {
   Put("a/1.png", EncodePng(Flat(3, 5, {10, 20, 30}), 3, 5, 3));
   Put("b/1.jpg", "\xff\xd8\xff garbage");
   const auto folder = ReadImageFolder(directory_);

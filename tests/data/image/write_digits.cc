@@ -1,5 +1,5 @@
 // Writes the test set of a job with data.source "digits", seed 1 and 1,000 test samples as IDX
-// files, for those who look at a model from outside.
+// files, for checks of a model with other programs.
 //
 //   write_digits FOLDER
 

@@ -20,7 +20,7 @@ class CsvTest : public ::testing::Test {
     return Read(text, CsvColumns{label_column});
   }
 
-  // Reads a table without an error.
+  // Reads a table and expects success.
   RowSet Rows(const std::string& text, const CsvColumns& columns = {}) {
     const absl::StatusOr<RowSet> rows = Read(text, columns);
     EXPECT_TRUE(rows.ok()) << rows.status();

@@ -21,7 +21,7 @@ constexpr char kNamed[] =
 constexpr char kRising[] =
     "1.352,1.747,rose\n0.087,0.119,lily\n1.916,1.928,rose\n0.175,0.225,lily\n1.2,1.3,rose\n";
 
-TEST_F(CsvTest, AHeaderOfNumbersIsRecognisedByTheLinesBelow) {
+TEST_F(CsvTest, DetectsANumericHeaderFromLaterRows) {
   for (const std::string& table : {
            absl::StrCat("0,1,2,3\n", kDecimals),
            absl::StrCat("1,2,3,4\n", kDecimals),
@@ -46,7 +46,7 @@ TEST_F(CsvTest, AHeaderOfNumbersIsRecognisedByTheLinesBelow) {
   }
 }
 
-TEST_F(CsvTest, ADataFramesIndexHasNoName) {
+TEST_F(CsvTest, AcceptsAnUnnamedIndexColumn) {
   std::string table = ",0,1,2,3\n";
   int row = 0;
   for (absl::string_view line : absl::StrSplit(kDecimals, '\n', absl::SkipEmpty())) {
@@ -55,7 +55,7 @@ TEST_F(CsvTest, ADataFramesIndexHasNoName) {
   EXPECT_THAT(GetNames(Rows(table)), ElementsAre("0", "1", "2"));
 }
 
-TEST_F(CsvTest, AFirstRowOfNumbersIsNoHeaderInDoubt) {
+TEST_F(CsvTest, TreatsAnAmbiguousFirstRowAsData) {
   std::string one_hot, digits, time, windows, ranks, scales;
   for (int i = 0; i < 30; ++i) {
     absl::StrAppend(&one_hot, i % 3 == 0, ",", i % 3 == 1, ",", i % 3 == 2, ",", i % 2, "\n");
@@ -83,17 +83,17 @@ TEST_F(CsvTest, AFirstRowOfNumbersIsNoHeaderInDoubt) {
   }
 }
 
-TEST_F(CsvTest, AHeaderOfNumbersAboveNumbersToPredict) {
+TEST_F(CsvTest, DetectsANumericHeaderWithNumericTargets) {
   const std::string table = absl::StrCat("0,1,2,3\n", kDecimals);
   EXPECT_THAT(Rows(table, {"", {"3"}}).target_columns, ElementsAre("3"));
   EXPECT_FALSE(Rows(absl::StrCat("0,1,2,5\n", kDecimals), {"", {"3"}}).had_header);
-  // A column that is asked for by name.
+  // The column is requested by name.
   const std::string years = absl::StrCat("2019,2020,2021,2022\n", kIntegers);
   EXPECT_THAT(GetNames(Rows(years, {"2020"})), ElementsAre("2019", "2021", "2022"));
   EXPECT_THAT(Rows(years, {"", {"2022"}}).target_columns, ElementsAre("2022"));
 }
 
-TEST_F(CsvTest, AHeaderIsAsTheJobSays) {
+TEST_F(CsvTest, TheJobDecidesAboutTheHeader) {
   CsvColumns columns;
   columns.header = true;
   EXPECT_THAT(GetNames(Rows("4,2,0\n1,2,1\n", columns)), ElementsAre("4", "2"));
@@ -102,14 +102,14 @@ TEST_F(CsvTest, AHeaderIsAsTheJobSays) {
   ExpectInvalid("a,b,y\n1,2,0\n", "line 1, column 0: expected a number, not text", columns);
 }
 
-TEST_F(CsvTest, AFirstRowWithANamedClassIsNoHeader) {
+TEST_F(CsvTest, AFirstRowWithAClassIsData) {
   EXPECT_FALSE(Rows("5.1,3.5,setosa\n4.9,3.0,virginica\n").had_header);
   EXPECT_THAT(Rows("setosa,5.1,3.5\nvirginica,4.9,3.0\n", {"0"}).labels, ElementsAre(0, 1));
   EXPECT_THAT(Rows("NA,3.5,a\n1,2,b\n", WithMissing(CsvColumns::Missing::kKeep)).labels,
               ElementsAre(0, 1));
 }
 
-TEST_F(CsvTest, AFirstRowOfCategoriesIsAHeaderIfNoRowHasThem) {
+TEST_F(CsvTest, DetectsAHeaderAboveCategories) {
   const std::string rows = "red,S,yes\nblue,L,no\nred,L,no\nblue,S,yes\nred,S,no\nred,L,yes\n";
   const CsvColumns columns{"", {}, {}, {"0", "1"}};
   EXPECT_THAT(GetNames(Rows("color,size,sold\n" + rows, columns)), ElementsAre("color", "size"));

@@ -12,7 +12,7 @@ using ::testing::IsNan;
 
 using Missing = CsvColumns::Missing;
 
-// Tables for a trained model.
+// Reads tables for a trained model.
 class CsvSchemaTest : public CsvTest {
  protected:
   static CsvColumns Named() {
@@ -21,7 +21,8 @@ class CsvSchemaTest : public CsvTest {
         TableSchema{{{"a"}, {"color", {"blue", "red"}}}, "kind", {"lily", "rose"}, 2, {}};
     return columns;
   }
-  // A model trained without a header, with the answer in column 1 and column 0 ignored.
+  // The columns of a model trained without a header. The answer is in column 1; column 0 is
+  // ignored.
   static CsvColumns Unnamed() {
     CsvColumns columns{"1", {}, {"0"}};
     columns.schema = TableSchema{{{""}, {""}}, "", {}, 3, {}};
@@ -38,7 +39,7 @@ class CsvSchemaTest : public CsvTest {
   }
 };
 
-TEST_F(CsvSchemaTest, ColumnsAreFoundByNameInAnyOrder) {
+TEST_F(CsvSchemaTest, FindsColumnsByNameInAnyOrder) {
   const RowSet rows = Rows("id,kind,color,a\nx1,rose,red,1\nx2,lily,blue,2\n", Named());
   EXPECT_THAT(GetNames(rows), ElementsAre("a", "color"));
   EXPECT_THAT(rows.columns[1].categories, ElementsAre("blue", "red"));
@@ -49,7 +50,7 @@ TEST_F(CsvSchemaTest, ColumnsAreFoundByNameInAnyOrder) {
   EXPECT_THAT(rows.left_out, ElementsAre("id"));
 }
 
-TEST_F(CsvSchemaTest, MissingColumnsAreListed) {
+TEST_F(CsvSchemaTest, ListsMissingColumns) {
   ExpectInvalid("a,kind,size\n1,rose,2\n",
                 "expected the model's columns, got none named color among a, kind, size", Named());
   ExpectInvalid("A,color,kind\n1,red,rose\n",
@@ -68,7 +69,7 @@ TEST_F(CsvSchemaTest, MissingColumnsAreListed) {
                 "expected a first line with the names of the model's columns (a, color)", Named());
 }
 
-TEST_F(CsvSchemaTest, AHeaderAboveOneRowOfNumbersIsFound) {
+TEST_F(CsvSchemaTest, FindsAHeaderAboveOneRow) {
   CsvColumns columns;
   columns.schema = TableSchema{{{"0"}, {"1"}}, "2", {}, 3, {}};
   const RowSet rows = Rows("1,0\n7,8\n", ToPredict(columns));
@@ -76,7 +77,7 @@ TEST_F(CsvSchemaTest, AHeaderAboveOneRowOfNumbersIsFound) {
   EXPECT_THAT(rows.values, ElementsAre(8, 7));
 }
 
-TEST_F(CsvSchemaTest, AnUnknownCategoryIsRefusedOrNan) {
+TEST_F(CsvSchemaTest, AnUnknownCategoryIsAnErrorOrNan) {
   const std::string text = "a,color,kind\n1,green,rose\n";
   ExpectInvalid(text,
                 "line 2, column 1 (color): expected a category that the model knows (blue, red; "
@@ -87,7 +88,7 @@ TEST_F(CsvSchemaTest, AnUnknownCategoryIsRefusedOrNan) {
   EXPECT_THAT(Rows(text, columns).values, ElementsAre(1, IsNan()));
 }
 
-TEST_F(CsvSchemaTest, ClassesAreThoseOfTheModel) {
+TEST_F(CsvSchemaTest, RejectsClassesUnknownToTheModel) {
   ExpectInvalid(
       "a,color,kind\n1,red,rose\n2,red,tulip\n",
       "line 3, column 2 (kind): expected a class of the model (lily, rose), got \"tulip\"",
@@ -101,7 +102,7 @@ TEST_F(CsvSchemaTest, ClassesAreThoseOfTheModel) {
                 columns);
 }
 
-TEST_F(CsvSchemaTest, APredictionGoesOnWithoutAnswers) {
+TEST_F(CsvSchemaTest, APredictionNeedsNoAnswers) {
   for (const std::string text : {"a,color\n1,red\n2,blue\n", "a,color,kind\n1,red,\n2,blue,rose\n",
                                  "kind,a,color\nrose,1,red\ntulip,2,blue\n"}) {
     const RowSet rows = Rows(text, ToPredict(Named()));
@@ -123,7 +124,7 @@ TEST_F(CsvSchemaTest, APredictionDropsNoRow) {
   EXPECT_EQ(kept.dropped, 0);
 }
 
-TEST_F(CsvSchemaTest, NumbersToPredictAreFoundByName) {
+TEST_F(CsvSchemaTest, FindsTargetColumnsByName) {
   const RowSet rows = Rows("rent,a,price\n1,2,3.3\n", Regression());
   EXPECT_THAT(rows.targets, ElementsAre(3.3, 1));
   EXPECT_THAT(rows.target_columns, ElementsAre("price", "rent"));
@@ -136,7 +137,7 @@ TEST_F(CsvSchemaTest, NumbersToPredictAreFoundByName) {
   }
 }
 
-TEST_F(CsvSchemaTest, WithoutNamesColumnsAreFoundByPosition) {
+TEST_F(CsvSchemaTest, WithoutNamesFindsColumnsByPosition) {
   const RowSet whole = Rows("x1,2,1.5,2.5\n", Unnamed());
   EXPECT_THAT(whole.values, ElementsAre(1.5, 2.5));
   EXPECT_THAT(whole.labels, ElementsAre(2));

@@ -27,7 +27,7 @@ TEST_F(CsvTest, TheLastColumnIsTheLabelUnlessNamed) {
   EXPECT_FALSE(rows.had_header);
 }
 
-TEST_F(CsvTest, AHeaderOfTextIsDetectedAndTheLabelMayBeNamedOrNumbered) {
+TEST_F(CsvTest, DetectsATextHeader) {
   const std::string text = "length,kind,width\n1,0,2\n3,2,4\n";
   for (const std::string column : {"kind", "1"}) {
     const RowSet rows = Rows(text, {column});
@@ -39,14 +39,14 @@ TEST_F(CsvTest, AHeaderOfTextIsDetectedAndTheLabelMayBeNamedOrNumbered) {
   }
 }
 
-TEST_F(CsvTest, ALineOfAnotherLengthIsDataLossAndNamed) {
+TEST_F(CsvTest, NamesALineOfAnotherLength) {
   ExpectError("1,2,0\n1,2\n", absl::StatusCode::kDataLoss, "line 2: expected 3 fields");
   ExpectError("1,2,0\n\n1,2,0,4\n", absl::StatusCode::kDataLoss,
               "line 3: expected 3 fields as in the first line, got 4 (a field that holds ',' needs "
               "double quotes)");
 }
 
-TEST_F(CsvTest, AFieldThatIsNoUsableNumberIsNamedByLineAndColumn) {
+TEST_F(CsvTest, NamesTheFieldThatIsNoNumber) {
   ExpectInvalid("a,b,y\n1,x,0\n",
                 "line 2, column 1 (b): expected a number, not text (data.csv.category_column takes "
                 "a column of few different values, data.csv.ignore_column leaves out an id or free "
@@ -56,7 +56,7 @@ TEST_F(CsvTest, AFieldThatIsNoUsableNumberIsNamedByLineAndColumn) {
   }
 }
 
-TEST_F(CsvTest, DatesAndTimesInAFeatureAreRefusedWithTheCures) {
+TEST_F(CsvTest, RejectsDatesAndTimesInAFeature) {
   for (const std::string date :
        {"2024-01-31", "31.01.2024", "01/31/2024", "1/31/24", "2024/1/31", "2024-01-31T10:00:00",
         "2024-01-31 10:00:00.5+01:00", "10:30", "10:30:15 PM", "31-Jan-2024", "2024-01"}) {
@@ -68,7 +68,7 @@ TEST_F(CsvTest, DatesAndTimesInAFeatureAreRefusedWithTheCures) {
   }
 }
 
-TEST_F(CsvTest, DecimalCommasAndThousandsSeparatorsAreRefusedWithTheMeantNumber) {
+TEST_F(CsvTest, RejectsDecimalCommasAndThousandsSeparators) {
   const std::pair<std::string, std::string> kCases[] = {
       {"3,14", "3.14"},
       {"-,5e3", "-.5e3"},
@@ -91,7 +91,7 @@ TEST_F(CsvTest, DecimalCommasAndThousandsSeparatorsAreRefusedWithTheMeantNumber)
   }
 }
 
-TEST_F(CsvTest, SignsAroundANumberAreRefusedWithTheNumber) {
+TEST_F(CsvTest, RejectsUnitsAroundANumber) {
   const std::pair<std::string, std::string> kCases[] = {{"$13.38", "13.38"},
                                                         {"13.38 €", "13.38"},
                                                         {"12%", "12"},
@@ -105,7 +105,7 @@ TEST_F(CsvTest, SignsAroundANumberAreRefusedWithTheNumber) {
   ExpectInvalid("a;b;y\n1;$1,234.50;0\n", "thousands separator (write 1234.50)");
 }
 
-TEST_F(CsvTest, ALabelThatIsNoClassIsRefused) {
+TEST_F(CsvTest, RejectsALabelThatIsNoClass) {
   for (const std::string bad : {"0.5", "1.5", "1e300", "nan"}) {
     ExpectInvalid("1,2,0\n1,2," + bad + "\n",
                   "line 2, column 2: expected a class, a whole number or a name "
@@ -113,26 +113,26 @@ TEST_F(CsvTest, ALabelThatIsNoClassIsRefused) {
   }
 }
 
-TEST_F(CsvTest, AnUnknownLabelColumnListsTheKnownOnes) {
+TEST_F(CsvTest, ListsTheKnownLabelColumns) {
   ExpectInvalid("a,b,y\n1,2,0\n", "a number of 0 to 2 or one of a, b, y, got \"z\"", {"z"});
   ExpectInvalid("1,2,0\n", "a number of 0 to 2, got \"3\"", {"3"});
 }
 
-TEST_F(CsvTest, AFileWithoutRowsOrFeaturesIsRefused) {
+TEST_F(CsvTest, RejectsAFileWithoutRowsOrFeatures) {
   ExpectInvalid("", "expected at least one row, got an empty file");
   ExpectInvalid("\n \r\n", "expected at least one row, got an empty file");
   ExpectInvalid("a,b\n", "expected at least one row below the header, got none");
   ExpectInvalid("1\n2\n", "expected at least one feature column");
 }
 
-TEST_F(CsvTest, ClassesMayBeNamesAndAreNumberedInTheOrderOfTheirBytes) {
+TEST_F(CsvTest, NumbersClassNamesInByteOrder) {
   const RowSet rows = Rows("width,kind\n1,setosa\n2,virginica\n3,\"Iris, other\"\n4,setosa\n");
   EXPECT_THAT(rows.class_names, ElementsAre("Iris, other", "setosa", "virginica"));
   EXPECT_THAT(rows.labels, ElementsAre(1, 2, 0, 1));
   EXPECT_THAT(rows.values, ElementsAre(1, 2, 3, 4));
 }
 
-TEST_F(CsvTest, OneNameAmongNumbersMakesNamesOfAll) {
+TEST_F(CsvTest, OneNameMakesEveryClassAName) {
   const RowSet rows = Rows("1,10\n2,9\n3,other\n");
   EXPECT_THAT(rows.class_names, ElementsAre("10", "9", "other"));
   EXPECT_THAT(rows.labels, ElementsAre(0, 1, 2));
@@ -148,25 +148,25 @@ TEST_F(CsvTest, ClassNumbersWithLargeGapsOrBelowZeroBecomeNames) {
   EXPECT_THAT(classes("1", "-1", "1").class_names, ElementsAre("-1", "1"));
   EXPECT_THAT(classes("1", "-1", "1").labels, ElementsAre(1, 0, 1));
   EXPECT_THAT(classes("70000", "9", "10").class_names, ElementsAre("9", "10", "70000"));
-  // Half of 0 to 5 occur.
+  // Half of the numbers 0 to 5 occur.
   EXPECT_THAT(classes("5", "3.0", "1").class_names, IsEmpty());
   EXPECT_THAT(classes("5", "3.0", "1").labels, ElementsAre(5, 3, 1));
   EXPECT_THAT(classes("6", "3", "1").class_names, ElementsAre("1", "3", "6"));
 }
 
-TEST_F(CsvTest, ManyDifferentNumbersThatDoNotRepeatAreNoClasses) {
+TEST_F(CsvTest, RejectsNumbersThatDoNotRepeatAsClasses) {
   std::string text = "x,price\n";
   for (int i = 0; i < 200; ++i) text += "1," + std::to_string(100000 + 37 * i) + "\n";
   ExpectInvalid(text, "expected classes that repeat, not 200 different numbers in 200 rows");
 }
 
-TEST_F(CsvTest, MoreClassesThanALayerTakesAreRefused) {
+TEST_F(CsvTest, RejectsTooManyClasses) {
   std::string text;
   for (int i = 0; i <= 65536; ++i) text += "1,c" + std::to_string(i) + "\n";
   ExpectInvalid(text, "line 65537, column 1: expected at most 65536 different classes");
 }
 
-TEST_F(CsvTest, NumbersToPredictAreTakenInTheOrderAskedFor) {
+TEST_F(CsvTest, ReturnsTargetsInTheRequestedOrder) {
   const CsvColumns columns{"", {"price", "0"}};
   const RowSet rows = Rows("year,price,area\n1990,1.5e5,80\n2001,-2.1,95.5\n", columns);
   EXPECT_EQ(rows.rows, 2);
@@ -177,7 +177,7 @@ TEST_F(CsvTest, NumbersToPredictAreTakenInTheOrderAskedFor) {
   EXPECT_THAT(rows.labels, IsEmpty());
 }
 
-TEST_F(CsvTest, AColumnHasOnePurposeAndNotEachIsPredicted) {
+TEST_F(CsvTest, RejectsAColumnWithTwoPurposes) {
   const std::string text = "a,b,c\n1,2,x\n";
   ExpectInvalid(text, "line 2, column 2 (c): expected a number, not text, got \"x\"", {"", {"c"}});
   ExpectInvalid(text, "expected one purpose of column 0 (a), got data.csv.target_column and",
@@ -191,7 +191,7 @@ TEST_F(CsvTest, AColumnHasOnePurposeAndNotEachIsPredicted) {
                 {"", {"d"}});
 }
 
-TEST_F(CsvTest, ANameOfTwoColumnsIsRefused) {
+TEST_F(CsvTest, RejectsADuplicateColumnName) {
   const std::string text = "y,x,y,z\n1,2,3,0\n";
   for (const CsvColumns& columns :
        {CsvColumns{}, CsvColumns{"y"}, CsvColumns{"", {"y"}}, CsvColumns{"", {}, {"y"}},
@@ -205,21 +205,21 @@ TEST_F(CsvTest, IgnoredColumnsAreNotParsed) {
   EXPECT_THAT(GetNames(rows), ElementsAre("a"));
   EXPECT_THAT(rows.values, ElementsAre(1, 2));
   EXPECT_THAT(rows.left_out, ElementsAre("id", "note"));
-  // Without a header, and the last column is the class if it is not ignored.
+  // Without a header; the last column is the class unless it is ignored.
   const RowSet plain = Rows("x7,1,0,?\nx8,2,1,?\n", {"", {}, {"0", "3"}});
   EXPECT_THAT(plain.values, ElementsAre(1, 2));
   EXPECT_THAT(plain.labels, ElementsAre(0, 1));
   EXPECT_THAT(plain.left_out, ElementsAre("0", "3"));
 }
 
-TEST_F(CsvTest, AColumnWithoutANameBesideNamedOnesIsLeftOut) {
+TEST_F(CsvTest, SkipsAnUnnamedColumnAmongNamedColumns) {
   const RowSet rows = Rows(",a,y\n0,5,no\n1,6,yes\n");
   EXPECT_THAT(GetNames(rows), ElementsAre("a"));
   EXPECT_THAT(rows.values, ElementsAre(5, 6));
   EXPECT_THAT(rows.left_out, ElementsAre("0"));
 }
 
-TEST_F(CsvTest, CategoriesAreNumberedInTheOrderOfTheirBytes) {
+TEST_F(CsvTest, NumbersCategoriesInByteOrder) {
   const std::string text = "color,a,size,y\nred,1,L,0\nblue,2,,1\nred,3,S,0\n";
   const RowSet rows = Rows(text, WithMissing(Missing::kKeep, {"", {}, {}, {"color", "2"}}));
   EXPECT_THAT(rows.columns[0].categories, ElementsAre("blue", "red"));
@@ -234,7 +234,7 @@ TEST_F(CsvTest, CategoriesAreNumberedInTheOrderOfTheirBytes) {
             1u);
 }
 
-TEST_F(CsvTest, ACategoryOfTooManyValuesIsRefused) {
+TEST_F(CsvTest, RejectsACategoryWithTooManyValues) {
   std::string text = "id,y\n";
   for (int i = 0; i <= 1000; ++i) text += "x" + std::to_string(i) + ",0\n";
   ExpectInvalid(text,
@@ -243,7 +243,7 @@ TEST_F(CsvTest, ACategoryOfTooManyValuesIsRefused) {
                 {"", {}, {}, {"id"}});
 }
 
-TEST_F(CsvTest, AMissingValueIsRefusedByLineAndColumnWithTheCures) {
+TEST_F(CsvTest, NamesAMissingValueAndTheRemedies) {
   for (const std::string missing : {"", "NA", "n/a", "NaN", "null", "None", "?", "-", "\"\""}) {
     ExpectInvalid("a,b,y\n1,2,0\n3," + missing + ",1\n",
                   "line 3, column 1 (b): expected a value, not a missing one (data.csv.missing: "
@@ -251,7 +251,7 @@ TEST_F(CsvTest, AMissingValueIsRefusedByLineAndColumnWithTheCures) {
   }
 }
 
-TEST_F(CsvTest, AMissingValueMayBeKeptOrItsRowDropped) {
+TEST_F(CsvTest, KeepsAMissingValueOrDropsTheRow) {
   const std::string text = "a,b,y\n1,?,0\nNA,4,1\n5,6,2\n";
   const RowSet kept = Rows(text, WithMissing(Missing::kKeep));
   EXPECT_THAT(kept.values, ElementsAre(1, IsNan(), IsNan(), 4, 5, 6));
@@ -264,7 +264,7 @@ TEST_F(CsvTest, AMissingValueMayBeKeptOrItsRowDropped) {
                 WithMissing(Missing::kDropRow));
 }
 
-TEST_F(CsvTest, AMissingAnswerIsNotReplacedByAMean) {
+TEST_F(CsvTest, RejectsAMissingAnswer) {
   ExpectInvalid("a,y\n1,\n",
                 "line 2, column 1 (y): expected a class, not a missing value (data.csv.missing: "
                 "DROP_ROW goes on without it)",
@@ -275,13 +275,13 @@ TEST_F(CsvTest, AMissingAnswerIsNotReplacedByAMean) {
   EXPECT_THAT(Rows("a,y\n1,\n2,x\n", WithMissing(Missing::kDropRow)).values, ElementsAre(2));
 }
 
-TEST_F(CsvTest, AMissingFileIsNotFoundAndSaysWhatToDo) {
+TEST_F(CsvTest, NamesAMissingFileAndTheRemedy) {
   const absl::Status status = ReadCsv("/nowhere/x.csv", {}).status();
   EXPECT_TRUE(absl::IsNotFound(status));
   EXPECT_THAT(std::string(status.message()), HasSubstr("--data"));
 }
 
-TEST_F(CsvTest, DamagedTextIsReadOrRefusedButNeverCrashes) {
+TEST_F(CsvTest, DamagedTextNeverCrashes) {
   const std::string text = "length,\"kind\",width\n1,0,2\n3,b,?\n";
   CsvColumns known{""};
   known.schema = TableSchema{{{"length"}, {"kind", {"0", "b"}}}, "width", {}, 3, {}};

@@ -8,14 +8,14 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// ASCII text as UTF-16.
+// Converts ASCII text to UTF-16.
 std::string Utf16(const std::string& ascii, bool big_endian) {
   std::string bytes;
   for (char c : ascii) bytes += big_endian ? std::string{'\0', c} : std::string{c, '\0'};
   return bytes;
 }
 
-TEST_F(CsvTest, QuotesSpacesBlankLinesCrAndByteOrderMarkDoNotCount) {
+TEST_F(CsvTest, IgnoresQuotesSpacesAndBlankLines) {
   const RowSet rows =
       Rows("\xef\xbb\xbf \"a \"\"b\"\"\" ,\"c,d\",label\r\n\r\n 1 ,\"2\", 1\r\n\n3,4,0");
   EXPECT_THAT(GetNames(rows), ElementsAre("a \"b\"", "c,d"));
@@ -23,7 +23,7 @@ TEST_F(CsvTest, QuotesSpacesBlankLinesCrAndByteOrderMarkDoNotCount) {
   EXPECT_THAT(rows.labels, ElementsAre(1, 0));
 }
 
-TEST_F(CsvTest, TheSeparatorIsFoundFromTheLines) {
+TEST_F(CsvTest, DetectsTheSeparator) {
   for (const std::string text : {
            "a b,c,y\n1,2,0\n3,4,1\n",
            "a;b;y\n1;2;0\n3;4;1\n",
@@ -48,13 +48,13 @@ TEST_F(CsvTest, TheSeparatorIsFoundFromTheLines) {
       "got none in the first line (',', ';', '|', a tab or spaces separate columns; delete");
 }
 
-TEST_F(CsvTest, LinesMayEndInCrAloneAndKeepTheirNumbers) {
+TEST_F(CsvTest, AcceptsCrLineEndings) {
   EXPECT_THAT(Rows("a,b,y\r1,2,0\r3,4,1\r").values, ElementsAre(1, 2, 3, 4));
   ExpectInvalid("a,b,y\r1,2,0\r\r3,x,1\r", "line 4, column 1 (b)");
   ExpectInvalid("sep=,\r\na,b,y\r\n1,x,0\r\n", "line 3, column 1 (b)");
 }
 
-TEST_F(CsvTest, TextThatIsNotUtf8IsWindows1252) {
+TEST_F(CsvTest, ReadsOtherTextAsWindows1252) {
   const RowSet rows = Rows(
       "gr\xf6\xdf"
       "e,\x80,y\n1,2,\xe9t\xe9\n3,4,b\n");
@@ -63,7 +63,7 @@ TEST_F(CsvTest, TextThatIsNotUtf8IsWindows1252) {
   EXPECT_THAT(GetNames(Rows("größe,b,y\n1,2,0\n3,4,1\n")), ElementsAre("größe", "b"));
 }
 
-TEST_F(CsvTest, Utf16IsConverted) {
+TEST_F(CsvTest, ConvertsUtf16) {
   const std::string text = "a,b,y\r\n1,2,0\r\n3,4,1\r\n";
   for (const std::string& bytes : {"\xff\xfe" + Utf16(text, false), "\xfe\xff" + Utf16(text, true),
                                    Utf16(text, false), Utf16(text, true)}) {
@@ -76,7 +76,7 @@ TEST_F(CsvTest, Utf16IsConverted) {
   ExpectError("\xff\xfe" + Utf16(text, false) + "x", absl::StatusCode::kDataLoss, "UTF-16");
 }
 
-TEST_F(CsvTest, FilesThatAreNotTextAreRefused) {
+TEST_F(CsvTest, RejectsFilesThatAreNotText) {
   const std::string zeros(20, '\0');
   const std::pair<std::string, std::string> kCases[] = {
       {"PK\x03\x04" + zeros, "a spreadsheet file (.xlsx, .ods) or another zip file"},
@@ -98,12 +98,12 @@ TEST_F(CsvTest, FilesThatAreNotTextAreRefused) {
   EXPECT_THAT(Rows(Gzip("1,2,0\n3,4,1\n")).values, ElementsAre(1, 2, 3, 4));
 }
 
-TEST_F(CsvTest, TextBehindAClosingQuoteIsDataLoss) {
+TEST_F(CsvTest, TextAfterAClosingQuoteIsDataLoss) {
   const std::string part =
       "line 2, column 1: expected a separator behind the closing quote, got text";
   ExpectError("1,2,0\n1,\"abc\"def,0\n", absl::StatusCode::kDataLoss, part);
   ExpectError("1 2 0\n1 \"2\"3 0\n", absl::StatusCode::kDataLoss, part);
-  // A quote within a field is a character.
+  // A quote inside a field is a plain character.
   EXPECT_THAT(Rows("a,y\n1,5\" pipe\n2,6\" pipe\n").class_names,
               ElementsAre("5\" pipe", "6\" pipe"));
 }

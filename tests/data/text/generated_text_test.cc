@@ -19,7 +19,7 @@ TEST(GeneratedTextTest, TheSameBytesOnEveryMachine) {
   EXPECT_EQ(hash.value(), 0xfed184b3a806c3ecu);
 }
 
-TEST(GeneratedTextTest, IsAsLongAsAskedForAndAnotherForAnotherSeed) {
+TEST(GeneratedTextTest, HasTheRequestedLengthAndFollowsTheSeed) {
   const std::string text = GenerateText(50'000, 1);
   EXPECT_GE(text.size(), 50'000u);
   EXPECT_LT(text.size(), 50'300u);
@@ -29,7 +29,7 @@ TEST(GeneratedTextTest, IsAsLongAsAskedForAndAnotherForAnotherSeed) {
   }
 }
 
-TEST(GeneratedTextTest, ItsSumsAreRight) {
+TEST(GeneratedTextTest, ContainsCorrectSums) {
   const std::string text = GenerateText(50'000, 7);
   int sums = 0;
   for (absl::string_view sentence : absl::StrSplit(text, absl::ByAnyChar(".\n"))) {

@@ -17,7 +17,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TEST(TokenFileTest, TokensAreTwoBytesLowFirst) {
+TEST(TokenFileTest, ReadsLittleEndian16BitTokens) {
   const std::string path =
       WriteFile(NewDirectory(), "train.bin", std::string("\x01\x00\x00\x01\xff\xff\x05\x02", 8));
   const auto file = TokenFile::Open(path);
@@ -32,14 +32,14 @@ TEST(TokenFileTest, TokensAreTwoBytesLowFirst) {
   EXPECT_EQ(*(*file)->Largest(), 65535);
 }
 
-TEST(TokenFileTest, TheLargestIsFoundBeyondTheFirstPiece) {
+TEST(TokenFileTest, FindsTheLargestTokenInLaterBuffers) {
   std::string bytes(2 * 600'000, '\x01');
   bytes[bytes.size() - 2] = '\x02';
   const auto file = TokenFile::Open(WriteFile(NewDirectory(), "t", bytes));
   EXPECT_EQ(*(*file)->Largest(), 258);
 }
 
-// `tokens` with `width` bytes each.
+// Packs `tokens` with `width` bytes each.
 std::string Packed(const std::vector<int64_t>& tokens, int width) {
   std::string bytes;
   for (const int64_t token : tokens) {
@@ -54,7 +54,7 @@ std::vector<int64_t> Tokens(int64_t vocabulary) {
   return tokens;
 }
 
-TEST(TokenFileTest, WiderTokensNeedTheirBits) {
+TEST(TokenFileTest, RejectsWiderTokensWithoutTheirBits) {
   const std::string directory = NewDirectory();
   for (const int64_t vocabulary : {60, 300, 50'000, 70'000, 130'000, 1 << 24}) {
     for (const int width : {4, 8}) {
@@ -64,7 +64,7 @@ TEST(TokenFileTest, WiderTokensNeedTheirBits) {
       ASSERT_TRUE(file.ok()) << file.status();
       EXPECT_EQ((*file)->size(), 600);
       EXPECT_EQ(*(*file)->Largest(), *std::max_element(tokens.begin(), tokens.end()));
-      // A mark for a masked token hides nothing.
+      // A mark for masked tokens does not hide the width.
       tokens[7] = -100;
       WriteFile(directory, "t", Packed(tokens, width));
       const absl::Status refused = TokenFile::Open(path).status();
@@ -76,25 +76,25 @@ TEST(TokenFileTest, WiderTokensNeedTheirBits) {
   }
 }
 
-TEST(TokenFileTest, WiderTokensAreSeenBehindALongRunOfZeros) {
+TEST(TokenFileTest, DetectsWiderTokensAfterManyZeros) {
   std::vector<int64_t> tokens(500'000);
   for (const int64_t token : Tokens(300)) tokens.insert(tokens.end(), 1000, token);
   const auto file = TokenFile::Open(WriteFile(NewDirectory(), "t", Packed(tokens, 4)));
   EXPECT_THAT(std::string(file.status().message()), HasSubstr("looks like 32-bit tokens"));
 }
 
-TEST(TokenFileTest, AFileOf16BitsIsNotTakenForAWiderOne) {
+TEST(TokenFileTest, DoesNotMistake16BitTokensForWider) {
   const std::string directory = NewDirectory();
   for (const int64_t vocabulary : {2, 60, 300, 50'000, 65'536}) {
     std::vector<int64_t> tokens = Tokens(vocabulary);
-    // Documents of bytes, each with a special token at an even position.
+    // Byte documents, each with a special token at an even position.
     for (size_t i = 0; vocabulary == 60 && i < tokens.size(); i += 20) tokens[i] = 256;
     const auto file = TokenFile::Open(WriteFile(directory, "t", Packed(tokens, 2)));
     EXPECT_TRUE(file.ok()) << file.status();
   }
 }
 
-// Expects a file of `bytes` to be refused as `words`, and to be read if the job says 16 bits.
+// Expects that the file is rejected as `words`, and accepted if the job specifies 16 bits.
 void ExpectOtherKind(const std::string& bytes, const std::string& words) {
   const std::string path = WriteFile(NewDirectory(), "t", bytes);
   const absl::Status refused = TokenFile::Open(path).status();
@@ -110,7 +110,7 @@ std::string Reversed(std::string bytes, int width) {
   return bytes;
 }
 
-// The bytes of `Number`s.
+// Returns the tokens as an array of type `Number`.
 template <typename Number>
 std::string Floats(const std::vector<int64_t>& tokens) {
   const std::vector<Number> numbers(tokens.begin(), tokens.end());
@@ -118,7 +118,7 @@ std::string Floats(const std::vector<int64_t>& tokens) {
                      numbers.size() * sizeof(Number));
 }
 
-TEST(TokenFileTest, TokensOfOtherKindsAreRefused) {
+TEST(TokenFileTest, RejectsTokensOfOtherKinds) {
   const std::vector<int64_t> tokens = Tokens(300);
   ExpectOtherKind(Reversed(Packed(tokens, 2), 2), "is big-endian");
   ExpectOtherKind(Reversed(Packed(tokens, 4), 4), "floating-point or big-endian numbers");
@@ -130,7 +130,7 @@ TEST(TokenFileTest, TokensOfOtherKindsAreRefused) {
   ExpectOtherKind(bytes, "looks like 8-bit tokens");
 }
 
-TEST(TokenFileTest, TextIsNoTokens) {
+TEST(TokenFileTest, RejectsText) {
   std::string words, numbers;
   for (int i = 0; i < 20; ++i) {
     words += "grüße und küsse, etc.\n";
@@ -143,7 +143,7 @@ TEST(TokenFileTest, TextIsNoTokens) {
   ExpectOtherKind("\x80\x04\x95 ].", "a Python pickle");
 }
 
-// An array of three numbers in NumPy's format, version 1.
+// Returns an array of three numbers in NumPy's format, version 1.
 std::string Numpy(const std::string& type, const std::string& shape, const std::string& data) {
   std::string text = "{'descr': '" + type + "', 'fortran_order': False, 'shape': " + shape + ", }";
   text.resize(117, ' ');
@@ -156,7 +156,7 @@ std::string Llmc(int64_t magic, int64_t version, const std::string& data) {
   return header + data;
 }
 
-// Expects a file of `bytes` to hold tokens 7, 40000 and `last`.
+// Expects that the file contains tokens 7, 40000 and `last`.
 void ExpectTokens(const std::string& bytes, int bits, int32_t last) {
   const auto file = TokenFile::Open(WriteFile(NewDirectory(), "t", bytes));
   ASSERT_TRUE(file.ok()) << file.status();
@@ -167,7 +167,7 @@ void ExpectTokens(const std::string& bytes, int bits, int32_t last) {
   EXPECT_THAT(tokens, ElementsAre(7, 40000, last));
 }
 
-TEST(TokenFileTest, HeadersOfNumpyAndLlmcAreNoTokens) {
+TEST(TokenFileTest, SkipsNumpyAndLlmcHeaders) {
   for (const auto& [type, width] : {std::pair("<u2", 2), std::pair("<u4", 4), std::pair("<i4", 4),
                                     std::pair("<i8", 8), std::pair("<u8", 8)}) {
     const int32_t last = width == 2 ? 5 : 70000;
@@ -177,7 +177,7 @@ TEST(TokenFileTest, HeadersOfNumpyAndLlmcAreNoTokens) {
   ExpectTokens(Llmc(20240801, 7, Packed({7, 40000, 128255}, 4)), 32, 128255);
 }
 
-TEST(TokenFileTest, AnArrayIsTakenWhereThereIsNoBinFile) {
+TEST(TokenFileTest, FallsBackToANumpyArray) {
   const std::string directory = NewDirectory();
   EXPECT_EQ(TokenPath(directory, "train"), directory + "/train.bin");
   WriteFile(directory, "train.npy", "");
@@ -186,7 +186,7 @@ TEST(TokenFileTest, AnArrayIsTakenWhereThereIsNoBinFile) {
   EXPECT_EQ(TokenPath(directory, "train"), directory + "/train.bin");
 }
 
-TEST(TokenFileTest, ANegativeTokenIsNamed) {
+TEST(TokenFileTest, NamesANegativeToken) {
   for (const int width : {4, 8}) {
     const auto file =
         TokenFile::Open(WriteFile(NewDirectory(), "t", Packed({1, -1}, width)), 8 * width);
@@ -202,7 +202,7 @@ void ExpectError(const std::string& path, absl::StatusCode code, const std::stri
   EXPECT_THAT(std::string(status.message()), HasSubstr(path));
 }
 
-TEST(TokenFileTest, AFileWithoutTokensIsNamed) {
+TEST(TokenFileTest, NamesAFileWithoutTokens) {
   const std::string directory = NewDirectory();
   ExpectError(directory + "/none", absl::StatusCode::kNotFound, "none");
   ExpectError(directory, absl::StatusCode::kInvalidArgument, "got a directory");
@@ -215,7 +215,7 @@ TEST(TokenFileTest, AFileWithoutTokensIsNamed) {
               absl::StatusCode::kInvalidArgument, "a zip archive");
 }
 
-TEST(TokenFileTest, AHeaderThatDoesNotFitIsNamed) {
+TEST(TokenFileTest, NamesAnInvalidHeader) {
   const auto expect = [](const std::string& bytes, absl::StatusCode code, const std::string& part,
                          int bits = 0) {
     ExpectError(WriteFile(NewDirectory(), "t", bytes), code, part, bits);
@@ -230,7 +230,7 @@ TEST(TokenFileTest, AHeaderThatDoesNotFitIsNamed) {
   expect("\x93NUMPY", absl::StatusCode::kDataLoss, "NumPy");
   expect(Llmc(20240520, 2, data), invalid, "got version 2");
   expect(Llmc(20240520, 1, data), absl::StatusCode::kDataLoss, "expected 3 tokens of 16 bits");
-  // Every truncation of the header.
+  // Each truncation of the header.
   const std::string whole = Numpy("<u4", "(3,)", data);
   for (size_t size = 6; size < whole.size(); ++size) {
     EXPECT_FALSE(TokenFile::Open(WriteFile(NewDirectory(), "t", whole.substr(0, size))).ok())
@@ -238,7 +238,7 @@ TEST(TokenFileTest, AHeaderThatDoesNotFitIsNamed) {
   }
 }
 
-TEST(TokenFileTest, AFileThatShrinksIsAnErrorAndNoCrash) {
+TEST(TokenFileTest, ReportsAFileThatShrinks) {
   const std::string path = WriteFile(NewDirectory(), "t", std::string(40000, 'x'));
   const auto file = TokenFile::Open(path, 16);
   ASSERT_TRUE(file.ok());
