@@ -142,7 +142,7 @@ TEST_F(CheckpointDirectoryTest, PrunesOtherCheckpoints) {
   EXPECT_EQ(place_.Prune(1, 2, 4, {2, 4}), absl::OkStatus());
   EXPECT_THAT(Names(1), ElementsAre("(no directory)"));
   EXPECT_THAT(Names(2), SizeIs(3));
-  EXPECT_THAT(Names(6), IsEmpty()) << "newer ones are not its business";
+  EXPECT_THAT(Names(6), IsEmpty()) << "newer checkpoints are not pruned";
   EXPECT_EQ(place_.Prune(1, 2, 4, {2, 4}), absl::OkStatus()) << "safe to repeat";
 }
 
@@ -155,9 +155,10 @@ TEST_F(CheckpointDirectoryTest, RemovesLeftoversOfFailedCheckpoints) {
   ASSERT_EQ(files_.Rename(place_.ShardPath(3, 0, 2), torn), absl::OkStatus());
   EXPECT_EQ(place_.RemoveFailed(4, 0, 2), absl::OkStatus());
   EXPECT_THAT(Names(1), SizeIs(3)) << "a complete one stays";
-  EXPECT_THAT(Names(2), ElementsAre("server-1-of-2.safetensors")) << "each removes its own";
+  EXPECT_THAT(Names(2), ElementsAre("server-1-of-2.safetensors"))
+      << "each server removes only its own shards";
   EXPECT_THAT(Names(3), ElementsAre("server-1-of-2.safetensors"));
-  EXPECT_THAT(Names(4), SizeIs(2)) << "it is under way";
+  EXPECT_THAT(Names(4), SizeIs(2)) << "that checkpoint is in progress";
   EXPECT_EQ(place_.RemoveFailed(5, 1, 2), absl::OkStatus());
   EXPECT_THAT(Names(2), ElementsAre("(no directory)"));
   EXPECT_THAT(Names(4), ElementsAre("server-0-of-2.safetensors"));
@@ -165,12 +166,12 @@ TEST_F(CheckpointDirectoryTest, RemovesLeftoversOfFailedCheckpoints) {
 }
 
 TEST_F(CheckpointDirectoryTest, RemovesFailedCheckpointsWithHigherNumbers) {
-  // The coordinator reached 4, but could not save its state, and restarts from 2.
+  // The coordinator reached 4, but could not save the state, and restarts from 2.
   for (const uint64_t number : {1, 2, 4, 5}) Write(number, 2);
   for (const uint64_t number : {2, 4}) ASSERT_EQ(place_.RemoveManifest(number), absl::OkStatus());
   EXPECT_EQ(place_.RemoveFailed(2, 0, 2), absl::OkStatus());
   EXPECT_THAT(Names(1), SizeIs(3));
-  EXPECT_THAT(Names(2), SizeIs(2)) << "it is under way";
+  EXPECT_THAT(Names(2), SizeIs(2)) << "that checkpoint is in progress";
   EXPECT_THAT(Names(4), ElementsAre("server-1-of-2.safetensors"));
   EXPECT_THAT(Names(5), SizeIs(3)) << "a complete one stays";
 }
@@ -191,7 +192,7 @@ TEST_F(CheckpointDirectoryTest, RemovesTemporaryFilesOfAFailedCheckpoint) {
   }
   Write(2);
   EXPECT_EQ(place_.Prune(0, 2, 2, {2}), absl::OkStatus());
-  EXPECT_THAT(Names(1), ElementsAre("mine.txt")) << "what is somebody else's stays";
+  EXPECT_THAT(Names(1), ElementsAre("mine.txt")) << "foreign files stay";
 }
 
 TEST_F(CheckpointDirectoryTest, RemovesOnlyTheServersShards) {
@@ -201,7 +202,7 @@ TEST_F(CheckpointDirectoryTest, RemovesOnlyTheServersShards) {
   EXPECT_THAT(Names(3), ElementsAre("MANIFEST.json", "server-1-of-2.safetensors"));
   EXPECT_THAT(Names(4), SizeIs(3));
   EXPECT_EQ(place_.RemoveManifest(3), absl::OkStatus());
-  EXPECT_EQ(place_.RemoveManifest(3), absl::OkStatus()) << "it is gone already";
+  EXPECT_EQ(place_.RemoveManifest(3), absl::OkStatus()) << "already removed";
   EXPECT_THAT(Names(3), ElementsAre("server-1-of-2.safetensors"));
 }
 

@@ -132,7 +132,7 @@ TEST_F(RestoreTest, AResumedJobIgnoresOtherCheckpoints) {
                                    resumed_checkpoint, kResumed});
   };
   const absl::Status empty = open(3).status();
-  EXPECT_EQ(empty.code(), absl::StatusCode::kDataLoss) << "it is not to begin anew";
+  EXPECT_EQ(empty.code(), absl::StatusCode::kDataLoss) << "must not start from scratch";
   EXPECT_THAT(std::string(empty.message()), HasSubstr("is resumed from checkpoint 3"));
   write(2, kBefore - 2);
   const absl::Status older = open(3).status();
@@ -144,9 +144,9 @@ TEST_F(RestoreTest, AResumedJobIgnoresOtherCheckpoints) {
   EXPECT_EQ((*open(0))->checkpoint(), 4u);
   const auto chosen = open(3);
   ASSERT_EQ(chosen.status(), absl::OkStatus());
-  EXPECT_EQ((*chosen)->checkpoint(), 3u) << "the coordinator has passed over number 4";
+  EXPECT_EQ((*chosen)->checkpoint(), 3u) << "the coordinator skipped number 4";
   EXPECT_THAT((*chosen)->passed_over(), ElementsAre(HasSubstr("checkpoint 4 cannot be loaded")));
-  // The job continued since, and its coordinator may have restarted.
+  // The job continued since, and the coordinator may have restarted.
   for (const Incarnation next : {kResumed + 3, kResumed - (Incarnation{1} << 20)}) {
     write(5, next);
     EXPECT_EQ((*open(3))->checkpoint(), 5u);

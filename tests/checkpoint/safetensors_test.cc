@@ -61,7 +61,7 @@ TEST_F(SafetensorsTest, WritesTheDocumentedBytes) {
 }
 
 TEST_F(SafetensorsTest, ReadsWhatItWrote) {
-  // Long enough that some pieces are buffered and others are written directly.
+  // Long enough that some pieces are buffered and the rest are written directly.
   std::vector<float> large(100'000);
   for (size_t i = 0; i < large.size(); ++i) large[i] = static_cast<float>(i);
   auto writer = SafetensorsWriter::Create(&files_, "/d/f", 1000);
@@ -153,7 +153,7 @@ struct BadHeader {
 };
 
 TEST(SafetensorsHeaderTest, NamesTheErrorInAHeader) {
-  // Each case has 8 bytes of data.
+  // Each case uses 8 bytes of data.
   const BadHeader cases[] = {
       {"", "is no JSON"},
       {"[]", "array in an unexpected place"},

@@ -90,11 +90,11 @@ TEST(StoredZipTest, UsesZip64BeyondFourGibibytes) {
   EXPECT_EQ(At<uint32_t>(local, 22), 0xffffffffu);
   EXPECT_EQ(At<uint64_t>(local, 30 + 5 + 4), kPieces * piece.size());
   const auto& [begin, tail] = *files.pieces.rbegin();
-  EXPECT_EQ(At<uint32_t>(tail, 24), 0xffffffffu) << "its size is in its Zip64 field";
+  EXPECT_EQ(At<uint32_t>(tail, 24), 0xffffffffu) << "the size is in the Zip64 field";
   EXPECT_EQ(At<uint64_t>(tail, 46 + 5 + 4), kPieces * piece.size());
   const size_t second = 46 + 5 + 20;
   EXPECT_EQ(At<uint32_t>(tail, second + 24), 5u);
-  EXPECT_EQ(At<uint32_t>(tail, second + 42), 0xffffffffu) << "its place is in its Zip64 field";
+  EXPECT_EQ(At<uint32_t>(tail, second + 42), 0xffffffffu) << "the offset is in the Zip64 field";
   const int64_t place = At<int64_t>(tail, second + 46 + 4 + 4);
   ASSERT_EQ(files.pieces.count(place), 1u);
   EXPECT_EQ(At<uint32_t>(files.pieces[place], 0), 0x04034b50u);

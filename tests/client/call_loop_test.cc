@@ -111,7 +111,7 @@ TEST_F(CallLoopTest, AwaitReturnsForAFinishedRound) {
   CallLoop loop(Options(/*linger=*/absl::ZeroDuration()));
   const auto round = EmptyRound();
   loop.Begin(round);
-  // From now on the loop's thread sleeps on an empty queue.
+  // The loop's thread now sleeps on an empty queue.
   ASSERT_TRUE(Eventually([&] { return round->finished(); }));
   EXPECT_TRUE(loop.Await(*round).ok());
 }

@@ -58,7 +58,7 @@ class EncodedPushTest : public ::testing::Test {
   void SetUp() override {
 #ifdef TORCHPS_TSAN
     // Client and server share memory through Debian's gRPC, which is not instrumented.
-    GTEST_SKIP() << "ThreadSanitizer cannot see what gRPC orders";
+    GTEST_SKIP() << "ThreadSanitizer cannot see gRPC's synchronization";
 #endif
   }
 
@@ -90,7 +90,7 @@ class EncodedPushTest : public ::testing::Test {
     return push->Finish();
   }
 
-  // Returns the block's frame in the last push to its server.
+  // Returns the block's frame in the last push to the block's server.
   PushFrame GetLastFrame(BlockId block) {
     const auto pushes = servers_[block_map_.blocks()[block].server]->pushes();
     for (const PushFrame& frame : pushes.back().frames) {
@@ -143,8 +143,7 @@ TEST_F(EncodedPushTest, WithholdsNonfiniteBlocks) {
   ASSERT_TRUE(Push(client.get(), 1, {{0, 4}, {8, 9}}).ok());
   EXPECT_TRUE(GetLastFrame(1).withheld());
   EXPECT_EQ(GetLastFrame(1).payload(), "");
-  // Block 0 is absent completely, and block 2 without its first element: the bytes follow the
-  // table.
+  // Block 0 is absent completely, and the first element of block 2: the bytes follow the table.
   EXPECT_EQ(GetLastFrame(0).payload().size(), 8u);
   EXPECT_EQ(GetLastFrame(2).payload().substr(8), blocks_.Sent(2));
   EXPECT_EQ(GetLastFrame(2).encoding(), EncodingSpec::BFLOAT16);

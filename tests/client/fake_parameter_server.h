@@ -14,7 +14,7 @@
 namespace torchps {
 
 // Scripted parameter server for tests: it does not enforce rules or apply gradients, but records
-// its calls. A pull from shared memory is always granted. Serves block b with each element equal to
+// the calls. Pulls from shared memory are always granted. Serves block b with each element equal to
 // b, at version 100 + b. Thread-safe.
 class FakeParameterServer final : public ParameterService::Service {
  public:
@@ -46,7 +46,7 @@ class FakeParameterServer final : public ParameterService::Service {
   void SetRenewReply(const RenewReply& reply);
   // Shortens the next served frame by `elements` elements.
   void CutNextFrame(int elements);
-  // From now on pulls report blocks as unchanged if the client has their version.
+  // Makes pulls report a block as unchanged if the client already holds that version.
   void SkipUnchanged();
   void SetVerdict(Verdict verdict, int64_t lag);
   // While held, a pull waits as if blocked by the staleness bound.

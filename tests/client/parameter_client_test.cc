@@ -49,7 +49,7 @@ class ParameterClientTest : public ::testing::Test {
   void SetUp() override {
 #ifdef TORCHPS_TSAN
     // Client and server share memory through Debian's gRPC, which is not instrumented.
-    GTEST_SKIP() << "ThreadSanitizer cannot see what gRPC orders";
+    GTEST_SKIP() << "ThreadSanitizer cannot see gRPC's synchronization";
 #endif
   }
 
@@ -140,7 +140,7 @@ TEST_F(ParameterClientTest, SyncStepsAreLateAfterEveryRoundEnded) {
   };
   tell(0, 5);
   tell(1, 4);
-  EXPECT_FALSE(client->IsTooLate(5)) << "server 1 collects it still";
+  EXPECT_FALSE(client->IsTooLate(5)) << "server 1 still collects it";
   tell(1, 5);
   EXPECT_TRUE(client->IsTooLate(5));
   EXPECT_FALSE(client->IsTooLate(6));
@@ -345,7 +345,7 @@ TEST_F(ParameterClientTest, SendsAReadyBlockWithoutWaiting) {
   push->BlockReady(3);
   const auto result = push->Finish();
   EXPECT_TRUE(absl::IsFailedPrecondition(result.status())) << result.status();
-  EXPECT_THAT(servers_[0]->pushes(), SizeIs(0)) << "nothing of this server's was ready";
+  EXPECT_THAT(servers_[0]->pushes(), SizeIs(0)) << "no block of this server was ready";
 }
 
 TEST_F(ParameterClientTest, APushContinuesWhileAPullWaits) {
@@ -454,7 +454,7 @@ TEST_F(ParameterClientTest, AwaitStartsADelayedPull) {
         client->BeginPull(1, PullKind::kAhead, absl::MakeSpan(values_), nullptr, later);
   }
   const auto pull = client->BeginPull(1, PullKind::kAhead, absl::MakeSpan(values_), nullptr, later);
-  ASSERT_TRUE(Push(*client, 1).ok()) << "which leaves the pull all the time to begin";
+  ASSERT_TRUE(Push(*client, 1).ok()) << "so the pull could have started";
   EXPECT_THAT(servers_[0]->pulls(), SizeIs(0));
   const auto pulled = pull->Finish();
   ASSERT_TRUE(pulled.ok()) << pulled.status();
@@ -596,7 +596,7 @@ TEST_F(WorkerMomentumClientTest, PushesIncludeTheSlotsMomentum) {
   Step(*client, 2, 1);
   EXPECT_THAT(Pushed(0, 0, 0), ElementsAre(6, 6, 6, 6));  // v = 4
   EXPECT_THAT(Pushed(0, 1, 0), ElementsAre(4, 4, 4, 4));  // v = 4
-  EXPECT_THAT(Pushed(1, 1, 1), ElementsAre(0.25f, 0.75f)) << "averaged values travel as they are";
+  EXPECT_THAT(Pushed(1, 1, 1), ElementsAre(0.25f, 0.75f)) << "averaged values are sent unchanged";
 }
 
 TEST_F(WorkerMomentumClientTest, ARepeatedPushAddsMomentumOnce) {
@@ -690,7 +690,7 @@ TEST_F(ParameterClientTest, ResendsAnInterruptedPushUnchanged) {
       EXPECT_EQ(seen.frames[i].SerializeAsString(), whole[i].SerializeAsString());
     }
   }
-  EXPECT_THAT(servers_[1]->pushes(), SizeIs(1)) << "the other server had answered";
+  EXPECT_THAT(servers_[1]->pushes(), SizeIs(1)) << "the other server had already answered";
 }
 
 TEST_F(ParameterClientTest, RepeatsAnInterruptedPull) {
@@ -745,7 +745,7 @@ TEST_F(ParameterClientTest, CountsLostUpdatesOnce) {
   EXPECT_EQ(servers_[0]->pushes().back().frames[0].server_incarnation(), 2000);
   servers_[0]->AddPullFault({grpc::ABORTED});
   ASSERT_TRUE(client->Pull(6, false, absl::MakeSpan(values_)).ok());
-  EXPECT_EQ(client->TakeRolledBack().blocks, 0u) << "the same life again";
+  EXPECT_EQ(client->TakeRolledBack().blocks, 0u) << "the same server incarnation again";
 }
 
 TEST_F(ParameterClientTest, RejectsARestoreReportForOtherBlocks) {
@@ -975,8 +975,8 @@ TEST_F(ParameterClientTest, TheNextCallReentersAfterSteppingAside) {
   EXPECT_EQ(servers_[0]->leaves(), 1);
   EXPECT_EQ(servers_[1]->leaves(), 0);
   client->leases().Renew(absl::Seconds(5), absl::ZeroDuration(), absl::InfiniteDuration());
-  EXPECT_EQ(servers_[0]->renewals(), 0) << "there is nothing to renew";
-  EXPECT_EQ(servers_[1]->renewals(), 1) << "whether it is silent still";
+  EXPECT_EQ(servers_[0]->renewals(), 0) << "no lease to renew";
+  EXPECT_EQ(servers_[1]->renewals(), 1) << "is it still silent";
   servers_[0]->AddPullFault({grpc::ABORTED});
   EXPECT_TRUE(client->Pull(1, false, absl::MakeSpan(values_)).ok());
   EXPECT_THAT(servers_[0]->hellos(), SizeIs(2));

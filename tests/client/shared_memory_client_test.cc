@@ -29,7 +29,7 @@ class SharedMemoryClientTest : public ::testing::Test {
   void SetUp() override {
 #ifdef TORCHPS_TSAN
     // Client and server share memory through Debian's gRPC, which is not instrumented.
-    GTEST_SKIP() << "ThreadSanitizer cannot see what gRPC orders";
+    GTEST_SKIP() << "ThreadSanitizer cannot see gRPC's synchronization";
 #endif
     Segment trained;
     trained.name = "weight";
@@ -103,7 +103,7 @@ class SharedMemoryClientTest : public ::testing::Test {
     return segment_->buffer(buffer).first(layout_.trained_size());
   }
 
-  // Pulls and checks the values. The blocks in `network` come through the network.
+  // Pulls and checks the values. The blocks in `network` arrive through the network.
   void ExpectPull(ParameterClient& client, const std::vector<BlockId>& network) {
     std::vector<float> pulled(layout_.size(), 99.0f);
     const auto result = client.Pull(/*clock=*/0, /*read_only=*/false, absl::MakeSpan(pulled));

@@ -82,7 +82,7 @@ TEST(ModelLayoutTest, RefusesTooManyElements) {
   ExpectRefused({Trained("a", {limit}), Trained("b", {1})}, "more than 2^40 elements");
 }
 
-// A second implementation computed this value once; programs of different builds must agree.
+// Computed once by a second implementation; programs of different builds must agree.
 TEST(ModelLayoutTest, HasTheSameFingerprintEverywhere) {
   const ModelLayout layout = Layout(
       {Trained("fc.weight", {10, 784}), Averaged("bn.mean", {4}), Trained("fc.bias", {10}, 0)});

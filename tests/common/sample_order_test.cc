@@ -22,7 +22,7 @@ TEST(SampleOrderTest, VisitsEverySampleOnce) {
 
 TEST(SampleOrderTest, IsEmptyForNoSamples) { EXPECT_TRUE(EpochOrder(5, 1, 0).empty()); }
 
-// A second implementation computed these orders once; workers of different builds must agree.
+// Computed once by a second implementation; workers of different builds must agree.
 TEST(SampleOrderTest, IsTheSameOrderEverywhere) {
   EXPECT_EQ(EpochOrder(1, 1, 10), (std::vector<int64_t>{4, 3, 0, 8, 2, 5, 1, 7, 6, 9}));
   EXPECT_EQ(EpochOrder(1, 2, 10), (std::vector<int64_t>{6, 3, 1, 8, 0, 5, 4, 2, 9, 7}));
@@ -36,7 +36,7 @@ TEST(SampleOrderTest, DependsOnEpochAndSeed) {
   const std::vector<int64_t> order = EpochOrder(7, 4, 100);
   EXPECT_NE(EpochOrder(7, 5, 100), order);
   EXPECT_NE(EpochOrder(8, 4, 100), order);
-  // A plain sum of seed and epoch would give the same order.
+  // Adding seed and epoch would give the same order.
   EXPECT_NE(EpochOrder(8, 3, 100), order);
 }
 

@@ -265,7 +265,7 @@ TEST(FingerprintTest, IsZeroForVaryingSamples) {
    public:
     int64_t size() const override { return 3; }
     absl::StatusOr<Batch> Get(absl::Span<const int64_t>) const override {
-      ADD_FAILURE() << "nobody asks";
+      ADD_FAILURE() << "not requested";
       return Batch();
     }
   };

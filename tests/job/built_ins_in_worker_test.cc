@@ -57,7 +57,7 @@ TEST(BuiltInsInWorkerTest, OpensEveryDataSource) {
     EXPECT_FALSE(absl::StrContains(opened.message(), "data.source: expected")) << opened;
   }
   EXPECT_EQ(static_cast<size_t>(commas) + 2, BuiltInDataSources().size())
-      << "data/data_registry opens others than job/built_ins lists: " << text;
+      << "data/data_registry and job/built_ins list different sources: " << text;
 }
 
 }  // namespace

@@ -113,7 +113,7 @@ TEST(JobSpecTest, ComputesInFloat32ByDefault) {
   ASSERT_TRUE(ApplyOverride(&job, "training.precision=BFLOAT16").ok());
   EXPECT_EQ(job.training().precision(), TrainingSpec::BFLOAT16);
   EXPECT_FALSE(ApplyOverride(&job, "training.precision=FLOAT8").ok());
-  // A value from a newer program.
+  // This value is from a newer program.
   job.mutable_training()->set_precision(static_cast<TrainingSpec::Precision>(9));
   ExpectMessage(NormalizeJobSpec(job).status(),
                 "job field training.precision is 9; expected a value of Precision");
@@ -561,7 +561,7 @@ TEST(JobSpecTest, CountsTheStepsOfTheJob) {
   EXPECT_EQ(total_steps("optimizer { schedule { total_steps: 5 } }", 100), 5);
 }
 
-TEST(JobSpecTest, CountsTheStepsOfTheLargestJobWithoutOverflow) {
+TEST(JobSpecTest, CountsStepsOfTheLargestJobWithoutOverflow) {
   JobSpec job = Normalized("training { batch_size: 1 epochs: 1048576 }");
   ASSERT_TRUE(CompleteJobSpec(&job, int64_t{1} << 40).ok());
   EXPECT_EQ(job.optimizer().schedule().total_steps(), int64_t{1} << 60);
@@ -611,7 +611,8 @@ TEST(JobSpecTest, CountsLocalSteps) {
   JobSpec job = Normalized(
       "workers: 2 training { epochs: 3 batch_size: 5 accumulate: 2 global_batch: false } "
       "consistency { mode: SYNC } local { steps: 4 inner { learning_rate: 0.01 } }");
-  // A push contains 40 samples. An epoch of 100 has three pushes, and the job five rounds of two.
+  // Each push contains 40 samples. An epoch of 100 consists of three pushes, and the job of five
+  // rounds with two pushes each.
   ASSERT_TRUE(CompleteJobSpec(&job, /*train_samples=*/100).ok());
   EXPECT_EQ(job.optimizer().schedule().total_steps(), 5);
   EXPECT_EQ(job.local().inner().schedule().total_steps(), 20);

@@ -32,7 +32,7 @@ TEST_F(EventPollerTest, TimesOutOnAnEmptyQueue) {
   EXPECT_EQ(poller_.Await(absl::Now(), &tag_, &ok_), Status::TIMEOUT);
 }
 
-// After a wait without an event the poller sleeps instead of spinning. Both modes must find the
+// After a wait without an event the poller sleeps and does not spin. Both modes must find the
 // events.
 TEST_F(EventPollerTest, FindsEventsWhileSpinningOrSleeping) {
   grpc::Alarm alarms[4];

@@ -27,7 +27,7 @@ TEST(LocalPeerTest, AcceptsItsOwnUserAndRoot) {
   EXPECT_TRUE(absl::IsPermissionDenied(CheckOwner(kUser, 0, kOverflow)));
 }
 
-// In a container that runs as "nobody", the kernel reports this user for each unmapped user of the
+// In a container that runs as `nobody`, the kernel reports this user for each unmapped user on the
 // machine.
 TEST(LocalPeerTest, RefusesTheOverflowUser) {
   const absl::Status anybody = CheckOwner(kOverflow, kOverflow, kOverflow);
@@ -41,7 +41,7 @@ TEST(LocalPeerTest, RefusesTheOverflowUser) {
   EXPECT_TRUE(CheckOwner(kOverflow, kOverflow, /*overflow=*/99).ok());
 }
 
-// On the host, or in a container without a user namespace, "nobody" is one normal user.
+// On the host, or in a container without a user namespace, `nobody` is one normal user.
 TEST(LocalPeerTest, AcceptsNobodyWithoutAUserNamespace) {
   EXPECT_EQ(GetOverflowUser("         0          0 4294967295\n", "65534\n"), absl::nullopt);
   EXPECT_TRUE(CheckOwner(kOverflow, kOverflow, absl::nullopt).ok());

@@ -243,9 +243,9 @@ TEST_F(TlsTest, NamesEachFaultOnBothSides) {
   }
 }
 
-// Connects as a hostile client that shows any certificate, or none, and trusts every server.
-// `behind` names a second certificate to show after the first one. Returns the bytes of the
-// server's first frame, or an empty string.
+// Connects as a hostile client that optionally shows a certificate and trusts any server. `behind`
+// names a second certificate to show after the first one. Returns the bytes of the server's first
+// frame, or an empty string.
 std::string HostileHandshake(const std::string& address, const std::string& directory,
                              const std::string& behind = "") {
   const auto socket = ConnectTcp(address);
@@ -318,7 +318,7 @@ TEST_F(TlsTest, RefusesInvalidClientCertificates) {
     EXPECT_EQ(own.ok(), c.worker_says.empty()) << own;
     EXPECT_THAT(std::string(own.message()), HasSubstr(c.worker_says));
   }
-  // With a valid certificate the same client receives the server's SETTINGS frame, so the
+  // Given a valid certificate, the same client receives the server's SETTINGS frame, so the
   // certificates caused the refusals.
   Words words;
   const auto server = Start(made_.Open(Role::kServer), &words);
@@ -430,7 +430,7 @@ TEST_F(TlsTest, AWorkerCertificateIsLimitedToItsRole) {
                   "cannot speak for any slot, only for slot 1");
   }
   {
-    // Permanent departures, for the own slot or another one, are reserved for the coordinator.
+    // Only the coordinator may report that a slot leaves permanently.
     grpc::ClientContext context;
     LeaveRequest request;
     request.set_slot(1);
@@ -446,7 +446,7 @@ TEST_F(TlsTest, AWorkerCertificateIsLimitedToItsRole) {
   ASSERT_TRUE(own.Hello().ok());
   ASSERT_TRUE(own.Initialize(0.0f).ok());
   ASSERT_TRUE(own.Pull(0).ok());
-  EXPECT_TRUE(own.ReadOnlyPull().ok()) << "reading speaks for nobody";
+  EXPECT_TRUE(own.ReadOnlyPull().ok()) << "reading does not act for a slot";
   PushFrame stolen = own.Frame(1, 0, 1.0f);
   stolen.set_slot(0);
   const auto pushed = own.Send({stolen});

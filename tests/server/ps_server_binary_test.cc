@@ -83,7 +83,7 @@ void StopUnderAParkedPull() {
   grpc::Status status;
   parked->Finish(&status, nullptr);
   ASSERT_TRUE(queue.Next(&tag, &ok));
-  EXPECT_FALSE(status.ok()) << "whoever waited is told";
+  EXPECT_FALSE(status.ok()) << "a waiting caller gets the reason";
   queue.Shutdown();
   while (queue.Next(&tag, &ok)) {
   }

@@ -131,7 +131,7 @@ TEST_F(RegistrationTest, ARestartedServerRegistersItsNewAddress) {
   {
     Registration restarted(options);
     ASSERT_TRUE(Eventually([&] { return coordinator_.registered().size() == 2; }));
-    EXPECT_TRUE(IsRegisteredAt("door:17000")) << "where it was, workers find it as before";
+    EXPECT_TRUE(IsRegisteredAt("door:17000")) << "workers find it at the old address";
   }
   options.listens = "gamma:7000";
   options.server_incarnation = kLife + 1;

@@ -14,7 +14,7 @@
 namespace torchps {
 namespace {
 
-// A block in a segment, mapped twice as in two processes.
+// Maps a block in a segment twice, as in two processes.
 class SharedBlockTest : public ::testing::Test {
  protected:
   static constexpr size_t kFloats = 16384;
@@ -75,8 +75,8 @@ TEST_F(SharedBlockTest, DetectsAChangeDuringTheCopy) {
   EXPECT_EQ(reader_->TryRead(-1, [&] { writer_->BeginChange(); }), std::nullopt);
 }
 
-// One writer and two readers: a successful read contains the values of one version. Ends after
-// enough reads.
+// Runs a writer and two readers: a successful read must contain the values of a single version.
+// Ends after enough reads.
 TEST_F(SharedBlockTest, ReadersNeverAcceptATornBlock) {
   constexpr int kReaders = 2;
   constexpr int kWholeOnes = 2000;

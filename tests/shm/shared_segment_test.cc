@@ -33,7 +33,7 @@ void ExpectRefusal(const SharedSegment::Offer& offer, const std::string& words) 
   EXPECT_THAT(std::string(opened.status().message()), HasSubstr(words));
 }
 
-// Holds the bytes of a segment in a file that is not a valid segment.
+// Holds a segment's bytes in a file that is not a valid segment.
 class Impostor {
  public:
   explicit Impostor(const SharedSegment& original)
@@ -55,7 +55,7 @@ class Impostor {
 
 constexpr int kAllSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-// Returns the number of mapped files with `label` in the name.
+// Counts the mapped files with `label` in the name.
 int Mappings(const std::string& label) {
   std::ifstream maps("/proc/self/maps");
   int count = 0;
@@ -124,7 +124,7 @@ TEST(SharedSegmentTest, RefusesAnotherSegmentThanOffered) {
   SharedSegment::Offer offer = segment->offer();
   offer.nonce ^= 1;
   ExpectRefusal(offer, "is another one than was meant");
-  // Zeros of the right size are not a segment.
+  // Zeros with the right size are not a segment.
   const Impostor zeros(*segment);
   EXPECT_EQ(ftruncate(zeros.fd(), 0), 0);
   EXPECT_EQ(ftruncate(zeros.fd(), kBytes), 0);
@@ -138,7 +138,7 @@ TEST(SharedSegmentTest, RefusesAnotherSize) {
   SharedSegment::Offer offer = segment->offer();
   offer.bytes = kBytes + 1;
   ExpectRefusal(offer, "is said to have");
-  // The offer has the expected size, but the file does not.
+  // The offer names the expected size, but the file is larger.
   const auto larger = SharedSegment::Create("test", kBytes + 1);
   ASSERT_TRUE(larger.ok());
   offer = (*larger)->offer();
@@ -169,18 +169,19 @@ TEST(SharedSegmentTest, RefusesAFileReadableByOthers) {
 }
 
 TEST(SharedSegmentTest, RefusesAnotherUsersFile) {
-  if (geteuid() != 0) GTEST_SKIP() << "only root can make a file another user's";
+  if (geteuid() != 0) GTEST_SKIP() << "only root can change the owner";
   const auto segment = MakeSegment();
   Impostor impostor(*segment);
   impostor.Seal(kAllSeals);
-  if (fchown(impostor.fd(), 12345, -1) != 0) GTEST_SKIP() << "this root may not give files away";
+  if (fchown(impostor.fd(), 12345, -1) != 0)
+    GTEST_SKIP() << "this root user cannot change the owner";
   ExpectRefusal(impostor.offer(), "belongs to user 12345");
 }
 
 TEST(SharedSegmentTest, RefusesOtherFilesWithoutOpeningThem) {
   const auto segment = MakeSegment();
   SharedSegment::Offer offer = segment->offer();
-  // Opening the reading end of a pipe again would wait for a writer.
+  // Opening a pipe's reading end again would wait for a writer.
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   offer.fd = ends[0];

@@ -230,7 +230,7 @@ TEST(PosixFileSystemTest, ADirectoryExistsOnlyAfterItsSync) {
   const std::string path = absl::StrCat(::testing::TempDir(), "/unsynced.", getpid());
   rlimit before;
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-  // mkdir does not need a descriptor, but syncing its parent does.
+  // mkdir does not need a descriptor, but syncing the parent does.
   const rlimit none = {0, before.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
   const absl::Status first = files->CreateDirectories(path);
@@ -265,7 +265,7 @@ TEST(PosixFileSystemTest, NewFilesHonorTheUmask) {
     EXPECT_EQ(GetMode(directory + "/lock"), 0666 & ~mask);
   }
   umask(umask_before);
-  // An existing file or directory keeps its mode.
+  // An existing file or directory keeps the mode.
   ASSERT_EQ(chmod((root + "/0").c_str(), 0750), 0);
   ASSERT_EQ(chmod((root + "/0/file").c_str(), 0640), 0);
   EXPECT_EQ(files->CreateDirectories(root + "/0"), absl::OkStatus());

@@ -46,7 +46,7 @@ std::vector<float> Gradient(int64_t count, uint64_t seed) {
 std::string Encoded(EncodingSpec::Kind kind, const std::vector<float>& values,
                     InstructionSet set = BestInstructionSet()) {
   const auto count = static_cast<int64_t>(values.size());
-  // One more byte in front and behind, to write at an odd address and detect writes outside.
+  // Adds a byte in front and behind, to write at an odd address and detect writes outside.
   std::string bytes(EncodedBytes(kind, count, kFraction) + 2, '\x5a');
   Encode(kind, values, kFraction, reinterpret_cast<uint8_t*>(&bytes[1]), set);
   EXPECT_EQ(bytes.front(), '\x5a');
@@ -145,7 +145,7 @@ TEST_P(EncodingTest, ReadsSlicesCutAnywhere) {
       payload.ForEachRun(count, [&](int64_t first, absl::Span<const float> run) {
         EXPECT_EQ(first, static_cast<int64_t>(collected.size()));
         EXPECT_FALSE(run.empty());
-        // A run may begin at any byte address.
+        // The run may begin at any byte address.
         collected.resize(collected.size() + run.size());
         std::memcpy(&collected[first], run.data(), run.size() * sizeof(float));
       });
@@ -226,7 +226,8 @@ TEST_P(EncodingTest, RefusesAnotherLength) {
 }
 
 TEST_P(EncodingTest, EncodesGroupsIndependently) {
-  if (kind_ == EncodingSpec::TOP_K) GTEST_SKIP() << "its largest elements are those of a block";
+  if (kind_ == EncodingSpec::TOP_K)
+    GTEST_SKIP() << "it selects the largest elements of a whole block";
   const std::vector<float> values = Gradient(2500, 9);
   const auto part = [&](size_t begin, size_t end) {
     return Encoded(kind_, std::vector<float>(values.begin() + begin, values.begin() + end));
@@ -316,7 +317,7 @@ TEST(TopKTest, RefusesInvalidIndices) {
   EXPECT_EQ(check({4294967295}), "the TOP_K index of entry 0 is 4294967295; expected 0 to 9");
 }
 
-// A payload that passes the checks must be finite and have the block's length, for any input.
+// Payloads that pass the checks must be finite and have the block's length, for any input.
 TEST_P(EncodingTest, DamagedPayloadsAreRefusedOrFinite) {
   uint64_t random_state = 77;
   SCOPED_TRACE(testing::Message() << "seed " << random_state);

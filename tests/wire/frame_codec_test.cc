@@ -351,7 +351,7 @@ TEST(FrameCodecTest, SkipsUnknownFieldsInAnyOrder) {
   EXPECT_EQ(Elements(payload), std::vector<float>{1.0f});
 }
 
-TEST(FrameCodecTest, SkipsAKnownFieldOfAnUnknownWireType) {
+TEST(FrameCodecTest, SkipsAKnownFieldWithUnknownWireType) {
   // The slot as 32 fixed bits, which Protobuf also treats as an unknown field.
   PushHeader header;
   FramePayload payload;

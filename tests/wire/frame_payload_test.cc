@@ -29,7 +29,7 @@ std::vector<float> CollectRuns(const FramePayload& payload) {
   payload.ForEachRun(payload.bytes() / 4, [&](int64_t first, absl::Span<const float> run) {
     EXPECT_EQ(first, static_cast<int64_t>(collected.size()));
     EXPECT_FALSE(run.empty());
-    // A run may begin at any byte address.
+    // The run may begin at any byte address.
     collected.resize(collected.size() + run.size());
     std::memcpy(&collected[first], run.data(), run.size() * sizeof(float));
   });

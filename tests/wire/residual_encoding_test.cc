@@ -48,7 +48,7 @@ TEST_P(ResidualEncodingTest, EqualsTheSeparateSteps) {
     for (const InstructionSet set : InstructionSets()) {
       SCOPED_TRACE(testing::Message() << count << " elements, " << InstructionSetName(set));
       std::vector<float> in_one_pass = residual;
-      // One more byte in front and behind, to write at an odd address and detect writes outside.
+      // Adds a byte in front and behind, to write at an odd address and detect writes outside.
       std::string written(bytes.size() + 2, '\x5a');
       EncodeKeepingRest(GetParam(), gradient, kFraction, absl::MakeSpan(in_one_pass),
                         reinterpret_cast<uint8_t*>(&written[1]), set);

@@ -1,5 +1,5 @@
-// Tests that the k largest elements are sent, and the first among equal ones, for any numbers at
-// the positions sampled for the threshold. encoding_test.cc tests the format.
+// Tests that the k largest elements are sent, and the first among equal elements, for any numbers
+// at the positions sampled for the threshold. encoding_test.cc tests the format.
 
 #include "wire/top_k.h"
 
@@ -78,8 +78,8 @@ TEST(TopKTest, FindsTheLargestAmongZeros) {
 }
 
 TEST(TopKTest, FindsTheLargestAfterAWrongGuess) {
-  // Elements at each stride are larger or smaller than the others, so one sampling stride sees only
-  // those.
+  // Elements at each stride are larger or smaller than the rest, so one sampling stride reads only
+  // these elements.
   for (const int64_t stride : {3, 5, 7, 9, 11, 13}) {
     for (const float factor : {1e6f, 1e-6f}) {
       for (int64_t offset = 0; offset < stride; ++offset) {

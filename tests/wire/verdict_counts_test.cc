@@ -19,7 +19,7 @@ TEST(VerdictCountsTest, CountsEachVerdictSeparately) {
     EXPECT_EQ(Verdicts(counts), ++verdicts);
   }
   EXPECT_EQ(Applied(counts), 2u);
-  EXPECT_EQ(counts.acknowledged() + counts.duplicates(), 0u) << "these are no verdicts";
+  EXPECT_EQ(counts.acknowledged() + counts.duplicates(), 0u) << "these are not verdicts";
   EXPECT_FALSE(Count(VERDICT_UNSPECIFIED, &counts));
   EXPECT_FALSE(Count(INITIALIZED, &counts));
   EXPECT_EQ(Verdicts(counts), verdicts);

@@ -91,7 +91,7 @@ TEST(StateDictPickleTest, ARepeatedNameKeepsItsLastValue) {
   EXPECT_EQ((*tensors)[1].name, "b");
 }
 
-// A memo repeats a long value with two bytes, so values must not be copied on each use.
+// Memos repeat a long value with two bytes, so values must not be copied on each use.
 TEST(StateDictPickleTest, RepeatedMemosUseNoExtraMemory) {
   constexpr size_t kLong = 100000;
   constexpr int kTimes = 100000;
@@ -114,12 +114,12 @@ TEST(StateDictPickleTest, RepeatedMemosUseNoExtraMemory) {
   deep.insert(deep.find("((X"), "q" + zero);
   EXPECT_THAT(WhyNot("\x80\x02" + deep + "q\x01" + "R" + repeated("h" + zero + "h\x01R") + "."),
               HasSubstr("damaged"));
-  // A storage with a long key.
+  // Repeats a storage with a long key.
   const std::string id = "(X\x07" + std::string(3, '\0') + "storagectorch\nFloatStorage\nX" +
                          length_of(kLong) + std::string(kLong, '7') + "NK\x04t";
   EXPECT_THAT(WhyNot("\x80\x02" + id + "q" + zero + repeated("h" + zero + "Q") + "."),
               HasSubstr("damaged"));
-  // A long name, repeated.
+  // Repeats a long name.
   const std::string name = "X" + length_of(kLong) + std::string(kLong, 'n');
   EXPECT_THAT(WhyNot("\x80\x02}(" + name + "q" + zero + Tensor("K\x04", "K\x01") + "q\x01" +
                      repeated("h" + zero + "h\x01") + "u."),
@@ -190,9 +190,9 @@ TEST(StateDictPickleTest, DamagedBytesNeverCrash) {
     for (int i = 0; i < 3; ++i) damaged[random() % damaged.size()] = static_cast<char>(random());
     ParseStateDictPickle(damaged).status().IgnoreError();
   }
-  // A million nested tuples.
+  // Nests a million tuples.
   EXPECT_FALSE(ParseStateDictPickle(")" + std::string(1000000, '\x85') + ".").ok());
-  // A dictionary that contains itself.
+  // The dictionary contains itself.
   EXPECT_THAT(WhyNot(std::string("}q\0X\1\0\0\0ah\0s.", 14)), HasSubstr("'a' is a dictionary"));
 }
 

@@ -89,7 +89,7 @@ TEST_F(AddressResolverTest, RereadsTheCoordinatorsAddressFile) {
   const std::string path = absl::StrCat(testing::TempDir(), "/server-0");
   const std::string source = absl::StrCat("file:", path);
   const auto book = Open({source});
-  EXPECT_EQ(book->Find(0).address, source) << "nobody has written it yet";
+  EXPECT_EQ(book->Find(0).address, source) << "the file does not exist yet";
   EXPECT_EQ(GetAddress(GetEndpoints(book)[0]), "");
   ASSERT_TRUE(WriteAddressFile(path, coordinator_.address()).ok());
   EXPECT_TRUE(IsFoundAt(*book, 0, coordinator_.address()));
@@ -107,7 +107,7 @@ TEST_F(AddressResolverTest, LooksUpAServerAfterASecond) {
   EXPECT_EQ(coordinator_.asked(), 0);
   ASSERT_TRUE(Eventually([&] { return MovedFrom(endpoint, absl::Seconds(1)).has_value(); }));
   EXPECT_EQ(MovedFrom(endpoint, absl::ZeroDuration())->address, moved.address())
-      << "what is known already is told at once";
+      << "a known address is returned at once";
 }
 
 }  // namespace

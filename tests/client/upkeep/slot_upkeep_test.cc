@@ -87,7 +87,7 @@ TEST_F(SlotUpkeepTest, ReportsServerContactsToTheCoordinator) {
   EXPECT_EQ(told_.contact(1).answered_seconds(), 10);
   EXPECT_EQ(told_.contact(1).missed_seconds(), 7);
   EXPECT_FALSE(told_.contact(1).has_first_reached_seconds());
-  EXPECT_EQ(steps_aside_, 0) << "the coordinator does not say that others reach it";
+  EXPECT_EQ(steps_aside_, 0) << "the coordinator does not report other slots' contact";
   EXPECT_THAT(lines_, IsEmpty());
 }
 
@@ -108,7 +108,7 @@ TEST_F(SlotUpkeepTest, ACutOffSlotStepsAside) {
   slot_reply_->set_cut_off(true);
   EXPECT_TRUE(Renew().ok());
   EXPECT_TRUE(Renew().ok());
-  EXPECT_EQ(steps_aside_, 2) << "it may have been let in again meanwhile";
+  EXPECT_EQ(steps_aside_, 2) << "the slot may have re-entered since";
   EXPECT_THAT(lines_, ElementsAre(HasSubstr("slot 1 does not reach server 2 any more, and other "
                                             "slots do: it leaves the clocks of all servers")));
   // The slot returns, and is cut off again.

@@ -59,7 +59,7 @@ TEST_F(MemoryLimitTest, AppliesTheRootGroupsLimit) {
 TEST_F(MemoryLimitTest, ReadsCgroupVersionOne) {
   Put("proc/self/cgroup",
       "9:name=systemd:/\n5:cpu,memory:/docker/4f\n3:memory_not:/x\n0::/docker/4f\n");
-  // The container mounts only its own group, so the path does not exist.
+  // The container mounts only the container's group, so the path does not exist.
   Put("sys/fs/cgroup/memory/memory.limit_in_bytes", "33554432\n");
   EXPECT_EQ(Find().bytes, 32 * kMib);
   // The value in version 1 without a limit.
@@ -75,7 +75,7 @@ TEST_F(MemoryLimitTest, IgnoresUnreadableFiles) {
 
 TEST_F(MemoryLimitTest, AppliesTheAddressSpaceLimit) {
 #if defined(TORCHPS_ASAN) || defined(TORCHPS_TSAN)
-  GTEST_SKIP() << "a sanitizer takes more address space than any limit leaves";
+  GTEST_SKIP() << "sanitizers need more address space than the limit";
 #endif
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);

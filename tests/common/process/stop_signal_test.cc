@@ -12,7 +12,8 @@
 namespace torchps {
 namespace {
 
-// A StopSignal blocks the signals in its thread for good, so each test runs in a separate thread.
+// Runs `body` in a separate thread, because a StopSignal blocks the signals in the thread
+// permanently.
 template <typename Body>
 void InAThreadOfItsOwn(Body body) {
   std::thread(body).join();
@@ -47,7 +48,7 @@ TEST(StopSignalTest, TheFirstRequestWins) {
   });
 }
 
-// Like a server that logs during its last checkpoint after its parent was killed.
+// Like a server that logs during the last checkpoint after the parent was killed.
 TEST(StopSignalTest, ABrokenPipeDoesNotEndTheProcess) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);

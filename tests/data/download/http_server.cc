@@ -12,7 +12,7 @@
 namespace torchps {
 namespace {
 
-// Binds `fd` to a free port of 127.0.0.1 and returns its URL.
+// Binds `fd` to a free port of 127.0.0.1 and returns the URL.
 std::string BindToFreePort(int fd) {
   sockaddr_in address{};
   address.sin_family = AF_INET;

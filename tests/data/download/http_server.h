@@ -9,8 +9,8 @@
 
 namespace torchps {
 
-// A minimal web server for tests on a free port of 127.0.0.1. Handles one request at a time, and
-// answers with the result of `respond` for the path: the complete head and body. Runs until
+// Runs a minimal web server for tests on a free port of 127.0.0.1. Handles one request at a time,
+// and answers with the result of `respond` for the path: the complete head and body. Runs until
 // destroyed.
 class HttpServer {
  public:
@@ -38,7 +38,8 @@ class HttpServer {
 // Returns a complete answer: "HTTP/1.1 STATUS", the length, the body.
 std::string HttpAnswer(const std::string& status, const std::string& body);
 
-// A URL on 127.0.0.1 that refuses connections. The port stays bound for the object's lifetime.
+// Provides a URL on 127.0.0.1 that refuses connections. The port stays bound for the object's
+// lifetime.
 class DeadEnd {
  public:
   DeadEnd();

@@ -29,7 +29,7 @@ TEST(FileBytesTest, InflatesGzipWithSeveralMembers) {
   EXPECT_EQ(*ReadFileBytes(path), "one two");
 }
 
-// The file has 60 MB. If each member cost the work of a full buffer, this would exceed the time
+// The file is 60 MB long. If each member cost the work of a full buffer, this would exceed the time
 // limit of a small test.
 TEST(FileBytesTest, ReadsMillionsOfEmptyMembersQuickly) {
   const std::string empty = Gzip("");

@@ -171,7 +171,7 @@ TEST(DecodeImageTest, OpacityMultipliesValuesWithoutGamma) {
 
 TEST(DecodeImageTest, RejectsAHugeImageBeforeAllocating) {
   std::string png = EncodePng({1}, 1, 1, 1);
-  // The checksum of a chunk covers its type and data.
+  // The checksum of a chunk covers the type and data.
   png.replace(8, 25, Chunk("IHDR", BigEndian(65535) + BigEndian(65535) + png.substr(24, 5)));
   ExpectError(png, absl::StatusCode::kInvalidArgument, "got 65535 x 65535");
   std::string jpeg = EncodeJpeg(Flat(8, 8, {1}), 8, 8, 1);

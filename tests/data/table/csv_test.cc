@@ -138,7 +138,7 @@ TEST_F(CsvTest, OneNameMakesEveryClassAName) {
   EXPECT_THAT(rows.labels, ElementsAre(0, 1, 2));
 }
 
-TEST_F(CsvTest, ClassNumbersWithLargeGapsOrBelowZeroBecomeNames) {
+TEST_F(CsvTest, SparseOrNegativeClassNumbersBecomeNames) {
   const auto classes = [this](const std::string& a, const std::string& b, const std::string& c) {
     return Rows("x,y\n1," + a + "\n2," + b + "\n3," + c + "\n");
   };

@@ -103,7 +103,7 @@ TEST_F(CsvTest, TextAfterAClosingQuoteIsDataLoss) {
       "line 2, column 1: expected a separator behind the closing quote, got text";
   ExpectError("1,2,0\n1,\"abc\"def,0\n", absl::StatusCode::kDataLoss, part);
   ExpectError("1 2 0\n1 \"2\"3 0\n", absl::StatusCode::kDataLoss, part);
-  // A quote inside a field is a plain character.
+  // Inside a field, a quote is a plain character.
   EXPECT_THAT(Rows("a,y\n1,5\" pipe\n2,6\" pipe\n").class_names,
               ElementsAre("5\" pipe", "6\" pipe"));
 }

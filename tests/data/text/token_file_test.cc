@@ -64,7 +64,7 @@ TEST(TokenFileTest, RejectsWiderTokensWithoutTheirBits) {
       ASSERT_TRUE(file.ok()) << file.status();
       EXPECT_EQ((*file)->size(), 600);
       EXPECT_EQ(*(*file)->Largest(), *std::max_element(tokens.begin(), tokens.end()));
-      // A mark for masked tokens does not hide the width.
+      // Marks for masked tokens do not hide the width.
       tokens[7] = -100;
       WriteFile(directory, "t", Packed(tokens, width));
       const absl::Status refused = TokenFile::Open(path).status();

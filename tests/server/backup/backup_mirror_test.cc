@@ -86,7 +86,7 @@ class BackupMirrorTest : public ::testing::Test {
     for (int tries = 0; tries < 100; ++tries) {
       if (Run().ok()) return;
     }
-    FAIL() << "it never gets through";
+    FAIL() << "the retries never succeed";
   }
 
   FaultyFileSystem files_;
@@ -104,7 +104,7 @@ TEST_F(BackupMirrorTest, SendsCheckpointsBeforeLogBeforeIncompleteShards) {
   mirror_->Want(kShard, /*complete=*/true, Version::kKept);
   mirror_->Want(kManifest, /*complete=*/true, Version::kKept);
   while (!mirror_->IsThere(kManifest)) {
-    EXPECT_EQ(mirror_->position(), 0u) << "the log is worth nothing without the checkpoint";
+    EXPECT_EQ(mirror_->position(), 0u) << "the log is useless without the checkpoint";
     ASSERT_TRUE(*mirror_->Step());
   }
   ASSERT_EQ(Run(), absl::OkStatus());
@@ -158,7 +158,7 @@ TEST_F(BackupMirrorTest, ChangingSmallFilesDoNotDelayLargeFiles) {
   EXPECT_EQ(peer_.Contents(kNewShard), large);
   EXPECT_EQ(peer_.Contents(kShard), large);
   EXPECT_EQ(peer_.Contents("coordinator.state"), "19");
-  EXPECT_LT(peer_.stored_bytes(), 12 * kCopyPieceBytes + 100) << "no piece of them came twice";
+  EXPECT_LT(peer_.stored_bytes(), 12 * kCopyPieceBytes + 100) << "no piece was sent twice";
 }
 
 TEST_F(BackupMirrorTest, ResumesTheLogCopyAfterARestart) {
@@ -349,13 +349,13 @@ TEST_F(BackupFetchTest, FetchesExactlyTheCopiedFiles) {
   ASSERT_TRUE(bytes.ok()) << bytes.status();
   EXPECT_EQ(*bytes, 3 * kCopyPieceBytes + 9 + 8);
   EXPECT_EQ(what_, "fetches its files from server 0 at alpha:7000");
-  EXPECT_EQ(pieces_, 0) << "told of all";
+  EXPECT_EQ(pieces_, 0) << "every file is reported";
   files_.Crash(1);
   for (const std::string& file : {std::string(kShard), std::string(kManifest), Segment(1)}) {
     ExpectSame("/new", file);
   }
   EXPECT_FALSE(Fetch("/new").WasBrokenOff());
-  EXPECT_TRUE(Fetch("/other", /*job_id=*/0).Run().ok()) << "whichever job it is";
+  EXPECT_TRUE(Fetch("/other", /*job_id=*/0).Run().ok()) << "for any job";
   ExpectSame("/other", kShard);
 }
 
@@ -392,7 +392,7 @@ TEST_F(BackupFetchTest, RefusesToFetchCopiesOfTwoJobs) {
   const absl::Status refused = Fetch("/new", /*job_id=*/0).Run().status();
   EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
   EXPECT_THAT(std::string(refused.message()), HasSubstr("jobs 77 and 78"));
-  EXPECT_TRUE(Fetch("/new").Run().ok()) << "the one that is asked for";
+  EXPECT_TRUE(Fetch("/new").Run().ok()) << "the requested job";
 }
 
 }  // namespace

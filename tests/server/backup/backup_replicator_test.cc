@@ -126,7 +126,8 @@ TEST_F(BackupReplicatorTest, ReportsNoProgressWhileThePeerIsAway) {
   peer_.SetAway(false);
   ASSERT_TRUE(AsTimeGoes([&] { return copied_ == 1; }));
   EXPECT_TRUE(Eventually([&] { return Trouble().empty(); }));
-  EXPECT_TRUE(Eventually([&] { return said() == 2; })) << "when it began, and when it was over";
+  EXPECT_TRUE(Eventually([&] { return said() == 2; }))
+      << "at the start and at the end of the outage";
 }
 
 TEST_F(BackupReplicatorTest, KeepReturnsWhenTheCopyIsStored) {
@@ -187,8 +188,8 @@ TEST_F(BackupReplicatorTest, ContinuesAfterARestartWithoutResendingFiles) {
   copied_ = 0;
   peer_.Revive();
   Begin({{kShard}, {}});
-  ASSERT_TRUE(Eventually([&] { return copied_ == 1; })) << "once it is known to be there";
-  EXPECT_EQ(peer_.stored_bytes(), sent + 200) << "of the log the last piece, of the shard nothing";
+  ASSERT_TRUE(Eventually([&] { return copied_ == 1; })) << "once the copy is confirmed";
+  EXPECT_EQ(peer_.stored_bytes(), sent + 200) << "only the last piece of the log";
 }
 
 }  // namespace

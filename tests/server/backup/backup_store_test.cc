@@ -101,18 +101,18 @@ TEST_F(BackupStoreTest, PublishesAWholeFileAfterTheSync) {
 
 TEST_F(BackupStoreTest, AcceptsRepeatedPiecesOfAWholeFile) {
   ASSERT_TRUE(Store(kShard, 6, 0, "abc").ok());
-  EXPECT_EQ(*Store(kShard, 6, 0, "abc"), 3u) << "the first one begins the file";
+  EXPECT_EQ(*Store(kShard, 6, 0, "abc"), 3u) << "the first piece starts the file";
   EXPECT_EQ(*Store(kShard, 6, 3, "de"), 5u);
   EXPECT_EQ(*Store(kShard, 6, 3, "de"), 5u);
   EXPECT_EQ(*Store(kShard, 6, 4, "ef"), 6u);
-  EXPECT_EQ(*Store(kShard, 6, 4, "ef"), 6u) << "it is there";
+  EXPECT_EQ(*Store(kShard, 6, 4, "ef"), 6u) << "the file is complete";
   EXPECT_EQ(Read(kShard), "abcdef");
 }
 
 TEST_F(BackupStoreTest, ReplacesAFileAtomically) {
   ASSERT_TRUE(Store(kShard, 6, 0, "abcdef").ok());
   ASSERT_TRUE(Store(kShard, 6, 0, "ghi").ok());
-  EXPECT_EQ(Read(kShard), "abcdef") << "half of another one changes nothing";
+  EXPECT_EQ(Read(kShard), "abcdef") << "half of another file changes nothing";
   // After a crash the keeper does not remember the pieces it received.
   Crash(1);
   EXPECT_TRUE(absl::IsOutOfRange(Store(kShard, 6, 3, "jkl").status()));
@@ -230,7 +230,7 @@ TEST_F(BackupStoreTest, RejectsFileNamesOutsideTheFolder) {
 }
 
 TEST_F(BackupStoreTest, RejectsInvalidPieces) {
-  EXPECT_TRUE(absl::IsInvalidArgument(Store(kShard, 6, 4, "def").status())) << "behind its end";
+  EXPECT_TRUE(absl::IsInvalidArgument(Store(kShard, 6, 4, "def").status())) << "beyond the end";
   EXPECT_TRUE(absl::IsInvalidArgument(Store(kSegment, 0, 0, "").status()));
   EXPECT_TRUE(absl::IsInvalidArgument(
       Store(kSegment, 0, 0, std::string(kCopyPieceBytes + 1, 'x')).status()));

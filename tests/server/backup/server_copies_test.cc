@@ -163,7 +163,7 @@ TEST_F(ServerBackupTest, KeepsAcknowledgedPushesWhenEitherDiskIsLost) {
     EXPECT_EQ(GetValues(lost), values);
     const auto repeated = worker.PushBlocks(last, [](BlockId) { return 0.0f; });
     ASSERT_TRUE(repeated.ok()) << repeated.status();
-    EXPECT_EQ(GetValues(lost), values) << "another gradient of that name changes nothing";
+    EXPECT_EQ(GetValues(lost), values) << "another gradient for the same step changes nothing";
     EXPECT_THAT(said(), HasSubstr(absl::StrCat("server ", lost, " restored its files")));
     // The other server learns the new address of this server. So this server again stores copies of
     // all acknowledged changes, old and new.
@@ -195,7 +195,7 @@ TEST_F(ServerBackupTest, RestoresFromTheLastCompleteCheckpoint) {
   }
   const std::vector<std::string> newest = {"checkpoint-000000000003", "checkpoint-000000000004"};
   EXPECT_TRUE(Eventually([&] { return *disks_[0]->List("/ps/copies-of-7-1") == newest; }))
-      << "older ones go there, too";
+      << "older copies are removed, too";
   Lose(1);
   Start(1);
   const Restored restored = Greet(1, kCheckpoint).hello_reply().restored();

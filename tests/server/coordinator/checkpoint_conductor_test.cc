@@ -284,7 +284,7 @@ TEST_F(CheckpointConductorTest, DiscardsACheckpointIfAServerRestarted) {
   EXPECT_TRUE(absl::IsNotFound(directory_->ReadManifest(1).status()));
   MutexLock lock(&servers_[0]->mutex);
   ASSERT_TRUE(servers_[0]->committed.has_value());
-  EXPECT_FALSE(servers_[0]->committed->everywhere()) << "server 1 needs the one before";
+  EXPECT_FALSE(servers_[0]->committed->everywhere()) << "server 1 needs the previous checkpoint";
 }
 
 TEST_F(CheckpointConductorTest, StopCancelsTheCurrentCheckpoint) {

@@ -61,7 +61,7 @@ TEST(CheckpointScheduleTest, EarlyIntervalsDoubleUpToTheFullInterval) {
       {/*interval=*/absl::Seconds(4), /*first_interval=*/absl::Seconds(10)});
   short_one.Start(At(0), 0);
   Take(short_one, At(0));
-  EXPECT_TRUE(short_one.Due(At(4), 0)) << "never later than by the interval";
+  EXPECT_TRUE(short_one.Due(At(4), 0)) << "at the latest after the interval";
 }
 
 TEST(CheckpointScheduleTest, BecomesDueAfterTheConfiguredSteps) {
@@ -111,7 +111,7 @@ TEST(CheckpointScheduleTest, KeepsTheNewestAndIgnoresFailures) {
   EXPECT_EQ(schedule.memory().status.last_error(), "the disk is full");
   EXPECT_EQ(schedule.memory().status.failed(), 1u);
   EXPECT_EQ(schedule.memory().status.number(), 2u);
-  EXPECT_FALSE(schedule.Due(At(121.5), 0)) << "not in a hurry";
+  EXPECT_FALSE(schedule.Due(At(121.5), 0)) << "not urgent";
   ASSERT_TRUE(schedule.Due(At(122), 0));
   EXPECT_EQ(Take(schedule, At(122)), 4u) << "a server may hold a part of number 3";
   EXPECT_THAT(schedule.memory().kept, ElementsAre(2, 4));
@@ -150,7 +150,7 @@ TEST(CheckpointScheduleTest, KeepsTheNewestFiniteCheckpointToo) {
   EXPECT_EQ(Take(again, At(1060), 0, /*nonfinite=*/3), 7u);
   EXPECT_THAT(again.memory().kept, ElementsAre(2, 5, 7));
   EXPECT_EQ(Take(again, At(1120)), 8u);
-  EXPECT_THAT(again.memory().kept, ElementsAre(7, 8)) << "one that is finite takes their place";
+  EXPECT_THAT(again.memory().kept, ElementsAre(7, 8)) << "a finite checkpoint replaces them";
   EXPECT_EQ(again.newest_finite(), 8u);
 }
 
@@ -180,7 +180,7 @@ TEST(CheckpointScheduleTest, TakesOneCheckpointAfterTheEnd) {
   schedule.Begin(At(0), 0);
   schedule.End(/*one_more=*/true);
   schedule.Succeed(CheckpointStatus(), At(1));
-  ASSERT_TRUE(schedule.Due(At(1), 0)) << "what was under way began before the end";
+  ASSERT_TRUE(schedule.Due(At(1), 0)) << "that checkpoint began before the end";
   schedule.Begin(At(1), 0);
   schedule.Fail(absl::UnavailableError("server 1 is away"), At(2));
   ASSERT_TRUE(schedule.Due(At(12), 0));
@@ -197,7 +197,7 @@ TEST(CheckpointScheduleTest, RestoresTheCheckpointNumbersAndTheInterval) {
   CheckpointSchedule schedule(EveryMinute());
   schedule.Restore(memory);
   schedule.Start(At(100), 0);
-  EXPECT_FALSE(schedule.Due(At(159), 0)) << "there is something to come back to";
+  EXPECT_FALSE(schedule.Due(At(159), 0)) << "a checkpoint exists";
   ASSERT_TRUE(schedule.Due(At(160), 0));
   EXPECT_EQ(Take(schedule, At(160)), 8u);
   EXPECT_THAT(schedule.memory().kept, ElementsAre(6, 8));

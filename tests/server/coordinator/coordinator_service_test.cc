@@ -171,7 +171,7 @@ TEST_F(CoordinatorServiceTest, ContinuesAResumedJobOnceItIsSaved) {
   Start();
   const auto again = Join(/*nonce=*/8);
   ASSERT_TRUE(again.ok()) << again.status();
-  EXPECT_EQ(again->incarnation(), told->incarnation()) << "it is known, and was not resumed again";
+  EXPECT_EQ(again->incarnation(), told->incarnation()) << "not resumed a second time";
 }
 
 TEST_F(CoordinatorServiceTest, NeverReusesAnIncarnationAfterFailedSaves) {
@@ -186,7 +186,7 @@ TEST_F(CoordinatorServiceTest, NeverReusesAnIncarnationAfterFailedSaves) {
     EXPECT_TRUE(absl::IsUnavailable(refused.status())) << refused.status();
     EXPECT_THAT(std::string(refused.status().message()), HasSubstr("No space left on device"));
     if (refused.ok()) {
-      EXPECT_TRUE(told.insert(refused->incarnation()).second) << "two have one name";
+      EXPECT_TRUE(told.insert(refused->incarnation()).second) << "incarnation assigned twice";
     }
   }
   files_.SetFaultHook(nullptr);
@@ -232,7 +232,7 @@ TEST_F(CoordinatorServiceTest, AnnouncesAPhaseOnlyAfterSavingIt) {
   ASSERT_TRUE(told.ok()) << told.status();
   EXPECT_EQ(told->action(), AwaitStartReply::INITIALIZE);
   server_ = nullptr;
-  EXPECT_TRUE(absl::IsUnavailable(berts.get().status())) << "it waits for the values";
+  EXPECT_TRUE(absl::IsUnavailable(berts.get().status())) << "waits for the initial values";
 }
 
 TEST_F(CoordinatorServiceTest, StartsOnAFullDiskNotWithoutPermission) {

@@ -68,7 +68,7 @@ TEST(CoordinatorStoreTest, LoadsTheStateWithTheHigherNextIncarnation) {
   later.set_next_incarnation(1000);
   ASSERT_TRUE(store->Write(unread, /*sync=*/false).ok());
   ASSERT_TRUE(store->Write(later, /*sync=*/true).ok());
-  EXPECT_EQ(Revision(*store), 2u) << "it would give the later life's incarnations out again";
+  EXPECT_EQ(Revision(*store), 2u) << "otherwise incarnations would be reused";
 }
 
 TEST(CoordinatorStoreTest, RefusesASecondProcessInTheSameDirectory) {

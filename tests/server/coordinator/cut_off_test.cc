@@ -186,7 +186,7 @@ TEST(CutOffTest, DetectsACutOffSlotInTime) {
     ASSERT_GE(told.front().first, cut + kLease / 2);
     longest = std::max(longest, told.front().first - cut);
     ASSERT_LE(told.front().first, cut + kLease * 6 / 5);
-    ASSERT_GE(told.back().first, cut + kLease * 3.5) << "and stays so";
+    ASSERT_GE(told.back().first, cut + kLease * 3.5) << "stays cut off";
   }
   std::printf("%.3f leases at most\n", absl::FDivDuration(longest, kLease));
 }

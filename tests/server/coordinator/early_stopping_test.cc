@@ -51,7 +51,7 @@ TEST(EarlyStoppingTest, EndsTheJobWhenThePatienceIsExhausted) {
   EXPECT_EQ(TrainWith(rig, {0.5, 0.4, 0.6, 0.6, 0.1, 0.9}), 5);
   EXPECT_EQ(rig.Status().epochs_without_best(), 2);
   EXPECT_EQ(rig.Status().phase(), JobStatus::DONE);
-  EXPECT_EQ(rig.Status().stopped(), "") << "this is no failure";
+  EXPECT_EQ(rig.Status().stopped(), "") << "not a failure";
   EXPECT_EQ(rig.Status().epoch_size(), 5);
 }
 
@@ -88,8 +88,8 @@ TEST(EarlyStoppingTest, FinishesAndEvaluatesAssignedWork) {
   evaluate(1, 0.5);
   evaluate(2, 0.5);
   EXPECT_EQ(rig.Status().epochs_without_best(), 1);
-  EXPECT_EQ(Words(rig.Ask(anna)), "go idle") << "no new range goes out";
-  EXPECT_EQ(Words(rig.Ask(bert)), "evaluate 3") << "of what was trained of it";
+  EXPECT_EQ(Words(rig.Ask(anna)), "go idle") << "no new range is assigned";
+  EXPECT_EQ(Words(rig.Ask(bert)), "evaluate 3") << "on the trained part";
   ASSERT_TRUE(rig.Report(bert, 3, 0.9).ok());
   EXPECT_EQ(Words(rig.Ask(bert)), "done");
   EXPECT_EQ(rig.Status().epoch(2).used(), 16);
@@ -115,7 +115,7 @@ TEST(EarlyStoppingTest, EvaluatesAStartedEpochWithoutOutstandingLeases) {
   EXPECT_EQ(Words(rig.Ask(bert)), "3: 16-32");
   ASSERT_TRUE(rig.Leave(bert, "SIGTERM").ok());
   ASSERT_TRUE(rig.Report(anna, 2, 0.5).ok());
-  EXPECT_EQ(Words(rig.Ask(anna)), "3: 16-32*") << "what came back was handed out before";
+  EXPECT_EQ(Words(rig.Ask(anna)), "3: 16-32*") << "reissued range";
   EXPECT_EQ(Words(rig.Ask(anna)), "evaluate 3");
 }
 
@@ -168,13 +168,13 @@ TEST(EarlyStoppingTest, AcceptsTheLastEvaluationAfterARestart) {
   std::vector<Worker> workers = rig.Start(2);
   StopInTheThirdEpoch(rig, workers[0], workers[1]);
   ASSERT_TRUE(rig.Restart().ok());
-  EXPECT_EQ(Words(rig.Ask(workers[0])), "go idle") << "the other slot is at it";
+  EXPECT_EQ(Words(rig.Ask(workers[0])), "go idle") << "the other slot evaluates";
   ASSERT_TRUE(rig.Report(workers[1], 3, 0.25).ok());
   ASSERT_TRUE(rig.Report(workers[1], 3, 0.25).ok()) << "a repeat, after a lost answer";
   EXPECT_EQ(rig.Status().phase(), JobStatus::DONE);
 
   ASSERT_TRUE(rig.Restart().ok());
-  EXPECT_EQ(rig.Status().evaluation_size(), 3) << "what was reported stays so";
+  EXPECT_EQ(rig.Status().evaluation_size(), 3) << "reported evaluations are kept";
   ASSERT_TRUE(rig.Restart(JobCoordinator::Return::kResume).ok());
   EXPECT_EQ(rig.Status().phase(), JobStatus::DONE);
 }
@@ -193,7 +193,7 @@ TEST(EarlyStoppingTest, StaysStoppedIfTheLastEvaluationIsBest) {
     EXPECT_TRUE(rig.Status().epoch(2).closed());
     EXPECT_EQ(rig.Status().phase(), JobStatus::DONE);
   }
-  EXPECT_EQ(Words(rig.AwaitStart(rig.NewWorker())), "DONE") << "resumed, it has ended, too";
+  EXPECT_EQ(Words(rig.AwaitStart(rig.NewWorker())), "DONE") << "a resumed job has ended, too";
 }
 
 }  // namespace

@@ -49,7 +49,7 @@ TEST(CoordinatorRestartTest, LeasesStartAnewAfterARestart) {
   rig.Pass(absl::Seconds(9));
   EXPECT_TRUE(rig.Renew(workers[1]).ok());
   rig.Pass(absl::Seconds(2));
-  EXPECT_TRUE(absl::IsAborted(rig.Renew(workers[0]))) << "who does not return is dead";
+  EXPECT_TRUE(absl::IsAborted(rig.Renew(workers[0]))) << "a slot that does not return expires";
   EXPECT_EQ(Words(rig.Ask(workers[1])), "1: 0-16*");
 }
 
@@ -64,7 +64,7 @@ TEST(CoordinatorRestartTest, KeepsTheSlotOfAJoinedProcess) {
   EXPECT_EQ(same->slot(), anna.slot);
   EXPECT_EQ(same->incarnation(), anna.incarnation);
   EXPECT_GT(rig.NewWorker().incarnation, anna.incarnation + 1000)
-      << "one that was given out after the state was saved, and is forgotten, stays unique";
+      << "an incarnation assigned after the save is not reused";
 }
 
 TEST(CoordinatorRestartTest, InitializesTheModelOnceDespiteARestart) {
@@ -129,7 +129,7 @@ TEST(CoordinatorResumeTest, ReturnsAllLeasesAndWaitsForWorkers) {
   EXPECT_EQ(Words(rig.AwaitStart(carla)), "parked");
   Rig::Worker dora = rig.NewWorker();
   EXPECT_DOUBLE_EQ(rig.Status().running_seconds(), 3);
-  EXPECT_EQ(Words(rig.AwaitStart(dora)), "START") << "the model has its values";
+  EXPECT_EQ(Words(rig.AwaitStart(dora)), "START") << "the model is initialized";
   EXPECT_EQ(Words(rig.Ask(dora)), "1: 0-16*");
   EXPECT_EQ(Words(rig.Ask(dora)), "1: 32-40*");
   EXPECT_EQ(Words(rig.Ask(dora)), "evaluate 1");
@@ -195,7 +195,7 @@ TEST(CoordinatorResumeTest, AnOldJobKeepsTheOldDefaults) {
     JoinRequest another = same;
     another.set_nonce(78);
     another.mutable_job()->mutable_consistency()->clear_mode();
-    EXPECT_FALSE(rig.Join(another).ok()) << "its mode is SYNC";
+    EXPECT_FALSE(rig.Join(another).ok()) << "the mode is SYNC";
   }
 }
 
@@ -356,7 +356,7 @@ TEST(CoordinatorCheckpointTest, CapturesTheStateBeforeTheServersWrite) {
   rig.Ask(workers[0]);
   EXPECT_EQ(plan->number, 1u);
   EXPECT_EQ(plan->state.leases().epoch(0).used(), 0);
-  EXPECT_EQ(plan->state.last_checkpoint(), 1u) << "its number is not given out again";
+  EXPECT_EQ(plan->state.last_checkpoint(), 1u) << "the number is not reused";
   EXPECT_THAT(plan->keep, ElementsAre(1));
   rig.Pass(absl::Seconds(2));
   rig.coordinator().EndCheckpoint(Written(), rig.now());
@@ -419,7 +419,7 @@ TEST(CoordinatorCheckpointTest, TakesNoCheckpointBeforeAWorkerJoins) {
   ASSERT_EQ(rig.Status().phase(), JobStatus::DONE);
   const Later<CheckpointStatus> asked = rig.TakeCheckpoint();
   EXPECT_FALSE(rig.coordinator().BeginCheckpoint(rig.now()).has_value())
-      << "it would be of no servers";
+      << "there are no servers yet";
   ASSERT_TRUE(asked.given());
   EXPECT_TRUE(absl::IsFailedPrecondition(asked.answer().status()));
   EXPECT_THAT(std::string(asked.answer().status().message()), HasSubstr("no worker has come yet"));
@@ -466,7 +466,7 @@ TEST(FirstCheckpointTest, InitializesAgainAfterFailureAndStartsEventually) {
   ASSERT_TRUE(rig.coordinator().BeginCheckpoint(rig.now()).has_value());
   rig.coordinator().EndCheckpoint(absl::FailedPreconditionError("no job here"), rig.now());
   rig.Deliver();
-  EXPECT_EQ(Words(annas), "INITIALIZE") << "a server may have died and lost it";
+  EXPECT_EQ(Words(annas), "INITIALIZE") << "a server may have crashed and lost the values";
   // The coordinator may also restart at this point.
   ASSERT_TRUE(rig.Restart().ok());
   const Later<AwaitStartReply> again = rig.AwaitStart(bert);
@@ -501,7 +501,7 @@ TEST(FirstCheckpointTest, IgnoresAnInitializationOfLostValues) {
   rig.Deliver();
   const Later<AwaitStartReply> again =
       rig.AwaitStart(anna, /*initialized=*/true, first.answer()->initialization());
-  ASSERT_EQ(Words(again), "INITIALIZE") << "what was initialised is lost";
+  ASSERT_EQ(Words(again), "INITIALIZE") << "the initial values are lost";
   // After another restart the claim is not accepted either.
   ASSERT_TRUE(rig.Restart().ok());
   EXPECT_EQ(Words(rig.AwaitStart(anna, true, first.answer()->initialization())), "INITIALIZE");
@@ -536,7 +536,7 @@ TEST(LastCheckpointTest, OwesTheLastCheckpointAfterARestart) {
   take();
   EXPECT_FALSE(rig.coordinator().wants_last_checkpoint());
   ASSERT_TRUE(rig.Restart().ok());
-  EXPECT_FALSE(rig.coordinator().BeginCheckpoint(rig.now()).has_value()) << "it was taken";
+  EXPECT_FALSE(rig.coordinator().BeginCheckpoint(rig.now()).has_value()) << "already taken";
   EXPECT_FALSE(rig.coordinator().wants_last_checkpoint());
 }
 
@@ -547,7 +547,7 @@ TEST(ToldPhaseTest, AnnouncesTheStartOnlyAfterSavingIt) {
   rig.FillDisk(true);
   rig.AwaitStart(bert);
   const Later<AwaitStartReply> first = rig.AwaitStart(anna);
-  EXPECT_EQ(Words(first), "parked") << "another might be chosen once more";
+  EXPECT_EQ(Words(first), "parked") << "another worker might be chosen after a restart";
   EXPECT_EQ(rig.Status().phase(), JobStatus::GATHERING);
   rig.FillDisk(false);
   ASSERT_EQ(Words(first), "INITIALIZE");
@@ -593,7 +593,7 @@ TEST(ToldPhaseTest, AFullDiskDelaysOnlyTheEnd) {
   ASSERT_EQ(Words(rig.Ask(workers[0])), "1: 16-32");
   ASSERT_EQ(Words(rig.Ask(workers[0])), "1: 32-40");
   const Later<JobStatus> end = rig.AskStatus(/*wait_until_done=*/true);
-  EXPECT_EQ(Words(rig.Ask(workers[0])), "evaluate 1") << "for its model, which is kept";
+  EXPECT_EQ(Words(rig.Ask(workers[0])), "evaluate 1") << "to upload the final model";
   EXPECT_TRUE(rig.Report(workers[0], 1).ok());
   EXPECT_EQ(Words(rig.Ask(workers[0])), "go idle");
   const Later<NextWorkReply> last = rig.Ask(workers[0], /*idle=*/true);
@@ -679,7 +679,7 @@ TEST(NonFiniteTest, APushClearsTheRemovalOfASlot) {
   pushed.mutable_figures()->set_pushes(1);
   rig.Send(pushed);
   EXPECT_EQ(Words(AskAfterNonfinite(rig, workers[1], 5)), "ABORTED");
-  EXPECT_EQ(rig.Status().phase(), JobStatus::RUNNING) << "slot 0 goes on";
+  EXPECT_EQ(rig.Status().phase(), JobStatus::RUNNING) << "slot 0 continues";
 }
 
 TEST(NonFiniteTest, RemovesNoSlotWhenQuarantineIsOff) {

@@ -298,7 +298,7 @@ class Play {
   }
 
   void CheckEnd() {
-    EXPECT_TRUE(AllDone()) << "somebody waits for ever";
+    EXPECT_TRUE(AllDone()) << "a process waits forever";
     const JobStatus status = rig_.Status();
     EXPECT_EQ(status.phase(), JobStatus::DONE);
     const TrainingSpec& training = status.job().training();

@@ -138,7 +138,7 @@ TEST(JobCoordinatorTest, RejectsAJoinWithADifferentJob) {
     EXPECT_EQ(status.code(), test.code) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr(test.message));
   }
-  EXPECT_EQ(rig.Status().phase(), JobStatus::RUNNING) << "the job goes on";
+  EXPECT_EQ(rig.Status().phase(), JobStatus::RUNNING) << "the job continues";
   EXPECT_EQ(rig.Status().slot_size(), 2);
 }
 
@@ -228,7 +228,7 @@ TEST(JobCoordinatorTest, AsksOneWorkerToInitializeAfterGatheringAll) {
   const auto annas = rig.AwaitStart(anna);
   EXPECT_EQ(Words(annas), "parked");
   const Worker bert = rig.NewWorker();
-  EXPECT_EQ(Words(annas), "parked") << "joining is not yet awaiting";
+  EXPECT_EQ(Words(annas), "parked") << "joined, but not awaiting the start";
   const auto berts = rig.AwaitStart(bert);
   EXPECT_EQ(Words(annas), "INITIALIZE");
   EXPECT_EQ(Words(berts), "parked");
@@ -365,7 +365,7 @@ TEST(JobCoordinatorTest, TheSlotThatClosesAnEpochEvaluatesIt) {
   rig.Ask(workers[0]);
   rig.Ask(workers[1]);
   EXPECT_EQ(Words(rig.Ask(workers[0])), "1: 32-40");
-  EXPECT_EQ(Words(rig.Ask(workers[0])), "2: 0-16") << "epoch 1 still has a lease out";
+  EXPECT_EQ(Words(rig.Ask(workers[0])), "2: 0-16") << "a lease of epoch 1 is outstanding";
   EXPECT_EQ(Words(rig.Ask(workers[1])), "evaluate 1");
   EXPECT_EQ(rig.Status().slot(1).state(), SlotAccounting::EVALUATING);
   EXPECT_EQ(Words(rig.Ask(workers[0])), "2: 16-32");
@@ -402,7 +402,7 @@ TEST(JobCoordinatorTest, IdleWorkersWaitForTheEnd) {
   EXPECT_EQ(Words(waiting), "parked");
   EXPECT_EQ(rig.Status().slot(0).state(), SlotAccounting::WAITING);
   EXPECT_EQ(Words(rig.Ask(workers[1])), "evaluate 1");
-  EXPECT_EQ(Words(waiting), "parked") << "the evaluator may yet die";
+  EXPECT_EQ(Words(waiting), "parked") << "the evaluator may still die";
   ASSERT_TRUE(rig.Report(workers[1], 1).ok());
   EXPECT_EQ(Words(waiting), "done");
   EXPECT_EQ(Words(rig.Ask(workers[1])), "done");
@@ -420,7 +420,7 @@ TEST(JobCoordinatorTest, AnIdleSlotGetsAnExpiredSlotsLease) {
   EXPECT_EQ(Words(waiting), "1: 0-16*");
   EXPECT_EQ(rig.Status().slot(1).state(), SlotAccounting::EXPIRED);
   EXPECT_EQ(rig.Status().epoch(0).reissued(), 16);
-  EXPECT_EQ(Words(rig.Ask(workers[1])), "ABORTED") << "the dead cannot hand it in any more";
+  EXPECT_EQ(Words(rig.Ask(workers[1])), "ABORTED") << "an expired slot cannot hand in its lease";
   Rig::Hold(workers[0], waiting);
   EXPECT_EQ(Words(rig.Ask(workers[0])), "evaluate 1");
   EXPECT_EQ(rig.Status().epoch(0).used(), 40);
@@ -466,7 +466,7 @@ TEST(JobCoordinatorTest, ReassignsTheLeaseOfASlotThatLeft) {
   std::vector<Worker> workers = rig.Start(2);
   EXPECT_EQ(Words(rig.Ask(workers[0])), "1: 0-16");
   ASSERT_TRUE(rig.Leave(workers[0], "SIGTERM").ok());
-  EXPECT_TRUE(rig.Leave(workers[0], "SIGTERM").ok()) << "leaving twice is leaving";
+  EXPECT_TRUE(rig.Leave(workers[0], "SIGTERM").ok()) << "leaving twice succeeds";
   EXPECT_EQ(rig.Status().slot(0).state(), SlotAccounting::LEFT);
   EXPECT_EQ(rig.Status().slot(0).reason(), "SIGTERM");
   EXPECT_EQ(Words(rig.Ask(workers[1])), "1: 0-16*");
@@ -559,7 +559,7 @@ TEST(JobCoordinatorTest, AcceptsOneEvaluationFromTheAssignedSlot) {
   std::vector<Worker> workers = rig.Start(2);
   EXPECT_EQ(rig.Report(workers[0], 1).code(), absl::StatusCode::kInvalidArgument) << "not closed";
   EXPECT_EQ(TrainOn(rig, workers[0]), "evaluate 1");
-  EXPECT_EQ(rig.Report(workers[1], 1).code(), absl::StatusCode::kInvalidArgument) << "not asked";
+  EXPECT_EQ(rig.Report(workers[1], 1).code(), absl::StatusCode::kInvalidArgument) << "not assigned";
   EXPECT_EQ(rig.Report(workers[0], 0).code(), absl::StatusCode::kInvalidArgument);
   Worker hasty = workers[0];
   EXPECT_EQ(Words(rig.Ask(hasty)), "INVALID_ARGUMENT") << "not reported";
@@ -585,7 +585,7 @@ TEST(JobCoordinatorTest, AStatusCallWaitsForTheEnd) {
   EXPECT_EQ(report.answer()->phase(), JobStatus::DONE);
   EXPECT_EQ(report.answer()->running_seconds(), 5.0);
   rig.Pass(absl::Seconds(5));
-  EXPECT_EQ(rig.Status().running_seconds(), 5.0) << "stands still once done";
+  EXPECT_EQ(rig.Status().running_seconds(), 5.0) << "does not increase after the end";
   EXPECT_TRUE(rig.AskStatus(true).given());
 }
 
@@ -610,8 +610,9 @@ TEST(JobCoordinatorTest, AnInformedSlotCountsAsFinished) {
   rig.Pass(absl::Seconds(60));
   const JobStatus status = rig.Status();
   EXPECT_EQ(status.slot(0).state(), SlotAccounting::FINISHED);
-  EXPECT_EQ(status.slot(1).state(), SlotAccounting::FINISHED) << "did not leave, but knew";
-  EXPECT_EQ(status.slot(2).state(), SlotAccounting::EXPIRED) << "never heard";
+  EXPECT_EQ(status.slot(1).state(), SlotAccounting::FINISHED)
+      << "did not leave, but knew of the end";
+  EXPECT_EQ(status.slot(2).state(), SlotAccounting::EXPIRED) << "did not know of the end";
 }
 
 TEST(JobCoordinatorTest, SumsFiguresPerSlotAndLossPerEpoch) {

@@ -94,7 +94,7 @@ TEST_F(JobMembersTest, SavesTheDevicesOfASlot) {
   ASSERT_TRUE(recalled.ok()) << recalled;
   JobStatus status;
   restored.Describe(&status);
-  ASSERT_EQ(status.slot(0).member_size(), 256) << "whatever a peer says";
+  ASSERT_EQ(status.slot(0).member_size(), 256) << "for any number from a peer";
   EXPECT_EQ(status.slot(0).member(1).host(), "host?");
   EXPECT_EQ(status.slot(0).member(1).device(), "cpu?");
   EXPECT_EQ(status.slot(0).member(1).stage(), -1);

@@ -68,7 +68,7 @@ TEST_F(ServerAddressesTest, ARegistrationOverridesTheWorkersAddresses) {
   EXPECT_EQ(status.server(1).address(), "gamma:7000");
   EXPECT_THAT(rig_.coordinator().Save(rig_.now()).server_address(),
               ElementsAre("alpha:7001", "gamma:7000"))
-      << "where checkpoints are asked for";
+      << "used for checkpoint requests";
 }
 
 TEST_F(ServerAddressesTest, AnEmptyAddressChangesNothing) {
@@ -92,7 +92,7 @@ TEST_F(ServerAddressesTest, AResumedJobForgetsTheAddresses) {
   ASSERT_TRUE(rig_.Restart(JobCoordinator::Return::kResume).ok());
   EXPECT_THAT(Located(), IsEmpty());
   EXPECT_TRUE(absl::IsFailedPrecondition(Register(1, 5, "gamma:7000")))
-      << "nobody has said how many servers there are now";
+      << "the number of servers is not known yet";
 }
 
 TEST_F(ServerAddressesTest, OnlyANewAddressChangesTheState) {

@@ -117,7 +117,7 @@ TEST_F(StateWriterTest, DeliversAnAnswerOnceItsStateIsStored) {
   EXPECT_EQ(stored_when_given_, 5);
   stored_when_given_ = -2;
   writer_->Hold(5, 0, Answer());
-  EXPECT_EQ(stored_when_given_, 5) << "what is stored already is not waited for";
+  EXPECT_EQ(stored_when_given_, 5) << "a stored state needs no wait";
 }
 
 TEST_F(StateWriterTest, SyncsVitalChangesBeforeAnswering) {
@@ -178,7 +178,7 @@ TEST_F(StateWriterTest, LogsAFullDiskOnceAndContinues) {
   ASSERT_EQ(lines().size(), 1u);
   EXPECT_THAT(lines()[0], HasSubstr("No space left on device"));
   files_.SetFaultHook(nullptr);
-  ASSERT_TRUE(Eventually([this] { return lines().size() == 2; })) << "it is tried again by itself";
+  ASSERT_TRUE(Eventually([this] { return lines().size() == 2; })) << "the writer retries by itself";
   EXPECT_EQ(lines()[1], "the coordinator saves its state again");
   EXPECT_TRUE(Eventually([this] { return last_synced_ == 3u; }));
   EXPECT_EQ(Stored(), 3);

@@ -91,7 +91,7 @@ TEST_F(FrameAdmissionTest, APullNeedsNoJournal) {
 TEST_F(FrameAdmissionTest, TryEnterNeverWaits) {
   EXPECT_TRUE(TryEnter(&journal_, &budget_, kBudgetBytes));
   EXPECT_EQ(budget_.held(), kBudgetBytes);
-  EXPECT_FALSE(TryEnter(&journal_, &budget_, 1)) << "too little is left";
+  EXPECT_FALSE(TryEnter(&journal_, &budget_, 1)) << "too few bytes are left";
   EXPECT_FALSE(budget_.waits());
   budget_.GiveBack(kBudgetBytes);
   journal_.has_room = false;

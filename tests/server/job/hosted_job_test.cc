@@ -80,7 +80,7 @@ TEST(HostedJobTest, ASlotWithoutPushesHasNoLedgerEntry) {
   absl::Status answer;
   harness.job().FinishPush(
       highest, 1, 1, [&](const absl::StatusOr<PushReply>& reply) { answer = reply.status(); });
-  EXPECT_EQ(answer.code(), absl::StatusCode::kInvalidArgument) << "nothing of it has come";
+  EXPECT_EQ(answer.code(), absl::StatusCode::kInvalidArgument) << "the push contains no block";
   StoreSnapshot& snapshot = harness.job().store().snapshot();
   snapshot.Histories();
   const std::unique_ptr<BlockCopy> copy = snapshot.MakeCopy();
@@ -160,7 +160,7 @@ TEST(HostedJobTest, AveragedBlocksMoveByOneSlotsShare) {
   JobHarness harness(options);
   EnterAll(harness, 2);
   ASSERT_TRUE(harness.Push(0, 1, 1, 8.0f)->ok());
-  EXPECT_EQ(harness.Value(2), 4.0f) << "two live slots: half of the way";
+  EXPECT_EQ(harness.Value(2), 4.0f) << "two live slots: half of the difference";
   EXPECT_EQ(harness.Value(0), -8.0f);
 }
 
@@ -210,7 +210,7 @@ TEST(HostedJobTest, ALeavingOrDeadSlotReleasesWaitingPulls) {
   ASSERT_TRUE(harness.Push(0, 1, 1, 1.0f)->ok());
   const auto waiting = harness.Pull(0, 1, 1);
   harness.job().Leave(1, 2);
-  EXPECT_FALSE(waiting->granted) << "slot 2 still holds it";
+  EXPECT_FALSE(waiting->granted) << "slot 2 still blocks the pull";
   harness.clock().Advance(absl::Seconds(6));
   ASSERT_TRUE(harness.job().Renew(0, 1).ok());
   harness.clock().Advance(absl::Seconds(5));
@@ -314,7 +314,8 @@ TEST(HostedJobTest, StalenessBoundHoldsUnderRandomSchedules) {
         if (each.pulling->granted) {
           ASSERT_LE(each.clock - each.pulling->grant.min_clock, bound);
         } else {
-          ASSERT_GT(each.clock - harness.Status().min_clock(), bound) << "waits though it may go";
+          ASSERT_GT(each.clock - harness.Status().min_clock(), bound)
+              << "waits although it is within the bound";
         }
       }
     }
@@ -375,7 +376,7 @@ TEST(HostedJobTest, StalenessBoundHoldsForEarlyPulls) {
         if (each.pulling->granted) {
           ASSERT_LE(each.claimed - each.pulling->grant.min_clock, bound);
         } else {
-          ASSERT_GT(each.claimed - lowest, bound) << "waits though it may go";
+          ASSERT_GT(each.claimed - lowest, bound) << "waits although it is within the bound";
         }
       }
       ASSERT_TRUE(anybody_can_move);
@@ -422,8 +423,8 @@ TEST(HostedJobTest, AWithheldBlockHasNoWeightInSync) {
   EXPECT_EQ(harness.Value(1), -1.0f);
   ASSERT_TRUE(harness.Withhold(0, 1, 2, 0, 1).ok());
   ASSERT_TRUE(harness.Withhold(1, 2, 2, 0, 1).ok());
-  EXPECT_EQ(harness.Value(0), -5.0f) << "nobody had a gradient";
-  EXPECT_EQ(harness.GetVersion(0), 2) << "but the round is over";
+  EXPECT_EQ(harness.Value(0), -5.0f) << "no slot pushed a gradient";
+  EXPECT_EQ(harness.GetVersion(0), 2) << "the round is over";
 }
 
 TEST(HostedJobTest, SyncAppliesTheSampleWeightedMeanOnce) {
@@ -489,7 +490,7 @@ TEST(HostedJobTest, ARoundEndsAfterItsGraceTime) {
   harness.clock().Advance(absl::Milliseconds(19));
   harness.job().MakeDueUpdates();
   EXPECT_FALSE(second->ok());
-  EXPECT_EQ(wakes.back(), absl::Milliseconds(1)) << "it came too early, and is to come again";
+  EXPECT_EQ(wakes.back(), absl::Milliseconds(1)) << "it was too early, so another wake follows";
   harness.clock().Advance(absl::Milliseconds(1));
   harness.job().MakeDueUpdates();
   ASSERT_TRUE(first->ok()) << first->status();
@@ -574,8 +575,8 @@ TEST(HostedJobTest, ARoundIgnoresADeadSlotsMissingBlocks) {
   EXPECT_FALSE(waiting->granted);
   ASSERT_TRUE(harness.Push(0, 1, 1, 1.0f, 0)->ok());
   EXPECT_TRUE(waiting->granted);
-  EXPECT_EQ(harness.Value(0), -2.0f) << "of both slots";
-  EXPECT_EQ(harness.Value(1), -1.0f) << "of the living one";
+  EXPECT_EQ(harness.Value(0), -2.0f) << "mean of both slots";
+  EXPECT_EQ(harness.Value(1), -1.0f) << "only the live slot";
 }
 
 TEST(HostedJobTest, ARoundWaitsForARejoinedSlotsRest) {
@@ -585,7 +586,7 @@ TEST(HostedJobTest, ARoundWaitsForARejoinedSlotsRest) {
   harness.job().Leave(1, 2);
   ASSERT_TRUE(harness.Enter(1, 2).ok());
   const auto first = harness.Push(0, 1, 1, 1.0f, 0);
-  EXPECT_FALSE(first->ok()) << "the round has ended without the rest";
+  EXPECT_FALSE(first->ok()) << "the round ended without the rest";
   const auto second = harness.Push(1, 2, 1, 3.0f, 0);
   ASSERT_TRUE(first->ok());
   ASSERT_TRUE(second->ok()) << second->status();
@@ -601,8 +602,7 @@ TEST(HostedJobTest, ASingleRejoinedSlotCompletesItsPush) {
   ASSERT_TRUE(harness.Frame(0, 1, 1, 0, 1.0f, 0).ok());
   harness.job().Leave(0, 1);
   ASSERT_TRUE(harness.Enter(0, 1).ok());
-  EXPECT_EQ(harness.GetVersion(1), 0)
-      << "a round is passed over to which the slot has more to give";
+  EXPECT_EQ(harness.GetVersion(1), 0) << "skipped a round with a pending push";
   ASSERT_TRUE(harness.Push(0, 1, 1, 1.0f, 0)->ok());
   EXPECT_EQ(harness.Value(0), -1.0f);
   EXPECT_EQ(harness.Value(1), -1.0f);
@@ -619,7 +619,7 @@ TEST(HostedJobTest, APartialPushKeepsTheMinClock) {
   harness.job().Leave(1, 2);
   ASSERT_TRUE(harness.Enter(1, 2).ok());
   harness.job().Leave(2, 3);
-  EXPECT_FALSE(harness.Pull(0, 1, 2)->granted) << "slot 1 has ended no step";
+  EXPECT_FALSE(harness.Pull(0, 1, 2)->granted) << "slot 1 did not finish a step";
   ASSERT_TRUE(harness.Push(1, 2, 1, 1.0f, 0)->ok());
   EXPECT_TRUE(harness.Pull(0, 1, 2)->granted);
 }
@@ -714,7 +714,7 @@ TEST(HostedJobTest, ASuccessorPullsBehindItsPredecessor) {
   JobHarness harness(WithJob("consistency { staleness_bound: 0 }"));
   EnterAll(harness, 2);
   ASSERT_TRUE(harness.Push(0, 1, 1, 1.0f)->ok());
-  ASSERT_FALSE(harness.Pull(0, 1, 1)->granted) << "slot 1 has not made step 1";
+  ASSERT_FALSE(harness.Pull(0, 1, 1)->granted) << "slot 1 did not push step 1";
   ASSERT_TRUE(harness.Enter(0, 9).ok());
   EXPECT_TRUE(harness.Pull(0, 9, 0)->granted);
 }
@@ -743,7 +743,7 @@ TEST(HostedJobTest, AReplacedSlotContributesOnceToARound) {
   // first one.
   EXPECT_EQ(harness.Frame(0, 9, 1, /*block=*/0, 8.0f, 0).code(), absl::StatusCode::kUnavailable);
   const auto other = harness.Push(1, 2, 1, 4.0f);
-  EXPECT_FALSE(other->ok()) << "nobody has given to block 1 for slot 0";
+  EXPECT_FALSE(other->ok()) << "block 1 waits for slot 0";
   EXPECT_EQ(harness.Value(0), -3.0f);
   const auto own = harness.Push(0, 9, 1, 8.0f, /*base=*/0);
   ASSERT_TRUE(own->ok()) << own->status();

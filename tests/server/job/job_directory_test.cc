@@ -166,7 +166,7 @@ TEST(JobDirectoryTest, CountsChangesSinceTheLastCheckpoint) {
   {
     Life life(&files, "");
     ASSERT_TRUE(life.harness->Initialize(0, 1, 0.0f).ok());
-    EXPECT_EQ(changes(life), 0) << "nothing is learnt yet";
+    EXPECT_EQ(changes(life), 0) << "nothing is known yet";
     ASSERT_TRUE(life.Push(1, 1.0f).ok());
     EXPECT_EQ(changes(life), 2) << "of two blocks";
     EXPECT_EQ(life.directory->FindUnkept()->checkpoint, 0u);
@@ -174,7 +174,7 @@ TEST(JobDirectoryTest, CountsChangesSinceTheLastCheckpoint) {
     EXPECT_EQ(changes(life), 0);
     ASSERT_TRUE(life.Push(2, 1.0f).ok());
     ASSERT_TRUE(life.directory->WriteShard(2).ok());
-    EXPECT_EQ(changes(life), 2) << "a shard is no checkpoint";
+    EXPECT_EQ(changes(life), 2) << "a shard is not a checkpoint";
     const std::optional<JobDirectory::Unkept> unkept = life.directory->FindUnkept();
     ASSERT_TRUE(unkept.has_value());
     EXPECT_EQ(unkept->checkpoint, 1u);
@@ -182,7 +182,7 @@ TEST(JobDirectoryTest, CountsChangesSinceTheLastCheckpoint) {
   }
   files.KillProcesses();
   Life life(&files, "");
-  EXPECT_EQ(changes(life), 0) << "it begins from a checkpoint";
+  EXPECT_EQ(changes(life), 0) << "starts from a checkpoint";
   ASSERT_TRUE(life.Push(2, 1.0f).ok());
   EXPECT_EQ(changes(life), 2);
 
@@ -190,7 +190,7 @@ TEST(JobDirectoryTest, CountsChangesSinceTheLastCheckpoint) {
   Life logged(&other_files, kLogged);
   ASSERT_TRUE(logged.harness->Initialize(0, 1, 0.0f).ok());
   logged.harness->Push(0, 1, 1, 1.0f);
-  EXPECT_EQ(changes(logged), 0) << "the log has it";
+  EXPECT_EQ(changes(logged), 0) << "the log contains it";
 }
 
 // The other server does not answer, so the checkpoints stay incomplete.
@@ -265,10 +265,10 @@ TEST(JobDirectoryTest, RefusesAShardThatDoesNotFit) {
       << refused;
   EXPECT_TRUE(absl::StrContains(refused.message(), " bytes, and 100 are free; free some space"))
       << refused;
-  EXPECT_LT(files.operations(), operations + 10) << "it was looked at, nothing more";
+  EXPECT_LT(files.operations(), operations + 10) << "the disk was only read";
   EXPECT_EQ(UsedBytes(&files), used);
   EXPECT_EQ(life.harness->Status().durability().trouble(), refused.message());
-  EXPECT_EQ(life.Take(3, {1, 3}), absl::OkStatus()) << "there is room again";
+  EXPECT_EQ(life.Take(3, {1, 3}), absl::OkStatus()) << "space is available again";
   EXPECT_EQ(life.harness->Status().durability().trouble(), "");
 }
 
@@ -340,7 +340,7 @@ TEST(JobDirectoryTest, AShardContainsOnlyLoggedChanges) {
   EXPECT_TRUE(absl::IsNotFound(ReadWholeFile(files, GetShard(1), 1 << 20).status()));
   files.KillProcesses();
   Life life(&files, kLogged, /*incarnation=*/2);
-  EXPECT_EQ(life.harness->Value(0), 0.0f) << "nobody was told that it is in";
+  EXPECT_EQ(life.harness->Value(0), 0.0f) << "the push was not acknowledged";
 }
 
 TEST(JobDirectoryTest, AcceptsAnEarlierShardWithALog) {
@@ -354,7 +354,7 @@ TEST(JobDirectoryTest, AcceptsAnEarlierShardWithALog) {
       const auto pushed = life.harness->Push(0, 1, 1, 1.0f);
       const absl::StatusOr<ShardInfo> shard = life.directory->WriteShard(1);
       ASSERT_TRUE(shard.ok()) << shard.status();
-      ASSERT_TRUE(pushed->ok()) << "the shard has it, so the log has it";
+      ASSERT_TRUE(pushed->ok()) << "the shard contains it, so the log does, too";
       commit = life.GetCommit(1, *shard, {1});
     }
     files.Crash(seed);
@@ -475,7 +475,7 @@ TEST(JobDirectoryTest, AnEmptyDirectoryStartsAnEmptyJob) {
   EXPECT_FALSE(life.harness->Status().initialized());
   EXPECT_TRUE(life.said.empty());
   EXPECT_EQ(life.directory->WriteShard(1).status().code(), absl::StatusCode::kFailedPrecondition)
-      << "it has no values yet";
+      << "the job is not initialized yet";
 }
 
 TEST(JobDirectoryTest, SkipsAndReportsADamagedCheckpoint) {
@@ -541,12 +541,12 @@ TEST(JobDirectoryTest, ADiskErrorLosesOnlyTheShard) {
       });
       EXPECT_FALSE(life.Take(3, {2, 3}).ok());
       EXPECT_NE(life.harness->Status().durability().trouble(), "");
-      EXPECT_TRUE(life.Push(4, 1.0f).ok()) << "training goes on";
+      EXPECT_TRUE(life.Push(4, 1.0f).ok()) << "training continues";
       files.SetFaultHook(nullptr);
     }
     files.KillProcesses();
     Life life(&files, "");
-    EXPECT_EQ(life.harness->Value(0), -3.0f) << "the last good one is there";
+    EXPECT_EQ(life.harness->Value(0), -3.0f) << "the last good checkpoint is restored";
     EXPECT_EQ(life.Take(4, {2, 4}), absl::OkStatus());
     EXPECT_EQ(life.harness->Status().durability().trouble(), "");
   }
@@ -690,7 +690,7 @@ TEST(CheckpointerTest, StopCancelsTheShardAndAnswersCallers) {
   EXPECT_EQ(answered.load(), 2);
   EXPECT_EQ(*files.List(CheckpointDirectory(nullptr, kDirectory).CheckpointPath(1)),
             std::vector<std::string>())
-      << "nothing is left of it";
+      << "the shard is removed";
 }
 
 TEST(ParameterServerTest, RefusesAPushLogWithoutADirectory) {

@@ -55,7 +55,8 @@ TEST_F(JobMembershipTest, AnInvalidSlotIsNotLive) {
        {-1, kMaxSlots, std::numeric_limits<SlotId>::min(), std::numeric_limits<SlotId>::max()}) {
     EXPECT_TRUE(absl::IsAborted(membership().Admit(slot, 1))) << slot;
   }
-  EXPECT_TRUE(absl::IsAborted(membership().Admit(0, 0))) << "nobody holds slot 0, and nobody is 0";
+  EXPECT_TRUE(absl::IsAborted(membership().Admit(0, 0)))
+      << "slot 0 is free, and 0 is not an incarnation";
 }
 
 TEST_F(JobMembershipTest, ALeftIncarnationIsNotLive) {

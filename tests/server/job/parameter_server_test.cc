@@ -101,7 +101,7 @@ TEST_F(ParameterServerTest, ReportsASlowRestoreWithinASecond) {
   const auto second = Greet(*server, GetHello(1));
   reached_.WaitForNotification();
   server->AnswerSlowHellos();
-  EXPECT_FALSE(first->IsThere()) << "it may be there in a moment";
+  EXPECT_FALSE(first->IsThere()) << "the restore may finish in a moment";
   clock_.Advance(absl::Seconds(1));
   server->AnswerSlowHellos();
   for (const auto& answer : {first, second}) {

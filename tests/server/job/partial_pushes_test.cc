@@ -51,7 +51,7 @@ TEST_F(PartialPushesTest, TheLastPartRaisesTheClock) {
   ASSERT_EQ((*second)->block_size(), 1);
   EXPECT_EQ((*second)->block(0).block(), 1u);
   EXPECT_EQ((*second)->block(0).verdict(), ACCEPTED);
-  EXPECT_EQ(Clock(), 0) << "the other process has not pushed";
+  EXPECT_EQ(Clock(), 0) << "the other process did not push yet";
   EXPECT_EQ(harness_->Status().slot(0).pushes(), 0u);
 
   ASSERT_TRUE(Frame(1, 0).ok());
@@ -98,7 +98,7 @@ TEST_F(PartialPushesTest, SyncAnswersEachPartWithTheRound) {
   Begin("consistency { mode: SYNC }");
   ASSERT_TRUE(Frame(1, 0).ok());
   const auto first = Finish(1, {0});
-  EXPECT_FALSE(first->ok()) << "the round has not ended in the other block";
+  EXPECT_FALSE(first->ok()) << "the other block's round is open";
   ASSERT_TRUE(Frame(1, 1).ok());
   const auto second = Finish(1, {1});
   ASSERT_TRUE(first->ok()) << first->status();

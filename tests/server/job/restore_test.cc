@@ -215,12 +215,12 @@ TEST(RestoreTest, WaitsALeaseForSlotsToReturn) {
   ASSERT_TRUE(alone.Push(0, 1, 2, 1.0f)->ok());
   const auto held = alone.Pull(0, 1, 2);
   EXPECT_FALSE(held->granted);
-  EXPECT_EQ(alone.Status().slot_size(), 1) << "who has not come back is nobody's row";
+  EXPECT_EQ(alone.Status().slot_size(), 1) << "no row for a slot that did not return";
   alone.clock().Advance(absl::Seconds(6));
   ASSERT_TRUE(alone.job().Renew(0, 1).ok());
   alone.clock().Advance(absl::Seconds(6));
   alone.job().ExpireLeases();
-  EXPECT_TRUE(held->granted) << "but not for longer than a lease";
+  EXPECT_TRUE(held->granted) << "waits for at most a lease";
 }
 
 TEST(RestoreTest, ACheckpointExcludesTheOpenRound) {
@@ -276,7 +276,7 @@ TEST(RestoreTest, BlocksSavedRoundsApartContinueTogether) {
 
   storage.journaling = true;
   JobHarness after(WithJob("consistency { mode: SYNC }", &storage));
-  EXPECT_EQ(after.GetVersion(0), 3) << "one behind, for the round may have been under way";
+  EXPECT_EQ(after.GetVersion(0), 3) << "one behind, because the round may have been open";
   EXPECT_EQ(after.GetVersion(1), 4);
   ASSERT_EQ(storage.told.size(), 1u);
   EXPECT_EQ(storage.told[0].kind, BlockRecord::Kind::kPassed);
@@ -421,7 +421,7 @@ TEST(RestoreTest, SyncNeverHangsAfterARestore) {
         }
       }
     }
-    ASSERT_LT(idle, 200) << "everybody waits";
+    ASSERT_LT(idle, 200) << "deadlock: every slot waits";
   }
 }
 
@@ -439,7 +439,7 @@ TEST(RestoreTest, RefusesAReplacedIncarnationAfterARestore) {
   EXPECT_EQ(after.Enter(0, 5).status().code(), absl::StatusCode::kAborted);
   const auto hello = after.Enter(0, 7);
   ASSERT_TRUE(hello.ok()) << hello.status();
-  EXPECT_EQ(hello->restored().block_step(0), 0) << "step 1 was another process's";
+  EXPECT_EQ(hello->restored().block_step(0), 0) << "step 1 belongs to another process";
   EXPECT_EQ(hello->restored().block_step(1), 2);
   EXPECT_EQ(hello->last_step(), 2);
 }
@@ -463,7 +463,7 @@ TEST(RestoreTest, ASuccessorsStepDiffersFromItsPredecessorsStep) {
     const auto hello = after.Enter(0, 7);
     ASSERT_TRUE(hello.ok()) << hello.status();
     for (const Step step : hello->restored().block_step()) {
-      EXPECT_EQ(step, 0) << "it would take what it has lost for kept";
+      EXPECT_EQ(step, 0) << "lost steps reported as kept";
     }
     const bool synchronous = *job != '\0';
     const auto again = after.Push(0, 7, 2, 16.0f, /*base=*/1);

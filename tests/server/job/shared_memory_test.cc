@@ -31,7 +31,7 @@ class SharedMemoryTest : public ::testing::Test {
   void SetUp() override {
 #ifdef TORCHPS_TSAN
     // Server and test share memory through Debian's gRPC, which is not instrumented.
-    GTEST_SKIP() << "ThreadSanitizer cannot see what gRPC orders";
+    GTEST_SKIP() << "ThreadSanitizer cannot see gRPC's synchronization";
 #endif
   }
 

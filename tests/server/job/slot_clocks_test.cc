@@ -78,7 +78,7 @@ TEST(SlotClocksTest, ASuccessorDoesNotInheritTheClock) {
       EXPECT_EQ(clocks.BeginPull(0, 2), 2);
       clocks.Advance(0, 3);
     }
-    EXPECT_EQ(clocks.Enter(0, 3, /*own_step=*/0, At(0)), 2) << "the floor";
+    EXPECT_EQ(clocks.Enter(0, 3, /*own_step=*/0, At(0)), 2) << "the min clock";
     EXPECT_EQ(clocks.BeginPull(0, 2), 2);
     EXPECT_EQ(clocks.min_clock(), 2);
   }
@@ -120,25 +120,25 @@ TEST(SlotClocksTest, MinClockStaysWhenTheLastSlotLeaves) {
   clocks.Advance(0, 7);
   clocks.Leave(0, 1);
   EXPECT_EQ(clocks.min_clock(), 7);
-  EXPECT_EQ(clocks.Enter(0, 1, 0, At(1)), 7) << "and whoever comes starts there";
+  EXPECT_EQ(clocks.Enter(0, 1, 0, At(1)), 7) << "a joiner starts at the min clock";
 }
 
 TEST(SlotClocksTest, OnlyTheFirstPullRecordsItsClock) {
   SlotClocks clocks(kLease);
   clocks.Enter(0, 1, 0, At(0));
   EXPECT_EQ(clocks.BeginPull(0, 4), 4);
-  EXPECT_EQ(clocks.min_clock(), 4) << "a worker begins where its furthest server told it";
+  EXPECT_EQ(clocks.min_clock(), 4) << "the worker starts at the largest clock of its servers";
   EXPECT_EQ(clocks.BeginPull(0, 9), 9);
-  EXPECT_EQ(clocks.min_clock(), 4) << "later it cannot talk itself ahead";
+  EXPECT_EQ(clocks.min_clock(), 4) << "a later claim does not raise the clock";
   clocks.Advance(0, 6);
-  EXPECT_EQ(clocks.BeginPull(0, 2), 6) << "nor behind";
+  EXPECT_EQ(clocks.BeginPull(0, 2), 6) << "or lower the clock";
 }
 
 TEST(SlotClocksTest, AnEarlyPullRecordsThePreviousStep) {
   SlotClocks clocks(kLease);
   clocks.Enter(0, 1, 0, At(0));
-  EXPECT_EQ(clocks.BeginPull(0, 5, /*ahead=*/true), 5) << "judged by what it claims";
-  EXPECT_EQ(clocks.min_clock(), 4) << "since step 5 is still to come";
+  EXPECT_EQ(clocks.BeginPull(0, 5, /*ahead=*/true), 5) << "judged by the claimed clock";
+  EXPECT_EQ(clocks.min_clock(), 4) << "because step 5 is not pushed yet";
 }
 
 TEST(SlotClocksTest, RejectsSlotsOutsideTheLimits) {
@@ -152,7 +152,7 @@ TEST(SlotClocksTest, ARestartedServerRefusesAReplacedIncarnation) {
   SlotClocks clocks(kLease);
   clocks.Expect(0, /*clock=*/6, /*incarnation=*/7, At(0));
   EXPECT_EQ(clocks.CheckEntry(0, 5).code(), absl::StatusCode::kAborted);
-  EXPECT_TRUE(clocks.CheckEntry(0, 7).ok()) << "the process that it knew";
+  EXPECT_TRUE(clocks.CheckEntry(0, 7).ok()) << "the known process";
   EXPECT_TRUE(clocks.CheckEntry(0, 9).ok());
   clocks.Expire(At(11));
   EXPECT_EQ(clocks.CheckEntry(0, 5).code(), absl::StatusCode::kAborted) << "nor later";

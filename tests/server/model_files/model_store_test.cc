@@ -91,7 +91,7 @@ TEST_F(ModelStoreTest, StoresModelsAndConstantsInSeparateDirectories) {
   ASSERT_TRUE(SendAll(MODEL_FINAL, model).ok());
   EXPECT_EQ(Kept("constants.safetensors"), model);
   EXPECT_EQ(Kept("models/model.safetensors"), model);
-  EXPECT_EQ(stored_, "constants.safetensors") << "the copies are of this directory alone";
+  EXPECT_EQ(stored_, "constants.safetensors") << "copies cover only this directory";
 }
 
 TEST_F(ModelStoreTest, AppliesARepeatedPieceOnce) {
@@ -108,7 +108,7 @@ TEST_F(ModelStoreTest, RestartsTheUploadAfterAServerRestart) {
   ASSERT_TRUE(Send(MODEL_FINAL, model, 0, 10).ok());
   Restart();
   EXPECT_TRUE(absl::IsOutOfRange(Send(MODEL_FINAL, model, 10, 10)));
-  EXPECT_EQ(files_.List("dir")->size(), 0u) << "what was left of the upload is gone";
+  EXPECT_EQ(files_.List("dir")->size(), 0u) << "leftovers of the upload are removed";
   ASSERT_TRUE(SendAll(MODEL_FINAL, model).ok());
   EXPECT_EQ(Kept("model.safetensors"), model);
 }
@@ -164,7 +164,7 @@ TEST_F(ModelStoreTest, KeepsThePreviousFileOnDiskErrors) {
     EXPECT_FALSE(SendAll(MODEL_FINAL, after).ok());
     files_.SetFaultHook(nullptr);
     EXPECT_EQ(Kept("model.safetensors"), before);
-    EXPECT_EQ(files_.List("dir")->size(), 1u) << "nothing is left of the upload";
+    EXPECT_EQ(files_.List("dir")->size(), 1u) << "the upload is removed";
   }
   ASSERT_TRUE(SendAll(MODEL_FINAL, after).ok());
   EXPECT_EQ(Kept("model.safetensors"), after);

@@ -108,7 +108,7 @@ TEST(AdamTest, AddsTheDecayToTheGradientFirst) {
       {1.92f});
 }
 
-TEST(AdamWTest, ShrinksTheValueAndLeavesTheGradient) {
+TEST(AdamWTest, DecaysTheValueNotTheGradient) {
   // 2 * (1 - 0.1 * 0.5) = 1.9, then 3 / (3 + 1) = 0.75.
   ExpectValues(
       ValuesAfterEach("adamw { beta1: 0.9 beta2: 0.999 epsilon: 1 }", 0.1, 0.5, 2.0f, {3.0f}),
@@ -133,7 +133,7 @@ TEST(AdagradTest, AddsTheDecayToTheGradient) {
   ExpectValues(ValuesAfterEach("adagrad { epsilon: 1 }", 0.1, 0.5, 2.0f, {2.0f}), {1.925f});
 }
 
-TEST(RmsPropTest, DividesByTheRootOfTheRunningMeanSquare) {
+TEST(RmsPropTest, DividesByTheRunningRootMeanSquare) {
   // v = 1: 2 / 2; v = 1.75: 2 / 2.3228757 = 0.8610018.
   ExpectValues(ValuesAfterEach("rmsprop { alpha: 0.75 epsilon: 1 }", 0.1, 0, 1.0f, {2.0f, 2.0f}),
                {0.9f, 0.81389982f});

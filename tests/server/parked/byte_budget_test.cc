@@ -89,7 +89,7 @@ TEST_F(ByteBudgetTest, TryTakeDoesNotQueue) {
   EXPECT_FALSE(budget_.waits());
   Take(5, "waiting");
   EXPECT_TRUE(budget_.waits());
-  EXPECT_FALSE(budget_.TryTake(1)) << "somebody came before";
+  EXPECT_FALSE(budget_.TryTake(1)) << "another waiter was first";
   budget_.GiveBack(6);
   EXPECT_FALSE(budget_.waits());
   EXPECT_THAT(served_, ElementsAre("waiting"));

@@ -523,7 +523,7 @@ TEST(JobLogTest, AnswersWaitWhileTheDiskIsFull) {
   EXPECT_THAT(harness.Status().durability().trouble(), HasSubstr("No space left"));
   EXPECT_EQ(answered, 0);
   EXPECT_FALSE(room);
-  EXPECT_EQ(harness.Value(0), -kSteps) << "a pull sees what is not acknowledged yet";
+  EXPECT_EQ(harness.Value(0), -kSteps) << "a pull returns unacknowledged updates";
   full = false;
   storage.clock.Advance(absl::Seconds(2));
   ASSERT_TRUE(Eventually([&] { return answered == kSteps + 1 && room; }));

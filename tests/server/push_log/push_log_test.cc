@@ -39,11 +39,11 @@ TEST(PushLogTest, KeepsRecordsInOrder) {
     LogRig::Append(log->get(), "one");
     LogRig::Append(log->get(), "two");
     EXPECT_TRUE(*(*log)->WriteGroup());
-    EXPECT_FALSE(*(*log)->WriteGroup()) << "there is nothing more to write";
+    EXPECT_FALSE(*(*log)->WriteGroup()) << "everything is written";
     LogRig::Append(log->get(), "three");
     EXPECT_TRUE(*(*log)->WriteGroup());
     EXPECT_EQ((*log)->figures().records, 3u);
-    EXPECT_EQ((*log)->figures().syncs, 3u) << "the new segment is one";
+    EXPECT_EQ((*log)->figures().syncs, 3u) << "the new segment is a group";
   }
   rig.files.Crash(1);
   auto again = rig.Open();
@@ -99,7 +99,7 @@ TEST(PushLogTest, ACopiedLogIsDurableInBothPlaces) {
   EXPECT_NE(log->WhenDurable([&] { told.push_back(2); }), 0u);
   EXPECT_NE(log->WhenRoom([&] { told.push_back(3); }), 0u);
   ASSERT_TRUE(*log->WriteGroup());
-  EXPECT_THAT(told, IsEmpty()) << "the disk has both, and no copy";
+  EXPECT_THAT(told, IsEmpty()) << "on disk, but not copied";
   EXPECT_EQ(log->extent().sequence, 2u);
   log->RaiseCopied(1);
   EXPECT_THAT(told, ElementsAre(1));
@@ -124,9 +124,9 @@ TEST(PushLogTest, ACopiedLogIsDurableInBothPlaces) {
 TEST(PushLogTest, ReportsTheExtentToCopy) {
   LogRig rig;
   auto log = *rig.Open();
-  EXPECT_THAT(log->extent().segments, IsEmpty()) << "one without a record may be made anew";
+  EXPECT_THAT(log->extent().segments, IsEmpty()) << "a segment without records may be rewritten";
   LogRig::Append(log.get(), "one");
-  EXPECT_EQ(log->extent().sequence, 0u) << "it is not on the disk";
+  EXPECT_EQ(log->extent().sequence, 0u) << "not on disk yet";
   while (*log->WriteGroup()) {
   }
   log->Rotate();
@@ -206,9 +206,9 @@ TEST(PushLogTest, DropsASegmentCoveredByACheckpoint) {
   EXPECT_THAT(rig.payloads, IsEmpty());
   LogRig::Append(log.get(), "four");
   ASSERT_TRUE(*log->WriteGroup());
-  EXPECT_THAT(GetSegments(rig), ElementsAre(LogSegmentName(3))) << "the empty one was used again";
+  EXPECT_THAT(GetSegments(rig), ElementsAre(LogSegmentName(3))) << "the empty segment was reused";
   ASSERT_TRUE(rig.Read().ok());
-  EXPECT_THAT(rig.read, ElementsAre(4)) << "numbers go on over lives and checkpoints";
+  EXPECT_THAT(rig.read, ElementsAre(4)) << "numbers continue over restarts and checkpoints";
 }
 
 TEST(PushLogTest, AFullDiskDelaysAcknowledgements) {
@@ -280,7 +280,7 @@ TEST(PushLogTest, RewritesRecordsAfterAFailedSync) {
     EXPECT_TRUE(durable);
     LogRig::Append(log.get(), "three");
     ASSERT_TRUE(*log->WriteGroup());
-    EXPECT_LE(GetSegments(rig).size(), 3u) << "two segments, and what is left of a failed try";
+    EXPECT_LE(GetSegments(rig).size(), 3u) << "two segments, and leftovers of a failed attempt";
     // The page cache drops pages that could not be synced.
     rig.files.Crash(failures);
     const auto end = rig.Read();
@@ -611,7 +611,7 @@ TEST(LogThreadTest, WritesInTheBackgroundAndRetries) {
   EXPECT_THAT(told, ElementsAre(HasSubstr("No space left"), HasSubstr("works again")));
   log.reset();
   ASSERT_TRUE(rig.Read().ok());
-  EXPECT_THAT(rig.payloads, ElementsAre("one", "two", "three")) << "the end writes what is left";
+  EXPECT_THAT(rig.payloads, ElementsAre("one", "two", "three")) << "Stop writes the rest";
 }
 
 TEST(LogThreadTest, NotifiesEachOfSeveralAppenders) {

@@ -105,7 +105,7 @@ TEST_F(ServerLogTest, RestoresTheSameBitsFromCheckpointAndLog) {
       ASSERT_TRUE(pushed.ok()) << pushed.status();
       if (step == 6) {
         ASSERT_EQ(checkpoints.Take(), absl::OkStatus());
-        EXPECT_EQ(files_.List("/ps/log-0-of-1")->size(), 1u) << "the segments before it went";
+        EXPECT_EQ(files_.List("/ps/log-0-of-1")->size(), 1u) << "earlier segments are removed";
       }
     }
     ASSERT_TRUE(far.ReadOnlyPull().ok());
@@ -267,7 +267,7 @@ TEST_F(ServerLogTest, DistinguishesPushesOfSuccessiveIncarnations) {
   Start();
   {
     const auto first = a();
-    ASSERT_EQ(first->Hello(), absl::OkStatus()) << "nothing here knows yet that it is over";
+    ASSERT_EQ(first->Hello(), absl::OkStatus()) << "not known to be replaced yet";
     ASSERT_EQ(first->Pull(1), absl::OkStatus());
     ASSERT_EQ(first->Push(2, 10.0f).status(), absl::OkStatus());
     const auto second = b();
@@ -277,11 +277,11 @@ TEST_F(ServerLogTest, DistinguishesPushesOfSuccessiveIncarnations) {
     ASSERT_EQ(pushed.status(), absl::OkStatus());
     EXPECT_FALSE(pushed->block(0).duplicate());
     EXPECT_TRUE(absl::IsAborted(first->Push(2, 10.0f).status()));
-    EXPECT_EQ(value(), -111.0f) << "what was acknowledged is there";
+    EXPECT_EQ(value(), -111.0f) << "acknowledged updates are present";
   }
   Crash(2);
   Start();
-  EXPECT_TRUE(absl::IsAborted(a()->Hello())) << "the log knows its successor";
+  EXPECT_TRUE(absl::IsAborted(a()->Hello())) << "the log contains the successor";
   const auto second = b();
   ASSERT_EQ(second->Hello(), absl::OkStatus());
   ASSERT_EQ(second->Pull(2), absl::OkStatus());

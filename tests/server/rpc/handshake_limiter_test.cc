@@ -63,7 +63,7 @@ TEST_F(HandshakeLimiterTest, LimitsHandshakesPerHostAndInTotal) {
   const Pair third = Begin("[::1]:4000");
   EXPECT_FALSE(handshake_limiter_.HasRoom("10.0.0.2"));
   handshake_limiter_.Sweep(now_);
-  EXPECT_FALSE(handshake_limiter_.HasRoom("10.0.0.2")) << "all three are there";
+  EXPECT_FALSE(handshake_limiter_.HasRoom("10.0.0.2")) << "all three handshakes are active";
 }
 
 TEST_F(HandshakeLimiterTest, ACallEndsItsHandshakeAndSignals) {
@@ -105,7 +105,7 @@ TEST_F(HandshakeLimiterTest, HandlesAReusedDescriptorNumber) {
   const FileDescriptor again(number);
   handshake_limiter_.Begin(number, "10.0.0.1:4001", now_);
   const Pair second = Begin("10.0.0.1:4002");
-  EXPECT_FALSE(handshake_limiter_.HasRoom("10.0.0.1")) << "two, and not three";
+  EXPECT_FALSE(handshake_limiter_.HasRoom("10.0.0.1")) << "two handshakes, not three";
   handshake_limiter_.HasCalled("10.0.0.1:4000");
   EXPECT_FALSE(handshake_limiter_.HasRoom("10.0.0.1"));
   handshake_limiter_.Sweep(now_);

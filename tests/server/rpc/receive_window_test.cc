@@ -54,7 +54,7 @@ class ReceiveWindowTest : public ::testing::Test {
 };
 
 TEST_F(ReceiveWindowTest, APushRunsAheadOfTheBudget) {
-  if (!CanSetReceiveWindow()) GTEST_SKIP() << "this gRPC cannot be told a window";
+  if (!CanSetReceiveWindow()) GTEST_SKIP() << "this gRPC version does not support a window";
   ASSERT_NO_FATAL_FAILURE(Start(/*sets_receive_window=*/true));
   // The call alone reserves the budget for the frame that follows.
   grpc::ClientContext holding;

@@ -76,7 +76,7 @@ class Play {
     if (answered) EnterOne();
     line_.Polled(/*was_long=*/answered && random_() % 8 == 0);
     if (line_.waits()) ++polls_since_turn_;
-    EXPECT_LE(polls_since_turn_, RoundRobin::kPolls + 1) << "a turn that is due does not come";
+    EXPECT_LE(polls_since_turn_, RoundRobin::kPolls + 1) << "a due turn is missing";
   }
 
  private:
@@ -95,10 +95,10 @@ class Play {
                      [turn](const Stream& candidate) { return &candidate == turn; });
     ASSERT_NE(stream, streams_.end());
     int& entered = entry_[stream - streams_.begin()];
-    ASSERT_NE(entered, kNotWaiting) << "a turn of a stream that is not in line";
+    ASSERT_NE(entered, kNotWaiting) << "a turn of a stream that did not enter";
     for (const int other : entry_) {
       if (other != kNotWaiting) {
-        EXPECT_LE(entered, other) << "another stream has waited for longer";
+        EXPECT_LE(entered, other) << "another stream waited longer";
       }
     }
     polls_since_turn_ = 0;

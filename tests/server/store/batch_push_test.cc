@@ -150,7 +150,7 @@ TEST_F(BatchPushTest, CountsSamplesNotSlots) {
   GetVerdict(0, 1, 0, 8, 1.0f);
   EXPECT_EQ(GetVersion(), 0);
   GetVerdict(1, 1, 0, 4, 1.0f);
-  EXPECT_EQ(GetVersion(), 1) << "slot 2 has nothing to do with it";
+  EXPECT_EQ(GetVersion(), 1) << "slot 2 does not matter";
   EXPECT_FLOAT_EQ(Value(), -1.0f);
 }
 
@@ -159,7 +159,7 @@ TEST_F(BatchPushTest, ABatchMayLackOneSample) {
   GetVerdict(0, 1, 0, 6, 1.0f);
   GetVerdict(1, 1, 0, 5, 1.0f);
   EXPECT_EQ(GetVersion(), 1);
-  EXPECT_FLOAT_EQ(Value(), -1.0f) << "it counts as a whole one";
+  EXPECT_FLOAT_EQ(Value(), -1.0f) << "counts as a whole batch";
   EXPECT_EQ(policy_->update_counts().early, 0u);
 }
 
@@ -197,7 +197,7 @@ TEST_F(BatchPushTest, TheLastStepIsAWholeUpdate) {
   PushHeader header = Header(0, 1, 0, 3);
   header.share = 12;
   ASSERT_TRUE(Push(header, 2.0f).ok());
-  EXPECT_EQ(GetVersion(), 1) << "the other slots have no part in it";
+  EXPECT_EQ(GetVersion(), 1) << "the other slots do not contribute";
   EXPECT_FLOAT_EQ(Value(), -2.0f);
   EXPECT_EQ(policy_->update_counts().early, 0u);
 }
@@ -355,7 +355,7 @@ TEST_F(BatchPushTest, APausedServerCountsOneTurn) {
   GetVerdict(0, 1, 0, 2, 1.0f);
   policy_->AwaitUpdate(0, absl::Milliseconds(70), /*is_whole=*/true);
   After(absl::Seconds(10));
-  EXPECT_EQ(GetVersion(), 0) << "the server has not read the pushes of that time yet";
+  EXPECT_EQ(GetVersion(), 0) << "pushes from that time are not read yet";
   EXPECT_EQ(policy_->next_due(), clock_.Now() + absl::Milliseconds(70));
 }
 
@@ -421,7 +421,7 @@ TEST_F(BatchPushTest, DoesNotWaitForASlotBlockedElsewhere) {
   GetVerdict(0, 2, 1, 4, 1.0f);
   clock_.Advance(absl::Milliseconds(49));
   GetVerdict(1, 2, 1, 4, 1.0f);
-  EXPECT_EQ(GetVersion(), 1) << "its pull may be on the way";
+  EXPECT_EQ(GetVersion(), 1) << "its pull may be in flight";
   clock_.Advance(absl::Milliseconds(1));
   Reconsider();
   EXPECT_EQ(GetVersion(), 2);

@@ -104,8 +104,8 @@ TEST(PushGateTest, ALaterIncarnationsPushIsNew) {
   PushGate::Record(*gate.Judge(entry, 7, 3, 0, 1), 7, 3, &entry);
   EXPECT_TRUE(gate.Judge(entry, 7, 3, 0, 2)->duplicate);
   EXPECT_FALSE(gate.Judge(entry, 7, 4, 0, 2)->duplicate) << "step 8 was another process's";
-  EXPECT_EQ(entry.acknowledged_step, 0) << "nothing was acknowledged to this one";
-  EXPECT_EQ(entry.applied, 2u) << "the slot's, whoever holds it";
+  EXPECT_EQ(entry.acknowledged_step, 0) << "this process received no acknowledgement";
+  EXPECT_EQ(entry.applied, 2u) << "per slot, not per process";
 }
 
 TEST(PushGateTest, RejectsAnEarlierIncarnation) {

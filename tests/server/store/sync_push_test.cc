@@ -154,7 +154,7 @@ TEST_F(SyncPushTest, AppliesTheSampleWeightedMeanOnce) {
   Make(1);
   SetLive({{0, 0}, {1, 0}});
   EXPECT_EQ(GetVerdict(0, 1, /*gradient=*/4, /*samples=*/3), ACCEPTED);
-  EXPECT_THAT(Values(), Each(0)) << "slot 1 has not given yet";
+  EXPECT_THAT(Values(), Each(0)) << "slot 1 did not push yet";
   EXPECT_EQ(sync_->completed_rounds(), 0);
   EXPECT_EQ(GetVerdict(1, 1, /*gradient=*/8, /*samples=*/1), ACCEPTED);
   EXPECT_THAT(Values(), Each(FloatEq(-5))) << "(3 x 4 + 1 x 8) / 4";
@@ -235,7 +235,7 @@ TEST_F(SyncPushTest, TheBackupWorkersGradientIsLate) {
   EXPECT_THAT(Values(), Each(FloatEq(-3)));
   EXPECT_EQ(GetVersion(), 1);
   EXPECT_EQ(journal_.entries.back().kind, BlockRecord::Kind::kLedger)
-      << "LATE outlives the process";
+      << "LATE survives a restart of the process";
   EXPECT_THAT(journal_.entries.back().slots, ElementsAre(2));
 }
 
@@ -304,12 +304,12 @@ TEST_F(SyncPushTest, TheGraceTimeIgnoresASlowSlot) {
     GetVerdict(1, step, 4);
   };
   quorum(1);
-  EXPECT_EQ(GetVersion(), 0) << "in the first round nobody is";
+  EXPECT_EQ(GetVersion(), 0) << "no slot is behind in the first round";
   clock_.Advance(absl::Milliseconds(30));
   EndRounds();
   EXPECT_EQ(GetVersion(), 1);
   quorum(2);
-  EXPECT_EQ(GetVersion(), 2) << "nothing of slot 2 has come for round 1";
+  EXPECT_EQ(GetVersion(), 2) << "slot 2 did not push for round 1";
   quorum(3);
   EXPECT_EQ(GetVersion(), 3);
   EXPECT_EQ(GetVerdict(2, 1, 9), LATE);
@@ -317,7 +317,7 @@ TEST_F(SyncPushTest, TheGraceTimeIgnoresASlowSlot) {
   EXPECT_EQ(GetVersion(), 4) << "it was late for round 1, not for round 3";
   EXPECT_EQ(GetVerdict(2, 4, 9), LATE);
   quorum(5);
-  EXPECT_EQ(GetVersion(), 4) << "it was late for the last round, and computes for this one";
+  EXPECT_EQ(GetVersion(), 4) << "late for the last round, so expected in this one";
   EXPECT_EQ(GetVerdict(2, 5, 9), ACCEPTED);
   EXPECT_EQ(GetVersion(), 5);
   quorum(6);
@@ -341,7 +341,7 @@ TEST_F(SyncPushTest, MembershipChangesUpdateTheQuorum) {
   EXPECT_EQ(GetVersion(), 0) << "two are missing";
   SetLive({{0, 0}, {1, 0}});
   EndRounds();
-  EXPECT_EQ(GetVersion(), 0) << "its grace begins now";
+  EXPECT_EQ(GetVersion(), 0) << "the grace time begins now";
   clock_.Advance(absl::Milliseconds(70));
   EndRounds();
   EXPECT_EQ(GetVersion(), 1);
@@ -379,7 +379,7 @@ TEST_F(SyncPushTest, ASuccessorsPushWaitsForTheRound) {
   EXPECT_TRUE(absl::IsUnavailable(wait)) << wait;
   EXPECT_THAT(std::string(wait.message()), HasSubstr("push again after that step"));
   GetVerdict(1, 1, 5);
-  EXPECT_THAT(Values(), Each(FloatEq(-5))) << "the slot gave once";
+  EXPECT_THAT(Values(), Each(FloatEq(-5))) << "the slot contributed once";
   EXPECT_EQ(Push(0, 1, 7, 1, 0, /*incarnation=*/2)->verdict, LATE);
 }
 
@@ -388,11 +388,11 @@ TEST_F(SyncPushTest, AWithheldPushHasNoWeight) {
   SetLive({{0, 0}, {1, 0}});
   EXPECT_EQ(PushWithheld(0, 1)->verdict, WITHHELD);
   GetVerdict(1, 1, 4, /*samples=*/2);
-  EXPECT_THAT(Values(), Each(FloatEq(-4))) << "the mean of what was given";
+  EXPECT_THAT(Values(), Each(FloatEq(-4))) << "the mean of the pushed gradients";
 
   EXPECT_EQ(PushWithheld(0, 2)->verdict, WITHHELD);
   EXPECT_EQ(PushWithheld(1, 2)->verdict, WITHHELD);
-  EXPECT_THAT(Values(), Each(FloatEq(-4))) << "a round of nothing changes nothing";
+  EXPECT_THAT(Values(), Each(FloatEq(-4))) << "a round without gradients changes nothing";
   EXPECT_EQ(GetVersion(), 2);
   EXPECT_EQ(journal_.entries.back().kind, BlockRecord::Kind::kPassed);
   EXPECT_EQ(journal_.entries.back().version_before, 1);
@@ -402,11 +402,11 @@ TEST_F(SyncPushTest, SkipsARoundWithoutContributors) {
   Make(1);
   // Both slots are in later rounds, on another server.
   SetLive({{0, 3}, {1, 5}});
-  EXPECT_EQ(GetVersion(), 3) << "up to the slowest, who pushes step 4 next";
+  EXPECT_EQ(GetVersion(), 3) << "up to the slowest slot, which pushes step 4 next";
   EXPECT_THAT(Values(), Each(0));
   EXPECT_EQ(sync_->completed_rounds(), 3);
   GetVerdict(0, 4, 2);
-  EXPECT_THAT(Values(), Each(FloatEq(-2))) << "slot 1 is behind nobody: it gave step 4 elsewhere";
+  EXPECT_THAT(Values(), Each(FloatEq(-2))) << "slot 1 is not behind: it pushed step 4 elsewhere";
   EXPECT_EQ(GetVersion(), 4);
 }
 
@@ -424,7 +424,8 @@ TEST_F(SyncPushTest, AnOpenRoundIsNotSettled) {
   {
     MutexLock lock(&blocks_[0]->mutex);
     EXPECT_EQ(blocks_[0]->ledger[0].last_step, 1);
-    EXPECT_EQ(sync_->SettledLedger(*blocks_[0])[0], LedgerEntry()) << "its gradient is in no value";
+    EXPECT_EQ(sync_->SettledLedger(*blocks_[0])[0], LedgerEntry())
+        << "the gradient is not applied yet";
   }
   GetVerdict(1, 1, 1);
   MutexLock lock(&blocks_[0]->mutex);
@@ -444,7 +445,7 @@ TEST_F(SyncPushTest, RestoredBlocksCatchUpWithTheForemost) {
     sync_->TakeRestored(block.get(), /*highest=*/7);
   }
   EXPECT_EQ(GetVersion(0), 7);
-  EXPECT_EQ(GetVersion(1), 6) << "step 7 may be under way there";
+  EXPECT_EQ(GetVersion(1), 6) << "step 7 may be in progress there";
   EXPECT_EQ(GetVersion(2), 6);
   EXPECT_EQ(sync_->completed_rounds(), 6);
   SetLive({{0, 6}});
@@ -482,12 +483,12 @@ TEST_F(SyncPushTest, SkipsElementsAbsentFromAllSlots) {
   }
   for (const SlotId slot : {0, 1, 2}) ASSERT_TRUE(PushPartly(slot, 2, 0.0f, {{0, 2}}).ok());
   MutexLock lock(&blocks_[0]->mutex);
-  EXPECT_EQ(blocks_[0]->version, 2) << "the round goes on all the same";
+  EXPECT_EQ(blocks_[0]->version, 2) << "the round still ends";
   EXPECT_THAT(blocks_[0]->values, ElementsAre(0.0f, FloatEq(1.5f)));
   EXPECT_THAT(blocks_[0]->missed.runs(), ElementsAre(MissedRun{0, 1, 2}, MissedRun{1, 2, 1}));
 }
 
-TEST_F(SyncPushTest, ARepeatOfAnAbsentPushIsADuplicate) {
+TEST_F(SyncPushTest, ARepeatedAbsentPushIsADuplicate) {
   Make(1);
   SetLive({{0, 0}, {1, 0}});
   ASSERT_TRUE(PushPartly(0, 1, 0.0f, {{0, 2}}).ok());

@@ -44,15 +44,15 @@ class SlotViewsTest : public ::testing::Test {
 
 TEST_F(SlotViewsTest, CutsOffASlotIfAnotherSucceeds) {
   EXPECT_FALSE(Hear(107, 0, Reached(0, 107)));
-  EXPECT_FALSE(Hear(111.9, 1, Missed(100, 104))) << "not for a lease yet";
+  EXPECT_FALSE(Hear(111.9, 1, Missed(100, 104))) << "less than a lease";
   EXPECT_TRUE(Hear(112, 1, Missed(100, 104)));
-  EXPECT_FALSE(Hear(112, 0, Reached(0, 111))) << "who reaches it is not cut off";
-  EXPECT_FALSE(Hear(113, 1, Reached(113, 113))) << "it is reached again";
+  EXPECT_FALSE(Hear(112, 0, Reached(0, 111))) << "a slot that reaches the server is not cut off";
+  EXPECT_FALSE(Hear(113, 1, Reached(113, 113))) << "the server is reachable again";
 }
 
 TEST_F(SlotViewsTest, RequiresContactWellAfterTheMissedRenewals) {
   EXPECT_FALSE(Hear(107, 0, Reached(0, 106.9)));
-  EXPECT_FALSE(Hear(112, 1, Missed(100, 104))) << "it may have died just after";
+  EXPECT_FALSE(Hear(112, 1, Missed(100, 104))) << "the server may have crashed just after";
   EXPECT_FALSE(Hear(112.1, 0, Missed(106.9, 110.9)));
   for (double seconds = 113; seconds < 200; ++seconds) {
     EXPECT_FALSE(Hear(seconds, 1, Missed(100, 104))) << seconds;
@@ -65,7 +65,7 @@ TEST_F(SlotViewsTest, AllowsALeaseToFindARestartedServer) {
   EXPECT_FALSE(Hear(151, 1, Missed(100, 104)));
   Hear(161, 0, Reached(150, 161));
   EXPECT_FALSE(Hear(161.9, 1, Missed(100, 104)));
-  EXPECT_TRUE(Hear(162, 1, Missed(100, 104))) << "a lease after the other has found it";
+  EXPECT_TRUE(Hear(162, 1, Missed(100, 104))) << "a lease after the other slot found it";
 }
 
 TEST_F(SlotViewsTest, NeverCutsOffASingleSlot) {
@@ -106,7 +106,7 @@ TEST_F(SlotViewsTest, IgnoresReportsFromACoordinatorPause) {
   Pass(115);
   EXPECT_FALSE(Hear(115, 1, Missed(100, 104)));
   Hear(115, 0, Reached(0, 115));
-  EXPECT_TRUE(Hear(115.1, 1, Missed(100, 104))) << "said since";
+  EXPECT_TRUE(Hear(115.1, 1, Missed(100, 104))) << "reported since";
 }
 
 TEST_F(SlotViewsTest, RemembersTheTrainersTimeOnOneTask) {

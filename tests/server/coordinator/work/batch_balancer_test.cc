@@ -112,8 +112,8 @@ TEST(BatchBalancerTest, SharesStayBetweenMinimumAndMaximum) {
   std::vector<int> batches;
   for (int round = 0; round < 40; ++round) batches = Round(balancer, {10000, 10, 10, 10});
   EXPECT_LE(batches[0], 64) << "twice batch_size";
-  EXPECT_GE(batches[0], 62) << "or nearly so";
-  EXPECT_EQ(Sum(batches), 128) << "the others have to take the rest";
+  EXPECT_GE(batches[0], 62) << "or nearly";
+  EXPECT_EQ(Sum(batches), 128) << "the other slots get the rest";
   BatchBalancer pair(Training(TrainingSpec::SPEED), /*workers=*/1);
   for (int round = 0; round < 40; ++round) batches = Round(pair, {10000, 1});
   EXPECT_THAT(batches, ElementsAre(60, 4)) << "an eighth of batch_size";
@@ -166,7 +166,7 @@ TEST(BatchBalancerTest, RestoresTheSavedBatches) {
   for (int round = 0; round < 10; ++round) {
     const std::vector<int> batches = Round(restored, {640, 160});
     EXPECT_EQ(Sum(batches), 64);
-    EXPECT_NEAR(batches[1], 64.0 / 5, 2) << "it does not begin anew";
+    EXPECT_NEAR(batches[1], 64.0 / 5, 2) << "continues with the old batches";
   }
 }
 
@@ -212,7 +212,7 @@ TEST(BatchBalancerTest, SplitsAGlobalBatchAmongLaterJoiners) {
   Round(balancer, {640, 640});
   balancer.Remove(0);
   balancer.Remove(1);
-  EXPECT_THAT(Round(balancer, {640, 640}), ElementsAre(16, 16)) << "a job that was resumed";
+  EXPECT_THAT(Round(balancer, {640, 640}), ElementsAre(16, 16)) << "a resumed job";
 }
 
 // Simulates workers in SYNC rounds.
@@ -412,7 +412,7 @@ TEST(BatchBalancerTest, ARestingSlotReleasesItsShareAtOnce) {
     balancer.Rest(2);
     balancer.Rest(2);
     balancer.Rest(9);
-    EXPECT_EQ(balancer.BatchFor(1), 24) << "of a plan of which slot 0 has taken its share";
+    EXPECT_EQ(balancer.BatchFor(1), 24) << "slot 0 got a share of this plan";
     EXPECT_THAT(Round(balancer, {640, 640}), ElementsAre(24, 24));
     // The slot returns between the turns of the other slots, within one plan.
     EXPECT_EQ(balancer.BatchFor(0), 24);

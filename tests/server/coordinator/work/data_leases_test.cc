@@ -121,12 +121,12 @@ TEST(DataLeasesTest, IgnoresAFinishOfAReassignedRange) {
   leases.Release(kAnna);
   EXPECT_FALSE(FinishOrDie(leases, lost, kAnna).counted) << "released";
   const uint64_t again = leases.Take(kBert, kFour)->id;
-  EXPECT_FALSE(FinishOrDie(leases, lost, kAnna).counted) << "somebody else's";
+  EXPECT_FALSE(FinishOrDie(leases, lost, kAnna).counted) << "reassigned";
   EXPECT_TRUE(FinishOrDie(leases, again, kBert).counted);
   EXPECT_EQ(leases.accounting()[0].used, 4);
 }
 
-TEST(DataLeasesTest, AnotherIncarnationOfTheSlotCannotFinishALease) {
+TEST(DataLeasesTest, AnotherIncarnationCannotFinishALease) {
   DataLeases leases(TenSamplesInFours());
   const uint64_t id = leases.Take(kAnna, kFour)->id;
   EXPECT_FALSE(FinishOrDie(leases, id, SlotHolder{kAnna.slot, kAnna.incarnation + 1}).counted);
@@ -140,7 +140,7 @@ TEST(DataLeasesTest, RejectsAnUnknownLease) {
   EXPECT_EQ(leases.Finish(2, kAnna).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(DataLeasesTest, MaxPushesCutsTheLastLeaseAndClosesTheCutEpoch) {
+TEST(DataLeasesTest, MaxPushesCutsTheLastLeaseAndEpoch) {
   DataLeases::Options options = TenSamplesInFours();
   options.max_pushes = 6;  // 2 + 2 + 1 in epoch 1, so one push of epoch 2
   DataLeases leases(options);
@@ -303,9 +303,9 @@ TEST(DataLeasesTest, MergesAdjacentReturnedRanges) {
   DataLeases restored(TenSamplesInFours());
   ASSERT_TRUE(restored.Restore(leases.Save()).ok());
   for (DataLeases* of : {&leases, &restored}) {
-    EXPECT_EQ(Words(of->Take(kBert, {8, 1})), "1: 2-4*") << "the end of one and what follows";
+    EXPECT_EQ(Words(of->Take(kBert, {8, 1})), "1: 2-4*") << "the end of one lease and the next";
     EXPECT_EQ(Words(of->Take(kBert, {8, 1})), "1: 5-7*");
-    EXPECT_EQ(Words(of->Take(kBert, {8, 1})), "1: 9-10*") << "not with the next epoch's";
+    EXPECT_EQ(Words(of->Take(kBert, {8, 1})), "1: 9-10*") << "not merged with the next epoch";
     EXPECT_EQ(Words(of->Take(kBert, {8, 1})), "2: 0-4*");
     EXPECT_EQ(of->accounting()[0].unissued, 0);
   }
@@ -381,7 +381,7 @@ TEST(DataLeasesTest, ALeaseContainsTheJobProgress) {
   leases.Take(kBert, {/*push_samples=*/5, /*pushes=*/1});
   leases.Release(kAnna);
   const auto again = leases.Take(kBert, {/*push_samples=*/5, /*pushes=*/1});
-  EXPECT_DOUBLE_EQ(again->progress_begin, 0.5) << "the job does not go back";
+  EXPECT_DOUBLE_EQ(again->progress_begin, 0.5) << "the progress does not decrease";
   EXPECT_DOUBLE_EQ(again->progress_end, 0.5);
 }
 
@@ -424,7 +424,7 @@ TEST(DataLeasesTest, AccountingBalancesUnderRandomSchedules) {
     for (SlotId slot = 0; slot < 4; ++slot) holders.push_back({slot, next_incarnation++});
 
     for (int step = 0; !leases.Complete(); ++step) {
-      ASSERT_LT(step, 100000) << "the schedule does not come to an end";
+      ASSERT_LT(step, 100000) << "the schedule does not end";
       SlotHolder& holder = holders[UniformBelow(random, holders.size())];
       switch (UniformBelow(random, 8)) {
         case 0: {  // the process dies, and another one takes over the slot

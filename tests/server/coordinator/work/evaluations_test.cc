@@ -31,7 +31,7 @@ TEST(EvaluationsTest, AssignsAnEpochToTheClosingSlot) {
   evaluations.Open(1, kAnna);
   EXPECT_EQ(evaluations.TakeFor(kBert), 0);
   EXPECT_EQ(evaluations.TakeFor(kAnna), 1);
-  EXPECT_EQ(evaluations.TakeFor(kAnna), 1) << "it is hers until she has reported";
+  EXPECT_EQ(evaluations.TakeFor(kAnna), 1) << "assigned to anna until she reports";
 }
 
 TEST(EvaluationsTest, ReassignsUnreportedEpochsOfADeadSlot) {
@@ -41,7 +41,7 @@ TEST(EvaluationsTest, ReassignsUnreportedEpochsOfADeadSlot) {
   evaluations.Report(1, Accuracy(1, 0.5));
   evaluations.Release(kAnna);
   EXPECT_EQ(evaluations.TakeFor(kBert), 2);
-  EXPECT_EQ(evaluations.TakeFor(kAnna), 0) << "it is his now";
+  EXPECT_EQ(evaluations.TakeFor(kAnna), 0) << "assigned to bert now";
 }
 
 TEST(EvaluationsTest, AcceptsOneReportPerEpoch) {

@@ -26,7 +26,7 @@ TEST(StepTimeTest, AssumesTimeProportionalToSamplesForOneSize) {
   StepTime time;
   for (int step = 0; step < 100; ++step) time.Observe(32, 0.2);
   EXPECT_NEAR(Seconds(time, 16), 0.1, 1e-9);
-  EXPECT_GT(time.Error(16), 10 * time.Error(32)) << "but that is not known";
+  EXPECT_GT(time.Error(16), 10 * time.Error(32)) << "with a large error";
 }
 
 TEST(StepTimeTest, EstimatesTheFixedPartFromSeveralSizes) {
