@@ -15,7 +15,7 @@ TEST(UnknownFieldTest, ListsTheFieldsOfAMessageInOrder) {
             "it has: momentum, dampening, nesterov, momentum_at");
 }
 
-TEST(UnknownFieldTest, NamesTheFieldsPlaceElsewhereInTheJob) {
+TEST(UnknownFieldTest, SuggestsAFieldElsewhereInTheJob) {
   const auto told = [](const google::protobuf::Descriptor& message, const std::string& name) {
     const std::string text = DescribeFields(message, name);
     return text.substr(0, text.find('?'));

@@ -288,7 +288,7 @@ TEST(BatchBalancerTest, EqualWorkersKeepEqualSharesDespiteNoise) {
 }
 
 TEST(BatchBalancerTest, EqualizesFinishTimesDespiteAFixedCost) {
-  // The second worker is four times as slow. In the tiny models only the time per sample differs.
+  // The second worker is four times as slow. In the tiny models mainly the time per sample differs.
   const std::vector<std::vector<SimulatedMachine>> cases = {
       {ResNet(), ResNet(4)},
       {{0.20e-3, 0.1e-3 / 32, 0.3}, {0.20e-3, 0.4e-3 / 32, 0.3}},
