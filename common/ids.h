@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-// Identifiers and counters shared by the whole system (docs/design.md, "The words").
+// Identifiers and counters shared by the whole system (docs/architecture.md, "The words").
 
 namespace torchps {
 

@@ -36,7 +36,7 @@ std::string RateHint(const JobSpec& job) {
       workers == 2 ? " update" : " updates", " late; use at most ", most,
       ", or consistency.apply=WHOLE_BATCH with "
       "training.global_batch=true, which tolerates the rate of one process "
-      "(docs/choosing.md)");
+      "(docs/guide.md)");
 }
 
 }  // namespace torchps

@@ -8,7 +8,7 @@
 #include "common/element_runs.h"
 
 // The block elements that a gradient does not contain, encoded as bytes. Each run consists of its
-// first element and its length, both as unsigned 32-bit little-endian integers (docs/wire.md). All
+// first element and its length, both as unsigned 32-bit little-endian integers (docs/protocol.md). All
 // functions are thread-safe.
 
 namespace torchps {

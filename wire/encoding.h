@@ -8,7 +8,7 @@
 #include "proto/job.pb.h"
 #include "wire/encoding_elements.h"
 
-// Conversion between float32 elements and payload bytes. docs/wire.md describes the formats. All
+// Conversion between float32 elements and payload bytes. docs/protocol.md describes the formats. All
 // functions are thread-safe and return the same bits on all instruction sets.
 //
 // Finite elements never become infinite: elements too large for an encoding are clamped to the

@@ -7,7 +7,7 @@
 
 // Encoding and decoding of single numbers, for loops compiled for each instruction set
 // (common/cpu/instruction_set.h) and for GPU kernels. All functions are inlined and branch-free.
-// docs/wire.md describes the formats.
+// docs/protocol.md describes the formats.
 
 namespace torchps {
 

@@ -25,7 +25,7 @@ class FramePayload {
   // Creates an empty payload.
   FramePayload() = default;
 
-  // Refers to the bytes of `slices`, in order, except the first `skipped_bytes` bytes. docs/wire.md
+  // Refers to the bytes of `slices`, in order, except the first `skipped_bytes` bytes. docs/protocol.md
   // describes the encodings. REQUIRES: the slices contain at least `skipped_bytes` bytes.
   explicit FramePayload(std::vector<grpc::Slice> slices, size_t skipped_bytes = 0,
                         EncodingSpec::Kind encoding = EncodingSpec::FLOAT32);

@@ -6,7 +6,7 @@
 #include "absl/types/span.h"
 #include "common/cpu/instruction_set.h"
 
-// TOP_K encoding: the elements of largest magnitude in a block, each with its index. docs/wire.md
+// TOP_K encoding: the elements of largest magnitude in a block, each with its index. docs/protocol.md
 // describes the format. All functions are thread-safe and return the same bits on all instruction
 // sets.
 

@@ -4,7 +4,7 @@
 
 namespace torchps {
 
-// Exit codes of torchps processes. Scripts and psctl depend on them; docs/operations.md lists them.
+// Exit codes of torchps processes. Scripts and psctl depend on them; docs/operate.md lists them.
 enum class ExitCode : int {
   kOk = 0,
   kFailed = 1,        // internal error, or the run was interrupted
