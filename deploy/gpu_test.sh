@@ -26,8 +26,8 @@ largest_mib=60  # of a bundle: what may be carried to a machine that is lent for
 programs=(//program:ps_worker //server:ps_server //tools:psctl //bench:train_step //bench:device_copy)
 tests=(//tests/program:train_main_test
   //tests/worker:device_test //tests/worker:flat_model_test //tests/worker:torch_error_test
-  //tests/worker:training_test //tests/worker/cuda:cuda_lift_test //tests/worker/cuda:cuda_link_test
-  //tests/worker/cuda:device_encoder_test //tests/worker/cuda:device_look_test
+  //tests/worker:training_test //tests/worker/cuda:cuda_batch_uploader_test //tests/worker/cuda:cuda_link_test
+  //tests/worker/cuda:device_encoder_test //tests/worker/cuda:cuda_finite_check_test
   //tests/worker/cuda:device_scan_test
   //tests/worker/kernels:gradient_kernels_test //tests/worker/replicas:local_group_test
   //tests/integration:equivalence_test)
