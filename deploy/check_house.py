@@ -127,6 +127,16 @@ WITH_LIBTORCH = {
 # Everybody's words: these are visible in the whole tree.
 WORDS = {"common", "proto"}
 MOST_SOURCES = 31
+SUBJECTS_SINCE = "2026-11-28T11:00:00Z"
+OLD_NAMES = """
+    boot_id server_life JobPlace ServerPlaces CopyPlace RememberedPlace StepBooks SlotBooks RollbackBooks EpochBooks
+    CopyDesk CopyKeeper CopyMirror CopySender CopyFetch CopyPeer JobCopies CopiesWatch Strangers StandAside
+    KnownConnections Handshakes FrontDoor TurnLine Farewells SayGoodbye Housekeeping KeepHouse RisingNumber ReadyReplies
+    Making ModelLook LookAtModel Gathering Meeting MeetRequest ParcelPost Parcel Pulse Handicap LeaseInHand TakeUp
+    LayDown PutBack BeginAnew TakeLearnt PullAhead HeldValues HeldOutput ServerPatience AddressBook BatchLift CudaLift
+    ValueInbox DeviceLook BlockLook UseLook WhatRuns HowToGoOn DoHarm TellWhoWaits IsThisHost IsOfLaterCourse GoOnAs
+    RaiseFloor HeldUpBy GoneSlot kMost
+"""
 FREE = re.compile(r"^(tests|bench|examples|third_party)(/|$)")
 SOURCE = re.compile(r"\.(h|cc|cu|proto)$")
 
@@ -236,6 +246,26 @@ def check_names(paths):
             yield f"{namespace}::{name} is defined in {' and '.join(sorted(headers))}"
 
 
+def check_old_names(paths):
+    """Names that were replaced by the field's terms do not come back."""
+    old = re.compile(rf"\b({'|'.join(OLD_NAMES.split())})\b")
+    for path in paths:
+        for number, line in enumerate(read(path).splitlines(), 1):
+            found = old.search(line)
+            if found:
+                yield f"{path}:{number}: {found.group(1)} is an old name; see OLD_NAMES in deploy/check_house.py"
+
+
+def check_subjects():
+    """Commit subjects name an area and say in the imperative what changes."""
+    log = subprocess.run(["git", "log", f"--since={SUBJECTS_SINCE}", "--no-merges", "--format=%h %s"],
+                         check=True, stdout=subprocess.PIPE, text=True).stdout
+    for line in log.splitlines():
+        commit, subject = line.split(" ", 1)
+        if len(subject) > 65 or not re.match(r"[\w./, ]+: [a-z]", subject):
+            yield f"commit {commit}: the subject is not 'area: verb ...' in at most 65 characters: {subject}"
+
+
 def check_warnings(paths):
     """Warnings are errors in all that is ours: .bazelrc lists its folders."""
     ours = re.search(r"^build --per_file_copt=\.\*,-(\S+)@-Wno-error$", read(".bazelrc"), re.MULTILINE)
@@ -255,7 +285,8 @@ def main():
     files = tracked()
     paths = [path for path in files if SOURCE.search(path)]
     wrong = [*check_arrows(paths), *check_order(), *check_visibility(), *check_libtorch(paths),
-             *check_sizes(paths), *check_names(paths), *check_warnings(paths), *check_named_flags(files),
+             *check_sizes(paths), *check_names(paths), *check_old_names(paths),
+             *check_subjects(), *check_warnings(paths), *check_named_flags(files),
              *check_command_lines(files), *check_named_fields(files)]
     for sentence in wrong:
         print(f"check_house.py: {sentence}")
