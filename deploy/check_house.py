@@ -124,8 +124,6 @@ WITH_LIBTORCH = {
     "worker/models", "worker/optimizer", "worker/precision", "worker/replicas", "worker/slot",
     "worker/stages", "worker/state", "program", "program/pipeline"
 }
-# Everybody's words: these are visible in the whole tree.
-WORDS = {"common", "proto"}
 MOST_SOURCES = 31
 SUBJECTS_SINCE = "2026-11-28T11:00:00Z"
 OLD_NAMES = """
@@ -189,23 +187,6 @@ def check_order():
 
     for circle in sorted({circle for room in MAY_INCLUDE for circle in visit(room, [])}):
         yield f"the rooms run in a circle: {circle}"
-
-
-def check_visibility():
-    """Each room is visible to the rooms that may include from it and to no other of the product's."""
-    for room in MAY_INCLUDE:
-        with open(os.path.join(room, "BUILD"), encoding="utf-8") as file:
-            declared = re.search(r"^package\(default_visibility = \[([^\]]*)\]\)", file.read(),
-                                 re.MULTILINE)
-        labels = re.findall(r'"//([^:"]*):([^"]*)"', declared.group(1)) if declared else []
-        seen_by = {other for other, kind in labels if kind == "__pkg__" and not FREE.match(other)}
-        wanted = {other for other, rooms in MAY_INCLUDE.items() if room in rooms.split()}
-        if ("", "__subpackages__") in labels and room in WORDS:
-            continue
-        if seen_by != wanted or any(
-                kind != "__pkg__" and not FREE.match(other) for other, kind in labels):
-            yield (f"{room}/BUILD is by default visible to {' '.join(sorted(seen_by)) or 'none'}; "
-                   f"those that may include from it are {' '.join(sorted(wanted)) or 'none'}")
 
 
 def check_libtorch(paths):
@@ -284,7 +265,7 @@ def main():
     os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
     files = tracked()
     paths = [path for path in files if SOURCE.search(path)]
-    wrong = [*check_arrows(paths), *check_order(), *check_visibility(), *check_libtorch(paths),
+    wrong = [*check_arrows(paths), *check_order(), *check_libtorch(paths),
              *check_sizes(paths), *check_names(paths), *check_old_names(paths),
              *check_subjects(), *check_warnings(paths), *check_named_flags(files),
              *check_command_lines(files), *check_named_fields(files)]
