@@ -22,9 +22,9 @@ namespace {
 
 constexpr int kDefaultDays = 365;
 constexpr int kMaxDays = 3650;
-// Longer than any certificate that it signs.
+// Longer than the validity of any certificate that the authority signs.
 constexpr absl::Duration kAuthorityValidity = absl::Hours(24 * kMaxDays * 2);
-// For machines whose clocks are behind this one's.
+// Makes certificates valid on machines with slower clocks.
 constexpr absl::Duration kClockSkew = absl::Hours(1);
 
 absl::StatusOr<std::unique_ptr<CertificateAuthority>> LoadOrMake(const CertsRequest& request,

@@ -10,25 +10,26 @@
 
 namespace torchps {
 
-// `psctl certs`: an authority, and certificates for servers, workers and operators.
+// Implements `psctl certs`: makes a certificate authority and the certificates for servers, workers
+// and operators.
 
 std::vector<FlagSpec> CertsFlags();
 
 struct CertsRequest {
   std::string directory;
   std::string job;
-  // Under which servers are found, beside this machine's loopback.
+  // Host names of the servers, in addition to this machine's loopback.
   std::vector<std::string> hosts;
-  // Above 0: also a certificate for each of so many slots, which speaks for that slot only.
+  // If above 0, also makes a certificate for each slot, valid only for that slot.
   int slots = 0;
   absl::Duration validity;
   absl::Time now;
 };
 
-// Makes DIRECTORY/server, /worker, /operator and /worker-N, each with ca.pem, cert.pem and key.pem,
-// signed by the authority in DIRECTORY/ca, which is made first if it is not there. Certificates
-// that are there are replaced, so that running processes take the new ones. INVALID_ARGUMENT: the
-// job or a host; UNAVAILABLE, FAILED_PRECONDITION: what is wrong with the directory.
+// Writes ca.pem, cert.pem and key.pem to DIRECTORY/server, /worker, /operator and /worker-N, signed
+// by the authority in DIRECTORY/ca. Creates the authority if it does not exist. Replaces existing
+// certificates; running processes load the new ones. INVALID_ARGUMENT: invalid job name or host.
+// UNAVAILABLE, FAILED_PRECONDITION: the directory cannot be used.
 absl::Status MakeCertificates(const CertsRequest& request, std::ostream& out);
 
 int CertsCommand(const FlagValues& flags, std::ostream& out, std::ostream& error);

@@ -8,7 +8,7 @@
 namespace torchps {
 namespace {
 
-// A server writes a few hundred MB in a second.
+// Generous: a server writes a few hundred MB per second.
 constexpr absl::Duration kCheckpointTimeout = absl::Minutes(20);
 
 }  // namespace

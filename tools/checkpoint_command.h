@@ -8,14 +8,15 @@
 
 namespace torchps {
 
-// `psctl checkpoint`: takes a checkpoint of a running job now, and says what was written.
+// Implements `psctl checkpoint`: takes a checkpoint of a running job and prints a summary.
 
 std::vector<FlagSpec> CheckpointFlags();
 
-// Exit code 0: it is complete; 3: server 0 was not there; otherwise it failed, with the reason.
+// Returns exit code 0 if the checkpoint is complete, 3 if server 0 is unreachable, and otherwise
+// the code of the failure.
 int CheckpointCommand(const FlagValues& flags, std::ostream& out, std::ostream& error);
 
-// The same on `cluster`.
+// Takes the checkpoint on `cluster`.
 int TakeCheckpoint(ClusterClient& cluster, std::ostream& out, std::ostream& error);
 
 }  // namespace torchps

@@ -31,7 +31,7 @@ using Export = absl::Status (*)(FileSystem*, const std::string&, const ExportedM
 
 constexpr char kCheckpointName[] = "checkpoint-";
 
-// What a file's name asks for; null if nothing that we know.
+// Returns the exporter for the file's extension; null if unknown.
 Export ExportFor(const std::string& path) {
   if (absl::EndsWith(path, ".safetensors")) return &ExportSafetensors;
   if (absl::EndsWith(path, ".pt") || absl::EndsWith(path, ".pth")) return &ExportStateDict;
@@ -54,8 +54,8 @@ absl::Status CheckOut(const std::vector<std::string>& paths) {
   return absl::OkStatus();
 }
 
-// Checkpoint `number` with all of its shards, the newest that can be loaded if that is 0. Newer
-// ones that cannot are told on `error`.
+// Opens checkpoint `number` with all shards, or the newest loadable checkpoint if `number` is 0.
+// Reports newer checkpoints that cannot be loaded to `error`.
 absl::StatusOr<std::unique_ptr<CheckpointReader>> OpenCheckpoint(
     FileSystem* files, const std::vector<std::string>& directories, uint64_t number,
     std::ostream& error) {
@@ -94,14 +94,14 @@ absl::StatusOr<std::unique_ptr<CheckpointReader>> OpenCheckpoint(
   return reader;
 }
 
-// Returns the folder of the checkpoints in a run's folder or in a server's --dir.
+// Returns the checkpoint folder of a run folder or of a server's --dir.
 std::string CheckpointsIn(const std::string& directory) {
   const std::string state = StateDirectory(directory);
   std::error_code unknown;
   return std::filesystem::exists(state, unknown) ? state : directory;
 }
 
-// "DIR/checkpoint-000000000012", which reports print, is checkpoint 12 of DIR.
+// Splits a path as reports print it: "DIR/checkpoint-000000000012" is checkpoint 12 in DIR.
 void TakeCheckpointPath(std::string* directory, uint64_t* number) {
   while (directory->size() > 1 && directory->back() == '/') directory->pop_back();
   const size_t begin = directory->rfind(kCheckpointName);

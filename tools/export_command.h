@@ -7,12 +7,12 @@
 
 namespace torchps {
 
-// `psctl export`: the model of a checkpoint as a file that Python reads.
+// Implements `psctl export`: writes the model of a checkpoint to a file that Python can read.
 
 std::vector<FlagSpec> ExportFlags();
 
-// Exit code 0 when all files are written, 5 if there is no checkpoint that can be loaded or a shard
-// is missing, 2 for bad flags, 1 if a file cannot be written.
+// Returns exit code 0 if the files are written, 5 if a checkpoint cannot be loaded or a shard is
+// missing, 2 for bad flags, 1 if a file cannot be written.
 int ExportCommand(const FlagValues& flags, std::ostream& out, std::ostream& error);
 
 }  // namespace torchps

@@ -33,7 +33,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Flags of `psctl generate`; those of a worker program begin with generate_.
+// Flags of `psctl generate`; in the worker program their names begin with generate_.
 constexpr const char* kSamplingFlags[] = {"prompt", "length", "temperature", "top_k", "seed"};
 
 int Fail(const std::string& sentence, ExitCode code, std::ostream& error) {
@@ -46,8 +46,8 @@ bool IsModelFile(const std::string& path) {
          absl::EndsWith(path, ".pth");
 }
 
-// Runs the program with psctl's own input and output. What tells psctl to stop tells the program,
-// so that neither is left behind. Returns its exit code.
+// Runs the program with psctl's input and output, and forwards stop signals to it so that the
+// program does not outlive psctl. Returns the program's exit code.
 int Run(const std::vector<std::string>& words, std::ostream& error) {
   sigset_t heard, before;
   sigemptyset(&heard);
@@ -76,8 +76,7 @@ int Run(const std::vector<std::string>& words, std::ostream& error) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-// A new folder for what is a user's own, where files go that are soon removed; empty, with errno:
-// there is none.
+// Creates a private folder for temporary files. Returns "" on failure, with errno set.
 std::string MakeTemporaryFolder() {
   const char* const place = std::getenv("TMPDIR");
   std::string folder =
@@ -94,7 +93,7 @@ int ExportTo(const std::string& checkpoint, const std::string& file, std::ostrea
   return ExportCommand(*flags, nowhere, error);
 }
 
-// The flags that find the model and its program.
+// Flags that find the model and the program.
 std::vector<FlagSpec> ModelFlags(const std::string& out) {
   return {
       {"model", "PATH",
@@ -110,7 +109,7 @@ std::vector<FlagSpec> ModelFlags(const std::string& out) {
   };
 }
 
-// Those flags, and the flags that choose samples.
+// ModelFlags(), and the flags that choose samples.
 std::vector<FlagSpec> SampleFlags(const std::string& data, const std::string& json) {
   std::vector<FlagSpec> flags = ModelFlags(
       "The file to write. Default: standard output. Predictions follow its ending: .csv, .jsonl, "
@@ -127,7 +126,7 @@ std::vector<FlagSpec> SampleFlags(const std::string& data, const std::string& js
   return flags;
 }
 
-// What is passed on to the program as it is.
+// Appends the flags that the program receives unchanged.
 void AddCommonWords(const FlagValues& flags, std::vector<std::string>& words) {
   for (const char* name : {"data", "device", "mirrors", "threads", "out"}) {
     if (flags.Has(name)) words.push_back(absl::StrCat("--", name, "=", flags.Get(name)));
@@ -171,12 +170,12 @@ int WatchCommand(const FlagValues& flags, std::ostream& error) {
                                     absl::StrCat("--evaluate_every=", flags.Get("every"))};
   if (flags.Has("certs")) words.push_back(absl::StrCat("--certs=", flags.Get("certs")));
   AddCommonWords(flags, words);
-  // It may run for long: whoever stops it stops the program.
+  // The program may run for long, so it replaces psctl and receives signals directly.
   return BecomeProgram(words, error);
 }
 
-// The program that the model's run has trained, where that is not ps_worker. Empty: it is, or no
-// run says. A program that has changed since is noted on `error`.
+// Returns the program that the model's run trained, or "" if it is ps_worker or the run is unknown.
+// Warns on `error` if the program has changed since.
 absl::StatusOr<std::string> TrainedProgram(const std::string& model, std::ostream& error) {
   const absl::StatusOr<RunRecord> record = ReadRunRecord(GetRunFolder(model));
   if (absl::IsNotFound(record.status())) return std::string();
@@ -194,7 +193,7 @@ absl::StatusOr<std::string> TrainedProgram(const std::string& model, std::ostrea
   return program;
 }
 
-// The value of a flag in a command line, as --name=value or --name value; empty: it has none.
+// Returns the value of a flag in a command line (--name=value or --name value), or "".
 std::string FlagIn(const std::vector<std::string>& command, const std::string& name) {
   std::string value;
   for (size_t i = 0; i < command.size(); ++i) {
@@ -211,7 +210,7 @@ bool HasModel(const std::string& folder) {
   return fs::exists(absl::StrCat(folder, "/model.safetensors"), unknown);
 }
 
-// NOT_FOUND: the run used --hosts, and its servers kept the model on their machine.
+// NOT_FOUND: the run used --hosts, so the model is on the machine of the first server.
 absl::Status CheckModelIsHere(const std::string& run) {
   const absl::StatusOr<RunRecord> record = ReadRunRecord(run);
   if (HasModel(run) || !record.ok() || FlagIn(record->command, "hosts").empty()) {
@@ -250,7 +249,7 @@ int LookCommand(const std::string& what, const FlagValues& flags, std::ostream& 
     return Fail(std::string(here.message()), ExitCode::kData, error);
   }
   const std::string job = flags.Get("job", GetJobFile(model));
-  // A program of one's own may know its model without a job.
+  // A custom program may build the model without a job.
   if (job.empty() && !flags.Has("set") && IsOwnWorker(*program)) {
     return Fail(absl::StrCat("there is no job.textproto beside ", model,
                              "; name the job's file with --job"),
@@ -354,7 +353,7 @@ std::string GetRunFolder(const std::string& model) {
   const fs::path path(model);
   std::error_code unknown;
   std::vector<fs::path> folders = {path, path / "..", path.parent_path()};
-  // A checkpoint in the run's state/.
+  // For a checkpoint in the run's state/ folder.
   const fs::path above = path / ".." / "..";
   if (fs::equivalent(StateDirectory(above.string()), path / "..", unknown)) {
     folders.push_back(above);

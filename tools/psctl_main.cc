@@ -1,4 +1,4 @@
-// psctl: the operator's tool. Each subcommand has a file pair of its own.
+// psctl: the operator's command-line tool. Each subcommand is in a separate pair of files.
 
 #include <signal.h>
 
@@ -42,8 +42,8 @@ struct Command {
   const char* example;
   std::vector<FlagSpec> (*flags)();
   int (*run)(const FlagValues& flags, std::ostream& out, std::ostream& error);
-  const char* bare = "";  // the flag whose value a word without a flag is
-  std::string (*suggest)(absl::string_view flag) = nullptr;  // as FlagTable takes it
+  const char* bare = "";  // the flag that a word without a flag sets
+  std::string (*suggest)(absl::string_view flag) = nullptr;  // see FlagTable
 };
 
 std::vector<FlagSpec> CompletionFlags() {
@@ -209,9 +209,10 @@ int Main(const std::vector<std::string>& words) {
 }  // namespace torchps
 
 int main(int argc, char** argv) {
-  // Into a pipe that ends (`| head`): writing fails then, and a run stops what it has started.
+  // Makes writes to a closed pipe (`| head`) fail with an error, so that a run can stop the
+  // processes it started.
   signal(SIGPIPE, SIG_IGN);
-  // Where whoever started psctl ignores it, the exit codes of its children would be lost.
+  // If the parent process ignores SIGCHLD, the exit codes of psctl's children would be lost.
   signal(SIGCHLD, SIG_DFL);
   torchps::RaiseOpenFileLimit();
   return torchps::Main({argv + 1, argv + argc});

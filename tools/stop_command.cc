@@ -11,20 +11,20 @@
 namespace torchps {
 namespace {
 
-// A last checkpoint may have to be written.
+// Allows for a last checkpoint.
 constexpr absl::Duration kStopTimeout = absl::Seconds(60);
 constexpr absl::Duration kAnswerTimeout = absl::Seconds(3);
 
-// Which of the job's servers --servers lacks, and what to do. A line for each; empty: none is
-// known.
+// Returns one line for each server of the job that is missing from --servers, with the command to
+// stop it. Returns "" if it knows of no missing server.
 std::string NotNamedText(ClusterClient& cluster) {
   const std::vector<std::string>& named = cluster.addresses();
   const absl::StatusOr<ServerStatus> first = cluster.GetServerStatus(0, kAnswerTimeout);
   if (!first.ok() || first->job_id() == 0 || first->server_index() != 0) return "";
   const int lacking = first->server_count() - static_cast<int>(named.size());
   if (lacking <= 0) return "";
-  // Asked of no other than the coordinator of a job: a server becomes one by this question, and
-  // would want a last checkpoint.
+  // Only a job's coordinator is asked, because this request makes a server a coordinator, and it
+  // would then require a last checkpoint.
   const absl::StatusOr<JobStatus> job =
       cluster.GetJobStatus(/*wait_until_done=*/false, kAnswerTimeout);
   std::vector<int> absent;
@@ -34,7 +34,7 @@ std::string NotNamedText(ClusterClient& cluster) {
       absent.push_back(i);
     }
   }
-  // One may be named in other words than those in which workers know it.
+  // A server may be listed under a different name than the one that workers use.
   if (static_cast<int>(absent.size()) != lacking) {
     return absl::StrCat("psctl: --servers names ", named.size(), " of the job's ",
                         first->server_count(), " servers; the others were not asked to stop\n");
@@ -57,9 +57,9 @@ int StopCluster(ClusterClient& cluster, std::ostream& out, std::ostream& error) 
   int stopped = 0;
   int stayed = 0;
   int refused = 0;
-  // Before the one that knows the others is gone.
+  // Must precede the shutdown of server 0, which knows the other servers.
   const std::string not_named = NotNamedText(cluster);
-  // Server 0 first: it takes the last checkpoint, of all of them.
+  // Server 0 stops first: it takes the last checkpoint of the job.
   for (int i = 0; i < static_cast<int>(cluster.addresses().size()); ++i) {
     const std::string& address = cluster.addresses()[i];
     const absl::Status status = cluster.Shutdown(i, "psctl stop", kStopTimeout);

@@ -8,14 +8,15 @@
 
 namespace torchps {
 
-// `psctl stop`: ends the servers of a cluster; their workers then end by themselves.
+// Implements `psctl stop`: stops a cluster's servers. The workers then exit.
 
 std::vector<FlagSpec> StopFlags();
 
-// Exit code 0 if every server that was there is gone, 3 if none was there, 1 if one stayed.
+// Returns exit code 0 if the reachable servers stopped, 3 if all servers were unreachable, 1 if a
+// server did not stop.
 int StopCommand(const FlagValues& flags, std::ostream& out, std::ostream& error);
 
-// The same on `cluster`.
+// Stops the servers of `cluster`.
 int StopCluster(ClusterClient& cluster, std::ostream& out, std::ostream& error);
 
 }  // namespace torchps

@@ -24,21 +24,22 @@ extern char** environ;
 namespace torchps {
 namespace {
 
-// A line longer than this is handed over in pieces, so that a child cannot fill our memory.
+// Longer lines are passed on in pieces, so that a child cannot exhaust psctl's memory.
 constexpr size_t kLongestLine = 64 * 1024;
 
-// Of a child that writes as fast as it is read no more is taken at once, so that others, and the
-// user's Ctrl-C, have their turn.
+// Maximum read from one child at a time, so that a child with much output does not delay the other
+// children or Ctrl-C.
 constexpr size_t kMaxAtOnce = 64 * 1024;
 
-// What a pipe may still have of a child that has ended. Something that it started may go on
-// writing.
+// Returns the most that the pipe of an exited child can still hold. A process started by the child
+// may still be writing to the pipe.
 size_t MostIn(int pipe) {
   const int bytes = fcntl(pipe, F_GETPIPE_SZ);
   return bytes > 0 ? static_cast<size_t>(bytes) : kMaxAtOnce;
 }
 
-// What this process has in its environment, and of `defaults` what it has not.
+// Returns this process's environment, plus the variables in `defaults` that the environment does
+// not define.
 std::vector<char*> EnvironmentWith(const std::vector<std::string>& defaults) {
   std::vector<char*> variables;
   for (char** variable = environ; *variable != nullptr; ++variable) variables.push_back(*variable);
@@ -86,7 +87,7 @@ const char* GetMeaning(int exit_code) {
   return nullptr;
 }
 
-// Whether `wake_fd` is readable, for another reason than the rest of a hangup.
+// Returns true if `wake_fd` is readable, not counting a repeated SIGHUP.
 bool IsAskedAgain(int wake_fd) {
   Interrupt::ForgetHangup();
   pollfd waking = {wake_fd, POLLIN, 0};
@@ -105,7 +106,7 @@ ChildProcess::ChildProcess(Options options) : options_(std::move(options)) {}
 ChildProcess::~ChildProcess() {
   if (exited_ || pid_ < 0) return;
   Kill();
-  // SIGKILL cannot be refused, so this ends at once.
+  // The child cannot ignore SIGKILL, so this ends promptly.
   while (waitpid(pid_, &wait_status_, 0) < 0 && errno == EINTR) {
   }
 }
@@ -121,7 +122,8 @@ absl::Status ChildProcess::Spawn() {
   const std::string& program = options_.command.front();
   int in[2], out[2], error[2];
   Descriptor child_in, child_out, child_error;
-  // Close-on-exec, or one child would hold another's pipes open and hide its end.
+  // Close-on-exec; otherwise a child would inherit the pipes of another child and hide that child's
+  // end.
   if (pipe2(in, O_CLOEXEC) != 0) return CannotStart(program, errno);
   child_in.Reset(in[0]);
   stdin_.Reset(in[1]);
@@ -140,7 +142,8 @@ absl::Status ChildProcess::Spawn() {
   posix_spawn_file_actions_adddup2(&actions, child_out.get(), STDOUT_FILENO);
   posix_spawn_file_actions_adddup2(&actions, child_error.get(), STDERR_FILENO);
 
-  // psctl blocks the signals it reads from a descriptor; its children must not inherit that.
+  // psctl blocks the signals that it reads from a descriptor. Children must not inherit the blocked
+  // signals.
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   sigset_t none, all;
@@ -166,7 +169,7 @@ absl::Status ChildProcess::Spawn() {
     pid_ = -1;
     return CannotStart(program, failure);
   }
-  // By number: glibc older than 2.36 has no function of this name.
+  // Called by number because glibc before 2.36 lacks this function.
   exit_.Reset(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
   if (exit_.get() < 0) {
     return absl::UnimplementedError(absl::StrCat(
@@ -176,7 +179,7 @@ absl::Status ChildProcess::Spawn() {
 }
 
 void ChildProcess::Collect(const LineSink& sink) {
-  // Asked first and read afterwards: what the child wrote before its end is then there to read.
+  // waitpid comes before reading, so that the output before the exit is complete.
   const bool ended = !exited_ && waitpid(pid_, &wait_status_, WNOHANG) == pid_;
   ReadLines(out_, Stream::kOut, ended ? MostIn(out_.end.get()) : kMaxAtOnce, sink);
   ReadLines(error_, Stream::kError, ended ? MostIn(error_.end.get()) : kMaxAtOnce, sink);
@@ -184,7 +187,8 @@ void ChildProcess::Collect(const LineSink& sink) {
   exited_ = true;
   exit_.Reset(-1);
   stdin_.Reset(-1);
-  // Something the child started may still hold its pipes open; its words are not the child's.
+  // A process that the child started may still hold the pipes open. The output of that process is
+  // discarded.
   for (auto [pipe, stream] : {std::pair(&out_, Stream::kOut), std::pair(&error_, Stream::kError)}) {
     pipe->end.Reset(-1);
     if (!pipe->unfinished.empty()) sink(stream, pipe->unfinished);
@@ -220,8 +224,8 @@ void ChildProcess::ReadLines(Pipe& pipe, Stream stream, size_t max_bytes, const 
 
 void ChildProcess::AskToStop() {
   if (exited_) return;
-  // First: it takes back every stop that a debugger asks for, and LeakSanitizer, which stops all
-  // threads of a process that ends, waits for ever where this comes in between.
+  // SIGCONT must precede SIGTERM because it also cancels a debugger's stop requests. LeakSanitizer
+  // stops all threads at exit and would hang if SIGCONT arrived then.
   kill(pid_, SIGCONT);
   if (options_.stop_by_stdin) {
     stdin_.Reset(-1);

@@ -14,34 +14,35 @@
 
 namespace torchps {
 
-// A program that psctl started: its standard output and standard error come back line by line, its
-// standard input is a pipe that stays open as long as this object lives. A child that stops when
-// its standard input ends (`--exit_with_parent`) therefore never outlives psctl, however psctl
-// ends; through ssh this holds too.
+// Runs a program as a child process and reads the child's standard output and standard error line
+// by line. The child's standard input is a pipe that stays open while this object lives. A child
+// that stops at the end of standard input (`--exit_with_parent`) therefore never outlives psctl,
+// even through ssh.
 //
-// Each child is the leader of its own process group, so that Ctrl-C in a terminal reaches psctl
-// alone, and psctl stops workers before servers. Nothing here blocks or starts a thread but
-// WaitForActivity and StopChildren. Not thread-safe. The destructor kills a child that still runs.
+// Each child leads a separate process group. Ctrl-C in a terminal thus reaches only psctl, and
+// psctl stops the workers before the servers. Only WaitForActivity and StopChildren block. Does not
+// start threads. Not thread-safe. The destructor kills a running child.
 class ChildProcess {
  public:
   struct Options {
-    // Program and arguments. A program without a slash is looked for in $PATH.
+    // Program and arguments. A program name without a slash is searched for in $PATH.
     std::vector<std::string> command;
-    // What the child is called in messages: "worker 0".
+    // Name for messages: "worker 0".
     std::string name;
-    // Ask it to stop by ending its standard input instead of by SIGTERM: for ssh, which would die
-    // of the signal and leave the remote program's last words behind.
+    // Stops the child by closing standard input instead of sending SIGTERM. Used for ssh, because
+    // SIGTERM would end ssh and lose the remote program's last output.
     bool stop_by_stdin = false;
-    // "NAME=value" for its environment, where psctl's own, which it inherits, has no such name.
+    // Environment variables, as "NAME=value". The child inherits psctl's environment; a variable
+    // that psctl already defines keeps psctl's value.
     std::vector<std::string> environment = {};
   };
 
   enum class Stream { kOut, kError };
-  // Called with one line, without its newline.
+  // Called with one line, without the newline.
   using LineSink = std::function<void(Stream, absl::string_view line)>;
 
-  // NOT_FOUND or PERMISSION_DENIED with the program's path if it cannot be started;
-  // RESOURCE_EXHAUSTED without pipes or processes to be had.
+  // Starts the child. NOT_FOUND or PERMISSION_DENIED: the program cannot be started; the message
+  // contains the path. RESOURCE_EXHAUSTED: the system is out of pipes or processes.
   static absl::StatusOr<std::unique_ptr<ChildProcess>> Start(Options options);
   ~ChildProcess();
 
@@ -52,22 +53,23 @@ class ChildProcess {
   pid_t pid() const { return pid_; }
   bool running() const { return !exited_; }
 
-  // Hands lines that have arrived to `sink`, of a child that says much not all at once: then
-  // WaitForActivity() returns at once. Notices that the child has ended: its last lines, whole or
-  // not, are handed over first.
+  // Passes the lines that have arrived to `sink`. Reads a limited amount per call; if more output
+  // is pending, WaitForActivity() returns at once. Detects the child's exit, after passing the
+  // remaining output to `sink`, including an unfinished line.
   void Collect(const LineSink& sink);
 
-  // SIGTERM or end of input, as Options say; a child that is frozen goes on, to hear it. No effect
-  // on a child that has ended.
+  // Sends SIGTERM or closes standard input, depending on Options. Resumes a frozen child so that
+  // the child handles the request. Does nothing if the child has exited.
   void AskToStop();
-  // Any signal, to the child alone. No effect on a child that has ended.
+  // Sends a signal to the child process only. Does nothing if the child has exited.
   void Signal(int number);
-  // SIGKILL to the child and whatever it started.
+  // Sends SIGKILL to the child's process group.
   void Kill();
 
-  // 0 after a regular end; the exit code; 128 + n after signal n. REQUIRES: !running().
+  // Returns the exit code, or 128 + n if signal n ended the child. REQUIRES: !running().
   int exit_code() const;
-  // "exited with code 5 (a data file is missing, truncated or damaged)". REQUIRES: !running().
+  // Returns, for example, "exited with code 5 (a data file is missing, truncated or damaged)".
+  // REQUIRES: !running().
   std::string ExitReason() const;
 
  private:
@@ -76,7 +78,7 @@ class ChildProcess {
 
   explicit ChildProcess(Options options);
 
-  // One end of a pipe that is ours. Closed with its owner; -1 is none.
+  // Owns one end of a pipe and closes it on destruction; -1 if empty.
   class Descriptor {
    public:
     Descriptor() = default;
@@ -92,11 +94,11 @@ class ChildProcess {
 
   struct Pipe {
     Descriptor end;
-    std::string unfinished;  // what came since the last newline
+    std::string unfinished;  // output after the last newline
   };
 
   absl::Status Spawn();
-  // At most some `max_bytes`; what is left is there at the next Collect().
+  // Reads about `max_bytes` at most; the next Collect() reads the rest.
   void ReadLines(Pipe& pipe, Stream stream, size_t max_bytes, const LineSink& sink);
 
   const Options options_;
@@ -104,19 +106,19 @@ class ChildProcess {
   Descriptor stdin_;
   Pipe out_;
   Pipe error_;
-  Descriptor exit_;  // a pidfd: readable once the child has ended
+  Descriptor exit_;  // pidfd: readable after the child exits
   bool exited_ = false;
   int wait_status_ = 0;
 };
 
-// Blocks until a child has said something or ended, `wake_fd` (-1: none) is readable, or `timeout`
-// has passed. Returns whether `wake_fd` is readable.
+// Blocks until a child has output or exits, `wake_fd` (-1: unused) is readable, or `timeout`
+// passes. Returns true if `wake_fd` is readable.
 bool WaitForActivity(const std::vector<ChildProcess*>& children, int wake_fd,
                      absl::Duration timeout);
 
-// Asks all running children to stop and waits until they have; those that have not within `grace`,
-// or when `wake_fd` becomes readable (a second Ctrl-C, but no second SIGHUP:
-// tools/base/interrupt.h), are killed. Lines go to `sink`.
+// Asks each running child to stop and blocks until they exit. Kills the children that still run
+// after `grace`, or when `wake_fd` becomes readable. That happens on a second Ctrl-C, but not on a
+// second SIGHUP (tools/base/interrupt.h). Passes output lines to `sink`.
 void StopChildren(
     const std::vector<ChildProcess*>& children, int wake_fd, absl::Duration grace,
     const Clock& clock,

@@ -7,13 +7,14 @@
 
 namespace torchps {
 
-// A command of psctl as its documentation shows it: in completion scripts and the manual page.
+// Describes a psctl command for completion scripts and the manual page.
 struct CommandSpec {
   std::string name;     // "run"
   std::string summary;  // one sentence
   std::string example;  // a command line
   std::vector<FlagSpec> flags;
-  std::string bare;  // the flag whose value a word without a flag is; empty: there is none
+  // the flag that a word without a flag sets; empty if the command does not accept such a word
+  std::string bare;
 };
 
 }  // namespace torchps

@@ -8,7 +8,7 @@
 namespace torchps {
 namespace {
 
-// Bash makes a word of each '=' of a command line. The flags of an absl program are in its --help.
+// Bash splits a command line at each '='. The flags of absl programs are in the --help output.
 constexpr char kBash[] = R"sh(# Completion of torchps for bash, made by `psctl completion bash`.
 
 _psctl_values() {
@@ -102,7 +102,7 @@ for program in ps_server ps_worker
 end
 )sh";
 
-// How a flag's value is completed.
+// File completion for a flag's value.
 enum class Files { kNone, kDirectories, kAll };
 
 Files GetFiles(const FlagSpec& flag) {
@@ -123,7 +123,7 @@ std::string Quoted(absl::string_view text) {
   return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
 }
 
-// The first sentence.
+// Returns the first sentence.
 absl::string_view Brief(absl::string_view help) {
   const size_t end = help.find(". ");
   return end == absl::string_view::npos ? help : help.substr(0, end + 1);
@@ -159,7 +159,7 @@ std::string BashScript(const std::vector<CommandSpec>& commands) {
       kBash, {{"@VALUES@", values}, {"@FLAGS@", flags}, {"@COMMANDS@", GetNames(commands)}});
 }
 
-// As _arguments of zsh takes it: '--epochs=[help]:N:'.
+// Returns the flag in the format of zsh's _arguments: '--epochs=[help]:N:'.
 std::string ZshArgument(const FlagSpec& flag, const std::string& place) {
   const std::string help =
       absl::StrReplaceAll(Brief(flag.help), {{"\\", "\\\\"}, {"[", "\\["}, {"]", "\\]"}});

@@ -8,12 +8,13 @@
 
 namespace torchps {
 
-// The shells that CompletionScript() knows.
+// Returns the shells that CompletionScript() supports.
 std::vector<std::string> CompletionShells();
 
-// A script that completes psctl's commands, flags and their values in `shell`: the choices of a
-// flag, and files where the placeholder is FILE, PATH or DIR. It completes the flags of ps_server
-// and ps_worker from their --help. REQUIRES: `shell` is one of CompletionShells(). Thread-safe.
+// Returns a script that completes psctl's commands, flags and flag values in `shell`. Values are a
+// flag's choices, or files if the placeholder is FILE, PATH or DIR. The script also completes the
+// flags of ps_server and ps_worker, from their --help output. REQUIRES: `shell` is in
+// CompletionShells(). Thread-safe.
 std::string CompletionScript(absl::string_view shell, const std::vector<CommandSpec>& commands);
 
 }  // namespace torchps

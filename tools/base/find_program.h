@@ -6,22 +6,22 @@
 #include "absl/strings/string_view.h"
 #include "tools/base/flag_table.h"
 
-// Where the programs are that psctl starts. Free functions without state.
+// Functions that find the programs psctl starts.
 
 namespace torchps {
 
-// The folder that psctl itself lies in.
+// Returns the folder of the psctl program.
 std::string OwnDirectory();
 
-// The program that --`flag` names; without that flag `name` beside psctl, in `directory`, where
-// programs are installed, or in the neighbouring `folder`, where Bazel builds it.
-// INVALID_ARGUMENT: there is none that can be run; says where it was looked for.
+// Returns the program that --`flag` names. Without that flag, searches for `name` in `directory`
+// (the installed layout), then in the neighbouring `folder` (the Bazel build layout).
+// INVALID_ARGUMENT: found no executable program; the message lists the places searched.
 absl::StatusOr<std::string> FindProgram(const FlagValues& flags, const std::string& flag,
                                         const std::string& directory, const std::string& folder,
                                         const std::string& name);
 
-// Whether that is torchps's own worker program, by its file's name: it knows the built-in models
-// and data only.
+// Returns true if the file name is that of torchps's worker program, which supports only the
+// built-in models and data.
 bool IsOwnWorker(absl::string_view path);
 
 }  // namespace torchps

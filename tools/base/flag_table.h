@@ -11,28 +11,29 @@
 
 namespace torchps {
 
-// One flag of a subcommand.
+// Describes one flag of a subcommand.
 struct FlagSpec {
   std::string name;         // without dashes
-  std::string placeholder;  // "FILE", "N"; empty: a switch that takes no value
+  std::string placeholder;  // "FILE", "N"; empty for a switch, which does not accept a value
   std::string help;         // one or more sentences
   bool repeatable = false;
-  char letter = 0;  // -L says the same as --name; 0: no letter does
-  // Without this other flag it would do nothing, and is refused. Empty: it needs none.
+  char letter = 0;  // short form: -L for --name; 0 if the flag does not have a short form
+  // Flag that must also be given, because this flag has an effect only with it. May be empty.
   std::string needs = "";
-  // The usual values, for completion. Empty: it has no such list.
+  // Common values, for completion. May be empty.
   std::vector<std::string> choices = {};
 };
 
-// What was typed: values by flag. Immutable after FlagTable::Parse; copyable.
+// Holds the parsed values by flag. Immutable after FlagTable::Parse; copyable.
 class FlagValues {
  public:
   bool Has(absl::string_view name) const { return values_.count(std::string(name)) > 0; }
-  // The value, or `fallback` if the flag was not given.
+  // Returns the value, or `fallback` if the flag is not set.
   std::string Get(absl::string_view name, absl::string_view fallback = "") const;
-  // All values of a repeatable flag in the order typed.
+  // Returns the values of a repeatable flag, in command-line order.
   std::vector<std::string> All(absl::string_view name) const;
-  // INVALID_ARGUMENT names the flag, the value and the range.
+  // Returns the value as an integer. INVALID_ARGUMENT: not an integer from `least` to `most`; the
+  // message names the flag, the value and the range.
   absl::StatusOr<int64_t> Integer(absl::string_view name, int64_t fallback, int64_t least,
                                   int64_t most) const;
 
@@ -41,31 +42,30 @@ class FlagValues {
   std::map<std::string, std::vector<std::string>> values_;
 };
 
-// The flags of one subcommand: reads a command line and writes its help. psctl has its own because
-// each subcommand has its own flags and some may be repeated, which absl's flags know nothing of.
-// Immutable, so thread-safe.
+// Parses the flags of one subcommand and writes the help text. psctl does not use absl flags
+// because flags differ by subcommand and some can be repeated. Immutable, so thread-safe.
 class FlagTable {
  public:
-  // `command` stands in messages: "psctl run". A word that is no flag is a value of the flag `bare`:
-  // the only one, or one of several if that flag is repeatable. Empty: there is no such word.
-  // `suggest` may return what to type in place of an unknown flag, from its name; if it returns
-  // nothing, the message offers the most similar flag.
+  // `command` appears in messages: "psctl run". A word that is not a flag sets the flag `bare`;
+  // several such words are allowed if `bare` is repeatable. If `bare` is empty, such words are
+  // errors. `suggest` may return a replacement for an unknown flag `name`. If it returns an empty
+  // string, the message suggests the most similar flag.
   FlagTable(std::string command, std::vector<FlagSpec> flags, std::string bare = "",
             std::string (*suggest)(absl::string_view name) = nullptr);
 
-  // Takes `--name=value`, `--name value` and, for switches, `--name`; a flag's letter, as `-n`, in
-  // place of its name. INVALID_ARGUMENT: unknown flag (with the most similar one), missing or
-  // unwanted value, a flag without the one that it needs, a second bare word. Of a flag that
-  // is not repeatable the last value counts, so that a script's can be overridden.
+  // Parses `--name=value`, `--name value` and, for switches, `--name`; also the short form `-n`. If
+  // a flag that is not repeatable appears twice, the last value is used, so that a script's value
+  // can be overridden. INVALID_ARGUMENT: unknown flag (the message suggests the most similar one),
+  // missing or unexpected value, missing flag that another one needs, or a second bare word.
   absl::StatusOr<FlagValues> Parse(const std::vector<std::string>& arguments) const;
 
-  // One flag per paragraph: its form, and its help wrapped to 80 columns.
+  // Returns the help text: one paragraph for each flag, wrapped to 80 columns.
   std::string Help() const;
 
  private:
   const FlagSpec* Find(absl::string_view name) const;
   absl::Status UnknownFlag(const std::string& name) const;
-  // The name that is meant by "--name" or "-n"; "" if that is no flag's form.
+  // Returns the flag name in "--name" or "-n", or "" if `typed` is not a flag.
   std::string NameIn(absl::string_view typed) const;
   absl::Status Error(absl::string_view message) const;
 

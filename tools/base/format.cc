@@ -23,7 +23,7 @@ std::string WithThousands(int64_t value) {
 }
 
 std::string FormatSeconds(double seconds) {
-  // The border values are those that would round up into the next unit's first value.
+  // The limits are the values that would round up to the next unit.
   if (seconds < 0.9995) return absl::StrFormat("%.0f ms", seconds * 1000);
   if (seconds < 9.995) return absl::StrFormat("%.2f s", seconds);
   if (seconds < 99.95) return absl::StrFormat("%.1f s", seconds);
@@ -47,7 +47,7 @@ std::string FormatPercent(double fraction, int decimals) {
 }
 
 int DisplayWidth(absl::string_view text) {
-  // Every byte but UTF-8's continuation bytes begins a character.
+  // Counts the bytes that are not UTF-8 continuation bytes.
   return static_cast<int>(
       std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }

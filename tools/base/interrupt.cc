@@ -9,7 +9,7 @@
 namespace torchps {
 namespace {
 
-// nohup ignores SIGHUP. One that is blocked comes to a descriptor all the same.
+// nohup sets SIGHUP to ignored, but a signalfd reports a blocked signal even if it is ignored.
 bool IgnoresHangup() {
   struct sigaction action = {};
   return sigaction(SIGHUP, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;

@@ -2,10 +2,10 @@
 
 namespace torchps {
 
-// Turns SIGINT, SIGTERM and SIGHUP into readable bytes on a descriptor for as long as it lives, so
-// that a loop that waits for other things can wait for them too. Blocks these signals in the
-// calling thread; create it before any other thread exists, for those inherit the mask. SIGHUP
-// stays ignored where the process was started so, by nohup.
+// Makes SIGINT, SIGTERM and SIGHUP readable from a descriptor while this object lives, so that a
+// poll loop can wait for them. Blocks these signals in the calling thread. Create it before any
+// other thread, because new threads inherit the signal mask. If the process was started with SIGHUP
+// ignored (by nohup), SIGHUP stays ignored.
 class Interrupt {
  public:
   Interrupt();
@@ -13,11 +13,11 @@ class Interrupt {
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
 
-  // Readable once a signal has come; -1 if the system gave none, then signals end the process.
+  // Becomes readable when a signal arrives. -1 if the system could not create a descriptor; then
+  // signals end the process.
   int fd() const { return fd_; }
 
-  // Takes back a SIGHUP that has come and was not read: a terminal that goes away sends it twice,
-  // by its shell and by the kernel, and means it once.
+  // Discards a pending SIGHUP. When a terminal closes, both the shell and the kernel send SIGHUP.
   static void ForgetHangup();
 
  private:

@@ -6,7 +6,7 @@
 namespace torchps {
 namespace {
 
-// Text as troff shows it. A '.' or "'" at the start of a line would be a request.
+// Escapes text for troff, which treats '.' or "'" at the start of a line as a request.
 std::string Escaped(absl::string_view text) {
   return absl::StrCat("\\&", absl::StrReplaceAll(text, {{"\\", "\\e"}, {"-", "\\-"}}));
 }

@@ -8,8 +8,8 @@
 
 namespace torchps {
 
-// psctl(1) for man, in troff: each command with its summary, example and flags. `release` is the
-// text at the foot of the page, as "torchps 0.1.0". Thread-safe.
+// Returns the manual page psctl(1) in troff: the summary, example and flags of each command.
+// `release` is the footer text, for example "torchps 0.1.0". Thread-safe.
 std::string ManualPage(const std::vector<CommandSpec>& commands, absl::string_view release);
 
 }  // namespace torchps

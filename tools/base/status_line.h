@@ -8,21 +8,21 @@
 
 namespace torchps {
 
-// A line that ps_server and ps_worker print for psctl:
+// A line that ps_server and ps_worker print for psctl. For example, in
 //   torchps_worker progress slot=0 epoch=2 step=340 loss=0.1234 samples_per_s=3210
-// is program "torchps_worker", event "progress" and the fields behind it. Copyable.
+// the program is "torchps_worker" and the event is "progress"; the fields follow. Copyable.
 struct StatusLine {
   std::string program;
   std::string event;
   std::map<std::string, std::string> fields;
 
-  // The field, or "" if the line has none of that name.
+  // Returns the field, or "" if missing.
   std::string Field(const std::string& name) const;
-  // The field as a number; nothing where it is missing, "-" or no number.
+  // Returns the field as a number, or nullopt if it is missing, "-" or not a finite number.
   absl::optional<double> Number(const std::string& name) const;
 };
 
-// Nothing if `line` is not of this form: a program may print what it likes beside them.
+// Returns nullopt if `line` does not have this form, because programs may also print other lines.
 absl::optional<StatusLine> ParseStatusLine(absl::string_view line);
 
 }  // namespace torchps

@@ -67,7 +67,7 @@ absl::StatusOr<FileDescriptor> HoldLoopbackPort(int* port) {
   FileDescriptor holder(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in bound = Loopback(0);
   socklen_t length = sizeof(bound);
-  // Linux lets two sockets bind one port where both say this and neither listens yet.
+  // Linux lets two sockets bind the same port if both set SO_REUSEADDR and neither listens.
   const int yes = 1;
   if (setsockopt(holder.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) != 0 ||
       bind(holder.get(), reinterpret_cast<sockaddr*>(&bound), length) != 0 ||

@@ -10,37 +10,39 @@
 
 namespace torchps {
 
-// TCP without gRPC, for drills and tests that speak to a server as no client of ours would.
+// TCP without gRPC, for drills and tests that send a server unusual traffic.
 
-// A socket that listens on a free port of 127.0.0.1, and the address it got. UNAVAILABLE: no port.
+// Opens a socket that listens on a free port of 127.0.0.1 and returns the address in `address`.
+// UNAVAILABLE: cannot listen.
 absl::StatusOr<FileDescriptor> ListenOnLoopback(std::string* address);
 
-// A free port of 127.0.0.1 that no other process gets while the socket is open, and where a program
-// that binds it with SO_REUSEADDR, as ours do, may listen all the same. UNAVAILABLE: no port.
+// Reserves a free port of 127.0.0.1 while the socket is open. Other processes cannot get the port
+// by chance, but a program that binds it with SO_REUSEADDR, as torchps programs do, can listen on
+// it. UNAVAILABLE: could not reserve a port.
 absl::StatusOr<FileDescriptor> HoldLoopbackPort(int* port);
 
-// A blocking connection to "127.0.0.1:PORT", from another loopback address if one is given
-// ("127.0.0.2"). UNAVAILABLE: nobody listens there.
+// Opens a blocking connection to "127.0.0.1:PORT", optionally from another loopback address `from`
+// ("127.0.0.2"). UNAVAILABLE: the connection failed.
 absl::StatusOr<FileDescriptor> ConnectTcp(const std::string& address, const std::string& from = "");
 
-// The same without waiting for an answer, and with a socket that never blocks: an end that is not
-// there shows when it is read or written.
+// Starts the same connection with a non-blocking socket and does not wait. A failed connection
+// shows up in the first read or write.
 absl::StatusOr<FileDescriptor> BeginTcp(const std::string& address, const std::string& from = "");
 
-// Blocks until all of `bytes` are in the kernel's hands. UNAVAILABLE: the connection is gone.
+// Blocks until the kernel has accepted all bytes. UNAVAILABLE: the connection is closed.
 absl::Status WriteAll(const FileDescriptor& socket, absl::string_view bytes);
 
-// Closes with a reset: what is on its way is thrown away and the peer gets ECONNRESET.
+// Closes the connection with a reset: discards data in transit, and the peer gets ECONNRESET.
 void CloseWithReset(FileDescriptor socket);
 
-// What a connection brought until it ended.
+// The bytes read from a connection, and how the connection ended.
 struct TcpEnd {
   enum Kind { kOpen, kClosed, kReset };
   Kind kind = kOpen;
   std::string bytes;
 };
 
-// Reads until the peer ends the connection, `bytes_wanted` have come or `timeout` is over.
+// Reads until the peer closes the connection, `bytes_wanted` bytes arrive, or `timeout` passes.
 TcpEnd ReadUntilEnd(const FileDescriptor& socket, absl::Duration timeout,
                     size_t bytes_wanted = SIZE_MAX);
 

@@ -20,7 +20,7 @@ TextTable::TextTable(const std::vector<std::string>& titles) : rows_(1) {
 
 void TextTable::AddRow(std::vector<std::string> cells) {
   TPS_CHECK(cells.size() <= right_.size(), "a row has more cells than the table has columns");
-  // Some of it comes from machines that the terminal's owner does not know.
+  // Cells may contain text from machines that the user does not control.
   for (std::string& cell : cells) cell = Printable(cell);
   cells.resize(right_.size(), "-");
   rows_.push_back(std::move(cells));

@@ -5,9 +5,9 @@
 
 namespace torchps {
 
-// A table for a terminal: columns as wide as their widest cell, two blanks between them, no lines.
-// Columns of text stand left; columns of numbers stand right, and a '>' before their title says so.
-// A column without title and contents is left out. Not thread-safe.
+// Formats a table for a terminal: columns as wide as their widest cell, separated by two spaces.
+// Columns are left-aligned; a '>' before the title makes a column right-aligned, for numbers. Omits
+// a column if its title and cells are empty. Not thread-safe.
 //
 //   TextTable table({">slot", "state"});
 //   table.AddRow({"0", "training"});
@@ -16,16 +16,16 @@ class TextTable {
  public:
   explicit TextTable(const std::vector<std::string>& titles);
 
-  // Cells that a short row misses are "-"; a control character becomes a '?' (common/printable.h).
-  // REQUIRES: no more cells than columns.
+  // Adds a row. Fills missing cells with "-" and replaces control characters with '?'
+  // (common/printable.h). REQUIRES: at most as many cells as columns.
   void AddRow(std::vector<std::string> cells);
 
-  // The titles and the rows, each line ending in a newline and in no blank.
+  // Returns the titles and the rows. Each line ends with a newline, without trailing spaces.
   std::string Format() const;
 
  private:
-  std::vector<bool> right_;                     // for each column
-  std::vector<std::vector<std::string>> rows_;  // the titles first
+  std::vector<bool> right_;                     // true if right-aligned, by column
+  std::vector<std::vector<std::string>> rows_;  // first the titles
 };
 
 }  // namespace torchps
