@@ -179,7 +179,7 @@ absl::Status ChildProcess::Spawn() {
 }
 
 void ChildProcess::Collect(const LineSink& sink) {
-  // waitpid comes before reading, so that the output before the exit is complete.
+  // waitpid precedes reading, so that the output before the exit is complete.
   const bool ended = !exited_ && waitpid(pid_, &wait_status_, WNOHANG) == pid_;
   ReadLines(out_, Stream::kOut, ended ? MostIn(out_.end.get()) : kMaxAtOnce, sink);
   ReadLines(error_, Stream::kError, ended ? MostIn(error_.end.get()) : kMaxAtOnce, sink);

@@ -12,7 +12,7 @@ using Level = Finding::Level;
 
 constexpr char kSubject[] = "a lost disk";
 
-// From when on training would be lost where only checkpoints are kept.
+// Describes the training lost if only checkpoints are kept.
 std::string SinceTheCheckpoint(const DurabilitySpec& durability) {
   std::string often;
   if (durability.checkpoint_seconds() > 0) {

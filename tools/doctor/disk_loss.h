@@ -5,10 +5,11 @@
 
 namespace torchps {
 
-// What the loss of the disk behind one server's --dir would cost a job of this durability, in a
-// sentence. `servers_apart`: servers that have a directory each; 0: all have one, as under 'psctl
-// run'. `durability` is normalised (job/job_spec.h). A warning: more than the level promises,
-// though copies could keep it. A problem: copies that there cannot be.
+// Returns a finding on how much a job with this durability would lose if the disk behind one
+// server's --dir failed. `servers_apart` is the number of servers with separate directories, or 0
+// if the servers share a directory, as under 'psctl run'. `durability` is normalised
+// (job/job_spec.h). Warning: the loss exceeds the promise of the durability level, and copies could
+// prevent it. Problem: the job asks for copies that this layout cannot provide.
 Finding CheckDiskLoss(const DurabilitySpec& durability, int servers_apart);
 
 }  // namespace torchps

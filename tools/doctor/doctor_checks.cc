@@ -42,9 +42,9 @@ namespace {
 using Level = Finding::Level;
 
 constexpr int kConnectMs = 1000;
-// Below this a checkpoint of anything but a small model will not fit.
+// With less space, only the checkpoints of small models fit.
 constexpr int64_t kLittleRoomBytes = int64_t{1} << 30;
-// Every test and tool of the day wrote its certificates after this.
+// Certificates are newer than this. An earlier date means a wrong clock.
 constexpr int64_t kYear2024 = 1704067200;
 
 Finding Ok(std::string subject, std::string text) {
@@ -54,7 +54,7 @@ Finding Problem(std::string subject, std::string text, std::string advice) {
   return {Level::kProblem, std::move(subject), std::move(text), std::move(advice)};
 }
 
-// 0: connected; otherwise the error.
+// Returns 0 if connected, otherwise errno.
 int TryToConnect(const addrinfo& to) {
   const int fd = socket(to.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return errno;
@@ -77,7 +77,7 @@ Finding DataFinding(const std::string& what, const absl::Status& status, int64_t
                  "workers read it on their own machines: put it there, or name it with --data");
 }
 
-// The same folder, if each of its images can be decoded.
+// Returns `folder`, or an error if an image cannot be decoded.
 absl::StatusOr<ImageFolder> Decoded(const absl::StatusOr<ImageFolder>& folder,
                                     const ImagesSpec& spec) {
   if (!folder.ok()) return folder.status();
@@ -156,7 +156,7 @@ Finding CheckFreePort() {
 Finding CheckDirectory(const std::string& dir, int64_t state_bytes) {
   const std::string subject = absl::StrCat("directory ", dir);
   std::error_code error;
-  // Servers make it; what counts until then is where it will be.
+  // Servers create the directory. Until then, checks the closest existing parent.
   std::filesystem::path there = std::filesystem::absolute(dir, error);
   while (!std::filesystem::exists(there, error) && there.has_relative_path()) {
     there = there.parent_path();
@@ -164,7 +164,7 @@ Finding CheckDirectory(const std::string& dir, int64_t state_bytes) {
   if (!std::filesystem::is_directory(there, error)) {
     return Problem(subject, absl::StrCat(there.string(), " is no directory"), "name another");
   }
-  // Permission bits do not tell of a read-only disk; trying does.
+  // Permission bits do not show a read-only disk, so this writes a file.
   std::string probe = (there / ".torchps-doctor-XXXXXX").string();
   const int fd = mkostemp(probe.data(), O_CLOEXEC);
   if (fd < 0) {
@@ -263,7 +263,8 @@ uint64_t OpenFilesLimit() {
 }
 
 Finding CheckOpenFiles(uint64_t limit, int64_t connections) {
-  // A connection and a segment of shared memory each, beside a program's own.
+  // Each connection needs a socket and a shared memory segment. 64 covers the program's other
+  // files.
   const int64_t needed = 2 * connections + 64;
   const std::string text =
       absl::StrCat("a process may open ", limit, " files, a server needs ", needed);
@@ -307,7 +308,7 @@ std::vector<Finding> CheckCertificates(const std::string& dir, absl::Time now) {
   for (const Role role : {Role::kServer, Role::kWorker, Role::kOperator}) {
     const std::string place = CertificateSet::DirectoryFor(dir, role);
     const auto set = CertificateSet::Read(dir, role, now);
-    // In a directory of its own it is to be of that role; else it is of one role only.
+    // `dir` either has a subdirectory per role, or holds the certificates of one role.
     if (!set.ok()) {
       if (place != dir) {
         findings.push_back(Problem(absl::StrCat("certificates ", place),

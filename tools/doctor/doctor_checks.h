@@ -10,54 +10,54 @@
 
 namespace torchps {
 
-// What `psctl doctor` has found out about one thing that a run needs.
+// The result of one `psctl doctor` check.
 struct Finding {
   enum class Level { kOk, kWarning, kProblem };
   Level level = Level::kOk;
   std::string subject;  // "address 127.0.0.1:7000"
-  std::string text;     // what is so
-  std::string advice;   // what to do; empty where nothing is
+  std::string text;     // the result
+  std::string advice;   // how to fix a problem; empty if not needed
 };
 
-// Each looks at one thing on this machine, now, and changes nothing that stays. They block for as
-// long as a file takes to read or an address to answer (a second at most).
+// Each function checks one requirement on this machine and leaves the machine unchanged. It blocks
+// while it reads a file or waits up to a second for an address.
 
-// That `address` can be resolved, and who is there: nobody (a server could listen there, or has not
-// been started), or something that takes connections.
+// Checks that `address` resolves, and reports if it accepts connections. A free address is fine: a
+// server could listen there, or is not started yet.
 Finding CheckAddress(const std::string& address);
 
-// That a free port of this machine's loopback can be had, as `psctl run` takes them.
+// Checks that the loopback has a free port, as `psctl run` needs.
 Finding CheckFreePort();
 
-// That servers can write into `dir`, and how much room is there. `state_bytes`: what one checkpoint
-// will take at least; 0 if unknown.
+// Checks that servers can write to `dir`, and reports the free space. `state_bytes` is the minimum
+// size of one checkpoint; 0 if unknown.
 Finding CheckDirectory(const std::string& dir, int64_t state_bytes);
 
-// That the job's data are there and whole. Reads all of it, as a worker will.
+// Checks that the job's data exist and are intact. Reads the whole data set, as a worker does.
 std::vector<Finding> CheckData(const JobSpec& job);
 
-// That a process may open as many files as `connections` take.
+// Checks that a process may open enough files for `connections`.
 Finding CheckOpenFiles(uint64_t limit, int64_t connections);
-// The limit of this process and what it starts.
+// Returns the open-file limit of this process and its children.
 uint64_t OpenFilesLimit();
 
-// That TCP does not use bbr within one network, where it paces what nothing limits. `in_force` is
-// the kernel's congestion control; empty: unknown.
+// Checks that TCP does not use bbr, which slows transfers within one network by pacing. `in_force`
+// is the kernel's congestion control; empty if unknown.
 Finding CheckCongestionControl(absl::string_view in_force);
-// What this machine's sockets get.
+// Returns the congestion control of new sockets on this machine.
 std::string CongestionControl();
 
-// That payloads can go through memory that processes share.
+// Checks that processes can exchange payloads through shared memory.
 Finding CheckSharedMemory();
 
-// The certificates in `dir`, of each role that has some there: whole, of one authority, valid at
-// `now` and for a while longer.
+// Checks the certificates in `dir` for each role found: complete, signed by the same authority,
+// valid at `now` and not about to expire.
 std::vector<Finding> CheckCertificates(const std::string& dir, absl::Time now);
 
-// That the date is one that a certificate could be valid at.
+// Checks that the date is plausible for certificates.
 Finding CheckClock(int64_t seconds_since_1970);
 
-// One line for each, problems with what to do; the last line counts them.
+// Returns one line per finding, with advice for problems. The last line counts the findings.
 std::string FindingsText(const std::vector<Finding>& findings);
 bool AnyProblem(const std::vector<Finding>& findings);
 

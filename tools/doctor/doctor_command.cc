@@ -34,7 +34,7 @@ std::string DescribeWork(const JobSpec& job, bool names_data) {
   return absl::StrCat(model, " on ", names_data ? job.data().source() : "data of your own");
 }
 
-// As it stands in the file and the flags.
+// Reads the job file and applies the overrides in the flags.
 absl::StatusOr<JobSpec> ReadJob(const FlagValues& flags) {
   absl::StatusOr<JobSpec> job = ParseJobFile(flags.Get("job"));
   if (!job.ok()) return job.status();
@@ -45,7 +45,7 @@ absl::StatusOr<JobSpec> ReadJob(const FlagValues& flags) {
   return job;
 }
 
-// False: the finding says why there is nothing to look at.
+// Downloads the data. On failure, adds a finding and returns false.
 bool Fetch(const FlagValues& flags, JobSpec& job, std::vector<Finding>& findings) {
   DownloadOptions options;
   options.mirrors = absl::StrSplit(flags.Get("mirrors"), ',', absl::SkipEmpty());
@@ -60,8 +60,8 @@ bool Fetch(const FlagValues& flags, JobSpec& job, std::vector<Finding>& findings
   return false;
 }
 
-// How many servers the flags name, each with a directory of its own; 0: they name none, and the run
-// is one of 'psctl run' on this machine, in one directory.
+// Returns the number of servers with separate directories that the flags name. Returns 0 for a
+// 'psctl run' on this machine, which uses one directory.
 int ServersApart(const FlagValues& flags) {
   if (flags.Has("servers")) {
     const std::vector<std::string> named = absl::StrSplit(flags.Get("servers"), ',');
@@ -69,7 +69,7 @@ int ServersApart(const FlagValues& flags) {
   }
   if (!flags.Has("hosts")) return 0;
   const absl::StatusOr<Hosts> hosts = ReadHostsFile(flags.Get("hosts"));
-  // What is wrong with the file is a finding of its own.
+  // A bad file is reported as a separate finding.
   return hosts.ok() ? static_cast<int>(hosts->servers.size()) : 0;
 }
 
@@ -123,7 +123,8 @@ void ExamineHosts(const std::string& file, std::vector<Finding>& findings) {
     return;
   }
   for (const Place& place : hosts->servers) {
-    // Without a port of its own the server takes a free one: ssh's then tells whether it is there.
+    // Without a port the server picks a free one, so this checks the ssh port to see that the host
+    // is up.
     const bool bare_ipv6 = absl::StrContains(place.host, ':') && place.host.front() != '[';
     findings.push_back(
         CheckAddress(absl::StrCat(bare_ipv6 ? absl::StrCat("[", place.host, "]") : place.host, ":",

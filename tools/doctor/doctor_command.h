@@ -8,14 +8,15 @@
 
 namespace torchps {
 
-// `psctl doctor`: looks at everything that a run will need, before it needs it.
+// Implements `psctl doctor`: checks the requirements of a run before the run starts.
 
 std::vector<FlagSpec> DoctorFlags();
 
-// What the flags ask about. Reads files and tries addresses; starts nothing.
+// Runs the checks that the flags select. Reads files and connects to addresses, but does not start
+// servers or workers.
 std::vector<Finding> Examine(const FlagValues& flags);
 
-// 0 if there is no problem, otherwise 1.
+// Returns 0 without problems, otherwise 1.
 int DoctorCommand(const FlagValues& flags, std::ostream& out, std::ostream& error);
 
 }  // namespace torchps

@@ -24,7 +24,7 @@ namespace {
 
 using Level = Finding::Level;
 
-// A CUDA build of torch is gigabytes of libraries, which a disk may have to bring first.
+// Loading gigabytes of CUDA libraries from a cold disk can be slow.
 constexpr absl::Duration kPatience = absl::Minutes(1);
 
 std::string DriverVersion() {
@@ -44,7 +44,7 @@ int DeviceFiles() {
   return count;
 }
 
-// The sentence of "ps_worker: sentence".
+// Removes the program name from "ps_worker: sentence".
 std::string WithoutName(absl::string_view line) {
   const size_t colon = line.find(": ");
   return std::string(colon == absl::string_view::npos ? line : line.substr(colon + 2));

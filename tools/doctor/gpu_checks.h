@@ -9,30 +9,30 @@
 
 namespace torchps {
 
-// What a worker that is to compute on a GPU of this machine will meet.
+// Facts about the GPUs on this machine, as a worker would see them.
 struct GpuFacts {
-  std::string driver;    // its version; empty: none is loaded, or it hides
-  int device_files = 0;  // /dev/nvidiaN
-  // $CUDA_VISIBLE_DEVICES, where it is set.
+  std::string driver;    // version; empty if not loaded or not visible
+  int device_files = 0;  // number of /dev/nvidiaN files
+  // $CUDA_VISIBLE_DEVICES, if set.
   absl::optional<std::string> visible;
-  // The worker program; or why there is none to be asked.
+  // The worker program, or an error if it was not found.
   absl::StatusOr<std::string> worker = absl::UnknownError("not looked for");
-  // What that program sees: "cpu", "cuda:0". Empty: it did not say.
+  // Devices that the worker program lists: "cpu", "cuda:0". Empty if it failed.
   std::vector<std::string> seen;
-  // What it says against CUDA, or of why it could not say; empty if nothing.
+  // The worker program's error about CUDA, or the reason for its failure; may be empty.
   std::string complaint;
 };
 
-// Looks at the driver's files, and asks `worker` (a program with the flags of program/train.h) for
-// the devices that it sees. Blocks for as long as that takes to start, a minute at most.
+// Looks for the driver and runs `worker`, a program with the flags of program/train.h, to list the
+// devices. Blocks for up to a minute.
 GpuFacts LookForGpus(const absl::StatusOr<std::string>& worker);
 
-// What `facts` mean to a worker on `device` (cuda, cuda:N, several, cuda:all): a finding each for
-// the driver, for the GPUs that it shows, for the program. A GPU that the program sees is there,
-// whatever the files say.
+// Returns findings on the driver, the visible GPUs and the worker program, for a worker on `device`
+// (cuda, cuda:N, several, cuda:all). If the program sees a GPU, that counts more than the driver's
+// files.
 std::vector<Finding> GpuFindings(const std::string& device, const GpuFacts& facts);
 
-// That workers of this machine can compute on the device named (as ps_worker's --device).
+// Checks that workers on this machine can compute on `device` (see ps_worker's --device).
 std::vector<Finding> CheckDevice(const std::string& device,
                                  const absl::StatusOr<std::string>& worker);
 

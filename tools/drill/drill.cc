@@ -11,11 +11,11 @@
 namespace torchps {
 namespace {
 
-// Of each kind; in all more than a server lets wait (server/rpc/connection_filter.h), so that it
-// has to choose.
+// Connections per kind. The total exceeds the server's limit for waiting connections
+// (server/rpc/connection_filter.h), so that the server must drop some.
 constexpr int kStrangersOfEach = 200;
 
-// How often it is looked whether copies are whole, and how long one server is waited for then.
+// Interval between checks of the copies, and the timeout for each server.
 constexpr absl::Duration kCopiesLook = absl::Milliseconds(250);
 constexpr absl::Duration kCopiesPatience = absl::Milliseconds(200);
 
@@ -81,7 +81,7 @@ void Drill::OnFault(const Fault& fault, absl::Duration now) {
       ++(server ? figures_.server_kills : figures_.worker_kills);
       if (fault.part.stage >= 0) ++figures_.stage_kills[fault.part.stage];
       killed_at_[fault.part] = now;
-      Begin(fault, now);  // its death will be told
+      Begin(fault, now);  // OnDeath() is called later
       return;
     case Fault::Kind::kLoseDisk:
       ++figures_.disks_lost;

@@ -19,29 +19,28 @@
 
 namespace torchps {
 
-// What was done, by kind and part, and what came of it.
+// Counts of faults by kind and part, and their effects.
 struct DrillFigures {
-  int server_kills = 0;  // their disks stay
+  int server_kills = 0;  // without loss of the disk
   int worker_kills = 0;
-  std::map<int, int> stage_kills;  // of them by the stage of the process, where there are stages
+  std::map<int, int> stage_kills;  // worker kills by stage, if workers run in stages
   int server_freezes = 0;
   int worker_freezes = 0;
   int disks_lost = 0;
-  int disks_spared = 0;  // their turn had come, and copies were not whole by the end
+  int disks_spared = 0;  // skipped, because the copies were not complete in time
   std::vector<RecoveryWatch::Recovery> recoveries;
   std::map<std::string, StallWatch::Figures> faults;    // by the flag that makes them
-  absl::Duration longest_stall = absl::ZeroDuration();  // of any worker
+  absl::Duration longest_stall = absl::ZeroDuration();  // over the workers
 };
 
-// Does what the schedule says, tells of it, and notes what comes of it. Where the schedule breaks
+// Injects the faults of the schedule, prints them and records their effects. If the schedule breaks
 // the network, workers reach the servers through relays. Not thread-safe. Borrows the stream and
 // the clock.
 //
-// A disk is not lost before the copies are whole again after the loss of the one before: its turn
-// waits until then.
+// After the loss of a disk, the next disk loss waits until the copies are complete again.
 class Drill final : public FaultPlan {
  public:
-  // `has_log`: the job's durability.level is LOG.
+  // `has_log` is true if durability.level is LOG.
   Drill(const FaultSchedule::Options& options, bool has_log, RecoveryWatch::Connect connect,
         std::ostream& out, const Clock& clock);
 
@@ -58,14 +57,14 @@ class Drill final : public FaultPlan {
   DrillFigures figures() const;
 
  private:
-  // A fault that has begun and not ended.
+  // A fault in progress.
   struct Lasting {
     Fault fault;
-    int stall = 0;  // its number there
+    int stall = 0;  // number in stalls_
   };
 
   void Begin(const Fault& fault, absl::Duration now);
-  // The end of the oldest of its kind and place.
+  // Ends the oldest fault that `end` matches in kind and part.
   void End(const Fault& end, absl::Duration now);
 
   FaultSchedule schedule_;
@@ -75,17 +74,17 @@ class Drill final : public FaultPlan {
   RecoveryWatch watch_;
   BackupWatch copies_;
   std::deque<Fault> losses_due_;
-  absl::Duration look_at_copies_at_;  // where a loss is due
+  absl::Duration look_at_copies_at_;  // next check, if a disk loss is due
   StallWatch stalls_;
   Relays relays_;
   UnauthenticatedClients unauthenticated_clients_;
-  std::map<int, std::string> addresses_;  // of servers that have listened
+  std::map<int, std::string> addresses_;  // by server; for servers that have listened
   DrillFigures figures_;
   std::map<PartName, absl::Duration> killed_at_;
   std::vector<Lasting> lasting_;
 };
 
-// Whether a rule needs the relays.
+// Returns true if a rule needs relays.
 bool BreaksNetwork(const std::vector<FaultRule>& rules);
 
 }  // namespace torchps

@@ -30,8 +30,7 @@ std::string Seconds(const absl::optional<absl::Duration>& duration) {
                               : "never";
 }
 
-// What is missing on one side of a comparison, and what is too much; a dash where it was not
-// judged.
+// Returns the shortfall and the excess in a comparison, or "-" if it was not evaluated.
 std::string Missing(const Report::Check& check) {
   return check.has_holds() ? WithThousands(std::max<int64_t>(0, check.expected() - check.actual()))
                            : "-";
@@ -101,7 +100,8 @@ std::vector<FlagSpec> DrillFlags() {
   return flags;
 }
 
-// "server:20:100ms", "server.1:5": the rest is the server's own flag.
+// Parses "server:20:100ms" or "server.1:5". The text after the first colon becomes the server's
+// flag.
 absl::Status PlanSlowDisks(const FlagValues& flags, DrillOptions& options) {
   uint64_t random = options.faults.seed;
   for (const std::string& text : flags.All("slow_disk")) {
@@ -127,7 +127,7 @@ absl::Status PlanSlowDisks(const FlagValues& flags, DrillOptions& options) {
   return absl::OkStatus();
 }
 
-// A disk of its own for each server, where the loss of one is not the loss of the job.
+// Puts each server's files on a separate disk, so that losing one disk does not end the job.
 absl::Status PlanLossOfDisks(RunPlan& run) {
   if (run.hosts.servers.size() < 2) {
     return absl::InvalidArgumentError(
@@ -149,13 +149,13 @@ absl::StatusOr<DrillOptions> PlanDrill(const FlagValues& flags,
   if (!run.ok()) return run.status();
   DrillOptions options;
   options.run = *std::move(run);
-  // Whatever is killed comes back at once, as often as it takes.
+  // Restarts killed parts immediately and without limit.
   options.run.restarts.most = std::numeric_limits<int>::max();
   options.run.restarts.longest_delay = options.run.restarts.first_delay;
 
   options.faults.servers = static_cast<int>(options.run.hosts.servers.size());
   options.faults.workers = static_cast<int>(options.run.hosts.workers.size());
-  // All have as many: a hosts file, which could say otherwise, is for runs elsewhere.
+  // Workers have equal stage counts, because drills do not use a hosts file.
   options.faults.stages = static_cast<int>(options.run.hosts.workers.front().stages.size());
   const absl::StatusOr<int64_t> seconds = flags.Integer("seconds", 60, 1, 86400);
   if (!seconds.ok()) return seconds.status();
@@ -178,10 +178,10 @@ absl::StatusOr<DrillOptions> PlanDrill(const FlagValues& flags,
     return absl::InvalidArgumentError(
         "a drill needs something to do: --kill=server:every=5s or --freeze=worker:every=8s");
   }
-  // More often than the eye wants it, to see who stands still.
+  // More frequent than people need, to detect stalls.
   options.run.launch.worker_flags.push_back("--progress_seconds=0.2");
   if (BreaksNetwork(options.faults.rules)) {
-    // What passes through memory passes while the network does not.
+    // Shared memory would bypass the broken network.
     options.run.launch.set.push_back("wire.shared_memory=false");
     options.run.job.mutable_wire()->set_shared_memory(false);
   }
@@ -254,7 +254,7 @@ std::string DrillText(const DrillFigures& figures, absl::Duration began,
 }
 
 int DrillCommand(const FlagValues& flags, std::ostream& out, std::ostream& error) {
-  // First of all, so that every thread gRPC starts leaves these signals to us.
+  // Created first, so that the threads of gRPC inherit the blocked signals.
   const Interrupt interrupt;
   absl::StatusOr<DrillOptions> options = PlanDrill(flags, OwnDirectory());
   if (!options.ok()) {

@@ -14,7 +14,8 @@
 
 namespace torchps {
 
-// `psctl drill`: a whole run whose parts and ways are harmed on a schedule, and what it survived.
+// Implements `psctl drill`: a whole run with faults injected into parts and links on a schedule,
+// and a report of the effects.
 
 std::vector<FlagSpec> DrillFlags();
 
@@ -23,13 +24,13 @@ struct DrillOptions {
   FaultSchedule::Options faults;
 };
 
-// As PlanRun (tools/run_plan/plan_run.h).
+// See PlanRun (tools/run_plan/plan_run.h).
 absl::StatusOr<DrillOptions> PlanDrill(const FlagValues& flags,
                                        const std::string& program_directory);
 
-// The drill's result for people: kills and freezes, how long each server was away, what was rolled
-// back, the final accuracy, how long the others stood still, and the verdict. What is the report's
-// stands where there is one.
+// Returns the drill's result as text: kills and freezes, the recovery time of each server, the
+// updates rolled back, the final accuracy, stalls, and the verdict. Omits the report's figures if
+// `report` is not set.
 std::string DrillText(const DrillFigures& figures, absl::Duration began,
                       const absl::optional<Report>& report);
 

@@ -27,7 +27,7 @@ void MakeNonBlocking(const FileDescriptor& socket) {
 
 }  // namespace
 
-// One direction of a connection: bytes read from one socket and not yet written to the other.
+// One direction of a connection: a buffer between two sockets.
 struct FaultProxy::Pipe {
   const FileDescriptor* from = nullptr;
   const FileDescriptor* to = nullptr;
@@ -35,14 +35,14 @@ struct FaultProxy::Pipe {
   size_t begin = 0;
   size_t end = 0;
   bool from_ended = false;
-  bool finished = false;  // the end has been passed on as well
-  // May still be passed on before the connection breaks.
+  bool finished = false;  // forwarded the end of the stream
+  // Bytes to forward before the connection breaks.
   uint64_t allowance = UINT64_MAX;
 
   bool empty() const { return begin == end; }
   bool wants_read() const { return empty() && !from_ended; }
 
-  // False when the connection is to be broken, or is.
+  // Returns false if the connection is broken or must be reset.
   bool Move() {
     while (true) {
       if (wants_read()) {
@@ -162,7 +162,7 @@ void FaultProxy::Run() {
           it = connections_.erase(it);
           continue;
         }
-        // An end of which nothing is wanted is left out, for poll() tells of a broken one in any
+        // Leaves out a socket without work to do, because poll() would report an error on it in any
         // case.
         const auto watch = [&files](const FileDescriptor& end, const Pipe& in, const Pipe& out) {
           const auto events =
@@ -181,7 +181,7 @@ void FaultProxy::Run() {
             : static_cast<int>(std::max<int64_t>(0, absl::ToInt64Milliseconds(wait) + 1));
     poll(files.data(), files.size(), milliseconds);
     uint64_t ignored;
-    if (read(wake_.get(), &ignored, sizeof(ignored)) < 0) continue;  // nobody woke us
+    if (read(wake_.get(), &ignored, sizeof(ignored)) < 0) continue;  // not woken by a request
   }
 }
 
@@ -189,7 +189,7 @@ void FaultProxy::Accept(const Orders& orders) {
   while (true) {
     FileDescriptor client(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (client.get() < 0) return;
-    // A target that is frozen takes no connection for a while, and others are to pass meanwhile.
+    // Does not block, because a frozen target would delay the other connections.
     absl::StatusOr<FileDescriptor> target = BeginTcp(options_.target);
     if (!target.ok()) {
       CloseWithReset(std::move(client));
@@ -197,7 +197,7 @@ void FaultProxy::Accept(const Orders& orders) {
     }
     MakeNonBlocking(client);
     for (const FileDescriptor* const end : {&client, &*target}) {
-      // Without it a small message waits for the other side's delayed acknowledgement.
+      // Otherwise small messages wait for the peer's delayed acknowledgement.
       const int on = 1;
       setsockopt(end->get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     }

@@ -15,69 +15,69 @@
 
 namespace torchps {
 
-// A network that breaks: a TCP proxy on a free port of 127.0.0.1 that passes bytes on to a target
-// until it is told, by the clock, by a count of bytes or by its owner, to break connections.
+// TCP proxy that simulates network faults. Forwards bytes from a free port of 127.0.0.1 to a
+// target, and breaks connections periodically, after a number of bytes, or on request.
 //
-// A broken connection is reset in both directions, so that each side may have sent what the other
-// never reads. Thread-safe; one thread of its own does all the work.
+// Resets a broken connection in both directions, so either side may have sent data that the other
+// never reads. Thread-safe. Runs on one thread.
 class FaultProxy {
  public:
   struct Options {
     // "127.0.0.1:PORT".
     std::string target;
-    // All connections are reset at every multiple of this after the start; infinite: never.
+    // Resets open connections at multiples of this time after the start; infinite: never.
     absl::Duration reset_period = absl::InfiniteDuration();
-    // Each connection is reset when it has passed on a number of the client's bytes that is drawn
-    // evenly from [1, this]; 0: never.
+    // Resets each connection after it has forwarded a random number of client bytes, uniform in [1,
+    // this]; 0: never.
     uint64_t cut_within_bytes = 0;
-    // Of the draws.
+    // Random seed for cut_within_bytes.
     uint64_t seed = 1;
   };
 
-  // UNAVAILABLE: no port is free.
+  // Starts the proxy. UNAVAILABLE: cannot listen on a port.
   static absl::StatusOr<std::unique_ptr<FaultProxy>> Start(Options options);
 
-  // Resets what is open and stops.
+  // Resets open connections and stops.
   ~FaultProxy();
 
   const std::string& address() const { return address_; }
 
-  // Each of these has happened when it returns.
+  // Each of these returns after the thread has carried it out.
 
-  // Resets all connections that are open now.
+  // Resets the connections that are open now.
   void ResetAll();
 
-  // While on, nothing passes and nobody is told: connections stay open, and new ones get as far as
-  // the kernel takes them. What was sent meanwhile passes later.
+  // While on, forwards no data and sends no errors: connections stay open, and new connections wait
+  // in the kernel. Forwards the pending data when switched off.
   void SetBlackHole(bool on);
 
-  // No more faults from now on: a plain proxy.
+  // Stops injecting faults.
   void Heal();
 
-  // Connections that came, and that were reset by this proxy.
+  // Connections accepted, and connections that this proxy reset.
   uint64_t accepted() const;
   uint64_t resets() const;
 
  private:
   struct Pipe;
   struct Connection;
-  // What its owner wants.
+  // Requests from the owner.
   struct Orders {
     bool stop = false;
     bool healed = false;
     bool black_hole = false;
     bool reset = false;   // once
-    uint64_t number = 0;  // orders given so far
+    uint64_t number = 0;  // number of requests so far
   };
 
   FaultProxy(Options options, FileDescriptor listener, std::string address, FileDescriptor wake);
 
-  // Gives an order and waits until the thread has obeyed it.
+  // Makes a request and blocks until the thread has carried it out.
   void Order(absl::FunctionRef<void(Orders&)> change);
 
   void Run();
   void Accept(const Orders& orders);
-  // Moves what can be moved without waiting; false when the connection is over.
+  // Forwards the data that can move without blocking. Returns false if the connection has ended.
   bool Move(Connection& connection);
   void ResetOpen();
 
@@ -86,7 +86,7 @@ class FaultProxy {
   const std::string address_;
   const FileDescriptor wake_;  // eventfd
 
-  // The thread's own.
+  // Used by the thread only.
   std::list<Connection> connections_;
   uint64_t random_;
 

@@ -11,7 +11,7 @@
 namespace torchps {
 namespace {
 
-// Of the network: done to ways between parts.
+// Returns true if the fault applies to network links.
 bool IsOfLinks(Fault::Kind kind) {
   return kind == Fault::Kind::kCut || kind == Fault::Kind::kReset;
 }
@@ -20,7 +20,7 @@ absl::Duration UsualLength(Fault::Kind kind) {
   return kind == Fault::Kind::kFreeze ? absl::Seconds(1) : absl::Seconds(5);
 }
 
-// A rule's words, and what is wrong with one of them.
+// Parses the words of a rule and reports errors.
 class RuleParser {
  public:
   RuleParser(Fault::Kind kind, absl::string_view text, int servers, int workers, int stages)
@@ -141,7 +141,7 @@ class RuleParser {
   FaultRule rule_;
 };
 
-// Which of `count` are in the first half: at least one, and not all where there are two.
+// Draws half of `count` parts: at least one, and fewer than `count` if count > 1.
 std::vector<bool> DrawHalf(int count, uint64_t& random) {
   std::vector<bool> chosen(static_cast<size_t>(count), false);
   for (int left = std::max(1, count / 2); left > 0;) {
@@ -212,16 +212,17 @@ absl::optional<Fault::Kind> GetEnd(Fault::Kind kind) {
 
 FaultSchedule::FaultSchedule(const Options& options) {
   uint64_t random = options.seed;
-  // Of their own, so that a rule of the network does not shift the others' times.
+  // A separate generator, so that network rules do not change the times of other rules.
   uint64_t random_links = options.seed;
-  // So for the processes of a worker.
+  // Likewise for the stage of a worker.
   uint64_t random_stages = ~options.seed;
   for (const FaultRule& rule : options.rules) {
     const int count = rule.is_server ? options.servers : options.workers;
     const bool once = rule.every == absl::ZeroDuration();
     for (absl::Duration tick = once ? rule.at : rule.every; tick <= options.length;
          tick += rule.every) {
-      // Drawn in any case, so that one rule's index does not shift the others' times.
+      // Drawn even if unused, so that a fixed index in one rule does not change the times of other
+      // rules.
       const auto drawn =
           static_cast<int>(UniformBelow(random, static_cast<uint64_t>(std::max(count, 1))));
       const double shift = (UnitDouble(SplitMix64(random)) - 0.5) / 2;

@@ -12,52 +12,52 @@
 
 namespace torchps {
 
-// One line of a drill: what is done to whom, how often.
+// One rule of a drill: a kind of fault, the target and the times.
 struct FaultRule {
   Fault::Kind kind = Fault::Kind::kKill;
-  // Of kCut and kReset: a worker and a server (is_server is false), a server and all workers, or
-  // the two halves of the job. Of the others one part.
+  // kCut and kReset apply to a worker and a server (is_server is false), a server and the workers,
+  // or the two halves of the job. Other kinds apply to one part.
   bool is_server = false;
   bool halves = false;
-  int index = -1;                               // -1: one of them, drawn each time
-  int stage = -1;                               // of a worker's processes which; -1: as above
-  int other = -1;                               // the server of a worker's link; -1: as above
+  int index = -1;                               // -1: random each time
+  int stage = -1;                               // process of the worker; -1: random
+  int other = -1;                               // server of a worker's link; -1: random
   absl::Duration every = absl::ZeroDuration();  // zero: once, at `at`
   absl::Duration at = absl::ZeroDuration();
-  absl::Duration lasting = absl::ZeroDuration();  // of what ends again: after so long
+  absl::Duration lasting = absl::ZeroDuration();  // duration, for kinds that end
 };
 
-// "server:every=5s", "worker.2:at=30s"; where workers are `stages` processes each also
-// "worker.2.1:...", the one with stage 1; of what ends again "worker:every=8s:for=2s"; of the
-// network also "worker.1-server.0:..." and "halves:...". INVALID_ARGUMENT names the part of it that
-// is wrong, and what is expected there.
+// Parses a rule: "server:every=5s" or "worker.2:at=30s". If workers run in `stages` processes,
+// "worker.2.1:..." names stage 1. Faults that end can set a duration: "worker:every=8s:for=2s".
+// Network faults also accept "worker.1-server.0:..." and "halves:...". INVALID_ARGUMENT: the
+// message names the invalid part and the expected form.
 absl::StatusOr<FaultRule> ParseFaultRule(Fault::Kind kind, absl::string_view text, int servers,
                                          int workers, int stages = 0);
 
-// The flag that makes rules of a kind, "kill", and what else ends the fault; nothing: it is over at
-// once. REQUIRES, of both: a kind that begins a fault.
+// Returns the flag for a kind of fault, for example "kill", and the kind that ends it, or nullopt
+// if the fault is instantaneous. REQUIRES, for both: a kind that begins a fault.
 absl::string_view FindFlag(Fault::Kind kind);
 absl::optional<Fault::Kind> GetEnd(Fault::Kind kind);
 
-// When what is done to which part, drawn from a seed: the same numbers give the same schedule.
-// What comes `every` so often comes a quarter earlier or later at random; what begins also ends.
-// Times begin at zero. Not thread-safe.
+// Draws a schedule of faults from a seed; equal options produce equal schedules. A periodic fault
+// varies by up to a quarter of the period at random. Each fault that begins also ends. Times start
+// at zero. Not thread-safe.
 class FaultSchedule {
  public:
   struct Options {
     std::vector<FaultRule> rules;
     int servers = 1;
     int workers = 1;
-    int stages = 0;         // processes of each worker, which are hit one by one; 0: it is one
-    absl::Duration length;  // no fault begins later; its end may come later
+    int stages = 0;         // processes per worker, hit separately; 0: one process
+    absl::Duration length;  // faults begin before this, but may end later
     uint64_t seed = 1;
   };
 
   explicit FaultSchedule(const Options& options);
 
-  // Infinite: that was all.
+  // Time of the next fault; infinite if the schedule has ended.
   absl::Duration NextAt() const;
-  // What is due by `now`, in order; each is given out once.
+  // Returns the faults due by `now`, in order. Returns each fault once.
   std::vector<Fault> Take(absl::Duration now);
 
  private:
@@ -65,7 +65,7 @@ class FaultSchedule {
     absl::Duration at;
     Fault fault;
   };
-  std::vector<Event> events_;  // in order
+  std::vector<Event> events_;  // ordered by time
   size_t next_ = 0;
 };
 

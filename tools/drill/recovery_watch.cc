@@ -7,11 +7,11 @@
 namespace torchps {
 namespace {
 
-// The resolution of what is measured.
+// Resolution of the measured times.
 constexpr absl::Duration kLook = absl::Milliseconds(10);
 constexpr absl::Duration kAnswerTimeout = absl::Seconds(1);
 
-// Counters begin at zero in each life of a server.
+// A restarted server counts from zero.
 bool HasApplied(const ServerStatus& status) { return Applied(status.verdicts()) > 0; }
 
 }  // namespace
@@ -73,7 +73,7 @@ void RecoveryWatch::Run() {
     mutex_.Lock();
     for (const auto& entry : applied) {
       const auto found = watched_.find(entry.first);
-      // It may have died again meanwhile.
+      // The server may have died again during the call.
       if (found == watched_.end() || found->second.recovery != looked_at.at(entry.first).recovery) {
         continue;
       }

@@ -16,15 +16,15 @@
 
 namespace torchps {
 
-// Watches servers that come back after their death, until each has applied a push again. Asks on a
-// thread of its own. Thread-safe. Borrows the clock.
+// Watches restarted servers until each has applied a push. Polls on a background thread.
+// Thread-safe. Borrows the clock.
 class RecoveryWatch {
  public:
   struct Recovery {
     int server = 0;
-    absl::Duration died_at;                  // on the clock
-    absl::optional<absl::Duration> listens;  // after that
-    absl::optional<absl::Duration> applies;  // a first push, after that
+    absl::Duration died_at;                  // clock time
+    absl::optional<absl::Duration> listens;  // time from died_at
+    absl::optional<absl::Duration> applies;  // first push; time from died_at
   };
   using Connect = std::function<std::unique_ptr<ClusterClient>(std::vector<std::string>)>;
 
@@ -34,16 +34,16 @@ class RecoveryWatch {
   RecoveryWatch& operator=(const RecoveryWatch&) = delete;
 
   void OnDeath(int server, absl::Duration now);
-  // It listens again.
+  // Called when the server listens again.
   void OnReturn(int server, const std::string& address, absl::Duration now);
 
-  // All deaths so far, in order.
+  // Returns the deaths so far, in order.
   std::vector<Recovery> recoveries() const;
 
  private:
-  // A server that listens and has not applied anything yet.
+  // A server that listens and has not applied a push yet.
   struct Watched {
-    size_t recovery = 0;  // which
+    size_t recovery = 0;  // index into recoveries_
     std::shared_ptr<ClusterClient> client;
   };
   void Run();

@@ -11,21 +11,21 @@
 
 namespace torchps {
 
-// The network between the workers and the servers of a drill, to be broken: one relay on the
-// loopback for each worker and server. Needs no rights and no rules of a firewall.
+// Relays the connections between the workers and servers of a drill, so that the drill can break
+// them: one proxy on the loopback per worker and server. Needs neither root nor firewall rules.
 //
-// Not thread-safe; each relay has a thread of its own.
+// Not thread-safe; each relay runs a thread.
 class Relays {
  public:
-  // The ways of `worker` to the servers at these addresses, in the servers' order. Says where they
-  // are, as the environment of a worker takes it (client/calls/server_channel.h). Those that are
-  // there stay. UNAVAILABLE: no port is free.
+  // Opens relays from `worker` to the servers at these addresses, in server order, and keeps
+  // existing relays. Returns the value for the worker's environment
+  // (client/calls/server_channel.h). UNAVAILABLE: cannot listen on a port.
   absl::StatusOr<std::string> Open(int worker, const std::vector<std::string>& servers);
 
-  // Nothing passes on these ways until each has been joined as often as it was cut.
+  // Cut() blocks these links until Join() is called as often as Cut().
   void Cut(const std::vector<NetworkLink>& links);
   void Join(const std::vector<NetworkLink>& links);
-  // Breaks what is open on them.
+  // Resets the open connections of these links.
   void Reset(const std::vector<NetworkLink>& links);
 
  private:

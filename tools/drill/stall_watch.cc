@@ -16,7 +16,7 @@ void StallWatch::OnProgress(int worker, absl::Duration now) {
   std::set<std::string> meanwhile;
   for (const Episode& episode : episodes_) {
     if (episode.ended < since || episode.began > now) continue;
-    // What it was hit by explains its own standing still.
+    // The fault explains the stall of a worker that it hit.
     if (episode.hit.count(worker) > 0) return;
     meanwhile.insert(episode.kind);
   }

@@ -11,28 +11,28 @@
 
 namespace torchps {
 
-// How long workers stood still while something was wrong elsewhere: told of their progress and of
-// faults, it knows for each kind of fault how often it came, and the longest time that a worker
-// which no fault had hit made no progress in. What workers tell comes a few times in a second, so
-// that is how exact it is. Times are of one clock, and handed in in order. Not thread-safe.
+// Measures how long workers stall during faults. For each kind of fault, counts the faults and
+// finds the longest time without progress of a worker that the fault did not hit. The resolution is
+// that of the progress reports, a few per second. Times use one clock and must not decrease. Not
+// thread-safe.
 class StallWatch {
  public:
   void OnProgress(int worker, absl::Duration now);
-  // It has nothing more to do, so it does not stand still from now on.
+  // The worker has finished; it does not stall from now on.
   void OnDone(int worker, absl::Duration now);
 
-  // A fault of this kind begins; `hit` are the workers that it is done to. Returns its number, for
-  // End(). One that is over at once begins and ends.
+  // Records that a fault of this kind begins; `hit` are the affected workers. Returns a number for
+  // End(). For an instantaneous fault, call both.
   int Begin(absl::string_view kind, std::set<int> hit, absl::Duration now);
   void End(int fault, absl::Duration now);
 
   struct Figures {
     int times = 0;
-    // Nothing: there were no others, or none of them told of progress afterwards.
+    // Unset if the faults hit every worker, or no other worker reported progress afterwards.
     absl::optional<absl::Duration> longest_stall;
   };
   const std::map<std::string, Figures>& by_kind() const { return by_kind_; }
-  // Of any worker, hit or not.
+  // Over the workers, hit or not.
   absl::Duration longest_stall() const { return longest_; }
 
  private:
@@ -43,7 +43,7 @@ class StallWatch {
     absl::Duration ended = absl::InfiniteDuration();
   };
 
-  std::vector<Episode> episodes_;  // by number
+  std::vector<Episode> episodes_;  // indexed by number
   std::map<int, absl::Duration> last_progress_;
   std::map<std::string, Figures> by_kind_;
   absl::Duration longest_ = absl::ZeroDuration();

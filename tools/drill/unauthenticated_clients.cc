@@ -11,24 +11,24 @@ namespace {
 
 constexpr char kAnotherHost[] = "127.0.0.2";
 
-// The first 43 of the 517 bytes that a TLS hello says it has.
+// Returns the first 43 bytes of a TLS hello that declares 517 bytes.
 std::string HalfAHello() {
   return absl::StrCat(std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11),
                       std::string(32, 'r'));
 }
 
 std::string Frame(char type, char flags, char stream, absl::string_view payload) {
-  const auto length = static_cast<char>(payload.size());  // of ours none has more than 127 bytes
+  const auto length = static_cast<char>(payload.size());  // payloads here are under 128 bytes
   return absl::StrCat(std::string{'\0', '\0', length, type, flags, '\0', '\0', '\0', stream},
                       payload);
 }
 
-// A header of HTTP/2 whose name stands under that number in its static table.
+// Encodes an HTTP/2 header; `index` refers to the name in the static table.
 std::string Header(absl::string_view index, absl::string_view value) {
   return absl::StrCat(index, std::string(1, static_cast<char>(value.size())), value);
 }
 
-// HTTP/2's preface, its settings, and the headers of a Push whose first frame never comes.
+// Returns the HTTP/2 preface, settings, and headers of a Push call, without a frame.
 std::string BeginningOfAPush() {
   constexpr char kSettings = 4, kHeaders = 1, kEndHeaders = 4;
   const std::string headers = absl::StrCat(

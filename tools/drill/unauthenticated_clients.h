@@ -8,23 +8,24 @@
 
 namespace torchps {
 
-// Connections to a server that say nothing, half of a TLS hello, or the beginning of a push, and
-// then stay: a port scanner, a worker whose machine has died, one that hangs. They come from
-// another address of the loopback, 127.0.0.2, as from another host.
+// Opens idle connections to a server that send no data, half of a TLS hello, or the beginning of a
+// push. They simulate port scanners, hung workers and crashed machines. The connections use another
+// loopback address, 127.0.0.2, like a remote host.
 //
-// Not thread-safe; no thread.
+// Not thread-safe; does not start threads.
 class UnauthenticatedClients {
  public:
-  // So many of each kind come, as far as there are files and the server takes them. How many did.
+  // Opens `of_each` connections of each kind, as far as the file limit and the server allow.
+  // Returns the number opened.
   int Come(int server, const std::string& address, int of_each);
-  // Those at that server go.
+  // Closes the connections to the server.
   void Go(int server) { there_.erase(server); }
 
  private:
   std::map<int, std::vector<FileDescriptor>> there_;
 };
 
-// What they say, of each kind: "" is nothing.
+// Returns the data that each kind sends; "" for none.
 std::vector<std::string> WordsOfStrangers();
 
 }  // namespace torchps
