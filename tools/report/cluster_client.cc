@@ -23,8 +23,8 @@ namespace {
 
 constexpr char kNoTorchpsServer[] = "answers, but is no torchps server";
 
-// As FromGrpcStatus, but in words for the command's user. gRPC tells a failed connection as
-// a chain of causes; the last one is the system's own word.
+// As FromGrpcStatus, but with messages for psctl's user. gRPC reports a failed connection as a
+// chain of causes; the last cause is the system's error.
 absl::Status InWords(const grpc::Status& grpc_status) {
   const absl::Status status = FromGrpcStatus(grpc_status);
   switch (status.code()) {
@@ -61,7 +61,8 @@ class GrpcClusterClient final : public ClusterClient {
   const std::vector<std::string>& addresses() const override { return addresses_; }
 
   absl::StatusOr<JobStatus> GetJobStatus(bool wait_until_done, absl::Duration timeout) override {
-    // Waiting for a server that is not up yet must not become waiting for one that never answers.
+    // The call waits until the server is up, so this first checks for a server that would never
+    // answer.
     if (wait_until_done) {
       if (absl::Status refused = Refusal(0); !refused.ok()) return refused;
     }
@@ -87,7 +88,7 @@ class GrpcClusterClient final : public ClusterClient {
     const std::shared_ptr<grpc::Channel> channel = ways_.front().channel;
     const grpc::Status status =
         Coordinator::NewStub(channel)->TakeCheckpoint(&context, TakeCheckpointRequest(), &reply);
-    // That of another server, in whole words, comes from a server that is there.
+    // If the channel is ready, the error is the server's answer.
     if (!status.ok() && channel->GetState(false) == GRPC_CHANNEL_READY) {
       return FromGrpcStatus(status);
     }
@@ -105,7 +106,7 @@ class GrpcClusterClient final : public ClusterClient {
         Explained(server, ParameterService::NewStub(ways_[server].channel)
                               ->GetServerStatus(&context, ServerStatusRequest(), &reply));
     if (status.ok()) return reply;
-    // It may have moved: the coordinator knows where to.
+    // The server may have moved; tries the address that the coordinator knows.
     if (!absl::IsUnavailable(status) || !GoWhereRegistered(server)) return status;
     return GetServerStatus(server, timeout);
   }
@@ -130,11 +131,11 @@ class GrpcClusterClient final : public ClusterClient {
   }
 
  private:
-  // As InWords, and what keeps the two sides apart if it is more than an absent server.
+  // Returns InWords(), or the reason for a refused connection.
   absl::Status Explained(int server, const grpc::Status& grpc_status) const {
     const absl::Status status = InWords(grpc_status);
     if (status.code() != absl::StatusCode::kUnavailable) return status;
-    // From a server that is there these are its own words, whole.
+    // If the channel is ready, the error is the server's answer.
     if (ways_[server].channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY) {
       return FromGrpcStatus(grpc_status);
     }
@@ -158,14 +159,14 @@ class GrpcClusterClient final : public ClusterClient {
     }
   }
 
-  // Where one server is spoken to.
+  // Connection to one server.
   struct Way {
-    std::string address;  // HOST:PORT; empty: its file does not say yet
+    std::string address;  // HOST:PORT; empty if the server's file does not exist yet
     std::shared_ptr<grpc::Channel> channel;
-    bool is_registered = false;  // where the coordinator says
+    bool is_registered = false;  // address from the coordinator
   };
 
-  // Reads the server's address file, where it has one.
+  // Rereads the server's address file, if the address is one.
   void FindAgain(int server) {
     Way& way = ways_[server];
     const absl::StatusOr<AddressSource> source = AddressSource::Parse(addresses_[server]);
@@ -175,7 +176,7 @@ class GrpcClusterClient final : public ClusterClient {
     if (way.channel == nullptr || address != way.address) GoTo(server, address);
   }
 
-  // False: the coordinator knows no other address, or was not asked.
+  // Switches to the address that the coordinator knows. Returns false if it is unknown or not new.
   bool GoWhereRegistered(int server) {
     if (server >= static_cast<int>(registered_.size())) return false;
     const std::string& address = registered_[server].address();
@@ -190,7 +191,7 @@ class GrpcClusterClient final : public ClusterClient {
     FindAgainSoon(&arguments);
     arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-    // A status with every slot and block of a large job is longer than gRPC's 4 MiB.
+    // The status of a large job, with slots and blocks, exceeds gRPC's default of 4 MiB.
     arguments.SetMaxReceiveMessageSize(64 << 20);
     ways_[server].address = address;
     ways_[server].channel = grpc::CreateCustomChannel(
@@ -201,7 +202,7 @@ class GrpcClusterClient final : public ClusterClient {
   const std::vector<std::string> addresses_;
   const std::shared_ptr<CertificateFiles> certificates_;
   std::vector<Way> ways_;
-  // Where the servers are, as the coordinator said last.
+  // Server addresses in the coordinator's last answer.
   std::vector<ServerAddress> registered_;
 };
 

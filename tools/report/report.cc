@@ -18,10 +18,10 @@
 namespace torchps {
 namespace {
 
-// The metric that has a field of its own.
+// The metric with a separate field.
 constexpr char kAccuracy[] = "accuracy";
 
-// Ratios of nothing are 0.
+// Returns 0 if `whole` is 0.
 double Ratio(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
 Report::Consistency GetConsistency(const ConsistencySpec& spec) {
@@ -36,7 +36,7 @@ Report::Consistency GetConsistency(const ConsistencySpec& spec) {
   return consistency;
 }
 
-// The times in units of so many seconds.
+// Returns the times in units of `unit` seconds.
 Report::Times GetTimes(const StepFigures& figures, double unit) {
   Report::Times times;
   times.set_compute(figures.compute_seconds() / unit);
@@ -48,7 +48,7 @@ Report::Times GetTimes(const StepFigures& figures, double unit) {
   return times;
 }
 
-// NaN: there were samples, and of none of them a loss is known.
+// Returns NaN if the slot used samples but does not know any of their losses.
 double MeanLoss(const StepFigures& figures) {
   const uint64_t known =
       figures.samples() - std::min(figures.samples(), figures.samples_without_loss());
@@ -75,7 +75,7 @@ Report::Slot GetSlot(const SlotAccounting& accounting, const StepFigures& figure
   slot.set_lost_samples(static_cast<int64_t>(figures.lost_samples()));
   slot.set_stopped_steps(static_cast<int64_t>(figures.stopped_steps()));
   *slot.mutable_seconds() = GetTimes(figures, 1);
-  // The shares of no time at all are 0.
+  // Infinity, so that the shares of an empty total are 0.
   const double total = TotalSeconds(figures);
   *slot.mutable_shares() =
       GetTimes(figures, total > 0 ? total : std::numeric_limits<double>::infinity());
@@ -102,7 +102,7 @@ Report::Server GetServer(int index, const ServerAnswer& answer, double job_secon
   server.set_bytes_in(status.bytes_in());
   server.set_bytes_out(status.bytes_out());
   server.set_uptime_seconds(status.uptime_ms() / 1000.0);
-  // A server is there before its job starts.
+  // A server that ran through the job started before it.
   const uint64_t restored = status.durability().restored_checkpoint();
   if (restored > 0 || status.durability().replayed() > 0 || server.uptime_seconds() < job_seconds) {
     server.set_came_back(true);
@@ -113,7 +113,7 @@ Report::Server GetServer(int index, const ServerAnswer& answer, double job_secon
   return server;
 }
 
-// `mean` holds the sum of all values until Finish.
+// `mean` holds the sum of the values until Finish().
 void Merge(const Histogram& part, Report::Distribution& whole) {
   while (whole.histogram_size() < part.bucket_size()) whole.add_histogram(0);
   for (int i = 0; i < part.bucket_size(); ++i) {
@@ -146,7 +146,7 @@ Report::Evaluation GetEvaluation(const EvaluationResult& result) {
   return evaluation;
 }
 
-// The epochs in order. An evaluation stands with its epoch, and in `result`.
+// Adds the epochs in order. The last evaluation is also the result.
 void AddEpochs(const JobStatus& job, Report& report) {
   std::map<int, Report::Epoch> epochs;
   for (const EpochAccounting& accounting : job.epoch())
@@ -157,7 +157,7 @@ void AddEpochs(const JobStatus& job, Report& report) {
     if (!evaluation.model_not_kept().empty()) {
       report.set_model_not_kept(evaluation.model_not_kept());
     }
-    // Without test samples an evaluation only hands the model in.
+    // Without test samples, an evaluation only delivers the model.
     if (evaluation.samples() == 0) continue;
     evaluations[evaluation.epoch()] = evaluation;
     Report::Epoch& epoch = epochs[evaluation.epoch()];
@@ -187,7 +187,7 @@ void AddEpochs(const JobStatus& job, Report& report) {
   }
 }
 
-// Why what was learnt is of no use; empty: nothing is known against it.
+// Returns the reason why training failed, or "".
 std::string GetFailure(const Report& report) {
   if (!report.stopped().empty()) return report.stopped();
   if (report.has_result() && !std::isfinite(report.result().loss())) {
@@ -195,7 +195,7 @@ std::string GetFailure(const Report& report) {
                         report.result().loss(), "; a smaller optimizer.learning_rate or ",
                         "training.clip_norm may help");
   }
-  // A cross entropy so large gives the right class a probability of e^-1000.
+  // A cross entropy this large gives the correct class a probability of e^-1000.
   constexpr double kMaxCrossEntropy = 1000;
   const bool is_built_in = !report.job().model().name().empty();
   if (is_built_in && report.result().has_accuracy() && report.result().loss() > kMaxCrossEntropy) {
@@ -250,7 +250,8 @@ void AddServers(const std::vector<ServerAnswer>& servers, Report& report) {
     Add(answer.status->verdicts(), &verdicts);
     Merge(answer.status->lag(), *report.mutable_lag());
     Merge(answer.status->clock_gap(), *report.mutable_clock_gap());
-    // A server of a model with fewer blocks than servers owns none and has no versions.
+    // If the model contains fewer blocks than servers, some servers hold no blocks and thus report
+    // no versions.
     if (server.blocks() == 0) continue;
     const Report::Versions& own = server.versions();
     versions.set_min(first ? own.min() : std::min(versions.min(), own.min()));
@@ -262,7 +263,7 @@ void AddServers(const std::vector<ServerAnswer>& servers, Report& report) {
   Finish(*report.mutable_clock_gap());
 }
 
-// The count per block, rounded; at least 1 unless `count` is 0.
+// Returns the count per block, rounded; at least 1 unless `count` is 0.
 int64_t PerBlock(int64_t count, int64_t blocks) {
   return count == 0 ? 0 : std::max<int64_t>(1, (count + blocks / 2) / blocks);
 }
@@ -329,7 +330,7 @@ absl::optional<Report::Updates> GetUpdates(const ConsistencySpec& consistency,
   updates.set_early(PerBlock(early, blocks));
   updates.set_refused(PerBlock(refused, blocks));
   Finish(lag);
-  // Entry 0 gets the remainder, so that the rounded numbers add up.
+  // Entry 0 gets the remainder, so that the rounded counts match the total.
   int64_t newest = PerBlock(lag.count(), blocks);
   for (const int64_t count : lag.histogram()) updates.add_by_age(PerBlock(count, blocks));
   for (int age = 1; age < updates.by_age_size(); ++age) newest -= updates.by_age(age);
@@ -341,7 +342,7 @@ StepFigures GetFigures(const SlotAccounting& slot, const ConsistencySpec& consis
                        const std::vector<ServerAnswer>& servers) {
   StepFigures figures = slot.figures();
   if (AppliesEachPush(consistency)) return figures;
-  // All servers hold a push at the same time.
+  // The servers hold a push at the same time, so the longest wait counts.
   double waited = 0;
   for (const ServerAnswer& answer : servers) {
     if (!answer.status.ok()) continue;

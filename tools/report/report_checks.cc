@@ -12,13 +12,13 @@
 namespace torchps {
 namespace {
 
-// Why a comparison cannot be judged in a run of which `applies` is true.
+// Reason to skip a comparison, if `applies`.
 struct Doubt {
   bool applies;
   const char* reason;
 };
 
-// Notes the comparison, judged only if no doubt applies; otherwise with the first one that does.
+// Records a comparison, and the result unless a doubt applies; then the first such doubt.
 void Judge(bool holds, int64_t expected, int64_t actual, const std::vector<Doubt>& doubts,
            Report::Check* check) {
   check->set_expected(expected);
@@ -45,7 +45,7 @@ void AtLeast(int64_t bound, int64_t actual, const std::vector<Doubt>& doubts,
   Judge(actual >= bound, bound, actual, doubts, check);
 }
 
-// The job's test set is empty: models were handed in, and nothing was measured.
+// Returns true if the test set is empty: evaluations delivered models without measuring them.
 bool NothingToTestOn(const JobStatus& job) {
   return !job.evaluation().empty() &&
          std::all_of(job.evaluation().begin(), job.evaluation().end(),
@@ -70,8 +70,8 @@ void CheckReport(const JobStatus& job, int64_t block_updates, Report& report) {
     samples_per_epoch = std::max(samples_per_epoch, epoch.accounting().samples());
     any_reissued = any_reissued || epoch.accounting().reissued() > epoch.accounting().lost();
   }
-  // The versions of all blocks add up to `versions` where those of each server are equal (`even`),
-  // and elsewhere to a number from `least_versions` to `versions`.
+  // The block versions add up to `versions` if each server's versions are equal (`even`), and
+  // otherwise to a number from `least_versions` to `versions`.
   int64_t blocks = 0, least_versions = 0, versions = 0;
   bool any_silent = false, any_came_back = false, even = true;
   for (const Report::Server& server : report.servers()) {
@@ -93,8 +93,8 @@ void CheckReport(const JobStatus& job, int64_t block_updates, Report& report) {
   const Doubt limited = {training.max_pushes() > 0, "max_pushes ends the job before its epochs do"};
   const Doubt stopped = {report.has_epochs_without_best(), "the job stopped early"};
   const Doubt silent = {any_silent, "a server did not answer"};
-  // A process that died took the figures of its last steps with it; what it had in hand was handed
-  // out again.
+  // The figures of a dead process's last steps are lost, and the coordinator issued the samples
+  // again.
   const Doubt died = {any_gone || any_reissued,
                       "a worker ended early and took the figures of its last steps with it"};
   const Doubt resumed = {report.resumed_checkpoint() > 0, "the job was resumed from a checkpoint"};
@@ -113,8 +113,8 @@ void CheckReport(const JobStatus& job, int64_t block_updates, Report& report) {
   Equal(report.pushed_blocks().applied(), report.lag().count(), {silent},
         checks.mutable_lag_counted());
 
-  // A push raises every block's version by one, and a push that a server has lost lowers it by one
-  // on the blocks that lack it.
+  // A push raises each block's version by one. A push lost by a server lowers it by one on the
+  // affected blocks.
   std::vector<Doubt> of_versions = {silent,
                                     {!each_push, "an update is made of several pushes"},
                                     {NotApplied(verdicts) > 0, "some blocks were not applied"},
@@ -150,7 +150,7 @@ void CheckReport(const JobStatus& job, int64_t block_updates, Report& report) {
     Judge(true, -1, report.lag().max(), {}, checks.mutable_lag());
     checks.mutable_lag()->set_note("no bound");
   } else {
-    // An older gradient on one server is an error even if another server did not answer.
+    // An old gradient on one server is an error even if another server did not answer.
     AtMost(largest_lag, report.lag().max(),
            {{any_silent && report.lag().max() <= largest_lag, silent.reason}},
            checks.mutable_lag());

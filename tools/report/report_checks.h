@@ -8,15 +8,15 @@
 #include "proto/coordinator.pb.h"
 #include "proto/report.pb.h"
 
-// Compares the numbers of a report with each other. Pure functions.
+// Checks the numbers of a report for consistency. Pure functions.
 
 namespace torchps {
 
-// Fills in `reconciles` (docs/operate.md), the comparisons of the report's other fields.
-// `block_updates` is the sum over all servers that answered.
+// Fills in `reconciles` (docs/operate.md) from the report's other fields. `block_updates` is the
+// sum over the servers that answered.
 void CheckReport(const JobStatus& job, int64_t block_updates, Report& report);
 
-// Returns the comparisons in the report, by name and in the message's order.
+// Returns the comparisons in the report by name, in field order.
 std::vector<std::pair<std::string, Report::Check>> GetChecks(const Report& report);
 
 }  // namespace torchps

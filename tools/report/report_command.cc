@@ -15,9 +15,8 @@ namespace {
 
 constexpr absl::Duration kAnswerTimeout = absl::Seconds(5);
 
-// Parks at server 0 until the job has ended. One parked question does not last for ever, because
-// nothing would tell of a machine that vanished; whether the server is still there is then asked
-// by a question that is answered at once.
+// Blocks until the job has ended. Each waiting request is limited, because a vanished machine would
+// not end it. A short request then checks that the server still answers.
 absl::Status WaitUntilDone(ClusterClient& cluster, const ReportRequest& request, const Clock& clock,
                            std::ostream& error) {
   absl::Duration answered_at = clock.Now();

@@ -11,24 +11,25 @@
 
 namespace torchps {
 
-// `psctl report`: the report of a cluster that runs by itself, now or when its job has ended.
+// Implements `psctl report`: reports on a cluster that runs without psctl, now or after the job
+// ends.
 
 std::vector<FlagSpec> ReportFlags();
 
-// Exit code 0: printed and, if asked for, written. 3: server 0 did not answer. 1: no job, or the
-// job's books do not reconcile.
+// Returns exit code 0 if the report was printed and, if requested, written; 3 if server 0 did not
+// answer; 1 if the server runs no job or the consistency check failed.
 int ReportCommand(const FlagValues& flags, std::ostream& out, std::ostream& error);
 
 struct ReportRequest {
-  std::string file;  // empty: only printed
+  std::string file;  // empty: only print
   bool wait = false;
-  // With `wait`: for how long server 0 may be away without a single answer.
+  // With `wait`: how long server 0 may be unreachable.
   absl::Duration patience = absl::Seconds(60);
-  // How long one parked question lasts before the server's health is asked about.
+  // Length of one waiting request, before a health check of the server.
   absl::Duration parked_for = absl::Seconds(30);
 };
 
-// The same on `cluster`.
+// Reports on `cluster`.
 int MakeReport(ClusterClient& cluster, const ReportRequest& request, const Clock& clock,
                std::ostream& out, std::ostream& error);
 

@@ -21,16 +21,16 @@ using google::protobuf::FieldDescriptor;
 
 Json MendedMessage(const Descriptor& type, const Json& printed);
 
-// One value of `field`, of which `printed` is what Protobuf has printed.
+// Corrects one value of `field`; `printed` is Protobuf's output.
 Json MendedValue(const FieldDescriptor& field, const Json& printed) {
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_INT64:
     case FieldDescriptor::CPPTYPE_UINT64:
       return Json::parse(printed.get<std::string>());
     case FieldDescriptor::CPPTYPE_DOUBLE:
-      // "NaN", "Infinity".
+      // "NaN" or "Infinity".
       if (printed.is_string()) return nullptr;
-      // Six digits, so that a report is readable and a golden file stable.
+      // Six digits keep reports readable and golden files stable.
       return Json::parse(absl::StrFormat("%.6g", printed.get<double>()));
     case FieldDescriptor::CPPTYPE_MESSAGE:
       return MendedMessage(*field.message_type(), printed);
@@ -40,7 +40,7 @@ Json MendedValue(const FieldDescriptor& field, const Json& printed) {
 }
 
 Json MendedMessage(const Descriptor& type, const Json& printed) {
-  // Promised as Protobuf prints it.
+  // The job is documented in Protobuf's JSON mapping.
   if (&type == JobSpec::descriptor()) return printed;
   Json mended = Json::object();
   for (int i = 0; i < type.field_count(); ++i) {
@@ -76,7 +76,7 @@ Json ProtobufValue(const FieldDescriptor& field, const Json& mended) {
   return mended.is_null() ? Json("NaN") : mended;
 }
 
-// The inverse of MendedMessage(): Protobuf's JSON of a message. Reads the known fields only.
+// The inverse of MendedMessage(): returns Protobuf's JSON. Reads known fields only.
 Json ProtobufMessage(const Descriptor& type, const Json& mended) {
   if (&type == JobSpec::descriptor()) return mended;
   Json message = Json::object();
@@ -135,7 +135,7 @@ std::string ReportJson(const Report& report) {
   const auto printed = google::protobuf::util::MessageToJsonString(report, &text, options);
   TPS_CHECK(printed.ok(), "Protobuf cannot print a report");
   Json mended = MendedMessage(*Report::descriptor(), Json::parse(text));
-  // Of a run without any there are none, as of other fields that only some runs have.
+  // Omitted if empty, like other fields that only some runs use.
   if (report.targets().empty()) mended.erase("targets");
   for (Json& slot : mended["slots"]) {
     if (slot["members"].empty()) slot.erase("members");

@@ -8,22 +8,20 @@
 
 namespace torchps {
 
-// The report as indented JSON (docs/operate.md), ending in a newline.
+// Returns the report as indented JSON (docs/operate.md), ending with a newline.
 //
-// Protobuf prints it. Its mapping makes strings of 64-bit integers and of numbers that are not
-// finite, and knows no null; a report's readers are promised numbers and null. One pass over the
-// descriptor mends that for whatever fields there are. Counts of type double would be numbers
-// without it, but not exact ones, and null would still be missing.
+// Protobuf's JSON mapping writes 64-bit integers and non-finite numbers as strings, and does not
+// use null, but the report's format promises numbers and null. This function corrects the output
+// with one pass over the descriptor.
 std::string ReportJson(const Report& report);
 
-// Returns the report that ReportJson() has written: equal up to the digits that the JSON leaves
-// out, and to fields of a newer version. A number that was not finite is NaN. DATA_LOSS: it is no
-// report.
+// Parses the output of ReportJson(). The result is equal except for omitted digits and fields of
+// newer versions. Non-finite numbers become NaN. DATA_LOSS: not a report.
 absl::StatusOr<Report> ParseReportJson(const std::string& text);
 
-// Writes `text` to `path` so that whoever opens it sees the old file or the whole new one: beside
-// it, then renamed. PERMISSION_DENIED or NOT_FOUND or RESOURCE_EXHAUSTED with the path and the
-// system's reason.
+// Writes `text` to a temporary file and renames it to `path`, so that readers see either the old or
+// the complete new file. PERMISSION_DENIED, NOT_FOUND or RESOURCE_EXHAUSTED: the message contains
+// the path and the system's reason.
 absl::Status WriteFileAtomically(const std::string& path, const std::string& text);
 
 }  // namespace torchps

@@ -69,7 +69,7 @@ std::string Targets(const Report& report) {
   return text;
 }
 
-// What was kept, what the job went on from, and what was lost on the way.
+// Lists checkpoints, the checkpoint that the job resumed from, and lost updates.
 std::string Kept(const Report& report) {
   std::string text = StoppedAndResumed(report.stopped(), report.resumed_checkpoint());
   const CheckpointStatus& last = report.checkpoint();
@@ -91,7 +91,7 @@ std::string Kept(const Report& report) {
   return text;
 }
 
-// Lines of a terminal that the epochs may take.
+// Maximum number of rows for the epochs.
 constexpr int kMaxEpochRows = 30;
 
 std::string EpochTable(const Report& report) {
@@ -131,7 +131,7 @@ std::string EpochTable(const Report& report) {
   return absl::StrCat("\n", table.Format(), stride > 1 ? rest : "");
 }
 
-// Shares of one slot's time, in whole per cent.
+// Time shares of each slot, in whole percent.
 std::string SlotTable(const Report& report) {
   if (report.slots().empty()) return "";
   const bool shows_batch = report.job().training().balance() == TrainingSpec::SPEED ||
@@ -178,11 +178,11 @@ std::string SlotTable(const Report& report) {
 struct Range {
   int64_t first = 0;
   int64_t last = 0;
-  bool open = false;  // all from `first` up
+  bool open = false;  // includes larger values
   int64_t count = 0;
 };
 
-// One range per value while they are few, otherwise 0, 1, 2-3, 4-7, 8-15 and so on.
+// Returns one range per value if there are few, otherwise 0, 1, 2-3, 4-7, 8-15 and so on.
 std::vector<Range> GetRanges(const Report::Distribution& distribution) {
   constexpr int64_t kMaxRows = 12;
   const int64_t used = distribution.histogram_size();
@@ -215,7 +215,7 @@ std::string Bars(const std::string& title, const Report::Distribution& distribut
                               : range.first == range.last
                                   ? absl::StrCat(range.first)
                                   : absl::StrCat(range.first, "-", range.last);
-    // What happened at all can be seen.
+    // Nonzero counts get at least one character.
     const int length =
         range.count == 0
             ? 0
@@ -232,7 +232,7 @@ std::string Bars(const std::string& title, const Report::Distribution& distribut
   return text;
 }
 
-// Updates, ages of their gradients, and waits; empty unless updates are made of whole batches.
+// Describes updates, gradient ages and waits; "" unless apply is WHOLE_BATCH.
 std::string Updates(const Report& report) {
   if (!report.has_updates()) return "";
   const Report::Updates& updates = report.updates();

@@ -6,11 +6,12 @@
 
 namespace torchps {
 
-// The report for a reader: one sentence with the result, then tables and two small histograms.
-// About 80 columns wide, ends in a newline.
+// Returns the report as text: one sentence with the result, tables and two small histograms. About
+// 80 columns wide, ends with a newline.
 std::string ReportText(const Report& report);
 
-// "target accuracy 0.98: after 12.3 s, 25,600 samples and 800 pushes", or "...: not met".
+// Returns, for example, "target accuracy 0.98: after 12.3 s, 25,600 samples and 800 pushes", or
+// "...: not met".
 std::string TargetText(const Report::Target& target);
 
 }  // namespace torchps

@@ -13,7 +13,7 @@ bool HasJob(const ServerAnswer& answer) {
   return answer.status.ok() && answer.status->job_id() != 0;
 }
 
-// All that the job has, in their order, as a flag; what to do in words where it does not say.
+// Returns the complete list as a flag, or advice if the addresses are unknown.
 std::string WholeList(const absl::StatusOr<JobStatus>& job, int count) {
   std::vector<std::string> addresses;
   if (job.ok()) {
@@ -37,7 +37,7 @@ std::string ServerListText(const absl::StatusOr<JobStatus>& job,
   std::string elsewhere;
   for (int i = 0; i < static_cast<int>(servers.size()); ++i) {
     const ServerAnswer& answer = servers[static_cast<size_t>(i)];
-    // One that is away, or has no job yet, is taken to be in its place.
+    // A server that is down or does not host a job counts as correctly placed.
     const int index = HasJob(answer) ? answer.status->server_index() : i;
     named.insert(index);
     if (HasJob(answer)) count = std::max(count, answer.status->server_count());

@@ -20,7 +20,8 @@ namespace {
 constexpr absl::Duration kAnswerTimeout = absl::Seconds(3);
 constexpr absl::Duration kRefreshInterval = absl::Seconds(1);
 
-// Looks again and again until interrupted. On a terminal each look takes the place of the last.
+// Shows the status repeatedly until interrupted. On a terminal, each status replaces the previous
+// one.
 int WatchStatus(ClusterClient& cluster, std::ostream& out, int interrupt_fd) {
   const bool terminal = isatty(STDOUT_FILENO) == 1;
   const SteadyClock clock;
@@ -28,7 +29,7 @@ int WatchStatus(ClusterClient& cluster, std::ostream& out, int interrupt_fd) {
   for (;;) {
     ClusterView view = LookAtCluster(cluster, kAnswerTimeout, clock.Now());
     const std::string text = StatusText(view, previous.has_value() ? &*previous : nullptr);
-    // Home and clear only once the new text is there, so that nothing flickers.
+    // Clears the screen only when the new text is ready, to avoid flicker.
     out << (terminal ? "\x1b[H\x1b[J" : "") << text << (terminal ? "" : "\n") << std::flush;
     previous.emplace(std::move(view));
     if (WaitForActivity({}, interrupt_fd, kRefreshInterval) || !out.good()) {
@@ -55,7 +56,7 @@ int ShowStatus(ClusterClient& cluster, std::ostream& out) {
 }
 
 int StatusCommand(const FlagValues& flags, std::ostream& out, std::ostream& error) {
-  // First of all, so that every thread of gRPC leaves the signals to it.
+  // Created first, so that the threads of gRPC inherit the blocked signals.
   absl::optional<Interrupt> interrupt;
   if (flags.Has("watch")) interrupt.emplace();
   const absl::StatusOr<std::unique_ptr<ClusterClient>> cluster = ConnectByFlags(flags, "status");

@@ -8,14 +8,14 @@
 
 namespace torchps {
 
-// `psctl status`: what a running cluster is doing, once or every second.
+// Implements `psctl status`: shows the state of a running cluster, once or every second.
 
 std::vector<FlagSpec> StatusFlags();
 
-// Exit code 0 if any server answered, 3 if none did, 2 for bad flags.
+// Returns exit code 0 if any server answered, 3 if no server did, 2 for bad flags.
 int StatusCommand(const FlagValues& flags, std::ostream& out, std::ostream& error);
 
-// One look at `cluster` without flags around it; the exit code.
+// Shows the status of `cluster` once. Returns the exit code.
 int ShowStatus(ClusterClient& cluster, std::ostream& out);
 
 }  // namespace torchps

@@ -19,7 +19,7 @@
 namespace torchps {
 namespace {
 
-// Samples of each slot, by slot.
+// Returns the samples by slot.
 std::map<int, uint64_t> GetSamples(const ClusterView& view) {
   std::map<int, uint64_t> samples;
   if (!view.job.ok()) return samples;
@@ -28,7 +28,7 @@ std::map<int, uint64_t> GetSamples(const ClusterView& view) {
   return samples;
 }
 
-// Samples per second of each slot, by slot.
+// Returns the samples per second by slot.
 std::map<int, double> GetRates(const ClusterView& view, const ClusterView* previous) {
   std::map<int, double> rates;
   if (!view.job.ok()) return rates;
@@ -49,7 +49,7 @@ std::map<int, double> GetRates(const ClusterView& view, const ClusterView* previ
 
 std::string Rate(double per_second) { return WithThousands(std::llround(per_second)); }
 
-// What is kept of the job; nothing where nothing is to be.
+// Describes the last checkpoint; "" if checkpoints are disabled.
 std::string Checkpoint(const JobStatus& job) {
   const CheckpointStatus& status = job.checkpoint();
   if (!status.enabled()) return "";
@@ -66,7 +66,7 @@ std::string Checkpoint(const JobStatus& job) {
   return absl::StrCat(text, "\n");
 }
 
-// What the servers have found, or the last checkpoint has.
+// Returns the number of non-finite blocks that the servers or the last checkpoint found.
 uint64_t NonfiniteBlocks(const ClusterView& view) {
   uint64_t now = 0;
   for (const ServerAnswer& answer : view.servers) {
@@ -75,7 +75,7 @@ uint64_t NonfiniteBlocks(const ClusterView& view) {
   return std::max(now, view.job->checkpoint().nonfinite_blocks());
 }
 
-// A line on updates, ages of gradients and waits; empty unless updates are made of whole batches.
+// Returns a line on updates, gradient ages and waits; "" unless apply is WHOLE_BATCH.
 std::string Updates(const ClusterView& view) {
   const auto updates = GetUpdates(view.job->job().consistency(), view.servers);
   if (!updates.has_value() || updates->by_age().empty()) return "";
@@ -88,7 +88,7 @@ std::string Updates(const ClusterView& view) {
                       FormatSeconds(updates->longest_wait_seconds()), "\n");
 }
 
-// Those are told as what the server does: "refuses this client", "answers, but ...".
+// Refusals are reported as the server's action: "refuses this client", "answers, but ...".
 bool Refused(const absl::Status& status) { return ExitCodeFor(status) == ExitCode::kRefused; }
 
 std::string Headline(const ClusterView& view, const std::map<int, double>& rates) {
@@ -136,15 +136,15 @@ std::string Headline(const ClusterView& view, const std::map<int, double>& rates
                       NotFiniteText(NonfiniteBlocks(view), job.checkpoint().number() > 0));
 }
 
-// Whether slots wait for slots that are some steps behind. With apply WHOLE_BATCH they do not, so
-// clock gaps are not shown.
+// Returns true if slots wait for slots that are some steps behind. With apply WHOLE_BATCH they do
+// not wait, so the tables omit clock gaps.
 bool IsBoundInSteps(const ClusterView& view) {
   if (!view.job.ok()) return true;
   const ConsistencySpec& consistency = view.job->job().consistency();
   return HasRounds(consistency) || AppliesEachPush(consistency);
 }
 
-// Less is always on its way.
+// Smaller backlogs are normal.
 constexpr uint64_t kMuchUncopied = uint64_t{32} << 20;
 
 std::string ServerTable(const ClusterView& view) {
@@ -197,7 +197,7 @@ std::string ServerTable(const ClusterView& view) {
   return absl::StrCat("\n", table.Format(), away);
 }
 
-// What a slot is at; a piece of its own work only where that takes long.
+// Returns the slot's state. Mentions the duration of a pass only if it is long.
 std::string ReadState(const SlotAccounting& slot) {
   constexpr double kLongSeconds = 10;
   std::string state = StateAndReason(StateName(slot.state()), slot.reason());
@@ -207,7 +207,7 @@ std::string ReadState(const SlotAccounting& slot) {
   return state;
 }
 
-// How the payloads between a slot and the servers at which it is live travel.
+// Describes the path of payloads between a slot and the servers that list it as live.
 std::string MakePath(int slot, const ClusterView& view) {
   int live = 0;
   int shared = 0;
@@ -226,7 +226,7 @@ std::string MakePath(int slot, const ClusterView& view) {
 
 std::string SlotTable(const ClusterView& view, const std::map<int, double>& rates) {
   if (!view.job.ok() || view.job->slot_size() == 0) return "";
-  // A slot's clock is that of the server that has seen most of it.
+  // A slot's clock is the highest clock over the servers.
   std::map<int, int64_t> clocks;
   int64_t slowest = std::numeric_limits<int64_t>::max();
   for (const ServerAnswer& answer : view.servers) {

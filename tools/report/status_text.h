@@ -10,21 +10,22 @@
 
 namespace torchps {
 
-// One look at a running cluster.
+// The answers of a running cluster at one time.
 struct ClusterView {
   absl::StatusOr<JobStatus> job;
   std::vector<ServerAnswer> servers;
-  absl::Duration seen_at;  // on a steady clock
+  absl::Duration seen_at;  // steady clock
 };
 
-// Asks every server, server 0 for the job as well.
+// Asks each server for the status, and server 0 also for the job.
 ClusterView LookAtCluster(ClusterClient& cluster, absl::Duration timeout, absl::Duration now);
 
-// The cluster as a headline and two tables. With a `previous` view (nullptr: none) rates are those
-// since then, otherwise since the start of the job. A server that is away is a row that says so.
+// Returns the cluster's state: a headline and two tables. With a `previous` view, rates are
+// averages since that view, otherwise since the start of the job. A server that did not answer gets
+// a row with dashes.
 std::string StatusText(const ClusterView& view, const ClusterView* previous);
 
-// No server answered.
+// Returns true if no server answered.
 bool NoneReachable(const ClusterView& view);
 
 }  // namespace torchps
