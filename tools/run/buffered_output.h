@@ -10,28 +10,27 @@
 
 namespace torchps {
 
-// What one of our programs says on its error stream. A line waits a moment before it is shown: if
-// the process is failing, it belongs into the sentence that says so. Thread-compatible.
+// Holds the error output of a torchps process. Lines wait briefly before they are shown, because
+// the lines of a failing process belong to the failure message. Thread-compatible.
 class BufferedOutput {
  public:
-  // Long enough for a process to end after its last words (unloading libtorch takes its time),
-  // short enough not to be missed.
+  // Long enough for a process to exit after the last line (unloading libtorch is slow), short
+  // enough for the user.
   static constexpr absl::Duration kHold = absl::Seconds(1);
 
-  // Without the program's name, which the caller that shows the line adds.
+  // Adds a line, without the program's name; the caller adds the name when showing the line.
   void Add(absl::Duration now, absl::string_view line);
 
-  // Whether a line waits.
+  // Returns true if lines are waiting.
   bool waiting() const { return !held_.empty(); }
 
-  // The lines that came at `until` or before and have not been taken yet, oldest first.
+  // Removes and returns the lines that arrived at `until` or before, oldest first.
   std::vector<std::string> Take(absl::Duration until);
 
-  // For the sentence that says how the process failed: what has not been taken; if all has, the
-  // last line once more.
+  // Returns the waiting lines for the failure message, or the last line again if no line waits.
   std::vector<std::string> LastWords() const;
 
-  // What a next life begins with. What waited is gone.
+  // Discards the lines, for a restarted process.
   void Clear();
 
  private:

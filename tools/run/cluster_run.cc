@@ -23,7 +23,7 @@ ClusterRun::ClusterRun(Options options, Connect connect, std::ostream& out, std:
       error_(error),
       clock_(clock),
       interrupt_fd_(interrupt_fd),
-      // A row for each worker, and the evaluator's below.
+      // One row for each worker, then the evaluator's.
       view_(options_.view, static_cast<int>(options_.hosts.workers.size()) + 1, out, clock),
       targets_(options_.targets) {}
 
@@ -35,7 +35,7 @@ int ClusterRun::Run() {
   if (finished) Accepted();
   if (!finished) {
     if (exit_code_ == 0) exit_code_ = static_cast<int>(ExitCodeFor(outcome));
-    // The job's books outlive its workers, but not its servers.
+    // The report needs the servers, so only the workers stop here.
     StopParts(/*servers=*/false).IgnoreError();
   }
   const bool went_on = accepted_ || !options_.launch.resume;
@@ -100,7 +100,7 @@ absl::Status ClusterRun::StartWorkers() {
 }
 
 absl::Status ClusterRun::WaitForWorkers() {
-  // The report is asked from the servers, so one that is coming back is waited for as well.
+  // The report needs the servers, so this also waits for restarting servers.
   const auto working = [](const auto& part) {
     return part->is_server ? !part->listening : !part->ended_well();
   };
@@ -128,7 +128,7 @@ absl::Status ClusterRun::MakeReport(bool finished) {
   if (options_.on_report) options_.on_report(**report);
   const absl::Status shown = ShowReport(**report, options_.report_file, out_);
   if (!shown.ok()) {
-    // Run() tells the first failure only, and what ended the run came before this one.
+    // Run() prints only the first failure, and that is the one that ended the run.
     if (!finished) error_ << "psctl: " << shown.message() << std::endl;
     return shown;
   }
@@ -153,7 +153,7 @@ absl::Status ClusterRun::StopParts(bool servers) {
     }
   }
   if (!servers || running.empty()) return StopAll(running);
-  // The first one takes the last checkpoint, of all of them.
+  // Stops server 0 first: it takes the last checkpoint of the job.
   const absl::Status first = StopAll({running.front()});
   running.erase(running.begin());
   const absl::Status others = StopAll(running);
@@ -208,7 +208,7 @@ ChildProcess::Options ClusterRun::GetProgram(const Part& part) const {
 }
 
 absl::Status ClusterRun::HandleDeath(Part& part) {
-  // A server ends by itself only where it is told to; "code 0" would tell nobody who did.
+  // A server exits with code 0 only if asked to stop, so the message mentions that.
   const std::string how = part.ended_well()
                               ? "ended before the job did: it was told to, as by 'psctl stop'"
                               : part.process->ExitReason();
@@ -231,8 +231,8 @@ absl::Status ClusterRun::HandleDeath(Part& part) {
                          part.is_server ? absl::StrCat(" at ", part.address) : "", " (restart ",
                          part.restarts.restarts(), ")"));
   part.restart_at = clock_.Now() + *delay;
-  // Of an ssh that ended, the worker at its other end may still be alive. One that lost its slot
-  // may have lost it to another process, whose it is now.
+  // Not through ssh, because the remote worker may outlive ssh. Not after a lost lease, because
+  // another process may now use the slot.
   part.seen_dead =
       part.leads() && part.PlaceIn(options_.hosts).host.empty() && part.process->exit_code() > 128;
   return absl::OkStatus();
@@ -262,7 +262,7 @@ void ClusterRun::InjectFaults() {
     }
     for (const auto& part : parts_) {
       if (part->is_evaluator || !(part->name() == fault.part)) continue;
-      // What is down or not up yet cannot be harmed.
+      // Skips parts that do not run.
       if (!part->process->running() || (part->is_server && !part->listening)) continue;
       if (fault.kind == Fault::Kind::kLoseDisk) part->disk_lost = true;
       part->process->Signal(fault.signal());
@@ -302,7 +302,7 @@ absl::Status ClusterRun::HandleEvents(absl::Duration longest) {
       HandleLine(*part, stream, line);
     });
   }
-  // Servers come first in parts_: when one dies, its workers' complaints are consequences.
+  // Servers precede workers in parts_, because a dead server also makes workers fail.
   for (const auto& part : parts_) {
     absl::Status status;
     if (part->restart_at.has_value()) {
@@ -327,13 +327,13 @@ void ClusterRun::HandleLine(Part& part, ChildProcess::Stream stream, absl::strin
   if (part.is_evaluator && IsMeasured(line)) return HandleMeasured(line);
   const absl::optional<StatusLine> status = ParseStatusLine(line);
   if (!status.has_value()) {
-    // Other lines of our own programs are for whoever runs them by hand.
+    // Other status lines are for manual use.
     if (absl::StartsWith(line, "torchps_")) return;
     view_.Say(absl::StrCat(part.process->name(), ": ", line));
   } else if (part.is_server && status->event == "ready") {
     const absl::StatusOr<std::string> address =
         ReachableAddress(options_.hosts.servers[part.index], status->Field("address"));
-    // Without an address the server stays one that is waited for, and is named in the end.
+    // Without an address the server counts as not started, and the timeout message names it.
     if (!address.ok()) return;
     part.address = *address;
     part.listening = true;

@@ -24,18 +24,18 @@
 
 namespace torchps {
 
-// One run of a job from the first server's start to the last one's end: starts the servers, then
-// the workers and, where targets are to be met, the evaluator, shows what they say, makes the
-// report when the workers are done, stops everything. If a part fails or psctl is interrupted, the
-// workers are stopped first, then the servers, and what the job's books say by then is still
-// reported; not if a job was to go on and has not, for that is what the run before has reported.
+// Runs a job from the start of the first server to the end of the last one. Starts the servers, the
+// workers and, if the run uses targets, the evaluator; shows their output; makes the report when
+// the workers have finished; then stops the parts. If a part fails or psctl is interrupted, stops
+// the workers, reports the job's state and stops the servers. A resumed job that has not started
+// yet is not reported, because the previous run did so.
 //
-// A part that dies is started again (tools/run_plan/restart_policy.h), a server at the address it
-// had, as long as that promises anything: a worker always, a server if it keeps its state in a
-// directory.
+// Restarts a part that dies (tools/run_plan/restart_policy.h) if that can help: always for a
+// worker, and for a server if the server keeps state in a directory. A server restarts at the same
+// address.
 //
-// One thread, one loop, no polling: it waits for output, ends of processes and the interrupt. Not
-// thread-safe; Run is called once. Borrows the streams and the clock.
+// Runs one event loop on the calling thread: waits for output, process exits and the interrupt. Not
+// thread-safe. Run is called once. Borrows the streams and the clock.
 class ClusterRun {
  public:
   using OnReport = std::function<void(const Report& report)>;
@@ -44,34 +44,34 @@ class ClusterRun {
     Options() = default;
     explicit Options(RunPlan plan) : RunPlan(std::move(plan)) {}
 
-    std::string log_dir;  // gets a file with all output of each part; empty: none
+    std::string log_dir;  // gets a file with the output of each part; may be empty
     ProgressView::Options view;
-    absl::Duration start_patience = absl::Seconds(30);  // for a server to say that it listens
-    absl::Duration stop_grace = absl::Seconds(5);       // from asking to killing
-    absl::Duration answer_timeout = absl::Seconds(5);   // for each question of the report
+    absl::Duration start_patience = absl::Seconds(30);  // time for a server to start listening
+    absl::Duration stop_grace = absl::Seconds(5);       // between the stop request and SIGKILL
+    absl::Duration answer_timeout = absl::Seconds(5);   // for each request of the report
     OnReport on_report;                                 // may be null
-    // Gets the addresses of the servers once all of them listen; may be null.
+    // Called with the server addresses when the servers listen; may be null.
     std::function<void(const std::vector<std::string>& addresses)> on_servers;
-    // When the first worker has told of progress, or all have ended well; may be null. A job that
-    // is resumed has taken this one's terms then.
+    // Called at the first progress of a worker, or when the parts have exited successfully; may be
+    // null. From then on, a resumed job uses the settings of this run.
     std::function<void()> on_accepted;
-    // Does harm to the parts on purpose, and watches them; null: nothing of that. Borrowed.
+    // Injects faults and observes the parts; may be null. Borrowed.
     FaultPlan* faults = nullptr;
   };
-  // Makes the client that the report is asked with; tests bring their own.
+  // Makes the client that requests the report; replaced in tests.
   using Connect = std::function<std::unique_ptr<ClusterClient>(std::vector<std::string>)>;
 
-  // Readable bytes on `interrupt_fd` (-1: none) mean that the run is to stop; when it becomes
-  // readable again meanwhile, what still runs is killed.
+  // When `interrupt_fd` (-1: unused) becomes readable, the run stops. If it becomes readable again,
+  // kills the running parts.
   ClusterRun(Options options, Connect connect, std::ostream& out, std::ostream& error,
              const Clock& clock, int interrupt_fd);
 
-  // The exit code for psctl: 0 if the job finished and every part ended well; that of the part
-  // that failed if it is one of common/process/exit_codes.h; otherwise 1.
+  // Returns psctl's exit code: 0 if the job finished and the parts exited successfully, the code of
+  // the failed part if it is in common/process/exit_codes.h, and otherwise 1.
   int Run();
 
-  // The first error that ended the run. OK before the end and after a job that finished. CANCELLED:
-  // the run was interrupted, or a server was told to stop.
+  // The first error that ended the run. OK before the end, or if the job finished. CANCELLED: the
+  // run was interrupted, or a server was asked to stop.
   const absl::Status& outcome() const { return outcome_; }
 
  private:
@@ -82,22 +82,22 @@ class ClusterRun {
   absl::Status WaitForWorkers();
   absl::Status MakeReport(bool finished);
   void Accepted();
-  // Workers first, then servers. An error if one had to be killed or ended badly.
+  // Stops the workers, then the servers. Returns an error if a part was killed or failed.
   absl::Status StopEverything();
   absl::Status StopParts(bool servers);
   absl::Status StopAll(const std::vector<ChildProcess*>& children);
 
   absl::Status StartPart(std::unique_ptr<Part> part, int index);
   ChildProcess::Options GetProgram(const Part& part) const;
-  // Its process: the first one, or the next.
+  // Starts the part's process, at first or after a death.
   absl::Status Launch(Part& part);
-  // What to do about a part that has ended and should not have. An error: nothing can be done.
+  // Handles an unexpected exit: schedules a restart, or returns an error.
   absl::Status HandleDeath(Part& part);
   absl::Status Restart(Part& part);
   void InjectFaults();
-  // When there is something to do without any event.
+  // Returns the time of the next restart or fault.
   absl::Duration NextDue() const;
-  // Waits for something to happen and deals with it. An error if a part failed or the run was
+  // Waits for an event and handles it. Returns an error if a part failed or the run was
   // interrupted.
   absl::Status HandleEvents(absl::Duration longest);
   void HandleLine(Part& part, ChildProcess::Stream stream, absl::string_view line);
@@ -118,11 +118,11 @@ class ClusterRun {
   std::vector<std::unique_ptr<Part>> parts_;
   Targets targets_;
   absl::Status outcome_;
-  absl::Status measured_;  // the first thing that was wrong with what the evaluator said
-  // Since a worker told of its first progress.
+  absl::Status measured_;  // first error in the evaluator's output
+  // Time of the first progress of a worker.
   absl::optional<absl::Duration> training_since_;
   bool accepted_ = false;
-  bool worked_ = false;  // a worker has made a step
+  bool worked_ = false;  // a worker completed a step
   int exit_code_ = 0;    // of the first failure
 };
 

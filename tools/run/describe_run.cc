@@ -12,7 +12,7 @@ namespace torchps {
 std::vector<std::string> DescribeRun(const JobSpec& job, const LaunchOptions& launch,
                                      const Hosts& hosts,
                                      const std::vector<std::string>& addresses) {
-  // Of a program's own module the report will tell more.
+  // For a custom module, names the program; the report adds details.
   const std::string model = job.model().name().empty()
                                 ? launch.worker_binary.substr(launch.worker_binary.rfind('/') + 1)
                                 : absl::StrCat(job.model().name(), " on ", job.data().source());

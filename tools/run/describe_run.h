@@ -9,9 +9,9 @@
 
 namespace torchps {
 
-// What runs, in the lines that a run begins with: the job, its parts, how to watch them at these
-// addresses, and an empty one. A pure function. REQUIRES: the job is normalised, and there is a
-// worker.
+// Returns the lines printed at the start of a run: the job, the parts, the command to watch the
+// servers at `addresses`, and an empty line. Pure function. REQUIRES: `job` is normalised, and
+// `hosts` contains a worker.
 std::vector<std::string> DescribeRun(const JobSpec& job, const LaunchOptions& launch,
                                      const Hosts& hosts, const std::vector<std::string>& addresses);
 

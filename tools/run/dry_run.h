@@ -6,8 +6,8 @@
 
 namespace torchps {
 
-// Replaces this process by the worker program, which reads the job from a file in memory and tries
-// one batch of training and one of evaluation. Returns only if that fails: the exit code.
+// Replaces this process with the worker program, which reads the job from a memory file and tries
+// one training batch and one evaluation batch. Returns only on failure, with the exit code.
 int BecomeDryRun(const RunPlan& plan, std::ostream& error);
 
 }  // namespace torchps

@@ -8,10 +8,9 @@
 
 namespace torchps {
 
-// Fetches the job's data on this machine before the workers start, as --download asks, and makes
-// `launch` name their folder. Does nothing without that flag, and with --hosts: the workers fetch
-// their own there. Stops when `interrupt_fd` becomes readable: CANCELLED. Others: those of
-// DownloadForJob().
+// Downloads the job's data to this machine before the workers start, if --download is set, and sets
+// the data folder in `launch`. With --hosts does nothing, because each worker downloads the data.
+// CANCELLED: `interrupt_fd` became readable. Otherwise errors as DownloadForJob().
 absl::Status FetchData(const JobSpec& job, int interrupt_fd, std::ostream& out,
                        LaunchOptions& launch);
 

@@ -16,7 +16,7 @@
 namespace torchps {
 namespace {
 
-// Runs a command with its standard output in `file`. Returns whether it ended with exit code 0.
+// Runs a command with standard output redirected to `file`. Returns true if the exit code is 0.
 bool RunInto(const std::string& file, const std::vector<std::string>& command) {
   const std::vector<char*> words = ExecArguments(command);
   posix_spawn_file_actions_t actions;
@@ -24,7 +24,7 @@ bool RunInto(const std::string& file, const std::vector<std::string>& command) {
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, file.c_str(),
                                    O_WRONLY | O_CREAT | O_TRUNC, 0666);
-  // psctl blocks signals; Ctrl-C is to end an ssh that waits.
+  // psctl blocks signals, but Ctrl-C must stop a waiting ssh.
   sigset_t none;
   sigemptyset(&none);
   posix_spawnattr_t attributes;
@@ -52,7 +52,7 @@ absl::Status FetchModels(const LaunchOptions& launch, const std::string& host,
       continue;
     }
     std::remove(part.c_str());
-    // A job without evaluations has no best model.
+    // best.safetensors exists only if the job evaluates.
     if (name == absl::string_view("best.safetensors")) break;
     return absl::UnavailableError(absl::StrCat("cannot copy ", from, " from ", host,
                                                " through ssh; copy it by hand into ", dir));

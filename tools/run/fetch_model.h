@@ -7,9 +7,9 @@
 
 namespace torchps {
 
-// Copies model.safetensors and, if there is one, best.safetensors from the directory of a server on
-// `host` into the folder `dir`, through ssh. A file is under its name only when it is whole.
-// UNAVAILABLE, with the name of the model file: ssh or the other machine's `cat` has failed.
+// Copies model.safetensors and, if it exists, best.safetensors from a server's directory on `host`
+// into the folder `dir`, through ssh. Renames each file into place when it is complete.
+// UNAVAILABLE: ssh or the remote `cat` failed; the message names the file.
 absl::Status FetchModels(const LaunchOptions& launch, const std::string& host,
                          const std::string& dir);
 

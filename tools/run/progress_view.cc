@@ -12,7 +12,7 @@
 namespace torchps {
 namespace {
 
-// The first `columns` characters of UTF-8 text.
+// Returns the first `columns` characters of UTF-8 text.
 absl::string_view CutTo(absl::string_view text, int columns) {
   int characters = 0;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -63,7 +63,7 @@ void ProgressView::Show(int row, absl::string_view text, bool always) {
 }
 
 void ProgressView::EraseRows() {
-  // Up to the first row, then everything from there down.
+  // Moves up to the first row and erases down to the end of the screen.
   if (drawn_ > 0) out_ << "\x1b[" << drawn_ << "A\x1b[J";
   drawn_ = 0;
 }
@@ -72,7 +72,7 @@ void ProgressView::DrawRows() {
   if (!options_.terminal) return;
   for (const Row& row : rows_) {
     if (row.text.empty()) continue;
-    // One column less than there are: a full line would wrap on some terminals.
+    // One column less than the width, because a full line wraps on some terminals.
     out_ << CutTo(row.text, options_.columns - 1) << "\n";
     ++drawn_;
   }

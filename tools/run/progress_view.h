@@ -10,28 +10,28 @@
 
 namespace torchps {
 
-// What `psctl run` shows while a job runs: lines that stay, and one row per worker that changes.
-// On a terminal the rows stand below the lines and are overwritten in place; elsewhere (a file, a
-// pipe) a row is printed as a line of its own, at most once per `row_interval`. Not thread-safe;
-// borrows the stream and the clock.
+// Shows the progress of `psctl run`: permanent lines, and one changing row per worker. On a
+// terminal the rows follow the lines and are updated in place. Otherwise (file or pipe), each row
+// is printed as a line, at most once per `row_interval`. Not thread-safe; borrows the stream and
+// the clock.
 class ProgressView {
  public:
   struct Options {
     bool terminal = false;
-    int columns = 80;  // of the terminal; rows are cut to it
+    int columns = 80;  // terminal width; longer rows are cut
     absl::Duration row_interval = absl::Seconds(5);
   };
 
-  // How much of the terminal on standard output there is to draw on.
+  // Returns the options for standard output.
   static Options OfTerminal();
 
   ProgressView(Options options, int rows, std::ostream& out, const Clock& clock);
 
-  // A line that stays.
+  // Prints a permanent line.
   void Say(absl::string_view line);
-  // The row's new text. REQUIRES: 0 <= row < rows.
+  // Changes the text of a row. REQUIRES: 0 <= row < rows.
   void SetRow(int row, absl::string_view text);
-  // The row's last text, shown whatever the interval.
+  // Sets the row's final text and shows it regardless of the interval.
   void FinishRow(int row, absl::string_view text);
 
  private:
@@ -48,7 +48,7 @@ class ProgressView {
   std::ostream& out_;
   const Clock& clock_;
   std::vector<Row> rows_;
-  int drawn_ = 0;  // rows standing on the terminal below the last line
+  int drawn_ = 0;  // rows on the terminal after the last line
 };
 
 }  // namespace torchps

@@ -18,7 +18,7 @@
 namespace torchps {
 namespace {
 
-// Warns of settings that train worse than the user may expect.
+// Warns about settings that may train worse than the user expects.
 void WriteHints(const JobSpec& job, std::ostream& error) {
   if (const std::string warning = MomentumWarning(job); !warning.empty()) {
     error << "psctl: warning: " << warning << std::endl;
@@ -41,7 +41,7 @@ int DryRun(RunPlan plan, int interrupt_fd, std::ostream& out, std::ostream& erro
 }  // namespace
 
 int RunCommand(const FlagValues& flags, std::ostream& out, std::ostream& error) {
-  // First of all, so that every thread gRPC starts leaves these signals to us.
+  // Created first, so that the threads of gRPC inherit the blocked signals.
   const Interrupt interrupt;
   absl::StatusOr<RunPlan> plan = PlanRun(flags, OwnDirectory());
   if (!plan.ok()) {

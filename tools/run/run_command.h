@@ -6,8 +6,8 @@
 
 namespace torchps {
 
-// `psctl run`: plans the run and executes it. Returns the exit code. Writes complaints to `error`
-// and everything else to `out`.
+// Implements `psctl run`: plans and runs a job. Returns the exit code. Writes errors and hints to
+// `error`, other output to `out`.
 int RunCommand(const FlagValues& flags, std::ostream& out, std::ostream& error);
 
 }  // namespace torchps

@@ -24,8 +24,8 @@
 namespace torchps {
 namespace {
 
-// The job as the run's folder keeps it: with the place of its data, so that later commands find
-// them without the flags of the run.
+// Returns the job as saved in the run folder. Sets the data path, so that later commands find the
+// data without the run's flags.
 JobSpec KeptJob(const ClusterRun::Options& options) {
   JobSpec job = options.job;
   const LaunchOptions& launch = options.launch;
@@ -34,8 +34,8 @@ JobSpec KeptJob(const ClusterRun::Options& options) {
   return job;
 }
 
-// The folder of this run, made where the user named none; where the parts run elsewhere, what their
-// servers keep lies there, under the name that the user gave. `lock` keeps it to this run.
+// Opens the run folder, creating one if the user did not name it. With remote parts, `dir` names
+// the servers' folder on their machines. `lock` reserves the folder for this run.
 absl::StatusOr<std::string> OpenRunDirectory(ClusterRun::Options& options, absl::Time now,
                                              std::unique_ptr<FileLock>& lock) {
   LaunchOptions& launch = options.launch;
@@ -47,7 +47,7 @@ absl::StatusOr<std::string> OpenRunDirectory(ClusterRun::Options& options, absl:
     dir = *made;
   }
   if (const absl::Status made = PrepareRunDirectory(dir); !made.ok()) return made;
-  // On other machines under the same name, below the directory in which ssh begins.
+  // On remote machines, the same name relative to ssh's starting directory.
   if (!launch.elsewhere || launch.dir.empty()) launch.dir = dir;
   if (!launch.elsewhere && !launch.disks_apart) {
     launch.dir = StateDirectory(dir);
@@ -56,13 +56,14 @@ absl::StatusOr<std::string> OpenRunDirectory(ClusterRun::Options& options, absl:
   absl::StatusOr<std::unique_ptr<FileLock>> locked = LockRunDirectory(dir);
   if (!locked.ok()) return locked.status();
   lock = *std::move(locked);
-  // A resumed job may yet be refused, and then the model there is still that of the file there.
+  // A resumed job may still be rejected; until it is accepted, the existing job file describes the
+  // model.
   const bool later = launch.resume && std::filesystem::exists(dir + "/job.textproto");
   const JobSpec job = KeptJob(options);
   absl::Status kept = later ? absl::OkStatus() : KeepJob(dir, job);
   if (kept.ok() && !launch.resume) kept = KeepWrittenJob(dir, launch.job_text);
   if (!kept.ok()) return kept;
-  // Its workers read it where it is a file.
+  // Workers on this machine need a job file.
   if (!launch.elsewhere && (!BuiltInJob(launch.job_file).empty() || IsReadOnce(launch.job_file))) {
     launch.job_file = absl::StrCat(dir, "/job.textproto");
   }
@@ -90,19 +91,20 @@ RunRecord GetRecord(const ClusterRun::Options& options, const std::string& dir) 
   return record;
 }
 
-// Writes the error for the user; returns the exit code.
+// Prints the error and returns the exit code.
 int Fail(const absl::Status& status, std::ostream& error) {
   error << "psctl: " << status.message() << std::endl;
   return static_cast<int>(ExitCodeFor(status));
 }
 
-// The progress of a run, for the decision about its folder.
+// Progress of a run, for the decision to keep the folder.
 struct Progress {
-  bool untrained = false;  // the servers report a job without any update
+  bool untrained = false;  // the report shows a job without updates
   bool accepted = false;
 };
 
-// Notes the servers' addresses in the record, and the progress. Borrows all three.
+// Sets callbacks that record the server addresses and the progress. Borrows `options`, `record` and
+// `progress`.
 void WatchRun(const std::string& dir, ClusterRun::OnReport on_report, ClusterRun::Options& options,
               RunRecord& record, Progress& progress) {
   options.on_servers = [&](const std::vector<std::string>& addresses) {
@@ -139,13 +141,13 @@ int RunInDirectory(ClusterRun::Options options, std::ostream& out, std::ostream&
 
   Progress progress;
   WatchRun(*dir, std::move(on_report), options, record, progress);
-  // Where each server has a disk of its own, the model is on the first one's.
+  // With separate disks, the model is on the disk of server 0.
   const std::string model_dir =
       options.launch.disks_apart ? ServerDirectory(options.launch, 0) : *dir;
   const LaunchOptions launch = options.launch;
   const std::string first_host = options.hosts.servers.front().host;
   const std::string again = options.flags_again;
-  // The last checkpoint takes its time.
+  // Allows time for the last checkpoint.
   if (options.launch.keeps_state()) options.stop_grace = absl::Seconds(30);
   const auto connect = [&](std::vector<std::string> addresses) {
     return ConnectToCluster(std::move(addresses), *certificates);
@@ -162,7 +164,7 @@ int RunInDirectory(ClusterRun::Options options, std::ostream& out, std::ostream&
   out << DescribeModel(model_dir, began) << std::flush;
   if (code == 0) return code;
   error << ResumeCommand(*dir, again) << std::flush;
-  // Of a wrong flag or file the last sentence has said all there is to say.
+  // For a bad flag or file, the error message is complete and the logs add no information.
   const bool told = code == int(ExitCode::kUsage) || code == int(ExitCode::kData);
   if (is_new && !progress.accepted) RemoveUnusedRun(*dir, told);
   return code;

@@ -23,14 +23,15 @@ void RunPart::OpenLog(const std::string& directory) {
 ChildProcess::Options RunPart::ServerIn(const RunPlan& plan, bool trains,
                                         const std::vector<std::string>& servers) const {
   Place place = plan.hosts.servers[static_cast<size_t>(index)];
-  // The workers look for the server at the address of its first start.
+  // Reuses the port of the first start, because workers know the server by that address.
   if (const size_t colon = address.rfind(':'); colon != std::string::npos) {
     TPS_CHECK(absl::SimpleAtoi(address.substr(colon + 1), &place.port), "checked before");
   }
   LaunchOptions launch = plan.launch;
-  // A server that restarts in the middle of training continues this run, not an earlier one.
+  // A server restarted during training continues this run, not an earlier one.
   if (trains) launch.resume = false;
-  // Server 0 needs the address of a server with copies. With a manifest on disk it ignores it.
+  // Server 0 needs the address of a server with copies. It ignores the address if a manifest exists
+  // on disk.
   if (has_lost_disk) launch.copies_at = servers[1];
   return ServerProgram(launch, index, place);
 }

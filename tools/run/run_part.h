@@ -17,45 +17,45 @@
 
 namespace torchps {
 
-// A process of a run, the present one or the next, and what is remembered of it: a server, a
-// worker or one of its stages, or the evaluator. Not thread-safe. Owns the process; that it is
-// there once the part was started is an invariant of ClusterRun.
+// A part of a run, across restarts: a server, a worker or one of the worker's stages, or the
+// evaluator. Not thread-safe. Owns the process; ClusterRun ensures that `process` is set once the
+// part was started.
 struct RunPart {
   std::unique_ptr<ChildProcess> process;
   bool is_server = false;
   bool is_evaluator = false;
   int index = 0;
-  int stage = -1;          // of a worker of several processes
-  std::string address;     // of a server, once it has listened
-  bool listening = false;  // a server, in its present life
+  int stage = -1;          // of a multi-process worker
+  std::string address;     // server: address, set at the first start
+  bool listening = false;  // server: the current process listens
   RestartPolicy restarts;
-  absl::optional<absl::Duration> restart_at;  // it has died, and is started again then
-  bool seen_dead = false;      // the process before this one was our child, and a signal ended it
-  bool disk_lost = false;      // of a server: its directory is to go before its next life
-  bool has_lost_disk = false;  // its files came, or come, from the server that has copies
+  absl::optional<absl::Duration> restart_at;  // time of the scheduled restart
+  bool seen_dead = false;                     // the previous local process ended by a signal
+  bool disk_lost = false;                     // server: delete the directory before the restart
+  bool has_lost_disk = false;  // server: restores the files from a server with copies
   BufferedOutput buffered_output;
   std::ofstream log;
 
   explicit RunPart(RestartPolicy::Options options) : restarts(options) {}
   bool is_worker() const { return !is_server && !is_evaluator; }
-  // REQUIRES: not the evaluator, which no plan knows.
+  // REQUIRES: not the evaluator.
   PartName name() const { return {is_server, index, stage}; }
-  // It speaks for its slot, with the coordinator and in the view.
+  // Returns true if this process represents the slot to the coordinator and in the view.
   bool leads() const { return is_worker() && stage <= 0; }
   bool ended_well() const { return !process->running() && process->exit_code() == 0; }
 
-  // Where it runs. REQUIRES: a worker of these.
+  // Returns the machine of this part. REQUIRES: the part is a worker in `hosts`.
   const Place& PlaceIn(const Hosts& hosts) const;
-  // Returns the server's command line for its next start. `servers` are the addresses of all
-  // servers; `trains`: training has begun. REQUIRES: a server of this plan.
+  // Returns the server's command line for the next start. `servers` are the addresses of the
+  // servers. `trains` is true if training has begun. REQUIRES: the part is a server of this plan.
   ChildProcess::Options ServerIn(const RunPlan& plan, bool trains,
                                  const std::vector<std::string>& servers) const;
-  // All that it says is to stand there, in a file of its own; empty: nowhere.
+  // Opens a log file for the part's output in `directory`; does nothing if it is empty.
   void OpenLog(const std::string& directory);
-  // That it failed, in words: `what` it did, and its last words.
+  // Returns the failure message: `what` happened, then the last output.
   std::string FailureText(absl::string_view what) const;
-  // The exit code of a run that its failure ends: its own where that is one of ours
-  // (common/process/exit_codes.h).
+  // Returns the exit code for a run that this failure ends: the part's exit code if it is in
+  // common/process/exit_codes.h, otherwise kFailed.
   int FailureCode() const;
 };
 

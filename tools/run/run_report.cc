@@ -13,7 +13,7 @@
 namespace torchps {
 namespace {
 
-// Of a worker of several processes all begin again when one has died, and that is one restart.
+// The processes of a worker restart together, so the highest count is the worker's.
 void AddRestarts(const PartRestarts& restarts, Report* report) {
   PartRestarts whole;
   for (const auto& [part, count] : restarts) {

@@ -15,28 +15,26 @@
 
 namespace torchps {
 
-// How often each part of a run was started again; no evaluator. Of a worker of several processes
-// each counts.
+// Restarts of each server and worker process.
 using PartRestarts = std::map<PartName, int>;
 
-// The report of a run, as its servers can give it once the workers are done: what they say, and
-// what only the run knows. nullopt: there is no job to report of, and the run was cut short.
-// INTERNAL: there is none though the workers ended well (`finished`); an error of the cluster's
-// names server 0 at `address`.
+// Builds the report from the servers' answers and the run's restarts and targets. Returns nullopt
+// if the run was cut short before a job existed. INTERNAL: no job exists although the workers
+// finished (`finished`). Errors of the cluster client name server 0 at `address`.
 absl::StatusOr<absl::optional<Report>> AskForReport(ClusterClient& cluster,
                                                     const std::string& address, bool finished,
                                                     absl::Duration timeout,
                                                     const PartRestarts& restarts,
                                                     const Targets& targets);
 
-// Prints it, and writes it to `file` as JSON, or where that is empty nowhere. Errors of
+// Prints the report, and writes it as JSON to `file` unless `file` is empty. Errors as
 // WriteFileAtomically().
 absl::Status ShowReport(const Report& report, const std::string& file, std::ostream& out);
 
-// Whether every server answered and no block has had an update.
+// Returns true if each server answered and no block was updated.
 bool IsUntrained(const Report& report);
 
-// OK, or INTERNAL: the job has failed, or is not over though the workers ended well (`finished`).
+// INTERNAL: the job failed, or has not ended although the workers finished (`finished`).
 absl::Status JudgeReport(const Report& report, bool finished);
 
 }  // namespace torchps

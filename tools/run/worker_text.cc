@@ -13,7 +13,7 @@
 namespace torchps {
 namespace {
 
-// What it says where that is a number: nan and inf are what a user has to see.
+// Appends the loss if it is a number, including nan and inf.
 void AddLoss(const StatusLine& line, absl::string_view title, std::string* text) {
   const std::string said = line.Field("loss");
   double loss = 0;

@@ -6,7 +6,7 @@
 
 namespace torchps {
 
-// What a worker's status lines say, for people.
+// Formats the workers' status lines for people.
 
 // "epoch 2/5   step    340   loss 0.1234    3,210 samples/s   waiting  4 %"
 std::string ProgressText(const StatusLine& line, int epochs);

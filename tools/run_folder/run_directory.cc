@@ -28,8 +28,8 @@ constexpr char kJob[] = "job.textproto";
 constexpr char kWrittenJob[] = "job.written.textproto";
 constexpr char kState[] = "state";
 
-// What every run writes, whole or not, and the locks of processes that have ended: that keeps no
-// job.
+// Returns true for files that every run writes, and for locks of finished processes. They do not
+// contain job state.
 bool IsOfAnyRun(absl::string_view name) {
   return absl::EndsWith(name, ".lock") || name == "logs" || name == "report.json" ||
          name == "run.json" || name == "run.json.tmp" || absl::StartsWith(name, kJob) ||
@@ -40,7 +40,7 @@ bool IsOfAnyRun(absl::string_view name) {
 struct Contents {
   int checkpoints = 0;
   uint64_t newest = 0;
-  int logs = 0;  // push logs, one for each server
+  int logs = 0;  // push logs, one per server
   bool coordinator = false;
   std::vector<std::string> others;
 };
@@ -53,7 +53,7 @@ void LookAt(const std::string& dir, Contents& contents) {
     uint64_t checkpoint = 0;
     if (IsOfAnyRun(name) || (name == kState && entry.is_directory(error))) continue;
     if (absl::ConsumePrefix(&number, "checkpoint-") && absl::SimpleAtoi(number, &checkpoint)) {
-      // Without a manifest it is what a crash has left of one.
+      // A checkpoint without a manifest is the remainder of a crash.
       if (!fs::exists(entry.path() / "MANIFEST.json", error)) continue;
       ++contents.checkpoints;
       contents.newest = std::max(contents.newest, checkpoint);
@@ -67,7 +67,7 @@ void LookAt(const std::string& dir, Contents& contents) {
   }
 }
 
-// Looks at the run's folder and at the folder of its servers' files.
+// Examines the run's folder and the folder of the servers' files.
 Contents Look(const std::string& dir) {
   Contents contents;
   LookAt(dir, contents);
@@ -97,7 +97,7 @@ absl::Status CannotWriteTo(const std::string& dir, int error_number) {
 }
 
 absl::Status Keep(const std::string& dir, const std::string& name, const std::string& text) {
-  // In place of one that others may be reading.
+  // Renamed into place, because other processes may be reading the old file.
   const std::string path = absl::StrCat(dir, "/", name);
   const std::string temporary = absl::StrCat(path, ".tmp");
   std::ofstream file(temporary);
@@ -152,7 +152,7 @@ absl::StatusOr<std::unique_ptr<FileLock>> LockRunDirectory(const std::string& di
   fs::create_directory(state, ignored);
   absl::StatusOr<std::unique_ptr<FileLock>> lock = files->Lock(absl::StrCat(state, "/run.lock"));
   if (lock.ok()) return lock;
-  // The same code is that of a file that is none, and of a file system that is read only.
+  // Invalid files and read-only file systems cause the same status code.
   if (!absl::IsFailedPrecondition(lock.status()) ||
       !absl::StrContains(lock.status().message(), " is held by ")) {
     return std::unique_ptr<FileLock>();
@@ -178,7 +178,7 @@ absl::StatusOr<JobSpec> ReadKeptJob(const std::string& dir) {
   const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   JobSpec job;
   google::protobuf::TextFormat::Parser parser;
-  // The fields of another version are left out.
+  // Ignores fields of other versions.
   parser.AllowUnknownField(true);
   if (parser.ParseFromString(text, &job)) return job;
   return absl::DataLossError(absl::StrCat(path, ": expected a job in text format"));
@@ -222,7 +222,7 @@ void RemoveUnusedRun(const std::string& dir, bool told) {
     if (!is_file(entry) || (!told && entry.file_size(error) > 0)) return;
     unused.push_back(entry.path());
   }
-  // Last of all the folders, which the system deletes only if they are empty.
+  // The folders come last; remove() deletes them only if they are empty.
   unused.push_back(logs);
   unused.push_back(state);
   unused.emplace_back(dir);

@@ -11,51 +11,52 @@
 
 namespace torchps {
 
-// Where a run's servers keep their state (docs/storage.md has the layout), as psctl sees it.
+// The directory with the state of a run's servers (docs/storage.md describes the layout).
 
-// Whether a run may begin in `dir`, which need not exist: anew in an empty one (locks of processes
-// that have ended do not count), with `resume` in one that a run has left something in.
-// INVALID_ARGUMENT says what is there, or is not.
+// Checks that a run may start in `dir`, which may not exist yet. Without `resume`, `dir` must be
+// empty except for locks of finished processes. With `resume`, it must contain the state of a run.
+// INVALID_ARGUMENT: the contents do not match; the message describes them.
 absl::Status CheckRunDirectory(const std::string& dir, bool resume);
 
-// What lies in `dir`, in words: "2 checkpoints of a job, the newest number 14".
+// Describes the contents of `dir`: "2 checkpoints of a job, the newest number 14".
 std::string DescribeRunDirectory(const std::string& dir);
 
-// Makes `dir`, and in it the folders for logs and for the servers' files (StateDirectory()).
-// RESOURCE_EXHAUSTED, with the system's words.
+// Creates `dir`, and in it the folders for logs and for the servers' files (StateDirectory()).
+// RESOURCE_EXHAUSTED: failed; the message contains the system's error.
 absl::Status PrepareRunDirectory(const std::string& dir);
 
-// Keeps `dir`, which must exist, to this run: another one would write over its job and its report.
-// FAILED_PRECONDITION: another process has it. None, and no error: there can be no lock.
+// Reserves the existing directory `dir` for this run, so that another run does not overwrite the
+// job and the report. Returns null if the file system does not support locks. FAILED_PRECONDITION:
+// another process holds the lock.
 absl::StatusOr<std::unique_ptr<FileLock>> LockRunDirectory(const std::string& dir);
 
-// Puts the job's text there, which is what the model there is of. Errors as above.
+// Saves the job, as a description of the model. Errors as PrepareRunDirectory.
 absl::Status KeepJob(const std::string& dir, const JobSpec& job);
 
-// Keeps the job file as the user wrote it beside the completed job. Errors as above.
+// Saves the job file as the user wrote it. Errors as PrepareRunDirectory.
 absl::Status KeepWrittenJob(const std::string& dir, const std::string& text);
 
-// Returns the job that KeepJob() has kept. NOT_FOUND: there is none. DATA_LOSS: it cannot be
+// Returns the job that KeepJob() saved. NOT_FOUND: the file does not exist. DATA_LOSS: it cannot be
 // parsed.
 absl::StatusOr<JobSpec> ReadKeptJob(const std::string& dir);
 
-// Deletes the servers' state and the model in `dir`, so that another run may begin there. Keeps the
-// job, the logs, the report and run.json. REQUIRES: one run that has trained nothing, and has
-// ended, made all of that state.
+// Deletes the servers' state and the model in `dir`, so that another run may start there. Keeps the
+// job, the logs, the report and run.json. REQUIRES: the state belongs to a single run that has
+// ended without training.
 void RemoveState(const std::string& dir);
 
-// Deletes `dir`, a folder that was made for a run of which nothing came: only where nothing is in
-// it but the job's text, locks and logs, and these are empty or say what has been told (`told`).
-// Anything else there, and all stays as it is.
+// Deletes `dir`, a folder made for a run that produced no result. Deletes it only if it contains
+// just the job, locks and logs, and the logs are empty or the user has already seen the error
+// (`told`). Otherwise keeps the whole folder.
 void RemoveUnusedRun(const std::string& dir, bool told);
 
-// How a job that was cut short goes on from what lies in `dir`, with these flags beside --job,
-// --dir and --resume, and how its model is had, as commands to paste; lines for people. Empty:
-// there is nothing to go on from.
+// Returns lines for the user with commands that resume a job from the state in `dir` and that
+// export the model. `flags` are the run's flags except --job, --dir and --resume. Returns "" if
+// there is no state to resume.
 std::string ResumeCommand(const std::string& dir, const std::string& flags);
 
-// Where the model of a run that began at `since` lies in `dir`, and how to load it, for people.
-// Empty: there is none.
+// Describes the model in `dir` and how to load it, for people. Returns "" if a run that began at
+// `since` did not write a model.
 std::string DescribeModel(const std::string& dir, absl::Time since);
 
 }  // namespace torchps

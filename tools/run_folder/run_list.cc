@@ -20,8 +20,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kBytesPerStatBlock = 512;  // of st_blocks, whatever the file system's blocks are
-constexpr size_t kMaxNamed = 5;              // runs that a message names
+constexpr int64_t kBytesPerStatBlock = 512;  // unit of st_blocks on any file system
+constexpr size_t kMaxNamed = 5;              // runs listed in a message
 
 std::string WithoutSlash(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
@@ -48,7 +48,7 @@ std::string GetNames(const std::vector<ListedRun>& runs) {
   return absl::StrJoin(names, ", ");
 }
 
-// A shared lock, taken and given back, leaves the file and its holder alone.
+// Tries a shared lock, which does not disturb the holder.
 bool IsHeld(const std::string& lock_file) {
   const int fd = open(lock_file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return false;
@@ -118,7 +118,7 @@ absl::StatusOr<ListedRun> NewestRun() {
 
 bool IsRunning(const std::string& dir) {
   std::error_code error;
-  // A run of an earlier psctl holds its locks in `dir` itself.
+  // Earlier versions of psctl put locks in `dir`.
   for (const std::string& place : {dir, StateDirectory(dir)}) {
     for (const fs::directory_entry& entry : fs::directory_iterator(place, error)) {
       if (entry.path().extension() == ".lock" && IsHeld(entry.path().string())) return true;

@@ -43,7 +43,7 @@ std::optional<RunOutcome> OutcomeIn(const Json& json) {
   return std::nullopt;
 }
 
-// A text or list field of run.json and its member of RunRecord. Empty ones are not written.
+// Maps a field of run.json to a member of RunRecord. Empty values are not written.
 template <typename Member>
 struct Field {
   const char* key;
@@ -60,7 +60,7 @@ constexpr Field<std::string> kTexts[] = {{"version", &RunRecord::version},
 constexpr Field<std::vector<std::string>> kLists[] = {{"servers", &RunRecord::servers},
                                                       {"worker_hosts", &RunRecord::worker_hosts}};
 
-// The words of this process's command line.
+// Returns this process's command line.
 std::vector<std::string> OwnCommand() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   std::string line((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());

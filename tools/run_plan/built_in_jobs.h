@@ -5,19 +5,18 @@
 
 namespace torchps {
 
-// Returns the text of a job that psctl brings along (deploy/jobs), by its short name, as "digits",
-// or by its file's name without the ending. Empty: there is none, or a file of this name goes
-// before it.
+// Returns the text of a built-in job (deploy/jobs) by short name, for example "digits", or by file
+// name without the extension. Returns "" if `name` is unknown, or if a file of this name exists.
 std::string BuiltInJob(const std::string& name);
 
-// Returns the text of a job file, or of a job that psctl brings along; empty if it cannot be read.
-// "-" is standard input.
+// Returns the text of a job file or a built-in job; "" if it cannot be read. "-" is standard input.
 std::string JobText(const std::string& file);
 
-// Whether only this process can read the file, and only once: "-", a pipe, a file of /dev.
+// Returns true if only this process can read the file, and only once: "-", a pipe, or a file in
+// /dev.
 bool IsReadOnce(const std::string& file);
 
-// The short names.
+// Returns the short names.
 std::vector<std::string> BuiltInJobNames();
 
 }  // namespace torchps

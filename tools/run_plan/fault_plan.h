@@ -10,7 +10,7 @@
 
 namespace torchps {
 
-// A part of a cluster: "server 0", "worker 2"; of a worker of several processes one of them,
+// Identifies a part of a cluster: "server 0", "worker 2", or one process of a multi-process worker:
 // "worker 2 stage 1".
 struct PartName {
   bool is_server = false;
@@ -29,7 +29,7 @@ struct PartName {
   }
 };
 
-// The way from a worker to a server.
+// Network path from a worker to a server.
 struct NetworkLink {
   int worker = 0;
   int server = 0;
@@ -41,23 +41,23 @@ struct NetworkLink {
   }
 };
 
-// Something that is done on purpose to a part, or to what lies between parts.
+// A fault to inject into a part or a network link.
 struct Fault {
   enum class Kind {
     kKill,      // SIGKILL
-    kLoseDisk,  // the same, to a server whose directory is then deleted
+    kLoseDisk,  // SIGKILL to a server, then delete the directory
     kFreeze,    // SIGSTOP
     kThaw,      // SIGCONT
-    kCut,       // nothing passes on `links`, and nobody is told
-    kJoin,      // it passes again
-    kReset,     // the connections of `links` break; new ones are let through
-    kCrowd,     // many connections to the server that say nothing, or half of what they have to
-    kDisperse,  // these end
+    kCut,       // drop traffic on `links` silently
+    kJoin,      // end of kCut
+    kReset,     // break connections of `links`; allow new ones
+    kCrowd,     // open idle or half-open connections to the server
+    kDisperse,  // end of kCrowd
   };
   Kind kind = Kind::kKill;
-  PartName part;  // of kCut to kReset: whom the rule named, or drew
+  PartName part;  // for kCut to kReset: the part that the rule named or drew
   std::vector<NetworkLink> links = {};
-  // The run sends it; the plan does everything else.
+  // True if the run sends a signal; the plan itself injects other faults.
   bool is_signal() const { return kind <= Kind::kThaw; }
   // REQUIRES: is_signal().
   int signal() const {
@@ -66,33 +66,33 @@ struct Fault {
   }
 };
 
-// What a run does to its own parts, and what it tells about them. Times that are handed in are of
-// the run's clock; those of Take() and NextAt() are since training began. Called from the run's one
-// thread.
+// Chooses the faults that a run injects into its parts, and observes the parts. Parameters named
+// `now` are times of the run's clock, except that Take() and NextAt() count from the start of
+// training. Called on the run's thread.
 class FaultPlan {
  public:
   virtual ~FaultPlan() = default;
 
-  // When Take() will have something next; infinite: never again.
+  // Returns the time of the next fault; infinite if there are no more.
   virtual absl::Duration NextAt() const = 0;
-  // What is to be done by `now`, in order.
+  // Returns the faults due by `now`, in order.
   virtual std::vector<Fault> Take(absl::Duration now) = 0;
 
-  // A signal was sent, to a part that was running; of kLoseDisk the run deletes the directory
-  // before it starts the server again. Any other fault is now to be done by the plan itself.
+  // Called after the run sent a signal to a running part. For kLoseDisk, the run deletes the
+  // directory before the restart. For other faults, the plan must now inject the fault.
   virtual void OnFault(const Fault& fault, absl::Duration now) = 0;
-  // A part has died, by a fault or by itself; and is there again: a server listens at `address`, a
-  // worker's process has been started.
+  // Called when a part has died, by a fault or otherwise, and when it is back: a server listens at
+  // `address`, or a worker's process was started.
   virtual void OnDeath(const PartName& part, absl::Duration now) = 0;
   virtual void OnReturn(const PartName& part, const std::string& address, absl::Duration now) = 0;
 
-  // "NAME=value" for a worker whose servers are at these addresses. Other than OK: it cannot be
-  // started as the plan wants it.
+  // Returns environment variables ("NAME=value") for a worker with these server addresses. An error
+  // means that the worker cannot be started as planned.
   virtual absl::StatusOr<std::vector<std::string>> WorkerEnvironment(
       int /*worker*/, const std::vector<std::string>& /*servers*/) {
     return std::vector<std::string>();
   }
-  // A worker told that it has trained since it last told so, and that it has nothing more to do.
+  // Called when a worker reports progress, and when the worker has finished.
   virtual void OnProgress(int /*worker*/, absl::Duration /*now*/) {}
   virtual void OnDone(int /*worker*/, absl::Duration /*now*/) {}
 };

@@ -12,11 +12,11 @@
 namespace torchps {
 namespace {
 
-// One of the three flags: SLOT and what stands behind its colon.
+// The format of one of the flags: SLOT, a colon and a value.
 struct Form {
   std::string name;
   std::string text;  // for messages
-  std::string rule;  // of what is behind SLOT
+  std::string rule;  // describes the value
   bool (*is_good)(const std::string& value);
 };
 

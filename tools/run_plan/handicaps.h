@@ -7,15 +7,15 @@
 #include "absl/status/statusor.h"
 #include "tools/base/flag_table.h"
 
-// What makes single workers of `psctl run` slower, to see what a straggler does: --slow, --pace and
-// --pause. The workers do it (worker/loop/simulated_slowdown.h).
+// Flags that slow down single workers of `psctl run`, to test the effect of stragglers: --slow,
+// --pace and --pause. The workers implement them (worker/loop/simulated_slowdown.h).
 
 namespace torchps {
 
 std::vector<FlagSpec> HandicapFlags();
 
-// Slot -> the worker's own flags. INVALID_ARGUMENT says what is wrong with a value, or that a flag
-// names a slot twice; slots go from 0 to workers - 1.
+// Returns each slot's worker flags. INVALID_ARGUMENT: a value is invalid, a slot is not in [0,
+// workers), or a flag names a slot twice.
 absl::StatusOr<std::map<int, std::vector<std::string>>> ParseHandicaps(const FlagValues& flags,
                                                                        int workers);
 

@@ -24,14 +24,14 @@ namespace torchps {
 namespace {
 
 constexpr int kLargestPort = 65535;
-// Of a machine; as many devices as a worker may have (worker/device.h).
+// Per machine; equal to the limit on a worker's devices (worker/device.h).
 constexpr int kMaxGpus = 64;
 
 bool IsWhole(absl::string_view text, int least, int most, int* value) {
   return absl::SimpleAtoi(text, value) && *value >= least && *value <= most;
 }
 
-// "0,1" as "cuda:0" and "cuda:1".
+// Converts "0,1" to "cuda:0" and "cuda:1".
 bool ReadGpus(absl::string_view numbers, std::vector<std::string>* names) {
   std::set<int> seen;
   for (absl::string_view number : absl::StrSplit(numbers, ',')) {
@@ -42,9 +42,9 @@ bool ReadGpus(absl::string_view numbers, std::vector<std::string>* names) {
   return true;
 }
 
-// Takes the port off the end of `place->host`, where there is one.
+// Moves the port from the end of `place->host` to `place->port`, if present.
 absl::Status SplitPort(Place* place) {
-  // More than one colon is an IPv6 address without a port.
+  // If there are several colons, this is an IPv6 address without a port.
   const size_t colon = place->host.rfind(':');
   const bool bracketed = absl::StrContains(place->host, "]:");
   if (colon == std::string::npos || (!bracketed && place->host.find(':') != colon)) {
@@ -59,7 +59,7 @@ absl::Status SplitPort(Place* place) {
   return absl::OkStatus();
 }
 
-// "a:1,b:2" as the processes of one worker.
+// Parses "a:1,b:2" into the processes of one worker.
 absl::Status ReadStages(const std::string& addresses, Place* worker) {
   std::set<std::string> seen;
   for (const std::string& address : std::vector<std::string>(absl::StrSplit(addresses, ','))) {
@@ -77,14 +77,13 @@ absl::Status ReadStages(const std::string& addresses, Place* worker) {
   return absl::OkStatus();
 }
 
-// The processes of each machine take these GPUs of it in the order of their stages, and begin again
-// where there are more of them.
+// Assigns the GPUs to the processes of each machine in stage order, repeating the list as needed.
 void ShareOut(const std::vector<std::string>& gpus, Place* worker) {
   std::map<std::string, size_t> taken;
   for (Place& stage : worker->stages) stage.device = gpus[taken[stage.host]++ % gpus.size()];
 }
 
-// One server or worker line, split into words. Appends to `hosts`.
+// Parses the words of a server or worker line and appends the part to `hosts`.
 absl::Status AddPart(const std::vector<std::string>& words, Hosts& hosts) {
   const std::string& kind = words[0];
   if (kind != "server" && kind != "worker") {
@@ -94,7 +93,7 @@ absl::Status AddPart(const std::vector<std::string>& words, Hosts& hosts) {
                      "'worker HOST [slots=N | gpus=0,1]' or "
                      "'worker HOST:PORT,HOST:PORT [gpus=0,1]'"));
   }
-  // A word that ssh would take for an option is no host.
+  // ssh would treat such a word as an option.
   if (words.size() < 2 || absl::StartsWith(words[1], "-")) {
     return absl::InvalidArgumentError(absl::StrCat("expected a host after '", kind, "'"));
   }

@@ -17,8 +17,8 @@ namespace {
 
 bool IsIpv6(absl::string_view host) { return absl::StrContains(host, ':'); }
 
-// `command` run at `place`: as it is on this machine, otherwise by ssh. `input` is what the remote
-// program finds as descriptor 3.
+// Returns `command`, run through ssh if `place` is another machine. The remote program reads
+// `input` from descriptor 3.
 ChildProcess::Options ProgramAt(const LaunchOptions& options, const Place& place,
                                 const std::vector<std::string>& command, const std::string& input) {
   ChildProcess::Options program;
@@ -29,8 +29,8 @@ ChildProcess::Options ProgramAt(const LaunchOptions& options, const Place& place
   program.stop_by_stdin = true;
   std::vector<std::string> quoted;
   for (const std::string& word : command) quoted.push_back(ShellQuoted(word));
-  // ssh hands one string to the other side's shell. `exec`, so that the shell is not left between
-  // the program and the end of its input.
+  // ssh passes one string to the remote shell. `exec` replaces the shell, so that the program
+  // itself sees the end of the input.
   std::string line = absl::StrCat("exec ", absl::StrJoin(quoted, " "));
   if (!input.empty()) {
     constexpr char kEnd[] = "END_OF_TORCHPS_JOB";
@@ -46,7 +46,7 @@ ChildProcess::Options ProgramAt(const LaunchOptions& options, const Place& place
 std::vector<std::string> CommandAt(const LaunchOptions& options, absl::string_view host,
                                    const std::string& line) {
   std::vector<std::string> command = options.ssh;
-  // ssh would look "[::1]" up as a name.
+  // ssh would resolve "[::1]" as a name.
   if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
   command.emplace_back(host);
   command.push_back(line);
@@ -88,7 +88,7 @@ ChildProcess::Options ServerProgram(const LaunchOptions& options, int index, con
   if (const auto found = options.slow_disks.find(index); found != options.slow_disks.end()) {
     command.push_back(absl::StrCat("--slow_disk=", found->second));
   }
-  // Where to go on from is the coordinator's business.
+  // Only the coordinator, in server 0, decides where to resume.
   if (options.resume && index == 0) command.push_back("--resume");
   ChildProcess::Options program = ProgramAt(options, place, command, "");
   program.name = absl::StrCat("server ", index);
@@ -135,9 +135,8 @@ ChildProcess::Options WorkerProgram(const LaunchOptions& options, int slot, cons
       ProgramAt(options, place, command, elsewhere ? options.job_text : "");
   program.name = absl::StrCat("worker ", slot);
   if (stage >= 0) absl::StrAppend(&program.name, " stage ", stage);
-  // Torch's threads spin while they wait for each other, by OpenMP's default. Beside servers and
-  // other workers one of them may have no core just then, and all wait for the scheduler
-  // (docs/operate.md).
+  // By default OpenMP threads spin while they wait for each other. If other processes use the
+  // cores, a waiting thread delays the whole group (docs/operate.md).
   if (!elsewhere && options.threads > 1) program.environment = {"OMP_WAIT_POLICY=passive"};
   return program;
 }
@@ -146,7 +145,7 @@ ChildProcess::Options EvaluatorProgram(const LaunchOptions& options,
                                        const std::vector<std::string>& server_addresses) {
   ChildProcess::Options program;
   program.name = "evaluator";
-  // The job is the one that the servers have.
+  // The evaluator gets the job from the servers.
   program.command = {
       options.worker_binary, absl::StrCat("--servers=", absl::StrJoin(server_addresses, ",")),
       absl::StrCat("--evaluate_every=", options.evaluate_every), "--json", "--exit_with_parent"};

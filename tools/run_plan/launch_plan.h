@@ -13,75 +13,76 @@
 
 namespace torchps {
 
-// Everything `psctl run` was asked for; its flags say the same (tools/run_plan/run_flags.h).
+// The settings of `psctl run`; tools/run_plan/run_flags.h documents the flags.
 struct LaunchOptions {
   std::string job_file;
-  std::string job_text;          // the file's contents, for machines that lack it
+  std::string job_text;          // contents of the file, for machines without it
   std::vector<std::string> set;  // "path.to.field=value", in order
-  std::string data;              // passed on if not empty
-  bool download = false;         // each worker fetches MNIST first; passed on
-  std::string mirrors;           // passed on if not empty
-  std::string device;            // passed on if not empty; a place's own goes before
-  std::string patience;          // passed on if not empty
-  int threads = 0;               // of each worker; 0: its own default
-  int loader_threads = 0;        // of each worker
-  std::string dir;               // where servers keep what they keep; empty: nowhere
-  std::string model_dir;         // of the model, passed on to the first server; empty: in `dir`
-  bool disks_apart = false;      // each in a directory of its own there, as if on a disk of its own
-  std::string copies_at;         // passed on to the first server if not empty
-  bool durable = true;           // the job has checkpoints or a push log
-  bool resume = false;           // the job of that directory goes on
-  std::string certs;             // passed on if not empty
+  std::string data;              // passed on unless empty
+  bool download = false;         // each worker downloads MNIST first; passed on
+  std::string mirrors;           // passed on unless empty
+  std::string device;            // passed on unless empty; a place's device overrides it
+  std::string patience;          // passed on unless empty
+  int threads = 0;               // per worker; 0: the worker's default
+  int loader_threads = 0;        // per worker
+  std::string dir;               // directory of the servers' state; empty: do not save state
+  std::string model_dir;         // directory of the model, passed on to server 0; empty: `dir`
+  bool disks_apart = false;      // each server uses a subdirectory, like a separate disk
+  std::string copies_at;         // passed on to server 0 unless empty
+  bool durable = true;           // the job takes checkpoints or uses a push log
+  bool resume = false;           // resume the job in `dir`
+  std::string certs;             // passed on unless empty
   bool insecure = false;
-  bool elsewhere = false;  // parts run on other machines
+  bool elsewhere = false;  // some parts run on other machines
   std::string server_binary;
   std::string worker_binary;
-  // Words of the command that runs a program elsewhere; used for places with a host.
+  // Command that runs a program on another machine; used for places with a host.
   std::vector<std::string> ssh = {"ssh", "-o", "BatchMode=yes"};
-  // How often a process beside the workers measures what they have learnt; empty: there is none.
+  // Interval at which an evaluator process measures the model; empty: do not start one.
   std::string evaluate_every;
-  // Slot -> flags of its worker that make it slower (tools/run_plan/handicaps.h).
+  // Slot -> flags that slow down the worker (tools/run_plan/handicaps.h).
   std::map<int, std::vector<std::string>> handicaps;
 
-  std::vector<std::string> worker_flags;  // more of them, for every worker
+  std::vector<std::string> worker_flags;  // additional flags for each worker
   std::map<int, std::string> slow_disks;  // server -> its --slow_disk
 
-  // Whether a server that has died finds again what it had.
+  // True if a restarted server can restore the state.
   bool keeps_state() const { return !dir.empty() && durable; }
 };
 
-// The command that has ssh run `line` in a shell on `host`.
+// Returns the ssh command that runs `line` in a shell on `host`.
 std::vector<std::string> CommandAt(const LaunchOptions& options, absl::string_view host,
                                    const std::string& line);
 
-// Where that server keeps what it keeps; empty: nowhere.
+// Returns the state directory of a server; "" if servers do not save state.
 std::string ServerDirectory(const LaunchOptions& options, int index);
 
-// Deletes it, with all that is in it, as if its disk were lost. REQUIRES: `disks_apart`, and the
-// server does not run. INTERNAL, with the system's words: it cannot be deleted.
+// Deletes the server's state directory, as if the disk had failed. REQUIRES: `disks_apart` is true,
+// and the server does not run. INTERNAL: cannot delete it; the message contains the system's error.
 absl::Status DeleteServerDirectory(const LaunchOptions& options, int index);
 
-// Turns what is to run where into command lines. Pure functions.
+// Functions that build command lines. Pure functions.
 
-// A server that listens on a free port (or the place's own). Through ssh it listens on every
-// interface, because a host's own name often means its loopback to itself (Debian's 127.0.1.1).
+// Returns the command of a server that listens on the place's port, or any free port. A server
+// started through ssh listens on all interfaces, because a host name often resolves to loopback on
+// that host (Debian uses 127.0.1.1).
 ChildProcess::Options ServerProgram(const LaunchOptions& options, int index, const Place& place);
 
-// The worker of one slot, or of a worker of several processes (Place::stages) the one with `stage`,
-// else -1. Through ssh the job's text travels in the command line, so that the
-// other machine needs no copy of the file. `predecessor_died`: no process of that slot is alive, so
-// it need not wait for the lease of the last one.
+// Returns the command of a worker; for a multi-process worker (Place::stages), that of process
+// `stage`, otherwise -1. Through ssh, the command line contains the job text, so the other machine
+// does not need the file. If `predecessor_died`, the slot's previous process is gone, and the
+// worker does not wait for that process's lease.
 ChildProcess::Options WorkerProgram(const LaunchOptions& options, int slot, const Place& worker,
                                     const std::vector<std::string>& server_addresses,
                                     bool predecessor_died, int stage = -1);
 
-// The process that measures a running job on this machine, and trains nothing. It writes what it
-// finds as JSON (tools/run_plan/targets.h reads it).
+// Returns the command of the evaluator, a process on this machine that measures a running job
+// without training. It writes JSON lines (see tools/run_plan/targets.h).
 ChildProcess::Options EvaluatorProgram(const LaunchOptions& options,
                                        const std::vector<std::string>& server_addresses);
 
-// Where workers find a server that says it listens on `listening` ("0.0.0.0:4711"): the place's
-// host with that port. INVALID_ARGUMENT if `listening` has no port.
+// Returns the address where workers reach a server that listens on `listening` ("0.0.0.0:4711"):
+// the place's host with that port. INVALID_ARGUMENT: `listening` does not contain a port.
 absl::StatusOr<std::string> ReachableAddress(const Place& place, absl::string_view listening);
 
 }  // namespace torchps

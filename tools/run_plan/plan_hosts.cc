@@ -10,14 +10,14 @@
 namespace torchps {
 namespace {
 
-// More on one machine than this is a slip of the finger.
+// A larger number on one machine is probably a typing error.
 constexpr int kMaxServers = 1024;
-// Of one machine.
+// Per machine.
 constexpr int kMaxGpus = 64;
-// Of a model; each is a process.
+// Per model; each stage is a process.
 constexpr int kMaxStages = 64;
 
-// GPUs of each machine and of each worker, where --gpus says so.
+// GPUs per machine and per worker, from --gpus.
 struct Gpus {
   int per_host = 0;
   int per_worker = 0;
@@ -66,7 +66,7 @@ absl::StatusOr<Hosts> HostsHere(const FlagValues& flags, int default_workers) {
   return hosts;
 }
 
-// Several processes for each worker, where --stages says so.
+// Splits each worker into processes, from --stages.
 absl::Status PlanStages(const FlagValues& flags, Hosts* hosts) {
   if (flags.Has("hosts")) {
     return absl::InvalidArgumentError(
@@ -97,7 +97,7 @@ absl::StatusOr<Hosts> PlanHosts(const FlagValues& flags, const JobSpec& job) {
     const absl::Status spread = SpreadGpus((*gpus)->per_host, (*gpus)->per_worker, &*hosts);
     if (!spread.ok()) return spread;
   }
-  // On one machine the slots do.
+  // On one machine the slot numbers suffice.
   if (hosts.ok() && flags.Has("hosts")) NumberProcesses(&*hosts);
   return hosts;
 }

@@ -6,16 +6,17 @@
 #include "tools/base/flag_table.h"
 #include "tools/run_plan/hosts_file.h"
 
-// Which parts of `psctl run` run where, as its flags say it. Errors are one sentence that names the
-// flag. Free functions without state.
+// Chooses the machine of each part of `psctl run` from the flags. Error messages are one sentence
+// that names the flag. Stateless.
 
 namespace torchps {
 
-// On this machine by numbers, elsewhere by a hosts file; and each worker's GPUs by --gpus.
+// Returns the parts' locations: this machine with numbers of servers and workers, or a hosts file.
+// --gpus sets the GPUs of each worker.
 absl::StatusOr<Hosts> PlanHosts(const FlagValues& flags, const JobSpec& job);
 
-// INVALID_ARGUMENT: a server would listen on the network without encryption and nobody has said
-// that this is wanted, or a flag is of use elsewhere only.
+// INVALID_ARGUMENT: a server would listen on the network without encryption, and --insecure is not
+// set; or a flag requires other machines.
 absl::Status CheckHosts(const FlagValues& flags, const Hosts& hosts);
 
 }  // namespace torchps

@@ -27,7 +27,7 @@
 namespace torchps {
 namespace {
 
-// The job as its workers will see it: file, overrides, defaults, checks.
+// Returns the job as the workers will see it, with overrides and defaults applied, and checked.
 absl::StatusOr<JobSpec> ReadJob(const LaunchOptions& launch) {
   const std::string& file = launch.job_file;
   const bool has_text = !BuiltInJob(file).empty() || IsReadOnce(file);
@@ -58,11 +58,10 @@ absl::Status FindPrograms(const FlagValues& flags, const std::string& program_di
   return absl::OkStatus();
 }
 
-// Fine enough for runs of minutes, and a few per cent of one core for a small test set.
+// Accurate enough for runs of minutes, and needs a few percent of one core for a small test set.
 constexpr char kTargetEvery[] = "5s";
 
-// A typo that ps_worker would tell when servers and other workers had been started. Other programs
-// bring their own models and data.
+// Finds typing errors before processes start. Custom programs may define more models and data.
 absl::Status CheckNames(const LaunchOptions& launch, const JobSpec& job, const Targets& targets) {
   if (!launch.device.empty()) {
     if (const absl::Status status = CheckDeviceNames(launch.device); !status.ok()) return status;
@@ -77,12 +76,12 @@ absl::Status CheckNames(const LaunchOptions& launch, const JobSpec& job, const T
   return targets.CheckMetrics(BuiltInMetrics());
 }
 
-// Each worker's part of the cores that psctl may use.
+// Divides the cores that psctl may use.
 int ThreadsPerWorker(size_t workers) {
   return std::max(1, AvailableCores() / static_cast<int>(workers));
 }
 
-// A shell replaces ~ at the beginning of a word only, and not in --dir=~/x.
+// Expands "~/", because a shell does not expand it in --dir=~/x.
 std::string WithHome(const std::string& path) {
   const char* const home = std::getenv("HOME");
   return absl::StartsWith(path, "~/") && home != nullptr ? absl::StrCat(home, path.substr(1))
@@ -97,14 +96,14 @@ absl::Status PlanDirectory(const FlagValues& flags, LaunchOptions& launch) {
   }
   launch.dir = WithHome(flags.Get("dir"));
   if (launch.dir.empty()) return absl::InvalidArgumentError("--dir is empty");
-  // What lies on other machines their servers will say.
+  // On other machines, the servers check the directory.
   if (flags.Has("hosts")) return absl::OkStatus();
   std::error_code error;
   launch.dir = std::filesystem::absolute(launch.dir, error).lexically_normal().string();
   return CheckRunDirectory(launch.dir, launch.resume);
 }
 
-// Which targets are to be met, and how often it is looked.
+// Reads the targets and the measuring interval.
 absl::Status PlanTargets(const FlagValues& flags, RunPlan& plan) {
   if (!flags.Has("target") && !flags.Has("target_every")) return absl::OkStatus();
   if (flags.Has("hosts")) {
@@ -126,7 +125,7 @@ absl::Status PlanTargets(const FlagValues& flags, RunPlan& plan) {
   return absl::OkStatus();
 }
 
-// Finds out before the training whether the report can be written.
+// Checks before the training that the report can be written.
 absl::Status CheckReportFile(const std::string& file) {
   const std::filesystem::path directory = std::filesystem::path(file).parent_path();
   std::error_code error;
@@ -141,7 +140,7 @@ absl::Status CheckReportFile(const std::string& file) {
   return absl::OkStatus();
 }
 
-// Reads the job, and the hosts of its parts.
+// Reads the job, and the locations of the parts.
 absl::Status PlanJob(const FlagValues& flags, RunPlan& plan) {
   LaunchOptions& launch = plan.launch;
   launch.job_text = JobText(launch.job_file);
@@ -151,7 +150,7 @@ absl::Status PlanJob(const FlagValues& flags, RunPlan& plan) {
   if (!hosts.ok()) return hosts.status();
   const int workers = static_cast<int>(hosts->workers.size());
   if (workers != job->workers()) {
-    // Read again: defaults and limits may depend on the number of workers.
+    // Repeated because defaults and limits may depend on the number of workers.
     launch.set.push_back(absl::StrCat("workers=", workers));
     job = ReadJob(launch);
     if (!job.ok()) return job.status();
@@ -166,7 +165,7 @@ absl::Status PlanJob(const FlagValues& flags, RunPlan& plan) {
   return absl::OkStatus();
 }
 
-// Sets the worker's threads, the restarts and the handicaps.
+// Sets the workers' threads, the restarts and the handicaps.
 absl::Status PlanParts(const FlagValues& flags, RunPlan& plan) {
   LaunchOptions& launch = plan.launch;
   size_t processes = 0;
@@ -194,7 +193,7 @@ absl::Status PlanParts(const FlagValues& flags, RunPlan& plan) {
 }  // namespace
 
 absl::StatusOr<RunPlan> PlanRun(const FlagValues& flags, const std::string& program_directory) {
-  // A run on this machine keeps its job in its folder.
+  // A run on this machine saves the job in the run folder.
   const bool has_kept_job = flags.Has("resume") && !flags.Has("hosts");
   if (!flags.Has("job") && !has_kept_job) {
     return absl::InvalidArgumentError(

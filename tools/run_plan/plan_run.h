@@ -8,9 +8,9 @@
 
 namespace torchps {
 
-// Reads, completes and checks everything before the run starts a process. `program_directory` is
-// psctl's own folder: PlanRun() looks there for ps_server and ps_worker. An error is one sentence
-// that names the flag, the job's field or the file.
+// Reads, completes and checks the flags and the job before the run starts processes. Searches for
+// ps_server and ps_worker in `program_directory`, psctl's folder. Error messages are one sentence
+// that names the flag, the job field or the file.
 absl::StatusOr<RunPlan> PlanRun(const FlagValues& flags, const std::string& program_directory);
 
 }  // namespace torchps

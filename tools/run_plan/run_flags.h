@@ -6,21 +6,21 @@
 #include "absl/strings/string_view.h"
 #include "tools/base/flag_table.h"
 
-// The flags of `psctl run`. Free functions without state.
+// The flags of `psctl run`. Stateless.
 
 namespace torchps {
 
 std::vector<FlagSpec> RunFlags();
 
-// The flags that set the job field with this name, as "--lr" for "learning_rate" or
-// "--set=training.clip_norm=VALUE"; empty if the job has no such field.
+// Returns the flag that sets a job field, for example "--lr" for "learning_rate" or
+// "--set=training.clip_norm=VALUE"; "" if the field is unknown.
 std::string RunFlagFor(absl::string_view field);
 
-// Returns the assignments of --set and of its short forms, as "training.epochs=3", in this order.
+// Returns the assignments of --set and of the short forms, as "training.epochs=3", in this order.
 std::vector<std::string> Assignments(const FlagValues& flags);
 
-// Returns the words to type again to resume the run, quoted, each after a space. Leaves out the
-// flags that the run's folder and its job file replace.
+// Returns the quoted arguments that resume the run, each after a space. Omits the flags that the
+// run folder and the job file replace.
 std::string FlagsAgain(const FlagValues& flags);
 
 }  // namespace torchps

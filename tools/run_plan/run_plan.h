@@ -10,14 +10,14 @@
 
 namespace torchps {
 
-// The plan of one run, read from its flags and its job (PlanRun()). Copyable.
+// The plan of one run, from the flags and the job (PlanRun()). Copyable.
 struct RunPlan {
   LaunchOptions launch;
   Hosts hosts;
-  JobSpec job;                      // normalised; the run shows it
-  std::string report_file;          // empty: the run writes none
-  std::string flags_again;          // the words to type to resume the run, quoted (FlagsAgain())
-  RestartPolicy::Options restarts;  // of each part
+  JobSpec job;                      // normalised, for display
+  std::string report_file;          // empty: do not write a report
+  std::string flags_again;          // quoted arguments that resume the run (FlagsAgain())
+  RestartPolicy::Options restarts;  // for each part
   Targets targets;                  // for LaunchOptions::evaluate_every; may be empty
 };
 

@@ -22,13 +22,13 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A line of the evaluator's, as program/live_evaluator.h writes it.
+// A line in the format of program/live_evaluator.h.
 struct Line {
   double seconds = 0;
   int64_t samples = 0;
   int64_t pushes = 0;
-  std::map<std::string, double> values;  // finite ones
-  std::set<std::string> names;           // of all
+  std::map<std::string, double> values;  // finite values
+  std::set<std::string> names;           // including non-finite values
   std::set<std::string> lower_is_better;
 };
 
@@ -43,7 +43,7 @@ absl::StatusOr<Line> ParseLine(absl::string_view text) {
     values["loss"] = json.at("loss");
     for (const auto& [name, value] : values.items()) {
       line.names.insert(name);
-      // What is not finite is null.
+      // Non-finite values are null.
       if (value.is_number()) line.values[name] = value.get<double>();
     }
     for (const Json& name : json.at("lower_is_better")) {
@@ -69,7 +69,7 @@ std::string Row(const Line& line) {
   return text;
 }
 
-// An error if the value of a metric that is a fraction looks like a percentage.
+// INVALID_ARGUMENT: the value of a fraction looks like a percentage.
 absl::Status CheckFraction(const std::string& metric, double value) {
   if (!absl::EndsWith(metric, "accuracy") || value <= 1) return absl::OkStatus();
   return absl::InvalidArgumentError(

@@ -10,17 +10,17 @@
 
 namespace torchps {
 
-// The targets of `psctl run --target=METRIC:VALUE`, and when the run's evaluator
+// The targets of `psctl run --target=METRIC:VALUE`, and the time when the evaluator
 // (program/live_evaluator.h) first met each. Not thread-safe; copyable.
 class Targets {
  public:
-  // What a line of the evaluator's leads to.
+  // Text to show for a line of the evaluator.
   struct Heard {
-    std::string row;                 // what it has measured, in a few words
-    std::vector<std::string> lines;  // of each target that it has met just now
+    std::string row;                 // the measurement, in a few words
+    std::vector<std::string> lines;  // one for each newly met target
   };
 
-  // "METRIC:VALUE". INVALID_ARGUMENT says what is wrong, or that a target is named twice.
+  // Parses "METRIC:VALUE". INVALID_ARGUMENT: invalid syntax, or duplicate targets.
   static absl::StatusOr<Targets> Parse(const std::vector<std::string>& values);
 
   // INVALID_ARGUMENT: a target's metric is not in `names`.
@@ -28,19 +28,19 @@ class Targets {
 
   bool empty() const { return targets_.empty(); }
 
-  // Takes one line of JSON. Lower is better for the loss and for the metrics that the line says so
-  // of; a value that is not finite meets nothing.
-  // INVALID_ARGUMENT: it has no metric of a target's name; or is no such line.
+  // Parses one JSON line of the evaluator. Lower is better for the loss and the metrics in
+  // "lower_is_better". Non-finite values do not meet a target. INVALID_ARGUMENT: malformed line, or
+  // a target's metric is missing.
   absl::StatusOr<Heard> Hear(absl::string_view line);
 
-  // In the order typed.
+  // In command-line order.
   const std::vector<Report::Target>& reached() const { return targets_; }
 
  private:
   std::vector<Report::Target> targets_;
 };
 
-// What a line of output begins with where a process has measured something.
+// Returns true if the line is a measurement.
 bool IsMeasured(absl::string_view line);
 
 }  // namespace torchps

@@ -25,7 +25,7 @@ namespace {
 
 constexpr char kUnknown[] = "-";
 
-// The files of one run. A run that is running or has failed may have no report.
+// One of the compared runs. A running or failed run may lack a report.
 struct Side {
   ListedRun run;
   JobSpec job;
@@ -86,7 +86,7 @@ std::string JobTable(const Side& a, const Side& b) {
   return table.Format();
 }
 
-// The evaluations of a run: the loss and each metric, by epoch.
+// Test loss and metrics by epoch.
 using Curves = std::map<int, std::map<std::string, std::string>>;
 
 Curves GetCurves(const Side& side) {
@@ -103,7 +103,7 @@ Curves GetCurves(const Side& side) {
   return curves;
 }
 
-// The first metric of the run, and the loss.
+// Returns the run's first metric, and the loss.
 std::vector<std::string> ShownNames(const Side& side) {
   std::vector<std::string> names;
   if (side.report.has_value() && !side.report->result().metrics().empty()) {

@@ -7,12 +7,12 @@
 
 namespace torchps {
 
-// `psctl compare`: two runs side by side: results, differences of the jobs, evaluations.
+// Implements `psctl compare`: compares the results, jobs and evaluations of two runs.
 
 std::vector<FlagSpec> CompareFlags();
 
-// Exit code 0: shown, with or without a report of each run. 2: not two runs. 5: there is no such
-// run, or a file of it cannot be read.
+// Returns exit code 0 if shown, even without reports; 2 if the flags do not name two runs; 5 if a
+// run does not exist or a file cannot be read.
 int CompareCommand(const FlagValues& flags, std::ostream& out, std::ostream& error);
 
 }  // namespace torchps

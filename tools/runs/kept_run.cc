@@ -13,7 +13,7 @@ std::string OneLine(const std::string& text) {
   return absl::StrReplaceAll(text, {{"\n  ", "; "}, {"\n", "; "}});
 }
 
-// The state and the reason of a run that did not finish.
+// Describes the state and the reason of a run that did not finish.
 std::string FailureText(const ListedRun& run, const std::string& state) {
   const RunRecord& record = run.record;
   if (state == "killed") return "killed: psctl ended without a last word";

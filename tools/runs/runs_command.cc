@@ -39,7 +39,7 @@ int Fail(const absl::Status& status, std::ostream& error) {
 std::string Shortened(const std::string& text) {
   if (text.size() <= kResultWidth) return text;
   size_t end = kResultWidth - 3;
-  // Before a byte that continues a character of UTF-8.
+  // Does not cut a UTF-8 character.
   while (end > 0 && (text[end] & 0xc0) == 0x80) --end;
   return text.substr(0, end) + "...";
 }
@@ -56,7 +56,7 @@ std::string GetTable(const std::vector<ListedRun>& runs, absl::Time now) {
   return table.Format();
 }
 
-// null where the report has no result, or there is no report.
+// Returns null if the run lacks a report or a result.
 Json GetResult(const ListedRun& run) {
   const absl::StatusOr<std::string> text = ReadReportText(run);
   if (!text.ok()) return nullptr;
@@ -107,7 +107,7 @@ absl::StatusOr<PruneRequest> MakePruneRequest(const FlagValues& flags) {
   return request;
 }
 
-// The runs to delete, of `runs`, which the newest begins.
+// Returns the runs to delete. REQUIRES: `runs` is sorted, newest first.
 std::vector<ListedRun> Candidates(const PruneRequest& request, absl::Time now,
                                   const std::vector<ListedRun>& runs) {
   std::vector<ListedRun> old;
@@ -129,11 +129,11 @@ std::error_code DeleteAllBut(const std::vector<fs::path>& kept, const fs::path& 
   return error;
 }
 
-// Deletes the folder of a run and keeps other processes from beginning there meanwhile.
+// Deletes the folder of a run, holding the lock so that another process does not start there.
 absl::Status Delete(const ListedRun& run) {
   const absl::StatusOr<std::unique_ptr<FileLock>> lock = LockRunDirectory(run.dir);
   if (!lock.ok()) return lock.status();
-  // A folder that is deleted in part keeps run.json: it stays a run, which can be deleted.
+  // Deletes run.json last, so that a partly deleted run is still listed and can be deleted again.
   const fs::path folder = run.dir;
   const fs::path state = StateDirectory(run.dir);
   const std::vector<fs::path> last = {folder / "run.json", state / "run.lock", state};

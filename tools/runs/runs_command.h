@@ -11,25 +11,25 @@
 
 namespace torchps {
 
-// `psctl runs`: lists the runs of a folder, or deletes old ones.
+// Implements `psctl runs`: lists the runs of a folder, or deletes old runs.
 
 std::vector<FlagSpec> RunsFlags();
 
-// Exit code 0: listed or deleted, or there was nothing to delete. 2: a flag is wrong. 5: there is
-// no such folder. 1: the user said no, or a run could not be deleted.
+// Returns exit code 0 on success, 2 for bad flags, 5 if the folder does not exist, 1 if the user
+// refused or a run could not be deleted.
 int RunsCommand(const FlagValues& flags, std::ostream& out, std::ostream& error);
 
-// Which runs `psctl runs --prune` deletes. A running one never is.
+// The runs that `psctl runs --prune` deletes. Running runs are never deleted.
 struct PruneRequest {
   std::string folder;
-  std::optional<absl::Duration> older_than;  // runs whose end is longer ago
-  std::optional<int> keep;                   // all runs but the newest N
-  bool sure = false;                         // does not ask
-  bool has_terminal = false;                 // a person can answer on `in`
+  std::optional<absl::Duration> older_than;  // runs that ended longer ago
+  std::optional<int> keep;                   // keep the newest N runs
+  bool sure = false;                         // do not ask
+  bool has_terminal = false;                 // a user can answer on `in`
 };
 
-// Deletes the runs and returns the exit code, as RunsCommand() does. Asks on `out` first and reads
-// the answer from `in`.
+// Deletes the runs after asking on `out` and reading the answer from `in`. Returns the exit code,
+// as RunsCommand().
 int PruneRuns(const PruneRequest& request, absl::Time now, std::istream& in, std::ostream& out,
               std::ostream& error);
 

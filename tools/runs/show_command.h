@@ -7,11 +7,11 @@
 
 namespace torchps {
 
-// `psctl show`: the report of a run that has ended, from the files of its folder.
+// Implements `psctl show`: prints the report of a finished run from the run folder.
 
 std::vector<FlagSpec> ShowFlags();
 
-// Exit code 0: shown. 5: there is no such run, or it has no report.
+// Returns exit code 0 if shown, 5 if the run does not exist or lacks a report.
 int ShowCommand(const FlagValues& flags, std::ostream& out, std::ostream& error);
 
 }  // namespace torchps
