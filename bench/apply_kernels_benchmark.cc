@@ -1,21 +1,21 @@
-// Measures: how fast a core applies a gradient to the parameters it holds, per optimizer and
-// instruction set, next to the memory-bandwidth limit of the very same traffic: a loop that reads
-// and writes the same arrays and computes nothing, run in turns with the optimizer, pass by pass.
+// Measures how fast a core applies a gradient to parameters, by optimizer and instruction set. The
+// baseline is the memory bandwidth: a loop that reads and writes the same arrays without
+// computation, run alternately with the optimizer.
 //
-// The state is a row of 1 MiB blocks as a server keeps them, visited one after the other, each
-// with all its slots. `cold` rows are larger than the caches, so every byte comes from memory;
-// `warm` is one block with its gradient over and over. With two threads each has its own row. Times
-// are processor time of the thread, so a neighbour on the same core does not count. Told are:
+// The state is a row of 1 MiB blocks as in a server, processed one by one with the optimizer slots.
+// `cold` rows exceed the caches, so the data is read from memory. `warm` repeats one block. With
+// two threads, each thread uses a separate row. Times are processor time of the thread, so other
+// load on the core does not count. The columns are:
 //
-//   gradient: GB/s of gradient consumed by one thread. What the wire has to bring.
-//   memory: GB/s read and written, values and slots both ways, gradient one way.
-//   of_limit: time of the empty loop / time of the optimizer. 1 is as fast as memory allows.
+//   gradient: GB/s of gradient consumed by one thread: the rate that the network must deliver.
+//   memory: GB/s read and written: values and slots both ways, gradient one way.
+//   of_limit: time of the empty loop / time of the optimizer. 1 is the memory limit.
 //
-// `denormal` rows begin every pass with slots that have decayed below the smallest normal float;
-// `unflushed` is the same loop without what the optimizers do against it. `finite` is the check
-// that every gradient passes.
+// `denormal` rows begin each pass with slots that have decayed below the smallest normal float.
+// `unflushed` is the same loop without the optimizers' protection against denormals. `finite` is
+// the check for non-finite values that each gradient passes.
 //
-// bench/README.md has the command and says how to read the figures.
+// bench/README.md contains the command and explains the figures.
 
 #include <time.h>
 
@@ -42,12 +42,12 @@ namespace {
 constexpr int64_t kBlockElements = (1 << 20) / sizeof(float);
 constexpr int64_t kColdBlocks = 192;
 constexpr int64_t kWarmBlocks = 1;
-// Of a job; an optimizer whose momentum waits for that of all has two kinds of steps.
+// Number of workers; optimizers with delayed momentum alternate between two kinds of steps.
 constexpr int kWorkers = 4;
 
 using Floats = std::vector<float>;
 
-// The same random numbers in every block.
+// Returns random numbers, the same in each block.
 Floats RandomFloats(int64_t blocks) {
   std::mt19937 random(1);
   std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
@@ -65,8 +65,8 @@ double ThreadSeconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// The least that touches the same memory as an optimizer with so many slots, and leaves it as it
-// is.
+// The minimal operation that reads and writes the same memory as an optimizer with these slots,
+// without changing it.
 struct Touch {
   float zero;
 
@@ -78,7 +78,7 @@ struct Touch {
 };
 
 void TouchAll(const float* gradient, float* values, absl::Span<float* const> slots, int64_t n) {
-  static volatile float zero = 0;  // not known to the compiler
+  static volatile float zero = 0;  // hidden from the optimizer of the compiler
   const Touch touch{zero};
   const InstructionSet set = BestInstructionSet();
   switch (slots.size()) {
@@ -93,7 +93,7 @@ void TouchAll(const float* gradient, float* values, absl::Span<float* const> slo
   }
 }
 
-// Values, slots and gradient of a row of blocks.
+// Values, slots and gradient for a row of blocks.
 class Row {
  public:
   Row(int64_t blocks, int slots)
@@ -108,7 +108,7 @@ class Row {
   }
   void ClearGradient() { std::fill(gradient_.begin(), gradient_.end(), 0.0f); }
 
-  // Seconds that apply(gradient, values, slots, n) takes for all blocks.
+  // Returns the seconds for apply(gradient, values, slots, n) over the blocks.
   template <typename Apply>
   double GetTime(Apply apply) {
     const double begin = ThreadSeconds();
@@ -128,7 +128,8 @@ class Row {
   std::vector<float*> block_slots_;
 };
 
-// `arrays`: how many float arrays one pass reads or writes, counting both.
+// Reports the counters. `arrays` is the number of float arrays that one pass reads plus the number
+// that it writes.
 void Report(benchmark::State& state, double bytes, int arrays, double seconds, double limit) {
   const auto average = benchmark::Counter::kAvgThreads;
   state.counters["gradient"] = benchmark::Counter(bytes / seconds / 1e9, average);
@@ -191,7 +192,7 @@ void Apply(benchmark::State& state, const std::string& text, InstructionSet set,
       });
 }
 
-// Stochastic gradient descent with momentum, once more.
+// SGD with momentum, without the protection against denormals.
 struct Momentum {
   float rate;
   float momentum;

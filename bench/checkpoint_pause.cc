@@ -1,7 +1,6 @@
-// What a checkpoint costs the training beside it: for how long a block is locked while it is
-// copied, how long one push of a block and one read of a block take at most, and how many are done,
-// without and with a shard being written beside them. One server's job in this process, without a
-// network; the shard goes to a real disk.
+// Measures the cost of a checkpoint during training: how long copying holds a block's lock, the
+// longest push and read of a block, and the throughput, with and without a shard being written.
+// Uses one server's job in this process, without a network. The shard is written to a real disk.
 
 #include <unistd.h>
 
@@ -60,7 +59,7 @@ HelloRequest MakeHello(int64_t elements) {
   return hello;
 }
 
-// How often something was done, and how long it took at most.
+// Number of operations, and the longest one.
 struct Figures {
   std::atomic<int64_t> count{0};
   std::atomic<int64_t> longest_us{0};

@@ -1,6 +1,6 @@
-// Measures: copies between pinned memory of the host and --device, each way, of a size that hides
-// what a copy costs beside its bytes: the speed that the device's bus allows to a worker. On the
-// CPU, where there is no bus, it is the speed of its memory. Prints one JSON object.
+// Measures copies between pinned host memory and --device, in both directions. The size is large
+// enough that the fixed cost does not matter, so this is the bus speed available to a worker. On
+// the CPU, measures the memory speed. Prints one JSON object.
 
 #include <ATen/Context.h>
 #include <torch/cuda.h>
@@ -24,7 +24,7 @@ ABSL_FLAG(int, repetitions, 9, "copies each way; the median is told");
 namespace torchps {
 namespace {
 
-// 1e9 bytes a second, of the median copy.
+// Returns GB/s (1e9 bytes) of the median copy.
 double CopySpeed(torch::Tensor& to, const torch::Tensor& from, int repetitions) {
   const auto wait = [&] {
     if (to.is_cuda() || from.is_cuda()) torch::cuda::synchronize();
@@ -36,7 +36,7 @@ double CopySpeed(torch::Tensor& to, const torch::Tensor& from, int repetitions) 
     const absl::Duration began = clock.Now();
     to.copy_(from, /*non_blocking=*/true);
     wait();
-    // The first one also makes the pages.
+    // The first copy also causes page faults.
     if (i > 0) seconds.push_back(absl::ToDoubleSeconds(clock.Now() - began));
   }
   std::nth_element(seconds.begin(), seconds.begin() + seconds.size() / 2, seconds.end());

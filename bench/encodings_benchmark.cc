@@ -1,12 +1,12 @@
-// Measures: what a lossy encoding costs either end of a push, on one core and without a network.
-// The model is of 96 blocks of 1 MiB, larger than the caches. Told is `gradient`, GB/s of float32
-// gradient, whatever its encoded bytes are: a push cannot be faster than the slower of its ends.
+// Measures the cost of a lossy encoding at both ends of a push, on one core and without a network.
+// The model of 96 blocks of 1 MiB exceeds the caches. The column `gradient` is GB/s of float32
+// gradient, regardless of the encoded size. The slower end limits the speed of a push.
 //
-//   worker: ErrorFeedback::Encode of every block, a new gradient each time, from memory.
-//   server: what a frame meets there: checked, looked at for numbers that are not finite, and
-//     applied by SGD. All blocks get the same payload, which is warm as it is from the network.
+//   worker: ErrorFeedback::Encode of each block, with a new gradient from memory each time.
+//   server: the handling of a frame: validation, check for non-finite values, SGD update. Each
+//     block uses the same payload, which is in the caches as if just received.
 //
-// bench/README.md has the command.
+// bench/README.md contains the command.
 
 #include <time.h>
 
@@ -57,7 +57,7 @@ double ThreadSeconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// Runs `pass` over the whole model again and again.
+// Runs `pass` over the whole model repeatedly.
 template <typename Pass>
 void Measure(benchmark::State& state, Pass pass) {
   double seconds = 0;
@@ -76,7 +76,7 @@ void Measure(benchmark::State& state, Pass pass) {
 
 void Worker(benchmark::State& state, EncodingSpec::Kind kind) {
   const BlockMap map = *BlockMap::Create(Layout(), kBlockBytes, /*servers=*/1);
-  // Where torch's tensors begin.
+  // Aligned like torch tensors.
   AlignedArray<float> gradient(kElements);
   const std::vector<float> numbers = SomeFloats(kElements);
   std::copy(numbers.begin(), numbers.end(), gradient.begin());

@@ -1,15 +1,14 @@
-// slow_link: a link with a rate and a delay between two network namespaces.
+// slow_link: a link with a limited rate and a delay between two network namespaces.
 //
 //   slow_link --ends=NAMESPACE,NAMESPACE --devices=NAME,NAME --rate_mbit=1000 --delay_us=1000
 //
-// Makes a TUN device in each namespace and carries packets between the two: each packet leaves
-// after the ones before it, at the rate, and arrives a delay later. bench/link.py takes it where
-// the kernel has no netem. Prints "ready", and ends, with its devices, when standard input ends.
-// Needs root.
+// Makes a TUN device in each namespace and forwards packets between them. Packets leave in order at
+// the given rate and arrive after the delay. bench/link.py uses this program if the kernel lacks
+// netem. Prints "ready". Exits, removing the devices, at the end of standard input. Needs root.
 //
-// A packet is what the sender's TCP hands to a network card that segments by itself, 64 KiB at
-// most, and is delivered as one. So at 10 Gbit/s this process handles 20,000 packets a second and
-// not 800,000. bench/README.md says how exact rate and delay are.
+// Packets are up to 64 KiB, as a network card with segmentation offload receives them, and are
+// delivered whole. At 10 Gbit/s this process therefore handles 20,000 packets per second instead of
+// 800,000. bench/README.md describes the accuracy of rate and delay.
 
 #include <fcntl.h>
 #include <linux/if.h>
@@ -47,16 +46,16 @@ ABSL_FLAG(int, delay_us, 1000, "of each direction; the round trip has it twice")
 namespace torchps {
 namespace {
 
-// The kernel's header for offloads, and the largest IP packet.
+// The kernel's offload header, and the largest IP packet.
 constexpr size_t kPacketBytes = 16 + (64 << 10);
-// Beyond the delay, so much may wait for the line; what comes then is dropped, as a switch does.
+// Maximum queueing time in addition to the delay. Later packets are dropped, as in a switch.
 constexpr absl::Duration kLongestQueue = absl::Milliseconds(50);
 
 absl::Status SystemError(absl::string_view what) {
   return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(errno)));
 }
 
-// Leaves this thread in the namespace.
+// Moves this thread into the namespace.
 absl::StatusOr<int> OpenDevice(const std::string& network, const std::string& name) {
   const int space = open(absl::StrCat("/run/netns/", network).c_str(), O_RDONLY | O_CLOEXEC);
   if (space < 0 || setns(space, CLONE_NEWNET) != 0) {
@@ -74,14 +73,14 @@ absl::StatusOr<int> OpenDevice(const std::string& network, const std::string& na
   return device;
 }
 
-// One direction, on a thread of its own. Lives as long as the process.
+// One direction of the link, run by a separate thread. Lives until the process exits.
 class Direction {
  public:
   Direction(int from, int to, double bytes_per_second, absl::Duration delay)
       : from_(from), to_(to), bytes_per_second_(bytes_per_second), delay_(delay) {}
 
   void Run() {
-    // Or every sleep would be 50 us too long.
+    // The default slack would lengthen each sleep by 50 us.
     prctl(PR_SET_TIMERSLACK, 1);
     for (;;) {
       Deliver(absl::Now());
@@ -97,7 +96,7 @@ class Direction {
     std::unique_ptr<char[]> bytes;
   };
 
-  // Until something is sent, or has arrived.
+  // Blocks until a packet is sent or due.
   void Await() const {
     pollfd sent = {from_, POLLIN, 0};
     timespec left = {};
@@ -125,7 +124,7 @@ class Direction {
   void Deliver(absl::Time now) {
     while (!on_the_way_.empty() && on_the_way_.front().arrives <= now) {
       Packet& packet = on_the_way_.front();
-      // A device that takes no more drops, and TCP sends again.
+      // If the device drops the packet, TCP resends it.
       [[maybe_unused]] const ssize_t written = write(to_, packet.bytes.get(), packet.size);
       spare_.push_back(std::move(packet.bytes));
       on_the_way_.pop_front();

@@ -1,8 +1,8 @@
-// Measures: an optimizer of this project against torch.optim's of the installed libtorch, on one
-// vector of 16 Mi float32 parameters, one thread, in turns, step by step. Rows tell of_torch: time
-// of torch's step / time of ours (2 is twice as fast).
+// Compares an optimizer of torchps with torch.optim in the installed libtorch: one vector of 16 Mi
+// float32 parameters, one thread, alternating steps. The column of_torch is the time of torch's
+// step / the time of torchps's step (2 is twice as fast).
 //
-// bench/README.md has the command.
+// bench/README.md contains the command.
 
 #include <ATen/Parallel.h>
 #include <torch/optim/adam.h>
@@ -59,7 +59,7 @@ void Compare(benchmark::State& state, const std::string& name) {
   torch::Tensor parameter = torch::ones({kElements});
   parameter.mutable_grad() = torch::full({kElements}, 0.5f);
   const auto torch_optimizer = Torch(name, parameter);
-  torch_optimizer->step();  // makes its state
+  torch_optimizer->step();  // creates the state
 
   const std::unique_ptr<Optimizer> ours = Ours(name);
   std::vector<float> values(kElements, 1.0f);

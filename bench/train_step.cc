@@ -1,13 +1,13 @@
-// Measures: one training step of a model, alone in this process with torch::optim, or as a worker
-// of the servers in --servers with everything that a worker does. Same module, same random samples,
-// same objective, SGD with momentum in both; a step lasts from one batch being asked for to the
-// next. Prints one JSON object. bench/README.md has the commands.
+// Measures one training step of a model: either alone in this process with torch::optim, or as a
+// full worker of the servers in --servers. Both use the same module, random samples, objective, and
+// SGD with momentum. A step is the time between requests for two consecutive batches. Prints one
+// JSON object. bench/README.md contains the commands.
 //
-// --set=training.precision=BFLOAT16, say, holds for both; other job fields that --set names are the
-// worker's.
+// Some job fields, such as --set=training.precision=BFLOAT16, apply to both; other fields in --set
+// apply to the worker only.
 //
-// A GPU is given its work and not waited for, so that alone on one only the mean tells how long a
-// step takes: the time between two batches may be that of handing the work over.
+// A GPU works asynchronously. Without servers on a GPU, use only the mean step time, because the
+// time between two batches may be just the time to queue the work.
 
 #include <torch/optim/sgd.h>
 #include <torch/utils.h>
@@ -54,7 +54,7 @@ constexpr int64_t kClasses = 10;
 constexpr int64_t kSamples = 1 << 16;
 constexpr int64_t kContext = 128;
 
-// One random batch, always the same, handed out as a copy; notes when it is asked for.
+// A dataset with one constant random batch, returned as a copy. Records the time of each request.
 class RandomSamples final : public Dataset {
  public:
   RandomSamples(const std::string& model, std::vector<absl::Duration>* asked) : asked_(asked) {
@@ -86,7 +86,7 @@ class RandomSamples final : public Dataset {
  private:
   DataShape shape_;
   Batch batch_;
-  // Of the one thread that trains.
+  // Used by the training thread only.
   std::vector<absl::Duration>* const asked_;
 };
 
@@ -97,7 +97,7 @@ absl::StatusOr<Task> MakeBenchTask(const JobSpec& job, std::vector<absl::Duratio
   return MakeTask(job, std::move(data));
 }
 
-// The job's fields that --set names. absl keeps the last --set only.
+// Applies the job fields in --set. Reads argv, because absl keeps only the last --set.
 absl::Status ApplySets(int argc, char** argv, JobSpec* spec) {
   for (int i = 1; i < argc; ++i) {
     absl::string_view argument = argv[i];
@@ -120,7 +120,7 @@ absl::StatusOr<JobSpec> JobOfTheModel(int argc, char** argv) {
   return NormalizeJobSpec(std::move(spec));
 }
 
-// Divides all gradients by `scale`; whether they are finite, by their norm.
+// Divides the gradients by `scale`. Returns true if their norms are finite.
 bool Unscale(const torch::nn::Module& module, double scale) {
   const torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> norms;
@@ -131,9 +131,9 @@ bool Unscale(const torch::nn::Module& module, double scale) {
   return norms.empty() || std::isfinite(torch::stack(norms).norm().item<double>());
 }
 
-// The loop that everybody writes, in the precision that --set=training.precision names. With
-// FLOAT16 the loss is scaled by LossScaler's rules, as torch's GradScaler does it: the gradient is
-// unscaled and looked at on the device, for which the host waits.
+// Trains with a plain loop in the precision of --set=training.precision. With FLOAT16, scales the
+// loss by LossScaler's rules, as torch's GradScaler does. The gradient is unscaled and checked on
+// the device, and the host waits for the result.
 absl::Status TrainAlone(int argc, char** argv, std::vector<absl::Duration>* asked) {
   const absl::StatusOr<torch::Device> found = FindDevice(absl::GetFlag(FLAGS_device));
   if (!found.ok()) return found.status();
@@ -182,7 +182,7 @@ absl::Status TrainAlone(int argc, char** argv, std::vector<absl::Duration>* aske
   return absl::OkStatus();
 }
 
-// The flags that make a worker train the same.
+// Returns the flags for an equivalent worker.
 std::vector<std::string> WorkerArguments() {
   std::vector<std::string> arguments = {"train_step"};
   const auto set = [&arguments](const std::string& field, const auto& value) {
@@ -237,7 +237,7 @@ void Print(const std::vector<absl::Duration>& asked) {
 }  // namespace torchps
 
 int main(int argc, char** argv) {
-  // TrainMain reads them again, with its own words for what it does not know.
+  // TrainMain parses the flags again and reports unknown flags itself.
   absl::ParseCommandLine(argc, argv);
   std::vector<absl::Duration> asked;
   int code = 0;

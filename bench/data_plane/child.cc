@@ -26,7 +26,7 @@ namespace torchps {
 namespace {
 
 constexpr int kStopGraceMs = 5000;
-// Of another process we look at no more descriptors than this.
+// Maximum number of descriptors inspected per process.
 constexpr int kMaxDescriptors = 256;
 
 }  // namespace

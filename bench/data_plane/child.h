@@ -12,29 +12,29 @@
 
 namespace torchps {
 
-// A process of ours that is talked to in lines: what we say is its standard input, what it says its
-// standard output. Standard error is shared. Ends when this object goes, by the end of its standard
-// input, and by SIGKILL where that does not help. Not thread-safe.
+// Runs a child process and exchanges lines with it through standard input and output. Standard
+// error is shared. The destructor closes the child's standard input and, if the child does not
+// exit, sends SIGKILL. Not thread-safe.
 class Child {
  public:
-  // `command`: a path and its arguments. NOT_FOUND: it cannot be started.
+  // Starts `command`: a path and arguments. NOT_FOUND: cannot start it.
   static absl::StatusOr<std::unique_ptr<Child>> Start(const std::vector<std::string>& command);
   ~Child();
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
   absl::Status Say(const std::string& line);
-  // Waits for the next line. UNAVAILABLE: it has ended instead.
+  // Blocks until the next line. UNAVAILABLE: the child exited.
   absl::StatusOr<std::string> ReadLine();
-  // Waits until there is something to read, or `timeout` has passed; whether there is.
+  // Blocks until output is available or `timeout` passes. Returns true if output is available.
   bool AwaitOutput(absl::Duration timeout) const;
 
-  // Processor time of all of its threads until now.
+  // Returns the processor time of the child's threads so far.
   absl::Duration CpuTime() const;
-  // Memory that it holds now, shared pages included; 0 where it has ended.
+  // Returns the resident memory, including shared pages; 0 after the child's exit.
   int64_t ResidentBytes() const;
-  // How its TCP connections control congestion: "cubic", "bbr,cubic", "" without connections or
-  // without the right to look.
+  // Returns the congestion control of the child's TCP connections: "cubic" or "bbr,cubic". Returns
+  // "" without connections or permission to inspect them.
   std::string CongestionControl() const;
 
  private:

@@ -1,11 +1,12 @@
-// data_plane: measures how fast gradients and values move between processes on this machine.
+// data_plane: measures the transfer speed of gradients and values between processes on this
+// machine.
 //
-// Starts servers and workers as processes of their own, on ports that they choose, lets all workers
-// repeat one operation at once, and prints one JSON object per repetition. The repetitions of
-// several cases take turns. With --interactive it waits, and each line on standard input
-// ("CASE SECONDS LEAST") asks for one repetition; so bench/run.py makes many scenarios take turns.
+// Starts servers and workers as separate processes on free ports, lets the workers repeat one
+// operation at the same time, and prints one JSON object per repetition. Repetitions of several
+// cases alternate. With --interactive, each line on standard input ("CASE SECONDS LEAST") requests
+// one repetition; bench/run.py uses this to alternate between scenarios.
 //
-// bench/README.md lists the cases and says how to read the figures.
+// bench/README.md lists the cases and explains the figures.
 
 #include <libgen.h>
 #include <unistd.h>
@@ -55,7 +56,7 @@ ABSL_FLAG(std::string, server_flags, "", "further flags of ps_server, separated 
 ABSL_FLAG(std::string, server_prefix, "", "goes before a server's command: 'taskset -c 1'");
 ABSL_FLAG(std::string, worker_prefix, "", "goes before a worker's command");
 ABSL_FLAG(std::string, listen_host, "127.0.0.1", "where servers listen");
-// How it calls itself.
+// For internal use: the program starts itself in other roles.
 ABSL_FLAG(std::string, role, "driver", "driver; the driver starts workers and peers itself");
 ABSL_FLAG(int, slot, 0, "of a worker");
 ABSL_FLAG(std::vector<std::string>, at, {}, "where a worker finds the servers");
@@ -106,7 +107,7 @@ absl::StatusOr<Scenario> ScenarioFromFlags() {
   return scenario;
 }
 
-// Figures that a reader can compare: six digits.
+// Rounds to six digits, for readability.
 Json Rounded(double value) {
   char text[32];
   std::snprintf(text, sizeof(text), "%.6g", value);
@@ -147,8 +148,7 @@ absl::StatusOr<std::string> OwnPath() {
   return std::string(path, length);
 }
 
-// Certificates for one measurement, made if there are none; removed with this object if it made
-// them.
+// Makes temporary certificates for "tls" if --certs is not set, and removes them on destruction.
 class Certificates {
  public:
   Certificates() = default;
@@ -159,7 +159,7 @@ class Certificates {
     if (!made_.empty()) std::filesystem::remove_all(made_, ignored);
   }
 
-  // Sets --certs, for this process and by it for those that it starts.
+  // Sets --certs for this process and the processes that it starts.
   absl::Status Provide() {
     if (absl::GetFlag(FLAGS_transport) != "tls" || !absl::GetFlag(FLAGS_certs).empty()) {
       return absl::OkStatus();
@@ -311,5 +311,5 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "data_plane: %s\n", std::string(status.message()).c_str());
   }
   std::fflush(stdout);
-  _exit(status.ok() ? 0 : 1);  // gRPC is never torn down (rpc/grpc_process.h)
+  _exit(status.ok() ? 0 : 1);  // does not tear down gRPC (rpc/grpc_process.h)
 }

@@ -13,7 +13,7 @@
 namespace torchps {
 namespace {
 
-// From the order to its start: enough for every worker to have read it.
+// Time between an order and the start, so that each worker can read the order.
 constexpr absl::Duration kRunUp = absl::Milliseconds(5);
 constexpr absl::Duration kWarmUp = absl::Milliseconds(100);
 constexpr int64_t kWarmUpLeast = 3;
@@ -24,7 +24,7 @@ double Percentile(const std::vector<int64_t>& sorted, double part) {
   return static_cast<double>(sorted[index]);
 }
 
-// "... address=WHERE ...".
+// Parses "... address=WHERE ...".
 absl::StatusOr<std::string> AddressIn(const std::string& line) {
   for (const absl::string_view word : absl::StrSplit(line, ' ')) {
     constexpr absl::string_view kKey = "address=";
@@ -63,7 +63,7 @@ absl::Status Ensemble::StartAll() {
     absl::StatusOr<std::unique_ptr<Child>> worker = Child::Start(command);
     if (!worker.ok()) return worker.status();
     workers_.push_back(*std::move(worker));
-    // One after the other: the first one brings the initial values.
+    // Starts workers one by one, because the first worker pushes the initial values.
     const absl::StatusOr<std::string> ready = workers_.back()->ReadLine();
     if (!ready.ok()) return ready.status();
   }

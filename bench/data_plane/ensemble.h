@@ -12,38 +12,38 @@
 
 namespace torchps {
 
-// One repetition of one case. Rates count float32 bytes of payload that arrived per second of wall
-// clock, whatever travelled for them; 1 GB is 1e9 bytes.
+// Result of one repetition of a case. Rates count the float32 payload bytes delivered per second of
+// wall clock, regardless of the encoded size; 1 GB is 1e9 bytes.
 struct Measurement {
-  double gbps = 0;          // GB/s, all workers together
-  double cpu_s_per_gb = 0;  // processor time of all processes
-  double calls_per_s = 0;   // operations, all workers together
-  double p50_us = 0;        // of one operation
+  double gbps = 0;          // GB/s, sum over workers
+  double cpu_s_per_gb = 0;  // processor time, sum over processes
+  double calls_per_s = 0;   // operations, sum over workers
+  double p50_us = 0;        // latency of an operation
   double p99_us = 0;
-  double rss_mb = 0;    // most that servers (alone: workers) held together, 1 MB is 1e6 bytes
-  double fairness = 0;  // the slowest worker's rate by the fastest one's
+  double rss_mb = 0;    // peak memory of the servers (kAlone: workers) together; 1 MB is 1e6 bytes
+  double fairness = 0;  // slowest worker's rate / fastest worker's rate
   int64_t operations = 0;
-  std::string congestion;  // as Child::CongestionControl, of all processes
+  std::string congestion;  // see Child::CongestionControl
 };
 
-// The processes of one scenario, kept from repetition to repetition, so that every repetition meets
-// warm connections and memory. Not thread-safe.
+// The processes of one scenario. They persist between repetitions, so that connections and memory
+// are warm. Not thread-safe.
 class Ensemble {
  public:
   struct Options {
     Scenario scenario;
     Cast cast = Cast::kTorchpsServer;
-    // Commands, each with what goes before it (taskset, ip netns exec): a server or a peer, and a
-    // worker but for --slot and --at.
+    // Commands, including prefixes (taskset, ip netns exec): for a server or a peer, and for a
+    // worker without --slot and --at.
     std::vector<std::string> server_command;
     std::vector<std::string> worker_command;
   };
 
-  // Starts all of them and waits until they are ready.
+  // Starts the processes and waits until they are ready.
   static absl::StatusOr<std::unique_ptr<Ensemble>> Start(Options options);
 
-  // All workers at once repeat the case, a little to warm up, since they may have stood still for
-  // minutes, and then for `duration`, and `least` times at least.
+  // Runs the case on the workers at the same time: first a short warm-up, because the workers may
+  // have been idle for minutes, then for `duration` and at least `least` operations.
   absl::StatusOr<Measurement> Measure(const std::string& case_name, absl::Duration duration,
                                       int64_t least);
 
@@ -51,7 +51,7 @@ class Ensemble {
   explicit Ensemble(Options options);
 
   absl::Status StartAll();
-  // One round, not judged yet: the accounts' lines.
+  // Runs one round and returns the lines of the accounts.
   absl::StatusOr<std::vector<std::string>> Round(const std::string& case_name,
                                                  absl::Duration duration, int64_t least,
                                                  int64_t* max_resident_bytes);

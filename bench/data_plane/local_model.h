@@ -10,25 +10,26 @@
 
 namespace torchps {
 
-// A model in this process, changed by the same optimizer on the same blocks as in a server, without
-// a lock or a ledger. Thread-compatible.
+// A model in this process, updated by the server's optimizer and block size, but without a lock or
+// a ledger. Thread-compatible.
 class LocalModel {
  public:
-  // The pieces in which a server applies.
+  // The server's block size.
   static constexpr int64_t kBlockElements = (1 << 20) / sizeof(float);
 
-  // As large as the scenario says, with its optimizer. INVALID_ARGUMENT: that is no OptimizerSpec.
+  // Creates the scenario's model and optimizer. INVALID_ARGUMENT: the scenario's optimizer is not
+  // an OptimizerSpec.
   static absl::StatusOr<std::unique_ptr<LocalModel>> Create(const Scenario& scenario);
 
-  // Applies the part of a gradient that is for the block that begins at element `begin`: as many
-  // elements as the block has. REQUIRES: a multiple of kBlockElements within the model.
+  // Applies a gradient to the block that begins at element `begin`. The gradient is as long as the
+  // block. REQUIRES: `begin` is a multiple of kBlockElements within the model.
   void ApplyBlock(int64_t begin, const float* gradient);
 
-  // The gradient is complete; what follows is the next one's.
+  // Marks the end of a gradient.
   void EndStep() { ++parameters_.step; }
 
   int64_t elements() const { return static_cast<int64_t>(values_.size()); }
-  // Of the block that begins there.
+  // Returns the length of the block that begins there.
   int64_t BlockElements(int64_t begin) const;
 
  private:

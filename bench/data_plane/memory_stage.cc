@@ -1,4 +1,4 @@
-// memcpy and in_process_apply: what this machine's memory gives one thread.
+// memcpy and in_process_apply: the memory speed of this machine for one thread.
 
 #include <cstring>
 #include <utility>
@@ -18,7 +18,7 @@ class Memcpy final : public Operation {
 
   absl::Status Run() override {
     std::memcpy(to_.data(), from_->data(), to_.size() * sizeof(float));
-    asm volatile("" : : "r"(to_.data()) : "memory");  // somebody might look
+    asm volatile("" : : "r"(to_.data()) : "memory");  // prevents optimization
     return absl::OkStatus();
   }
 

@@ -6,8 +6,8 @@
 
 namespace torchps {
 
-// Floats that look like a gradient: small, of both signs, none of them zero or denormal, the same
-// every time. Written, so that every page is there.
+// Returns floats that resemble a gradient: small, of both signs, not zero or denormal. The result
+// is deterministic. Each page is written and thus present in memory.
 inline std::vector<float> SomeFloats(int64_t n) {
   std::minstd_rand random(1);
   std::vector<float> floats(n);

@@ -11,37 +11,37 @@
 
 namespace torchps {
 
-// What a worker process repeats while it is measured. Thread-compatible.
+// The operation that a worker process repeats for a measurement. Thread-compatible.
 class Operation {
  public:
   virtual ~Operation() = default;
 
-  // Does it once, from beginning to end, blocking.
+  // Performs the operation once. Blocks until done.
   virtual absl::Status Run() = 0;
 };
 
-// Makes the operations of one worker process. Owns what they share (connections, buffers) and
-// outlives them. Thread-compatible.
+// Makes the operations of one worker process. Owns shared state (connections, buffers) and outlives
+// the operations. Thread-compatible.
 class Stage {
  public:
   virtual ~Stage() = default;
 
-  // `name` is one of the cases that this stage was made for. Whatever makes the first time slow
-  // (connections, page faults) is done here.
+  // Prepares the operation for a case that this stage supports. Performs any slow initialization
+  // here (connections, page faults).
   virtual absl::StatusOr<std::unique_ptr<Operation>> Prepare(absl::string_view name) = 0;
 };
 
-// Where a worker process finds the others.
+// A worker's slot, and the addresses of the other processes.
 struct Peers {
   int slot = 0;                        // from 0
-  std::vector<std::string> addresses;  // of servers or peers, as they told them
+  std::vector<std::string> addresses;  // of servers or peers, as they printed them
 };
 
-// memcpy, in_process_apply.
+// Makes memcpy and in_process_apply.
 absl::StatusOr<std::unique_ptr<Stage>> MakeMemoryStage(const Scenario& scenario);
-// raw_tcp.
+// Makes raw_tcp.
 absl::StatusOr<std::unique_ptr<Stage>> MakeTcpStage(const Scenario& scenario, const Peers& peers);
-// push_apply, pull, push_pull.
+// Makes push_apply, pull and push_pull.
 absl::StatusOr<std::unique_ptr<Stage>> MakeTorchpsStage(const Scenario& scenario,
                                                         const Peers& peers);
 

@@ -5,7 +5,7 @@
 namespace torchps {
 namespace {
 
-// bench/README.md says what each one does.
+// bench/README.md describes the cases.
 constexpr Case kCases[] = {
     {"memcpy", Cast::kAlone, 1},       {"in_process_apply", Cast::kAlone, 1},
     {"raw_tcp", Cast::kPlainPeer, 1},  {"push_apply", Cast::kTorchpsServer, 1},

@@ -9,44 +9,43 @@
 
 namespace torchps {
 
-// What one measurement is about: which processes exchange how many bytes. Each process that takes
-// part gets it as flags. A plain value.
+// Parameters of one measurement: the processes and the amount of data. Each process receives them
+// as flags.
 struct Scenario {
-  // One message, or one model's values: float32 bytes, a multiple of 4. The last block may be
-  // short.
+  // Size of a message or of the model's values: float32 bytes, a multiple of 4. The last block may
+  // be short.
   int64_t bytes = 16 << 20;
   int workers = 1;
   int servers = 1;
-  // "tcp"; "tls": the same with certificates on both sides; or "shm": payloads go through memory
-  // that worker and server share.
+  // "tcp"; "tls", with certificates on both sides; or "shm", with payloads in shared memory.
   std::string transport = "tcp";
-  // Where the certificates of "tls" lie.
+  // Directory of the certificates for "tls".
   std::string certs;
-  // float32, bfloat16, int8 or top_k: of pushes, and of pulls where that can be (top_k:
-  // float32).
+  // float32, bfloat16, int8 or top_k. Used for pushes and, except for top_k, for pulls.
   std::string encoding = "float32";
-  // OptimizerSpec in text format but for its rate.
+  // OptimizerSpec in text format, without the learning rate.
   std::string optimizer = "sgd {}";
-  // "none", or "log": every push is on the disk before it is answered; needs servers with --dir.
+  // "none", or "log": servers write each push to disk before they answer. Requires servers with
+  // --dir.
   std::string durability = "none";
 };
 
-// Which processes a case needs beside the workers.
+// The processes that a case needs in addition to the workers.
 enum class Cast {
-  kAlone,      // none: the worker's own memory is what is measured
-  kPlainPeer,  // a process of this program at the other end
+  kAlone,      // none: measures the worker's memory
+  kPlainPeer,  // a process of this program as the peer
   kTorchpsServer,
 };
 
-// A thing that is measured, and what it moves.
+// A case to measure.
 struct Case {
   absl::string_view name;
   Cast cast;
-  // How often one operation moves Scenario::bytes: 2 for push and pull together.
+  // Number of Scenario::bytes transfers per operation: 2 for push and pull together.
   int payloads;
 };
 
-// NOT_FOUND lists the known ones.
+// Finds a case by name. NOT_FOUND: the message lists the known cases.
 absl::Status FindCase(absl::string_view name, const Case** found);
 
 }  // namespace torchps

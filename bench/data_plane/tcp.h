@@ -5,9 +5,8 @@
 
 namespace torchps {
 
-// The other end of raw_tcp: takes connections on a free port
-// of `listen_host`, says where on standard output, and reads what comes into one buffer over and
-// over, until standard input ends.
+// Runs the peer of raw_tcp: listens on a free port of `listen_host`, prints the address, and reads
+// incoming data into a reused buffer. Exits at the end of standard input.
 absl::Status ServeTcp(const std::string& listen_host);
 
 }  // namespace torchps

@@ -1,8 +1,8 @@
-// raw_tcp: what two processes with plain sockets reach, for everything else to be compared with.
+// raw_tcp: the speed of two processes with plain sockets, as a baseline for other cases.
 //
-// The sender writes its message in pieces of 1 MiB from a buffer as large as the message, and
-// writes on; the receiver reads into a buffer of 1 MiB that it uses again and again. Both take the
-// congestion control that the system gives them, as the product does.
+// The sender writes the message from one large buffer in pieces of 1 MiB without waiting. The
+// receiver reads into a reused buffer of 1 MiB. Both use the system's default congestion control,
+// as torchps does.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -30,7 +30,7 @@ absl::Status SystemError(absl::string_view what) {
   return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(errno)));
 }
 
-// A socket that is closed with its owner.
+// Owns a socket.
 class Socket {
  public:
   explicit Socket(int fd = -1) : fd_(fd) {}
@@ -60,7 +60,7 @@ class Socket {
     return absl::OkStatus();
   }
 
-  // False at the end of the connection.
+  // Returns false at the end of the connection.
   bool Read(char* data, size_t bytes) { return recv(fd_, data, bytes, 0) > 0; }
 
  private:
@@ -102,7 +102,7 @@ class TcpStage final : public Stage {
   const std::vector<float> message_;
 };
 
-// One connection, until its end.
+// Reads from one connection until it closes.
 void Receive(Socket socket) {
   std::vector<char> buffer(kPieceBytes);
   while (socket.Read(buffer.data(), buffer.size())) {
@@ -144,7 +144,7 @@ absl::Status ServeTcp(const std::string& listen_host) {
       getsockname(listener.fd(), reinterpret_cast<sockaddr*>(&address), &length) != 0) {
     return SystemError("cannot listen");
   }
-  // The threads end with the process.
+  // These threads run until the process exits.
   std::thread([&listener] {
     for (;;) {
       Socket socket(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));

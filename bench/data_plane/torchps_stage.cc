@@ -1,8 +1,8 @@
-// push_apply, pull and push_pull: the product's client against ps_server. The only file here that
-// knows ParameterClient.
+// push_apply, pull and push_pull: torchps's client against ps_server. No other file here uses
+// ParameterClient.
 //
-//   push_apply  a gradient, applied by every server when it comes
-//   pull        all values into the flat vector
+//   push_apply  pushes a gradient that each server applies on arrival
+//   pull        pulls the values into the flat vector
 //   push_pull   push_apply, then pull
 
 #include <algorithm>
@@ -32,10 +32,10 @@ namespace {
 
 constexpr uint64_t kJobId = 1;
 
-// Of a small message the headers are a part worth speaking of.
+// For small messages, headers are a significant part.
 constexpr double kHeadersShare = 0.1;
 
-// Bytes that an encoding may put on the wire for one byte of float32, headers included.
+// Returns the maximum wire bytes per float32 byte for an encoding, including headers.
 double MostOfFloat32(const std::string& encoding) {
   if (encoding == "float32") return 1 + kHeadersShare;
   if (encoding == "int8") return 0.25 + kHeadersShare;
@@ -58,15 +58,15 @@ absl::StatusOr<JobSpec> GetJob(const Scenario& scenario) {
   job.set_name("bench");
   job.set_workers(scenario.workers);
   job.mutable_model()->set_name("bench");
-  // So small that values stay numbers however long it runs.
+  // Small enough that values stay finite in long runs.
   job.mutable_optimizer()->set_learning_rate(1e-6);
-  // Each push by itself, at the same rate whatever its samples.
+  // Applies each push separately, at the same rate for any number of samples.
   job.mutable_training()->set_balance(TrainingSpec::EQUAL);
   job.mutable_training()->set_global_batch(false);
   job.mutable_consistency()->set_mode(ConsistencySpec::ASYNC);
   job.mutable_consistency()->set_staleness_bound(-1);
   job.mutable_consistency()->set_prefetch(false);
-  // A slot may sit idle for long, while other cases have their turn.
+  // A slot may be idle for long while other cases run.
   job.mutable_membership()->set_lease_seconds(3600);
   const EncodingSpec::Kind kind = GetKind(scenario.encoding);
   job.mutable_wire()->mutable_push()->set_kind(kind);
@@ -78,7 +78,7 @@ absl::StatusOr<JobSpec> GetJob(const Scenario& scenario) {
   return NormalizeJobSpec(std::move(job));
 }
 
-// A worker's slot at all servers.
+// A worker's slot with connections to the servers.
 class TorchpsStage final : public Stage {
  public:
   absl::Status Join(const Scenario& scenario, const Peers& peers);
@@ -93,10 +93,10 @@ class TorchpsStage final : public Stage {
   }
 
  private:
-  // Where the gradient lies: in the segment where it is to be shared.
+  // Allocates the gradient, in the shared segment for "shm".
   absl::Status MakeGradient(const Scenario& scenario, const ModelLayout& layout);
   absl::StatusOr<ServerStatus> StatusOfServer0();
-  // FAILED_PRECONDITION if a push takes more of the wire than this scenario's way of sending it.
+  // FAILED_PRECONDITION: a push uses more wire bytes than expected for this encoding and transport.
   absl::Status CheckBytesOnTheWire(const Scenario& scenario);
 
   SteadyClock clock_;
@@ -106,7 +106,7 @@ class TorchpsStage final : public Stage {
   absl::Span<float> gradient_;
   std::unique_ptr<ParameterClient> client_;
   std::vector<float> values_;
-  std::unique_ptr<ParameterService::Stub> stub_;  // of server 0, on the client's channel
+  std::unique_ptr<ParameterService::Stub> stub_;  // to server 0, on the client's channel
   Step step_ = 0;
 };
 
@@ -157,7 +157,7 @@ absl::Status TorchpsStage::MakeGradient(const Scenario& scenario, const ModelLay
     segment_ = *std::move(segment);
     gradient_ = segment_->buffer(0);
   } else {
-    // Begins where torch's tensors do.
+    // Aligned like torch tensors.
     own_gradient_ = AlignedArray<float>(layout.size());
     gradient_ = absl::MakeSpan(own_gradient_);
   }

@@ -11,10 +11,10 @@
 
 namespace torchps {
 
-// What the driver asks of a worker process, and what comes back: one line each way.
+// Orders from the driver to a worker process, and the answers: one line each.
 
-// Repeat the case from `start_ns` on for `duration_ns`, and `least` times at least. Times are
-// CLOCK_MONOTONIC, which all processes share.
+// Repeats the case from `start_ns` for `duration_ns`, and at least `least` times. Times are
+// CLOCK_MONOTONIC, which is common to the processes.
 struct Order {
   std::string case_name;
   int64_t start_ns = 0;
@@ -23,19 +23,20 @@ struct Order {
 };
 std::string ToLine(const Order& order);
 
-// Every operation that was begun within the time is finished; those that ended within it, and
-// `least` in any case, are counted, so that while what is counted runs all workers run.
+// Result of an order. An operation that starts within the time also finishes, but only operations
+// that end within the time are counted (and at least `least`), so that the workers overlap while
+// counted operations run.
 struct Account {
   int64_t begun = 0;
-  int64_t counted_ns = 0;             // from the start to the end of the last one that counts
-  std::vector<int64_t> latencies_ns;  // of each one that counts
+  int64_t counted_ns = 0;             // from the start to the end of the last counted operation
+  std::vector<int64_t> latencies_ns;  // of the counted operations
 };
 absl::StatusOr<Account> ParseAccount(absl::string_view line);
 
 int64_t NowNs();
 
-// A worker process: says "ready", carries out orders from standard input, one after the other,
-// until it ends. The error of an order goes to standard error and ends it too.
+// Runs a worker process: prints "ready" and carries out orders from standard input until it ends or
+// an order fails. Prints the error to standard error.
 absl::Status ObeyOrders(Stage& stage);
 
 }  // namespace torchps
