@@ -46,15 +46,15 @@ absl::StatusOr<std::unique_ptr<CertificateAuthority>> LoadOrMake(const CertsRequ
 
 std::vector<FlagSpec> CertsFlags() {
   return {
-      {"dir", "DIR", "Where certificates are made. Required."},
+      {"dir", "DIR", "The directory for the certificates. Required."},
       {"job", "NAME",
-       "The job or cluster that they are for; those of another one are refused. Required."},
+       "The job or cluster that the certificates belong to; servers refuse those of another one. "
+       "Required."},
       {"hosts", "HOST,...",
-       "Names and addresses, without ports, under which workers find the servers. This machine's "
-       "loopback is always among them."},
+       "Host names and addresses of the servers, without ports. Loopback is always included."},
       {"slots", "N",
-       "Also a certificate for each of the slots 0 to N - 1, which speaks for no other slot."},
-      {"days", "N", "How long they are valid. Default 365."},
+       "Also makes a certificate for each slot from 0 to N - 1, valid only for that slot."},
+      {"days", "N", "How many days the certificates are valid. Default: 365."},
   };
 }
 
@@ -101,7 +101,7 @@ absl::Status MakeCertificates(const CertsRequest& request, std::ostream& out) {
   }
   out << "valid until "
       << absl::FormatTime("%Y-%m-%d", request.now + request.validity, absl::UTCTimeZone())
-      << "; each process gets its own directory by --certs=DIR" << std::endl;
+      << "; pass each process its own directory with --certs=DIR" << std::endl;
   return absl::OkStatus();
 }
 

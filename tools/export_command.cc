@@ -124,15 +124,14 @@ int Fail(const absl::Status& status, ExitCode code, std::ostream& error) {
 std::vector<FlagSpec> ExportFlags() {
   return {
       {"dir", "DIR",
-       "A run's folder, one checkpoint in it, or a model file that ends in .safetensors. Once for "
-       "each directory if the servers have one each; the first one's list of checkpoints counts. "
-       "Required.",
+       "A run's folder, a checkpoint in it, or a .safetensors model file. If each server has its "
+       "own directory, repeat the flag for each; the first one selects the checkpoint. Required.",
        true},
       {"out", "FILE",
-       "The file to write: for the safetensors library if its name ends in .safetensors, for "
-       "torch.load if it ends in .pt or .pth. May be given several times. Required.",
+       "The file to write: .safetensors for the safetensors library, .pt or .pth for torch.load. "
+       "Required.",
        true},
-      {"checkpoint", "N", "The checkpoint to take. Default: the newest that can be loaded."},
+      {"checkpoint", "N", "The number of the checkpoint. Default: the newest that can be loaded."},
   };
 }
 
@@ -156,12 +155,11 @@ int ExportCommand(const FlagValues& flags, std::ostream& out, std::ostream& erro
   std::string what = directories[0];
   if (absl::EndsWith(directories[0], ".safetensors")) {
     if (*number != 0 || directories.size() > 1) {
-      return Fail(
-          absl::InvalidArgumentError(absl::StrCat(
-              directories[0], " is a model file, so ",
-              *number != 0 ? "it has no checkpoint to choose by --checkpoint; leave that out"
-                           : "there is no other --dir to take its parts from; give one")),
-          ExitCode::kUsage, error);
+      return Fail(absl::InvalidArgumentError(
+                      absl::StrCat(directories[0], " is a model file, so ",
+                                   *number != 0 ? "--checkpoint does not apply; leave it out"
+                                                : "a second --dir does not apply; give only one")),
+                  ExitCode::kUsage, error);
     }
     model = ExportedModel::OfFile(files.get(), directories[0]);
   } else {

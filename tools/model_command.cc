@@ -97,29 +97,31 @@ int ExportTo(const std::string& checkpoint, const std::string& file, std::ostrea
 std::vector<FlagSpec> ModelFlags(const std::string& out) {
   return {
       {"model", "PATH",
-       "What a report or a run's last line names: a model file (.safetensors, .pt, .pth), a run's "
-       "folder, or a checkpoint in it."},
+       "The model: a run's folder, a checkpoint in it, or a model file (.safetensors, .pt, .pth). "
+       "The last line of a run names it."},
       {"job", "FILE", "The job file. Default: job.textproto of the model's run."},
       {"set", "PATH=VALUE", "Sets one field of the job.", true},
       {"device", "NAME", "cpu, cuda or cuda:INDEX. Default: cpu."},
-      {"threads", "N", "Threads that torch computes with. Default: 1."},
+      {"threads", "N", "Computing threads of torch. Default: 1."},
       {"out", "FILE", out},
       {"worker_binary", "PATH",
-       "The program that was trained. Default: the run's own, else ps_worker beside psctl."},
+       "The worker program that trained the model. Default: the run's program, otherwise ps_worker "
+       "in psctl's folder."},
   };
 }
 
 // ModelFlags(), and the flags that choose samples.
 std::vector<FlagSpec> SampleFlags(const std::string& data, const std::string& json) {
   std::vector<FlagSpec> flags = ModelFlags(
-      "The file to write. Default: standard output. Predictions follow its ending: .csv, .jsonl, "
-      ".npy or .safetensors.");
+      "The file to write. Default: standard output. Its extension selects the format of "
+      "predictions: .csv, .jsonl, .npy or .safetensors.");
   const std::vector<FlagSpec> more = {
       {"data", "PATH", data},
-      {"download", "", "Takes MNIST, as in 'psctl run'."},
-      {"mirrors", "URL,...", "With --download: where its files are, instead of public places.",
-       false, 0, "download"},
-      {"on_training_data", "", "Takes the training samples instead of the test set."},
+      {"download", "", "Downloads MNIST, as in 'psctl run'."},
+      {"mirrors", "URL,...",
+       "With --download: web directories with the files, instead of the public ones.", false, 0,
+       "download"},
+      {"on_training_data", "", "Uses the training samples instead of the test set."},
       {"json", "", json},
   };
   flags.insert(flags.end(), more.begin(), more.end());
@@ -145,7 +147,7 @@ int WatchCommand(const FlagValues& flags, std::ostream& error) {
   for (const char* name : {"model", "job"}) {
     if (!flags.Has(name)) continue;
     return Fail(absl::StrCat("psctl evaluate measures the job of --servers, so --", name,
-                             " does not go with them"),
+                             " cannot be combined with it"),
                 ExitCode::kUsage, error);
   }
   const absl::StatusOr<std::vector<std::string>> servers = ServersFlag(flags, "evaluate");
@@ -184,8 +186,8 @@ absl::StatusOr<std::string> TrainedProgram(const std::string& model, std::ostrea
   if (program.empty()) return program;
   if (access(program.c_str(), X_OK) != 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the program that was trained, ", program,
-                     ", is not there any more; name it with --worker_binary"));
+        absl::StrCat("the program that trained the model, ", program,
+                     ", no longer exists; name it with --worker_binary"));
   }
   if (GetChecksum(program) != record->worker_checksum) {
     error << "psctl: " << program << " has changed since the model was trained" << std::endl;
@@ -265,7 +267,7 @@ int LookCommand(const std::string& what, const FlagValues& flags, std::ostream& 
     folder = MakeTemporaryFolder();
     if (folder.empty()) {
       return Fail(absl::StrCat("cannot make a temporary folder: ", std::strerror(errno),
-                               "; name a place for it with the environment's TMPDIR"),
+                               "; set TMPDIR to a directory that you can write to"),
                   ExitCode::kFailed, error);
     }
     const std::string exported = absl::StrCat(folder, "/model.safetensors");
@@ -283,13 +285,15 @@ int LookCommand(const std::string& what, const FlagValues& flags, std::ostream& 
 }  // namespace
 
 std::vector<FlagSpec> EvaluateFlags() {
-  std::vector<FlagSpec> flags = SampleFlags(
-      "Other data to measure on, converted as the model's training data were. Default: the run's.",
-      "Writes JSON, with all digits and the confusion matrix of a classifier.");
+  std::vector<FlagSpec> flags =
+      SampleFlags("Data to measure on, converted like the training data. Default: the run's data.",
+                  "Writes JSON with all digits and, for a classifier, the confusion matrix.");
   flags.push_back({"servers", "HOST:PORT,...",
-                   "Measures the job that runs on these servers, all of them in their order, "
-                   "instead of a model: once in --every until it ends. It trains nothing."});
-  flags.push_back({"every", "DURATION", "With --servers: how often, as 5s.", false, 0, "servers"});
+                   "Measures the job that runs on these servers instead of a model, once per "
+                   "--every until the job ends. List all servers in order."});
+  flags.push_back({"every", "DURATION",
+                   "With --servers: the interval between measurements, for example 5s.", false, 0,
+                   "servers"});
   flags.push_back(CertificatesFlag());
   flags.back().needs = "servers";
   return flags;
@@ -297,8 +301,8 @@ std::vector<FlagSpec> EvaluateFlags() {
 
 std::vector<FlagSpec> PredictFlags() {
   return SampleFlags(
-      "The samples to predict, all of them in their order: a table, an image, a folder of images, "
-      "or a file of the run's format. Answers may be missing. Default: the run's test set.",
+      "The samples to predict, in order: a table, an image, a folder of images, or a file in the "
+      "run's format. Targets may be missing. Default: the run's test set.",
       "Writes a JSON object for each sample instead of a line of CSV.");
 }
 
@@ -306,14 +310,14 @@ std::vector<FlagSpec> GenerateFlags() {
   std::vector<FlagSpec> flags = ModelFlags("The file to write. Default: standard output.");
   const std::vector<FlagSpec> more = {
       {"prompt", "TEXT",
-       "The beginning of the text. A model of another vocabulary than the 256 bytes takes token "
-       "ids, as '17 4 250', and writes such."},
+       "The beginning of the text. A model whose vocabulary is not the 256 bytes reads and writes "
+       "token ids, for example '17 4 250'."},
       {"length", "N", "Bytes or tokens to add. Default: 200."},
       {"temperature", "NUMBER",
-       "Above 1 evens out the probabilities, below 1 sharpens them; 0 takes the most likely token. "
-       "Default: 0.8."},
-      {"top_k", "N", "Draws among the N most likely tokens. Default: 0, all."},
-      {"seed", "N", "Another seed gives another text. Default: 1."},
+       "The sampling temperature: above 1 flattens the probabilities, below 1 sharpens them, 0 "
+       "picks the most likely token. Default: 0.8."},
+      {"top_k", "N", "Samples from the N most likely tokens. Default: 0, all tokens."},
+      {"seed", "N", "The random seed for sampling. Default: 1."},
   };
   flags.insert(flags.end(), more.begin(), more.end());
   return flags;
@@ -343,7 +347,7 @@ int GenerateCommand(const FlagValues& flags, std::ostream&, std::ostream& error)
   const bool is_number = absl::SimpleAtod(flags.Get("temperature", "1"), &temperature);
   if (!is_number || !std::isfinite(temperature) || temperature < 0) {
     return Fail(absl::StrCat("--temperature=", flags.Get("temperature"),
-                             ": expected a number from 0, as 0.8"),
+                             ": expected a number of at least 0, for example 0.8"),
                 ExitCode::kUsage, error);
   }
   return LookCommand("generate", flags, error);

@@ -60,15 +60,15 @@ constexpr Command kCommands[] = {
     {"run", "Runs a whole job: starts servers and workers, shows progress, reports, stops them.",
      "psctl run deploy/jobs/mlp_digits.textproto --servers=2 --workers=3", &RunFlags, &RunCommand,
      "job", &RunFlagFor},
-    {"doctor", "Looks at what a run will need, before it does.",
+    {"doctor", "Checks the requirements of a run before it starts.",
      "psctl doctor --job=deploy/jobs/mlp_digits.textproto --dir=/data/run1 "
      "--servers=alpha:7000,beta:7000",
      &DoctorFlags, &DoctorCommand, "job"},
-    {"drill", "Runs a job whose parts are killed and frozen, and tells what it survived.",
+    {"drill", "Runs a job, kills and freezes its parts, and reports how it recovered.",
      "psctl drill --job=deploy/jobs/mlp_digits.textproto --servers=2 --workers=3 "
      "--kill=server:every=5s --freeze=worker:every=8s --seconds=60",
      &DrillFlags, &DrillCommand, "job", &RunFlagFor},
-    {"status", "Shows what a running cluster is doing.",
+    {"status", "Shows the state of a running cluster.",
      "psctl status --servers=127.0.0.1:4711,127.0.0.1:4712 --watch", &StatusFlags, &StatusCommand,
      "run"},
     {"report", "Reports on a cluster's job, now or when it has ended.",
@@ -78,18 +78,18 @@ constexpr Command kCommands[] = {
      &RunsFlags, &RunsCommand, "folder"},
     {"show", "Shows the report of a run that has ended.", "psctl show mnist-20261124-101500",
      &ShowFlags, &ShowCommand, "run"},
-    {"compare", "Shows two runs side by side: results, jobs, evaluations.",
+    {"compare", "Compares two runs: results, jobs, evaluations.",
      "psctl compare mnist-20261124-101500 mnist-20261124-113000", &CompareFlags, &CompareCommand,
      "run"},
     {"evaluate", "Measures a trained model, or a running job, on the job's test set.",
      "psctl evaluate --model=runs/mnist-20261124-101500", &EvaluateFlags, &EvaluateCommand, "data"},
-    {"predict", "Writes what a trained model answers to each sample of new data.",
+    {"predict", "Writes a trained model's predictions for new data.",
      "psctl predict --model=runs/iris-20261124-101500 new.csv --out=answers.csv", &PredictFlags,
      &PredictCommand, "data"},
-    {"generate", "Writes the text that a trained language model goes on with.",
+    {"generate", "Continues a text with a trained language model.",
      "psctl generate --model=runs/transformer_text-20261124-101500 --prompt='The river '",
      &GenerateFlags, &GenerateCommand, "prompt"},
-    {"export", "Writes the model of a checkpoint as a file that Python reads.",
+    {"export", "Writes the model of a checkpoint to a file that Python can read.",
      "psctl export --dir=checkpoints --out=model.safetensors --out=model.pt", &ExportFlags,
      &ExportCommand},
     {"checkpoint", "Takes a checkpoint of a running job.",
@@ -97,7 +97,7 @@ constexpr Command kCommands[] = {
      &CheckpointCommand, "run"},
     {"stop", "Stops the servers of a cluster.",
      "psctl stop --servers=127.0.0.1:4711,127.0.0.1:4712", &StopFlags, &StopCommand, "run"},
-    {"certs", "Makes certificates for servers, workers and operators, or new ones.",
+    {"certs", "Makes or renews certificates for servers, workers and operators.",
      "psctl certs --dir=certs --job=mnist --hosts=alpha,beta", &CertsFlags, &CertsCommand},
     {"completion", "Prints a script that completes commands and flags in a shell.",
      "source <(psctl completion bash)", &CompletionFlags, &CompletionCommand, "shell"},
@@ -117,7 +117,7 @@ int CompletionCommand(const FlagValues& flags, std::ostream& out, std::ostream& 
   const std::string shell = flags.Get("shell");
   const std::vector<std::string> shells = CompletionShells();
   if (std::find(shells.begin(), shells.end(), shell) == shells.end()) {
-    error << "psctl: 'psctl completion' cannot take '" << shell << "'; expected one of "
+    error << "psctl: 'psctl completion' does not support '" << shell << "'; expected one of "
           << absl::StrJoin(shells, ", ") << std::endl;
     return static_cast<int>(ExitCode::kUsage);
   }
@@ -156,8 +156,7 @@ int Help(std::ostream& out) {
     out << "  psctl " << command.name << std::string(12 - std::string(command.name).size(), ' ')
         << command.summary << "\n";
   }
-  out << "\n'psctl help COMMAND' lists the flags of one of them; 'psctl version' prints the "
-         "version.\n";
+  out << "\n'psctl help COMMAND' lists a command's flags; 'psctl version' prints the version.\n";
   return static_cast<int>(ExitCode::kOk);
 }
 

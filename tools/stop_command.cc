@@ -44,7 +44,7 @@ std::string NotNamedText(ClusterClient& cluster) {
     const std::string& address = job->server(i).address();
     absl::StrAppend(&text, "psctl: server ", i, " at ", address,
                     " was not asked to stop: --servers does not name it; 'psctl stop --servers=",
-                    address, "' does\n");
+                    address, "' stops it\n");
   }
   return text;
 }

@@ -79,7 +79,7 @@ const char* GetMeaning(int exit_code) {
     case ExitCode::kAddressInUse:
       return "the port to listen on is taken";
     case ExitCode::kLostSlot:
-      return "its slot was no longer its own";
+      return "it lost its slot";
     default:
       break;
   }

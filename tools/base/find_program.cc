@@ -31,7 +31,7 @@ absl::StatusOr<std::string> FindProgram(const FlagValues& flags, const std::stri
   }
   if (flags.Has(flag)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--", flag, "=", places.front(), " is no program that can be run"));
+        absl::StrCat("--", flag, "=", places.front(), " is not an executable program"));
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "cannot find ", name, " (looked for ", absl::StrJoin(places, " and "), "); build it with ",

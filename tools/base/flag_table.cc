@@ -75,7 +75,7 @@ absl::StatusOr<FlagValues> FlagTable::Parse(const std::vector<std::string>& argu
     if (name.empty() && !bare_.empty() && !absl::StartsWith(argument, "-")) {
       const FlagSpec* const bare = Find(bare_);
       if (parsed.Has(bare_) && (bare == nullptr || !bare->repeatable)) {
-        return Error(absl::StrCat("takes one --", bare_, ", but got '", argument, "' beside '",
+        return Error(absl::StrCat("takes one --", bare_, ", but got '", argument, "' and '",
                                   parsed.Get(bare_), "'"));
       }
       parsed.values_[bare_].push_back(arguments[i]);

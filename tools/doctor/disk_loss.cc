@@ -22,47 +22,45 @@ std::string SinceTheCheckpoint(const DurabilitySpec& durability) {
     absl::StrAppend(&often, often.empty() ? "" : " and ", "every ",
                     Count(durability.checkpoint_steps(), "step"), " of a slot");
   }
-  return absl::StrCat("what was learnt since the last checkpoint, which is taken ",
-                      often.empty() ? "when 'psctl checkpoint' asks for it" : often);
+  return absl::StrCat("the training since the last checkpoint, which is taken ",
+                      often.empty() ? "only by 'psctl checkpoint'" : often);
 }
 
 }  // namespace
 
 Finding CheckDiskLoss(const DurabilitySpec& durability, int servers_apart) {
   if (durability.level() == DurabilitySpec::NONE) {
-    return {
-        Level::kOk, kSubject,
-        "costs no more than a server's death, which is all of the job: durability.level is NONE",
-        ""};
+    return {Level::kOk, kSubject,
+            "would cost the whole job, like any server crash: durability.level is NONE", ""};
   }
   if (durability.copies() > 0 && servers_apart >= 2) {
     const std::string cost = durability.level() == DurabilitySpec::LOG
-                                 ? "nothing that was acknowledged"
+                                 ? "no acknowledged push"
                                  : SinceTheCheckpoint(durability);
     return {Level::kOk, kSubject,
-            absl::StrCat("would cost ", cost, ": another server has copies of what was on it"), ""};
+            absl::StrCat("would cost ", cost, ": another server keeps copies of its files"), ""};
   }
   if (durability.copies() > 0 && servers_apart == 1) {
     return {
         Level::kProblem, kSubject,
-        "durability.copies is 1, and the job is to have one server, whose files nobody could copy",
+        "durability.copies is 1, but the job has one server, so no other server can keep copies",
         "name two servers or more, or set durability.copies to 0"};
   }
   if (durability.copies() > 0) {
-    return {Level::kWarning, kSubject,
-            "would cost all of the job, copies included: under 'psctl run' on one machine all "
-            "servers keep their files in one directory",
-            "copies are of use where servers have disks of their own (--hosts, or ps_server by "
-            "hand)"};
+    return {
+        Level::kWarning, kSubject,
+        "would cost the whole job, copies included: under 'psctl run' on one machine all servers "
+        "keep their files in one directory",
+        "copies help only if servers have separate disks (--hosts, or ps_server started by hand)"};
   }
   const std::string text = absl::StrCat(
-      "would cost all of the job, ",
+      "would cost the whole job, ",
       durability.level() == DurabilitySpec::LOG ? "checkpoints and push log" : "checkpoints",
       " included: durability.copies is 0");
   if (servers_apart < 2) return {Level::kOk, kSubject, text, ""};
   return {Level::kWarning, kSubject, text,
-          "durability.copies: 1 keeps what each server has at another one, too, at the price of "
-          "twice the writing"};
+          "set durability.copies to 1 to copy each server's files to another server; this doubles "
+          "the writes"};
 }
 
 }  // namespace torchps

@@ -71,10 +71,11 @@ int TryToConnect(const addrinfo& to) {
 
 Finding DataFinding(const std::string& what, const absl::Status& status, int64_t samples) {
   if (status.ok()) {
-    return Ok("data", absl::StrCat(what, ": ", WithThousands(samples), " samples, whole"));
+    return Ok("data", absl::StrCat(what, ": ", WithThousands(samples), " samples, complete"));
   }
-  return Problem("data", std::string(status.message()),
-                 "workers read it on their own machines: put it there, or name it with --data");
+  return Problem(
+      "data", std::string(status.message()),
+      "each worker reads the data on its own machine: copy the data there, or set --data");
 }
 
 // Returns `folder`, or an error if an image cannot be decoded.
@@ -92,8 +93,8 @@ absl::StatusOr<ImageFolder> Decoded(const absl::StatusOr<ImageFolder>& folder,
 
 Finding TokensFinding(const absl::StatusOr<std::unique_ptr<TokenFile>>& file, int64_t vocabulary) {
   constexpr char kAdvice[] =
-      "train.bin and val.bin belong into --data or data.path, and data.tokens.vocabulary above "
-      "their tokens";
+      "put train.bin and val.bin into --data or data.path, and set data.tokens.vocabulary above "
+      "the largest token";
   if (!file.ok()) return Problem("data", std::string(file.status().message()), kAdvice);
   const absl::StatusOr<int32_t> largest = (*file)->Largest();
   if (!largest.ok()) return Problem("data", std::string(largest.status().message()), kAdvice);
@@ -122,19 +123,20 @@ Finding CheckAddress(const std::string& address) {
   const int failure = getaddrinfo(host.c_str(), port.c_str(), &hints, &found);
   if (failure != 0) {
     return Problem(subject, absl::StrCat("the name cannot be resolved: ", gai_strerror(failure)),
-                   "every worker must know the name: write the address, or add it to DNS or "
-                   "/etc/hosts");
+                   "every worker must be able to resolve the name: use the address, or add the "
+                   "name to DNS or /etc/hosts");
   }
   const auto free_it = absl::MakeCleanup([found] { freeaddrinfo(found); });
   switch (const int error = TryToConnect(*found)) {
     case 0:
-      return {Level::kWarning, subject, "something listens there already",
-              "'psctl status' tells whether it is one of ours; another server needs another port"};
+      return {
+          Level::kWarning, subject, "something already listens there",
+          "'psctl status' shows whether it is a torchps server; a new server needs another port"};
     case ECONNREFUSED:
-      return Ok(subject, "the machine answers, no process listens on that port yet");
+      return Ok(subject, "the machine answers, but no process listens on that port yet");
     default:
       return Problem(subject, absl::StrCat("cannot be reached: ", std::strerror(error)),
-                     "is the machine up, is a firewall or a wrong network between?");
+                     "is the machine up, and does a firewall or a wrong network block it?");
   }
 }
 
@@ -147,10 +149,10 @@ Finding CheckFreePort() {
   if (fd < 0 || bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
       listen(fd, 1) != 0) {
     return Problem("ports",
-                   absl::StrCat("no port of 127.0.0.1 can be listened on: ", std::strerror(errno)),
+                   absl::StrCat("cannot listen on any port of 127.0.0.1: ", std::strerror(errno)),
                    "is the loopback up ('ip link set lo up')?");
   }
-  return Ok("ports", "servers on this machine take free ports of 127.0.0.1");
+  return Ok("ports", "servers on this machine use free ports of 127.0.0.1");
 }
 
 Finding CheckDirectory(const std::string& dir, int64_t state_bytes) {
@@ -162,14 +164,15 @@ Finding CheckDirectory(const std::string& dir, int64_t state_bytes) {
     there = there.parent_path();
   }
   if (!std::filesystem::is_directory(there, error)) {
-    return Problem(subject, absl::StrCat(there.string(), " is no directory"), "name another");
+    return Problem(subject, absl::StrCat(there.string(), " is not a directory"),
+                   "name another directory");
   }
   // Permission bits do not show a read-only disk, so this writes a file.
   std::string probe = (there / ".torchps-doctor-XXXXXX").string();
   const int fd = mkostemp(probe.data(), O_CLOEXEC);
   if (fd < 0) {
     return Problem(subject, absl::StrCat("cannot be written: ", std::strerror(errno)),
-                   "give the servers' user the right to write there, or name another");
+                   "give the servers' user write permission, or name another directory");
   }
   const bool synced = write(fd, "x", 1) == 1 && fsync(fd) == 0;
   const int failure = errno;
@@ -185,19 +188,19 @@ Finding CheckDirectory(const std::string& dir, int64_t state_bytes) {
   struct statfs kind = {};
   if (statvfs(there.c_str(), &room) != 0 || statfs(there.c_str(), &kind) != 0) {
     return Problem(subject, absl::StrCat("its file system does not answer: ", std::strerror(errno)),
-                   "name another");
+                   "name another directory");
   }
   const auto bytes = static_cast<int64_t>(room.f_bavail) * static_cast<int64_t>(room.f_frsize);
   const std::string text = absl::StrCat(FormatBytes(static_cast<double>(bytes)), " free");
   if (state_bytes > 0 && bytes < state_bytes) {
     return Problem(subject,
-                   absl::StrCat(text, ", one checkpoint takes ",
+                   absl::StrCat(text, ", one checkpoint needs ",
                                 FormatBytes(static_cast<double>(state_bytes))),
                    "make room, or name another directory");
   }
   if (kind.f_type == TMPFS_MAGIC) {
-    return {Level::kWarning, subject, absl::StrCat(text, ", but in memory"),
-            "it outlives a process, not the machine: name a directory on a disk"};
+    return {Level::kWarning, subject, absl::StrCat(text, ", but this file system is in memory"),
+            "files there do not survive a reboot: name a directory on a disk"};
   }
   if (bytes < kLittleRoomBytes) {
     return {Level::kWarning, subject, text, "checkpoints of a larger model will not fit"};
@@ -250,9 +253,10 @@ std::vector<Finding> CheckData(const JobSpec& job) {
           Ok("data", absl::StrCat(path, ": ", FormatBytes(static_cast<double>(bytes)))));
     }
   } else {
-    findings.push_back({Level::kWarning, "data",
-                        absl::StrCat("'", source, "' is known to your own program only"),
-                        "it checks them when it starts"});
+    findings.push_back(
+        {Level::kWarning, "data",
+         absl::StrCat("'", source, "' is not built in, so only your own program can read it"),
+         "the program checks the data when it starts"});
   }
   return findings;
 }
@@ -269,17 +273,19 @@ Finding CheckOpenFiles(uint64_t limit, int64_t connections) {
   const std::string text =
       absl::StrCat("a process may open ", limit, " files, a server needs ", needed);
   if (limit < static_cast<uint64_t>(needed)) {
-    return Problem("limits", text, absl::StrCat("'ulimit -n ", 2 * needed, "' before it starts"));
+    return Problem("limits", text,
+                   absl::StrCat("'ulimit -n ", 2 * needed, "' before the server starts"));
   }
   return Ok("limits", text);
 }
 
 Finding CheckCongestionControl(absl::string_view in_force) {
-  if (in_force.empty()) return Ok("network", "the kernel does not tell TCP's congestion control");
+  if (in_force.empty())
+    return Ok("network", "cannot read TCP's congestion control from the kernel");
   const std::string text = absl::StrCat("TCP's congestion control is ", in_force);
   if (in_force != "bbr") return Ok("network", text);
   return {Level::kWarning, "network",
-          absl::StrCat(text, ", which paces: pushes and pulls are up to a fifth slower"),
+          absl::StrCat(text, ", which paces packets: pushes and pulls are up to 20 % slower"),
           "'sysctl -w net.ipv4.tcp_congestion_control=cubic' as root, on servers and workers"};
 }
 
@@ -298,7 +304,7 @@ Finding CheckSharedMemory() {
   }
   if (status.ok()) return Ok("shared memory", "works between processes of this user");
   return {Level::kWarning, "shared memory", std::string(status.message()),
-          "payloads on one machine then go through the network: slower, nothing else"};
+          "payloads on one machine then use the network, which is slower but works"};
 }
 
 std::vector<Finding> CheckCertificates(const std::string& dir, absl::Time now) {
@@ -325,7 +331,7 @@ std::vector<Finding> CheckCertificates(const std::string& dir, absl::Time now) {
                      absl::FormatTime("%Y-%m-%d %H:%M UTC", end, absl::UTCTimeZone()));
     findings.push_back(end - now < kSoon
                            ? Finding{Level::kWarning, absl::StrCat("certificates ", place), text,
-                                     "renew them: running processes take new files by themselves"}
+                                     "renew them: running processes load new files by themselves"}
                            : Ok(absl::StrCat("certificates ", place), text));
   }
   if (findings.empty()) {
@@ -340,11 +346,13 @@ Finding CheckClock(int64_t seconds_since_1970) {
       "%Y-%m-%d %H:%M UTC", absl::FromUnixSeconds(seconds_since_1970), absl::UTCTimeZone());
   if (seconds_since_1970 < kYear2024) {
     return Problem("clock", absl::StrCat("the date here is ", date),
-                   "set it: certificates would count as not yet valid");
+                   "set the clock: certificates would not be valid yet");
   }
-  return Ok("clock", absl::StrCat(date,
-                                  "; only certificates need it: leases run on each machine's "
-                                  "own steady clock, so clocks need not agree"));
+  return Ok(
+      "clock",
+      absl::StrCat(
+          date,
+          "; only certificates depend on it, because leases use each machine's steady clock"));
 }
 
 std::string FindingsText(const std::vector<Finding>& findings) {

@@ -26,7 +26,7 @@ namespace torchps {
 namespace {
 
 constexpr char kOwnProgramAdvice[] =
-    "correct the name; a program with a model or data of its own is named with --worker_binary";
+    "correct the name, or set --worker_binary to your program if it defines the model or the data";
 
 // "mlp on digits"
 std::string DescribeWork(const JobSpec& job, bool names_data) {
@@ -56,7 +56,7 @@ bool Fetch(const FlagValues& flags, JobSpec& job, std::vector<Finding>& findings
     return true;
   }
   findings.push_back({Finding::Level::kProblem, "data", std::string(directory.status().message()),
-                      "the sentence says what there is to choose"});
+                      "choose one of the fixes in this message"});
   return false;
 }
 
@@ -79,7 +79,7 @@ void ExamineJob(const FlagValues& flags, std::vector<Finding>& findings, int64_t
   if (job.ok()) job = NormalizeJobSpec(*std::move(job));
   if (!job.ok()) {
     findings.push_back({Finding::Level::kProblem, "job", std::string(job.status().message()),
-                        "proto/job.proto describes every field"});
+                        "docs/job.md describes every field"});
     return;
   }
   workers = job->workers();
@@ -98,10 +98,9 @@ void ExamineJob(const FlagValues& flags, std::vector<Finding>& findings, int64_t
         {Finding::Level::kProblem, "job", std::string(model.message()), kOwnProgramAdvice});
   }
   if (job->durability().level() == DurabilitySpec::LOG && !flags.Has("dir")) {
-    findings.push_back(
-        {Finding::Level::kWarning, "durability", "LOG needs a directory, and --dir names none",
-         "'psctl run' makes one under runs/ itself; servers that are started by hand "
-         "need --dir=DIR"});
+    findings.push_back({Finding::Level::kWarning, "durability",
+                        "LOG needs a directory, but --dir is not set",
+                        "'psctl run' makes one in runs/; servers started by hand need --dir=DIR"});
   }
   findings.push_back(CheckDiskLoss(job->durability(), ServersApart(flags)));
   if (!data.ok()) {
@@ -109,7 +108,7 @@ void ExamineJob(const FlagValues& flags, std::vector<Finding>& findings, int64_t
         {Finding::Level::kProblem, "data", std::string(data.message()), kOwnProgramAdvice});
   } else if (!own_worker && !names_data) {
     findings.push_back({Finding::Level::kOk, "data",
-                        "the job names none, so they are what the worker program brings", ""});
+                        "the job does not name any, so the worker program provides them", ""});
   } else if (!flags.Has("download") || Fetch(flags, *job, findings)) {
     for (Finding& finding : CheckData(*job)) findings.push_back(std::move(finding));
   }
@@ -136,23 +135,23 @@ void ExamineHosts(const std::string& file, std::vector<Finding>& findings) {
 
 std::vector<FlagSpec> DoctorFlags() {
   return {
-      {"job", "FILE", "The job that is to run: its file and its data are checked."},
+      {"job", "FILE", "The job to run; checks its file and its data."},
       {"set", "PATH=VALUE", "Overrides one field of the job.", true, 0, "job"},
-      {"data", "PATH", "Where the training data lie, in place of the job's data.path.", false, 0,
+      {"data", "PATH", "The path of the training data, instead of the job's data.path.", false, 0,
        "job"},
-      {"download", "", "Takes MNIST, as in 'psctl run', and fetches it where it is not there yet.",
-       false, 0, "job"},
-      {"mirrors", "URL,...", "With --download: where its files are, instead of public places.",
-       false, 0, "download"},
-      {"servers", "HOST:PORT,...", "Where servers are to be: names, routes and ports are checked."},
-      {"hosts", "FILE", "The same for the servers of a hosts file."},
-      {"dir", "DIR", "Where servers are to keep their state: room and rights are checked."},
-      {"certs", "DIR", "The certificates that 'psctl certs' made."},
-      {"resume", "", "The job in --dir is to go on.", false, 0, "dir"},
+      {"download", "", "Downloads MNIST if it is missing, as in 'psctl run'.", false, 0, "job"},
+      {"mirrors", "URL,...",
+       "With --download: web directories with the files, instead of the public ones.", false, 0,
+       "download"},
+      {"servers", "HOST:PORT,...", "The addresses of the servers; checks names, routes and ports."},
+      {"hosts", "FILE", "A hosts file; checks its servers in the same way."},
+      {"dir", "DIR", "The directory for the servers' state; checks space and permissions."},
+      {"certs", "DIR", "The directory that 'psctl certs' made; checks the certificates."},
+      {"resume", "", "Checks that the job in --dir can be resumed.", false, 0, "dir"},
       {"device", "DEVICE",
-       "What workers of this machine compute on. Default cpu. Of cuda or cuda:N it looks at the "
-       "driver, and asks the worker program what it sees."},
-      {"worker_binary", "PATH", "The worker program. Default: ps_worker beside psctl."},
+       "The device of workers on this machine. Default: cpu. For cuda or cuda:N, checks the driver "
+       "and the GPUs that the worker program sees."},
+      {"worker_binary", "PATH", "The worker program. Default: ps_worker in psctl's folder."},
   };
 }
 
@@ -160,8 +159,7 @@ std::vector<Finding> Examine(const FlagValues& flags) {
   std::vector<Finding> findings;
   findings.push_back({Finding::Level::kOk, "version",
                       absl::StrCat("psctl speaks protocol ", kProtocolVersion,
-                                   "; a worker and a server of different protocols say so when "
-                                   "they meet"),
+                                   "; a server refuses workers with another protocol"),
                       ""});
   int64_t workers = 1;
   if (flags.Has("job")) ExamineJob(flags, findings, workers);
@@ -179,7 +177,7 @@ std::vector<Finding> Examine(const FlagValues& flags) {
     const absl::Status usable = CheckRunDirectory(dir, flags.Has("resume"));
     if (!usable.ok()) {
       findings.push_back({Finding::Level::kProblem, "directory", std::string(usable.message()),
-                          "the sentence says what there is to choose"});
+                          "choose one of the fixes in this message"});
     } else if (flags.Has("resume")) {
       findings.push_back({Finding::Level::kOk, "directory",
                           absl::StrCat("holds ", DescribeRunDirectory(dir)), ""});

@@ -76,10 +76,10 @@ void AskWorker(const std::string& worker, GpuFacts* facts) {
   }
   if ((*child)->running()) {
     (*child)->Kill();
-    facts->complaint = absl::StrCat("did not say within ", absl::FormatDuration(kPatience),
-                                    " which devices it sees");
+    facts->complaint =
+        absl::StrCat("took longer than ", absl::FormatDuration(kPatience), " to list its devices");
   } else if (facts->seen.empty() && facts->complaint.empty()) {
-    facts->complaint = absl::StrCat("says nothing of devices and ", (*child)->ExitReason());
+    facts->complaint = absl::StrCat("did not list any devices and ", (*child)->ExitReason());
   }
 }
 
@@ -92,7 +92,7 @@ Finding DriverFinding(const GpuFacts& facts) {
   if (!facts.driver.empty()) {
     return {Level::kOk, "driver", absl::StrCat("NVIDIA ", facts.driver), ""};
   }
-  if (SeesGpu(facts)) return {Level::kOk, "driver", "is there, and does not tell its version", ""};
+  if (SeesGpu(facts)) return {Level::kOk, "driver", "is loaded; its version is unknown", ""};
   return {Level::kProblem, "driver", "no NVIDIA driver is loaded here",
           "install it ('nvidia-smi' must list the GPU), or use --device=cpu"};
 }
@@ -110,14 +110,15 @@ Finding VisibleFinding(const GpuFacts& facts) {
   }
   if (facts.device_files == 0) {
     return {Level::kProblem, "GPUs", "there is no /dev/nvidia0",
-            "a container must be given the GPU; a machine needs the driver's module"};
+            "pass the GPU to the container, or load the driver's kernel module"};
   }
   if (!hides.empty()) {
-    return {Level::kProblem, "GPUs", absl::StrCat(there, " by /dev, none of them seen; ", hides),
-            "take it out of the environment, or name GPUs that are there"};
+    return {Level::kProblem, "GPUs", absl::StrCat(there, " in /dev, but none is visible; ", hides),
+            "unset it, or list GPUs that exist"};
   }
-  return {Level::kWarning, "GPUs", absl::StrCat(there, " by /dev, none of them seen by ps_worker"),
-          "the line about ps_worker says why"};
+  return {Level::kWarning, "GPUs",
+          absl::StrCat(there, " in /dev, but none is visible to ps_worker"),
+          "the line about ps_worker gives the reason"};
 }
 
 Finding WorkerFinding(const std::string& device, const GpuFacts& facts) {
@@ -128,21 +129,22 @@ Finding WorkerFinding(const std::string& device, const GpuFacts& facts) {
   const std::string subject = absl::StrCat("ps_worker ", *facts.worker);
   if (facts.seen.empty()) {
     return {Level::kProblem, subject, facts.complaint,
-            "it must run before it can see anything; a CUDA build finds torch where it was built"};
+            "the program must start first; a CUDA build needs torch at the path it was built with"};
   }
   if (absl::StrContains(facts.complaint, "built without CUDA")) {
     return {Level::kProblem, subject, "is built without CUDA", "docs/gpus.md has the steps"};
   }
   if (!SeesGpu(facts)) {
-    return {Level::kProblem, subject, "is a CUDA build, and sees no GPU",
-            facts.driver.empty() ? "the driver comes first"
+    return {Level::kProblem, subject, "is a CUDA build but sees no GPU",
+            facts.driver.empty() ? "install the driver first"
                                  : "is the driver as new as the CUDA that torch is built with?"};
   }
   const std::string text = absl::StrCat("sees ", absl::StrJoin(facts.seen, ", "));
   for (const absl::string_view name : absl::StrSplit(device, ',')) {
     if (name == "auto" || name == "cuda" || name == "cuda:all") continue;
     if (std::find(facts.seen.begin(), facts.seen.end(), name) == facts.seen.end()) {
-      return {Level::kProblem, subject, absl::StrCat(text, ", and no ", name), "name one of these"};
+      return {Level::kProblem, subject, absl::StrCat(text, ", but not ", name),
+              "name one of these"};
     }
   }
   return {Level::kOk, subject, text, ""};
@@ -169,15 +171,15 @@ std::vector<Finding> GpuFindings(const std::string& device, const GpuFacts& fact
 std::vector<Finding> CheckDevice(const std::string& device,
                                  const absl::StatusOr<std::string>& worker) {
   if (!CheckDeviceNames(device).ok()) {
-    return {{Level::kProblem, "device", absl::StrCat("'", device, "' is none"),
-             "auto, cpu, cuda, cuda:INDEX, cuda:all, or several, as cuda:0,cuda:1"}};
+    return {{Level::kProblem, "device", absl::StrCat("'", device, "' is not a device"),
+             "expected auto, cpu, cuda, cuda:INDEX, cuda:all, or a list such as cuda:0,cuda:1"}};
   }
   if (device != "auto" && !absl::StrContains(device, "cuda")) {
     return {{Level::kOk, "device", device, ""}};
   }
   const GpuFacts facts = LookForGpus(worker);
   if (device == "auto" && !SeesGpu(facts)) {
-    return {{Level::kOk, "device", "auto is the CPU, for no GPU is seen", ""}};
+    return {{Level::kOk, "device", "auto selects the CPU, because no GPU is visible", ""}};
   }
   return GpuFindings(device, facts);
 }

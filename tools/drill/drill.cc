@@ -96,22 +96,22 @@ void Drill::OnFault(const Fault& fault, absl::Duration now) {
       Begin(fault, now);
       return;
     case Fault::Kind::kThaw:
-      out_ << fault.part.text() << " goes on" << std::endl;
+      out_ << fault.part.text() << " resumes" << std::endl;
       End(fault, now);
       return;
     case Fault::Kind::kCut:
       relays_.Cut(fault.links);
-      out_ << "nothing passes between " << Ways(fault.links) << std::endl;
+      out_ << "network cut between " << Ways(fault.links) << std::endl;
       Begin(fault, now);
       return;
     case Fault::Kind::kJoin:
       relays_.Join(fault.links);
-      out_ << "all passes again between " << Ways(fault.links) << std::endl;
+      out_ << "network restored between " << Ways(fault.links) << std::endl;
       End(fault, now);
       return;
     case Fault::Kind::kReset:
       relays_.Reset(fault.links);
-      out_ << "connections are reset between " << Ways(fault.links) << std::endl;
+      out_ << "connections reset between " << Ways(fault.links) << std::endl;
       Begin(fault, now);
       return;
     case Fault::Kind::kCrowd: {
@@ -125,7 +125,7 @@ void Drill::OnFault(const Fault& fault, absl::Duration now) {
     }
     case Fault::Kind::kDisperse:
       unauthenticated_clients_.Go(fault.part.index);
-      out_ << "no half-open connections to " << fault.part.text() << " any more" << std::endl;
+      out_ << "half-open connections to " << fault.part.text() << " closed" << std::endl;
       End(fault, now);
       return;
   }

@@ -58,45 +58,45 @@ std::vector<FlagSpec> DrillFlags() {
                            flag.name == "remote_binary_dir" || flag.name == "restarts";
     if (!elsewhere) flags.push_back(std::move(flag));
   }
-  flags.push_back({"kill", "PART:WHEN",
-                   "Ends a part by SIGKILL: server:every=5s (one of them, about so often), "
-                   "worker.2:at=30s (that one, once). With --stages it is a process of a worker: "
-                   "worker.2.1 is the one with stage 1. Times count from the first progress.",
-                   true});
+  flags.push_back(
+      {"kill", "PART:WHEN",
+       "Kills a part with SIGKILL: server:every=5s (a random server, about every 5 s), "
+       "worker.2:at=30s (worker 2, once). With --stages, kills one process of a worker: worker.2.1 "
+       "is the one with stage 1. Times count from the first progress.",
+       true});
   flags.push_back(
       {"lose_disk", "SERVER:WHEN",
-       "Ends a server by SIGKILL, deletes its directory, and starts it again: server:every=20s. "
-       "Each server then has a directory of its own, and the job durability.copies, from which "
-       "the files come back. No disk is lost before the copies are whole after the one before.",
+       "Kills a server with SIGKILL, deletes its directory and restarts it: server:every=20s. Each "
+       "server then uses its own directory, and restores its files from copies "
+       "(durability.copies). The next disk is lost only after the copies are complete again.",
        true});
   flags.push_back({"freeze", "PART:WHEN[:for=TIME]",
-                   "Freezes a part by SIGSTOP for TIME, by default 1s: worker:every=8s:for=2s. So "
-                   "does a machine that is suspended.",
+                   "Freezes a part with SIGSTOP for TIME, by default 1s, like a suspended machine: "
+                   "worker:every=8s:for=2s.",
                    true});
   flags.push_back(
       {"partition", "WHOM:WHEN[:for=TIME]",
-       "Nothing passes for TIME, by default 5s, and nobody is told: worker:every=20s (a "
-       "worker and one server), worker.1-server.0:at=9s (these two), server:at=9s (a "
-       "server and all workers), halves:every=30s (half of all and the others). Workers "
-       "then reach servers through relays, and share no memory with them.",
+       "Drops all traffic for TIME, by default 5s, without closing connections: worker:every=20s "
+       "(between a worker and a server), worker.1-server.0:at=9s (these two), server:at=9s (a "
+       "server and all workers), halves:every=30s (two halves of the job). Workers then reach "
+       "servers through relays, without shared memory.",
        true});
-  flags.push_back({"reset", "WHOM:WHEN",
-                   "Breaks the connections of WHOM, as --partition names it; new ones stand.",
-                   true});
+  flags.push_back(
+      {"reset", "WHOM:WHEN",
+       "Resets the connections that WHOM names, as in --partition; new connections work.", true});
   flags.push_back(
       {"half_open", "SERVER:WHEN[:for=TIME]",
-       "Opens 600 connections to a server from another address, which say nothing, half "
-       "a TLS hello or the beginning of a push, and stay for TIME, by default 5s: "
-       "server:every=10s.",
+       "Opens 600 connections to a server from another address and keeps them for TIME, by default "
+       "5s; they send no data, half of a TLS hello or the beginning of a push: server:every=10s.",
        true});
   flags.push_back(
       {"slow_disk", "SERVER:MB[:SYNC|:reads]",
-       "The disk of a server writes and reads so many MB a second, and a sync of it takes "
-       "SYNC, all the time, also when it comes back: server:20:100ms (one of them), "
-       "server.1:5. With :reads only reading is slow, so only coming back is: server.1:5:reads.",
+       "Limits the disk of a server to MB megabytes per second, and makes each sync take SYNC, "
+       "throughout the run: server:20:100ms (a random server), server.1:5. With :reads, limits "
+       "only reads, which slows down only the recovery: server.1:5:reads.",
        true});
-  flags.push_back({"seconds", "N", "No fault begins later than this. Default 60."});
-  flags.push_back({"seed", "N", "Draws who is hit and when. Default 1."});
+  flags.push_back({"seconds", "N", "Seconds after which no more faults begin. Default: 60."});
+  flags.push_back({"seed", "N", "The random seed for the parts and times of faults. Default: 1."});
   return flags;
 }
 
@@ -131,13 +131,14 @@ absl::Status PlanSlowDisks(const FlagValues& flags, DrillOptions& options) {
 absl::Status PlanLossOfDisks(RunPlan& run) {
   if (run.hosts.servers.size() < 2) {
     return absl::InvalidArgumentError(
-        "--lose_disk: this job has one server, so nobody has copies of its files; --servers=2");
+        "--lose_disk: this job has one server, so no other server has copies of its files; set "
+        "--servers=2");
   }
   if (run.job.durability().copies() == 0) {
     return absl::InvalidArgumentError(
-        "--lose_disk: this job keeps no copies (durability.copies is 0), so the loss of "
-        "one server's disk is the loss of the job; --set=durability.copies=1 keeps them, and with "
-        "--set=durability.level=LOG nothing that was acknowledged is lost");
+        "--lose_disk: this job keeps no copies (durability.copies is 0), so losing one server's "
+        "disk loses the job; --set=durability.copies=1 keeps copies, and with "
+        "--set=durability.level=LOG no acknowledged push is lost");
   }
   run.launch.disks_apart = true;
   return absl::OkStatus();
@@ -176,7 +177,7 @@ absl::StatusOr<DrillOptions> PlanDrill(const FlagValues& flags,
   if (const absl::Status disks = PlanSlowDisks(flags, options); !disks.ok()) return disks;
   if (options.faults.rules.empty() && options.run.launch.slow_disks.empty()) {
     return absl::InvalidArgumentError(
-        "a drill needs something to do: --kill=server:every=5s or --freeze=worker:every=8s");
+        "a drill needs a fault, for example --kill=server:every=5s or --freeze=worker:every=8s");
   }
   // More frequent than people need, to detect stalls.
   options.run.launch.worker_flags.push_back("--progress_seconds=0.2");
@@ -196,7 +197,7 @@ absl::StatusOr<DrillOptions> PlanDrill(const FlagValues& flags,
   if (hits_servers(Fault::Kind::kKill) &&
       options.run.job.durability().level() == DurabilitySpec::NONE) {
     return absl::InvalidArgumentError(
-        "--kill=server: this job's durability.level is NONE, so its servers cannot come back");
+        "--kill=server: this job's durability.level is NONE, so its servers cannot recover");
   }
   return options;
 }
@@ -217,7 +218,7 @@ std::string DrillText(const DrillFigures& figures, absl::Duration began,
   if (figures.disks_lost + figures.disks_spared > 0) {
     absl::StrAppend(&text, "disks lost: ", figures.disks_lost);
     if (figures.disks_spared > 0) {
-      absl::StrAppend(&text, ", spared because copies were not whole: ", figures.disks_spared);
+      absl::StrAppend(&text, ", skipped because copies were incomplete: ", figures.disks_spared);
     }
     absl::StrAppend(&text, "\n");
   }
@@ -233,7 +234,7 @@ std::string DrillText(const DrillFigures& figures, absl::Duration began,
   }
   if (slowest.has_value()) {
     absl::StrAppend(
-        &text, "slowest return, from death to the first applied push: ", Seconds(slowest), "\n");
+        &text, "slowest recovery, from death to the first applied push: ", Seconds(slowest), "\n");
   }
   if (report.has_value()) {
     const Report::RolledBack& lost = report->rolled_back();
@@ -246,7 +247,7 @@ std::string DrillText(const DrillFigures& figures, absl::Duration began,
   }
   for (const auto& [kind, fault] : figures.faults) {
     absl::StrAppend(&text, "--", kind, ": ", Count(fault.times, "time"),
-                    ", longest stall of workers that it did not hit: ",
+                    ", longest stall of other workers: ",
                     fault.longest_stall.has_value() ? Seconds(fault.longest_stall) : "none", "\n");
   }
   if (report.has_value()) absl::StrAppend(&text, VerdictText(figures, *report));
@@ -276,7 +277,7 @@ int DrillCommand(const FlagValues& flags, std::ostream& out, std::ostream& error
   out << "drill: seed " << options->faults.seed << ", faults for "
       << absl::FormatDuration(options->faults.length) << std::endl;
   if (BreaksNetwork(options->faults.rules)) {
-    out << "drill: workers reach the servers through relays, and share no memory with them "
+    out << "drill: workers reach the servers through relays, without shared memory "
            "(wire.shared_memory=false)"
         << std::endl;
   }

@@ -59,13 +59,13 @@ class RuleParser {
       return first;
     }
     if (rule_.stage >= 0 && IsOfLinks(rule_.kind)) {
-      return Wrong("all processes of a worker are parted together, as in worker.1-server.0");
+      return Wrong("network faults apply to all processes of a worker, as in worker.1-server.0");
     }
     if (rule_.kind == Fault::Kind::kCrowd && !rule_.is_server) {
-      return Wrong("strangers come to servers only, as in server:every=5s");
+      return Wrong("half-open connections go to servers only, as in server:every=5s");
     }
     if (rule_.kind == Fault::Kind::kLoseDisk && !rule_.is_server) {
-      return Wrong("only servers keep anything on a disk, as in server.1:at=20s");
+      return Wrong("only servers keep files on a disk, as in server.1:at=20s");
     }
     if (ends.first == whom) return absl::OkStatus();
     bool other_is_server = false;
@@ -113,12 +113,12 @@ class RuleParser {
     const std::pair<absl::string_view, absl::string_view> setting =
         absl::StrSplit(word, absl::MaxSplits('=', 1));
     if (word.find('=') == absl::string_view::npos) {
-      return Wrong(absl::StrCat("'", word, "' does not say when; expected every=5s or at=30s"));
+      return Wrong(absl::StrCat("'", word, "' is not a setting; expected every=5s or at=30s"));
     }
     absl::Duration value;
     if (!absl::ParseDuration(setting.second, &value) || value <= absl::ZeroDuration() ||
         value == absl::InfiniteDuration()) {
-      return Wrong(absl::StrCat("'", word, "' has no duration like 5s or 500ms"));
+      return Wrong(absl::StrCat("'", word, "' needs a duration such as 5s or 500ms"));
     }
     const bool ends = GetEnd(rule_.kind).has_value();
     if (setting.first == "every") {

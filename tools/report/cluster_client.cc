@@ -21,7 +21,7 @@
 namespace torchps {
 namespace {
 
-constexpr char kNoTorchpsServer[] = "answers, but is no torchps server";
+constexpr char kNoTorchpsServer[] = "answers, but is not a torchps server";
 
 // As FromGrpcStatus, but with messages for psctl's user. gRPC reports a failed connection as a
 // chain of causes; the last cause is the system's error.
@@ -32,7 +32,7 @@ absl::Status InWords(const grpc::Status& grpc_status) {
       return absl::FailedPreconditionError(kNoTorchpsServer);
     case absl::StatusCode::kDeadlineExceeded:
       return absl::DeadlineExceededError(
-          "no answer in time; is its machine overloaded, or does a firewall drop what is sent?");
+          "no answer in time; is its machine overloaded, or does a firewall drop packets?");
     case absl::StatusCode::kUnavailable: {
       const size_t last = status.message().rfind(": ");
       if (last == absl::string_view::npos) return status;
@@ -125,7 +125,7 @@ class GrpcClusterClient final : public ClusterClient {
     if (!status.ok()) return status;
     if (channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY &&
         !channel->WaitForStateChange(GRPC_CHANNEL_READY, deadline)) {
-      return absl::DeadlineExceededError("agreed to stop, but is still there");
+      return absl::DeadlineExceededError("agreed to stop, but is still running");
     }
     return absl::OkStatus();
   }
@@ -145,7 +145,7 @@ class GrpcClusterClient final : public ClusterClient {
 
   absl::Status Refusal(int server) const {
     if (ways_[server].address.empty()) {
-      return absl::UnavailableError("no server has written its address there");
+      return absl::UnavailableError("no server has written this file yet");
     }
     const ProbeResult probe =
         ProbeServer(ways_[server].address, certificates_.get(), kProbeTimeout);
@@ -215,16 +215,15 @@ std::unique_ptr<ClusterClient> ConnectToCluster(std::vector<std::string> address
 
 std::vector<FlagSpec> ClusterFlags() {
   return {{"servers", "HOST:PORT,...",
-           "All servers of the cluster, in their order. Default: those of --run."},
+           "All servers of the cluster, in order. Default: the servers of --run."},
           RunFlag(),
           CertificatesFlag()};
 }
 
 FlagSpec CertificatesFlag() {
-  return {
-      "certs", "DIR",
-      "Speaks TLS: the directory that 'psctl certs' made, or ca.pem, cert.pem and key.pem of an "
-      "operator."};
+  return {"certs", "DIR",
+          "Uses TLS: the directory that 'psctl certs' made, or one with an operator's ca.pem, "
+          "cert.pem and key.pem."};
 }
 
 absl::StatusOr<std::shared_ptr<CertificateFiles>> OpenCertificates(const FlagValues& flags) {

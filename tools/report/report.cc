@@ -205,7 +205,7 @@ std::string GetFailure(const Report& report) {
         report.result().epoch(), report.result().loss());
   }
   if (report.has_model_not_kept()) {
-    return absl::StrCat("its model is not kept: ", report.model_not_kept());
+    return absl::StrCat("its model was not saved: ", report.model_not_kept());
   }
   return "";
 }

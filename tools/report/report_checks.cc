@@ -96,9 +96,9 @@ void CheckReport(const JobStatus& job, int64_t block_updates, Report& report) {
   // The figures of a dead process's last steps are lost, and the coordinator issued the samples
   // again.
   const Doubt died = {any_gone || any_reissued,
-                      "a worker ended early and took the figures of its last steps with it"};
+                      "a worker ended early, so the figures of its last steps are lost"};
   const Doubt resumed = {report.resumed_checkpoint() > 0, "the job was resumed from a checkpoint"};
-  const Doubt came_back = {any_came_back, "a server came back and has counted only since then"};
+  const Doubt came_back = {any_came_back, "a restarted server has counted only since its restart"};
 
   Report::Reconciles& checks = *report.mutable_reconciles();
   Equal(int64_t{training.epochs()} * samples_per_epoch, used, {cut_short, limited, stopped},
@@ -116,7 +116,7 @@ void CheckReport(const JobStatus& job, int64_t block_updates, Report& report) {
   // A push raises each block's version by one. A push lost by a server lowers it by one on the
   // affected blocks.
   std::vector<Doubt> of_versions = {silent,
-                                    {!each_push, "an update is made of several pushes"},
+                                    {!each_push, "an update combines several pushes"},
                                     {NotApplied(verdicts) > 0, "some blocks were not applied"},
                                     {rejects && any_came_back, came_back.reason},
                                     cut_short,
@@ -132,13 +132,12 @@ void CheckReport(const JobStatus& job, int64_t block_updates, Report& report) {
     of_versions.insert(of_versions.begin(), {!even, "a server's blocks are at different versions"});
     Equal(steps * blocks - lost.blocks(), versions, of_versions, checks.mutable_kept_blocks());
   }
-  Equal(
-      reached.max(), reached.min(),
-      {silent,
-       {!sync, "ASYNC has no rounds"},
-       {report.has_rolled_back(), "a server came back and has passed over the rounds that it lost"},
-       cut_short},
-      checks.mutable_rounds());
+  Equal(reached.max(), reached.min(),
+        {silent,
+         {!sync, "ASYNC has no rounds"},
+         {report.has_rolled_back(), "a restarted server has skipped the rounds that it lost"},
+         cut_short},
+        checks.mutable_rounds());
   AtMost(consistency.staleness_bound(), report.clock_gap().max(),
          {silent,
           {sync, "SYNC has no staleness bound"},

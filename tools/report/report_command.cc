@@ -43,11 +43,11 @@ absl::Status WaitUntilDone(ClusterClient& cluster, const ReportRequest& request,
 
 std::vector<FlagSpec> ReportFlags() {
   std::vector<FlagSpec> flags = ClusterFlags();
-  flags.push_back({"wait", "", "Waits until the job has ended; also for server 0 to come up."});
+  flags.push_back({"wait", "", "Waits for server 0 to start and for the job to end."});
   flags.push_back({"patience", "DURATION",
-                   "With --wait: how long server 0 may be away without an answer. Default 60s.",
-                   false, 0, "wait"});
-  flags.push_back({"report", "FILE", "Writes the report as JSON (docs/operate.md) as well."});
+                   "With --wait: how long server 0 may be unreachable. Default: 60s.", false, 0,
+                   "wait"});
+  flags.push_back({"report", "FILE", "Also writes the report as JSON (docs/operate.md)."});
   return flags;
 }
 
@@ -68,10 +68,10 @@ int MakeReport(ClusterClient& cluster, const ReportRequest& request, const Clock
   const std::string wrong_list = ServerListText(job, answers);
   if (job->phase() == JobStatus::NO_JOB) {
     error << "psctl: there is no job to report on: "
-          << (FirstIsAnother(answers) ? wrong_list : "no worker has come yet\n") << std::flush;
+          << (FirstIsAnother(answers) ? wrong_list : "no worker has connected yet\n") << std::flush;
     return static_cast<int>(ExitCode::kFailed);
   }
-  if (!wrong_list.empty()) error << "psctl: warning: the report is not whole: " << wrong_list;
+  if (!wrong_list.empty()) error << "psctl: warning: the report is incomplete: " << wrong_list;
   const Report report = BuildReport(*job, answers);
   out << ReportText(report);
   if (!request.file.empty()) {

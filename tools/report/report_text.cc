@@ -58,7 +58,7 @@ std::string Restarts(const Report& report) {
   if (restarts.servers() > 0) parts.push_back(Count(restarts.servers(), "server"));
   if (restarts.workers() > 0) parts.push_back(Count(restarts.workers(), "worker"));
   if (parts.empty()) return "";
-  return absl::StrCat("died and started again: ", absl::StrJoin(parts, ", "), "\n");
+  return absl::StrCat("restarted after a crash: ", absl::StrJoin(parts, ", "), "\n");
 }
 
 std::string Targets(const Report& report) {
@@ -86,7 +86,7 @@ std::string Kept(const Report& report) {
     if (!slot.has_rolled_back()) continue;
     absl::StrAppend(&text, "slot ", slot.slot(), ": ", WithThousands(slot.rolled_back().blocks()),
                     " blocks of ", WithThousands(slot.rolled_back().pushes()),
-                    " acknowledged pushes were rolled back with a server that came back\n");
+                    " acknowledged pushes were rolled back by a server restart\n");
   }
   return text;
 }
@@ -127,7 +127,7 @@ std::string EpochTable(const Report& report) {
     table.AddRow(row);
   }
   const std::string rest = absl::StrCat("one in ", stride, " of ", epochs,
-                                        " epochs, the best and the last; the JSON has all\n");
+                                        " epochs, the best and the last; the JSON contains all\n");
   return absl::StrCat("\n", table.Format(), stride > 1 ? rest : "");
 }
 
@@ -256,8 +256,8 @@ std::string Updates(const Report& report) {
       WithThousands(older), " older (", bound < 0 ? "no bound" : absl::StrCat("bound ", bound),
       ")\n", WithThousands(updates.refused()), " refused",
       updates.refused() == 0   ? ""
-      : updates.refused() == 1 ? ", its samples handed out again"
-                               : ", their samples handed out again",
+      : updates.refused() == 1 ? ", its samples issued again"
+                               : ", their samples issued again",
       "; workers waited ", FormatPercent(total > 0 ? waited / total : 0, 0), " of the time, ",
       FormatSeconds(updates.longest_wait_seconds()), " at most");
   if (const double steps = updates.longest_wait_steps(); steps > 0) {
@@ -267,7 +267,7 @@ std::string Updates(const Report& report) {
   for (const Report::Server& server : report.servers()) {
     if (!server.came_back()) continue;
     absl::StrAppend(&text, "server ", server.index(),
-                    " came back; it has counted gradients and waits only since then\n");
+                    " restarted; it has counted gradients and waits only since then\n");
   }
   return text;
 }

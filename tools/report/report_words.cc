@@ -82,12 +82,12 @@ std::string MetricText(const MetricValue& metric) {
 std::string NotFiniteText(uint64_t blocks, bool has_checkpoint) {
   if (blocks == 0) return "";
   return absl::StrCat(
-      "the model is not finite: ", Count(static_cast<int64_t>(blocks), "block"), " of it ",
-      blocks == 1 ? "holds" : "hold", " numbers that are infinite or NaN; ",
-      has_checkpoint ? "to go back, stop the job, move its checkpoints that are not finite "
-                       "away, and start it with --resume (docs/operate.md)"
-                     : "start the job again, with a smaller optimizer.learning_rate or with "
-                       "training.clip_norm",
+      "the model is not finite: ", Count(static_cast<int64_t>(blocks), "block"), " ",
+      blocks == 1 ? "holds" : "hold", " infinite or NaN values; ",
+      has_checkpoint
+          ? "to go back, stop the job, move the non-finite checkpoints away, and start the job "
+            "with --resume (docs/operate.md)"
+          : "restart the job with a smaller optimizer.learning_rate or with training.clip_norm",
       "\n");
 }
 

@@ -22,10 +22,9 @@ std::string WholeList(const absl::StatusOr<JobStatus>& job, int count) {
     }
   }
   if (static_cast<int>(addresses.size()) != count) {
-    return "name all of them, in the order in which the workers name them";
+    return "list all servers, in the order that the workers use";
   }
-  return absl::StrCat("name all of them, in their order: --servers=",
-                      absl::StrJoin(addresses, ","));
+  return absl::StrCat("list all servers, in order: --servers=", absl::StrJoin(addresses, ","));
 }
 
 }  // namespace
@@ -43,7 +42,7 @@ std::string ServerListText(const absl::StatusOr<JobStatus>& job,
     if (HasJob(answer)) count = std::max(count, answer.status->server_count());
     if (index != i && elsewhere.empty()) {
       elsewhere = absl::StrCat(answer.address, " is server ", index,
-                               " of the job, and --servers names it as server ", i);
+                               " of the job, but --servers lists it as server ", i);
     }
   }
   std::vector<int> lacking;

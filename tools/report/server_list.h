@@ -13,7 +13,7 @@ namespace torchps {
 // or misplaced servers, and the correct list if known. Returns "" if it finds no fault. Pure
 // function.
 //
-//   --servers lacks server 1 of the job's 2; name all of them, in their order:
+//   --servers lacks server 1 of the job's 2; list all servers, in order:
 //   --servers=alpha:7000,beta:7000
 std::string ServerListText(const absl::StatusOr<JobStatus>& job,
                            const std::vector<ServerAnswer>& servers);

@@ -42,7 +42,7 @@ int WatchStatus(ClusterClient& cluster, std::ostream& out, int interrupt_fd) {
 
 std::vector<FlagSpec> StatusFlags() {
   std::vector<FlagSpec> flags = ClusterFlags();
-  flags.push_back({"watch", "", "Looks again every second until Ctrl-C."});
+  flags.push_back({"watch", "", "Repeats every second until Ctrl-C."});
   return flags;
 }
 

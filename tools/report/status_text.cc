@@ -101,8 +101,8 @@ std::string Headline(const ClusterView& view, const std::map<int, double>& rates
   if (job.phase() == JobStatus::NO_JOB) {
     return FirstIsAnother(view.servers)
                ? absl::StrCat(view.servers[0].address,
-                              " knows nothing about the job, server 0 does\n")
-               : "no job yet: no worker has come\n";
+                              " does not coordinate the job, server 0 does\n")
+               : "no job yet: no worker has connected\n";
   }
   const int workers = job.job().workers();
   std::string text = absl::StrCat(job.job().name(), " is ", PhaseName(job.phase()));
@@ -202,7 +202,7 @@ std::string ReadState(const SlotAccounting& slot) {
   constexpr double kLongSeconds = 10;
   std::string state = StateAndReason(StateName(slot.state()), slot.reason());
   if (slot.stalled_seconds() >= kLongSeconds) {
-    absl::StrAppend(&state, ", no end of a pass for ", FormatSeconds(slot.stalled_seconds()));
+    absl::StrAppend(&state, ", pass running for ", FormatSeconds(slot.stalled_seconds()));
   }
   return state;
 }

@@ -41,8 +41,8 @@ int ClusterRun::Run() {
   const bool went_on = accepted_ || !options_.launch.resume;
   const absl::Status report = went_on ? MakeReport(finished) : absl::OkStatus();
   if (finished && report.ok() && options_.launch.resume && !worked_) {
-    out_ << "\nthe job had ended before, and nothing of it was left to do; a larger "
-            "training.epochs goes on with it"
+    out_ << "\nthe job had already ended, so there was nothing to train; a larger training.epochs "
+            "continues it"
          << std::endl;
   }
   const absl::Status stopped = StopEverything();
@@ -69,9 +69,9 @@ absl::Status ClusterRun::StartServers() {
     if (waiting_for == parts_.end()) return absl::OkStatus();
     const absl::Duration left = deadline - clock_.Now();
     if (left <= absl::ZeroDuration()) {
-      return Failure(**waiting_for, absl::StrCat("did not say within ",
+      return Failure(**waiting_for, absl::StrCat("took longer than ",
                                                  absl::FormatDuration(options_.start_patience),
-                                                 " that it listens"));
+                                                 " to start listening"));
     }
     if (const absl::Status status = HandleEvents(left); !status.ok()) return status;
   }
@@ -172,7 +172,7 @@ absl::Status ClusterRun::StopAll(const std::vector<ChildProcess*>& children) {
     const bool asked =
         std::find(children.begin(), children.end(), part->process.get()) != children.end();
     if (asked && part->process->exit_code() != 0) {
-      return Failure(*part, absl::StrCat("did not stop well: it ", part->process->ExitReason()));
+      return Failure(*part, absl::StrCat("did not stop cleanly: it ", part->process->ExitReason()));
     }
   }
   return absl::OkStatus();
@@ -209,9 +209,9 @@ ChildProcess::Options ClusterRun::GetProgram(const Part& part) const {
 
 absl::Status ClusterRun::HandleDeath(Part& part) {
   // A server exits with code 0 only if asked to stop, so the message mentions that.
-  const std::string how = part.ended_well()
-                              ? "ended before the job did: it was told to, as by 'psctl stop'"
-                              : part.process->ExitReason();
+  const std::string how =
+      part.ended_well() ? "ended before the job: it was asked to stop, for example by 'psctl stop'"
+                        : part.process->ExitReason();
   part.listening = false;
   if (options_.faults != nullptr && !part.is_evaluator) {
     options_.faults->OnDeath(part.name(), clock_.Now());
@@ -227,7 +227,7 @@ absl::Status ClusterRun::HandleDeath(Part& part) {
   if (!delay.has_value()) return Failure(part, how + StaysDownText(options_.restarts));
   ShowHeldOutput(part, absl::InfiniteDuration());
   part.buffered_output.Clear();
-  view_.Say(absl::StrCat(part.process->name(), " ", how, "; it is started again",
+  view_.Say(absl::StrCat(part.process->name(), " ", how, "; restarting it",
                          part.is_server ? absl::StrCat(" at ", part.address) : "", " (restart ",
                          part.restarts.restarts(), ")"));
   part.restart_at = clock_.Now() + *delay;

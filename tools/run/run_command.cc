@@ -27,7 +27,7 @@ void WriteHints(const JobSpec& job, std::ostream& error) {
   }
   if (job.training().clip_norm() > 0 && job.workers() > 1) {
     error << "psctl: hint: training.clip_norm clips each worker's part of a batch, so "
-          << job.workers() << " workers learn something else than one" << std::endl;
+          << job.workers() << " workers do not train like one worker" << std::endl;
   }
 }
 

@@ -113,28 +113,29 @@ std::string DescribeRunDirectory(const std::string& dir) { return Describe(Look(
 absl::Status CheckRunDirectory(const std::string& dir, bool resume) {
   std::error_code error;
   if (fs::exists(dir, error) && !fs::is_directory(dir, error)) {
-    return absl::InvalidArgumentError(absl::StrCat("--dir=", dir, " is no directory"));
+    return absl::InvalidArgumentError(absl::StrCat("--dir=", dir, " is not a directory"));
   }
   const Contents contents = Look(dir);
   const bool something = contents.checkpoints > 0 || contents.logs > 0;
   if (resume) {
     if (something) return absl::OkStatus();
     const bool empty = !contents.coordinator && contents.others.empty();
-    return absl::InvalidArgumentError(
-        absl::StrCat("--resume: ", dir, " holds ", Describe(contents),
-                     ", so there is nothing to go on from; without --resume the job begins anew",
-                     empty ? "" : ", in an empty directory"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--resume: ", dir, " holds ", Describe(contents),
+        ", so there is nothing to resume; without --resume the job starts from the beginning",
+        empty ? "" : ", in an empty directory"));
   }
   if (!something && !contents.coordinator && contents.others.empty()) return absl::OkStatus();
   if (IsRunning(dir)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--dir=", dir, ": another run works there; wait for its end, or name another directory"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--dir=", dir,
+                     ": another run uses it; wait for that run to end, or name another directory"));
   }
   const bool ours = something || contents.coordinator;
   return absl::InvalidArgumentError(
       absl::StrCat("--dir=", dir, " holds ", Describe(contents), "; ",
-                   something ? "--resume goes on with that job, or name an empty directory"
-                   : ours    ? "empty it, or name another"
+                   something ? "--resume continues that job; otherwise name an empty directory"
+                   : ours    ? "empty it, or name another directory"
                              : "name an empty directory"));
 }
 
@@ -158,7 +159,7 @@ absl::StatusOr<std::unique_ptr<FileLock>> LockRunDirectory(const std::string& di
     return std::unique_ptr<FileLock>();
   }
   return absl::FailedPreconditionError(
-      absl::StrCat("another run works in ", dir, ": ", lock.status().message()));
+      absl::StrCat("another run uses ", dir, ": ", lock.status().message()));
 }
 
 absl::Status KeepJob(const std::string& dir, const JobSpec& job) {
@@ -235,10 +236,11 @@ std::string ResumeCommand(const std::string& dir, const std::string& flags) {
   const std::string place = ShellQuoted(absl::StrCat("--dir=", dir));
   const std::string job = ShellQuoted(absl::StrCat("--job=", dir, "/job.textproto"));
   std::string text =
-      absl::StrCat("psctl: ", dir, " holds ", Describe(contents),
-                   "\n  to go on from there: psctl run ", place, " --resume ", job, flags, "\n");
+      absl::StrCat("psctl: ", dir, " holds ", Describe(contents), "\n  to resume: psctl run ",
+                   place, " --resume ", job, flags, "\n");
   if (contents.checkpoints > 0) {
-    absl::StrAppend(&text, "  for its model: psctl export ", place, " --out=model.safetensors\n");
+    absl::StrAppend(&text, "  to export its model: psctl export ", place,
+                    " --out=model.safetensors\n");
   }
   return text;
 }

@@ -173,8 +173,8 @@ int64_t BytesOnDisk(const std::string& dir) {
 
 FlagSpec RunFlag() {
   return {"run", "RUN",
-          "A running run of this machine, in place of --servers: its name in runs/, or its folder. "
-          "Default: the only one in runs/ that is running."};
+          "A running run on this machine, instead of --servers: its name in runs/, or its folder. "
+          "Default: the only running one in runs/."};
 }
 
 }  // namespace torchps

@@ -50,15 +50,15 @@ const std::vector<Form>& Forms() {
 std::vector<FlagSpec> HandicapFlags() {
   return {
       {"slow", "SLOT:FACTOR",
-       "Makes one worker compute FACTOR times slower, to see what a straggler does: nothing of a "
-       "gradient leaves before the longer time is over, so it is as old as a slow machine's.",
+       "Makes one worker compute FACTOR times slower, like a slow machine: it sends each gradient "
+       "only after the longer time, so the gradient is as stale as that machine's.",
        true},
       {"pace", "SLOT:MS",
-       "Lets no step of one worker take less than MS milliseconds, for its part of "
-       "training.batch_size * accumulate samples; --slow counts from there.",
+       "Makes each step of one worker take at least MS milliseconds, for its part of "
+       "training.batch_size * accumulate samples; --slow multiplies that time.",
        true},
       {"pause", "SLOT:FOR:EVERY",
-       "Makes one worker stand still for FOR seconds once in EVERY seconds, within a step.", true},
+       "Pauses one worker for FOR seconds once in every EVERY seconds, within a step.", true},
   };
 }
 

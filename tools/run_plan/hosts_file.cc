@@ -89,9 +89,8 @@ absl::Status AddPart(const std::vector<std::string>& words, Hosts& hosts) {
   if (kind != "server" && kind != "worker") {
     return absl::InvalidArgumentError(
         absl::StrCat("'", Printable(kind),
-                     "' is no part of a cluster; expected 'server HOST[:PORT]', "
-                     "'worker HOST [slots=N | gpus=0,1]' or "
-                     "'worker HOST:PORT,HOST:PORT [gpus=0,1]'"));
+                     "' is not a part of a cluster; expected 'server HOST[:PORT]', 'worker HOST "
+                     "[slots=N | gpus=0,1]' or 'worker HOST:PORT,HOST:PORT [gpus=0,1]'"));
   }
   // ssh would treat such a word as an option.
   if (words.size() < 2 || absl::StartsWith(words[1], "-")) {
@@ -102,14 +101,15 @@ absl::Status AddPart(const std::vector<std::string>& words, Hosts& hosts) {
   if (kind == "server") {
     if (words.size() > 2) {
       return absl::InvalidArgumentError(
-          absl::StrCat("'", words[2], "' after the server's address is too much"));
+          absl::StrCat("'", words[2], "' after the server's address is not expected"));
     }
     if (absl::Status status = SplitPort(&place); !status.ok()) return status;
     if (place.host.empty()) return absl::InvalidArgumentError("expected a host before the port");
     if (absl::StrContains(place.host, '@')) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "'", place.host, "': workers reach the server by this name, so it has no user in it; ",
-          "--ssh='ssh -o BatchMode=yes -l USER' says who logs in"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("'", place.host,
+                       "': workers reach the server by this name, so it must not contain a user; ",
+                       "--ssh='ssh -o BatchMode=yes -l USER' sets the user"));
     }
     hosts.servers.push_back(place);
     return absl::OkStatus();
@@ -122,10 +122,10 @@ absl::Status AddPart(const std::vector<std::string>& words, Hosts& hosts) {
     absl::string_view value = words.back();
     if (words.size() > 3 ||
         (words.size() == 3 && !(absl::ConsumePrefix(&value, "gpus=") && ReadGpus(value, &gpus)))) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "'", words.back(),
-          "' after the addresses of a model's stages: expected gpus=0,1 with the "
-          "numbers of GPUs, each once, which the processes of a machine take in turn"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("'", words.back(),
+                       "' after the addresses of a model's stages: expected gpus=0,1 with the "
+                       "numbers of GPUs, each once, for the processes of a machine in turn"));
     }
     if (!gpus.empty()) ShareOut(gpus, &place);
   } else if (words.size() > 2) {
@@ -161,7 +161,7 @@ absl::Status CheckWhole(const Hosts& hosts) {
     if (server.port == 0) continue;
     const std::string address = absl::StrCat(server.host, ":", server.port);
     if (!addresses.insert(address).second) {
-      return absl::InvalidArgumentError(absl::StrCat("two servers are to listen on ", address));
+      return absl::InvalidArgumentError(absl::StrCat("two servers would listen on ", address));
     }
   }
   const auto loopback = [](const Place& place) { return IsLoopback(place.host); };
@@ -173,7 +173,7 @@ absl::Status CheckWhole(const Hosts& hosts) {
     processes.insert(processes.end(), worker.stages.begin(), worker.stages.end());
     for (const std::string& address : StageAddresses(worker)) {
       if (stages.insert(address).second) continue;
-      return absl::InvalidArgumentError(absl::StrCat("two stages are to listen on ", address));
+      return absl::InvalidArgumentError(absl::StrCat("two stages would listen on ", address));
     }
   }
   const auto away = std::find_if_not(processes.begin(), processes.end(), loopback);
@@ -190,7 +190,7 @@ absl::Status CheckWhole(const Hosts& hosts) {
 absl::StatusOr<Hosts> ParseHosts(absl::string_view text) {
   if (absl::StrContains(text, '\0')) {
     return absl::InvalidArgumentError(
-        "it is no plain text, for it has NUL bytes; save it as UTF-8");
+        "it is not plain text, because it contains NUL bytes; save it as UTF-8");
   }
   absl::ConsumePrefix(&text, "\xEF\xBB\xBF");
   const std::string plain = absl::StrReplaceAll(text, {{"\r\n", "\n"}, {"\r", "\n"}});
@@ -228,7 +228,7 @@ absl::StatusOr<Hosts> ReadHostsFile(const std::string& path) {
 absl::Status SpreadGpus(int gpus, int per_worker, Hosts* hosts) {
   if (gpus % per_worker != 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat(gpus, " GPUs of a machine cannot be shared out in parts of ", per_worker,
+        absl::StrCat(gpus, " GPUs of a machine cannot be divided into groups of ", per_worker,
                      "; expected --gpus to be a multiple of --gpus_per_worker"));
   }
   std::set<std::string> seen;

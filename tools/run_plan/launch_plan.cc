@@ -59,7 +59,8 @@ std::string ServerDirectory(const LaunchOptions& options, int index) {
 }
 
 absl::Status DeleteServerDirectory(const LaunchOptions& options, int index) {
-  TPS_CHECK(options.disks_apart && !options.dir.empty(), "others keep their files there, too");
+  TPS_CHECK(options.disks_apart && !options.dir.empty(),
+            "other servers keep their files there, too");
   const std::string directory = ServerDirectory(options, index);
   std::error_code error;
   std::filesystem::remove_all(directory, error);
@@ -165,7 +166,7 @@ absl::StatusOr<std::string> ReachableAddress(const Place& place, absl::string_vi
   if (colon == absl::string_view::npos || !absl::SimpleAtoi(listening.substr(colon + 1), &port) ||
       port < 1) {
     return absl::InvalidArgumentError(
-        absl::StrCat("'", listening, "' is no address that a server could listen on"));
+        absl::StrCat("'", listening, "' is not an address that a server can listen on"));
   }
   if (place.host.empty()) return std::string(listening);
   const bool bare_ipv6 = IsIpv6(place.host) && place.host.front() != '[';

@@ -30,12 +30,12 @@ absl::StatusOr<absl::optional<Gpus>> PlanGpus(const FlagValues& flags) {
   }
   if (flags.Has("workers")) {
     return absl::InvalidArgumentError(
-        "--gpus and --workers exclude each other: a machine has one worker for its GPUs, or with "
-        "--gpus_per_worker=M one for every M");
+        "--gpus and --workers exclude each other: a machine runs one worker for its GPUs, or with "
+        "--gpus_per_worker=M one for every M GPUs");
   }
   if (flags.Get("device", "cuda") != "cuda") {
     return absl::InvalidArgumentError(absl::StrCat("--gpus and --device=", flags.Get("device"),
-                                                   " exclude each other: --gpus says which GPUs"));
+                                                   " exclude each other: --gpus selects the GPUs"));
   }
   const absl::StatusOr<int64_t> per_host = flags.Integer("gpus", 0, 1, kMaxGpus);
   if (!per_host.ok()) return per_host.status();
@@ -108,9 +108,8 @@ absl::Status CheckHosts(const FlagValues& flags, const Hosts& hosts) {
   if (beyond != hosts.servers.end() && !flags.Has("insecure") && !flags.Has("certs")) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the server on ", beyond->host, " would listen on the network without encryption; ",
-        "give it certificates with --certs=DIR ('psctl certs' makes them; DIR must be there on "
-        "every ",
-        "machine), or type --insecure if that network is yours alone"));
+        "give it certificates with --certs=DIR ('psctl certs' makes them; DIR must exist on every ",
+        "machine), or set --insecure if that network is private"));
   }
   const auto stage_beyond = [](const Place& worker) {
     return std::any_of(worker.stages.begin(), worker.stages.end(),
@@ -119,20 +118,20 @@ absl::Status CheckHosts(const FlagValues& flags, const Hosts& hosts) {
   const bool any_beyond = std::any_of(hosts.workers.begin(), hosts.workers.end(), stage_beyond);
   if (any_beyond && !flags.Has("certs")) {
     return absl::InvalidArgumentError(
-        "processes that hold the stages of a model on several machines speak TLS only; give them "
-        "certificates with --certs=DIR ('psctl certs' makes them)");
+        "the stages of a model on several machines require TLS; give them certificates with "
+        "--certs=DIR ('psctl certs' makes them)");
   }
   const bool has_stages = std::any_of(hosts.workers.begin(), hosts.workers.end(),
                                       [](const Place& worker) { return !worker.stages.empty(); });
   if (has_stages && (flags.Has("target") || flags.Has("target_every"))) {
     return absl::InvalidArgumentError(
-        "--target and --target_every measure the whole model in one process, so they do not go "
-        "with a model in stages; its epochs are evaluated by the workers");
+        "--target and --target_every measure the whole model in one process, so they do not work "
+        "with a model in stages; the workers evaluate its epochs");
   }
   if (!flags.Has("hosts")) {
     for (const char* flag : {"ssh", "remote_binary_dir"}) {
       if (flags.Has(flag)) {
-        return absl::InvalidArgumentError(absl::StrCat("--", flag, " is of use with --hosts only"));
+        return absl::InvalidArgumentError(absl::StrCat("--", flag, " works with --hosts only"));
       }
     }
   }

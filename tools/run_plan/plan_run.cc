@@ -69,9 +69,10 @@ absl::Status CheckNames(const LaunchOptions& launch, const JobSpec& job, const T
   if (!IsOwnWorker(launch.worker_binary)) return absl::OkStatus();
   for (const absl::Status& status : {CheckBuiltInModel(job), CheckBuiltInData(job)}) {
     if (status.ok()) continue;
-    return absl::Status(status.code(), absl::StrCat(status.message(),
-                                                    "; a program with its own is named with "
-                                                    "--worker_binary"));
+    return absl::Status(
+        status.code(),
+        absl::StrCat(status.message(),
+                     "; for a program with its own models or data, set --worker_binary"));
   }
   return targets.CheckMetrics(BuiltInMetrics());
 }
@@ -92,7 +93,8 @@ absl::Status PlanDirectory(const FlagValues& flags, LaunchOptions& launch) {
   launch.resume = flags.Has("resume");
   if (!flags.Has("dir")) {
     if (!launch.resume) return absl::OkStatus();
-    return absl::InvalidArgumentError("--resume needs --dir=DIR, where the job's state is");
+    return absl::InvalidArgumentError(
+        "--resume needs --dir=DIR, the directory with the job's state");
   }
   launch.dir = WithHome(flags.Get("dir"));
   if (launch.dir.empty()) return absl::InvalidArgumentError("--dir is empty");
@@ -108,7 +110,7 @@ absl::Status PlanTargets(const FlagValues& flags, RunPlan& plan) {
   if (!flags.Has("target") && !flags.Has("target_every")) return absl::OkStatus();
   if (flags.Has("hosts")) {
     return absl::InvalidArgumentError(
-        "--target and --target_every measure on this machine, so they do not go with --hosts; "
+        "--target and --target_every measure on this machine, so they do not work with --hosts; "
         "'psctl evaluate --servers=HOST:PORT,... --every=5s' measures such a job");
   }
   absl::StatusOr<Targets> targets = Targets::Parse(flags.All("target"));
@@ -219,7 +221,7 @@ absl::StatusOr<RunPlan> PlanRun(const FlagValues& flags, const std::string& prog
   if (const absl::Status status = PlanTargets(flags, plan); !status.ok()) return status;
   if (flags.Has("dry_run") && (flags.Has("hosts") || flags.Has("stages"))) {
     return absl::InvalidArgumentError(
-        "--dry_run tries the whole model on this machine; leave --hosts and --stages out");
+        "--dry_run tries the whole model on this machine; leave out --hosts and --stages");
   }
   if (const absl::Status status = CheckReportFile(plan.report_file); !status.ok()) return status;
   if (const absl::Status status = FindPrograms(flags, program_directory, launch); !status.ok()) {

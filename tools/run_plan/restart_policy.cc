@@ -21,7 +21,7 @@ absl::optional<absl::Duration> RestartPolicy::Died(absl::Duration now) {
 std::string StaysDownText(const RestartPolicy::Options& options) {
   if (options.most == 0) return "";
   return absl::StrCat(", as it did ", Count(options.most, "time"), " within ",
-                      absl::FormatDuration(options.window), " before, so it stays down");
+                      absl::FormatDuration(options.window), " before, so it is not restarted");
 }
 
 bool IsWorthRestarting(int exit_code, bool started_again) {

@@ -76,43 +76,44 @@ std::string FlagsAgain(const FlagValues& flags) {
 std::vector<FlagSpec> RunFlags() {
   std::vector<FlagSpec> flags = {
       {"job", "FILE",
-       "The job: a file in text format, as those in deploy/jobs, in YAML (.yaml) or in JSON "
-       "(.json), or the name of one that psctl "
-       "brings along: digits, mnist, text. Required, but for --resume of a run on this machine, "
-       "which takes job.textproto of --dir.",
+       "The job: a file in text format (like those in deploy/jobs), YAML (.yaml) or JSON (.json), "
+       "or a built-in job: digits, mnist, text. Required, except to resume a run on this machine, "
+       "which uses job.textproto in --dir.",
        false, 0, "", BuiltInJobNames()},
       {"set", "PATH=VALUE", "Overrides one field of the job: --set=training.clip_norm=1.", true},
       {"epochs", "N", "Short for --set=training.epochs=N."},
       {"batch_size", "N", "Short for --set=training.batch_size=N."},
-      {"optimizer", "NAME", "Short for --set=optimizer.kind=NAME, as adam.", false, 0, "",
+      {"optimizer", "NAME", "Short for --set=optimizer.kind=NAME, for example adam.", false, 0, "",
        OptimizerNames()},
       {"lr", "RATE", "Short for --set=optimizer.learning_rate=RATE."},
       {"seed", "N", "Short for --set=seed=N."},
-      {"servers", "N", "Parameter servers on this machine. Default 2."},
-      {"workers", "N", "Workers on this machine; sets the job's `workers`. Default: the job's."},
-      {"data", "PATH", "Directory or file of the training data, in place of the job's data.path."},
+      {"servers", "N", "Parameter servers on this machine. Default: 2."},
+      {"workers", "N",
+       "Workers on this machine; sets the job's `workers`. Default: the job's value."},
+      {"data", "PATH", "Directory or file of the training data, instead of the job's data.path."},
       {"download", "",
-       "Fetches MNIST first, where it is not there yet: into --data or the job's data.path, else "
-       "into this machine's cache (TORCHPS_CACHE, XDG_CACHE_HOME or ~/.cache/torchps). With "
-       "--hosts each machine fetches its own."},
+       "Downloads MNIST first if it is missing: into --data or the job's data.path, otherwise into "
+       "this machine's cache (TORCHPS_CACHE, XDG_CACHE_HOME or ~/.cache/torchps). With --hosts, "
+       "each machine downloads its own copy."},
       {"mirrors", "URL,...",
-       "With --download: directories of the web that hold its four files, instead of public ones.",
-       false, 0, "download"},
+       "With --download: web directories with the four files, instead of the public ones.", false,
+       0, "download"},
       {"gpus", "N",
-       "On each worker's machine one worker that computes on its first N GPUs, with a replica of "
-       "the model on each, and pushes once for all of them.",
+       "Runs one worker per worker machine on its first N GPUs, with a replica of the model on "
+       "each; the worker pushes once for all of them.",
        false, 'g'},
       {"gpus_per_worker", "M",
-       "With --gpus: a worker for every M of them; 1: N workers with a GPU each. Default: N."},
+       "With --gpus: GPUs per worker; 1 runs N workers with a GPU each. Default: N."},
       {"stages", "N",
-       "Each worker is N processes on this machine, each of which holds a stage of the model and "
-       "no more: an mlp, a transformer, or a torchps::Stages of your program. In a hosts file: "
-       "'worker HOST:PORT,HOST:PORT'."},
+       "Splits each worker into N processes on this machine, each with one stage of the model: an "
+       "mlp, a transformer, or a torchps::Stages of your program. In a hosts file: 'worker "
+       "HOST:PORT,HOST:PORT'."},
       {"device",
        "DEVICE",
-       "cpu, cuda or cuda:N, passed to every worker. Of several GPUs, 'cuda' gives each worker the "
-       "one of its slot. Several, with a comma between, have a replica of the model each: cpu,cpu "
-       "or cuda:0,cuda:1; 'auto': all GPUs of the machine, else its CPU. Default cpu.",
+       "The device of every worker: cpu, cuda or cuda:N. With several GPUs, 'cuda' selects a "
+       "worker's GPU by its slot. A list such as cpu,cpu or cuda:0,cuda:1 puts a replica of the "
+       "model on each device; 'auto' uses all GPUs of the machine, otherwise its CPU. Default: "
+       "cpu.",
        false,
        0,
        "",
@@ -120,47 +121,46 @@ std::vector<FlagSpec> RunFlags() {
       {"threads", "N",
        "Computing threads of each worker. Default: this machine's cores divided by the workers."},
       {"loader_threads", "N",
-       "Threads of each worker that prepare its batches ahead of its computing. Default 0."},
+       "Threads of each worker that prepare batches in advance. Default: 0."},
       {"patience", "DURATION",
-       "How long a worker goes on asking a server that does not answer, as 60s or 5m."},
+       "How long a worker retries a server that does not answer, for example 60s or 5m."},
       {"dir", "DIR",
-       "The run's folder: model, report, logs, and what servers keep to come back; with --hosts "
-       "what each server keeps on its machine. Default: runs/NAME-TIME."},
-      {"resume", "", "Goes on with the job whose state is in --dir."},
+       "The run's folder: model, report, logs and the servers' state; with --hosts, the folder of "
+       "each server's state on its machine. Default: runs/NAME-TIME."},
+      {"resume", "", "Continues the job whose state is in --dir."},
       {"dry_run", "",
-       "Tries one batch of training and one of evaluation on this machine, and ends: no server "
-       "starts, and no folder is made."},
+       "Tries one batch of training and one of evaluation on this machine, without starting "
+       "servers or making a folder."},
       {"restarts", "N",
-       "How often within ten minutes a server or worker that dies is started again; 0: never. "
-       "Default 5."},
+       "How often a crashed server or worker is restarted within ten minutes; 0: never. Default: "
+       "5."},
       {"target", "METRIC:VALUE",
-       "Notes when what is learnt first reaches VALUE of METRIC, as accuracy:0.98 or loss:2.5, in "
-       "the report and on a line: seconds since the start, samples used, pushes. A process of its "
-       "own measures it (docs/operate.md says what that costs).",
+       "Records when METRIC first reaches VALUE, for example accuracy:0.98 or loss:2.5: seconds "
+       "since the start, samples used, pushes. The report and the output show it. A separate "
+       "process measures it (docs/operate.md states the cost).",
        true},
       {"target_every", "DURATION",
-       "How often that process measures; without --target it measures all the same, into "
+       "The interval between these measurements. Without --target, the measurements only go to "
        "logs/evaluator.log. Default with --target: 5s."},
       {"report", "FILE",
-       "Writes the report as JSON (docs/operate.md) when the job has ended. Default: report.json in "
-       "the run's folder."},
-      {"server_binary", "PATH", "The server program. Default: ps_server beside psctl."},
+       "The file for the report as JSON (docs/operate.md), written when the job ends. Default: "
+       "report.json in the run's folder."},
+      {"server_binary", "PATH", "The server program. Default: ps_server in psctl's folder."},
       {"worker_binary", "PATH",
-       "The worker program, for instance your own with its own model. Default: ps_worker beside "
-       "psctl."},
+       "The worker program, for example your own with its own model. Default: ps_worker in psctl's "
+       "folder."},
       {"hosts", "FILE",
-       "Runs the parts on other machines through ssh. Lines are 'server HOST[:PORT]' and "
-       "'worker HOST [slots=N | gpus=0,1]', or 'worker HOST:PORT,HOST:PORT [gpus=0,1]' with a "
-       "stage of the model on each; # begins a comment."},
-      {"ssh", "COMMAND", "The ssh command with its options. Default 'ssh -o BatchMode=yes'."},
+       "Runs the parts on other machines through ssh. The file contains lines 'server HOST[:PORT]' "
+       "and 'worker HOST [slots=N | gpus=0,1]', or 'worker HOST:PORT,HOST:PORT [gpus=0,1]' with "
+       "one stage of the model on each; # begins a comment."},
+      {"ssh", "COMMAND", "The ssh command with its options. Default: 'ssh -o BatchMode=yes'."},
       {"remote_binary_dir", "PATH",
-       "Where ps_server and ps_worker lie on the other machines. Default: as on this one."},
+       "The folder of ps_server and ps_worker on the other machines. Default: as on this machine."},
       {"certs", "DIR",
-       "Speaks TLS everywhere: the directory that 'psctl certs' made, on every machine of the "
-       "run."},
+       "Uses TLS everywhere: the directory that 'psctl certs' made, on every machine of the run."},
       {"insecure", "",
-       "Lets servers listen beyond this machine's loopback without encryption. Only in a network "
-       "that is yours alone."},
+       "Lets servers listen beyond this machine's loopback without encryption. Use it only in a "
+       "private network."},
   };
   for (FlagSpec& flag : HandicapFlags()) flags.push_back(std::move(flag));
   return flags;

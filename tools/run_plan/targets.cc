@@ -51,8 +51,8 @@ absl::StatusOr<Line> ParseLine(absl::string_view text) {
     }
     return line;
   } catch (const Json::exception& error) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the evaluator wrote '", text, "', which is no measurement: ", error.what()));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the evaluator wrote '", text, "', which is not a measurement: ", error.what()));
   }
 }
 

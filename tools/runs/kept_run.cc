@@ -16,7 +16,7 @@ std::string OneLine(const std::string& text) {
 // Describes the state and the reason of a run that did not finish.
 std::string FailureText(const ListedRun& run, const std::string& state) {
   const RunRecord& record = run.record;
-  if (state == "killed") return "killed: psctl ended without a last word";
+  if (state == "killed") return "killed: psctl ended without recording an outcome";
   if (!record.reason.empty()) return absl::StrCat(state, ": ", record.reason);
   return absl::StrCat(state, ": exit code ", record.exit_code.value_or(0));
 }

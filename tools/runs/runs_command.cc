@@ -150,11 +150,11 @@ std::vector<FlagSpec> RunsFlags() {
   return {
       {"folder", "FOLDER", "The folder of the runs. Default: runs/."},
       {"json", "", "Writes the list as JSON."},
-      {"prune", "", "Deletes old runs, after a question. Never deletes a running one."},
+      {"prune", "", "Deletes old runs after a confirmation. Never deletes a running one."},
       {"older_than", "DAYS", "With --prune: the runs that ended more than DAYS days ago.", false, 0,
        "prune"},
       {"keep", "N", "With --prune: all runs but the newest N.", false, 0, "prune"},
-      {"yes", "", "With --prune: deletes without a question.", false, 0, "prune"},
+      {"yes", "", "With --prune: deletes without a confirmation.", false, 0, "prune"},
   };
 }
 
@@ -195,10 +195,9 @@ int PruneRuns(const PruneRequest& request, absl::Time now, std::istream& in, std
   out << GetTable(old, now);
   if (!request.sure) {
     if (!request.has_terminal) {
-      return Fail(absl::InvalidArgumentError(
-                      absl::StrCat("would delete ", what,
-                                   ", but there is no terminal to ask on; --yes deletes "
-                                   "without a question")),
+      return Fail(absl::InvalidArgumentError(absl::StrCat(
+                      "would delete ", what,
+                      ", but there is no terminal to ask on; --yes deletes without asking")),
                   error);
     }
     out << "Delete " << what << "? [y/N] " << std::flush;

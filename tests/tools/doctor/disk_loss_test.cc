@@ -18,14 +18,12 @@ DurabilitySpec Spec(DurabilitySpec::Level level, int copies) {
 TEST(DiskLoss, CopiesKeepWhatTheLevelPromises) {
   const Finding log = CheckDiskLoss(Spec(DurabilitySpec::LOG, 1), 2);
   EXPECT_EQ(log.level, Level::kOk);
-  EXPECT_EQ(log.text,
-            "would cost nothing that was acknowledged: another server has copies of what was on "
-            "it");
+  EXPECT_EQ(log.text, "would cost no acknowledged push: another server keeps copies of its files");
   const Finding checkpoint = CheckDiskLoss(Spec(DurabilitySpec::CHECKPOINT, 1), 3);
   EXPECT_EQ(checkpoint.level, Level::kOk);
   EXPECT_EQ(checkpoint.text,
-            "would cost what was learnt since the last checkpoint, which is taken every 60 s: "
-            "another server has copies of what was on it");
+            "would cost the training since the last checkpoint, which is taken every 60 s: another "
+            "server keeps copies of its files");
 }
 
 TEST(DiskLoss, TheRhythmOfCheckpointsIsTold) {
@@ -37,7 +35,7 @@ TEST(DiskLoss, TheRhythmOfCheckpointsIsTold) {
   EXPECT_NE(CheckDiskLoss(spec, 2).text.find("taken every 500 steps of a slot:"),
             std::string::npos);
   spec.set_checkpoint_steps(0);
-  EXPECT_NE(CheckDiskLoss(spec, 2).text.find("taken when 'psctl checkpoint' asks for it:"),
+  EXPECT_NE(CheckDiskLoss(spec, 2).text.find("taken only by 'psctl checkpoint':"),
             std::string::npos);
 }
 
@@ -45,19 +43,19 @@ TEST(DiskLoss, WithoutCopiesItIsAllOfTheJob) {
   const Finding apart = CheckDiskLoss(Spec(DurabilitySpec::LOG, 0), 2);
   EXPECT_EQ(apart.level, Level::kWarning);
   EXPECT_EQ(apart.text,
-            "would cost all of the job, checkpoints and push log included: durability.copies is 0");
-  EXPECT_NE(apart.advice.find("durability.copies: 1"), std::string::npos);
+            "would cost the whole job, checkpoints and push log included: durability.copies is 0");
+  EXPECT_NE(apart.advice.find("durability.copies to 1"), std::string::npos);
   // Where there is one server or one directory, no copies would help.
   for (const int servers : {0, 1}) {
     const Finding together = CheckDiskLoss(Spec(DurabilitySpec::CHECKPOINT, 0), servers);
     EXPECT_EQ(together.level, Level::kOk);
     EXPECT_EQ(together.text,
-              "would cost all of the job, checkpoints included: durability.copies is 0");
+              "would cost the whole job, checkpoints included: durability.copies is 0");
     EXPECT_EQ(together.advice, "");
   }
   const Finding none = CheckDiskLoss(Spec(DurabilitySpec::NONE, 0), 2);
   EXPECT_EQ(none.level, Level::kOk);
-  EXPECT_NE(none.text.find("no more than a server's death"), std::string::npos);
+  EXPECT_NE(none.text.find("like any server crash"), std::string::npos);
 }
 
 TEST(DiskLoss, CopiesThatAreOfNoUseAreNamed) {

@@ -58,7 +58,7 @@ TEST(GpuChecks, WhatTheProgramSeesIsThereWhateverTheFilesSay) {
   facts.device_files = 0;
   facts.seen = {"cpu", "cuda:0"};
   facts.visible = "7";
-  ExpectAll("cuda", facts, "is there, and does not tell its version",
+  ExpectAll("cuda", facts, "is loaded; its version is unknown",
             "1 GPU is seen, CUDA_VISIBLE_DEVICES=7 is set", "sees cpu, cuda:0");
 }
 
@@ -76,12 +76,12 @@ TEST(GpuChecks, WithoutADriverEachThingThatIsMissingIsNamed) {
 TEST(GpuChecks, AProgramWithoutCudaIsToldFromADriverThatIsTooOld) {
   EXPECT_EQ(GpuFindings("cuda", Unseen(kNoCuda))[2].advice, "docs/gpus.md has the steps");
   const std::vector<Finding> old = GpuFindings("cuda", Unseen(kNoGpu));
-  Expect(old[1], Level::kWarning, "2 GPUs by /dev, none of them seen by ps_worker");
-  Expect(old[2], Level::kProblem, "is a CUDA build, and sees no GPU");
+  Expect(old[1], Level::kWarning, "2 GPUs in /dev, but none is visible to ps_worker");
+  Expect(old[2], Level::kProblem, "is a CUDA build but sees no GPU");
   EXPECT_EQ(old[2].advice, "is the driver as new as the CUDA that torch is built with?");
   GpuFacts none = Unseen(kNoGpu);
   none.driver = "";
-  EXPECT_EQ(GpuFindings("cuda", none)[2].advice, "the driver comes first");
+  EXPECT_EQ(GpuFindings("cuda", none)[2].advice, "install the driver first");
 }
 
 TEST(GpuChecks, AProgramThatDoesNotRunIsQuoted) {
@@ -95,7 +95,7 @@ TEST(GpuChecks, AnEnvironmentThatHidesTheGpusIsNamed) {
   GpuFacts facts = Unseen(kNoGpu);
   facts.visible = "";
   Expect(GpuFindings("cuda", facts)[1], Level::kProblem,
-         "2 GPUs by /dev, none of them seen; CUDA_VISIBLE_DEVICES= is set");
+         "2 GPUs in /dev, but none is visible; CUDA_VISIBLE_DEVICES= is set");
 }
 
 TEST(GpuChecks, AnIndexThatIsNotThereIsNamed) {
@@ -122,7 +122,7 @@ TEST(GpuChecks, TheProgramIsAskedForWhatItSees) {
   EXPECT_EQ(none.complaint, "no GPU here: none");
 
   EXPECT_EQ(LookForGpus(folder.WriteScript("mute", "exit 3\n"))
-                .complaint.find("says nothing of devices and exited with code 3"),
+                .complaint.find("did not list any devices and exited with code 3"),
             0u);
   EXPECT_FALSE(LookForGpus(folder.path("nowhere")).complaint.empty());
   EXPECT_FALSE(LookForGpus(absl::InvalidArgumentError("not built")).worker.ok());
@@ -132,9 +132,10 @@ TEST(GpuChecks, OnlyAGpuNeedsAProgramThatKnowsOfIt) {
   const absl::Status not_built = absl::InvalidArgumentError("cannot find ps_worker");
   Expect(CheckDevice("cpu", not_built)[0], Level::kOk, "cpu");
   Expect(CheckDevice("cpu,cpu", not_built)[0], Level::kOk, "cpu,cpu");
-  Expect(CheckDevice("auto", not_built)[0], Level::kOk, "auto is the CPU, for no GPU is seen");
+  Expect(CheckDevice("auto", not_built)[0], Level::kOk,
+         "auto selects the CPU, because no GPU is visible");
   for (const std::string name : {"gpu", "cuda:", "cuda:x", "cuda:-1", "cuda0", ""}) {
-    Expect(CheckDevice(name, not_built)[0], Level::kProblem, "'" + name + "' is none");
+    Expect(CheckDevice(name, not_built)[0], Level::kProblem, "'" + name + "' is not a device");
   }
   const std::vector<Finding> findings = CheckDevice("cuda", not_built);
   ASSERT_EQ(findings.size(), 3u);

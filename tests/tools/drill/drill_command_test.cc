@@ -103,7 +103,7 @@ TEST_F(PlanDrillTest, ADiskWhoseFilesNobodyHasIsNotLost) {
                 .find("--lose_disk: this job has one server"),
             std::string::npos);
   EXPECT_NE(Complaint({"--servers=2", "--lose_disk=worker:at=1s", "--set=durability.copies=1"})
-                .find("only servers keep anything on a disk"),
+                .find("only servers keep files on a disk"),
             std::string::npos);
 }
 
@@ -114,10 +114,10 @@ TEST_F(PlanDrillTest, WhatCannotBeDrilledIsRefused) {
             std::string::npos);
   EXPECT_NE(Complaint({"--slow_disk=server:fast"}).find("'fast' is not MB, MB:SYNC or MB:reads"),
             std::string::npos);
-  EXPECT_NE(Complaint({}).find("a drill needs something to do"), std::string::npos);
+  EXPECT_NE(Complaint({}).find("a drill needs a fault"), std::string::npos);
   EXPECT_NE(Complaint({"--kill=worker.3:at=1s"}).find("there is no worker.3"), std::string::npos);
   EXPECT_NE(Complaint({"--kill=server:at=1s", "--set=durability.level=NONE"})
-                .find("its servers cannot come back"),
+                .find("its servers cannot recover"),
             std::string::npos);
 }
 
@@ -198,24 +198,23 @@ TEST(RecoveryWatch, ToldIsHowLongAServerWasAwayUntilItAppliedAgain) {
   MetricValue& accuracy = *report.mutable_result()->add_metrics();
   accuracy.set_name("accuracy");
   accuracy.set_value(0.75);
-  EXPECT_EQ(DrillText(figures, began, report),
-            "\nkilled: 1 server, 0 workers; frozen: 0 servers, 2 workers\n"
-            "  server 1 died after 1.00 s: listens again after 0.10 s, first push applied after "
-            "0.50 s\n"
-            "slowest return, from death to the first applied push: 0.50 s\n"
-            "rolled back: 1,234 blocks of 7 steps\n"
-            "final test accuracy 75.00 %\n"
-            "--kill: 1 time, longest stall of workers that it did not hit: 0.70 s\n"
-            "--partition: 2 times, longest stall of workers that it did not hit: none\n"
-            "verdict: consistency check passed; samples lost 0, doubled 0; longest stall of a "
-            "worker 1.50 "
-            "s; acknowledged pushes lost 7\n");
+  EXPECT_EQ(
+      DrillText(figures, began, report),
+      "\nkilled: 1 server, 0 workers; frozen: 0 servers, 2 workers\n"
+      "  server 1 died after 1.00 s: listens again after 0.10 s, first push applied after 0.50 s\n"
+      "slowest recovery, from death to the first applied push: 0.50 s\n"
+      "rolled back: 1,234 blocks of 7 steps\n"
+      "final test accuracy 75.00 %\n"
+      "--kill: 1 time, longest stall of other workers: 0.70 s\n"
+      "--partition: 2 times, longest stall of other workers: none\n"
+      "verdict: consistency check passed; samples lost 0, doubled 0; longest stall of a worker "
+      "1.50 s; acknowledged pushes lost 7\n");
   figures.disks_lost = 2;
   EXPECT_NE(DrillText(figures, began, report).find("workers\ndisks lost: 2\n  server 1"),
             std::string::npos);
   figures.disks_spared = 1;
   EXPECT_NE(DrillText(figures, began, report)
-                .find("disks lost: 2, spared because copies were not whole: 1\n"),
+                .find("disks lost: 2, skipped because copies were incomplete: 1\n"),
             std::string::npos);
   checks.mutable_samples_used()->set_actual(1993);
   checks.set_all(false);

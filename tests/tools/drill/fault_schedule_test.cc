@@ -119,7 +119,8 @@ TEST(FaultRule, AProcessThatIsNotThereIsNamed) {
        "there is no worker.3.1: workers are numbered 0 to 2"},
       {Fault::Kind::kKill, "worker.1.0:at=1s", 0, "workers are numbered 0 to 2"},
       {Fault::Kind::kKill, "server.1.0:at=1s", 2, "servers are numbered 0 to 1"},
-      {Fault::Kind::kCut, "worker.1.0:at=1s", 2, "all processes of a worker are parted together"},
+      {Fault::Kind::kCut, "worker.1.0:at=1s", 2,
+       "network faults apply to all processes of a worker"},
   };
   for (const auto& [kind, text, stages, words] : cases) {
     const auto rule = ParseFaultRule(kind, text, 2, 3, stages);
@@ -233,9 +234,9 @@ TEST(FaultRule, WhatIsWrongIsNamed) {
       {"worker.x:every=5s", "there is no worker.x"},
       {"server", "expected either every=DURATION or at=DURATION"},
       {"server:every=5s:at=5s", "expected either every=DURATION or at=DURATION"},
-      {"server:5s", "'5s' does not say when; expected every=5s or at=30s"},
-      {"server:every=5", "'every=5' has no duration"},
-      {"server:every=-1s", "has no duration"},
+      {"server:5s", "'5s' is not a setting; expected every=5s or at=30s"},
+      {"server:every=5", "'every=5' needs a duration"},
+      {"server:every=-1s", "needs a duration"},
       {"server:every=5s:for=2s", "'for=2s' is not every=DURATION or at=DURATION"},
   };
   for (const auto& [text, words] : cases) {

@@ -151,7 +151,7 @@ TEST(ClusterClientTest, AGrpcServerOfAnotherKindIsSaidToBeOne) {
   const auto cluster = ConnectToCluster({absl::StrCat("127.0.0.1:", port)});
   const absl::Status status = cluster->GetServerStatus(0, kTimeout).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(status.message(), "answers, but is no torchps server");
+  EXPECT_EQ(status.message(), "answers, but is not a torchps server");
 }
 
 TEST(ClusterClientTest, AWebServerIsSaidToBeOne) {
@@ -168,7 +168,7 @@ TEST(ClusterClientTest, AWebServerIsSaidToBeOne) {
   });
   const absl::Status status = ConnectToCluster({address})->GetJobStatus(false, kTimeout).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(status.message(), "answers, but is no torchps server");
+  EXPECT_EQ(status.message(), "answers, but is not a torchps server");
   shutdown(listener.get(), SHUT_RDWR);
   web.join();
 }

@@ -38,10 +38,9 @@ TEST(ReportCommandTest, AReportWithoutOneOfTheServersSaysThatItIsNotWhole) {
   cluster.ReportAddresses();
   EXPECT_EQ(Ask(cluster, ReportRequest()).error, "");
   cluster.named.pop_back();
-  EXPECT_EQ(
-      Ask(cluster, ReportRequest()).error,
-      "psctl: warning: the report is not whole: --servers lacks server 1 of the job's 2; name "
-      "all of them, in their order: --servers=127.0.0.1:4711,127.0.0.1:4712\n");
+  EXPECT_EQ(Ask(cluster, ReportRequest()).error,
+            "psctl: warning: the report is incomplete: --servers lacks server 1 of the job's 2; "
+            "list all servers, in order: --servers=127.0.0.1:4711,127.0.0.1:4712\n");
 }
 
 TEST(ReportCommandTest, AnotherServerThanTheFirstKnowsOfNoJob) {
@@ -51,10 +50,9 @@ TEST(ReportCommandTest, AnotherServerThanTheFirstKnowsOfNoJob) {
   cluster.servers.erase(cluster.servers.begin());
   const Outcome outcome = Ask(cluster, ReportRequest());
   EXPECT_EQ(outcome.code, 1);
-  EXPECT_EQ(
-      outcome.error,
-      "psctl: there is no job to report on: --servers lacks server 0 of the job's 2; name all "
-      "of them, in the order in which the workers name them\n");
+  EXPECT_EQ(outcome.error,
+            "psctl: there is no job to report on: --servers lacks server 0 of the job's 2; list "
+            "all servers, in the order that the workers use\n");
 }
 
 TEST(ReportCommandTest, WaitingAsksAgainUntilTheJobHasEnded) {
@@ -88,7 +86,7 @@ TEST(ReportCommandTest, AServerAwayForLongerThanThePatienceIsExitCodeThree) {
 
 TEST(ReportCommandTest, SomethingElseAtTheAddressIsRefusedAtOnce) {
   FakeCluster cluster;
-  cluster.job = absl::FailedPreconditionError("answers, but is no torchps server");
+  cluster.job = absl::FailedPreconditionError("answers, but is not a torchps server");
   ReportRequest request;
   request.wait = true;
   EXPECT_EQ(Ask(cluster, request).code, 4);
@@ -99,7 +97,7 @@ TEST(ReportCommandTest, WithoutAJobThereIsNothingToReport) {
   cluster.job = FromText<JobStatus>("phase: NO_JOB");
   const Outcome outcome = Ask(cluster, ReportRequest());
   EXPECT_EQ(outcome.code, 1);
-  EXPECT_EQ(outcome.error, "psctl: there is no job to report on: no worker has come yet\n");
+  EXPECT_EQ(outcome.error, "psctl: there is no job to report on: no worker has connected yet\n");
 }
 
 TEST(ReportCommandTest, BooksThatDoNotReconcileAreAFailure) {

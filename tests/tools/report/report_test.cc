@@ -74,7 +74,7 @@ TEST(ReportTest, OfManyEpochsTheTextHasAPage) {
   for (const char* shown : {" 1,000,001", " 1,000,101", " 1,000,400"}) {
     EXPECT_NE(text.find(shown), std::string::npos) << shown;
   }
-  EXPECT_NE(text.find("one in 14 of 400 epochs, the best and the last; the JSON has all\n"),
+  EXPECT_NE(text.find("one in 14 of 400 epochs, the best and the last; the JSON contains all\n"),
             std::string::npos);
 }
 
@@ -88,8 +88,8 @@ TEST(ReportTest, OfAModelThatIsNotFiniteTheReportSaysWhatToDo) {
   EXPECT_EQ(ReportText(statuses.Build()).find("not finite"), std::string::npos);
   last.set_nonfinite_blocks(2);
   EXPECT_NE(ReportText(statuses.Build())
-                .find("the model is not finite: 2 blocks of it hold numbers that are infinite or "
-                      "NaN; to go back, stop the job, move its checkpoints that are not finite"),
+                .find("the model is not finite: 2 blocks of it hold infinite or NaN values; to go "
+                      "back, stop the job, move the non-finite checkpoints away"),
             std::string::npos);
 }
 
@@ -317,10 +317,11 @@ TEST(WholeBatchReportTest, EndsWithUpdatesAgesAndWaits) {
   const std::string text = ReportText(report);
   EXPECT_NE(text.find("2 servers, asynchronous, staleness at most 1 update\n"), std::string::npos);
   EXPECT_NE(
-      text.find("\n\n20 updates of a whole batch, 1 early; 40 gradients: 38 on the newest "
+      text.find("\n\n"
+                "20 updates of a whole batch, 1 early; 40 gradients: 38 on the newest "
                 "values, 2 one update older, 0 older (bound 1)\n"
-                "1 refused, its samples handed out again; workers waited 10 % of the time, "
-                "55 ms at most (0.9 of a step)\n"
+                "1 refused, its samples issued again; workers waited 10 % of the time, 55 ms "
+                "at most (0.9 of a step)\n"
                 "\nconsistency check passed: samples, pushes and versions agree (8 checks)\n"),
       std::string::npos)
       << text;
@@ -358,7 +359,7 @@ TEST(WholeBatchReportTest, RareEventsOnOneBlockAreNotRoundedAway) {
   statuses.servers[1].status->set_early_block_updates(1);
   statuses.servers[1].status->mutable_verdicts()->set_rejected(5);
   EXPECT_NE(text().find("20 updates of a whole batch, 1 early;"), std::string::npos) << text();
-  EXPECT_NE(text().find("\n2 refused, their samples handed out again; "), std::string::npos);
+  EXPECT_NE(text().find("\n2 refused, their samples issued again; "), std::string::npos);
   EXPECT_NE(text().find(", 55 ms at most (0.9 of a step)\n"), std::string::npos);
   WholeBatches::SetWaits(0.2, 0.2, 0.0625, statuses.servers[0].status->mutable_slot(1));
   EXPECT_NE(text().find(", 200 ms at most (3.2 steps)\n"), std::string::npos) << text();
@@ -369,8 +370,9 @@ TEST(WholeBatchReportTest, AServerThatCameBackIsNamed) {
   statuses.servers[1].status->mutable_durability()->set_restored_checkpoint(3);
   statuses.servers[1].status->set_block_updates(4);
   const Report report = statuses.Build();
-  EXPECT_NE(ReportText(report).find("(0.9 of a step)\nserver 1 came back; it has counted gradients "
-                                    "and waits only since then\n"),
+  EXPECT_NE(ReportText(report).find(
+                "(0.9 of a step)\n"
+                "server 1 restarted; it has counted gradients and waits only since then\n"),
             std::string::npos)
       << ReportText(report);
   EXPECT_EQ(Holds(report, "updates"), absl::nullopt);

@@ -59,8 +59,8 @@ TEST(PhrasesTest, OneVersionIsNoRange) {
 TEST(PhrasesTest, AModelThatIsNotFiniteIsNamedWithWhatToDo) {
   EXPECT_EQ(NotFiniteText(0, /*has_checkpoint=*/true), "");
   EXPECT_EQ(NotFiniteText(3, /*has_checkpoint=*/false),
-            "the model is not finite: 3 blocks of it hold numbers that are infinite or NaN; start "
-            "the job again, with a smaller optimizer.learning_rate or with training.clip_norm\n");
+            "the model is not finite: 3 blocks of it hold infinite or NaN values; restart the job "
+            "with a smaller optimizer.learning_rate or with training.clip_norm\n");
 }
 
 TEST(PhrasesTest, NothingIsSaidOfAJobThatBeganAnewAndWentToItsEnd) {

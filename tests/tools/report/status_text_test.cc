@@ -33,15 +33,15 @@ TEST(StatusTextTest, ARunningClusterIsAHeadlineAndTwoTables) {
       "mlp with 50,890 parameters, on generated digits of seed 1, asynchronous, each push alone, "
       "at "
       "most 4 steps ahead\n"
-      "\n"
-      "server  address         blocks      size  versions          lag  clock gap  parked  applied"
+      "\nserver  address         blocks      size  versions          lag  clock gap  parked  "
+      "applied"
       "  rejected        in       out\n"
       "     0  127.0.0.1:4711       2   293 KiB        40  0.8 (max 2)      max 2       0       80"
       "         0  11.4 MiB  11.7 MiB\n"
       "     1  127.0.0.1:4712       1  97.7 KiB        40  1.2 (max 7)      max 3       0       40"
       "         0   3.8 MiB   3.9 MiB\n"
-      "\n"
-      "slot  host   device       path     state                                epoch  clock  ahead"
+      "\nslot  host   device       path     state                                epoch  clock  "
+      "ahead"
       "  steps  samples/s  wait  rejected\n"
       "   0  alpha  cpu          network  training                                 2     24      8"
       "     24        480  10 %         0\n"
@@ -74,15 +74,15 @@ TEST(StatusTextTest, WholeBatchesHaveALineAndNoStepsAhead) {
   const auto text = [&] {
     return StatusText(LookAtCluster(cluster, kTimeout, absl::ZeroDuration()), nullptr);
   };
-  EXPECT_NE(text().find(
-                "seed 1, asynchronous, staleness at most 1 update\n"
-                "updates 1,812 (3 early), newest values 99.6 %, refused 2, longest wait 55 ms\n"
-                "\n"
-                "server  address         blocks      size  versions          lag  applied  rejected"
-                "        in       out\n"
-                "     0  127.0.0.1:4711       2   293 KiB      1812  0.0 (max 1)       80         4"
-                "  11.4 MiB  11.7 MiB\n"),
-            std::string::npos)
+  EXPECT_NE(
+      text().find(
+          "seed 1, asynchronous, staleness at most 1 update\n"
+          "updates 1,812 (3 early), newest values 99.6 %, refused 2, longest wait 55 ms\n"
+          "\nserver  address         blocks      size  versions          lag  applied  rejected"
+          "        in       out\n"
+          "     0  127.0.0.1:4711       2   293 KiB      1812  0.0 (max 1)       80         4"
+          "  11.4 MiB  11.7 MiB\n"),
+      std::string::npos)
       << text();
   EXPECT_NE(
       text().find("  epoch  clock  steps  samples/s  wait  rejected\n"
@@ -201,7 +201,7 @@ TEST(StatusTextTest, ServersWithoutAJobSaySo) {
   cluster.job = FromText<JobStatus>("phase: NO_JOB");
   const std::string text =
       StatusText(LookAtCluster(cluster, kTimeout, absl::ZeroDuration()), nullptr);
-  EXPECT_EQ(text.find("no job yet: no worker has come\n"), 0u) << text;
+  EXPECT_EQ(text.find("no job yet: no worker has connected\n"), 0u) << text;
 }
 
 TEST(StatusTextTest, AGatheringJobSaysHowManyHaveCome) {
@@ -236,9 +236,9 @@ TEST(StatusTextTest, SaysWhatIsKeptOfTheJobAndWhatWentWrong) {
             std::string::npos);
   EXPECT_EQ(text().find("not finite"), std::string::npos);
   cluster.servers[1]->set_nonfinite_blocks(1);
-  EXPECT_NE(text().find("the model is not finite: 1 block of it holds numbers that are infinite or "
-                        "NaN; to go back, stop the job, move its checkpoints that are not finite "
-                        "away, and start it with --resume (docs/operate.md)\n"),
+  EXPECT_NE(text().find("the model is not finite: 1 block of it holds infinite or NaN values; to "
+                        "go back, stop the job, move the non-finite checkpoints away, and start "
+                        "the job with --resume (docs/operate.md)\n"),
             std::string::npos)
       << text();
   checkpoint.set_nonfinite_blocks(7);
@@ -258,16 +258,14 @@ TEST(StatusTextTest, AServerThatIsNotNamedIsMissed) {
   EXPECT_EQ(text().find("--servers"), std::string::npos) << text();
   cluster.named.pop_back();
   cluster.servers.pop_back();
-  EXPECT_NE(
-      text().find("\n--servers lacks server 1 of the job's 2; name all of them, in their order: "
-                  "--servers=127.0.0.1:4711,127.0.0.1:4712\n"),
-      std::string::npos)
+  EXPECT_NE(text().find("\n--servers lacks server 1 of the job's 2; list all servers, in order: "
+                        "--servers=127.0.0.1:4711,127.0.0.1:4712\n"),
+            std::string::npos)
       << text();
   cluster.job->clear_server();
-  EXPECT_NE(
-      text().find("\n--servers lacks server 1 of the job's 2; name all of them, in the order in "
-                  "which the workers name them\n"),
-      std::string::npos)
+  EXPECT_NE(text().find("\n--servers lacks server 1 of the job's 2; list all servers, in the order "
+                        "that the workers use\n"),
+            std::string::npos)
       << text();
 }
 
@@ -278,7 +276,7 @@ TEST(StatusTextTest, WithoutTheFirstServerItIsNotSaidThatThereIsNoJob) {
   cluster.servers.erase(cluster.servers.begin());
   std::ostringstream out;
   EXPECT_EQ(ShowStatus(cluster, out), 0);
-  EXPECT_EQ(out.str().find("127.0.0.1:4712 knows nothing about the job, server 0 does\n"), 0u)
+  EXPECT_EQ(out.str().find("127.0.0.1:4712 does not coordinate the job, server 0 does\n"), 0u)
       << out.str();
   EXPECT_NE(out.str().find("\n--servers lacks server 0 of the job's 2; name all"),
             std::string::npos)
@@ -292,10 +290,9 @@ TEST(StatusTextTest, ServersInAnotherOrderAreTold) {
   std::swap(cluster.servers[0], cluster.servers[1]);
   std::ostringstream out;
   EXPECT_EQ(ShowStatus(cluster, out), 0);
-  EXPECT_NE(
-      out.str().find("\n127.0.0.1:4712 is server 1 of the job, and --servers names it as server "
-                     "0; name all of them, in the order"),
-      std::string::npos)
+  EXPECT_NE(out.str().find("\n127.0.0.1:4712 is server 1 of the job, but --servers lists it as "
+                           "server 0; list all servers, in the order"),
+            std::string::npos)
       << out.str();
 }
 
@@ -405,7 +402,7 @@ TEST(StopClusterTest, AServerThatRefusesIsExitCodeFour) {
 
 TEST(StopClusterTest, AServerThatStaysIsAFailure) {
   FakeCluster cluster;
-  cluster.servers[0] = absl::DeadlineExceededError("agreed to stop, but is still there");
+  cluster.servers[0] = absl::DeadlineExceededError("agreed to stop, but is still running");
   std::ostringstream out, error;
   EXPECT_EQ(StopCluster(cluster, out, error), 1);
 }

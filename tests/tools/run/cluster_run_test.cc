@@ -190,7 +190,7 @@ TEST_F(ClusterRunTest, AJobThatIsResumedAndRefusesItsWorkersIsNotReportedAgain) 
   EXPECT_EQ(Run(), 0) << error_.str();
   EXPECT_TRUE(accepted);
   ExpectOut("digits-mlp finished");
-  EXPECT_EQ(out_.str().find("had ended before"), std::string::npos);
+  EXPECT_EQ(out_.str().find("had already ended"), std::string::npos);
   EXPECT_NE(ReadWholeFile(options_.report_file), "");
 }
 
@@ -199,8 +199,8 @@ TEST_F(ClusterRunTest, AResumedJobOfWhichNothingIsLeftSaysHowItGoesOn) {
   SetWorker("echo torchps_worker done slot=0 pushes=0\n");
   EXPECT_EQ(Run(), 0) << error_.str();
   ExpectOut(
-      "\nthe job had ended before, and nothing of it was left to do; a larger "
-      "training.epochs goes on with it\n");
+      "\nthe job had already ended, so there was nothing to train; a larger training.epochs "
+      "continues it\n");
 }
 
 TEST_F(ClusterRunTest, ADeathThatWasSeenIsToldWhereTheSlotIsTakenAgain) {
@@ -227,8 +227,8 @@ TEST_F(ClusterRunTest, AWorkerThatIsKilledIsStartedAgain) {
   EXPECT_EQ(Run(), 0) << error_.str();
   ExpectOut(
       "worker 0: last words\n"
-      "worker 0 was ended by signal 9 (Killed); it is started again (restart 1)\n");
-  ExpectOut("died and started again: 1 worker\n");
+      "worker 0 was ended by signal 9 (Killed); restarting it (restart 1)\n");
+  ExpectOut("restarted after a crash: 1 worker\n");
   EXPECT_NE(ReadWholeFile(options_.report_file).find("\"restarts\": {\n    \"servers\": 0,"),
             std::string::npos);
 }
@@ -240,7 +240,7 @@ TEST_F(ClusterRunTest, AWorkerThatIsKilledAgainAndAgainIsAFailureOfTheRun) {
   EXPECT_EQ(Run(), 1);
   EXPECT_EQ(error_.str(),
             "psctl: worker 0 was ended by signal 9 (Killed), as it did 2 times within 10m before, "
-            "so it stays down\n");
+            "so it is not restarted\n");
   EXPECT_EQ(ReadWholeFile(folder_.path("lives")), "x\nx\nx\n");
 }
 
@@ -249,7 +249,7 @@ TEST_F(ClusterRunTest, AWorkerThatLostItsSlotIsStartedAgain) {
   options_.hosts.workers.resize(1);
   SetWorker("[ -e " + once + " ] || { touch " + once + "; exit 7; }\n" + kWorker);
   EXPECT_EQ(Run(), 0) << error_.str();
-  ExpectOut("worker 0 exited with code 7 (its slot was no longer its own); it is started again");
+  ExpectOut("worker 0 exited with code 7 (it lost its slot); restarting it");
 }
 
 TEST_F(ClusterRunTest, NothingIsStartedAgainWhereThatIsNotWanted) {
@@ -269,12 +269,8 @@ class RestartedServerTest : public ClusterRunTest {
     SetServer(
         "trap 'exit 0' TERM\n"
         "echo \"$@\" >> " +
-        folder_.path("lives") +
-        "\n"
-        "echo $$ > " +
-        folder_.path("server.pid") +
-        "\n"
-        "echo torchps_server ready address=127.0.0.1:4712 pid=$$\n"
+        folder_.path("lives") + "\necho $$ > " + folder_.path("server.pid") +
+        "\necho torchps_server ready address=127.0.0.1:4712 pid=$$\n"
         "while read -r line; do :; done\n");
     // Ends when the server has been started a second time.
     SetWorker(
@@ -297,9 +293,8 @@ TEST_F(RestartedServerTest, ComesBackAtItsAddressWithItsDirectory) {
                 " --resume\n"
                 "--listen=127.0.0.1:4712 --exit_with_parent " +
                 directory + "\n");
-  ExpectOut(
-      "server 0 was ended by signal 9 (Killed); it is started again at 127.0.0.1:4712 (restart 1)");
-  ExpectOut("died and started again: 1 server\n");
+  ExpectOut("server 0 was ended by signal 9 (Killed); restarting it at 127.0.0.1:4712 (restart 1)");
+  ExpectOut("restarted after a crash: 1 server\n");
 }
 
 TEST_F(RestartedServerTest, IsNotStartedAgainIfItHasLostEverything) {
@@ -366,8 +361,7 @@ TEST_F(ClusterRunTest, AServerWhoseDiskIsLostComesBackWithAnEmptyOneAndIsToldWho
 TEST_F(ClusterRunTest, AServerThatDiesIsNamedAndNotTheWorkersThatComplainAboutIt) {
   // The server notes its process id, by which the worker ends it.
   SetServer("echo $$ > " + folder_.path("server.pid") +
-            "\n"
-            "echo torchps_server ready address=127.0.0.1:4711 pid=$$\n"
+            "\necho torchps_server ready address=127.0.0.1:4711 pid=$$\n"
             "while read -r line; do :; done\n");
   options_.hosts.servers.resize(1);
   SetWorker("kill -ABRT $(cat " + folder_.path("server.pid") +
@@ -383,8 +377,9 @@ TEST_F(ClusterRunTest, AServerThatWasToldToStopIsNoRiddle) {
   options_.hosts.servers.resize(1);
   SetWorker("kill -TERM $(cat " + folder_.path("server.pid") + ")\nexec cat\n");
   EXPECT_EQ(Run(), 1);
-  EXPECT_EQ(error_.str(),
-            "psctl: server 0 ended before the job did: it was told to, as by 'psctl stop'\n");
+  EXPECT_EQ(
+      error_.str(),
+      "psctl: server 0 ended before the job: it was asked to stop, for example by 'psctl stop'\n");
   EXPECT_TRUE(absl::IsCancelled(outcome_)) << outcome_;
 }
 
@@ -412,7 +407,7 @@ TEST_F(ClusterRunTest, AServerThatNeverSaysThatItListensIsGivenUp) {
   SetServer("trap 'exit 0' TERM; while read -r line; do :; done\n");
   options_.start_patience = absl::ZeroDuration();
   EXPECT_EQ(Run(), 1);
-  EXPECT_EQ(error_.str(), "psctl: server 0 did not say within 0 that it listens\n");
+  EXPECT_EQ(error_.str(), "psctl: server 0 took longer than 0 to start listening\n");
 }
 
 TEST_F(ClusterRunTest, AnInterruptStopsEverythingAndIsAFailure) {
@@ -458,7 +453,8 @@ TEST_F(ClusterRunTest, AServerThatDoesNotStopIsKilledAndNamed) {
   options_.hosts.servers.resize(1);
   options_.stop_grace = absl::ZeroDuration();
   EXPECT_EQ(Run(), 1);
-  EXPECT_EQ(error_.str(), "psctl: server 0 did not stop well: it was ended by signal 9 (Killed)\n");
+  EXPECT_EQ(error_.str(),
+            "psctl: server 0 did not stop cleanly: it was ended by signal 9 (Killed)\n");
 }
 
 TEST_F(ClusterRunTest, ThroughSshTheSameProgramsRunElsewhere) {

@@ -42,7 +42,7 @@ TEST_F(RunDirectoryTest, WhatAnotherJobHasLeftIsNotOverwritten) {
   Add("checkpoint-000000000013/server-0-of-1.safetensors");
   EXPECT_EQ(Complaint(false), Dir() +
                                   " holds 2 checkpoints of a job, the newest number 12; --resume "
-                                  "goes on with that job, or name an empty directory");
+                                  "continues that job; otherwise name an empty directory");
   EXPECT_EQ(Complaint(true), "");
 }
 
@@ -60,18 +60,18 @@ TEST_F(RunDirectoryTest, ALogAloneIsEnoughToGoOnFrom) {
 
 TEST_F(RunDirectoryTest, WhereNothingIsNothingGoesOn) {
   EXPECT_EQ(Complaint(true), "--resume: " + folder_.path("run") +
-                                 " holds nothing, so there is nothing to go on from; without "
-                                 "--resume the job begins anew");
+                                 " holds nothing, so there is nothing to resume; without --resume "
+                                 "the job starts from the beginning");
   Add("coordinator.state");
   Add("coordinator.recent");
   EXPECT_NE(Complaint(true), "");
-  EXPECT_EQ(Complaint(false), Dir() +
-                                  " holds a job's coordinator, but no checkpoint; empty it, or "
-                                  "name another");
-  EXPECT_EQ(Complaint(true), "--resume: " + folder_.path("run") +
-                                 " holds a job's coordinator, but no checkpoint, so there is "
-                                 "nothing to go on from; without --resume the job begins anew, in "
-                                 "an empty directory");
+  EXPECT_EQ(
+      Complaint(false),
+      Dir() + " holds a job's coordinator, but no checkpoint; empty it, or name another directory");
+  EXPECT_EQ(Complaint(true),
+            "--resume: " + folder_.path("run") +
+                " holds a job's coordinator, but no checkpoint, so there is nothing to resume; "
+                "without --resume the job starts from the beginning, in an empty directory");
 }
 
 TEST_F(RunDirectoryTest, TwoRunsAtATimeAreNotInOneDirectory) {
@@ -81,7 +81,7 @@ TEST_F(RunDirectoryTest, TwoRunsAtATimeAreNotInOneDirectory) {
   ASSERT_EQ(first.status(), absl::OkStatus());
   const absl::Status second = LockRunDirectory(run).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(second));
-  EXPECT_EQ(std::string(second.message()).find("another run works in " + run), 0u) << second;
+  EXPECT_EQ(std::string(second.message()).find("another run uses " + run), 0u) << second;
   first->reset();
   EXPECT_EQ(LockRunDirectory(run).status(), absl::OkStatus());
   EXPECT_EQ(Complaint(false), "") << "the lock's file is of any run";
@@ -96,8 +96,8 @@ TEST_F(RunDirectoryTest, FindsCheckpointsInTheStateFolder) {
   Add("state/checkpoint-000000000003/MANIFEST.json");
   EXPECT_EQ(Complaint(true), "");
   EXPECT_EQ(Complaint(false), Dir() +
-                                  " holds 1 checkpoint of a job, number 3; --resume goes on with "
-                                  "that job, or name an empty directory");
+                                  " holds 1 checkpoint of a job, number 3; --resume continues that "
+                                  "job; otherwise name an empty directory");
 }
 
 TEST_F(RunDirectoryTest, KeepsTheLayoutOfAnEarlierVersion) {
@@ -113,7 +113,7 @@ TEST_F(RunDirectoryTest, NamesTheRunThatWorksInTheDirectory) {
   const absl::StatusOr<std::unique_ptr<FileLock>> lock = LockRunDirectory(folder_.path("run"));
   ASSERT_EQ(lock.status(), absl::OkStatus());
   EXPECT_EQ(Complaint(false),
-            Dir() + ": another run works there; wait for its end, or name another directory");
+            Dir() + ": another run uses it; wait for that run to end, or name another directory");
 }
 
 TEST_F(RunDirectoryTest, RemovedStateLeavesADirectoryForAnotherRun) {
@@ -149,7 +149,7 @@ TEST_F(RunDirectoryTest, ReadsTheJobThatItHasKept) {
 
 TEST_F(RunDirectoryTest, AFileIsNoDirectory) {
   folder_.WriteFile("run", "");
-  EXPECT_EQ(Complaint(false), Dir() + " is no directory");
+  EXPECT_EQ(Complaint(false), Dir() + " is not a directory");
 }
 
 TEST_F(RunDirectoryTest, WhatEveryRunWritesKeepsNoOtherFromBeginning) {
@@ -221,14 +221,15 @@ TEST_F(RunDirectoryTest, HowAJobGoesOnIsACommandToPaste) {
   EXPECT_EQ(ResumeCommand(dir, ""), "") << "a disk that was full from the first checkpoint on";
   add("log-0-of-1/1.log");
   const std::string quoted = folder_.path("my runs/o'\\''brien");
-  const std::string way = "  to go on from there: psctl run '--dir=" + quoted +
+  const std::string way = "  to resume: psctl run '--dir=" + quoted +
                           "' --resume '--job=" + quoted + "/job.textproto' --servers=3\n";
   EXPECT_EQ(ResumeCommand(dir, " --servers=3"),
             "psctl: " + dir + " holds the push log of a job\n" + way);
   add("checkpoint-000000000009/MANIFEST.json");
   EXPECT_EQ(ResumeCommand(dir, " --servers=3"),
             "psctl: " + dir + " holds 1 checkpoint of a job, number 9\n" + way +
-                "  for its model: psctl export '--dir=" + quoted + "' --out=model.safetensors\n");
+                "  to export its model: psctl export '--dir=" + quoted +
+                "' --out=model.safetensors\n");
 }
 
 TEST_F(RunDirectoryTest, AModelIsOneThatThisRunHasMade) {

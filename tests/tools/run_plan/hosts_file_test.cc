@@ -19,8 +19,7 @@ TEST(HostsFileTest, ServersAndWorkersKeepTheirOrder) {
       "# two machines\n"
       "server alpha:4711\n"
       "server beta        # a free port\r\n"
-      "\n"
-      "\tworker beta slots=2\n"
+      "\n\tworker beta slots=2\n"
       "worker alpha");
   ASSERT_TRUE(hosts.ok()) << hosts.status();
   ASSERT_EQ(hosts->servers.size(), 2u);
@@ -58,7 +57,7 @@ TEST(HostsFileTest, AFileOfAnyEditorIsRead) {
   EXPECT_EQ(ParseHosts("server a\r\nworker b\r\nworkr c\r\n").status().message().substr(0, 16),
             "line 3: 'workr' ");
   EXPECT_EQ(ParseHosts(absl::string_view("\xFF\xFEs\0e\0", 6)).status().message(),
-            "it is no plain text, for it has NUL bytes; save it as UTF-8");
+            "it is not plain text, because it contains NUL bytes; save it as UTF-8");
 }
 
 // As the door of a stage's process does, or as any other program.
@@ -101,17 +100,17 @@ struct BadFile {
 TEST(HostsFileTest, EveryMistakeNamesItsLine) {
   const BadFile kBad[] = {
       {"worker a\nservr b\n",
-       "line 2: 'servr' is no part of a cluster; expected 'server HOST[:PORT]', "
-       "'worker HOST [slots=N | gpus=0,1]' or 'worker HOST:PORT,HOST:PORT [gpus=0,1]'"},
+       "line 2: 'servr' is not a part of a cluster; expected 'server HOST[:PORT]', 'worker HOST "
+       "[slots=N | gpus=0,1]' or 'worker HOST:PORT,HOST:PORT [gpus=0,1]'"},
       {"server\n", "line 1: expected a host after 'server'"},
       {"worker -oProxyCommand=boom\n", "line 1: expected a host after 'worker'"},
       {"server a:0\n", "line 1: port '0': expected a number from 1 to 65535"},
       {"server a:http\n", "line 1: port 'http': expected a number from 1 to 65535"},
       {"server :4711\n", "line 1: expected a host before the port"},
       {"server root@a:4711\n",
-       "line 1: 'root@a': workers reach the server by this name, so it has no user in it; "
-       "--ssh='ssh -o BatchMode=yes -l USER' says who logs in"},
-      {"server a 4711\n", "line 1: '4711' after the server's address is too much"},
+       "line 1: 'root@a': workers reach the server by this name, so it must not contain a user; "
+       "--ssh='ssh -o BatchMode=yes -l USER' sets the user"},
+      {"server a 4711\n", "line 1: '4711' after the server's address is not expected"},
       {"worker a slots=0\n",
        "line 1: 'slots=0': expected slots=N with N from 1 to 4096, or "
        "gpus=0,1 with the numbers of GPUs, each once"},
@@ -120,7 +119,7 @@ TEST(HostsFileTest, EveryMistakeNamesItsLine) {
        "gpus=0,1 with the numbers of GPUs, each once"},
       {"worker a\n", "no server; expected a line 'server HOST[:PORT]'"},
       {"server a\n", "no worker; expected a line 'worker HOST [slots=N]'"},
-      {"server a:1\nserver a:1\nworker a\n", "two servers are to listen on a:1"},
+      {"server a:1\nserver a:1\nworker a\n", "two servers would listen on a:1"},
       {"server localhost\nworker b\n",
        "the server on localhost cannot be reached by the worker on b; give the server the name "
        "that other machines know it by"},
@@ -168,7 +167,7 @@ TEST(HostsFileTest, GpusOfEachMachineGoToWorkersThatFollowEachOther) {
 
   hosts = parse();
   EXPECT_EQ(SpreadGpus(4, 3, &hosts).message(),
-            "4 GPUs of a machine cannot be shared out in parts of 3; expected --gpus to be a "
+            "4 GPUs of a machine cannot be divided into groups of 3; expected --gpus to be a "
             "multiple of --gpus_per_worker");
   Hosts twice = *ParseHosts("server alpha\nworker alpha slots=2\n");
   EXPECT_EQ(SpreadGpus(2, 2, &twice).message(),
@@ -214,9 +213,9 @@ TEST(HostsFileTest, AWorkersLineMayNameAProcessForEachStage) {
             "line 2: 'b:1': expected HOST:PORT for each stage of the model, each once");
   EXPECT_EQ(complaint("server a\nworker b:1,c:2 slots=2\n"),
             "line 2: 'slots=2' after the addresses of a model's stages: expected gpus=0,1 with the "
-            "numbers of GPUs, each once, which the processes of a machine take in turn");
+            "numbers of GPUs, each once, for the processes of a machine in turn");
   EXPECT_EQ(complaint("server a\nworker b:1,c:2\nworker c:2,d:3\n"),
-            "two stages are to listen on c:2");
+            "two stages would listen on c:2");
   EXPECT_EQ(complaint("server localhost\nworker localhost:1,c:2\n"),
             "the server on localhost cannot be reached by the worker on c; give the server the "
             "name that other machines know it by");

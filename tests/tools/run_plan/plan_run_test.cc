@@ -112,10 +112,10 @@ TEST_F(PlanRunTest, EveryMistakeIsOneSentenceBeforeAnythingStarts) {
             "--report=/nowhere/report.json: there is no folder /nowhere");
   EXPECT_EQ(Complaint({"--report=/tmp"}), "--report=/tmp is a folder; expected a file");
   EXPECT_EQ(Complaint({"--worker_binary=/nowhere/mine"}),
-            "--worker_binary=/nowhere/mine is no program that can be run");
+            "--worker_binary=/nowhere/mine is not an executable program");
   EXPECT_EQ(Complaint({"--server_binary=" + job_}),
-            "--server_binary=" + job_ + " is no program that can be run");
-  EXPECT_EQ(Complaint({"--ssh=rsh"}), "--ssh is of use with --hosts only");
+            "--server_binary=" + job_ + " is not an executable program");
+  EXPECT_EQ(Complaint({"--ssh=rsh"}), "--ssh works with --hosts only");
 }
 
 TEST_F(PlanRunTest, ABuiltInJobGoesBeforeAFolderOfItsNameAndAfterAFile) {
@@ -167,9 +167,10 @@ TEST_F(PlanRunTest, AMistakeInTheJobNamesTheField) {
 }
 
 TEST_F(PlanRunTest, ANameThatPsWorkerDoesNotKnowIsFoundBeforeAnythingStarts) {
-  EXPECT_EQ(Complaint({"--set=model.name=mpl"}),
-            "job field model.name is \"mpl\"; did you mean \"mlp\"? ps_worker has: linear, mlp, "
-            "convnet, resnet18, transformer; a program with its own is named with --worker_binary");
+  EXPECT_EQ(
+      Complaint({"--set=model.name=mpl"}),
+      "job field model.name is \"mpl\"; did you mean \"mlp\"? ps_worker has: linear, mlp, convnet, "
+      "resnet18, transformer; for a program with its own models or data, set --worker_binary");
   EXPECT_NE(Complaint({"--set=data.source=digit"}).find("did you mean \"digits\"?"),
             std::string::npos);
   EXPECT_EQ(
@@ -216,8 +217,8 @@ TEST_F(PlanRunTest, AHostsFileSaysHowManyAndWhere) {
             "--workers and --hosts exclude each other: the file says how many");
   EXPECT_EQ(Complaint({"--hosts=" + hosts}),
             "the server on alpha would listen on the network without encryption; give it "
-            "certificates with --certs=DIR ('psctl certs' makes them; DIR must be there on every "
-            "machine), or type --insecure if that network is yours alone");
+            "certificates with --certs=DIR ('psctl certs' makes them; DIR must exist on every "
+            "machine), or set --insecure if that network is private");
 }
 
 TEST_F(PlanRunTest, GpusAreOneWorkerOnEachMachine) {
@@ -263,15 +264,15 @@ TEST_F(PlanRunTest, GpusPerWorkerMakeSeveralWorkersOfAMachine) {
   EXPECT_EQ(PlanWithJob({})->launch.device, "");
   EXPECT_EQ(PlanWithJob({"--device=cpu,cpu"})->launch.device, "cpu,cpu");
   EXPECT_EQ(Complaint({"--gpus=2", "--workers=2"}),
-            "--gpus and --workers exclude each other: a machine has one worker for its GPUs, or "
-            "with --gpus_per_worker=M one for every M");
+            "--gpus and --workers exclude each other: a machine runs one worker for its GPUs, or "
+            "with --gpus_per_worker=M one for every M GPUs");
   EXPECT_EQ(Complaint({"--gpus=2", "--device=cuda:1"}),
-            "--gpus and --device=cuda:1 exclude each other: --gpus says which GPUs");
+            "--gpus and --device=cuda:1 exclude each other: --gpus selects the GPUs");
   EXPECT_EQ(Complaint({"--gpus=0"}), "--gpus=0: expected a whole number from 1 to 64");
   EXPECT_EQ(Complaint({"--gpus_per_worker=2"}),
             "--gpus_per_worker needs --gpus=N, a machine's GPUs");
   EXPECT_EQ(Complaint({"--gpus=4", "--gpus_per_worker=3"}),
-            "4 GPUs of a machine cannot be shared out in parts of 3; expected --gpus to be a "
+            "4 GPUs of a machine cannot be divided into groups of 3; expected --gpus to be a "
             "multiple of --gpus_per_worker");
 }
 
@@ -291,11 +292,11 @@ TEST_F(PlanRunTest, StagesMakeEachWorkerSeveralProcessesOnPortsOfTheirOwn) {
             "device");
   EXPECT_EQ(Complaint({"--stages=2", "--target=loss:1"}),
             "--target and --target_every measure the whole model in one process, so they do not "
-            "go with a model in stages; its epochs are evaluated by the workers");
+            "work with a model in stages; the workers evaluate its epochs");
   const std::string hosts = folder_.WriteFile("hosts", "server alpha\nworker beta:1,gamma:2\n");
   EXPECT_EQ(Complaint({"--insecure", "--hosts=" + hosts}),
-            "processes that hold the stages of a model on several machines speak TLS only; give "
-            "them certificates with --certs=DIR ('psctl certs' makes them)");
+            "the stages of a model on several machines require TLS; give them certificates with "
+            "--certs=DIR ('psctl certs' makes them)");
 }
 
 TEST_F(PlanRunTest, ProgramsElsewhereNeedNotLieOnThisMachine) {

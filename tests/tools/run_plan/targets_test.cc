@@ -85,8 +85,9 @@ TEST(TargetsTest, ALineThatIsNoMeasurementIsShown) {
   EXPECT_TRUE(IsMeasured(Line(5, "0.7", "0.6", "2.5")));
   const absl::Status status = targets.Hear("{\"seconds\":1}").status();
   EXPECT_TRUE(absl::IsInvalidArgument(status));
-  EXPECT_NE(status.message().find("the evaluator wrote '{\"seconds\":1}', which is no measurement"),
-            std::string::npos);
+  EXPECT_NE(
+      status.message().find("the evaluator wrote '{\"seconds\":1}', which is not a measurement"),
+      std::string::npos);
 }
 
 }  // namespace

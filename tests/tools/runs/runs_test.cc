@@ -199,7 +199,7 @@ TEST_F(RunsTest, PruneRefusesToGuess) {
   request.keep = 0;
   std::istringstream in("y\n");
   EXPECT_EQ(PruneRuns(request, kNow, in, out_, error_), 2);
-  EXPECT_TRUE(absl::StrContains(error_.str(), "--yes deletes without a question"));
+  EXPECT_TRUE(absl::StrContains(error_.str(), "--yes deletes without asking"));
   EXPECT_EQ(Names().size(), 1u);
 }
 
