@@ -26,12 +26,12 @@
 #include "server/job/job_directory.h"
 #include "storage/file_system.h"
 
-ABSL_FLAG(int, mib, 1024, "MiB of state: values and what the optimizer keeps beside them");
-ABSL_FLAG(std::string, optimizer, "adam {}", "in text format");
+ABSL_FLAG(int, mib, 1024, "MiB of state: values and optimizer arrays");
+ABSL_FLAG(std::string, optimizer, "adam {}", "optimizer in text format");
 ABSL_FLAG(int, arrays, 3, "arrays of that optimizer, the values included");
-ABSL_FLAG(std::string, dir, "/tmp/torchps_checkpoint_pause", "where the shards go");
-ABSL_FLAG(int, shards, 5, "how many are written");
-ABSL_FLAG(double, seconds, 3, "how long pushes and reads go on without a shard");
+ABSL_FLAG(std::string, dir, "/tmp/torchps_checkpoint_pause", "directory for the shards");
+ABSL_FLAG(int, shards, 5, "number of shards to write");
+ABSL_FLAG(double, seconds, 3, "seconds of pushes and reads without a shard");
 
 namespace torchps {
 namespace {
@@ -157,7 +157,7 @@ int Run() {
       break;
     }
     Print(absl::StrCat("shard ", shard).c_str(), absl::Seconds(info->seconds()), pushes, reads);
-    std::printf("   a block was locked for %.2f ms at most\n", info->longest_pause_seconds() * 1e3);
+    std::printf("   longest block lock: %.2f ms\n", info->longest_pause_seconds() * 1e3);
     std::fflush(stdout);
     files->RemoveFile(names.ShardPath(shard, 0, 1)).IgnoreError();
     files->RemoveDirectory(names.CheckpointPath(shard)).IgnoreError();

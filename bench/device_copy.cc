@@ -19,7 +19,7 @@
 
 ABSL_FLAG(std::string, device, "cpu", "cpu, cuda or cuda:INDEX");
 ABSL_FLAG(int, mib, 256, "MiB of a copy");
-ABSL_FLAG(int, repetitions, 9, "copies each way; the median is told");
+ABSL_FLAG(int, repetitions, 9, "copies each way; reports the median");
 
 namespace torchps {
 namespace {

@@ -114,7 +114,7 @@ void Server(benchmark::State& state, EncodingSpec::Kind kind) {
   const FramePayload payload({grpc::Slice(bytes.data(), bytes.size())}, 0, kind);
   Measure(state, [&] {
     for (const std::unique_ptr<Block>& block : blocks) {
-      TPS_CHECK(payload.Check(length).ok(), "a payload of ours is well formed");
+      TPS_CHECK(payload.Check(length).ok(), "the payload is well formed");
       TPS_CHECK(payload.FirstNonFinite() < 0, "and finite");
       MutexLock lock(&block->mutex);
       updater->Apply(block.get(), payload, GradientTerms());

@@ -1,11 +1,12 @@
 #!/usr/bin/python3
-"""Measures all_reduce of float32 tensors between processes over gloo on loopback.
+"""
+Measures all_reduce of float32 tensors between processes over gloo on loopback.
 
   gloo_all_reduce.py RANK RANKS RENDEZVOUS_FILE
 
-Each line on standard input, "BYTES SECONDS LEAST", the same for every rank, asks for one
-repetition; each rank answers with one JSON object. Connections use cubic where the kernel permits
-it, as the product's do. Needs Debian's python3-torch, so it is run by /usr/bin/python3.
+Each line on standard input, "BYTES SECONDS LEAST", requests one repetition; all ranks get the same
+lines. Each rank answers with one JSON object. Connections use cubic if the kernel permits it, like
+the product's. Needs Debian's python3-torch, so it runs with /usr/bin/python3.
 """
 
 import json
@@ -19,7 +20,7 @@ import torch.distributed as dist
 
 
 def tcp_sockets():
-    """Copies of this process's connected TCP sockets."""
+    """Returns copies of this process's connected TCP sockets."""
     found = []
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -36,13 +37,13 @@ def tcp_sockets():
 
 
 def choose_cubic():
-    """The algorithms in force afterwards."""
+    """Selects cubic for the connections. Returns the algorithms in use."""
     algorithms = set()
     for connection in tcp_sockets():
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
         except OSError:
-            pass  # not permitted: the figure says so
+            pass  # not permitted; the returned algorithms show it
         name = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
         algorithms.add(name.rstrip(b"\0").decode())
         connection.close()
@@ -56,7 +57,8 @@ def timed(tensor):
 
 
 def repeat(tensor, seconds, least):
-    """Latencies of as many all_reduces as fit, the same number in every rank."""
+    """Returns the latencies of as many all_reduces as fit in `seconds`, the same number on every
+    rank."""
     wanted = torch.tensor([max(least, int(seconds / max(timed(tensor), 1e-6)))])
     dist.broadcast(wanted, src=0)
     latencies = []

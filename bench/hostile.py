@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""What strangers cost a training job: half-open TLS handshakes, and Push streams that say nothing.
+"""
+Measures the cost of unauthenticated clients to a training job: half-open TLS handshakes and silent Push streams.
 
   hostile.py [--minutes=60] [--window=30] [--json=rows.jsonl]
 
-One job with TLS on this machine's loopback, which trains all the time. Windows with and without the attack come
-in pairs, each pair in an order that is drawn, so that what else the machine does meets both alike; what
-is compared is each pair's steps per second. The attack, from 127.0.0.2, holds --handshakes connections to each
-server with the first bytes of a TLS hello, and --streams with a worker's certificate whose Push says nothing and
-is begun again every 5 s. What a server closes is opened again, --rate connections a second at most. The attacker
-shares the machine's cores with the job, so its own time counts against the job; it is told as well. With
---attack_cpu=N it has that processor for itself and the job has the others, as if it came from another machine.
+Runs one job with TLS on this machine's loopback, which trains all the time. Windows with and without the attack come
+in pairs, in random order within each pair, so that other load affects both alike. The result is the ratio of steps per
+second in each pair. The attack, from 127.0.0.2, holds --handshakes connections to each server that send only the first
+bytes of a TLS hello, and --streams connections with a worker's certificate. The latter start a silent Push stream every
+5 s. Connections that a server closes are reopened, at most --rate per second. The attacker shares the machine's cores
+with the job, so its processor time counts against the job; the output includes it. With --attack_cpu=N the attacker
+uses only processor N and the job uses the others, as if the attack came from another machine.
 
 Prints a table and a verdict. Exits 1 if the attack costs more than --at_most of the job's speed, or if a
 process ended.
@@ -45,10 +46,10 @@ durability {{ level: {level} checkpoint_seconds: 10 }}
 """
 PROGRESS = re.compile(r"torchps_worker progress slot=\d+ .*?step=(\d+)")
 ELSEWHERE = "127.0.0.2"
-# The first 43 of the 517 bytes that a TLS hello says it has.
+# The first 43 bytes of a TLS hello that declares 517 bytes.
 HALF_A_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + 32 * b"r"
 STREAM_SECONDS = 5
-# After a switch, before anything is counted.
+# Waiting time after a switch, before the measurement.
 SETTLE_SECONDS = 2
 
 
@@ -57,19 +58,19 @@ def frame(kind, flags, stream, payload=b""):
 
 
 def header(index, value):
-    """Of HTTP/2, its name by the number in the static table."""
+    """Encodes an HTTP/2 header; `index` refers to the name in the static table."""
     return index + bytes([len(value)]) + value
 
 
 def push_headers(stream):
-    """The headers of a Push whose first message never comes."""
+    """Returns the headers of a Push call without messages."""
     block = b"\x83\x87" + header(b"\x04", b"/torchps.ParameterService/Push") + header(b"\x01", b"server") \
         + header(b"\x0f\x10", b"application/grpc") + b"\x00" + header(b"\x02te", b"trailers")
     return frame(1, 4, stream, block)
 
 
 class Stranger:
-    """One connection, to be kept open: half a handshake, or silent Push streams by TLS."""
+    """Holds one connection open: half a handshake, or silent Push streams over TLS."""
 
     def __init__(self, address, tls=None):
         self.address = address
@@ -100,7 +101,7 @@ class Stranger:
             self.next_stream = now + STREAM_SECONDS
 
     def drain(self):
-        """Raises OSError where the server has closed it."""
+        """Raises OSError if the server has closed the connection."""
         try:
             while True:
                 if not self.socket.recv(65536):
@@ -115,8 +116,9 @@ class Stranger:
 
 
 def attack(arguments):
-    """The attacker's process: "on" and "off" on standard input; one line of figures at each "off"."""
-    # It believes whoever answers.
+    """Runs the attacker's process: reads "on" and "off" from standard input, and prints one line of figures at each
+    "off"."""
+    # The attacker does not verify the server.
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
     tls.load_cert_chain(*(os.path.join(arguments.certs, name) for name in ("cert.pem", "key.pem")))
@@ -128,7 +130,7 @@ def attack(arguments):
     poll, by_file = select.epoll(), {}
     on, budget, last = False, 0.0, time.monotonic()
     counts = {"opened": 0, "refused": 0, "closed": 0, "streams": 0}
-    first = 0  # whose turn it is: those at the end are not to starve
+    first = 0  # round robin, so that the last connections do not starve
     while True:
         for file, _ in poll.poll(0.05 if on else 1):
             stranger = by_file[file]
@@ -181,7 +183,7 @@ def attack(arguments):
 
 
 class Process:
-    """A program of ours, and what it costs."""
+    """Runs a torchps program and reads its resource usage."""
 
     def __init__(self, stack, *command):
         self.name = os.path.basename(command[0])
@@ -193,7 +195,7 @@ class Process:
         for line in self.child.stdout:
             if line.startswith(beginning):
                 return line
-        sys.exit(f"hostile.py: {self.name} ended and never said '{beginning}'")
+        sys.exit(f"hostile.py: {self.name} ended without printing '{beginning}'")
 
     def cpu_seconds(self):
         with open(f"/proc/{self.child.pid}/stat", encoding="utf-8") as file:
@@ -209,7 +211,7 @@ class Process:
 
 
 class Worker(Process):
-    """Its steps by the time that it told of them."""
+    """Runs a worker and records the time of each progress line."""
 
     def __init__(self, stack, *command):
         super().__init__(stack, *command)
@@ -224,7 +226,7 @@ class Worker(Process):
                 self.times.append(time.monotonic())
 
     def steps_at(self, moment):
-        """Between two lines, in proportion."""
+        """Returns the step count at `moment`, interpolated between two progress lines."""
         times = self.times[:]
         at = min(max(bisect.bisect(times, moment), 1), len(times) - 1)
         width = times[at] - times[at - 1]
@@ -271,19 +273,19 @@ class Job:
                 "rss_mb": [round(server.rss_mb()) for server in self.servers]}
 
     def window(self, seconds):
-        """Steps of all workers and seconds of all servers' processors, each by second."""
+        """Returns the workers' steps per second and the servers' processor time per push."""
         time.sleep(SETTLE_SECONDS)
         begin, cpu = time.monotonic(), sum(server.cpu_seconds() for server in self.servers)
         time.sleep(seconds)
         end, cpu = time.monotonic(), sum(server.cpu_seconds() for server in self.servers) - cpu
-        time.sleep(0.5)  # for the line after it
+        time.sleep(0.5)  # waits for the next progress line
         self.check()
         steps = sum(worker.steps_at(end) - worker.steps_at(begin) for worker in self.workers)
         return {"steps_per_second": steps / (end - begin), "cpu_ms_per_push": 1000 * cpu / max(steps, 1)}
 
 
 def keep_to(process, cpus):
-    """All threads that it has, and so those that they begin."""
+    """Pins all threads of a process, and thereby the threads that they start."""
     for task in os.listdir(f"/proc/{process}/task"):
         os.sched_setaffinity(int(task), cpus)
 
@@ -345,7 +347,7 @@ def told(rows, before, after, figures, window, arguments):
     print("\n| | steps per second | servers' CPU ms per push |\n|---|---|---|")
     for kind in ("alone", "attacked"):
         print(f"| {kind} | {median(kind, 'steps_per_second'):.1f} | {median(kind, 'cpu_ms_per_push'):.3f} |")
-    print(f"\nthe attack, in {seconds:.0f} s: {figures['opened']} connections came, {figures['closed']} of them were "
+    print(f"\nthe attack, in {seconds:.0f} s: {figures['opened']} connections opened, {figures['closed']} "
           f"closed by a server, {figures['refused']} failed, {figures['streams']} streams, "
           f"{figures['held']} held at the end; its own CPU {figures['cpu_seconds'] / seconds:.2f} of a core")
     most = {field: [max(row["state"][field][i] for row in rows) for i in range(arguments.servers)]
@@ -364,15 +366,15 @@ def told(rows, before, after, figures, window, arguments):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=60)
-    parser.add_argument("--window", type=float, default=30, help="seconds; shorter where there are few minutes")
+    parser.add_argument("--window", type=float, default=30, help="seconds; shorter if --minutes is small")
     parser.add_argument("--servers", type=int, default=2)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--level", default="CHECKPOINT", help="the job's durability; with LOG the disk sets its pace")
+    parser.add_argument("--level", default="CHECKPOINT", help="the job's durability; with LOG the disk limits the speed")
     parser.add_argument("--handshakes", type=int, default=600, help="held at each server")
     parser.add_argument("--streams", type=int, default=32, help="held at each server")
     parser.add_argument("--rate", type=float, default=200, help="new connections a second, to all servers together")
-    parser.add_argument("--attack_cpu", type=int, default=-1, help="the attacker's own processor; default: none")
-    parser.add_argument("--at_most", type=float, default=0.05, help="part of the job's speed")
+    parser.add_argument("--attack_cpu", type=int, default=-1, help="a processor for the attacker alone; default: none")
+    parser.add_argument("--at_most", type=float, default=0.05, help="largest loss, as a fraction of the job's speed")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--bin", default=os.path.join(ROOT, "bazel-bin"))
     parser.add_argument("--json", default="", help="appends a line for each pair")

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""A large job that is killed as a whole and comes back by itself: how long start, checkpoint and return take.
+"""
+Measures start, checkpoint and recovery times of a large job that is killed as a whole.
 
   large_job.py [--mib=8192] [--servers=4] [--dir=DIR]
 
-Runs a perceptron whose values and Adam's moments are --mib MiB of state over the servers, under `psctl run`. When a
-checkpoint is complete, all servers and workers are killed (kill -9), and psctl starts them again; when the job trains
-again, everything is killed, psctl included, and `psctl run --resume` goes on with it. Beside the servers' state
-the worker holds values, a gradient and what is under way, and the disk two checkpoints and one that is being
-written. psctl keeps the servers' files below --dir.
+Runs a perceptron under `psctl run`. Its values and Adam moments are --mib MiB of state on the servers. When a
+checkpoint is complete, kills all servers and workers (kill -9), and psctl restarts them. When the job trains again,
+kills everything including psctl, and resumes with `psctl run --resume`. Beyond the servers' state, the worker needs
+memory for values, a gradient and data in transit, and the disk needs room for two checkpoints and the next one. psctl
+keeps the servers' files below --dir.
 
-Prints a line for each thing that was awaited, and a verdict. Exits 1 if something did not come back.
+Prints a line for each step, and a verdict. Exits 1 if the job did not recover.
 """
 
 import argparse
@@ -27,7 +28,7 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PIXELS, CLASSES = 784, 10
-# Values, and two moments of Adam.
+# A value and Adam's two moments.
 BYTES_PER_PARAMETER = 12
 JOB = """
 name: "large" workers: 1
@@ -41,14 +42,14 @@ durability {{ level: CHECKPOINT checkpoint_seconds: {seconds} keep: 1 }}
 
 
 def width_of(mib):
-    """Of two hidden layers, with so many MiB of state in all: w * w + w * (pixels + classes) parameters."""
+    """Returns the width of two hidden layers with `mib` MiB of state: w * w + w * (pixels + classes) parameters."""
     parameters = mib * 2**20 / BYTES_PER_PARAMETER
     half = (PIXELS + CLASSES) / 2
     return int(math.sqrt(parameters + half * half) - half)
 
 
 class Run:
-    """`psctl run`, the processes below it, and its lines."""
+    """Runs `psctl run`, prints its output and finds its child processes."""
 
     def __init__(self, arguments, job, *flags):
         command = [os.path.join(arguments.bin, "tools/psctl"), "run", f"--job={job}", f"--servers={arguments.servers}",
@@ -58,7 +59,7 @@ class Run:
         self.patience = arguments.patience
         self.began = time.monotonic()
         self.child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        self.most = 0  # bytes of memory that all of them held at once
+        self.most = 0  # peak memory of the processes together, in bytes
         threading.Thread(target=self._echo, daemon=True).start()
 
     def _echo(self):
@@ -66,7 +67,7 @@ class Run:
             print(f"  {line}", end="", flush=True)
 
     def below(self):
-        """(name, process id) of what it has started."""
+        """Returns (name, process id) of the child processes."""
         found = []
         for folder in os.listdir("/proc"):
             with contextlib.suppress(OSError, ValueError):
@@ -77,14 +78,14 @@ class Run:
         return found
 
     def await_that(self, what, holds):
-        """Seconds until it does."""
+        """Waits until `holds()` returns true. Returns the seconds."""
         began = time.monotonic()
         while not holds():
             if self.child.poll() is not None:
                 sys.exit(f"large_job.py: psctl ended with {self.child.returncode} before {what}")
             if time.monotonic() - began > self.patience:
                 self.child.kill()
-                sys.exit(f"large_job.py: {what}: not within {self.patience:.0f} s")
+                sys.exit(f"large_job.py: {what}: took longer than {self.patience:.0f} s")
             self.most = max(self.most, sum(rss_of(process) for _, process in self.below()))
             time.sleep(0.1)
         seconds = time.monotonic() - began
@@ -106,7 +107,7 @@ def rss_of(process):
 
 
 class Log:
-    """The worker's log, from where it was when somebody looked last."""
+    """Searches the part of the worker's log that was written after the last forget()."""
 
     def __init__(self, path):
         self.path, self.seen = path, 0
@@ -124,19 +125,19 @@ class Log:
 
 
 def checkpoints(folder):
-    """Numbers of those that are complete."""
+    """Returns the numbers of the complete checkpoints."""
     manifests = glob.glob(os.path.join(folder, "state", "checkpoint-*", "MANIFEST.json"))
     return {int(os.path.dirname(path).rsplit("-", 1)[1]) for path in manifests}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mib", type=float, default=8192, help="of state: values and optimizer")
+    parser.add_argument("--mib", type=float, default=8192, help="MiB of state: values and optimizer")
     parser.add_argument("--servers", type=int, default=4)
     parser.add_argument("--checkpoint_seconds", type=float, default=30)
-    parser.add_argument("--patience", type=float, default=1800, help="seconds, for each thing that is awaited")
+    parser.add_argument("--patience", type=float, default=1800, help="seconds, for each step")
     parser.add_argument("--bin", default=os.path.join(ROOT, "bazel-bin"))
-    parser.add_argument("--dir", default="", help="the run's folder, a new one; default: a temporary one")
+    parser.add_argument("--dir", default="", help="a new folder for the run; default: a temporary one")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="large-job-") as folder:
         arguments.dir = arguments.dir or os.path.join(folder, "run")
@@ -148,11 +149,11 @@ def main():
         log = Log(os.path.join(arguments.dir, "logs", "worker-0.log"))
         run = Run(arguments, job)
         try:
-            start = run.await_that("start, until it trains", log.progresses)
-            first = run.await_that("first checkpoint, from then on", lambda: checkpoints(arguments.dir))
+            start = run.await_that("start, until training", log.progresses)
+            first = run.await_that("first checkpoint, after the start", lambda: checkpoints(arguments.dir))
             log.forget()
             run.kill_below()
-            back = run.await_that("return of servers and worker, until it trains", log.progresses)
+            back = run.await_that("recovery of servers and worker, until training", log.progresses)
             had = max(checkpoints(arguments.dir))
             run.await_that("next checkpoint", lambda: max(checkpoints(arguments.dir), default=0) > had)
             log.forget()
@@ -160,12 +161,12 @@ def main():
             run.child.wait()
             most = run.most
             run = Run(arguments, job, "--resume")
-            resumed = run.await_that("return of all by psctl run --resume, until it trains", log.progresses)
+            resumed = run.await_that("recovery of everything by psctl run --resume, until training", log.progresses)
             most = max(most, run.most)
         finally:
             run.child.terminate()
             run.child.wait()
-    print(f"verdict: came back twice; start {start:.1f} s, first checkpoint {first:.1f} s later, return after kill -9 "
+    print(f"verdict: recovered twice; start {start:.1f} s, first checkpoint {first:.1f} s later, recovery after kill -9 "
           f"of servers and worker {back:.1f} s, of everything {resumed:.1f} s; at most {most / 2**30:.1f} GiB of memory")
 
 

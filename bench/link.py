@@ -1,7 +1,7 @@
-"""A link between two network namespaces, with a rate and a delay. Needs root.
+"""A link between two network namespaces with a limited rate and a delay. Needs root.
 
-Without a delay: a veth pair with a tbf at each end. With one: bench/slow_link.cc between two TUN
-devices, since many kernels have no netem.
+Without a delay, uses a veth pair with a tbf at each end. With a delay, uses bench/slow_link.cc between two TUN devices,
+because many kernels lack netem.
 """
 
 import itertools
@@ -10,7 +10,7 @@ import subprocess
 
 from sources import BIN, Skipped, Talker
 
-# What does not fit a bucket of 2 ms waits in the queue for up to 50 ms.
+# The tbf bucket holds 2 ms of traffic; further packets are queued for up to 50 ms.
 BURST_SECONDS = 0.002
 LATENCY = "50ms"
 NUMBERS = itertools.count()
@@ -21,13 +21,13 @@ def link_name(gbits, delay_ms):
 
 
 class Link:
-    """Made when first asked for, removed by close()."""
+    """Created on first use, removed by close()."""
 
     def __init__(self, gbits, delay_ms):
         self.gbits = gbits
         self.delay_ms = delay_ms
         self.name = link_name(gbits, delay_ms)
-        # Of this process and this link: namespaces, devices, and the network of its addresses.
+        # Names and addresses are unique to this process and link.
         self.number = next(NUMBERS)
         self.ends = {end: f"tps-{end}{self.number}-{os.getpid()}" for end in "sw"}
         self.devices = {end: f"tps{end}{self.number}" for end in "sw"}
@@ -37,7 +37,7 @@ class Link:
         self.carrier = None
 
     def flags(self):
-        """What makes the driver put its servers at one end and its workers at the other."""
+        """Returns the driver's flags that put the servers at one end and the workers at the other."""
         if self.why_not:
             raise Skipped(self.why_not)
         if not self.made:
@@ -52,7 +52,7 @@ class Link:
 
     def _make(self):
         if os.geteuid() != 0:
-            raise Skipped("a link takes network namespaces, and they take root")
+            raise Skipped("a link needs network namespaces, which need root")
         self.made = True
         for namespace in self.ends.values():
             self._ip("netns", "add", namespace)
@@ -66,8 +66,8 @@ class Link:
             self._ip(*inside, "address", "add", f"{self.hosts[end]}/30", "dev", device)
             self._ip(*inside, "link", "set", device, "up")
             self._ip(*inside, "link", "set", "lo", "up")
-            # Debian's default; a new namespace has the machine's. Where the kernel does not allow it
-            # there (net.ipv4.tcp_allowed_congestion_control), the rows say what was in force.
+            # cubic is Debian's default. A new namespace inherits the machine's setting. If the kernel does not allow
+            # the change (net.ipv4.tcp_allowed_congestion_control), the rows show the algorithm in use.
             subprocess.run(["ip", "netns", "exec", self.ends[end], "sysctl", "-qw",
                             "net.ipv4.tcp_congestion_control=cubic"], stderr=subprocess.DEVNULL,
                            check=False)

@@ -1,6 +1,6 @@
-"""Which measurements a run takes: a list of units that take turns.
+"""The measurements of a run: a list of units that alternate.
 
-What is compared with each other stands together, so that little time lies between.
+Units that are compared with each other are adjacent, so that they run at nearly the same time.
 """
 
 from link import Link
@@ -11,21 +11,20 @@ SIZES = [4 * KIB, MIB, *LARGE]
 WORKERS = [1, 4, 16]
 ENCODINGS = ["float32", "bfloat16", "int8", "top_k"]
 CASES = ["push_apply", "pull", "push_pull"]
-# Gbit/s and ms of delay each way.
+# Rate in Gbit/s and delay in ms each way.
 LINKS = [(1, 0), (1, 1), (10, 0), (10, 1)]
-# Of a repetition, for each of many workers: some ten operations of 16 MiB, so that their number tells
-# how even they were. Over a link of 1 Gbit/s each takes 0.14 s.
+# Seconds of a repetition per worker: about ten operations of 16 MiB, so that the counts show fairness. Over a link of 1
+# Gbit/s, one operation lasts 0.14 s.
 SECONDS_PER_WORKER = 0.15
 SECONDS_PER_LINK_WORKER = 0.4
-# Model, batch, steps, steps to warm up: a repetition of a few seconds each.
+# Model, batch, steps, warm-up steps: a repetition of a few seconds each.
 MODELS = [("mlp", 64, 150, 20), ("convnet", 64, 40, 5), ("resnet18", 16, 4, 2),
           ("transformer", 8, 10, 2)]
 
 
 class Unit:
-    """One thing that a repetition measures. `groups`: names beside its case's that choose it.
-    `alone`: it needs so much memory that it is measured before any process is started; `once`: so
-    too, and in one repetition."""
+    """One measurement of a repetition. `groups`: names that select it, in addition to its case. `alone`: needs so much
+    memory that it runs before other processes start. `once`: implies `alone`, and runs in one repetition only."""
 
     def __init__(self, case, label, measure, groups=(), once=False, alone=False, start=None):
         self.case = case
@@ -34,11 +33,11 @@ class Unit:
         self.names = {case, *groups}
         self.once = once
         self.alone = alone or once
-        self.start = start  # what can be done before the first repetition
+        self.start = start  # preparation before the first repetition
 
 
 class Plan:
-    """All units, and what has to be closed when they are done."""
+    """All units, and the sources to close at the end."""
 
     def __init__(self, options):
         self.options = options
@@ -69,14 +68,14 @@ class Plan:
         self.units.append(Unit(case, label, measure, groups, **how))
 
     def _ensemble(self, cast, **scenario):
-        """The one with these processes; cases that need the same share it."""
+        """Returns the ensemble with these processes; cases with the same scenario share it."""
         key = (cast, *sorted((name, str(value)) for name, value in scenario.items()))
         if key not in self.ensembles:
             self.ensembles[key] = self._own(Ensemble(**scenario))
         return self.ensembles[key]
 
     def _drive(self, case, cast, groups=(), keep=True, **scenario):
-        """`keep`: its processes stay, and their memory, until the run ends."""
+        """Adds a data_plane unit. `keep`: the processes and their memory stay until the run ends."""
         ensemble = self._ensemble(cast, **scenario)
         workers = scenario.get("workers", 1)
         seconds = self.options.seconds
@@ -100,11 +99,11 @@ class Plan:
         self._drive(case, "torchps", names, **scenario)
 
     def _kernel_seconds(self):
-        """For each row of Google's benchmark library."""
+        """Returns the seconds for each row of Google Benchmark."""
         return 0.02 if self.options.quick else 0.2
 
     def _one_worker(self, size):
-        """One worker and one server, next to raw TCP, to memory alone, and to gloo."""
+        """Adds one worker and one server, compared with raw TCP, memory alone, and gloo."""
         self._drive("raw_tcp", "raw_tcp", size=size)
         for case in ("memcpy", "in_process_apply"):
             self._drive(case, "memory", size=size)
@@ -115,7 +114,7 @@ class Plan:
                   lambda: self.gloo.measure(size, self.options.seconds))
 
     def _more_workers(self):
-        """What many streams into one process cost without us, and with us."""
+        """Adds many workers with one server, and many plain streams for comparison."""
         size = MIB if self.options.quick else 16 * MIB
         for workers in WORKERS[1:2] if self.options.quick else WORKERS[1:]:
             self._drive("raw_tcp", "raw_tcp", ["scaling"], size=size, workers=workers)
@@ -145,7 +144,8 @@ class Plan:
                         self._link(link, case, encoding, 1)
 
     def _link(self, link, case, encoding, workers):
-        """Its processes live for one repetition only: those of all links together are too many."""
+        """Adds a unit over a link. The processes live for one repetition only, because those of all links together
+        would be too many."""
         size = MIB if self.options.quick else 16 * MIB
         seconds = self.options.seconds
         if not self.options.quick:
@@ -196,13 +196,13 @@ class Plan:
                   once=True)
 
     def _choose(self, names):
-        """Keeps what is asked for, and raw TCP of the same sizes to compare it with."""
+        """Keeps the selected units, and raw TCP of the same sizes for comparison."""
         if not names:
             return
         known = set().union(*(unit.names for unit in self.units))
         for name in names:
             if name not in known:
-                raise Skipped(f"no case is called '{name}'; expected {', '.join(sorted(known))}")
+                raise Skipped(f"unknown case '{name}'; expected {', '.join(sorted(known))}")
         chosen = [unit for unit in self.units if unit.names & set(names)]
         raw = [unit for unit in self.units
                if unit.case == "raw_tcp" and "scaling" not in unit.names]

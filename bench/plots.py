@@ -1,4 +1,4 @@
-"""Plots of a run's rows, as PNG files."""
+"""Draws a run's rows as PNG files."""
 
 import os
 
@@ -14,7 +14,7 @@ PRODUCT = ("push_apply", "pull", "push_pull")
 
 
 def lines(rows, by, wanted):
-    """Rows with these fields as (x, rate, low, high), in ascending x."""
+    """Returns the rows with these fields as (x, rate, low, high), in ascending order of x."""
     found = [row for row in rows if row["gbps"] and row[by] and
              all(row.get(key) == value for key, value in wanted.items())]
     return [(row[by], row["gbps"], row["gbps"] - row["gbps_min"], row["gbps_max"] - row["gbps"])
@@ -30,7 +30,7 @@ def add(axes, points, label, style):
 
 def finish(pyplot, axes, title, xlabel, path, ylabel="GB/s"):
     if os.path.exists(path):
-        os.remove(path)  # an earlier run's
+        os.remove(path)  # from an earlier run
     if axes.get_legend_handles_labels()[1]:
         axes.set_title(title)
         axes.set_xlabel(xlabel)
@@ -42,7 +42,10 @@ def finish(pyplot, axes, title, xlabel, path, ylabel="GB/s"):
 
 
 def draw(rows, folder):
-    """sizes_tcp.png, sizes_shm.png, sizes_tls.png, workers.png, encodings.png, links.png, train_steps.png."""
+    """
+    Draws sizes_tcp.png, sizes_shm.png, sizes_tls.png, workers.png, encodings.png, links.png and
+    train_steps.png.
+    """
     try:
         import matplotlib
         matplotlib.use("Agg")

@@ -1,23 +1,23 @@
-"""Samples of many repetitions become rows: medians, ranges and ratios.
+"""Aggregates the samples of many repetitions into rows: medians, ranges and ratios.
 
-A ratio of two rows is taken within each repetition: the machine's speed drifts, and what was
-measured at the same time has drifted alike.
+The ratio of two rows is computed within each repetition, because the machine's speed drifts and the
+drift affects both samples of a repetition alike.
 """
 
 import collections
 import json
 import statistics
 
-# What tells rows apart.
+# The fields that identify a row.
 KEYS = ("case", "size", "workers", "servers", "transport", "encoding", "variant")
-# The fields that every row of --json has, first and in this order.
+# The first fields of each row of --json, in this order.
 FIELDS = ("case", "size", "workers", "servers", "gbps", "ratio_to_raw_tcp", "cpu_s_per_gb",
           "p50_us", "p99_us", "rss_mb")
-# Told by their medians where a sample has them.
+# Reported as medians, if the samples contain them.
 FIGURES = ("gbps", "cpu_s_per_gb", "p50_us", "p99_us", "rss_mb", "calls_per_s", "fairness",
            "median_us", "ceiling_mb", "seconds", "gradient_gbps", "of_limit",
            "times_torch")
-# Kept of each repetition as well.
+# Also stored for each repetition.
 COMPARED = ("gbps", "cpu_s_per_gb", "p50_us")
 
 
@@ -31,25 +31,25 @@ def median(samples, field):
 
 
 def each_repetition(samples, field):
-    """The field's values in the order of the repetitions; None where one has none."""
+    """Returns the field's values in the order of the repetitions; None if missing."""
     values = {sample["repetition"]: sample.get(field) for sample in samples}
     return [values.get(repetition) for repetition in range(max(values) + 1)]
 
 
 def ratios(row, other, field="gbps"):
-    """One for each repetition that both rows have."""
+    """Returns the ratios for the repetitions that both rows contain."""
     pairs = zip(row.get(f"{field}_each", []), other.get(f"{field}_each", []))
     return [mine / theirs for mine, theirs in pairs if mine is not None and theirs]
 
 
 def ratio(row, other, field="gbps"):
-    """Their median; None if there is none."""
+    """Returns the median of the ratios, or None without ratios."""
     each = ratios(row, other, field)
     return statistics.median(each) if each else None
 
 
 def aggregate(samples):
-    """Rows in the order in which their first samples came."""
+    """Returns the rows, in the order of their first samples."""
     groups = collections.OrderedDict()
     for sample in samples:
         groups.setdefault(key_of(sample), []).append(sample)
@@ -67,7 +67,7 @@ def aggregate(samples):
 
 
 def row_of(key, group):
-    """The row of one key's samples, but for what compares it with other rows."""
+    """Returns the row of one key's samples, without the comparisons with other rows."""
     row = dict.fromkeys(FIELDS)
     row.update(zip(KEYS, key))
     for field in FIGURES:

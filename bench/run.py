@@ -1,8 +1,9 @@
-"""Measures everything in bench/plan.py side by side; bench/run.sh builds it all and calls this.
+"""
+Runs the measurements of bench/plan.py; bench/run.sh builds the programs and calls this.
 
-Repetition i of every case comes before repetition i + 1 of any, so a phase in which the machine is
-slow meets all of them. Before and after each one a probe counts how long fixed arithmetic takes on
-every core; where that was much longer than at the best of times, the repetition is done again.
+Repetition i of every case runs before repetition i + 1 of any case, so that a slow phase of the machine
+affects all cases. Before and after each repetition a probe times fixed arithmetic on every core. If that
+took much longer than at best, the repetition is done again.
 """
 
 import argparse
@@ -19,12 +20,12 @@ from plan import Plan, SECONDS_PER_WORKER
 from sources import ROOT, Skipped
 
 PROBE = bytes(2 << 20)
-# How much longer than at its best the probe may take.
+# The largest acceptable ratio of the probe's time to the best time.
 THROTTLED = 1.25
 
 
 class SpinProbe:
-    """How fast the cores are just now, next to the best that was seen."""
+    """Measures the current speed of the cores relative to the best speed seen."""
 
     def __init__(self):
         self.cores = sorted(os.sched_getaffinity(0))
@@ -47,7 +48,7 @@ class SpinProbe:
 
 
 class Run:
-    """All repetitions; what came out is in `samples`, what did not in `skipped`."""
+    """Runs all repetitions. `samples` holds the results, `skipped` the reasons for missing ones."""
 
     def __init__(self, plan, options, probe):
         self.plan = plan
@@ -56,7 +57,7 @@ class Run:
         self.samples = []
         self.skipped = {}
         self.repeats = 0
-        # Of a machine that is busy all the time every repetition would be done again.
+        # Limits the repeats; on a busy machine every repetition would be repeated.
         self.repeats_left = len(plan.units) * options.repetitions // 4
 
     def all(self):
@@ -86,7 +87,7 @@ class Run:
             try:
                 samples = unit.measure()
             except (Skipped, ValueError, KeyError, OSError) as why:
-                # What one program says amiss must not cost the others' figures.
+                # A failing program must not affect the other figures.
                 if str(why) not in self.skipped.values():
                     print(f"left out: {unit.label}: {why}", file=sys.stderr, flush=True)
                 self.skipped[unit.label] = str(why)
@@ -106,18 +107,18 @@ def parse(arguments):
     parser = argparse.ArgumentParser(prog="bench/run.sh", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", action="append", default=[], metavar="NAME",
-                        help="only this case or group; may be repeated; raw TCP comes along")
-    parser.add_argument("--json", metavar="FILE", help="write the rows here as well")
+                        help="only this case or group; may be repeated; includes raw TCP")
+    parser.add_argument("--json", metavar="FILE", help="also write the rows here")
     parser.add_argument("--out", default=os.path.join(ROOT, "bench/out"), metavar="DIR",
                         help="results.json, results.md, rows.md and the plots; default bench/out")
     parser.add_argument("--repetitions", type=int, default=0, help="default 5; 2 with --quick")
     parser.add_argument("--seconds", type=float, default=0,
-                        help="of one repetition; default 0.4; more for many workers")
+                        help="seconds of one repetition; default 0.4; more for many workers")
     parser.add_argument("--memory_seconds", type=float, default=0,
-                        help="of the memory case; default 30")
+                        help="seconds of the memory case; default 30")
     parser.add_argument("--attempts", type=int, default=3,
-                        help="at a repetition during which the machine was throttled")
-    parser.add_argument("--quick", action="store_true", help="small sizes, to see that it works")
+                        help="attempts at a repetition while the machine is throttled")
+    parser.add_argument("--quick", action="store_true", help="small sizes, as a test")
     options = parser.parse_args(arguments)
     options.repetitions = options.repetitions or (2 if options.quick else 5)
     options.seconds = options.seconds or (0.05 if options.quick else 0.4)
@@ -127,15 +128,15 @@ def parse(arguments):
 
 
 def describe(run, seconds):
-    """What a reader of the figures should know."""
+    """Returns the conditions of the measurement, as text."""
     lines = [f"{run.options.repetitions} repetitions of {run.options.seconds} s, those of many "
              f"workers of at least {SECONDS_PER_WORKER} s for each, taking turns, on "
              f"{os.cpu_count()} cores, in {seconds:.0f} s. GB/s is 1e9 bytes of float32 payload "
              "per second; medians, with the range in brackets."]
     throttled = sum(sample["throttled"] for sample in run.samples)
     lines.append(f"The spin probe found the machine throttled {run.repeats + throttled} times; "
-                 f"{run.repeats} repetitions were done again, {throttled} samples stand as they "
-                 "are.")
+                 f"{run.repeats} repetitions were repeated, {throttled} samples were kept "
+                 "anyway.")
     for why in dict.fromkeys(run.skipped.values()):
         labels = [label for label, other in run.skipped.items() if other == why]
         lines.append(f"Left out: {'; '.join(labels)}: {why}.")

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Measures everything side by side in one run: bench/README.md has the cases and how to read them.
+# Runs all measurements. bench/README.md lists the cases and explains the figures.
 #
 #   bench/run.sh [--case=NAME]... [--json=FILE] [--out=DIR] [--quick]
 #
-# Installs and builds what it needs. BAZEL_FLAGS: flags in front of bazel's command, BUILD_FLAGS:
-# flags behind "bazel build".
+# Installs and builds what is needed. Environment: BAZEL_FLAGS are startup flags of bazel,
+# BUILD_FLAGS are flags of "bazel build".
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 deploy/setup.sh build bench
@@ -12,5 +12,5 @@ deploy/setup.sh build bench
 bazel ${BAZEL_FLAGS:-} build ${BUILD_FLAGS:-} --noshow_progress \
   //bench/data_plane //bench:slow_link //bench:train_step //bench:apply_kernels_benchmark \
   //bench:encodings_benchmark //bench:torch_optimizer_benchmark //server:ps_server >&2
-# Debian's Python has Debian's matplotlib and torch.
+# Debian's Python finds Debian's matplotlib and torch packages.
 PYTHONDONTWRITEBYTECODE=1 exec /usr/bin/python3 bench/run.py "$@"

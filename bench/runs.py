@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Trains whole jobs with psctl and sets their reports side by side.
+"""
+Trains whole jobs with psctl and compares their reports.
 
   runs.py seeds --data=DIR      test accuracy over seeds, ASYNC against SYNC
-  runs.py staleness --data=DIR  one slot slowed 8 times: what each staleness bound does
+  runs.py staleness --data=DIR  one slot slowed 8 times: the effect of each staleness bound
 
-Every run is a process tree of its own on this machine; nothing is timed by this script, all figures
-come from the runs' reports (docs/operate.md). Prints Markdown. Exits 1 if a bar is missed: accuracy
-below --at_least, books that do not reconcile, a clock gap above its bound.
+Each run is a separate process tree on this machine. All figures come from the runs' reports (docs/operate.md).
+Prints Markdown. Exits 1 if a requirement is missed: the accuracy is below --at_least, the consistency check
+failed, or a clock gap exceeds its bound.
 """
 
 import argparse
@@ -21,7 +22,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def run(arguments, settings, extra=()):
-    """One psctl run with --set for each of `settings`; its report."""
+    """Runs psctl with --set for each of `settings`. Returns the report."""
     with tempfile.TemporaryDirectory() as folder:
         report = os.path.join(folder, "report.json")
         command = [
@@ -64,10 +65,9 @@ def staleness(arguments):
     print("|---|---|---|---|---|---|---|")
     missed = False
     for bound in (0, 1, 4, -1):
-        # With batches by speed no slot would get ahead of another.
-        settings = {"consistency.mode": "ASYNC", "consistency.apply": "EACH_PUSH",
-                    "consistency.staleness_bound": bound, "training.balance": "EQUAL"}
-        report = run(arguments, settings, [f"--slow={slow}:8"])
+        # With batch sizes by speed, no slot would get ahead of another.
+        report = run(arguments, {"consistency.mode": "ASYNC", "consistency.staleness_bound": bound,
+                                 "training.balance": "EQUAL"}, [f"--slow={slow}:8"])
         gap = report["clock_gap"]
         slots = report["slots"]
         waiting = statistics.mean(slot["shares"]["wait"] for slot in slots if slot["slot"] != slow)

@@ -1,8 +1,8 @@
-"""Sizes of models, in float32 bytes."""
+"""Model sizes, in float32 bytes."""
 
 KIB = 1 << 10
 MIB = 1 << 20
-# What most bars are about.
+# The sizes that most bars use.
 LARGE = (16 * MIB, 100 * MIB)
 
 

@@ -39,9 +39,9 @@
 #include "absl/time/time.h"
 
 ABSL_FLAG(std::vector<std::string>, ends, {}, "the two network namespaces");
-ABSL_FLAG(std::vector<std::string>, devices, {}, "what the device is called in each");
-ABSL_FLAG(int, rate_mbit, 1000, "of each direction, in 1e6 bits per second");
-ABSL_FLAG(int, delay_us, 1000, "of each direction; the round trip has it twice");
+ABSL_FLAG(std::vector<std::string>, devices, {}, "the device's name in each namespace");
+ABSL_FLAG(int, rate_mbit, 1000, "rate of each direction, in 1e6 bits per second");
+ABSL_FLAG(int, delay_us, 1000, "delay of each direction; the round trip is twice as long");
 
 namespace torchps {
 namespace {
@@ -144,7 +144,7 @@ absl::Status CarryPackets() {
   const std::vector<std::string> ends = absl::GetFlag(FLAGS_ends);
   const std::vector<std::string> devices = absl::GetFlag(FLAGS_devices);
   if (ends.size() != 2 || devices.size() != 2) {
-    return absl::InvalidArgumentError("a link has two --ends and two --devices");
+    return absl::InvalidArgumentError("a link needs two --ends and two --devices");
   }
   const absl::StatusOr<int> first = OpenDevice(ends[0], devices[0]);
   if (!first.ok()) return first.status();

@@ -1,8 +1,8 @@
-"""What can be measured: each class runs programs and hands back samples.
+"""The measurements: each class runs programs and returns samples.
 
-A sample is a dict: what was measured (case, size, workers, servers, transport, encoding, variant)
-and what came out (gbps, cpu_s_per_gb, p50_us, p99_us, rss_mb, ...). gbps is GB/s, 1e9 bytes of
-float32 payload per second. What could not be measured raises Skipped with one sentence.
+A sample is a dict with the parameters (case, size, workers, servers, transport, encoding, variant) and the figures
+(gbps, cpu_s_per_gb, p50_us, p99_us, rss_mb, ...). gbps is GB/s, 1e9 bytes of float32 payload per second. Raises Skipped
+with one sentence if a measurement is not possible.
 """
 
 import json
@@ -18,21 +18,21 @@ BIN = os.path.join(ROOT, "bazel-bin")
 
 
 class Skipped(Exception):
-    """Why something was not measured."""
+    """The reason why a measurement was skipped."""
 
 
 class Talker:
-    """A program that answers each line with a line."""
+    """A program that answers each input line with an output line."""
 
     def __init__(self, command):
         self.errors = tempfile.TemporaryFile(mode="w+")
-        # In a process group of its own, with all that it starts, so that pause() reaches them and
-        # nobody else. If this program dies meanwhile, the kernel sends the group SIGHUP and SIGCONT.
+        # A separate process group, so that pause() stops only this program and its children. If this script dies while
+        # they are paused, the kernel sends the group SIGHUP and SIGCONT.
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=self.errors, text=True, process_group=0)
 
     def pause(self):
-        """It and all that it started stand still until resume()."""
+        """Stops the program and its children until resume()."""
         self._signal(signal.SIGSTOP)
 
     def resume(self):
@@ -51,7 +51,7 @@ class Talker:
             return line.strip()
         self.errors.seek(0)
         said = self.errors.read().strip().splitlines()
-        raise Skipped(said[0] if said else "a program ended without a word")
+        raise Skipped(said[0] if said else "a program ended without output")
 
     def close(self):
         self.resume()
@@ -70,10 +70,11 @@ class Talker:
 
 
 class Ensemble:
-    """One scenario of bench/data_plane: its servers and workers, kept until close().
+    """The servers and workers of one bench/data_plane scenario, kept until close().
 
-    They stand still while nothing of them is measured: each process that idles wakes some ten times
-    a second for gRPC's timers, and a run has hundreds of them."""
+    They are stopped between measurements, because each idle process wakes about ten times a second for gRPC's timers,
+    and a run uses hundreds of processes.
+    """
 
     def __init__(self, size, workers=1, servers=1, transport="tcp", encoding="float32",
                  variant="", flags=()):
@@ -84,7 +85,7 @@ class Ensemble:
         self.dead = None
 
     def start(self, case):
-        """With the processes that this case needs. Again: nothing."""
+        """Starts the processes for this case. Does nothing if called again."""
         if self.talker or self.dead:
             return
         try:
@@ -117,7 +118,7 @@ class Ensemble:
 
 
 class Gloo:
-    """all_reduce between two processes; gbps counts the tensor once."""
+    """Measures all_reduce between two processes; gbps counts the tensor once."""
 
     RANKS = 2
 
@@ -155,7 +156,7 @@ class Gloo:
 
 
 def google_benchmark(program, names, seconds):
-    """The rows of a program of Google's benchmark library whose names match."""
+    """Runs a Google Benchmark program and returns the rows whose names match."""
     command = [os.path.join(BIN, "bench", program), "--benchmark_format=json",
                f"--benchmark_min_time={seconds}", f"--benchmark_filter={names}"]
     result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -168,10 +169,10 @@ def google_benchmark(program, names, seconds):
 
 
 class Kernels:
-    """The servers' optimizers in memory, each next to an empty loop over the same arrays, and next to
-    torch::optim's; gbps counts what is read and written."""
+    """Measures the servers' optimizers in memory, compared with an empty loop over the same arrays and with
+    torch::optim. gbps counts reads and writes."""
 
-    # Larger than the caches, with the best instruction set, by one and by two threads.
+    # Larger than the caches, best instruction set, one and two threads.
     BEST = "^cold/(sgd|sgd_momentum|adam|adamw)/.*/threads:"
 
     def measure(self, seconds):
@@ -192,7 +193,7 @@ class Kernels:
 
 
 class EncodingEnds:
-    """What an encoding costs the two ends of a push, on one core each and without a network."""
+    """Measures an encoding at both ends of a push, on one core each and without a network."""
 
     def __init__(self, encoding):
         self.encoding = encoding
@@ -207,9 +208,9 @@ class EncodingEnds:
 
 
 class TrainStep:
-    """One model's step, alone and as a worker of one server, on the cores given.
+    """Measures one model's step, alone and as a worker of one server.
 
-    own_core: torch on core 0 alone, the server on core 1. shared: both on both cores.
+    own_core: torch uses core 0, the server core 1. shared: both use both cores.
     """
 
     PLACES = {"own_core": ("taskset -c 0", "taskset -c 1", 1), "shared": ("", "", 2)}
@@ -222,7 +223,7 @@ class TrainStep:
     def measure(self, place):
         worker_prefix, server_prefix, threads = self.PLACES[place]
         flags = self.flags + [f"--threads={threads}"]
-        # Of the matrix products' library, whose threads torch does not count.
+        # For the BLAS library, whose threads torch does not count.
         blas = {"OPENBLAS_NUM_THREADS": str(threads)}
         alone = self._run(worker_prefix, flags, blas)
         server = Talker(server_prefix.split() +
@@ -250,9 +251,9 @@ class TrainStep:
 
 
 class Memory:
-    """Many workers push as fast as they can into a server whose apply is slowed down.
+    """Measures a server's memory while many workers push as fast as they can and the server's apply is slowed down.
 
-    Over TCP: what a server maps of its workers' memory counts as its own and is not.
+    Uses TCP, because shared memory of the workers would count as the server's memory.
     """
 
     WORKERS = 32

@@ -1,10 +1,10 @@
-"""A run's rows as Markdown: tables by question, and one of all rows."""
+"""Formats a run's rows as Markdown: tables by question, and one table of all rows."""
 
 from link import link_name
 from plan import LINKS
 from sizes import MIB, size_name
 
-# Where encodings are measured.
+# The link on which encodings are measured.
 ENCODED_LINK = link_name(*LINKS[0])
 PLAIN = {"workers": 1, "servers": 1, "transport": "tcp", "encoding": "float32", "variant": ""}
 PRODUCT = (("push + apply", "push_apply"), ("pull", "pull"), ("push + pull", "push_pull"))
@@ -15,7 +15,7 @@ def show(row, field, form):
 
 
 def rate(row):
-    """GB/s, and its part of raw TCP's."""
+    """Returns GB/s, and the ratio to raw TCP in brackets."""
     if not row or row.get("gbps") is None:
         return ""
     share = row.get("ratio_to_raw_tcp")
@@ -30,9 +30,10 @@ def times(row):
 
 
 def matrix(title, rows, index, names, columns, prose=""):
-    """One line per value of the field `index`; `columns`: heading, wanted fields, cell of a row.
+    """Returns a table with one line per value of the field `index`. `columns` are tuples of
+    heading, wanted fields and a function that formats a row as a cell.
 
-    Columns and lines without a figure are left out; so is a table of nothing.
+    Omits columns and lines without figures, and tables without lines.
     """
     values = sorted({row[index] for row in rows if row.get(index) is not None})
     lines = []
@@ -76,7 +77,7 @@ def processor_time(rows):
 
 
 def links(rows):
-    """A line for each link and number of workers."""
+    """Returns a table with a line for each link and number of workers."""
     found = [{**row, "link": f"{row['variant']}, {row['workers']}"} for row in rows
              if row["case"].startswith("link_") and row["encoding"] == "float32"]
     order = list(dict.fromkeys(row["link"] for row in found))

@@ -40,9 +40,9 @@ ABSL_FLAG(std::string, model, "convnet", "mlp, convnet, resnet18 or transformer"
 ABSL_FLAG(int, layers, 2, "of a transformer");
 ABSL_FLAG(int, heads, 4, "of a transformer");
 ABSL_FLAG(int, width, 128, "of a transformer");
-ABSL_FLAG(int, batch, 32, "samples of a step");
-ABSL_FLAG(int, steps, 20, "steps that count");
-ABSL_FLAG(int, warm_up, 5, "steps before that");
+ABSL_FLAG(int, batch, 32, "samples per step");
+ABSL_FLAG(int, steps, 20, "measured steps");
+ABSL_FLAG(int, warm_up, 5, "steps before the measurement");
 ABSL_DECLARE_FLAG(std::vector<std::string>, servers);
 ABSL_DECLARE_FLAG(std::string, device);
 ABSL_DECLARE_FLAG(int, threads);

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Holds the rows of one run against what the data plane must show.
+"""
+Compares the rows of one run with the requirements on the data plane.
 
   verdict.py FILE.json      prints one line per bar: the figure, the bar, met or not met
 
-Exits 1 if a bar is not met or has no figure.
+Exits 1 if a bar is not met or was not measured.
 """
 
 import json
@@ -17,9 +18,8 @@ from sizes import LARGE, MIB, size_name
 
 
 class Bar:
-    """One figure and what it has to be: at least `least`, or at most `most`. The figure is the
-    median of `each`, which has one for each repetition, or the only one; None where there is none.
-    """
+    """A figure and the requirement on it: at least `least`, or at most `most`. The figure is the median of `each`, a
+    list over repetitions or a single value; None if not measured."""
 
     def __init__(self, question, what, each, least=None, most=None):
         self.question = question
@@ -31,7 +31,7 @@ class Bar:
 
     @property
     def met(self):
-        """None: there is no figure, or no bar."""
+        """None if there is no figure or no requirement."""
         if self.figure is None or (self.least is None and self.most is None):
             return None
         return (self.least is None or self.figure >= self.least) and \
@@ -45,7 +45,7 @@ class Bar:
 
     @property
     def range(self):
-        """Lowest and highest repetition."""
+        """The lowest and highest repetition, as text."""
         return f"{min(self.each):.2f} to {max(self.each):.2f}" if len(self.each) > 1 else ""
 
     @property
@@ -56,8 +56,7 @@ class Bar:
 
 
 class Rows:
-    """Finds rows by their fields; what is not named is one worker, one server, TCP, float32, in no
-    variant."""
+    """Finds rows by their fields. Defaults: one worker, one server, TCP, float32, no variant."""
 
     def __init__(self, rows):
         self.rows = rows
@@ -75,7 +74,7 @@ class Rows:
 
 
 def tcp(rows):
-    """Stated: a bar here would be fitted to one machine's loopback, which the product avoids."""
+    """No bars here, because they would depend on one machine's loopback, which the product avoids."""
     for size in (MIB, *LARGE):
         raw = rows.find("raw_tcp", size=size)
         for case in CASES:
@@ -146,8 +145,8 @@ def memory(rows):
 
 def gloo(rows):
     other = rows.find("gloo_all_reduce", size=100 * MIB, workers=2, servers=0)
-    # One worker's push and pull move as many bytes as all_reduce between two processes. One host takes
-    # shared memory unasked.
+    # One worker's push and pull move as many bytes as all_reduce between two processes. On one host, shared memory is
+    # the default.
     for transport, most in (("shm", 0.65), ("tcp", None)):
         yield Bar("gloo", f"{transport} push_pull 100 MiB: time by gloo all_reduce's",
                   ratios(rows.find("push_pull", size=100 * MIB, transport=transport), other,

@@ -34,11 +34,11 @@ constexpr int kMaxDescriptors = 256;
 absl::StatusOr<std::unique_ptr<Child>> Child::Start(const std::vector<std::string>& command) {
   int in[2];
   int out[2];
-  if (pipe2(in, O_CLOEXEC) != 0) return absl::ResourceExhaustedError("no pipe to be had");
+  if (pipe2(in, O_CLOEXEC) != 0) return absl::ResourceExhaustedError("cannot create a pipe");
   if (pipe2(out, O_CLOEXEC) != 0) {
     close(in[0]);
     close(in[1]);
-    return absl::ResourceExhaustedError("no pipe to be had");
+    return absl::ResourceExhaustedError("cannot create a pipe");
   }
   auto child = absl::WrapUnique(new Child);
   child->in_ = in[1];
@@ -79,7 +79,7 @@ Child::~Child() {
 absl::Status Child::Say(const std::string& line) {
   const std::string bytes = line + "\n";
   if (write(in_, bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size())) {
-    return absl::UnavailableError(absl::StrCat("process ", pid_, " does not listen any more"));
+    return absl::UnavailableError(absl::StrCat("process ", pid_, " no longer reads its input"));
   }
   return absl::OkStatus();
 }

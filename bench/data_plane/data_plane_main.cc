@@ -37,29 +37,32 @@
 #include "common/process/command_line.h"
 #include "security/certificate_authority.h"
 
-ABSL_FLAG(std::vector<std::string>, case, {"push_apply"}, "what to measure, comma-separated");
-ABSL_FLAG(std::string, size, "16MiB", "float32 bytes of the model: a number, or with KiB or MiB");
+ABSL_FLAG(std::vector<std::string>, case, {"push_apply"}, "cases to measure, comma-separated");
+ABSL_FLAG(std::string, size, "16MiB",
+          "float32 bytes of the model: a number, optionally with KiB or MiB");
 ABSL_FLAG(int, workers, 1, "worker processes, all at the same time");
 ABSL_FLAG(int, servers, 1, "servers that share the model");
 ABSL_FLAG(std::string, transport, "tcp", "tcp, tls or shm");
-ABSL_FLAG(std::string, certs, "", "with --transport=tls: from 'psctl certs'; default: made for it");
+ABSL_FLAG(std::string, certs, "",
+          "with --transport=tls: directory of 'psctl certs'; default: temporary certificates");
 ABSL_FLAG(std::string, encoding, "float32", "float32, bfloat16, int8 or top_k");
-ABSL_FLAG(std::string, optimizer, "sgd {}", "OptimizerSpec in text format, without its rate");
+ABSL_FLAG(std::string, optimizer, "sgd {}",
+          "OptimizerSpec in text format, without the learning rate");
 ABSL_FLAG(std::string, durability, "none",
           "none or log; log needs --server_flags=--dir=DIR with a new DIR");
-ABSL_FLAG(double, seconds, 0.5, "how long a repetition lasts");
-ABSL_FLAG(int, least, 3, "operations that a repetition has at least, however long they take");
-ABSL_FLAG(int, repetitions, 5, "of each case");
-ABSL_FLAG(bool, interactive, false, "repetitions as standard input asks for them");
-ABSL_FLAG(std::string, ps_server, "", "path; default: as bazel builds it, beside this program");
+ABSL_FLAG(double, seconds, 0.5, "seconds of a repetition");
+ABSL_FLAG(int, least, 3, "minimum number of operations of a repetition");
+ABSL_FLAG(int, repetitions, 5, "repetitions of each case");
+ABSL_FLAG(bool, interactive, false, "read requests for repetitions from standard input");
+ABSL_FLAG(std::string, ps_server, "", "path of ps_server; default: where bazel builds it");
 ABSL_FLAG(std::string, server_flags, "", "further flags of ps_server, separated by blanks");
-ABSL_FLAG(std::string, server_prefix, "", "goes before a server's command: 'taskset -c 1'");
-ABSL_FLAG(std::string, worker_prefix, "", "goes before a worker's command");
-ABSL_FLAG(std::string, listen_host, "127.0.0.1", "where servers listen");
+ABSL_FLAG(std::string, server_prefix, "", "prefix of a server's command: 'taskset -c 1'");
+ABSL_FLAG(std::string, worker_prefix, "", "prefix of a worker's command");
+ABSL_FLAG(std::string, listen_host, "127.0.0.1", "address that servers listen on");
 // For internal use: the program starts itself in other roles.
 ABSL_FLAG(std::string, role, "driver", "driver; the driver starts workers and peers itself");
-ABSL_FLAG(int, slot, 0, "of a worker");
-ABSL_FLAG(std::vector<std::string>, at, {}, "where a worker finds the servers");
+ABSL_FLAG(int, slot, 0, "slot of a worker");
+ABSL_FLAG(std::vector<std::string>, at, {}, "for a worker: addresses of the servers");
 
 namespace torchps {
 namespace {
@@ -76,7 +79,7 @@ absl::StatusOr<int64_t> ParseSize(absl::string_view text) {
   if (!absl::SimpleAtoi(text, &number) || number < 1 || number > kMaxBytes / unit ||
       number * unit % sizeof(float) != 0) {
     return absl::InvalidArgumentError(
-        "--size is no multiple of 4 bytes up to 8192MiB, as in 4096, 64KiB or 16MiB");
+        "--size is not a multiple of 4 bytes up to 8192MiB, as in 4096, 64KiB or 16MiB");
   }
   return number * unit;
 }

@@ -30,7 +30,7 @@ absl::StatusOr<std::string> AddressIn(const std::string& line) {
     constexpr absl::string_view kKey = "address=";
     if (word.substr(0, kKey.size()) == kKey) return std::string(word.substr(kKey.size()));
   }
-  return absl::InternalError(absl::StrCat("a server said '", line, "' and no address"));
+  return absl::InternalError(absl::StrCat("a server printed '", line, "' without an address"));
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ constexpr double kLearningRate = 1e-6;
 absl::StatusOr<std::unique_ptr<LocalModel>> LocalModel::Create(const Scenario& scenario) {
   JobSpec job;
   if (!google::protobuf::TextFormat::ParseFromString(scenario.optimizer, job.mutable_optimizer())) {
-    return absl::InvalidArgumentError("--optimizer is no OptimizerSpec in text format");
+    return absl::InvalidArgumentError("--optimizer is not an OptimizerSpec in text format");
   }
   job.mutable_model()->set_name("bench");
   job.mutable_optimizer()->set_learning_rate(kLearningRate);

@@ -23,7 +23,7 @@ absl::Status FindCase(absl::string_view name, const Case** found) {
     }
     absl::StrAppend(&known, known.empty() ? "" : ", ", one.name);
   }
-  return absl::NotFoundError(absl::StrCat("no case is called '", name, "'; expected ", known));
+  return absl::NotFoundError(absl::StrCat("unknown case '", name, "'; expected ", known));
 }
 
 }  // namespace torchps

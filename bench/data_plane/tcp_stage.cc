@@ -89,7 +89,7 @@ class TcpStage final : public Stage {
 
   absl::StatusOr<std::unique_ptr<Operation>> Prepare(absl::string_view) override {
     Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (socket.fd() < 0) return SystemError("no socket");
+    if (socket.fd() < 0) return SystemError("cannot create a socket");
     socket.Tune();
     if (connect(socket.fd(), reinterpret_cast<const sockaddr*>(&peer_), sizeof(peer_)) != 0) {
       return SystemError("cannot connect to the raw TCP peer");
@@ -115,7 +115,7 @@ absl::StatusOr<sockaddr_in> Address(const std::string& host, const std::string& 
   int number = 0;
   if (inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1 ||
       !absl::SimpleAtoi(port, &number)) {
-    return absl::InvalidArgumentError(absl::StrCat(host, ":", port, " is no IPv4 address"));
+    return absl::InvalidArgumentError(absl::StrCat(host, ":", port, " is not an IPv4 address"));
   }
   address.sin_port = htons(static_cast<uint16_t>(number));
   return address;

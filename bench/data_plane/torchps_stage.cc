@@ -53,7 +53,7 @@ EncodingSpec::Kind GetKind(const std::string& encoding) {
 absl::StatusOr<JobSpec> GetJob(const Scenario& scenario) {
   JobSpec job;
   if (!google::protobuf::TextFormat::ParseFromString(scenario.optimizer, job.mutable_optimizer())) {
-    return absl::InvalidArgumentError("--optimizer is no OptimizerSpec in text format");
+    return absl::InvalidArgumentError("--optimizer is not an OptimizerSpec in text format");
   }
   job.set_name("bench");
   job.set_workers(scenario.workers);

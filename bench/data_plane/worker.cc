@@ -20,7 +20,7 @@ absl::StatusOr<std::vector<int64_t>> Numbers(const std::vector<absl::string_view
   for (const absl::string_view word : words) {
     int64_t number = 0;
     if (!absl::SimpleAtoi(word, &number)) {
-      return absl::InvalidArgumentError(absl::StrCat("'", word, "' is no number"));
+      return absl::InvalidArgumentError(absl::StrCat("'", word, "' is not a number"));
     }
     numbers.push_back(number);
   }
@@ -34,7 +34,7 @@ absl::StatusOr<Order> ParseOrder(const std::string& line) {
   words.erase(words.begin());
   const auto numbers = Numbers(words);
   if (!numbers.ok()) return numbers.status();
-  if (numbers->size() != 3) return absl::InvalidArgumentError("an order has three numbers");
+  if (numbers->size() != 3) return absl::InvalidArgumentError("an order needs three numbers");
   order.start_ns = (*numbers)[0];
   order.duration_ns = (*numbers)[1];
   order.least = (*numbers)[2];
@@ -87,7 +87,7 @@ std::string ToLine(const Order& order) {
 absl::StatusOr<Account> ParseAccount(absl::string_view line) {
   const auto numbers = Numbers(absl::StrSplit(line, ' ', absl::SkipEmpty()));
   if (!numbers.ok()) return numbers.status();
-  if (numbers->size() < 3) return absl::InvalidArgumentError("an account counts something");
+  if (numbers->size() < 3) return absl::InvalidArgumentError("an account must count an operation");
   Account account;
   account.begun = (*numbers)[0];
   account.counted_ns = (*numbers)[1];
