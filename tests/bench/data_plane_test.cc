@@ -80,14 +80,14 @@ TEST(DataPlaneTest, AnOptimizerThatIsNoneIsRefused) {
   Program program({"bench/data_plane/data_plane", "--case=in_process_apply", "--size=4096",
                    "--optimizer=gradient descent"});
   EXPECT_EQ(program.AwaitExit(), 1);
-  EXPECT_THAT(program.error(), Contains(HasSubstr("--optimizer is no OptimizerSpec")));
+  EXPECT_THAT(program.error(), Contains(HasSubstr("--optimizer is not an OptimizerSpec")));
 }
 
 TEST(DataPlaneTest, AnUnknownCaseIsRefusedWithTheKnownOnes) {
   Program program({"bench/data_plane/data_plane", "--case=teleport"});
   EXPECT_EQ(program.AwaitExit(), 1);
   EXPECT_THAT(program.error(),
-              Contains(HasSubstr("no case is called 'teleport'; expected memcpy")));
+              Contains(HasSubstr("unknown case 'teleport'; expected memcpy")));
 }
 
 }  // namespace
