@@ -1,16 +1,15 @@
 #!/usr/bin/env bash
-# Makes a bare Debian with debootstrap and gives it to the Docker engine as an image, so that no
-# registry is needed.
+# Makes a Docker image of a bare Debian with debootstrap, without a registry.
 #
 #   deploy/bare_debian.sh [--debian=12|13|testing] [--image=NAME] [--start-engine] [--again]
 #
 #   --debian=RELEASE the release                             (default: 12)
 #   --image=NAME     the image's name                        (default: torchps-debian:RELEASE)
-#   --start-engine   start a Docker engine if none answers   (it goes on running)
-#   --again          make the image even if there is one
+#   --start-engine   start a Docker engine if none answers   (it keeps running)
+#   --again          make the image even if it exists
 #
-# The image holds the minimal system and this machine's way to Debian's archive: the same mirrors,
-# apt's settings for proxies, and the certificates this machine trusts.
+# The image contains the minimal system and this machine's access to Debian's archive: mirrors, apt
+# proxy settings and trusted certificates.
 
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -66,12 +65,12 @@ trap 'rm -rf --one-file-system "$root"' EXIT
 chmod 755 "$root"
 
 # shellcheck disable=SC2016  # apt fills in these names, not the shell
-# The archive's parts that this machine uses, as 'address suite component'.
+# The archive's suites and components that this machine uses, as 'address suite component'.
 own_sources="$(apt-get indextargets 'Created-By: Packages' 'Origin: Debian' \
   --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 2>/dev/null | sort -u || true)"
 own_suite="$(. /etc/os-release && echo "${VERSION_CODENAME:-}")"
 mirror="$(awk -v suite="$own_suite" '$2 == suite {print $1; exit}' <<<"$own_sources")"
-# The same parts of the release that is made. Testing gets its fixes in its main part.
+# The same for the new release. Testing receives fixes in its main suite.
 sources="$(awk -v own="$own_suite" -v suite="$suite" '
   own != "" && index($2, own) == 1 && (suite != "testing" || $2 == own) {
     sub(own, suite, $2)
@@ -87,7 +86,7 @@ debootstrap --variant=minbase "$suite" "$root" ${mirror:+"$mirror"} >"$root.log"
 rm -f "$root.log"
 
 if [ -n "$sources" ]; then
-  # What testing's archive says is valid for a week; a mirror that stands still has it for longer.
+  # Testing's archive index is valid for a week; an outdated mirror may serve it for longer.
   options=""
   [ "$suite" != testing ] || options="[check-valid-until=no]"
   awk -v options="$options" '{print "deb", options, $0}' <<<"$sources" >"$root/etc/apt/sources.list"

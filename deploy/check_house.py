@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Holds the include lines of the tree against its architecture (docs/architecture.md, "The rooms"), and the flags
-and job fields that messages and pages name against those that there are.
+"""Checks the include lines of the tree against the architecture (docs/architecture.md, "The rooms"), and the
+flags and job fields that messages and pages mention.
 
     deploy/check_house.py
 
-Prints a sentence for everything that is not so; exits with 1 if there is any.
+Prints a sentence for each fault; exits with 1 if it finds any.
 """
 
 import collections
@@ -15,8 +15,8 @@ import sys
 
 from named_flags import check_command_lines, check_named_fields, check_named_flags
 
-# Room -> the rooms that it may include from. What is not listed is not allowed, so nothing can run back
-# up. A room is a folder with sources; tests, benchmarks and examples may include anything.
+# Room -> the rooms that it may include from; anything else is forbidden. A room is a folder with sources.
+# Tests, benchmarks and examples may include anything.
 MAY_INCLUDE = {
     "proto": "",
     "common": "proto",
@@ -31,15 +31,15 @@ MAY_INCLUDE = {
     "security": "common common/process",
     "checkpoint": "common proto storage wire",
     "checkpoint/pickle": "checkpoint storage",
-    # The readers of files are without libtorch; data/ makes data sets of what they read.
+    # The file readers do not use libtorch; data/ makes data sets from their results.
     "data/file": "",
     "data/download": "storage",
     "data/image": "common data/file",
     "data/table": "common data/file proto",
     "data/text": "common",
     "data": "common data/download data/file data/image data/table data/text proto",
-    # The parts of a server. The coordinator is a program of its own that shares a process: it sees
-    # neither values nor pushes.
+    # The parts of a server. The coordinator is a separate component in the same process: it sees neither
+    # values nor pushes.
     "server/optimizer": "common common/cpu job proto",
     "server/parked": "common",
     "server/rpc": "common common/process rpc security wire",
@@ -64,7 +64,7 @@ MAY_INCLUDE = {
     "server":
         "common common/process proto rpc security server/coordinator server/backup server/data_plane "
         "server/job server/rpc storage wire",
-    # What a worker is, without libtorch and with it.
+    # The parts of a worker, without libtorch and with it.
     "client/calls": "common proto rpc security wire",
     "client/upkeep": "client common proto",
     "client/pipeline": "common",
@@ -80,7 +80,7 @@ MAY_INCLUDE = {
     "worker/precision": "proto",
     "worker/stages": "common proto worker/precision",
     "worker/state": "checkpoint checkpoint/pickle storage",
-    # Learns, and calls no server: that is a slot's.
+    # Trains, but does not call servers; worker/slot does.
     "worker":
         "checkpoint common common/cpu data job proto shm storage worker/cuda worker/device worker/feed "
         "worker/gradient worker/loop worker/optimizer worker/precision worker/stages worker/state",
@@ -92,7 +92,7 @@ MAY_INCLUDE = {
     "worker/pipeline":
         "client client/calls client/pipeline common common/cpu data job proto wire worker worker/feed "
         "worker/gradient worker/precision worker/slot worker/stages",
-    # What stands above both.
+    # Uses both client and server.
     "program/pipeline":
         "client/calls common proto security server/rpc wire worker worker/pipeline worker/slot "
         "worker/stages",
@@ -100,7 +100,7 @@ MAY_INCLUDE = {
         "client client/calls common common/process data data/download job program/pipeline proto rpc "
         "security server storage wire worker worker/loop worker/models worker/precision worker/replicas "
         "worker/slot worker/stages",
-    # psctl: a room for each command that is more than a file.
+    # psctl: a room for each command that needs several files.
     "tools/base": "common common/process",
     "tools/report":
         "common common/process job proto rpc security tools/base tools/run_folder wire",
@@ -118,12 +118,14 @@ MAY_INCLUDE = {
         "checkpoint common common/process security storage tools/base tools/doctor tools/drill "
         "tools/report tools/run tools/run_folder tools/run_plan tools/runs",
 }
-# These see torch's headers; no other room may.
+# Rooms that may include torch's headers.
 WITH_LIBTORCH = {
     "data", "worker", "worker/cuda", "worker/feed", "worker/gradient", "worker/pipeline",
     "worker/models", "worker/optimizer", "worker/precision", "worker/replicas", "worker/slot",
     "worker/stages", "worker/state", "program", "program/pipeline"
 }
+# Rooms that are visible in the whole tree.
+WORDS = {"common", "proto"}
 MOST_SOURCES = 31
 SUBJECTS_SINCE = "2026-11-28T11:00:00Z"
 OLD_NAMES = """
@@ -150,7 +152,7 @@ def read(path):
 
 
 def arrows(paths):
-    """(file, room, room that it includes from), of the rooms of the product."""
+    """Yields (file, room, included room) for the rooms of the product."""
     for path in paths:
         room = os.path.dirname(path)
         if FREE.match(room):
@@ -174,7 +176,7 @@ def check_arrows(paths):
 
 
 def check_order():
-    """No room includes, over others, from itself."""
+    """Checks that the includes between rooms do not form a cycle."""
     below = {}
 
     def visit(room, way):
@@ -187,6 +189,23 @@ def check_order():
 
     for circle in sorted({circle for room in MAY_INCLUDE for circle in visit(room, [])}):
         yield f"the rooms run in a circle: {circle}"
+
+
+def check_visibility():
+    """Checks that each room is visible to exactly the rooms of the product that may include from it."""
+    for room in MAY_INCLUDE:
+        with open(os.path.join(room, "BUILD"), encoding="utf-8") as file:
+            declared = re.search(r"^package\(default_visibility = \[([^\]]*)\]\)", file.read(),
+                                 re.MULTILINE)
+        labels = re.findall(r'"//([^:"]*):([^"]*)"', declared.group(1)) if declared else []
+        seen_by = {other for other, kind in labels if kind == "__pkg__" and not FREE.match(other)}
+        wanted = {other for other, rooms in MAY_INCLUDE.items() if room in rooms.split()}
+        if ("", "__subpackages__") in labels and room in WORDS:
+            continue
+        if seen_by != wanted or any(
+                kind != "__pkg__" and not FREE.match(other) for other, kind in labels):
+            yield (f"{room}/BUILD is by default visible to {' '.join(sorted(seen_by)) or 'none'}; "
+                   f"those that may include from it are {' '.join(sorted(wanted)) or 'none'}")
 
 
 def check_libtorch(paths):
@@ -206,7 +225,7 @@ def check_sizes(paths):
 
 
 def check_names(paths):
-    """No class, struct or enum stands in two headers: linked into one program they would be one."""
+    """Checks that no two headers define the same class, struct or enum: in one program they would collide."""
     places = collections.defaultdict(set)
     for path in paths:
         if not path.endswith(".h"):
@@ -216,7 +235,7 @@ def check_names(paths):
             opened = re.match(r"namespace ([\w:]*) ?\{", line)
             if opened:
                 namespace = opened.group(1)
-            # At the left edge: what stands inside another class or function is indented.
+            # Only at the left edge, because nested types are indented.
             defined = re.match(
                 r"(?:template <.*> )?(?:class|struct|enum class|enum)(?: \[\[\w+\]\]| alignas\(\w+\))? "
                 r"(\w+)(?!::|\w)[^;]*\{?$", line)
@@ -248,7 +267,7 @@ def check_subjects():
 
 
 def check_warnings(paths):
-    """Warnings are errors in all that is ours: .bazelrc lists its folders."""
+    """Checks that .bazelrc lists all folders of this tree, for which warnings are errors."""
     ours = re.search(r"^build --per_file_copt=\.\*,-(\S+)@-Wno-error$", read(".bazelrc"), re.MULTILINE)
     forgotten = set()
     for path in paths:

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Loads what a run has left into Python's twin of the ConvNet, and compares it with the run's report.
+"""Loads a run's model into a Python copy of the ConvNet and compares it with the run's report.
 
     deploy/check_model.py RUN_FOLDER IDX_FOLDER
 
-IDX_FOLDER holds the test set that the run was evaluated on, t10k-images-idx3-ubyte and its labels.
-Exits with 1 where a tensor is missing, too much or misshapen, or where the accuracy is not the report's to
-the last digit. Reads model.safetensors by Python's safetensors where that is installed (Debian 12 has no
-package of it), otherwise by the format's public definition.
+IDX_FOLDER contains the test set that evaluated the run: t10k-images-idx3-ubyte and its labels. Exits with 1
+if a tensor is missing, unexpected or has a wrong shape, or if the accuracy differs from the report. Reads
+model.safetensors with Python's safetensors if installed (Debian 12 does not package it), otherwise by the
+format's public definition.
 """
 
 import json
@@ -25,7 +25,7 @@ DTYPES = {"F32": torch.float32, "I64": torch.int64}
 
 
 class ConvNet(torch.nn.Module):
-    """The twin of worker/models/convnet.h."""
+    """Python copy of worker/models/convnet.h."""
 
     def __init__(self):
         super().__init__()
@@ -42,7 +42,7 @@ class ConvNet(torch.nn.Module):
 
 
 def read_model(path):
-    """The metadata, and the state_dict."""
+    """Returns the metadata and the state_dict."""
     if safetensors is not None:
         with safetensors.safe_open(path, framework="pt") as file:
             return file.metadata(), safetensors.torch.load_file(path)
@@ -60,7 +60,7 @@ def read_model(path):
 
 
 def read_idx(folder):
-    """Images [N, 1, H, W] of 0 to 255, and labels [N]."""
+    """Returns images [N, 1, H, W] with values 0 to 255, and labels [N]."""
     with open(f"{folder}/t10k-images-idx3-ubyte", "rb") as file:
         _, count, height, width = struct.unpack(">4I", file.read(16))
         images = torch.frombuffer(bytearray(file.read()), dtype=torch.uint8)
@@ -78,7 +78,7 @@ def main(run, idx):
     net.load_state_dict(state, strict=True)
     net.eval()
     images, labels = read_idx(idx)
-    # What the data source did to the input.
+    # The normalization of the data source.
     mean = json.loads(metadata["input_mean"])[0]
     deviation = json.loads(metadata["input_deviation"])[0]
     with torch.no_grad():

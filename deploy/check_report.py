@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Checks the report of a finished run (docs/operate.md) and exits with 1 at the first thing wrong.
+"""
+Checks the report of a finished run (docs/operate.md). Exits with 1 if it finds a fault.
 
     deploy/check_report.py --servers=2 --workers=3 [--accuracy=0.8] [--drilled] report.json
 
-With --drilled the job's durability.level is LOG, and things died: every sample was used once all the same, and nothing
-that was acknowledged was rolled back. A worker that was started again may have taken another slot.
+With --drilled, the job used durability.level LOG and processes were killed. Every sample must still be used once, and
+no acknowledged push may be rolled back. A restarted worker may use another slot.
 """
 
 import argparse
@@ -13,7 +14,7 @@ import sys
 
 
 def faults(report, servers, workers, accuracy, drilled=False):
-    """Yields a sentence for everything in `report` that is not as a finished run leaves it."""
+    """Yields a sentence for each fault in the report of a finished run."""
     if not report.get("finished"):
         yield f"the job has not finished: its phase is {report.get('phase')!r}"
     found = [server for server in report.get("servers", []) if "error" not in server]
@@ -32,7 +33,7 @@ def faults(report, servers, workers, accuracy, drilled=False):
         samples = checks.get("samples_used", {})
         if samples.get("holds") is not True:
             yield f"expected every sample to be used once, that is {samples.get('expected')}; got {samples.get('actual')}"
-        rolled_back = report.get("rolled_back", {}).get("pushes", 0)  # not there where nothing was
+        rolled_back = report.get("rolled_back", {}).get("pushes", 0)  # missing if nothing was rolled back
         if rolled_back > 0:
             yield f"acknowledged steps are lost: {rolled_back}"
     reached = (report.get("result") or {}).get("accuracy")

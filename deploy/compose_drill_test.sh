@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# A drill of the cluster of docker-compose.yml: two servers and three workers in containers, whose network parts
-# while they train. One worker is cut off from one server, a server from all, and one half of the job from the
-# other; a worker is paused; a worker and both servers are killed, and come back by the restart policy. Beside it
-# server 0 has a slow disk, server 1 reads slowly what it comes back with, and a stranger holds half-open TLS
-# handshakes and silent pushes at both. Who is not hit makes progress within a lease and 2 s; the job ends as
-# accurate as it should be, with every sample used once, and nothing that was acknowledged is lost.
+# Drills the cluster of docker-compose.yml: two servers and three workers in containers train while their network
+# is cut. One worker is cut off from one server, a server from all nodes, and one half of the job from the other. A
+# worker is paused. A worker and both servers are killed and restarted by the restart policy. During all of this,
+# server 0 uses a slow disk, server 1 reads slowly when it recovers, and unauthenticated clients hold half-open TLS
+# handshakes and silent pushes at both. Workers that are not hit must make progress within a lease plus 2 s. The
+# job must reach its accuracy, use every sample once, and lose no acknowledged push.
 #
 #   deploy/compose_drill_test.sh [--built] [--start-engine]
 #
-#   --built         take the images torchps-server and torchps-worker that are there
-#   --start-engine  start a Docker engine if none answers   (it goes on running)
+#   --built         use the existing images torchps-server and torchps-worker
+#   --start-engine  start a Docker engine if none answers   (it keeps running)
 #
-# Needs root, and the engine on this machine: it enters the containers' network namespaces. As compose_test.sh
-# it builds on $TORCHPS_BASE_IMAGE, or on a Debian 12 made here.
+# Needs root and a local engine, because it enters the containers' network namespaces. Like compose_test.sh, builds
+# on $TORCHPS_BASE_IMAGE or a new Debian 12 image.
 
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -26,10 +26,10 @@ source "$TORCHPS_ROOT/deploy/drill_lib.sh"
 lease_s=2
 cut_s=6
 patience_s=120
-most=$((lease_s + 2))  # for who is not hit
-# For all, from when all is well again: a slot's lease runs out, and a container is started again.
+most=$((lease_s + 2))  # for workers that are not hit
+# For all workers, after a recovery: a slot's lease must expire, or a container restart.
 back=$((most + 6))
-restored=$((back + 6))  # the same, where a server reads slowly first what it comes back with
+restored=$((back + 6))  # the same, if a server reads slowly during recovery
 
 export TORCHPS_WORKERS=3
 begin_compose docker-compose.yml docker-compose.drill.yml -- "$@"
@@ -50,10 +50,10 @@ start_cluster
 nodes=(server-0 server-1 worker-1 worker-2 worker-3)
 workers=(worker-1 worker-2 worker-3)
 
-# of NODE FIELD: what the engine knows of its container.
+# of NODE FIELD: prints a field of the node's container.
 of() { docker inspect --format "{{$2}}" "${container[$1]}"; }
 
-# A container that is started again is another process in another network, and may have another address.
+# A restarted container uses a new process and network, and possibly a new address.
 declare -A address pid started
 find_nodes() {
   local node deadline=$((SECONDS + patience_s))
@@ -67,15 +67,15 @@ find_nodes() {
   done
 }
 
-# ip_in NODE ARGUMENT...: `ip` in the network of its container.
+# ip_in NODE ARGUMENT...: runs `ip` in the network of the node's container.
 ip_in() {
   local node="$1"
   shift
   nsenter -n -t "${pid[$node]}" ip "$@"
 }
 
-# cut "NODE NODE"...: nothing passes between the two of each; heal: all passes again. A container that was started
-# again meanwhile would have been parted for less time than is said.
+# cut "NODE NODE"...: cuts the traffic between the nodes of each pair; heal: restores it. heal fails if a container
+# restarted, because the cut was then shorter than reported.
 cuts=()
 cut() {
   local pair
@@ -96,7 +96,7 @@ heal() {
   for pair in "${cuts[@]}"; do join $pair; done
 }
 
-# As a crash: what `docker kill` ends, the engine leaves alone.
+# Simulates a crash, because the engine does not restart containers after `docker kill`.
 crash() {
   local restarts deadline=$((SECONDS + patience_s))
   restarts="$(of "$1" .RestartCount)"
@@ -107,7 +107,8 @@ crash() {
   done
 }
 
-# blow WHAT HIT OTHERS: for $cut_s, which of the workers stand still, or the blow has missed, and which go on.
+# blow WHAT HIT OTHERS: checks for $cut_s that the workers HIT stall (otherwise the fault had no effect) and that
+# OTHERS make progress.
 blow() {
   local what="$1" node still=() process
   for node in $2; do

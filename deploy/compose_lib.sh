@@ -1,11 +1,10 @@
-# The cluster of docker-compose.yml, for the scripts that run it; sourced behind lib.sh. Needs root.
+# Functions that run the cluster of docker-compose.yml. Sourced after lib.sh. Needs root.
 # shellcheck shell=bash
 
-limit_s=900  # for the job, once the images are there
+limit_s=900  # for the job, after the images are built
 
-# begin_compose FILE... -- [--built] [--start-engine]: the images, built unless --built says that they are there;
-# $compose, which works on a project of these files of its own; and $work, a folder. Project and folder go when the
-# script ends, however it does.
+# begin_compose FILE... -- [--built] [--start-engine]: builds the images unless --built is set, and sets $compose,
+# which uses a separate project of these files, and the folder $work. Both are removed when the script ends.
 begin_compose() {
   local file build=true files=()
   local -a engine=()
@@ -52,7 +51,7 @@ end_compose() {
   rm -rf "$work"
 }
 
-# By `docker build` and not by compose, for the build needs this machine's network for apt.
+# Uses `docker build`, because the build needs this machine's network for apt.
 build_image() {
   say "building the image torchps-$1"
   docker build --network=host --build-arg BASE_IMAGE="$TORCHPS_BASE_IMAGE" \
@@ -63,7 +62,7 @@ build_image() {
   }
 }
 
-# Starts the cluster; ${container[NODE]} is then that of server-0, server-1, worker-1, ... and report.
+# Starts the cluster. Sets ${container[NODE]} for server-0, server-1, worker-1, ... and report.
 declare -A container
 start_cluster() {
   local node number=0
@@ -79,8 +78,8 @@ start_cluster() {
   [ "$number" = "$TORCHPS_WORKERS" ] || die "$number workers were started, $TORCHPS_WORKERS expected."
 }
 
-# end_job OPTION...: the job ends; its report is right as deploy/check_report.py sees it with these options, and
-# the workers have ended well.
+# end_job OPTION...: waits for the end of the job, checks the report with deploy/check_report.py and these options,
+# and checks that the workers succeeded.
 end_job() {
   local status node
   status="$(timeout "$limit_s" docker wait "${container[report]}")" || status="none after $limit_s s"

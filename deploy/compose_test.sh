@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Builds the images, runs the cluster of docker-compose.yml until its job is done, checks the report
-# and takes everything down again.
+# Builds the images, runs the cluster of docker-compose.yml until the job has ended, checks the
+# report and removes the cluster.
 #
 #   deploy/compose_test.sh [--built] [--start-engine]
 #
-#   --built         take the images torchps-server and torchps-worker that are there
-#   --start-engine  start a Docker engine if none answers   (it goes on running)
+#   --built         use the existing images torchps-server and torchps-worker
+#   --start-engine  start a Docker engine if none answers   (it keeps running)
 #
-# Needs root. It builds on $TORCHPS_BASE_IMAGE, or on a Debian 12 made here by debootstrap. The
+# Needs root. Builds on $TORCHPS_BASE_IMAGE, or on a new Debian 12 image made with debootstrap. The
 # variables of docker-compose.yml (TORCHPS_WORKERS, TORCHPS_JOB, ...) apply.
 
 # shellcheck source-path=SCRIPTDIR source=lib.sh

@@ -1,12 +1,12 @@
-# What is done to the network of a drill, and how long who is not hit stands still; sourced behind lib.sh by the
-# scripts that drill a job between nodes, which have $work, a folder with NODE.log of each worker, ${address[NODE]},
-# and ip_in NODE ARGUMENT..., which is `ip` in the network of a node. Needs root.
+# Functions for drills of a job between network nodes: network cuts, stall measurement, unauthenticated clients.
+# Sourced after lib.sh. The sourcing script provides $work, a folder with NODE.log for each worker,
+# ${address[NODE]}, and ip_in NODE ARGUMENT..., which runs `ip` in the network of a node. Needs root.
 # shellcheck shell=bash disable=SC2154
 
-# Whom nobody has: what is sent there is lost, and nobody is told.
+# An unused MAC address: packets to it are lost silently.
 nobody=02:00:00:00:00:01
 
-# part NODE NODE, join NODE NODE: what passes between the two.
+# part NODE NODE, join NODE NODE: cuts or restores the traffic between two nodes.
 part() {
   ip_in "$1" neighbour replace "${address[$2]}" lladdr "$nobody" dev eth0 nud permanent
   ip_in "$2" neighbour replace "${address[$1]}" lladdr "$nobody" dev eth0 nud permanent
@@ -16,7 +16,7 @@ join() {
   ip_in "$2" neighbour delete "${address[$1]}" dev eth0
 }
 
-# await_progress SECONDS NODE...: each of these workers has begun.
+# await_progress SECONDS NODE...: waits until each of these workers has reported progress.
 await_progress() {
   local deadline=$((SECONDS + $1)) node
   shift
@@ -31,8 +31,8 @@ await_progress() {
   done
 }
 
-# stall SECONDS MOST NODE...: the longest time without progress of one of these within the next SECONDS, or to
-# the end of them; fails where that is more than MOST seconds.
+# stall SECONDS MOST NODE...: prints the longest time without progress of these nodes within the next SECONDS.
+# Fails if it exceeds MOST seconds.
 stall() {
   python3 - "$work" "$@" <<'PYTHON'
 import sys, time
@@ -56,7 +56,7 @@ sys.exit(longest > most)
 PYTHON
 }
 
-# judge WHAT SECONDS MOST NODE...
+# judge WHAT SECONDS MOST NODE...: as stall, but prints a message and ends the script on failure.
 judge() {
   local what="$1" longest
   shift
@@ -67,8 +67,8 @@ judge() {
   say "$what: longest time without progress $longest s (bar: $2 s)"
 }
 
-# strangers_come SERVERS CERTIFICATES COMMAND...: half-open handshakes and silent pushes at each of SERVERS, by
-# bench/hostile.py with a worker's certificate; COMMAND runs it, and what it says goes to stranger.log.
+# strangers_come SERVERS CERTIFICATES COMMAND...: starts half-open handshakes and silent pushes at each of SERVERS.
+# COMMAND runs bench/hostile.py, which uses a worker's certificate and writes to stranger.log.
 strangers_come() {
   local servers="$1" certificates="$2"
   shift 2
@@ -79,7 +79,7 @@ strangers_come() {
   echo on >&9
 }
 
-# strangers_go SECONDS: they tell then what they did; fails where they held nothing.
+# strangers_go SECONDS: stops them and prints their figures. Fails if they held no connections.
 strangers_go() {
   local deadline=$((SECONDS + $1))
   echo off >&9

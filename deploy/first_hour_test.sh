@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# What a new user does in the first hours, from a bare Debian on:
+# Runs a new user's first steps on a bare Debian:
 #
-#   1. deploy/quickstart.sh, whose model Python loads strictly, as accurate as the report says
-#   2. a program outside the tree, by CMake, by pkg-config and in a Bazel workspace of its own
-#   3. a GAN, REINFORCE, a regression with two inputs and fine-tuning, each beside a plain loop of torch's
-#   4. a run that is stopped and goes on with other terms, against torch's own loop
+#   1. deploy/quickstart.sh; Python loads its model strictly and reproduces the report's accuracy
+#   2. a program outside the tree, by CMake, by pkg-config and in a separate Bazel workspace
+#   3. a GAN, REINFORCE, a regression with two inputs and fine-tuning, each compared with a plain torch loop
+#   4. a run that is stopped and resumed with other settings, compared with torch's own loop
 #   5. a run that diverges, which must not end as a success
 #
 #   deploy/first_hour_test.sh
 #
-# The last line is 'N passed, N failed'. On two cores, from nothing: some 25 minutes.
+# The last line is 'N passed, N failed'. Takes about 25 minutes on two cores, including the build.
 
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"

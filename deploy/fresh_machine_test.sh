@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Proves the first two commands of the README on a machine that has nothing: a fresh clone of the
-# committed tree in a bare container.
+# Tests the first two commands of the README on a bare machine: a fresh clone of the committed tree in a bare
+# container.
 #
 #   deploy/fresh_machine_test.sh [option]... quickstart|test|first_hour_test [arguments of that script]
 #
 #   --debian=RELEASE  12, 13 or testing                              (default: 12)
-#   --limit=SECONDS   what it may take, from nothing                 (default: 600; test and first hour: 2700)
-#   --start-engine    start a Docker engine if none answers          (it goes on running)
+#   --limit=SECONDS   time limit for everything                      (default: 600; test and first hour: 2700)
+#   --start-engine    start a Docker engine if none answers          (it keeps running)
 #
-# Fails if the script does, or if it takes longer. TORCHPS_BASE_IMAGE names another image to begin from;
-# TORCHPS_DISK_CACHE a folder of Bazel's disk cache that the container may use, for a second try.
+# Fails if the script fails or takes longer. TORCHPS_BASE_IMAGE names another base image. TORCHPS_DISK_CACHE names
+# a Bazel disk cache folder for the container, for repeated runs.
 
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -49,7 +49,7 @@ trap 'exit 130' INT TERM
 git clone --quiet --no-hardlinks "$TORCHPS_ROOT" "$work/torchps"
 say "clone of $(git -C "$work/torchps" log -1 --format='%h (%s)'), on $(nproc) cores"
 
-# Proxies are set by name only; the container sees this machine's network as it is.
+# Passes proxy settings by name; the container uses this machine's network.
 options=(--init --network=host)
 for name in http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY; do
   [ -z "${!name:-}" ] || options+=(--env "$name")
@@ -61,7 +61,7 @@ fi
 
 started=$SECONDS
 status=0
-# The container is no child of ours and would not be as nice as we are.
+# The container is not a child process and does not inherit the niceness.
 docker run --name "$container" "${options[@]}" \
   --volume "$work/torchps:/torchps" --workdir /torchps \
   "$image" nice -n "$(nice)" "deploy/$script.sh" "${arguments[@]}" || status=$?

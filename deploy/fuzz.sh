@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Fuzzes everything that reads bytes of a peer's or a file's, with libFuzzer, for a while each.
+# Fuzzes the parsers of untrusted bytes, from peers and files, with libFuzzer.
 #
-#   deploy/fuzz.sh [SECONDS [TARGET]...]        (default: 60, all of tests/fuzz)
+#   deploy/fuzz.sh [SECONDS [TARGET]...]        (default: 60 s each, all targets in tests/fuzz)
 #
-# Starts from the corpus in tests/fuzz/corpus; what it finds beyond that stays in a directory of its
-# own, which TORCHPS_FUZZ_DIR names (default: a new one). One line for each target says how much was
-# tried; the last line is 'N executions, N failed'. An input that fails is kept there and named.
+# Starts from the corpus in tests/fuzz/corpus. New inputs are kept in TORCHPS_FUZZ_DIR (default: a
+# new directory). Prints the number of executions of each target; the last line is 'N executions, N
+# failed'. Failing inputs are kept there and named.
 
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 seconds="${1:-60}"
-# 0 would be for ever to libFuzzer.
+# 0 means no limit to libFuzzer.
 [[ "$seconds" =~ ^[1-9][0-9]*$ ]] || die "'$seconds' is not a number of seconds, from 1."
 shift || true
 work="$(realpath -m "${TORCHPS_FUZZ_DIR:-$(mktemp -d)}")"

@@ -1,28 +1,28 @@
 #!/usr/bin/env bash
-# Brings torchps to a machine with a GPU, and shows there what works and how fast.
+# Tests torchps on a machine with a GPU and measures its speed there.
 #
 #   deploy/gpu_test.sh pack [--torch=2.11.0] [--out=.gpu.tar.gz] [--data=DIR]
-#       Here, on a Debian 12: fetches that torch by pip, without what it needs to run, builds with
+#       On a Debian 12: fetches this torch version with pip, without its dependencies, builds with
 #       --config=cuda against it and makes a bundle, one file: programs, tests, the libraries they need
-#       but for torch, CUDA and libc, and the MNIST files in DIR.
+#       except torch, CUDA and libc, and the MNIST files in DIR.
 #   deploy/gpu_test.sh run [--bundle=.gpu.tar.gz] [--out=.gpu_out] [--seconds=560] [--only=STAGE,...]
 #                          [--leak_seconds=40]
-#       There, on any Linux with an NVIDIA driver and a python3 that has the same torch; needs this
-#       folder (deploy/) and the bundle, and no network.
+#       On any Linux with an NVIDIA driver and a python3 with the same torch version. Needs only this
+#       folder (deploy/) and the bundle, without a network.
 #   deploy/gpu_test.sh rehearse [--bundle=.gpu.tar.gz] [--out=.gpu_out] [--only=STAGE,...]
 #                          [--leak_seconds=20]
-#       Here: the same on the CPU, in an environment that has nothing but the bundle, torch's libraries
-#       and stand-ins for CUDA's.
+#       On the build machine: the same on the CPU, in an environment with only the bundle, torch's
+#       libraries and stand-ins for CUDA's.
 #
-# pack exits with 75 where pip cannot have the wheels. The last line of run and rehearse is
-# 'N passed, N failed'; OUT/gpu.json has all figures, OUT/log what every program said. docs/gpus.md
-# explains the stages.
+# pack exits with 75 if pip cannot fetch the wheels. The last line of run and rehearse is 'N passed, N
+# failed'. OUT/gpu.json contains the figures, OUT/log the output of each program. docs/gpus.md explains the
+# stages.
 
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-cannot_fetch=75  # the exit code where a wheel is not to be had
-largest_mib=60  # of a bundle: what may be carried to a machine that is lent for minutes is limited
+cannot_fetch=75  # exit code if a wheel is unavailable
+largest_mib=60  # bundle size limit, because transfers to a borrowed machine are limited
 programs=(//program:ps_worker //server:ps_server //tools:psctl //bench:train_step //bench:device_copy)
 tests=(//tests/program:train_main_test
   //tests/worker:device_test //tests/worker:flat_model_test //tests/worker:torch_error_test
@@ -54,7 +54,7 @@ done
 
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/torchps"
 
-# fetch REQUIREMENT: its wheel, for the Python that has newest torch, into the present folder.
+# fetch REQUIREMENT: downloads the wheel for a recent Python into the current folder.
 fetch() {
   python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
     --python-version 3.12 --implementation cp --platform manylinux_2_28_x86_64 \
@@ -65,7 +65,7 @@ fetch() {
   }
 }
 
-# unpack PATTERN...: the files of all wheels here that match one of the patterns, and removes the wheels.
+# unpack PATTERN...: extracts the files of all wheels here that match a pattern, and removes the wheels.
 unpack() {
   python3 - "$@" <<'PYTHON'
 import fnmatch, glob, os, sys, zipfile
@@ -78,8 +78,8 @@ for wheel in glob.glob("*.whl"):
 PYTHON
 }
 
-# Headers and libraries of torch and CUDA's run-time library, which a program that is linked with torch
-# needs to start, in $cache/torch-VERSION. Python is not needed for them, nor the rest of CUDA.
+# Fetches into $cache/torch-VERSION the headers and libraries of torch and the CUDA runtime library, which a
+# program linked with torch needs to start. Python and the rest of CUDA are not needed.
 fetch_torch() {
   local folder="$cache/torch-$torch" cuda
   [ ! -f "$folder/complete" ] || return 0
@@ -102,7 +102,7 @@ fetch_torch() {
   touch "$folder/complete"
 }
 
-# Sets `libraries` to the folders of torch's and of CUDA's run-time library.
+# Sets `libraries` to the folders of torch's and CUDA's runtime libraries.
 find_libraries() {
   local cudart
   cudart="$(ls -d "$cache/torch-$torch"/nvidia/*/lib)"
@@ -129,7 +129,7 @@ pack() {
     install -m 755 "$binaries/${label/://}" "$unpacked/bin/${label##*:}"
   done
   strip "$unpacked"/bin/*
-  # They take what LD_LIBRARY_PATH says, wherever they lie.
+  # The programs then use LD_LIBRARY_PATH in any folder.
   for label in "$unpacked"/bin/*; do patchelf --remove-rpath "$label"; done
 
   find_libraries
@@ -146,7 +146,7 @@ pack() {
     mkdir -p "$unpacked/data/mnist"
     cp "$data"/*-ubyte* "$unpacked/data/mnist"
   fi
-  # The newest GLIBC_ that a symbol of ours or of Debian's libraries asks for.
+  # The newest GLIBC_ version that the programs and Debian's libraries need.
   needed="$(objdump -T "$unpacked"/bin/* "$unpacked"/lib/* | grep -oP '\(GLIBC_\K[0-9.]+(?=\))' |
     sort -uV | tail -n 1)"
   cat >"$unpacked/VERSION.json" <<JSON

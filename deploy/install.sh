@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Installs torchps for programs that Bazel does not build: headers, one library, CMake's and
-# pkg-config's descriptions of it, the programs, completion for shells, and psctl's manual page.
+# Installs torchps for programs that are not built with Bazel: headers, a library, its descriptions for CMake and
+# pkg-config, the programs, shell completion, and psctl's manual page.
 #
 #   deploy/install.sh PREFIX        e.g. /usr/local, $HOME/torchps
 #
-# Then, in a CMakeLists.txt: find_package(torchps) and target_link_libraries(mine torchps::torchps),
-# with -DCMAKE_PREFIX_PATH=PREFIX (examples/cmake is one). A PREFIX can be moved or removed as a whole.
+# Then use find_package(torchps) and target_link_libraries(mine torchps::torchps) in a CMakeLists.txt, with
+# -DCMAKE_PREFIX_PATH=PREFIX (see examples/cmake). A PREFIX can be moved or removed as a whole.
 
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -25,7 +25,7 @@ headers="$prefix/include/torchps"
 deploy/install/public_headers.py "$binaries" | while read -r path place; do
   install -D -m 644 "$place" "$headers/$path"
 done
-# What programs write: #include <torchps/train.h>.
+# Programs use #include <torchps/train.h>.
 for name in train session; do
   printf '#pragma once\n\n#include "program/%s.h"\n' "$name" >"$headers/$name.h"
 done
@@ -33,14 +33,14 @@ install -D -m 755 -t "$prefix/lib" "$binaries/program/libtorchps.so"
 install -D -m 755 -t "$prefix/bin" \
   "$binaries/program/ps_worker" "$binaries/server/ps_server" "$binaries/tools/psctl"
 install -D -m 644 -t "$prefix/lib/cmake/torchps" deploy/install/torchpsConfig.cmake
-# with_version FILE FOLDER: installs the file, the version of this release in it.
+# with_version FILE FOLDER: installs the file with this release's version filled in.
 with_version() {
   mkdir -p "$2"
   sed "s/@VERSION@/$(cat VERSION)/" "deploy/install/$1" >"$2/$1"
 }
 with_version torchpsConfigVersion.cmake "$prefix/lib/cmake/torchps"
 with_version torchps.pc "$prefix/lib/pkgconfig"
-# Where the shells and man look, for a PREFIX like /usr/local.
+# Standard folders of the shells and man, for a PREFIX such as /usr/local.
 psctl_prints() {
   mkdir -p "$(dirname "$prefix/share/$1")"
   "$prefix/bin/psctl" "${@:2}" >"$prefix/share/$1"

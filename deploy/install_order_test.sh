@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Proves that the build notices what is installed later. In a bare Debian 12 container each, from a fresh
+# Tests that the build notices packages installed later. Uses a bare Debian 12 container for each order, with a fresh
 # clone of the committed tree:
 #
-#   build first    'bazel build' with nothing but Bazel and a compiler, which fails and says what is
-#                  missing; then deploy/quickstart.sh and bench/run.sh --quick, which install it
+#   build first    'bazel build' with only Bazel and a compiler, which fails and reports the missing
+#                  package; then deploy/quickstart.sh and bench/run.sh --quick, which install it
 #   install first  deploy/quickstart.sh, then bench/run.sh --quick
 #
 #   deploy/install_order_test.sh [--start-engine]
 #
-# TORCHPS_DISK_CACHE names a folder of Bazel's disk cache that the containers may use.
+# TORCHPS_DISK_CACHE names a Bazel disk cache folder for the containers.
 
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -31,7 +31,7 @@ for name in http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY; do
 done
 [ -z "${TORCHPS_DISK_CACHE:-}" ] || options+=(--volume "$TORCHPS_DISK_CACHE:/disk-cache")
 
-# What a user has who begins with the build.
+# The packages of a user who builds first.
 build_first='
 export DEBIAN_FRONTEND=noninteractive
 apt-get -q update >/dev/null

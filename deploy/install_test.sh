@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs torchps into an empty folder and builds a program there that knows nothing of the tree, by
-# CMake and by pkg-config; both train.
+# Installs torchps into an empty folder and builds a program outside the tree with it, by CMake and by pkg-config. Both
+# programs must train.
 #
 #   deploy/install_test.sh
 
@@ -9,13 +9,12 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
-# With what a shell, sed and CMake could take for something else. Not |: CMake does not quote it in its
-# Makefiles.
+# Contains characters that are special in a shell, sed and CMake. Not |, because CMake does not quote it in Makefiles.
 prefix="$work/a & b"
 "$TORCHPS_ROOT/deploy/install.sh" "$prefix"
 cd "$work"
 
-# learns PROGRAM: its last accuracy on two spirals; chance is 0.5.
+# learns PROGRAM: checks the final accuracy on two spirals; chance is 0.5.
 learns() {
   local accuracy
   accuracy="$("$1" --local --set optimizer.learning_rate=0.2 --set training.epochs=30 |
@@ -29,9 +28,9 @@ cmake -S "$TORCHPS_ROOT/examples/cmake" -B by_cmake -DCMAKE_PREFIX_PATH="$prefix
 cmake --build by_cmake >cmake.log || die "the CMake build failed: $(tail -n 3 cmake.log)"
 learns by_cmake/spirals
 
-# Quoted for a shell.
+# The output is quoted for a shell.
 eval "flags=($(PKG_CONFIG_PATH="$prefix/lib/pkgconfig" pkg-config --cflags --libs torchps))"
-# Debian keeps the C++ half of torch's headers below the C half's.
+# Debian installs torch's C++ headers below its C headers.
 # shellcheck disable=SC2154
 g++ -O1 "$TORCHPS_ROOT/examples/cmake/spirals.cc" -I/usr/include/torch/csrc/api/include "${flags[@]}" \
   -Wl,-rpath,"$prefix/lib" -o by_pkg_config || die "the build by pkg-config failed."

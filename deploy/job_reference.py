@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Writes docs/job.md, the reference of the job file, from proto/job.proto.
+"""
+Writes docs/job.md, the reference of the job file, from proto/job.proto.
 
-    deploy/job_reference.py            writes it
-    deploy/job_reference.py --check    says whether it is up to date, by exit code
+    deploy/job_reference.py            writes the page
+    deploy/job_reference.py --check    fails if the page is outdated
 """
 
 import re
@@ -21,7 +22,7 @@ VALUE = re.compile(r"([A-Z][A-Z0-9_]*) = \d+;\s*(?://\s*(.*))?")
 
 
 class Section:
-    """A message or an enum, with a row for each of its fields or values."""
+    """A message or an enum, with a row for each field or value."""
 
     def __init__(self, title, words):
         self.title, self.words, self.rows = title, words, []
@@ -42,7 +43,7 @@ def sections(lines):
     for line in lines:
         text = line.strip()
         if text.startswith("//"):
-            # A comment far to the right goes on with the row above it.
+            # A comment far to the right continues the row above.
             if goes_on and len(line) - len(line.lstrip()) > 2 * len(open_blocks):
                 open_blocks[-1].rows[-1][-1] += " " + text[2:].strip()
             else:

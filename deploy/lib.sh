@@ -1,9 +1,9 @@
-# What the scripts of this folder share; sourced, never run.
+# Shared functions of the scripts in this folder. Sourced, not run.
 # shellcheck shell=bash
 
 set -euo pipefail
 
-# The root of the checkout, from wherever a script is called.
+# The root of the checkout, independent of the current directory.
 # shellcheck disable=SC2034
 TORCHPS_ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 
@@ -14,7 +14,7 @@ die() {
   exit 1
 }
 
-# Runs a command as root: as it is for root, through sudo for anyone else.
+# Runs a command as root, using sudo if needed.
 as_root() {
   if [ "$(id -u)" = 0 ]; then
     "$@"
@@ -25,8 +25,8 @@ as_root() {
   fi
 }
 
-# How many compilations fit: one per core, and 2 GB of memory each (a file that includes libtorch
-# takes about 1.5 GB).
+# Prints the number of parallel compilations: one per core, if each can use 2 GB of memory (a file
+# that includes libtorch needs about 1.5 GB).
 compile_jobs() {
   local memory_kb jobs
   memory_kb="$(awk '/^MemAvailable:/ {print $2}' /proc/meminfo)"

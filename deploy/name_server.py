@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A name server for the scripts that move names: answers questions for A records from a file of lines like
-"198.18.0.1 alpha", which it reads again for each of them. Nobody may remember an answer (TTL 0).
+"""Name server for tests that move names. Answers queries for A records from a file with lines such as
+"198.18.0.1 alpha", which it rereads for each query. Answers are not cacheable (TTL 0).
 
     deploy/name_server.py ADDRESS FILE
 """
@@ -15,7 +15,7 @@ NO_SUCH_NAME = 3
 
 
 def name_of(question):
-    """The name that a question begins with, and where it ends."""
+    """Returns the name at the start of a question, and its end."""
     labels, at = [], 0
     while question[at]:
         labels.append(question[at + 1:at + 1 + question[at]].decode("ascii").lower())
@@ -40,7 +40,7 @@ def answer(query, path):
     records = b""
     if address is not None and kind == A_RECORD:
         records = struct.pack("!HHHIH", 0xC00C, A_RECORD, 1, 0, len(address)) + address
-    # A response to what was asked, by who is in charge of that name.
+    # Flags: response, authoritative.
     flags = 0x8400 | (query[2] & 1) << 8 | (NO_SUCH_NAME if address is None else 0)
     return query[:2] + struct.pack("!HHHHH", flags, 1, 1 if records else 0, 0, 0) + question + records
 
@@ -53,7 +53,7 @@ def main(address, path):
             try:
                 port.sendto(answer(query, path), asker)
             except (IndexError, ValueError, struct.error):
-                pass  # no question at all
+                pass  # not a valid query
 
 
 if __name__ == "__main__":

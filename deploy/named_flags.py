@@ -1,12 +1,12 @@
-"""Whether the flags and job fields exist that messages, scripts and pages name.
+"""Checks that the flags and job fields named in messages, scripts and pages exist.
 
 Part of deploy/check_house.py.
 """
 
 import re
 
-# Of other programs (bazel, docker, cmake, git, Google Benchmark, ...), as far as this tree names them.
-# Those with a '-' in their names need not be listed.
+# Flags of other programs (bazel, docker, cmake, git, Google Benchmark, ...) that this tree mentions. Flags
+# with a '-' in the name need not be listed.
 FOREIGN = set("""
     abbrev always benchmark_enable_random_interleaving benchmark_filter benchmark_format benchmark_min_time benchmark_repetitions build
     bind build_event_json_file build_tag_filters cflags change check config copt curses cxxopt define depth detach
@@ -27,7 +27,7 @@ LITERAL = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 
 MESSAGE = re.compile(r"message (\w+) \{(.*?)\n\}", re.DOTALL)
 FIELD = re.compile(r"^\s*(?:optional |repeated )?([\w.]+|map<\w+, \w+>) (\w+) = \d+;|^\s*oneof (\w+) \{", re.MULTILINE)
-# What may be a path of job fields; what a '(' or '/' follows is code or a file.
+# A possible path of job fields. If '(' or '/' follows, it is code or a file.
 PATH = re.compile(r"(?<![\w./-])([a-z][a-z0-9_]*(?:\.[a-z0-9_]+)+)(?![\w(/]|\.\w)")
 
 
@@ -37,7 +37,7 @@ def read(path):
 
 
 def words(path):
-    """(line number, text) of what a reader of that file's program or page sees."""
+    """Yields (line number, text) of the text that users of the program or page see."""
     for number, line in enumerate(read(path).splitlines(), 1):
         if re.search(r"\.(cc|h|cu)$", path):
             code = re.sub(r"^\s*//.*", "", line)
@@ -50,7 +50,8 @@ def of_kind(paths, *endings):
 
 
 def texts(paths):
-    """What speaks to a user; the tests plant mistakes, and bench/results tells what once was."""
+    """Returns the files with text for users. Excludes the tests, which contain deliberate mistakes, and
+    bench/results, which is history."""
     return [path for path in of_kind(paths, ".cc", ".h", ".cu", ".md", ".sh", ".py", ".textproto", ".yml")
             if not re.match(r"tests/|bench/results/|third_party/", path)
             and path not in ("deploy/check_house.py", "deploy/named_flags.py")]
@@ -71,7 +72,7 @@ def known_flags(paths):
 
 
 def flags_of_programs(paths):
-    """The flags of each program, and of each command of psctl."""
+    """Returns the flags of each program and of each psctl command."""
     programs = {}
     for program, path in (("ps_server", "server/server_main.cc"), ("ps_worker", "program/worker_flags.cc")):
         if path in paths:
@@ -93,7 +94,7 @@ def flags_of_programs(paths):
 
 
 def check_command_lines(paths):
-    """Where a program stands before its flags on one line, they are that program's."""
+    """Checks that the flags after a program name on the same line belong to that program."""
     programs = flags_of_programs(paths)
     for path in texts(paths):
         before = ""
@@ -115,7 +116,8 @@ def check_named_flags(paths):
         for number, line in words(path):
             for name in NAMED.findall(line):
                 name = name.rstrip("-_")
-                # Ours are written with '_'; one with '-' is another program's, or ours misspelt.
+                # torchps flags use '_'. A name with '-' is another program's flag, or a misspelt torchps
+                # flag.
                 foreign = name in FOREIGN or ("-" in name and name.replace("-", "_") not in known)
                 negated = name.startswith("no") and name[2:] in known
                 if name not in known and not foreign and not negated:
@@ -123,7 +125,7 @@ def check_named_flags(paths):
 
 
 def job_fields():
-    """Message -> field -> its message; a oneof's name is a field of no message."""
+    """Returns message -> field -> field type. The name of a oneof maps to no message."""
     messages = {}
     for name, body in MESSAGE.findall(read("proto/job.proto")):
         messages[name] = {field or oneof: kind for kind, field, oneof in FIELD.findall(body)}
@@ -135,7 +137,7 @@ def is_field(messages, path):
     for name in path.split("."):
         if name.isdigit():
             continue
-        # What a hyperparameter is called its program decides.
+        # The program defines the names of hyperparameters.
         if kind == "HyperparameterSpec":
             return True
         if name not in messages.get(kind, {}):
@@ -146,10 +148,10 @@ def is_field(messages, path):
 
 def check_named_fields(paths):
     messages = job_fields()
-    # A file, or torch's own: model.safetensors, optimizer.step.
+    # File names and torch names: model.safetensors, optimizer.step.
     file = re.compile(r"\.(safetensors|pt|pkl|textproto|json|csv|txt|cc|h|proto|md)$")
     for path in of_kind(texts(paths), ".cc", ".h", ".cu", ".md", ".textproto", ".yml"):
-        if path == "CHANGELOG.md":  # names fields that are gone
+        if path == "CHANGELOG.md":  # mentions removed fields
             continue
         for number, line in words(path):
             for name in PATH.findall(line.replace('"', " ")):

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# A network that parts while a job trains in it: two servers and two workers, each in a network namespace. One
-# worker is cut off from one server, a server from all, and one half of the job from the other, for longer
-# than a lease; one server's disk is slow all the time; a stranger holds half-open TLS handshakes and silent
-# pushes at both servers. Who is not cut off makes progress within a lease and 2 s, and the job ends
-# with every sample used once.
+# Tests network cuts while a job trains: two servers and two workers, each in a network namespace. One worker is
+# cut off from one server, a server from all nodes, and one half of the job from the other, for longer than a
+# lease. One server uses a slow disk, and unauthenticated clients hold half-open TLS handshakes and silent pushes
+# at both servers. Workers that are not cut off must make progress within a lease plus 2 s, and the job must use
+# every sample once.
 #
 #   deploy/netns_drill_test.sh
 #
-# Needs root. Everything it makes is in namespaces of its own, as that of netns_test.sh. With
-# TORCHPS_BINARIES=DIR it takes what lies built there and builds nothing.
+# Needs root. Uses separate namespaces only, like netns_test.sh. With TORCHPS_BINARIES=DIR, uses the programs in
+# DIR and does not build.
 
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -41,7 +41,7 @@ certs="$work/certs"
 "$binaries/tools/psctl" certs --dir="$certs" --job=parted \
   --hosts="${address[server0]},${address[server1]}" >"$work/certs.log"
 
-# A worker that has lost its slot, or its server, is started again, as psctl run or systemd would.
+# Restarts a worker that lost its slot or server, like psctl run or systemd.
 run_worker() {
   local code=0
   while true; do
@@ -78,7 +78,7 @@ part worker1 server0
 judge "worker 1 is cut off from server 0; worker 0" "$cut_s" "$most" worker0
 join worker1 server0
 judge "all passes again; both" 10 "$((most + 2))" worker0 worker1
-# A bridge's port in this state passes nothing.
+# State 0 (disabled) drops all traffic.
 bridge -netns "$hub" link set dev server1 state 0
 sleep "$cut_s"
 bridge -netns "$hub" link set dev server1 state 3

@@ -1,12 +1,11 @@
-# Namespaces as machines, joined by a bridge; sourced by the scripts that need such a network, behind
-# lib.sh. Needs root.
+# Network namespaces that act as machines, connected by a bridge. Sourced after lib.sh. Needs root.
 # shellcheck shell=bash
 
 prefix="tps$$"
 hub="$prefix-hub"
 declare -A address
 
-# Sets $binaries to the folder of the programs: TORCHPS_BINARIES, or where they are built here.
+# Sets $binaries to the folder of the programs: TORCHPS_BINARIES, or the local build.
 build_programs() {
   cd "$TORCHPS_ROOT"
   binaries="${TORCHPS_BINARIES:-}"
@@ -16,7 +15,7 @@ build_programs() {
   binaries="$(bazel info bazel-bin 2>/dev/null)"
 }
 
-# begin_network NODE...: the network, and $work, a folder; both go when the script ends, however it does.
+# begin_network NODE...: creates the network and the folder $work. Both are removed when the script ends.
 begin_network() {
   nodes=("$@")
   work="$(mktemp -d)"
@@ -26,18 +25,18 @@ begin_network() {
 }
 
 end_network() {
-  exec 2>/dev/null  # bash would name every process that is killed here
+  exec 2>/dev/null  # hides bash's messages about killed processes
   remove_network
   rm -rf "$work"
 }
 
-# One namespace for each of $nodes, with ${address[NODE]}; the switch between them is a bridge in one of
-# its own, which has an address as well.
+# Creates a namespace for each of $nodes and sets ${address[NODE]}. The bridge between them is in a separate namespace,
+# which also uses an address.
 make_network() {
   local node number=1
   ip netns add "$hub"
   ip -netns "$hub" link add switch type bridge
-  # 198.18.0.0/15 is set aside for trials of networks (RFC 2544).
+  # 198.18.0.0/15 is reserved for network tests (RFC 2544).
   ip -netns "$hub" address add 198.18.0.254/24 dev switch
   ip -netns "$hub" link set lo up
   ip -netns "$hub" link set switch up
@@ -56,27 +55,27 @@ make_network() {
 remove_network() {
   local name
   for name in "${nodes[@]/#/$prefix-}" "$hub"; do
-    # Only what was started in a namespace of ours can be in it.
+    # Only processes started here run in these namespaces.
     ip netns pids "$name" | xargs --no-run-if-empty kill -KILL || true
     ip netns delete "$name" || true
   done
 }
 
-# ip_in NODE ARGUMENT...: `ip` in the node's network.
+# ip_in NODE ARGUMENT...: runs `ip` in the node's network.
 ip_in() {
   local node="$1"
   shift
   ip -netns "$prefix-$node" "$@"
 }
 
-# on NODE COMMAND...: becomes the command, in the node's namespace; what it says goes to the node's log.
+# on NODE COMMAND...: replaces the shell with the command in the node's namespace. Output is appended to the node's log.
 on() {
   local node="$1"
   shift
   exec ip netns exec "$prefix-$node" "$@" >>"$work/$node.log" 2>&1
 }
 
-# end_well NODE...: what ${process[NODE]} is has ended, and well; else the script ends and says so.
+# end_well NODE...: waits for ${process[NODE]}. Ends the script with an error if one failed.
 end_well() {
   local node status
   for node in "$@"; do
@@ -90,7 +89,7 @@ end_well() {
   done
 }
 
-# Both servers, one after the other, as an operator would.
+# Stops both servers one by one, as an operator would.
 stop_servers() {
   local node
   for node in server0 server1; do

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Names that move: two servers with DNS names, or names in /etc/hosts, go to other machines one after the
-# other while two workers train. Each machine is a network namespace. The workers go on by themselves, and
-# the job ends as if nothing had been.
+# Tests servers that move to other machines: while two workers train, two servers with DNS names or names in
+# /etc/hosts move one after the other. Each machine is a network namespace. The workers must continue by
+# themselves, and the job must finish normally.
 #
 #   deploy/netns_names_test.sh [hosts|dns]...         default: both
 #
-# Needs root. The files that it changes, /etc/hosts and /etc/resolv.conf, are its own: each process sees
-# them in a mount namespace. The machine's own, and its network, are not touched.
+# Needs root. Changes /etc/hosts and /etc/resolv.conf only in mount namespaces. The machine's files and
+# network stay unchanged.
 
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -34,20 +34,20 @@ optimizer { sgd {} learning_rate: 0.05 }
 durability { checkpoint_seconds: 1 }
 JOB
 
-# Where the names lead: NAME=NODE...
+# write_names NAME=NODE...: sets the addresses of the names.
 write_names() {
   local pair
   printf '127.0.0.1 localhost\n' >"$work/names.new"
   for pair in "$@"; do
     printf '%s %s\n' "${address[${pair#*=}]}" "${pair%=*}" >>"$work/names.new"
   done
-  # In place: who has mounted the file sees it.
+  # Written in place, because the file is mounted.
   cat "$work/names.new" >"$work/names"
 }
 
-# The hosts file and what the name server knows, one of which are the names. A name server there is in any
-# case: where none answers, a resolver asks for 6 s before it takes the hosts file's word for it that a name
-# has no other address.
+# Writes the hosts file and the name server's zone; one of them contains the names. The name server always
+# runs, because a resolver without one waits 6 s before it accepts that a name in the hosts file resolves to
+# no other address.
 write_resolver() {
   printf '127.0.0.1 localhost\n' >"$work/localhost"
   printf 'nameserver 198.18.0.254\noptions timeout:1\n' >"$work/resolv.conf"
@@ -60,7 +60,7 @@ write_resolver() {
   fi
 }
 
-# with_names NODE COMMAND...: as `on`, with these files.
+# with_names NODE COMMAND...: as `on`, with these files mounted.
 with_names() {
   local node="$1"
   shift
@@ -80,7 +80,7 @@ start_server() {
 
 progress_lines() { grep -c '^torchps_worker progress' "$work/$1.log" || true; }
 
-# Waits until both workers have told of more progress than they had.
+# Waits until both workers have reported new progress.
 await_progress() {
   local node deadline=$((SECONDS + patience_s))
   declare -A before
@@ -96,8 +96,7 @@ await_progress() {
   done
 }
 
-# move INDEX NAME TO NAMES...: that server's machine is lost, and it comes back at the node TO, where its
-# name leads by now.
+# move INDEX NAME TO NAMES...: kills the server and restarts it on node TO, with the new NAMES in effect.
 move() {
   local index="$1" name="$2" to="$3" began
   shift 3

@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
-# Runs a job over a real network of one machine's making: two servers and two workers, each in a
-# network namespace with an address of its own, joined by a bridge.
+# Runs a job over a network of namespaces: two servers and two workers, each in a network namespace
+# with a separate address, connected by a bridge.
 #
 #   deploy/netns_test.sh [options of ps_worker]         e.g. --set=training.epochs=1
 #
-# Needs root. Everything it makes is in five namespaces, which it removes however it ends; the
-# machine's own network is not touched.
+# Needs root. Uses five namespaces, which are always removed; the machine's network stays unchanged.
 
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"

@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# From a bare Debian to a trained model: installs what is missing, compiles servers, workers and
-# psctl, and trains a small ConvNet on generated digits with two servers and three workers.
+# Trains a model on a bare Debian: installs missing packages, compiles servers, workers and psctl, and trains a small
+# ConvNet on generated digits with two servers and three workers.
 #
 #   deploy/quickstart.sh [options of psctl run]     e.g. --workers=5 --set training.batch_size=64
 #
-# A straggler: worker 2 stops for 2 s in every 10, and the report says how long the others waited.
+# With a straggler: worker 2 stops for 2 s in every 10 s, and the report shows how long the others waited.
 #
 #   deploy/quickstart.sh --pause=2:2:10
 #
-# On MNIST itself, which is fetched once into this machine's cache (TORCHPS_CACHE or ~/.cache/torchps):
+# On MNIST, which is downloaded once into this machine's cache (TORCHPS_CACHE or ~/.cache/torchps):
 #
 #   deploy/quickstart.sh --job=deploy/jobs/convnet_mnist.textproto --download
 #
-# Options come after the script's own, so that they win. The model and the report are in a folder below
-# runs/ in the current directory; the last lines say where.
+# Options follow the script's defaults and thus override them. The model and the report are in a folder in runs/ of the
+# current directory; the last lines name it.
 
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"

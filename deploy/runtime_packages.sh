@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints the Debian packages that have the shared libraries of programs, whatever the release calls them.
+# Prints the Debian packages that contain the shared libraries of programs, in any release.
 #
 #   deploy/runtime_packages.sh PROGRAM...
 
@@ -10,9 +10,9 @@ libraries="$(ldd "$@")" || die "ldd cannot read $*."
 if grep 'not found' <<<"$libraries" >&2; then
   die "these libraries are not there."
 fi
-# Where the alternatives point to: of the libraries that do one thing, the one that was chosen.
+# Resolves alternatives to the selected libraries.
 mapfile -t places < <(awk '$2 == "=>" && $3 ~ "^/" {print $3}' <<<"$libraries" | xargs realpath | sort -u)
-# dpkg may know a file by its place before /lib became a part of /usr.
+# dpkg may list a file by its path before the /usr merge.
 owners="$(dpkg-query --search "${places[@]}" "${places[@]#/usr}" 2>/dev/null || true)"
 known="$(awk '{sub("^/usr", "", $2); print $2}' <<<"$owners")"
 for place in "${places[@]}"; do

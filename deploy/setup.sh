@@ -1,23 +1,23 @@
 #!/usr/bin/env bash
-# Installs the packages that torchps needs and that are missing, on Debian 12, 13 and testing (Ubuntu names
-# them the same); does nothing else.
+# Installs missing packages that torchps needs, on Debian 12, 13 and testing, and on Ubuntu, which uses the
+# same package names.
 #
 #   deploy/setup.sh [build|test|engine|netns|bench|gpu]...     (default: build)
 #
-#   build    compile and run torchps        test     build, and what the tests and checks need
+#   build    compile and run torchps        test     build, and packages for tests and checks
 #   engine   a Docker engine with compose, and debootstrap for base images
 #   netns    network namespaces
-#   bench    what bench/run.sh compares with and draws with
-#   gpu      what deploy/gpu_test.sh fetches a CUDA build of torch with, and packs
+#   bench    packages for the comparisons and plots of bench/run.sh
+#   gpu      packages that deploy/gpu_test.sh uses to fetch a CUDA build of torch and to pack it
 #
-# It takes the machine's own apt sources, needs root or sudo only if something is missing, and is done in
-# a second if nothing is. Where apt has no libtorch-dev (Ubuntu 24.04), pip's torch goes into .cache/torch,
-# where third_party/libtorch.bzl looks for it.
+# Uses the machine's apt sources. Needs root or sudo only if something is missing, and takes a second
+# otherwise. If apt lacks libtorch-dev (Ubuntu 24.04), installs pip's torch into .cache/torch, where
+# third_party/libtorch.bzl finds it.
 
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# One line for each package: its name, then what it is for. With a ? it is left out where apt lacks it.
+# One line per package: the name and the purpose. A name with ? is skipped if apt lacks it.
 BUILD_PACKAGES="
 bazel-bootstrap        builds the project
 bazel-platforms        rules that Bazel would otherwise download
@@ -91,7 +91,7 @@ for group in "${@:-build}"; do
     *) die "unknown group '$group': expected build, test, engine, netns, bench or gpu." ;;
   esac
 done
-# A libtorch of one's own takes the place of Debian's.
+# TORCHPS_LIBTORCH replaces Debian's libtorch.
 if [ -n "${TORCHPS_LIBTORCH:-}" ]; then
   wanted="$(grep -vE '^(libtorch-dev[?]|libopenblas0-pthread) ' <<<"$wanted")"
 fi
@@ -121,7 +121,7 @@ if grep -qE '^[^ ?]+( |$)' <<<"$missing"; then
   say "looking at what this machine's apt sources have"
   apt update
 fi
-# Of what is optional, what apt has.
+# The optional packages that apt provides.
 mapfile -t names < <(awk '$1 ~ /[?]$/ {sub(/[?]$/, "", $1); print $1}' <<<"$missing")
 known=""
 [ "${#names[@]}" = 0 ] || known="$(apt-cache policy "${names[@]}" |
@@ -137,15 +137,14 @@ if [ -n "$missing" ]; then
   say "installed in $((SECONDS - started)) s."
 fi
 
-# pip's torch, where there is no other.
+# pip's torch, if no other is installed.
 has_torch() { compgen -G "$TORCHPS_ROOT/.cache/torch/lib/python3*/site-packages/torch/lib/libtorch_cpu.so" >/dev/null; }
 if grep -q '^libtorch-dev' <<<"$wanted" && [ -z "${TORCHPS_PYTHON:-}" ] &&
   [ ! -e /usr/include/torch/csrc/api/include/torch/torch.h ] && ! has_torch; then
   say "apt has no libtorch-dev: installing pip's torch into .cache/torch"
   python3 -c 'import ensurepip' 2>/dev/null || apt install -y --no-install-recommends python3-venv
   python3 -m venv "$TORCHPS_ROOT/.cache/torch"
-  # PyPI's builds are for CUDA and bring 4 GB along; PIP_INDEX_URL names an index of CPU builds, if you
-  # know one.
+  # PyPI's builds are for CUDA and download 4 GB. Set PIP_INDEX_URL to use an index of CPU builds.
   pip() { "$TORCHPS_ROOT/.cache/torch/bin/python3" -m pip --quiet --disable-pip-version-check install "$@"; }
   pip torch >"$log" 2>&1 || {
     tail -n 20 "$log" >&2
@@ -153,14 +152,14 @@ if grep -q '^libtorch-dev' <<<"$wanted" && [ -z "${TORCHPS_PYTHON:-}" ] &&
   }
 fi
 
-# What this machine's Bazel and libtorch need beside .bazelrc, which reads it.
+# Prints flags that this machine's Bazel and libtorch need in addition to .bazelrc, which imports them.
 release_flags() {
   local include all_torch
-  # Bazel 7 and 8 read WORKSPACE only if they are told to.
+  # Bazel 7 and 8 read WORKSPACE only with these flags.
   if [[ "$(cd / && bazel --version 2>/dev/null)" =~ ^bazel\ [78]\. ]]; then
     echo 'common --noenable_bzlmod --enable_workspace'
   fi
-  # In the order in which third_party/libtorch.bzl looks.
+  # Same order as in third_party/libtorch.bzl.
   for include in ${TORCHPS_LIBTORCH:+"$TORCHPS_LIBTORCH/include"} /usr/include \
     "$TORCHPS_ROOT"/.cache/torch/lib/python3*/site-packages/torch/include; do
     all_torch="$include/torch/csrc/api/include/torch/all.h"

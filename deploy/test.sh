@@ -1,17 +1,16 @@
 #!/usr/bin/env bash
-# From a bare Debian 12 to a judgement: installs what is missing, runs every test, then those that do
-# not need libtorch once more under AddressSanitizer and UndefinedBehaviorSanitizer, compiled by clang
-# with its analysis of the locks, and those of them that have threads under ThreadSanitizer. At last it
-# builds for CUDA and rehearses on the CPU what would run on a GPU (deploy/gpu_test.sh).
+# Runs all checks on a bare Debian 12: installs missing packages and runs every test. Then runs the tests
+# that do not need libtorch under AddressSanitizer and UndefinedBehaviorSanitizer, compiled by clang with
+# lock analysis, and those with threads under ThreadSanitizer. Finally builds for CUDA and rehearses the
+# GPU stages on the CPU (deploy/gpu_test.sh).
 #
 #   deploy/test.sh [--quick] [--minutes=N]
 #       --quick: the tests only
-#       --minutes: how long it may take; the sanitizers and the rehearsal end where that is over
+#       --minutes: time limit; after it, the sanitizers and the rehearsal are skipped
 #
-# The last line is 'N passed, N failed'. Each test target counts once for each configuration it
-# runs in; a target that does not compile, or whose locks the analysis objects to, has failed. Of the
-# rehearsal each check counts; where pip cannot fetch torch it is left out, and the summary says so, as
-# it says what there was no time for.
+# The last line is 'N passed, N failed'. Each test target counts once per configuration. A target fails
+# if it does not compile or the lock analysis reports an error. Each check of the rehearsal counts. The
+# summary lists skipped parts: the rehearsal if pip cannot fetch torch, and parts over the time limit.
 
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -38,17 +37,17 @@ passed=0
 failed=0
 summary=""
 
-# The test targets in a set of Bazel's query language.
+# Prints the test targets of a Bazel query.
 test_targets() {
   bazel query --noshow_progress --ui_event_filters=-info "$1" 2>/dev/null
 }
 
-# tagged TAGS: the set of test targets that carry one of them, in that language.
+# tagged TAGS: prints a Bazel query for the test targets with one of the tags.
 tagged() {
   echo "attr('tags', '[\[ ]($1)[,\]]', tests(//...))"
 }
 
-# How many test targets have passed and how many have failed, by Bazel's own account of its last run.
+# Prints the numbers of passed and failed test targets from the events of Bazel's last run.
 count_judged() {
   python3 - "$events" <<'PYTHON'
 import json
@@ -58,7 +57,7 @@ passed, failed = set(), set()
 for line in open(sys.argv[1], encoding="utf-8"):
     try:
         event = json.loads(line)
-    except ValueError:  # an interrupted run's last line
+    except ValueError:  # the last line of an interrupted run
         continue
     status = event.get("testSummary", {}).get("overallStatus", "NO_STATUS")
     if status != "NO_STATUS":
@@ -75,17 +74,17 @@ note() {
 
 left_out() { summary+="  $1  left out: $2"$'\n'; }
 
-# Runs a command, but no longer than there is time; its exit code is then $time_is_up.
+# Runs a command within the remaining time; returns $time_is_up if it takes longer.
 time_is_up=124
 in_time() {
   local left=$((seconds - SECONDS))
   [ "$left" -gt 0 ] || return "$time_is_up"
-  # Bazel's server ends what it runs when its client is interrupted.
+  # On SIGINT to its client, Bazel's server stops its actions.
   timeout -s INT -k 60 "$left" "$@"
 }
 
-# run_tests NAME SET BUILT OPTION...: the test targets of a set, in one configuration; BUILT is what is
-# compiled in it beside them, or nothing.
+# run_tests NAME SET BUILT OPTION...: runs the test targets of a query in one configuration. BUILT are
+# additional targets to compile; may be empty.
 run_tests() {
   local name="$1" set="$2" built="$3" started=$SECONDS wanted good bad status=0
   shift 3
@@ -105,14 +104,14 @@ run_tests() {
     wanted=$((good + bad))
     status=0
   fi
-  # Bazel is the judge: where it is not content, at least one thing has failed.
+  # If Bazel reports an error, at least one target counts as failed.
   if [ "$status" != 0 ] && [ "$good" -ge "$wanted" ]; then
     wanted=$((good + 1))
   fi
   note "$name" "$good" $((wanted - good)) $((SECONDS - started))
 }
 
-# The bundle for a machine with a GPU, built and tried.
+# Builds and rehearses the bundle for a machine with a GPU.
 rehearse_gpu() {
   local started=$SECONDS status=0 counts
   say "GPU rehearsal"
@@ -121,7 +120,7 @@ rehearse_gpu() {
     75) left_out "GPU rehearsal" "pip cannot fetch torch" && return ;;
     "$time_is_up") left_out "GPU rehearsal" "no time to build it" && return ;;
   esac
-  # Its last line is 'N passed, N failed'.
+  # The last line of the rehearsal is 'N passed, N failed'.
   [ "$status" != 0 ] || in_time deploy/gpu_test.sh rehearse | tee "$events" || true
   counts="$(tail -n 1 "$events")"
   if [[ "$counts" =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed$ ]]; then
@@ -131,7 +130,8 @@ rehearse_gpu() {
   fi
 }
 
-# Whether no target of the first set needs one of the second; says on which way it does.
+# Succeeds if no target of the first query depends on one of the second; otherwise prints the dependency
+# path.
 keeps_apart() {
   local way
   way="$(bazel query --noshow_progress --ui_event_filters=-info "somepath($1, $2)")" || return 1
@@ -141,7 +141,7 @@ keeps_apart() {
   }
 }
 
-# What the tree promises of itself: by its include lines, and by what is linked.
+# Checks the architecture: include lines and link dependencies.
 check_house() {
   local started=$SECONDS good=0
   deploy/check_house.py && good=$((good + 1))
@@ -153,14 +153,14 @@ check_house() {
   note house "$good" $((4 - good)) $((SECONDS - started))
 }
 
-# A program outside the tree, built with what deploy/install.sh installs.
+# Builds a program outside the tree with the result of deploy/install.sh.
 check_install() {
   local started=$SECONDS good=0
   deploy/install_test.sh && good=1
   note install "$good" $((1 - good)) $((SECONDS - started))
 }
 
-# A Bazel workspace outside the tree.
+# Builds a Bazel workspace outside the tree.
 check_workspace() {
   local started=$SECONDS good=0
   deploy/workspace_test.sh --quick && good=1
@@ -176,7 +176,7 @@ if ! $quick; then
   without_libtorch="tests(//...) except $(tagged 'manual|libtorch')"
   run_tests "asan, locks" "$without_libtorch" //... --config=asan \
     --build_tag_filters=-libtorch --test_tag_filters=-libtorch
-  # A race takes two threads: what shares something between them locks it, or is tagged.
+  # A race needs two threads, and code that shares data between threads uses a lock or carries the tag.
   run_tests tsan "(rdeps(//..., //common:mutex) union $(tagged threads)) intersect ($without_libtorch)" \
     "" --config=tsan
   rehearse_gpu

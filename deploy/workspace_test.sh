@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Builds the second workspace in examples/bazel, which has torchps as an external repository; its
-# program trains. Compiles all of torchps once more: 5 to 10 minutes on two cores.
+# Builds the second workspace in examples/bazel, which uses torchps as an external repository, and
+# trains with its program. Compiles all of torchps again: 5 to 10 minutes on two cores.
 #
 #   deploy/workspace_test.sh [--quick]
 #
-#   --quick   analyse all of it, generate what the program includes and compile it: under a minute
+#   --quick   analyse everything, and compile only the program and generated headers: under a minute
 
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -24,7 +24,7 @@ if $quick; then
   status=0
   bazel build "${options[@]}" --nobuild //:spirals &&
     bazel build "${options[@]}" --output_groups=compilation_outputs //:spirals || status=$?
-  # A server of its own for this workspace; the tests need the memory.
+  # This workspace started a separate Bazel server; the tests need the memory.
   bazel shutdown
   [ "$status" = 0 ] || die "examples/bazel does not build outside the tree."
   say "examples/bazel: analysed, and its program compiled"

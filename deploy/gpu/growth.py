@@ -1,25 +1,24 @@
-"""Whether what a process holds grows, in the stage `leak` of deploy/gpu_test.sh."""
+"""Detects growing memory, for the stage `leak` of deploy/gpu_test.sh."""
 
 import statistics
 
 from machine import MIB
 
-# Into so many parts of its time the stage cuts what it has seen.
+# The number of windows that the samples are divided into.
 WINDOWS = 6
 
 
 def windows_of(held):
-    """Medians of WINDOWS stretches of time, without the first third, in which caches fill."""
+    """Returns the medians of WINDOWS periods, without the first third, in which caches fill."""
     rest = held[len(held) // 3:]
     return [statistics.median(rest[i * len(rest) // WINDOWS:(i + 1) * len(rest) // WINDOWS])
             for i in range(WINDOWS)]
 
 
 def keeps_growing(held):
-    """Whether bytes leak: they grow by more than noise, and in most windows.
+    """Returns true if the memory grows by more than noise, and in most windows.
 
-    A heap may take one more piece at any time, of the size of an evaluation's activations, when what it
-    has free lies in two places. A leak goes on.
+    A fragmented heap may grow once at any time, by the size of an evaluation's activations. A leak continues.
     """
     windows = windows_of(held)
     rises = sum(later > earlier for earlier, later in zip(windows, windows[1:]))

@@ -1,4 +1,4 @@
-"""What is read off the machine that deploy/gpu_test.sh runs on."""
+"""Reads facts about the machine that runs deploy/gpu_test.sh."""
 
 import contextlib
 import csv
@@ -19,13 +19,13 @@ def machine_facts():
 
 
 def nvidia_smi(what, limit_s=30):
-    """Rows of nvidia-smi's answer, one for each GPU."""
+    """Runs nvidia-smi and returns the rows of the output, one for each GPU."""
     asked = subprocess.Popen(["nvidia-smi", f"--query-gpu={what}", "--format=csv,noheader,nounits"],
                              stdout=subprocess.PIPE, text=True)
     try:
         said, _ = asked.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:
-        # Its end is not waited for, as subprocess.run() does: a driver that hangs keeps it from ending.
+        # Does not wait for the exit as subprocess.run() does, because a hanging driver may prevent it.
         asked.kill()
         raise
     if asked.returncode != 0:
@@ -38,7 +38,7 @@ def gpu_memory_mib():
 
 
 def memory_of(pid, on_gpu):
-    """Bytes that a process holds: its own, those mapped from the driver (pinned ones), the GPU's."""
+    """Returns the memory of a process in bytes: resident, mapped from the driver (pinned), and on the GPU."""
     status = read(f"/proc/{pid}/status")
     own = re.search(r"VmRSS:\s*(\d+) kB", status)
     memory = {"resident memory": int(own.group(1)) * 1024 if own else 0}

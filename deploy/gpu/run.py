@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Runs the stages of deploy/gpu_test.sh on a bundle (stages.py). The last line is 'N passed, N failed';
-OUT/gpu.json has all figures, OUT/log what every program said.
+"""
+Runs the stages of deploy/gpu_test.sh (stages.py) on a bundle. The last line is 'N passed, N failed';
+OUT/gpu.json contains the figures, OUT/log the output of each program.
 
     run.py --bundle=FOLDER --out=FOLDER [--device=cuda] [--seconds=560] [--only=STAGE,...]
            [--leak_seconds=40] [--torch_lib=FOLDER[:FOLDER]...]
 
-torch is that of this Python, which must be of the bundle's version; --torch_lib names the folders of
-its libraries instead.
+Uses the torch of this Python, which must have the bundle's version, or the libraries in the folders of
+--torch_lib.
 """
 
 import argparse
@@ -25,7 +26,7 @@ from machine import nvidia_smi  # noqa: E402
 from runner import Run  # noqa: E402
 from stages import Place  # noqa: E402
 
-# In less a worker's memory says nothing.
+# In less time, a worker's memory is not meaningful.
 LEAST_LEAK_S = 10
 
 
@@ -44,7 +45,7 @@ def check_driver():
 
 
 def torch_libraries(version):
-    """The folder with the libraries of this Python's torch, which is `version`."""
+    """Checks that this Python's torch is `version`. Returns the folder of its libraries."""
     spec = importlib.util.find_spec("torch")
     if spec is None:
         refuse(f"{sys.executable} has no torch; the bundle needs {version}.")
@@ -63,13 +64,14 @@ def check_glibc(needed):
         refuse(f"this machine's glibc is {here}, the bundle's programs need {needed}.")
 
 
-# What every machine has of its own; the bundle has none of it.
+# Libraries that belong to the machine, not to the bundle.
 MACHINES_OWN = re.compile(r"(linux-vdso|ld-linux-x86-64|lib(c|m|dl|rt|pthread|resolv|util|stdc\+\+|gcc_s))\.so")
 
 
 def check_libraries(bundle, folders, alone):
-    """Every library that a program of the bundle loads is here; where `alone` is said, it is one of
-    `folders` or the machine's own: a rehearsal would not notice what the bundle lacks otherwise."""
+    """Checks that every library of the bundle's programs is found. With `alone`, the libraries must be in
+    `folders` or belong to the machine; otherwise a rehearsal would not notice a library missing in the
+    bundle."""
     for program in sorted(glob.glob(os.path.join(bundle, "bin", "*"))):
         listed = subprocess.run(["ldd", program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                 text=True, check=False).stdout
@@ -84,7 +86,7 @@ def check_libraries(bundle, folders, alone):
 
 
 def main():
-    # --seconds are those of all that is here, also of what comes before the first stage.
+    # --seconds includes the preparation before the first stage.
     began = time.monotonic()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bundle", required=True)
@@ -105,7 +107,7 @@ def main():
     torch = options.torch_lib.split(":") if options.torch_lib else [torch_libraries(version["torch"])]
     check_glibc(version["glibc"])
     folders = [os.path.join(os.path.abspath(options.bundle), "lib"), *torch]
-    # Behind them what the machine has set: some find their driver by it.
+    # Followed by the machine's own setting, because some machines need it to find the driver.
     machines = os.environ.get("LD_LIBRARY_PATH")
     os.environ["LD_LIBRARY_PATH"] = ":".join(folders + ([machines] if machines else []))
     check_libraries(options.bundle, folders, alone=options.device == "cpu")
@@ -122,7 +124,7 @@ def main():
     print(f"bundle of {version['commit']}, torch {version['torch']}, device {options.device}", flush=True)
     seconds = place.seconds() if options.seconds is None else options.seconds
     run = Run(options.out, seconds - (time.monotonic() - began))
-    # Who is told to stop ends what it has started, and says what is known.
+    # On SIGTERM, stops the started programs and reports the results so far.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         run.go(stages)

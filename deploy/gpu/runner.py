@@ -1,7 +1,7 @@
-"""Runs stages one after the other, each with a time limit of its own, and keeps what they found.
+"""Runs stages one by one, each with a time limit, and records their results.
 
-A stage is a function that gets a Run. It makes checks, which pass or fail, and notes figures. Each is
-written at once, so that a machine that goes away takes nothing along that was known.
+A stage is a function with a Run parameter. It makes checks, which pass or fail, and records figures. Each
+result is written at once, so that the loss of the machine loses no results.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ import traceback
 import typing
 
 
-# So long a process may take to be gone once it was killed. One that a driver holds never is, and is left.
+# Time for a killed process to exit. A process blocked in a driver may never exit, and is left behind.
 PATIENCE_S = 5
 
 
@@ -30,7 +30,7 @@ class Stage:
 
 @dataclasses.dataclass
 class Ended:
-    """A command that has ended. `code` is None where it had to be ended."""
+    """A command that has ended. `code` is None if it was killed."""
     code: typing.Optional[int]
     out: str
     error: str
@@ -41,16 +41,16 @@ class Ended:
 
 
 class OutOfTime(Exception):
-    """The stage's time is over."""
+    """The stage's time limit has passed."""
 
 
 def say_at_once(text):
-    """A line that whoever reads a pipe has although this process is killed after it."""
+    """Prints a line and flushes it, in case this process is killed."""
     print(text, flush=True)
 
 
 class Run:
-    """What a stage works with: commands that end with it, checks, figures, a folder of its own."""
+    """The interface for stages: commands that end with the stage, checks, figures, and a temporary folder."""
 
     def __init__(self, out, seconds, clock=time.monotonic, say=say_at_once):
         self._clock = clock
@@ -64,17 +64,17 @@ class Run:
         self._log = os.path.join(out, "log")
         with open(self._log, "w", encoding="utf-8"):
             pass
-        # Of the present stage, gone at its end.
+        # Temporary folder of the current stage.
         self.folder = None
 
-    # For stages.
+    # Functions for stages.
 
     def left_s(self):
-        """Seconds until the stage has to end."""
+        """Returns the seconds until the stage must end."""
         return self._stage_end - self._clock()
 
     def check(self, what, holds, why=""):
-        """Counts `what` as passed or failed; `why` says what was there instead."""
+        """Counts `what` as passed or failed; `why` describes the failure."""
         self._results["checks"].append(
             {"stage": self._stage, "what": what, "passed": bool(holds), "why": "" if holds else why})
         if not holds:
@@ -89,7 +89,7 @@ class Run:
         self._write()
 
     def say(self, text):
-        """A line for whoever watches, and in the log."""
+        """Prints a line, and writes it to the log."""
         self._say(f"  {text}")
         self.log(text)
 
@@ -98,7 +98,7 @@ class Run:
             file.write(text.rstrip() + "\n")
 
     def command(self, arguments, limit_s=None, env=None):
-        """Runs a program to its end; ends it and what it has started if the time is over."""
+        """Runs a program; kills it and its children when the time is over."""
         with self.started(arguments, env) as process:
             limit_s = self.left_s() if limit_s is None else min(limit_s, self.left_s())
             try:
@@ -113,7 +113,8 @@ class Run:
         return ended
 
     def first_line(self, process, limit_s=30):
-        """The first line that a started program says. It is ended where it says none in time; then empty."""
+        """Returns the first line of a started program's output. Kills the program and returns "" if none
+        comes in time."""
         watch = threading.Timer(max(min(limit_s, self.left_s()), 0.1), _kill, [process])
         watch.daemon = True
         watch.start()
@@ -124,7 +125,7 @@ class Run:
 
     @contextlib.contextmanager
     def started(self, arguments, env=None, log_file=None):
-        """A program in a process group of its own, which is gone when the block ends."""
+        """Runs a program in a separate process group, which is killed when the block ends."""
         self.log(f"\n$ {' '.join(arguments)}")
         stream = subprocess.PIPE if log_file is None else log_file
         process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=stream, stderr=stream,
@@ -141,7 +142,7 @@ class Run:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=PATIENCE_S)
 
-    # For the main program.
+    # Functions for the main program.
 
     def go(self, stages):
         for stage in stages:
@@ -154,7 +155,7 @@ class Run:
                     stage.run(self)
             except OutOfTime as error:
                 self.check(f"{stage.name} ends in time", False, str(error))
-            except Exception as error:  # what a stage did not expect fails it, and nothing else
+            except Exception as error:  # an unexpected error fails only this stage
                 self.log(traceback.format_exc())
                 self.check(f"{stage.name} runs to its end", False, f"{type(error).__name__}: {error}")
             self._results["stages"][stage.name] = round(self._clock() - began, 1)
@@ -180,7 +181,7 @@ class Run:
 
 
 def _rest(process):
-    """What a process that was killed had said, on both pipes. Another one may hold them open."""
+    """Returns the remaining output of a killed process on both pipes, which other processes may hold open."""
     try:
         return process.communicate(timeout=PATIENCE_S)
     except subprocess.TimeoutExpired as error:
@@ -189,7 +190,7 @@ def _rest(process):
 
 
 def _kill(process):
-    """The process, and then what it has started, which may have process groups of its own."""
+    """Kills the process and its session, which may contain several process groups."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     for pid in _session_of(process.pid):
@@ -198,10 +199,10 @@ def _kill(process):
 
 
 def _session_of(leader):
-    """The processes of a session."""
+    """Yields the processes of a session."""
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
             with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
-                # Behind the name, in which there may be anything: state, parent, group, session.
+                # After the name, which may contain anything: state, parent, group, session.
                 if int(file.read().rpartition(")")[2].split()[3]) == leader:
                     yield int(name)

@@ -1,15 +1,14 @@
-"""What a step takes as a worker by what it takes alone, against bars, in the stage `speed` of
-deploy/gpu_test.sh."""
+"""Compares the step time of a worker with that of a plain loop, for the stage `speed` of deploy/gpu_test.sh.
+"""
 
 import statistics
 
-# What a step of a worker beside its server may take by the same step alone. Missed so far (docs/gpus.md,
-# "Measured on an H100"), so a run shows that and does not fail by it: a case fails above its own
-# `fails_above`, which tells that the worker has become slower. Lower those until they are the bar.
+# The goal for a worker's step time, with a local server, relative to the plain loop. It is not reached yet
+# (docs/gpus.md, "Measured on an H100"), so a run reports it without failing. A case fails above its own
+# `fails_above`, which detects regressions. Lower these values towards the goal.
 BAR = 1.03
 
-# More steps before those that count than a worker takes to decide whether to prefetch
-# (worker/loop/prefetch_policy.h).
+# The warm-up is longer than a worker needs to decide on prefetching (worker/loop/prefetch_policy.h).
 ON_GPU = {
     "resnet18, batch 128": dict(
         fails_above=1.5, flags=dict(model="resnet18", batch=128, steps=60, warm_up=20)),
@@ -19,7 +18,7 @@ ON_GPU = {
         fails_above=2.5, flags=dict(model="transformer", layers=12, heads=12, width=768, batch=32, steps=25,
                                     warm_up=15)),
 }
-# Beside everything else on the machine's few cores a worker's time says nothing.
+# On a few shared cores, a worker's time is not meaningful.
 REHEARSED = {"convnet, batch 8": dict(fails_above=None,
                                       flags=dict(model="convnet", batch=8, steps=20, warm_up=10))}
 
@@ -27,7 +26,7 @@ PLACES = ("alone", "worker", "worker, TCP")
 
 
 def figure_of(place, found_us, alone_us, batch, has_bar):
-    """What gpu.json says of a case at one place, of the means of its rounds."""
+    """Returns the figures of a case at one place for gpu.json, from the means of the rounds."""
     milliseconds = statistics.median(found_us) / 1000
     figure = {"ms": round(milliseconds, 3), "rounds": len(found_us),
               "samples_per_second": round(batch / milliseconds * 1000, 1)}
@@ -40,7 +39,7 @@ def figure_of(place, found_us, alone_us, batch, has_bar):
 
 
 def line_of(name, figure):
-    """The same for people: 'resnet18, worker: 20.4 ms, 1.12 of alone; bar 1.03: missed'."""
+    """Formats a figure: 'resnet18, worker: 20.4 ms, 1.12 of alone; bar 1.03: missed'."""
     text = f"{name}: {figure['ms']:.1f} ms"
     if "by_alone" in figure:
         text += f", {figure['by_alone']:.2f} of alone"
@@ -50,7 +49,7 @@ def line_of(name, figure):
 
 
 def judge(run, cases, times):
-    """Notes and says what was found: `times` has the means of all rounds by case and place."""
+    """Records and prints the results. `times` contains the means of all rounds by case and place."""
     for (case, place), found in times.items():
         if not found:
             continue

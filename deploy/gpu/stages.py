@@ -1,7 +1,6 @@
-"""What deploy/gpu_test.sh does on a machine with a GPU, in the order in which it does it.
+"""The stages of deploy/gpu_test.sh on a machine with a GPU, in order.
 
-On the CPU (a rehearsal) the same stages run with less of everything, and what only a GPU has is left
-out.
+On the CPU (a rehearsal) the same stages run in smaller sizes, without the parts that need a GPU.
 """
 
 import contextlib
@@ -23,13 +22,13 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import check_report  # noqa: E402  (of deploy/)
 
 
-# For so long a worker's memory is looked at on a GPU unless --leak_seconds says another time. Worker and
-# server need some of the stage's time to start and to end.
+# Default of --leak_seconds on a GPU: how long the worker's memory is observed. Starting and stopping the
+# worker and the server takes additional time.
 LEAK_S = 40
 LEAK_START_AND_END_S = 10
-# On a GPU no program but a drill takes longer: one that hangs does not take its stage along.
+# No program except a drill takes longer on a GPU. The limit stops a hanging program without losing the stage.
 COMMAND_S = 45
-# A worker's own optimizer for four steps, after which the servers take over what it has come to.
+# Four local steps with the worker's optimizer, then a push of the change to the servers.
 LOCAL_STEPS = ["--set=local.steps=4", "--set=local.inner.kind=adam", "--set=local.inner.learning_rate=0.002",
                "--set=optimizer.kind=sgd", "--set=optimizer.learning_rate=1",
                "--set=optimizer.schedule.shape=CONSTANT", "--set=optimizer.schedule.warmup_steps=0",
@@ -37,14 +36,14 @@ LOCAL_STEPS = ["--set=local.steps=4", "--set=local.inner.kind=adam", "--set=loca
 
 
 class Place:
-    """The bundle, and the device that everything is to run on."""
+    """The bundle, and the device to test."""
 
     def __init__(self, bundle, device, leak_seconds=None):
         self.bundle = bundle
         self.device = device
         self.on_gpu = device != "cpu"
         self.leak_seconds = leak_seconds or (LEAK_S if self.on_gpu else 20)
-        # Other machines may take their stage's time.
+        # On other machines, only the stage's limit applies.
         self.command_s = COMMAND_S if self.on_gpu else None
 
     def program(self, name):
@@ -59,8 +58,8 @@ class Place:
         return folder if os.path.isdir(folder) else None
 
     def stages(self):
-        # Of the whole time, which is shorter than their sum: most need half of it. The first ones tell
-        # most: the others may find no time where something hangs, or the machine is taken away.
+        # Time limits. The total is shorter than their sum, because most stages need half. The most important
+        # stages come first, because a hang or the loss of the machine may prevent later ones.
         leak = self.leak_seconds + LEAK_START_AND_END_S
         limits = ((30, 90, 40, 190, 100, 60, 50, 60, 100, leak) if self.on_gpu else
                   (15, 120, 30, 60, 120, 80, 60, 45, 90, leak))
@@ -69,14 +68,14 @@ class Place:
         return [Stage(name, getattr(self, name), limit) for name, limit in zip(names, limits)]
 
     def seconds(self):
-        """What all stages have together by default: less than a command may take on a machine that is
-        lent, and what a leak is looked for longer than usual."""
+        """Returns the default time for all stages: shorter than the limit for a command on a borrowed
+        machine, plus any longer leak test."""
         return (560 if self.on_gpu else 480) + max(0, self.leak_seconds - LEAK_S)
 
     # The stages.
 
     def facts(self, run):
-        """The machine, and what psctl and ps_worker make of it."""
+        """Records the machine, and checks psctl doctor and ps_worker on it."""
         for name, value in machine_facts():
             run.figure(name, value)
         if self.on_gpu:
@@ -96,11 +95,11 @@ class Place:
         run.check("doctor finds no problem", doctor.code == 0, doctor.said)
 
     def unit(self, run):
-        """The tests of the device path; on a GPU none of its parts may be skipped."""
+        """Runs the tests of the device code; on a GPU none may be skipped."""
         env = {"TORCHPS_REQUIRE_GPU": "1"} if self.on_gpu else {}
         for path in sorted(glob.glob(os.path.join(self.bundle, "bin", "*_test"))):
             name = os.path.basename(path)
-            if name == "equivalence_test":  # the next stage
+            if name == "equivalence_test":  # run by the next stage
                 continue
             tested = run.command([path], self.command_s, {**env, "TEST_TMPDIR": run.folder})
             passed = re.search(r"\[  PASSED  \] (\d+) tests?", tested.out)
@@ -111,7 +110,7 @@ class Place:
             run.check(name, tested.code == 0, f"exit code {tested.code}: {' '.join(failed)}")
 
     def same(self, run):
-        """A worker's steps are those of a loop on the same device."""
+        """Checks that a worker's steps equal those of a plain loop on the same device."""
         compared = run.command([self.program("equivalence_test"),
                                 f"--gtest_filter=Devices/*/{'Gpu' if self.on_gpu else 'Cpu'}"])
         found = re.findall(r"^(.*): relative parameter difference (\S+) after (\d+) steps",
@@ -123,7 +122,7 @@ class Place:
                   f"{len(found)} comparisons; exit code {compared.code}")
 
     def train(self, run):
-        """Whole jobs: one worker, two that share the device, one here and one on the CPU."""
+        """Runs whole jobs: one worker, two that share the device, one on the device and one on the CPU."""
         for workers in (1, 2):
             self._train(run, f"digits, {workers} on {self.device}", "convnet_digits", workers)
         self._train_mixed(run, "digits, one on the device and one on the CPU", "convnet_digits")
@@ -137,19 +136,19 @@ class Place:
                       "is not found by the kernels" not in said, said[-2000:])
 
     def members(self, run):
-        """Several that are one worker: replicas on two devices, which may be one twice, and a process for
-        each stage of a model."""
+        """Runs one worker with several members: replicas on two devices (may be the same one twice), and a
+        process for each stage of a model."""
         each = self.device + ":0" if self.device == "cuda" else self.device
         self._train(run, "digits, two replicas", "convnet_digits", 1, accuracy=0.97,
                     device=f"{each},{each}")
         self._train(run, "digits, an MLP in two processes", "mlp_digits", 1, ["--stages=2"], accuracy=0.9)
 
     def encodings(self, run):
-        """Each encoding learns as float32 does. Through shared memory servers read floats and nothing is
-        encoded, so payloads go by TCP, and a worker on a GPU encodes there."""
+        """Checks that each encoding trains as well as float32. Uses TCP, because payloads in shared memory
+        are not encoded. Checks that a worker on a GPU encodes there."""
         epochs = ["--set=training.epochs=2", "--set=wire.shared_memory=false"]
         for kind in ("FLOAT32", "BFLOAT16", "INT8", "TOP_K"):
-            # A tenth of the elements, or a job of some hundred steps would end before most are sent.
+            # A tenth of the elements; otherwise a job of a few hundred steps would end before most are sent.
             more = ["--set=wire.push.fraction=0.1"] if kind == "TOP_K" else []
             said = self._train(run, f"digits, {kind}", "convnet_digits", 1,
                                epochs + [f"--set=wire.push.kind={kind}", *more],
@@ -159,7 +158,8 @@ class Place:
                           encodes_on_device(said, kind, self.device), said[-2000:])
 
     def precision(self, run):
-        """Each precision learns as float32 does; what a step takes in it, alone and as a worker."""
+        """Checks that each precision trains as well as float32, and measures its step time, alone and as a
+        worker."""
         if self.on_gpu:
             for precision in ("TF32", "BFLOAT16", "FLOAT16"):
                 self._train(run, f"digits, {precision}", "convnet_digits", 1,
@@ -182,8 +182,9 @@ class Place:
                     run.figure(name, {"ms": round(found[0] / 1000, 3)})
 
     def faults(self, run):
-        """What dies comes back; what cannot work says so and ends with the right code."""
-        # A job that lasts for longer than its faults take to come, also where it is fast.
+        """Checks recovery from killed processes, and the error message and exit code of impossible settings.
+        """
+        # A job that outlasts the drill, even on a fast machine.
         epochs, seconds = (80, 20) if self.on_gpu else (6, 6)
         before = gpu_memory_mib() if self.on_gpu else 0
         report = os.path.join(run.folder, "drill.json")
@@ -207,7 +208,7 @@ class Place:
             run.check("killed workers leave no memory on the GPU",
                       gpu_memory_mib() <= before + 64, f"{before} MiB before, {gpu_memory_mib()} after")
         alone = [self.program("ps_worker"), "--local", f"--job={self.job('convnet_digits')}"]
-        # On a machine without a GPU no index is there, and the sentence is another one.
+        # On a machine without a GPU the message differs.
         self._expect(run, "an index that is not there", alone + ["--device=cuda:99"], 2,
                      "is not there; GPUs seen here:" if self.on_gpu else "CUDA sees no GPU here")
         self._expect(run, "a device that is none", alone + ["--device=gpu"], 2,
@@ -221,10 +222,10 @@ class Place:
                              [f"--servers={address}"], 1, "out of memory")
 
     def speed(self, run):
-        """A step of a loop alone, and of a worker through shared memory and through TCP, in turns."""
+        """Measures a step of a plain loop, and of a worker through shared memory and TCP, alternately."""
         cases = speed.ON_GPU if self.on_gpu else speed.REHEARSED
         times = {(case, place): [] for case in cases for place in speed.PLACES}
-        # As many rounds as there is time for, three at most.
+        # As many rounds as time allows, at most three.
         longest_s = 0
         try:
             for rounds in range(3):
@@ -234,15 +235,15 @@ class Place:
                 for (case, place), found in times.items():
                     self._time_step(run, f"{case}, {place}", place,
                                     self._train_step(**cases[case]["flags"]), found)
-                    # At once, for a run that is cut before there is anything to judge.
+                    # Recorded at once, in case the run is cut before the evaluation.
                     run.figure(f"{case}, {place}: each, in us", list(found))
                 longest_s = max(longest_s, time.monotonic() - began)
         finally:
-            # Also what was found before the time was over.
+            # Also evaluates partial results.
             speed.judge(run, cases, times)
 
     def leak(self, run):
-        """A worker's memory, the GPU's, pinned and its own, does not grow while it trains."""
+        """Checks that a worker's resident, pinned and GPU memory does not grow during training."""
         with contextlib.ExitStack() as stack:
             address = stack.enter_context(self._server(run))
             worker = stack.enter_context(run.started(
@@ -273,10 +274,10 @@ class Place:
                       "MiB, one after the other: " +
                       " ".join(f"{window / MIB:.1f}" for window in windows_of(held)))
 
-    # What they share.
+    # Shared functions.
 
     def _train(self, run, name, job, workers, more=(), accuracy=0.975, device=None):
-        """A whole job, which has to end well and to learn. What psctl said."""
+        """Runs a whole job and checks that it succeeds and learns. Returns psctl's output."""
         report = os.path.join(run.folder, "report.json")
         trained = run.command(
             [self.program("psctl"), "run", f"--job={self.job(job)}", "--servers=2",
@@ -317,7 +318,7 @@ class Place:
 
     @contextlib.contextmanager
     def _server(self, run):
-        """A server of its own; gives its address."""
+        """Runs a server; yields the address."""
         with run.started([self.program("ps_server"), "--listen=127.0.0.1:0",
                           "--exit_with_parent"]) as server:
             line = run.first_line(server)
@@ -346,9 +347,9 @@ class Place:
             found.append(json.loads(ended.out.strip().splitlines()[-1])["mean_us"])
 
 
-# What programs say.
+# Program output.
 
 
 def encodes_on_device(said, kind, device):
-    """Whether a worker has said that its device encodes what it pushes (worker/worker_slot.cc)."""
+    """Returns true if the worker reported that the device encodes the pushes (worker/worker_slot.cc)."""
     return re.search(rf"gradients are encoded as {kind} on {re.escape(device)}\b", said) is not None

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""Makes stand-ins for the CUDA libraries that a CUDA build of torch is linked with (gigabytes), so that
-programs linked with it start and compute on the CPU on a machine without any.
+"""Makes stand-ins for the CUDA libraries (gigabytes) that a CUDA build of torch is linked with, so that
+programs linked with torch start and compute on the CPU without these libraries.
 
     deploy/gpu/stand_ins.py --out=FOLDER TORCH_LIB [CUDA_LIB]...
 
-No stand-in is made of what lies in a CUDA_LIB folder; libcudart must, for torch calls it when it is
-loaded. Each function of a stand-in says that it was called and ends the process. Needs gcc, nm and
-objdump.
+Libraries in a CUDA_LIB folder do not need a stand-in. libcudart must be there, because torch calls it when
+loaded. Each function of a stand-in prints its name and aborts. Needs gcc, nm and objdump.
 """
 
 import argparse
@@ -17,7 +16,7 @@ import subprocess
 import sys
 
 
-# Of the libraries whose symbols have no versions.
+# Functions of libraries without symbol versions.
 CUDAS_FUNCTION = re.compile(r"nccl|nvshmem|cu[A-Z]|cu(rand|sparse)")
 
 
@@ -26,12 +25,12 @@ def run(*command):
 
 
 def needed(library):
-    """The libraries that `library` names as needed."""
+    """Returns the libraries that `library` needs."""
     return re.findall(r"^\s*NEEDED\s+(\S+)$", run("objdump", "-p", library), re.MULTILINE)
 
 
 def version_owners(library):
-    """Version name -> library that has it, of what `library` takes from others."""
+    """Returns version name -> library, for the symbols that `library` imports."""
     owners = {}
     owner = None
     for line in run("objdump", "-p", library).splitlines():
@@ -46,7 +45,7 @@ def version_owners(library):
 
 
 def symbols(library, kind):
-    """(name, version) of what `library` defines or takes; the version may be empty."""
+    """Returns (name, version) of the symbols that `library` defines or imports; the version may be empty."""
     found = []
     for line in run("nm", "-D", kind, library).splitlines():
         name, _, version = line.split()[-1].replace("@@", "@").partition("@")
@@ -55,12 +54,12 @@ def symbols(library, kind):
 
 
 def is_cudas(library):
-    """Whether it is one of CUDA's libraries. Not the driver's, which only a machine with a GPU has."""
+    """Returns true for CUDA's libraries, except the driver's, which only a machine with a GPU has."""
     return re.match(r"lib(cu|nccl|nv)", library) and not library.startswith("libcuda.so")
 
 
 def wanted_of(torch_lib, cuda_libs):
-    """For each library that torch needs and that is in no folder: the symbols that are taken from it."""
+    """Returns, for each library that torch needs and no folder contains, the imported symbols."""
     own = {os.path.basename(path): path for folder in [torch_lib, *cuda_libs]
            for path in glob.glob(os.path.join(folder, "*.so*"))}
     loaded = ["libtorch_cuda.so"]
@@ -77,13 +76,13 @@ def wanted_of(torch_lib, cuda_libs):
             if owners.get(version) in wanted:
                 wanted[owners[version]].add((name, version))
             elif missing and not version and name not in defined and CUDAS_FUNCTION.match(name):
-                # Whose it is nobody says, and one definition is enough.
+                # The owner is unknown, and one definition suffices.
                 wanted[missing[0]].add((name, ""))
     return wanted
 
 
 def make(name, taken, out):
-    """One stand-in, with the names and versions that are taken from it."""
+    """Makes one stand-in with the imported names and versions."""
     source = ["#include <stdio.h>", "#include <stdlib.h>",
               "static void called(const char* name) {",
               f'  fprintf(stderr, "%s of the stand-in for {name} was called\\n", name);',

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""The headers that a program outside this tree needs, a path a line.
+"""
+Prints the headers that a program outside this tree needs, one path per line.
 
     deploy/install/public_headers.py [FOLDER...]
 
-Those of program/train.h and program/session.h, and what they include: from this tree, or from a
-FOLDER of generated headers. Fails if one of them is found in neither.
+These are program/train.h and program/session.h, and the headers that they include, from this tree or
+from a FOLDER of generated headers. Fails if a header is not found.
 """
 
 import os
@@ -12,7 +13,7 @@ import re
 import sys
 
 PUBLIC = ["program/train.h", "program/session.h"]
-# Headers of this tree are written with quotes; torch, Abseil and Protobuf are not of this tree.
+# Headers of this tree use quotes. torch, Abseil and Protobuf are not part of this tree.
 FOREIGN = re.compile(r"^(absl|torch|google|grpcpp|grpc\+\+)/")
 
 

@@ -1,7 +1,7 @@
-# find_package(torchps): the target torchps::torchps. Torch, Protobuf and Abseil stand in its headers,
-# so a program is linked with them, too.
+# find_package(torchps) defines the target torchps::torchps. Its headers use Torch, Protobuf and Abseil, so programs
+# also link with these.
 #
-# Abseil's flags are inside the library: a program may define ABSL_FLAGs, and must not link absl::flags.
+# The library contains Abseil's flags: a program may define ABSL_FLAGs, but must not link absl::flags.
 
 include(CMakeFindDependencyMacro)
 find_dependency(Torch)
