@@ -1,6 +1,5 @@
 #!/usr/bin/python3
-"""
-Measures all_reduce of float32 tensors between processes over gloo on loopback.
+"""Measures all_reduce of float32 tensors between processes over gloo on loopback.
 
   gloo_all_reduce.py RANK RANKS RENDEZVOUS_FILE
 

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""
-Measures the cost of unauthenticated clients to a training job: half-open TLS handshakes and silent Push streams.
+"""Measures the cost of unauthenticated clients to a training job: half-open TLS handshakes and silent Push streams.
 
   hostile.py [--minutes=60] [--window=30] [--json=rows.jsonl]
 

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""
-Measures start, checkpoint and recovery times of a large job that is killed as a whole.
+"""Measures start, checkpoint and recovery times of a large job that is killed as a whole.
 
   large_job.py [--mib=8192] [--servers=4] [--dir=DIR]
 

@@ -42,8 +42,7 @@ def finish(pyplot, axes, title, xlabel, path, ylabel="GB/s"):
 
 
 def draw(rows, folder):
-    """
-    Draws sizes_tcp.png, sizes_shm.png, sizes_tls.png, workers.png, encodings.png, links.png and
+    """Draws sizes_tcp.png, sizes_shm.png, sizes_tls.png, workers.png, encodings.png, links.png and
     train_steps.png.
     """
     try:

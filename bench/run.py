@@ -1,5 +1,4 @@
-"""
-Runs the measurements of bench/plan.py; bench/run.sh builds the programs and calls this.
+"""Runs the measurements of bench/plan.py; bench/run.sh builds the programs and calls this.
 
 Repetition i of every case runs before repetition i + 1 of any case, so that a slow phase of the machine
 affects all cases. Before and after each repetition a probe times fixed arithmetic on every core. If that

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""
-Trains whole jobs with psctl and compares their reports.
+"""Trains whole jobs with psctl and compares their reports.
 
   runs.py seeds --data=DIR      test accuracy over seeds, ASYNC against SYNC
   runs.py staleness --data=DIR  one slot slowed 8 times: the effect of each staleness bound

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""
-Compares the rows of one run with the requirements on the data plane.
+"""Compares the rows of one run with the requirements on the data plane.
 
   verdict.py FILE.json      prints one line per bar: the figure, the bar, met or not met
 

@@ -41,7 +41,7 @@ image="${image:-torchps-debian:$release}"
 engine_answers() { docker version >/dev/null 2>&1; }
 
 if ! engine_answers; then
-  $start_engine || die "no Docker engine answers; start one, or say --start-engine."
+  $start_engine || die "no Docker engine answers; start one, or use --start-engine."
   engine_log=/var/log/torchps-dockerd.log
   say "starting a Docker engine (its log: $engine_log)"
   setsid dockerd >"$engine_log" 2>&1 </dev/null &
@@ -49,14 +49,14 @@ if ! engine_answers; then
   until engine_answers; do
     kill -0 "$engine" 2>/dev/null || {
       tail -n 5 "$engine_log" >&2
-      die "the Docker engine ended at its start; its last lines are above."
+      die "the Docker engine did not start; its last lines are above."
     }
     sleep 0.2
   done
 fi
 
 if ! $again && docker image inspect "$image" >/dev/null 2>&1; then
-  say "the image $image is there already"
+  say "the image $image already exists"
   exit 0
 fi
 

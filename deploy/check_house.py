@@ -168,11 +168,11 @@ def check_arrows(paths):
     for path, room, other in arrows(paths):
         unused.discard((room, other))
         if room not in MAY_INCLUDE:
-            yield f"{path}: the room {room} is not known; say in deploy/check_house.py what it may include"
+            yield f"{path}: unknown room {room}; list in deploy/check_house.py what it may include"
         elif other not in MAY_INCLUDE[room].split():
             yield f"{path}: {room} may not include from {other}"
     for room, other in sorted(unused):
-        yield f"deploy/check_house.py: {room} does not include from {other} any more; take that out"
+        yield f"deploy/check_house.py: {room} no longer includes from {other}; remove that entry"
 
 
 def check_order():
@@ -188,7 +188,7 @@ def check_order():
         return below[room]
 
     for circle in sorted({circle for room in MAY_INCLUDE for circle in visit(room, [])}):
-        yield f"the rooms run in a circle: {circle}"
+        yield f"the rooms form a cycle: {circle}"
 
 
 def check_visibility():
@@ -221,7 +221,7 @@ def check_sizes(paths):
     rooms = collections.Counter(os.path.dirname(path) for path in paths)
     for room, count in sorted(rooms.items()):
         if count > MOST_SOURCES and not room.startswith("tests"):
-            yield f"{room} has {count} sources; more than {MOST_SOURCES} are more than one subject"
+            yield f"{room} has {count} sources; more than {MOST_SOURCES} are too many for one subject"
 
 
 def check_names(paths):

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""
-Checks the report of a finished run (docs/operate.md). Exits with 1 if it finds a fault.
+"""Checks the report of a finished run (docs/operate.md). Exits with 1 if it finds a fault.
 
     deploy/check_report.py --servers=2 --workers=3 [--accuracy=0.8] [--drilled] report.json
 
@@ -26,9 +25,9 @@ def faults(report, servers, workers, accuracy, drilled=False):
     checks = report.get("reconciles", {})
     for name, check in checks.items():
         if name != "all" and check["holds"] is False:
-            yield f"the books do not agree: {name}: expected {check['expected']}, got {check['actual']}"
+            yield f"the consistency check failed: {name}: expected {check['expected']}, got {check['actual']}"
     if checks.get("all") is not True:
-        yield "the books were not found to agree"
+        yield "the consistency check did not pass"
     if drilled:
         samples = checks.get("samples_used", {})
         if samples.get("holds") is not True:
@@ -64,8 +63,8 @@ def main():
     result = report["result"]
     print(
         f"{options.file}: {len(report['servers'])} servers, {len(report['slots'])} slots, "
-        f"{report['samples']} samples, accuracy {result['accuracy']:.4f}, the books agree"
-        + (", no sample lost or doubled, nothing acknowledged rolled back" if options.drilled else "")
+        f"{report['samples']} samples, accuracy {result['accuracy']:.4f}, consistency check passed"
+        + (", no sample lost or doubled, no acknowledged push rolled back" if options.drilled else "")
     )
 
 

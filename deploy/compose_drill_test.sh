@@ -61,7 +61,7 @@ find_nodes() {
     until read -r "pid[$node]" "started[$node]" "address[$node]" < <(of "$node" \
       '.State.Pid}} {{.State.StartedAt}} {{range .NetworkSettings.Networks}}{{.IPAddress}}{{end') &&
       [ -n "${address[$node]}" ]; do
-      [ "$SECONDS" -lt "$deadline" ] || die "$node has no address; it is $(of "$node" .State.Status)."
+      [ "$SECONDS" -lt "$deadline" ] || die "$node has no address; its state is $(of "$node" .State.Status)."
       sleep 0.1
     done
   done
@@ -89,7 +89,7 @@ heal() {
   for node in "${nodes[@]}"; do
     [ "$(of "$node" .State.StartedAt)" = "${started[$node]}" ] || {
       docker logs --tail=15 "${container[$node]}"
-      die "$node was started again while the network was parted; what it said is above."
+      die "$node restarted while the network was cut; its log is above."
     }
   done
   # shellcheck disable=SC2086
@@ -102,7 +102,7 @@ crash() {
   restarts="$(of "$1" .RestartCount)"
   kill -KILL "$(of "$1" .State.Pid)"
   until [ "$(of "$1" .RestartCount)" -gt "$restarts" ]; do
-    [ "$SECONDS" -lt "$deadline" ] || die "$1 was killed, and the engine does not start it again."
+    [ "$SECONDS" -lt "$deadline" ] || die "$1 was killed, but the engine does not restart it."
     sleep 0.1
   done
 }
@@ -118,7 +118,7 @@ blow() {
   # shellcheck disable=SC2086
   [ -z "$3" ] || judge "$what; the others" "$cut_s" "$most" $3
   for process in "${still[@]}"; do
-    ! wait "$process" || die "$what: who should stand still makes progress ($2)."
+    ! wait "$process" || die "$what: a worker that should stall makes progress ($2)."
   done
 }
 
@@ -133,7 +133,7 @@ for server in server-1 server-0; do
   cut "worker-1 $server"
   blow "worker-1 is cut off from $server" worker-1 "worker-2 worker-3"
   heal
-  judge "all passes again; all" $((back + 2)) "$back" "${workers[@]}"
+  judge "network restored; all" $((back + 2)) "$back" "${workers[@]}"
 done
 cut "worker-1 server-1" "worker-2 server-1" "worker-3 server-1" "server-0 server-1"
 blow "server-1 is cut off from all" "${workers[*]}" ""
@@ -141,15 +141,15 @@ heal
 judge "server-1 was cut off from all; all, afterwards" $((back + 2)) "$back" "${workers[@]}"
 cut "worker-1 server-1" "server-0 server-1" "worker-2 server-0" "worker-3 server-0" "worker-1 worker-2" \
   "worker-1 worker-3"
-blow "the halves are parted" "${workers[*]}" ""
+blow "the halves are cut apart" "${workers[*]}" ""
 heal
-judge "the halves were parted; all, afterwards" $((back + 2)) "$back" "${workers[@]}"
+judge "the halves were cut apart; all, afterwards" $((back + 2)) "$back" "${workers[@]}"
 strangers_go "$patience_s"
 
 docker pause "${container[worker-2]}" >/dev/null
 blow "worker-2 is paused" worker-2 "worker-1 worker-3"
 docker unpause "${container[worker-2]}" >/dev/null
-judge "it goes on; all" $((back + 2)) "$back" "${workers[@]}"
+judge "worker-2 resumes; all" $((back + 2)) "$back" "${workers[@]}"
 crash worker-3
 judge "worker-3 was killed; the others" "$cut_s" "$most" worker-1 worker-2
 judge "worker-3 was killed; all" $((back + 2)) "$back" "${workers[@]}"
@@ -160,5 +160,5 @@ for server in server-1 server-0; do
 done
 
 end_job --drilled
-say "times started again:$(for node in "${nodes[@]}"; do printf ' %s %s' "$node" "$(of "$node" .RestartCount)"; done)"
+say "restarts:$(for node in "${nodes[@]}"; do printf ' %s %s' "$node" "$(of "$node" .RestartCount)"; done)"
 say "the cluster was drilled, and the consistency check passed"

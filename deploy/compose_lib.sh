@@ -30,7 +30,7 @@ begin_compose() {
   elif command -v docker-compose >/dev/null; then
     compose=(docker-compose)
   else
-    die "neither 'docker compose' nor 'docker-compose' is here; deploy/setup.sh engine installs one."
+    die "neither 'docker compose' nor 'docker-compose' is installed; deploy/setup.sh engine installs one."
   fi
   compose+=(--project-name "torchps-test-$$" "${files[@]}")
   work="$(mktemp -d)"
@@ -85,14 +85,14 @@ end_job() {
   status="$(timeout "$limit_s" docker wait "${container[report]}")" || status="none after $limit_s s"
   if [ "$status" != 0 ]; then
     "${compose[@]}" logs --no-color --tail=15
-    die "the report was not written (exit code $status); what the containers said is above."
+    die "the report was not written (exit code $status); the containers' logs are above."
   fi
   for node in "${!container[@]}"; do
     [[ "$node" == worker-* ]] || continue
     status="$(timeout 60 docker wait "${container[$node]}")" || status="none after 60 s"
     [ "$status" = 0 ] || {
       docker logs --tail=15 "${container[$node]}"
-      die "$node ended with exit code $status; what it said is above."
+      die "$node ended with exit code $status; its log is above."
     }
   done
   docker logs "${container[report]}"

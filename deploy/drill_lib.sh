@@ -24,7 +24,7 @@ await_progress() {
     until grep -qs 'torchps_worker progress' "$work/$node.log"; do
       [ "$SECONDS" -lt "$deadline" ] || {
         tail -n 15 "$work"/*.log
-        die "$node does not begin; what was said is above."
+        die "$node reported no progress; the logs are above."
       }
       sleep 0.1
     done
@@ -62,7 +62,7 @@ judge() {
   shift
   longest="$(stall "$@")" || {
     tail -n 12 "$work"/*.log
-    die "$what: no progress for $longest s, at most $2 s expected; what was said is above."
+    die "$what: no progress for $longest s, at most $2 s expected; the logs are above."
   }
   say "$what: longest time without progress $longest s (bar: $2 s)"
 }
@@ -85,8 +85,8 @@ strangers_go() {
   echo off >&9
   exec 9>&-
   until grep -q '"held": [1-9]' "$work/stranger.log"; do
-    [ "$SECONDS" -lt "$deadline" ] || die "the stranger held nothing: $(tail -n 5 "$work/stranger.log")"
+    [ "$SECONDS" -lt "$deadline" ] || die "the unauthenticated clients held no connections: $(tail -n 5 "$work/stranger.log")"
     sleep 0.1
   done
-  say "the stranger: $(tail -n 1 "$work/stranger.log")"
+  say "unauthenticated clients: $(tail -n 1 "$work/stranger.log")"
 }

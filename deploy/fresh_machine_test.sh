@@ -32,7 +32,7 @@ case "$script" in
   test | first_hour_test) limit_s="${limit_s:-2700}" ;;
   *) die "expected quickstart, test or first_hour_test, got '$script'." ;;
 esac
-[[ "$limit_s" =~ ^[0-9]+$ ]] || die "--limit=$limit_s is no number of seconds."
+[[ "$limit_s" =~ ^[0-9]+$ ]] || die "--limit=$limit_s is not a number of seconds."
 
 image="${TORCHPS_BASE_IMAGE:-torchps-debian:$release}"
 "$TORCHPS_ROOT/deploy/bare_debian.sh" --debian="$release" --image="$image" "${bare_options[@]}"

@@ -12,7 +12,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 seconds="${1:-60}"
 # 0 means no limit to libFuzzer.
-[[ "$seconds" =~ ^[1-9][0-9]*$ ]] || die "'$seconds' is not a number of seconds, from 1."
+[[ "$seconds" =~ ^[1-9][0-9]*$ ]] || die "'$seconds': expected a number of seconds of at least 1."
 shift || true
 work="$(realpath -m "${TORCHPS_FUZZ_DIR:-$(mktemp -d)}")"
 cd "$TORCHPS_ROOT"
@@ -26,7 +26,7 @@ bazel=(bazel ${TORCHPS_BAZEL_STARTUP:-})
 labels=()
 for target in "${targets[@]}"; do
   [ -d "tests/fuzz/corpus/$target" ] ||
-    die "there is no target '$target': expected one of $(cd tests/fuzz/corpus && echo *)."
+    die "unknown target '$target': expected one of $(cd tests/fuzz/corpus && echo *)."
   labels+=("//tests/fuzz:${target}_fuzzer")
 done
 "${bazel[@]}" build --jobs="$(compile_jobs)" --noshow_progress --curses=no --config=fuzz \
@@ -53,6 +53,6 @@ for target in "${targets[@]}"; do
     tail -n 40 "$log" >&2
   fi
 done
-say "what was found is in $work"
+say "new inputs are in $work"
 echo "$executions executions, $failed failed"
 [ "$failed" = 0 ]

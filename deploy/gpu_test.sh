@@ -92,7 +92,7 @@ fetch_torch() {
     unpack 'torch/include/*' 'torch/lib/lib*.so*' torch/version.py
     rm -f torch/lib/libtorch_python.so
     cuda="$(sed -nE "s/^cuda: .*= '([0-9.]+)'$/\1/p" torch/version.py)"
-    [ -n "$cuda" ] || die "torch $torch of pip is no CUDA build."
+    [ -n "$cuda" ] || die "pip's torch $torch is not a CUDA build."
     case "$cuda" in
       1[0-2].*) fetch "nvidia-cuda-runtime-cu${cuda%%.*}==$cuda.*" ;;
       *) fetch "nvidia-cuda-runtime==$cuda.*" ;;
@@ -160,7 +160,7 @@ JSON
   tar -C "$unpacked" -czf "$bundle" .
   kib="$(du -k --apparent-size "$bundle" | cut -f 1)"
   [ "$kib" -le $((largest_mib * 1024)) ] ||
-    die "the bundle $bundle takes $((kib / 1024)) MiB, more than the $largest_mib that can be carried."
+    die "the bundle $bundle takes $((kib / 1024)) MiB, more than the limit of $largest_mib MiB."
   say "packed $bundle: $((kib / 1024)) MiB, torch $torch, for glibc $needed or newer"
 }
 

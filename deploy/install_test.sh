@@ -20,7 +20,7 @@ learns() {
   accuracy="$("$1" --local --set optimizer.learning_rate=0.2 --set training.epochs=30 |
     sed -n 's/.* evaluation .* accuracy=\([0-9.]*\) .*/\1/p' | tail -n 1)"
   say "$1: accuracy $accuracy, expected above 0.9"
-  awk -v accuracy="$accuracy" 'BEGIN { exit !(accuracy > 0.9) }' || die "$1 has not learnt."
+  awk -v accuracy="$accuracy" 'BEGIN { exit !(accuracy > 0.9) }' || die "$1 did not learn."
 }
 
 cmake -S "$TORCHPS_ROOT/examples/cmake" -B by_cmake -DCMAKE_PREFIX_PATH="$prefix" >cmake.log ||

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""
-Writes docs/job.md, the reference of the job file, from proto/job.proto.
+"""Writes docs/job.md, the reference of the job file, from proto/job.proto.
 
     deploy/job_reference.py            writes the page
     deploy/job_reference.py --check    fails if the page is outdated
@@ -90,7 +89,7 @@ def main(check):
         return
     with open(PAGE, encoding="utf-8") as file:
         if file.read() != page:
-            sys.exit(f"{PAGE} is not what {SOURCE} says: run deploy/job_reference.py")
+            sys.exit(f"{PAGE} is out of date with {SOURCE}: run deploy/job_reference.py")
 
 
 main("--check" in sys.argv[1:])

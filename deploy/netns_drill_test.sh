@@ -73,11 +73,11 @@ judge "half-open handshakes, silent pushes, a slow disk" 5 "$most" worker0 worke
 part worker1 server1
 judge "worker 1 is cut off from server 1; worker 0" "$cut_s" "$most" worker0
 join worker1 server1
-judge "all passes again; both" 10 "$((most + 2))" worker0 worker1
+judge "network restored; both" 10 "$((most + 2))" worker0 worker1
 part worker1 server0
 judge "worker 1 is cut off from server 0; worker 0" "$cut_s" "$most" worker0
 join worker1 server0
-judge "all passes again; both" 10 "$((most + 2))" worker0 worker1
+judge "network restored; both" 10 "$((most + 2))" worker0 worker1
 # State 0 (disabled) drops all traffic.
 bridge -netns "$hub" link set dev server1 state 0
 sleep "$cut_s"
@@ -90,15 +90,15 @@ sleep "$cut_s"
 join worker0 server1
 join worker1 server0
 join server0 server1
-judge "the halves were parted; both, afterwards" 10 "$((most + 2))" worker0 worker1
+judge "the halves were cut apart; both, afterwards" 10 "$((most + 2))" worker0 worker1
 strangers_go "$patience_s"
 
 (on server0 timeout 600 "$binaries/tools/psctl" report --wait --certs="$certs" --servers="$servers" \
   --report="$work/report.json") || {
   tail -n 15 "$work"/*.log
-  die "the job has not ended well; what was said is above."
+  die "the job failed; the logs are above."
 }
 end_well worker0 worker1
 grep -q 'consistency check passed' "$work/server0.log" || die "$(tail -n 20 "$work/server0.log")"
 stop_servers
-say "the network was parted in four ways, and the consistency check passed"
+say "the network was cut in four ways, and the consistency check passed"

@@ -84,7 +84,7 @@ end_well() {
     wait "${process[$node]}" || status=$?
     [ "$status" = 0 ] || {
       tail -n 15 "$work"/*.log
-      die "$node ended with exit code $status; what was said is above."
+      die "$node ended with exit code $status; the logs are above."
     }
   done
 }

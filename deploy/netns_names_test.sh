@@ -89,7 +89,7 @@ await_progress() {
     until [ "$(progress_lines "$node")" -gt "${before[$node]}" ]; do
       [ "$SECONDS" -lt "$deadline" ] || {
         tail -n 15 "$work"/*.log
-        die "$node does not go on; what was said is above."
+        die "$node makes no progress; the logs are above."
       }
       sleep 0.1
     done
@@ -106,8 +106,8 @@ move() {
   start_server "$to" "$index" "$name"
   began="$(date +%s.%N)"
   await_progress
-  say "$way: $name is at ${address[$to]} by now, and both workers go on" \
-    "$(awk "BEGIN { printf \"%.1f\", $(date +%s.%N) - $began }") s after it was started"
+  say "$way: $name is at ${address[$to]} now, and both workers continue" \
+    "$(awk "BEGIN { printf \"%.1f\", $(date +%s.%N) - $began }") s after its start"
 }
 
 certs="$work/certs"
@@ -133,10 +133,10 @@ for way in "$@"; do
   (with_names spare0 timeout 600 "$binaries/tools/psctl" report --wait --certs="$certs" \
     --servers=alpha:7000,beta:7000 --report="$work/report.json") || {
     tail -n 15 "$work"/*.log
-    die "the job has not ended well; what was said is above."
+    die "the job failed; the logs are above."
   }
   end_well worker0 worker1
   grep -q 'consistency check passed' "$work/spare0.log" || die "$way: $(tail -n 20 "$work/spare0.log")"
   stop_servers
-  say "$way: both servers have moved under their names, and the consistency check passed"
+  say "$way: both servers have moved, and the consistency check passed"
 done

@@ -41,4 +41,4 @@ done
 end_well worker0 worker1 report
 "$TORCHPS_ROOT/deploy/check_report.py" --servers=2 --workers=2 "$work/report.json"
 stop_servers
-say "the job was done over four addresses"
+say "the job finished over four addresses"

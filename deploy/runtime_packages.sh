@@ -8,7 +8,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 libraries="$(ldd "$@")" || die "ldd cannot read $*."
 if grep 'not found' <<<"$libraries" >&2; then
-  die "these libraries are not there."
+  die "these libraries are missing."
 fi
 # Resolves alternatives to the selected libraries.
 mapfile -t places < <(awk '$2 == "=>" && $3 ~ "^/" {print $3}' <<<"$libraries" | xargs realpath | sort -u)
@@ -16,6 +16,6 @@ mapfile -t places < <(awk '$2 == "=>" && $3 ~ "^/" {print $3}' <<<"$libraries" |
 owners="$(dpkg-query --search "${places[@]}" "${places[@]#/usr}" 2>/dev/null || true)"
 known="$(awk '{sub("^/usr", "", $2); print $2}' <<<"$owners")"
 for place in "${places[@]}"; do
-  grep -qxF "${place#/usr}" <<<"$known" || die "no package has $place."
+  grep -qxF "${place#/usr}" <<<"$known" || die "no package contains $place."
 done
 awk -F: '{print $1}' <<<"$owners" | sort -u

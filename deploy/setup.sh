@@ -28,7 +28,7 @@ bazel-skylib           rules that Bazel would otherwise download
 bazel-rules-license?   rules that Bazel 7 would otherwise download
 bazel-rules-python?    rules that Bazel 7 would otherwise download
 g++                    compiles the project
-pkgconf                tells Bazel where libraries are
+pkgconf                finds libraries for Bazel
 protobuf-compiler      generates C++ from .proto files
 protobuf-compiler-grpc generates C++ from .proto files
 libprotobuf-dev        messages
@@ -50,7 +50,7 @@ libgtest-dev           tests
 libgmock-dev           tests
 cmake                  builds a program outside the tree
 libbenchmark-dev       benchmarks
-clang                  checks the lock annotations, sanitizes, fuzzes
+clang                  checks the lock annotations, builds for sanitizers and fuzzing
 libclang-rt-dev        AddressSanitizer and libFuzzer
 python3                reads the results of the tests
 python3-torch?         opens what psctl exports
@@ -60,7 +60,7 @@ docker.io              builds and runs containers
 docker-compose         runs the cluster of deploy/docker-compose.yml
 debootstrap            makes a base image without a registry
 iptables               lets containers reach the network
-git                    makes the fresh clone that is tried in a container
+git                    makes the fresh clone for the container
 python3                reads the report
 "
 NETNS_PACKAGES="
@@ -69,7 +69,7 @@ python3                reads the report
 "
 BENCH_PACKAGES="
 libbenchmark-dev       the optimizers' benchmark
-python3-torch          gloo, to compare with
+python3-torch          gloo, for comparison
 python3-matplotlib     plots
 iproute2               makes a link of 1 Gbit/s
 linux-perf             profiles
@@ -118,7 +118,7 @@ apt() {
 }
 
 if grep -qE '^[^ ?]+( |$)' <<<"$missing"; then
-  say "looking at what this machine's apt sources have"
+  say "updating the package lists of this machine's apt sources"
   apt update
 fi
 # The optional packages that apt provides.
@@ -130,7 +130,7 @@ missing="$(awk 'NR == FNR {known[$1]; next}
   !NF || (sub(/[?]$/, "", $1) && !($1 in known)) {next} {print}' <(printf '%s\n' "$known") - <<<"$missing")"
 
 if [ -n "$missing" ]; then
-  say "installing what is missing, from this machine's apt sources:"
+  say "installing missing packages from this machine's apt sources:"
   awk '{name = $1; $1 = ""; printf "  %-23s%s\n", name, $0}' <<<"$missing"
   mapfile -t names < <(awk '{print $1}' <<<"$missing")
   apt install -y --no-install-recommends "${names[@]}"

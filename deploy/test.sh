@@ -90,7 +90,7 @@ run_tests() {
   shift 3
   say "tests: $name"
   if ! test_targets "$set" >"$targets" || ! wanted="$(wc -l <"$targets")" || [ "$wanted" = 0 ]; then
-    say "$name: the list of tests cannot be read; 'bazel query //...' says why." >&2
+    say "$name: the list of tests cannot be read; 'bazel query //...' shows the reason." >&2
     note "$name" 0 1 $((SECONDS - started))
     return
   fi
@@ -136,7 +136,7 @@ keeps_apart() {
   local way
   way="$(bazel query --noshow_progress --ui_event_filters=-info "somepath($1, $2)")" || return 1
   [ -z "$way" ] || {
-    say "this should not be linked together:" "${way//$'\n'/ -> }"
+    say "these must not be linked together:" "${way//$'\n'/ -> }"
     return 1
   }
 }

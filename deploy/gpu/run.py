@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""
-Runs the stages of deploy/gpu_test.sh (stages.py) on a bundle. The last line is 'N passed, N failed';
+"""Runs the stages of deploy/gpu_test.sh (stages.py) on a bundle. The last line is 'N passed, N failed';
 OUT/gpu.json contains the figures, OUT/log the output of each program.
 
     run.py --bundle=FOLDER --out=FOLDER [--device=cuda] [--seconds=560] [--only=STAGE,...]
@@ -118,7 +117,7 @@ def main():
         wanted = options.only.split(",")
         unknown = set(wanted) - {stage.name for stage in stages}
         if unknown:
-            refuse(f"there is no stage {', '.join(sorted(unknown))}; expected "
+            refuse(f"unknown stage {', '.join(sorted(unknown))}; expected "
                    f"{', '.join(stage.name for stage in stages)}.")
         stages = [stage for stage in stages if stage.name in wanted]
     print(f"bundle of {version['commit']}, torch {version['torch']}, device {options.device}", flush=True)

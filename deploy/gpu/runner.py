@@ -150,7 +150,7 @@ class Run:
             began = self._clock()
             try:
                 if self.left_s() <= 0:
-                    raise OutOfTime("no time was left for it")
+                    raise OutOfTime("no time left")
                 with tempfile.TemporaryDirectory() as self.folder:
                     stage.run(self)
             except OutOfTime as error:

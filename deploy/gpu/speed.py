@@ -60,5 +60,5 @@ def judge(run, cases, times):
         run.figure(name, figure)
         run.say(line_of(name, figure))
         if "bar" in figure:
-            run.check(f"{case}: a worker's step takes at most {most} of one alone",
+            run.check(f"{case}: a worker's step takes at most {most} of a plain step",
                       figure["by_alone"] <= most, f"{figure['by_alone']} of it")

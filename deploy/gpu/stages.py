@@ -209,15 +209,15 @@ class Place:
                       gpu_memory_mib() <= before + 64, f"{before} MiB before, {gpu_memory_mib()} after")
         alone = [self.program("ps_worker"), "--local", f"--job={self.job('convnet_digits')}"]
         # On a machine without a GPU the message differs.
-        self._expect(run, "an index that is not there", alone + ["--device=cuda:99"], 2,
+        self._expect(run, "an index that does not exist", alone + ["--device=cuda:99"], 2,
                      "is not there; GPUs seen here:" if self.on_gpu else "CUDA sees no GPU here")
-        self._expect(run, "a device that is none", alone + ["--device=gpu"], 2,
+        self._expect(run, "an unknown device", alone + ["--device=gpu"], 2,
                      "device 'gpu' is not known")
         self._expect(run, "no visible GPU", alone + ["--device=cuda"], 2, "CUDA sees no GPU here",
                      {"CUDA_VISIBLE_DEVICES": ""})
         if self.on_gpu:
             with self._server(run) as address:
-                self._expect(run, "a batch that the GPU's memory does not hold",
+                self._expect(run, "a batch too large for the GPU's memory",
                              self._train_step(model="resnet18", batch=30000, steps=1, warm_up=0) +
                              [f"--servers={address}"], 1, "out of memory")
 
@@ -261,9 +261,9 @@ class Place:
                 worker.wait(timeout=max(run.left_s() - 2, 1))
         said = read(os.path.join(run.folder, "worker"))
         run.log(said)
-        run.check("it trains until it is told to stop, and ends with 0",
+        run.check("trains until it is stopped, and ends with 0",
                   alive and worker.returncode == 0, f"exit code {worker.returncode}: {said[-500:]}")
-        if not run.check("its memory was looked at", len(samples) >= 2 * WINDOWS,
+        if not run.check("its memory was sampled", len(samples) >= 2 * WINDOWS,
                          f"{len(samples)} samples"):
             return
         for kind in samples[0]:
@@ -309,7 +309,7 @@ class Place:
         with open(report, encoding="utf-8") as file:
             figures = json.load(file)
         wrong = list(check_report.faults(figures, servers=2, workers=workers, accuracy=accuracy))
-        run.check(f"{name}: {accuracy:.1%}, the books agree", not wrong, "; ".join(wrong))
+        run.check(f"{name}: {accuracy:.1%}, the consistency check passes", not wrong, "; ".join(wrong))
         devices = sorted(slot.get("device", "?") for slot in figures.get("slots", []))
         run.figure(name, {"accuracy": (figures.get("result") or {}).get("accuracy"),
                           "wall_s": figures.get("wall_seconds"),
@@ -343,7 +343,7 @@ class Place:
             if place == "worker, TCP":
                 arguments = arguments + ["--set=wire.shared_memory=false"]
             ended = run.command(arguments, self.command_s)
-        if run.check(f"{name}: train_step ends well", ended.code == 0, ended.said[-1000:]):
+        if run.check(f"{name}: train_step succeeds", ended.code == 0, ended.said[-1000:]):
             found.append(json.loads(ended.out.strip().splitlines()[-1])["mean_us"])
 
 

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""
-Prints the headers that a program outside this tree needs, one path per line.
+"""Prints the headers that a program outside this tree needs, one path per line.
 
     deploy/install/public_headers.py [FOLDER...]
 
