@@ -3,8 +3,8 @@
 // computation, run alternately with the optimizer.
 //
 // The state is a row of 1 MiB blocks as in a server, processed one by one with the optimizer slots.
-// `cold` rows exceed the caches, so the data is read from memory. `warm` repeats one block. With
-// two threads, each thread uses a separate row. Times are processor time of the thread, so other
+// `cold` rows exceed the caches, so the data is read from memory. `warm` repeats one block. If
+// there are two threads, each uses a separate row. Times are processor time of the thread, so other
 // load on the core does not count. The columns are:
 //
 //   gradient: GB/s of gradient consumed by one thread: the rate that the network must deliver.

@@ -73,7 +73,7 @@ absl::StatusOr<int> OpenDevice(const std::string& network, const std::string& na
   return device;
 }
 
-// One direction of the link, run by a separate thread. Lives until the process exits.
+// Carries the packets of a direction; run by a separate thread. Lives until the process exits.
 class Direction {
  public:
   Direction(int from, int to, double bytes_per_second, absl::Duration delay)

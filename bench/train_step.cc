@@ -131,7 +131,7 @@ bool Unscale(const torch::nn::Module& module, double scale) {
   return norms.empty() || std::isfinite(torch::stack(norms).norm().item<double>());
 }
 
-// Trains with a plain loop in the precision of --set=training.precision. With FLOAT16, scales the
+// Trains with a plain loop in the precision of --set=training.precision. For FLOAT16, scales the
 // loss by LossScaler's rules, as torch's GradScaler does. The gradient is unscaled and checked on
 // the device, and the host waits for the result.
 absl::Status TrainAlone(int argc, char** argv, std::vector<absl::Duration>* asked) {

@@ -31,7 +31,7 @@ class Stage {
   virtual absl::StatusOr<std::unique_ptr<Operation>> Prepare(absl::string_view name) = 0;
 };
 
-// A worker's slot, and the addresses of the other processes.
+// The worker's slot, and the addresses of the other processes.
 struct Peers {
   int slot = 0;                        // from 0
   std::vector<std::string> addresses;  // of servers or peers, as they printed them

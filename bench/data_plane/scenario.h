@@ -37,7 +37,7 @@ enum class Cast {
   kTorchpsServer,
 };
 
-// A case to measure.
+// Describes a case to measure.
 struct Case {
   absl::string_view name;
   Cast cast;

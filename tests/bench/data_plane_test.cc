@@ -86,8 +86,7 @@ TEST(DataPlaneTest, AnOptimizerThatIsNoneIsRefused) {
 TEST(DataPlaneTest, AnUnknownCaseIsRefusedWithTheKnownOnes) {
   Program program({"bench/data_plane/data_plane", "--case=teleport"});
   EXPECT_EQ(program.AwaitExit(), 1);
-  EXPECT_THAT(program.error(),
-              Contains(HasSubstr("unknown case 'teleport'; expected memcpy")));
+  EXPECT_THAT(program.error(), Contains(HasSubstr("unknown case 'teleport'; expected memcpy")));
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ namespace {
 using Level = Finding::Level;
 
 constexpr int kConnectMs = 1000;
-// With less space, only the checkpoints of small models fit.
+// Only checkpoints of small models fit into less space.
 constexpr int64_t kLittleRoomBytes = int64_t{1} << 30;
 // Certificates are newer than this. An earlier date means a wrong clock.
 constexpr int64_t kYear2024 = 1704067200;

@@ -13,7 +13,7 @@ BackupWatch::BackupWatch(int servers, bool has_log, Connect connect)
 void BackupWatch::OnDeath(int server) {
   addresses_[static_cast<size_t>(server)].clear();
   client_ = nullptr;
-  // A restarted server counts from zero.
+  // Restarted servers count from zero.
   before_.reset();
 }
 

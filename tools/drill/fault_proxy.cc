@@ -27,7 +27,7 @@ void MakeNonBlocking(const FileDescriptor& socket) {
 
 }  // namespace
 
-// One direction of a connection: a buffer between two sockets.
+// Single direction of a connection: a buffer between two sockets.
 struct FaultProxy::Pipe {
   const FileDescriptor* from = nullptr;
   const FileDescriptor* to = nullptr;

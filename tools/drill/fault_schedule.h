@@ -12,7 +12,7 @@
 
 namespace torchps {
 
-// One rule of a drill: a kind of fault, the target and the times.
+// Rule of a drill: a kind of fault, the target and the times.
 struct FaultRule {
   Fault::Kind kind = Fault::Kind::kKill;
   // kCut and kReset apply to a worker and a server (is_server is false), a server and the workers,

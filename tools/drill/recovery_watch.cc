@@ -11,7 +11,7 @@ namespace {
 constexpr absl::Duration kLook = absl::Milliseconds(10);
 constexpr absl::Duration kAnswerTimeout = absl::Seconds(1);
 
-// A restarted server counts from zero.
+// Restarted servers count from zero.
 bool HasApplied(const ServerStatus& status) { return Applied(status.verdicts()) > 0; }
 
 }  // namespace

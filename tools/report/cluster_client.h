@@ -25,7 +25,7 @@ class ClusterClient {
 
   virtual const std::vector<std::string>& addresses() const = 0;
 
-  // Requests the job status from server 0. With `wait_until_done`, waits for the server to start
+  // Requests the job status from server 0. If `wait_until_done`, waits for the server to start
   // and then for the end of the job. DEADLINE_EXCEEDED: `timeout` passed.
   virtual absl::StatusOr<JobStatus> GetJobStatus(bool wait_until_done, absl::Duration timeout) = 0;
 

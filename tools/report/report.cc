@@ -102,7 +102,7 @@ Report::Server GetServer(int index, const ServerAnswer& answer, double job_secon
   server.set_bytes_in(status.bytes_in());
   server.set_bytes_out(status.bytes_out());
   server.set_uptime_seconds(status.uptime_ms() / 1000.0);
-  // A server that ran through the job started before it.
+  // Servers start before the job, so a shorter uptime means a restart.
   const uint64_t restored = status.durability().restored_checkpoint();
   if (restored > 0 || status.durability().replayed() > 0 || server.uptime_seconds() < job_seconds) {
     server.set_came_back(true);

@@ -113,7 +113,7 @@ void CheckReport(const JobStatus& job, int64_t block_updates, Report& report) {
   Equal(report.pushed_blocks().applied(), report.lag().count(), {silent},
         checks.mutable_lag_counted());
 
-  // A push raises each block's version by one. A push lost by a server lowers it by one on the
+  // A push raises each block's version by one. Each push lost by a server lowers it by one on the
   // affected blocks.
   std::vector<Doubt> of_versions = {silent,
                                     {!each_push, "an update combines several pushes"},

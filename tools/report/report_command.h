@@ -23,7 +23,7 @@ int ReportCommand(const FlagValues& flags, std::ostream& out, std::ostream& erro
 struct ReportRequest {
   std::string file;  // empty: only print
   bool wait = false;
-  // With `wait`: how long server 0 may be unreachable.
+  // If `wait`: how long server 0 may be unreachable.
   absl::Duration patience = absl::Seconds(60);
   // Length of one waiting request, before a health check of the server.
   absl::Duration parked_for = absl::Seconds(30);

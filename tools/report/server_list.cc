@@ -36,7 +36,7 @@ std::string ServerListText(const absl::StatusOr<JobStatus>& job,
   std::string elsewhere;
   for (int i = 0; i < static_cast<int>(servers.size()); ++i) {
     const ServerAnswer& answer = servers[static_cast<size_t>(i)];
-    // A server that is down or does not host a job counts as correctly placed.
+    // Servers that are down or do not host a job count as correctly placed.
     const int index = HasJob(answer) ? answer.status->server_index() : i;
     named.insert(index);
     if (HasJob(answer)) count = std::max(count, answer.status->server_count());

@@ -136,8 +136,8 @@ std::string Headline(const ClusterView& view, const std::map<int, double>& rates
                       NotFiniteText(NonfiniteBlocks(view), job.checkpoint().number() > 0));
 }
 
-// Returns true if slots wait for slots that are some steps behind. With apply WHOLE_BATCH they do
-// not wait, so the tables omit clock gaps.
+// Returns true if slots wait for slots that are some steps behind. They do not wait with apply
+// WHOLE_BATCH, so the tables omit clock gaps.
 bool IsBoundInSteps(const ClusterView& view) {
   if (!view.job.ok()) return true;
   const ConsistencySpec& consistency = view.job->job().consistency();
@@ -226,7 +226,7 @@ std::string MakePath(int slot, const ClusterView& view) {
 
 std::string SlotTable(const ClusterView& view, const std::map<int, double>& rates) {
   if (!view.job.ok() || view.job->slot_size() == 0) return "";
-  // A slot's clock is the highest clock over the servers.
+  // The highest clock over the servers is the slot's clock.
   std::map<int, int64_t> clocks;
   int64_t slowest = std::numeric_limits<int64_t>::max();
   for (const ServerAnswer& answer : view.servers) {

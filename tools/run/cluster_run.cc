@@ -23,7 +23,7 @@ ClusterRun::ClusterRun(Options options, Connect connect, std::ostream& out, std:
       error_(error),
       clock_(clock),
       interrupt_fd_(interrupt_fd),
-      // One row for each worker, then the evaluator's.
+      // Rows: each worker, then the evaluator.
       view_(options_.view, static_cast<int>(options_.hosts.workers.size()) + 1, out, clock),
       targets_(options_.targets) {}
 
@@ -208,7 +208,7 @@ ChildProcess::Options ClusterRun::GetProgram(const Part& part) const {
 }
 
 absl::Status ClusterRun::HandleDeath(Part& part) {
-  // A server exits with code 0 only if asked to stop, so the message mentions that.
+  // Servers exit with code 0 only if asked to stop, so the message mentions that.
   const std::string how =
       part.ended_well() ? "ended before the job: it was asked to stop, for example by 'psctl stop'"
                         : part.process->ExitReason();

@@ -9,7 +9,7 @@
 namespace torchps {
 
 // Downloads the job's data to this machine before the workers start, if --download is set, and sets
-// the data folder in `launch`. With --hosts does nothing, because each worker downloads the data.
+// the data folder in `launch`. Does nothing with --hosts, because each worker downloads the data.
 // CANCELLED: `interrupt_fd` became readable. Otherwise errors as DownloadForJob().
 absl::Status FetchData(const JobSpec& job, int interrupt_fd, std::ostream& out,
                        LaunchOptions& launch);

@@ -72,7 +72,7 @@ void ProgressView::DrawRows() {
   if (!options_.terminal) return;
   for (const Row& row : rows_) {
     if (row.text.empty()) continue;
-    // One column less than the width, because a full line wraps on some terminals.
+    // Leaves one column free, because a full line wraps on some terminals.
     out_ << CutTo(row.text, options_.columns - 1) << "\n";
     ++drawn_;
   }

@@ -34,7 +34,7 @@ JobSpec KeptJob(const ClusterRun::Options& options) {
   return job;
 }
 
-// Opens the run folder, creating one if the user did not name it. With remote parts, `dir` names
+// Opens the run folder, creating one if the user did not name it. If parts are remote, `dir` names
 // the servers' folder on their machines. `lock` reserves the folder for this run.
 absl::StatusOr<std::string> OpenRunDirectory(ClusterRun::Options& options, absl::Time now,
                                              std::unique_ptr<FileLock>& lock) {
@@ -141,7 +141,7 @@ int RunInDirectory(ClusterRun::Options options, std::ostream& out, std::ostream&
 
   Progress progress;
   WatchRun(*dir, std::move(on_report), options, record, progress);
-  // With separate disks, the model is on the disk of server 0.
+  // If disks are separate, the model is on server 0's disk.
   const std::string model_dir =
       options.launch.disks_apart ? ServerDirectory(options.launch, 0) : *dir;
   const LaunchOptions launch = options.launch;

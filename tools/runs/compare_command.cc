@@ -25,7 +25,7 @@ namespace {
 
 constexpr char kUnknown[] = "-";
 
-// One of the compared runs. A running or failed run may lack a report.
+// Either of the compared runs. A running or failed run may lack a report.
 struct Side {
   ListedRun run;
   JobSpec job;
