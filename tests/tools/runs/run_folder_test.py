@@ -35,11 +35,11 @@ def main(psctl, worker):
             break
         assert run.poll() is None, status
     assert "running" in say("runs")
-    assert "another run works there" in say("run", *words, code=2)
+    assert "another run uses it" in say("run", *words, code=2)
     run.send_signal(signal.SIGINT)
     assert run.wait() == 1
     with open("said", encoding="utf-8") as said:
-        assert "to go on from there" not in said.read()
+        assert "to resume" not in said.read()
 
     assert "stopped: interrupted" in say("runs")
     assert "no run in" in say("status", code=3)
