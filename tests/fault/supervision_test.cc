@@ -79,8 +79,8 @@ TEST(Supervision, ADrillIsSurvivedWithEverySampleUsed) {
 TEST(Supervision, AWorkerThatIsSuspendedForLongerThanItsLeaseComesBack) {
   const std::string out = ExpectSurvived(
       {kShort, "--freeze=server.1:at=500ms:for=4s", "--freeze=worker.1:at=300ms:for=3s"});
-  EXPECT_THAT(out, HasSubstr("\nworker 1 goes on\n"));
-  EXPECT_THAT(out, HasSubstr("\nserver 1 goes on\n"));
+  EXPECT_THAT(out, HasSubstr("\nworker 1 resumes\n"));
+  EXPECT_THAT(out, HasSubstr("\nserver 1 resumes\n"));
   EXPECT_THAT(out, HasSubstr("frozen: 1 server, 1 worker\n"));
 }
 

@@ -294,7 +294,7 @@ def started(trial):
     check("own_program", *flags)
     check("own_program", *flags, "--resume", "--set=training.epochs=6")
     os.remove(program)
-    assert f"{program}, is not there any more" in trial.ask("evaluate", "own_program", code=2).stderr
+    assert f"{program}, no longer exists" in trial.ask("evaluate", "own_program", code=2).stderr
 
 
 def other_machines(trial):
