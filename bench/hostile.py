@@ -368,7 +368,7 @@ def main():
     parser.add_argument("--window", type=float, default=30, help="seconds; shorter if --minutes is small")
     parser.add_argument("--servers", type=int, default=2)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--level", default="CHECKPOINT", help="the job's durability; with LOG the disk limits the speed")
+    parser.add_argument("--level", default="CHECKPOINT", help="the job's durability; LOG is limited by the disk")
     parser.add_argument("--handshakes", type=int, default=600, help="held at each server")
     parser.add_argument("--streams", type=int, default=32, help="held at each server")
     parser.add_argument("--rate", type=float, default=200, help="new connections a second, to all servers together")

@@ -165,8 +165,8 @@ def main():
         finally:
             run.child.terminate()
             run.child.wait()
-    print(f"verdict: recovered twice; start {start:.1f} s, first checkpoint {first:.1f} s later, recovery after kill -9 "
-          f"of servers and worker {back:.1f} s, of everything {resumed:.1f} s; at most {most / 2**30:.1f} GiB of memory")
+    print(f"verdict: recovered twice; start {start:.1f} s, first checkpoint {first:.1f} s later, recovery after "
+          f"kill -9 of servers and worker {back:.1f} s, of all {resumed:.1f} s; at most {most / 2**30:.1f} GiB of memory")
 
 
 if __name__ == "__main__":
