@@ -8,26 +8,26 @@
 
 namespace torchps {
 
-// Encodes a gradient's blocks where a device has them, with error feedback, to the bits that
-// ErrorFeedback (client/error_feedback.h) gives on the host; the residual stays on the device.
+// Encodes gradient blocks on the device, with error feedback. The result has the same bits as
+// ErrorFeedback (client/error_feedback.h) on the host. The residual stays on the device.
 //
-// Calls give the device work, in the order that the calling thread has made current, and do not
-// wait for it. One call at a time. May throw what torch throws.
+// Each call queues device work on the calling thread's current stream and returns without waiting.
+// One call at a time. May throw c10::Error.
 class BlockEncoder {
  public:
   virtual ~BlockEncoder() = default;
 
   virtual const EncodedRecords& records() const = 0;
-  // All records, on the device.
+  // Returns the memory of all records, on the device.
   virtual absl::Span<const float> memory() const = 0;
 
-  // Adds the block's gradient to its residual, and fills its record with what is sent of the sum.
-  // With `looks` it looks at the gradient first: one that is not finite leaves residual and bytes
-  // alone, and the record's verdict tells; without, the gradient is known to be finite, and the
-  // verdict is of no meaning. Elements that are `absent`, counted from the block's first, are sent
-  // as zero, and keep their residual.
+  // Adds the block's gradient to the residual and writes the encoded sum into the block's record.
+  // If `looks` is true, the encoder first checks the gradient: a gradient that is not finite
+  // changes neither the residual nor the bytes, and the record's verdict reports it. If `looks` is
+  // false, the caller knows that the gradient is finite, and the verdict is undefined. Elements in
+  // `absent`, counted from the start of the block, are sent as zero and keep the residual.
   virtual absl::Status Encode(BlockId block, bool looks, absl::Span<const ElementRun> absent) = 0;
-  // What the block's record has goes back into the residual. REQUIRES: Encode() has filled it.
+  // Adds the block's record back to the residual. REQUIRES: Encode() has filled the record.
   virtual absl::Status TakeBack(BlockId block) = 0;
 };
 

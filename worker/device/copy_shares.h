@@ -9,23 +9,24 @@
 
 namespace torchps {
 
-// A run of blocks that lie one behind the other.
+// Consecutive blocks.
 struct BlockRun {
   BlockId begin = 0;
   BlockId end = 0;
 };
 
-// A model's blocks in shares: small neighbours are copied together, for a copy between host and
-// device has a price of its own (some 10 us), beside what its bytes take. No share has both trained
-// and averaged blocks.
+// Groups a model's blocks into shares. Small neighbours are copied together, because each copy
+// between host and device costs about 10 us beyond the transfer. A share contains either trained or
+// averaged blocks.
 //
 // Immutable, so thread-safe.
 class CopyShares {
  public:
-  // 1 MiB is 20 to 40 us on a bus.
+  // A bus transfers 1 MiB in 20 to 40 us.
   static constexpr int64_t kLeastBytes = 1 << 20;
 
-  // Each share but the last trained and the last averaged one has at least `least_bytes`.
+  // Makes shares of at least `least_bytes`. The last trained share and the last averaged share may
+  // be smaller.
   explicit CopyShares(const BlockMap& map, int64_t least_bytes = kLeastBytes);
 
   const std::vector<BlockRun>& shares() const { return shares_; }
@@ -36,10 +37,10 @@ class CopyShares {
   std::vector<size_t> share_of_;  // by block
 };
 
-// The runs of those blocks among `blocks` that `wanted` has, as long as they can be.
+// Returns the longest runs of wanted blocks within `blocks`.
 std::vector<BlockRun> GetRuns(const std::vector<bool>& wanted, BlockRun blocks);
 
-// The elements of a run in the flat vector.
+// Returns the run's elements in the flat vector.
 ElementRun GetElements(const BlockMap& map, BlockRun run);
 
 }  // namespace torchps

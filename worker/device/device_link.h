@@ -11,61 +11,60 @@
 
 namespace torchps {
 
-// What a worker's copies need of its device, beside computing: copies to the host and copies from
-// it, which go on while the device computes. There are three orders of work: what is computed, by
-// whoever gives the device its kernels; the copies down; the copies up. Each order is kept; one
-// waits for another only where a mark says so.
+// Copies between host and device memory while the device computes. Work is queued in three orders:
+// computing, copies to the host (down), copies from the host (up). Each order runs in sequence. One
+// order waits for another only at a mark.
 //
-// Spans named `device` are memory of the device: only the link reads and writes them. Host memory
-// is pinned where the device is a GPU. A copy reads its source and writes its destination at any
-// time from the call to its end.
+// Spans named `device` are device memory that only the link reads and writes. Host memory is pinned
+// if the device is a GPU. A copy may read the source and write the destination at any time until
+// the copy ends.
 //
-// Every operation can fail. The first error is kept: whatever is under way ends with it, and each
-// later operation returns it.
+// Any operation can fail. The link keeps the first error: it ends pending work, and each later
+// operation returns it.
 //
-// Thread-safe. Borrows all memory until its destructor, which waits for what is under way.
+// Thread-safe. Borrows all memory until the destructor returns, which waits for pending work.
 class DeviceLink {
  public:
-  // A point in one of the orders. Null: it was reached already.
+  // A point in one of the orders. Null means already reached.
   using Mark = std::shared_ptr<const void>;
-  // Runs once, on a thread of the link's; perhaps within the call that it was given to. It may only
-  // post.
+  // Called once, on a thread of the link or within the call that received it. It must not block: it
+  // may only post work.
   using Done = std::function<void(const absl::Status& status)>;
   using Give = std::function<absl::Status()>;
 
   virtual ~DeviceLink() = default;
 
-  // All that the calling thread has given the device to compute so far.
+  // Returns a mark after everything that the calling thread has queued for computing.
   virtual absl::StatusOr<Mark> AfterCompute() = 0;
-  // All copies up so far.
+  // Returns a mark after all copies up so far.
   virtual absl::StatusOr<Mark> AfterUps() = 0;
-  // What the calling thread gives the device to compute from now on begins after `mark`.
+  // Makes later computing of the calling thread begin after `mark`.
   virtual absl::Status ComputeAfter(const Mark& mark) = 0;
-  // Among what is computed: a copy within the device.
+  // Queues a copy within the device among the computing.
   virtual absl::Status CopyInCompute(absl::Span<const float> device_from,
                                      absl::Span<float> device_to) = 0;
 
-  // Runs `done` once `mark` is reached. No order waits for that. An error that is returned is all:
+  // Runs `done` when `mark` is reached, without blocking any order. If this returns an error,
   // `done` does not run.
   virtual absl::Status WhenReached(const Mark& mark, Done done) = 0;
 
-  // Copies to the host, after `after`. Errors as above.
+  // Copies to the host after `after`. Errors as for WhenReached().
   virtual absl::Status Down(const Mark& after, absl::Span<const float> device,
                             absl::Span<float> host, Done done) = 0;
   // Among the copies down, after `after`: what `give` gives the device to compute. It runs once,
   // with that order as the current one, perhaps within this call, perhaps later on a thread of the
   // link's, but never beside another one's. Its error is the link's.
   virtual absl::Status InDowns(const Mark& after, Give give) = 0;
-  // Copies from the host, after `after`.
+  // Copies from the host after `after`.
   virtual absl::Status Up(const Mark& after, absl::Span<const float> host,
                           absl::Span<float> device) = 0;
 
-  // Blocks until each Down() so far has ended and its `done` has returned.
+  // Blocks until every Down() so far has ended and the `done` callbacks have returned.
   virtual void AwaitDowns() = 0;
-  // Blocks until each Up() so far has ended.
+  // Blocks until every Up() so far has ended.
   virtual absl::Status AwaitUps() = 0;
 
-  // Less than that is not worth a copy of its own.
+  // Smaller copies are not worth a call of their own.
   virtual int64_t least_copy_bytes() const { return CopyShares::kLeastBytes; }
 };
 

@@ -19,33 +19,33 @@
 
 namespace torchps {
 
-// The outbox of gradients that the device encodes: what is copied down are the encoded bytes, and
-// the push is given those (client/encoded_blocks.h).
+// Outbox for gradients that the device encodes. The encoded bytes are copied down, and the push
+// sends these bytes (client/encoded_blocks.h).
 //
-//   compute   | backward t                    | forward t + 1
-//   down      |        encode b9, b9, b8 ..       averaged
-//   push      |  .. t - 1 |   sends t ..
+//    compute   | backward t                    | forward t + 1
+//    down      |        encode b9, b9, b8 ..       averaged
+//    push      |  .. t - 1 |   sends t ..
 //
-// A block's residual may still get something back as long as the push of the step before is under
-// way, so nothing of a step is encoded before Open(). What is final by then waits, and the copies
-// are small. So one set of records on each side is enough: no push is under way when they change.
+// The previous push may still return bytes to a block's residual. So a step is encoded only after
+// Open(), and blocks that are final earlier wait. The copies are small, and records change only
+// while no push runs, so one set of records on each side is enough.
 //
-// Blocks that nobody has called final are encoded by Finish() and are not told.
+// Finish() encodes the blocks that BlockFinal() has not reported, without calling `tell` for them.
 //
-// Thread-safe as Outbox and EncodedBlocks say. Borrows everything, for as long as the link lives.
+// Thread-safe as Outbox and EncodedBlocks specify. Borrows everything, as long as the link lives.
 class EncodedOutbox final : public Outbox, public EncodedBlocks {
  public:
   struct Options {
     DeviceLink* link = nullptr;
     const BlockMap* block_map = nullptr;
     BlockEncoder* encoder = nullptr;
-    // The device's averaged elements.
+    // Averaged elements on the device.
     absl::Span<const float> averaged;
-    // The host's: copies of the encoder's memory(), aligned for doubles, and of those elements.
+    // Host copies of the encoder's memory(), aligned for doubles, and of the averaged elements.
     absl::Span<float> host_records;
     absl::Span<float> host_averaged;
-    // Each block is looked at before it is encoded. Otherwise a gradient that is not finite as a
-    // whole is dropped.
+    // If true, each block is checked before it is encoded. If false, the worker drops a whole
+    // gradient that is not finite.
     bool looks = true;
     int64_t least_copy_bytes = CopyShares::kLeastBytes;
   };
@@ -53,17 +53,17 @@ class EncodedOutbox final : public Outbox, public EncodedBlocks {
   explicit EncodedOutbox(const Options& options);
   ~EncodedOutbox() override;
 
-  // The host's averaged elements, once the step is finished.
+  // Returns the host's averaged elements. Valid after Finish().
   absl::Span<const float> averaged() const { return options_.host_averaged; }
 
   void BeginStep() override ABSL_LOCKS_EXCLUDED(mutex_);
   void BlockFinal(BlockId block) override ABSL_LOCKS_EXCLUDED(mutex_);
   void Open(Tell tell) override ABSL_LOCKS_EXCLUDED(mutex_);
   void Drop() override ABSL_LOCKS_EXCLUDED(mutex_);
-  // The device was given all of the step to compute; of its trained elements those are absent, none
-  // of them in a block that was final. Waits until the host has all of it; nothing is told after
-  // that. The first error of the link's is that of this step and of all later ones. REQUIRES:
-  // Open().
+  // Ends the step, after the device has been given all work. `absent` names the trained elements
+  // without a gradient; none of them is in a block that was final. Blocks until the host has
+  // received the step; `tell` is not called afterwards. Returns the link's first error, as do all
+  // later steps. REQUIRES: Open().
   absl::Status Finish(const ElementRuns& absent) ABSL_LOCKS_EXCLUDED(mutex_);
 
   EncodingSpec::Kind encoding() const override;
@@ -72,13 +72,13 @@ class EncodedOutbox final : public Outbox, public EncodedBlocks {
   void TakeBack(BlockId block) override ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  // Blocks that are final, and when the device will have them.
+  // Final blocks, and the mark at which the device will have computed them.
   struct Final {
     BlockRun blocks;
     DeviceLink::Mark computed;
   };
 
-  // Encodes the blocks, and copies them down.
+  // Encodes the blocks and copies them down.
   void Send(const Final& final, DeviceLink::Done done, const ElementRuns& absent = {})
       ABSL_LOCKS_EXCLUDED(mutex_);
   void SendEarly(const Final& final) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -94,11 +94,11 @@ class EncodedOutbox final : public Outbox, public EncodedBlocks {
   bool is_open_ ABSL_GUARDED_BY(mutex_) = false;
   Tell tell_ ABSL_GUARDED_BY(mutex_);
   FinalShares final_ ABSL_GUARDED_BY(mutex_){options_.block_map, &shares_};
-  // Before Open().
+  // Blocks that became final before Open().
   std::vector<Final> waiting_ ABSL_GUARDED_BY(mutex_);
-  // By trained block, of the present push: its record was filled, and nobody has taken it back.
+  // By trained block: the record of the current push is filled and was not taken back.
   std::vector<bool> is_sent_ ABSL_GUARDED_BY(mutex_);
-  // Of the present push; goes back before the next one is encoded.
+  // Blocks of the current push whose records return to the residual before the next encoding.
   std::vector<BlockId> taken_back_ ABSL_GUARDED_BY(mutex_);
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };

@@ -5,7 +5,7 @@
 namespace torchps {
 namespace {
 
-// So that every verdict is aligned, and a GPU reads whole words.
+// Aligns each verdict, so that a GPU reads whole words.
 constexpr size_t kAlignment = 16;
 static_assert(sizeof(GradientVerdict) % kAlignment == 0, "bytes are aligned as verdicts are");
 

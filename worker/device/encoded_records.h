@@ -14,25 +14,24 @@
 
 namespace torchps {
 
-// Where each trained block's record lies in a vector of floats that a device fills and the host
-// gets a copy of: what was found of the block's gradient (GradientVerdict), and behind it the
-// encoded bytes. Records lie one behind the other in the order of the blocks, so neighbours come in
-// one copy.
+// Layout of the records of the trained blocks in a vector of floats. The device fills the records
+// and the host copies them. A record is the GradientVerdict followed by the encoded bytes. Records
+// are stored in the order of the blocks, so one copy transfers neighbours.
 //
 // Immutable, so thread-safe.
 class EncodedRecords {
  public:
-  // REQUIRES: `encoding` is normalised.
+  // REQUIRES: `encoding` is normalized.
   EncodedRecords(const BlockMap& map, const EncodingSpec& encoding);
 
   EncodingSpec::Kind encoding() const { return encoding_; }
   double fraction() const { return fraction_; }
-  // Of all records, in floats.
+  // Returns the size of all records, in floats.
   int64_t size() const { return begins_.back(); }
-  // Those of a run of trained blocks, in floats.
+  // Returns the records of a run of trained blocks, in floats.
   ElementRun Of(BlockRun blocks) const { return {begins_[blocks.begin], begins_[blocks.end]}; }
 
-  // Both in memory that begins with the first record, which is aligned for doubles.
+  // The verdict and the bytes of one record. `record` must be aligned for doubles.
   template <typename Float>
   static auto* GetVerdict(Float* record) {
     return reinterpret_cast<Like<Float, GradientVerdict>*>(record);
@@ -46,7 +45,7 @@ class EncodedRecords {
   size_t bytes(BlockId block) const { return bytes_[block]; }
 
  private:
-  // Const if Float is.
+  // Const if Float is const.
   template <typename Float, typename Type>
   using Like = std::conditional_t<std::is_const_v<Float>, const Type, Type>;
 
@@ -54,7 +53,7 @@ class EncodedRecords {
 
   const EncodingSpec::Kind encoding_;
   const double fraction_;
-  // By trained block, and the end.
+  // By trained block, followed by the end.
   std::vector<int64_t> begins_ = {0};
   std::vector<size_t> bytes_;
 };

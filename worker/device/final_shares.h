@@ -9,22 +9,22 @@
 
 namespace torchps {
 
-// Which shares of a step's gradient the device was given to compute as a whole, so that they may
-// come down. Thread-compatible; borrows both.
+// Tracks the shares of a step's gradient that the device has been given completely, so that they
+// can be copied down. Thread-compatible. Borrows both arguments.
 class FinalShares {
  public:
   FinalShares(const BlockMap* block_map, const CopyShares* shares);
 
-  // Of the next step no block is final.
+  // Begins the next step, without final blocks.
   void Begin();
-  // `block` is final; at most once a step. Its share, if that is final by this.
+  // Marks `block` as final; at most once a step. Returns the block's share if this completes it.
   std::optional<BlockRun> Add(BlockId block);
-  // The blocks of shares that are not, as runs of trained or of averaged ones: they lie apart on
-  // the device.
+  // Return the blocks of incomplete shares as runs. Trained and averaged blocks are separate,
+  // because they are not adjacent on the device.
   std::vector<BlockRun> LeftOfTrained() const;
   std::vector<BlockRun> LeftOfAveraged() const;
 
-  // The trained blocks come first.
+  // The trained blocks precede the averaged blocks.
   BlockId trained_blocks() const { return trained_blocks_; }
 
  private:

@@ -11,26 +11,26 @@
 
 namespace torchps {
 
-// Looks at a gradient's blocks where a device has them, and finds what ScanGradient()
-// (worker/gradient/gradient_scan.h) finds on the host.
+// Checks gradient blocks on the device. Finds the same values as ScanGradient()
+// (worker/gradient/gradient_scan.h) on the host.
 //
-// Calls give the device work, in the order that the calling thread has made current, and do not
-// wait for it. One call at a time. May throw what torch throws.
+// Each call queues device work on the calling thread's current stream and returns without waiting.
+// One call at a time. May throw c10::Error.
 class FiniteCheck {
  public:
   virtual ~FiniteCheck() = default;
 
-  // What was found of each trained block, on the device: GradientVerdicts without a factor, one
-  // behind the other.
+  // Returns the verdicts of the trained blocks on the device: consecutive GradientVerdicts without
+  // a factor.
   virtual absl::Span<const float> verdicts() const = 0;
-  // Looks at a trained block, and fills its verdict. INTERNAL: the device has failed.
+  // Checks a trained block and writes the verdict. INTERNAL: the device failed.
   virtual absl::Status Look(BlockId block) = 0;
 
-  // The verdicts of a run of trained blocks, in floats.
+  // Returns the position of the verdicts of a run of trained blocks, in floats.
   static ElementRun GetVerdicts(BlockRun blocks) {
     return {blocks.begin * kVerdictFloats, blocks.end * kVerdictFloats};
   }
-  // `verdicts` of all blocks, aligned for doubles.
+  // Returns true if the block is finite. `verdicts` covers all blocks and is aligned for doubles.
   static bool IsFinite(absl::Span<const float> verdicts, BlockId block) {
     const float* const verdict = verdicts.data() + block * kVerdictFloats;
     return reinterpret_cast<const GradientVerdict*>(verdict)->finite != 0;

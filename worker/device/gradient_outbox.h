@@ -18,10 +18,10 @@
 
 namespace torchps {
 
-// A step's way from the device to its push: each block of the gradient is copied down as soon as it
-// is final there, while the device computes the others, and told once the host has it and the push
-// has begun. There are two buffers of the host's, so that a step is copied down while the push of
-// the one before still sends the other:
+// Copies a step's gradient to the host and reports each block to the push. A block is copied down
+// as soon as it is final, while the device computes the other blocks. It is reported when the host
+// has received it and the push has begun. Two host buffers alternate, so that a step is copied down
+// while the previous push still sends the other buffer:
 //
 //   compute   | backward t              |           | backward t + 1
 //   down      |   b9 b8 .. b0           |           |   b9 b8 ..
@@ -29,29 +29,29 @@ namespace torchps {
 //
 //   BeginStep() BlockFinal()... Open() BlockFinal()... Finish() BeginStep() ...
 //
-// What a push is given stays as it is until BeginStep() of the step after the next: a push that is
-// repeated sends the same bytes.
+// A push buffer stays unchanged until BeginStep() of the step after the next, so a repeated push
+// sends the same bytes.
 //
-// Blocks that nobody has called final go down with Finish() and are not told: their owner says that
-// all are ready (PendingPush::AllReady).
+// Finish() copies the blocks that BlockFinal() has not reported, without calling `tell`: the caller
+// then marks all blocks as ready (PendingPush::AllReady).
 //
-// With a look the device has looked at each trained block before it goes down, and what it found
-// comes down behind it. So the push need not read what it sends.
+// With a FiniteCheck, the device checks each trained block before the copy, and the verdict is
+// copied after the block. So the push does not need to read the values that it sends.
 //
-// Thread-safe as Outbox says. Borrows everything.
+// Thread-safe as Outbox specifies. Borrows everything.
 class GradientOutbox final : public Outbox {
  public:
   struct Options {
     DeviceLink* link = nullptr;
     const BlockMap* block_map = nullptr;
-    // The device's: the trained elements' gradients, and the averaged elements.
+    // Device memory: gradients of the trained elements, and averaged elements.
     absl::Span<const float> gradients;
     absl::Span<const float> averaged;
-    // The host's: each as long as the layout.
+    // Host memory, each as long as the layout.
     std::array<absl::Span<float>, 2> buffers;
-    // Null: the device looks at nothing.
+    // If null, the device checks no block.
     FiniteCheck* look = nullptr;
-    // The host's copies of its verdicts(), one for each buffer; aligned for doubles.
+    // Host copies of verdicts(), one for each buffer; aligned for doubles.
     std::array<absl::Span<float>, 2> host_verdicts;
     int64_t least_copy_bytes = CopyShares::kLeastBytes;
   };
@@ -60,19 +60,19 @@ class GradientOutbox final : public Outbox {
   GradientOutbox(const GradientOutbox&) = delete;
   GradientOutbox& operator=(const GradientOutbox&) = delete;
 
-  // The host's buffer of the present step: the gradients, and the averaged elements.
+  // Return the current step's host buffer: the gradients and the averaged elements.
   absl::Span<float> gradients() const;
   absl::Span<const float> averaged() const;
-  // What the device has found of the present step's blocks, once they are told or the step is
-  // finished (FiniteCheck::IsFinite); as gradients() otherwise. Empty without a look.
+  // Returns the verdicts of the current step (FiniteCheck::IsFinite). Valid for reported blocks and
+  // after Finish(). Empty without a FiniteCheck.
   absl::Span<const float> verdicts() const { return options_.host_verdicts[current_]; }
 
   void BeginStep() override ABSL_LOCKS_EXCLUDED(mutex_);
   void BlockFinal(BlockId block) override ABSL_LOCKS_EXCLUDED(mutex_);
-  // The push is that of gradients() and averaged().
+  // The push sends gradients() and averaged().
   void Open(Tell tell) override ABSL_LOCKS_EXCLUDED(mutex_);
-  // The device was given all of the step to compute. Waits until the host has all of it; nothing is
-  // told after that. The first error of the link's is that of this step and of all later ones.
+  // Ends the step, after the device has been given all work. Blocks until the host has received the
+  // step; `tell` is not called afterwards. Returns the link's first error, as do all later steps.
   absl::Status Finish() ABSL_LOCKS_EXCLUDED(mutex_);
   void Drop() override ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -89,16 +89,16 @@ class GradientOutbox final : public Outbox {
   const Options options_;
   const CopyShares shares_;
   const int64_t trained_size_;
-  // Of `buffers`; changed between steps.
+  // Index into `buffers`; changes between steps.
   size_t current_ = 0;
 
   Mutex mutex_;
   bool in_step_ ABSL_GUARDED_BY(mutex_) = false;
-  // The step's push has begun, and so has the buffer.
+  // The step's push has begun with this buffer.
   bool is_open_ ABSL_GUARDED_BY(mutex_) = false;
   Tell tell_ ABSL_GUARDED_BY(mutex_);
   FinalShares final_ ABSL_GUARDED_BY(mutex_){options_.block_map, &shares_};
-  // The host has them, and they were not told.
+  // Blocks that the host has received but not reported.
   std::vector<BlockRun> held_ ABSL_GUARDED_BY(mutex_);
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };

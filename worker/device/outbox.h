@@ -6,29 +6,31 @@
 
 namespace torchps {
 
-// A step's way from the device to its push: what is told of blocks while the step is computed.
+// Carries a step's gradient from the device to the push and reports blocks while the step is
+// computed.
 //
-//   BeginStep() BlockFinal()... Open() BlockFinal()... <the end of the step> BeginStep() ...
+//    BeginStep() BlockFinal()... Open() BlockFinal()... <the end of the step> BeginStep() ...
 //
-// One thread makes all calls but BlockFinal(), which any may.
+// One thread makes all calls except BlockFinal(), which any thread may call.
 class Outbox {
  public:
-  // From any thread, once a block; it may only post.
+  // Called from any thread, once for each block. It must not block: it may only post work.
   using Tell = std::function<void(BlockId block)>;
 
   virtual ~Outbox() = default;
 
-  // A step's gradients are about to be computed. REQUIRES: the push of the step before the last one
-  // has ended; the last step was finished or dropped.
+  // Begins a step before the device computes the gradients. REQUIRES: the push before the previous
+  // one has ended, and the previous step was finished or dropped.
   virtual void BeginStep() = 0;
-  // The calling thread has given the device all that computes the gradient of `block`. Trained
-  // blocks only, each at most once a step. Does nothing outside of a step: a backward() that fails
-  // on one thread of autograd's returns while another one still runs a hook.
+  // Reports that the calling thread has given the device all work for the gradient of `block`.
+  // Trained blocks only, at most once a step. Ignored outside a step, because a failed backward()
+  // may return on one autograd thread while another thread still runs a hook.
   virtual void BlockFinal(BlockId block) = 0;
-  // The step's push has begun, and the one before has ended: blocks are told from now on.
+  // Reports that the step's push has begun and the previous push has ended. From now on blocks are
+  // reported.
   virtual void Open(Tell tell) = 0;
-  // The step comes to nothing. Waits for the copies under way; nothing is told after that. Does
-  // nothing once the step is finished.
+  // Abandons the step. Waits for pending copies; `tell` is not called afterwards. Does nothing
+  // after the step is finished.
   virtual void Drop() = 0;
 };
 

@@ -14,10 +14,10 @@
 
 namespace torchps {
 
-// A pull's way from the host to the device: each block goes up as it lands, into a second vector on
-// the device, while that computes on the first. Taking over is a copy within the device, among what
-// it computes and behind the last copy up: so the values that forward() reads never move, and
-// nobody waits.
+// Copies pulled values from the host to the device. Each block is copied up when it arrives, into a
+// staging vector, while the device computes with the first vector. TakeOver() copies within the
+// device, after the last copy up. So the values that forward() reads keep their address, and the
+// worker does not wait.
 //
 //   pull      |   lands b3 b0 b2 ..      |
 //   up        |         b3 b0 b2 ..      |
@@ -25,16 +25,18 @@ namespace torchps {
 //
 //   Begin() Landed()... TakeOver() Begin() ...
 //
-// A block that lands again, since its call was repeated, goes up again. What has not landed keeps
-// its values when the others are taken over. A pull that is dropped leaves no trace.
+// If a repeated call delivers a block again, the block is copied again. TakeOver() keeps the old
+// values of blocks that have not arrived. A dropped pull leaves the values unchanged.
 //
-// One thread calls Begin() and TakeOver(), any one Landed() between them. Borrows everything.
+// One thread calls Begin() and TakeOver(). Any thread may call Landed() between them. Borrows
+// everything.
 class ValueUploader {
  public:
   struct Options {
     DeviceLink* link = nullptr;
     const BlockMap* block_map = nullptr;
-    // The device's, each as long as the layout: what blocks go up into, and what is computed with.
+    // Device memory, each as long as the layout: the destination of copies, and the vector used for
+    // computing.
     absl::Span<float> staging;
     absl::Span<float> values;
     int64_t least_copy_bytes = CopyShares::kLeastBytes;
@@ -44,16 +46,17 @@ class ValueUploader {
   ValueUploader(const ValueUploader&) = delete;
   ValueUploader& operator=(const ValueUploader&) = delete;
 
-  // A pull into `host`, as long as the layout, is about to begin. Waits until the device has read
-  // what the last one has brought, so that it may be written over.
+  // Prepares a pull into `host`, which must be as long as the layout. Blocks until the device has
+  // read the previous pull, so that the caller may overwrite it.
   absl::Status Begin(absl::Span<const float> host) ABSL_LOCKS_EXCLUDED(mutex_);
-  // `block` is there, and stays as it is until it lands again or the next Begin().
+  // Reports that `block` has arrived. The block must not change until it arrives again or until the
+  // next Begin().
   void Landed(BlockId block) ABSL_LOCKS_EXCLUDED(mutex_);
-  // What the device is given to compute from now on finds what has landed since Begin(). An error
-  // is the first one of the link's; it stays.
+  // Makes later computing use the blocks that have arrived since Begin(). Returns the link's first
+  // error, as do all later calls.
   absl::Status TakeOver() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Where the pull that has begun, and was not taken over yet, lands; null: there is none.
+  // Returns the destination of a pull that has begun but was not taken over; null if there is none.
   const float* host() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -64,12 +67,12 @@ class ValueUploader {
 
   mutable Mutex mutex_;
   absl::Span<const float> host_ ABSL_GUARDED_BY(mutex_);
-  // By block: it has landed; since it last went up.
+  // By block: has arrived; has arrived since the last copy up.
   std::vector<bool> has_landed_ ABSL_GUARDED_BY(mutex_);
   std::vector<bool> is_newer_ ABSL_GUARDED_BY(mutex_);
-  // By share: blocks that have not landed.
+  // By share: number of blocks that have not arrived.
   std::vector<int> missing_ ABSL_GUARDED_BY(mutex_);
-  // After it nothing that is computed reads `staging`, until it is taken over the next time.
+  // After this mark, queued computing no longer reads `staging`, until the next TakeOver().
   bool has_begun_ ABSL_GUARDED_BY(mutex_) = false;
   DeviceLink::Mark is_free_ ABSL_GUARDED_BY(mutex_);
   absl::Status status_ ABSL_GUARDED_BY(mutex_);

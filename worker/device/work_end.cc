@@ -14,7 +14,7 @@ struct WorkEnd::State {
 
 WorkEnd::WorkEnd(DeviceLink* link, const Clock* clock) : state_(std::make_shared<State>()) {
   const absl::StatusOr<DeviceLink::Mark> computed = link->AfterCompute();
-  // An error stays, and is told by who copies.
+  // The link keeps the error and reports it at the next copy.
   if (!computed.ok()) return;
   const auto stamp = [state = state_, clock](const absl::Status& status) {
     if (!status.ok()) return;

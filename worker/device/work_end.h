@@ -9,16 +9,17 @@
 
 namespace torchps {
 
-// When a device was done with what it had been given: a thread that gives it work is long ahead.
+// Records the time at which a device finished its queued work. The thread that queues the work is
+// far ahead of the device.
 //
 // Thread-safe.
 class WorkEnd {
  public:
-  // Of what the calling thread has given the device to compute so far. Borrows the clock until the
-  // link is gone.
+  // Covers the work that the calling thread has queued so far. Borrows the clock until the link is
+  // destroyed.
   WorkEnd(DeviceLink* link, const Clock* clock);
 
-  // By the clock. Nullopt: it is not done, or the link has failed.
+  // Returns the time by the clock; nullopt if the work is not finished or the link has failed.
   absl::optional<absl::Duration> at() const;
 
  private:
