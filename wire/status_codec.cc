@@ -32,7 +32,7 @@ absl::Status BusyError(absl::string_view message, absl::string_view what) {
 }
 
 absl::optional<std::string> BusyWith(const absl::Status& status) {
-  const absl::optional<absl::Cord> what = status.GetPayload(kBusyUrl);
+  const auto what = status.GetPayload(kBusyUrl);
   if (!what.has_value()) return absl::nullopt;
   return std::string(*what);
 }
