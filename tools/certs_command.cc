@@ -7,6 +7,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -69,7 +70,9 @@ absl::Status MakeCertificates(const CertsRequest& request, std::ostream& out) {
   const absl::StatusOr<std::unique_ptr<CertificateAuthority>> authority = LoadOrMake(request, out);
   if (!authority.ok()) return authority.status();
   std::vector<std::string> hosts = {"localhost", "127.0.0.1", "::1"};
-  hosts.insert(hosts.end(), request.hosts.begin(), request.hosts.end());
+  for (const std::string& host : request.hosts) {
+    if (!absl::c_linear_search(hosts, host)) hosts.push_back(host);
+  }
 
   const auto make = [&](Role role, const std::string& name,
                         const std::string& folder) -> absl::Status {

@@ -62,6 +62,13 @@ TEST_F(CertsCommandTest, MakesWhatEachProgramTakes) {
   EXPECT_THAT(out_.str(), HasSubstr("torchps://mnist/worker/slot-1"));
 }
 
+TEST_F(CertsCommandTest, NamesALoopbackAddressOnce) {
+  request_.hosts = {"127.0.0.1"};
+  ASSERT_TRUE(MakeCertificates(request_, out_).ok());
+  EXPECT_THAT(out_.str(), HasSubstr("for localhost, 127.0.0.1, ::1"));
+  EXPECT_THAT(out_.str(), ::testing::Not(HasSubstr("::1, 127.0.0.1")));
+}
+
 TEST_F(CertsCommandTest, MadeAgainTheyAreNewAndOfTheSameAuthority) {
   ASSERT_TRUE(MakeCertificates(request_, out_).ok());
   const auto old_worker = Read(Role::kWorker);

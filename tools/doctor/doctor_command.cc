@@ -20,6 +20,7 @@
 #include "tools/doctor/disk_loss.h"
 #include "tools/doctor/gpu_checks.h"
 #include "tools/run_folder/run_directory.h"
+#include "tools/run_plan/built_in_jobs.h"
 #include "tools/run_plan/hosts_file.h"
 
 namespace torchps {
@@ -34,9 +35,12 @@ std::string DescribeWork(const JobSpec& job, bool names_data) {
   return absl::StrCat(model, " on ", names_data ? job.data().source() : "data of your own");
 }
 
-// Reads the job file and applies the overrides in the flags.
+// Reads the job file, or the built-in job of this name, and applies the overrides in the flags.
 absl::StatusOr<JobSpec> ReadJob(const FlagValues& flags) {
-  absl::StatusOr<JobSpec> job = ParseJobFile(flags.Get("job"));
+  const std::string file = flags.Get("job");
+  const std::string built_in = BuiltInJob(file);
+  absl::StatusOr<JobSpec> job =
+      built_in.empty() ? ParseJobFile(file) : ParseJobText(built_in, file);
   if (!job.ok()) return job.status();
   for (const std::string& assignment : flags.All("set")) {
     if (const absl::Status status = ApplyOverride(&*job, assignment); !status.ok()) return status;

@@ -137,6 +137,7 @@ TEST(Doctor, TheCommandSaysWhatToDoAndWhetherItIsNeeded) {
   EXPECT_TRUE(absl::StrContains(text, "ok       job: tiny: mlp on digits, 1 worker,")) << text;
   EXPECT_TRUE(absl::StrContains(text, "ok       a lost disk: would cost the whole job, ")) << text;
   EXPECT_TRUE(absl::StrContains(text, " 0 problems\n")) << text;
+  EXPECT_EQ(run({"--job=digits", "--dir=" + folder.path("state")}, &text), 0) << text;
   run({"--job=" + job, "--set=durability.level=LOG", "--set=durability.copies=1",
        "--servers=127.0.0.1:1,127.0.0.1:2"},
       &text);
