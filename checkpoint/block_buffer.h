@@ -9,17 +9,17 @@
 
 namespace torchps {
 
-// A BlockImage that owns its arrays. Meant to be used again and again: its arrays keep their room,
-// and with it pages that have been touched.
+// Holds a BlockImage together with the arrays. Reuse one buffer for many blocks: the arrays keep
+// their capacity, so later reads do not cause page faults.
 struct BlockBuffer {
   BlockRange range;
   Version version = 0;
   std::vector<float> values;
-  std::vector<std::vector<float>> slots;  // the optimizer's arrays
+  std::vector<std::vector<float>> slots;  // optimizer arrays
   std::vector<LedgerEntry> ledger;
   std::vector<MissedRun> missed;
 
-  // Borrows from this buffer.
+  // Returns an image that borrows from this buffer.
   BlockImage image() const {
     BlockImage image;
     image.range = range;

@@ -10,17 +10,16 @@
 
 namespace torchps {
 
-// Everything that a block is, as it was at one moment: what a checkpoint keeps of it. Borrows its
-// arrays.
+// The complete state of a block at one moment, as a checkpoint stores it. Borrows the arrays.
 struct BlockImage {
   BlockRange range;
   Version version = 0;
   absl::Span<const float> values;
-  // The optimizer's arrays, each as long as `values`; none for an averaged block.
+  // The optimizer's arrays, each as long as `values`; empty for an averaged block.
   std::vector<absl::Span<const float>> slots;
-  // By slot; shorter where the last slots have pushed nothing.
+  // Indexed by slot. Shorter than the slot count if the last slots did not push.
   absl::Span<const LedgerEntry> ledger;
-  // What some elements have missed of the gradients that `version` counts.
+  // Gradients counted in `version` that did not update some elements.
   absl::Span<const MissedRun> missed;
 };
 

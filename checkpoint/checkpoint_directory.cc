@@ -20,7 +20,7 @@ constexpr absl::string_view kCheckpointPrefix = "checkpoint-";
 constexpr size_t kCheckpointDigits = 12;
 constexpr char kManifestName[] = "MANIFEST.json";
 
-// 0 if that is no checkpoint's name.
+// Returns the checkpoint's number, or 0 if `name` is not a checkpoint directory name.
 uint64_t CheckpointNumber(absl::string_view name) {
   if (!absl::ConsumePrefix(&name, kCheckpointPrefix)) return 0;
   uint64_t number = 0;
@@ -30,7 +30,8 @@ uint64_t CheckpointNumber(absl::string_view name) {
   return strict && absl::SimpleAtoi(name, &number) ? number : 0;
 }
 
-// The server that a shard's file, whole or not, is of; -1 if it is none.
+// Returns the server index in a shard's file name, including temporary files; -1 if `name` is not a
+// shard.
 int ShardServer(absl::string_view name) {
   absl::ConsumeSuffix(&name, ".tmp");
   if (!absl::ConsumePrefix(&name, "server-") || !absl::ConsumeSuffix(&name, ".safetensors")) {
@@ -46,7 +47,7 @@ int ShardServer(absl::string_view name) {
   return index;
 }
 
-// What is gone already was to go.
+// Ignores NOT_FOUND, because another server may remove the same file.
 absl::Status UnlessNotFound(absl::Status status) {
   return absl::IsNotFound(status) ? absl::OkStatus() : status;
 }
@@ -55,7 +56,8 @@ absl::Status In(const std::string& path, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
 }
 
-// Whether an older checkpoint may do instead: not if the disk, or the user, can be helped.
+// True if the caller may fall back to an older checkpoint. Not for errors that the user can fix,
+// such as a full disk or missing permissions.
 bool IsDamage(const absl::Status& status) {
   return absl::IsDataLoss(status) || absl::IsNotFound(status);
 }
@@ -124,7 +126,8 @@ absl::Status CheckpointDirectory::WriteManifest(uint64_t checkpoint, absl::strin
   }
   absl::StatusOr<std::string> present = ReadWholeFile(*files_, path, kMaxManifestBytes);
   if (present.ok()) {
-    // Perhaps by a try whose last sync failed: until it is synced, a power cut takes it away.
+    // An earlier attempt may have failed at the last sync. Without this sync a power cut could
+    // remove the manifest.
     if (*present == text) return files_->SyncDirectory(CheckpointPath(checkpoint));
     return absl::AlreadyExistsError(absl::StrCat(path, " is there and has other contents"));
   }
@@ -161,7 +164,7 @@ absl::StatusOr<std::vector<uint64_t>> CheckpointDirectory::Complete() const {
   std::vector<uint64_t> complete;
   for (const uint64_t number : *numbers) {
     const absl::StatusOr<std::vector<std::string>> names = files_->List(CheckpointPath(number));
-    // Another server may be removing it just now.
+    // Another server may be removing this checkpoint.
     if (absl::IsNotFound(names.status())) continue;
     if (!names.ok()) return names.status();
     if (absl::c_linear_search(*names, kManifestName)) complete.push_back(number);
@@ -214,7 +217,7 @@ absl::Status CheckpointDirectory::CheckPresentShards(const Manifest& manifest) c
   for (const ShardInfo& shard : manifest.shard()) {
     const std::string path = absl::StrCat(CheckpointPath(manifest.checkpoint()), "/", shard.file());
     const auto file = files_->OpenForReading(path);
-    // The other servers' may be in directories of their own.
+    // The shards of other servers may be in separate directories.
     if (absl::IsNotFound(file.status())) continue;
     if (!file.ok()) return file.status();
     if (static_cast<uint64_t>((*file)->size()) != shard.bytes()) {
@@ -261,13 +264,13 @@ absl::Status CheckpointDirectory::PruneOne(uint64_t checkpoint, int server_index
   const std::string path = CheckpointPath(checkpoint);
   const absl::StatusOr<std::vector<std::string>> names = files_->List(path);
   if (!names.ok()) return UnlessNotFound(names.status());
-  // The manifest first: a checkpoint without its shards must not seem to be one.
+  // Remove the manifest first, so that a checkpoint without shards never looks complete.
   if (absl::c_linear_search(*names, kManifestName)) {
     if (absl::Status status = RemoveManifest(checkpoint); !status.ok()) return status;
   }
   for (const std::string& name : *names) {
     const int server = ShardServer(name);
-    // Those of a larger cluster of before are shared out among the servers of today.
+    // The servers divide the shards of an earlier, larger cluster among them.
     const bool own = server >= 0 && server % server_count == server_index;
     if (!own && name != TemporaryPath(kManifestName)) continue;
     if (absl::Status status = UnlessNotFound(files_->RemoveFile(absl::StrCat(path, "/", name)));
@@ -276,7 +279,7 @@ absl::Status CheckpointDirectory::PruneOne(uint64_t checkpoint, int server_index
     }
   }
   const absl::Status status = files_->RemoveDirectory(path);
-  // Others still have something in it.
+  // The directory still contains files of other servers.
   return absl::IsFailedPrecondition(status) ? absl::OkStatus() : UnlessNotFound(status);
 }
 

@@ -13,18 +13,18 @@
 
 namespace torchps {
 
-// The directory that ps_server --dir names: what is called how in it, which checkpoints it has, and
-// how they come and go. The servers of a job may share one, or have one each.
+// Manages the directory that ps_server --dir names: file names, and creating, finding and removing
+// checkpoints. The servers of a job may share one directory or use separate directories.
 //
 //   DIR/server-0.lock ...  coordinator.lock  coordinator.state
 //   DIR/checkpoint-000000000012/server-0-of-2.safetensors  server-1-of-2.safetensors  MANIFEST.json
-//   DIR/log-0-of-2/           server/push_log/log_segment.h names what is in it
+//   DIR/log-0-of-2/           see server/push_log/log_segment.h
 //
-// A checkpoint exists when its manifest does. Thread-safe: it holds no state, and several processes
-// may work in one directory. Errors are those of FileSystem.
+// A checkpoint is complete if the manifest exists. Thread-safe: the object is stateless, and
+// several processes may work in one directory. Returns FileSystem's errors.
 class CheckpointDirectory {
  public:
-  // `files` must outlive this.
+  // `files` must outlive this object.
   CheckpointDirectory(FileSystem* files, std::string path);
 
   const std::string& path() const { return path_; }
@@ -43,59 +43,60 @@ class CheckpointDirectory {
 
   // --- Writing ---
 
-  // DIR itself, if it is not there.
+  // Creates DIR if it does not exist.
   absl::Status Prepare() const;
-  // The directory that checkpoint's shards go to. ALREADY_EXISTS: that checkpoint is complete, and
-  // stays as it is; take a higher number.
+  // Creates the directory for the checkpoint's shards. ALREADY_EXISTS: this checkpoint is complete
+  // and stays unchanged; use a higher number.
   absl::Status PrepareCheckpoint(uint64_t checkpoint) const;
-  // Completes a checkpoint: the manifest is checked, written and read back. OK if the same one is
-  // there already. INVALID_ARGUMENT: no manifest, or another checkpoint's. ALREADY_EXISTS: it has
-  // another one.
+  // Completes a checkpoint: checks and writes the manifest, then reads it back. Returns OK if the
+  // same manifest exists already. INVALID_ARGUMENT: `text` is not a manifest, or belongs to another
+  // checkpoint. ALREADY_EXISTS: the checkpoint contains a different manifest.
   absl::Status WriteManifest(uint64_t checkpoint, absl::string_view text) const;
 
-  // What is there of a checkpoint stays there over a power cut: to be called before anything is
-  // built on a checkpoint whose completion may have failed at its last sync.
+  // Makes the checkpoint's files durable. Call this before using a checkpoint if the last sync of
+  // its completion may have failed.
   absl::Status Sync(uint64_t checkpoint) const;
 
   // --- Reading ---
 
-  // Those that have a manifest, ascending; also those whose manifest will turn out to be damaged.
-  // Empty if there is no such directory.
+  // Returns the checkpoints that contain a manifest, ascending. Does not check the manifests.
+  // Returns an empty list if the directory does not exist.
   absl::StatusOr<std::vector<uint64_t>> Complete() const;
-  // The highest number that any checkpoint has here, complete or not; 0: none. The next one must
-  // have a higher one.
+  // Returns the highest checkpoint number in the directory, complete or not, or 0 if there are no
+  // checkpoints. The next checkpoint must use a higher number.
   absl::StatusOr<uint64_t> HighestNumber() const;
-  // The manifest of one, checked. NOT_FOUND: there is none.
+  // Reads and checks a checkpoint's manifest. NOT_FOUND: the manifest does not exist.
   absl::StatusOr<Manifest> ReadManifest(uint64_t checkpoint) const;
-  // The newest checkpoint whose manifest is whole and that `usable` takes. One for which that is
-  // NOT_FOUND or DATA_LOSS is passed over for an older one, and what is wrong with it is appended
-  // to `passed_over` as a sentence; any other error is the result. NOT_FOUND: there is no
-  // checkpoint. DATA_LOSS: there are, and none will do; the sentences are in it.
+  // Returns the manifest of the newest checkpoint that is undamaged and accepted by `usable`. If a
+  // manifest is damaged, or `usable` returns NOT_FOUND or DATA_LOSS, appends the reason to
+  // `passed_over` as a sentence and continues with the next older checkpoint. Returns any other
+  // error. NOT_FOUND: the directory does not contain a checkpoint. DATA_LOSS: all checkpoints are
+  // unusable; the message lists the reasons.
   absl::StatusOr<Manifest> Newest(const std::function<absl::Status(const Manifest&)>& usable,
                                   std::vector<std::string>* passed_over) const;
 
   // --- Removing ---
 
-  // Removes what this server has of checkpoints below `newest` that are not in `keep`: their
-  // manifest first, then its shards (and those of a larger cluster of before), then the directory
-  // once it is empty. Nothing goes before the manifest of `newest` has been read back and all of
-  // its shards that are here have their size (ShardWriter has read them back before the manifest
-  // was made); if not, that is the error, and all others stay.
+  // Removes this server's files of checkpoints below `newest` that are not in `keep`. For each
+  // checkpoint, removes the manifest, then the shards (including shards of an earlier, larger
+  // cluster), then the directory if it is empty. Before removing any file, reads back the manifest
+  // of `newest` and checks the size of the shards in this directory. ShardWriter read these shards
+  // back before the manifest was written. If a check fails, returns the error and does not remove
+  // anything.
   absl::Status Prune(int server_index, int server_count, uint64_t newest,
                      const std::vector<uint64_t>& keep) const;
 
-  // Removes what this server has of checkpoints other than `checkpoint` that have no manifest: of
-  // attempts that failed, whole or not. Some may have a higher number: a coordinator that could not
-  // save its state, and came back with an older one, counts from there. REQUIRES: none of those is
-  // under way.
+  // Removes this server's files of failed checkpoints: all checkpoints without a manifest, except
+  // `checkpoint`. Some may use a higher number, if the coordinator restarted from an older state
+  // because it could not save the newest. REQUIRES: these checkpoints are not in progress.
   absl::Status RemoveFailed(uint64_t checkpoint, int server_index, int server_count) const;
 
-  // Makes a checkpoint one that does not exist, whichever server has parts of it.
+  // Invalidates a checkpoint by removing the manifest.
   absl::Status RemoveManifest(uint64_t checkpoint) const;
 
-  // Removes this server's shards of all checkpoints above `checkpoint` that are not in `except`, so
-  // that they can never be completed: for a server that has begun from `checkpoint`, and has told
-  // all that what came later is lost.
+  // Removes this server's shards of all checkpoints above `checkpoint`, except those in `except`,
+  // so that they can never be completed. Called by a server that restored `checkpoint` and reported
+  // later updates as lost.
   absl::Status RemoveShardsAbove(uint64_t checkpoint, const std::vector<uint64_t>& except,
                                  int server_index, int server_count) const;
 

@@ -12,7 +12,7 @@
 namespace torchps {
 namespace {
 
-// The shard of server k, from the first directory that has an undamaged one.
+// Opens the server's shard in the first directory that contains an undamaged copy.
 absl::StatusOr<std::unique_ptr<ShardReader>> OpenShard(FileSystem* files,
                                                        const std::vector<std::string>& directories,
                                                        const Manifest& manifest,
@@ -81,7 +81,7 @@ BlockId CheckpointReader::BlockAt(int64_t element) const {
 }
 
 absl::Status CheckpointReader::ReadBlock(BlockId block, BlockBuffer* out) const {
-  // Block b is on server b mod S, so it is the one with this index there.
+  // Server b mod S owns block b, so b / S is the index within that server's shard.
   const size_t servers = shards_.size();
   const auto& shard = shards_[block % servers];
   TPS_CHECK(shard != nullptr, "the block was said to be needed");

@@ -17,30 +17,30 @@
 
 namespace torchps {
 
-// One checkpoint with some or all of its shards, which may lie in several directories. Everything
-// that it opens has been read and checked.
+// Reads one checkpoint with some or all of the shards, which may be in several directories. Open
+// reads and checks each shard completely.
 //
 // Thread-compatible.
 class CheckpointReader {
  public:
-  // Opens the shards of those servers of the manifest that own one of the blocks (of the manifest's
-  // cut) that overlap elements of `needed`. `directories` are looked through in their order for
-  // each shard: DIR/checkpoint-N/. NOT_FOUND: a shard is in none of them; DATA_LOSS: one is
-  // damaged.
+  // Opens the shards that contain elements of `needed`. Searches `directories` (DIR/checkpoint-N/)
+  // in the given order for each shard. NOT_FOUND: a shard is missing in all directories. DATA_LOSS:
+  // a shard is damaged.
   static absl::StatusOr<std::unique_ptr<CheckpointReader>> Open(
       FileSystem* files, const std::vector<std::string>& directories, Manifest manifest,
       const std::vector<BlockRange>& needed);
 
   const Manifest& manifest() const { return manifest_; }
   const ModelLayout& layout() const { return cut_.layout; }
-  // The manifest's cut.
+  // The blocks as the manifest divides the model. They may differ from the blocks of the running
+  // job.
   const std::vector<BlockRange>& blocks() const { return cut_.blocks.blocks(); }
   int slots() const { return slots_; }
 
-  // The block of blocks() that has this element.
+  // Returns the block in blocks() that contains this element.
   BlockId BlockAt(int64_t element) const;
 
-  // REQUIRES: `block` overlaps what Open was told to be needed. DATA_LOSS as ShardReader.
+  // REQUIRES: `block` overlaps a range in `needed`. Returns DATA_LOSS like ShardReader.
   absl::Status ReadBlock(BlockId block, BlockBuffer* out) const;
   absl::Status ReadValues(BlockId block, std::vector<float>* out) const;
 
@@ -50,7 +50,7 @@ class CheckpointReader {
   const Manifest manifest_;
   const ManifestBlocks cut_;
   int slots_ = 0;
-  std::vector<std::unique_ptr<ShardReader>> shards_;  // by server; null: not needed
+  std::vector<std::unique_ptr<ShardReader>> shards_;  // by server; null if not needed
 };
 
 }  // namespace torchps

@@ -11,7 +11,7 @@ absl::Status ExportSafetensors(FileSystem* files, const std::string& path,
                                const ExportedModel& model) {
   SafetensorsHeader plan;
   plan.metadata = model.metadata();
-  plan.metadata["format"] = "pt";  // what other programs expect of tensors that are PyTorch's
+  plan.metadata["format"] = "pt";  // expected by readers of PyTorch tensors
   for (const ExportedModel::Tensor& tensor : model.tensors()) {
     constexpr int64_t kLongest = std::numeric_limits<int64_t>::max();
     plan.tensors.push_back({tensor.name, tensor.dtype, tensor.shape, kLongest, kLongest});

@@ -8,8 +8,8 @@
 
 namespace torchps {
 
-// Writes the model as a safetensors file, under the module's own names. Errors are those of
-// FileSystem and of the model; what was at `path` stays until the new file is whole.
+// Writes the model as a safetensors file with the module's tensor names. Replaces a file at `path`
+// only when the new file is complete. Returns the errors of FileSystem and `model`.
 absl::Status ExportSafetensors(FileSystem* files, const std::string& path,
                                const ExportedModel& model);
 

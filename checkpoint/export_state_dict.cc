@@ -11,8 +11,8 @@
 namespace torchps {
 namespace {
 
-// As much of pickle, protocol 2, as a dictionary of tensors takes (Python's pickletools.py has the
-// definitions). Only constructors that torch.load(weights_only=True) allows.
+// Writes the subset of pickle protocol 2 that a dictionary of tensors needs; see Python's
+// pickletools.py. Uses only constructors that torch.load(weights_only=True) allows.
 class Pickle {
  public:
   Pickle() : bytes_("\x80\x02", 2) {}
@@ -38,10 +38,10 @@ class Pickle {
   }
   void False() { bytes_ += '\x89'; }
   void EmptyTuple() { bytes_ += ')'; }
-  void Tuple() { bytes_ += 't'; }           // of what is above the mark
-  void Call() { bytes_ += 'R'; }            // a callable with the tuple above it
-  void LoadPersistent() { bytes_ += 'Q'; }  // what the tuple names
-  void SetItems() { bytes_ += 'u'; }        // of the dictionary below the mark
+  void Tuple() { bytes_ += 't'; }           // pops to the mark
+  void Call() { bytes_ += 'R'; }            // calls a callable with the tuple on top
+  void LoadPersistent() { bytes_ += 'Q'; }  // loads the storage that the tuple identifies
+  void SetItems() { bytes_ += 'u'; }        // stores in the dictionary below the mark
   std::string Finish() { return bytes_ + '.'; }
 
  private:
@@ -100,13 +100,13 @@ absl::string_view GetStorage(Dtype dtype) {
       return "ComplexFloatStorage";
     case Dtype::kC128:
       return "ComplexDoubleStorage";
-    case Dtype::kOther:  // ExportedModel has none
+    case Dtype::kOther:  // never in ExportedModel
       break;
   }
   return "";
 }
 
-// A tensor over the whole of the storage data/`key`.
+// Writes a tensor that covers the whole storage data/`key`.
 void PutTensor(const ExportedModel::Tensor& tensor, absl::string_view key, Pickle* pickle) {
   pickle->Global("torch._utils", "_rebuild_tensor_v2");
   pickle->Mark();

@@ -8,9 +8,9 @@
 
 namespace torchps {
 
-// Writes the model as the file that Python's torch.save(module.state_dict()) makes: an OrderedDict
-// of tensors under the module's own names, which torch.load reads also with weights_only=True.
-// Errors as ExportSafetensors.
+// Writes the same file as Python's torch.save(module.state_dict()): an OrderedDict of tensors with
+// the module's tensor names. torch.load reads it, also with weights_only=True. Returns the same
+// errors as ExportSafetensors.
 absl::Status ExportStateDict(FileSystem* files, const std::string& path,
                              const ExportedModel& model);
 

@@ -77,7 +77,7 @@ absl::Status ExportedModel::AddTied(const SafetensorsReader& constants) {
     return absl::DataLossError(
         absl::StrCat(constants.path(), " is damaged or of another model: ", what));
   };
-  // Readers of both formats refuse a duplicate name.
+  // Readers of both formats refuse duplicate names.
   std::map<std::string, size_t> place;
   for (size_t i = 0; i < tensors_.size(); ++i) {
     if (!place.emplace(tensors_[i].name, i).second) {

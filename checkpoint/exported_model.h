@@ -17,9 +17,9 @@
 
 namespace torchps {
 
-// The tensors of a module's state_dict, for export to another file format. They come from a
-// checkpoint and the tensors that servers do not hold (constants.safetensors), or from a model
-// file. Tensors of any size pass through a block of memory. Not thread-safe.
+// Provides the tensors of a module's state_dict for export to another file format. Reads them from
+// a checkpoint and constants.safetensors (tensors that the servers do not hold), or from a model
+// file. Reads large tensors one block at a time. Not thread-safe.
 class ExportedModel {
  public:
   struct Tensor {
@@ -29,21 +29,21 @@ class ExportedModel {
     int64_t bytes = 0;
   };
 
-  // Takes the checkpoint's parameters and averaged buffers, and the tensors of `constants` if that
-  // file exists. Borrows `files` and `reader`. REQUIRES: `reader` has all blocks. DATA_LOSS: the
-  // file is damaged, or of another model.
+  // Opens the checkpoint's parameters and averaged buffers, and the tensors in `constants` if that
+  // file exists. Borrows `files` and `reader`. REQUIRES: `reader` contains all blocks. DATA_LOSS:
+  // the file is damaged or belongs to another model.
   static absl::StatusOr<ExportedModel> OfCheckpoint(FileSystem* files,
                                                     const CheckpointReader* reader,
                                                     const std::string& constants);
 
-  // The tensors of a safetensors file. Borrows `files`.
+  // Opens the tensors of a safetensors file. Borrows `files`.
   static absl::StatusOr<ExportedModel> OfFile(FileSystem* files, const std::string& path);
 
   const std::vector<Tensor>& tensors() const { return tensors_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
-  // Passes all bytes of tensor i to the sink, in order and in pieces. Returns the first error, the
-  // sink's included.
+  // Passes the bytes of tensor i to the sink in order, in several calls. Returns the first error,
+  // including the sink's.
   using Sink = std::function<absl::Status(absl::string_view bytes)>;
   absl::Status Read(size_t i, const Sink& sink) const;
 
@@ -52,16 +52,16 @@ class ExportedModel {
 
   ExportedModel() = default;
   void Add(Tensor tensor, Source source);
-  // DATA_LOSS: a tensor has a dtype that torchps does not read.
+  // DATA_LOSS: torchps does not support the dtype of a tensor.
   absl::Status AddFile(const std::shared_ptr<SafetensorsReader>& file);
-  // Adds each tied tensor under its further names, which the metadata of `constants` list.
-  // DATA_LOSS: a name would occur twice.
+  // Adds each tied tensor under the other names that the metadata of `constants` list. DATA_LOSS: a
+  // name would be a duplicate.
   absl::Status AddTied(const SafetensorsReader& constants);
-  // Large elements first, so that each tensor lies at a multiple of its element's size.
+  // Sorts tensors with large elements first, so that each tensor is aligned to the element size.
   void SortBySize();
 
   std::vector<Tensor> tensors_;
-  std::vector<Source> sources_;  // of each
+  std::vector<Source> sources_;  // parallel to tensors_
   std::map<std::string, std::string> metadata_;
 };
 

@@ -14,8 +14,9 @@ namespace {
 
 namespace json = google::protobuf::util;
 
-// The file is kBegin, the checksum in 8 hexadecimal digits, kMiddle, the manifest, kEnd: as a whole
-// JSON too, but only this spelling of it is taken, so that no bit of it may differ.
+// The file contains kBegin, the checksum in 8 hexadecimal digits, kMiddle, the manifest and kEnd.
+// The whole file is valid JSON. Readers accept only this exact text, so they detect any changed
+// bit.
 constexpr absl::string_view kBegin = "{\n\"crc32c\": \"";
 constexpr absl::string_view kMiddle = "\",\n\"manifest\": ";
 constexpr absl::string_view kEnd = "}\n";

@@ -12,29 +12,30 @@
 
 namespace torchps {
 
-// The contents of MANIFEST.json: the manifest as JSON, with the CRC-32C of exactly that text before
-// it. Thread-safe.
+// Encodes and decodes MANIFEST.json: the manifest as JSON, after the CRC-32C of that exact text.
+// Thread-safe.
 
 inline constexpr uint32_t kCheckpointFormatVersion = 2;
-// No manifest is longer; nothing longer is read.
+// Readers and writers refuse larger manifests.
 inline constexpr int64_t kMaxManifestBytes = int64_t{256} << 20;
 
-// Sets format_version. INVALID_ARGUMENT: it could not be read again, with the reason.
+// Sets format_version and encodes. INVALID_ARGUMENT: the manifest is not valid; the message is the
+// reason.
 absl::StatusOr<std::string> EncodeManifest(Manifest manifest);
 
-// DATA_LOSS: not as EncodeManifest made it, with the reason. FAILED_PRECONDITION: of another
-// format version.
+// DATA_LOSS: the text is not an encoded manifest; the message is the reason. FAILED_PRECONDITION:
+// the format version is not supported.
 absl::StatusOr<Manifest> DecodeManifest(absl::string_view text);
 
-// How the shards of a manifest's checkpoint are cut. DATA_LOSS: the manifest makes no sense, which
-// DecodeManifest has ruled out.
+// The layout and the blocks of a checkpoint. GetBlocks returns DATA_LOSS if the manifest is
+// inconsistent; this cannot happen after DecodeManifest.
 struct ManifestBlocks {
   ModelLayout layout;
   BlockMap blocks;
 };
 absl::StatusOr<ManifestBlocks> GetBlocks(const Manifest& manifest);
 
-// Blocks of which some value or optimizer slot is not finite.
+// Returns the number of blocks with a non-finite value or optimizer slot.
 uint64_t NonfiniteBlocks(const Manifest& manifest);
 
 }  // namespace torchps

@@ -11,22 +11,22 @@
 
 namespace torchps {
 
-// Hands out the values of a checkpoint tensor by tensor, a block at a time, so that models of any
-// size pass through a megabyte of memory. Not thread-safe; borrows the reader.
+// Reads the values of a checkpoint tensor by tensor, one block at a time, so memory use does not
+// depend on the model size. Not thread-safe; borrows the reader.
 class ModelValues {
  public:
   using Sink = std::function<absl::Status(absl::Span<const float> values)>;
 
-  // REQUIRES: `reader` has all blocks.
+  // REQUIRES: `reader` contains all blocks.
   explicit ModelValues(const CheckpointReader* reader) : reader_(*reader) {}
 
-  // All elements of `segment` in their order, in as many pieces as there are blocks. The first
-  // error, the sink's included.
+  // Passes the elements of `segment` to the sink in order, one call per block. Returns the first
+  // error, including the sink's.
   absl::Status Read(const Segment& segment, const Sink& sink);
 
  private:
   const CheckpointReader& reader_;
-  std::vector<float> values_;  // of block_
+  std::vector<float> values_;  // values of block_
   int64_t block_ = -1;
 };
 

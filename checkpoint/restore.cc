@@ -10,7 +10,7 @@
 namespace torchps {
 namespace {
 
-// Puts each slot's higher entry into `ledger`.
+// Merges `other` into `ledger` and keeps each slot's higher entry.
 void TakeHighest(const std::vector<LedgerEntry>& other, std::vector<LedgerEntry>* ledger) {
   if (ledger->size() < other.size()) ledger->resize(other.size());
   for (size_t slot = 0; slot < other.size(); ++slot) {
@@ -22,8 +22,8 @@ void TakeHighest(const std::vector<LedgerEntry>& other, std::vector<LedgerEntry>
   }
 }
 
-// Puts what of `run` lies in a block of `length` elements, which begins `shift` before the run's
-// block, behind the others of it.
+// Appends the part of `run` that overlaps a block of `length` elements. `shift` converts an offset
+// in the run's block to an offset in that block.
 void TakeMissed(const MissedRun& run, int64_t shift, int64_t length,
                 std::vector<MissedRun>* missed) {
   const int64_t begin = std::max<int64_t>(run.begin + shift, 0);
@@ -36,7 +36,7 @@ void TakeMissed(const MissedRun& run, int64_t shift, int64_t length,
   }
 }
 
-// OK: the checkpoint is of the course that the job has taken.
+// Checks that the checkpoint belongs to the same history as the resumed job.
 absl::Status CheckGeneration(const Manifest& manifest, const Restore::Request& request) {
   const uint64_t resumed = request.resumed_checkpoint;
   if (resumed == 0 || manifest.checkpoint() == resumed) return absl::OkStatus();

@@ -17,13 +17,13 @@
 
 namespace torchps {
 
-// The blocks of one server out of a checkpoint that any number of servers has written: its newest
-// one of which everything needed is there and undamaged.
+// Restores one server's blocks from the newest usable checkpoint, written by any number of servers.
+// A checkpoint is usable if all shards that this server needs are present and undamaged.
 //
-// Blocks that are cut otherwise than the checkpoint's are put together by element; then a block's
-// version, and each slot's entry in its ledger, are the highest of the old blocks that it overlaps.
-// That is safe because only a whole job is resumed on another number of servers, when no worker has
-// a push under way.
+// If the checkpoint divides the model differently, blocks are assembled element by element. The
+// version, and each slot's ledger entry, are then the highest of the overlapping old blocks. This
+// is safe because only a whole job resumes on another number of servers. Workers do not have a push
+// in progress then.
 //
 // Thread-compatible.
 class Restore {
@@ -31,32 +31,32 @@ class Restore {
   struct Request {
     std::string directory;
     uint64_t job_id = 0;
-    const ModelLayout* layout = nullptr;  // needed during Open only
-    const BlockMap* blocks = nullptr;     // needed during Open only
+    const ModelLayout* layout = nullptr;  // needed only during Open
+    const BlockMap* blocks = nullptr;     // needed only during Open
     int server_index = 0;
-    // Above 0: the whole job was resumed from this checkpoint, and `incarnation` is one that it has
-    // given out since. Then no other checkpoint will do but one that the job has taken since, or
-    // the blocks of two servers would not belong together.
+    // If above 0, the whole job resumed from this checkpoint, and `incarnation` was assigned after
+    // that. Open then accepts only this checkpoint or a checkpoint that the job wrote later.
+    // Otherwise the blocks of two servers could be from different histories.
     uint64_t resumed_checkpoint = 0;
     Incarnation incarnation = 0;
   };
 
-  // Reads and checks every shard that is needed. `files` must outlive the result.
-  //   NOT_FOUND            there is no checkpoint: the server begins anew
-  //   FAILED_PRECONDITION  the directory is of another job, or another model
-  //   DATA_LOSS            there are checkpoints and none can be loaded, with all reasons; or none
-  //                        that the job was resumed from
+  // Reads and checks all shards that this server needs. `files` must outlive the result.
+  //   NOT_FOUND            the directory does not contain a checkpoint: the server starts new
+  //   FAILED_PRECONDITION  the directory belongs to another job or another model
+  //   DATA_LOSS            all checkpoints are unusable, or older than the job's resumption; the
+  //                        message lists the reasons
   static absl::StatusOr<std::unique_ptr<Restore>> Open(FileSystem* files, const Request& request);
 
   const Manifest& manifest() const { return reader_->manifest(); }
   uint64_t checkpoint() const { return manifest().checkpoint(); }
-  // Why newer checkpoints were not taken, a sentence each; empty if this is the newest.
+  // Reasons why newer checkpoints were not used, as sentences; empty if this is the newest.
   const std::vector<std::string>& passed_over() const { return passed_over_; }
-  // Arrays of the optimizer that every trained block has.
+  // Number of optimizer arrays of each trained block.
   int slots() const { return reader_->slots(); }
 
-  // The blocks of the server, in ascending order; block i of them into `out`, whose room is used
-  // again. DATA_LOSS: the disk gives something else than it gave to Open.
+  // The server's blocks, ascending. ReadBlock reads block i into `out` and reuses the memory.
+  // DATA_LOSS: the file changed after Open.
   const std::vector<BlockRange>& blocks() const { return blocks_; }
   absl::Status ReadBlock(size_t i, BlockBuffer* out);
 
@@ -67,7 +67,7 @@ class Restore {
   const std::unique_ptr<CheckpointReader> reader_;
   const std::vector<BlockRange> blocks_;
   const std::vector<std::string> passed_over_;
-  BlockBuffer old_;  // for blocks that are cut otherwise
+  BlockBuffer old_;  // for blocks that are divided differently
 };
 
 }  // namespace torchps

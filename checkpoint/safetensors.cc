@@ -16,7 +16,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr char kMetadata[] = "__metadata__";
-// The metadata entry that lists complex tensors which the file holds as pairs of real numbers.
+// The metadata entry that lists the complex tensors stored as pairs of real numbers.
 constexpr char kComplex[] = "complex";
 
 struct DtypeEntry {
@@ -25,7 +25,7 @@ struct DtypeEntry {
   int64_t bytes;
 };
 
-// In the order of the enum.
+// In enum order.
 constexpr DtypeEntry kDtypes[] = {
     {Dtype::kBOOL, "BOOL", 1}, {Dtype::kU8, "U8", 1},     {Dtype::kI8, "I8", 1},
     {Dtype::kI16, "I16", 2},   {Dtype::kI32, "I32", 4},   {Dtype::kI64, "I64", 8},
@@ -40,9 +40,8 @@ std::string Quoted(const std::string& text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// Builds the header from the parser's events. Events show a name that occurs twice, and a small
-// file cannot make the parser allocate much. A value at a position that takes none is skipped where
-// a field may be unknown, and refused elsewhere.
+// Builds the header from the parser's events. Events expose duplicate names, and a small file
+// cannot cause large allocations. Unknown fields are skipped; other unexpected values are refused.
 class HeaderHandler final : public nlohmann::json_sax<Json> {
  public:
   explicit HeaderHandler(SafetensorsHeader* header) : header_(header) {}
@@ -160,7 +159,7 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
     kShapeNumbers,
     kOffsets,
     kOffsetNumbers,
-    kSkipped,  // in a value that is ignored, `depth_` objects and arrays deep
+    kSkipped,  // in an ignored value, `depth_` objects and arrays deep
     kEnd,
   };
 
@@ -176,13 +175,13 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
     return Refuse(absl::StrCat("has ", what, " in an unexpected place"));
   }
 
-  // Ignores the next value, and returns to `after` behind it.
+  // Ignores the next value, then continues in state `after`.
   bool Skip(State after) {
     after_ = after;
     depth_ = 0;
     return Go(State::kSkipped);
   }
-  // Ignores a value that is no tensor and no metadata, where one may stand.
+  // Ignores a value that is neither a tensor nor metadata, if allowed in this state.
   bool SkipHere() {
     if (state_ == State::kEntry) return Skip(State::kNames);
     return state_ == State::kMetadata && Skip(State::kMetadata);
@@ -202,21 +201,21 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
   State state_ = State::kStart;
   State after_ = State::kStart;
   int64_t depth_ = 0;
-  std::string name_;  // of the tensor
-  std::string key_;   // of its field
+  std::string name_;  // the current tensor
+  std::string key_;   // the tensor's current field
   std::set<std::string> names_;
-  std::set<std::string> seen_;  // fields of the present object
+  std::set<std::string> seen_;  // fields of the current object
   std::vector<int64_t> numbers_;
   std::string error_ = "is empty";
 };
 
-// "" or the fault of the tensor's size.
+// Returns the error in the tensor's size, or "".
 std::string SizeFault(const TensorInfo& tensor) {
   int64_t bytes = DtypeBytes(tensor.dtype);
   for (const int64_t dimension : tensor.shape) {
     if (__builtin_mul_overflow(bytes, dimension, &bytes)) return "has too many elements";
   }
-  // The size of an element is unknown; some are parts of a byte.
+  // The element size is unknown, and may be less than a byte.
   if (tensor.dtype == Dtype::kOther) bytes = tensor.end - tensor.begin;
   if (tensor.end < tensor.begin || tensor.end - tensor.begin != bytes) {
     return absl::StrCat("lies in [", tensor.begin, ", ", tensor.end, "), its shape takes ", bytes,
@@ -225,7 +224,7 @@ std::string SizeFault(const TensorInfo& tensor) {
   return "";
 }
 
-// Makes pairs of real numbers that the metadata call complex complex tensors.
+// Converts pairs of real numbers to complex tensors, as listed in the metadata.
 void RestoreComplex(SafetensorsHeader* header) {
   const auto entry = header->metadata.find(kComplex);
   if (entry == header->metadata.end()) return;
@@ -245,7 +244,7 @@ void RestoreComplex(SafetensorsHeader* header) {
   header->metadata.erase(entry);
 }
 
-// The reverse, for dtypes that the format lacks.
+// Reverses RestoreComplex, for complex dtypes that the format does not support.
 SafetensorsHeader WithoutComplex(SafetensorsHeader header) {
   Json names = Json::array();
   for (TensorInfo& tensor : header.tensors) {

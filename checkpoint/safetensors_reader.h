@@ -14,17 +14,18 @@
 
 namespace torchps {
 
-// Returns whether the file begins as a safetensors file does, with a length that it can have and a
-// JSON object. Errors are those of ReadAt.
+// Returns true if the file begins with a plausible header length and a JSON object. Returns
+// ReadAt's errors.
 absl::StatusOr<bool> LooksLikeSafetensors(const ReadableFile& file);
 
-// Reads a safetensors file of any origin. Compares its sizes with the file's before it allocates
-// memory for them.
+// Reads a safetensors file, which may be untrusted. Checks sizes against the file size before
+// allocating memory.
 //
-// Thread-safe once Open and Checksum have returned.
+// Thread-safe after Open and Checksum return.
 class SafetensorsReader {
  public:
-  // Reads the header. `files` must outlive the reader. DATA_LOSS: not such a file, with the reason.
+  // Reads the header. `files` must outlive the reader. DATA_LOSS: the file is not a safetensors
+  // file; the message is the reason.
   static absl::StatusOr<std::unique_ptr<SafetensorsReader>> Open(FileSystem* files,
                                                                  const std::string& path);
 
@@ -33,12 +34,12 @@ class SafetensorsReader {
   const std::vector<TensorInfo>& tensors() const { return header_.tensors; }
   const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
 
-  // Reads the whole file and returns its CRC-32C. Later calls of Read compare their bytes with the
-  // bytes read here.
+  // Reads the whole file and returns the CRC-32C. Later calls of Read check that the bytes did not
+  // change.
   absl::StatusOr<uint32_t> Checksum();
 
-  // Reads tensor i. REQUIRES: `out` has the tensor's size. DATA_LOSS: the bytes differ from those
-  // that Checksum read, or are no values of the tensor's dtype.
+  // Reads tensor i. REQUIRES: `out` is as long as the tensor. DATA_LOSS: the bytes changed after
+  // Checksum, or are not valid for the dtype.
   absl::Status Read(size_t i, absl::Span<char> out) const;
 
  private:

@@ -12,9 +12,9 @@ namespace torchps {
 namespace {
 
 constexpr int64_t kLengthBytes = 8;
-// Data begin at a multiple of this, so that a file that is mapped has aligned tensors.
+// Alignment of the data, so that tensors in a mapped file are aligned.
 constexpr int64_t kAlignment = 64;
-// Pieces that are shorter are collected.
+// Shorter writes are buffered.
 constexpr size_t kSmallBytes = 256 << 10;
 
 }  // namespace

@@ -14,9 +14,9 @@
 
 namespace torchps {
 
-// Writes a safetensors file of any size as a stream: room for the header is left at the beginning,
-// and the header is written last, when all that it says is known. Under its name only when it is
-// whole and on the disk; PATH.tmp until then, which is removed if Finish was not reached.
+// Writes a safetensors file of any size as a stream. Reserves space for the header and writes it
+// last, when the contents are known. The file is PATH.tmp until it is complete and synced. The
+// destructor removes PATH.tmp if Finish was not called.
 //
 // Not thread-safe.
 class SafetensorsWriter {
@@ -26,22 +26,22 @@ class SafetensorsWriter {
     uint32_t crc32c = 0;  // of the whole file
   };
 
-  // `files` must outlive the writer. `header_room`: bytes of the header at most, as
-  // SafetensorsHeaderRoom tells.
+  // `files` must outlive the writer. `header_room` is the maximum header size in bytes, from
+  // SafetensorsHeaderRoom.
   static absl::StatusOr<std::unique_ptr<SafetensorsWriter>> Create(FileSystem* files,
                                                                    std::string path,
                                                                    int64_t header_room);
   ~SafetensorsWriter();
 
-  // The tensor that the bytes after this belong to. REQUIRES: the one before has all its bytes.
+  // Begins a tensor; Append adds the tensor's bytes. REQUIRES: the previous tensor is complete.
   void BeginTensor(std::string name, Dtype dtype, std::vector<int64_t> shape);
-  // Its next bytes. REQUIRES: it has no more than its shape says.
+  // Appends bytes of the current tensor. REQUIRES: the tensor's size is not exceeded.
   absl::Status Append(absl::string_view data);
 
-  // Of all bytes behind the header so far.
+  // CRC-32C of the data so far, without the header.
   uint32_t data_crc32c() const { return data_crc_; }
 
-  // REQUIRES: the last tensor has all its bytes, and the header fits into its room.
+  // REQUIRES: the last tensor is complete, and the header fits into `header_room`.
   absl::StatusOr<Result> Finish(const std::map<std::string, std::string>& metadata);
 
  private:
@@ -52,12 +52,12 @@ class SafetensorsWriter {
   FileSystem* const files_;
   const std::string path_;
   const int64_t header_room_;
-  std::unique_ptr<WritableFile> file_;  // null once closed
+  std::unique_ptr<WritableFile> file_;  // null after closing
   bool finished_ = false;
   std::vector<TensorInfo> tensors_;
   int64_t data_bytes_ = 0;
   uint32_t data_crc_ = 0;
-  std::string small_;  // what is collected before it is worth a system call
+  std::string small_;  // buffered bytes, to write in larger pieces
 };
 
 }  // namespace torchps

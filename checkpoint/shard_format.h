@@ -8,11 +8,11 @@
 
 namespace torchps {
 
-// What ShardWriter and ShardReader agree on, and only they.
+// Names shared by ShardWriter and ShardReader only.
 
 inline constexpr char kShardFormat[] = "torchps shard";
-// The second one, of shards with a table of missed steps. Others are written as they were before
-// there was one, so that an older torchps can go on from them.
+// Version 3 adds a table of missed steps. Shards without missed steps use version 2, so that older
+// torchps versions can read them.
 inline constexpr char kShardFormatVersion[] = "2";
 inline constexpr char kShardFormatVersionWithMissed[] = "3";
 
@@ -22,20 +22,19 @@ inline std::string BlockTensorName(BlockId block) {
 inline std::string SlotTensorName(BlockId block, int slot) {
   return absl::StrFormat("block/%08d/slot/%d", block, slot);
 }
-// One element where the floats are an odd number, so that the integers behind them are aligned.
+// One element, present if the number of floats is odd, to align the integers that follow.
 inline constexpr char kPaddingTensorName[] = "padding";
-// Of each block, in their order.
+// The version of each block, in block order.
 inline constexpr char kVersionsTensorName[] = "versions";
-// A row for each block and slot that has pushed to it, ascending.
+// One row for each block and slot that pushed to it, ascending.
 inline constexpr char kLedgerTensorName[] = "ledger";
 
-// A row for each run of elements that have missed gradients of their block, ascending. Only where
-// there is one.
+// One row for each run of elements that missed gradients of the block, ascending. Absent if empty.
 inline constexpr char kMissedTensorName[] = "missed";
 
 enum MissedColumn {
   kMissedBlock,
-  kMissedBegin,  // in the block
+  kMissedBegin,  // offset in the block
   kMissedEnd,
   kMissedSteps,
   kMissedColumns,

@@ -22,7 +22,7 @@ bool IsVector(const TensorInfo& tensor, absl::string_view name, Dtype dtype, int
          tensor.shape == std::vector<int64_t>{length};
 }
 
-// The entry that a row of the ledger is; false if it is none.
+// Parses a ledger row. Returns false if the row is invalid.
 bool ParseEntry(const int64_t* row, LedgerEntry* entry) {
   if (row[kLedgerLastStep] < 0 || row[kLedgerAcknowledgedStep] < 0 || row[kLedgerLastVerdict] < 0 ||
       row[kLedgerLastVerdict] > std::numeric_limits<int32_t>::max() ||
@@ -86,7 +86,7 @@ absl::Status ShardReader::Index(const ShardHeader& header, std::vector<BlockRang
     if (got != value) return Damaged(absl::StrCat("its ", key, " is ", got, "; expected ", value));
   }
 
-  // The tensors are exactly those that a writer makes of these blocks, in that order.
+  // The tensors must be exactly those that ShardWriter writes for these blocks, in that order.
   const std::vector<TensorInfo>& tensors = file_->tensors();
   size_t next = 0;
   const auto take = [&](absl::string_view name, Dtype dtype, int64_t length) {

@@ -17,33 +17,33 @@
 
 namespace torchps {
 
-// Reads what a ShardWriter has written, and trusts nothing: not one value comes out of a file of
-// which anything is not as it should be.
+// Reads a shard that ShardWriter wrote. Does not trust the file: if any part is invalid, it does
+// not return values.
 //
-// Thread-compatible; ReadBlock may be called by several threads at once.
+// Thread-compatible; several threads may call ReadBlock at once.
 class ShardReader {
  public:
-  // Reads the whole file once. `header` is what the shard must say of itself, `info` what the
-  // manifest says of it (bytes, crc32c), `blocks` the blocks that it must have, by the manifest's
-  // layout. NOT_FOUND, and FileSystem's codes; DATA_LOSS, with file and reason: damaged, cut off,
-  // or of something else.
+  // Reads the whole file once. The shard must match `header`, the bytes and crc32c in the
+  // manifest's `info`, and `blocks`, which the manifest's layout determines. NOT_FOUND, and
+  // FileSystem's codes. DATA_LOSS: the file is damaged, truncated or a different shard; the message
+  // contains the file and the reason.
   static absl::StatusOr<std::unique_ptr<ShardReader>> Open(FileSystem* files,
                                                            const std::string& path,
                                                            const ShardHeader& header,
                                                            const ShardInfo& info,
                                                            std::vector<BlockRange> blocks);
 
-  // As given to Open.
+  // As passed to Open.
   const std::vector<BlockRange>& blocks() const { return blocks_; }
-  // Arrays of the optimizer that every trained block has; averaged ones have none.
+  // Number of optimizer arrays of each trained block. Averaged blocks do not have any.
   int slots() const { return slots_; }
   Version version(size_t i) const { return versions_[i]; }
   absl::Span<const LedgerEntry> ledger(size_t i) const { return ledgers_[i]; }
 
-  // Block i of blocks() into `out`, whose room is used again. Checked anew against what Open read:
-  // DATA_LOSS if the disk gives something else now.
+  // Reads block i of blocks() into `out` and reuses the memory. DATA_LOSS: the file changed after
+  // Open.
   absl::Status ReadBlock(size_t i, BlockBuffer* out) const;
-  // Its values alone.
+  // Reads only the values of block i.
   absl::Status ReadValues(size_t i, std::vector<float>* out) const;
 
  private:
@@ -57,7 +57,7 @@ class ShardReader {
   const std::unique_ptr<SafetensorsReader> file_;
   std::vector<BlockRange> blocks_;
   int slots_ = 0;
-  std::vector<size_t> tensor_;  // of each block's values; its slots follow
+  std::vector<size_t> tensor_;  // index of each block's values; the slots follow
   std::vector<Version> versions_;
   std::vector<std::vector<LedgerEntry>> ledgers_;
   std::vector<std::vector<MissedRun>> missed_;

@@ -30,7 +30,7 @@ std::map<std::string, std::string> Metadata(const ShardHeader& header, uint32_t 
           {"data_crc32c", absl::StrFormat("%08x", data_crc32c)}};
 }
 
-// Bytes that the header takes at most: all is known but how long the ledger will be.
+// Returns an upper bound for the header size in bytes. Only the ledger length is unknown.
 int64_t HeaderRoom(const ShardHeader& header, const std::vector<ShardBlock>& blocks) {
   SafetensorsHeader plan;
   plan.metadata = Metadata(header, 0);
@@ -60,7 +60,7 @@ int64_t ShardWriter::LeastBytes(const ShardHeader& header, const std::vector<Sha
   int64_t bytes = HeaderRoom(header, blocks);
   for (const ShardBlock& block : blocks) {
     bytes += block.range.length * (1 + block.slots) * DtypeBytes(Dtype::kF32) +
-             DtypeBytes(Dtype::kI64);  // its version
+             DtypeBytes(Dtype::kI64);  // the version
   }
   return bytes;
 }
@@ -147,7 +147,7 @@ absl::StatusOr<ShardInfo> ShardWriter::Finish() {
       Metadata(header_, file_->data_crc32c(),
                missed_.empty() ? kShardFormatVersion : kShardFormatVersionWithMissed));
   if (!written.ok()) return written.status();
-  // Read back, so that a manifest only ever names shards that can be read.
+  // Read the shard back, so that a manifest lists only readable shards.
   auto reader = SafetensorsReader::Open(files_, path_);
   if (!reader.ok()) return reader.status();
   const absl::StatusOr<uint32_t> crc = (*reader)->Checksum();

@@ -16,7 +16,7 @@
 
 namespace torchps {
 
-// Whose part of which checkpoint a shard is; in its metadata.
+// Identifies the shard; stored in the shard's metadata.
 struct ShardHeader {
   uint64_t job_id = 0;
   uint64_t checkpoint = 0;
@@ -24,35 +24,36 @@ struct ShardHeader {
   int server_count = 0;
 };
 
-// What a shard will have of one block.
+// The size of one block in a shard.
 struct ShardBlock {
   BlockRange range;
-  int slots = 0;  // arrays of the optimizer
+  int slots = 0;  // optimizer arrays
 };
 
-// Writes one server's blocks as a safetensors file, one block after the other, so that no second
-// copy of the model is ever in memory; docs/storage.md has the format. The file has its name
-// only when it is whole and on the disk: until then it is PATH.tmp, which a writer that is
-// destroyed before it has finished takes away. Errors are those of FileSystem.
+// Writes one server's blocks as a safetensors file, one block at a time, so that memory never holds
+// a second copy of the model. docs/storage.md describes the format. The file is PATH.tmp until it
+// is complete and synced; the destructor removes PATH.tmp if Finish did not succeed. Returns
+// FileSystem's errors.
 //
-// Not thread-safe. Keeps some hundred bytes for each block, and its ledger.
+// Not thread-safe. Uses a few hundred bytes per block, and memory for the ledger.
 class ShardWriter {
  public:
-  // `files` must outlive the writer. `blocks` are all blocks of this server, in ascending order.
-  // FAILED_PRECONDITION: more blocks than a safetensors header can name (about a million
+  // `files` must outlive the writer. `blocks` are all blocks of this server, ascending.
+  // FAILED_PRECONDITION: the header cannot name that many blocks (the limit is about a million
   // tensors).
   static absl::StatusOr<std::unique_ptr<ShardWriter>> Create(FileSystem* files, std::string path,
                                                              const ShardHeader& header,
                                                              std::vector<ShardBlock> blocks);
 
-  // The least that such a shard takes on the disk; ledgers come on top.
+  // Returns the shard size in bytes without ledgers.
   static int64_t LeastBytes(const ShardHeader& header, const std::vector<ShardBlock>& blocks);
 
-  // The next block. REQUIRES: range and arrays are as announced. After an error the shard is lost.
+  // Appends the next block. REQUIRES: range and arrays match `blocks`. After an error the shard is
+  // unusable.
   absl::Status Append(const BlockImage& block);
 
-  // After the last block: completes the file, syncs it and reads it back. Every field but the two
-  // times is set.
+  // Completes the file after the last block, syncs it and reads it back. Sets all fields except the
+  // two times.
   absl::StatusOr<ShardInfo> Finish();
 
  private:
@@ -64,10 +65,10 @@ class ShardWriter {
   const ShardHeader header_;
   const std::vector<ShardBlock> blocks_;
   const std::unique_ptr<SafetensorsWriter> file_;
-  size_t next_ = 0;  // in blocks_
+  size_t next_ = 0;  // index in blocks_
   uint64_t floats_ = 0;
   std::vector<Version> versions_;
-  std::vector<int64_t> ledger_;  // rows, as the next one
+  std::vector<int64_t> ledger_;  // rows, like missed_
   std::vector<int64_t> missed_;
 };
 

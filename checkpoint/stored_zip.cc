@@ -12,16 +12,17 @@
 namespace torchps {
 namespace {
 
-// APPNOTE.TXT of PKWARE, sections 4.3.7 to 4.3.16 and 4.5.3.
+// See PKWARE's APPNOTE.TXT, sections 4.3.7 to 4.3.16 and 4.5.3.
 constexpr uint32_t kLocalHeader = 0x04034b50;
 constexpr uint32_t kCentralHeader = 0x02014b50;
 constexpr uint32_t kZip64End = 0x06064b50;
 constexpr uint32_t kZip64Locator = 0x07064b50;
 constexpr uint32_t kEnd = 0x06054b50;
-constexpr uint16_t kVersion = 45;  // the first with Zip64
+constexpr uint16_t kVersion = 45;  // the first version with Zip64
 constexpr uint16_t kZip64Field = 0x0001;
-constexpr uint16_t kPaddingField = 0x4246;                   // "FB", as PyTorch pads
-constexpr uint16_t kDate = (1980 - 1980) << 9 | 1 << 5 | 1;  // the same model, the same bytes
+constexpr uint16_t kPaddingField = 0x4246;                   // "FB", like PyTorch's padding
+constexpr uint16_t kDate = (1980 - 1980) << 9 | 1 << 5 | 1;  // constant, so that equal models give
+                                                             // equal files
 constexpr uint64_t kMax32 = 0xffffffff;
 constexpr uint64_t kAlignment = 64;
 constexpr size_t kLocalHeaderBytes = 30;
@@ -80,7 +81,7 @@ absl::Status StoredZip::BeginEntry(std::string name, uint64_t bytes) {
   Put(&header, 0, 2);  // not compressed
   Put(&header, 0, 2);  // time
   Put(&header, kDate, 2);
-  Put(&header, 0, 4);  // CRC, written when it is known
+  Put(&header, 0, 4);  // CRC, set when the entry is complete
   Put(&header, zip64 ? kMax32 : bytes, 4);
   Put(&header, zip64 ? kMax32 : bytes, 4);
   Put(&header, name.size(), 2);

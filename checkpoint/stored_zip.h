@@ -12,10 +12,9 @@
 
 namespace torchps {
 
-// Writes a zip archive whose entries are not compressed and begin at multiples of 64 bytes, which
-// is the container that torch.load reads. Sizes beyond 4 GiB are written as Zip64. Ours because no
-// library aligns entries and streams them. The file has its name only when it is whole; PATH.tmp
-// until then, which is removed if Finish was not reached.
+// Writes a zip archive for torch.load: uncompressed entries that begin at multiples of 64 bytes.
+// Uses Zip64 for sizes above 4 GiB. Other zip libraries do not both align and stream entries. The
+// file is PATH.tmp until it is complete; the destructor removes PATH.tmp if Finish was not called.
 //
 // Not thread-safe.
 class StoredZip {
@@ -24,10 +23,11 @@ class StoredZip {
   static absl::StatusOr<std::unique_ptr<StoredZip>> Create(FileSystem* files, std::string path);
   ~StoredZip();
 
-  // Begins an entry of exactly `bytes` bytes. REQUIRES: the one before is whole; `name` is plain.
+  // Begins an entry of exactly `bytes` bytes. REQUIRES: the previous entry is complete; `name` is
+  // ASCII.
   absl::Status BeginEntry(std::string name, uint64_t bytes);
   absl::Status Append(absl::string_view data);
-  // A whole entry.
+  // Adds a complete entry.
   absl::Status AddEntry(std::string name, absl::string_view data);
 
   absl::Status Finish();
@@ -36,7 +36,7 @@ class StoredZip {
   struct Entry {
     std::string name;
     uint64_t bytes = 0;
-    uint64_t begin = 0;  // of its local header
+    uint64_t begin = 0;  // offset of the local header
     uint32_t crc = 0;
   };
 
@@ -48,7 +48,7 @@ class StoredZip {
   std::unique_ptr<WritableFile> file_;
   bool finished_ = false;
   std::vector<Entry> entries_;
-  uint64_t written_ = 0;  // of the last entry
+  uint64_t written_ = 0;  // bytes of the last entry
 };
 
 }  // namespace torchps

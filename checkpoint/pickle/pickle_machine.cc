@@ -72,7 +72,7 @@ absl::Status PickleMachine::PushUnsigned(uint64_t bytes) {
 }
 
 absl::Status PickleMachine::PushSigned(uint64_t bytes) {
-  if (bytes > 8) {  // a random seed, say
+  if (bytes > 8) {  // for example, a random seed
     const absl::Status skipped = Bytes(bytes).status();
     return skipped.ok() ? PushOther("a number") : skipped;
   }
@@ -182,7 +182,7 @@ absl::Status PickleMachine::Execute(uint8_t code) {
       return PushOther("a list");
     case 0x8f:  // EMPTY_SET
       return PushOther("a set");
-    case 'a':  // APPEND; the elements of lists and sets are not kept
+    case 'a':  // APPEND; list and set elements are discarded
       return Pop(1).status();
     case 'e':   // APPENDS
     case 0x90:  // ADDITEMS
@@ -217,12 +217,12 @@ absl::Status PickleMachine::Execute(uint8_t code) {
       if (!names.ok()) return names.status();
       return Push(PickleValue{Kind::kName, 0, (*names)[1].text, (*names)[0].text});
     }
-    case 0x81:  // NEWOBJ: makes an object of a class, as a call does
+    case 0x81:  // NEWOBJ: creates an object, like a call
     case 'R':
       return Call();
     case 'Q':
       return Load();
-    case 'b':  // BUILD: attributes, as the versions in a state_dict's _metadata
+    case 'b':  // BUILD: attributes such as the versions in a state_dict's _metadata
       return Pop(1).status();
     default:
       return absl::DataLossError("it holds more than tensors by name");
@@ -245,7 +245,7 @@ absl::Status PickleMachine::Load() {
   return Push(world_->Load(MakeTuple(popped->front())));
 }
 
-// Of the dictionary that lies below them.
+// Stores the items in the dictionary below them on the stack.
 absl::Status PickleMachine::SetItems(const absl::StatusOr<PickleValues>& items) {
   if (!items.ok()) return items.status();
   if (stack_.empty() || items->size() % 2 != 0) return Damaged();
@@ -253,7 +253,7 @@ absl::Status PickleMachine::SetItems(const absl::StatusOr<PickleValues>& items) 
   if (stack_.back().kind != Kind::kDict) return Damaged();
   Items& dict = dicts_[stack_.back().number];
   for (size_t i = 0; i < items->size(); i += 2) {
-    // A key that is a number, as an optimizer has, becomes "".
+    // Numeric keys, as in optimizer state, become "".
     dict.emplace_back((*items)[i].text, (*items)[i + 1]);
   }
   return absl::OkStatus();

@@ -14,8 +14,8 @@
 
 namespace torchps {
 
-// What stands on a pickle machine's stack. Small, and what is large lies beside it, so that neither
-// copies nor nesting cost a file's reader more than the file has bytes.
+// Represents a value on a pickle machine's stack. Values are small and refer to large data outside
+// the stack. So neither copies nor nesting use more memory than the file size.
 struct PickleValue {
   enum class Kind {
     kNone,
@@ -25,48 +25,50 @@ struct PickleValue {
     kName,
     kTuple,
     kDict,
-    kLoaded,  // World::Load() made it
-    kCalled,  // World::Call() made it
+    kLoaded,  // made by World::Load()
+    kCalled,  // made by World::Call()
     kOther
   };
 
   Kind kind = Kind::kNone;
-  // Or which tuple or dictionary of the machine's, or which thing of the World's.
+  // The value of a kNumber. For a tuple or dictionary, the machine's index; for kLoaded and
+  // kCalled, the World's index.
   int64_t number = 0;
-  absl::string_view text;  // or what a name names within `module`; of kOther in words
+  absl::string_view text;  // a string, a name within `module`, or the description of a kOther
   absl::string_view module;
 };
 using PickleValues = std::vector<PickleValue>;
 
-// A machine with a stack, as Python's pickletools.py describes it. It has the instructions that
-// dictionaries of tensors take, of protocols 2 to 5, and calls nothing that the pickle names: what
-// a call means, its World says. So bytes of any origin are safe.
+// Runs a pickle on a stack machine, as described in Python's pickletools.py. Supports the
+// instructions of protocols 2 to 5 that dictionaries of tensors need. Does not call any function
+// that the pickle names: the World decides the result of a call. So untrusted bytes are safe.
 //
-// Thread-compatible. Borrows the pickle, of which the values' texts are parts, and the World.
-// Whatever fails is DATA_LOSS, with words to go behind "... is not a state_dict: ".
+// Thread-compatible. Borrows the pickle and the World; the values' texts are parts of the pickle.
+// Errors are DATA_LOSS, with a message that completes "... is not a state_dict: ".
 class PickleMachine {
  public:
-  // What the pickle's names and ids stand for. A pickle repeats a call in two bytes, so a World
-  // bounds what it keeps of each and of all.
+  // Resolves the names and ids in the pickle. A pickle can repeat a call in two bytes, so a World
+  // must limit the size and the number of the objects that it keeps.
   class World {
    public:
     virtual ~World() = default;
-    // What comes of calling `name`, a kName. An OrderedDict is made without asking.
+    // Returns the result of calling `name`, a kName. The machine creates OrderedDicts without this
+    // call.
     virtual absl::StatusOr<PickleValue> Call(const PickleMachine& machine, const PickleValue& name,
                                              absl::Span<const PickleValue> arguments) = 0;
-    // What lies outside of the pickle under `id`.
+    // Returns the object with `id` outside the pickle.
     virtual absl::StatusOr<PickleValue> Load(absl::Span<const PickleValue> id) = 0;
   };
 
-  // A dictionary's, in the order in which they were set; a name may come again.
+  // Dictionary items in insertion order; names may repeat.
   using Items = std::vector<std::pair<absl::string_view, PickleValue>>;
 
   PickleMachine(absl::string_view pickle, World* world) : rest_(pickle), world_(world) {}
 
-  // To be called once. What the pickle makes, and nothing else.
+  // Returns the one object that the pickle creates. May be called once.
   absl::StatusOr<PickleValue> Run();
 
-  // REQUIRES: `value` is a kTuple, a kDict, of this machine.
+  // REQUIRES: `value` is a kTuple or kDict of this machine.
   absl::Span<const PickleValue> MakeTuple(const PickleValue& value) const;
   const Items& GetItems(const PickleValue& value) const;
 
@@ -79,7 +81,7 @@ class PickleMachine {
   absl::Status SetItems(const absl::StatusOr<PickleValues>& items);
 
   absl::StatusOr<absl::string_view> Bytes(uint64_t count);
-  // Of so many bytes, little-endian.
+  // Reads a little-endian number of `count` bytes.
   absl::StatusOr<uint64_t> Unsigned(uint64_t count);
   absl::StatusOr<absl::string_view> Line();
 
@@ -92,7 +94,7 @@ class PickleMachine {
   absl::Status PushOther(absl::string_view text);
 
   absl::StatusOr<PickleValues> Pop(size_t count);
-  // What lies above the last mark, which goes too.
+  // Removes the last mark and returns the values above it.
   absl::StatusOr<PickleValues> PopToMark();
 
   absl::Status Remember(const absl::StatusOr<uint64_t>& index);

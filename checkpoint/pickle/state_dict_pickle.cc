@@ -19,16 +19,16 @@ namespace {
 
 using Kind = PickleValue::Kind;
 
-// Limits far above any module's needs. One short instruction can repeat an earlier value of any
-// size, so a small file without limits could fill the memory.
+// These limits are far above the needs of real modules. A short instruction can repeat an earlier
+// value of any size, so a small file could otherwise fill the memory.
 constexpr size_t kMaxPickleBytes = size_t{32} << 20;
 constexpr size_t kMaxTensors = size_t{1} << 20;
 constexpr size_t kMaxDimensions = 64;
 constexpr size_t kMaxNameBytes = 4096;
-constexpr size_t kMaxKeyBytes = 64;  // torch's are numbers
-// Of a text of the file that a message repeats.
+constexpr size_t kMaxKeyBytes = 64;  // torch uses numbers
+// Maximum length of text from the file in a message.
 constexpr size_t kMaxShownBytes = 100;
-// Levels of dictionaries that are searched for tensors.
+// Dictionary levels searched for tensors.
 constexpr int kDeepestPath = 3;
 
 absl::Status Refused(absl::string_view why) { return absl::DataLossError(why); }
@@ -50,7 +50,7 @@ Dtype DtypeOfStorage(absl::string_view name) {
   return found == kDtypes->end() ? Dtype::kOther : found->second;
 }
 
-// Whether each element of the view lies in the storage.
+// True if each element of the view is inside the storage.
 bool LiesWithin(const PickledTensor& tensor) {
   if (tensor.shape.size() != tensor.strides.size()) return false;
   int64_t elements = 1;
@@ -67,7 +67,7 @@ bool LiesWithin(const PickledTensor& tensor) {
   return last < tensor.storage_elements;
 }
 
-// Makes storages, and tensors over them, from torch's names and ids in a pickle.
+// Creates storages, and tensors that view them, from torch's names and ids in a pickle.
 class TorchWorld final : public PickleMachine::World {
  public:
   absl::StatusOr<PickleValue> Call(const PickleMachine& machine, const PickleValue& name,
@@ -81,7 +81,7 @@ class TorchWorld final : public PickleMachine::World {
   absl::StatusOr<PickleValue> Rebuild(const PickleMachine& machine,
                                       absl::Span<const PickleValue> arguments);
 
-  std::deque<PickledTensor> storages_;  // with the fields of a storage only
+  std::deque<PickledTensor> storages_;  // only storage fields are set
   std::deque<PickledTensor> tensors_;
 };
 
@@ -103,7 +103,8 @@ absl::StatusOr<PickleValue> TorchWorld::Call(const PickleMachine& machine, const
       (name.text == "_rebuild_tensor_v2" || name.text == "_rebuild_tensor_v3")) {
     return Rebuild(machine, arguments);
   }
-  // A parameter is its tensor. C++'s pickle_save puts a type tag around a dictionary.
+  // A parameter is treated as the tensor that it wraps. C++'s pickle_save wraps a dictionary in a
+  // type tag.
   const bool first_argument =
       (name.module == "torch._utils" && absl::StartsWith(name.text, "_rebuild_parameter")) ||
       (name.module == "torch.jit._pickle" && name.text == "restore_type_tag");
@@ -111,8 +112,8 @@ absl::StatusOr<PickleValue> TorchWorld::Call(const PickleMachine& machine, const
   return PickleValue{Kind::kOther, 0, name.text, name.module};
 }
 
-// (storage, offset, shape, strides, requires_grad, hooks, ...). Version 3 has the dtype behind
-// them, for dtypes without a storage class.
+// Arguments: (storage, offset, shape, strides, requires_grad, hooks, ...). Version 3 appends the
+// dtype, for dtypes without a storage class.
 absl::StatusOr<PickleValue> TorchWorld::Rebuild(const PickleMachine& machine,
                                                 absl::Span<const PickleValue> arguments) {
   if (arguments.size() < 4 || tensors_.size() == kMaxTensors ||
@@ -135,7 +136,7 @@ absl::StatusOr<PickleValue> TorchWorld::Rebuild(const PickleMachine& machine,
   return PickleValue{Kind::kCalled, static_cast<int64_t>(tensors_.size() - 1), {}, {}};
 }
 
-// ("storage", torch.FloatStorage, key, device, elements)
+// The id is ("storage", torch.FloatStorage, key, device, elements).
 absl::StatusOr<PickleValue> TorchWorld::Load(absl::Span<const PickleValue> id) {
   if (id.size() < 5 || id[1].kind != Kind::kName || id[2].kind != Kind::kString ||
       id[2].text.size() > kMaxKeyBytes || id[4].kind != Kind::kNumber || id[4].number < 0 ||
@@ -154,7 +155,7 @@ absl::StatusOr<PickleValue> TorchWorld::Load(absl::Span<const PickleValue> id) {
   return PickleValue{Kind::kLoaded, static_cast<int64_t>(storages_.size() - 1), {}, {}};
 }
 
-// A tensor of a kind that is not read here: sparse, quantized, a subclass.
+// True for unsupported tensors: sparse, quantized, or a subclass.
 bool IsOtherTensor(const PickleValue& value) {
   return value.kind == Kind::kOther && absl::StartsWith(value.module, "torch") &&
          absl::StartsWith(value.text, "_rebuild_");
@@ -167,12 +168,12 @@ size_t CountTensors(const PickleMachine::Items& items) {
 }
 
 struct Nested {
-  std::string path;  // in Python, as ['model']['weights']
+  std::string path;  // in Python syntax, for example ['model']['weights']
   PickleValue dict;
   size_t tensors = 0;
 };
 
-// Returns the dictionary below `top` that has the most tensors.
+// Returns the dictionary below `top` that contains the most tensors.
 Nested LargestNested(const PickleMachine& machine, const PickleValue& top) {
   Nested largest;
   std::set<int64_t> seen = {top.number};
@@ -181,7 +182,7 @@ Nested LargestNested(const PickleMachine& machine, const PickleValue& top) {
     std::vector<Nested> next;
     for (const Nested& outer : level) {
       for (const auto& [name, item] : machine.GetItems(outer.dict)) {
-        // An optimizer's state is by number, and that number is "" here.
+        // Optimizer state uses numeric keys, which are "" here.
         if (item.kind != Kind::kDict || name.empty() || name.size() > kMaxShownBytes ||
             !seen.insert(item.number).second) {
           continue;
@@ -211,7 +212,7 @@ absl::string_view GetWords(const PickleValue& value) {
   }
 }
 
-// Why a file without tensors at its top level, or with more of them below it, is refused.
+// Refuses a file without tensors at the top level, or with more tensors in a nested dictionary.
 absl::Status CheckTopLevel(const PickleMachine& machine, const PickleValue& top) {
   const PickleMachine::Items& items = machine.GetItems(top);
   const size_t own = CountTensors(items);
@@ -229,7 +230,7 @@ absl::Status CheckTopLevel(const PickleMachine& machine, const PickleValue& top)
                               "' is ", GetWords(value)));
 }
 
-// The dictionary's tensors by name.
+// Returns the dictionary's tensors by name.
 absl::StatusOr<std::vector<PickledTensor>> GetTensors(const PickleMachine& machine,
                                                       const TorchWorld& world,
                                                       const PickleValue& value) {
@@ -245,7 +246,7 @@ absl::StatusOr<std::vector<PickledTensor>> GetTensors(const PickleMachine& machi
     if (name.size() > kMaxNameBytes) return Damaged();
     const bool is_other = IsOtherTensor(item);
     if (item.kind != Kind::kCalled && !is_other) continue;
-    // As in Python: a name that comes again keeps its place and has the last value.
+    // As in Python, a repeated name keeps the first position and the last value.
     const auto [found, is_new] = place.try_emplace(name, tensors.size());
     if (is_new) {
       if (tensors.size() == kMaxTensors) return Damaged();

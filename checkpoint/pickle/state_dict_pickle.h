@@ -10,28 +10,28 @@
 
 namespace torchps {
 
-// A tensor of a state_dict, as its pickle describes it: a view of a storage, which is an entry of
-// its own, `data/STORAGE`, beside the pickle in the zip archive.
+// Describes a tensor of a state_dict, from the pickle: a view of a storage. The storage is a
+// separate entry `data/STORAGE` in the zip archive.
 struct PickledTensor {
   std::string name;
   Dtype dtype = Dtype::kF32;
-  std::string other_dtype = {};  // torch's name of kOther
+  std::string other_dtype = {};  // torch's dtype name for kOther
   std::string storage;
-  // All of these count elements. The view lies within the storage, except for kOther.
+  // In elements. The view is inside the storage, except for kOther.
   int64_t storage_elements = 0;
   int64_t offset = 0;
   std::vector<int64_t> shape;
   std::vector<int64_t> strides;
 };
 
-// Parses data.pkl of torch.save(module.state_dict(), file) and returns its tensors, in its order.
-// libtorch's own reader returns None for an OrderedDict.
+// Parses data.pkl of torch.save(module.state_dict(), file) and returns the tensors in file order.
+// libtorch's reader returns None for an OrderedDict.
 //
-// Skips entries that are no tensors, as an epoch. Calls no function that the file names, so bytes
-// of any origin are safe. Thread-safe.
+// Skips entries that are not tensors, for example an epoch. Does not call functions that the file
+// names, so untrusted bytes are safe. Thread-safe.
 //
-// DATA_LOSS: the words after "... is not a state_dict: ". A file whose tensors lie in a nested
-// dictionary gets its path, as checkpoint['state_dict'].
+// DATA_LOSS: the message completes "... is not a state_dict: ". If the tensors are in a nested
+// dictionary, the message contains the path, for example checkpoint['state_dict'].
 absl::StatusOr<std::vector<PickledTensor>> ParseStateDictPickle(absl::string_view pickle);
 
 }  // namespace torchps

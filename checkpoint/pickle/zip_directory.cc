@@ -13,31 +13,31 @@
 namespace torchps {
 namespace {
 
-// APPNOTE.TXT of PKWARE, sections 4.3.12 to 4.3.16.
+// See PKWARE's APPNOTE.TXT, sections 4.3.12 to 4.3.16.
 constexpr absl::string_view kEntry("PK\1\2", 4);
 constexpr absl::string_view kZip64End("PK\6\6", 4);
 constexpr absl::string_view kZip64Locator("PK\6\7", 4);
 constexpr absl::string_view kEnd("PK\5\6", 4);
-constexpr int64_t kEntryBytes = 46;  // without its name and fields
+constexpr int64_t kEntryBytes = 46;  // without name and fields
 constexpr int64_t kZip64EndBytes = 56;
 constexpr int64_t kZip64LocatorBytes = 20;
 constexpr int64_t kEndBytes = 22;
 constexpr int64_t kMaxCommentBytes = 0xffff;
-// That of a million entries.
+// Enough for a million entries.
 constexpr int64_t kMaxDirectoryBytes = 128 << 20;
 
 absl::Status Damaged() {
   return absl::DataLossError("the directory of its zip archive is damaged");
 }
 
-// Little-endian.
+// Reads a little-endian number.
 int64_t Number(absl::string_view bytes, size_t at, int size) {
   uint64_t number = 0;
   for (int i = size; i-- > 0;) number = number << 8 | static_cast<uint8_t>(bytes[at + i]);
   return static_cast<int64_t>(number);
 }
 
-// Bytes of the file that should be there.
+// Reads bytes within the file; otherwise returns DATA_LOSS.
 absl::StatusOr<std::string> Read(const ReadableFile& file, int64_t offset, int64_t size) {
   if (offset < 0 || size < 0 || offset > file.size() || size > file.size() - offset) {
     return Damaged();
@@ -48,7 +48,7 @@ absl::StatusOr<std::string> Read(const ReadableFile& file, int64_t offset, int64
   return bytes;
 }
 
-// The directory, found as torch's reader finds it.
+// Reads the directory. Searches for it in the same way as torch's reader.
 absl::StatusOr<std::string> ReadDirectory(const ReadableFile& file) {
   const int64_t tail_bytes = std::min(file.size(), kEndBytes + kMaxCommentBytes);
   const absl::StatusOr<std::string> tail = Read(file, file.size() - tail_bytes, tail_bytes);
@@ -87,7 +87,7 @@ absl::Status CheckNothingIsCompressed(const ReadableFile& file) {
     const int64_t bytes = kEntryBytes + name_bytes + Number(rest, 30, 2) + Number(rest, 32, 2);
     if (bytes > static_cast<int64_t>(rest.size())) return Damaged();
     const absl::string_view name = rest.substr(kEntryBytes, static_cast<size_t>(name_bytes));
-    // TorchScript's source, which is not read here and lets its archive be told from others.
+    // TorchScript source. It is not read here; it identifies a TorchScript archive.
     const bool is_code =
         absl::StartsWith(name.substr(std::min(name.find('/'), name.size())), "/code/");
     if (Number(rest, 10, 2) != 0 && !is_code) {

@@ -5,12 +5,12 @@
 
 namespace torchps {
 
-// OK: no entry that the zip archive's directory lists is compressed, but for code/..., so that none
-// is larger than the file. torch.save compresses nothing, and torch's reader would inflate a few KB
-// of a file of any origin to whatever they say they are. Thread-safe.
+// Checks that all entries in the zip archive are uncompressed, except code/..., so entries are not
+// larger than the file. torch.save does not compress entries. torch's reader would inflate a few KB
+// of untrusted bytes to any size. Thread-safe.
 //
-// DATA_LOSS: the words after "... is not a state_dict: ", as "its entry 'archive/data/0' is
-// compressed". Others are those of FileSystem.
+// DATA_LOSS: the message completes "... is not a state_dict: ", for example "its entry
+// 'archive/data/0' is compressed". Also returns FileSystem's errors.
 absl::Status CheckNothingIsCompressed(const ReadableFile& file);
 
 }  // namespace torchps
