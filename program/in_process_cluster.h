@@ -11,21 +11,21 @@
 
 namespace torchps {
 
-// The servers of one job inside this process, reached without a network: for `--local`, where a
-// program trains alone under a debugger, and for tests, where several workers are threads.
+// Runs a job's servers inside this process, reached without a network. Used by `--local`, for
+// example to debug a program, and by tests that run several workers as threads.
 //
-// The servers are whole, with their own threads and queues; only the sockets are left out. Thread-
-// safe. Channels must not be used any more when the cluster is gone.
+// The servers are complete, with threads and queues, but without sockets. Thread-safe. Channels
+// must not be used after the cluster is destroyed.
 class InProcessCluster {
  public:
-  // `clock` outlives the cluster. `dir`, `resume` and `model_dir` are those of Server::Options;
-  // with an empty `dir` the servers keep nothing. Errors of Server::Start().
+  // `clock` outlives the cluster. `dir`, `resume` and `model_dir` are passed to Server::Options. If
+  // `dir` is empty, the servers do not store any files. Returns the errors of Server::Start().
   static absl::StatusOr<std::unique_ptr<InProcessCluster>> Start(int servers, const Clock* clock,
                                                                  const std::string& dir = "",
                                                                  bool resume = false,
                                                                  const std::string& model_dir = "");
 
-  // One per server, the coordinator's first.
+  // One endpoint per server; the coordinator's is first.
   const std::vector<ServerEndpoint>& endpoints() const { return endpoints_; }
 
   Server& server(int index) { return *servers_[index]; }

@@ -26,12 +26,12 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kByteValues = 256;
 
-// Names may be in another encoding than JSON's.
+// Replaces invalid UTF-8, because names may use another encoding than JSON.
 std::string Dumped(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// A square matrix, row after row.
+// Returns the rows of a square matrix in row-major order.
 std::vector<std::vector<double>> Square(const std::vector<double>& elements) {
   const auto side = static_cast<size_t>(std::lround(std::sqrt(elements.size())));
   std::vector<std::vector<double>> rows;
@@ -65,7 +65,7 @@ std::string EvaluationLine(const Evaluation& evaluation, const InferenceRequest&
   return line;
 }
 
-// The samples that the look is for. FAILED_PRECONDITION: there are none.
+// Returns the requested samples. FAILED_PRECONDITION: there are no such samples.
 absl::StatusOr<const Dataset*> GetSamples(const Task& task, const InferenceRequest& look) {
   const DataSource& data = task.data();
   if (look.has_new_data && data.test_description.empty()) {
@@ -101,7 +101,7 @@ absl::Status WriteEvaluation(const Task& task, const Dataset& samples,
   const absl::StatusOr<Evaluation> evaluation =
       Evaluate(task, &samples, look.device, look.precision, look.stop);
   if (!evaluation.ok()) return evaluation.status();
-  // Other data than the model's have no training samples apart.
+  // If the data are not the model's, training and test samples are the same dataset.
   const bool is_trained_on = look.on_training_data && task.data().train != task.data().test;
   const std::string described =
       is_trained_on ? "the training samples" : task.data().test_description;
@@ -109,7 +109,7 @@ absl::Status WriteEvaluation(const Task& task, const Dataset& samples,
   return (*out)->Close();
 }
 
-// The data of a model that takes a prompt instead of samples.
+// Prepares the data of a model that accepts a prompt instead of samples.
 absl::Status PrepareGeneration(DataSpec& data) {
   if (data.source() != "text" && data.source() != "tokens") {
     return absl::FailedPreconditionError(
@@ -140,7 +140,7 @@ absl::Status WriteText(const Task& task, const InferenceRequest& look) {
 }  // namespace
 
 absl::Status PrepareJob(const InferenceRequest& look, JobSpec* job) {
-  // Also a job that trains without a test set has one here.
+  // The evaluation needs a test set, even if the job trains without one.
   job->mutable_training()->set_evaluate(true);
   const absl::StatusOr<Preprocessing::Metadata> metadata = GetMetadata(MakeModelFile(look.model));
   if (!metadata.ok()) return metadata.status();

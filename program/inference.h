@@ -11,45 +11,48 @@
 
 namespace torchps {
 
-// A request of `--evaluate`, `--predict` or `--generate`: a trained model, no job that runs.
+// A request of `--evaluate`, `--predict` or `--generate` for a trained model. It does not need a
+// running job.
 struct InferenceRequest {
   enum What { kEvaluate, kPredict, kGenerate };
   What what = kEvaluate;
-  // A file that LoadState reads, or a folder with a model.safetensors.
+  // A file that LoadState can read, or a folder that contains model.safetensors.
   std::string model;
   torch::Device device = torch::kCPU;
-  // As the job computes.
+  // The job's precision.
   TrainingSpec::Precision precision = TrainingSpec::FLOAT32;
-  // The training samples instead of the test set.
+  // Use the training samples instead of the test set.
   bool on_training_data = false;
-  // With kPredict: job.data.path names samples that are predicted in their order, all of them.
-  // They may lack answers.
+  // kPredict only: job.data.path names samples to predict, in file order. They may lack answers.
   bool has_new_data = false;
-  // With kGenerate.
+  // kGenerate only.
   std::string prompt;
   Sampling sampling;
-  // With kGenerate: token ids also where the vocabulary is as large as a byte's.
+  // kGenerate only: use token ids even if the vocabulary has 256 tokens, as for bytes.
   bool has_token_ids = false;
-  // JSON instead of text, or of CSV.
+  // Write JSON instead of text or CSV.
   bool json = false;
-  // The file to write; empty: standard output.
+  // The output file; empty means standard output.
   std::string out;
   // Borrowed; may be null.
   const StopLatch* stop = nullptr;
 };
 
-// Adds the preprocessing in the model file's metadata to the job, before its data are opened.
-// INVALID_ARGUMENT: the file's metadata cannot be read. FAILED_PRECONDITION: kGenerate, and the
-// model was trained on other data than text. Others as in GetMetadata.
+// Adds the preprocessing in the model file's metadata to the job. Call it before opening the job's
+// data. INVALID_ARGUMENT: the file's metadata cannot be read. FAILED_PRECONDITION: the request is
+// kGenerate and the model was not trained on text. Also returns GetMetadata's errors.
 absl::Status PrepareJob(const InferenceRequest& look, JobSpec* job);
 
-// kEvaluate writes one line: the loss and every metric. As JSON it has all digits, and of a model
-// that chooses a class the confusion matrix: row t, column p counts samples of class t that were
-// predicted as p.
-// kPredict writes the answer to each sample (program/predictions.h). The file appears when it is
-// whole.
-// kGenerate writes the prompt and its continuation: bytes if the vocabulary is 256, else token ids.
-// Errors: those of LoadState, of the user's code, and of writing. CANCELLED: `stop` stopped.
+// Runs the request and writes the result:
+//   - kEvaluate writes one line with the loss and all metrics. In JSON, numbers are unrounded, and
+//     a model that chooses a class adds the confusion matrix: row t, column p counts samples of
+//     class t predicted as p.
+//   - kPredict writes the answer to each sample (program/predictions.h). The file appears when it
+//     is complete.
+//   - kGenerate writes the prompt and the continuation: bytes if the vocabulary is 256, else token
+//     ids.
+//
+// Returns the errors of LoadState, of the user's code, and of writing. CANCELLED: `stop` stopped.
 absl::Status RunInference(const Task& task, const InferenceRequest& look);
 
 }  // namespace torchps

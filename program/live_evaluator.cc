@@ -25,14 +25,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// For an answer that is not parked.
+// The deadline of a call that the coordinator answers immediately.
 constexpr absl::Duration kAnswer = absl::Seconds(5);
-// One parked question does not last for ever: nothing would tell of a machine that vanished.
+// The deadline of a call that the coordinator parks. It is limited, to detect a lost machine.
 constexpr absl::Duration kParked = absl::Seconds(30);
-// Between two looks at a job that has not started, and at a server that is away.
+// The pause between two calls while the job has not started or the server is unavailable.
 constexpr absl::Duration kPause = absl::Milliseconds(100);
 
-// What is asked of the coordinator, until it has been silent for `patience`.
+// Queries the coordinator. Fails after the coordinator did not answer for `patience`.
 class JobQuestions {
  public:
   explicit JobQuestions(const LiveEvaluatorOptions& options)
@@ -41,7 +41,7 @@ class JobQuestions {
         stub_(Coordinator::NewStub(server_.channel)),
         answered_at_(options.clock->Now()) {}
 
-  // Answers with what is so now; after a while without an answer with the error.
+  // Returns the current job status. Retries failed calls for `patience`, then returns the error.
   absl::StatusOr<JobStatus> Ask() {
     while (true) {
       absl::StatusOr<JobStatus> job = Call(/*wait_until_done=*/false, kAnswer);
@@ -50,7 +50,7 @@ class JobQuestions {
     }
   }
 
-  // Whether the job has ended, which is waited for until `until`.
+  // Blocks until the job ends or until `until`. Returns true if the job ended.
   absl::StatusOr<bool> HasEndedBy(absl::Duration until) {
     bool parked_out = false;
     while (true) {
@@ -85,7 +85,7 @@ class JobQuestions {
     return job;
   }
 
-  // OK where the same is to be asked again, after a pause.
+  // Pauses and returns OK if the call should be repeated; otherwise returns the error.
   absl::Status Tolerate(const absl::Status& failure) {
     const bool away = absl::IsUnavailable(failure) || absl::IsDeadlineExceeded(failure);
     const absl::Duration silence = options_.clock->Now() - answered_at_;
@@ -106,7 +106,7 @@ class JobQuestions {
   absl::Duration answered_at_;
 };
 
-// The values of a job, as one who only reads them has them.
+// Reads and measures the values of a job without joining it.
 class Watch {
  public:
   static absl::StatusOr<std::unique_ptr<Watch>> Begin(const Task& task, const JobSpec& job,
@@ -119,7 +119,7 @@ class Watch {
                                                : "the job's data have no test samples; "
                                                  "--on_training_data takes the others");
     }
-    // Frozen parameters are not on the servers.
+    // The servers do not hold frozen parameters.
     if (const ModelSpec& model = job.model(); !model.init_from().empty()) {
       const absl::Status loaded = LoadState(task.module(), model.init_from(),
                                             model.init_partial() ? Match::kCommon : Match::kAll);
@@ -182,7 +182,7 @@ class Watch {
         parameters_(std::move(parameters)),
         questions_(options) {}
 
-  // A server that comes back says so until it has its values again.
+  // True for errors that end when a restarted server has restored the values.
   static bool IsPassing(const absl::Status& status) {
     return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
            absl::IsFailedPrecondition(status);
@@ -233,7 +233,7 @@ std::string MeasuredJson(const Measured& measured) {
     json["metrics"][metric.name] = metric.value;
     if (metric.lower_is_better) json["lower_is_better"].push_back(metric.name);
   }
-  // A program's names may be in another encoding than JSON's.
+  // The program's names may use another encoding than JSON.
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

@@ -16,29 +16,29 @@
 #include "worker/evaluation.h"
 #include "worker/task.h"
 
-// What `--evaluate_every` asks of a program: it takes part in no job, trains nothing and holds no
-// slot. It reads a running job's values again and again, and measures them.
+// Implements `--evaluate_every`. The program does not join the job, train or use a slot. It reads a
+// running job's values repeatedly and evaluates them.
 
 namespace torchps {
 
-// What a job's values were worth at one moment.
+// The evaluation of a job's values at one moment.
 struct Measured {
-  // Of the moment at which the values had arrived, however long measuring them took.
+  // At the time when the values arrived, not when the evaluation ended.
   double seconds = 0;   // since the job started
-  int64_t samples = 0;  // that finished leases have used by then
-  int64_t pushes = 0;   // that the same leases made
+  int64_t samples = 0;  // used by leases that finished until then
+  int64_t pushes = 0;   // made by these leases
   Evaluation evaluation;
 };
 
-// One object: "seconds", "samples_used", "pushes", "samples" (of the test set), "loss", "metrics",
-// and the names in "lower_is_better".
+// Returns one JSON object: "seconds", "samples_used", "pushes", "samples" (in the test set),
+// "loss", "metrics", and the names in "lower_is_better".
 std::string MeasuredJson(const Measured& measured);
-// One line for people.
+// Returns one readable line.
 std::string MeasuredText(const Measured& measured);
 
-// What the two functions below need to know.
+// Options of the functions below.
 struct LiveEvaluatorOptions {
-  // As WorkerOptions has them.
+  // As in WorkerOptions.
   std::vector<ServerEndpoint> servers;
   torch::Device device = torch::kCPU;
   absl::Duration patience = absl::Seconds(60);
@@ -46,27 +46,28 @@ struct LiveEvaluatorOptions {
   const Clock* clock = nullptr;
   StopLatch* stop = nullptr;
 
-  // From one measurement's beginning to the next one's. What takes longer leaves moments out.
+  // The period between the starts of two measurements. If a measurement is longer, measurements are
+  // skipped.
   absl::Duration every = absl::Seconds(5);
-  // The training samples instead of the test set.
+  // Use the training samples instead of the test set.
   bool on_training_data = false;
-  // An error ends the watch with it.
+  // Called for each measurement. An error ends the watch, and WatchJob returns it.
   std::function<absl::Status(const Measured& measured)> on_measured;
 };
 
-// Waits until a job has started on the servers; tells of it.
-// UNAVAILABLE: server 0 has not answered for `patience`. CANCELLED: stopped.
+// Blocks until a job has started on the servers, and returns the job status. UNAVAILABLE: server 0
+// did not answer for `patience`. CANCELLED: stopped.
 absl::StatusOr<JobStatus> AwaitRunningJob(const LiveEvaluatorOptions& options);
 
-// The job that is on the servers, running or waiting for workers, as they have completed it.
-// FAILED_PRECONDITION: they have none. UNAVAILABLE, CANCELLED as above.
+// Returns the servers' job, running or waiting for workers, as the coordinator completed it.
+// FAILED_PRECONDITION: the servers do not have a job. UNAVAILABLE and CANCELLED as above.
 absl::StatusOr<JobSpec> JobOfServers(const LiveEvaluatorOptions& options);
 
-// Measures the values of the job that is running: now, `every` so often, and once more when it has
-// ended. `job` is the coordinator's copy, and `task` what its workers train. Values that cannot be
-// had just now, from a server that comes back, are left out with a line to `log`.
-// UNAVAILABLE, CANCELLED as above. FAILED_PRECONDITION: there are no samples to measure on.
-// INVALID_ARGUMENT: the servers have another model. Others are the user's code's.
+// Measures the values of the running job: now, then in intervals of `every`, and again after the
+// job ended. `job` is the coordinator's copy, and `task` is the workers' task. If a server is
+// restarting, skips the measurement and logs a line. UNAVAILABLE and CANCELLED as above.
+// FAILED_PRECONDITION: there are no samples to measure. INVALID_ARGUMENT: the servers hold another
+// model. Also returns the errors of the user's code.
 absl::Status WatchJob(const Task& task, const JobSpec& job, const LiveEvaluatorOptions& options);
 
 }  // namespace torchps

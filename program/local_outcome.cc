@@ -10,7 +10,7 @@
 namespace torchps {
 namespace {
 
-// The server is in this process.
+// Short, because the server is in this process.
 constexpr std::chrono::seconds kTimeout(5);
 
 }  // namespace

@@ -9,14 +9,14 @@
 
 namespace torchps {
 
-// What the coordinator's server says of its job, asked once; nullopt: it does not answer.
+// Asks the coordinator once for the job status. Returns nullopt if the call fails.
 absl::optional<JobStatus> AskForOutcome(const ServerEndpoint& coordinator);
 
-// The last line of a run by --local, where no report is made: "digits finished after 2 epochs in
-// 3.2 s: test loss 0.4018, accuracy 0.872".
+// Returns the last line of a --local run, which does not write a report: "digits finished after 2
+// epochs in 3.2 s: test loss 0.4018, accuracy 0.872".
 std::string OutcomeText(const JobStatus& job);
 
-// RESOURCE_EXHAUSTED: the job has ended, and its model could not be kept.
+// Returns RESOURCE_EXHAUSTED if the job ended but the model could not be saved.
 absl::Status ModelKept(const JobStatus& job);
 
 }  // namespace torchps

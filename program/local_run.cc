@@ -19,12 +19,12 @@
 namespace torchps {
 namespace {
 
-// How long the end waits for what was trained to be on the disk.
+// How long End() waits for the last checkpoint.
 constexpr absl::Duration kLastCheckpoint = absl::Minutes(1);
 
 std::string JobFileIn(const std::string& dir) { return absl::StrCat(dir, "/job.textproto"); }
 
-// The job beside its model, for `psctl evaluate` and whoever comes later.
+// Saves the job next to the model, for `psctl evaluate` and later use.
 absl::Status KeepJobFile(const std::string& dir, JobSpec job) {
   job.mutable_data()->set_path(AbsoluteIfThere(job.data().path()));
   std::string text;
@@ -54,7 +54,8 @@ absl::StatusOr<LocalRun> LocalRun::Start(const JobSpec& job, Options options) {
     return absl::ResourceExhaustedError(
         absl::StrCat("cannot make the folder ", dir, ": ", error.message()));
   }
-  // A resumed job may yet be refused, and then the model there is still that of the file there.
+  // When resuming, keep the old job file: the servers may refuse the job, and the old file then
+  // still describes the model.
   const bool later = options.resume && access(JobFileIn(dir).c_str(), F_OK) == 0;
   const absl::Status kept = later ? absl::OkStatus() : KeepJobFile(dir, job);
   if (!kept.ok()) return kept;

@@ -14,35 +14,34 @@
 
 namespace torchps {
 
-// What --local trains with: the servers of the job, inside this process, and the folder that they
-// keep the run in.
+// Runs the servers of a --local job inside this process, and manages the folder of the run.
 //
-// Thread-compatible. Owns the servers: no channel to them may be used once End() was called or this
-// is gone.
+// Thread-compatible. Owns the servers: channels to them must not be used after End() or after the
+// destructor.
 class LocalRun {
  public:
   using Say = std::function<void(const std::string& line)>;
 
   struct Options {
     int servers = 1;
-    std::string dir;               // empty: a new one, runs/NAME-TIME
-    bool resume = false;           // go on with the job in `dir`
-    const Clock* clock = nullptr;  // outlives this
+    std::string dir;               // empty: a new folder runs/NAME-TIME
+    bool resume = false;           // resume the job in `dir`
+    const Clock* clock = nullptr;  // outlives this object
   };
 
-  // Writes the job into the folder and starts the servers; of a job that goes on End() writes what
-  // it has gone on as. INVALID_ARGUMENT: the folder holds a job that is not to be resumed;
-  // RESOURCE_EXHAUSTED: it cannot be written; errors of MakeRunFolder() and
-  // InProcessCluster::Start().
+  // Writes the job file into the folder and starts the servers. For a resumed job, End() writes the
+  // job file. INVALID_ARGUMENT: the folder contains a job, and `resume` is false.
+  // RESOURCE_EXHAUSTED: the folder cannot be written. Also returns the errors of MakeRunFolder()
+  // and InProcessCluster::Start().
   static absl::StatusOr<LocalRun> Start(const JobSpec& job, Options options);
 
-  // One per server, the coordinator's first. REQUIRES: it has not ended.
+  // One endpoint per server; the coordinator's is first. REQUIRES: End() was not called.
   const std::vector<ServerEndpoint>& endpoints() const { return cluster_->endpoints(); }
 
-  // Takes the last checkpoint and ends the servers. `result` is the worker's; a worker that was
-  // refused has not continued the job. `print` gets the job's outcome and the place of its model,
-  // `log` what went wrong. Returns `result`, or RESOURCE_EXHAUSTED where the job has ended and its
-  // model could not be kept. Call it once at most.
+  // Writes the last checkpoint and stops the servers. `result` is the worker's result; a worker
+  // that was refused did not continue the job. Passes the job's outcome and the model's path to
+  // `print`, and errors to `log`. Returns `result`, or RESOURCE_EXHAUSTED if the job ended but the
+  // model could not be saved. May be called once.
   absl::Status End(const absl::Status& result, const Say& print, const Say& log);
 
  private:
@@ -51,7 +50,7 @@ class LocalRun {
 
   std::string dir_;
   std::unique_ptr<InProcessCluster> cluster_;
-  // The folder's job file may be of the job before it went on.
+  // True if the folder's job file may describe the job before it was resumed.
   bool has_other_terms_;
 };
 

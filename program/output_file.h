@@ -10,11 +10,12 @@
 
 namespace torchps {
 
-// A file that appears under its name when it is whole. A pipe or a device is written to directly.
-// Not thread-safe.
+// Writes a file that appears under the final name when it is complete. Writes directly to pipes and
+// devices. Not thread-safe.
 class OutputFile {
  public:
-  // An empty `path` is standard output. INVALID_ARGUMENT: it cannot be written.
+  // Opens `path`, or standard output if `path` is empty. INVALID_ARGUMENT: the file cannot be
+  // written.
   static absl::StatusOr<std::unique_ptr<OutputFile>> Open(const std::string& path);
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
@@ -22,17 +23,17 @@ class OutputFile {
 
   void Write(absl::string_view bytes);
   void Line(const std::string& line);
-  // RESOURCE_EXHAUSTED: something could not be written.
+  // RESOURCE_EXHAUSTED: a write failed.
   absl::Status Close();
 
-  // Whether this is a file of its own, neither standard output nor a pipe.
+  // True for a regular file; false for standard output, a pipe or a device.
   bool is_file() const { return temporary_ != path_; }
 
  private:
   OutputFile(std::FILE* file, std::string temporary, std::string path);
 
   std::FILE* file_;
-  const std::string temporary_;  // becomes `path_`
+  const std::string temporary_;  // renamed to `path_` when complete
   const std::string path_;
   bool is_whole_ = false;
 };

@@ -20,14 +20,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A model's answers to a batch, for people.
+// A model's answers to a batch, in readable units.
 struct Answers {
   torch::Tensor numbers;    // float64 [B, K]
-  torch::Tensor predicted;  // int64 [B]; undefined where the model chooses nothing
-  torch::Tensor target;     // float64 [B, targets]; undefined where there are no answers to show
+  torch::Tensor predicted;  // int64 [B]; undefined if the model does not choose a class
+  torch::Tensor target;     // float64 [B, targets]; undefined if the samples lack answers
 };
 
-// Converts outputs and names the columns.
+// Converts outputs to answers and provides the column titles.
 class AnswerMaker {
  public:
   explicit AnswerMaker(const DataSource& data)
@@ -62,7 +62,7 @@ class AnswerMaker {
     return classes_ > 1 && output.dim() == 2 && output.size(1) == classes_;
   }
 
-  // Titles of the numbers of one sample.
+  // Returns the column titles for one sample's numbers.
   std::vector<std::string> NumberTitles(const torch::Tensor& output, int64_t count) const {
     const bool is_probability = HasProbabilities(output);
     const bool is_number = static_cast<int64_t>(preprocessing_.target_columns.size()) == count;
@@ -84,7 +84,7 @@ class AnswerMaker {
 
   bool has_names() const { return !preprocessing_.class_names.empty(); }
 
-  // A class's name, or its number.
+  // Returns the class's name, or the number if it is unnamed.
   std::string ClassName(int64_t number) const {
     const std::vector<std::string>& names = preprocessing_.class_names;
     const bool is_named = number >= 0 && number < static_cast<int64_t>(names.size());
@@ -102,16 +102,16 @@ class AnswerMaker {
   const int64_t classes_;
 };
 
-// A field of CSV, in quotes where it needs them (RFC 4180).
+// Returns a CSV field, quoted if necessary (RFC 4180).
 std::string Field(const std::string& text) {
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
   return absl::StrCat("\"", absl::StrReplaceAll(text, {{"\"", "\"\""}}), "\"");
 }
 
-// Nine digits give the same float32 back.
+// Nine digits are enough to restore the same float32.
 std::string Digits(double number) { return absl::StrFormat("%.9g", number); }
 
-// A line for each sample.
+// Writes one line per sample.
 class LineWriter : public PredictionWriter {
  public:
   LineWriter(std::unique_ptr<OutputFile> file, const DataSource& data)
@@ -136,7 +136,7 @@ class LineWriter : public PredictionWriter {
 
   const std::unique_ptr<OutputFile> file_;
   const AnswerMaker maker_;
-  const std::vector<std::string>& names_;  // of the samples, where they have any
+  const std::vector<std::string>& names_;  // sample names; may be empty
   int64_t sample_ = 0;
 };
 
@@ -199,7 +199,7 @@ class JsonWriter : public LineWriter {
     }
     const bool has_probabilities = answers.predicted.defined() && maker_.HasProbabilities(output);
     json[has_probabilities ? "probabilities" : "output"] = Row(answers.numbers, row);
-    // A class's name may be in another encoding than JSON's.
+    // Class names may use another encoding than JSON.
     file_->Line(json.dump(-1, ' ', false, Json::error_handler_t::replace));
   }
 
@@ -208,7 +208,7 @@ class JsonWriter : public LineWriter {
   }
 };
 
-// Keeps everything until the end, since these forms begin with the number of samples.
+// Collects all answers before writing, because these formats begin with the number of samples.
 class TensorWriter : public PredictionWriter {
  public:
   TensorWriter(std::string path, PredictionForm form, const DataSource& data)
@@ -241,7 +241,7 @@ class TensorWriter : public PredictionWriter {
   }
 
  private:
-  // Version 1.0 of NumPy's format (NEP 1): magic, length of the header, header, numbers.
+  // Writes version 1.0 of NumPy's format (NEP 1): magic, header length, header, numbers.
   absl::Status WriteNumpy(const torch::Tensor& numbers) const {
     absl::StatusOr<std::unique_ptr<OutputFile>> file = OutputFile::Open(path_);
     if (!file.ok()) return file.status();

@@ -12,30 +12,29 @@
 
 namespace torchps {
 
-// The form of a file of predictions.
+// The format of a predictions file.
 enum class PredictionForm {
-  kCsv,          // a line of titles, and a line for each sample
-  kJsonLines,    // a JSON object for each sample
-  kNumpy,        // .npy, float32 [samples, numbers]: what CSV's last columns have
-  kSafetensors,  // `output`, as kNumpy, and where they exist `predicted` and `target`, int64 or
-                 // float32
+  kCsv,          // a title line, then one line per sample
+  kJsonLines,    // one JSON object per sample
+  kNumpy,        // .npy, float32 [samples, numbers]: the last columns of the CSV
+  kSafetensors,  // `output` like kNumpy; if available, `predicted` and `target` (int64 or float32)
 };
 
 // Writes a model's answers, sample by sample.
 //
-// The numbers of a sample are the probability of each class for a model that chooses one of the
-// data's classes, the numbers that a regression predicts, in the units of the data, and else the
-// model's output. Not thread-safe.
+// The numbers of a sample depend on the model. A model that chooses a class gives the probability
+// of each class. A regression gives the predicted numbers in the units of the data. Otherwise they
+// are the model's output. Not thread-safe.
 class PredictionWriter {
  public:
-  // `path` as OutputFile has it. The form follows from its ending, .jsonl, .npy or .safetensors;
-  // another path is JSON lines with `json`, else CSV. Borrows `data`.
+  // Opens `path`, as in OutputFile. The suffix selects the format: .jsonl, .npy or .safetensors.
+  // Other paths get JSON lines if `json` is true, else CSV. Borrows `data`.
   static absl::StatusOr<std::unique_ptr<PredictionWriter>> Open(const std::string& path, bool json,
                                                                 const DataSource& data);
   virtual ~PredictionWriter() = default;
 
-  // The next samples. `output` is the model's first output for `batch`, on the CPU.
-  // INVALID_ARGUMENT: another shape than before, in a form that has one shape.
+  // Adds the next samples. `output` is the model's first output for `batch`, on the CPU.
+  // INVALID_ARGUMENT: the shape differs from earlier batches, and the format requires one shape.
   virtual absl::Status Add(const Batch& batch, const torch::Tensor& output) = 0;
   virtual absl::Status Close() = 0;
 };

@@ -15,18 +15,18 @@
 
 namespace torchps {
 
-// What there is once the job is joined.
+// State after joining the job.
 struct Session::Joined {
   Options options;
   const Clock* clock = nullptr;
   std::unique_ptr<WorkerSlot> slot;
   StepLoop* loop = nullptr;
   absl::optional<SimulatedSlowdown> handicap;
-  // The step in hand, when it was taken, and whether it was pushed.
+  // The current step, the time it began, and whether it still must be pushed.
   StepLoop::StepWork work;
   absl::Duration taken_at;
   bool in_hand = false;
-  // Next() has said that the job is done.
+  // True if Next() reported that the job is done.
   bool is_done = false;
 };
 
@@ -86,8 +86,8 @@ void Session::Join(torch::nn::Module& module, Options options) {
         return options->evaluate();
       };
     }
-    // Its push ends in Next(), before the caller can write the next gradient, so there is nothing
-    // that a pull could go on beside.
+    // Prefetching would not help: Next() ends the push before the caller can compute the next
+    // gradient, so a pull cannot overlap with it.
     joined->loop = joined->slot->MakeLoop(std::move(hooks), /*may_prefetch=*/false);
     joined->handicap.emplace(joined->slot->MakeHandicap());
     joined_ = std::move(joined);
@@ -158,7 +158,7 @@ torch::Device Session::device() const {
 absl::Status Session::Leave() {
   if (joined_ != nullptr) {
     job_ = job();
-    // Whoever ends the loop by himself has not failed, but no server is to wait for the slot.
+    // A loop that ends early did not fail, but the servers must not wait for the slot.
     const absl::Status early = absl::CancelledError("the program's loop has ended before the job");
     const bool is_early = status_.ok() && !joined_->is_done;
     const absl::Status left = joined_->slot->Leave(is_early ? early : status_);

@@ -13,8 +13,8 @@
 #include "torch/types.h"
 #include "worker/evaluation.h"
 
-// For a training loop of one's own: several losses, several modules, data that is made while
-// training. Where a loss of a batch's output and target is all there is, TrainMain is shorter
+// Runs a custom training loop: with several losses, several modules, or data that are generated
+// during training. If one loss of a batch's output and target is enough, TrainMain is shorter
 // (program/train.h).
 //
 //   int main(int argc, char** argv) {
@@ -33,82 +33,82 @@ namespace torchps {
 
 struct WorkerOptions;
 
-// A worker of a job, driven by its caller: joined with one module, which may hold several. Each
-// turn of the loop is a step: Next() pulls the values that the module is to compute with, the
-// caller's backward() leaves the gradient in the module's parameters, Push() sends it. The servers
-// have the optimizer: the loop has none.
+// Represents a job's worker that the caller drives. It joins with one module, which may contain
+// several. Each loop iteration is a step: Next() pulls the values, the caller's backward() computes
+// the gradient in the module's parameters, and Push() sends it. The servers run the optimizer, so
+// the loop does not contain one.
 //
-// What fails is kept: every later call does nothing, Next() returns false, and status() tells. So a
-// loop needs no error handling of its own, and SessionMain prints the sentence.
+// The session keeps the first error: later calls do not do anything, Next() returns false, and
+// status() returns the error. So a loop does not need error handling, and SessionMain prints the
+// error.
 //
-// Thread-compatible: used by the thread that SessionMain gives it to. Borrows the module, from
-// Join() on; the module's parameters may be neither moved, replaced nor unfrozen then.
+// Thread-compatible: used by the thread that runs the loop. Borrows the module from Join() on; the
+// module's parameters must not be moved, replaced or unfrozen after that.
 class Session {
  public:
   struct Options {
-    // Samples of an epoch: what training.epochs counts and the report's samples are. A loop that
-    // makes its own data says how much of it an epoch is. At least 1.
+    // Samples per epoch; training.epochs and the report count them. A loop that generates data
+    // chooses the epoch size. At least 1.
     int64_t samples = 0;
     // One line about the data, for the report.
     std::string data = {};
-    // What the module is worth on a test set; called after an epoch, in one of the workers, with
-    // the module in evaluation mode and as the servers have it. Null: no evaluation, and no best
-    // model.
+    // Evaluates the module on a test set. Called after an epoch, in one of the workers, with the
+    // servers' values and in evaluation mode. Null: no evaluation and no best model.
     std::function<Evaluation()> evaluate = nullptr;
   };
 
-  // SessionMain's.
+  // Used by SessionMain.
   Session(JobSpec job, std::function<absl::StatusOr<WorkerOptions>()> connect);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // The job as its file and the flags say; once joined, as the coordinator has completed it.
+  // The job from the job file and the flags; after joining, as the coordinator completed it.
   const JobSpec& job() const;
 
-  // Joins the job with `module`, on the device of --device: from here on its parameters and buffers
-  // are there (device()). Also seeds torch's generator, so that each worker draws numbers of its
-  // own: data that all workers are to have in common are drawn before.
+  // Joins the job with `module`. Moves the module's parameters and buffers to the device in
+  // --device (device()). Also seeds torch's generator differently in each worker. So draw data that
+  // all workers share before this call.
   void Join(torch::nn::Module& module, Options options);
 
-  // Takes the next step: the module holds the values to compute with, its gradients are zero. False
-  // once the job is done, is to stop, or something failed. Blocks while the staleness bound says
-  // so, and until the latest push is acknowledged. On a GPU the values are there for what is
-  // computed on the stream that is current here; another one has to wait for it, and Push() for
-  // that (docs/gpus.md, "What happens to one step").
+  // Begins the next step: pulls the values into the module and sets the gradients to zero. Returns
+  // false if the job is done, was stopped, or failed. Blocks until the latest push is acknowledged
+  // and the staleness bound permits the step. On a GPU, the values are ready for work on the
+  // current stream. Another stream must wait for this stream, and Push() must wait for the other
+  // stream (docs/gpus.md, "What happens to one step").
   bool Next();
 
-  // Pushes what backward() has left in the gradients, which are not to be used after that. `loss`
-  // is for the report: the mean over the step's samples. A gradient that is not finite is dealt
-  // with as training.nonfinite says. REQUIRES: Next() was true, and this is the first Push() after
-  // it.
+  // Pushes the gradients that backward() computed. The caller must not use them after that. `loss`
+  // is the mean over the step's samples, for the report. training.nonfinite determines the handling
+  // of a non-finite gradient. REQUIRES: Next() returned true, and Push() was not called since.
   void Push(const torch::Tensor& loss);
 
-  // OK while nothing has failed, and after the job is done. CANCELLED: told to stop.
+  // The first error. OK if all calls succeeded, also after the job is done. CANCELLED: stopped.
   const absl::Status& status() const { return status_; }
 
-  // Of a session that has not joined, since that has failed say: no samples, 0, slot -1, the CPU.
+  // The functions below describe the step that Next() began. If the session did not join because of
+  // an error, they return: no samples, 0, slot -1, the CPU.
 
-  // Of the step that Next() has taken. samples() are indices from 0 to Options::samples - 1, at
-  // most batch_size * accumulate: a share of the epoch that no other worker has.
+  // Indices from 0 to Options::samples - 1, at most batch_size * accumulate of them. Other workers
+  // do not get these samples in this epoch.
   absl::Span<const int64_t> samples() const;
   int epoch() const;     // from 1
-  int64_t step() const;  // this worker's, from 0
-  // This worker's slot, from 0; a seed for draws of one's own.
+  int64_t step() const;  // this worker's step, from 0
+  // This worker's slot, from 0. May seed the caller's random numbers.
   int slot() const;
   torch::Device device() const;
 
-  // What SessionMain does at the end: leaves the job, which may not be done yet: the others go on
-  // without this worker. Returns status().
+  // Leaves the job, and returns status(). If the job is not done, the other workers continue
+  // without this worker. Called by SessionMain at the end.
   absl::Status Leave();
-  // What SessionMain does first where the loop throws: this is why the worker leaves, if nothing
-  // has failed before.
+  // Records the reason for leaving, unless an earlier call failed. Called by SessionMain first if
+  // the loop throws.
   void Fail(const absl::Status& error);
 
  private:
   struct Joined;
 
-  // Runs torch's and the caller's code, which may throw.
+  // Runs torch's and the caller's code, and converts exceptions to errors.
   void Guard(const char* what, const std::function<absl::Status()>& run);
 
   JobSpec job_;
@@ -117,9 +117,9 @@ class Session {
   std::unique_ptr<Joined> joined_;
 };
 
-// The main function of a program with a loop of its own: flags, signals and exit code as
-// TrainMain's. Until `loop` joins, a signal ends the process at once, and cuts short what it
-// writes. What `loop` throws is an error of the program.
+// The main function of a program with a custom loop. Flags, signals and exit code are as in
+// TrainMain. Until `loop` joins, a signal ends the process immediately, and files that it writes
+// may be incomplete. An exception in `loop` is an error of the program.
 int SessionMain(int argc, char** argv, const std::function<void(Session& session)>& loop);
 
 }  // namespace torchps

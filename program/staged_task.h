@@ -12,22 +12,22 @@
 
 namespace torchps {
 
-// What is to be trained, with a model in stages of which each is made by itself: a process that
-// holds one makes no other.
+// Describes a training task for a model in stages that are created separately. A process that runs
+// one stage creates only that stage.
 struct StagedTask {
-  // Each is called after torch's generator was seeded for its stage: a stage begins with the same
-  // parameters in whichever process it is made.
+  // Each function is called after torch's generator was seeded for the stage. So a stage's initial
+  // parameters do not depend on the process that creates it.
   std::vector<std::function<ModelStage()>> stages;
   Objective objective;
   absl::StatusOr<DataSource> data;
   Callbacks callbacks = {};
 };
 
-// Makes it. Called once, on the thread that trains.
+// Creates the task. Called once, on the training thread.
 using StagedTaskFactory = std::function<absl::StatusOr<StagedTask>(const JobSpec& job)>;
 
-// As TrainMain(). With --stage=K and --replica this process makes and trains stage K; else all of
-// them, as a torchps::Stages.
+// Works like TrainMain(). With --stage=K and --replica this process creates and trains stage K;
+// otherwise all stages, as a torchps::Stages.
 //
 //   return torchps::TrainStagesMain(argc, argv, [](const torchps::JobSpec& job) {
 //     return torchps::StagedTask{

@@ -8,20 +8,21 @@
 
 namespace torchps {
 
-// The time in which a program makes its task: its own code reads or draws data, cannot hear of a
-// stop, and the process holds nothing of a job yet.
+// Tracks if a program is creating the task. The program's code then reads or generates data and
+// cannot respond to a stop, and the process does not hold a slot yet.
 //
 // Thread-safe.
 class TaskSetup {
  public:
-  // The task is made from now on. CANCELLED: the process was told to stop before; none is to be.
+  // Begins creating the task. CANCELLED: the process was stopped before; do not create the task.
   absl::Status Begin();
-  // It is made, or will not be. CANCELLED: the process was told to stop. May be called again.
+  // Ends creating the task, successful or not. CANCELLED: the process was stopped. May be called
+  // again.
   absl::Status End();
 
-  // The process was told to stop. True: the task is being made, so that there is nothing to give
-  // back and the process may end at once. False: who works hears of it, by the stop latch or from
-  // Begin().
+  // Stops the process. Returns true if the task is being created: the process may then end
+  // immediately, because it does not hold a slot. Otherwise the training thread receives the stop
+  // from the stop latch or from Begin().
   bool Stop(const std::string& reason);
 
  private:

@@ -42,14 +42,14 @@ absl::Status CheckTokens(const std::vector<int64_t>& tokens, int64_t vocabulary)
   return absl::OkStatus();
 }
 
-// Draws a token. `logits`: float64 [vocabulary] on the CPU, the largest one finite.
+// Draws a token. `logits`: float64 [vocabulary] on the CPU; the largest must be finite.
 int64_t Draw(torch::Tensor logits, const Sampling& sampling, torch::Generator& generator) {
   if (sampling.temperature == 0) return logits.argmax().item<int64_t>();
   if (sampling.top_k > 0 && sampling.top_k < logits.numel()) {
     const torch::Tensor least = std::get<0>(logits.topk(sampling.top_k)).min();
     logits = logits.masked_fill(logits < least, -std::numeric_limits<double>::infinity());
   }
-  // The subtraction keeps low temperatures from overflowing.
+  // The subtraction prevents overflow at low temperatures.
   const torch::Tensor probabilities = ((logits - logits.max()) / sampling.temperature).softmax(0);
   return probabilities.multinomial(1, /*replacement=*/false, generator).item<int64_t>();
 }

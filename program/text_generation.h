@@ -13,28 +13,28 @@
 
 namespace torchps {
 
-// Parameters of drawing tokens from a model's probabilities.
+// Parameters for drawing tokens from a model's probabilities.
 struct Sampling {
   int64_t length = 200;      // tokens to add
   double temperature = 0.8;  // 0: always the most likely token
-  int64_t top_k = 0;         // draw among the k most likely tokens; 0: among all
+  int64_t top_k = 0;         // draw among the k most likely tokens; 0: among all tokens
   int64_t seed = 1;
 };
 
-// A language model in use: a module that takes int64 [batch, positions] and returns [batch,
-// positions, vocabulary]. Borrows the task. Not thread-safe.
+// Generates text with a language model: a module with input int64 [batch, positions] and output
+// [batch, positions, vocabulary]. Borrows the task. Not thread-safe.
 class TextModel {
  public:
-  // Tries the module on a training sample to learn its context and vocabulary. FAILED_PRECONDITION:
-  // the module takes or returns tensors of another shape. Others: errors of the dataset, and of the
-  // module.
+  // Runs the module on a training sample to determine the context and vocabulary sizes.
+  // FAILED_PRECONDITION: the module's input or output shapes do not fit. Also returns the errors of
+  // the dataset and the module.
   static absl::StatusOr<TextModel> Open(const Task& task, torch::Device device,
                                         TrainingSpec::Precision precision);
 
   // Appends sampling.length tokens to `tokens`. The module sees the last tokens, at most as many as
-  // a training sample has. A seed gives the same tokens each time. INVALID_ARGUMENT: `tokens` is
+  // in a training sample. The same seed always gives the same tokens. INVALID_ARGUMENT: `tokens` is
   // empty, or a token is outside the vocabulary. FAILED_PRECONDITION: the outputs are not finite.
-  // CANCELLED: `stop`, which may be null, has stopped.
+  // CANCELLED: `stop` stopped; it may be null.
   absl::StatusOr<std::vector<int64_t>> Continue(std::vector<int64_t> tokens,
                                                 const Sampling& sampling,
                                                 const StopLatch* stop = nullptr) const;
@@ -55,9 +55,9 @@ class TextModel {
   int64_t vocabulary_ = 0;
 };
 
-// Conversion between a text and tokens: bytes, or token ids in decimal digits with spaces between.
+// The text form of tokens: bytes, or token ids in decimal digits, separated by spaces.
 enum class TokenForm { kBytes, kIds };
-// INVALID_ARGUMENT: a word of `text` is no id.
+// INVALID_ARGUMENT: a word in `text` is not a token id.
 absl::StatusOr<std::vector<int64_t>> GetTokens(const std::string& text, TokenForm form);
 std::string GetText(const std::vector<int64_t>& tokens, TokenForm form);
 

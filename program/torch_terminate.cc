@@ -12,7 +12,7 @@
 namespace torchps {
 namespace {
 
-// A handler takes no arguments.
+// Global, because a terminate handler does not have parameters.
 std::string* said_by = nullptr;
 std::terminate_handler earlier = nullptr;
 
@@ -24,10 +24,10 @@ std::terminate_handler earlier = nullptr;
   } catch (const c10::Error& error) {
     const std::string what(TorchError("giving back what torch holds", error).message());
     std::fprintf(stderr, "%s: %s\n", said_by->c_str(), what.c_str());
-    // Nothing else is torn down: there is more of the same.
+    // Exit without destructors, because they may throw again.
     std::_Exit(static_cast<int>(ExitCode::kFailed));
   } catch (...) {
-    // Not ours.
+    // Not an exception from torch.
   }
   earlier();
   std::abort();

@@ -2,11 +2,11 @@
 
 namespace torchps {
 
-// From now on this process ends with code 1 and a sentence on standard error, by the name
-// `program`, where torch throws from a destructor, which would end it by SIGABRT: so does memory of
-// a GPU that has failed, where a stream was recorded for it. A launcher takes a signal for a crash,
-// and starts the program again. Everything else ends it as before. To be called in main, once,
-// before any thread; takes std::set_terminate.
+// Changes how the process ends if torch throws from a destructor, for example when freeing the
+// memory of a failed GPU. It then ends with code 1 and a message on standard error, prefixed with
+// `program`. By default it would end with SIGABRT, and a launcher would treat that as a crash and
+// restart the program. Other failures are unchanged. Uses std::set_terminate. Call it once in main,
+// before threads start.
 void EndWellWhenTorchThrows(const char* program);
 
 }  // namespace torchps

@@ -15,7 +15,7 @@
 #include "worker/state_file.h"
 #include "worker/task.h"
 
-// What a program includes to train its own module on parameter servers:
+// The header for programs that train a module on parameter servers:
 //
 //   int main(int argc, char** argv) {
 //     return torchps::TrainMain(argc, argv, [](const torchps::JobSpec& job) {
@@ -26,28 +26,28 @@
 
 namespace torchps {
 
-// Makes what is to be trained. May return a Task or an absl::StatusOr<Task>. Called on the thread
-// that trains, after torch's generator was seeded with job.seed: all workers begin with the same
-// parameters. Once, or where --device names several devices once for each: the modules are then
-// used by a thread each, and the first one's datasets and callbacks count.
+// Creates the task. May return a Task or an absl::StatusOr<Task>. Called on the training thread,
+// after torch's generator was seeded with job.seed, so that all workers begin with the same
+// parameters. Called once, or once per device if --device names several. Each module is then used
+// by one thread, and the datasets and callbacks of the first task are used.
 using TaskFactory = std::function<absl::StatusOr<Task>(const JobSpec& job)>;
 
-// The main function of a worker: reads the flags (--help lists them), makes the task, joins the job
-// on --servers, or with --local on servers inside this process, trains until it is done, and
-// returns the exit code (common/process/exit_codes.h). SIGINT and SIGTERM end it after the current
-// step, and while the task is made at once, without returning. An error is one sentence on standard
-// error.
+// The main function of a worker. Reads the flags (see --help), creates the task and joins the job
+// on --servers, or with --local on servers inside this process. Trains until the job is done, and
+// returns the exit code (common/process/exit_codes.h). SIGINT and SIGTERM end the worker after the
+// current step. While the task is being created, they end the process immediately. Prints an error
+// as one sentence on standard error.
 //
-// Call it first thing in main: it lets go of the two signals before any other thread exists.
+// Call this first in main: it blocks the two signals before other threads exist.
 int TrainMain(int argc, char** argv, const TaskFactory& factory);
 
-// Cuts the module of a task into so many stages, for as many processes; their tensors keep the
-// names that they have in the module.
+// Divides the module of a task into `stages` stages, one per process. The tensors keep the names
+// that they have in the module.
 using ModuleCutter = std::function<absl::StatusOr<Stages>(
     const JobSpec& job, const torch::nn::Module& module, int stages)>;
 
-// The same for modules that are no torchps::Stages: with --stage this process makes all of the
-// module, for its initial values, and keeps that stage of it.
+// Like TrainMain above, for modules that are not torchps::Stages. With --stage this process creates
+// the whole module, for the initial values, and keeps that stage.
 int TrainMain(int argc, char** argv, const TaskFactory& factory, const ModuleCutter& cut);
 
 }  // namespace torchps

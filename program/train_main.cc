@@ -22,12 +22,13 @@ absl::StatusOr<Task> MakeTask(const TaskFactory& factory, const JobSpec& job) {
     if (task.ok() && !task->status().ok()) return task->status();
     return task;
   } catch (...) {
-    // The job and its data make it fail, so it would fail again.
+    // The job and the data cause the failure, so a restart would fail again.
     return absl::InvalidArgumentError(ThrownError("making the task").message());
   }
 }
 
-// Several devices are for the stages of a module that has them, else for replicas of it.
+// Assigns several devices to the module's stages; if there are no stages, to replicas of the
+// module.
 absl::Status PlaceStages(const torch::nn::Module& module, WorkerOptions* options) {
   const bool has_stages = dynamic_cast<const StagesImpl*>(&module) != nullptr;
   if (has_stages && !options->further_devices.empty()) {
@@ -40,7 +41,7 @@ absl::Status PlaceStages(const torch::nn::Module& module, WorkerOptions* options
       "--device=cuda:0,cuda:1, or a --stage of several processes");
 }
 
-// The user's code, as the factory is.
+// Calls the user's `cut`, which may throw.
 absl::StatusOr<Stages> Cut(const ModuleCutter& cut, const JobSpec& job,
                            const torch::nn::Module& module, int stages) {
   try {
@@ -50,7 +51,7 @@ absl::StatusOr<Stages> Cut(const ModuleCutter& cut, const JobSpec& job,
   }
 }
 
-// The stage that this process holds.
+// Returns the stage for this process.
 absl::StatusOr<MemberTask> CutTask(const Task& task, const WorkerOptions& options,
                                    const ModuleCutter& cut) {
   const bool has_stages = dynamic_cast<const StagesImpl*>(&task.module()) != nullptr;
@@ -74,7 +75,7 @@ WorkerProgram GetProgram(const TaskFactory& factory, const ModuleCutter& cut = n
     if (options->stage >= 0) {
       const absl::StatusOr<MemberTask> stage = CutTask(*task, *options, cut);
       if (!stage.ok()) return stage.status();
-      // The other stages are not needed here.
+      // Free the other stages; this process does not need them.
       task = absl::UnavailableError("the task is in stages");
       return RunStage(*stage, *std::move(options));
     }
@@ -103,7 +104,7 @@ WorkerProgram GetProgram(const TaskFactory& factory, const ModuleCutter& cut = n
   return program;
 }
 
-// Of stage `stage`, so that it does not matter which process makes it, nor which others it makes.
+// Creates the stage. The seed depends only on the stage, so the process does not matter.
 ModelStage MakeStage(const StagedTask& task, const JobSpec& job, size_t stage) {
   uint64_t seed = job.seed() + stage;
   torch::manual_seed(SplitMix64(seed));
@@ -118,7 +119,7 @@ absl::StatusOr<StagedTask> MakeStagedTask(const StagedTaskFactory& factory, cons
   return task;
 }
 
-// One stage of a task, and how many that has.
+// One stage of a task, and the number of stages.
 struct OwnStage {
   MemberTask member;
   size_t stages = 0;

@@ -113,13 +113,13 @@ ABSL_FLAG(bool, exit_with_parent, false,
 namespace torchps {
 namespace {
 
-// Of all modes: a worker is made of these in each.
+// Checks the flags that all modes use to create a worker.
 absl::Status CheckWorkerFlags() {
   if (absl::GetFlag(FLAGS_threads) < 1) return absl::InvalidArgumentError("--threads is below 1");
   return FlaggedHandicap().status();
 }
 
-// How many of --evaluate, --predict and --generate are given.
+// Returns how many of --evaluate, --predict and --generate are set.
 int LooksFlagged() {
   int looks = 0;
   for (const std::string& model : {absl::GetFlag(FLAGS_evaluate), absl::GetFlag(FLAGS_predict),
@@ -192,9 +192,9 @@ absl::StatusOr<JobSpec> FlaggedJob(const std::vector<std::string>& overrides) {
       path.empty() ? absl::StatusOr<JobSpec>(JobSpec()) : ParseJobFile(path);
   if (!job.ok()) return job.status();
   if (absl::Status status = ApplyFlags(overrides, &*job); !status.ok()) return status;
-  // No other process can reach the servers.
+  // Other processes cannot reach the servers.
   if (absl::GetFlag(FLAGS_local)) job->set_workers(1);
-  // What only looks at a model learns nothing, so it need not say how fast.
+  // Inference does not train, so the learning rate is optional.
   if (FlaggedMode() == WorkerMode::kLook && job->optimizer().learning_rate() == 0) {
     job->mutable_optimizer()->set_learning_rate(1);
   }

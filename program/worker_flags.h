@@ -12,7 +12,7 @@
 #include "proto/job.pb.h"
 #include "worker/loop/simulated_slowdown.h"
 
-// The flags of every worker program; --help says what each means.
+// The flags of all worker programs; --help describes each.
 ABSL_DECLARE_FLAG(std::string, data);
 ABSL_DECLARE_FLAG(std::string, device);
 ABSL_DECLARE_FLAG(int, gpu_number);
@@ -49,15 +49,15 @@ ABSL_DECLARE_FLAG(bool, exit_with_parent);
 
 namespace torchps {
 
-// What the flags say, where that is more than a value. All but the first are for after the flags
-// were parsed, and thread-safe from then on. What is wrong is INVALID_ARGUMENT, one sentence that
-// names the flag.
+// Interprets flags that need more than a value. Call these functions after the flags were parsed,
+// except TakeOverrides; they are then thread-safe. Errors are INVALID_ARGUMENT with one sentence
+// that names the flag.
 
-// Takes every --set out of a command line that is not parsed yet, and gives what they assign, in
-// their order: absl would keep the last one only.
+// Removes each --set from an unparsed command line, and returns the assignments in order. absl's
+// flag parser would keep only the last.
 std::vector<std::string> TakeOverrides(std::vector<char*>* arguments);
 
-// What a worker program is started for.
+// The purpose of a worker program.
 enum class WorkerMode {
   kTrain,
   kLook,   // --evaluate, --predict or --generate
@@ -65,24 +65,24 @@ enum class WorkerMode {
 };
 WorkerMode FlaggedMode();
 
-// Whether the worker takes the job from its --servers: neither --job nor --set says one.
+// True if the worker joins the job of the --servers, because neither --job nor --set is given.
 bool JoinsAnyJob(const std::vector<std::string>& overrides);
 
-// Whether the flags go together. `can`: the program knows what it does in that mode.
+// Checks that the flags are consistent. `can`: the program supports this mode.
 absl::Status CheckTrainFlags();
 absl::Status CheckLookFlags(bool can);
 absl::Status CheckWatchFlags(bool can);
 
-// The job of --job, --set and --data, normalised. Errors also of the job's file and fields.
+// Returns the normalized job from --job, --set and --data. Also returns errors in the job file.
 absl::StatusOr<JobSpec> FlaggedJob(const std::vector<std::string>& overrides);
-// Puts what --set and --data say into a job that came from elsewhere.
+// Applies --set and --data to a job from another source.
 absl::Status ApplyFlags(const std::vector<std::string>& overrides, JobSpec* job);
 
-// --slow, --pace and --pause.
+// Returns the options in --slow, --pace and --pause.
 absl::StatusOr<SimulatedSlowdown::Options> FlaggedHandicap();
 
-// --servers and --certs; `log` hears what becomes of the certificates later. Errors of
-// OpenCertificates() and GetEndpoints(), too.
+// Returns the endpoints in --servers, using --certs. `log` receives later messages about the
+// certificates. Also returns the errors of OpenCertificates() and GetEndpoints().
 absl::StatusOr<std::vector<ServerEndpoint>> FlaggedServers(
     const std::function<void(const std::string& line)>& log);
 

@@ -1,4 +1,4 @@
-// ps_worker: one worker of a job whose model and data are among those that torchps brings along.
+// ps_worker: a worker for jobs that use torchps's built-in models and data.
 
 #include "program/train.h"
 #include "worker/models/model_registry.h"

@@ -46,10 +46,11 @@
 namespace torchps {
 namespace {
 
-// What measures a running job gets a tenth of a core where a worker wants the rest.
+// The nice value of a program that measures a running job. If workers need the CPU, it gets about a
+// tenth of a core.
 constexpr int kWatchNice = 10;
 
-// Torch's own threads, and those of the BLAS library below it, which torch does not tell.
+// Sets the thread count of torch and of the BLAS library, which torch does not set.
 void SetTorchThreads(int threads) {
   at::set_num_threads(threads);
   void (*set_blas_threads)(int) = nullptr;
@@ -62,7 +63,7 @@ void PrintLine(std::FILE* file, const std::string& line) {
   std::fflush(file);
 }
 
-// What --download asks for; the job then says where it lies.
+// Implements --download, and sets the data path in the job.
 absl::Status Download(const std::string& program, const StopLatch& stop, JobSpec& job) {
   if (!absl::GetFlag(FLAGS_download)) return absl::OkStatus();
   DownloadOptions options;
@@ -78,7 +79,7 @@ absl::Status Download(const std::string& program, const StopLatch& stop, JobSpec
   return absl::OkStatus();
 }
 
-// What `psctl doctor` asks for.
+// Prints the devices for `psctl doctor`.
 void PrintDevices(const std::string& program) {
   PrintLine(stdout,
             absl::StrCat("torchps_worker devices seen=", absl::StrJoin(SeenDevices(), ",")));
@@ -87,8 +88,8 @@ void PrintDevices(const std::string& program) {
   }
 }
 
-// One worker as the flags say it: where it computes, and what it talks to. On the thread that
-// trains.
+// Represents a worker as configured by the flags: the device and the servers. Used on the training
+// thread.
 class FlaggedWorker {
  public:
   FlaggedWorker(const JobSpec& job, const std::string& program, StopLatch* stop, TaskSetup* making)
@@ -112,7 +113,7 @@ class FlaggedWorker {
     };
   }
 
-  // Before anything of the user's runs, which makes the task then.
+  // Must run before the user's code, which creates the task.
   absl::Status Prepare() {
     if (absl::Status status = making_.Begin(); !status.ok()) return status;
     const absl::StatusOr<DeviceList> devices = FindDevices(absl::GetFlag(FLAGS_device));
@@ -125,7 +126,7 @@ class FlaggedWorker {
         devices->front(),
         told >= 0 ? told : NumberOfMember(options_.slot, options_.stage, options_.replica));
     options_.further_devices.assign(devices->begin() + 1, devices->end());
-    // What the factory makes on torch::kCUDA is to be there, too.
+    // So that torch::kCUDA in the user's code means this device.
     if (absl::Status status = UseDevice(options_.device); !status.ok()) return status;
     const int replicas = static_cast<int>(devices->size());
     SetTorchThreads(std::max(1, absl::GetFlag(FLAGS_threads) / replicas));
@@ -149,7 +150,7 @@ class FlaggedWorker {
       options_.servers = local_->endpoints();
       return options_;
     }
-    // A launcher has said it once for all workers.
+    // A launcher prints this warning once for all workers.
     const std::string warning = MomentumWarning(job_);
     if (!warning.empty() && !absl::GetFlag(FLAGS_exit_with_parent)) {
       options_.log(absl::StrCat("warning: ", warning));
@@ -160,7 +161,7 @@ class FlaggedWorker {
     return options_;
   }
 
-  // REQUIRES: Prepare() was OK.
+  // REQUIRES: Prepare() returned OK.
   torch::Device device() const { return options_.device; }
 
   InferenceRequest Look() const {
@@ -202,7 +203,7 @@ class FlaggedWorker {
   absl::optional<LocalRun> local_;
 };
 
-// Measures a running job, as --evaluate_every says.
+// Measures a running job, as configured by --evaluate_every.
 absl::Status WatchAsFlagged(const WorkerProgram& work, const std::string& program,
                             const std::vector<std::string>& overrides, StopLatch* stop,
                             TaskSetup* making) {
@@ -240,7 +241,7 @@ absl::Status WatchAsFlagged(const WorkerProgram& work, const std::string& progra
   if (!running.ok()) return running.status();
   JobSpec job = running->job();
   absl::Status status = ApplyFlags(overrides, &job);
-  // Also a job that trains without a test set has one here.
+  // The evaluation needs a test set, even if the job trains without one.
   job.mutable_training()->set_evaluate(true);
   if (HasPreprocessing(job)) job.mutable_data()->set_use(EVALUATION);
   if (status.ok()) status = Download(program, *stop, job);
@@ -251,7 +252,7 @@ absl::Status WatchAsFlagged(const WorkerProgram& work, const std::string& progra
   return work.watch(job, options, [making] { return making->End(); });
 }
 
-// The job of the servers that the worker is to join.
+// Returns the job of the servers that the worker joins.
 absl::StatusOr<JobSpec> JobToJoin(const std::string& program, StopLatch* stop) {
   const SteadyClock clock;
   LiveEvaluatorOptions options;
@@ -270,8 +271,8 @@ absl::StatusOr<JobSpec> JobToJoin(const std::string& program, StopLatch* stop) {
   return job;
 }
 
-// A model that training begins with brings its preprocessing along. A file that cannot be read is
-// an error where its values are.
+// Adopts the preprocessing of the model that training begins with. Ignores unreadable files here;
+// loading the values reports the error.
 void TakePreprocessing(JobSpec* job) {
   const std::string& file = job->model().init_from();
   if (file.empty() || job->data().preprocessing_size() > 0) return;
@@ -280,7 +281,7 @@ void TakePreprocessing(JobSpec* job) {
   SetPreprocessing(*metadata, job);
 }
 
-// Trains, or looks at a model.
+// Trains, or runs inference on a model.
 absl::Status WorkAsFlagged(const WorkerProgram& work, const std::string& program, JobSpec job,
                            bool looks, StopLatch* stop, TaskSetup* making) {
   if (absl::Status status = Download(program, *stop, job); !status.ok()) return status;
@@ -297,11 +298,12 @@ absl::Status WorkAsFlagged(const WorkerProgram& work, const std::string& program
   return worker.End(result);
 }
 
-// The exit code for what came of the program, which ended for `reason`; says what that is.
+// Returns the exit code for the program's result and prints the result. `reason` is the reason of a
+// stop.
 int Conclude(absl::Status result, const std::string& program, bool looks,
              const std::string& reason) {
-  // Told to stop, it has: what it had in hand is given back, and its slot is free. A look has
-  // nothing to give back, and no answer.
+  // A stopped worker succeeded: it returned the samples and freed the slot. A stopped inference
+  // request failed, because it does not have a result.
   if (absl::IsCancelled(result) && !looks) {
     PrintLine(stdout, absl::StrCat("torchps_worker stopped: ", reason));
     result = absl::OkStatus();
@@ -315,7 +317,7 @@ int Conclude(absl::Status result, const std::string& program, bool looks,
 int FlaggedStage() { return absl::GetFlag(FLAGS_stage); }
 
 int RunWorkerProgram(int argc, char** argv, const WorkerProgram& work) {
-  StopSignal signals;  // before any thread, so that all of them leave the signals to it
+  StopSignal signals;  // before any thread, so that the other threads block the signals
   RaiseOpenFileLimit();
   PrepareGrpcProcess();
 
@@ -351,7 +353,7 @@ int RunWorkerProgram(int argc, char** argv, const WorkerProgram& work) {
     absl::StatusOr<JobSpec> job;
     const bool joins = JoinsAnyJob(overrides);
     if (watches) {
-      // Training comes first on a machine. All threads inherit this.
+      // Gives training priority on this machine. All threads inherit this.
       setpriority(PRIO_PROCESS, 0, kWatchNice);
     } else if (!joins) {
       job = FlaggedJob(overrides);
@@ -372,7 +374,7 @@ int RunWorkerProgram(int argc, char** argv, const WorkerProgram& work) {
             result = WorkAsFlagged(work, program, *std::move(job), looks, &stop, &making);
           }
         } catch (...) {
-          // A module's code may be called wherever torch is.
+          // Calls of torch may run the module's code and throw.
           result = ThrownError("the program");
         }
         making.End().IgnoreError();
@@ -381,7 +383,7 @@ int RunWorkerProgram(int argc, char** argv, const WorkerProgram& work) {
       const std::string reason = signals.Wait();
       stop.Stop(reason);
       if (making.Stop(reason)) {
-        // What the trainer's thread is at cannot be told to end, nor may what it uses go under it.
+        // The training thread cannot be interrupted, and the objects it uses must not be destroyed.
         std::_Exit(Conclude(absl::CancelledError(reason), program, looks, reason));
       }
       trainer.join();

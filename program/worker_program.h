@@ -11,18 +11,19 @@
 
 namespace torchps {
 
-// Connects to the servers that the flags name, or starts those of --local. To be called at most
-// once, when the program has what it trains. CANCELLED: the process was told to stop.
+// Connects to the servers in the flags, or starts the --local servers. Call it at most once, when
+// the task exists. CANCELLED: the process was stopped.
 using Connect = std::function<absl::StatusOr<WorkerOptions>()>;
 
-// The program has the task that it was called for. CANCELLED: the process was told to stop.
+// Called when the program has created the task. CANCELLED: the process was stopped.
 using TaskIsMade = std::function<absl::Status()>;
 
-// What a program does with a job. Until it connects, or says that its task is made, a stop ends the
-// process in the midst of what it does.
+// The functions that a program runs for a job. Until the program connects or reports the task as
+// created, a stop ends the process immediately.
 struct WorkerProgram {
   std::function<absl::Status(const JobSpec& job, const Connect& connect)> train;
-  // With --evaluate, --predict or --generate, and with --evaluate_every. Null: the program cannot.
+  // `look` implements --evaluate, --predict and --generate; `watch` implements --evaluate_every.
+  // Null if the program does not support them.
   std::function<absl::Status(const JobSpec& job, const InferenceRequest& look,
                              const TaskIsMade& made)>
       look;
@@ -31,16 +32,16 @@ struct WorkerProgram {
       watch;
 };
 
-// --stage: the stage of the model that this process is to hold; -1: all of it. To be asked once
+// Returns --stage: the model stage for this process; -1 means the whole model. Call it after
 // RunWorkerProgram() has read the flags.
 int FlaggedStage();
 
-// What every worker program is around that: reads the flags (--help lists them) and the job, seeds
-// torch, runs the program on a thread of its own, and returns the exit code
-// (common/process/exit_codes.h). SIGINT and SIGTERM stop it, through WorkerOptions::stop; while its
-// task is made, by ending the process. An error is one sentence on standard error.
+// Runs a worker program: reads the flags (see --help) and the job, seeds torch, runs `program` on a
+// separate thread, and returns the exit code (common/process/exit_codes.h). SIGINT and SIGTERM stop
+// the program through WorkerOptions::stop. While the task is being created, they end the process
+// immediately. Prints an error as one sentence on standard error.
 //
-// To be called first thing in main: it lets go of the two signals before any other thread exists.
+// Call this first in main: it blocks the two signals before other threads exist.
 int RunWorkerProgram(int argc, char** argv, const WorkerProgram& program);
 
 }  // namespace torchps

@@ -14,13 +14,13 @@
 namespace torchps {
 namespace {
 
-// Two may be lost before a process counts as dead.
+// So two beats may be lost before a process counts as dead.
 constexpr double kBeatsPerLease = 3;
 
-// A call that the leader parks is made again after so long.
+// The deadline of a call that the leader parks; the process repeats the call after that.
 constexpr absl::Duration kMeetTimeout = absl::Seconds(30);
 
-// Who says farewell does not wait long for those that it cannot reach.
+// Short, because a farewell must not wait for unreachable processes.
 constexpr absl::Duration kFarewellTimeout = absl::Seconds(1);
 
 }  // namespace
@@ -73,10 +73,10 @@ MemberExchange::~MemberExchange() {
     changed_.SignalAll();
   }
   if (beats_.joinable()) beats_.join();
-  // The others may still want to hear the last order, and miss this process when it listens no
-  // more.
+  // Other processes may still need the last parcels. They notice the end when this process stops
+  // listening.
   if (post_ != nullptr) post_->Drain();
-  // A queue that is shut down waits for all who hold a call.
+  // Answer all parked calls first, because shutting down the queue waits for them.
   gathering_.Close(absl::UnavailableError("the replica's leader has ended"));
   if (listener_ != nullptr) listener_->Stop();
 }
@@ -151,7 +151,7 @@ absl::StatusOr<RendezvousReply> MemberExchange::Meet(const RendezvousRequest& ow
     if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status)) {
       return absl::Status(status.code(), absl::StrCat(GetName(0), ": ", status.message()));
     }
-    // It is there, and waits for the others or for its slot.
+    // The leader answered: it waits for other processes or for the slot.
     if (absl::IsDeadlineExceeded(status)) heard = options_.clock->Now();
     if (options_.clock->Now() - heard >= options_.patience) {
       return absl::UnavailableError(
@@ -242,7 +242,7 @@ absl::Status MemberExchange::OnParcel(TensorMessage parcel) {
 void MemberExchange::OnLost(int to, TensorMessage::Kind kind, const absl::Status& why) {
   {
     const MutexLock lock(&mutex_);
-    // The other one's process has been told of the meeting and may not have read it yet.
+    // The other process may not have read the leader's reply yet.
     const bool is_early = kind == TensorMessage::BEAT && absl::IsAborted(why) && !ready_[to] &&
                           options_.clock->Now() < began_ + options_.patience;
     if (ended_ || is_early) return;

@@ -25,44 +25,44 @@
 
 namespace torchps {
 
-// The exchange of processes that reach each other by gRPC (proto/replica.proto). Each listens on an
-// address of its own and calls the others on theirs. Every call has a deadline, and none is made
-// twice: a parcel that did not arrive ends the replica. The leader and each other process send each
-// other a beat three times in a lease, so that one that has died, hangs as a whole or is cut off is
-// missed within one.
+// Exchanges parcels between the processes of a replica by gRPC (proto/replica.proto). Each process
+// listens on an address and calls the other processes. All calls have deadlines and are made once:
+// if a parcel is lost, the replica ends. The leader and each other process exchange three beats per
+// lease. So a process that dies, hangs or is disconnected is detected within one lease.
 //
-// Thread-compatible as Exchange. Three threads beside: gRPC's server queue, the post's, the beats'.
-// Borrows clock and latch.
+// Thread-compatible, like Exchange. Uses three more threads: gRPC's server queue, the sender and
+// the beats. Borrows the clock and the latch.
 class MemberExchange final : public Exchange {
  public:
   struct Options {
     int stage = 0;
     int stages = 1;
-    // HOST:PORT, where this process listens.
+    // HOST:PORT to listen on.
     std::string listen = "127.0.0.1:0";
-    // A worker's; null: no TLS, and then only on a loopback, where this user's processes and root's
-    // are let in.
+    // The worker's certificates. Null: no TLS. The process then listens only on loopback and
+    // accepts only processes of this user and of root.
     std::shared_ptr<CertificateFiles> certificates = nullptr;
-    // Without TLS also elsewhere, and for everybody.
+    // Allows any address and any client without TLS.
     bool insecure = false;
-    // After which a process that does not answer counts as dead.
+    // A process that does not answer for this long counts as dead.
     absl::Duration lease = absl::Seconds(10);
-    // How long to wait for the others to come.
+    // How long to wait for the other processes to connect.
     absl::Duration patience = absl::Seconds(60);
     std::function<void(const std::string& line)> log = [](const std::string&) {};
     const Clock* clock = nullptr;
-    // This process's: it ends all waiting here, and is stopped when the replica has ended.
+    // Stops all waiting in this process. The exchange stops it when the replica ends.
     StopLatch* stop = nullptr;
   };
 
-  // Listens. Errors are MemberListener's.
+  // Starts listening. Returns MemberListener's errors.
   static absl::StatusOr<std::unique_ptr<MemberExchange>> Listen(Options options);
-  // Says farewell if it has failed, and waits until what was sent has arrived, for a lease at most.
+  // Sends a farewell if the exchange failed. Blocks until sent parcels have arrived, for at most
+  // one lease.
   ~MemberExchange() override;
 
-  // Where it listens: HOST:PORT.
+  // The address this process listens on: HOST:PORT.
   const std::string& address() const { return listener_->address(); }
-  // Where the others do, in the order of their stages. To be called once, before all that follows.
+  // Sets the addresses of the processes, in stage order. Call it once, before the functions below.
   void Connect(const std::vector<std::string>& addresses);
 
   absl::StatusOr<std::vector<RendezvousRequest>> Gather(const RendezvousRequest& own) override;
@@ -76,7 +76,7 @@ class MemberExchange final : public Exchange {
   void Fail(const absl::Status& status) override;
   absl::Status status() const override { return mailbox_.status(); }
 
-  // For tests: as if this process were killed. It says nothing more, and its port is closed.
+  // For tests: behaves as if this process were killed. Stops sending and closes the port.
   void Break();
 
  private:
@@ -85,31 +85,31 @@ class MemberExchange final : public Exchange {
 
   void OnMeet(const MemberListener::MeetCall& call) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status OnParcel(TensorMessage parcel) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Now it is known what this process takes part in.
+  // Begins the exchange after the leader announced the meeting.
   void Open(const RendezvousReply& meeting) ABSL_LOCKS_EXCLUDED(mutex_);
-  // The replica has ended: nobody waits here any more, or for a server. False: it had before.
+  // Ends the replica and wakes all waiting calls. Returns false if it had ended before.
   bool End(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
-  // A sent parcel has not arrived.
+  // Handles a parcel that did not arrive.
   void OnLost(int to, TensorMessage::Kind kind, const absl::Status& why)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void SayFarewell(const std::string& reason);
-  // Sends beats, until the exchange ends.
+  // Sends beats until the exchange ends.
   void Beat() ABSL_LOCKS_EXCLUDED(mutex_);
   std::string GetName(int stage) const;
 
   const Options options_;
   Mailbox mailbox_;
   std::vector<std::string> addresses_;
-  // The leader's.
+  // Used by the leader only.
   ReplicaRendezvous gathering_;
   std::unique_ptr<MemberListener> listener_;
 
   mutable Mutex mutex_;
   CondVar changed_;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
-  // What this process takes part in, once that is known.
+  // Id of the meeting; nullopt before it begins.
   std::optional<uint64_t> meeting_ ABSL_GUARDED_BY(mutex_);
-  // When that was, and which of the others were ready since.
+  // When the meeting began, and which processes were ready since then.
   absl::Duration began_ ABSL_GUARDED_BY(mutex_);
   std::vector<bool> ready_ ABSL_GUARDED_BY(mutex_);
 

@@ -10,7 +10,7 @@
 namespace torchps {
 namespace {
 
-// Calls are short but for those that are parked, which are cancelled when this is over.
+// Calls are short, except parked calls, which are cancelled at the end.
 constexpr absl::Duration kDrainTime = absl::Milliseconds(200);
 
 }  // namespace
@@ -43,7 +43,7 @@ absl::Status MemberListener::Listen() {
 
   grpc::ServerBuilder builder;
   door_->Attach(&builder);
-  // What the others' keepalive needs, or they are told "too many pings".
+  // Allows the clients' keepalive. Otherwise gRPC closes their connections with "too many pings".
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.SetMaxReceiveMessageSize(kMaxParcelBytes);

@@ -18,8 +18,8 @@
 
 namespace torchps {
 
-// Takes the calls that the other processes of a replica make: the service Replica on an address of
-// its own, behind the same filter and the same rules about who may connect as a server's.
+// Serves the calls of a replica's other processes: the Replica service on a separate address, with
+// the same connection filter and access rules as a server.
 //
 // Thread-safe. One thread handles calls; the handlers must not block.
 class MemberListener {
@@ -36,15 +36,15 @@ class MemberListener {
     const Clock* clock = nullptr;  // outlives the listener
   };
 
-  // INVALID_ARGUMENT: no HOST:PORT, or an address beyond this machine's loopback without
-  // certificates. ALREADY_EXISTS: the port is taken. UNAVAILABLE: the host is not this machine's.
+  // INVALID_ARGUMENT: `listen` is not HOST:PORT, or is not a loopback address and there are no
+  // certificates. ALREADY_EXISTS: the port is in use. UNAVAILABLE: the host is not this machine.
   static absl::StatusOr<std::unique_ptr<MemberListener>> Start(Options options);
   ~MemberListener() { Stop(); }
 
-  // HOST:PORT, with the port that it has.
+  // HOST:PORT, with the actual port.
   const std::string& address() const { return door_->address(); }
 
-  // No call is handled any more, and connections are closed. Idempotent, but for one thread at a
+  // Stops handling calls and closes connections. Idempotent, but only one thread may call it at a
   // time.
   void Stop();
 

@@ -44,7 +44,7 @@ absl::Status ReplicaRendezvous::Check(const RendezvousRequest& visitor) const {
 
 void ReplicaRendezvous::Visit(const RendezvousRequest& visitor, Answer answer) {
   absl::StatusOr<RendezvousReply> reply = absl::UnavailableError("the replica's leader has ended");
-  // Whom another process of that stage replaces.
+  // The answer of an earlier process of that stage, which this visitor replaces.
   Answer replaced;
   {
     const MutexLock lock(&mutex_);
@@ -88,7 +88,7 @@ absl::StatusOr<std::vector<RendezvousRequest>> ReplicaRendezvous::Gather(
   {
     const MutexLock lock(&mutex_);
     own_ = own;
-    // Those who came before it was known who fits.
+    // Check the visitors that arrived before the leader's request was known.
     for (auto it = visitors_.begin(); it != visitors_.end();) {
       const absl::Status fits = Check(it->second.request);
       if (fits.ok()) {
@@ -132,7 +132,7 @@ void ReplicaRendezvous::Begin(const RendezvousReply& meeting) {
     nonces = nonces_;
   }
   for (const auto& [stage, visitor] : visitors) {
-    // One may have been replaced since they were gathered, and another process is none of them.
+    // A visitor may have been replaced after it was gathered. The new process cannot take part.
     if (nonces[stage] == visitor.request.nonce()) {
       visitor.answer(meeting);
     } else {

@@ -18,22 +18,22 @@
 
 namespace torchps {
 
-// Where the other processes of a replica come to meet its leader: each waits here for the meeting
-// to begin. One of each stage takes part, the latest that has come; one that comes again is known
-// by its nonce.
+// Collects the other processes of a replica at the leader: each waits here until the meeting
+// begins. One process per stage takes part, the latest that arrived. The nonce identifies a process
+// that calls again.
 //
-// Thread-safe, but for Gather() and Begin(), which one thread calls in turn. Borrows clock and
-// latch. Answers are given without a lock.
+// Thread-safe, except for Gather() and Begin(), which one thread calls in turn. Borrows the clock
+// and the latch. Calls answers without holding a lock.
 class ReplicaRendezvous {
  public:
-  // Given once, from any thread: what the visitor takes part in, or why it does not.
+  // Called once, from any thread, with the meeting or the reason for the refusal.
   using Answer = std::function<void(const absl::StatusOr<RendezvousReply>&)>;
 
   struct Options {
     int stages = 1;
-    // How long to wait for the others to come.
+    // How long to wait for the other processes.
     absl::Duration patience = absl::Seconds(60);
-    // A stage's, for people.
+    // Returns a stage's name for messages.
     std::function<std::string(int stage)> name_of;
     const Clock* clock = nullptr;
     StopLatch* stop = nullptr;
@@ -41,20 +41,20 @@ class ReplicaRendezvous {
 
   explicit ReplicaRendezvous(Options options);
 
-  // Someone has come, and waits for an answer. It is refused with UNAVAILABLE where the meeting has
-  // begun with others or will not be, with FAILED_PRECONDITION where it does not fit the leader.
+  // Registers a visitor that waits for an answer. Refuses it with UNAVAILABLE if the meeting began
+  // without it or was dismissed, and with FAILED_PRECONDITION if it does not match the leader.
   void Visit(const RendezvousRequest& visitor, Answer answer) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Waits until all have come, and returns what they said, `own` first. CANCELLED: stopped.
-  // UNAVAILABLE: they did not come in time.
+  // Blocks until all stages arrived, and returns their requests, `own` first. CANCELLED: stopped.
+  // UNAVAILABLE: some stages did not arrive in time.
   absl::StatusOr<std::vector<RendezvousRequest>> Gather(const RendezvousRequest& own)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Tells those that were gathered what they take part in, now and when they ask again.
+  // Sends the meeting to the gathered processes, now and if they ask again.
   void Begin(const RendezvousReply& meeting) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Sends those away that wait for a meeting that will not be.
+  // Refuses the waiting visitors, because the meeting failed.
   void Dismiss(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
-  // The same, and nobody waits here from now on.
+  // Refuses the waiting visitors and all later visitors.
   void Close(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -63,9 +63,9 @@ class ReplicaRendezvous {
     Answer answer;
   };
 
-  // What is wrong with a visitor.
+  // Returns the mismatch between a visitor and the leader, or OK.
   absl::Status Check(const RendezvousRequest& visitor) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The stages that have not come yet: "1 and 2".
+  // Returns the stages that have not arrived yet, for example "1 and 2".
   std::string Missing() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
@@ -73,10 +73,10 @@ class ReplicaRendezvous {
   CondVar changed_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
-  // The leader's own words, once it gathers the others; visitors by stage.
+  // The leader's request, set by Gather(), and the visitors by stage.
   std::optional<RendezvousRequest> own_ ABSL_GUARDED_BY(mutex_);
   std::map<int, Visitor> visitors_ ABSL_GUARDED_BY(mutex_);
-  // Those that were gathered, by stage, and what they take part in once that is known.
+  // The gathered processes by stage, and the meeting after Begin().
   std::map<int, uint64_t> nonces_ ABSL_GUARDED_BY(mutex_);
   std::optional<RendezvousReply> meeting_ ABSL_GUARDED_BY(mutex_);
 

@@ -13,8 +13,9 @@
 namespace torchps {
 namespace {
 
-// Where to listen, to be reached at `address`: beyond a loopback on every interface, because a
-// host's own name often means its loopback to itself (Debian's 127.0.1.1).
+// Returns the address to listen on for clients that use `address`. For addresses outside loopback,
+// that is every interface, because a host's name often resolves to loopback on that host (Debian's
+// 127.0.1.1).
 absl::StatusOr<std::string> ListenAt(const std::string& address) {
   const absl::StatusOr<ListenAddress> parsed = ParseListenAddress(address);
   if (!parsed.ok()) return parsed.status();

@@ -8,13 +8,14 @@
 
 namespace torchps {
 
-// A worker's process that holds the stage WorkerOptions::stage of a model and reaches those with
-// the others at WorkerOptions::replica, from meeting them to the end of the job. Errors are those
-// of MemberExchange::Listen and RunMember.
+// Runs a worker process for one stage of a model (WorkerOptions::stage), from meeting the other
+// processes at WorkerOptions::replica until the job ends. Returns the errors of
+// MemberExchange::Listen and RunMember.
 absl::Status RunStage(const MemberTask& task, WorkerOptions options);
 
-// That stage of a task whose module is a torchps::Stages: what else the task holds of the model may
-// go. INVALID_ARGUMENT: it is none, or has another number of stages than there are addresses.
+// Returns this process's stage of a task with a torchps::Stages module. The caller may then free
+// the rest of the model. INVALID_ARGUMENT: the module is not a torchps::Stages, or the number of
+// stages differs from the number of addresses.
 absl::StatusOr<MemberTask> GetStage(const Task& task, const WorkerOptions& options);
 
 }  // namespace torchps

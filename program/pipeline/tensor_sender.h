@@ -18,31 +18,31 @@
 
 namespace torchps {
 
-// Sends parcels to other processes of a replica, each as a call with a deadline, made once. The
-// bytes of a tensor are borrowed until the call has ended: a message is a short header and a piece
-// of the tensor's memory, byte for byte what Protobuf would write.
+// Sends parcels to the other processes of a replica. Each parcel is one call with a deadline,
+// without retries. A message is a short header and the tensor's memory, without a copy, in
+// Protobuf's wire format. The tensor's memory is borrowed until the call ends.
 //
-// Thread-safe. A thread of its own hears how calls end.
+// Thread-safe. Uses one thread to complete the calls.
 class TensorSender {
  public:
-  // A parcel to stage `to` has not arrived. On the post's thread; must not block.
+  // Called if a parcel to stage `to` did not arrive. Runs on the sender's thread; must not block.
   using OnLost = std::function<void(int to, TensorMessage::Kind kind, const absl::Status& why)>;
 
-  // `channels` by stage; null for the own one.
+  // `channels` are indexed by stage; null for this process's stage.
   TensorSender(const std::vector<std::shared_ptr<grpc::Channel>>& channels, OnLost on_lost);
-  // Waits for the end of all calls, which their deadlines bound.
+  // Blocks until all calls have ended; their deadlines limit this time.
   ~TensorSender();
   TensorSender(const TensorSender&) = delete;
   TensorSender& operator=(const TensorSender&) = delete;
 
-  // REQUIRES: `tensor` is contiguous and on the CPU, or undefined; parcel.tensor() describes it.
+  // REQUIRES: `tensor` is undefined, or contiguous and on the CPU; parcel.tensor() describes it.
   void Send(int to, const TensorMessage& parcel, const torch::Tensor& tensor,
             absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Waits for the end of all calls.
+  // Blocks until all calls have ended.
   void Drain() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Ends the calls that are under way, but for farewells. Nobody hears of those any more.
+  // Cancels the calls in progress, except farewells, without calling `on_lost`.
   void Cancel() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -60,7 +60,7 @@ class TensorSender {
   std::thread thread_;
 };
 
-// The message's bytes; for tests.
+// Returns the message's bytes; for tests.
 grpc::ByteBuffer EncodeParcel(const TensorMessage& parcel, const torch::Tensor& tensor);
 
 }  // namespace torchps
