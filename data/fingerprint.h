@@ -7,24 +7,24 @@
 
 namespace torchps {
 
-// Which numbers of its samples make a data set's fingerprint. What a program has computed may
-// differ in its last bits from machine to machine, and is the same data all the same.
+// Selects the numbers that a fingerprint covers. Numbers that a program computed may differ in the
+// last bits between machines although the data are the same.
 enum class Fingerprinted {
   kAllNumbers,
-  kWholeNumbers,  // of others their shapes
+  kWholeNumbers,  // for other numbers, only the shapes
 };
 
-// A number other than 0 that says which samples these are: a hash (common/fnv1a.h) of how many
-// there are, and of shapes and bytes of seven, evenly spread. So another order, another file or an
-// older version are noticed, and one sample that was mended hardly. 0: they cannot be read; who
-// trains on them will hear why. For what Dataset::Fingerprint() returns. REQUIRES: samples do not
-// differ from read to read.
+// Returns a non-zero number that identifies the samples: a hash (common/fnv1a.h) of the dataset
+// size and of the shapes and bytes of seven evenly spaced samples. It detects another order,
+// another file or another version, but hardly a change in one sample. Returns 0 if the samples
+// cannot be read; training reports the error. Use it to implement Dataset::Fingerprint(). REQUIRES:
+// samples do not differ between reads.
 uint32_t FingerprintOfSamples(const Dataset& data, Fingerprinted numbers);
 
-// One that is made of a hash of one's own; never 0.
+// Returns a non-zero fingerprint for a custom hash.
 uint32_t FingerprintOfHash(uint64_t hash);
 
-// Of the data of a job, whose sets may be null.
+// Returns the fingerprints of a job's datasets, which may be null.
 DataFingerprint GetFingerprint(const DataSource& source);
 
 }  // namespace torchps

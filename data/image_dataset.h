@@ -11,25 +11,25 @@
 
 namespace torchps {
 
-// Per channel, what is taken off a pixel (0 to 1) and what the rest is divided by.
+// Normalizes a pixel (0 to 1) per channel: (pixel - mean) / deviation.
 struct Normalization {
   std::vector<float> mean;
   std::vector<float> deviation;
 };
 
-// Mean and standard deviation of `images`' channels; a constant channel gets deviation 1. Summed up
-// in whole numbers, so nothing is lost however many there are.
+// Returns the mean and the standard deviation of each channel of `images`. Returns deviation 1 for
+// a constant channel. Uses integer sums, so the result is exact for any number of images.
 Normalization MeasureNormalization(const ImageSet& images);
 
-// Per channel: byte -> normalised value.
+// Maps each byte to the normalized value, per channel.
 using NormalizedValues = std::vector<std::array<float, 256>>;
 NormalizedValues GetValues(const Normalization& normalization);
 
-// Images held as bytes. A batch is float32 [B, C, H, W], normalised when it is made, and int64 [B]
-// classes, or no target for images without answers. Immutable.
+// Holds images as bytes. Batches are float32 [B, C, H, W], normalized in Get(), with int64 [B]
+// classes, or without a target if the images lack answers. Immutable.
 class ImageDataset : public Dataset {
  public:
-  // REQUIRES: as many means and deviations as channels; every label below `classes`.
+  // REQUIRES: there is one mean and one deviation per channel, and labels are below `classes`.
   ImageDataset(ImageSet images, const Normalization& normalization, int64_t classes);
 
   int64_t size() const override { return images_.size(); }

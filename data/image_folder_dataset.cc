@@ -77,7 +77,7 @@ absl::StatusOr<Batch> ImageFolderDataset::Get(absl::Span<const int64_t> indices)
 }
 
 uint32_t ImageFolderDataset::Fingerprint() const {
-  // By names: what a decoder makes of a JPEG differs from release to release.
+  // Hash the names, because decoder releases differ in the pixels of a JPEG.
   Fnv1a hash;
   for (const ImageFolder::File& file : folder_.files) {
     hash.AddInteger(static_cast<uint64_t>(file.label));

@@ -12,23 +12,23 @@
 
 namespace torchps {
 
-// Mean and deviation of each channel over at most 256 images of `folder`, evenly spread: decoding
-// all of them would take as long as an epoch. Errors: those of LoadImage.
+// Returns the mean and the deviation of each channel over at most 256 evenly spaced images of
+// `folder`. Decoding all images would need as long as an epoch. Returns LoadImage's errors.
 absl::StatusOr<Normalization> MeasureNormalization(const ImageFolder& folder,
                                                    const ImageSize& size);
 
-// Image files, each read, decoded and stretched when its batch is asked for. A batch is that of
-// ImageDataset. Immutable. Get() returns the errors of LoadImage.
+// Provides samples from image files. Get() reads, decodes and stretches the images, and returns a
+// batch like ImageDataset's, or LoadImage's errors. Immutable.
 class ImageFolderDataset : public Dataset {
  public:
-  // REQUIRES: as many means and deviations as channels.
+  // REQUIRES: there is one mean and one deviation per channel.
   ImageFolderDataset(ImageFolder folder, const ImageSize& size, const Normalization& normalization,
                      int64_t classes);
 
   int64_t size() const override { return folder_.size(); }
   DataShape shape() const override;
   absl::StatusOr<Batch> Get(absl::Span<const int64_t> indices) const override;
-  // Of the files' names and classes.
+  // Covers the files' names and classes.
   uint32_t Fingerprint() const override;
 
  private:

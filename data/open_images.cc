@@ -26,7 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns the folder of MNIST in this machine's cache, or "" if there is none.
+// Returns MNIST's folder in this machine's cache, or "" if it does not exist.
 std::string CachedMnist() {
   const absl::StatusOr<std::string> folder = MnistFolder();
   std::error_code error;
@@ -65,7 +65,7 @@ std::string Text(const ImageSize& size) {
   return absl::StrFormat("%dx%dx%d", size.channels, size.height, size.width);
 }
 
-// The model's preprocessing in place of `measured`, where it is one of such images.
+// Returns the model's preprocessing if it fits these images, otherwise `measured`.
 Preprocessing Chosen(const Preprocessing& known, Preprocessing measured, std::string& description) {
   const bool fits = known.is_images() && known.channels == measured.channels &&
                     known.height == measured.height && known.width == measured.width &&
@@ -83,7 +83,7 @@ std::shared_ptr<const Dataset> MakeDataset(ImageSet images, const Preprocessing&
                                         preprocessing.classes);
 }
 
-// Training and test images of one preprocessing. `test` may have no image.
+// Opens training and test images with the same preprocessing. `test` may be empty.
 absl::StatusOr<DataSource> Images(const JobSpec& job, ImageSet train, ImageSet test,
                                   int64_t classes, const std::string& name) {
   const absl::StatusOr<Preprocessing> known = KnownPreprocessing(job);
@@ -101,14 +101,14 @@ absl::StatusOr<DataSource> Images(const JobSpec& job, ImageSet train, ImageSet t
   return source;
 }
 
-// The model's preprocessing. INVALID_ARGUMENT: the model in use knows no images.
+// Returns the model's preprocessing. INVALID_ARGUMENT: the model was not trained on images.
 absl::StatusOr<Preprocessing> ImagesOfModel(const JobSpec& job) {
   absl::StatusOr<Preprocessing> known = KnownPreprocessing(job);
   if (known.ok() && !known->is_images()) return NotTrainedOn("images", job);
   return known;
 }
 
-// Images for a trained model: `test`, and the training images where they exist.
+// Opens images for a trained model: `test`, and the training images if available.
 absl::StatusOr<DataSource> ImagesToUse(const JobSpec& job, const Preprocessing& known,
                                        std::optional<ImageSet> train, ImageSet test,
                                        const std::string& name) {
@@ -144,7 +144,7 @@ std::shared_ptr<const Dataset> MakeDataset(ImageFolder folder, const Preprocessi
       GetNormalization(preprocessing), preprocessing.classes);
 }
 
-// Numbers the classes of `folder` as the model does.
+// Changes the class numbers in `folder` to the model's.
 absl::Status Relabel(const Preprocessing& known, ImageFolder& folder) {
   std::vector<int32_t> labels;
   for (const std::string& name : folder.classes) {
@@ -165,7 +165,7 @@ std::string PassedOver(const ImageFolder& folder) {
                                  : absl::StrCat(", ", folder.passed_over, " files passed over");
 }
 
-// DIRECTORY/test, DIRECTORY/val or DIRECTORY itself, with a folder for each class.
+// Opens DIRECTORY/test, DIRECTORY/val or DIRECTORY, with a folder for each class.
 absl::StatusOr<DataSource> ImageFolderToEvaluate(const JobSpec& job, const std::string& directory) {
   const absl::StatusOr<Preprocessing> known = ImagesOfModel(job);
   if (!known.ok()) return known.status();
@@ -190,7 +190,8 @@ absl::StatusOr<DataSource> ImageFolderToEvaluate(const JobSpec& job, const std::
   return source;
 }
 
-// Any images without answers: an image file, a folder of them, or a file in the source's format.
+// Opens images without answers: an image file, a folder of images, or a file in the source's
+// format.
 absl::StatusOr<DataSource> ImagesToPredict(const JobSpec& job, const std::string& path) {
   const absl::StatusOr<Preprocessing> known = ImagesOfModel(job);
   if (!known.ok()) return known.status();
@@ -217,7 +218,7 @@ absl::StatusOr<DataSource> ImagesToPredict(const JobSpec& job, const std::string
   return source;
 }
 
-// Test images as a reader returned them. The training images may be missing.
+// Opens test images from a reader's results. The training images may be missing.
 absl::StatusOr<DataSource> ImagesToEvaluate(const JobSpec& job, absl::StatusOr<ImageSet> train,
                                             absl::StatusOr<ImageSet> test,
                                             const std::string& name) {
@@ -268,7 +269,7 @@ absl::StatusOr<DataSource> OpenIdx(const JobSpec& job, const std::string& path) 
   }
   if (!train.ok()) return train.status();
   if (!test.ok()) return test.status();
-  // One output would leave nothing to choose from.
+  // At least two, because a model needs a choice.
   const int64_t classes = std::max<int64_t>(MaxLabel(*train) + 1, 2);
   if (test->size() > 0) {
     if (test->height != train->height || test->width != train->width) {

@@ -8,9 +8,9 @@
 
 namespace torchps {
 
-// The data sources whose samples are images, as OpenData describes them. All but "images" are read
-// into memory. With PREDICTION the path is an image file, a folder of image files, or a file in the
-// source's format; the images need no answers.
+// Open the data sources for images, as described at OpenData. All except "images" are read into
+// memory. With PREDICTION the path is an image file, a folder of image files, or a file in the
+// source's format; answers are optional.
 absl::StatusOr<DataSource> OpenDigits(const JobSpec& job, const std::string& path);
 absl::StatusOr<DataSource> OpenIdx(const JobSpec& job, const std::string& directory);
 absl::StatusOr<DataSource> OpenCifar10(const JobSpec& job, const std::string& directory);

@@ -18,12 +18,12 @@
 namespace torchps {
 namespace {
 
-// Epochs count from 1; order 0 splits a table.
+// Epochs begin at 1; order 0 splits a table.
 constexpr int kSplitEpoch = 0;
 
 using Rows = absl::Span<const int64_t>;
 
-// The rows of a table in the order of the job's seed, and their parts.
+// The rows of a table, shuffled with the job's seed and split.
 struct Split {
   std::vector<int64_t> order;
   Rows train;
@@ -49,7 +49,7 @@ std::vector<int64_t> AllRows(const RowSet& table) {
   return rows;
 }
 
-// A column without a value in any training row has no mean.
+// Refuses a column without a value in the training rows, because the mean is undefined.
 absl::Status CheckColumns(const RowSet& table, Rows rows, const std::string& path) {
   for (size_t c = 0; c < table.columns.size(); ++c) {
     const bool any = std::any_of(rows.begin(), rows.end(), [&](int64_t row) {
@@ -73,7 +73,7 @@ bool HasSameColumns(const Preprocessing& a, const Preprocessing& b) {
          a.target_columns == b.target_columns;
 }
 
-// A line about the columns and rows that were read and left out, for the run's description.
+// Returns a line about the columns and the dropped rows, for the run's description.
 std::string Described(const RowSet& table, const Preprocessing& preprocessing,
                       const std::string& path) {
   std::string text = absl::StrFormat(
@@ -120,7 +120,7 @@ absl::StatusOr<DataSource> OpenToTrain(const JobSpec& job, const RowSet& table,
   return TrainingSource(job, table, std::move(preprocessing), split, std::move(description));
 }
 
-// The test part of the table that the model was trained on, or all rows of another table.
+// Opens the test rows of the table that the model was trained on, or all rows of another table.
 absl::StatusOr<DataSource> OpenToUse(const JobSpec& job, const RowSet& table,
                                      const Preprocessing& known, const std::string& path) {
   if (job.data().use() == EVALUATION && known.training_data != 0) {

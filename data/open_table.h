@@ -8,8 +8,8 @@
 
 namespace torchps {
 
-// data.source "csv", as OpenData describes it: rows of `path`, split into training and test set by
-// the job's seed.
+// Opens data.source "csv", as described at OpenData: the rows of `path`, split into training and
+// test set with the job's seed.
 absl::StatusOr<DataSource> OpenCsv(const JobSpec& job, const std::string& path);
 
 }  // namespace torchps

@@ -20,13 +20,14 @@
 namespace torchps {
 namespace {
 
-// What the text source is without a file: long enough that a small model does not know it by heart.
+// Size of the generated text if there is no file. Long enough that a small model cannot memorize
+// it.
 constexpr int64_t kGeneratedTextBytes = 400'000;
 
-// One in so many bytes of a text is kept for testing: its end.
+// The last 1 / kTextTestShare of a text is the test set.
 constexpr int64_t kTextTestShare = 10;
 
-// The most that data.tokens.vocabulary may be (job/job_spec.cc).
+// The limit of data.tokens.vocabulary (job/job_spec.cc).
 constexpr int64_t kMaxVocabulary = int64_t{1} << 24;
 
 absl::StatusOr<int64_t> Context(const JobSpec& job, const std::string& units) {
@@ -56,11 +57,11 @@ absl::StatusOr<std::unique_ptr<TokenFile>> OpenTokenFile(const JobSpec& job,
   return file;
 }
 
-// Returns the vocabulary that the job names, or one more than the largest token in `files`.
-// INVALID_ARGUMENT: that is more than data.tokens.vocabulary may be.
+// Returns the job's vocabulary, or one more than the largest token in `files`. INVALID_ARGUMENT:
+// this exceeds the limit of data.tokens.vocabulary.
 absl::StatusOr<int64_t> Vocabulary(const JobSpec& job, const std::vector<const TokenFile*>& files) {
   if (job.data().tokens().vocabulary() > 0) return job.data().tokens().vocabulary();
-  int64_t vocabulary = 2;  // a vocabulary of 1 leaves nothing to predict
+  int64_t vocabulary = 2;  // at least two, because a model needs a choice
   for (const TokenFile* file : files) {
     if (file == nullptr) continue;
     const absl::StatusOr<int32_t> largest = file->Largest();
@@ -76,7 +77,7 @@ absl::StatusOr<int64_t> Vocabulary(const JobSpec& job, const std::vector<const T
   return vocabulary;
 }
 
-// One sample of zeros in the shape of a model's samples.
+// Holds one sample of zeros in the shape of a model's samples.
 class BlankText : public Dataset {
  public:
   explicit BlankText(const Preprocessing& preprocessing) {
@@ -95,7 +96,7 @@ class BlankText : public Dataset {
   DataShape shape_;
 };
 
-// The data of a model that is given a prompt: it needs their shape only.
+// Returns the data for a model that gets a prompt: only the shape is used.
 absl::StatusOr<DataSource> DataOfPrompt(const JobSpec& job) {
   const absl::StatusOr<Preprocessing> known = KnownPreprocessing(job);
   if (!known.ok()) return known.status();
@@ -107,7 +108,7 @@ absl::StatusOr<DataSource> DataOfPrompt(const JobSpec& job) {
   return source;
 }
 
-// `path` is the directory of val.bin, or a file of tokens.
+// Opens `path`: a directory that contains val.bin, or a file of tokens.
 absl::StatusOr<DataSource> TokensToUse(const JobSpec& job, const std::string& path,
                                        int64_t context) {
   const absl::StatusOr<Preprocessing> known = KnownPreprocessing(job);
@@ -139,7 +140,7 @@ absl::Status TextTooShort(const std::string& name, int64_t least, const std::str
                       name, least, text.size()));
 }
 
-// Keeps the last tenth of the text for testing.
+// Uses the last tenth of the text as the test set.
 absl::StatusOr<DataSource> SplitText(const JobSpec& job, const std::string& text, int64_t context,
                                      const std::string& name) {
   const int64_t test_bytes = text.size() / kTextTestShare;

@@ -8,9 +8,9 @@
 
 namespace torchps {
 
-// The data sources that a language model learns from, as OpenData describes them: "text", by bytes
-// and in memory, and "tokens", of train.bin and val.bin in `directory`. With data.use PREDICTION
-// and without a path they are one sample of zeros, in the shape that the model was trained on.
+// Open the data sources for language models, as described at OpenData. "text" reads bytes into
+// memory; "tokens" reads train.bin and val.bin in `directory`. With data.use PREDICTION and without
+// a path they return one sample of zeros, in the shape that the model was trained on.
 absl::StatusOr<DataSource> OpenText(const JobSpec& job, const std::string& path);
 absl::StatusOr<DataSource> OpenTokens(const JobSpec& job, const std::string& directory);
 

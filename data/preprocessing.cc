@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Enough digits to give the same double back.
+// Uses enough digits to restore the same doubles.
 std::string ToJson(const std::vector<double>& numbers) {
   return absl::StrCat("[",
                       absl::StrJoin(numbers, ", ",
@@ -25,7 +25,7 @@ std::string ToJson(const std::vector<double>& numbers) {
                       "]");
 }
 
-// JSON holds UTF-8 only; bytes of another encoding are replaced.
+// Replaces invalid UTF-8, because JSON requires UTF-8.
 std::string Dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -64,8 +64,8 @@ class MetadataReader {
     }
   }
 
-  // The categories of each column, as {"column": ["value", ...]}; a column without a name by its
-  // place.
+  // Reads the categories of each column from {"column": ["value", ...]}. Uses the column number if
+  // a column does not have a name.
   void ReadCategories(const std::string& key, std::vector<FeatureColumn>& columns) {
     if (Text(key).empty()) return;
     try {
@@ -111,7 +111,7 @@ absl::StatusOr<Preprocessing> Preprocessing::FromMetadata(const Metadata& metada
   const std::string columns = reader.Text("input_columns");
   std::vector<std::string> names;
   if (!columns.empty() && columns.front() != '[') {
-    names = absl::StrSplit(columns, ',');  // as older files have it
+    names = absl::StrSplit(columns, ',');  // format of older files
   } else {
     reader.ReadList("input_columns", "a list of texts", names);
   }

@@ -13,20 +13,20 @@
 
 namespace torchps {
 
-// The conversion of samples to a model's inputs, and of its outputs to answers, as measured on the
-// training samples. It belongs to the model: the job keeps it (JobSpec.data.preprocessing), model
-// files hold it as metadata, and evaluations and predictions apply it.
+// Converts samples to a model's inputs, and outputs to answers, with parameters measured on the
+// training samples. It belongs to the model: the job contains it (JobSpec.data.preprocessing),
+// model files store it as metadata, and evaluations and predictions apply it.
 //
 //   auto net = std::make_shared<Net>();
 //   absl::StatusOr<torchps::Preprocessing> model = torchps::LoadModel(*net, "model.safetensors");
 //   torch::Tensor numbers = model->Numbers(net->forward(model->Input(raw)));
 //
-// A value.
+// Copyable.
 struct Preprocessing {
-  // The entries of a model file's metadata: docs/storage.md lists them.
+  // The entries of a model file's metadata; see docs/storage.md.
   using Metadata = std::map<std::string, std::string>;
 
-  // Ignores entries it does not know. INVALID_ARGUMENT names an entry that cannot be read.
+  // Ignores unknown entries. INVALID_ARGUMENT: an entry is invalid; the message names it.
   static absl::StatusOr<Preprocessing> FromMetadata(const Metadata& metadata);
   Metadata ToMetadata() const;
 
@@ -34,43 +34,44 @@ struct Preprocessing {
   bool is_images() const { return channels > 0; }
   bool is_text() const { return context > 0; }
 
-  // Tables: the columns and classes of a CSV file for this model.
+  // Tables: returns the columns and classes of a CSV file for this model.
   TableSchema ToSchema() const;
-  // Elements of a row in the model's input: one for each number and for each category.
+  // Returns the length of a row in the model's input: one element per number and per category
+  // value.
   int64_t features() const;
-  // Converts a row of columns.size() values, as RowSet has them, to features() elements.
+  // Converts a row of columns.size() values, as in RowSet, to features() elements.
   void EncodeRow(const double* values, float* input) const;
 
-  // Tables: float64 [N, columns] with NaN for missing values -> float32 [N, features()].
-  // Images: uint8 [N, C, H, W] -> float32 of the same shape. Throws c10::Error for another shape.
+  // Tables: float64 [N, columns] with NaN for missing values -> float32 [N, features()]. Images:
+  // uint8 [N, C, H, W] -> float32 of the same shape. Throws c10::Error for other shapes.
   torch::Tensor Input(const torch::Tensor& raw) const;
-  // The numbers that a regression predicts, in the units of the training table, for outputs
-  // [N, targets]. Other models: `output` itself.
+  // Returns the numbers that a regression predicts, in the units of the training table, for outputs
+  // [N, targets]. For other models, returns `output`.
   torch::Tensor Numbers(const torch::Tensor& output) const;
 
-  // Tables: the columns in the order of the inputs. Images: empty.
+  // Tables: the columns in input order. Images: empty.
   std::vector<FeatureColumn> columns;
-  // Of each column or channel: an input is (value - mean) / deviation, where a value of an image is
-  // its byte / 255. 0 and 1 for a category.
+  // Per column or channel: an input is (value - mean) / deviation. For images, value is the byte /
+  // 255. Categories use 0 and 1.
   std::vector<double> input_mean;
   std::vector<double> input_deviation;
-  // Tables: a missing value counts as its column's mean.
+  // Tables: replaces a missing value by the column's mean.
   bool missing_as_mean = false;
 
-  // Images: the shape of an input. Files of another size are stretched.
+  // Images: the input shape. Files of another size are stretched.
   int64_t channels = 0;
   int64_t height = 0;
   int64_t width = 0;
 
-  // Text: bytes or tokens that a sample spans.
+  // Text: bytes or tokens in a sample's input.
   int64_t context = 0;
 
-  // Classes to choose from; 0 for a regression.
+  // Number of classes; 0 for a regression.
   int64_t classes = 0;
-  std::vector<std::string> class_names;  // empty: numbers
+  std::vector<std::string> class_names;  // empty: classes are numbers
   std::string label_column;
 
-  // A regression's numbers: a model's output is (number - mean) / deviation.
+  // Regression: a model's output is (number - mean) / deviation.
   std::vector<std::string> target_columns;
   std::vector<double> target_mean;
   std::vector<double> target_deviation;

@@ -17,7 +17,7 @@ struct Moments {
   double deviation = 1;
 };
 
-// Of column `c` of a table with `columns` columns.
+// Measures column `c` of a table with `columns` columns.
 template <typename Rows>
 Moments MeasureColumn(const std::vector<double>& values, size_t columns, size_t c,
                       const Rows& rows) {
@@ -37,7 +37,7 @@ Moments MeasureColumn(const std::vector<double>& values, size_t columns, size_t 
     if (!std::isnan(value)) square_sum += (value - mean) * (value - mean);
   }
   const double deviation = std::sqrt(square_sum / count);
-  // Rounding makes a constant column differ from its mean; scaling that would feed noise.
+  // Because of rounding, a constant column may differ from the mean. Scaling this would add noise.
   return {mean, deviation > 1e-12 * std::max(1.0, std::abs(mean)) ? deviation : 1.0};
 }
 
@@ -62,7 +62,7 @@ Preprocessing MeasurePreprocessing(const RowSet& table, absl::Span<const int64_t
   result.class_names = table.class_names;
   result.label_column = table.label_column;
   if (!table.labels.empty()) {
-    // One output would leave nothing to choose from.
+    // At least two, because a model needs a choice.
     const int64_t largest = *std::max_element(table.labels.begin(), table.labels.end());
     result.classes =
         std::max<int64_t>({largest + 1, 2, static_cast<int64_t>(table.class_names.size())});

@@ -10,17 +10,17 @@
 
 namespace torchps {
 
-// Measures a table's preprocessing on the rows numbered `rows`, in two passes: mean and standard
-// deviation of each column of numbers and of each target. Missing values (NaN) are left out. A
-// constant column gets deviation 1, and a column without any value mean 0.
+// Measures a table's preprocessing on `rows` (row indices), in two passes: the mean and the
+// standard deviation of each numeric column and each target. Ignores missing values (NaN). A
+// constant column gets deviation 1, and a column without values gets mean 0.
 Preprocessing MeasurePreprocessing(const RowSet& table, absl::Span<const int64_t> rows);
 
-// Rows of a table, encoded once. A batch is float32 [B, features] with int64 [B] classes, with
-// float32 [B, K] numbers to predict in deviations from their mean, or without a target. Immutable.
+// Holds the encoded rows of a table. Batches are float32 [B, features] with int64 [B] classes, or
+// with float32 [B, K] normalized targets, or without a target. Immutable.
 class RowDataset : public Dataset {
  public:
-  // The rows of `table` numbered `rows`. REQUIRES: `preprocessing` has the columns of `table`, and
-  // every label is below its `classes`.
+  // Uses the rows of `table` at the indices `rows`. REQUIRES: `preprocessing` contains the columns
+  // of `table`, and labels are below preprocessing.classes.
   RowDataset(const RowSet& table, absl::Span<const int64_t> rows,
              const Preprocessing& preprocessing);
 
@@ -34,8 +34,8 @@ class RowDataset : public Dataset {
   DataShape shape_;
   const bool has_answers_;
   std::vector<float> values_;
-  std::vector<int32_t> labels_;       // where there are classes
-  std::vector<float> target_values_;  // where there are targets
+  std::vector<int32_t> labels_;       // if there are classes
+  std::vector<float> target_values_;  // if there are targets
 };
 
 }  // namespace torchps

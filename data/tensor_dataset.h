@@ -13,30 +13,30 @@
 
 namespace torchps {
 
-// A dataset of tensors that are in memory: row i of each is sample i.
+// Provides samples from tensors in memory: row i of each tensor is sample i.
 //
 //   std::make_shared<torchps::TensorDataset>(inputs, targets)
 //
-// Immutable, as long as nobody writes to the tensors.
+// Immutable, unless the caller writes to the tensors.
 class TensorDataset final : public Dataset {
  public:
-  // REQUIRES: all of the same size(0).
+  // REQUIRES: all tensors have the same size(0).
   TensorDataset(torch::Tensor input, torch::Tensor target,
                 std::vector<torch::Tensor> more_inputs = {},
                 std::vector<torch::Tensor> more_targets = {});
 
   int64_t size() const override { return samples_.input.size(0); }
   absl::StatusOr<Batch> Get(absl::Span<const int64_t> indices) const override;
-  // Of whole numbers only: others were computed by the program.
+  // Covers whole numbers only, because other numbers may be computed by the program.
   uint32_t Fingerprint() const override;
 
  private:
   const Batch samples_;
 };
 
-// A dataset of torch::data whose get(index) gives an Example<Tensor, Tensor>, such as
-// torch::data::datasets::MNIST or its map() with a transform. `source` is asked for samples one by
-// one, each time anew, by the thread that trains.
+// Wraps a torch::data dataset for which get(index) returns an Example<Tensor, Tensor>, such as
+// torch::data::datasets::MNIST or the result of map() with a transform. The training thread
+// requests samples from `source` one at a time, without caching.
 template <typename Source>
 std::shared_ptr<const Dataset> FromTorchData(Source source) {
   class Adaptor final : public Dataset {
@@ -60,7 +60,7 @@ std::shared_ptr<const Dataset> FromTorchData(Source source) {
   return std::make_shared<Adaptor>(std::move(source));
 }
 
-// The indices as an int64 tensor, for index_select().
+// Returns the indices as an int64 tensor, for index_select().
 inline torch::Tensor IndexTensor(absl::Span<const int64_t> indices) {
   return torch::tensor(std::vector<int64_t>(indices.begin(), indices.end()), torch::kInt64);
 }

@@ -9,14 +9,14 @@
 
 namespace torchps {
 
-// A text as a language model's samples. Sample i is the `context` bytes from i * context on, its
-// target the same moved on by one byte: so the samples do not overlap, an epoch predicts each byte
-// once, and up to `context` bytes at the end are left out. A batch is int64 [B, T] twice.
-// Immutable.
+// Provides a text as a language model's samples. Sample i contains `context` bytes from i * context
+// on; the target is shifted by one byte. So samples do not overlap, an epoch predicts each byte
+// once, and up to `context` bytes at the end are unused. Batches are int64 [B, T] for input and
+// target. Immutable.
 class TextDataset : public Dataset {
  public:
-  // Keeps at most `samples` samples; 0 keeps all.
-  // REQUIRES: context >= 1 and text.size() >= context + 1.
+  // Keeps at most `samples` samples; 0 keeps all. REQUIRES: context >= 1 and text.size() >= context
+  // + 1.
   TextDataset(std::string text, int64_t context, int64_t samples);
 
   int64_t size() const override { return size_; }

@@ -44,7 +44,7 @@ absl::StatusOr<Batch> TokenDataset::Get(absl::Span<const int64_t> indices) const
       return read;
     }
     for (int64_t t = 0; t <= context_; ++t) {
-      // An embedding would be read beyond its end.
+      // A larger token would read past the end of an embedding.
       if (tokens[t] < vocabulary_) continue;
       return absl::DataLossError(
           absl::StrFormat("%s: expected tokens of 0 to %d, got %d at token %d "

@@ -10,15 +10,15 @@
 
 namespace torchps {
 
-// Samples of a language model from a file of tokens. The input of sample i is the `context` tokens
-// from i * context on; the target is the tokens one later, as in TextDataset. A batch is int64 [B,
-// T] twice. Get() reads it from the file.
+// Provides samples for a language model from a file of tokens. The input of sample i is the
+// `context` tokens from i * context on; the target is shifted by one token, as in TextDataset.
+// Batches are int64 [B, T] for input and target, and Get() reads them from the file.
 //
 // Get() returns the errors of TokenFile::Read, and DATA_LOSS if a token is not below `vocabulary`.
 class TokenDataset : public Dataset {
  public:
-  // Keeps at most `samples` samples; 0 keeps all. `vocabulary`: tokens are below it.
-  // REQUIRES: context >= 1, file->size() >= context + 1.
+  // Keeps at most `samples` samples; 0 keeps all. Tokens must be below `vocabulary`. REQUIRES:
+  // context >= 1, file->size() >= context + 1.
   TokenDataset(std::unique_ptr<const TokenFile> file, int64_t context, int64_t vocabulary,
                int64_t samples);
 

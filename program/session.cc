@@ -22,7 +22,7 @@ struct Session::Joined {
   std::unique_ptr<WorkerSlot> slot;
   StepLoop* loop = nullptr;
   absl::optional<SimulatedSlowdown> handicap;
-  // The current step, the time it began, and whether it still must be pushed.
+  // The current step and the time it began. `in_hand` is true until the step is pushed.
   StepLoop::StepWork work;
   absl::Duration taken_at;
   bool in_hand = false;

@@ -14,7 +14,7 @@ absl::StatusOr<std::string> CacheFolder(
       {"TORCHPS_CACHE", ""}, {"XDG_CACHE_HOME", "/torchps"}, {"HOME", "/.cache/torchps"}};
   for (const auto& [name, below] : places) {
     const char* const value = environment(name);
-    // The XDG specification has relative paths ignored.
+    // The XDG specification requires ignoring relative paths.
     if (value != nullptr && value[0] == '/') return absl::StrCat(value, below);
   }
   return absl::FailedPreconditionError(

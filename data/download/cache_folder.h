@@ -7,15 +7,15 @@
 
 namespace torchps {
 
-// Where this user keeps what was downloaded, so that it is once per machine: $TORCHPS_CACHE; else
-// torchps/ in $XDG_CACHE_HOME; else ~/.cache/torchps. `environment` is std::getenv, but for tests.
+// Returns the folder for downloaded files, shared by all jobs of this user: $TORCHPS_CACHE; else
+// $XDG_CACHE_HOME/torchps; else ~/.cache/torchps. `environment` is std::getenv, except in tests.
 //
-// FAILED_PRECONDITION: none of the three variables is set to an absolute path; $HOME is the third.
+// FAILED_PRECONDITION: TORCHPS_CACHE, XDG_CACHE_HOME and HOME are all unset or not absolute paths.
 absl::StatusOr<std::string> CacheFolder(
     const std::function<const char*(const char* name)>& environment);
 absl::StatusOr<std::string> CacheFolder();
 
-// MNIST's directory in the cache, which need not exist. Errors: those of CacheFolder().
+// Returns MNIST's folder in the cache, which may not exist. Returns CacheFolder()'s errors.
 absl::StatusOr<std::string> MnistFolder();
 
 }  // namespace torchps

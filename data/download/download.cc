@@ -31,7 +31,7 @@ std::string Sha256Of(absl::string_view data) {
   return absl::BytesToHexString({reinterpret_cast<const char*>(digest), sizeof(digest)});
 }
 
-// What a mirror has sent so far, one byte more than it should at most.
+// The bytes received so far, at most one more than expected.
 struct Body {
   const size_t expected_bytes;
   std::string bytes;
@@ -43,12 +43,13 @@ size_t OnBody(char* data, size_t size, size_t count, void* to) {
   return body->bytes.size() <= body->expected_bytes ? size * count : 0;
 }
 
-// Anything but 0 ends the transfer.
+// Returns non-zero to end the transfer.
 int OnProgress(void* options, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
   return static_cast<const DownloadOptions*>(options)->is_stopped() ? 1 : 0;
 }
 
-// One attempt at one mirror. UNAVAILABLE: nothing came. DATA_LOSS: not what was wanted. CANCELLED.
+// Downloads the file from one mirror, without retries. UNAVAILABLE: the mirror did not send a file.
+// DATA_LOSS: it sent a different file. CANCELLED: stopped.
 absl::StatusOr<std::string> Fetch(const std::string& url, const RemoteFile& wanted,
                                   const DownloadOptions& options) {
   Body body{static_cast<size_t>(wanted.bytes), ""};
@@ -62,7 +63,8 @@ absl::StatusOr<std::string> Fetch(const std::string& url, const RemoteFile& want
   curl_easy_setopt(curl.get(), CURLOPT_FOLLOWLOCATION, 1L);
   curl_easy_setopt(curl.get(), CURLOPT_MAXREDIRS, 5L);
   curl_easy_setopt(curl.get(), CURLOPT_FAILONERROR, 1L);
-  curl_easy_setopt(curl.get(), CURLOPT_NOSIGNAL, 1L);  // timeouts without signals: we have threads
+  curl_easy_setopt(curl.get(), CURLOPT_NOSIGNAL, 1L);  // no signals for timeouts: the process uses
+                                                       // threads
   curl_easy_setopt(curl.get(), CURLOPT_CONNECTTIMEOUT_MS,
                    static_cast<long>(absl::ToInt64Milliseconds(options.connect_timeout)));
   curl_easy_setopt(curl.get(), CURLOPT_TIMEOUT_MS,
@@ -92,16 +94,16 @@ absl::StatusOr<std::string> Fetch(const std::string& url, const RemoteFile& want
   return std::move(body.bytes);
 }
 
-// Other processes may be doing the same.
+// Writes the file under a process-specific name first, because other processes may write the same
+// file.
 absl::Status Publish(FileSystem& files, const std::string& path, absl::string_view contents) {
   const std::string own = absl::StrCat(path, ".", getpid());
   if (absl::Status status = WriteFileAtomically(files, own, contents); !status.ok()) return status;
   return files.Rename(own, path);
 }
 
-// While it lives, no other one of `directory` does on this machine: several workers that start at
-// once fetch once. Where the file system has no such lock, each fetches for itself, which does no
-// harm.
+// Locks `directory` on this machine, so that workers that start together download each file once.
+// If the file system does not support locks, each worker downloads separately; this is safe.
 class DirectoryLock {
  public:
   explicit DirectoryLock(const std::string& directory)

@@ -10,36 +10,38 @@
 
 namespace torchps {
 
-// A file whose contents are known beforehand.
+// A file with known contents.
 struct RemoteFile {
-  std::string name;  // below a mirror's URL, and in the directory it goes to
+  std::string name;  // appended to the mirror's URL, and the name in the directory
   int64_t bytes = 0;
   std::string sha256;  // 64 lower-case hexadecimal digits
 };
 
 struct DownloadOptions {
-  // URLs that `name` is appended to (http, https), tried in order until one has the right file.
+  // Base URLs (http, https), tried in order until a mirror sends the right file.
   std::vector<std::string> mirrors;
-  // For a connection to come about. Default 10 s.
+  // Timeout for the connection. Default 10 s.
   absl::Duration connect_timeout = absl::Seconds(10);
-  // For a file as a whole. Default 10 minutes.
+  // Timeout for a whole file. Default 10 minutes.
   absl::Duration timeout = absl::Minutes(10);
-  // Is told one line per file and failed attempt. Default: it is dropped.
+  // Receives one line per file and per failed attempt. Ignored by default.
   std::function<void(const std::string& line)> log = [](const std::string&) {};
-  // Asked about once a second, also while nothing comes. True: gives up. Default: never.
+  // Called about once a second, also during stalls. The download is cancelled if it returns true.
+  // By default it is never cancelled.
   std::function<bool()> is_stopped = [] { return false; };
 };
 
-// Puts `files` into `directory`, which is made if need be. A file that is there already and has the
-// right checksum stays as it is. A new one is received into memory and appears under its name only
-// when it is whole, its checksum is right and it is on the disk. So any number of processes may do
-// this at once, and one that is killed leaves no half file. On one machine they wait for each
-// other, so that each file is fetched once. Honours the usual proxy variables.
+// Downloads `files` into `directory`, which is created if necessary. Keeps existing files with the
+// right checksum. Receives a new file in memory, and creates it only after checking the checksum
+// and syncing it. So several processes may call this concurrently, and a killed process does not
+// leave a partial file. On one machine they wait for each other, so each file is downloaded once.
+// Honors the usual proxy variables.
 //
-// FAILED_PRECONDITION: another file has the name; it is left alone. DATA_LOSS: every mirror was
-// asked and at least one sent something else. UNAVAILABLE: no mirror sent anything; says what each
-// answered and what to do without a network. CANCELLED: stopped. INVALID_ARGUMENT: no mirror given.
-// PERMISSION_DENIED, NOT_FOUND and others: as the system says of `directory`.
+// FAILED_PRECONDITION: a different file with that name exists; it is not changed. DATA_LOSS: all
+// mirrors failed, and at least one sent a different file. UNAVAILABLE: the mirrors did not send a
+// file; the message contains each mirror's error, and how to continue without a network. CANCELLED:
+// stopped. INVALID_ARGUMENT: `mirrors` is empty. PERMISSION_DENIED, NOT_FOUND and others: system
+// errors for `directory`.
 absl::Status DownloadFiles(const std::string& directory, const std::vector<RemoteFile>& files,
                            const DownloadOptions& options);
 

@@ -9,19 +9,21 @@
 
 namespace torchps {
 
-// The four files of MNIST (Y. LeCun, C. Cortes, C. Burges) as first published, gzip.
+// Returns the four files of MNIST (Y. LeCun, C. Cortes, C. Burges) as first published, in gzip
+// format.
 std::vector<RemoteFile> MnistFiles();
 
-// Public copies of MNIST that have been there for years: PyTorch's and TensorFlow's.
+// Returns long-lived public mirrors of MNIST: PyTorch's and TensorFlow's.
 std::vector<std::string> MnistMirrors();
 
-// Fetches MNIST into `directory`, ready for data.source "idx". `options.mirrors` left empty stands
-// for MnistMirrors(). Status codes: those of DownloadFiles.
+// Downloads MNIST into `directory`, for data.source "idx". If `options.mirrors` is empty, uses
+// MnistMirrors(). Returns DownloadFiles's errors.
 absl::Status DownloadMnist(const std::string& directory, DownloadOptions options);
 
-// What --download of the programs does for a job whose data.source is `source`: fetches MNIST into
-// `path`, --data or data.path, or where that is empty into mnist/ of this machine's cache. Returns
-// the directory. INVALID_ARGUMENT: another source. Others: those of CacheFolder and DownloadFiles.
+// Implements --download for a job with data.source `source`: downloads MNIST into `path` (--data or
+// data.path), or into mnist/ in the cache folder if `path` is empty. Returns the directory.
+// INVALID_ARGUMENT: the source does not support downloads. Also returns the errors of CacheFolder
+// and DownloadFiles.
 absl::StatusOr<std::string> DownloadForJob(const std::string& source, const std::string& path,
                                            DownloadOptions options);
 

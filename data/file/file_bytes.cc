@@ -22,7 +22,7 @@ absl::Status TooLarge(const std::string& path, int64_t max_bytes) {
 }
 
 absl::StatusOr<std::string> ReadRaw(const std::string& path, int64_t max_bytes) {
-  // O_NONBLOCK: opening a pipe without a writer would wait for ever.
+  // O_NONBLOCK, because opening a pipe without a writer would block forever.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return absl::ErrnoToStatus(errno, path);
   absl::Cleanup close_fd = [fd] { close(fd); };
@@ -42,7 +42,7 @@ absl::StatusOr<std::string> ReadRaw(const std::string& path, int64_t max_bytes) 
     const ssize_t n = read(fd, bytes.data() + filled, bytes.size() - filled);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return absl::ErrnoToStatus(errno, path);
-    if (n == 0) break;  // it shrank since fstat; the format's own reader says what is missing
+    if (n == 0) break;  // the file shrank after fstat; the format's reader reports the missing data
     filled += n;
   }
   bytes.resize(filled);
@@ -59,12 +59,12 @@ absl::StatusOr<std::string> Inflate(const std::string& path, std::string& compre
   }
   absl::Cleanup end_stream = [&stream] { inflateEnd(&stream); };
 
-  // zlib counts in 32 bits: both sides are fed in pieces.
+  // zlib counts in 32 bits, so input and output are passed in pieces.
   constexpr size_t kPiece = size_t{1} << 20;
   size_t consumed = 0;
   std::string bytes;
-  // Not the end of `bytes`, which would be cleared anew for each of a file's members, and it may
-  // have one for every 20 bytes.
+  // Separate from `bytes`, because resizing `bytes` would clear a new piece for each gzip member. A
+  // file may contain a member for every 20 bytes.
   std::string piece(kPiece, '\0');
   while (true) {
     const size_t offered = std::min(kPiece, compressed.size() - consumed);
@@ -79,7 +79,7 @@ absl::StatusOr<std::string> Inflate(const std::string& path, std::string& compre
 
     if (result == Z_STREAM_END) {
       if (consumed == compressed.size()) return bytes;
-      inflateReset(&stream);  // another member, or rubbish that its header check will find
+      inflateReset(&stream);  // another member, or garbage that the header check detects
     } else if (result == Z_BUF_ERROR ||
                (result == Z_OK && consumed == compressed.size() && stream.avail_out > 0)) {
       return absl::DataLossError(

@@ -7,15 +7,16 @@
 
 namespace torchps {
 
-// Larger files are refused before they eat the machine's memory; also what a small damaged gzip
-// file may inflate to. The largest set these readers are meant for (EMNIST) has 0.55 GB.
+// The maximum file size, also after decompression. Protects the machine's memory, for example
+// against small damaged gzip files. EMNIST, the largest expected dataset, needs 0.55 GB.
 inline constexpr int64_t kMaxDataFileBytes = int64_t{2} << 30;
 
-// The contents of a regular file, inflated if it is gzip (by its first two bytes, whatever its
-// name is; several members follow each other as gzip(1) allows; CRC and length are verified).
+// Returns the contents of a regular file. Decompresses gzip files, detected by the first two bytes,
+// with one or more members as in gzip(1), and verifies CRC and length.
 //
-// NOT_FOUND, PERMISSION_DENIED: as the system says. INVALID_ARGUMENT: not a regular file, or more
-// than `max_bytes`. DATA_LOSS: gzip data is truncated or damaged. Each names `path`.
+// NOT_FOUND, PERMISSION_DENIED: system errors. INVALID_ARGUMENT: `path` is not a regular file, or
+// larger than `max_bytes`. DATA_LOSS: the gzip data are truncated or damaged. Messages contain
+// `path`.
 absl::StatusOr<std::string> ReadFileBytes(const std::string& path,
                                           int64_t max_bytes = kMaxDataFileBytes);
 

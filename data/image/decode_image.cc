@@ -2,9 +2,9 @@
 
 #include <cstddef>
 #include <cstdio>
-// Order matters: libjpeg's headers want FILE and size_t declared.
+// Order matters: libjpeg's headers need FILE and size_t.
 #include <jpeglib.h>
-// After jpeglib.h, whose types it uses.
+// After jpeglib.h, because it uses those types.
 #include <jerror.h>
 #include <png.h>
 
@@ -21,7 +21,7 @@
 namespace torchps {
 namespace {
 
-// 200 MB as colours; a damaged head may claim anything.
+// 200 MB in color. Limits the memory for a damaged header.
 constexpr int64_t kMaxPixels = int64_t{1} << 26;
 
 constexpr absl::string_view kJpegMagic("\xff\xd8\xff", 3);
@@ -33,10 +33,10 @@ absl::Status CheckSize(const std::string& name, int64_t height, int64_t width) {
       "%s: expected an image of 1 to %d pixels, got %d x %d", name, kMaxPixels, height, width));
 }
 
-// value * part / 255, rounded.
+// Returns value * part / 255, rounded.
 uint8_t Part(int value, int part) { return static_cast<uint8_t>((value * part + 127) / 255); }
 
-// Replaces each pixel: `convert` makes `channels` bytes from image.channels.
+// Converts each pixel: `convert` writes `channels` bytes from image.channels bytes.
 template <typename Convert>
 void ConvertPixels(int64_t channels, DecodedImage& image, const Convert& convert) {
   const int64_t pixels = image.height * image.width;
@@ -56,15 +56,15 @@ void OnBlack(DecodedImage& image) {
   });
 }
 
-// Cyan, magenta, yellow and black to red, green and blue. 255 is no ink, as Adobe's programs write
-// it; browsers and Pillow read every such JPEG so.
+// Converts cyan, magenta, yellow and black to RGB. 255 means no ink, as in Adobe's files; browsers
+// and Pillow read all CMYK JPEGs this way.
 void InksToColours(DecodedImage& image) {
   ConvertPixels(3, image, [](const uint8_t* from, uint8_t* to) {
     for (int c = 0; c < 3; ++c) to[c] = Part(from[c], from[3]);
   });
 }
 
-// Converts grey to colours, or colours to grey by ITU-R BT.601's weights, as JPEG and Pillow do.
+// Converts gray to color, or color to gray with ITU-R BT.601's weights, like JPEG and Pillow.
 void WithChannels(int64_t channels, DecodedImage& image) {
   if (channels == image.channels) return;
   if (channels == 3) {
@@ -76,9 +76,9 @@ void WithChannels(int64_t channels, DecodedImage& image) {
   });
 }
 
-// Libjpeg's error handler. It must not return from an error.
+// libjpeg's error handler. It must not return from an error.
 struct JpegErrors {
-  jpeg_error_mgr base;  // first, so that a pointer to it is one to this
+  jpeg_error_mgr base;  // first, so that a pointer to it is also a pointer to this struct
   std::jmp_buf jump;
   char text[JMSG_LENGTH_MAX];
 };
@@ -89,8 +89,8 @@ struct JpegErrors {
   std::longjmp(errors->jump, 1);
 }
 
-// Turns the warnings about lost pixels into errors; libjpeg would fill them with grey. Most other
-// warnings are about harmless carelessness of the program that wrote the file.
+// Converts warnings about lost pixels to errors; libjpeg would fill these pixels with gray. Most
+// other warnings are harmless.
 void OnJpegMessage(j_common_ptr info, int level) {
   if (level >= 0) return;
   switch (info->err->msg_code) {
@@ -102,7 +102,7 @@ void OnJpegMessage(j_common_ptr info, int level) {
   }
 }
 
-// One JPEG. Libjpeg jumps out of the methods; none but the destructor has anything to destroy.
+// Reads one JPEG. libjpeg leaves the methods by longjmp, so only the destructor frees resources.
 class JpegReader {
  public:
   JpegReader() {
@@ -116,7 +116,7 @@ class JpegReader {
   JpegReader(const JpegReader&) = delete;
   JpegReader& operator=(const JpegReader&) = delete;
 
-  // False: error() says why.
+  // Returns false on failure; error() is the reason.
   bool ReadHeader(const unsigned char* bytes, size_t size) {
     if (setjmp(errors_.jump) != 0) return false;
     jpeg_create_decompress(&info_);
@@ -131,7 +131,7 @@ class JpegReader {
     return info_.jpeg_color_space == JCS_CMYK || info_.jpeg_color_space == JCS_YCCK;
   }
 
-  // Begins to decode and sets the shape of `image`: four channels for print.
+  // Begins decoding and sets the shape of `image`: four channels for CMYK.
   bool Start(const ImageSize& wanted, DecodedImage* image) {
     if (setjmp(errors_.jump) != 0) return false;
     info_.out_color_space = is_for_print()         ? JCS_CMYK
@@ -151,7 +151,7 @@ class JpegReader {
     return true;
   }
 
-  // `pixels` has room for the shape that Start() set.
+  // REQUIRES: `pixels` is large enough for the shape that Start() set.
   bool ReadPixels(uint8_t* pixels) {
     if (setjmp(errors_.jump) != 0) return false;
     const size_t row_bytes = size_t{info_.output_width} * info_.output_components;
@@ -192,9 +192,9 @@ absl::StatusOr<DecodedImage> DecodeJpeg(absl::string_view bytes, const ImageSize
   return image;
 }
 
-// One PNG. Libpng jumps out of the methods; none but the destructor has anything to destroy.
+// Reads one PNG. libpng leaves the methods by longjmp, so only the destructor frees resources.
 //
-// Numbers come out as the file stores them. Its gAMA, sRGB and iCCP chunks change nothing.
+// Returns the numbers as stored; gAMA, sRGB and iCCP chunks are ignored.
 class PngReader {
  public:
   explicit PngReader(absl::string_view bytes) : left_(bytes) {
@@ -205,7 +205,7 @@ class PngReader {
   PngReader(const PngReader&) = delete;
   PngReader& operator=(const PngReader&) = delete;
 
-  // False: error() says why.
+  // Returns false on failure; error() is the reason.
   bool ReadHeader() {
     if (png_ == nullptr || info_ == nullptr) return false;
     if (setjmp(png_jmpbuf(png_)) != 0) return false;
@@ -217,8 +217,8 @@ class PngReader {
   int64_t height() const { return png_get_image_height(png_, info_); }
   int64_t width() const { return png_get_image_width(png_, info_); }
 
-  // Begins to decode to 8 bits and sets the shape of `image`: 1 to 4 channels. The second of two
-  // and the fourth of four is the opacity.
+  // Begins decoding to 8 bits and sets the shape of `image`: 1 to 4 channels. If there are two or
+  // four channels, the last is the opacity.
   bool Start(DecodedImage* image) {
     if (setjmp(png_jmpbuf(png_)) != 0) return false;
     png_set_expand(png_);
@@ -231,7 +231,7 @@ class PngReader {
     return true;
   }
 
-  // `rows` has a pointer for each row of the shape that Start() set.
+  // REQUIRES: `rows` points to each row of the shape that Start() set.
   bool ReadPixels(png_bytepp rows) {
     if (setjmp(png_jmpbuf(png_)) != 0) return false;
     png_read_image(png_, rows);

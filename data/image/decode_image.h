@@ -11,13 +11,12 @@ namespace torchps {
 
 // The image size that a model expects.
 struct ImageSize {
-  int64_t channels = 3;  // 3: red, green, blue; 1: grey
+  int64_t channels = 3;  // 3: red, green, blue; 1: gray
   int64_t height = 0;
   int64_t width = 0;
 };
 
-// An image as decoded: row after row, within a row pixel after pixel, within it channel after
-// channel.
+// A decoded image: row by row, then pixel by pixel, then channel by channel.
 struct DecodedImage {
   int64_t channels = 0;
   int64_t height = 0;
@@ -25,16 +24,16 @@ struct DecodedImage {
   std::vector<uint8_t> pixels;
 };
 
-// Decodes a JPEG or PNG file's `bytes` into `wanted.channels` channels of 8 bits. A JPEG far larger
-// than `wanted` is decoded at a half, a quarter or an eighth of its size, never below `wanted`:
-// that takes a fraction of the time. Otherwise the size is the file's. EXIF orientation is ignored.
+// Decodes a JPEG or PNG file's `bytes` into `wanted.channels` channels of 8 bits. Decodes a JPEG
+// that is much larger than `wanted` at a half, a quarter or an eighth of the size, never below
+// `wanted`, because this is much faster. Otherwise the size is the file's. Ignores EXIF
+// orientation.
 //
-// Numbers are those of the file: 16 bits are divided by 257, and no gamma is applied. Colours
-// become grey with JPEG's weights. Transparent pixels are composited on black. A CMYK JPEG becomes
-// red, green and blue.
+// Keeps the file's numbers: divides 16-bit numbers by 257 and does not apply gamma. Converts color
+// to gray with JPEG's weights. Composites transparent pixels on black. Converts a CMYK JPEG to RGB.
 //
-// `name` begins the messages. DATA_LOSS: damaged or truncated. INVALID_ARGUMENT: neither JPEG nor
-// PNG, or more than 2^26 pixels.
+// Messages begin with `name`. DATA_LOSS: the file is damaged or truncated. INVALID_ARGUMENT: the
+// file is neither JPEG nor PNG, or contains more than 2^26 pixels.
 absl::StatusOr<DecodedImage> DecodeImage(absl::string_view bytes, const ImageSize& wanted,
                                          const std::string& name);
 

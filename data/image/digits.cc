@@ -17,8 +17,8 @@ constexpr int kSide = 28;
 constexpr int64_t kPixel = 1024;  // lengths are in 1/1024 of a pixel
 constexpr int kClasses = 10;
 
-// A digit as strokes in a box of 100 x 100 (x to the right, y down), separated by '|'. '~' leads
-// the pen through the points on a smooth curve, '-' on straight lines.
+// Draws a digit as strokes in a box of 100 x 100 (x to the right, y down), separated by '|'. '~'
+// connects the points by a smooth curve, '-' by straight lines.
 struct Style {
   int digit;
   absl::string_view strokes;
@@ -81,7 +81,7 @@ Glyph ParseGlyph(absl::string_view text) {
   return glyph;
 }
 
-// The styles of each digit.
+// Returns the styles of each digit.
 std::array<std::vector<Glyph>, kClasses> ParseFont() {
   std::array<std::vector<Glyph>, kClasses> font;
   for (const Style& style : kFont) font[style.digit].push_back(ParseGlyph(style.strokes));
@@ -93,9 +93,10 @@ class Dice {
   explicit Dice(uint64_t state) : state_(state) {}
 
   int64_t Below(int64_t bound) { return static_cast<int64_t>(UniformBelow(state_, bound)); }
-  // Uniform in [low, high].
+  // Returns a uniform number in [low, high].
   int64_t Between(int64_t low, int64_t high) { return low + Below(high - low + 1); }
-  // Bell-shaped around 0 in [-reach, reach], standard deviation 0.41 reach: the mean of two.
+  // Returns a bell-shaped number around 0 in [-reach, reach]: the mean of two uniform numbers. The
+  // standard deviation is 0.41 reach.
   int64_t Bell(int64_t reach) { return (Between(-reach, reach) + Between(-reach, reach)) / 2; }
   uint64_t Bits() { return SplitMix64(state_); }
 
@@ -103,15 +104,15 @@ class Dice {
   uint64_t state_;
 };
 
-// Takes the font's box onto the picture: an affine map and, on top of it, a bend given by random
-// displacements at the corners of 2 x 2 fields of the box, bilinear between them.
+// Maps the font's box to the picture by an affine map and a bend. The bend interpolates random
+// displacements bilinearly between the corners of 2 x 2 fields of the box.
 class Distortion {
  public:
   explicit Distortion(Dice& dice)
       : xx_(dice.Between(92, 158)),   // width: 9 to 15 pixels
         yy_(dice.Between(152, 208)),  // height: 15 to 20 pixels
         xy_(dice.Bell(65) - 20),      // slant, more often to the right
-        yx_(dice.Bell(50)),           // the base line's slope
+        yx_(dice.Bell(50)),           // slope of the base line
         center_{kSide * kPixel / 2 + dice.Bell(5 * kPixel / 2),
                 kSide * kPixel / 2 + dice.Bell(5 * kPixel / 2)} {
     for (auto& row : bend_) {
@@ -145,7 +146,7 @@ class Distortion {
   Point bend_[3][3];
 };
 
-// Catmull and Rom's spline (1974) through a stroke's points, as a polyline.
+// Returns the Catmull-Rom spline (1974) through a stroke's points, as a polyline.
 std::vector<Point> Smooth(const std::vector<Point>& points) {
   constexpr int64_t kSteps = 4;
   const int64_t last = static_cast<int64_t>(points.size()) - 1;
@@ -170,12 +171,12 @@ std::vector<Point> Smooth(const std::vector<Point>& points) {
   return line;
 }
 
-// One picture, drawn on from nothing.
+// Draws one picture on a black background.
 class Canvas {
  public:
   explicit Canvas(uint8_t* pixels) : pixels_(pixels) {}
 
-  // A line as a round pen of `radius` draws it in grey `ink`; its edge fades over one pixel.
+  // Draws a line with a round pen of `radius` in gray `ink`. The edge fades over one pixel.
   void Line(Point from, Point to, int64_t radius, int64_t ink) {
     const int64_t reach = radius + kPixel;
     const int64_t dx = to.x - from.x;
@@ -187,7 +188,7 @@ class Canvas {
     const int64_t bottom = Last(std::max(from.y, to.y) + reach);
     for (int64_t row = top; row <= bottom; ++row) {
       for (int64_t column = left; column <= right; ++column) {
-        // From `from` to the pixel's centre, less the part along the line.
+        // The vector from `from` to the pixel's center, minus the part along the line.
         int64_t x = column * kPixel + kPixel / 2 - from.x;
         int64_t y = row * kPixel + kPixel / 2 - from.y;
         if (length2 > 0) {
@@ -203,11 +204,11 @@ class Canvas {
     }
   }
 
-  // Adds grey noise of standard deviation about `reach` / 2, cut off at black and white.
+  // Adds gray noise with a standard deviation of about `reach` / 2, clamped to black and white.
   void AddNoise(Dice& dice, int64_t reach) {
     for (int i = 0; i < kSide * kSide; ++i) {
       const uint64_t bits = dice.Bits();
-      // Three bytes' sum less its mean: bell-shaped in +-382, standard deviation 128.
+      // The sum of three bytes minus the mean: bell-shaped in +-382, standard deviation 128.
       const int64_t bell =
           static_cast<int64_t>((bits & 255) + (bits >> 8 & 255) + (bits >> 16 & 255)) - 382;
       pixels_[i] = std::clamp<int64_t>(pixels_[i] + bell * reach / 256, 0, 255);
@@ -241,7 +242,7 @@ void DrawGlyph(const Glyph& glyph, Dice& dice, uint8_t* pixels) {
     if (stroke.smooth) line = Smooth(line);
     for (size_t i = 0; i + 1 < line.size(); ++i) canvas.Line(line[i], line[i + 1], radius, ink);
   }
-  // Now and then a stray touch of the pen.
+  // Sometimes adds a stray pen mark.
   if (dice.Below(4) == 0) {
     const Point from{dice.Below(kSide * kPixel), dice.Below(kSide * kPixel)};
     const Point to{from.x + dice.Bell(6 * kPixel), from.y + dice.Bell(6 * kPixel)};
@@ -254,7 +255,7 @@ void DrawGlyph(const Glyph& glyph, Dice& dice, uint8_t* pixels) {
 
 ImageSet GenerateDigits(int64_t samples, uint64_t seed, DigitsPart part) {
   const std::array<std::vector<Glyph>, kClasses> font = ParseFont();
-  // Each draw separates neighbouring values of what goes in next.
+  // The generator runs between the inputs, so that similar inputs give unrelated states.
   uint64_t base = seed;
   base = SplitMix64(base) ^ static_cast<uint64_t>(part);
   base = SplitMix64(base);

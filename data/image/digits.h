@@ -6,15 +6,16 @@
 
 namespace torchps {
 
-// Which of two disjoint streams of digits: they differ in every random draw.
+// Selects one of two disjoint streams of digits, which differ in all random draws.
 enum class DigitsPart : uint64_t { kTrain = 1, kTest = 2 };
 
-// `samples` handwriting-like grey digits, 28 x 28 with ink bright on dark as in MNIST, drawn by the
-// program itself: a stroke font of several styles a digit, bent, slanted, scaled, shifted, of
-// varying pen, over noise. Image i shows digit i mod 10, so every class has its share, and depends
-// on (seed, part, i) alone. Whole-number arithmetic throughout: the same bytes on every machine.
+// Generates `samples` gray digits that resemble handwriting, 28 x 28 pixels with bright ink on dark
+// as in MNIST. Uses a stroke font with several styles per digit, and varies bend, slant, scale,
+// position, pen and noise. Image i shows digit i mod 10, so the classes are balanced, and depends
+// only on (seed, part, i). Uses only integer arithmetic, so the bytes are the same on every
+// machine.
 //
-// About 20 us an image.
+// Needs about 20 us per image.
 ImageSet GenerateDigits(int64_t samples, uint64_t seed, DigitsPart part);
 
 }  // namespace torchps

@@ -18,7 +18,8 @@ namespace {
 
 constexpr uint32_t kMaxSide = 4096;
 
-// The third byte of the magic number says "unsigned bytes", the fourth the number of dimensions.
+// In the magic number, the third byte means "unsigned bytes"; the fourth is the number of
+// dimensions.
 uint32_t Magic(size_t dimensions) { return 0x0800 + dimensions; }
 
 uint32_t BigEndian32(absl::string_view bytes, size_t at) {
@@ -50,7 +51,7 @@ absl::StatusOr<IdxArray<D>> ReadIdx(const std::string& path, absl::string_view w
   }
   IdxArray<D> array;
   for (size_t d = 0; d < D; ++d) array.sizes[d] = BigEndian32(*bytes, 4 + 4 * d);
-  // Sides first: with them bounded, the product below fits 64 bits whatever the count is.
+  // Check the sides first, so that the product below fits in 64 bits for any count.
   uint64_t expected = array.sizes[0];
   for (size_t d = 1; d < D; ++d) {
     if (array.sizes[d] < 1 || array.sizes[d] > kMaxSide) {
@@ -68,7 +69,7 @@ absl::StatusOr<IdxArray<D>> ReadIdx(const std::string& path, absl::string_view w
   return array;
 }
 
-// The first of the usual spellings of an IDX file's name that exists in `directory`.
+// Returns the first existing file in `directory` among the usual spellings of an IDX file name.
 absl::StatusOr<std::string> FindIdxFile(const std::string& directory, const std::string& stem,
                                         const std::string& type) {
   for (const char* dot : {"-", "."}) {

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Far above what a camera makes.
+// Far above the size of a camera's image files.
 constexpr int64_t kMaxFileBytes = int64_t{256} << 20;
 
 absl::Status SystemError(const fs::path& path, const std::error_code& error) {
@@ -30,10 +30,10 @@ bool EndsInOneOf(const std::string& name, const std::vector<absl::string_view>& 
                      [&](absl::string_view ending) { return absl::EndsWith(lower, ending); });
 }
 
-// Whether a name is hidden, or is the folder that macOS adds to its archives.
+// True for hidden names, and for the folder that macOS adds to archives.
 bool IsHidden(const std::string& name) { return absl::StartsWith(name, ".") || name == "__MACOSX"; }
 
-// Returns the names in `directory` but the hidden ones, ordered by bytes.
+// Returns the names in `directory` except hidden names, in byte order.
 absl::StatusOr<std::vector<std::string>> NamesIn(const fs::path& directory) {
   std::error_code error;
   fs::directory_iterator entry(directory, error);
@@ -47,7 +47,7 @@ absl::StatusOr<std::vector<std::string>> NamesIn(const fs::path& directory) {
   return names;
 }
 
-// The kind of a file by its ending. DecodeImage cannot read other images.
+// The type of a file by suffix. DecodeImage cannot read kOtherImage.
 enum class Kind { kImage, kOtherImage, kNoImage };
 
 Kind GetKind(const std::string& name) {
@@ -68,7 +68,7 @@ absl::Status OtherImage(const fs::path& path) {
       ": expected JPEG or PNG images, got another kind (convert it, or move it away)"));
 }
 
-// Adds the file `name` of `folder.directory`.
+// Adds the file `name` in `folder.directory`.
 absl::Status AddFile(const std::string& name, int32_t label, ImageFolder& folder) {
   switch (GetKind(name)) {
     case Kind::kImage:
@@ -107,8 +107,8 @@ absl::Status AddClass(const std::string& name, ImageFolder& folder) {
   return absl::OkStatus();
 }
 
-// Adds the image files in `prefix` below folder.directory, and in its folders. A link to a folder
-// is passed over, as it may lead in a circle.
+// Adds the image files in `prefix` below folder.directory and in subfolders. Ignores links to
+// folders, because they could form a cycle.
 absl::Status AddAllBelow(const std::string& prefix, ImageFolder& folder) {
   const fs::path directory = fs::path(folder.directory) / prefix;
   const absl::StatusOr<std::vector<std::string>> names = NamesIn(directory);
@@ -133,7 +133,7 @@ bool HasFolders(const std::string& directory) {
          });
 }
 
-// The first of `names` that `others` lacks; null: none.
+// Returns the first of `names` that is not in `others`, or null.
 const std::string* FirstMissing(const std::vector<std::string>& names,
                                 const std::vector<std::string>& others) {
   const auto found = std::find_if(names.begin(), names.end(), [&](const std::string& name) {
@@ -159,7 +159,7 @@ void ImageFolder::Limit(int64_t samples) {
   if (samples <= 0 || samples >= size()) return;
   std::vector<File> kept;
   kept.reserve(samples);
-  // size() is far below 2^31, samples below it.
+  // size() is far below 2^31, and samples is below size(), so the product does not overflow.
   for (int64_t i = 0; i < samples; ++i) kept.push_back(files[i * size() / samples]);
   files = std::move(kept);
 }

@@ -10,51 +10,51 @@
 
 namespace torchps {
 
-// Names of image files: by class, as FOLDER/CLASS/*.jpg, or without classes. Endings are jpg, jpeg,
+// Lists image files: by class, as FOLDER/CLASS/*.jpg, or without classes. Suffixes are jpg, jpeg,
 // jpe, jfif, pjpeg, pjp and png, in upper or lower case. LoadImage reads a file.
 struct ImageFolder {
   struct File {
     std::string name;    // relative to `directory`
-    int32_t label = -1;  // -1: the file has no class
+    int32_t label = -1;  // -1: the file does not belong to a class
   };
 
   std::string directory;
-  std::vector<std::string> classes;  // the folders' names, sorted by bytes
-  std::vector<File> files;           // class after class, sorted by names within
-  int64_t passed_over = 0;           // files outside a class's folder or without such an ending
+  std::vector<std::string> classes;  // the folder names, in byte order
+  std::vector<File> files;           // sorted by class, then by name
+  int64_t passed_over = 0;           // files outside a class folder or with another suffix
 
   int64_t size() const { return static_cast<int64_t>(files.size()); }
   std::string MakePath(int64_t index) const;
   // Returns the names of all files.
   std::vector<std::string> Names() const;
 
-  // Keeps `samples` files, evenly spread, so that every class keeps its share; 0 keeps all.
+  // Keeps `samples` evenly spaced files, so that the class proportions stay the same; 0 keeps all.
   void Limit(int64_t samples);
 };
 
-// Reads the names in `directory`, which has a folder for each class. Ignores hidden files and
-// __MACOSX, and counts other files that are no images of a class.
+// Reads the names in `directory`, which contains a folder for each class. Ignores hidden files and
+// __MACOSX. Counts other files that are not images of a class.
 //
-// NOT_FOUND: no such folder. INVALID_ARGUMENT: fewer classes than `least_classes`, a class without
-// an image, an image in a format that is not decoded, a folder below a class's. Others as the
-// system says.
+// NOT_FOUND: the folder does not exist. INVALID_ARGUMENT: there are fewer classes than
+// `least_classes`, a class without images, an image in an unsupported format, or a folder below a
+// class folder. Also returns system errors.
 absl::StatusOr<ImageFolder> ReadImageFolder(const std::string& directory, size_t least_classes = 2);
 
-// Reads the test images in `directory`: those in test/, or in val/ where test/ is missing or has no
-// folders. NOT_FOUND: both are missing. Errors of ReadImageFolder.
+// Reads the test images in `directory`: those in test/, or in val/ if test/ is missing or does not
+// contain folders. NOT_FOUND: both are missing. Also returns ReadImageFolder's errors.
 absl::StatusOr<ImageFolder> ReadTestImageFolder(const std::string& directory,
                                                 size_t least_classes = 2);
 
-// Returns INVALID_ARGUMENT unless both have the same classes.
+// Returns INVALID_ARGUMENT unless both contain the same classes.
 absl::Status CheckSameClasses(const ImageFolder& train, const ImageFolder& test);
 
-// Reads names without classes. `path` is an image file, or a folder. Its image files, also those in
-// folders below it, are sorted by their names. NOT_FOUND: no such path. INVALID_ARGUMENT: no image,
-// or one in a format that is not decoded. Others as the system says.
+// Reads file names without classes. `path` is an image file or a folder. The image files in a
+// folder and the subfolders are sorted by name. NOT_FOUND: `path` does not exist. INVALID_ARGUMENT:
+// there are no images, or an image is in an unsupported format. Also returns system errors.
 absl::StatusOr<ImageFolder> ReadUnlabelledImages(const std::string& path);
 
-// Reads image `index` of `folder`, stretched to `size`, into `planes`: channel after channel, row
-// after row. Errors: those of ReadFileBytes and DecodeImage, with the file's name.
+// Reads image `index` of `folder`, stretched to `size`, into `planes`: channel by channel, then row
+// by row. Returns the errors of ReadFileBytes and DecodeImage, with the file's name.
 absl::Status LoadImage(const ImageFolder& folder, int64_t index, const ImageSize& size,
                        uint8_t* planes);
 

@@ -5,15 +5,16 @@
 
 namespace torchps {
 
-// Images of one size with a class each, as bytes: what the image readers return, free of torch.
+// Images of one size with a class each, as bytes. The image readers return this type; it does not
+// depend on torch.
 struct ImageSet {
   int64_t channels = 0;
   int64_t height = 0;
   int64_t width = 0;
-  // Image after image, within an image channel after channel, row after row.
+  // Image by image, then channel by channel, then row by row.
   std::vector<uint8_t> pixels;
   std::vector<uint8_t> labels;
-  bool has_answers = true;  // else all labels are 0
+  bool has_answers = true;  // if false, all labels are 0
 
   int64_t size() const { return static_cast<int64_t>(labels.size()); }
   int64_t image_bytes() const { return channels * height * width; }

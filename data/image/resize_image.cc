@@ -7,12 +7,12 @@
 namespace torchps {
 namespace {
 
-// What a pixel of the result is made of along one axis.
+// The source pixels that contribute to a result pixel along one axis.
 struct Window {
   int64_t end() const { return first + static_cast<int64_t>(weights.size()); }
 
   int64_t first = 0;
-  std::vector<float> weights;  // of first, first + 1, ...; their sum is 1
+  std::vector<float> weights;  // for first, first + 1, ...; the sum is 1
 };
 
 std::vector<Window> Windows(int64_t from, int64_t to) {
@@ -42,12 +42,12 @@ void ResizeToPlanes(const DecodedImage& image, int64_t height, int64_t width, ui
   const int64_t channels = image.channels;
   const std::vector<Window> across = Windows(image.width, width);
   const std::vector<Window> down = Windows(image.height, height);
-  // A row of the image at a time, already as narrow or wide as wanted, goes into the sums of all
-  // rows that it is a part of: an image may be a million times as high as wide, and all of its rows
-  // together would not fit the memory.
+  // Resize one image row at a time horizontally, and add it to the sums of all result rows that it
+  // contributes to. An image may be a million times taller than wide, and all resized rows together
+  // would not fit in memory.
   std::vector<float> row(width * channels);
   std::vector<float> sums(height * width * channels);
-  int64_t begin = 0;  // the first row of the result that is not finished
+  int64_t begin = 0;  // the first unfinished result row
   for (int64_t y = 0; y < image.height; ++y) {
     const uint8_t* const source = image.pixels.data() + y * image.width * channels;
     float* value = row.data();

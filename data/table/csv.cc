@@ -26,12 +26,12 @@ namespace {
 using Fields = CsvText::Fields;
 
 constexpr double kMissing = std::numeric_limits<double>::quiet_NaN();
-// More values than this are rather ids than categories.
+// A column with more values is probably an id, not a category.
 constexpr size_t kMaxCategories = 1000;
 constexpr size_t kShownCharacters = 40;
 constexpr size_t kShownCategories = 20;
 
-// Numbers distinct texts from 0, in the order of their first occurrence.
+// Assigns numbers to distinct texts from 0, in the order of first occurrence.
 class Dictionary {
  public:
   Dictionary() = default;
@@ -131,7 +131,7 @@ class RowReader {
     return layout_.label ? fields[column].empty() : IsMissing(fields[column]);
   }
 
-  // Returns whether the row is read; false: it is dropped.
+  // Returns true if the row is used, and false if it is dropped.
   absl::StatusOr<bool> CheckMissing(int64_t line, const Fields& fields) {
     const bool drops = asked_.missing == CsvColumns::Missing::kDropRow && needs_answers_;
     for (size_t column : layout_.features) {
@@ -167,7 +167,7 @@ class RowReader {
       const size_t column = layout_.features[i];
       double value = kMissing;
       if (IsMissing(fields[column])) {
-        // CheckMissing() lets it pass.
+        // accepted by CheckMissing()
       } else if (layout_.is_category[i]) {
         const absl::StatusOr<double> category = ReadCategory(line, i, fields[column]);
         if (!category.ok()) return category.status();
@@ -180,7 +180,7 @@ class RowReader {
     return absl::OkStatus();
   }
 
-  // Returns the number of the category in feature `i`.
+  // Returns the category number of feature `i`.
   absl::StatusOr<double> ReadCategory(int64_t line, size_t i, const std::string& field) {
     Dictionary& categories = categories_[i];
     const size_t column = layout_.features[i];
@@ -224,7 +224,7 @@ class RowReader {
                label);
   }
 
-  // Replaces the numbers of the labels' texts by their classes.
+  // Replaces the label text numbers by classes.
   absl::Status FinishClasses() {
     CsvClasses classes = asked_.schema ? FindClasses(labels_.texts(), *asked_.schema)
                                        : NumberClasses(labels_.texts(), rows_.rows);
@@ -242,7 +242,7 @@ class RowReader {
     return absl::OkStatus();
   }
 
-  // Numbers each column's categories in the order of their bytes.
+  // Renumbers each column's categories in byte order.
   void SortCategories() {
     const size_t columns = layout_.features.size();
     for (size_t i = 0; i < columns; ++i) {
@@ -284,10 +284,10 @@ class RowReader {
   const bool needs_answers_;
   bool has_answers_;
   std::vector<size_t> answers_;         // columns
-  std::vector<Dictionary> categories_;  // of each feature
+  std::vector<Dictionary> categories_;  // by feature
   Dictionary labels_;
-  std::vector<int64_t> label_lines_;  // where each text of `labels_` first occurs
-  // Its labels and categories are numbers in their dictionaries until Finish().
+  std::vector<int64_t> label_lines_;  // the line where each text in `labels_` first occurs
+  // Until Finish(), labels and categories are Dictionary numbers.
   RowSet rows_;
 };
 

@@ -16,12 +16,12 @@
 namespace torchps {
 namespace {
 
-constexpr double kMaxWhole = 1e15;  // a double is exact up to here
+constexpr double kMaxWhole = 1e15;  // a double is exact up to this
 constexpr size_t kShownNames = 20;
-// More different numbers than this are classes only if they repeat.
+// More distinct numbers are classes only if they repeat.
 constexpr size_t kFewClasses = 100;
 
-// The whole number of a text such as "3", "3.0" or "-1"; NaN for another text.
+// Returns the whole number in a text such as "3", "3.0" or "-1"; NaN for other texts.
 double WholeNumber(const std::string& text) {
   double number;
   const bool is_whole = absl::SimpleAtod(text, &number) && std::abs(number) <= kMaxWhole &&
@@ -31,7 +31,7 @@ double WholeNumber(const std::string& text) {
 
 std::string GetName(double whole) { return absl::StrFormat("%.0f", whole + 0.0); }
 
-// Numbers texts by their place in a sorted list.
+// Returns the index of each text in a sorted list.
 template <typename Values, typename Sorted>
 std::vector<int32_t> GetPlaces(const Values& values, const Sorted& sorted) {
   std::vector<int32_t> places;

@@ -5,7 +5,7 @@
 
 namespace torchps {
 
-// Returns the columns that a job names in its CSV file.
+// Returns the columns that a job names in the CSV file.
 inline CsvColumns GetColumns(const CsvSpec& spec) {
   CsvColumns columns;
   columns.label = spec.label_column();

@@ -15,14 +15,14 @@ namespace {
 
 constexpr double kMaxValue = std::numeric_limits<float>::max();
 
-// A pattern for whole fields, in upper or lower case.
+// Matches whole fields, in upper or lower case.
 class Pattern {
  public:
   explicit Pattern(const std::string& pattern)
       : regex_(pattern, std::regex::ECMAScript | std::regex::icase) {}
 
   bool Matches(absl::string_view field) const {
-    constexpr size_t kMaxSize = 60;  // std::regex recurses for each character
+    constexpr size_t kMaxSize = 60;  // limit, because std::regex recurses for each character
     return field.size() <= kMaxSize && std::regex_match(field.begin(), field.end(), regex_);
   }
 
@@ -44,7 +44,7 @@ bool IsDateOrTime(absl::string_view field) {
   return pattern->Matches(field);
 }
 
-// Removes signs of currencies and percent, and makes ASCII of spaces and minus signs.
+// Removes currency and percent signs, and converts spaces and minus signs to ASCII.
 std::string WithoutSigns(absl::string_view field) {
   const std::string plain = absl::StrReplaceAll(field, {{"$", ""},
                                                         {"%", ""},
@@ -57,8 +57,8 @@ std::string WithoutSigns(absl::string_view field) {
   return std::string(absl::StripAsciiWhitespace(plain));
 }
 
-// Returns the number that a field with a decimal comma or thousands separators may stand for, or
-// "".
+// Returns the number that was probably meant by a field with a decimal comma or thousands
+// separators, or "".
 std::string MeantNumber(absl::string_view plain) {
   static const auto* const unclear = new Pattern("[+-]?[1-9][0-9]{0,2},[0-9]{3}");
   static const auto* const decimal_comma = new Pattern("[+-]?[0-9]*,[0-9]+(e[+-]?[0-9]+)?");

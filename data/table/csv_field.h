@@ -6,18 +6,18 @@
 
 namespace torchps {
 
-// Whether a field stands for a missing value: empty, NA, N/A, NaN, null, none, ? or -, in upper or
-// lower case.
+// True if a field is a missing value: empty, NA, N/A, NaN, null, none, ? or -, in upper or lower
+// case.
 bool IsMissing(absl::string_view field);
 
-// Whether a field is a number as text, of any size.
+// True if a field is a number of any size.
 bool IsNumber(absl::string_view field);
 
 // Returns false if a field is not a number within float32's range, the type of batches.
 bool ReadNumber(absl::string_view field, double& value);
 
-// Returns the words for "expected ..." of an error on a field that ReadNumber() refused.
-// `can_leave_out`: the user may name its column in data.csv.ignore_column.
+// Returns the text after "expected" in the error for a field that ReadNumber() refused.
+// `can_leave_out`: the user may list the column in data.csv.ignore_column.
 std::string ExpectedNumber(absl::string_view field, bool can_leave_out);
 
 }  // namespace torchps

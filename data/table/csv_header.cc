@@ -21,11 +21,11 @@ namespace {
 
 using Numbers = std::vector<double>;
 
-// Fewer rows than this show a range by chance.
+// With fewer rows, a range may be by chance.
 constexpr int64_t kEnoughRows = 5;
-// With fewer rows for each class, a class that only line 1 has may be a rare one.
+// With fewer rows per class, a class that occurs only in line 1 may be a rare class.
 constexpr int64_t kManyRows = 10;
-// Line 1 is rather a header if its values are less likely than this in a row.
+// Line 1 is a header if a row would contain these values with less than this probability.
 constexpr double kSmallChance = 4e-3;
 
 double ToNumber(const std::string& field) {
@@ -33,7 +33,7 @@ double ToNumber(const std::string& field) {
   return absl::SimpleAtod(field, &number) ? number : std::numeric_limits<double>::quiet_NaN();
 }
 
-// Whether a field has digits only, after a sign.
+// True if a field contains only digits, after an optional sign.
 bool IsWhole(absl::string_view field) {
   if (!field.empty() && (field[0] == '-' || field[0] == '+')) field.remove_prefix(1);
   return !field.empty() && absl::c_all_of(field, absl::ascii_isdigit);
@@ -44,7 +44,7 @@ bool IsRising(const Numbers& numbers) {
          numbers.end();
 }
 
-// Whether numbers rise in equal steps. Two always do, and count for nothing.
+// True if the numbers rise in equal steps. False for two numbers, because these always do.
 bool IsSteady(const Numbers& numbers) {
   if (numbers.size() < 3 || !IsRising(numbers)) return false;
   const double step = numbers[1] - numbers[0];
@@ -59,7 +59,7 @@ Numbers Sorted(Numbers numbers) {
   return numbers;
 }
 
-// The field of line 1 in a column of numbers, and the values below it.
+// Compares the field of line 1 in a numeric column with the values below it.
 class NumberColumn {
  public:
   NumberColumn(size_t column, const std::string& first)
@@ -82,10 +82,10 @@ class NumberColumn {
     previous_ = value;
   }
 
-  // The chance of line 1's value in a row.
+  // Returns the probability of line 1's value in a row.
   double Chance() const { return (same_ + 1.0) / (values_ + 1.0); }
-  // Whether line 1 is no value of this column: whole above decimals, or out of range. The
-  // start of a time or an index is one.
+  // True if line 1 does not fit this column: a whole number above decimals, or out of range. The
+  // start of a time series or an index fits.
   bool StandsOut() const {
     if (rises_ || falls_) return false;
     const bool is_out_of_range = first_ < min_ || first_ > max_;
@@ -97,7 +97,7 @@ class NumberColumn {
   const double first_;
   const bool first_is_whole_;
   int64_t values_ = 0;
-  int64_t same_ = 0;  // values that equal line 1
+  int64_t same_ = 0;  // values equal to line 1
   bool any_whole_ = false;
   double min_ = std::numeric_limits<double>::infinity();
   double max_ = -std::numeric_limits<double>::infinity();
@@ -106,7 +106,7 @@ class NumberColumn {
   double previous_;
 };
 
-// The field of line 1 in a column of classes or categories, and the values below it.
+// Compares the field of line 1 in a class or category column with the values below it.
 class ClassColumn {
  public:
   ClassColumn(size_t column, const std::string& first)
@@ -126,11 +126,11 @@ class ClassColumn {
   int64_t classes() const { return distinct_.size(); }
   bool Recurs() const { return same_ > 0; }
   double Chance() const { return (same_ + 1.0) / (values_ + 1.0); }
-  // Whether line 1 is a number above text, or text above numbers.
+  // True if line 1 is a number above text, or text above numbers.
   bool IsOfOtherKind() const {
     return values_ > 0 && numbers_ == (first_is_number() ? 0 : values_);
   }
-  // Whether line 1 is new among values that repeat.
+  // True if line 1 does not repeat but the other values do.
   bool StandsOut() const { return !Recurs() && 2 * classes() <= values_; }
 
  private:
@@ -138,23 +138,24 @@ class ClassColumn {
   const std::string first_;
   const double first_number_;
   int64_t values_ = 0;
-  int64_t same_ = 0;  // values that equal line 1
+  int64_t same_ = 0;  // values equal to line 1
   int64_t numbers_ = 0;
   absl::flat_hash_set<std::string> distinct_;
 };
 
-// Tells a header of numbers, such as 0,1,2,3 or 2019,2020,2021,kind, from a row.
+// Distinguishes a header of numbers, such as 0,1,2,3 or 2019,2020,2021,kind, from a row.
 //
-// Names of columns differ from each other, and those of features rise. The name of the answer goes
-// on in equal steps, or is a class that no row has. Beyond that, either most columns have no such
-// value below, or the names are 0, 1, 2, ... above rows that do not look so, and a row of these
-// values is unlikely. In doubt line 1 is a row: a lost sample is hard to see.
+// In a header, names differ, and feature names rise. The answer's name continues the equal steps,
+// or is a class that does not occur in the rows. In addition, most columns must not contain values
+// like the names; or the names are 0, 1, 2, ..., the rows do not look like that, and a row with
+// these values is unlikely. In doubt line 1 is a row, although a header read as a row adds a false
+// sample: a lost sample is harder to notice.
 class HeaderOfNumbers {
  public:
   HeaderOfNumbers(const CsvText::Fields& line, const CsvLayout& layout) : line_(line) {
     for (size_t i = 0; i < layout.features.size(); ++i) {
       const size_t column = layout.features[i];
-      // A data frame's index has no name.
+      // A data frame's index column does not have a name.
       if (column == 0 && line[0].empty()) continue;
       if (layout.is_category[i]) {
         classes_.emplace_back(column, line[column]);
@@ -168,7 +169,7 @@ class HeaderOfNumbers {
     first_numbers_ = GetNumbers(line);
   }
 
-  // Whether line 1 could be a header above some rows.
+  // True if line 1 could be a header.
   bool IsPossible() const {
     std::set<std::string> distinct;
     for (size_t column = 0; column < line_.size(); ++column) {
@@ -182,7 +183,7 @@ class HeaderOfNumbers {
   }
 
   void AddRow(const CsvText::Fields& fields) {
-    if (fields.size() != line_.size()) return;  // reading the row reports it
+    if (fields.size() != line_.size()) return;  // reading the row reports the error
     const Numbers row = GetFeatures(fields);
     for (size_t i = 0; i < row.size(); ++i) features_[i].Add(fields[features_[i].column()], row[i]);
     for (NumberColumn& each : targets_) {
@@ -202,7 +203,7 @@ class HeaderOfNumbers {
       return false;
     if (features_.empty()) return Contrast() == Columns();
     if (label_ && label_->IsOfOtherKind()) return true;
-    // With two features half of all rows rise by chance.
+    // With two features, half of all rows rise by chance.
     if (Columns() >= 3 && Contrast() == Columns()) return true;
     return !HasSimilarRows() && (StandsOut() || IsUnlikely());
   }
@@ -214,7 +215,7 @@ class HeaderOfNumbers {
     return numbers;
   }
 
-  // The values of all columns where line 1 has a number.
+  // Returns the values of the columns where line 1 contains a number.
   Numbers GetNumbers(const CsvText::Fields& fields) const {
     Numbers numbers;
     for (size_t column = 0; column < fields.size(); ++column) {
@@ -223,10 +224,10 @@ class HeaderOfNumbers {
     return numbers;
   }
 
-  // Whether the numbers of line 1, or of its features, rise in equal steps.
+  // True if the numbers of line 1, or of the features, rise in equal steps.
   bool HasSteps() const { return IsSteady(first_numbers_) || IsSteady(first_features_); }
 
-  // Whether a text in line 1 is a class or category of a row.
+  // True if a text in line 1 also occurs as a class or category in a row.
   bool HasKnownText() const {
     const auto is_known = [](const ClassColumn& each) {
       return each.Recurs() && !each.first_is_number();
@@ -242,12 +243,13 @@ class HeaderOfNumbers {
 
   bool HasSimilarRows() const { return 2 * (HasSteps() ? steady_rows_ : alike_rows_) >= rows_; }
 
-  // Whether most columns have no value such as line 1; all of them unless it has steps.
+  // True if most columns lack values like line 1's. If line 1 does not rise in steps, requires all
+  // columns.
   bool StandsOut() const {
     return Contrast() >= 2 && (HasSteps() ? 2 * Contrast() >= Columns() : Contrast() == Columns());
   }
 
-  // Whether line 1 has an order that rows lack, and values that a row hardly has.
+  // True if line 1 is ordered unlike the rows, and a row with these values is unlikely.
   bool IsUnlikely() const {
     const bool has_order =
         CountsFromZero() || (HasNewClass() && features_.size() >= 3 &&
@@ -260,14 +262,14 @@ class HeaderOfNumbers {
     return features_.size() + targets_.size() + classes_.size() + (label_ ? 1 : 0);
   }
 
-  // How many columns have no value such as line 1.
+  // Returns the number of columns without values like line 1's.
   int64_t Contrast() const {
     const auto stands_out = [](const auto& each) { return each.StandsOut(); };
     return absl::c_count_if(features_, stands_out) + absl::c_count_if(targets_, stands_out) +
            absl::c_count_if(classes_, stands_out) + (label_ && label_->StandsOut() ? 1 : 0);
   }
 
-  // The chance that a row has all values of line 1.
+  // Returns the probability that a row contains all values of line 1.
   double Chance() const {
     double chance = label_ ? label_->Chance() : 1;
     for (const NumberColumn& each : features_) chance *= each.Chance();
@@ -290,11 +292,11 @@ class HeaderOfNumbers {
   Numbers first_numbers_;
   int64_t rows_ = 0;
   int64_t steady_rows_ = 0;
-  int64_t alike_rows_ = 0;  // rows that rise, or have the first line's numbers in another order
-  bool continues_ = false;  // the second line's first number is the next one
+  int64_t alike_rows_ = 0;  // rows that rise, or contain the first line's numbers in another order
+  bool continues_ = false;  // the second line's first number continues the first line
 };
 
-// Whether `columns` gives a column by a name that stands in the line, and not by its number.
+// True if `columns` uses a name in the line, and not the column's number.
 bool HasAskedName(const CsvText::Fields& line, const CsvColumns& columns) {
   const auto is_name = [&line](const std::string& name) {
     uint64_t number;
@@ -305,7 +307,7 @@ bool HasAskedName(const CsvText::Fields& line, const CsvColumns& columns) {
          absl::c_any_of(columns.ignored, is_name) || absl::c_any_of(columns.categories, is_name);
 }
 
-// Whether a line has any name of a schema. A name in other case counts: FindLayout() reports it.
+// True if a line contains a name of a schema. Ignores case: FindLayout() reports a different case.
 bool HasNameOf(const TableSchema& schema, const CsvText::Fields& line) {
   absl::flat_hash_set<std::string> fields;
   for (const std::string& field : line) fields.insert(absl::AsciiStrToLower(field));
@@ -316,7 +318,7 @@ bool HasNameOf(const TableSchema& schema, const CsvText::Fields& line) {
          is_in_line(schema.label_column) || absl::c_any_of(schema.target_columns, is_in_line);
 }
 
-// Whether a column that holds numbers in each row has text.
+// True if the line contains text in a numeric column.
 bool HasTextForNumber(const CsvText::Fields& line, const CsvLayout& layout) {
   const auto is_text = [&line](size_t column) {
     return !IsMissing(line[column]) && !IsNumber(line[column]);
@@ -335,7 +337,7 @@ absl::StatusOr<bool> HasHeader(const CsvText& text, const CsvText::Fields& first
   if (columns.schema && HasNames(*columns.schema)) return HasNameOf(*columns.schema, first_line);
   if (HasAskedName(first_line, columns)) return true;
   const absl::StatusOr<CsvLayout> layout = FindLayout(first_line, false, columns);
-  // A name that the line lacks, or a number out of range: the layout of the header reports it.
+  // The line lacks a name, or a number is out of range. FindLayout() reports this for the header.
   if (!layout.ok()) return !absl::c_all_of(first_line, IsNumber);
   if (HasTextForNumber(first_line, *layout)) return true;
   HeaderOfNumbers header(first_line, *layout);

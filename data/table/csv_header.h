@@ -6,13 +6,15 @@
 
 namespace torchps {
 
-// Finds out whether the first line of a table is a header, unless `columns.header` says so. It is
-// one if:
-// - a model's schema has names: the line has any of them;
-// - `columns` gives a column by a name that the line has;
-// - a feature in it is text, and not missing;
-// - its numbers differ from the lines below as names do (see HeaderOfNumbers in csv_header.cc).
-// Fails as CsvText::ForEachLine() does.
+// Returns true if the first line of a table is a header. `columns.header` decides if it is set.
+// Otherwise it is a header if:
+//   - a model's schema uses names, and the line contains one;
+//   - `columns` uses a name that the line contains;
+//   - a feature in the line is text, and not missing;
+//   - the line's numbers differ from the lines below like names (see HeaderOfNumbers in
+//     csv_header.cc).
+//
+// Returns the errors of CsvText::ForEachLine().
 absl::StatusOr<bool> HasHeader(const CsvText& text, const CsvText::Fields& first_line,
                                const CsvColumns& columns);
 

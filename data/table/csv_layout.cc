@@ -30,7 +30,7 @@ class NameIndex {
     }
   }
 
-  // NOT_FOUND: no such column. INVALID_ARGUMENT: two of them.
+  // NOT_FOUND: the column does not exist. INVALID_ARGUMENT: two columns use this name.
   absl::StatusOr<size_t> Find(absl::string_view name) const {
     const auto found = columns_.find(name);
     if (found == columns_.end()) return absl::NotFoundError(name);
@@ -41,7 +41,7 @@ class NameIndex {
                         name, columns[0], columns[1]));
   }
 
-  // Finds the column that a field of CsvSpec gives by name or number.
+  // Finds the column for a CsvSpec field that contains a name or a number.
   absl::StatusOr<size_t> Find(absl::string_view field, const std::string& name) const {
     if (!name.empty()) {
       const absl::StatusOr<size_t> named = Find(name);
@@ -60,13 +60,13 @@ class NameIndex {
   absl::flat_hash_map<absl::string_view, std::vector<size_t>> columns_;
 };
 
-// Gives each column one purpose.
+// Assigns one purpose to each column.
 class Purposes {
  public:
   explicit Purposes(const CsvLayout& layout)
       : layout_(layout), index_(layout.names), field_of_(layout.names.size()) {}
 
-  // Takes the column `name` for the purpose of a field of CsvSpec.
+  // Assigns the column `name` to the purpose of a CsvSpec field.
   absl::StatusOr<size_t> Take(absl::string_view field, const std::string& name) {
     const absl::StatusOr<size_t> column = index_.Find(field, name);
     if (!column.ok()) return column;
@@ -89,7 +89,7 @@ class Purposes {
     return absl::OkStatus();
   }
 
-  // A model's features are found by name, where a file has names.
+  // Checks the names of a model's features, if the file contains names.
   absl::Status CheckNames(const std::vector<size_t>& columns) const {
     if (absl::c_all_of(layout_.names, [](const auto& name) { return name.empty(); })) {
       return absl::OkStatus();
@@ -103,7 +103,7 @@ class Purposes {
 
   bool IsFree(size_t column) const { return field_of_[column].empty(); }
 
-  // Takes the last free column for the class.
+  // Assigns the last unassigned column to the class.
   std::optional<size_t> TakeLast() {
     for (size_t column = field_of_.size(); column-- > 0;) {
       if (!IsFree(column)) continue;
@@ -116,7 +116,7 @@ class Purposes {
  private:
   const CsvLayout& layout_;
   const NameIndex index_;
-  std::vector<std::string> field_of_;  // empty: none
+  std::vector<std::string> field_of_;  // empty: unassigned
 };
 
 absl::Status LayOutToTrain(const CsvColumns& columns, CsvLayout& layout) {
@@ -142,7 +142,7 @@ absl::Status LayOutToTrain(const CsvColumns& columns, CsvLayout& layout) {
   for (size_t column = 0; column < layout.names.size(); ++column) {
     const bool is_category = absl::c_linear_search(categories, column);
     if (!is_category && !purposes.IsFree(column)) continue;
-    // The row numbers that pandas and R write have no name.
+    // pandas and R write row numbers in a column without a name.
     if (!is_category && has_names && layout.names[column].empty()) {
       layout.left_out.push_back(column);
       continue;
@@ -158,7 +158,7 @@ absl::Status LayOutToTrain(const CsvColumns& columns, CsvLayout& layout) {
                                 "columns; delete a title or comment above the header)"));
 }
 
-// The columns of the answers, where the file has all of them.
+// Finds the answer columns, if the file contains all of them.
 absl::Status FindAnswersByName(const CsvColumns& columns, const NameIndex& index,
                                CsvLayout& layout) {
   const TableSchema& schema = *columns.schema;
@@ -178,7 +178,7 @@ absl::Status FindAnswersByName(const CsvColumns& columns, const NameIndex& index
     if (column.ok()) layout.label = *column;
     if (!column.ok()) missing.push_back(schema.label_column);
   } else {
-    // Older models do not know the name of the class.
+    // Older models do not store the class name.
     const std::string last = absl::StrCat(layout.names.size() - 1);
     const absl::StatusOr<size_t> column =
         index.Find("data.csv.label_column", columns.label.empty() ? last : columns.label);
@@ -226,7 +226,7 @@ absl::Status LayOutByName(const CsvColumns& columns, CsvLayout& layout) {
   return absl::OkStatus();
 }
 
-// Takes the columns of the answers out of a layout, for a file without them.
+// Removes the answer columns from a layout, for a file without answers.
 void RemoveAnswers(CsvLayout& layout) {
   std::vector<size_t> answers = layout.targets;
   if (layout.label) answers.push_back(*layout.label);

@@ -12,7 +12,7 @@
 namespace torchps {
 namespace {
 
-// Lines that a separator is looked for in.
+// Lines used to detect the separator.
 constexpr int64_t kSampledLines = 50;
 
 struct FileKind {
@@ -45,7 +45,7 @@ absl::Status CheckKind(absl::string_view bytes) {
 
 enum class Encoding { kBytes, kUtf16Little, kUtf16Big };
 
-// Without a byte-order mark, ASCII characters in UTF-16 have 0 as every second byte.
+// Returns the encoding. In UTF-16 without a byte-order mark, every second byte of ASCII text is 0.
 Encoding FindEncoding(absl::string_view bytes) {
   if (absl::StartsWith(bytes, "\xff\xfe")) return Encoding::kUtf16Little;
   if (absl::StartsWith(bytes, "\xfe\xff")) return Encoding::kUtf16Big;
@@ -73,7 +73,7 @@ void AppendUtf8(uint32_t point, std::string& text) {
   append(0x80 | (point & 0x3f));
 }
 
-// Half a surrogate pair becomes U+FFFD.
+// Converts UTF-16. Replaces an unpaired surrogate by U+FFFD.
 std::string ToUtf8(absl::string_view utf16, bool big_endian) {
   const auto unit = [&](size_t i) -> uint32_t {
     const auto first = static_cast<uint8_t>(utf16[2 * i]);
@@ -104,13 +104,13 @@ bool IsUtf8(absl::string_view text) {
   return true;
 }
 
-// Windows-1252 differs from Latin-1 in these bytes, from 0x80. 0: as in Latin-1.
+// The bytes from 0x80 in which Windows-1252 differs from Latin-1. 0: same as Latin-1.
 constexpr uint16_t kWindows1252[] = {
     0x20ac, 0,      0x201a, 0x0192, 0x201e, 0x2026, 0x2020, 0x2021, 0x02c6, 0x2030, 0x0160,
     0x2039, 0x0152, 0,      0x017d, 0,      0,      0x2018, 0x2019, 0x201c, 0x201d, 0x2022,
     0x2013, 0x2014, 0x02dc, 0x2122, 0x0161, 0x203a, 0x0153, 0,      0x017e, 0x0178};
 
-// Spreadsheets write this encoding in Western Europe and America.
+// Converts Windows-1252, the encoding of spreadsheets in Western Europe and America.
 std::string FromWindows1252(absl::string_view bytes) {
   std::string text;
   text.reserve(bytes.size());
@@ -122,7 +122,7 @@ std::string FromWindows1252(absl::string_view bytes) {
   return text;
 }
 
-// Makes LF of CR LF, and of CR alone.
+// Converts CR LF, and CR alone, to LF.
 void ConvertLineEnds(std::string& text) {
   size_t size = 0;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -141,7 +141,7 @@ absl::string_view CutLine(absl::string_view& text) {
 
 bool IsBlank(absl::string_view line) { return absl::StripAsciiWhitespace(line).empty(); }
 
-// The separator that a line "sep=;" names, as Excel reads it; 0 for another line.
+// Returns the separator in a line such as "sep=;", as in Excel; 0 for other lines.
 char NamedSeparator(absl::string_view line) {
   if (line.size() > 2 && line.front() == '"' && line.back() == '"') {
     line = line.substr(1, line.size() - 2);
@@ -156,7 +156,7 @@ char NamedSeparator(absl::string_view line) {
 
 enum class Quotes { kFine, kOpen, kTextBehind };
 
-// Splits a line. With another result than kFine, `fields` holds those before the bad one.
+// Splits a line. If the result is not kFine, `fields` contains the fields before the bad field.
 Quotes SplitFields(absl::string_view line, char separator, CsvText::Fields& fields) {
   const bool by_spaces = separator == ' ';
   const auto separates = [=](char c) { return c == separator || (by_spaces && c == '\t'); };
@@ -186,11 +186,11 @@ Quotes SplitFields(absl::string_view line, char separator, CsvText::Fields& fiel
   }
 }
 
-// How often a character separates fields.
+// Counts how often a character separates fields.
 struct Candidate {
   char separator;
   size_t in_first_line = 0;
-  int64_t agreeing_lines = 0;  // lines that have as many
+  int64_t agreeing_lines = 0;  // lines with the same count
 };
 
 Candidate Count(absl::string_view text, char separator) {
@@ -203,7 +203,7 @@ Candidate Count(absl::string_view text, char separator) {
     const size_t separators = fields.size() + (is_bad ? 1 : 0) - 1;
     if (lines++ == 0) candidate.in_first_line = separators;
     if (candidate.in_first_line == 0) break;
-    // The end of a bad line is unknown. Reading it for good reports it.
+    // The end of a bad line is unknown. Reading the file reports the error.
     if (is_bad || separators == candidate.in_first_line) ++candidate.agreeing_lines;
   }
   return candidate;
@@ -211,7 +211,7 @@ Candidate Count(absl::string_view text, char separator) {
 
 bool IsBetter(const Candidate& a, const Candidate& b) {
   if (a.agreeing_lines != b.agreeing_lines) return a.agreeing_lines > b.agreeing_lines;
-  // Each field may have a decimal comma.
+  // Each field may contain a decimal comma.
   if (b.separator == ',' && a.in_first_line > 0 && b.in_first_line <= a.in_first_line + 1) {
     return true;
   }
@@ -237,7 +237,7 @@ absl::StatusOr<CsvText> CsvText::Open(std::string bytes) {
     bytes = ToUtf8(bytes, encoding == Encoding::kUtf16Big);
   }
   if (absl::StrContains(bytes, '\0')) return NotText("a binary file");
-  // A model file's metadata hold UTF-8 only.
+  // Convert to UTF-8, because a model file's metadata require it.
   if (!IsUtf8(bytes)) bytes = FromWindows1252(bytes);
   if (absl::StrContains(bytes, '\r')) ConvertLineEnds(bytes);
   CsvText text(std::move(bytes));
@@ -264,7 +264,7 @@ void CsvText::FindSeparator() {
   }
   const int64_t half = SampledLines(Table()) / 2;
   if (best.agreeing_lines <= half) {
-    // Titles and texts of several words have spaces as well.
+    // Try spaces last, because titles and texts also contain spaces.
     const Candidate spaces = Count(Table(), ' ');
     if (spaces.agreeing_lines > half) best = spaces;
   }

@@ -12,20 +12,20 @@
 
 namespace torchps {
 
-// The text of a CSV file, as lines of fields. Its errors do not name the file.
+// Reads the text of a CSV file as lines of fields. Errors do not contain the file name.
 class CsvText {
  public:
   using Fields = std::vector<std::string>;
-  // Gets the number of a line, from 1, and its fields.
+  // Receives a line number, from 1, and the fields.
   using Visit = absl::FunctionRef<absl::Status(int64_t line, const Fields& fields)>;
 
-  // Finds out encoding, line ends and separator. INVALID_ARGUMENT: `bytes` are not text, or blank.
+  // Detects encoding, line ends and separator. INVALID_ARGUMENT: `bytes` are not text, or blank.
   static absl::StatusOr<CsvText> Open(std::string bytes);
 
   char separator() const { return separator_; }
 
-  // Calls `visit` for each of the first `max_lines` lines that are not blank, until it fails.
-  // Returns its error. DATA_LOSS: a quoted field has no end, or text behind it.
+  // Calls `visit` for each of the first `max_lines` non-blank lines, until it fails. Returns the
+  // error. DATA_LOSS: a quoted field is not closed, or is followed by text.
   absl::Status ForEachLine(Visit visit,
                            int64_t max_lines = std::numeric_limits<int64_t>::max()) const;
 
@@ -36,8 +36,8 @@ class CsvText {
   absl::string_view Table() const { return absl::string_view(text_).substr(begin_); }
 
   std::string text_;
-  size_t begin_ = 0;          // of the table, behind a line "sep=;"
-  int64_t lines_before_ = 0;  // lines above `begin_`
+  size_t begin_ = 0;          // of the table, after a line "sep=;"
+  int64_t lines_before_ = 0;  // lines before `begin_`
   char separator_ = ',';
 };
 

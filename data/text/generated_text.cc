@@ -62,7 +62,7 @@ class Writer {
     return choices[UniformBelow(state_, N)];
   }
 
-  // A noun phrase; `many` says with which form of a verb it goes.
+  // Returns a noun phrase. Sets `many` if the verb must be plural.
   std::string NounPhrase(bool& many) {
     many = OneIn(2);
     std::string phrase(many && OneIn(2) ? Pick(kNumbers) : absl::string_view("the"));
@@ -76,7 +76,7 @@ class Writer {
     bool many, ignored;
     std::string sentence = NounPhrase(many);
     if (OneIn(3)) {
-      // The verb to come must agree with the subject before the place, not with what is next to it.
+      // The following verb must agree with the subject before the place, not with the nearest noun.
       absl::StrAppend(&sentence, " ", Pick(kPlaces));
     }
     const Forms& verb = Pick(kVerbs);
@@ -107,7 +107,7 @@ std::string GenerateText(int64_t bytes, uint64_t seed) {
   std::string text;
   text.reserve(bytes + 256);
   while (static_cast<int64_t>(text.size()) < bytes) {
-    // One draw per statement: the order of a call's arguments is the compiler's choice.
+    // One random draw per statement, because the evaluation order of arguments is unspecified.
     text += writer.Sentence();
     text += writer.OneIn(6) ? "\n\n" : " ";
   }

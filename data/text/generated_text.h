@@ -5,10 +5,10 @@
 
 namespace torchps {
 
-// At least `bytes` bytes of plain English-like ASCII made by a small grammar: sentences whose verbs
-// agree with their subjects, sums that are right, and lists in order, in short paragraphs. There is
-// something to learn at every range: spelling, agreement across a clause, carrying in a sum. The
-// same text on every machine for the same seed.
+// Returns at least `bytes` bytes of English-like ASCII text from a small grammar: sentences with
+// agreeing subjects and verbs, correct sums, and ordered lists, in short paragraphs. So a model can
+// learn at all ranges: spelling, agreement across a clause, carrying in a sum. The text depends
+// only on the seed, not on the machine.
 std::string GenerateText(int64_t bytes, uint64_t seed);
 
 }  // namespace torchps

@@ -19,15 +19,15 @@
 namespace torchps {
 namespace {
 
-// Tokens that a scan reads at a time: enough to make the calls cheap.
+// Tokens per read in a scan; enough to make the system calls cheap.
 constexpr int64_t kPieceTokens = int64_t{1} << 19;
 
-// Pieces of a file without a header that are read to see how wide its tokens are.
+// Pieces of a file without a header that are sampled to detect the token width.
 constexpr int64_t kSamplePieces = 16;
 constexpr int64_t kSamplePieceBytes = int64_t{1} << 16;
 
-// Converts little-endian numbers, the file's tokens from `first` on, to `tokens`. DATA_LOSS: one is
-// negative or above 2^31 - 1.
+// Converts little-endian numbers to `tokens`; `first` is the index of the first in the file.
+// DATA_LOSS: a token is negative or above 2^31 - 1.
 template <typename Number>
 absl::Status ConvertTokens(const char* bytes, int64_t first, int64_t count, int32_t* tokens) {
   static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are copied as they are");
@@ -50,10 +50,10 @@ absl::Status ConvertTokens(const char* bytes, int64_t first, int64_t count, int3
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::Open(const std::string& path, int bits) {
-  // O_NONBLOCK: opening a pipe without a writer would wait for ever.
+  // O_NONBLOCK, because opening a pipe without a writer would block forever.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return absl::ErrnoToStatus(errno, path);
-  // It closes the file, whatever is wrong with it.
+  // Owns the descriptor, and closes it on errors.
   std::unique_ptr<TokenFile> file(new TokenFile(path, fd));
   struct stat info;
   if (fstat(fd, &info) != 0) return absl::ErrnoToStatus(errno, path);

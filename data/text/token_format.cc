@@ -21,7 +21,7 @@ namespace {
 
 constexpr absl::string_view kNumpyMagic("\x93NUMPY", 6);
 
-// The first two of the 256 int32 numbers in llm.c's header; the third counts the tokens.
+// The first two of the 256 int32 numbers in llm.c's header; the third is the token count.
 struct LlmcHeader {
   uint64_t magic;
   uint64_t version;
@@ -38,7 +38,7 @@ uint64_t LittleEndian(absl::string_view bytes) {
   return value;
 }
 
-// Text behind `key`, up to `end`. Empty: there is no such text.
+// Returns the text between `key` and `end`; empty if there is none.
 absl::string_view Between(absl::string_view text, absl::string_view key, char end) {
   const size_t found = text.find(key);
   if (found == absl::string_view::npos) return "";
@@ -47,7 +47,7 @@ absl::string_view Between(absl::string_view text, absl::string_view key, char en
   return length == absl::string_view::npos ? "" : text.substr(0, length);
 }
 
-// Bytes of an element of NumPy's type `descr`; 0: not an integer type for tokens.
+// Returns the element size of NumPy's type `descr` in bytes; 0: unsupported for tokens.
 int NumpyWidth(absl::string_view descr) {
   if (descr == "<u2") return 2;
   if (descr == "<u4" || descr == "<i4") return 4;
@@ -55,8 +55,8 @@ int NumpyWidth(absl::string_view descr) {
   return 0;
 }
 
-// NumPy's format, NEP 1: magic, version, length, then a Python dictionary such as
-// {'descr': '<u2', 'fortran_order': False, 'shape': (9,), }.
+// Parses NumPy's format, NEP 1: magic, version, length, then a Python dictionary such as {'descr':
+// '<u2', 'fortran_order': False, 'shape': (9,), }.
 absl::StatusOr<TokenFormat> ParseNumpy(absl::string_view beginning) {
   constexpr size_t kLengthAt = 8;
   if (beginning.size() < 12) return absl::DataLossError("expected a NumPy array, got its start");
@@ -94,7 +94,7 @@ absl::StatusOr<std::optional<TokenFormat>> ParseLlmc(absl::string_view beginning
   return std::nullopt;
 }
 
-// Files that hold no bare tokens, and the bytes they start with.
+// Types of files that do not contain bare tokens, and their first bytes.
 struct OtherFile {
   absl::string_view magic;
   absl::string_view name;
@@ -109,8 +109,8 @@ constexpr OtherFile kOtherFiles[] = {
     {"\x80\x05\x95", "a Python pickle"},
 };
 
-// Numbers of 16 bits above `threshold` at each of four positions in turn. 65535 counts as small:
-// it is the upper half of a negative number.
+// Counts 16-bit words above `threshold` at each of four repeating positions. 65535 counts as small,
+// because it is the upper half of a negative number.
 struct LargeWords {
   LargeWords(absl::string_view sample, uint64_t threshold) {
     for (size_t i = 0; i + 2 <= sample.size(); i += 2) {
@@ -121,29 +121,29 @@ struct LargeWords {
   int64_t at[4] = {};
 };
 
-// Whether `few` is too small beside `many` to be so by chance.
+// True if `few` is too small compared with `many` to be by chance.
 bool IsRare(int64_t few, int64_t many) { return many >= 4 * few + 16; }
 
-// Whether the upper halves of 32-bit numbers have few words above `threshold`, and the lower halves
-// many. A threshold above 0 asks for half of the words at the first position: special tokens of 16
-// bits can stand at even positions only.
+// True if few of the 32-bit numbers' upper halves are above `threshold`, but many lower halves are.
+// A threshold above 0 also requires half of the words at the first position, because special 16-bit
+// tokens may occur at even positions only.
 bool LooksWider(const LargeWords& large, int threshold, int64_t words) {
   const int64_t lower = large.at[0] + large.at[2];
   return IsRare(large.at[1] + large.at[3], lower) && (threshold == 0 || 8 * large.at[0] >= words);
 }
 
-// Whether words are large at some of the four positions only. Numbers of 32 or 64 bits with another
-// byte order, and floating-point numbers, are so.
+// True if words are large at only some of the four positions, as in floating-point numbers and in
+// 32-bit or 64-bit numbers in another byte order.
 bool HasSmallPosition(const LargeWords& large, int64_t words) {
   const auto [few, many] = std::minmax_element(std::begin(large.at), std::end(large.at));
   return IsRare(*few, *many) && 8 * *many >= words;
 }
 
-// Fewer bytes than this show a distribution by chance.
+// With fewer bytes, a distribution may be by chance.
 constexpr size_t kLeastText = 64;
 constexpr size_t kLeastBytes = 1024;
 
-// How often each byte occurs at every second position of a sample.
+// Counts how often each byte occurs at every second position of a sample.
 class ByteCounts {
  public:
   ByteCounts(absl::string_view sample, size_t first) {
@@ -167,8 +167,9 @@ class ByteCounts {
     return entropy;
   }
 
-  // Whether both may be drawn from one distribution of at most `most` values: a chi-square test for
-  // two samples, with room for neighbours that depend on each other, as letters do.
+  // True if both may be drawn from one distribution of at most `most` values: a two-sample
+  // chi-square test. The limit is generous, because neighbors may depend on each other, for example
+  // letters.
   bool IsAlike(const ByteCounts& other, int64_t most) const {
     double chi_square = 0;
     int64_t values = 0;
@@ -187,18 +188,19 @@ class ByteCounts {
   int64_t size_ = 0;
 };
 
-// Whether a sample has no control characters. Tokens have many bytes below 9.
+// True if a sample does not contain control characters. Tokens contain many bytes below 9.
 bool IsText(absl::string_view sample) {
   return absl::c_none_of(sample,
                          [](char c) { return absl::ascii_iscntrl(c) && !absl::ascii_isspace(c); });
 }
 
-// Returns a description of a sample that has another byte order or 8 bits a token; "": neither.
+// Returns a description if a sample looks big-endian or like 8-bit tokens; otherwise "".
 //
-// The upper byte of a token varies less than the lower one. Only 8-bit tokens have both alike.
+// The upper byte of a token varies less than the lower byte. Only 8-bit tokens have similar bytes
+// at both positions.
 std::string OtherBytes(absl::string_view sample) {
   constexpr int64_t kFewValues = 16;
-  constexpr int64_t kMaxOf8Bits = 240;  // random 16-bit tokens have all 256 values
+  constexpr int64_t kMaxOf8Bits = 240;  // random 16-bit tokens use all 256 values
   constexpr double kClearlyMore = 1;    // bits
   const ByteCounts lower(sample, 0), upper(sample, 1);
   if (upper.distinct() < kFewValues) return "";
@@ -236,8 +238,8 @@ absl::Status CheckTokensOf16Bits(absl::string_view sample) {
         "expected tokens of 16 bits, got a text file (data.source: \"text\" reads text; set "
         "data.tokens.bits: 16 if it holds tokens)");
   }
-  // Tokens of 16 bits are alike at every position. Wider ones have an upper half that is 0, or
-  // small where tokens are above 65535.
+  // 16-bit tokens look alike at every position. Wider tokens have an upper half that is 0, or small
+  // if tokens are above 65535.
   for (const int threshold : {0, 255}) {
     const LargeWords large(sample, threshold);
     if (!LooksWider(large, threshold, static_cast<int64_t>(sample.size() / 2))) continue;
