@@ -22,14 +22,14 @@ inline std::string BlockTensorName(BlockId block) {
 inline std::string SlotTensorName(BlockId block, int slot) {
   return absl::StrFormat("block/%08d/slot/%d", block, slot);
 }
-// One element, present if the number of floats is odd, to align the integers that follow.
+// Contains one element, present if the number of floats is odd, to align the integers that follow.
 inline constexpr char kPaddingTensorName[] = "padding";
 // The version of each block, in block order.
 inline constexpr char kVersionsTensorName[] = "versions";
-// One row for each block and slot that pushed to it, ascending.
+// A row for each block and slot that pushed to it, ascending.
 inline constexpr char kLedgerTensorName[] = "ledger";
 
-// One row for each run of elements that missed gradients of the block, ascending. Absent if empty.
+// A row for each run of elements that missed gradients of the block, ascending. Absent if empty.
 inline constexpr char kMissedTensorName[] = "missed";
 
 enum MissedColumn {

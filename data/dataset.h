@@ -66,7 +66,8 @@ class Dataset {
 struct DataSource {
   std::shared_ptr<const Dataset> train;
   std::shared_ptr<const Dataset> test;
-  // One readable line, e.g. "MNIST-style IDX images 28x28 from /data: 10000 train, 10000 test".
+  // Describes the data in one line, e.g. "MNIST-style IDX images 28x28 from /data: 10000 train,
+  // 10000 test".
   std::string description;
   // Converts samples to inputs, and outputs to answers.
   Preprocessing preprocessing = {};

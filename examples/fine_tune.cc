@@ -1,5 +1,5 @@
-// Fine-tuning: freezes the convolutional layers that mnist_torchps.cc has trained, and trains a new
-// head that tells odd digits from even ones.
+// Fine-tuning: freezes the convolutional layers that mnist_torchps.cc trained, and trains a new
+// head that classifies digits as odd or even.
 //
 //   examples/mnist_torchps --local --job=examples/mnist.textproto --dir=/tmp/digits
 //   examples/fine_tune --local --set model.init_from=/tmp/digits/model.safetensors
@@ -33,7 +33,7 @@ struct Net : torch::nn::Module {
   torch::nn::Linear head{512, 2};
 };
 
-// The digits of another dataset; the class is 1 for odd digits, else 0.
+// Wraps a dataset of digits; the class is 1 for odd digits, else 0.
 class Odd : public torchps::Dataset {
  public:
   explicit Odd(std::shared_ptr<const torchps::Dataset> digits) : digits_(std::move(digits)) {}

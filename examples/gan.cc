@@ -1,4 +1,5 @@
-// A GAN on handwritten digits with its own training loop: two modules and two losses in one step.
+// Trains a GAN on handwritten digits in a custom training loop: two modules and two losses in one
+// step.
 //
 //   examples/gan --local --set optimizer.kind=adam --set optimizer.adam.beta1=0.5
 //                --set optimizer.learning_rate=0.002 --set training.epochs=5
@@ -23,7 +24,7 @@ struct Gan : nn::Module {
   torch::Tensor Draw(int64_t images) { return generator->forward(torch::randn({images, kNoise})); }
 };
 
-// The least-squares loss (Mao et al. 2017). The target is 1 for real images and 0 for drawn ones.
+// The least-squares loss (Mao et al. 2017). The target is 1 for real images and 0 for drawn images.
 torch::Tensor Off(const torch::Tensor& judged, double wanted) {
   return (judged - wanted).square().mean();
 }

@@ -1,6 +1,5 @@
-// The same small convolutional network on handwritten digits in two programs:
-// mnist_single_process.cc uses libtorch alone, mnist_torchps.cc uses parameter servers. `diff`
-// them.
+// Trains a small convolutional network on handwritten digits. mnist_single_process.cc uses only
+// libtorch, and mnist_torchps.cc uses parameter servers. Compare them with `diff`.
 
 #include <torch/torch.h>
 

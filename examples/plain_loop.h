@@ -8,7 +8,7 @@
 
 #include "data/dataset.h"
 
-// The parts of mnist_single_process.cc that libtorch lacks: samples, and the accuracy of a module.
+// Helpers of mnist_single_process.cc that libtorch lacks: reading samples, and a module's accuracy.
 
 namespace examples {
 
@@ -16,7 +16,7 @@ namespace examples {
 // and 1,000 test digits. Exits with 1 if the files cannot be read.
 torchps::DataSource OpenDigits(int argc, char** argv);
 
-// Returns the batches of `epochs` passes over `dataset`, with a new order for each pass.
+// Returns the batches of `epochs` passes over `dataset`, in a new order for each pass.
 std::vector<torchps::Batch> Batches(const torchps::Dataset& dataset, int64_t batch_size,
                                     int epochs);
 

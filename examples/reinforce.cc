@@ -1,5 +1,5 @@
-// REINFORCE (Williams 1992) with its own training loop: a policy learns to walk to the end of a
-// corridor with eight positions. The program makes its data while it trains; an epoch is 640 walks.
+// Runs REINFORCE (Williams 1992) in a custom training loop: a policy learns to walk to the end of a
+// corridor with eight positions. The program generates data during training; an epoch is 640 walks.
 //
 //   examples/reinforce --local --set optimizer.kind=adam --set optimizer.learning_rate=0.02
 //                      --set training.epochs=5
@@ -14,7 +14,7 @@ constexpr int kMaxSteps = 40;
 struct Policy : torch::nn::Module {
   torch::nn::Linear choice{register_module("choice", torch::nn::Linear(kPlaces, 2))};
 
-  // Log probabilities of stepping back and ahead.
+  // Returns the log probabilities of a step back and a step ahead.
   torch::Tensor forward(int64_t place) {
     return torch::log_softmax(choice->forward(torch::eye(kPlaces)[place]), 0);
   }

@@ -1,4 +1,5 @@
-// A regression with two inputs, its own metric and its own hyperparameter: the area of rectangles.
+// Trains a regression with two inputs, a custom metric and a custom hyperparameter: the area of
+// rectangles.
 //
 //   examples/two_inputs --local --set training.epochs=20 --set hyperparameter.width=64
 //                       --set optimizer.kind=adam --set optimizer.learning_rate=0.003

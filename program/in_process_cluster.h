@@ -25,7 +25,7 @@ class InProcessCluster {
                                                                  bool resume = false,
                                                                  const std::string& model_dir = "");
 
-  // One endpoint per server; the coordinator's is first.
+  // The servers' endpoints; the coordinator's is first.
   const std::vector<ServerEndpoint>& endpoints() const { return endpoints_; }
 
   Server& server(int index) { return *servers_[index]; }

@@ -19,7 +19,7 @@
 namespace torchps {
 namespace {
 
-// How long End() waits for the last checkpoint.
+// Maximum wait of End() for the last checkpoint.
 constexpr absl::Duration kLastCheckpoint = absl::Minutes(1);
 
 std::string JobFileIn(const std::string& dir) { return absl::StrCat(dir, "/job.textproto"); }

@@ -35,7 +35,7 @@ class LocalRun {
   // and InProcessCluster::Start().
   static absl::StatusOr<LocalRun> Start(const JobSpec& job, Options options);
 
-  // One endpoint per server; the coordinator's is first. REQUIRES: End() was not called.
+  // The servers' endpoints; the coordinator's is first. REQUIRES: End() was not called.
   const std::vector<ServerEndpoint>& endpoints() const { return cluster_->endpoints(); }
 
   // Writes the last checkpoint and stops the servers. `result` is the worker's result; a worker

@@ -50,7 +50,7 @@ class Session {
     // Samples per epoch; training.epochs and the report count them. A loop that generates data
     // chooses the epoch size. At least 1.
     int64_t samples = 0;
-    // One line about the data, for the report.
+    // Describes the data in one line, for the report.
     std::string data = {};
     // Evaluates the module on a test set. Called after an epoch, in one of the workers, with the
     // servers' values and in evaluation mode. Null: no evaluation and no best model.

@@ -26,8 +26,8 @@ struct StagedTask {
 // Creates the task. Called once, on the training thread.
 using StagedTaskFactory = std::function<absl::StatusOr<StagedTask>(const JobSpec& job)>;
 
-// Works like TrainMain(). With --stage=K and --replica this process creates and trains stage K;
-// otherwise all stages, as a torchps::Stages.
+// Works like TrainMain(). If --stage=K and --replica are set, this process creates and trains stage
+// K; otherwise all stages, as a torchps::Stages.
 //
 //   return torchps::TrainStagesMain(argc, argv, [](const torchps::JobSpec& job) {
 //     return torchps::StagedTask{

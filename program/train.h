@@ -46,8 +46,8 @@ int TrainMain(int argc, char** argv, const TaskFactory& factory);
 using ModuleCutter = std::function<absl::StatusOr<Stages>(
     const JobSpec& job, const torch::nn::Module& module, int stages)>;
 
-// Like TrainMain above, for modules that are not torchps::Stages. With --stage this process creates
-// the whole module, for the initial values, and keeps that stage.
+// Like TrainMain above, for modules that are not torchps::Stages. If --stage is set, this process
+// creates the whole module, for the initial values, and keeps that stage.
 int TrainMain(int argc, char** argv, const TaskFactory& factory, const ModuleCutter& cut);
 
 }  // namespace torchps

@@ -119,7 +119,7 @@ absl::StatusOr<StagedTask> MakeStagedTask(const StagedTaskFactory& factory, cons
   return task;
 }
 
-// One stage of a task, and the number of stages.
+// A task's stage, and the number of stages.
 struct OwnStage {
   MemberTask member;
   size_t stages = 0;

@@ -21,9 +21,9 @@ namespace {
 
 using Numbers = std::vector<double>;
 
-// With fewer rows, a range may be by chance.
+// A range over fewer rows may be by chance.
 constexpr int64_t kEnoughRows = 5;
-// With fewer rows per class, a class that occurs only in line 1 may be a rare class.
+// If there are fewer rows per class, a class that occurs only in line 1 may be a rare class.
 constexpr int64_t kManyRows = 10;
 // Line 1 is a header if a row would contain these values with less than this probability.
 constexpr double kSmallChance = 4e-3;
@@ -148,8 +148,8 @@ class ClassColumn {
 // In a header, names differ, and feature names rise. The answer's name continues the equal steps,
 // or is a class that does not occur in the rows. In addition, most columns must not contain values
 // like the names; or the names are 0, 1, 2, ..., the rows do not look like that, and a row with
-// these values is unlikely. In doubt line 1 is a row, although a header read as a row adds a false
-// sample: a lost sample is harder to notice.
+// these values is unlikely. In doubt line 1 is a row, because a lost sample is hard to
+// notice.
 class HeaderOfNumbers {
  public:
   HeaderOfNumbers(const CsvText::Fields& line, const CsvLayout& layout) : line_(line) {
@@ -203,7 +203,7 @@ class HeaderOfNumbers {
       return false;
     if (features_.empty()) return Contrast() == Columns();
     if (label_ && label_->IsOfOtherKind()) return true;
-    // With two features, half of all rows rise by chance.
+    // Half of all rows with two features rise by chance.
     if (Columns() >= 3 && Contrast() == Columns()) return true;
     return !HasSimilarRows() && (StandsOut() || IsUnlikely());
   }

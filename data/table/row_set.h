@@ -6,7 +6,7 @@
 
 namespace torchps {
 
-// One column of a table that a model uses as input.
+// A table column that a model uses as input.
 struct FeatureColumn {
   std::string name;  // empty if the file does not have a header
   // The values of a category, in byte order; empty for a numeric column.

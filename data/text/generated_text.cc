@@ -107,7 +107,7 @@ std::string GenerateText(int64_t bytes, uint64_t seed) {
   std::string text;
   text.reserve(bytes + 256);
   while (static_cast<int64_t>(text.size()) < bytes) {
-    // One random draw per statement, because the evaluation order of arguments is unspecified.
+    // Use one random draw per statement, because the evaluation order of arguments is unspecified.
     text += writer.Sentence();
     text += writer.OneIn(6) ? "\n\n" : " ";
   }

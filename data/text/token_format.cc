@@ -139,7 +139,7 @@ bool HasSmallPosition(const LargeWords& large, int64_t words) {
   return IsRare(*few, *many) && 8 * *many >= words;
 }
 
-// With fewer bytes, a distribution may be by chance.
+// A distribution over fewer bytes may be by chance.
 constexpr size_t kLeastText = 64;
 constexpr size_t kLeastBytes = 1024;
 

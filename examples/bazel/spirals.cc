@@ -1,6 +1,8 @@
-// A small network separates two spirals. The program uses torchps as an external repository.
+// Trains a small network to separate two spirals. The program uses torchps as an external
+// repository.
 
 #include <torch/torch.h>
+
 #include "program/train.h"
 
 struct Net : torch::nn::Module {

@@ -1,4 +1,5 @@
-// A small network separates two spirals. The program uses the installed headers of torchps.
+// Trains a small network to separate two spirals. The program uses the installed headers of
+// torchps.
 
 #include <torch/torch.h>
 #include <torchps/train.h>

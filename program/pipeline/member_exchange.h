@@ -46,7 +46,7 @@ class MemberExchange final : public Exchange {
     bool insecure = false;
     // A process that does not answer for this long counts as dead.
     absl::Duration lease = absl::Seconds(10);
-    // How long to wait for the other processes to connect.
+    // Maximum wait for the other processes to connect.
     absl::Duration patience = absl::Seconds(60);
     std::function<void(const std::string& line)> log = [](const std::string&) {};
     const Clock* clock = nullptr;

@@ -19,8 +19,8 @@
 namespace torchps {
 
 // Collects the other processes of a replica at the leader: each waits here until the meeting
-// begins. One process per stage takes part, the latest that arrived. The nonce identifies a process
-// that calls again.
+// begins. If several processes of a stage arrive, the latest replaces the earlier processes. The
+// nonce identifies a process that calls again.
 //
 // Thread-safe, except for Gather() and Begin(), which one thread calls in turn. Borrows the clock
 // and the latch. Calls answers without holding a lock.
@@ -31,7 +31,7 @@ class ReplicaRendezvous {
 
   struct Options {
     int stages = 1;
-    // How long to wait for the other processes.
+    // Maximum wait for the other processes.
     absl::Duration patience = absl::Seconds(60);
     // Returns a stage's name for messages.
     std::function<std::string(int stage)> name_of;
