@@ -109,7 +109,7 @@ absl::Status CheckpointDirectory::PrepareCheckpoint(uint64_t checkpoint) const {
   if (!names.ok()) return names.status();
   if (absl::c_linear_search(*names, kManifestName)) {
     return absl::AlreadyExistsError(
-        absl::StrCat(path, " is a complete checkpoint already; take a higher number"));
+        absl::StrCat(path, " is a complete checkpoint already; use a higher number"));
   }
   return absl::OkStatus();
 }
@@ -129,7 +129,7 @@ absl::Status CheckpointDirectory::WriteManifest(uint64_t checkpoint, absl::strin
     // An earlier attempt may have failed at the last sync. Without this sync a power cut could
     // remove the manifest.
     if (*present == text) return files_->SyncDirectory(CheckpointPath(checkpoint));
-    return absl::AlreadyExistsError(absl::StrCat(path, " is there and has other contents"));
+    return absl::AlreadyExistsError(absl::StrCat(path, " exists with different contents"));
   }
   if (!absl::IsNotFound(present.status())) return present.status();
   absl::Status status = files_->CreateDirectories(CheckpointPath(checkpoint));
@@ -138,7 +138,7 @@ absl::Status CheckpointDirectory::WriteManifest(uint64_t checkpoint, absl::strin
   present = ReadWholeFile(*files_, path, kMaxManifestBytes);
   if (!present.ok()) return present.status();
   if (*present == text) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat(path, " is not what was written to it"));
+  return absl::DataLossError(absl::StrCat(path, " does not contain the bytes that were written"));
 }
 
 absl::Status CheckpointDirectory::Sync(uint64_t checkpoint) const {
@@ -210,7 +210,7 @@ absl::StatusOr<Manifest> CheckpointDirectory::Newest(
   }
   return absl::DataLossError(absl::StrCat(
       "no checkpoint in ", path_, " can be loaded (", absl::StrJoin(*passed_over, "; "),
-      "); put back an undamaged copy, or use another directory to begin anew"));
+      "); restore an undamaged copy, or start anew in another directory"));
 }
 
 absl::Status CheckpointDirectory::CheckPresentShards(const Manifest& manifest) const {

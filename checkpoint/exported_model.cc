@@ -75,26 +75,26 @@ absl::Status ExportedModel::AddFile(const std::shared_ptr<SafetensorsReader>& fi
 absl::Status ExportedModel::AddTied(const SafetensorsReader& constants) {
   const auto damaged = [&constants](const std::string& what) {
     return absl::DataLossError(
-        absl::StrCat(constants.path(), " is damaged or of another model: ", what));
+        absl::StrCat(constants.path(), " is damaged or belongs to another model: ", what));
   };
   // Readers of both formats refuse duplicate names.
   std::map<std::string, size_t> place;
   for (size_t i = 0; i < tensors_.size(); ++i) {
     if (!place.emplace(tensors_[i].name, i).second) {
-      return damaged(absl::StrCat("'", tensors_[i].name, "' is in the checkpoint, too"));
+      return damaged(absl::StrCat("'", tensors_[i].name, "' is also in the checkpoint"));
     }
   }
   const auto found = constants.metadata().find("tied");
   if (found == constants.metadata().end()) return absl::OkStatus();
   const nlohmann::json tied = nlohmann::json::parse(found->second, nullptr, false);
-  if (!tied.is_object()) return damaged("its metadata 'tied' is no JSON object");
+  if (!tied.is_object()) return damaged("its metadata 'tied' is not a JSON object");
   for (const auto& [name, first] : tied.items()) {
     const auto other = first.is_string() ? place.find(first.get<std::string>()) : place.end();
     if (other == place.end()) {
-      return damaged(absl::StrCat("'", name, "' is tied to a tensor that is not there"));
+      return damaged(absl::StrCat("'", name, "' is tied to a missing tensor"));
     }
     if (!place.emplace(name, tensors_.size()).second) {
-      return damaged(absl::StrCat("'", name, "' is tied to another tensor, and there itself"));
+      return damaged(absl::StrCat("'", name, "' is tied to another tensor, but exists separately"));
     }
     const size_t i = other->second;
     Tensor tensor = tensors_[i];

@@ -23,11 +23,11 @@ constexpr absl::string_view kEnd = "}\n";
 constexpr size_t kChecksumDigits = 8;
 
 absl::Status NoManifest(absl::string_view reason) {
-  return absl::DataLossError(absl::StrCat("this is no manifest: ", reason));
+  return absl::DataLossError(absl::StrCat("this is not a manifest: ", reason));
 }
 
 absl::Status CheckManifest(const Manifest& manifest) {
-  if (manifest.checkpoint() == 0) return NoManifest("its checkpoint has no number");
+  if (manifest.checkpoint() == 0) return NoManifest("its checkpoint number is 0");
   if (manifest.shard_size() != manifest.server_count()) {
     return NoManifest(absl::StrCat("it lists ", manifest.shard_size(), " shards of ",
                                    manifest.server_count(), " servers"));
@@ -65,13 +65,13 @@ absl::StatusOr<Manifest> DecodeManifest(absl::string_view text) {
   if (text.size() < head + kEnd.size() || !absl::StartsWith(text, kBegin) ||
       text.substr(kBegin.size() + kChecksumDigits, kMiddle.size()) != kMiddle ||
       !absl::EndsWith(text, kEnd)) {
-    return NoManifest("it does not begin and end as one");
+    return NoManifest("the first or last bytes are wrong");
   }
   const absl::string_view said = text.substr(kBegin.size(), kChecksumDigits);
   const absl::string_view body = text.substr(head, text.size() - head - kEnd.size());
   const std::string crc = absl::StrFormat("%08x", Crc32c(0, body));
   if (said != crc) {
-    return NoManifest(absl::StrCat("its checksum is ", crc, "; it says ", said));
+    return NoManifest(absl::StrCat("its checksum is ", crc, "; expected ", said));
   }
   Manifest manifest;
   json::JsonParseOptions options;

@@ -43,13 +43,13 @@ absl::Status CheckGeneration(const Manifest& manifest, const Restore::Request& r
   if (manifest.checkpoint() < resumed) {
     return absl::DataLossError(
         absl::StrCat("it is older than checkpoint ", resumed,
-                     ", from which the job is resumed, and which this server does not have whole"));
+                     ", from which the job resumed and which is incomplete on this server"));
   }
   if (!IsOfLaterGeneration(request.incarnation, manifest.coordinator().next_incarnation())) {
     return absl::OkStatus();
   }
   return absl::DataLossError(
-      absl::StrCat("the job is resumed from checkpoint ", resumed, ", which is older"));
+      absl::StrCat("the job resumed from checkpoint ", resumed, ", which is older"));
 }
 
 bool SameCut(const BlockRange& a, const BlockRange& b) {
@@ -69,7 +69,7 @@ absl::StatusOr<std::unique_ptr<Restore>> Restore::Open(FileSystem* files, const 
   const auto usable = [&](const Manifest& manifest) -> absl::Status {
     if (manifest.job_id() != request.job_id) {
       return absl::FailedPreconditionError(absl::StrFormat(
-          "%s has checkpoints of job %016x; this is job %016x: resume that one, or use another "
+          "%s has checkpoints of job %016x; this is job %016x: resume that job, or use another "
           "directory",
           request.directory, manifest.job_id(), request.job_id));
     }
@@ -88,9 +88,9 @@ absl::StatusOr<std::unique_ptr<Restore>> Restore::Open(FileSystem* files, const 
   };
   if (absl::Status status = directory.Newest(usable, &passed_over).status(); !status.ok()) {
     if (!absl::IsNotFound(status) || request.resumed_checkpoint == 0) return status;
-    return absl::DataLossError(absl::StrCat(
-        status.message(), ", but the job is resumed from checkpoint ", request.resumed_checkpoint,
-        ": name the directory that has this server's part"));
+    return absl::DataLossError(
+        absl::StrCat(status.message(), ", but the job resumed from checkpoint ",
+                     request.resumed_checkpoint, ": use the directory with this server's shards"));
   }
   return absl::WrapUnique(
       new Restore(std::move(reader), std::move(blocks), std::move(passed_over)));

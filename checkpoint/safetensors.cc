@@ -144,7 +144,7 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
   }
   bool binary(binary_t&) override { return Scalar("binary data"); }
   bool parse_error(std::size_t position, const std::string&, const Json::exception&) override {
-    return Refuse(absl::StrCat("is no JSON from byte ", position, " on"));
+    return Refuse(absl::StrCat("is not JSON from byte ", position, " on"));
   }
 
  private:
@@ -218,7 +218,7 @@ std::string SizeFault(const TensorInfo& tensor) {
   // The element size is unknown, and may be less than a byte.
   if (tensor.dtype == Dtype::kOther) bytes = tensor.end - tensor.begin;
   if (tensor.end < tensor.begin || tensor.end - tensor.begin != bytes) {
-    return absl::StrCat("lies in [", tensor.begin, ", ", tensor.end, "), its shape takes ", bytes,
+    return absl::StrCat("is at [", tensor.begin, ", ", tensor.end, "), but its shape needs ", bytes,
                         " bytes");
   }
   return "";
@@ -315,7 +315,7 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view json,
   }
   if (end != data_bytes) {
     return absl::DataLossError(
-        absl::StrCat("the file has ", data_bytes, " bytes of data; its header names ", end));
+        absl::StrCat("the file has ", data_bytes, " bytes of data; its header lists ", end));
   }
   RestoreComplex(&header);
   return header;

@@ -18,7 +18,7 @@ constexpr size_t kSmallBytes = 64 << 10;
 static_assert(kSmallBytes <= size_t{kPieceBytes}, "a small tensor is one piece");
 
 absl::Status NoSafetensors(const std::string& path, absl::string_view reason) {
-  return absl::DataLossError(absl::StrCat(path, " is no safetensors file: ", reason));
+  return absl::DataLossError(absl::StrCat(path, " is not a safetensors file: ", reason));
 }
 
 }  // namespace
@@ -38,7 +38,7 @@ absl::StatusOr<std::unique_ptr<SafetensorsReader>> SafetensorsReader::Open(
   if (!file.ok()) return file.status();
   const int64_t bytes = (*file)->size();
   if (bytes < kLengthBytes) {
-    return NoSafetensors(path, absl::StrCat("it has ", bytes, " bytes; expected 8 at least"));
+    return NoSafetensors(path, absl::StrCat("it has ", bytes, " bytes; expected at least 8"));
   }
   char length_bytes[kLengthBytes];
   if (absl::Status status = (*file)->ReadAt(0, absl::MakeSpan(length_bytes)); !status.ok()) {
@@ -48,8 +48,8 @@ absl::StatusOr<std::unique_ptr<SafetensorsReader>> SafetensorsReader::Open(
   std::memcpy(&length, length_bytes, sizeof(length));
   const int64_t most = std::min(bytes - kLengthBytes, kMaxSafetensorsHeaderBytes);
   if (length > static_cast<uint64_t>(most)) {
-    return NoSafetensors(path, absl::StrCat("it says that its header has ", length,
-                                            " bytes; expected ", most, " at most"));
+    return NoSafetensors(
+        path, absl::StrCat("its header length is ", length, " bytes; expected ", most, " or less"));
   }
   std::string header_bytes(static_cast<size_t>(kLengthBytes) + length, '\0');
   if (absl::Status status =
@@ -107,7 +107,7 @@ absl::Status SafetensorsReader::Read(size_t i, absl::Span<char> out) const {
   }
   if (!crcs_.empty() && Crc32c(0, absl::string_view(out.data(), out.size())) != crcs_[i]) {
     return absl::DataLossError(
-        absl::StrCat(path_, " has changed while it was read: tensor '", tensor.name, "'"));
+        absl::StrCat(path_, " changed while it was read: tensor '", tensor.name, "'"));
   }
   if (absl::Status valid = CheckElements(tensor.dtype, absl::string_view(out.data(), out.size()));
       !valid.ok()) {

@@ -27,8 +27,8 @@ absl::StatusOr<std::unique_ptr<SafetensorsWriter>> SafetensorsWriter::Create(Fil
   header_room = data_begin - kLengthBytes;
   if (header_room > kMaxSafetensorsHeaderBytes) {
     return absl::FailedPreconditionError(absl::StrCat(
-        path, " would need a header of ", header_room, " bytes; a safetensors file has ",
-        kMaxSafetensorsHeaderBytes, " at most: make blocks larger (wire.block_bytes)"));
+        path, " would need a header of ", header_room, " bytes; a safetensors file allows ",
+        kMaxSafetensorsHeaderBytes, ": make blocks larger (wire.block_bytes)"));
   }
   absl::StatusOr<std::unique_ptr<WritableFile>> file = files->CreateFile(TemporaryPath(path));
   if (!file.ok()) return file.status();

@@ -64,7 +64,7 @@ absl::StatusOr<std::unique_ptr<ShardReader>> ShardReader::Open(FileSystem* files
 
 absl::Status ShardReader::Damaged(absl::string_view what) const {
   return absl::DataLossError(
-      absl::StrCat(file_->path(), " is damaged or not the shard that is expected: ", what));
+      absl::StrCat(file_->path(), " is damaged or not the expected shard: ", what));
 }
 
 absl::Status ShardReader::Index(const ShardHeader& header, std::vector<BlockRange> blocks) {
@@ -100,7 +100,7 @@ absl::Status ShardReader::Index(const ShardHeader& header, std::vector<BlockRang
     tensor_.push_back(next);
     if (!take(BlockTensorName(block.id), Dtype::kF32, block.length)) {
       return Damaged(
-          absl::StrCat("block ", block.id, " of ", block.length, " elements is not in it"));
+          absl::StrCat("block ", block.id, " of ", block.length, " elements is missing"));
     }
     int slots = 0;
     while (!block.averaged && take(SlotTensorName(block.id, slots), Dtype::kF32, block.length)) {
@@ -136,7 +136,7 @@ absl::Status ShardReader::Index(const ShardHeader& header, std::vector<BlockRang
     return Damaged("the table of missed steps is missing");
   }
   if (next != tensors.size()) {
-    return Damaged(absl::StrCat("it has a tensor '", tensors[next].name, "' too many"));
+    return Damaged(absl::StrCat("it has an unexpected tensor '", tensors[next].name, "'"));
   }
   if (absl::Status status = IndexVersions(versions); !status.ok()) return status;
   if (absl::Status status = IndexLedger(ledger); !status.ok()) return status;
@@ -171,7 +171,7 @@ absl::Status ShardReader::IndexLedger(size_t tensor) {
     if (block == blocks_.size() || slot < 0 || slot <= previous_slot || slot >= kMaxSlots ||
         !ParseEntry(row, &entry)) {
       return Damaged(absl::StrCat("row ", begin / kLedgerColumns, " of its ledger, of block ",
-                                  row[kLedgerBlock], " and slot ", slot, ", makes no sense"));
+                                  row[kLedgerBlock], " and slot ", slot, ", is invalid"));
     }
     previous_slot = slot;
     ledgers_[block].resize(static_cast<size_t>(slot) + 1);
@@ -191,7 +191,7 @@ absl::Status ShardReader::IndexMissed(size_t tensor) {
     if (block == blocks_.size() || blocks_[block].averaged) {
       return Damaged(absl::StrCat("row ", begin / kMissedColumns,
                                   " of its missed steps is of block ", row[kMissedBlock],
-                                  ", which makes no sense"));
+                                  ", which is invalid"));
     }
     missed_[block].push_back({row[kMissedBegin], row[kMissedEnd], row[kMissedSteps]});
   }

@@ -115,12 +115,12 @@ absl::StatusOr<DataSource> ImagesToUse(const JobSpec& job, const Preprocessing& 
   const ImageSize expected{known.channels, known.height, known.width};
   if (!(GetSize(test) == expected)) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("%s: expected images of %s, as the model was trained on, got %s", name,
+        absl::StrFormat("%s: expected images of %s, as in the model's training, got %s", name,
                         Text(expected), Text(GetSize(test))));
   }
   if (test.has_answers && known.classes > 0 && MaxLabel(test) >= known.classes) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("%s: expected labels of 0 to %d, as the model was trained on, got %d", name,
+        absl::StrFormat("%s: expected labels of 0 to %d, as in the model's training, got %d", name,
                         known.classes - 1, MaxLabel(test)));
   }
   test.Limit(job.data().test_samples());
@@ -236,9 +236,9 @@ absl::StatusOr<DataSource> ImagesToEvaluate(const JobSpec& job, absl::StatusOr<I
 absl::StatusOr<DataSource> OpenDigits(const JobSpec& job, const std::string& path) {
   if (job.data().use() == PREDICTION) return ImagesToPredict(job, path);
   if (!path.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("data.source \"digits\" generates its images and reads none, got data.path ",
-                     path, " (leave out --data, or set data.source)"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "data.source \"digits\" generates its images and does not read files, got data.path ", path,
+        " (leave out --data, or set data.source)"));
   }
   const int64_t train = job.data().train_samples();
   const int64_t test = WantsTest(job) ? job.data().test_samples() : 0;
@@ -246,7 +246,7 @@ absl::StatusOr<DataSource> OpenDigits(const JobSpec& job, const std::string& pat
   if (train < 1 || train > kMax || test < 0 || test > kMax) {
     return absl::InvalidArgumentError(
         absl::StrFormat("data.train_samples, data.test_samples: expected 1 to %d generated digits "
-                        "to train on and at most as many to test on, got %d and %d",
+                        "for training and at most as many for testing, got %d and %d",
                         kMax, train, test));
   }
   return Images(job, GenerateDigits(train, job.seed(), DigitsPart::kTrain),
@@ -257,7 +257,7 @@ absl::StatusOr<DataSource> OpenDigits(const JobSpec& job, const std::string& pat
 absl::StatusOr<DataSource> OpenIdx(const JobSpec& job, const std::string& path) {
   const std::string directory = path.empty() ? CachedMnist() : path;
   if (directory.empty()) {
-    return NeedsPath("idx", "the directory of the IDX files (or --download, which fetches MNIST)");
+    return NeedsPath("idx", "the directory of the IDX files (or use --download to download MNIST)");
   }
   if (job.data().use() == PREDICTION) return ImagesToPredict(job, directory);
   const std::string name = absl::StrCat("IDX files of ", directory);

@@ -145,10 +145,10 @@ absl::StatusOr<DataSource> SplitText(const JobSpec& job, const std::string& text
                                      const std::string& name) {
   const int64_t test_bytes = text.size() / kTextTestShare;
   if (test_bytes < context + 1) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("%s: expected at least %d bytes, so that a tenth of them holds a sample of "
-                        "model.transformer.context = %d bytes, got %d",
-                        name, (context + 1) * kTextTestShare, context, text.size()));
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: expected at least %d bytes, because a tenth of them must hold a sample of "
+        "model.transformer.context = %d bytes, got %d",
+        name, (context + 1) * kTextTestShare, context, text.size()));
   }
   const size_t split = text.size() - test_bytes;
   DataSource source;

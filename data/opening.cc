@@ -26,9 +26,8 @@ absl::StatusOr<Preprocessing> KnownPreprocessing(const JobSpec& job) {
 
 absl::Status NotTrainedOn(const std::string& what, const JobSpec& job) {
   return absl::InvalidArgumentError(
-      absl::StrFormat("data.source is \"%s\", but the model file's metadata say nothing about %s; "
-                      "use a model.safetensors "
-                      "that a run on such data has written",
+      absl::StrFormat("data.source is \"%s\", but the model file's metadata do not describe %s; "
+                      "use a model.safetensors from a run on such data",
                       job.data().source(), what));
 }
 

@@ -48,7 +48,7 @@ absl::StatusOr<Batch> TokenDataset::Get(absl::Span<const int64_t> indices) const
       if (tokens[t] < vocabulary_) continue;
       return absl::DataLossError(
           absl::StrFormat("%s: expected tokens of 0 to %d, got %d at token %d "
-                          "(data.tokens.vocabulary says how many there are)",
+                          "(data.tokens.vocabulary sets their number)",
                           file_->path(), vocabulary_ - 1, tokens[t], first + t));
     }
     input = std::copy_n(tokens.data(), context_, input);

@@ -70,15 +70,15 @@ absl::StatusOr<const Dataset*> GetSamples(const Task& task, const InferenceReque
   const DataSource& data = task.data();
   if (look.has_new_data && data.test_description.empty()) {
     return absl::FailedPreconditionError(
-        "the program opens its own data, so it cannot predict a file that is named here; leave "
-        "the file out, and it predicts its test set");
+        "the program opens its own data, so it cannot predict the file named here; leave out the "
+        "file to predict the program's test set");
   }
   const Dataset* const samples = (look.on_training_data ? data.train : data.test).get();
   if (samples != nullptr && samples->size() > 0) return samples;
   return absl::FailedPreconditionError(look.on_training_data
                                            ? "the job's data have no training samples"
                                            : "the job's data have no test samples; "
-                                             "--on_training_data takes the others");
+                                             "--on_training_data uses the training samples");
 }
 
 absl::Status WritePredictions(const Task& task, const Dataset& samples,
@@ -114,7 +114,7 @@ absl::Status PrepareGeneration(DataSpec& data) {
   if (data.source() != "text" && data.source() != "tokens") {
     return absl::FailedPreconditionError(
         absl::StrCat("this model does not generate text: it was trained on data.source \"",
-                     data.source(), "\"; 'psctl predict' shows what it answers"));
+                     data.source(), "\"; 'psctl predict' shows its predictions"));
   }
   data.set_use(PREDICTION);
   data.clear_path();

@@ -117,7 +117,7 @@ class Watch {
       return absl::FailedPreconditionError(options.on_training_data
                                                ? "the job's data have no training samples"
                                                : "the job's data have no test samples; "
-                                                 "--on_training_data takes the others");
+                                                 "--on_training_data uses the training samples");
     }
     // The servers do not hold frozen parameters.
     if (const ModelSpec& model = job.model(); !model.init_from().empty()) {
@@ -162,7 +162,7 @@ class Watch {
       } else if (*ended || !IsPassing(measured.status())) {
         return measured.status();
       } else {
-        options_.log(absl::StrCat("nothing was measured this time: ", measured.status().message()));
+        options_.log(absl::StrCat("skipped one measurement: ", measured.status().message()));
       }
       if (*ended) return absl::OkStatus();
       const absl::Duration now = options_.clock->Now();
@@ -263,8 +263,8 @@ absl::StatusOr<JobSpec> JobOfServers(const LiveEvaluatorOptions& options) {
   if (!job.ok()) return job.status();
   if (job->phase() != JobStatus::NO_JOB) return job->job();
   return absl::FailedPreconditionError(
-      "the servers have no job yet; --job=FILE begins one, and without --job a worker joins the "
-      "one that is there");
+      "the servers do not have a job yet; start one with --job=FILE (without --job a worker joins "
+      "the servers' job)");
 }
 
 absl::Status WatchJob(const Task& task, const JobSpec& job, const LiveEvaluatorOptions& options) {

@@ -46,13 +46,13 @@ absl::StatusOr<LocalRun> LocalRun::Start(const JobSpec& job, Options options) {
   const std::string state = StateDirectory(dir);
   if (!options.resume && access(absl::StrCat(state, "/coordinator.state").c_str(), F_OK) == 0) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--dir=", dir, " holds a job; --resume goes on with it, or name an empty directory"));
+        "--dir=", dir, " contains a job; resume it with --resume, or use an empty directory"));
   }
   std::error_code error;
   std::filesystem::create_directories(state, error);
   if (error) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("cannot make the folder ", dir, ": ", error.message()));
+        absl::StrCat("cannot create the folder ", dir, ": ", error.message()));
   }
   // When resuming, keep the old job file: the servers may refuse the job, and the old file then
   // still describes the model.
@@ -78,7 +78,7 @@ absl::Status LocalRun::End(const absl::Status& result, const Say& print, const S
     }
   }
   const absl::Status kept = cluster_->server(0).TakeLastCheckpoint(kLastCheckpoint);
-  if (!kept.ok()) log(absl::StrCat("no last checkpoint was taken: ", kept.message()));
+  if (!kept.ok()) log(absl::StrCat("the last checkpoint failed: ", kept.message()));
   cluster_.reset();
   const std::string model = absl::StrCat(dir_, "/model.safetensors");
   if (access(model.c_str(), F_OK) != 0) return outcome;

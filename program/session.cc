@@ -41,26 +41,27 @@ void Session::Join(torch::nn::Module& module, Options options) {
   Guard("joining the job", [&]() -> absl::Status {
     if (joined_ != nullptr) return absl::FailedPreconditionError("the session has joined already");
     if (options.samples < 1) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "Session::Options::samples is ", options.samples, "; expected the samples of an epoch"));
+      return absl::InvalidArgumentError(absl::StrCat("Session::Options::samples is ",
+                                                     options.samples,
+                                                     "; expected the number of samples per epoch"));
     }
     absl::StatusOr<WorkerOptions> worker = connect_();
     if (!worker.ok()) return worker.status();
     if (!worker->further_devices.empty()) {
       return absl::InvalidArgumentError(
-          "a program with a loop of its own computes on one device; give --device one, and each "
-          "other device a worker of its own");
+          "a program with its own training loop uses one device; set one --device, and start a "
+          "worker for each other device");
     }
     if (worker->stage >= 0) {
       return absl::InvalidArgumentError(
-          "a program with a loop of its own holds all of its model; leave out --stage and "
-          "--replica (program/train.h has what takes them)");
+          "a program with its own training loop holds the whole model; leave out --stage and "
+          "--replica (program/train.h supports them)");
     }
     const TrainingSpec::Precision precision = job_.training().precision();
     if (precision == TrainingSpec::BFLOAT16 || precision == TrainingSpec::FLOAT16) {
       return absl::InvalidArgumentError(absl::StrCat(
           "job field training.precision is ", TrainingSpec::Precision_Name(precision),
-          ", and a program with a loop of its own casts for itself; expected FLOAT32 or TF32"));
+          ", but a program with its own training loop must cast itself; expected FLOAT32 or TF32"));
     }
     worker->copies_whole_gradients = true;
     auto joined = std::make_unique<Joined>();
@@ -72,8 +73,8 @@ void Session::Join(torch::nn::Module& module, Options options) {
     joined->slot = *std::move(slot);
     if (HasLocalSteps(joined->slot->job())) {
       const absl::Status refused = absl::InvalidArgumentError(
-          "the job has local steps, and a program with a loop of its own takes none; leave out "
-          "`local`, or give the loop to torchps (program/train.h)");
+          "the job has local steps, but a program with its own training loop does not support "
+          "them; leave out `local`, or use torchps's loop (program/train.h)");
       return joined->slot->Leave(refused);
     }
 
@@ -98,8 +99,8 @@ void Session::Join(torch::nn::Module& module, Options options) {
 bool Session::Next() {
   bool more = false;
   Guard("taking the next step", [&]() -> absl::Status {
-    if (joined_ == nullptr) return absl::FailedPreconditionError("Next() comes after Join()");
-    if (joined_->in_hand) return absl::FailedPreconditionError("Next() comes after Push()");
+    if (joined_ == nullptr) return absl::FailedPreconditionError("call Join() before Next()");
+    if (joined_->in_hand) return absl::FailedPreconditionError("call Push() before Next()");
     const ProgressTimer::Rest rest(joined_->slot->pulse());
     if (absl::Status status = joined_->loop->FinishPush(); !status.ok()) return status;
     const absl::StatusOr<absl::optional<StepLoop::StepWork>> work = joined_->loop->Next();
@@ -118,7 +119,7 @@ bool Session::Next() {
 void Session::Push(const torch::Tensor& loss) {
   Guard("pushing a gradient", [&]() -> absl::Status {
     if (joined_ == nullptr || !joined_->in_hand) {
-      return absl::FailedPreconditionError("Push() comes after Next(), once");
+      return absl::FailedPreconditionError("call Push() once after each Next()");
     }
     joined_->in_hand = false;
     if (!loss.defined() || loss.numel() != 1) {

@@ -28,7 +28,7 @@ absl::Status NotText(const std::string& part, const std::string& expected,
   shape << got.scalar_type() << " " << got.sizes();
   return absl::FailedPreconditionError(absl::StrCat("this model does not generate text: expected ",
                                                     part, " of ", expected, ", got ", shape.str(),
-                                                    "; 'psctl predict' shows what it answers"));
+                                                    "; 'psctl predict' shows its predictions"));
 }
 
 absl::Status CheckTokens(const std::vector<int64_t>& tokens, int64_t vocabulary) {
@@ -100,7 +100,7 @@ absl::StatusOr<std::vector<int64_t>> TextModel::Continue(std::vector<int64_t> to
           Forward(input.unsqueeze(0))[0][-1].to(torch::kCPU, torch::kFloat64);
       if (!std::isfinite(logits.max().item<double>())) {
         return absl::FailedPreconditionError(
-            absl::StrCat("the model's outputs behind token ", tokens.size() - 1,
+            absl::StrCat("the model's outputs after token ", tokens.size() - 1,
                          " are not finite; its training may have diverged"));
       }
       tokens.push_back(Draw(logits, sampling, generator));
@@ -122,7 +122,7 @@ absl::StatusOr<std::vector<int64_t>> GetTokens(const std::string& text, TokenFor
     int64_t token = 0;
     if (!absl::SimpleAtoi(word, &token)) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "the model reads token ids; expected a prompt such as \"17 4 250\", got \"", word, "\""));
+          "the model needs token ids; expected a prompt such as \"17 4 250\", got \"", word, "\""));
     }
     tokens.push_back(token);
   }

@@ -22,7 +22,7 @@ std::terminate_handler earlier = nullptr;
       std::rethrow_exception(thrown);
     }
   } catch (const c10::Error& error) {
-    const std::string what(TorchError("giving back what torch holds", error).message());
+    const std::string what(TorchError("freeing torch's resources", error).message());
     std::fprintf(stderr, "%s: %s\n", said_by->c_str(), what.c_str());
     // Exit without destructors, because they may throw again.
     std::_Exit(static_cast<int>(ExitCode::kFailed));

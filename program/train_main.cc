@@ -37,8 +37,8 @@ absl::Status PlaceStages(const torch::nn::Module& module, WorkerOptions* options
   }
   if (options->micro_batches == 0 || !options->stage_devices.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      "--micro_batches belongs to a module in stages; name a --device for each stage, as "
-      "--device=cuda:0,cuda:1, or a --stage of several processes");
+      "--micro_batches needs a module in stages; set a --device for each stage, for example "
+      "--device=cuda:0,cuda:1, or run several processes with --stage");
 }
 
 // Calls the user's `cut`, which may throw.
@@ -131,7 +131,7 @@ absl::StatusOr<OwnStage> MakeOwnStage(const StagedTaskFactory& factory, const Jo
     const absl::StatusOr<StagedTask> task = MakeStagedTask(factory, job);
     if (!task.ok()) return task.status();
     if (stage >= static_cast<int>(task->stages.size())) {
-      return absl::InvalidArgumentError(absl::StrCat("--stage is ", stage, ", and the model has ",
+      return absl::InvalidArgumentError(absl::StrCat("--stage is ", stage, ", but the model has ",
                                                      task->stages.size(), " stages"));
     }
     return OwnStage{{MakeStage(*task, job, static_cast<size_t>(stage)), task->objective,
@@ -149,8 +149,8 @@ absl::Status TrainStage(const StagedTaskFactory& factory, const JobSpec& job, in
   absl::StatusOr<WorkerOptions> options = connect();
   if (!options.ok()) return options.status();
   if (options->replica.size() != own->stages) {
-    return absl::InvalidArgumentError(absl::StrCat("--replica names ", options->replica.size(),
-                                                   " processes, and the model has ", own->stages,
+    return absl::InvalidArgumentError(absl::StrCat("--replica lists ", options->replica.size(),
+                                                   " processes, but the model has ", own->stages,
                                                    " stages"));
   }
   return RunStage(own->member, *std::move(options));

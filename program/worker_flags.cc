@@ -16,97 +16,100 @@
 
 ABSL_FLAG(std::vector<std::string>, servers, {},
           "all servers of the job, comma-separated, in the same order for every worker: HOST:PORT, "
-          "or file:PATH for what ps_server --address_file=PATH writes");
+          "or file:PATH for the file that ps_server --address_file=PATH writes");
 ABSL_FLAG(
     std::string, certs, "",
-    "directory with ca.pem, cert.pem and key.pem of a worker ('psctl certs' makes them): speak "
-    "TLS with the servers, and only with those");
+    "directory with a worker's ca.pem, cert.pem and key.pem ('psctl certs' creates them): use "
+    "TLS to the servers, and accept only servers with such certificates");
 ABSL_FLAG(std::string, job, "",
-          "job file; its fields are described in proto/job.proto. Without one, --set says it all; "
-          "with --servers and neither, the worker joins the job that they have");
+          "job file; docs/job.md describes the fields. Without a job file, --set defines the job; "
+          "with --servers and neither, the worker joins the servers' job");
 ABSL_FLAG(std::string, set, "",
           "path.to.field=value: sets one field of the job; may be given many times");
-ABSL_FLAG(std::string, data, "", "where the data lies on this machine, instead of data.path");
+ABSL_FLAG(std::string, data, "", "path of the data on this machine, instead of data.path");
 ABSL_FLAG(
     std::string, device, "cpu",
-    "cpu, cuda or cuda:INDEX; of several GPUs 'cuda' is the one of this worker's slot: number "
-    "slot modulo the GPUs that are seen; with --stage one for each process of a machine. Or "
-    "several, as cuda:0,cuda:1 or cpu,cpu, cuda:all, or auto, all GPUs or else the CPU: each has a "
-    "replica of the model, which push once together, or of a "
-    "module in stages one each");
+    "cpu, cuda or cuda:INDEX. If there are several GPUs, 'cuda' selects GPU number slot modulo the "
+    "visible GPUs; with --stage, a different GPU for each process on a machine. Or several "
+    "devices: cuda:0,cuda:1 or cpu,cpu; cuda:all; or auto, for all GPUs or else the CPU. Each "
+    "device holds a replica of the model, and the replicas push together; for a module in stages, "
+    "each device holds one stage");
 ABSL_FLAG(int, gpu_number, -1,
-          "with --device=cuda: the GPU with this number, modulo the GPUs that are seen, instead of "
-          "the one of the slot; for launchers");
-ABSL_FLAG(
-    int, micro_batches, 0,
-    "with a --device for each stage: parts of a pass with which the stages compute at once; 0 "
-    "takes two for each stage");
+          "with --device=cuda: use the GPU with this number, modulo the visible GPUs, instead of "
+          "the slot's number; for launchers");
+ABSL_FLAG(int, micro_batches, 0,
+          "with a --device for each stage: number of parts of a batch that the stages compute "
+          "concurrently; 0 means two per stage");
 ABSL_FLAG(int, stage, -1,
-          "of a model that several processes hold, the stage that this one holds, from 0; the "
-          "others are started with the same --replica");
+          "for a model divided among several processes: the stage of this process, from 0; all "
+          "processes need the same --replica");
 ABSL_FLAG(std::vector<std::string>, replica, {},
-          "with --stage: where each of those processes listens, HOST:PORT, in the order of their "
-          "stages; this one on its own");
-ABSL_FLAG(bool, devices, false, "print the devices that this program can compute on, and end");
-ABSL_FLAG(int, slot, -1, "the slot to take; -1 takes the lowest free one");
+          "with --stage: the addresses of all these processes, HOST:PORT, in stage order; this "
+          "process listens on the address of --stage");
+ABSL_FLAG(bool, devices, false, "print the devices that this program can use, and exit");
+ABSL_FLAG(int, slot, -1, "the worker's slot; -1 means the lowest free slot");
 ABSL_FLAG(bool, predecessor_died, false,
-          "with --slot: the process that had the slot is dead, so it is taken over at once instead "
-          "of when its lease has run out; for launchers");
-ABSL_FLAG(double, slow, 1, "computing takes so many times as long, to see a straggler");
+          "with --slot: the slot's previous process is dead, so this worker takes over immediately "
+          "instead of after the lease expires; for launchers");
+ABSL_FLAG(double, slow, 1, "slows down computing by this factor, to simulate a straggler");
 ABSL_FLAG(double, pace, 0,
-          "milliseconds that a step takes at the least, for its part of training.batch_size * "
-          "accumulate samples; --slow counts from there");
+          "minimum milliseconds per step, for the step's share of training.batch_size * accumulate "
+          "samples; --slow multiplies this");
 ABSL_FLAG(std::string, pause, "",
-          "FOR:EVERY: stands still for FOR seconds once in EVERY seconds, within a step");
-ABSL_FLAG(int, threads, 1, "threads that torch computes with, divided among several devices");
+          "FOR:EVERY: pauses for FOR seconds once in EVERY seconds, within a step");
+ABSL_FLAG(int, threads, 1, "threads for torch, divided among the devices");
 ABSL_FLAG(int, loader_threads, 0,
-          "threads that prepare batches ahead, for each device; the dataset and augment are then "
-          "called by them");
-ABSL_FLAG(absl::Duration, patience, absl::Seconds(60), "how long a server may be silent");
+          "threads per device that prepare batches in advance; they then call the dataset and "
+          "augment");
+ABSL_FLAG(absl::Duration, patience, absl::Seconds(60),
+          "how long to wait for a server that does not answer");
 ABSL_FLAG(bool, local, false, "train alone, with servers inside this process and no network");
 ABSL_FLAG(bool, dry_run, false,
-          "try one batch of training and one of evaluation, without servers, and end");
-ABSL_FLAG(int, local_servers, 2, "with --local: how many servers");
+          "try one training batch and one evaluation batch, without servers, and exit");
+ABSL_FLAG(int, local_servers, 2, "with --local: number of servers");
 ABSL_FLAG(std::string, dir, "",
-          "with --local: the run's folder, for its model and checkpoints; by default "
+          "with --local: the run's folder, for the model and checkpoints; by default "
           "runs/NAME-TIME");
-ABSL_FLAG(bool, resume, false, "with --local: go on with the job in --dir");
+ABSL_FLAG(bool, resume, false, "with --local: resume the job in --dir");
 ABSL_FLAG(std::string, evaluate, "",
-          "measure this model on the job's test set, and end: a .safetensors or .pt file, or a "
+          "evaluate this model on the job's test set, and exit: a .safetensors or .pt file, or a "
           "run's folder");
-ABSL_FLAG(absl::Duration, evaluate_every, absl::ZeroDuration(),
-          "with --servers: train nothing and hold no slot, but measure the running job's values on "
-          "its test set so often, until it ends; the job is the servers', with --set and --data on "
-          "top");
+ABSL_FLAG(
+    absl::Duration, evaluate_every, absl::ZeroDuration(),
+    "with --servers: do not train or use a slot; evaluate the running job's values on the test "
+    "set at this interval until the job ends. Uses the servers' job, changed by --set and "
+    "--data");
 ABSL_FLAG(std::string, predict, "",
-          "write what this model answers, and end: to each sample of --data, which may lack "
-          "answers, or without --data of the job's test set");
+          "write this model's predictions, and exit: for the samples in --data, which may lack "
+          "answers, or without --data for the job's test set");
 ABSL_FLAG(std::string, generate, "",
-          "write --generate_prompt and the text that this language model goes on with, and end");
+          "write --generate_prompt and this language model's continuation, and exit");
 ABSL_FLAG(std::string, generate_prompt, "",
-          "with --generate: the beginning of the text; token ids, as \"17 4 250\", for a model of "
-          "another vocabulary than the 256 bytes");
+          "with --generate: the beginning of the text; token ids, such as \"17 4 250\", if the "
+          "model's vocabulary is not the 256 bytes");
 ABSL_FLAG(int64_t, generate_length, 200, "with --generate: bytes or tokens to add");
-ABSL_FLAG(double, generate_temperature, 0.8,
-          "with --generate: above 1 evens out the probabilities, below 1 sharpens them; 0 takes "
-          "the most likely token");
+ABSL_FLAG(
+    double, generate_temperature, 0.8,
+    "with --generate: above 1 flattens the probabilities, below 1 sharpens them; 0 always uses "
+    "the most likely token");
 ABSL_FLAG(int64_t, generate_top_k, 0,
-          "with --generate: draw among the K most likely tokens; 0 draws among all");
-ABSL_FLAG(int64_t, generate_seed, 1, "with --generate: another seed gives another text");
+          "with --generate: draw among the K most likely tokens; 0 means all tokens");
+ABSL_FLAG(int64_t, generate_seed, 1,
+          "with --generate: seed of the random draws; each seed gives a different text");
 ABSL_FLAG(bool, on_training_data, false,
-          "with --evaluate, --evaluate_every or --predict: take the training samples instead");
+          "with --evaluate, --evaluate_every or --predict: use the training samples instead");
 ABSL_FLAG(std::string, out, "",
-          "with --evaluate, --evaluate_every or --predict: the file to write; of predictions its "
-          "ending says how: .csv, .jsonl, .npy or .safetensors");
+          "with --evaluate, --evaluate_every or --predict: the file to write; for predictions the "
+          "suffix selects the format: .csv, .jsonl, .npy or .safetensors");
 ABSL_FLAG(bool, json, false,
           "with --evaluate, --evaluate_every or --predict: write JSON instead of text or CSV");
 ABSL_FLAG(
     bool, download, false,
-    "fetch MNIST first, where it is not there yet, into the directory of --data or data.path, "
-    "or without one into this machine's cache (TORCHPS_CACHE or ~/.cache/torchps)");
+    "first download MNIST, if missing, into the directory in --data or data.path, or if both are "
+    "empty into this machine's cache (TORCHPS_CACHE or ~/.cache/torchps)");
 ABSL_FLAG(std::vector<std::string>, mirrors, {},
-          "with --download: URLs of directories that hold its four files, instead of public ones");
-ABSL_FLAG(double, progress_seconds, 1, "how often a line of progress is printed");
+          "with --download: URLs of directories with the four files, instead of public mirrors");
+ABSL_FLAG(double, progress_seconds, 1, "seconds between progress lines");
 ABSL_FLAG(bool, exit_with_parent, false,
           "stop when standard input ends or the parent process dies: for launchers");
 
@@ -131,7 +134,7 @@ int LooksFlagged() {
 
 absl::Status CheckSampling() {
   if (absl::GetFlag(FLAGS_generate_prompt).empty()) {
-    return absl::InvalidArgumentError("a generated text needs a prompt to go on from");
+    return absl::InvalidArgumentError("--generate needs a prompt: set --generate_prompt");
   }
   if (const int64_t length = absl::GetFlag(FLAGS_generate_length); length < 1) {
     return absl::InvalidArgumentError(
@@ -216,38 +219,41 @@ absl::Status CheckTrainFlags() {
   if (absl::GetFlag(FLAGS_dry_run)) {
     if (local || !absl::GetFlag(FLAGS_servers).empty() || absl::GetFlag(FLAGS_stage) >= 0) {
       return absl::InvalidArgumentError(
-          "--dry_run joins no job and tries the whole model; leave --servers, --local and --stage "
-          "out");
+          "--dry_run does not join a job and tries the whole model; leave out --servers, --local "
+          "and "
+          "--stage");
     }
     return CheckWorkerFlags();
   }
   if (absl::GetFlag(FLAGS_servers).empty() != local) {
     return absl::InvalidArgumentError(
-        "say one of --servers=HOST:PORT,... to join a job, --local to train alone, --dry_run, "
-        "--evaluate=MODEL, --predict=MODEL and --generate=MODEL");
+        "set exactly one of --servers=HOST:PORT,... to join a job, --local to train alone, "
+        "--dry_run, --evaluate=MODEL, --predict=MODEL and --generate=MODEL");
   }
   if (!local && (!absl::GetFlag(FLAGS_dir).empty() || absl::GetFlag(FLAGS_resume))) {
     return absl::InvalidArgumentError(
-        "--dir and --resume belong to --local; other servers have a --dir of their own");
+        "--dir and --resume need --local; separate servers have their own --dir");
   }
   if (local && absl::GetFlag(FLAGS_resume) && absl::GetFlag(FLAGS_dir).empty()) {
-    return absl::InvalidArgumentError("--resume needs --dir=DIR, where the job's state is");
+    return absl::InvalidArgumentError(
+        "--resume needs --dir=DIR, the directory with the job's state");
   }
   if (local && absl::GetFlag(FLAGS_local_servers) < 1) {
     return absl::InvalidArgumentError("--local_servers is below 1");
   }
   if (absl::GetFlag(FLAGS_predecessor_died) && absl::GetFlag(FLAGS_slot) < 0) {
-    return absl::InvalidArgumentError("--predecessor_died needs --slot=N, whose process has died");
+    return absl::InvalidArgumentError(
+        "--predecessor_died needs --slot=N, the slot of the dead process");
   }
   if (absl::Status status = CheckWorkerFlags(); !status.ok()) return status;
   if ((absl::GetFlag(FLAGS_stage) >= 0) != !absl::GetFlag(FLAGS_replica).empty()) {
     return absl::InvalidArgumentError(
-        "--stage and --replica go together: which stage of the model this process holds, and "
-        "where it and those with the others listen");
+        "--stage and --replica must be set together: the model stage of this process, and the "
+        "addresses of all processes of the replica");
   }
   if (absl::GetFlag(FLAGS_stage) >= 0 && absl::GetFlag(FLAGS_local)) {
     return absl::InvalidArgumentError(
-        "--stage needs servers that the other processes reach, too: --servers in place of --local");
+        "--stage needs servers that all processes can reach: use --servers instead of --local");
   }
   if (absl::GetFlag(FLAGS_micro_batches) < 0) {
     return absl::InvalidArgumentError("--micro_batches is below 0");
@@ -262,19 +268,19 @@ absl::Status CheckTrainFlags() {
 absl::Status CheckLookFlags(bool can) {
   if (!can) {
     return absl::InvalidArgumentError(
-        "this program has a loop of its own, so it cannot --evaluate, --predict or --generate; "
-        "torchps::LoadState reads its models");
+        "this program has its own training loop, so it does not support --evaluate, --predict or "
+        "--generate; load its models with torchps::LoadState");
   }
   if (LooksFlagged() > 1 || absl::GetFlag(FLAGS_local) || !absl::GetFlag(FLAGS_servers).empty()) {
     return absl::InvalidArgumentError(
-        "say one of --servers=HOST:PORT,..., --local, --evaluate=MODEL, --predict=MODEL and "
-        "--generate=MODEL");
+        "set exactly one of --servers=HOST:PORT,..., --local, --evaluate=MODEL, --predict=MODEL "
+        "and --generate=MODEL");
   }
   const bool predicts_data =
       !absl::GetFlag(FLAGS_predict).empty() && !absl::GetFlag(FLAGS_data).empty();
   if (predicts_data && absl::GetFlag(FLAGS_on_training_data)) {
     return absl::InvalidArgumentError(
-        "--predict takes all samples of --data; leave out --data or --on_training_data");
+        "--predict uses all samples of --data; leave out --data or --on_training_data");
   }
   if (!absl::GetFlag(FLAGS_generate).empty()) {
     if (absl::Status status = CheckSampling(); !status.ok()) return status;
@@ -285,22 +291,23 @@ absl::Status CheckLookFlags(bool can) {
 absl::Status CheckWatchFlags(bool can) {
   if (!can) {
     return absl::InvalidArgumentError(
-        "this program has a loop of its own, so it cannot --evaluate_every");
+        "this program has its own training loop, so it does not support --evaluate_every");
   }
   if (absl::GetFlag(FLAGS_evaluate_every) < absl::ZeroDuration()) {
-    return absl::InvalidArgumentError("--evaluate_every is below 0; expected a duration, as 5s");
+    return absl::InvalidArgumentError(
+        "--evaluate_every is below 0; expected a duration such as 5s");
   }
   if (absl::GetFlag(FLAGS_servers).empty() || absl::GetFlag(FLAGS_local)) {
     return absl::InvalidArgumentError(
         "--evaluate_every needs --servers=HOST:PORT,..., all servers of the running job");
   }
   if (!absl::GetFlag(FLAGS_job).empty()) {
-    return absl::InvalidArgumentError(
-        "--evaluate_every takes the job from its servers; leave --job out");
+    return absl::InvalidArgumentError("--evaluate_every uses the servers' job; leave out --job");
   }
   if (LooksFlagged() > 0) {
     return absl::InvalidArgumentError(
-        "say one of --evaluate_every, --evaluate=MODEL, --predict=MODEL and --generate=MODEL");
+        "set only one of --evaluate_every, --evaluate=MODEL, --predict=MODEL and "
+        "--generate=MODEL");
   }
   return CheckWorkerFlags();
 }

@@ -225,7 +225,7 @@ absl::Status PickleMachine::Execute(uint8_t code) {
     case 'b':  // BUILD: attributes such as the versions in a state_dict's _metadata
       return Pop(1).status();
     default:
-      return absl::DataLossError("it holds more than tensors by name");
+      return absl::DataLossError("it contains objects other than named tensors");
   }
 }
 

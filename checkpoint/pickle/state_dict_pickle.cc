@@ -220,14 +220,14 @@ absl::Status CheckTopLevel(const PickleMachine& machine, const PickleValue& top)
   if (nested.tensors > own) {
     return Refused(absl::StrCat(
         "its tensors are in the nested dictionary checkpoint", nested.path,
-        "; write that one alone in Python: checkpoint = torch.load(file, map_location='cpu'); "
+        "; save only that dictionary in Python: checkpoint = torch.load(file, map_location='cpu'); "
         "torch.save(checkpoint",
         nested.path, ", file)"));
   }
   if (own > 0 || items.empty()) return absl::OkStatus();
   const auto& [name, value] = items.front();
-  return Refused(absl::StrCat("it holds no tensors by name: '", name.substr(0, kMaxShownBytes),
-                              "' is ", GetWords(value)));
+  return Refused(absl::StrCat("it does not contain named tensors: '",
+                              name.substr(0, kMaxShownBytes), "' is ", GetWords(value)));
 }
 
 // Returns the dictionary's tensors by name.
@@ -235,10 +235,10 @@ absl::StatusOr<std::vector<PickledTensor>> GetTensors(const PickleMachine& machi
                                                       const TorchWorld& world,
                                                       const PickleValue& value) {
   if (value.kind == Kind::kOther) {
-    return Refused(absl::StrCat("it holds ", value.module, value.module.empty() ? "" : ".",
-                                value.text, " and no dictionary"));
+    return Refused(absl::StrCat("it contains ", value.module, value.module.empty() ? "" : ".",
+                                value.text, " instead of a dictionary"));
   }
-  if (value.kind != Kind::kDict) return Refused("it holds no dictionary");
+  if (value.kind != Kind::kDict) return Refused("it does not contain a dictionary");
   if (absl::Status top = CheckTopLevel(machine, value); !top.ok()) return top;
   std::vector<PickledTensor> tensors;
   absl::flat_hash_map<absl::string_view, size_t> place;

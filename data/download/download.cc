@@ -129,8 +129,8 @@ absl::Status DownloadFile(FileSystem& files, const std::string& directory, const
     const std::string sha256 = Sha256Of(*present);
     if (sha256 == file.sha256) return absl::OkStatus();
     return absl::FailedPreconditionError(absl::StrFormat(
-        "%s: expected no such file or one with SHA-256 %s, got one with %s (move it away, name "
-        "another directory, or do without the download)",
+        "%s: expected no such file or one with SHA-256 %s, got one with %s (move it away, use "
+        "another directory, or leave out --download)",
         path, file.sha256, sha256));
   }
   if (!absl::IsNotFound(present.status())) return present.status();
@@ -151,8 +151,8 @@ absl::Status DownloadFile(FileSystem& files, const std::string& directory, const
     options.log(absl::StrCat("could not fetch ", failures.back()));
   }
   const std::string message = absl::StrFormat(
-      "no mirror gave %s (%s); where there is no network, copy the file into %s by hand and leave "
-      "out --download, or name a mirror that can be reached with --mirrors=URL",
+      "no mirror sent %s (%s); without a network, copy the file into %s by hand and leave out "
+      "--download, or set a reachable mirror with --mirrors=URL",
       file.name, absl::StrJoin(failures, "; "), directory);
   return wrong_contents ? absl::DataLossError(message) : absl::UnavailableError(message);
 }

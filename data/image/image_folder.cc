@@ -200,8 +200,8 @@ absl::StatusOr<ImageFolder> ReadTestImageFolder(const std::string& directory,
   const bool has_val = fs::is_directory(val, error);
   if (!has_test && !has_val) {
     return absl::NotFoundError(absl::StrCat(directory,
-                                            ": expected test/ or val/ beside train/, got neither "
-                                            "(training.evaluate: false does without)"));
+                                            ": expected test/ or val/ next to train/, got neither "
+                                            "(or set training.evaluate: false)"));
   }
   const bool takes_val = !has_test || (has_val && !HasFolders(test));
   return ReadImageFolder(takes_val ? val : test, least_classes);

@@ -140,10 +140,10 @@ class RowReader {
       return Bad(
           line, column,
           needs_answers_
-              ? "a value, not a missing one (data.csv.missing: COLUMN_MEAN or DROP_ROW goes "
-                "on without it)"
-              : "a value, not a missing one (a prediction drops no row; only a model trained "
-                "with data.csv.missing: COLUMN_MEAN goes on without it)",
+              ? "a value, not a missing value (data.csv.missing: COLUMN_MEAN or DROP_ROW accepts "
+                "it)"
+              : "a value, not a missing value (a prediction does not drop rows; only a model "
+                "trained with data.csv.missing: COLUMN_MEAN accepts it)",
           fields[column]);
     }
     for (size_t column : answers_) {
@@ -155,8 +155,7 @@ class RowReader {
       if (drops) return false;
       return Bad(line, column,
                  absl::StrCat(layout_.label ? "a class" : "a number to predict",
-                              ", not a missing value (data.csv.missing: DROP_ROW goes on without "
-                              "it)"),
+                              ", not a missing value (data.csv.missing: DROP_ROW accepts it)"),
                  fields[column]);
     }
     return true;
@@ -189,7 +188,7 @@ class RowReader {
       if (categories.texts().size() <= kMaxCategories) return category;
       return Bad(line, column,
                  absl::StrCat("at most ", kMaxCategories,
-                              " different categories (data.csv.ignore_column leaves out an id)"),
+                              " different categories (use data.csv.ignore_column for an id)"),
                  field);
     }
     if (const std::optional<int32_t> known = categories.Find(field)) return *known;
@@ -218,10 +217,11 @@ class RowReader {
     rows_.labels.push_back(labels_.Add(label));
     if (labels_.texts().size() > label_lines_.size()) label_lines_.push_back(line);
     if (labels_.texts().size() <= size_t{kMaxClasses}) return absl::OkStatus();
-    return Bad(line, *layout_.label,
-               absl::StrCat("at most ", kMaxClasses,
-                            " different classes (data.csv.target_column names numbers to predict)"),
-               label);
+    return Bad(
+        line, *layout_.label,
+        absl::StrCat("at most ", kMaxClasses,
+                     " different classes (use data.csv.target_column for numbers to predict)"),
+        label);
   }
 
   // Replaces the label text numbers by classes.
@@ -264,9 +264,8 @@ class RowReader {
 
   absl::Status NoRows() const {
     if (rows_.dropped > 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("expected at least one complete row, got none beside ", rows_.dropped,
-                       " with a missing value"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "expected at least one complete row, got only ", rows_.dropped, " with a missing value"));
     }
     return absl::InvalidArgumentError("expected at least one row below the header, got none");
   }

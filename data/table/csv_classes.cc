@@ -59,7 +59,7 @@ CsvClasses NumberClasses(const std::vector<std::string>& texts, int64_t rows) {
   for (const std::string& text : texts) numbers.push_back(WholeNumber(text));
   if (absl::c_any_of(numbers, [](double number) { return std::isnan(number); })) {
     classes.expected =
-        "a class, a whole number or a name (data.csv.target_column names numbers to predict)";
+        "a class, a whole number or a name (use data.csv.target_column for numbers to predict)";
     for (double number : numbers) classes.of_text.push_back(std::isnan(number) ? -1 : 0);
     return classes;
   }
@@ -74,7 +74,7 @@ CsvClasses NumberClasses(const std::vector<std::string>& texts, int64_t rows) {
   if (sorted.size() > kFewClasses && 2 * static_cast<int64_t>(sorted.size()) > rows) {
     return NoClasses(texts.size(),
                      absl::StrFormat("classes that repeat, not %d different numbers in %d rows "
-                                     "(data.csv.target_column names numbers to predict)",
+                                     "(use data.csv.target_column for numbers to predict)",
                                      sorted.size(), rows));
   }
   for (double number : sorted) classes.names.push_back(GetName(number));

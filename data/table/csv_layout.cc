@@ -152,7 +152,7 @@ absl::Status LayOutToTrain(const CsvColumns& columns, CsvLayout& layout) {
   }
   if (!layout.features.empty()) return purposes.CheckNames(layout.features);
   return absl::InvalidArgumentError(absl::StrCat(
-      "expected at least one feature column beside the column to predict, got none",
+      "expected at least one feature column besides the column to predict, got none",
       layout.names.size() > 1 ? ""
                               : " in the first line (',', ';', '|', a tab or spaces separate "
                                 "columns; delete a title or comment above the header)"));
@@ -250,8 +250,8 @@ absl::Status LayOutByPosition(const CsvColumns& columns, CsvLayout& layout) {
   if (trained.features.size() != features ||
       (size != features && size != without_answers && size != trained.names.size())) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "expected %d columns (the model's features), or %d with the answers where its training "
-        "file had them, got %d",
+        "expected %d columns (the model's features), or %d with the answers as in its training "
+        "file, got %d",
         features, without_answers + answers, size));
   }
   if (size == features) {
@@ -273,7 +273,7 @@ absl::Status NeedsHeader(const TableSchema& schema) {
   for (const FeatureColumn& column : schema.columns) names.push_back(column.name);
   return absl::InvalidArgumentError(absl::StrCat(
       "expected a first line with the names of the model's columns (",
-      ListNames(names, kShownNames), "), got a line without any of them (write such a header)"));
+      ListNames(names, kShownNames), "), got a line without any of them (add such a header)"));
 }
 
 }  // namespace

@@ -81,7 +81,7 @@ absl::Status TokenFile::FindFormat(int wanted_bits) {
   format_ = **header;
   if (wanted_bits == 0 || wanted_bits == bits()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrFormat(
-      "%s: expected tokens of %d bits, as data.tokens.bits says, got %d bits in the file's header "
+      "%s: expected tokens of %d bits, as in data.tokens.bits, got %d bits in the file's header "
       "(leave data.tokens.bits out)",
       path_, wanted_bits, bits()));
 }
@@ -126,9 +126,9 @@ absl::StatusOr<std::string> TokenFile::ReadBytes(int64_t begin, int64_t size) co
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return absl::ErrnoToStatus(errno, path_);
     if (n == 0) {
-      return absl::DataLossError(absl::StrCat(path_, ": expected ", bytes_,
-                                              " bytes, as when it was opened, got its end after ",
-                                              begin + filled));
+      return absl::DataLossError(
+          absl::StrCat(path_, ": expected ", bytes_,
+                       " bytes, as at opening, got the end of the file after ", begin + filled));
     }
     filled += n;
   }

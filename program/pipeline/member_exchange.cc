@@ -103,8 +103,9 @@ std::string MemberExchange::GetName(int stage) const {
 
 void MemberExchange::OnMeet(const MemberListener::MeetCall& call) {
   if (options_.stage != 0) {
-    return call->Respond(absl::FailedPreconditionError(absl::StrCat(
-        "stage ", options_.stage, " does not lead its replica; the first address is stage 0's")));
+    return call->Respond(absl::FailedPreconditionError(
+        absl::StrCat("stage ", options_.stage,
+                     " is not the replica's leader; the first address must be stage 0's")));
   }
   gathering_.Visit(call->request(),
                    [call](const absl::StatusOr<RendezvousReply>& reply) { call->Respond(reply); });
@@ -185,8 +186,8 @@ void MemberExchange::Send(int to, TensorMessage parcel, const torch::Tensor& ten
     if (bytes.defined() &&
         static_cast<int64_t>(bytes.nbytes()) > kMaxParcelBytes - kRoomForHeader) {
       return Fail(absl::InvalidArgumentError(
-          absl::StrCat("what stage ", options_.stage, " passes on of a micro-batch has ",
-                       bytes.nbytes(), " bytes; the limit is ", kMaxParcelBytes - kRoomForHeader,
+          absl::StrCat("stage ", options_.stage, " sends ", bytes.nbytes(),
+                       " bytes per micro-batch; the limit is ", kMaxParcelBytes - kRoomForHeader,
                        ": set --micro_batches higher")));
     }
   }
@@ -206,8 +207,8 @@ absl::StatusOr<Exchange::Delivery> MemberExchange::Take(int from, const Name& na
 
 absl::Status MemberExchange::OnParcel(TensorMessage parcel) {
   if (parcel.from() < 0 || parcel.from() >= stages() || parcel.from() == options_.stage) {
-    return absl::InvalidArgumentError(absl::StrCat("a parcel from stage ", parcel.from(), " of ",
-                                                   stages(), " came to stage ", options_.stage));
+    return absl::InvalidArgumentError(absl::StrCat("received a parcel from stage ", parcel.from(),
+                                                   " of ", stages(), " at stage ", options_.stage));
   }
   if (absl::Status status = mailbox_.Check(parcel.meeting()); !status.ok()) return status;
   switch (parcel.kind()) {
@@ -232,7 +233,7 @@ absl::Status MemberExchange::OnParcel(TensorMessage parcel) {
       break;
     default:
       return absl::InvalidArgumentError(absl::StrCat(
-          "a parcel of kind ", static_cast<int>(parcel.kind()), ", which is not known"));
+          "received a parcel of kind ", static_cast<int>(parcel.kind()), ", which is unknown"));
   }
   return mailbox_.Put(std::move(parcel));
 }

@@ -18,7 +18,7 @@ ReplicaRendezvous::ReplicaRendezvous(Options options)
 absl::Status ReplicaRendezvous::Check(const RendezvousRequest& visitor) const {
   const auto differs = [&](const std::string& what, int64_t theirs, int64_t ours) {
     return absl::FailedPreconditionError(absl::StrCat("stage ", visitor.stage(), " has ", what, " ",
-                                                      theirs, ", and the replica's leader ", ours));
+                                                      theirs, "; the replica's leader has ", ours));
   };
   if (visitor.protocol_version() != own_->protocol_version()) {
     return differs("protocol", visitor.protocol_version(), own_->protocol_version());
@@ -28,16 +28,15 @@ absl::Status ReplicaRendezvous::Check(const RendezvousRequest& visitor) const {
   if (visitor.stage() <= 0 || visitor.stage() >= options_.stages) {
     return absl::FailedPreconditionError(absl::StrCat("stage is ", visitor.stage(),
                                                       "; expected 1 to ", options_.stages - 1,
-                                                      " of who does not lead"));
+                                                      ", because stage 0 is the leader"));
   }
   if (visitor.train_samples() != own_->train_samples()) {
     return differs("training samples:", visitor.train_samples(), own_->train_samples());
   }
   if (visitor.data_fingerprint() != 0 && own_->data_fingerprint() != 0 &&
       visitor.data_fingerprint() != own_->data_fingerprint()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("stage ", visitor.stage(),
-                     " has other data than the replica's leader: the samples differ"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "stage ", visitor.stage(), " and the replica's leader have different samples"));
   }
   return absl::OkStatus();
 }
@@ -54,7 +53,7 @@ void ReplicaRendezvous::Visit(const RendezvousRequest& visitor, Answer answer) {
         reply = *meeting_;
       } else {
         reply = absl::UnavailableError(
-            "the replica's leader takes part with other processes, until it misses them");
+            "the replica's leader still works with other processes, until they time out");
       }
     } else if (!closed_) {
       const absl::Status fits = own_.has_value() ? Check(visitor) : absl::OkStatus();
@@ -113,8 +112,8 @@ absl::StatusOr<std::vector<RendezvousRequest>> ReplicaRendezvous::Gather(
     } else if (stopped_) {
       gathered = absl::CancelledError("stopped");
     } else {
-      gathered = absl::UnavailableError(absl::StrCat("of the replica, ", Missing(),
-                                                     " did not come within ",
+      gathered = absl::UnavailableError(absl::StrCat("the replica is incomplete: ", Missing(),
+                                                     " did not connect within ",
                                                      absl::FormatDuration(options_.patience)));
     }
   }
@@ -136,7 +135,7 @@ void ReplicaRendezvous::Begin(const RendezvousReply& meeting) {
     if (nonces[stage] == visitor.request.nonce()) {
       visitor.answer(meeting);
     } else {
-      visitor.answer(absl::UnavailableError("came after the replica had gathered"));
+      visitor.answer(absl::UnavailableError("connected after the replica had started"));
     }
   }
 }

@@ -30,8 +30,8 @@ absl::Status RunStage(const MemberTask& task, WorkerOptions options) {
   exchange.stages = static_cast<int>(options.replica.size());
   if (options.stage >= exchange.stages) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--stage is ", options.stage, ", and --replica names ", exchange.stages,
-                     " processes; it names one for each stage, from 0 on"));
+        absl::StrCat("--stage is ", options.stage, ", but --replica lists ", exchange.stages,
+                     " processes; expected one for each stage, from 0"));
   }
   const absl::StatusOr<std::string> listen =
       ListenAt(options.replica[static_cast<size_t>(options.stage)]);
@@ -56,14 +56,14 @@ absl::StatusOr<MemberTask> GetStage(const Task& task, const WorkerOptions& optio
   const auto* const stages = dynamic_cast<const StagesImpl*>(&task.module());
   if (stages == nullptr || stages->stages().size() != options.replica.size()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--replica names ", options.replica.size(), " processes, and the module ",
-        stages == nullptr ? std::string("is not cut into stages; make it a torchps::Stages")
+        "--replica lists ", options.replica.size(), " processes, but the module ",
+        stages == nullptr ? std::string("does not have stages; make it a torchps::Stages")
                           : absl::StrCat("has ", stages->stages().size(), " stages")));
   }
   if (options.stage >= static_cast<int>(options.replica.size())) {
     return absl::InvalidArgumentError(absl::StrCat("--stage is ", options.stage,
-                                                   ", and --replica names ", options.replica.size(),
-                                                   " processes, from 0 on"));
+                                                   ", but --replica lists ", options.replica.size(),
+                                                   " processes, from 0"));
   }
   return MemberTask{stages->stages()[static_cast<size_t>(options.stage)], task.objective(),
                     task.data(), task.callbacks().augment};

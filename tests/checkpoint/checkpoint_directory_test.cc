@@ -80,7 +80,7 @@ TEST_F(CheckpointDirectoryTest, RefusesToRewriteACompleteCheckpoint) {
   Write(1);
   const absl::Status status = place_.PrepareCheckpoint(1);
   EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("take a higher number"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("use a higher number"));
 }
 
 TEST_F(CheckpointDirectoryTest, RefusesAnotherManifestForACheckpoint) {
@@ -105,7 +105,7 @@ TEST_F(CheckpointDirectoryTest, ReturnsTheNewestIntactCheckpoint) {
   EXPECT_EQ(manifest->checkpoint(), 2u);
   ASSERT_THAT(passed_over, SizeIs(1));
   EXPECT_THAT(passed_over[0], HasSubstr("checkpoint 3 cannot be loaded: /d/checkpoint-000000000003/"
-                                        "MANIFEST.json: this is no manifest"));
+                                        "MANIFEST.json: this is not a manifest"));
 }
 
 TEST_F(CheckpointDirectoryTest, ReturnsTheReasonsIfNoneIsIntact) {

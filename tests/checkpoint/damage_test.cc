@@ -105,7 +105,7 @@ TEST_F(DamageTest, NamesAForeignFile) {
   ASSERT_TRUE(WriteFileAtomically(files_, paths_[0], "#!/bin/sh\necho hello, world\n").ok());
   const absl::Status status = Load();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(std::string(status.message()), HasSubstr(paths_[0] + " is no safetensors file"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr(paths_[0] + " is not a safetensors file"));
 }
 
 // Takes the next checkpoint on one server and removes the previous one, like the checkpointer and

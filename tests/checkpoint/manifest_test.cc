@@ -90,7 +90,7 @@ TEST(ManifestTest, RejectsInvalidContentsWithAValidChecksum) {
   ASSERT_TRUE(text.ok());
   ASSERT_EQ(DecodeManifest(Forge(*text, "x", "x")).status(), absl::OkStatus());
   const char* const cases[][3] = {
-      {"\"checkpoint\": \"12\",", "", "has no number"},
+      {"\"checkpoint\": \"12\",", "", "checkpoint number is 0"},
       {"server-1-of-2", "../../server-1-of-2", "shard 1 is '../../server-1-of-2.safetensors'"},
       {"\"server_index\": 1", "\"server_index\": 0", "of server 0"},
       {"\"server_count\": 2", "\"server_count\": 3", "2 shards of 3 servers"},

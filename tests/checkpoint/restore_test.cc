@@ -133,7 +133,7 @@ TEST_F(RestoreTest, AResumedJobIgnoresOtherCheckpoints) {
   };
   const absl::Status empty = open(3).status();
   EXPECT_EQ(empty.code(), absl::StatusCode::kDataLoss) << "must not start from scratch";
-  EXPECT_THAT(std::string(empty.message()), HasSubstr("is resumed from checkpoint 3"));
+  EXPECT_THAT(std::string(empty.message()), HasSubstr("resumed from checkpoint 3"));
   write(2, kBefore - 2);
   const absl::Status older = open(3).status();
   EXPECT_EQ(older.code(), absl::StatusCode::kDataLoss);
@@ -210,7 +210,7 @@ TEST_F(RestoreTest, RefusesAnotherJobsDirectory) {
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(status.message(),
             "/d has checkpoints of job 123456789abcdef0; this is job 000000000000004d: resume that "
-            "one, or use another directory");
+            "job, or use another directory");
 }
 
 TEST_F(RestoreTest, RefusesAnotherModel) {

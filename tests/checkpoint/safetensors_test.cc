@@ -111,7 +111,7 @@ TEST_F(SafetensorsTest, RejectsAFileThatChangesDuringReading) {
   char out[8];
   const absl::Status status = (*reader)->Read(0, absl::MakeSpan(out));
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("/d/f has changed while it was read"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("/d/f changed while it was read"));
 }
 
 TEST_F(SafetensorsTest, AcceptsOnlyZeroAndOneAsBooleans) {
@@ -155,15 +155,15 @@ struct BadHeader {
 TEST(SafetensorsHeaderTest, NamesTheErrorInAHeader) {
   // Each case uses 8 bytes of data.
   const BadHeader cases[] = {
-      {"", "is no JSON"},
+      {"", "is not JSON"},
       {"[]", "array in an unexpected place"},
       {"7", "number in an unexpected place"},
-      {R"({"a":1})", "its header names 0"},
+      {R"({"a":1})", "its header lists 0"},
       {R"({"a":{"dtype":"F32","shape":2,"data_offsets":[0,8]}})", "number in an unexpected place"},
       {R"({"a":{}})", "lacks dtype, shape or data_offsets of 'a'"},
       {R"({"a":{"dtype":"F32","shape":[2]}})", "lacks dtype"},
       {R"({"a":{"dtype":"C64","shape":[2],"data_offsets":[0,8]}})", "its shape takes 16 bytes"},
-      {R"({"a":{"dtype":"F8_E4M3","shape":[8],"data_offsets":[8,0]}})", "lies in [8, 0)"},
+      {R"({"a":{"dtype":"F8_E4M3","shape":[8],"data_offsets":[8,0]}})", "is at [8, 0)"},
       {R"({"a":{"dtype":null,"shape":[2],"data_offsets":[0,8]}})", "null in an unexpected place"},
       {R"({"a":{"dtype":"F32","dtype":"F32","shape":[2],"data_offsets":[0,8]}})",
        "'dtype' of 'a' twice"},
@@ -173,20 +173,20 @@ TEST(SafetensorsHeaderTest, NamesTheErrorInAHeader) {
       {R"({"a":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})", "negative number"},
       {R"({"a":{"dtype":"F32","shape":[2.5],"data_offsets":[0,8]}})", "fraction"},
       {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8,8]}})", "3 data_offsets"},
-      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})", "lies in [8, 0)"},
+      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})", "is at [8, 0)"},
       {R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", "its shape takes 12 bytes"},
       {R"({"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,8]}})",
        "too many elements"},
       {R"({"a":{"dtype":"F32","shape":[18446744073709551615],"data_offsets":[0,8]}})", "too large"},
       {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", "begins at 4; expected 0"},
-      {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", "its header names 4"},
+      {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", "its header lists 4"},
       {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
        R"("b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
        "begins at 4; expected 8"},
-      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}} x)", "is no JSON"},
+      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}} x)", "is not JSON"},
       {R"({"__metadata__":{"a":"b","a":"c"}})", "twice"},
-      {R"({"__metadata__":{"a":[{"b":[1]},null]}})", "its header names 0"},
-      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8],"x":[1})", "is no JSON"},
+      {R"({"__metadata__":{"a":[{"b":[1]},null]}})", "its header lists 0"},
+      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8],"x":[1})", "is not JSON"},
   };
   for (const BadHeader& bad : cases) {
     const absl::Status status = ParseSafetensorsHeader(bad.json, 8).status();

@@ -129,7 +129,7 @@ TEST_F(ShardTest, NamesTheMismatchOfAForeignShard) {
   expect({SampleModel::kJobId, kCheckpoint, 1, 3}, ranges_, "its server_count is 2");
   std::vector<BlockRange> others = ranges_;
   others[1].length += 1;
-  expect(Header(), others, "block 3 of 65 elements is not in it");
+  expect(Header(), others, "block 3 of 65 elements is missing");
   others = ranges_;
   others.pop_back();
   expect(Header(), others, "versions of its blocks are missing");

@@ -463,7 +463,7 @@ TEST(DataRegistryTest, DigitsRefuseAPath) {
     const absl::Status refused = OpenData(job, "/some/images").status();
     EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
     EXPECT_THAT(std::string(refused.message()),
-                HasSubstr("reads none, got data.path /some/images"));
+                HasSubstr("does not read files, got data.path /some/images"));
   }
 }
 

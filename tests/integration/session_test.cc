@@ -265,7 +265,7 @@ TEST_F(SessionTest, CallsOutOfOrderAreToldSo) {
   const std::shared_ptr<Gan> gan = NewGan();
   Session early = NewSession(Job(""));
   EXPECT_FALSE(early.Next());
-  EXPECT_THAT(std::string(early.status().message()), HasSubstr("Next() comes after Join()"));
+  EXPECT_THAT(std::string(early.status().message()), HasSubstr("call Join() before Next()"));
   Session empty = NewSession(Job(""));
   empty.Join(*gan, {});
   EXPECT_THAT(std::string(empty.status().message()), HasSubstr("Session::Options::samples is 0"));
@@ -279,7 +279,7 @@ TEST_F(SessionTest, CallsOutOfOrderAreToldSo) {
   twice.Join(*gan, {kSamples, ""});
   ASSERT_TRUE(twice.Next());
   EXPECT_FALSE(twice.Next());
-  EXPECT_THAT(std::string(twice.status().message()), HasSubstr("Next() comes after Push()"));
+  EXPECT_THAT(std::string(twice.status().message()), HasSubstr("call Push() before Next()"));
 }
 
 TEST_F(SessionTest, AStageOfAModelIsNotForALoopOfOnesOwn) {

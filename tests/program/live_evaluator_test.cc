@@ -179,7 +179,7 @@ TEST_F(JobWatchTest, WithoutTestSamplesThereIsNothingToMeasureOn) {
       WatchJob(Task(std::make_shared<Net>(), CrossEntropy(), data), job_, watch_);
   EXPECT_TRUE(absl::IsFailedPrecondition(status));
   EXPECT_EQ(status.message(),
-            "the job's data have no test samples; --on_training_data takes the others");
+            "the job's data have no test samples; --on_training_data uses the training samples");
 }
 
 TEST_F(JobWatchTest, AStopEndsTheWaitForAJob) {

@@ -70,7 +70,7 @@ TEST_F(LocalRunTest, AFolderThatHoldsAJobIsLeftAlone) {
     std::ofstream(state + "/coordinator.state") << "of a job";
     const absl::Status status = LocalRun::Start(job_, options_).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(status.message(), HasSubstr("--resume goes on with it"));
+    EXPECT_THAT(status.message(), HasSubstr("resume it with --resume"));
     EXPECT_FALSE(std::filesystem::exists(options_.dir + "/job.textproto"));
     std::filesystem::remove_all(options_.dir);
   }

@@ -35,7 +35,7 @@ class TorchTerminateDeathTest : public ::testing::Test {
 };
 
 constexpr char kSentence[] =
-    "^a_worker: giving back what torch holds failed: CUDA error: device-side assert triggered\n$";
+    "^a_worker: freeing torch's resources failed: CUDA error: device-side assert triggered\n$";
 
 TEST_F(TorchTerminateDeathTest, WhatTorchThrowsFromADestructorIsASentenceAndCodeOne) {
   EXPECT_EXIT(

@@ -71,8 +71,8 @@ TEST_F(WorkerFlagsTest, WhatCannotGoTogetherIsNamed) {
   };
   for (const Case& each : std::vector<Case>{
            {{}, "--servers"},
-           {{"--local", "--servers=a:1"}, "say one of"},
-           {{"--servers=a:1", "--dir=d"}, "--dir and --resume belong to --local"},
+           {{"--local", "--servers=a:1"}, "set exactly one of"},
+           {{"--servers=a:1", "--dir=d"}, "--dir and --resume need --local"},
            {{"--local", "--resume"}, "--resume needs --dir"},
            {{"--local", "--local_servers=0"}, "--local_servers"},
            {{"--servers=a:1", "--predecessor_died"}, "--slot"},
@@ -97,15 +97,15 @@ TEST_F(WorkerFlagsTest, WhatCannotGoTogetherIsNamed) {
 TEST_F(WorkerFlagsTest, AProgramThatCannotLookOrWatchSaysSo) {
   Parse({"--evaluate=m.pt"});
   EXPECT_TRUE(CheckLookFlags(/*can=*/true).ok());
-  EXPECT_THAT(CheckLookFlags(/*can=*/false).message(), HasSubstr("loop of its own"));
+  EXPECT_THAT(CheckLookFlags(/*can=*/false).message(), HasSubstr("its own training loop"));
   Parse({"--evaluate=", "--predict=m.pt", "--data=new.csv", "--on_training_data"});
   EXPECT_THAT(CheckLookFlags(/*can=*/true).message(), HasSubstr("leave out --data or"));
   Parse({"--predict=", "--data=", "--noon_training_data"});
   Parse({"--evaluate_every=5s", "--servers=a:1"});
   EXPECT_TRUE(CheckWatchFlags(/*can=*/true).ok());
-  EXPECT_THAT(CheckWatchFlags(/*can=*/false).message(), HasSubstr("loop of its own"));
+  EXPECT_THAT(CheckWatchFlags(/*can=*/false).message(), HasSubstr("its own training loop"));
   Parse({"--job=job.textproto"});
-  EXPECT_THAT(CheckWatchFlags(/*can=*/true).message(), HasSubstr("leave --job out"));
+  EXPECT_THAT(CheckWatchFlags(/*can=*/true).message(), HasSubstr("leave out --job"));
 }
 
 TEST_F(WorkerFlagsTest, TheJobIsWhatTheFlagsSayOfIt) {

@@ -128,12 +128,12 @@ TEST(StateDictPickleTest, RepeatedMemosUseNoExtraMemory) {
 }
 
 TEST(StateDictPickleTest, RejectsAPickleWithoutNamedTensors) {
-  EXPECT_EQ(WhyNot(Named("}")), "it holds no tensors by name: 'w' is a dictionary");
-  EXPECT_EQ(WhyNot(Named("K\x05")), "it holds no tensors by name: 'w' is a number");
+  EXPECT_EQ(WhyNot(Named("}")), "it does not contain named tensors: 'w' is a dictionary");
+  EXPECT_EQ(WhyNot(Named("K\x05")), "it does not contain named tensors: 'w' is a number");
   EXPECT_EQ(WhyNot("\x80\x02"
                    "c__main__\nNet\n)\x81}b."),
-            "it holds __main__.Net and no dictionary");
-  EXPECT_EQ(WhyNot("\x80\x02K\x05."), "it holds no dictionary");
+            "it contains __main__.Net instead of a dictionary");
+  EXPECT_EQ(WhyNot("\x80\x02K\x05."), "it does not contain a dictionary");
 }
 
 // Returns a dictionary of `items`, each a key of one letter and a value.

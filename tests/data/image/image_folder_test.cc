@@ -88,7 +88,7 @@ TEST_F(ImageFolderTest, FindsTheTestSetInTestOrVal) {
   const auto train = ReadImageFolder(directory_ + "/train");
   ASSERT_TRUE(train.ok());
   ExpectError(ReadTestImageFolder(directory_).status(), absl::StatusCode::kNotFound,
-              "expected test/ or val/ beside train/");
+              "expected test/ or val/ next to train/");
   Put("val/a/2.png");
   Put("val/b/2.png");
   EXPECT_EQ(ReadTestImageFolder(directory_)->directory, directory_ + "/val");

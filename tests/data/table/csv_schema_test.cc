@@ -117,7 +117,7 @@ TEST_F(CsvSchemaTest, APredictionNeedsNoAnswers) {
 TEST_F(CsvSchemaTest, APredictionDropsNoRow) {
   const std::string text = "a,color,kind\n1,red,rose\n,red,rose\n3,blue,\n";
   EXPECT_EQ(Rows(text, WithMissing(Missing::kDropRow, Named())).dropped, 2);
-  ExpectInvalid(text, "line 3, column 0 (a): expected a value, not a missing one (a prediction",
+  ExpectInvalid(text, "line 3, column 0 (a): expected a value, not a missing value (a prediction",
                 WithMissing(Missing::kDropRow, ToPredict(Named())));
   const RowSet kept = Rows(text, WithMissing(Missing::kKeep, ToPredict(Named())));
   EXPECT_THAT(kept.values, ElementsAre(1, 1, IsNan(), 1, 3, 0));
@@ -150,8 +150,8 @@ TEST_F(CsvSchemaTest, WithoutNamesFindsColumnsByPosition) {
   EXPECT_THAT(Rows("p,q\n1.5,2.5\n", ToPredict(Unnamed())).values, ElementsAre(1.5, 2.5));
   ExpectInvalid("1.5,2.5\n", "expected 4 columns with the answers, got 2", Unnamed());
   ExpectInvalid("1,2,3,4,5\n",
-                "expected 2 columns (the model's features), or 4 with the answers where its "
-                "training file had them, got 5",
+                "expected 2 columns (the model's features), or 4 with the answers as in its "
+                "training file, got 5",
                 Unnamed());
 }
 

@@ -109,7 +109,7 @@ TEST_F(CsvTest, RejectsALabelThatIsNoClass) {
   for (const std::string bad : {"0.5", "1.5", "1e300", "nan"}) {
     ExpectInvalid("1,2,0\n1,2," + bad + "\n",
                   "line 2, column 2: expected a class, a whole number or a name "
-                  "(data.csv.target_column names numbers to predict)");
+                  "(use data.csv.target_column for numbers to predict)");
   }
 }
 
@@ -226,7 +226,7 @@ TEST_F(CsvTest, NumbersCategoriesInByteOrder) {
   EXPECT_THAT(rows.columns[1].categories, IsEmpty());
   EXPECT_THAT(rows.columns[2].categories, ElementsAre("L", "S"));
   EXPECT_THAT(rows.values, ElementsAre(1, 1, 0, 0, 2, IsNan(), 1, 3, 1));
-  ExpectInvalid(text, "line 3, column 2 (size): expected a value, not a missing one",
+  ExpectInvalid(text, "line 3, column 2 (size): expected a value, not a missing value",
                 {"", {}, {}, {"color", "size"}});
   EXPECT_EQ(Rows(text, WithMissing(Missing::kDropRow, {"", {}, {}, {"color", "2"}}))
                 .columns[0]
@@ -239,15 +239,15 @@ TEST_F(CsvTest, RejectsACategoryWithTooManyValues) {
   for (int i = 0; i <= 1000; ++i) text += "x" + std::to_string(i) + ",0\n";
   ExpectInvalid(text,
                 "line 1002, column 0 (id): expected at most 1000 different categories "
-                "(data.csv.ignore_column leaves out an id), got \"x1000\"",
+                "(use data.csv.ignore_column for an id), got \"x1000\"",
                 {"", {}, {}, {"id"}});
 }
 
 TEST_F(CsvTest, NamesAMissingValueAndTheRemedies) {
   for (const std::string missing : {"", "NA", "n/a", "NaN", "null", "None", "?", "-", "\"\""}) {
     ExpectInvalid("a,b,y\n1,2,0\n3," + missing + ",1\n",
-                  "line 3, column 1 (b): expected a value, not a missing one (data.csv.missing: "
-                  "COLUMN_MEAN or DROP_ROW goes on without it)");
+                  "line 3, column 1 (b): expected a value, not a missing value (data.csv.missing: "
+                  "COLUMN_MEAN or DROP_ROW accepts it)");
   }
 }
 
@@ -260,14 +260,14 @@ TEST_F(CsvTest, KeepsAMissingValueOrDropsTheRow) {
   EXPECT_THAT(dropped.values, ElementsAre(5, 6));
   EXPECT_EQ(dropped.rows, 1);
   EXPECT_EQ(dropped.dropped, 2);
-  ExpectInvalid("1,?,0\n", "at least one complete row, got none beside 1 with a missing value",
+  ExpectInvalid("1,?,0\n", "at least one complete row, got only 1 with a missing value",
                 WithMissing(Missing::kDropRow));
 }
 
 TEST_F(CsvTest, RejectsAMissingAnswer) {
   ExpectInvalid("a,y\n1,\n",
                 "line 2, column 1 (y): expected a class, not a missing value (data.csv.missing: "
-                "DROP_ROW goes on without it)",
+                "DROP_ROW accepts it)",
                 WithMissing(Missing::kKeep));
   ExpectInvalid("a,y\n1,NA\n", "line 2, column 1 (y): expected a number to predict, not a missing",
                 WithMissing(Missing::kKeep, {"", {"y"}}));

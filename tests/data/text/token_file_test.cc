@@ -225,7 +225,7 @@ TEST(TokenFileTest, NamesAnInvalidHeader) {
   expect(Numpy(">u4", "(3,)", data), invalid, "got dtype '>u4' and shape (3,)");
   expect(Numpy("<f4", "(3,)", data), invalid, "dtype uint16");
   expect(Numpy("<u4", "(3, 1)", data), invalid, "one dimension");
-  expect(Numpy("<u4", "(3,)", data), invalid, "as data.tokens.bits says, got 32 bits", 16);
+  expect(Numpy("<u4", "(3,)", data), invalid, "as in data.tokens.bits, got 32 bits", 16);
   expect(Numpy("<u4", "(4,)", data), absl::StatusCode::kDataLoss, "expected 4 tokens of 32 bits");
   expect("\x93NUMPY", absl::StatusCode::kDataLoss, "NumPy");
   expect(Llmc(20240520, 2, data), invalid, "got version 2");
@@ -247,7 +247,7 @@ TEST(TokenFileTest, ReportsAFileThatShrinks) {
   const absl::Status status = (*file)->Read(0, 20000, tokens.data());
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr("expected 40000 bytes, as when it was opened, got its end after 1000"));
+              HasSubstr("expected 40000 bytes, as at opening, got the end of the file after 1000"));
   EXPECT_FALSE((*file)->Largest().ok());
 }
 
