@@ -44,8 +44,8 @@ class Restore {
   // Reads and checks all shards that this server needs. `files` must outlive the result.
   //   NOT_FOUND            the directory does not contain a checkpoint: the server starts new
   //   FAILED_PRECONDITION  the directory belongs to another job or another model
-  //   DATA_LOSS            all checkpoints are unusable, or older than the job's resumption; the
-  //                        message lists the reasons
+  //   DATA_LOSS            all checkpoints are unusable, or the job resumed from a checkpoint that
+  //                        is missing; the message lists the reasons
   static absl::StatusOr<std::unique_ptr<Restore>> Open(FileSystem* files, const Request& request);
 
   const Manifest& manifest() const { return reader_->manifest(); }

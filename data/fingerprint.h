@@ -16,9 +16,9 @@ enum class Fingerprinted {
 
 // Returns a non-zero number that identifies the samples: a hash (common/fnv1a.h) of the dataset
 // size and of the shapes and bytes of seven evenly spaced samples. It detects another order,
-// another file or another version, but hardly a change in one sample. Returns 0 if the samples
-// cannot be read; training reports the error. Use it to implement Dataset::Fingerprint(). REQUIRES:
-// samples do not differ between reads.
+// another file or another version, but usually not a change in a single sample. Returns 0 if the
+// samples cannot be read; training reports the error. Use it to implement Dataset::Fingerprint().
+// REQUIRES: samples do not differ between reads.
 uint32_t FingerprintOfSamples(const Dataset& data, Fingerprinted numbers);
 
 // Returns a non-zero fingerprint for a custom hash.
