@@ -4,7 +4,7 @@ namespace torchps {
 
 BorrowedMemory::BorrowedMemory()
     : state_(std::make_shared<State>()),
-      // Any address that is not null will do: nothing follows it.
+      // The pointer must be non-null, but is never dereferenced.
       reference_(state_.get(), [state = state_](const void*) {
         MutexLock lock(&state->mutex);
         state->released = true;

@@ -7,9 +7,9 @@
 
 namespace torchps {
 
-// Memory that gRPC may go on reading after a call has ended: each of its references holds a copy of
-// reference(), and AwaitRelease() waits for the last one to go. gRPC drops them on threads of its
-// own choosing while some thread polls the call's queue.
+// Tracks memory that gRPC may continue to read after a call ended. Each gRPC reference to the
+// memory holds a copy of reference(). AwaitRelease() waits until the last copy is destroyed. gRPC
+// destroys the copies on arbitrary threads, and only while a thread polls the call's queue.
 //
 // Thread-compatible.
 class BorrowedMemory {
@@ -19,14 +19,15 @@ class BorrowedMemory {
   // REQUIRES: neither TryRelease() nor AwaitRelease() was called.
   const std::shared_ptr<const void>& reference() const { return reference_; }
 
-  // Whether nothing refers to the memory any more.
+  // True if no references to the memory remain.
   bool TryRelease();
 
-  // Blocks until nothing refers to the memory any more. To be called again does no harm.
+  // Blocks until no references to the memory remain. May be called more than once.
   void AwaitRelease();
 
  private:
-  // Outlives this object until the thread that drops the last reference has let go of it.
+  // Kept alive by the thread that drops the last reference, even if this object is already
+  // destroyed.
   struct State {
     Mutex mutex;
     CondVar changed;

@@ -7,13 +7,14 @@
 
 namespace torchps {
 
-// What a vector of values holds from the pulls into it, so that a pull need not bring again what
-// has not changed since: one goes with each vector, wherever that goes, and is cleared by whoever
-// writes into the vector's trained part. A new one holds nothing. Thread-compatible.
+// Identifies the block versions that a vector of values contains after earlier pulls, so that a
+// pull can skip unchanged blocks. Keep one with each vector. Clear it when the vector's trained
+// part is written by anything but a pull. Empty initially. Thread-compatible.
 struct CachedVersions {
-  // By block; empty: nothing is known.
+  // By block; empty if the versions are unknown.
   std::vector<Version> versions;
-  // By server: the life in which its blocks had these versions. A restarted server counts anew.
+  // By server: the incarnation that reported these versions. Restarted servers restart the version
+  // count.
   std::vector<uint64_t> incarnations;
 
   void Clear() {

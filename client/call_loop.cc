@@ -10,13 +10,13 @@
 namespace torchps {
 
 void CallLoop::Wake::Set(grpc::CompletionQueue* queue) {
-  // Any later time would be rounded up to the next millisecond and go through gRPC's timers.
+  // Fires at once. Later times would be rounded up to the next millisecond and use gRPC's timers.
   alarm_.Set(queue, gpr_inf_past(GPR_CLOCK_REALTIME), static_cast<QueueEvent*>(this));
 }
 
 CallLoop::CallLoop(Options options) : options_(options) {
   thread_ = std::thread([this] { Run(); });
-  // Rounds ask the latch themselves whenever they are advanced.
+  // Rounds check the latch in Advance().
   on_stop_.emplace(options_.stop, [this] { Post([] {}); });
 }
 
@@ -60,7 +60,7 @@ absl::Status CallLoop::Await(const FanOutCall& round) {
   {
     MutexLock lock(&mutex_);
     is_waited_for_ = true;
-    // The loop's thread lets go after its next event.
+    // The loop's thread stops polling after the next event.
     while (is_polled_ && !round.finished()) is_free_.Wait(&mutex_);
     is_waited_for_ = false;
     if (is_polled_) return round.outcome();
@@ -97,8 +97,8 @@ bool CallLoop::MustPark(uint64_t* polls_seen) {
   if (stopping_) return false;
   if (is_polled_ || is_waited_for_) return true;
   if (!rounds_.empty() || !posted_.empty()) return false;
-  // A thread that has just polled may well do so again; but sooner or later one has to look after
-  // the connections.
+  // A thread that just polled probably polls again soon. If it does not, the loop's thread must
+  // maintain the connections.
   return std::exchange(*polls_seen, polls_) != polls_;
 }
 

@@ -22,19 +22,19 @@
 
 namespace torchps {
 
-// Polls for rounds of calls on one completion queue, any number at a time. A thread that waits for
-// a round polls for all of them meanwhile, so that an answer is dealt with by the thread that wants
-// it. When none waits, a thread of the loop's own polls. One thread polls at a time. Another one
-// that wants something of a round says so by Post(), so a round needs no lock and what happens to
-// it happens in one order.
+// Polls one completion queue for any number of rounds of calls. Threads that wait for a round poll
+// for all rounds, so that the waiting thread handles the reply itself. Otherwise the loop's thread
+// polls. Only one thread polls at a time. Other threads use Post() to act on a round. So rounds
+// need no lock, and their events are strictly ordered.
 //
-// Thread-safe, but for Await(), which is for one thread at a time.
+// Thread-safe, except that only one thread at a time may call Await().
 class CallLoop {
  public:
-  // When what is posted has to happen while no thread polls.
+  // When posted work must run if no thread polls.
   enum class Urgency {
     kNow,
-    // With whatever comes next: for a thread that is about to Await(). It wakes none.
+    // Together with the next event. Does not wake a thread. For threads that are about to call
+    // Await().
     kSoon,
   };
 
@@ -42,36 +42,36 @@ class CallLoop {
     // Both borrowed.
     const Clock* clock = nullptr;
     StopLatch* stop = nullptr;
-    // A thread that has what it waited for may well wait again soon: no thread polls for so
-    // long then, unless something is under way or is posted that has to happen now.
+    // After a thread finishes Await(), it often waits again soon. For this time no other thread
+    // polls, unless rounds are in progress or kNow work was posted.
     absl::Duration linger = absl::Milliseconds(100);
   };
 
   explicit CallLoop(Options options);
-  // REQUIRES: every round has finished, and no thread posts any more.
+  // REQUIRES: all rounds are finished, and no thread calls Post() any more.
   ~CallLoop();
   CallLoop(const CallLoop&) = delete;
   CallLoop& operator=(const CallLoop&) = delete;
 
-  // Starts a round and keeps it alive until the Advance() that finishes it has returned.
+  // Starts a round and keeps it alive until the Advance() call that finishes it returns.
   void Begin(std::shared_ptr<FanOutCall> round, Urgency urgency = Urgency::kNow);
 
-  // Runs `work` on the thread that polls, after all that was posted before. It must not block.
+  // Runs `work` on the polling thread, after all work posted before. `work` must not block.
   void Post(std::function<void()> work, Urgency urgency = Urgency::kNow);
 
-  // Blocks until `round`, which was begun, has finished; returns its outcome.
+  // Blocks until `round` finishes, and returns the outcome. REQUIRES: Begin(round) was called.
   absl::Status Await(const FanOutCall& round);
 
-  // Whether a thread polls just now, and so looks after the connections: for tests.
+  // For tests: true if a thread is polling now and thus maintains the connections.
   bool is_polled() const ABSL_LOCKS_EXCLUDED(mutex_) {
     MutexLock lock(&mutex_);
     return is_polled_;
   }
 
  private:
-  // Wakes the polling thread for what was posted. An alarm without delay is gRPC's way to put an
-  // event of one's own on a queue. It outlives its event: one that was destroyed at the moment it
-  // went off crashed gRPC 1.51 on its timer's thread.
+  // Wakes the polling thread for posted work. An alarm without delay is the gRPC way to put a
+  // custom event on a queue. The alarm outlives the event: gRPC 1.51 crashed on the timer thread
+  // when an alarm was destroyed just as it fired.
   class Wake final : public QueueEvent {
    public:
     explicit Wake(CallLoop* loop) : loop_(loop) {}
@@ -83,20 +83,20 @@ class CallLoop {
     grpc::Alarm alarm_;
   };
 
-  // The loop's own thread.
+  // Body of the loop's thread.
   void Run();
-  // Whether that thread has to wait, since another one polls or is about to.
+  // True if the loop's thread must wait because another thread polls or is about to poll.
   bool MustPark(uint64_t* polls_seen) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // What follows is for the thread that polls.
+  // The following functions are called on the polling thread only.
 
   void PollUntil(absl::FunctionRef<bool()> is_enough) ABSL_LOCKS_EXCLUDED(mutex_);
   void RunPosted() ABSL_LOCKS_EXCLUDED(mutex_);
   void Woken() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Lets every round do what is due, drops those that have finished. Returns when the next thing
-  // is due, infinite where there is none.
+  // Advances all rounds and drops the finished rounds. Returns the time of the next due action;
+  // infinite if there is none.
   absl::Duration AdvanceRounds();
-  // Waits for the next event, until `wake_at` at most.
+  // Waits for the next event, at most until `wake_at`.
   void AwaitEvent(absl::Duration wake_at);
 
   const Options options_;
@@ -104,18 +104,18 @@ class CallLoop {
   Wake wake_{this};
 
   mutable Mutex mutex_;
-  // Signalled when the loop's own thread may have to poll, and when no thread polls any more.
+  // Signalled when the loop's thread may have to poll, and when polling stops.
   CondVar may_poll_, is_free_;
   bool is_polled_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_waited_for_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  // How often a thread that waited has polled.
+  // Number of times that a waiting thread polled.
   uint64_t polls_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<std::function<void()>> posted_ ABSL_GUARDED_BY(mutex_);
-  // The wake's event is on its way: it must not be set a second time, and need not be.
+  // True while the wake event is pending; it must not be set again before it fires.
   bool is_waking_ ABSL_GUARDED_BY(mutex_) = false;
 
-  // Of the thread that polls; while none does, of the one that holds the lock.
+  // Used by the polling thread, or by the lock holder if no thread polls.
   EventPoller events_{&queue_};
   std::vector<std::shared_ptr<FanOutCall>> rounds_;
 

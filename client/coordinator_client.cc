@@ -16,7 +16,7 @@ namespace {
 
 constexpr absl::Duration kPromptTimeout = absl::Seconds(5);
 constexpr absl::Duration kParkTimeout = absl::Seconds(30);
-// A lease that runs out is noticed within 0.1 s.
+// Bounds the delay until an expired lease is noticed.
 constexpr absl::Duration kSlotRetry = absl::Milliseconds(100);
 constexpr absl::Duration kLeavePatience = absl::Seconds(3);
 
@@ -75,7 +75,7 @@ absl::StatusOr<Reply> CoordinatorClient::Call(Method<Request, Reply> method, con
       return reply;
     }
     if (rules.stoppable && options_.stop->stopped()) continue;
-    // Its address may have gone to another program while it was away.
+    // While the coordinator was down, another program may have taken over the address.
     const bool is_stranger =
         absl::IsUnimplemented(status) && incarnation_ != 0 && server_.book != nullptr;
     if (absl::IsUnimplemented(status) && !is_stranger) return NoTorchpsServer(server_);
@@ -87,7 +87,7 @@ absl::StatusOr<Reply> CoordinatorClient::Call(Method<Request, Reply> method, con
       patience_.Answered();
       continue;
     }
-    // A coordinator that reads a large job answers so; what does not reach one is silence.
+    // A coordinator that is reading a large job reports this. Unreachable coordinators are silent.
     const absl::optional<std::string> busy = BusyWith(status);
     const absl::StatusOr<absl::Duration> delay =
         busy.has_value() ? patience_.Busy(Printable(*busy)) : patience_.Failed(status);
@@ -97,7 +97,7 @@ absl::StatusOr<Reply> CoordinatorClient::Call(Method<Request, Reply> method, con
     if (rules.stoppable) {
       options_.stop->WaitFor(*delay);
     } else {
-      // A stop would be over at once, and the server be asked as fast as it can refuse.
+      // After a stop, WaitFor() would return at once and the retries would be unlimited.
       absl::SleepFor(*delay);
     }
   }
@@ -177,7 +177,7 @@ absl::Status CoordinatorClient::StoreModel(ModelFile file, int64_t bytes, int64_
   request.set_offset(offset);
   request.set_data(data.data(), data.size());
   Rules rules;
-  // The last piece waits for the disk to have all of them.
+  // The server answers the last piece only when all pieces are on disk.
   rules.timeout = kParkTimeout;
   rules.may_park = true;
   return Call(&Coordinator::Stub::StoreModel, request, rules).status();

@@ -21,28 +21,28 @@
 
 namespace torchps {
 
-// A worker's calls to the coordinator (a role of server 0), each repeated until it is answered or
-// the patience is used up; a call that the coordinator parks is made again every 30 s, and one that
-// reads a job to go on with is waited for as long as that takes.
+// Makes a worker's calls to the coordinator (a role of server 0). Repeats each call until it is
+// answered or the patience is used up. Repeats a parked call every 30 s. Waits without limit for a
+// coordinator that is reading a job to resume.
 //
-// Errors of every call:
-//   UNAVAILABLE          the coordinator has not answered for `patience`
-//   ABORTED              this incarnation is over: the slot was given up for dead, or taken over
-//   FAILED_PRECONDITION  another job, layout or protocol; no torchps server
-//   INVALID_ARGUMENT     the job or an argument is refused
+// Errors of each call:
+//   UNAVAILABLE          the coordinator did not answer for `patience`
+//   ABORTED              this incarnation is over: the slot was declared dead or taken over
+//   FAILED_PRECONDITION  another job, layout or protocol; not a torchps server
+//   INVALID_ARGUMENT     the coordinator refuses the job or an argument
 //   CANCELLED            Options::stop was stopped (not from LeaveJob)
 //
-// A coordinator that is silent is followed to another address where its endpoint has an
-// AddressResolver.
+// If the coordinator is silent and the endpoint uses an AddressResolver, the client follows the
+// coordinator to a new address.
 //
-// Thread-compatible: one thread, the trainer's, makes all calls. RenewSlot() alone may be called
-// from any other thread at the same time, once Join() has succeeded.
+// Thread-compatible: only the trainer's thread makes calls. RenewSlot() is the exception. Any
+// thread may call it concurrently after Join() succeeded.
 class CoordinatorClient {
  public:
   struct Options {
     ServerEndpoint server;
     absl::Duration patience = absl::Seconds(60);
-    // Lines for the user: what is being waited for.
+    // Receives lines for the user, for example about waiting.
     std::function<void(const std::string& line)> log = [](const std::string&) {};
     // Borrowed.
     const Clock* clock = nullptr;
@@ -51,31 +51,32 @@ class CoordinatorClient {
 
   explicit CoordinatorClient(Options options);
 
-  // Takes a slot, which all later calls are made for. While another process holds the wanted one it
-  // is waited for, since that process may have died and its lease be about to run out.
-  // FAILED_PRECONDITION names the first difference to the running job, or which process has held
-  // the slot for all of `patience`.
+  // Joins the job and acquires a slot, which all later calls use. If another process holds the
+  // requested slot, waits for up to `patience`, because that process may be dead and the lease
+  // about to expire. FAILED_PRECONDITION names the first difference from the running job, or the
+  // process that held the slot during all of `patience`.
   absl::StatusOr<JoinReply> Join(const JoinRequest& request);
 
-  // Blocks until there is something to do.
+  // Blocks until this worker must act, and returns the action.
   absl::StatusOr<AwaitStartReply::Action> AwaitStart(bool initialized);
 
-  // Hands in a finished lease (0: none), of which `lost` changed nothing, with the figures since
-  // the last call, asks for what is next. Blocks with `idle`.
+  // Reports a finished lease (0: none) and the figures since the last call, and requests the next
+  // work. `lost` are the parts of the lease that did not change the model. Blocks if `idle`.
   absl::StatusOr<NextWorkReply> NextWork(uint64_t finished_lease, const StepFigures& figures,
                                          absl::Span<const LeaseRange> lost, bool idle);
 
   absl::Status ReportEvaluation(const EvaluationResult& result);
 
-  // Hands over one piece of a model file; the pieces' order is the caller's. OUT_OF_RANGE: begin
-  // again at offset 0. Other errors than those above: the file is not kept, for this reason.
+  // Uploads one piece of a model file, in the caller's order. OUT_OF_RANGE: start again at offset
+  // 0. Other errors besides the class's errors: the server did not store the file, for the reason
+  // in the message.
   absl::Status StoreModel(ModelFile file, int64_t bytes, int64_t offset, absl::string_view data);
 
-  // Leaves for good; `reason` is empty where the work is done. Tries for a few seconds, also after
-  // a stop.
+  // Leaves the job permanently; `reason` is empty if the work is done. Retries for a few seconds,
+  // even after a stop.
   absl::Status LeaveJob(const std::string& reason);
 
-  // One try, at most `timeout`. `request` without the slot and its incarnation. Thread-safe.
+  // Makes one attempt, with `timeout`. Fills in the slot and incarnation of `request`. Thread-safe.
   absl::StatusOr<RenewSlotReply> RenewSlot(absl::Duration timeout, RenewSlotRequest request = {});
 
  private:
@@ -92,19 +93,19 @@ class CoordinatorClient {
   absl::StatusOr<Reply> Call(Method<Request, Reply> method, const Request& request, Rules rules);
 
   std::shared_ptr<Coordinator::Stub> stub() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Goes on where the coordinator is by now, if that is elsewhere.
+  // Switches to the coordinator's current address. Returns false if it did not change.
   bool Follow() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Options options_;
-  // Of the trainer's thread.
+  // Used by the trainer's thread only.
   ServerEndpoint server_;
   mutable Mutex mutex_;
   std::shared_ptr<Coordinator::Stub> stub_ ABSL_GUARDED_BY(mutex_);
   RetryDeadline patience_;
   SlotId slot_ = 0;
   Incarnation incarnation_ = 0;
-  uint64_t calls_ = 0;           // of NextWork
-  uint32_t initialization_ = 0;  // that AwaitStart() asked for last
+  uint64_t calls_ = 0;           // number of NextWork() calls
+  uint32_t initialization_ = 0;  // last requested by AwaitStart()
 };
 
 }  // namespace torchps

@@ -8,24 +8,24 @@
 
 namespace torchps {
 
-// The trained blocks of a push, encoded by whoever has computed them: a GPU, which so sends down
-// fewer bytes. In place of the gradient's floats and of ErrorFeedback, whose bytes these are: what
-// the encoding loses is kept there, and added to the next gradient.
+// Provides the trained blocks of a push in encoded form, for example from a GPU, which then copies
+// fewer bytes to the host. Replaces the gradient's floats and ErrorFeedback, with the same bytes.
+// The implementation keeps the encoding error and adds it to the next gradient.
 //
-// Thread-safe. What it tells of a block is of the present push: from the moment at which the block
-// is ready to the end of the push, in which the bytes stay as they are, so a push that is repeated
-// sends the same ones.
+// Thread-safe. The functions refer to the current push, from the time that the block is ready until
+// the push ends. The bytes do not change during that time, so a repeated push sends the same bytes.
 class EncodedBlocks {
  public:
   virtual ~EncodedBlocks() = default;
 
   virtual EncodingSpec::Kind encoding() const = 0;
-  // Whether the block's gradient is finite; otherwise it has no bytes, and left nothing behind.
+  // True if the block's gradient is finite. Otherwise the block does not provide bytes, and the
+  // kept encoding error is unchanged.
   virtual bool IsFinite(BlockId block) const = 0;
-  // Where some of the block's elements are absent, those are sent as zero.
+  // Returns the block's encoded bytes. Absent elements are sent as zero.
   virtual absl::Span<const uint8_t> GetBytes(BlockId block) const = 0;
-  // The block was not applied, and never will be under this step's name. Repeating changes nothing,
-  // and nothing does of a block that was not encoded. May only take a note.
+  // Records that the block was not applied and never will be for this step. May be repeated.
+  // Ignores blocks that were not encoded. May defer the work.
   virtual void TakeBack(BlockId block) = 0;
 };
 

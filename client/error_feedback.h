@@ -13,37 +13,37 @@
 
 namespace torchps {
 
-// What a lossy encoding takes from the gradients, kept and sent later: error feedback (Seide et al.
-// 2014, "1-bit SGD"; Karimireddy et al. 2019). With Q the encoding and e the residual, which is 0
-// at first, a block's gradient g goes out as Q(g + e), and e becomes g + e - Q(g + e). A gradient
-// that was not applied goes back into e. So what was applied and e together are always the sum of
-// all gradients, but for float rounding (and the difference that leaves a step where the rate
-// changes).
+// Keeps the part of the gradients that a lossy encoding drops, and sends it later: error feedback
+// (Seide et al. 2014, "1-bit SGD"; Karimireddy et al. 2019). Q is the encoding and e the residual,
+// initially 0. Each gradient g of a block is sent as Q(g + e), and e becomes g + e - Q(g + e). If
+// the gradient was not applied, the sent values return to e. So the applied values plus e always
+// equal the sum of all gradients, up to rounding. Steps at a change of the learning rate may add a
+// small difference.
 //
-// Thread-compatible; different blocks may be used by different threads at the same time. Costs a
-// float per trained element and the encoded bytes of all blocks, which are allocated once.
+// Thread-compatible; different threads may use different blocks at the same time. Costs one float
+// per trained element plus the encoded bytes of all blocks, allocated once.
 class ErrorFeedback {
  public:
-  // For the trained blocks of `block_map`. REQUIRES: `encoding` is normalised and not FLOAT32,
-  // which loses nothing.
+  // Creates state for the trained blocks of `block_map`. REQUIRES: `encoding` is normalized and not
+  // FLOAT32, because FLOAT32 is lossless.
   ErrorFeedback(const BlockMap& block_map, const EncodingSpec& encoding);
 
   EncodingSpec::Kind encoding() const { return encoding_; }
 
-  // The bytes to push for `block` in `step`. Asked again with the same step, which is a retry,
-  // gives the same bytes again, whatever the gradient. They stay as they are until the block's next
-  // step. REQUIRES: the block is trained, `gradient` has its length and is finite; the push of its
-  // last step has ended, and nothing refers to those bytes any more. Elements that are `absent`,
-  // where the gradient is zero, are sent as zero and keep their residual.
+  // Returns the bytes to push for `block` in `step`. A second call for the same step (a retry)
+  // returns the same bytes and ignores `gradient`. The bytes stay valid until the block's next
+  // step. Absent elements must be zero in `gradient`; they are sent as zero and keep the residual.
+  // REQUIRES: the block is trained; `gradient` is finite and as long as the block; the block's
+  // previous push ended, and the previous bytes are not in use.
   absl::Span<const uint8_t> Encode(BlockId block, Step step, absl::Span<const float> gradient,
                                    absl::Span<const ElementRun> absent = {});
 
-  // The block's push of `step` was answered, and not applied (REJECTED_STALE, LATE): all that it
-  // carried goes back into the residual. Repeating changes nothing, and so does a step that is not
-  // the last one encoded, as that of a block that was withheld.
+  // Adds the values pushed in `step` back to the residual, because the servers did not apply them
+  // (REJECTED_STALE, LATE). May be repeated. Ignores steps other than the last encoded step, for
+  // example of a withheld block.
   void TakeBack(BlockId block, Step step);
 
-  // Of all trained elements, in the model's order. REQUIRES: no push is under way.
+  // Residual of all trained elements, in model order. REQUIRES: no push is in progress.
   absl::Span<const float> residual() const { return residual_; }
 
  private:

@@ -9,8 +9,7 @@
 namespace torchps {
 namespace {
 
-// Greetings of one life of a server within one round and one after the other, after which its
-// ABORTED counts as final.
+// Consecutive greetings of one server incarnation in one round. After that many, ABORTED is final.
 constexpr int kMaxGreetings = 3;
 
 }  // namespace
@@ -73,7 +72,7 @@ void FanOutCall::OnCallDone(Part& part) {
 absl::Status FanOutCall::Conclude(Part& part, const absl::Status& status) {
   part.next_try = absl::ZeroDuration();
   if (status.ok() && !part.server->busy_with().empty()) {
-    // It has not let the slot in yet: the same again.
+    // The server did not admit the slot yet. Repeat the same call.
     part.next_try = clock_->Now() + part.server->patience().Busy(part.server->busy_with());
     return absl::OkStatus();
   }
@@ -116,7 +115,7 @@ absl::Status FanOutCall::Retry(Part& part, const absl::Status& failure) {
   const absl::StatusOr<absl::Duration> delay = part.server->Failed(failure);
   if (!delay.ok()) return delay.status();
   part.next_try = clock_->Now() + *delay;
-  // A server that is back on a new connection may not know this one for its worker's.
+  // After a reconnect, the server may not know this slot, so greetings are counted again.
   part.pending_hellos = 0;
   return part.next_try < give_up_at_ ? absl::OkStatus() : part.server->WithName(failure);
 }

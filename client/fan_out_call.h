@@ -15,28 +15,27 @@
 
 namespace torchps {
 
-// One call at each of several servers, all at once, made again where it did not get through, until
-// every server has answered. What is called is for the derived class to say.
+// Makes one call to each of several servers concurrently, and repeats failed calls until all
+// servers have answered. Derived classes create the calls.
 //
-// Everything happens on the thread that polls the CallLoop the round was given to. Used once.
-// Borrows clock, latch and servers. No call is in flight when it has finished.
+// Runs on the polling thread of the CallLoop that started the round. Used once. Borrows clock,
+// latch and servers. When the round is finished, no call is in flight.
 class FanOutCall {
  public:
-  // How a round is bounded beside the servers' patience, and what it does on the way.
+  // Limits of a round in addition to the servers' patience, and the reactions to errors.
   struct Rules {
-    // What ABORTED, the word of a server that has forgotten this slot, leads to: a Hello and
-    // another try, always or where it was greeted before, an error, or nothing, since that is what
-    // was wanted.
+    // Reaction to ABORTED, the answer of a server that does not know this slot: greet again always;
+    // greet again if the server was greeted before; fail; or treat the call as done.
     enum class Forgotten { kGreetAgain, kGreetIfKnown, kFail, kDone };
     Forgotten forgotten = Forgotten::kGreetAgain;
-    // A server may hold the call for long: a deadline that passes on a connection that works is no
-    // sign of a server that is away.
+    // True if a server may hold the call for a long time. Then a timeout on a working connection
+    // does not count as silence.
     bool may_park = false;
-    // After a stop the round goes on for so long.
+    // The time that the round may continue after a stop.
     absl::Duration grace_after_stop = absl::ZeroDuration();
-    // Ends the round earlier than the servers' own patience.
+    // May end the round earlier than the servers' patience.
     absl::Duration patience = absl::InfiniteDuration();
-    // No call is made before this time.
+    // Makes no call before this time.
     absl::Duration not_before = absl::ZeroDuration();
   };
 
@@ -47,52 +46,55 @@ class FanOutCall {
   FanOutCall& operator=(const FanOutCall&) = delete;
 
   void Begin(grpc::CompletionQueue* queue);
-  // Does what is due by now. Returns when the next thing is, infinite where only an event helps.
+  // Does all actions that are due. Returns the time of the next one; infinite if only an event can
+  // continue the round.
   absl::Duration Advance();
-  // Makes the first calls now, whatever `not_before` says.
+  // Makes the first calls now, ignoring `not_before`.
   void Hurry();
-  // Gives up: the round finishes with `status` when no call is in flight any more.
+  // Gives up: finishes the round with `status` once no call is in flight.
   void Fail(const absl::Status& status);
 
-  // On any thread.
+  // The following two may be called on any thread.
 
   bool finished() const { return finished_; }
-  // OK when each server has answered OK. Otherwise the first error that another try would not mend,
-  // with the server's name (parameter_client.h lists them), or CANCELLED by the stop. REQUIRES: the
-  // round has finished.
+  // Returns OK if each server answered OK. Otherwise returns CANCELLED after a stop, or the first
+  // permanent error, prefixed with the server's name (parameter_client.h lists the errors).
+  // REQUIRES: the round is finished.
   const absl::Status& outcome() const { return failure_; }
 
  protected:
-  // A try's call; called again for every try. Null: there is nothing to say to this server yet.
+  // Creates the call for one attempt; called for each attempt. Returns null if the call for this
+  // server cannot begin yet.
   virtual std::unique_ptr<ClientCall> MakeCall(RemoteServer& server) = 0;
 
-  // A call at `server` has ended well. False: another one is to follow.
+  // Called after a call to `server` succeeded. Returns false if another call must follow.
   virtual bool Suffices(RemoteServer& /*server*/) { return true; }
 
-  // There is nothing to say to any server: the round has finished well. REQUIRES: no call was made.
+  // Finishes the round successfully without any call. REQUIRES: no call was made.
   void SayNothing();
 
-  // Tells the calls in flight that there may be something new to send.
+  // Notifies the calls in flight that more data may be ready to send.
   void MoreToSend();
 
  private:
-  // One server's part.
+  // State of one server's calls.
   struct Part {
     RemoteServer* server = nullptr;
     std::unique_ptr<ClientCall> call;  // in flight
-    bool greeting = false;             // what is in flight, or next, is a Hello
+    bool greeting = false;             // the current or next call is a Hello
     bool done = false;
-    // In the server's present life, as far as it was told, since a call last failed to get through.
+    // Greetings of this server incarnation since the last failed connection.
     int pending_hellos = 0;
     uint64_t greeted_incarnation = 0;
     absl::Duration next_try = absl::ZeroDuration();
   };
 
-  // Begins what is due. Returns when the next try is, infinite where none is waiting.
+  // Starts the calls that are due. Returns the time of the next attempt; infinite if none is
+  // pending.
   absl::Duration BeginDue(absl::Duration now);
   void BeginCall(Part& part);
   void OnCallDone(Part& part);
-  // After a call of `part` has ended with `status`: OK and it is done or has a next try, or the
+  // Handles the end of a call. Returns OK if `part` is done or will be retried, otherwise the
   // error.
   absl::Status Conclude(Part& part, const absl::Status& status);
   absl::Status Retry(Part& part, const absl::Status& failure);
@@ -111,7 +113,7 @@ class FanOutCall {
   std::atomic<bool> finished_{false};
 };
 
-// A round whose calls are all there from its beginning.
+// Runs a round with calls that can all begin at once.
 class PlainRound final : public FanOutCall {
  public:
   using Make = std::function<std::unique_ptr<ClientCall>(RemoteServer& server)>;

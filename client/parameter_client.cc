@@ -13,7 +13,7 @@ namespace torchps {
 namespace {
 
 constexpr absl::Duration kLeavePatience = absl::Seconds(3);
-// To ask how far the servers are is to save time.
+// Short, because the query only saves time.
 constexpr absl::Duration kAskPatience = absl::Seconds(1);
 
 }  // namespace
@@ -158,7 +158,7 @@ PendingPush::Options ParameterClient::PushOptions(Step step, int64_t weight,
   push.segment = options_.push_segment;
   push.trained = gradients;
   push.averaged = averaged;
-  // Initial values go as they are.
+  // Initial values are never encoded.
   if (step > 0) push.error_feedback = error_feedback_.get();
   push.encoded = encoded;
   return push;
@@ -209,7 +209,7 @@ bool ParameterClient::IsTooLate(Step step) {
   const ConsistencySpec& consistency = options_.job.consistency();
   const bool has_rounds = HasRounds(consistency);
   const std::vector<RemoteServer*> owners = Owners();
-  // Of each server's blocks: the latest version that the values have.
+  // By server: the latest version among the server's blocks in the pulled values.
   std::vector<Version> based_on(servers_.size(), 0);
   for (const BlockRange& block : options_.block_map.blocks()) {
     based_on[block.server] = std::max(based_on[block.server], versions_[block.id]);
@@ -220,7 +220,7 @@ bool ParameterClient::IsTooLate(Step step) {
   size_t too_late = 0;
   FanOutCall::Rules rules;
   rules.patience = kAskPatience;
-  // One that was restarted has no opinion yet.
+  // Restarted servers cannot answer; their call counts as done.
   rules.forgotten = FanOutCall::Rules::Forgotten::kDone;
   const absl::Status asked = CallAll(
       owners,
@@ -242,7 +242,7 @@ absl::Status ParameterClient::Leave() {
   FanOutCall::Rules rules;
   rules.grace_after_stop = kLeavePatience;
   rules.patience = kLeavePatience;
-  // It has let the slot go already.
+  // The server already dropped the slot.
   rules.forgotten = FanOutCall::Rules::Forgotten::kDone;
   return CallAll(
       greeted, [](RemoteServer& server) { return server.MakeLeave(kLeavePatience); }, rules);

@@ -34,124 +34,122 @@
 
 namespace torchps {
 
-// A worker's view of all parameter servers together: one flat vector that it pulls, and pushes
-// gradients for. Talks to all servers at once, one stream per server and step, one block per frame,
-// and repeats what did not get through under the same name (slot, incarnation, step), so that it is
-// applied once.
+// Represents all parameter servers to a worker as one flat vector, which the worker pulls and
+// pushes gradients for. Talks to all servers in parallel, with one stream per server and step, and
+// one block per frame. Repeats failed transfers under the same (slot, incarnation, step), so that
+// each push is applied once.
 //
-// A call blocks until all servers have answered. BeginPull and BeginPush do not: what they return
-// goes on by itself and is finished later, so that a push and the next pull run side by side, and
-// beside the trainer's computing. A server that does not answer is asked again until
-// Options::patience is used up. A server that has forgotten this slot (ABORTED) is greeted again,
-// once per try, before it is asked again. One that was restarted and has its model back goes on
-// where that is: what it has lost of this slot's pushes is counted, and not pushed again.
+// Calls block until all servers have answered. BeginPull and BeginPush return at once, and the
+// returned object is finished later. So a push, the next pull and the trainer's computation can
+// overlap. The client retries a silent server until Options::patience is used up. If a server does
+// not know this slot (ABORTED), the client sends a Hello before each retry. If a restarted server
+// restored the model, the client continues from the restored state. It counts this slot's lost
+// pushes and does not repeat them.
 //
-// Errors of every call:
-//   UNAVAILABLE          a server has not answered for `patience`
-//   ABORTED              another process has taken over this slot: stop
-//   FAILED_PRECONDITION  another job, layout or protocol; no torchps server; one that has restarted
+// Errors of each call:
+//   UNAVAILABLE          a server did not answer for `patience`
+//   ABORTED              another process took over this slot: stop
+//   FAILED_PRECONDITION  another job, layout or protocol; not a torchps server; a server restarted
 //                        and lost the model: stop
-//   INVALID_ARGUMENT     a server refuses what was sent, or sent a frame that does not fit: stop
+//   INVALID_ARGUMENT     a server refuses the request, or sent an invalid frame: stop
 //   CANCELLED            Options::stop was stopped
 //
-// Several processes may hold one slot, each a part of its model: each has a client of its own for
-// its part. Pushes of one step by all of them are one push of the slot. A part needs no Hello():
-// its first pull or push greets the servers. It has no shared memory, and its pushes are never
-// skipped.
+// Several processes may share one slot, each with a client for one part of the model. Their pushes
+// of one step form one push of the slot. Clients of a part need no Hello(), because the first pull
+// or push greets the servers. They do not use shared memory, and their pushes are never skipped.
 //
-// Thread-compatible: one thread, the trainer's, makes all calls; the network is the business of
-// the thread that waits for one, and of the loop's own thread otherwise (CallLoop). leases()
-// alone is for another thread, at the same time. Owns no memory of the model: spans are
-// borrowed for the duration of a call, or of what BeginPull and BeginPush return, after which gRPC
-// holds no reference to them any more.
+// Thread-compatible: only the trainer's thread makes calls, except that another thread may use
+// leases() at the same time. The waiting thread or the loop's thread handles the network
+// (CallLoop). Does not own model memory. Spans are borrowed during a call, or during the lifetime
+// of the object that BeginPull or BeginPush returned. After that, gRPC holds no references to them.
 class ParameterClient {
  public:
   struct Options {
-    // In the order of BlockMap's servers. At least one.
+    // In BlockMap's server order; at least one.
     std::vector<ServerEndpoint> servers;
     ModelLayout layout;
     BlockMap block_map;
-    // Of a process that holds a part of a slot's model, `layout` and `block_map` are that part's
-    // (BlockMap::Part); this is the layout that servers know. Else empty.
+    // The layout known to the servers, if this process holds only a part of a slot's model. Then
+    // `layout` and `block_map` describe that part (BlockMap::Part). Otherwise empty.
     absl::optional<ModelLayout> whole_layout;
-    // Normalised, as the coordinator has confirmed it.
+    // Normalized, as confirmed by the coordinator.
     JobSpec job;
     uint64_t job_id = 0;
-    // That the coordinator named with it; 0: none.
+    // As named by the coordinator; 0 if the job was not resumed.
     uint64_t resumed_checkpoint = 0;
     SlotId slot = 0;
     Incarnation incarnation = 0;
-    // Where the gradients that are pushed may lie, so that servers on this machine can read them
-    // in place; what lies elsewhere goes through the network. Null: all of it does. Borrowed.
+    // Memory for pushed gradients that servers on this machine can read in place. Gradients outside
+    // this memory use the network. Null: all gradients use the network. Borrowed.
     PushSegment* push_segment = nullptr;
     // How long a server may be silent.
     absl::Duration patience = absl::Seconds(60);
-    // Lines for the user: what is being waited for.
+    // Receives lines for the user, for example about waiting.
     std::function<void(const std::string& line)> log = [](const std::string&) {};
-    // Hears of what restarted servers have lost, block by block; may be null. Called on the
-    // client's own thread or on one that waits for a call.
+    // Called for each block's updates that a restarted server lost, on the loop's thread or on a
+    // thread that waits for a call. May be null.
     RollbackAccounting::Listener on_rolled_back;
     // Borrowed.
     const Clock* clock = nullptr;
     StopLatch* stop = nullptr;
-    // What makes the calls. A thread that holds several slots gives their clients one loop, for
-    // threads that push over one connection delay each other (bench/results/tuning.md). Null: the
-    // client makes its own. Borrowed, and outlives the client.
+    // Makes the calls. If one thread holds several slots, their clients should share a loop,
+    // because threads that push over one connection delay each other (bench/results/tuning.md).
+    // Null: the client creates a loop. Borrowed, and must outlive the client.
     CallLoop* loop = nullptr;
   };
 
-  // INVALID_ARGUMENT: no server, or not as many as the block map is for. Speaks to none yet.
+  // INVALID_ARGUMENT if `servers` is empty or does not match the block map. Does not contact the
+  // servers.
   static absl::StatusOr<std::unique_ptr<ParameterClient>> Create(Options options);
 
   ParameterClient(const ParameterClient&) = delete;
   ParameterClient& operator=(const ParameterClient&) = delete;
 
-  // Makes the slot live at every server. Returns the clock to start from: the largest of what the
-  // servers tell of their floors and of this slot's last step.
+  // Makes the slot live on each server. Returns the clock to start from: the maximum of the
+  // servers' min clocks and this slot's last step.
   absl::StatusOr<Step> Hello();
 
-  // From now on BeginPush() pushes the trained blocks that `blocks` has encoded, and is given no
-  // gradients. Borrows them. REQUIRES: CanTakeEncoded(); no push has begun.
+  // Makes BeginPush() push the trained blocks encoded by `blocks`, without gradients, from now on.
+  // Borrows `blocks`. REQUIRES: CanTakeEncoded(); no push was started.
   void TakeEncoded(EncodedBlocks* blocks);
-  // The job has an encoding in which all is pushed as the worker has computed it: no momentum comes
-  // in between here, and no server reads floats in shared memory.
+  // True if the job uses an encoding and gradients are pushed exactly as computed: without worker
+  // momentum, and without servers that read floats in shared memory.
   bool CanTakeEncoded() const;
 
-  // Pushes initial values, all layout.size() of them, as step 0.
+  // Pushes initial values, layout.size() elements, as step 0.
   absl::Status Initialize(absl::Span<const float> values);
 
-  // Gets all layout.size() values, as soon as the staleness bound lets `clock` read; `read_only`
-  // asks no bound and needs no Hello. Keeps the blocks' versions for the next push. After an error
-  // `values` may be partly new.
-  // `held`: what `values` still hold of earlier pulls into them, brought up to date; what has not
-  // changed since is not sent again. Null: nothing is known.
-  // `on_block`: PendingPull::Options::on_block, here and below.
+  // Pulls all layout.size() values as soon as the staleness bound permits `clock` to read.
+  // `read_only` pulls ignore the bound and need no Hello. Keeps the blocks' versions for the next
+  // push. After an error, `values` may be partly new. `held`: the versions that `values` contain
+  // from earlier pulls; updated. Servers do not send unchanged blocks again. Null: unknown.
+  // `on_block`: see PendingPull::Options::on_block, here and below.
   absl::StatusOr<PullResult> Pull(Step clock, bool read_only, absl::Span<float> values,
                                   CachedVersions* held = nullptr,
                                   std::function<void(BlockId)> on_block = nullptr);
 
-  // The same in two halves. Pushes that are begun before the pull is finished are based on the
-  // versions of the one before. A pull may be ahead of the push of step `clock`; it begins at
-  // `not_before`, or when it is finished. The client outlives what it returns.
+  // Starts a pull, which the caller finishes later. Pushes started before it is finished are based
+  // on the previous pull's versions. The pull may run before the push of step `clock`. It starts at
+  // `not_before`, or when it is finished. The client must outlive the returned object.
   std::unique_ptr<PendingPull> BeginPull(Step clock, PullKind kind, absl::Span<float> values,
                                          CachedVersions* held = nullptr,
                                          absl::Duration not_before = absl::ZeroDuration(),
                                          std::function<void(BlockId)> on_block = nullptr);
 
   // Pushes `gradients` (layout.trained_size()) and the values of the averaged buffers
-  // (layout.averaged_size()), computed from `weight` samples on what the last finished pull
-  // brought, as step `step`. Rejected and late blocks are no error. Elements go as they are: a
-  // momentum that the workers keep is BeginPush's. REQUIRES: `step` is above all earlier ones.
+  // (layout.averaged_size()) as step `step`. They were computed from `weight` samples on the values
+  // of the last finished pull. Rejected and late blocks are not errors. Does not apply worker
+  // momentum; BeginPush does. REQUIRES: `step` is above all earlier steps.
   absl::StatusOr<PushResult> Push(Step step, int64_t weight, absl::Span<const float> gradients,
                                   absl::Span<const float> averaged);
 
-  // The same with blocks that become ready one by one and, if `check_finite`, are not sent if they
-  // are not finite. Where the workers keep a momentum (client/worker_momentum.h) a block's gradient
-  // becomes what is pushed once it is ready; `values` are those that it was computed on, as long as
-  // the layout, and stay as they are until the push has ended. `progress`: the part of the job's
-  // samples that were handed out before these, in 2^-32. `is_finite`: PendingPush::Options.
-  // `share`: PushFrame.share. After TakeEncoded() `gradients` is empty. The client outlives what it
-  // returns.
+  // Starts a push of blocks that become ready one by one. With `check_finite`, non-finite blocks
+  // are not sent. Applies the worker momentum, if the job uses it (client/worker_momentum.h), to
+  // each block in place once it is ready. `values` are the values that the gradient was computed
+  // on. They are as long as the layout and must not change until the push ends. `progress`: the
+  // part of the job's samples assigned before these samples, in units of 2^-32. `is_finite`: see
+  // PendingPush::Options. `share`: see PushFrame.share. After TakeEncoded(), `gradients` is empty.
+  // The client must outlive the returned object.
   std::unique_ptr<PendingPush> BeginPush(Step step, int64_t weight, absl::Span<float> gradients,
                                          absl::Span<const float> averaged,
                                          absl::Span<const float> values, bool check_finite,
@@ -159,22 +157,22 @@ class ParameterClient {
                                          std::function<bool(BlockId)> is_finite = nullptr,
                                          int64_t share = 0);
 
-  // Whether every server would refuse a gradient of `step`, computed on the values of the last
-  // finished pull, if it came now: in SYNC its round is over everywhere, in ASYNC it is older than
-  // LargestLag() (job/update_rule.h). Asks all servers at once, unless too few updates can have
-  // been made since the last step; false where one does not answer within a second. Called once a
-  // step. A push may be under way.
+  // True if each server would now refuse a gradient of `step` based on the last finished pull. In
+  // SYNC, the round is over on each server; in ASYNC, the gradient's lag exceeds LargestLag()
+  // (job/update_rule.h). Queries all servers at once, unless the number of updates since the last
+  // step must be too small. Returns false if a server does not answer within one second. Called
+  // once per step. A push may be in progress.
   bool IsTooLate(Step step);
 
-  // The slot stops counting at every server. Tries for a few seconds, also after a stop.
+  // Makes the slot leave each server's clock. Retries for a few seconds, even after a stop.
   absl::Status Leave();
 
-  // What restarted servers have lost of what they had acknowledged, since the last call.
+  // Returns the acknowledged updates that restarted servers lost since the last call.
   RollbackAccounting::Lost TakeRolledBack() { return accounting_.TakeLost(); }
-  // The same of other processes that hold the slot, for that to tell.
+  // Adds losses of other processes that hold the slot, to be reported here.
   void AddRolledBack(const RollbackAccounting::Lost& lost) { accounting_.AddLost(lost); }
 
-  // The slot's leases at the servers, for the thread of its heartbeat.
+  // The slot's leases on the servers, used by the heartbeat thread.
   SlotLeases& leases() { return *leases_; }
 
  private:
@@ -194,18 +192,18 @@ class ParameterClient {
   RollbackAccounting accounting_;
   std::vector<std::unique_ptr<RemoteServer>> servers_;
   std::unique_ptr<SlotLeases> leases_;
-  // Per block, of the last finished pull.
+  // By block, as of the last finished pull.
   std::vector<Version> versions_;
   UpdatePace update_pace_;
-  // Null where gradients travel as they are.
+  // Null if the job does not use a lossy encoding.
   std::unique_ptr<ErrorFeedback> error_feedback_;
-  // Null where they do not come encoded.
+  // Null unless TakeEncoded() was called.
   EncodedBlocks* encoded_ = nullptr;
-  // Null where the job has none in its workers.
+  // Null if the job does not use worker momentum.
   const std::unique_ptr<WorkerMomentum> momentum_;
-  // There was a Hello().
+  // True after a Hello().
   bool greeted_ = false;
-  // Null where the loop is shared. Its thread uses all of the above, so it ends first.
+  // Null if the loop is shared. Destroyed first, because the loop's thread uses the members above.
   const std::unique_ptr<CallLoop> own_loop_;
   CallLoop* const loop_;
 };

@@ -16,9 +16,9 @@
 namespace torchps {
 namespace {
 
-// A block that its server changes just then is tried again after the others, so often at most. One
-// change takes a server less than a millisecond; a server that has died in the middle of one never
-// ends it, and what is left of its life is for the network to tell.
+// Maximum number of passes over blocks that the server is changing. Each change lasts less than a
+// millisecond. If the server crashed during a change, the change never ends, and the network
+// reports the crash.
 constexpr int kMaxPasses = 500;
 constexpr Version kNoVersion = -1;
 
@@ -26,7 +26,7 @@ FanOutCall::Rules PullRules(PullKind kind, absl::Duration not_before) {
   FanOutCall::Rules rules;
   rules.not_before = not_before;
   rules.may_park = true;
-  // A client that only reads was never greeted, and need not be.
+  // Read-only clients do not greet servers, and servers do not require it.
   if (kind == PullKind::kReadOnly) rules.forgotten = FanOutCall::Rules::Forgotten::kGreetIfKnown;
   return rules;
 }
@@ -42,19 +42,19 @@ class PendingPull::Round final : public FanOutCall {
         versions_(options_.block_map->blocks().size()),
         rest_by_network_(options_.block_map->servers()),
         incarnations_(options_.block_map->servers()) {
-    // Until the pull has succeeded it is not known what the values are.
+    // The versions of the values are unknown until the pull succeeds.
     if (options_.held != nullptr) std::swap(had_, *options_.held);
     result_.min_clock = std::numeric_limits<Step>::max();
   }
 
-  // On any thread, once the round has finished.
+  // The following three may be called on any thread after the round is finished.
 
   const PullResult& result() const { return result_; }
   const std::vector<Version>& versions() const { return versions_; }
   CachedVersions held() const { return {versions_, incarnations_}; }
 
  private:
-  // Blocks that one try has brought.
+  // Blocks received in one attempt.
   using Brought = absl::flat_hash_set<BlockId>;
 
   std::unique_ptr<ClientCall> MakeCall(RemoteServer& server) override {
@@ -67,9 +67,9 @@ class PendingPull::Round final : public FanOutCall {
     request.set_read_only(options_.kind == PullKind::kReadOnly);
     request.set_ahead(options_.kind == PullKind::kAhead);
     incarnations_[server.index()] = server.server_incarnation();
-    // A client that asks as a slot has been told to start.
+    // The coordinator already started the job for a client that pulls as a slot.
     if (options_.kind != PullKind::kReadOnly) server.ExpectModel();
-    // A server that was not greeted in its present life may have other memory by now.
+    // Until it is greeted again, a restarted server may use different shared memory.
     if (options_.kind != PullKind::kReadOnly && !rest_by_network_[server.index()] &&
         server.shared_values() != nullptr) {
       request.set_shared_memory(true);
@@ -97,23 +97,24 @@ class PendingPull::Round final : public FanOutCall {
                                         });
   }
 
-  // Whether what is held of this server's blocks is what the server would send for their versions.
+  // True if the held blocks of this server equal the values that the server would send.
   bool KnowsWhatItHas(const RemoteServer& server) const {
-    // A client that only reads wants the exact values, and may hold decoded ones.
+    // Read-only clients need exact values, and may hold decoded values.
     if (had_.versions.empty() || (options_.kind == PullKind::kReadOnly && !options_.exact))
       return false;
     return server.server_incarnation() != 0 &&
            had_.incarnations[server.index()] == server.server_incarnation();
   }
 
-  // Averaged values are changed by the worker's own forward pass.
+  // Returns the held version. Averaged values count as unknown, because the worker's forward pass
+  // changes them.
   Version Had(BlockId id) const {
     return options_.block_map->blocks()[id].averaged ? kNoVersion : had_.versions[id];
   }
 
   bool Suffices(RemoteServer& server) override { return !rest_by_network_[server.index()]; }
 
-  // The server says that its values may be read now.
+  // Copies the values when the server permits reading them.
   absl::Status ReadShared(RemoteServer& server, const PullHeader& header,
                           const SharedValues& shared) {
     if (!header.shared) {
@@ -153,7 +154,7 @@ class PendingPull::Round final : public FanOutCall {
                          const FramePayload& payload, Brought& brought) {
     const std::vector<BlockRange>& blocks = options_.block_map->blocks();
     const absl::optional<BlockId> id = options_.block_map->Find(header.block);
-    // A server that was not greeted in its present life sends the other parts' blocks, too.
+    // A restarted server that was not greeted again also sends blocks of other parts.
     const bool is_own = id.has_value() && blocks[*id].server == server.index();
     const bool may_be_others = !id.has_value() && !options_.block_map->is_whole();
     if (!(is_own || may_be_others) || !brought.insert(header.block).second) {
@@ -205,9 +206,9 @@ class PendingPull::Round final : public FanOutCall {
   const Options options_;
   absl::Duration began_ = absl::InfiniteDuration();
   std::vector<Version> versions_;
-  // By server: shared memory did not bring every block.
+  // By server: true if shared memory did not provide all blocks.
   std::vector<bool> rest_by_network_;
-  // What the values held before, and the lives of the servers that were asked.
+  // Versions of the values before the pull, and the incarnations of the queried servers.
   CachedVersions had_;
   std::vector<uint64_t> incarnations_;
   PullResult result_;

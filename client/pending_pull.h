@@ -17,27 +17,28 @@
 
 namespace torchps {
 
-// What a pull told beside the values.
+// Results of a pull besides the values.
 struct PullResult {
-  // The smallest floor that a server told: min clock (ASYNC), completed rounds (SYNC).
+  // The smallest min clock (ASYNC) or completed round (SYNC) that a server reported.
   Step min_clock = 0;
-  // The longest that a server's staleness bound held this pull.
+  // The longest time that a server's staleness bound delayed this pull.
   absl::Duration parked;
-  // What it took beside that, from its beginning to the last value.
+  // The remaining time, from the start of the pull to the last value.
   absl::Duration moving;
 };
 
-// By which right a pull reads.
+// Selects when servers may answer a pull.
 enum class PullKind {
-  kBounded,   // as soon as the staleness bound lets it
-  kAhead,     // the same, while the step that it claims is still being computed
-  kReadOnly,  // whatever is there, without bound or slot
+  kBounded,   // as soon as the staleness bound permits
+  kAhead,     // the same, but the claimed step is still being computed
+  kReadOnly,  // at once, without staleness bound or slot
 };
 
-// A pull under way: the values land in the caller's memory while it does something else.
+// Represents a pull in progress. Values arrive in the caller's memory while the caller does other
+// work.
 //
-// Thread-compatible. Borrows the values until it is gone. Its destructor drops a pull that nobody
-// wants any more; `values` may then be partly new.
+// Thread-compatible. Borrows the values during this object's lifetime. The destructor cancels an
+// unfinished pull; `values` may then be partly new.
 class PendingPull {
  public:
   // All borrowed.
@@ -46,25 +47,25 @@ class PendingPull {
     const Clock* clock = nullptr;
     StopLatch* stop = nullptr;
     const BlockMap* block_map = nullptr;
-    // Those that own a block.
+    // The servers that own at least one block.
     std::vector<RemoteServer*> servers;
     SlotId slot = 0;
     Incarnation incarnation = 0;
-    // What the pull claims to have finished.
+    // The step that the slot claims to have finished.
     Step step = 0;
     PullKind kind = PullKind::kBounded;
-    // It begins at this time, or when a thread waits for it.
+    // The pull starts at this time, or when a thread waits for it.
     absl::Duration not_before = absl::ZeroDuration();
-    // As many as the block map has.
+    // As long as the block map.
     absl::Span<float> values;
-    // What `values` hold; Finish() brings it up to date. Null: nothing is known of them.
+    // The versions that `values` contain; updated by Finish(). Null: unknown.
     CachedVersions* held = nullptr;
-    // Values come as the servers have them, also to a client that only reads: no lossy encoding.
+    // True if values must arrive without lossy encoding, even for a read-only client.
     bool exact = true;
-    // Hears, on the thread that polls, that a block which was wanted is in its place, also where it
-    // was there before; again, if its call is repeated. It must not block. Null: nobody does.
+    // Called on the polling thread when a requested block is complete in `values`, even if it was
+    // unchanged. Called again if the transfer is repeated. Must not block. May be null.
     std::function<void(BlockId)> on_block;
-    // Where Finish() leaves the versions of the blocks that were pulled.
+    // Receives the versions of the pulled blocks in Finish().
     std::vector<Version>* versions = nullptr;
   };
 
@@ -73,8 +74,8 @@ class PendingPull {
   PendingPull(const PendingPull&) = delete;
   PendingPull& operator=(const PendingPull&) = delete;
 
-  // Blocks until all values are there, and remembers their versions. Errors as ParameterClient's,
-  // after which the values may be partly new. To be called once.
+  // Blocks until all values have arrived, and stores their versions. Returns ParameterClient's
+  // errors; then the values may be partly new. May be called once.
   absl::StatusOr<PullResult> Finish();
 
  private:

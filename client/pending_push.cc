@@ -19,7 +19,7 @@
 namespace torchps {
 namespace {
 
-// A push that has begun when the user stops gets so long to end cleanly.
+// The time that a push in progress gets to end cleanly after a stop.
 constexpr absl::Duration kPushGrace = absl::Seconds(2);
 
 FanOutCall::Rules PushRules() {
@@ -29,7 +29,8 @@ FanOutCall::Rules PushRules() {
   return rules;
 }
 
-// Where the averaged elements begin in the vector of all: they are its end.
+// Returns the offset of the first averaged element in the flat vector. Averaged elements are at the
+// end.
 int64_t FirstAveraged(const BlockMap& map) {
   for (const BlockRange& block : map.blocks()) {
     if (block.averaged) return block.offset;
@@ -55,12 +56,12 @@ class PendingPush::Round final : public FanOutCall {
         is_tried_(options_.block_map->servers()),
         shares_(options_.block_map->servers()) {}
 
-  // On the thread that polls the loop, as all of a round.
+  // The following functions run on the polling thread, like all functions of a round.
 
   void SetWeight(double weight) { weight_ = weight; }
 
   void AddReady(BlockId block) {
-    // A push that has failed early; its caller may have let go of the elements.
+    // The push failed early, and the caller may have released the elements.
     if (finished()) return;
     TPS_CHECK(!is_told_[block], "a block became ready twice");
     is_told_[block] = true;
@@ -75,7 +76,7 @@ class PendingPush::Round final : public FanOutCall {
       some_finite_ = true;
       Send(block);
     }
-    // Until something is sent the step may yet come to nothing at all.
+    // Before the first block is sent, the whole step may still be skipped.
     if (!some_finite_) {
       if (held_.size() < is_told_.size()) return;
       if (withheld_ > 0) {
@@ -89,7 +90,7 @@ class PendingPush::Round final : public FanOutCall {
   }
 
   void AddAll(const ElementRuns& absent) {
-    // One that has failed early: of what its caller has lent, the client's own, too, may be gone.
+    // The push failed early, and the borrowed objects may be gone, including the client's.
     if (finished()) return;
     for (const BlockRange& block : options_.block_map->blocks()) {
       if (is_told_[block.id] || block.averaged || absent.empty()) continue;
@@ -108,7 +109,7 @@ class PendingPush::Round final : public FanOutCall {
     }
   }
 
-  // On any thread, once the round has finished.
+  // The following three may be called on any thread after the round is finished.
 
   const PushResult& result() const { return result_; }
   bool TryRelease() { return memory_.TryRelease(); }
@@ -125,9 +126,10 @@ class PendingPush::Round final : public FanOutCall {
     return FirstNonFinite(Elements(block)) < 0;
   }
 
-  // Turns the block's gradient into what is pushed. Here, where each block comes by exactly once
-  // however often the push is repeated, and has just been read into the cache. A pass of its own:
-  // whether a block is finite must be known before its momentum changes. False: withhold it.
+  // Applies the worker momentum to the block. Runs here because each block passes here exactly
+  // once, even if the push is repeated, and is in the cache. Runs as a separate pass because the
+  // finite check must precede the change of the momentum. Returns false if the block must be
+  // withheld.
   bool TakeMomentum(const BlockRange& block) {
     if (options_.momentum == nullptr || block.averaged) return true;
     return options_.momentum->Apply(block.id, options_.computed_on, GetAbsent(block.id),
@@ -147,7 +149,8 @@ class PendingPush::Round final : public FanOutCall {
       return Frame(server, index);
     };
     const bool can_share = server.shared_values() != nullptr;
-    // Every try carries the same numbers, so the first one decides whether they are encoded.
+    // The first attempt decides whether the numbers are encoded, so that each attempt sends the
+    // same numbers.
     if (!is_tried_[server.index()]) shares_[server.index()] = shared_buffer_ >= 0 && can_share;
     is_tried_[server.index()] = true;
     if (shares_[server.index()] && can_share) {
@@ -178,7 +181,7 @@ class PendingPush::Round final : public FanOutCall {
     header.progress = options_.progress;
     header.block_count = static_cast<uint32_t>(options_.block_map->owned_by(server.index()).size());
     header.withheld = is_withheld_[block.id];
-    // Whoever withholds says nothing of the elements.
+    // Withheld blocks do not list absent elements.
     if (!header.withheld) header.absent = GetAbsent(block.id);
     return header;
   }
@@ -190,7 +193,8 @@ class PendingPush::Round final : public FanOutCall {
     return found == absent_.end() ? *kNone : found->second;
   }
 
-  // Its frame has no elements, and it is not read from shared memory either.
+  // True if the block's frame contains no elements and the server does not read it from shared
+  // memory.
   static bool IsEmpty(const PushHeader& header, const BlockRange& block) {
     return header.withheld || CoversAll(header.absent, block.length);
   }
@@ -203,7 +207,7 @@ class PendingPush::Round final : public FanOutCall {
     const bool is_last = index + 1 == header.block_count;
     if (IsEmpty(header, block)) return ClientPush::Frame{Empty(header), is_last};
     if (ComesEncoded(block)) return ClientPush::Frame{AsItCame(header, block), is_last};
-    // What was shared in an earlier try goes as it went then.
+    // A block shared in an earlier attempt is shared again.
     if (options_.error_feedback == nullptr || block.averaged || shares_[server.index()]) {
       return ClientPush::Frame{EncodePushFrame(header, Elements(block), memory_.reference()),
                                is_last};
@@ -228,8 +232,8 @@ class PendingPush::Round final : public FanOutCall {
         memory_.reference());
   }
 
-  // Names blocks that the server reads where they lie. An earlier try whose call has ended may
-  // still be read there: nothing in it changes until the push has been answered.
+  // Names blocks that the server reads in shared memory. The server may still read them for an
+  // earlier attempt, so they must not change until the push is answered.
   std::optional<ClientPush::Frame> SharedFrame(const RemoteServer& server, SharedRuns& runs) const {
     const std::optional<SharedRuns::Run> run =
         runs.Next(is_ready_, options_.base_versions, is_alone_);
@@ -248,7 +252,7 @@ class PendingPush::Round final : public FanOutCall {
     return ClientPush::Frame{Empty(header), runs.done()};
   }
 
-  // Averaged values lie among the values that are trained; a copy goes where the server reads.
+  // Copies averaged values to shared memory. They are stored among the trained values.
   void ShareAveraged(const BlockRange& block) const {
     const absl::Span<const float> elements = Elements(block);
     float* const there = options_.segment->buffer(shared_buffer_).data() + block.offset;
@@ -260,7 +264,7 @@ class PendingPush::Round final : public FanOutCall {
                           : options_.trained.subspan(block.offset, block.length);
   }
 
-  // The block's gradient was not applied, and never will be under this step's name.
+  // Returns the gradient of a block that was not applied, and never will be for this step.
   void TakeBack(BlockId block) {
     if (options_.encoded != nullptr) options_.encoded->TakeBack(block);
     if (options_.error_feedback != nullptr) {
@@ -268,11 +272,11 @@ class PendingPush::Round final : public FanOutCall {
     }
   }
 
-  // `server_incarnation` is of the server's life in which the push was answered: a pull beside it
-  // may have greeted a later one meanwhile.
+  // `server_incarnation` is the incarnation that answered the push. A concurrent pull may have
+  // greeted a later incarnation.
   absl::Status CountVerdicts(const RemoteServer& server, uint64_t server_incarnation,
                              const PushReply& reply) {
-    // Initial values have no verdicts: an OK says all there is to say.
+    // Pushes of initial values are answered without verdicts.
     if (options_.step == 0) return absl::OkStatus();
     const size_t expected = options_.block_map->owned_by(server.index()).size();
     if (static_cast<size_t>(reply.block_size()) != expected) {
@@ -307,27 +311,26 @@ class PendingPush::Round final : public FanOutCall {
   }
 
   const Options options_;
-  // Of the segment, in which the gradients lie; -1: they lie elsewhere.
+  // Index of the segment's buffer with the gradients; -1 if they are outside the segment.
   const int shared_buffer_;
   const int64_t averaged_from_;
-  std::optional<double> weight_;  // nullopt: that of the options
-  // By block: the caller has said that it is ready; it may be sent; it is not finite; it shares a
-  // frame with no other.
+  std::optional<double> weight_;  // nullopt: Options::weight
+  // By block: reported as ready by the caller; may be sent; non-finite; needs a separate frame.
   std::vector<bool> is_told_;
   std::vector<bool> is_ready_;
   std::vector<bool> is_withheld_;
   std::vector<bool> is_alone_;
-  // Of the blocks that have some: elements that the gradient has nothing for.
+  // Elements without a gradient, for the blocks that contain such elements.
   absl::flat_hash_map<BlockId, ElementRuns> absent_;
-  // Told and not finite or absent, while nothing that is finite was told.
+  // Blocks that are ready but non-finite or absent, until the first finite block is ready.
   std::vector<BlockId> held_;
   size_t withheld_ = 0;
-  // The other parts of a step may have been sent already, so that this one comes to nothing only
-  // block by block.
+  // Initially true for a part of a model: other parts of the step may already be sent, so this part
+  // can only be withheld block by block.
   bool some_finite_ = !options_.block_map->is_whole();
-  // By server, in the order in which they became ready: the order of the frames, in every try.
+  // By server: the ready blocks in order, which is the frame order in each attempt.
   std::vector<std::vector<BlockId>> ready_;
-  // By server: there was a try, and the first one went through shared memory.
+  // By server: true if an attempt was made; true if the first attempt used shared memory.
   std::vector<bool> is_tried_;
   std::vector<bool> shares_;
   BorrowedMemory memory_;
@@ -336,7 +339,7 @@ class PendingPush::Round final : public FanOutCall {
 
 PendingPush::PendingPush(Options options)
     : loop_(options.loop), round_(std::make_shared<Round>(std::move(options))) {
-  // There is nothing to say before a block is ready.
+  // The first call can begin only when a block is ready.
   loop_->Begin(round_, CallLoop::Urgency::kSoon);
 }
 
@@ -362,7 +365,7 @@ void PendingPush::AllReady(CallLoop::Urgency urgency, ElementRuns absent) {
 absl::Status PendingPush::Await() {
   absl::Status status = loop_->Await(*round_);
   if (!round_->TryRelease()) {
-    // A thread has to poll for that.
+    // gRPC releases references only while a thread polls.
     loop_->Post([] {});
     round_->AwaitRelease();
   }

@@ -23,25 +23,26 @@
 
 namespace torchps {
 
-// What a push led to, summed over its blocks on all servers.
+// Result of a push, summed over the blocks on all servers.
 struct PushResult {
   VerdictCounts verdicts;
-  // The largest over blocks.
+  // Maximum over the blocks.
   int64_t max_lag = 0;
-  // No block was finite, so nothing was sent and the step's name is free.
+  // True if all blocks were non-finite. Then the client sent nothing, and the step number may be
+  // reused.
   bool skipped = false;
 };
 
-// A push under way: its blocks are sent in the order in which they become ready, each server's on a
-// stream of its own, while the caller goes on with the next ones.
+// Represents a push in progress. Sends blocks in the order in which they become ready, on one
+// stream per server, while the caller prepares the next blocks.
 //
-// A block that is not finite is withheld: the servers hear that it counts as pushed and changes
-// nothing. As long as no block was finite nothing is sent, so a step that has none leaves no trace.
-// A block of which the gradient has nothing at all decides nothing of that.
+// Withholds non-finite blocks: the servers count them as pushed but do not change the values. Sends
+// nothing before the first finite block, so a step without finite blocks leaves no trace. Blocks
+// with only absent elements do not count in this decision.
 //
-// Thread-safe, but for Finish(). Borrows the elements until it is gone. Its destructor gives up
-// what is not finished: blocks that were applied stay so, and the step's name may not be used
-// again.
+// Thread-safe, except Finish(). Borrows the elements during this object's lifetime. The destructor
+// abandons an unfinished push. Blocks that were applied remain applied, and the step number must
+// not be reused.
 class PendingPush {
  public:
   // All borrowed.
@@ -50,41 +51,42 @@ class PendingPush {
     const Clock* clock = nullptr;
     StopLatch* stop = nullptr;
     const BlockMap* block_map = nullptr;
-    // What was applied is entered here.
+    // Records the applied updates.
     RollbackAccounting* accounting = nullptr;
-    // Those that own a block.
+    // The servers that own at least one block.
     std::vector<RemoteServer*> servers;
     SlotId slot = 0;
     Incarnation incarnation = 0;
     Step step = 0;
-    // Samples behind the gradient.
+    // Number of samples behind the gradient.
     int64_t weight = 0;
     int64_t share = 0;
-    // Part of the job's samples that were handed out before these, in 2^-32.
+    // The part of the job's samples assigned before these samples, in units of 2^-32.
     uint32_t progress = 0;
-    // Of each block, what the gradient is computed on.
+    // By block: the version that the gradient is computed on.
     std::vector<Version> base_versions;
-    // Where servers on this machine read the elements: used if `trained` lies there. Null: nowhere.
+    // Memory that servers on this machine can read. Used if `trained` is inside it. Null: not used.
     PushSegment* segment = nullptr;
-    // All trained elements and all averaged ones; a block's must stay as they are from the moment
-    // at which it is ready.
+    // All trained and all averaged elements. A block's elements must not change after the block is
+    // ready.
     absl::Span<const float> trained;
     absl::Span<const float> averaged;
-    // Makes what is pushed of the gradient as its blocks become ready; null where the servers do
-    // all that is done with it. Then `gradients` is `trained`, to be written to, and `computed_on`
-    // the trained values that it was computed on, which stay as they are as long.
+    // Applies the worker momentum to each block when it becomes ready. Null if the job does not use
+    // worker momentum. If set, `gradients` is the writable view of `trained`, and `computed_on` are
+    // the trained values that the gradient was computed on. These values must not change until the
+    // push ends.
     WorkerMomentum* momentum = nullptr;
     absl::Span<float> gradients;
     absl::Span<const float> computed_on;
-    // Encodes the trained blocks and keeps what that loses; null where they travel as they are.
+    // Encodes the trained blocks and keeps the encoding error. Null: blocks are sent unencoded.
     ErrorFeedback* error_feedback = nullptr;
-    // Trained blocks come encoded from there. Then `trained` is empty, and there is no segment, no
-    // momentum and no error feedback. Null: they do not.
+    // Provides the trained blocks in encoded form. If set, `trained` is empty, and segment,
+    // momentum and error_feedback are null.
     EncodedBlocks* encoded = nullptr;
-    // Whether blocks are looked at before they are sent; otherwise they are known to be finite.
+    // True if blocks must be checked before they are sent. False if they are known to be finite.
     bool check_finite = false;
-    // Who has looked at the trained blocks already; asked of a block that is ready, before the push
-    // has ended. Null: nobody, so their elements are read. Not asked of what comes encoded.
+    // Returns the result of an earlier finite check of a trained block. Called for ready blocks
+    // before the push ends. Null: the push checks the elements. Not used for encoded blocks.
     std::function<bool(BlockId)> is_finite;
   };
 
@@ -93,26 +95,25 @@ class PendingPush {
   PendingPush(const PendingPush&) = delete;
   PendingPush& operator=(const PendingPush&) = delete;
 
-  // The gradient's weight in its update, where that is not Options::weight: elements that the
-  // gradient has are the sum by Options::weight, and the update divides by `weight`. REQUIRES: no
-  // block is ready yet.
+  // Sets the gradient's weight in the update if it differs from Options::weight. Present elements
+  // are a sum over Options::weight samples, and the update divides by `weight`. REQUIRES: no block
+  // is ready yet.
   void SetWeight(double weight);
-  // `block` may be sent. REQUIRES: called once per block.
+  // Permits `block` to be sent. REQUIRES: called once per block.
   void BlockReady(BlockId block);
-  // All blocks that were not ready yet may be sent; kSoon for a caller that goes on with a
-  // Finish(), this one or another one of the same client. `absent`: those of the trained elements
-  // that the gradient has nothing for, where it is zero; none lies in a block that was ready. The
-  // servers leave them alone.
+  // Permits all remaining blocks to be sent. Use kSoon if the caller continues with a Finish() of
+  // this client. `absent`: trained elements without a gradient, which are zero in the gradient.
+  // None is inside a block that was ready before. The servers do not change these elements.
   void AllReady(CallLoop::Urgency urgency = CallLoop::Urgency::kNow, ElementRuns absent = {});
 
-  // Blocks until every server has answered; gRPC then holds no reference to the elements any more.
-  // Errors as ParameterClient's. REQUIRES: every block is ready.
+  // Blocks until each server has answered. After that, gRPC holds no references to the elements.
+  // Returns ParameterClient's errors. REQUIRES: all blocks are ready.
   absl::StatusOr<PushResult> Finish();
 
  private:
   class Round;
 
-  // Until the round has finished and nothing refers to the elements.
+  // Waits until the round is finished and no references to the elements remain.
   absl::Status Await();
 
   CallLoop* const loop_;

@@ -20,7 +20,7 @@ HelloRequest HelloTo(int index, HelloRequest hello) {
   return hello;
 }
 
-// Where the worker finds the servers at this moment.
+// Adds the current server addresses to `hello`.
 void SetAddresses(const std::shared_ptr<AddressResolver>& book, HelloRequest* hello) {
   hello->clear_server_address();
   for (const ServerEndpoint& server : GetEndpoints(book)) {
@@ -90,12 +90,12 @@ bool RemoteServer::IsStranger(const absl::Status& status, bool greeting) const {
   const bool is_known = server_incarnation_ != 0 || has_moved_;
   if (!is_known || has_lost_model_) return false;
   switch (status.code()) {
-    // What another program, another user's server and one with other certificates say.
+    // Answers of other programs, other users' servers, and servers with other certificates.
     case absl::StatusCode::kUnimplemented:
     case absl::StatusCode::kPermissionDenied:
     case absl::StatusCode::kUnauthenticated:
       return true;
-    // A server of another job; one of none.
+    // Answers of a server of another job, or of a server without a job.
     case absl::StatusCode::kFailedPrecondition:
     case absl::StatusCode::kNotFound:
       return greeting;
@@ -136,7 +136,7 @@ absl::Status RemoteServer::TakeRestored(const Restored& restored) {
   }
   RollbackAccounting::Lost lost;
   for (size_t i = 0; i < owned.size(); ++i) {
-    // What is another process's part is for that one to count.
+    // Other processes count the losses of their parts.
     const absl::optional<BlockId> own = map_->Find(owned[i]);
     if (own.has_value())
       lost += accounting_->RollBack(*own, restored.block_step(static_cast<int>(i)));

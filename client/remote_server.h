@@ -25,77 +25,78 @@
 
 namespace torchps {
 
-// One parameter server as one slot sees it: where it is, whether and in which of its lives it has
-// been greeted, how patient to be with it.
+// Represents one parameter server from the view of one slot: the address, the greeted incarnation
+// and the retry state.
 //
-// A server that is silent may have gone to another address: where its endpoint has an
-// AddressResolver, it is followed there, with the same patience, and greeted as one that was
-// restarted.
+// Silent servers may have moved. If the endpoint uses an AddressResolver, the client looks up the
+// new address with the same patience, and greets the server there like a restarted one.
 //
-// Everything happens on the thread that polls the CallLoop, but for endpoint(), index(), stub() and
-// lease(), which are thread-safe, and start_clock() and last_step(), which may be asked for between
+// Used on the polling thread of the CallLoop. The exceptions are endpoint(), index(), stub() and
+// lease(), which are thread-safe, and start_clock() and last_step(), which may be read between
 // rounds.
 class RemoteServer {
  public:
-  // `hello` is what the server is greeted with; its server_index is filled in here. An offer of
-  // shared memory in it is made only where the server is on this machine; `map` is needed to read
-  // what the server offers in return. What a restarted server has lost is entered in `books`. Both
-  // are borrowed.
+  // Greets the server with `hello`; fills in server_index. Offers shared memory only if the server
+  // is on this machine; `map` is needed to read the server's offer. Records the losses of a
+  // restarted server in `accounting`. Borrows `map` and `accounting`.
   RemoteServer(ServerEndpoint endpoint, HelloRequest hello, const BlockMap* map,
                RollbackAccounting* accounting, RetryDeadline::Options patience);
 
-  // Where it is spoken to now.
+  // The current address.
   ServerEndpoint endpoint() const { return line()->endpoint; }
   int index() const { return index_; }
   RetryDeadline& patience() { return patience_; }
-  // For Push and Pull, whose frames are bytes; for a call that begins at once.
+  // For Push and Pull, which use byte frames. Use it only for a call that begins at once.
   grpc::GenericStub* generic_stub() { return &line()->generic_stub; }
-  // For all others.
+  // For all other calls.
   std::shared_ptr<ParameterService::Stub> stub() const;
-  // What there is to renew.
+  // The slot's lease on this server.
   ServerLease& lease() { return lease_; }
 
-  // Of the last greeting; 0 before it.
+  // From the last greeting; 0 before the first.
   uint64_t server_incarnation() const { return server_incarnation_; }
-  // The clock to start from here: the larger of the server's floor and this slot's last step, as
-  // the last greeting told them.
+  // The clock to start from: the maximum of the server's min clock and this slot's last step, from
+  // the last greeting.
   Step start_clock() const { return start_clock_; }
-  // The slot's last step that a block there has seen, of any process, as that greeting told.
+  // The slot's last step seen by a block on this server, from any process of the slot, from the
+  // last greeting.
   Step last_step() const { return last_step_; }
-  // Where to read this server's values; then it also takes pushes from the memory that Hello
-  // offers. Null where payloads go through the network. Valid until the next greeting, for whoever
-  // holds it beyond that.
+  // Shared memory with this server's values. If it is set, the server also reads pushes from the
+  // memory offered in Hello. Null: payloads use the network. Replaced by the next greeting; holders
+  // may keep the old one.
   const std::shared_ptr<const SharedValues>& shared_values() const { return shared_values_; }
 
-  // A Hello, whose answer is remembered. FAILED_PRECONDITION: ExpectModel() was called, and the
-  // server has none any more.
+  // Creates a Hello and stores the reply. FAILED_PRECONDITION if ExpectModel() was called and the
+  // server lost the model.
   std::unique_ptr<ClientCall> MakeHello();
-  // What the server is at, which has answered the last Hello but has not let the slot in yet:
-  // "reads checkpoint 7, 40 % done". Empty: it has.
+  // Describes the restore that a greeted server must finish before it admits the slot, for example
+  // "reads checkpoint 7, 40 % done". Empty if the server admitted the slot.
   const std::string& busy_with() const { return busy_with_; }
-  // Whether a call that ended so, a greeting or not, was answered by somebody else than the server
-  // that was greeted here before: its address may have gone to another program while it was away.
+  // True if `status` shows that another program answered instead of the previously greeted server.
+  // While the server was down, another program may have taken over the address. `greeting`: the
+  // call was a Hello.
   bool IsStranger(const absl::Status& status, bool greeting) const;
-  // From here on the server is to have the model. Before the start it may lose it again with its
-  // process, also after a Hello has told of it: then the coordinator has it initialised once more.
+  // Treats a server without a model as an error from now on. Before the job starts, a server may
+  // lose the model in a restart, even after a Hello; then the coordinator requests initialization
+  // again.
   void ExpectModel() { expects_model_ = true; }
 
-  // A Leave. From here on there is nothing to renew, until the next greeting.
+  // Creates a Leave. Ends lease renewals until the next greeting.
   std::unique_ptr<ClientCall> MakeLeave(absl::Duration timeout);
 
-  // A Renew; `take` gets how far the server is.
+  // Creates a Renew; passes the reply to `take`.
   std::unique_ptr<ClientCall> MakeRenew(absl::Duration timeout,
                                         std::function<void(const RenewReply&)> take);
 
-  // RetryDeadline::Failed, which every call that may be made again goes through, and after it the
-  // next one may go to another address.
+  // Calls RetryDeadline::Failed for a call that may be repeated. May switch to another address for
+  // the next attempt.
   absl::StatusOr<absl::Duration> Failed(const absl::Status& failure);
 
-  // `status` with the server's name in front.
+  // Prefixes `status` with the server's name.
   absl::Status WithName(const absl::Status& status) const;
 
  private:
-  // One address of the server, and what speaks to it.
+  // Bundles one address of the server with the stubs for it.
   struct Line {
     explicit Line(ServerEndpoint there)
         : endpoint(std::move(there)),
@@ -110,7 +111,7 @@ class RemoteServer {
   void MoveTo(const ServerEndpoint& endpoint) ABSL_LOCKS_EXCLUDED(mutex_);
 
   absl::Status TakeHello(const HelloReply& reply);
-  // The server has begun anew from what it had kept.
+  // Handles a server that restarted from a checkpoint or push log.
   absl::Status TakeRestored(const Restored& restored);
   void TakeSharedMemory(const HelloReply& reply);
 
@@ -121,9 +122,9 @@ class RemoteServer {
   const std::function<void(const std::string& line)> log_;
   mutable Mutex mutex_;
   std::shared_ptr<Line> line_ ABSL_GUARDED_BY(mutex_);
-  // It is not where it was looked for first.
+  // True if the server moved from the first address.
   bool has_moved_ = false;
-  // The offer of shared memory in hello_ is for it.
+  // True if hello_'s shared memory offer may be sent to this address.
   bool may_share_ = false;
   RetryDeadline patience_;
   uint64_t server_incarnation_ = 0;

@@ -13,51 +13,52 @@
 
 namespace torchps {
 
-// Which of its pushes a slot knows to be applied, block by block, and what of that its servers have
-// lost by going back to a checkpoint: each (step, block) once, however often a server dies.
+// Records which pushes of a slot were applied to each block, and which of them the servers lost by
+// rolling back to a checkpoint. Counts each (step, block) once, even if a server crashes several
+// times.
 //
-// Thread-safe. What a slot's earlier incarnation pushed is not known here.
+// Thread-safe. Does not know pushes of the slot's earlier incarnations.
 class RollbackAccounting {
  public:
   struct Lost {
-    uint64_t blocks = 0;  // pairs of a step and a block
-    uint64_t pushes = 0;  // steps of which a block is lost and none was before
-    Step first_step = 0;  // the earliest of them; 0 where nothing is lost
+    uint64_t blocks = 0;  // (step, block) pairs
+    uint64_t pushes = 0;  // steps with a lost block that lost none before
+    Step first_step = 0;  // the earliest lost step; 0 if none is lost
 
     Lost& operator+=(const Lost& other);
   };
 
-  // Hears of each run of steps that is lost of a block. Must not call back.
+  // Called for each run of lost steps of a block. Must not call back into this object.
   using Listener = std::function<void(BlockId block, const StepSet::Run& run)>;
 
   // `listener` may be null.
   explicit RollbackAccounting(size_t blocks, Listener listener = nullptr)
       : listener_(std::move(listener)), applied_(blocks), kept_(blocks) {}
 
-  // `step` was acknowledged as applied to `block`. `by_former_boot`: the answer was given by a life
-  // of its server before the one that RollBack() was last told of.
+  // Records that `step` was acknowledged as applied to `block`. `by_former_boot`: the reply is from
+  // a server incarnation before the one last passed to RollBack().
   void Applied(BlockId block, Step step, bool by_former_boot);
 
-  // A server has come back, and has of `block` this slot's steps up to `last_step`. Returns what is
-  // lost by it.
+  // Records that a restarted server kept this slot's steps of `block` only up to `last_step`.
+  // Returns the losses.
   Lost RollBack(BlockId block, Step last_step);
 
-  // What other processes that hold the slot have lost of their parts.
+  // Adds losses that other processes of the slot report for their parts.
   void AddLost(const Lost& lost);
 
-  // All that was lost since the last call.
+  // Returns all losses since the last call.
   Lost TakeLost();
 
  private:
-  // Enters steps of one block as lost.
+  // Records steps of one block as lost.
   Lost Lose(BlockId block, const std::vector<StepSet::Run>& runs)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Listener listener_;
 
   Mutex mutex_;
-  std::vector<StepSet> applied_ ABSL_GUARDED_BY(mutex_);  // by block, without what is lost
-  std::vector<Step> kept_ ABSL_GUARDED_BY(mutex_);        // by block, of the last RollBack
+  std::vector<StepSet> applied_ ABSL_GUARDED_BY(mutex_);  // by block, without lost steps
+  std::vector<Step> kept_ ABSL_GUARDED_BY(mutex_);        // by block, from the last RollBack
   StepSet lost_steps_ ABSL_GUARDED_BY(mutex_);
   Lost untold_ ABSL_GUARDED_BY(mutex_);
 };

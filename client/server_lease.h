@@ -10,24 +10,24 @@
 
 namespace torchps {
 
-// A slot's lease at one server, from a greeting to a farewell, as the slot knows of it.
+// Tracks a slot's lease on one server, from Hello to Leave, as seen by the slot.
 //
-// Thread-safe, but for renewals, of which one thread makes one at a time. Borrows the clock.
+// Thread-safe, except that only one renewal may be in progress at a time. Borrows the clock.
 class ServerLease {
  public:
-  // How the renewals went, by the clock.
+  // History of the renewals, in clock times.
   struct Contact {
-    absl::Duration answered;  // when the server last answered a renewal or a greeting
-    // When the first renewal after that began which was not answered.
+    absl::Duration answered;  // when the server last answered a renewal or Hello
+    // Start of the first unanswered renewal after that.
     absl::optional<absl::Duration> missed;
-    // When the first and the last renewal began of those that were all answered, up to now.
+    // Starts of the first and last renewal in the current unbroken run of answered renewals.
     absl::optional<absl::Duration> first_reached;
     absl::Duration last_reached;
   };
 
   explicit ServerLease(const Clock* clock) : clock_(clock) {}
 
-  // The server, in this life of its, has let the slot in.
+  // Records that this server incarnation admitted the slot.
   void Begin(uint64_t server_incarnation) {
     MutexLock lock(&mutex_);
     server_incarnation_ = server_incarnation;
@@ -35,31 +35,31 @@ class ServerLease {
     contact_.answered = clock_->Now();
   }
 
-  // There is nothing to renew until the next greeting.
+  // Stops renewals until the next greeting.
   void End() {
     MutexLock lock(&mutex_);
     server_incarnation_ = 0;
   }
 
-  // The life in which to renew; 0: there is nothing to renew.
+  // The server incarnation to renew at; 0 if there is nothing to renew.
   uint64_t server_incarnation() const {
     MutexLock lock(&mutex_);
     return server_incarnation_;
   }
 
-  // A renewal begins.
+  // Records the start of a renewal.
   void RenewalBegins() {
     MutexLock lock(&mutex_);
     begun_ = clock_->Now();
   }
 
-  // The renewal has ended, with an answer or without. Of two that begin more than `longest_pause`
-  // apart nobody knows whether the server was there in between.
+  // Records the end of a renewal. If two renewals begin more than `longest_pause` apart, the server
+  // may have been unreachable in between, so a new run begins.
   void RenewalEnds(bool answered, absl::Duration longest_pause) {
     MutexLock lock(&mutex_);
     if (!answered) {
       contact_.first_reached.reset();
-      // One that began before a greeting tells nothing of the time after it.
+      // Renewals that began before a greeting do not count after it.
       if (!contact_.missed.has_value() && begun_ >= contact_.answered) contact_.missed = begun_;
       return;
     }
@@ -71,7 +71,7 @@ class ServerLease {
     contact_.answered = clock_->Now();
   }
 
-  // REQUIRES: the server has let the slot in.
+  // REQUIRES: the server admitted the slot.
   Contact contact() const {
     MutexLock lock(&mutex_);
     return contact_;

@@ -21,7 +21,7 @@ struct OneCall {
   std::unique_ptr<grpc::ClientAsyncResponseReader<Reply>> reader;
 };
 
-// Makes the calls that `calls` has requests for, all at once, and waits for their end.
+// Makes all `calls` concurrently and waits until they end.
 template <typename Calls, typename Begin>
 void MakeAll(Calls& calls, absl::Duration timeout, const Begin& begin) {
   grpc::CompletionQueue queue;
@@ -38,7 +38,7 @@ void MakeAll(Calls& calls, absl::Duration timeout, const Begin& begin) {
   }
 }
 
-// One more call, to `server`, about that slot.
+// Adds a call to `server` for the slot.
 template <typename Call>
 Call& AddCall(std::vector<std::unique_ptr<Call>>& calls, RemoteServer* server, SlotId slot,
               Incarnation incarnation) {
@@ -76,7 +76,7 @@ Renewals SlotLeases::Renew(absl::Duration timeout, absl::Duration stalled_for,
   Renewals renewals;
   for (const std::unique_ptr<Call>& call : calls) {
     ServerLease& lease = call->server->lease();
-    // One that has forgotten the slot is there, too.
+    // Servers that do not know the slot are alive, too.
     lease.RenewalEnds(!RetryDeadline::MayRetry(FromGrpcStatus(call->status)), longest_pause);
     renewals.contacts[call->server->index()] = lease.contact();
     if (!call->status.ok() || !call->reply.has_waited_for()) continue;
@@ -94,7 +94,7 @@ void SlotLeases::StepAside(absl::Duration timeout, const std::vector<int>& silen
   for (RemoteServer* const server : Greeted()) {
     if (std::find(silent.begin(), silent.end(), server->index()) != silent.end()) continue;
     AddCall(calls, server, slot_, incarnation_);
-    // One that cannot be told lets the lease run out.
+    // If the Leave fails, the lease expires.
     server->lease().End();
   }
   MakeAll(calls, timeout, [](Call& call, grpc::CompletionQueue* queue) {

@@ -12,43 +12,41 @@
 
 namespace torchps {
 
-// The slot that a server waits for.
+// Describes the slot that a server waits for.
 struct BlockingSlot {
   SlotId slot = 0;
-  absl::Duration time;  // since the server last heard it pull or push
-  std::string server;   // which one says so: "server 1 at HOST:PORT"
+  absl::Duration time;  // since the slot's last pull or push
+  std::string server;   // the reporting server: "server 1 at HOST:PORT"
 };
 
-// What the servers have said to renewals.
+// Summary of the servers' replies to renewals.
 struct Renewals {
-  // Where at least one waits for a slot: for that which it has waited longest for.
+  // The slot that a server waited longest for; empty if no server waits.
   absl::optional<BlockingSlot> blocking_slot;
-  // Of each server that has let the slot in, by index.
+  // By server index, for each server that admitted the slot.
   std::map<int, ServerLease::Contact> contacts;
 };
 
-// A slot's leases at its servers, renewed or given up at all of them at once.
+// Renews or ends a slot's leases on all servers at once.
 //
-// Used by one thread, the heartbeat's, beside what the trainer's does with the servers. Borrows
-// them.
+// Used by the heartbeat thread only, concurrently with the trainer's calls. Borrows the servers.
 class SlotLeases {
  public:
   SlotLeases(SlotId slot, Incarnation incarnation, std::vector<RemoteServer*> servers)
       : slot_(slot), incarnation_(incarnation), servers_(std::move(servers)) {}
 
-  // Renews the lease at every server that has been greeted; takes at most `timeout`. `standing`:
-  // for how long the trainer has been at one piece of its own work. `longest_pause`: as of
-  // ServerLease::RenewalEnds.
+  // Renews the lease on each greeted server within `timeout`. `stalled_for`: how long the trainer
+  // has worked without finishing a pass. `longest_pause`: see ServerLease::RenewalEnds.
   Renewals Renew(absl::Duration timeout, absl::Duration stalled_for, absl::Duration longest_pause);
 
-  // Leaves the clocks of all servers that have been greeted, but for those that are `silent`, as
-  // far as they can be reached in `timeout`. A silent one goes on being asked, so that it stays
-  // known whether it is. The slot is back with its next pull or push, which a server that it has
-  // left answers with ABORTED, and a greeting follows.
+  // Leaves the clocks of all greeted servers, except the `silent` servers, as far as they answer
+  // within `timeout`. Renewals to silent servers continue, so that their recovery is noticed. The
+  // slot returns with the next pull or push: the server answers it with ABORTED, and the client
+  // greets the server again.
   void StepAside(absl::Duration timeout, const std::vector<int>& silent);
 
  private:
-  // Those to be spoken to.
+  // Servers with a lease to renew.
   std::vector<RemoteServer*> Greeted() const;
 
   const SlotId slot_;

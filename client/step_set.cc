@@ -7,7 +7,7 @@ namespace torchps {
 
 uint64_t StepSet::Add(Run run) {
   uint64_t added = static_cast<uint64_t>(run.last - run.first + 1);
-  // All that overlap it or touch it become one with it.
+  // Merges the run with all overlapping and adjacent runs.
   auto next = runs_.upper_bound(run.first);
   if (next != runs_.begin() && std::prev(next)->second >= run.first - 1) --next;
   while (next != runs_.end() && next->first <= run.last + 1) {

@@ -9,11 +9,10 @@
 
 namespace torchps {
 
-// A set of steps, kept as runs of consecutive ones, since that is how steps come.
-// Thread-compatible.
+// Stores a set of steps as runs of consecutive steps. Thread-compatible.
 class StepSet {
  public:
-  // From `first` to `last`, both included.
+  // The closed interval from `first` to `last`.
   struct Run {
     Step first = 0;
     Step last = 0;
@@ -22,19 +21,18 @@ class StepSet {
     }
   };
 
-  // Runs that are kept; with more the oldest are forgotten, so that a slot whose every other push
-  // is rejected does not fill its memory. A rollback over more than that is told as smaller than it
-  // was.
+  // Maximum number of runs; the oldest are dropped beyond it. This limits memory if every other
+  // push of a slot is rejected. A longer rollback is then reported as smaller than it is.
   static constexpr size_t kMaxRuns = 4096;
 
-  // Returns how many of them were not there before. REQUIRES: run.first <= run.last.
+  // Returns how many steps are new to the set. REQUIRES: run.first <= run.last.
   uint64_t Add(Run run);
 
-  // Takes out all steps above `step`.
+  // Removes and returns all steps above `step`.
   std::vector<Run> TakeAbove(Step step);
 
  private:
-  std::map<Step, Step> runs_;  // first to last; disjoint, and not touching each other
+  std::map<Step, Step> runs_;  // first to last; disjoint and not adjacent
 };
 
 }  // namespace torchps

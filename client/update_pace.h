@@ -7,14 +7,15 @@
 
 namespace torchps {
 
-// Estimates the updates that the servers have made since a worker's last step, from the versions of
-// its pulls. A worker need not ask servers that cannot be far ahead.
+// Estimates from the pulled versions how many updates the servers made since a worker's last step.
+// So the worker need not query servers that cannot be far ahead.
 //
-// Thread-compatible. Knows no clock.
+// Thread-compatible. Does not read a clock.
 class UpdatePace {
  public:
-  // The worker computes on values of `version`; called once a step. Returns the estimate for the
-  // time since the last call, which is at least that since the pull. Infinite: not known yet.
+  // Records that the worker computes on values of `version`. Called once per step. Returns the
+  // estimated updates since the last call, which is at least the updates since the pull. Infinite
+  // if unknown.
   double UpdatesSinceLastStep(Version version, absl::Duration now) {
     const absl::Duration passed = now - last_;
     const double updates = per_update_ > absl::ZeroDuration()
@@ -31,7 +32,7 @@ class UpdatePace {
   }
 
  private:
-  // The part of the latest step in the mean.
+  // Weight of the latest step in the moving average.
   static constexpr double kNewest = 0.2;
 
   absl::Duration last_;

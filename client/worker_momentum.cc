@@ -56,7 +56,8 @@ bool WorkerMomentum::Apply(BlockId block, absl::Span<const float> values,
   TPS_CHECK(
       static_cast<int64_t>(gradient.size()) == range.length && values.size() == momentum_.size(),
       "a gradient of another length than its block, or other values than the model's");
-  // v decays for good where a gradient stays zero, and must not end among the denormal numbers.
+  // If a gradient stays zero, v decays towards zero. Denormal numbers would be slow, so they are
+  // flushed.
   const FlushDenormals flush;
   auto piece = std::upper_bound(
       pieces_.begin(), pieces_.end(), range.offset,
@@ -79,7 +80,7 @@ bool WorkerMomentum::Apply(BlockId block, absl::Span<const float> values,
                                 gradient.data() + (position - range.offset), next - position);
     position = next;
   }
-  // What is not finite in v is not finite in u.
+  // A non-finite v makes u non-finite.
   if (FirstNonFinite(gradient) < 0) return true;
   std::fill_n(momentum_.begin() + range.offset, range.length, 0.0f);
   return false;

@@ -14,38 +14,39 @@
 
 namespace torchps {
 
-// A slot's own momentum, where optimizer.sgd.momentum_at is WORKER (DANA-Slim, Hakimi et al. 2019).
-// With gradient g, the value p that it was computed on, weight decay w and momentum m:
+// Implements the momentum of one slot if optimizer.sgd.momentum_at is WORKER (DANA-Slim, Hakimi et
+// al. 2019). For gradient g, computed on value p, with weight decay w and momentum m:
 //   g += w p
-//   v  = m v + g     v is 0 at first
-//   u  = g + m v     is pushed, and the servers do p -= rate u
-// So a slot's momentum holds its own gradients only, however late the servers apply them. One slot
-// whose step sees the one before is torch.optim.SGD with nesterov.
+//   v  = m v + g     v is initially 0
+//   u  = g + m v     is pushed, and the servers compute p -= rate u
+// So a slot's momentum contains only this slot's gradients, even if the servers apply them late.
+// For a single slot whose steps include the previous step, this equals torch.optim.SGD with
+// nesterov.
 //
-// v has what was computed, not what was applied: a gradient that is rejected, late or rolled back
-// stays in it. It lives as long as this object, so whoever takes over the slot begins with 0.
+// v includes all computed gradients, even if they are rejected, late or rolled back later. It is
+// lost with this object, so another process that takes over the slot starts from 0.
 //
-// Thread-compatible; different blocks may be used by different threads at the same time. Costs a
-// float per trained element.
+// Thread-compatible; different threads may use different blocks at the same time. Costs one float
+// per trained element.
 class WorkerMomentum {
  public:
-  // Null where the momentum of `optimizer`, which is normalised, is not in the workers.
+  // Returns null if `optimizer` (normalized) does not use worker momentum.
   static std::unique_ptr<WorkerMomentum> Create(const OptimizerSpec& optimizer,
                                                 const ModelLayout& layout,
                                                 const BlockMap& block_map);
 
-  // Makes u of the gradient of `block`, in place. REQUIRES: once per block and step; the block is
-  // trained, its gradient finite; `values` are all trained elements as it was computed on them.
-  // Elements that are `absent` are left alone, and so is their v.
-  // False: u is beyond what float32 holds. Then the block is not to be pushed, and its v is 0.
+  // Replaces the gradient of `block` by u, in place. Does not change absent elements or their v.
+  // Returns false if u overflows float32; then the caller must not push the block, and v is reset
+  // to 0. REQUIRES: called once per block and step; the block is trained and the gradient finite;
+  // `values` are all trained elements that the gradient was computed on.
   bool Apply(BlockId block, absl::Span<const float> values, absl::Span<const ElementRun> absent,
              absl::Span<float> gradient);
 
-  // v of all trained elements, in the model's order. REQUIRES: no push is under way.
+  // v of all trained elements, in model order. REQUIRES: no push is in progress.
   absl::Span<const float> momentum() const { return momentum_; }
 
  private:
-  // Elements that follow each other and decay alike.
+  // Consecutive elements with the same weight decay.
   struct Piece {
     int64_t begin = 0;  // in the flat vector
     int64_t end = 0;

@@ -7,7 +7,7 @@
 namespace torchps {
 namespace {
 
-// A restart where it was takes less, mostly.
+// Longer than most restarts at the same address.
 constexpr absl::Duration kMissedAfter = absl::Seconds(1);
 
 }  // namespace

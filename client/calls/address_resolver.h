@@ -19,24 +19,24 @@
 
 namespace torchps {
 
-// Where the servers of a job are: at first where --servers says, and from there wherever they go.
-// A server that is missed is looked for in the file that --servers names for it, and at the
-// coordinator, with whom servers register (Coordinator.LocateServers). The book turns to a new
-// address only where something listens, so a word that is old or wrong costs nothing. Who it is
-// that listens is found out by the caller's greeting, as ever.
+// Finds the current addresses of a job's servers. Starts with the addresses in --servers. For a
+// missed server, it reads the file that --servers names for the server, and asks the coordinator,
+// where servers register (Coordinator.LocateServers). It switches to a new address only if a
+// program listens there, so wrong or old entries are harmless. The caller's greeting verifies the
+// server.
 //
-// Thread-safe. The looking is done on a thread of its own, which begins with the first Miss(). One
-// for each list of servers, shared by all that talk to them.
+// Thread-safe. A separate thread does the lookups; it starts with the first Miss(). All clients of
+// the same server list should share one resolver.
 class AddressResolver {
  public:
   struct Options {
-    // In the servers' order; the first is the coordinator's. At least one.
+    // In server order; the coordinator is first. At least one.
     std::vector<AddressSource> servers;
-    // A worker's; null: no TLS.
+    // The worker's certificates; null: no TLS.
     std::shared_ptr<CertificateFiles> certificates;
-    // From one look for a server to the next.
+    // Time between two lookups of a server.
     absl::Duration pause = absl::Seconds(1);
-    // For the coordinator to answer, and for something to listen at a new address.
+    // Timeout for the coordinator's answer, and for a connection to a new address.
     absl::Duration timeout = absl::Seconds(1);
   };
 
@@ -47,10 +47,10 @@ class AddressResolver {
 
   int servers() const { return static_cast<int>(options_.servers.size()); }
 
-  // The server as far as it is known now. Its `book` is null.
+  // Returns the server's endpoint as currently known, with a null `book`.
   ServerEndpoint Find(int index) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Server `index` does not answer at `address`: it is to be looked for. Does not wait.
+  // Requests a lookup because server `index` does not answer at `address`. Does not block.
   void Miss(int index, const std::string& address) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -60,9 +60,9 @@ class AddressResolver {
   };
 
   void Run();
-  // Turns to another address of this server if there is one at which something listens.
+  // Switches to another address of this server if a program listens there.
   void Look(int index) ABSL_LOCKS_EXCLUDED(mutex_);
-  // What the file and the coordinator say.
+  // Returns the addresses from the file and the coordinator.
   std::vector<std::string> Candidates(int index) ABSL_LOCKS_EXCLUDED(mutex_);
   std::optional<std::string> AskCoordinator(int index) ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -74,22 +74,23 @@ class AddressResolver {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<Entry> entries_ ABSL_GUARDED_BY(mutex_);
   std::set<int> missed_ ABSL_GUARDED_BY(mutex_);
-  // The call under way, to be cancelled at the end.
+  // The call in progress, cancelled by the destructor.
   grpc::ClientContext* asking_ ABSL_GUARDED_BY(mutex_) = nullptr;
   std::thread thread_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The servers of `book`, each as it is known now, and with the book.
+// Returns the current endpoints of all servers in `book`. Their `book` is set.
 std::vector<ServerEndpoint> GetEndpoints(const std::shared_ptr<AddressResolver>& book);
 
-// `endpoint` as its book knows it by now; itself where it has none.
+// Returns the current endpoint from the endpoint's book; `endpoint` itself if the book is null.
 ServerEndpoint GetLatest(const ServerEndpoint& endpoint);
 
-// Where `endpoint` is found at this moment, as HOST:PORT; empty: inside this process, or not yet.
+// Returns the current address as HOST:PORT. Empty if the server is in this process or the address
+// is not known yet.
 std::string GetAddress(const ServerEndpoint& endpoint);
 
-// Where to go on with a server that has not answered at `endpoint` for `silence`; none: there. From
-// a second of silence on it is looked for.
+// Returns the new endpoint of a server that did not answer at `endpoint` for `silence`; nullopt if
+// it did not change. Starts a lookup after one second of silence.
 std::optional<ServerEndpoint> MovedFrom(const ServerEndpoint& endpoint, absl::Duration silence);
 
 }  // namespace torchps

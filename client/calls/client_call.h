@@ -15,49 +15,48 @@
 
 namespace torchps {
 
-// What a completion queue tells of. Its address, as a QueueEvent*, is the tag.
+// Receives one event of a completion queue. The tag is the event's address, as a QueueEvent*.
 class QueueEvent {
  public:
-  // On the thread that polls the queue. May destroy the event.
+  // Called on the polling thread. May destroy the event.
   virtual void Happened(bool ok) = 0;
 
  protected:
   ~QueueEvent() = default;
 };
 
-// One try of one call at one server, driven by the events of a completion queue.
+// Makes one attempt of one call to one server, driven by completion queue events.
 //
-// Not thread-safe: everything happens on the thread that polls the queue. Stays alive until `done`
-// has been called.
+// Not thread-safe: all functions run on the polling thread. Must live until `done` was called.
 class ClientCall {
  public:
   virtual ~ClientCall() = default;
   ClientCall(const ClientCall&) = delete;
   ClientCall& operator=(const ClientCall&) = delete;
 
-  // Begins the call. `done` runs once, after its last event, when status() is the outcome; it may
-  // destroy the call.
+  // Starts the call. `done` runs once after the last event, when status() is set. It may destroy
+  // the call.
   void Start(grpc::CompletionQueue* queue, std::function<void()> done) {
     done_ = std::move(done);
     Begin(queue);
   }
 
-  // There may be something to send that was not there before.
+  // Called when more data may be ready to send.
   virtual void MoreToSend() {}
 
-  // Ends the call early; `done` still runs when its last event has come.
+  // Cancels the call. `done` still runs after the last event.
   void Cancel() { context_.TryCancel(); }
 
-  // REQUIRES: `done` has been called.
+  // REQUIRES: `done` was called.
   const absl::Status& status() const { return status_; }
 
  protected:
-  // One kind of operation of the call, at most one of which is in flight.
+  // Represents one kind of operation of the call. At most one operation of each kind is in flight.
   class Operation final : public QueueEvent {
    public:
     explicit Operation(ClientCall* call) : call_(call) {}
 
-    // The tag for an operation that begins now.
+    // Returns the tag for an operation that begins now.
     void* Begin() {
       TPS_CHECK(!in_flight_, "a second operation of one kind");
       in_flight_ = true;
@@ -80,11 +79,10 @@ class ClientCall {
   }
 
   virtual void Begin(grpc::CompletionQueue* queue) = 0;
-  // `operation` has ended with `ok`. Begins what follows, or concludes.
+  // Called when `operation` ended with `ok`. Begins the next operation, or concludes the call.
   virtual void OnEnd(Operation& operation, bool ok) = 0;
 
-  // The call is over. REQUIRES: no operation is in flight. Nothing of the call may be touched
-  // afterwards.
+  // Ends the call. The call must not be used after that. REQUIRES: no operation is in flight.
   void Conclude(absl::Status status) {
     status_ = std::move(status);
     const std::function<void()> done = std::move(done_);
@@ -98,8 +96,8 @@ class ClientCall {
   absl::Status status_;
 };
 
-// A call with one request and one reply. `Prepare` is what a generated stub's PrepareAsync...()
-// needs: (context, queue) -> reader.
+// Makes a call with one request and one reply. `Prepare` calls a generated stub's
+// PrepareAsync...(): (context, queue) -> reader.
 template <typename Reply>
 class ClientUnaryCall final : public ClientCall {
  public:
@@ -107,7 +105,7 @@ class ClientUnaryCall final : public ClientCall {
   using Prepare = std::function<Reader(grpc::ClientContext*, grpc::CompletionQueue*)>;
   using Take = std::function<absl::Status(const Reply&)>;
 
-  // An OK reply is given to `take`, whose status is then the call's.
+  // Passes an OK reply to `take`; the status that `take` returns is the call's status.
   ClientUnaryCall(absl::Duration timeout, Prepare prepare, Take take)
       : ClientCall(timeout), prepare_(std::move(prepare)), take_(std::move(take)) {}
 

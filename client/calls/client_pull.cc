@@ -17,7 +17,7 @@ ClientPull::ClientPull(grpc::GenericStub* stub, const PullRequest& request, size
       on_frame_(std::move(on_frame)) {}
 
 void ClientPull::Begin(grpc::CompletionQueue* queue) {
-  // The call's metadata leaves together with the request; so starting makes no event.
+  // The call's metadata is sent with the request, so starting the call does not produce an event.
   context_.set_initial_metadata_corked(true);
   stream_ = stub_->PrepareCall(&context_, "/torchps.ParameterService/Pull", queue);
   stream_->StartCall(/*tag=*/nullptr);
@@ -45,7 +45,7 @@ void ClientPull::OnEnd(Operation& operation, bool ok) {
 }
 
 void ClientPull::TakeFrame() {
-  if (!frame_status_.ok()) return;  // cancelled; what still comes in is dropped
+  if (!frame_status_.ok()) return;  // cancelled; drop later frames
   PullHeader header;
   FramePayload payload;
   frame_status_ = ParsePullFrame(frame_, &header, &payload);

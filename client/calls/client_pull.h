@@ -11,13 +11,13 @@
 
 namespace torchps {
 
-// One try of one Pull: a request, then a stream of frames.
+// Makes one attempt of a Pull: one request, then a stream of frames.
 class ClientPull final : public ClientCall {
  public:
-  // Takes a frame; an error ends the call with that status.
+  // Receives one frame. An error ends the call with that status.
   using OnFrame = std::function<absl::Status(const PullHeader&, const FramePayload&)>;
 
-  // `stub` is borrowed. An answer of another number of frames than `expected_frames` is an error.
+  // Borrows `stub`. The call fails if the number of frames differs from `expected_frames`.
   ClientPull(grpc::GenericStub* stub, const PullRequest& request, size_t expected_frames,
              absl::Duration timeout, OnFrame on_frame);
 

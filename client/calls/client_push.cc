@@ -15,13 +15,15 @@ ClientPush::ClientPush(grpc::GenericStub* stub, absl::Duration timeout, NextFram
       take_reply_(std::move(take_reply)) {}
 
 void ClientPush::Begin(grpc::CompletionQueue* queue) {
-  // The call's metadata leaves together with the first frame; so starting makes no event.
+  // The call's metadata is sent with the first frame, so starting the call does not produce an
+  // event.
   context_.set_initial_metadata_corked(true);
   stream_ = stub_->PrepareCall(&context_, "/torchps.ParameterService/Push", queue);
   stream_->StartCall(/*tag=*/nullptr);
   MoreToSend();
   TPS_CHECK(written_ > 0, "a push begins with a frame");
-  // Waits from the start, since a server may refuse a push while the next frame is not ready yet.
+  // Reads from the start, because a server may refuse the push while the next frame is not ready
+  // yet.
   stream_->Read(&reply_bytes_, read_.Begin());
 }
 
@@ -40,7 +42,7 @@ void ClientPush::MoreToSend() {
 
 void ClientPush::OnEnd(Operation& operation, bool ok) {
   if (&operation == &write_) {
-    // A write that fails says only that the call has ended; the status says why.
+    // After a failed write the call ends, and the status reports the reason.
     if (!ok) written_out_ = true;
     MoreToSend();
   } else if (&operation == &read_) {

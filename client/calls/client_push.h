@@ -12,22 +12,23 @@
 
 namespace torchps {
 
-// One try of one Push: a stream of frames, sent as they become ready, then the verdicts. One write
-// is in flight at a time, as gRPC asks; it ends when HTTP/2 has taken the frame.
+// Makes one attempt of a Push: sends a stream of frames as they become ready, then reads the
+// verdicts. One write is in flight at a time, as gRPC requires. The write ends when HTTP/2 accepts
+// the frame.
 class ClientPush final : public ClientCall {
  public:
   struct Frame {
     grpc::ByteBuffer bytes;
-    // None follows.
+    // True for the last frame.
     bool last = false;
   };
-  // The frame number `index`, counted from 0, or nothing where it is not ready yet; asked for in
-  // order, each frame until it is there.
+  // Returns frame `index` (from 0), or nullopt if it is not ready yet. Called in order, repeatedly
+  // until the frame is ready.
   using NextFrame = std::function<std::optional<Frame>(size_t index)>;
-  // Takes the answer of a push that succeeded; an error becomes the call's.
+  // Receives the reply of a successful push. An error becomes the call's status.
   using TakeReply = std::function<absl::Status(const PushReply&)>;
 
-  // `stub` is borrowed. REQUIRES: the first frame is ready when the call starts.
+  // Borrows `stub`. REQUIRES: the first frame is ready when the call starts.
   ClientPush(grpc::GenericStub* stub, absl::Duration timeout, NextFrame next_frame,
              TakeReply take_reply);
 
@@ -48,7 +49,7 @@ class ClientPush final : public ClientCall {
   Operation finish_{this};
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;
   size_t written_ = 0;
-  // Nothing more is to be written: all was, or the call has ended before.
+  // True if all frames are written or the call ended earlier.
   bool written_out_ = false;
   bool has_reply_ = false;
   bool finished_ = false;

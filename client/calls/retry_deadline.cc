@@ -13,12 +13,13 @@ namespace {
 constexpr absl::Duration kFirstLine = absl::Seconds(2);
 constexpr absl::Duration kLineInterval = absl::Seconds(10);
 constexpr absl::Duration kBusyPause = absl::Milliseconds(250);
-// A peer that answers in another protocol is no server after this time. A server speaks HTTP/2 from
-// the moment it listens. Silence proves nothing: the kernel accepts for a process that is frozen.
+// Peers that answer in another protocol after this time are not torchps servers, because a server
+// speaks HTTP/2 as soon as it listens. Silence is not a proof: the kernel accepts connections for a
+// frozen process.
 constexpr absl::Duration kForeignAfter = absl::Seconds(3);
 constexpr absl::Duration kProbeTimeout = absl::Milliseconds(500);
 
-// A server that is back is found about as soon as its channel has found it (rpc/reconnecting.h).
+// Retries begin about as soon as the channel reconnects (rpc/reconnecting.h).
 Backoff::Options Pauses() {
   Backoff::Options pauses;
   pauses.max = absl::Seconds(1);
@@ -51,8 +52,8 @@ bool RetryDeadline::MayRetry(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kDeadlineExceeded:
-    // What a call gets whose connection or server went away under it, depending on the moment. A
-    // server also cancels a pull that takes nothing while others wait (server/data_plane).
+    // A call may return these if the connection or server fails during the call. Servers also
+    // cancel a pull that does not read while other calls wait (server/data_plane).
     case absl::StatusCode::kCancelled:
     case absl::StatusCode::kUnknown:
       return true;
@@ -91,7 +92,7 @@ absl::StatusOr<absl::Duration> RetryDeadline::Failed(const absl::Status& failure
   const bool give_up = silence >= options_.patience;
   const bool line_due = now >= next_line_;
   const bool may_be_foreign = !has_answered_ && silence >= kForeignAfter;
-  // What certificates prevent is known at once, and waiting would not change it.
+  // Reports certificate problems at the first failure, because waiting does not solve them.
   const bool first_look = !has_answered_ && !has_looked_;
   has_looked_ = true;
   if (give_up || line_due || may_be_foreign || first_look) {
@@ -121,7 +122,7 @@ absl::StatusOr<absl::Duration> RetryDeadline::Failed(const absl::Status& failure
       next_line_ = now + kLineInterval;
     }
   }
-  // The next try comes no later than the moment at which more can be said.
+  // Retries no later than the next time that this function may decide.
   const absl::Duration decision =
       !has_answered_ && silence < kForeignAfter ? kForeignAfter : options_.patience;
   return std::min(backoff_.Next(), decision - silence);

@@ -14,46 +14,46 @@
 
 namespace torchps {
 
-// What to do about a server that does not answer: when to try again, what to tell the user
-// meanwhile, when to give up. One per server and thread; not thread-safe.
+// Decides about a server that does not answer: when to retry, when to log, and when to give up. Use
+// one per server and thread. Not thread-safe.
 class RetryDeadline {
  public:
   struct Options {
-    // How long a server may be silent. Zero: not at all.
+    // How long the server may be silent. Zero: fail at once.
     absl::Duration patience = absl::Seconds(60);
-    // Gets one line after 2 s of silence and then every 10 s.
+    // Called with a line after 2 s of silence and every 10 s after that.
     std::function<void(const std::string& line)> log = [](const std::string&) {};
     // Borrowed.
     const Clock* clock = nullptr;
-    // Of the backoff's draws.
+    // Random seed of the backoff.
     uint64_t seed = 0;
   };
 
   RetryDeadline(const ServerEndpoint& server, Options options);
 
-  // The server is looked for at `server` from here on, and has been silent for as long as before.
-  // Whoever answers there and is no server of ours is waited out, as one that has taken the place
-  // of a server that was away.
+  // Changes the server's address; the silence continues. After this, a program there that is not a
+  // torchps server is retried, because it may have taken over a port while the server was down.
   void MovedTo(const ServerEndpoint& server);
 
-  // For how long the server has been silent; zero: its last call was answered.
+  // How long the server has been silent; zero if it answered the last call.
   absl::Duration silence() const;
 
-  // Whether a call that ended so may be tried again with the same name: the server was away, or
-  // the outcome is unknown.
+  // True if a call with this status may be repeated under the same name, because the server was
+  // unreachable or the outcome is unknown.
   static bool MayRetry(const absl::Status& status);
 
-  // The server has said something, whatever it was.
+  // Records an answer of any kind.
   void Answered();
 
-  // The server has said that it is at `what` and cannot serve yet: how long to wait before it is
-  // asked again. However long that takes, it is no silence; the user hears of it as of silence.
+  // Records that the server is busy with `what` and cannot serve yet. Returns the delay before the
+  // next attempt. Busy time does not count as silence and is not limited, but is logged in the same
+  // way.
   absl::Duration Busy(const std::string& what);
 
-  // After a call that may be retried: how long to wait before that. UNAVAILABLE: the patience is
-  // used up. FAILED_PRECONDITION: something answers there, but it is no server of ours.
-  // UNAUTHENTICATED: one side's certificate, or the want of one, keeps it from ever answering. May
-  // block for about a second, to look at the address.
+  // Records a failed call that may be repeated. Returns the delay before the next attempt.
+  // UNAVAILABLE: the patience is used up. FAILED_PRECONDITION: the program at the address is not a
+  // torchps server. UNAUTHENTICATED: a wrong or missing certificate prevents the connection. May
+  // block for about one second to probe the address.
   absl::StatusOr<absl::Duration> Failed(const absl::Status& failure);
 
  private:
@@ -64,11 +64,11 @@ class RetryDeadline {
   bool has_looked_ = false;
   std::optional<absl::Duration> silent_since_;
   std::optional<absl::Duration> busy_since_;
-  // When the user hears next of what is waited for.
+  // Time of the next log line about waiting.
   absl::Duration next_line_;
 };
 
-// The error for an address that speaks gRPC but knows none of our calls, or does not speak it.
+// Returns the error for an address that does not speak gRPC or does not know torchps calls.
 absl::Status NoTorchpsServer(const ServerEndpoint& server);
 
 }  // namespace torchps

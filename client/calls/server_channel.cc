@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kKeepaliveMs = 10'000;
 constexpr int kKeepaliveTimeoutMs = 5'000;
-// How far a stream of values may run ahead of the worker's reading: a few blocks.
+// How far a stream of values may be ahead of the reader: a few blocks.
 constexpr int kHttp2WindowBytes = 16 << 20;
 
 }  // namespace
@@ -55,11 +55,11 @@ grpc::ChannelArguments ArgumentsFor(int max_message_bytes) {
   FindAgainSoon(&arguments);
   arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kHttp2WindowBytes);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, (1 << 24) - 1);
-  // gRPC's own retries know nothing of a push's name, and stop silently at 256 KiB.
+  // gRPC retries do not know push names, and silently end at 256 KiB.
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
-  // A proxy from the environment has no business between a worker and its servers.
+  // Connections between workers and servers must not use a proxy from the environment.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  // Two workers in one process (tests) each have their own connection.
+  // Two workers in one process (in tests) must not share a connection.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   return arguments;
 }

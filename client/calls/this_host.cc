@@ -9,7 +9,7 @@
 namespace torchps {
 namespace {
 
-// Only addresses of this machine can be bound to.
+// Only addresses of this machine can be bound.
 bool CanBindTo(const addrinfo& candidate) {
   const int fd = socket(candidate.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return false;
@@ -29,7 +29,7 @@ bool IsLocalAddress(const std::string& address) {
   addrinfo wanted = {};
   wanted.ai_socktype = SOCK_DGRAM;
   addrinfo* found = nullptr;
-  // Without a service every address comes with port 0, which binds to any free port.
+  // Without a service, each address contains port 0, which binds to any free port.
   if (host.empty() || getaddrinfo(host.c_str(), nullptr, &wanted, &found) != 0) return false;
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
   for (const addrinfo* candidate = found; candidate != nullptr; candidate = candidate->ai_next) {

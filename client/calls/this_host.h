@@ -4,11 +4,11 @@
 
 namespace torchps {
 
-// Whether `address`, "HOST:PORT", leads to this very machine: a loopback address, or one that an
-// interface here has. An empty address is a server inside this process. A name is looked up, which
-// may take as long as the system's resolver does; one that is not known leads elsewhere.
+// True if `address` ("HOST:PORT") belongs to this machine: a loopback address, or an address of a
+// local interface. Empty addresses mean a server in this process, so they are local. Resolves host
+// names, which may block as long as the system's resolver; unknown names are not local.
 //
-// A hint, not a proof: a container's port that is published on this machine looks the same.
+// The result is a hint: a container's port that is published on this machine looks local, too.
 bool IsLocalAddress(const std::string& address);
 
 }  // namespace torchps

@@ -5,12 +5,13 @@
 
 namespace torchps {
 
-// What a worker's process tells of itself. Thread-safe.
+// Identify the worker process. Thread-safe.
 
-// This machine's, as it calls itself; "unknown" where it does not.
+// Returns the host name; "unknown" if the system does not know the name.
 std::string HostName();
 
-// At random, not 0: tells this process from one that is started again with the same arguments.
+// Returns a random nonzero number. It distinguishes this process from a later process with the same
+// arguments.
 uint64_t DrawNonce();
 
 }  // namespace torchps

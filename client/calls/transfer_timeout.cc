@@ -3,7 +3,7 @@
 namespace torchps {
 namespace {
 
-// Of calls that a server may park: then the same call is made again.
+// For calls that a server may park. After this time the same call is repeated.
 constexpr absl::Duration kParkTimeout = absl::Seconds(30);
 constexpr double kSlowestBytesPerSecond = 4 << 20;
 

@@ -5,9 +5,9 @@
 
 namespace torchps {
 
-// The deadline of one try to move all blocks of `server` in one direction: time for the bytes on a
-// slow link, and for what a server may hold a call back. A try that takes longer is made again from
-// its beginning.
+// Returns the timeout of one attempt to transfer all blocks of `server` in one direction. It covers
+// the bytes on a slow link and the time that a server may park the call. After the timeout, the
+// attempt is repeated from the beginning.
 absl::Duration TransferTimeout(const BlockMap& map, int server);
 
 }  // namespace torchps

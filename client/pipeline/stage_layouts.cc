@@ -31,7 +31,7 @@ absl::StatusOr<BlockMap> BlocksOfStage(const BlockMap& whole,
   for (size_t other = 0; other < stages.size(); ++other) {
     const bool is_before = static_cast<int>(other) < stage;
     if (is_before) trained += stages[other].trained_size();
-    // Averaged elements come behind the trained ones of all stages.
+    // Averaged elements follow the trained elements of all stages.
     averaged += stages[other].trained_size() + (is_before ? stages[other].averaged_size() : 0);
   }
   const ModelLayout& own = stages[static_cast<size_t>(stage)];

@@ -9,23 +9,25 @@
 
 namespace torchps {
 
-// The layouts of a model that is cut into stages, each of which another process may hold: of each
-// stage by itself, and of all of them as the one model that servers know. There a stage's trained
-// elements lie together, as its averaged ones do:
+// Converts between the layout of each stage of a model and the layout of the whole model, which the
+// servers use. Stages may be in different processes. In the whole layout, the trained elements of
+// one stage are contiguous, and so are the averaged elements:
 //
 //   | trained of stage 0 | of stage 1 | ... | averaged of stage 0 | of stage 1 | ... |
 //
-// No block spans two stages. Free functions without state.
+// Blocks do not span two stages. Free functions without state.
 
-// A name that a tensor has in its stage, as torchps::Stages has it in the whole: "1.fc.weight".
+// Returns the name in the whole module of a stage's tensor, as in torchps::Stages, for example
+// "1.fc.weight".
 std::string NameInWhole(int stage, const std::string& name);
 
-// The whole layout, of stages whose segments have the names of the whole. INVALID_ARGUMENT: no
-// stage, or as ModelLayout::Create, which takes each name once.
+// Joins stage layouts into the whole layout. The segment names must be names in the whole module.
+// INVALID_ARGUMENT if `stages` is empty, or for the reasons of ModelLayout::Create, for example a
+// duplicate name.
 absl::StatusOr<ModelLayout> JoinLayouts(const std::vector<ModelLayout>& stages);
 
-// The blocks of one stage, as they lie in its own vector; `whole` is of JoinLayouts(stages).
-// INVALID_ARGUMENT: it is not. REQUIRES: 0 <= stage < stages.size().
+// Returns the blocks of one stage, with offsets in the stage's vector. INVALID_ARGUMENT if `whole`
+// does not belong to JoinLayouts(stages). REQUIRES: 0 <= stage < stages.size().
 absl::StatusOr<BlockMap> BlocksOfStage(const BlockMap& whole,
                                        const std::vector<ModelLayout>& stages, int stage);
 

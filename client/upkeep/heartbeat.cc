@@ -31,7 +31,7 @@ void Heartbeat::Run() {
   while (true) {
     {
       MutexLock lock(&mutex_);
-      // A spurious wake renews early, which does no harm.
+      // Spurious wakeups cause an early renewal, which is harmless.
       if (!stopping_) stopping_changed_.WaitFor(&mutex_, pause);
       if (stopping_) return;
     }

@@ -10,24 +10,24 @@
 
 namespace torchps {
 
-// Renews a slot's leases on its own thread for as long as it lives, so that a long forward pass is
-// not taken for death. Thread-safe.
+// Renews a slot's leases on a separate thread, so that servers do not declare the slot dead during
+// a long forward pass. Thread-safe.
 class Heartbeat {
  public:
-  // Renews all leases, taking at most `timeout`. Called on the heartbeat's thread.
+  // Renews all leases within `timeout`. Called on the heartbeat's thread.
   using Renew = std::function<absl::Status(absl::Duration timeout)>;
-  // Told once, on the heartbeat's thread, that the slot is lost.
+  // Called once on the heartbeat's thread when the slot is lost.
   using OnLost = std::function<void(const absl::Status&)>;
 
-  // How long to wait before the next renewal; asked after each, on the heartbeat's thread.
+  // Returns the delay before the next renewal. Called after each renewal on the heartbeat's thread.
   using Pause = std::function<absl::Duration()>;
 
-  // Calls `renew` every `interval`, or as `pause` says after the first. Only ABORTED, which says
-  // that the slot's incarnation is over, ends this early: a server that is away is for the trainer
-  // to wait for.
+  // Calls `renew` after `interval`, then with the delays that `pause` returns; null means always
+  // `interval`. Only ABORTED ends the renewals early, because the slot's incarnation is over. Other
+  // errors are left to the trainer's calls, for example an unreachable server.
   Heartbeat(absl::Duration interval, Renew renew, OnLost on_lost, Pause pause = nullptr);
 
-  // Stops; waits for a renewal in flight, which takes at most its timeout.
+  // Stops. Waits for a renewal in flight, at most until the renewal's timeout.
   ~Heartbeat();
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;

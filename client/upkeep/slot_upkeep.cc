@@ -8,10 +8,10 @@
 namespace torchps {
 namespace {
 
-// What a user hears of: a wait of so long, and then every so often.
+// Waits longer than the first time are logged, and repeated at the second interval.
 constexpr absl::Duration kLongWait = absl::Seconds(10);
 constexpr absl::Duration kLineInterval = absl::Seconds(30);
-// Coordinator, servers and a farewell share a heartbeat's time.
+// The heartbeat's time is shared by the coordinator call, the server calls and a Leave.
 constexpr double kCalls = 3;
 // Renewals per lease while a server does not answer.
 constexpr double kHurriedRenewals = 8;
@@ -40,7 +40,8 @@ absl::Status SlotUpkeep::Renew(absl::Duration timeout) {
   timeout /= kCalls;
   const absl::Duration stalled_for = options_.stalled_for();
   const Renewals renewals = options_.renew_leases(timeout, stalled_for, options_.lease / 2);
-  // Ages are of the moment at which the request goes out: this process may have been stopped since.
+  // The ages refer to the time when the request is sent, because this process may have been
+  // suspended.
   const absl::Duration now = options_.clock->Now();
   RenewSlotRequest request;
   request.set_stalled_seconds(absl::ToDoubleSeconds(stalled_for));

@@ -16,25 +16,28 @@
 
 namespace torchps {
 
-// What a slot's heartbeat does. It renews the slot's leases at the coordinator and the servers. It
-// takes the slot out of the servers' clocks where others would wait for it in vain: where it alone
-// does not reach a server any more, or its trainer stands still. And it says for whom the slot
-// waits.
+// Does the work of a slot's heartbeat:
+//   - renews the slot's leases on the coordinator and the servers;
+//   - takes the slot out of the servers' clocks if other slots would wait in vain, because only
+//     this slot cannot reach a server, or because the trainer is stalled;
+//   - logs the slot that this slot waits for.
 //
-// A slot that has stepped aside keeps its lease at the coordinator, and is back by itself with its
-// next pull or push. Used by one thread.
+// After leaving the clocks, the slot keeps the lease on the coordinator, and returns with the next
+// pull or push. Used by one thread.
 class SlotUpkeep {
  public:
   struct Options {
     SlotId slot = 0;
-    // After which a server is silent that answers no renewal. While one is missed, renewals begin
-    // every eighth of it.
+    // Servers that answer no renewal for this time count as silent. While a renewal is missed,
+    // renewals begin every eighth of this time.
     absl::Duration lease;
-    // After which a trainer that has not ended a piece of its own work stands still.
+    // Maximum time for the trainer to finish a piece of work; after that the trainer counts as
+    // stalled.
     absl::Duration progress_timeout = absl::InfiniteDuration();
-    // For how long the trainer has been at one piece of its own work; zero: it waits for others.
+    // Returns how long the trainer has been at the current piece of work; zero if it waits for
+    // others.
     std::function<absl::Duration()> stalled_for;
-    // CoordinatorClient::RenewSlot, SlotLeases::Renew, SlotLeases::StepAside; each takes at most
+    // CoordinatorClient::RenewSlot, SlotLeases::Renew and SlotLeases::StepAside; each within
     // `timeout`.
     std::function<absl::StatusOr<RenewSlotReply>(absl::Duration timeout, RenewSlotRequest request)>
         renew_slot;
@@ -42,7 +45,7 @@ class SlotUpkeep {
                            absl::Duration longest_pause)>
         renew_leases;
     std::function<void(absl::Duration timeout, const std::vector<int>& silent)> step_aside;
-    // Lines for the user.
+    // Receives lines for the user.
     std::function<void(const std::string& line)> log = [](const std::string&) {};
     // Borrowed.
     const Clock* clock = nullptr;
@@ -50,11 +53,11 @@ class SlotUpkeep {
 
   explicit SlotUpkeep(Options options) : options_(std::move(options)) {}
 
-  // Takes at most `timeout`, the time between two renewals. ABORTED: the slot is lost. What else a
-  // coordinator or a server says is for the trainer to meet.
+  // Renews the leases within `timeout`, which is the time between two renewals. ABORTED: the slot
+  // is lost. Other errors are left to the trainer's calls.
   absl::Status Renew(absl::Duration timeout);
 
-  // How long to wait before the next one: renewals begin at even times, however long each takes.
+  // Delay before the next renewal. Renewals begin at regular times, regardless of their duration.
   absl::Duration pause() const { return pause_; }
 
  private:
@@ -63,7 +66,7 @@ class SlotUpkeep {
   const Options options_;
   absl::Duration pause_;
   bool aside_ = false;
-  absl::optional<absl::Duration> told_;  // when it last said for whom it waits
+  absl::optional<absl::Duration> told_;  // time of the last log line about waiting
 };
 
 }  // namespace torchps
