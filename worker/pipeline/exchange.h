@@ -11,35 +11,38 @@
 
 namespace torchps {
 
-// What one process of a replica says to the others, and hears from them. The processes of a replica
-// each hold a stage of one model, in the order of the stages; the first one leads.
+// Exchanges messages between one process of a replica and the others. Each process of a replica
+// holds one stage of the model, in stage order. The first process leads.
 //
-// All of them end together: once something has not arrived, or a process has died or has said
-// farewell, every call here ends with the same error.
+// All processes end together: after a message is lost, or a process crashed or left, each call here
+// returns the same error.
 //
-// Thread-compatible, but for Fail() and status(): one thread, which computes, makes all calls.
+// Thread-compatible: one computing thread makes all calls. Fail() and status() are thread-safe.
 class Exchange {
  public:
-  // Names what is waited for, beside the one who sends it.
+  // Identifies an expected message, together with the sender.
   struct Name {
     TensorMessage::Kind kind = TensorMessage::KIND_UNSPECIFIED;
     int64_t order = 0;
     int micro_batch = 0;
   };
 
-  // What has come.
+  // Contents of a received message.
   struct Delivery {
-    TensorMessage parcel;  // without its payload
-    torch::Tensor tensor;  // on the CPU; undefined where there is none
+    TensorMessage parcel;  // without the payload
+    torch::Tensor tensor;  // on the CPU; undefined if the message has no tensor
   };
 
   virtual ~Exchange() = default;
 
-  // Before anything else is sent. The leader waits until all members have come, `own` among them,
-  // and returns what they said, by stage; then Begin() tells them as what they take part. The
-  // others Meet() the leader, and wait for that. FAILED_PRECONDITION: a member is of another
-  // replica, protocol or data, in words that name it. UNAVAILABLE: they have not come, or the
-  // leader has not answered, for as long as a worker waits for a server. CANCELLED as Take().
+  // Gather(), Begin() and Meet() connect the processes before other messages. In the leader,
+  // Gather() blocks until all members have connected and returns their requests by stage; `own` is
+  // the leader's request. Begin() then sends the reply to the members. The other processes call
+  // Meet(), which sends `own` and waits for that reply.
+  //
+  // FAILED_PRECONDITION: a member belongs to another replica, or uses another protocol or other
+  // data; the message names the member. UNAVAILABLE: the members or the leader did not answer
+  // within the server timeout of a worker. CANCELLED: as in Take().
   virtual absl::StatusOr<std::vector<RendezvousRequest>> Gather(const RendezvousRequest& own) = 0;
   virtual void Begin(RendezvousReply reply) = 0;
   virtual absl::StatusOr<RendezvousReply> Meet(const RendezvousRequest& own) = 0;
@@ -49,27 +52,27 @@ class Exchange {
   bool leads() const { return stage() == 0; }
   bool is_last() const { return stage() + 1 == stages(); }
 
-  // Sends `parcel` to another stage, with `tensor` where it is defined, and does not wait until it
-  // has arrived. Who and of which meeting is filled in here. The tensor's elements stay as they are
-  // until the replica's next step.
+  // Sends `parcel` to another stage, with `tensor` if it is defined. Does not wait for arrival.
+  // Fills in the sender and the meeting. The tensor's elements must not change until the replica's
+  // next step.
   virtual void Send(int to, TensorMessage parcel, const torch::Tensor& tensor) = 0;
   void Send(int to, TensorMessage parcel) { Send(to, std::move(parcel), torch::Tensor()); }
 
-  // Waits for what stage `from` sends by this name. UNAVAILABLE: the replica has ended; says which
-  // stage was the first to, and why. INVALID_ARGUMENT: what has come is no tensor that can be.
-  // CANCELLED: this process was stopped.
+  // Blocks until stage `from` sends the message with this name. UNAVAILABLE: the replica ended; the
+  // message names the first stage that ended, and the reason. INVALID_ARGUMENT: the message
+  // contains an invalid tensor. CANCELLED: this process was stopped.
   virtual absl::StatusOr<Delivery> Take(int from, const Name& name) = 0;
 
-  // This process can go on no more: the others hear so, as far as they can be reached. The first
-  // error counts. Thread-safe.
+  // Ends the replica because this process cannot continue. Notifies the other processes as far as
+  // they are reachable. Only the first error counts. Thread-safe.
   virtual void Fail(const absl::Status& status) = 0;
 
-  // OK while the replica has not ended, else how it has. Once it has, this process is stopped, with
-  // that message for a reason: it may be waiting for a server, which waits for other parts of a
-  // push. Thread-safe.
+  // Returns OK while the replica is running, otherwise the reason for the end. When the replica
+  // ends, this process is stopped with that message, because it may be waiting for a server that
+  // waits for other parts of a push. Thread-safe.
   virtual absl::Status status() const = 0;
 
-  // A parcel of this kind.
+  // Returns an empty parcel with this name.
   static TensorMessage Of(const Name& name) {
     TensorMessage parcel;
     parcel.set_kind(name.kind);

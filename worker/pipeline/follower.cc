@@ -28,7 +28,7 @@ absl::Status ReplicaFollower::Run() {
       case ReplicaOrder::TRAIN: {
         const absl::StatusOr<bool> pushed = Train(number, order, done.mutable_report());
         if (!pushed.ok()) return pushed.status();
-        // The leader knows, and waits for no push.
+        // The leader knows the result and does not wait for a push.
         if (!*pushed) continue;
         break;
       }

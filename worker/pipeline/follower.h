@@ -16,9 +16,9 @@
 
 namespace torchps {
 
-// What a process of a replica does that does not lead: the leader's orders, one after the other.
+// Executes the leader's orders one after the other, in a replica process that does not lead.
 //
-// Thread-compatible: one thread, its trainer. Borrows everything.
+// Thread-compatible: used by one thread, the trainer. Borrows all options.
 class ReplicaFollower {
  public:
   struct Options {
@@ -26,26 +26,26 @@ class ReplicaFollower {
     Exchange* exchange = nullptr;
     StageWork* work = nullptr;
     FlatModel* model = nullptr;
-    // Of this process's part.
+    // Client for this process's part.
     ParameterClient* parameters = nullptr;
-    // As StageWork's: for tests.
+    // For tests; as in StageWork.
     std::function<void(MemberPhase phase, int64_t order)> on_phase;
   };
 
   explicit ReplicaFollower(Options options) : options_(std::move(options)) {}
 
-  // Until the leader says that the job is done. Errors are those of the exchange, of StageWork and
-  // of ParameterClient.
+  // Runs until the leader ends the job. Returns errors of the exchange, StageWork and
+  // ParameterClient.
   absl::Status Run();
 
  private:
-  // False: nothing is pushed.
+  // Returns false if the step does not push.
   absl::StatusOr<bool> Train(int64_t number, const ReplicaOrder& order, ReplicaReport* report);
   absl::Status Pull(int64_t clock, bool read_only);
   void Tell(MemberPhase phase, int64_t number) const;
 
   const Options options_;
-  // What the model's values hold.
+  // Versions of the model's values.
   CachedVersions held_;
 };
 

@@ -15,11 +15,11 @@
 
 namespace torchps {
 
-// What a replica's leader does beside its own stage's work: tells the others each step, and hears
-// what came of it. The slot's StepLoop calls it where a worker with the whole model would do things
-// alone.
+// Coordinates the other processes of a replica: sends each step to them and collects the results.
+// The slot's StepLoop calls this class at the points at which a worker with the whole model
+// computes alone.
 //
-// Thread-compatible: one thread, the leader's trainer. Borrows everything.
+// Thread-compatible: used by one thread, the leader's trainer. Borrows all options.
 class ReplicaLeader {
  public:
   struct Options {
@@ -32,23 +32,23 @@ class ReplicaLeader {
 
   explicit ReplicaLeader(Options options) : options_(options) {}
 
-  // All others are laid out and connected.
+  // Blocks until all other processes are ready and connected to the servers.
   absl::Status AwaitReady();
-  // The others push their initial values.
+  // Makes the other processes push their initial values.
   absl::Status Initialize();
-  // As Learner::Compute(), of all stages. The others go on with their pushes.
+  // Like Learner::Compute(), for all stages. The other processes then start their pushes.
   absl::StatusOr<Learner::Gradient> Compute(const Learner::Step& step, Learner::Observer* observer);
-  // Waits for the pushes of the latest Compute(), and adds what came of them.
+  // Waits for the other processes' pushes of the latest Compute(), and adds their results.
   absl::Status FinishOthers(PushResult* result);
-  // Of the values that the servers have now; the leader has pulled its own.
+  // Evaluates the servers' current values. REQUIRES: the leader pulled its part.
   absl::StatusOr<Evaluation> Evaluate();
-  // The job is done: the others end.
+  // Ends the job in the other processes.
   void End();
 
  private:
-  // Sends it to all others.
+  // Sends `order` to all other processes.
   void Order(const ReplicaOrder& order);
-  // Each of them has carried out the latest order; adds what they report.
+  // Waits until all processes have finished the latest order. Adds their reports.
   absl::Status AwaitDone(PushResult* result);
 
   const Options options_;

@@ -15,35 +15,36 @@
 
 namespace torchps {
 
-// Where what the other processes of a replica send waits until this one wants it, in whatever order
-// it comes. What is there can be taken although the replica has ended meanwhile.
+// Stores messages from the other processes of a replica until this process needs them. Messages may
+// arrive in any order. Stored messages can be taken even after the replica ended.
 //
-// Thread-safe. Borrows the latch. Who sends takes care that not too much lies here: a stage is at
-// most so many micro-batches ahead of the next one as there are stages behind it
+// Thread-safe. Borrows the latch. Senders limit the number of stored messages: the lead of a stage
+// over the next one, in micro-batches, is at most the number of later stages
 // (worker/stages/pipeline_schedule.h).
 class Mailbox {
  public:
   explicit Mailbox(StopLatch* stop);
 
-  // From now on only parcels of this meeting are taken.
+  // Accepts only parcels of this meeting from now on.
   void Open(uint64_t meeting);
 
-  // ABORTED: not of this meeting, or there is none yet.
+  // Returns ABORTED if this meeting is not open.
   absl::Status Check(uint64_t meeting) const;
 
-  // ABORTED: of another meeting, or there is none yet. ALREADY_EXISTS: one of this name waits here.
+  // ABORTED: the parcel's meeting is not open. ALREADY_EXISTS: a parcel with the same name is
+  // stored.
   absl::Status Put(TensorMessage parcel);
 
-  // Waits for it. Errors as Exchange::Take.
+  // Blocks until the parcel arrives. Errors as in Exchange::Take.
   absl::StatusOr<TensorMessage> Take(int from, const Exchange::Name& name);
 
-  // Ends all waiting with `status`. The first one counts; false: this is not it.
+  // Ends all waiting with `status`. Returns false if an earlier call already failed the mailbox.
   bool Fail(const absl::Status& status);
-  // OK while it has not failed.
+  // OK unless Fail() was called.
   absl::Status status() const;
 
  private:
-  // Kind, stage that sent it, order, micro-batch.
+  // Kind, sender's stage, order, micro-batch.
   using Key = std::tuple<int, int, int64_t, int>;
 
   StopLatch* const stop_;

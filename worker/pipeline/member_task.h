@@ -11,33 +11,34 @@
 
 namespace torchps {
 
-// What one process of a replica trains: its own stage of the model, on the whole data.
+// Describes the training task of one process of a replica: one stage of the model, and the whole
+// data.
 //
-// A value that shares its module and its datasets with its copies.
+// Copies share the module and the datasets.
 struct MemberTask {
   ModelStage stage;
-  // Used by the last stage's process. A Pass's module is that stage.
+  // Used by the last stage's process; a Pass's module is that stage.
   Objective objective;
   DataSource data;
-  // Callbacks::augment; may be null.
+  // As in Callbacks::augment; may be null.
   BatchLoader::Augment augment = nullptr;
-  // The stage's tensors have the names of the whole model, which another process may hold
-  // undivided. Else they get the stage's number before theirs, as in a torchps::Stages.
+  // True if the stage's tensors use the names of the whole model, which another process may hold
+  // undivided. Otherwise the stage number is prefixed, as in torchps::Stages.
   bool has_whole_names = false;
 
-  // By which servers, model files and parameter groups know a tensor of the stage.
+  // Returns the tensor's name on servers, in model files and in parameter groups.
   std::string NameInWhole(int number, const std::string& name) const {
     return has_whole_names ? name : torchps::NameInWhole(number, name);
   }
 };
 
-// What a process of a replica is at, in the order of a step: about to pull, at its first forward
-// pass, at its first backward pass, about to push what it has told the leader that it has, its push
-// is on its way. The leader tells of passes alone.
+// Phases of a step in a replica process: before the pull, at the first forward pass, at the first
+// backward pass, before a push that was announced to the leader, and while the push is in progress.
+// The leader reports only the passes.
 enum class MemberPhase { kPull, kForward, kBackward, kComputed, kPush };
 
-// What a test throws from MemberOptions::on_phase for a process that is killed: it passes
-// everything that turns exceptions into statuses, so that nobody says goodbye.
+// Thrown by MemberOptions::on_phase in tests to simulate a killed process. It bypasses all code
+// that converts exceptions to statuses, so the process does not say goodbye.
 struct MemberKilled {};
 
 }  // namespace torchps

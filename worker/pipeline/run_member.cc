@@ -47,7 +47,7 @@ ModuleTensors::GetGroup GetGroups(const MemberTask& task, const JobSpec& job, in
   };
 }
 
-// The same with the names of the whole model.
+// Returns `layout` with the names of the whole model.
 absl::StatusOr<ModelLayout> InWhole(const MemberTask& task, int stage, const ModelLayout& layout) {
   std::vector<Segment> segments = layout.segments();
   for (Segment& segment : segments) segment.name = task.NameInWhole(stage, segment.name);
@@ -98,7 +98,7 @@ StageWork::Options WorkOptions(const JobSpec& job, const BlockMap* map, FlatMode
   return work;
 }
 
-// ------------------------------------------------------------------------------------ the leader
+// ------------------------------------------------------------------------------------ Leader
 
 RendezvousReply GetBeginning(const WorkerSlot& slot,
                              const std::vector<RendezvousRequest>& members) {
@@ -168,7 +168,7 @@ absl::Status Lead(const MemberTask& task, const WorkerOptions& options, const Me
   return (*slot)->Leave(TrainAsLeader(task, options, member, slot->get()));
 }
 
-// ------------------------------------------------------------------------------------ the others
+// ------------------------------------------------------------------------------------ Followers
 
 absl::Status Follow(const MemberTask& task, const WorkerOptions& options,
                     const MemberOptions& member, const RendezvousRequest& own) {
@@ -193,7 +193,7 @@ absl::Status Follow(const MemberTask& task, const WorkerOptions& options,
   if (map.ok()) map = BlocksOfStage(*map, layouts, stage);
   if (!map.ok()) return map.status();
 
-  // The slots' draws (dropout) differ, and so do the stages'.
+  // Random draws (dropout) must differ between slots and between stages.
   const int slots_before = meeting->slot() * member.exchange->stages();
   torch::manual_seed(job.seed() + static_cast<uint64_t>(slots_before + stage) + 1);
   const torch::Device device =
@@ -252,7 +252,7 @@ absl::Status RunMember(const MemberTask& task, WorkerOptions options, const Memb
   absl::Status ended = !own.ok()                  ? own.status()
                        : member.exchange->leads() ? Lead(task, options, member, *own)
                                                   : Follow(task, options, member, *own);
-  // What was stopped by the replica's end, in a call to a server, is to tell of that.
+  // A call cancelled because the replica ended returns that reason.
   const absl::Status replica = member.exchange->status();
   const bool stopped_by_it = !replica.ok() && options.stop->reason() == replica.message();
   if (absl::IsCancelled(ended) && stopped_by_it) ended = replica;

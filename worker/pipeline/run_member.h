@@ -9,27 +9,28 @@
 
 namespace torchps {
 
-// What one process of a replica needs beside what a worker does.
+// Options of a replica process in addition to the worker's options.
 struct MemberOptions {
   Exchange* exchange = nullptr;  // borrowed
-  // A part of an order is about to begin: for tests.
+  // For tests: called before each part of an order.
   std::function<void(MemberPhase phase, int64_t order)> on_phase;
 };
 
-// One process of a replica from meeting the others to the end of the job. A replica is one slot:
-// the processes that hold its model's stages, one each. The first one, the leader, joins the job
-// for all of them and goes through it step by step as any worker does (worker/loop/step_loop.h).
-// The others do what it orders. Each pulls, computes and pushes its own part of the model, and no
-// process ever holds more of it. A step's parts are one push by one name, so that all that is true
-// of a slot's push holds for them (docs/protocol.md, "A model over several processes").
+// Runs one process of a replica, from the meeting with the other processes until the job ends. The
+// replica is one slot, and each process holds one stage of the model. The first process, the
+// leader, joins the job for all processes and runs the steps like any worker
+// (worker/loop/step_loop.h). The other processes execute the leader's orders. Each process pulls,
+// computes and pushes only one part of the model. The parts of a step form one push with one name,
+// so the guarantees of a slot's push also hold here (docs/protocol.md, "A model over several
+// processes").
 //
-// All of them end together, and come back together with a new incarnation, from what the servers
-// have: a process that has died leaves nothing behind that another one would miss.
+// All processes end together, and restart together with a new incarnation from the servers' values.
+// No process keeps state that the others need.
 //
-// OK: the job is done. UNAVAILABLE: another process of the replica has died or failed, a server or
-// one of them does not answer; start all of them again. FAILED_PRECONDITION: the job asks for what
-// a replica cannot do (local steps, model.init_from), or the processes do not fit together. Others
-// as RunWorker's.
+// Returns OK when the job is done. UNAVAILABLE: another process of the replica failed, or a process
+// or a server does not answer; restart all processes. FAILED_PRECONDITION: the job uses features
+// that replicas do not support (local steps, model.init_from), or the processes do not match. Other
+// errors as in RunWorker.
 absl::Status RunMember(const MemberTask& task, WorkerOptions options, const MemberOptions& member);
 
 }  // namespace torchps

@@ -84,7 +84,8 @@ absl::Status StagePasses::Backward(const Work& work, int micro_batch, const Held
     const absl::StatusOr<Exchange::Delivery> delivery =
         exchange_->Take(exchange_->stage() + 1, name);
     if (!delivery.ok()) return delivery.status();
-    // A stage that is frozen needs none, and one whose output the loss does not see has none.
+    // Frozen stages need no gradient. The gradient is undefined if the loss does not depend on the
+    // output.
     if (held.output.requires_grad() && delivery->tensor.defined()) {
       torch::autograd::backward({held.output}, {delivery->tensor.to(device_)});
     }

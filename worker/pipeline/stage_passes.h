@@ -13,51 +13,50 @@
 
 namespace torchps {
 
-// The forward and backward passes of one stage of a model, whose other stages are in other
-// processes: what comes from the neighbours and goes to them is the values of activations one way,
-// and their gradients the other. The order is that of worker/stages/pipeline_schedule.h, which all
-// stages keep, so nothing is agreed on but the number of micro-batches. backward() adds into the
-// parameters' gradients as ever.
+// Runs the forward and backward passes of one stage, while other processes run the other stages.
+// Exchanges activation values and gradients with the neighbour stages. All stages follow the order
+// in worker/stages/pipeline_schedule.h, so they only have to agree on the number of micro-batches.
+// backward() adds to the parameters' gradients as usual.
 //
-// What a stage returns is another tensor in the next one, so a tensor that two stages have in
-// common gets a part of its gradient in each.
+// The next stage receives the stage's output as a new tensor. So a tensor shared by two stages gets
+// a part of the gradient in each.
 //
 // Thread-compatible; computes on the calling thread. Shares the module, borrows the exchange.
 class StagePasses {
  public:
   struct Work {
-    // The leader's order that these passes are for; names what travels.
+    // The leader's order for these passes; part of the message names.
     int64_t order = 0;
-    // They are numbered from `first` on.
+    // Number of the first micro-batch.
     int first = 0;
     int micro_batches = 1;
-    // Of the first stage: its input.
+    // Returns the input; first stage only.
     std::function<absl::StatusOr<torch::Tensor>(int micro_batch)> input;
-    // Of the last stage: what is made of its output; where backward() starts from.
+    // Computes the loss from the output, as the start of backward(); last stage only.
     std::function<absl::StatusOr<torch::Tensor>(int micro_batch, const torch::Tensor& output)> loss;
-    // Once, before the first backward pass of this stage.
+    // Called once, before this stage's first backward pass.
     std::function<absl::Status()> before_backward;
-    // A pass has ended.
+    // Called after each pass.
     std::function<void()> on_progress;
   };
 
-  // Forward passes, and what is made of the last one's output, are computed in `precision`.
+  // Computes forward passes and `loss` in `precision`.
   StagePasses(ModelStage stage, torch::Device device, TrainingSpec::Precision precision,
               Exchange* exchange)
       : stage_(std::move(stage)), device_(device), precision_(precision), exchange_(exchange) {}
 
-  // Forward and backward passes of all micro-batches. Errors are those of the functions and of the
-  // exchange; throws what the stage throws.
+  // Runs the forward and backward passes of all micro-batches. Returns errors of the functions and
+  // the exchange; throws the stage's exceptions.
   absl::Status Train(const Work& work);
 
-  // Forward passes alone. REQUIRES: the caller has switched gradients off.
+  // Runs the forward passes only. REQUIRES: the caller disabled gradients.
   absl::Status Evaluate(const Work& work);
 
  private:
-  // What is kept of a micro-batch between its two passes.
+  // Tensors kept between the two passes of a micro-batch.
   struct Held {
     torch::Tensor input;
-    torch::Tensor output;  // of the last stage, the loss
+    torch::Tensor output;  // in the last stage, the loss
   };
 
   absl::StatusOr<Held> Forward(const Work& work, int micro_batch);

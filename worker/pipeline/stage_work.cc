@@ -17,15 +17,15 @@
 namespace torchps {
 namespace {
 
-// As an evaluation by one process has them (worker/model_use.cc).
+// The same size as in an evaluation by a single process (worker/model_use.cc).
 constexpr int64_t kTestBatch = 256;
 
-// Micro-batches for each stage, where the leader says nothing: half of the time that the pipeline
-// takes to fill and drain is lost at most.
+// Default number of micro-batches per stage. Filling and draining the pipeline then costs at most
+// half of the time.
 constexpr int kMicroBatchesPerStage = 2;
 
-// An evaluation only goes forward, so that the first stage could run far ahead of the last one: it
-// waits for it after so many batches for each stage.
+// Batches per stage in one round of an evaluation. The first stage waits for the last stage after
+// each round, because forward-only passes would let it run far ahead.
 constexpr int kTestBatchesPerStage = 4;
 
 absl::Status CheckInputs(const Batch& batch) {
@@ -93,7 +93,7 @@ std::vector<BatchLoader::Pass> StageWork::PassesFrom(const ReplicaOrder& order,
   const int64_t known = own + order.upcoming_size();
   std::vector<BatchLoader::Pass> passes;
   while (begin < known && passes.size() <= loader_.ahead()) {
-    // The order's last pass may be shorter than the others.
+    // The order's last pass may be shorter than the other passes.
     const int64_t size = std::min(batch_size, (begin < own ? own : known) - begin);
     passes.push_back(PassAt(order, begin, size));
     begin += size;
@@ -171,9 +171,9 @@ absl::StatusOr<StageWork::Gradient> StageWork::Compute(
     if (!computed.ok()) return computed.status();
     const torch::Tensor& loss = computed->mean;
     losses.push_back(loss.detach());
-    // The mean over all samples is the mean of the micro-batches' means, weighed by their samples.
+    // The mean over all samples is the mean of the micro-batch means, weighted by sample counts.
     const double weight = static_cast<double>(parts[part].size) / samples;
-    // A float16 has no room for the scale.
+    // Float16 cannot represent the scale.
     return scaler_.has_value() ? loss.to(torch::kFloat32) * (weight * scaler_->scale())
                                : loss * weight;
   };

@@ -25,84 +25,85 @@
 
 namespace torchps {
 
-// What one process of a replica computes for the leader's orders: the gradient of its stage's
-// parameters, and its part of an evaluation. Knows no server.
+// Executes the leader's orders in one replica process: computes the gradient of the stage's
+// parameters, and the stage's part of an evaluation. Does not contact servers.
 //
-// Each process reads the samples that an order names for itself: the first stage for their inputs,
-// the last one for what the objective wants. So none travels. A pass over a batch is cut into
-// micro-batches, and those of all passes of a step follow each other without a break.
+// The processes read the samples of an order themselves, so samples are not sent. The first stage
+// reads the inputs, and the last stage reads the data for the objective. Each batch is cut into
+// micro-batches, and the micro-batches of all passes of a step run without a break.
 //
-// Thread-compatible; all of it is done by the calling thread (and torch's), but for batches that
-// threads of a loader make ahead, of the order's samples and of those that it says come next.
-// Borrows model, exchange, map and clock. What the user's stage, objective or dataset throw or
-// return comes back as a status.
+// Thread-compatible; computes on the calling thread (and torch's threads). Loader threads prepare
+// the batches of this order and of the announced next samples. Borrows model, exchange, map and
+// clock. Errors and exceptions of the user's stage, objective or dataset are returned as statuses.
 class StageWork {
  public:
   struct Options {
-    // Normalised, as the coordinator has confirmed it.
+    // Normalized, as confirmed by the coordinator.
     JobSpec job;
-    // Of this process's part.
+    // The map of this process's part.
     const BlockMap* block_map = nullptr;
     FlatModel* model = nullptr;
     Exchange* exchange = nullptr;
     const Clock* clock = nullptr;
     int loader_threads = 0;
-    // A pass has ended, or its samples are there.
+    // Called after each pass and after each batch is loaded.
     std::function<void()> on_progress = [] {};
-    // The scale of the losses is another one after this order.
+    // Called when the loss scale changed after an order.
     std::function<void(const LossScaler& scaler)> on_scale = [](const LossScaler&) {};
-    // The first forward and the first backward pass of an order are about to begin: for tests.
+    // For tests: called before the first forward and the first backward pass of an order.
     std::function<void(MemberPhase phase, int64_t order)> on_phase;
   };
 
-  // What an order's gradient is, here.
+  // Result of an order in this process.
   struct Gradient {
     Finite finite = Finite::kUnknown;  // of the whole model
     ElementRuns absent;
-    double loss_sum = 0;  // over samples; the leader alone knows it
+    double loss_sum = 0;  // over samples; set in the leader only
     absl::Duration data_time;
-    absl::Duration compute_time;  // everything else but `before_gradient`
+    absl::Duration compute_time;  // the rest, except `before_gradient`
   };
 
   StageWork(const MemberTask& task, Options options);
 
-  // Leaves in the model's gradients() and averaged() what the step pushes of this stage, clipped as
-  // the whole model's gradient is. `before_gradient` runs before anything is added to gradients,
-  // with the time that was computed so far. Errors as Learner::Compute's, and the exchange's.
+  // Computes this stage's part of the step's push into the model's gradients() and averaged(),
+  // clipped by the norm of the whole model's gradient. Calls `before_gradient` with the compute
+  // time so far, before it adds to gradients. Returns errors of Learner::Compute and of the
+  // exchange.
   absl::StatusOr<Gradient> Train(
       int64_t number, const ReplicaOrder& order,
       const std::function<absl::Status(absl::Duration compute_time)>& before_gradient);
 
-  // Batches that are made ahead.
+  // Number of batches prepared ahead.
   size_t ahead() const { return loader_.ahead(); }
 
-  // Measures the model as it is on all test samples. The leader gets sums: samples, loss_sum and
-  // metrics; what is returned to the others says nothing. No samples where there is no test set.
+  // Evaluates the current model on all test samples. Returns sums (samples, loss_sum and metrics)
+  // in the leader only; the other processes' report is empty. Reports zero samples if there is no
+  // test set.
   absl::StatusOr<ReplicaReport> Evaluate(int64_t number);
 
  private:
-  // A run of a batch's samples that a stage computes with at once.
+  // Consecutive samples of a batch that a stage computes at once.
   struct MicroBatch {
-    int64_t pass_begin = 0;  // of the order's samples: its batch
+    int64_t pass_begin = 0;  // start of the batch in the order's samples
     int64_t pass_size = 0;
     int64_t begin = 0;  // in the batch
     int64_t size = 0;
   };
 
   std::vector<MicroBatch> Cut(const ReplicaOrder& order) const;
-  // A batch of the order's samples, or of those that follow them.
+  // Returns a batch of the order's samples, or of the announced next samples.
   BatchLoader::Pass PassAt(const ReplicaOrder& order, int64_t begin, int64_t size) const;
-  // That one and those behind it, as far as the loader goes ahead.
+  // Returns the batch at `begin` and the next batches that the loader prepares ahead.
   std::vector<BatchLoader::Pass> PassesFrom(const ReplicaOrder& order, int64_t begin) const;
-  // The micro-batch's samples. The last batch that was fetched is kept.
+  // Returns the samples of the micro-batch. Keeps the last fetched batch.
   absl::StatusOr<Batch> Fetch(const ReplicaOrder& order, const MicroBatch& part);
   absl::StatusOr<Gradient> Compute(
       int64_t number, const ReplicaOrder& order,
       const std::function<absl::Status(absl::Duration compute_time)>& before_gradient);
-  // Agrees with the others on whether the gradient is finite, and clips it.
+  // Agrees with the other processes whether the gradient is finite, and clips it.
   absl::Status Conclude(int64_t number, double loss_sum, Gradient* gradient);
   absl::StatusOr<ReplicaReport> Measure(int64_t number);
-  // One round of an evaluation: so many batches of test samples from `first` on.
+  // Runs one round of an evaluation: `batches` batches of test samples, starting at `first`.
   absl::Status MeasureRound(int64_t number, int first, int batches, MetricSums* sums);
   void Tell(MemberPhase phase, int64_t number) const;
 
@@ -111,9 +112,10 @@ class StageWork {
   StagePasses passes_;
   BatchLoader loader_;
   GradientWatch watch_;
-  // Of training.precision FLOAT16. The same in all processes, which have the same rulings.
+  // Set for training.precision FLOAT16. Identical in all processes, because all see the same
+  // decisions.
   absl::optional<LossScaler> scaler_;
-  // Where its batch begins in the order's samples, and the batch.
+  // Start of the last fetched batch in the order's samples, and the batch.
   int64_t fetched_ = -1;
   Batch batch_;
   absl::Duration data_time_;

@@ -6,17 +6,17 @@
 #include "proto/replica.pb.h"
 #include "torch/types.h"
 
-// Tensors as they travel between the processes of a replica. Free functions without state.
+// Encodes tensors for transfer between the processes of a replica. Free functions without state.
 
 namespace torchps {
 
-// What is said of a tensor beside its elements. NONE for one that is not defined.
-// INVALID_ARGUMENT: its elements are of a type that does not travel.
+// Returns the header that describes a tensor without the elements; type NONE if it is undefined.
+// INVALID_ARGUMENT: the element type cannot be transferred.
 absl::StatusOr<TensorHeader> DescribeTensor(const torch::Tensor& tensor);
 
-// The tensor of a parcel that a peer has sent: takes the payload out of it and copies nothing.
-// Undefined where the header says so. INVALID_ARGUMENT: an unknown type, a negative dimension, or
-// another number of bytes than type and shape give.
+// Moves the tensor out of a received parcel, without copying. Undefined if the header contains type
+// NONE. INVALID_ARGUMENT: an unknown type, a negative dimension, or a byte count that does not
+// match type and shape.
 absl::StatusOr<torch::Tensor> TakeTensor(TensorMessage* parcel);
 
 }  // namespace torchps

@@ -8,8 +8,8 @@
 
 namespace torchps {
 
-// For RunWorker(): the task's module and those of `further` tasks, which compute on `devices`, as
-// one ReplicaGroup (worker/replicas/replica_group.h).
+// Returns the compute factory for RunWorker() that trains the task's module and the modules of
+// `further` tasks on `devices`, as one ReplicaGroup (worker/replicas/replica_group.h).
 MakeCompute ComputeOnDevices(std::vector<Task> further, DeviceList devices);
 
 }  // namespace torchps

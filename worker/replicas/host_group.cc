@@ -10,7 +10,7 @@
 namespace torchps {
 namespace {
 
-// What of another device's tensor lies on the first device at once: 64 MiB of float32.
+// Maximum part of another device's tensor held on the first device: 64 MiB of float32.
 constexpr int64_t kPieceElements = int64_t{1} << 24;
 
 void Add(const torch::Tensor& sum, const torch::Tensor& other) {

@@ -7,9 +7,9 @@
 
 namespace torchps {
 
-// A group that needs nothing but torch: the first device fetches the others' tensors, in their
-// order, and adds them. On the CPU it adds in memory; between GPUs torch copies directly where the
-// machine lets it. A device may be in the group more than once.
+// Sums and copies tensors with torch only. The first device fetches the other tensors in order and
+// adds them. On the CPU it adds in memory. Between GPUs, torch copies directly if the machine
+// supports it. The group may contain a device more than once.
 class HostGroup final : public LocalGroup {
  public:
   absl::Status Sum(absl::Span<const torch::Tensor> tensors) override;

@@ -10,30 +10,30 @@
 
 namespace torchps {
 
-// Adds up and copies tensors of several devices of one process. `tensors` has one for each replica
-// that takes part, in their order, contiguous, of one length and type, each on its own device. All
-// return when the work is in the devices' queues: what is given to a device afterwards, on its
-// current stream, sees the results.
+// Sums and copies tensors across several devices of one process. `tensors` contains one tensor per
+// participating replica, in replica order. All are contiguous, with the same length and type, each
+// on the replica's device. The functions return when the work is queued on the devices. Later work
+// on a device's current stream sees the results.
 //
-// No two calls at once. INTERNAL: torch or a device has failed.
+// Calls must not overlap. INTERNAL: torch or a device failed.
 class LocalGroup {
  public:
   virtual ~LocalGroup() = default;
 
-  // The first tensor becomes the sum of all; the others may be anything.
+  // Sets the first tensor to the sum of all tensors. The other tensors are undefined afterwards.
   virtual absl::Status Sum(absl::Span<const torch::Tensor> tensors) = 0;
-  // Every tensor becomes the sum of all, the same to the bit.
+  // Sets each tensor to the sum of all tensors, bit-identical on all devices.
   virtual absl::Status SumToAll(absl::Span<const torch::Tensor> tensors) = 0;
-  // Every tensor becomes what the first one is.
+  // Copies the first tensor to the other tensors.
   virtual absl::Status Copy(absl::Span<const torch::Tensor> tensors) = 0;
 
-  // A replica has failed, so what the other devices are to exchange with its own may never come:
-  // ends what waits for that in their queues, where they would wait for ever. Later calls may fail.
+  // Cancels queued operations that wait for other devices, because a failed replica may never take
+  // part and they would wait forever. Later calls may fail.
   virtual void Abandon() {}
 };
 
-// For one replica on each of `devices`: of NCCL's where all are different GPUs and this process has
-// NCCL, else one that copies. INTERNAL: NCCL does not start.
+// Creates a group with one replica on each of `devices`. Uses NCCL if the devices are different
+// GPUs and this process contains NCCL; otherwise torch copies. INTERNAL: NCCL does not start.
 absl::StatusOr<std::unique_ptr<LocalGroup>> MakeLocalGroup(const DeviceList& devices);
 
 }  // namespace torchps

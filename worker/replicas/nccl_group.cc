@@ -13,7 +13,7 @@
 namespace torchps {
 namespace {
 
-// Numbers of nccl.h.
+// Constants of nccl.h.
 constexpr int kSuccess = 0;
 constexpr int kSum = 0;
 constexpr int kFloat32 = 7;
@@ -27,7 +27,7 @@ absl::Status NcclError(const Nccl& nccl, int result) {
   return absl::InternalError(absl::StrCat("NCCL failed: ", nccl.error_text(result)));
 }
 
-// What NCCL wants to know of a tensor.
+// Arguments of an NCCL call for one tensor.
 struct Piece {
   c10::Device device;
   void* data;
@@ -80,7 +80,7 @@ absl::Status NcclGroup::Together(absl::Span<const torch::Tensor> tensors, const 
   if (!error_.ok()) return error_;
   std::vector<Piece> pieces;
   try {
-    // First, for an operation that only some of the devices begin waits for the others for ever.
+    // Done first: if only some devices begin an operation, they wait for the other devices forever.
     for (const torch::Tensor& tensor : tensors) pieces.push_back(GetPiece(tensor));
   } catch (const std::exception& error) {
     return TorchError("handing tensors to NCCL", error);
@@ -95,7 +95,8 @@ absl::Status NcclGroup::Together(absl::Span<const torch::Tensor> tensors, const 
   } catch (const std::exception& error) {
     status = TorchError("handing tensors to NCCL", error);
   }
-  // Also after a failure: what comes next would be taken into the open group, and not begin.
+  // Called even after a failure. Otherwise later operations would join the open group and never
+  // start.
   const int ended = nccl_.group_end();
   status.Update(NcclError(nccl_, result != kSuccess ? result : ended));
   if (!status.ok()) {
@@ -108,7 +109,7 @@ absl::Status NcclGroup::Together(absl::Span<const torch::Tensor> tensors, const 
 void NcclGroup::Abandon() {
   if (communicators_.empty()) return;
   error_.Update(absl::InternalError("NCCL was ended, since a device had failed"));
-  // As one operation, as those of one thread would wait for each other.
+  // In one group, because separate calls of one thread would wait for each other.
   nccl_.group_start();
   for (const Nccl::Communicator communicator : communicators_) nccl_.abort(communicator);
   nccl_.group_end();

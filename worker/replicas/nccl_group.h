@@ -15,16 +15,16 @@
 
 namespace torchps {
 
-// What is used of NCCL's C interface (nccl.h), whose functions and numbers have stayed the same
-// since NCCL 2.4. Not torch/csrc/cuda/nccl.h: it includes CUDA's own headers, which --config=cuda
-// does without.
+// Declares the used part of NCCL's C interface (nccl.h), which is stable since NCCL 2.4. Does not
+// use torch/csrc/cuda/nccl.h, because that file includes CUDA headers, which --config=cuda does not
+// provide.
 struct Nccl {
   using Communicator = void*;
   using Stream = void*;
 
   int (*init_all)(Communicator* communicators, int count, const int* devices) = nullptr;
   int (*destroy)(Communicator communicator) = nullptr;
-  // Also ends what is under way on the device.
+  // Also ends operations in progress on the device.
   int (*abort)(Communicator communicator) = nullptr;
   const char* (*error_text)(int result) = nullptr;
   int (*group_start)() = nullptr;
@@ -37,20 +37,19 @@ struct Nccl {
                    Communicator communicator, Stream stream) = nullptr;
 };
 
-// That of the NCCL that this process has loaded, as a CUDA build of torch does. UNAVAILABLE names
-// the function that is missing: none is loaded.
+// Returns the functions of the NCCL library that this process has loaded, for example as part of a
+// CUDA build of torch. UNAVAILABLE names the first missing function, if NCCL is not loaded.
 absl::StatusOr<Nccl> FindNccl();
 
-// A group of different GPUs, one communicator each. All calls go to the devices' default streams,
-// on which torch computes where nobody says otherwise. Where not all replicas take part, as in a
-// short last pass, torch copies instead.
+// Connects different GPUs with one NCCL communicator each. All operations run on the devices'
+// default streams, which torch also uses by default. If only some replicas take part, for example
+// in a short last pass, torch copies the tensors instead.
 //
-// After a failure of NCCL's, or Abandon(), all calls for all replicas fail: a device on which an
-// operation has begun would wait for the others for ever, and so would whoever waits for the
-// device.
+// After an NCCL failure or Abandon(), all calls fail for all replicas. Otherwise, a device with a
+// started operation would wait for the other devices forever.
 class NcclGroup final : public LocalGroup {
  public:
-  // INTERNAL with NCCL's words: it does not start on these devices.
+  // INTERNAL with NCCL's message: NCCL does not start on these devices.
   static absl::StatusOr<std::unique_ptr<NcclGroup>> Create(const Nccl& nccl,
                                                            const DeviceList& devices);
   ~NcclGroup() override;
@@ -64,13 +63,13 @@ class NcclGroup final : public LocalGroup {
   NcclGroup(const Nccl& nccl, std::vector<Nccl::Communicator> communicators)
       : nccl_(nccl), replicas_(communicators.size()), communicators_(std::move(communicators)) {}
 
-  // Calls `call` for each tensor, on its device, as one operation of NCCL's.
+  // Calls `call` for each tensor, on the tensor's device, as one NCCL operation.
   template <typename Call>
   absl::Status Together(absl::Span<const torch::Tensor> tensors, const Call& call);
 
   const Nccl nccl_;
   const size_t replicas_;
-  // By replica; none after a failure.
+  // By replica; empty after a failure.
   std::vector<Nccl::Communicator> communicators_;
   absl::Status error_;
   HostGroup copies_;

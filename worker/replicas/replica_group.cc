@@ -19,14 +19,14 @@
 namespace torchps {
 namespace {
 
-// Hears nothing: a further replica's gradients are overwritten without asking anyone.
+// Ignores all calls: the gradients of further replicas can always be overwritten.
 class NoObserver final : public Learner::Observer {
  public:
   absl::Status BeforeGradient(absl::Duration) override { return absl::OkStatus(); }
   void OnBlock(BlockId) override {}
 };
 
-// Measures for how long another observer holds the step.
+// Measures how long another observer delays the step.
 class TimedObserver final : public Learner::Observer {
  public:
   TimedObserver(Learner::Observer* observer, const Clock* clock)
@@ -52,7 +52,7 @@ class TimedObserver final : public Learner::Observer {
   absl::Duration held_;
 };
 
-// torch::manual_seed has given all devices one seed.
+// Needed because torch::manual_seed gives all devices the same seed.
 void SeedDevice(torch::Device device, uint64_t seed) {
   if (!device.is_cuda()) return;
   at::Generator generator = at::globalContext().defaultGenerator(device);
@@ -65,7 +65,7 @@ absl::Status CheckSyncDevices(torch::Device lead, const DeviceList& further) {
   if (lead.is_cuda()) gpus.push_back(lead);
   for (const torch::Device& device : further) {
     if (!device.is_cuda()) continue;
-    // Autograd has one thread for a GPU, which cannot wait for itself.
+    // Autograd uses one thread per GPU, which would wait for itself.
     if (std::find(gpus.begin(), gpus.end(), device) != gpus.end()) {
       return absl::InvalidArgumentError(
           absl::StrCat("training.sync_batchnorm needs a GPU for each replica; expected '",
@@ -78,14 +78,14 @@ absl::Status CheckSyncDevices(torch::Device lead, const DeviceList& further) {
 
 }  // namespace
 
-// How one replica's batch norms reach the others'.
+// Connects one replica's batch norms to the other replicas.
 class ReplicaGroup::Sums final : public BatchSums {
  public:
   Sums(ThreadAllReduce* meeting, size_t replica, size_t replicas)
       : meeting_(meeting), replica_(replica), replicas_(replicas) {}
 
-  // A pass of so many samples, over all replicas, begins on the thread of this replica; torch's,
-  // which run its backward pass, begin later.
+  // Sets the sample count of the pass, over all replicas. Runs on this replica's thread before
+  // torch's backward threads start.
   void BeginPass(size_t samples) { participants_ = PartsOfPass(samples, replicas_); }
 
   absl::Status Add(const torch::Tensor& tensor) override {
@@ -104,11 +104,11 @@ struct ReplicaGroup::Replica {
 
   const Task task;
   FlatModel* model = nullptr;
-  // Of further replicas, whose model nobody else has.
+  // Set for further replicas, which own their model.
   std::unique_ptr<FlatModel> own_model;
   std::unique_ptr<Sums> sums;
   std::unique_ptr<Learner> learner;
-  // Of the step under way.
+  // Result of the current step.
   absl::StatusOr<Learner::Gradient> gradient = Learner::Gradient();
 };
 
@@ -119,7 +119,7 @@ ReplicaGroup::ReplicaGroup(Options options, std::unique_ptr<LocalGroup> group, s
       crew_(replicas) {}
 
 ReplicaGroup::~ReplicaGroup() {
-  // The modules live on.
+  // The user's modules outlive the group.
   for (const auto& replica : replicas_) {
     SynchronizeBatchNorms(replica->task.module(), nullptr).IgnoreError();
   }
@@ -139,14 +139,14 @@ absl::StatusOr<std::unique_ptr<ReplicaGroup>> ReplicaGroup::Create(const Task& l
   absl::StatusOr<std::unique_ptr<LocalGroup>> group = MakeLocalGroup(all);
   if (!group.ok()) return group.status();
   options.learning.replicas = all.size();
-  // The sum of the gradients has one scale.
+  // The replicas' gradients are summed, so they must use the same scale.
   options.learning.scaler = std::make_shared<LossScaler>();
   auto replicas =
       absl::WrapUnique(new ReplicaGroup(std::move(options), *std::move(group), all.size()));
 
   if (absl::Status status = replicas->AddReplica(lead, model); !status.ok()) return status;
   for (size_t i = 0; i < further.size(); ++i) {
-    // What init_from has brought, and what no pull brings: frozen parameters, counts.
+    // Copies state that a pull does not include: init_from values, frozen parameters, counters.
     if (absl::Status status = CopyState(lead.module(), further[i].module()); !status.ok()) {
       return status;
     }
@@ -163,7 +163,7 @@ absl::StatusOr<std::unique_ptr<ReplicaGroup>> ReplicaGroup::Create(const Task& l
     }
   }
 
-  // Each of the crew computes with as many threads as the caller, on its own device.
+  // Each replica thread uses as many torch threads as the caller, on the replica's device.
   const int threads = at::get_num_threads();
   std::vector<absl::Status> ready(all.size());
   replicas->crew_.Run([&](size_t i) {
@@ -231,7 +231,7 @@ absl::StatusOr<Learner::Gradient> ReplicaGroup::Compute(const Learner::Step& ste
   if (absl::Status status = CopyValues(); !status.ok()) return status;
   meeting_.Begin();
   TimedObserver timed(observer, &clock);
-  // Without what the lead's device computed meanwhile.
+  // The time that the observer held the lead, without computation on the lead's device.
   absl::Duration held;
   crew_.Run([&](size_t i) {
     Replica& replica = *replicas_[i];
@@ -270,7 +270,7 @@ absl::StatusOr<Learner::Gradient> ReplicaGroup::Compute(const Learner::Step& ste
   for (size_t i = 1; i < parts.size() && parts[i].samples > 0; ++i) {
     whole.absent = RunsInBoth(whole.absent, parts[i].absent);
   }
-  // What others compute while the lead is held counts once.
+  // Other replicas compute while the lead is held. That time is counted once.
   const absl::Duration all = clock.Now() - began - held;
   whole.data_time = std::min(whole.data_time, all);
   whole.compute_time = all - whole.data_time;

@@ -17,38 +17,38 @@
 
 namespace torchps {
 
-// A worker's replicas of the model, one on each of its devices, that compute every step together
-// and push once.
+// Owns a worker's replicas of the model, one on each device. They compute each step together and
+// push once.
 //
-//   values of the step      lead -> all others
-//   each pass               cut into a part for each replica (worker/feed/part_of_pass.h), which
-//                           computes it on its own thread
-//   gradients               added up in the lead's: the gradient of the mean loss over all samples
-//   averaged buffers        the mean over the replicas, weighed by their samples; with
-//                           training.sync_batchnorm the lead's
-//   clipping, finite check  once, of the sum
+//   values of the step      lead -> all other replicas
+//   each pass               cut into one part per replica (worker/feed/part_of_pass.h), which the
+//                           replica computes on a separate thread
+//   gradients               summed in the lead: the gradient of the mean loss over all samples
+//   averaged buffers        mean over the replicas, weighted by samples; with
+//                           training.sync_batchnorm, the lead's buffers
+//   clipping, finite check  once, on the sum
 //
-// So what is pushed is what one device would push, but for batch norm's statistics without
-// training.sync_batchnorm. The lead is the replica that servers know: the slot's model.
+// So the group pushes the same gradient as a single device, except for the batch norm statistics
+// without training.sync_batchnorm. The lead is the replica known to the servers: the slot's model.
 //
-// Random draws: each GPU has a generator of its own, seeded differently; replicas on the CPU take
-// turns at its only one, in no fixed order.
+// Random numbers: each GPU uses a separate generator with a different seed. Replicas on the CPU
+// share the single CPU generator, in no fixed order.
 //
-// Thread-compatible; has a thread for each replica but the lead, which the caller's computes.
-// Borrows the lead's model. The dataset, `augment` and the objective's loss are called by several
-// threads at once.
+// Thread-compatible. Runs one thread per replica, except for the lead, which uses the caller's
+// thread. Borrows the lead's model. Several threads call the dataset, `augment` and the objective's
+// loss concurrently.
 class ReplicaGroup {
  public:
   struct Options {
-    // Those of a Learner for whole steps; `replica` and `replicas` are set here.
+    // Options of a Learner for whole steps; the group sets `replica` and `replicas`.
     Learner::Options learning;
-    // Of the draws of further replicas on GPUs.
+    // Seeds the generators of further replicas on GPUs.
     uint64_t seed = 0;
   };
 
-  // `further` are tasks like `lead` with modules of their own (MakeReplicaTasks), for `devices`.
-  // INVALID_ARGUMENT: sync_batchnorm with a batch norm that cannot, or with a GPU that has two
-  // replicas; FlatModel's. INTERNAL: torch, a device, or NCCL does not do.
+  // Creates the group. `further` are tasks like `lead` with separate modules (MakeReplicaTasks),
+  // for `devices`. INVALID_ARGUMENT: sync_batchnorm with an unsupported batch norm or with two
+  // replicas on one GPU; or an error of FlatModel. INTERNAL: torch, a device or NCCL failed.
   static absl::StatusOr<std::unique_ptr<ReplicaGroup>> Create(const Task& lead, FlatModel* model,
                                                               const std::vector<Task>& further,
                                                               const DeviceList& devices,
@@ -57,10 +57,10 @@ class ReplicaGroup {
   ReplicaGroup(const ReplicaGroup&) = delete;
   ReplicaGroup& operator=(const ReplicaGroup&) = delete;
 
-  // As Learner::Compute(), of all replicas together. No block is told early. `data_time` is the
-  // slowest replica's, `compute_time` all else. The error is that of the replica that failed first;
-  // the others end their pass, or their wait for it. After CANCELLED the next step begins anew, as
-  // after other errors on devices without NCCL.
+  // Like Learner::Compute(), for all replicas together. Does not report blocks early. `data_time`
+  // is the time of the slowest replica, `compute_time` the rest. Returns the error of the first
+  // replica that failed; the other replicas finish the pass or stop waiting. After CANCELLED, the
+  // next step starts normally. The same holds after other errors on devices without NCCL.
   absl::StatusOr<Learner::Gradient> Compute(const Learner::Step& step, Learner::Observer* observer);
 
  private:
@@ -71,7 +71,7 @@ class ReplicaGroup {
 
   absl::Status AddReplica(const Task& task, FlatModel* model);
   absl::Status CopyValues();
-  // Adds up what the replicas that have computed something, the first ones, have left.
+  // Sums the results of the replicas with samples, which are the first `parts.size()` replicas.
   absl::Status AddUp(const std::vector<Learner::Gradient>& parts, int64_t samples);
 
   const Options options_;

@@ -10,19 +10,19 @@
 
 namespace torchps {
 
-// What further replicas of `lead` train, one on each of `devices`: tasks with modules of their own,
-// on the lead's datasets. `make` is what has made `lead`, called again with torch's seed as it was
-// then, on the device that is current; where it gives the lead's own module, and where it is null,
-// the lead's is cloned. All that the modules hold is a copy of what the lead's holds.
+// Returns tasks for further replicas of `lead`, one on each of `devices`, with separate modules and
+// the lead's datasets. `make` is the factory that made `lead`. It is called again with the same
+// torch seed, on the current device. If `make` is null or returns the lead's module, the lead's
+// module is cloned. The modules' state is copied from the lead's module.
 //
-// INVALID_ARGUMENT: the module cannot be cloned, or `make` has made another one; the error of
-// `make`. INTERNAL: a device cannot be taken.
+// INVALID_ARGUMENT: the module cannot be cloned, or `make` returned a different module. Also
+// returns errors of `make`. INTERNAL: a device is not available.
 absl::StatusOr<std::vector<Task>> MakeReplicaTasks(
     const Task& lead, const std::function<absl::StatusOr<Task>()>& make, uint64_t seed,
     torch::Device lead_device, const DeviceList& devices);
 
-// Every parameter and buffer of `to` becomes what that of `from` is, wherever it lies.
-// INVALID_ARGUMENT names one that only one side has, or has in another shape.
+// Copies each parameter and buffer from `from` to `to`, across devices. INVALID_ARGUMENT names a
+// tensor that is missing on one side or differs in shape.
 absl::Status CopyState(const torch::nn::Module& from, torch::nn::Module& to);
 
 }  // namespace torchps

@@ -11,13 +11,13 @@
 
 namespace torchps {
 
-// A thread for each replica, of which the first is the caller's own: torch keeps what belongs to a
-// thread (its OpenMP team, the current device) from step to step.
+// Runs one thread per replica; the first replica uses the caller's thread. The threads persist,
+// because torch keeps per-thread state between steps (the OpenMP team, the current device).
 //
 // Thread-compatible: one thread calls Run().
 class ReplicaThreads {
  public:
-  // What a member does. Must not throw.
+  // Work of one member. Must not throw.
   using Work = std::function<void(size_t member)>;
 
   explicit ReplicaThreads(size_t members);
@@ -25,7 +25,7 @@ class ReplicaThreads {
   ReplicaThreads(const ReplicaThreads&) = delete;
   ReplicaThreads& operator=(const ReplicaThreads&) = delete;
 
-  // Calls work(i) on the thread of each member at once, and returns when all have ended.
+  // Calls work(i) on each member's thread concurrently. Returns when all calls have returned.
   void Run(const Work& work);
 
  private:
@@ -34,9 +34,9 @@ class ReplicaThreads {
   Mutex mutex_;
   CondVar changed_;
   const Work* work_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  // Runs begun.
+  // Number of started runs.
   uint64_t runs_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Members but the first that are at work.
+  // Number of working members, except the first.
   size_t busy_ ABSL_GUARDED_BY(mutex_) = 0;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;

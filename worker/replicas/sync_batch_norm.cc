@@ -17,7 +17,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-// Where a channel's elements lie.
+// Returns all dimensions except the channels.
 std::vector<int64_t> AllButChannels(const torch::Tensor& input) {
   std::vector<int64_t> dimensions = {0};
   for (int64_t dimension = 2; dimension < input.dim(); ++dimension) {
@@ -26,7 +26,7 @@ std::vector<int64_t> AllButChannels(const torch::Tensor& input) {
   return dimensions;
 }
 
-// A number for each channel, to be calculated with in all of its elements.
+// Reshapes one number per channel so that it broadcasts over `input`.
 torch::Tensor ForEach(const torch::Tensor& input, const torch::Tensor& channels) {
   std::vector<int64_t> shape(static_cast<size_t>(input.dim()), 1);
   shape[1] = channels.numel();
@@ -38,15 +38,15 @@ void AddAll(BatchSums* sums, const torch::Tensor& tensor) {
   TORCH_CHECK(status.ok(), std::string(status.message()));
 }
 
-// Of all replicas' elements together, a number for each channel.
+// Statistics over the elements of all replicas, one number per channel.
 struct Statistics {
   torch::Tensor mean;
-  torch::Tensor variance;  // over the number of elements
-  torch::Tensor elements;  // of a channel: one number, on the device
+  torch::Tensor variance;  // divided by the element count
+  torch::Tensor elements;  // element count per channel: one number, on the device
 };
 
-// Each replica's mean and mean square, weighed by its elements; in double, so that the difference
-// of squares loses nothing that float32 has.
+// Computes the mean and mean square over all replicas, weighted by elements. Uses double, so that
+// the difference of squares keeps float32 precision.
 Statistics StatisticsOfAll(const torch::Tensor& input, BatchSums* sums) {
   const int64_t channels = input.size(1);
   const auto [variance, mean] =
@@ -66,11 +66,12 @@ Statistics StatisticsOfAll(const torch::Tensor& input, BatchSums* sums) {
   return all;
 }
 
-// y = (x - mean) * scale * weight + bias, of which mean and scale = 1 / sqrt(variance + eps) come
-// from all x of all replicas, and so has each x a gradient from all y of all replicas.
+// Computes y = (x - mean) * scale * weight + bias with scale = 1 / sqrt(variance + eps). Mean and
+// scale depend on the x of all replicas. So the gradient of each x depends on the y of all
+// replicas.
 class Normalize final : public torch::autograd::Function<Normalize> {
  public:
-  // `sums` as a number, which is what a context can keep beside tensors; it outlives the graph.
+  // Passes `sums` as a number, because a context can store numbers; `sums` outlives the graph.
   static torch::Tensor forward(AutogradContext* context, const torch::Tensor& input,
                                const torch::Tensor& weight, const torch::Tensor& bias,
                                const torch::Tensor& mean, const torch::Tensor& variance,
@@ -94,7 +95,8 @@ class Normalize final : public torch::autograd::Function<Normalize> {
     const std::vector<int64_t> dimensions = AllButChannels(input);
 
     const torch::Tensor normalized = (input - ForEach(input, mean)) * ForEach(input, scale);
-    // What bias and weight get of this replica's samples; the other replicas add theirs.
+    // The gradients of bias and weight from this replica's samples; the sum adds the other
+    // replicas.
     const torch::Tensor of_bias = gradient.sum(dimensions);
     const torch::Tensor of_weight = (gradient * normalized).sum(dimensions);
     const torch::Tensor sum = torch::cat({of_bias, of_weight}).to(torch::kFloat64);
@@ -115,7 +117,8 @@ torch::Tensor BatchNormOfAll(const torch::Tensor& input, const torch::Tensor& we
                              const torch::Tensor& bias, torch::Tensor running_mean,
                              torch::Tensor running_var, double momentum, double eps,
                              BatchSums* sums) {
-  // Sums of 16-bit numbers are worth nothing, and the statistics are of 32 bits (autocast).
+  // Computes in float32, because sums of 16-bit numbers are too imprecise and the statistics use 32
+  // bits (autocast).
   if (input.scalar_type() == torch::kBFloat16 || input.scalar_type() == torch::kFloat16) {
     return BatchNormOfAll(input.to(torch::kFloat32), weight, bias, std::move(running_mean),
                           std::move(running_var), momentum, eps, sums)
@@ -132,7 +135,7 @@ torch::Tensor BatchNormOfAll(const torch::Tensor& input, const torch::Tensor& we
       running_var.mul_(1 - momentum).add_(unbiased * momentum);
     }
   }
-  // A Function takes no undefined tensors.
+  // Functions do not accept undefined tensors.
   const torch::Tensor scale =
       weight.defined() ? weight : torch::ones_like(all.mean, input.scalar_type());
   const torch::Tensor shift =
@@ -153,7 +156,7 @@ absl::Status SynchronizeBatchNorms(torch::nn::Module& module, BatchSums* sums) {
           "(worker/replicas/sync_batch_norm.h)"));
     }
   }
-  // Only now, so that a module that is refused keeps nothing of it.
+  // Runs after all checks, so that a refused module stays unchanged.
   for (const auto& part : module.modules()) {
     if (auto* norm = dynamic_cast<SyncBatchNorm*>(part.get()); norm != nullptr) norm->UseSums(sums);
   }

@@ -8,39 +8,39 @@
 
 #include "absl/status/status.h"
 
-// Batch norm whose statistics may be those of all devices of a worker: SyncBatchNorm1d, 2d and 3d,
-// in a module of one's own in place of torch's BatchNorm1d, 2d and 3d. Parameters, buffers, their
-// names and options are the same, so a model's file fits either. They compute as torch's do unless
-// the job has training.sync_batchnorm and the worker several devices; then a training pass is
-// normalised with mean and variance over the samples of all devices, and its backward pass adds up
-// what these owe to each other, as one device with the whole batch would
+// Batch norm modules that can share statistics across all devices of a worker. User modules may use
+// SyncBatchNorm1d, 2d and 3d instead of torch's BatchNorm1d, 2d and 3d. Parameters, buffers, names
+// and options are the same, so model files are interchangeable. They compute like torch's modules,
+// unless the job sets training.sync_batchnorm and the worker uses several devices. Then a training
+// pass normalizes with the mean and variance over the samples of all devices. The backward pass
+// adds the gradients across devices, as for a single device with the whole batch
 // (torch.nn.SyncBatchNorm).
 
 namespace torchps {
 
-// How a replica's batch norms add up what they have with the other replicas' ones.
+// Sums tensors over the batch norms of all replicas.
 class BatchSums {
  public:
   virtual ~BatchSums() = default;
-  // `tensor` becomes the sum of those of all replicas that compute the present pass, each of which
-  // calls this in the same order. Blocks until they do.
+  // Replaces `tensor` by the sum over all replicas that compute the current pass. Blocks until each
+  // of these replicas called this; all must make the calls in the same order.
   virtual absl::Status Add(const torch::Tensor& tensor) = 0;
 };
 
-// What all of them are, whatever their dimensions.
+// Base of the modules for all dimensions.
 class SyncBatchNorm {
  public:
   virtual ~SyncBatchNorm() = default;
-  // Borrowed, for training passes from now on; null: each device by itself.
+  // Uses the borrowed `sums` for training passes from now on; null: each device computes alone.
   void UseSums(BatchSums* sums) { sums_ = sums; }
 
  protected:
   BatchSums* sums_ = nullptr;
 };
 
-// Batch norm of `input`, whose second dimension is its channels, by the statistics of all replicas.
-// `weight` and `bias` may be undefined. Where `running_mean` and `running_var` are defined they
-// move by the part `momentum`. Throws c10::Error where `sums` fails.
+// Returns the batch norm of `input` with the statistics of all replicas. Dimension 1 of `input` is
+// the channels. `weight` and `bias` may be undefined. Updates `running_mean` and `running_var` with
+// `momentum` if they are defined. Throws c10::Error if `sums` fails.
 torch::Tensor BatchNormOfAll(const torch::Tensor& input, const torch::Tensor& weight,
                              const torch::Tensor& bias, torch::Tensor running_mean,
                              torch::Tensor running_var, double momentum, double eps,
@@ -99,8 +99,8 @@ class SyncBatchNorm3dImpl : public SyncBatchNormImplBase<3, SyncBatchNorm3dImpl>
 };
 TORCH_MODULE(SyncBatchNorm3d);
 
-// Has all SyncBatchNorm modules of `module` use `sums`. INVALID_ARGUMENT names a batch norm of
-// torch's own, which could not.
+// Makes all SyncBatchNorm modules in `module` use `sums`. INVALID_ARGUMENT names a batch norm of
+// torch, which cannot use it.
 absl::Status SynchronizeBatchNorms(torch::nn::Module& module, BatchSums* sums);
 
 }  // namespace torchps

@@ -33,7 +33,8 @@ absl::Status ThreadAllReduce::SumToAll(size_t replica, size_t participants,
   tensors_[replica] = tensor;
   ++waiting_;
   if (waiting_ == participants_) {
-    // The others wait, and whoever leaves may do so, too, until it is done.
+    // The other replicas wait. A replica that calls Leave() blocks on the lock until the sum is
+    // done.
     const absl::Status summed =
         group_->SumToAll(absl::MakeConstSpan(tensors_).first(participants_));
     tensors_.assign(tensors_.size(), torch::Tensor());
@@ -52,7 +53,7 @@ absl::Status ThreadAllReduce::SumToAll(size_t replica, size_t participants,
 void ThreadAllReduce::Leave(const absl::Status& status) {
   const MutexLock lock(&mutex_);
   ++left_;
-  // Later ones follow from the first.
+  // Later failures result from the first.
   const bool is_first = status_.ok();
   Fail(status);
   if (is_first && !status.ok() && !absl::IsCancelled(status)) group_->Abandon();

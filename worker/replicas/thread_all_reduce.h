@@ -13,34 +13,33 @@
 
 namespace torchps {
 
-// Where the replicas of a step meet within its passes, each on a thread of its own, to add up small
-// tensors. Once one has failed, nobody waits for it: all that wait and all that come get its
-// status.
+// Sums small tensors across the replicas of a step during the passes. Each replica runs on a
+// separate thread. After one replica failed, waiting and later calls return that replica's status.
 //
 // Thread-safe. Borrows the group.
 class ThreadAllReduce {
  public:
   ThreadAllReduce(LocalGroup* group, size_t replicas) : group_(group), tensors_(replicas) {}
 
-  // A step begins, of which nobody has failed. REQUIRES: nobody is in SumToAll().
+  // Starts a step, and clears earlier failures. REQUIRES: no SumToAll() call is in progress.
   void Begin();
 
-  // Waits until the first `participants` replicas, to which `replica` belongs, have called this,
-  // and makes each one's tensor the sum of all. INTERNAL: they are not at the same place, so that
-  // no sum can come; otherwise what the group says, or how another replica has failed.
+  // Blocks until the first `participants` replicas, including `replica`, have called this. Then
+  // sets each replica's tensor to the sum. INTERNAL: the replicas are at different calls, so a sum
+  // is impossible. Also returns the group's errors and the failure of another replica.
   absl::Status SumToAll(size_t replica, size_t participants, const torch::Tensor& tensor);
 
-  // The replica has ended its part of the step, and how. Called once in a step by each. If it has
-  // failed, the group is abandoned: its device may owe the others a sum. CANCELLED is no failure,
-  // it just goes no further.
+  // Ends the replica's part of the step with `status`. Each replica calls this once per step. After
+  // a failure, abandons the group, because other devices may wait for this replica's device.
+  // CANCELLED ends the step without abandoning the group.
   void Leave(const absl::Status& status);
 
-  // OK, or what failed first since Begin().
+  // OK, or the first failure since Begin().
   absl::Status status() const;
 
  private:
   void Fail(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Fails if those that are waited for cannot come any more.
+  // Fails if a replica that is waited for cannot arrive any more.
   void CheckReachable() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   LocalGroup* const group_;
@@ -48,14 +47,14 @@ class ThreadAllReduce {
   mutable Mutex mutex_;
   CondVar changed_;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
-  // Those that wait, by replica; the others' are undefined.
+  // By replica, for the waiting replicas; otherwise undefined.
   std::vector<torch::Tensor> tensors_ ABSL_GUARDED_BY(mutex_);
   size_t waiting_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Of whoever came first.
+  // As passed by the first waiting replica.
   size_t participants_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t length_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t left_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Sums that have been made.
+  // Number of completed sums.
   uint64_t sums_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

@@ -10,25 +10,25 @@
 
 namespace torchps {
 
-// The elements of a flat layout that one device has, in vectors of its own there, and copies of
-// them from and to the host's vectors, which are of all elements.
+// Holds one device's part of a flat layout in vectors on that device. Copies the part from and to
+// the host's vectors, which contain all elements.
 //
-//   the host's values    | trained ... [mine] ... | averaged ... [mine] ... |
-//   values()             | mine, trained | mine, averaged |
-//   gradients()          | mine, trained |
+//   the host's values    | trained ... [part] ... | averaged ... [part] ... |
+//   values()             | part, trained | part, averaged |
+//   gradients()          | part, trained |
 //
-// All copies are blocking ones: they wait for all that the device was given to do before, and have
-// ended when they return. All functions but the accessors throw what torch throws.
+// Copies block: they wait for earlier work on the device and are complete on return. All functions
+// except the accessors throw torch's exceptions.
 //
-// A value that shares its vectors with its copies. Thread-compatible.
+// Copies of this object share the vectors. Thread-compatible.
 class DevicePart {
  public:
-  // Gradients are zero, values are not set.
+  // Sets gradients to zero; leaves values uninitialized.
   explicit DevicePart(const StagePart& place);
 
   const torch::Tensor& values() const { return values_; }
   const torch::Tensor& gradients() const { return gradients_; }
-  // Where a tensor of the part begins in values(), and in gradients() if it is trained.
+  // Returns the offset of a tensor of the part in values(), and in gradients() if it is trained.
   int64_t GetBegin(const Segment& segment) const;
 
   void TakeValues(const torch::Tensor& host_values) const;
@@ -37,8 +37,8 @@ class DevicePart {
   void GiveGradients(const torch::Tensor& host_gradients) const;
 
  private:
-  // The runs of the host's value vector that the device has, each with its place in values(). One
-  // run where the module is not cut.
+  // Calls `use` for each run of the host's value vector on this device, with the offset in
+  // values(). Calls it once if the module is not cut.
   void ForEachRun(
       const std::function<void(int64_t in_host, int64_t in_part, int64_t length)>& use) const;
 

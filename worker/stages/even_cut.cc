@@ -8,8 +8,8 @@
 namespace torchps {
 namespace {
 
-// The cut whose parts have as many layers as fit below `most`, from the first one on, with a layer
-// left for each part that comes. More parts than `parts`: they do not fit.
+// Fills parts from the first layer on, each up to the weight `most`, and leaves one layer for each
+// later part. Returns more than `parts` parts if `most` is too small.
 std::vector<size_t> Fill(const std::vector<int64_t>& weights, size_t parts, int64_t most) {
   std::vector<size_t> firsts = {0};
   int64_t weight = 0;

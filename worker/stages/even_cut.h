@@ -6,10 +6,10 @@
 
 namespace torchps {
 
-// Where to cut a row of layers into `parts` parts that follow each other, so that the heaviest part
-// is as light as it can be: the number of each part's first layer. Each part has at least one
-// layer. Of several such cuts the one whose first parts have the most layers. A free function
-// without state. REQUIRES: 1 <= parts <= weights.size(), and no weight is negative.
+// Cuts a sequence of layers into `parts` consecutive parts such that the heaviest part is as light
+// as possible. Returns the index of each part's first layer. Each part contains at least one layer.
+// If several cuts are equal, the earlier parts get more layers. A free function without state.
+// REQUIRES: 1 <= parts <= weights.size(), and all weights are at least 0.
 std::vector<size_t> EvenCut(const std::vector<int64_t>& weights, size_t parts);
 
 }  // namespace torchps

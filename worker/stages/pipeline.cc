@@ -46,7 +46,7 @@ absl::Status Pipeline::Run(const Work& work) {
     const MutexLock lock(&mutex_);
     while (computing_ > 0) changed_.Wait(&mutex_);
     work_ = nullptr;
-    // What nobody has taken.
+    // Drops items that a failed run left.
     activations_.clear();
     gradients_.clear();
     std::swap(failure, failure_);
@@ -108,7 +108,7 @@ absl::Status Pipeline::Forward(int stage, int micro_batch, const Work& work,
     if (!loss.ok()) return loss.status();
     kept.output = *std::move(loss);
   } else {
-    // Another tensor on the same memory, of which the graph does not know.
+    // Passes a detached tensor on the same memory, so that the graph ends here.
     Put(&activations_, stage + 1, {kept.output.detach(), kept.output.requires_grad()});
   }
   held->push_back(std::move(kept));
@@ -127,7 +127,8 @@ absl::Status Pipeline::Backward(int stage, int micro_batch, const Work& work,
   } else {
     const absl::StatusOr<Passed> passed = Take(&gradients_, stage);
     if (!passed.ok()) return passed.status();
-    // A stage that is frozen needs none, and one whose output the loss does not see has none.
+    // Frozen stages need no gradient. The gradient is undefined if the loss does not depend on the
+    // output.
     if (kept.output.requires_grad() && passed->tensor.defined()) {
       torch::autograd::backward({kept.output}, {passed->tensor.to(devices_[stage])});
     }

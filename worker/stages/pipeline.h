@@ -18,76 +18,76 @@
 
 namespace torchps {
 
-// Runs the forward and backward passes of a module in stages, each on a device of its own, on the
-// parts of a batch: while one stage computes with one micro-batch, the others compute with others
-// (worker/stages/pipeline_schedule.h has the order). backward() adds into the parameters' gradients
-// as ever, so that what they hold at the end is the sum over micro-batches.
+// Runs the forward and backward passes of a module in stages, each on a separate device, on parts
+// of a batch. While one stage computes a micro-batch, the other stages compute other micro-batches
+// (worker/stages/pipeline_schedule.h defines the order). backward() adds to the parameters'
+// gradients as usual, so they finally contain the sum over the micro-batches.
 //
-// A stage's graph ends at its input. What goes from stage to stage is the values of activations one
-// way, and their gradients the other.
+// Each stage's graph ends at the stage's input. Stages exchange activation values and gradients.
 //
-// A thread for each stage but the last, whose passes the caller of Run() computes: the loss, and
-// all that it does beside, is on that thread. The others live as long as this object.
-// Thread-compatible. Shares the modules; their tensors must not be written to while Run() is under
-// way.
+// Uses one thread per stage, except for the last stage, which the caller of Run() computes. So
+// `loss` runs on the caller's thread. The threads run until this object is destroyed.
+// Thread-compatible. Shares the modules; their tensors must not be modified during Run().
 class Pipeline {
  public:
   struct Work {
-    // The first stage's, one for each micro-batch; at least one.
+    // Inputs of the first stage, one per micro-batch; at least one.
     std::vector<torch::Tensor> inputs;
-    // What backward() starts from, made of the last stage's output. An error ends the run.
+    // Computes the loss from the last stage's output, as the start of backward(). Errors end the
+    // run.
     std::function<absl::StatusOr<torch::Tensor>(int micro_batch, const torch::Tensor& output)> loss;
-    // Once, before the first backward pass of any stage. Forward passes of stages but the last may
-    // be under way. An error ends the run.
+    // Called once, before the first backward pass of any stage. Forward passes of earlier stages
+    // may be in progress. Errors end the run.
     std::function<absl::Status()> before_backward;
   };
 
-  // Stage k computes on devices[k], where its tensors are, and goes forward in `precision`, as the
-  // loss is. REQUIRES: as many devices as stages.
+  // Stage k computes on devices[k], which must hold the stage's tensors. Forward passes and the
+  // loss use `precision`. REQUIRES: as many devices as stages.
   Pipeline(std::vector<ModelStage> stages, std::vector<torch::Device> devices,
            TrainingSpec::Precision precision = TrainingSpec::FLOAT32);
   ~Pipeline();
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
 
-  // Returns when no stage computes any more: all have done all micro-batches, or one has failed,
-  // and the others have ended with the pass that they had begun. Then gradients hold a part of the
-  // sum. Returns the error of `loss` or `before_backward`; throws what a stage, or they, threw.
+  // Runs all micro-batches through all stages. After a failure, the other stages stop after their
+  // current pass, and the gradients contain a part of the sum. Returns when all stages have
+  // stopped. Returns the error of `loss` or `before_backward`; throws the exceptions of stages and
+  // of these functions.
   absl::Status Run(const Work& work);
 
-  // Where that was, after Run() has thrown or returned an error; else -1.
+  // The failed stage after Run() threw or returned an error; otherwise -1.
   int failed_stage() const { return failed_stage_; }
 
  private:
-  // What is on its way to a stage.
+  // Data sent to a stage.
   struct Passed {
-    torch::Tensor tensor;  // undefined: no gradient
+    torch::Tensor tensor;  // undefined: without gradient
     bool wants_gradient = false;
   };
-  // By the stage that it goes to.
+  // By receiving stage.
   using Queues = std::vector<std::deque<Passed>>;
-  // What a stage keeps of a micro-batch between its two passes.
+  // Tensors that a stage keeps between the two passes of a micro-batch.
   struct Held {
     torch::Tensor input;
-    torch::Tensor output;  // of the last stage, the loss
+    torch::Tensor output;  // in the last stage, the loss
   };
   struct Failure {
     int stage = -1;  // -1: none
     absl::Status status;
-    std::exception_ptr thrown;  // null: the status tells it
+    std::exception_ptr thrown;  // null: `status` contains the error
   };
 
-  // Computes the stage's part of each run, until this object ends.
+  // Computes one stage in each run, until this object is destroyed.
   void Serve(int stage);
-  // The stage's part of one run. What goes wrong stops it.
+  // Computes one stage in one run. Errors stop the run.
   void RunStage(int stage, const Work& work);
   absl::Status Forward(int stage, int micro_batch, const Work& work, std::deque<Held>* held);
   absl::Status Backward(int stage, int micro_batch, const Work& work, std::deque<Held>* held);
 
   void Put(Queues* queues, int stage, Passed passed) ABSL_LOCKS_EXCLUDED(mutex_);
-  // The next one that comes to `stage`. CANCELLED: the run has failed.
+  // Returns the next item for `stage`. CANCELLED: the run failed.
   absl::StatusOr<Passed> Take(Queues* queues, int stage) ABSL_LOCKS_EXCLUDED(mutex_);
-  // The first failure counts. All others follow from it.
+  // Records the first failure. Later failures result from the first.
   void Fail(Failure failure) ABSL_LOCKS_EXCLUDED(mutex_);
 
   int last() const { return static_cast<int>(stages_.size()) - 1; }
@@ -98,16 +98,16 @@ class Pipeline {
 
   Mutex mutex_;
   CondVar changed_;
-  // Of the run under way; null between runs.
+  // Work of the current run; null between runs.
   const Work* work_ ABSL_GUARDED_BY(mutex_) = nullptr;
   uint64_t runs_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Threads that have not ended their part of it.
+  // Number of threads that are still computing.
   size_t computing_ ABSL_GUARDED_BY(mutex_) = 0;
   Failure failure_ ABSL_GUARDED_BY(mutex_);
   Queues activations_ ABSL_GUARDED_BY(mutex_);
   Queues gradients_ ABSL_GUARDED_BY(mutex_);
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
-  // Of the latest run.
+  // Result of the latest run.
   int failed_stage_ = -1;
   std::vector<std::thread> threads_;
 };

@@ -2,27 +2,26 @@
 
 #include <vector>
 
-// The order in which the stages of a model work on the parts of a batch: one forward, one backward
-// (Narayanan et al. 2019, "PipeDream"; 2021, its flushed form in Megatron-LM). Free functions
-// without state.
+// Orders the work of the stages on the parts of a batch: one forward, one backward (Narayanan et
+// al. 2019, "PipeDream"; 2021, the flushed form in Megatron-LM). Free functions without state.
 
 namespace torchps {
 
-// What a stage does next: one pass with one micro-batch.
+// One pass of a stage with one micro-batch.
 struct PipelineStep {
-  bool forward = true;  // else backward
+  bool forward = true;  // false: backward
   int micro_batch = 0;
 };
 
-// All that stage `stage` of `stages` does with `micro_batches` micro-batches, in order: first as
-// many forward passes as there are stages behind it, then backward and forward passes in turn, then
-// the backward passes that are left. Micro-batches come in their order in both directions.
+// Returns all passes of stage `stage` of `stages` with `micro_batches` micro-batches, in order. The
+// stage begins with as many forward passes as there are later stages. Then backward and forward
+// passes alternate, and the remaining backward passes follow. Micro-batches are processed in order
+// in both directions.
 //
-// A stage holds the activations of a micro-batch from its forward pass to its backward pass: of at
-// most `stages - stage` micro-batches at a time, however many there are. Where all forward passes
-// take the time f and all backward passes the time b, the whole takes
-// (micro_batches + stages - 1) * (f + b): `stages - 1` of so many turns are lost to filling and
-// draining.
+// The stage holds a micro-batch's activations from the forward pass to the backward pass, for at
+// most `stages - stage` micro-batches at a time. If each forward pass needs time f and each
+// backward pass time b, the total is (micro_batches + stages - 1) * (f + b). So filling and
+// draining cost `stages - 1` turns.
 //
 // REQUIRES: 0 <= stage < stages, micro_batches >= 1.
 std::vector<PipelineStep> OneForwardOneBackward(int stage, int stages, int micro_batches);

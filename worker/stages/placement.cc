@@ -81,7 +81,7 @@ std::vector<StagePart> Placement::GetParts(const ModelLayout& layout) const {
     ElementRun& run = segment.averaged ? part.averaged : part.trained;
     if (segment.length == 0) continue;
     if (run.end == 0) run = {segment.offset, segment.offset};
-    // Its tensors were registered one after the other.
+    // The stage's tensors were registered consecutively.
     TPS_CHECK(run.end == segment.offset, "a stage's elements are one run");
     run.end += segment.length;
   }
@@ -91,7 +91,7 @@ std::vector<StagePart> Placement::GetParts(const ModelLayout& layout) const {
 size_t Placement::GetPart(const std::string& name) const {
   size_t stage = 0;
   if (has_stages()) {
-    // torchps::Stages names its submodules by number.
+    // torchps::Stages names the submodules by number.
     const bool read = absl::SimpleAtoi(absl::string_view(name).substr(0, name.find('.')), &stage);
     TPS_CHECK(read && stage < devices_.size(), "a tensor belongs to a stage");
   }

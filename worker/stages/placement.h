@@ -10,44 +10,45 @@
 
 namespace torchps {
 
-// The elements of a stage in a flat layout: a run of the trained ones and a run of the averaged
-// ones. Either may be empty.
+// Elements of a stage in a flat layout: one run of trained and one run of averaged elements. Either
+// may be empty.
 struct StagePart {
   torch::Device device = torch::kCPU;
   ElementRun trained;
   ElementRun averaged;
 };
 
-// On which devices the tensors of a module lie: all on one, or those of each stage of a
-// torchps::Stages on one of its own. A value.
+// Assigns the tensors of a module to devices: all tensors to one device, or each stage of a
+// torchps::Stages to a separate device. A value type.
 class Placement {
  public:
-  // Any module, whole.
-  Placement(torch::Device device) : devices_({device}) {}        // NOLINT: a device is a place
+  // Places any module as a whole.
+  Placement(torch::Device device) : devices_({device}) {}        // NOLINT: implicit by design
   Placement(torch::DeviceType type) : devices_({{type, -1}}) {}  // NOLINT
-  // With one device as above; with several, stage k is on the k-th. REQUIRES: at least one.
+  // Places the whole module on a single device, or stage k on the k-th of several devices.
+  // REQUIRES: at least one device.
   explicit Placement(std::vector<torch::Device> devices);
 
   const std::vector<torch::Device>& devices() const { return devices_; }
-  // Whether the module is cut.
+  // True if the module is cut into stages.
   bool has_stages() const { return devices_.size() > 1; }
 
-  // For tests: what lies on the CPU counts as a device's memory, apart from the host's.
+  // For tests: treats CPU memory like device memory that is separate from the host's.
   Placement ApartFromHost() const;
-  // All of it lies in the host's memory.
+  // True if all tensors are in host memory.
   bool on_host() const;
 
-  // INVALID_ARGUMENT: there are several devices, and the module is no torchps::Stages of as many
-  // stages, or two stages on different devices have a tensor in common.
+  // INVALID_ARGUMENT: several devices are given, but the module is not a torchps::Stages with as
+  // many stages, or two stages on different devices share a tensor.
   absl::Status Check(const torch::nn::Module& module) const;
 
-  // Moves all tensors of `module` to where they are to lie. REQUIRES: Check(module) is OK. Throws
-  // what torch throws.
+  // Moves all tensors of `module` to their devices. REQUIRES: Check(module) is OK. Throws torch's
+  // exceptions.
   void Move(torch::nn::Module& module) const;
 
-  // By stage, its elements in the module's layout; one part where the module is not cut.
+  // Returns each stage's elements in the module's layout; one part if the module is not cut.
   std::vector<StagePart> GetParts(const ModelLayout& layout) const;
-  // The part that a tensor of this name is in.
+  // Returns the index of the part that contains the named tensor.
   size_t GetPart(const std::string& name) const;
 
  private:

@@ -21,14 +21,14 @@ ReplicaMember Member(const std::string& host, torch::Device device, int stage, i
   return member;
 }
 
-// Of a stage: values and gradients, which on a GPU are there twice, with the host's buffers for the
-// network.
+// Elements of values and gradients of a stage. On a GPU they exist twice, because the host keeps
+// network buffers.
 int64_t StageElements(int64_t trained, int64_t averaged, bool on_host) {
   return (on_host ? 1 : 2) * (2 * trained + averaged);
 }
 
-// As worker/flat_model.h has them. The lead has a second vector of values for pulls to land in; on
-// a GPU the host mirrors both, and the gradients.
+// Elements as in worker/flat_model.h. The lead holds a second vector of values as the target of
+// pulls. On a GPU, the host mirrors both vectors and the gradients.
 int64_t ReplicaElements(const ModelLayout& layout, bool is_lead, bool is_gpu) {
   const int64_t alone = layout.size() + layout.trained_size();
   if (!is_lead) return alone;

@@ -10,24 +10,25 @@
 
 namespace torchps {
 
-// Who holds a slot's copy of the model, as a worker tells the coordinator when it joins: devices
-// with a replica of all of it each, devices with a stage each, or processes with a stage each. For
-// each member where it is, what it trains, and its memory for values, gradients and their copies
-// for the network. A slot with a single member has no list. Free functions without state.
+// List the members that hold a slot's copy of the model, for the worker's join request. Members are
+// devices with a full replica each, devices with a stage each, or processes with a stage each. Each
+// entry contains the member's location, the trained part, and the memory for values, gradients and
+// their network copies. Slots with a single member send an empty list. Free functions without
+// state.
 
-// Each device has all of the model; the first one leads.
+// Each device holds the whole model; the first device leads.
 std::vector<ReplicaMember> DeviceMembers(const std::vector<torch::Device>& devices,
                                          const ModelLayout& layout, const std::string& host);
 
-// Each device has a stage. None where the module is not cut.
+// Each device holds one stage. Returns an empty list if the module is not cut.
 std::vector<ReplicaMember> StageMembers(const Placement& placement, const ModelLayout& layout,
                                         const std::string& host);
 
-// A process on `host` has the stage `stage`, of which `layout` is.
+// A process on `host` holds stage `stage` with `layout`.
 ReplicaMember ProcessMember(int stage, torch::Device device, const ModelLayout& layout,
                             const std::string& host);
 
-// Their devices, in their order: "cpu,cpu".
+// Returns the members' devices in order, for example "cpu,cpu".
 std::string DevicesOfMembers(const std::vector<ReplicaMember>& members);
 
 }  // namespace torchps

@@ -14,13 +14,13 @@
 
 namespace torchps {
 
-// A module that is part of another one: its forward() takes a tensor and returns one. Of any class:
-// torch's own, TORCH_MODULE's, a plain subclass of torch::nn::Module, torch::nn::Sequential.
-// A value that shares the module with its copies.
+// Wraps a module that is part of another module. The module's forward() accepts a tensor and
+// returns a tensor. Accepts modules of torch, TORCH_MODULE holders, subclasses of
+// torch::nn::Module, and torch::nn::Sequential. Copies share the module.
 class ModelStage {
  public:
   template <typename Net>
-  ModelStage(std::shared_ptr<Net> module) {  // NOLINT: {first, second} makes stages of modules
+  ModelStage(std::shared_ptr<Net> module) {  // NOLINT: {first, second} makes stages
     static_assert(std::is_base_of_v<torch::nn::Module, Net>, "a stage is a nn::Module");
     forward_ = [net = module.get()](const torch::Tensor& input) -> torch::Tensor {
       return net->forward(input);
@@ -32,12 +32,12 @@ class ModelStage {
 
   const std::shared_ptr<torch::nn::Module>& module() const { return module_; }
 
-  // Where it computes: the device of its first parameter, or else buffer. `otherwise` where it has
-  // neither.
+  // Returns the device of the first parameter, or of the first buffer if there are no parameters.
+  // Returns `otherwise` for a module without either.
   torch::Device DeviceOr(torch::Device otherwise) const;
 
-  // What its forward() makes of `input`, which is where the stage computes. Throws what it throws,
-  // and c10::Error where it returns no tensor.
+  // Returns the output of forward() for `input`, which must be on the stage's device. Throws the
+  // module's exceptions, and c10::Error if the module does not return a tensor.
   torch::Tensor Forward(const torch::Tensor& input) const;
 
  private:
@@ -46,25 +46,24 @@ class ModelStage {
   std::function<torch::Tensor(const torch::Tensor& input)> forward_;
 };
 
-// A module that is cut into stages, each of which takes what the one before it returns; what is too
-// large for one device lies on several.
+// Cuts a module into stages; each stage's output is the next stage's input. So a model that is too
+// large for one device can use several devices.
 //
 //   torchps::Stages net({torch::nn::Sequential(...), torch::nn::Sequential(...)});
 //   return torchps::Task{net, torchps::CrossEntropy(), data};
 //
-// Stage k is the submodule "k", so that its parameters are "0.weight", "1.0.bias" and so on,
-// wherever they lie: workers with one device and with one for each stage train the same job.
+// Stage k is the submodule "k", so the parameters are "0.weight", "1.0.bias" and so on, on any
+// device. Workers with one device and workers with one device per stage can train the same job.
 //
-// A worker with as many devices as there are stages puts stage k on the k-th, and trains with
-// forward and backward passes of parts of a batch on all of them at once
-// (worker/stages/pipeline.h). Everything else calls forward().
+// If a worker uses as many devices as stages, stage k runs on the k-th device, and parts of a batch
+// train on all devices at once (worker/stages/pipeline.h). Other code calls forward().
 class StagesImpl final : public torch::nn::Module {
  public:
   // REQUIRES: at least one stage.
   explicit StagesImpl(std::vector<ModelStage> stages);
 
-  // All stages in their order, each where its parameters are. The result is where `input` is.
-  // Throws what a stage throws.
+  // Runs all stages in order, each on the device of the stage's parameters. Returns the result on
+  // the device of `input`. Throws the stages' exceptions.
   torch::Tensor forward(torch::Tensor input);
 
   const std::vector<ModelStage>& stages() const { return stages_; }
