@@ -11,13 +11,13 @@
 
 namespace torchps {
 
-// Exchanges messages between one process of a replica and the others. Each process of a replica
-// holds one stage of the model, in stage order. The first process leads.
+// Connects one process of a replica to the other processes. Each process of a replica holds one
+// stage of the model, in stage order. The first process leads.
 //
-// All processes end together: after a message is lost, or a process crashed or left, each call here
+// The processes end together. After a message is lost, or a process crashed or left, each call here
 // returns the same error.
 //
-// Thread-compatible: one computing thread makes all calls. Fail() and status() are thread-safe.
+// Thread-compatible: one computing thread makes the calls. Fail() and status() are thread-safe.
 class Exchange {
  public:
   // Identifies an expected message, together with the sender.

@@ -18,7 +18,7 @@ namespace torchps {
 
 // Executes the leader's orders one after the other, in a replica process that does not lead.
 //
-// Thread-compatible: used by one thread, the trainer. Borrows all options.
+// Thread-compatible: used by one thread, the trainer. Borrows the options.
 class ReplicaFollower {
  public:
   struct Options {

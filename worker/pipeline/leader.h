@@ -19,7 +19,7 @@ namespace torchps {
 // The slot's StepLoop calls this class at the points at which a worker with the whole model
 // computes alone.
 //
-// Thread-compatible: used by one thread, the leader's trainer. Borrows all options.
+// Thread-compatible: used by one thread, the leader's trainer. Borrows the options.
 class ReplicaLeader {
  public:
   struct Options {
@@ -32,7 +32,7 @@ class ReplicaLeader {
 
   explicit ReplicaLeader(Options options) : options_(options) {}
 
-  // Blocks until all other processes are ready and connected to the servers.
+  // Blocks until the other processes are ready and connected to the servers.
   absl::Status AwaitReady();
   // Makes the other processes push their initial values.
   absl::Status Initialize();
@@ -46,9 +46,9 @@ class ReplicaLeader {
   void End();
 
  private:
-  // Sends `order` to all other processes.
+  // Sends `order` to the other processes.
   void Order(const ReplicaOrder& order);
-  // Waits until all processes have finished the latest order. Adds their reports.
+  // Waits until the other processes have finished the latest order. Adds their reports.
   absl::Status AwaitDone(PushResult* result);
 
   const Options options_;

@@ -38,7 +38,7 @@ class Mailbox {
   // Blocks until the parcel arrives. Errors as in Exchange::Take.
   absl::StatusOr<TensorMessage> Take(int from, const Exchange::Name& name);
 
-  // Ends all waiting with `status`. Returns false if an earlier call already failed the mailbox.
+  // Ends waiting calls with `status`. Returns false if an earlier call already failed the mailbox.
   bool Fail(const absl::Status& status);
   // OK unless Fail() was called.
   absl::Status status() const;

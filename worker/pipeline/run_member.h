@@ -18,17 +18,17 @@ struct MemberOptions {
 
 // Runs one process of a replica, from the meeting with the other processes until the job ends. The
 // replica is one slot, and each process holds one stage of the model. The first process, the
-// leader, joins the job for all processes and runs the steps like any worker
+// leader, joins the job for the replica and runs the steps like any worker
 // (worker/loop/step_loop.h). The other processes execute the leader's orders. Each process pulls,
 // computes and pushes only one part of the model. The parts of a step form one push with one name,
 // so the guarantees of a slot's push also hold here (docs/protocol.md, "A model over several
 // processes").
 //
-// All processes end together, and restart together with a new incarnation from the servers' values.
-// No process keeps state that the others need.
+// The processes end together, and restart together with a new incarnation from the servers' values.
+// No process keeps state that the other processes need.
 //
 // Returns OK when the job is done. UNAVAILABLE: another process of the replica failed, or a process
-// or a server does not answer; restart all processes. FAILED_PRECONDITION: the job uses features
+// or a server does not answer; restart each process. FAILED_PRECONDITION: the job uses features
 // that replicas do not support (local steps, model.init_from), or the processes do not match. Other
 // errors as in RunWorker.
 absl::Status RunMember(const MemberTask& task, WorkerOptions options, const MemberOptions& member);

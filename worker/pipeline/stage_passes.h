@@ -14,7 +14,7 @@
 namespace torchps {
 
 // Runs the forward and backward passes of one stage, while other processes run the other stages.
-// Exchanges activation values and gradients with the neighbour stages. All stages follow the order
+// Exchanges activation values and gradients with the neighbour stages. The stages follow the order
 // in worker/stages/pipeline_schedule.h, so they only have to agree on the number of micro-batches.
 // backward() adds to the parameters' gradients as usual.
 //
@@ -45,7 +45,7 @@ class StagePasses {
               Exchange* exchange)
       : stage_(std::move(stage)), device_(device), precision_(precision), exchange_(exchange) {}
 
-  // Runs the forward and backward passes of all micro-batches. Returns errors of the functions and
+  // Runs the forward and backward passes of each micro-batch. Returns errors of the functions and
   // the exchange; throws the stage's exceptions.
   absl::Status Train(const Work& work);
 

@@ -20,15 +20,15 @@ class LocalGroup {
  public:
   virtual ~LocalGroup() = default;
 
-  // Sets the first tensor to the sum of all tensors. The other tensors are undefined afterwards.
+  // Sets the first tensor to the sum of the tensors. The other tensors are undefined afterwards.
   virtual absl::Status Sum(absl::Span<const torch::Tensor> tensors) = 0;
-  // Sets each tensor to the sum of all tensors, bit-identical on all devices.
+  // Sets each tensor to the sum of the tensors, bit-identical on each device.
   virtual absl::Status SumToAll(absl::Span<const torch::Tensor> tensors) = 0;
   // Copies the first tensor to the other tensors.
   virtual absl::Status Copy(absl::Span<const torch::Tensor> tensors) = 0;
 
-  // Cancels queued operations that wait for other devices, because a failed replica may never take
-  // part and they would wait forever. Later calls may fail.
+  // Cancels queued operations that wait for other devices, because a failed replica may never
+  // participate and they would wait forever. Later calls may fail.
   virtual void Abandon() {}
 };
 

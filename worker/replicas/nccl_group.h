@@ -41,11 +41,11 @@ struct Nccl {
 // CUDA build of torch. UNAVAILABLE names the first missing function, if NCCL is not loaded.
 absl::StatusOr<Nccl> FindNccl();
 
-// Connects different GPUs with one NCCL communicator each. All operations run on the devices'
-// default streams, which torch also uses by default. If only some replicas take part, for example
-// in a short last pass, torch copies the tensors instead.
+// Connects different GPUs with one NCCL communicator each. Operations run on the devices' default
+// streams, which torch also uses by default. If only some replicas participate, for example in a
+// short last pass, torch copies the tensors instead.
 //
-// After an NCCL failure or Abandon(), all calls fail for all replicas. Otherwise, a device with a
+// After an NCCL failure or Abandon(), each call fails, for each replica. Otherwise, a device with a
 // started operation would wait for the other devices forever.
 class NcclGroup final : public LocalGroup {
  public:

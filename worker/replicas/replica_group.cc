@@ -52,7 +52,7 @@ class TimedObserver final : public Learner::Observer {
   absl::Duration held_;
 };
 
-// Needed because torch::manual_seed gives all devices the same seed.
+// Needed because torch::manual_seed uses the same seed for each device.
 void SeedDevice(torch::Device device, uint64_t seed) {
   if (!device.is_cuda()) return;
   at::Generator generator = at::globalContext().defaultGenerator(device);
@@ -84,8 +84,8 @@ class ReplicaGroup::Sums final : public BatchSums {
   Sums(ThreadAllReduce* meeting, size_t replica, size_t replicas)
       : meeting_(meeting), replica_(replica), replicas_(replicas) {}
 
-  // Sets the sample count of the pass, over all replicas. Runs on this replica's thread before
-  // torch's backward threads start.
+  // Sets the pass's sample count over the replicas. Runs on this replica's thread before torch's
+  // backward threads start.
   void BeginPass(size_t samples) { participants_ = PartsOfPass(samples, replicas_); }
 
   absl::Status Add(const torch::Tensor& tensor) override {
@@ -104,7 +104,7 @@ struct ReplicaGroup::Replica {
 
   const Task task;
   FlatModel* model = nullptr;
-  // Set for further replicas, which own their model.
+  // Set only for further replicas.
   std::unique_ptr<FlatModel> own_model;
   std::unique_ptr<Sums> sums;
   std::unique_ptr<Learner> learner;

@@ -71,7 +71,7 @@ class ReplicaGroup {
 
   absl::Status AddReplica(const Task& task, FlatModel* model);
   absl::Status CopyValues();
-  // Sums the results of the replicas with samples, which are the first `parts.size()` replicas.
+  // Sums the results of the replicas that computed samples; these are first in `parts`.
   absl::Status AddUp(const std::vector<Learner::Gradient>& parts, int64_t samples);
 
   const Options options_;

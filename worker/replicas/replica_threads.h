@@ -25,7 +25,7 @@ class ReplicaThreads {
   ReplicaThreads(const ReplicaThreads&) = delete;
   ReplicaThreads& operator=(const ReplicaThreads&) = delete;
 
-  // Calls work(i) on each member's thread concurrently. Returns when all calls have returned.
+  // Calls work(i) on each member's thread concurrently. Returns when each call has returned.
   void Run(const Work& work);
 
  private:

@@ -17,7 +17,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-// Returns all dimensions except the channels.
+// Returns the dimensions other than the channels.
 std::vector<int64_t> AllButChannels(const torch::Tensor& input) {
   std::vector<int64_t> dimensions = {0};
   for (int64_t dimension = 2; dimension < input.dim(); ++dimension) {
@@ -45,8 +45,8 @@ struct Statistics {
   torch::Tensor elements;  // element count per channel: one number, on the device
 };
 
-// Computes the mean and mean square over all replicas, weighted by elements. Uses double, so that
-// the difference of squares keeps float32 precision.
+// Computes the mean and mean square across replicas, weighted by elements. Uses double, so that the
+// difference of squares keeps float32 precision.
 Statistics StatisticsOfAll(const torch::Tensor& input, BatchSums* sums) {
   const int64_t channels = input.size(1);
   const auto [variance, mean] =
@@ -156,7 +156,7 @@ absl::Status SynchronizeBatchNorms(torch::nn::Module& module, BatchSums* sums) {
           "(worker/replicas/sync_batch_norm.h)"));
     }
   }
-  // Runs after all checks, so that a refused module stays unchanged.
+  // Runs after the checks, so that a refused module stays unchanged.
   for (const auto& part : module.modules()) {
     if (auto* norm = dynamic_cast<SyncBatchNorm*>(part.get()); norm != nullptr) norm->UseSums(sums);
   }

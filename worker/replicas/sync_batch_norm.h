@@ -18,16 +18,16 @@
 
 namespace torchps {
 
-// Sums tensors over the batch norms of all replicas.
+// Sums tensors across the replicas' batch norms.
 class BatchSums {
  public:
   virtual ~BatchSums() = default;
-  // Replaces `tensor` by the sum over all replicas that compute the current pass. Blocks until each
-  // of these replicas called this; all must make the calls in the same order.
+  // Replaces `tensor` by the sum over the replicas that compute the current pass. Blocks until each
+  // of these replicas called this. The replicas must make the calls in the same order.
   virtual absl::Status Add(const torch::Tensor& tensor) = 0;
 };
 
-// Base of the modules for all dimensions.
+// Base of the modules for any dimension.
 class SyncBatchNorm {
  public:
   virtual ~SyncBatchNorm() = default;
@@ -99,7 +99,7 @@ class SyncBatchNorm3dImpl : public SyncBatchNormImplBase<3, SyncBatchNorm3dImpl>
 };
 TORCH_MODULE(SyncBatchNorm3d);
 
-// Makes all SyncBatchNorm modules in `module` use `sums`. INVALID_ARGUMENT names a batch norm of
+// Makes the SyncBatchNorm modules in `module` use `sums`. INVALID_ARGUMENT names a batch norm of
 // torch, which cannot use it.
 absl::Status SynchronizeBatchNorms(torch::nn::Module& module, BatchSums* sums);
 
