@@ -45,7 +45,7 @@ bool CoordinatorClient::Follow() {
   const std::optional<ServerEndpoint> moved = MovedFrom(server_, patience_.silence());
   if (!moved.has_value()) return false;
   options_.log(absl::StrCat("the coordinator does not answer at ", server_.address,
-                            " any more, and is looked for at ", moved->address));
+                            " any more; trying ", moved->address));
   server_ = *moved;
   patience_.MovedTo(server_);
   MutexLock lock(&mutex_);

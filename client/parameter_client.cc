@@ -82,9 +82,9 @@ absl::StatusOr<Step> ParameterClient::Hello() {
     last_step = std::max(last_step, server->last_step());
   }
   if (momentum_ != nullptr && !greeted_ && last_step > 0) {
-    options_.log(absl::StrCat("slot ", options_.slot, " has pushed ", last_step,
-                              " steps before: their momentum died with the process that made "
-                              "them, so this one's begins with 0"));
+    options_.log(absl::StrCat("slot ", options_.slot, " pushed ", last_step,
+                              " steps in an earlier process; their momentum is lost and starts "
+                              "again from 0"));
   }
   greeted_ = true;
   return start;

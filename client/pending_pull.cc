@@ -170,7 +170,7 @@ class PendingPull::Round final : public FanOutCall {
       if (!KnowsWhatItHas(server) || Had(block.id) <= 0 || header.version != Had(block.id)) {
         return absl::InvalidArgumentError(
             absl::StrCat("did not send block ", header.block, " of version ", header.version,
-                         ", which is not what the worker said it has"));
+                         ", but the worker does not hold that version"));
       }
       Took(server, block.id, header);
       return absl::OkStatus();

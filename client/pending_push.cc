@@ -98,8 +98,8 @@ class PendingPush::Round final : public FanOutCall {
       if (runs.empty()) continue;
       if (runs.size() > kMaxAbsentRuns) {
         Fail(absl::InvalidArgumentError(absl::StrCat(
-            "block ", block.id, " has ", runs.size(), " runs of elements without a gradient; at ",
-            "most ", kMaxAbsentRuns, " can be told: set wire.block_bytes lower")));
+            "block ", block.id, " has ", runs.size(), " runs of elements without a gradient; ",
+            "expected at most ", kMaxAbsentRuns, "; lower wire.block_bytes")));
         return;
       }
       absent_.emplace(block.id, std::move(runs));

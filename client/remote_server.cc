@@ -63,7 +63,7 @@ absl::StatusOr<absl::Duration> RemoteServer::Failed(const absl::Status& failure)
 
 void RemoteServer::MoveTo(const ServerEndpoint& endpoint) {
   log_(absl::StrCat("server ", index_, " does not answer at ", this->endpoint().address,
-                    " any more, and is looked for at ", endpoint.address));
+                    " any more; trying ", endpoint.address));
   {
     MutexLock lock(&mutex_);
     line_ = std::make_shared<Line>(endpoint);
@@ -113,8 +113,7 @@ absl::Status RemoteServer::TakeHello(const HelloReply& reply) {
   const bool is_new_incarnation = server_incarnation_ != reply.server_incarnation();
   if (expects_model_ && !reply.initialized()) {
     has_lost_model_ = true;
-    return absl::FailedPreconditionError(
-        "it has been restarted and has lost the model; start the job again");
+    return absl::FailedPreconditionError("it restarted and lost the model; start the job again");
   }
   if (is_new_incarnation && server_incarnation_ != 0 && reply.has_restored()) {
     const absl::Status taken = TakeRestored(reply.restored());
@@ -131,8 +130,9 @@ absl::Status RemoteServer::TakeHello(const HelloReply& reply) {
 absl::Status RemoteServer::TakeRestored(const Restored& restored) {
   const std::vector<BlockId>& owned = map_->all_owned_by(index_);
   if (static_cast<size_t>(restored.block_step_size()) != owned.size()) {
-    return absl::InternalError(absl::StrCat("told what is left of ", restored.block_step_size(),
-                                            " blocks; expected ", owned.size()));
+    return absl::InternalError(absl::StrCat("reported the restored steps of ",
+                                            restored.block_step_size(), " blocks; expected ",
+                                            owned.size()));
   }
   RollbackAccounting::Lost lost;
   for (size_t i = 0; i < owned.size(); ++i) {
@@ -147,10 +147,10 @@ absl::Status RemoteServer::TakeRestored(const Restored& restored) {
     absl::StrAppend(&line, restored.checkpoint() > 0 ? " and" : " from", " its push log");
   }
   if (lost.blocks == 0) {
-    absl::StrAppend(&line, "; nothing that slot ", hello_.slot(), " pushed was lost");
+    absl::StrAppend(&line, "; no push of slot ", hello_.slot(), " was lost");
   } else {
-    absl::StrAppend(&line, "; of what slot ", hello_.slot(), " pushed there ", lost.blocks,
-                    lost.blocks == 1 ? " block" : " blocks", " were rolled back, since step ",
+    absl::StrAppend(&line, "; slot ", hello_.slot(), " lost the pushes of ", lost.blocks,
+                    lost.blocks == 1 ? " block" : " blocks", ", starting with step ",
                     lost.first_step);
   }
   log_(line);

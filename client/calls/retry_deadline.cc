@@ -30,7 +30,7 @@ Backoff::Options Pauses() {
 
 absl::Status NoTorchpsServer(const ServerEndpoint& server) {
   return absl::FailedPreconditionError(
-      absl::StrCat(server.address, " answers, but is no torchps server"));
+      absl::StrCat(server.address, " answers, but is not a torchps server"));
 }
 
 RetryDeadline::RetryDeadline(const ServerEndpoint& server, Options options)

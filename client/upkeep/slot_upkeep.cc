@@ -69,12 +69,12 @@ absl::Status SlotUpkeep::Renew(absl::Duration timeout) {
     const std::string reason =
         stands_still
             ? absl::StrCat("the trainer of slot ", options_.slot, " has computed or read data for ",
-                           Seconds(stalled_for), " without an end of a pass")
-            : absl::StrCat("slot ", options_.slot, " does not reach server ", silent.front(),
-                           " any more, and other slots do");
+                           Seconds(stalled_for), " without finishing a pass")
+            : absl::StrCat("slot ", options_.slot, " cannot reach server ", silent.front(),
+                           " any more, but other slots can");
     options_.log(absl::StrCat(reason,
-                              ": it leaves the clocks of all servers, so that nobody waits ",
-                              "for it, and is back with its next pull or push"));
+                              "; it leaves the clocks of all servers, so that other slots do ",
+                              "not wait for it, and returns with its next pull or push"));
   }
   options_.step_aside(timeout, silent);
   return reply.status();
@@ -92,7 +92,8 @@ void SlotUpkeep::TellWhoIsWaitedFor(const Renewals& renewals, absl::Duration sta
   if (told_.has_value() && now - *told_ < kLineInterval) return;
   told_ = now;
   options_.log(absl::StrCat("waiting for slot ", by->slot, ": ", by->server,
-                            " has heard neither a pull nor a push of it for ", Seconds(by->time)));
+                            " has received neither a pull nor a push from it for ",
+                            Seconds(by->time)));
 }
 
 }  // namespace torchps

@@ -652,7 +652,7 @@ TEST_F(WorkerMomentumClientTest, ASuccessorLogsAndStartsWithoutMomentum) {
   servers_[0]->SetHelloReply(reply);
   const auto successor = MakeClient();
   ASSERT_TRUE(successor->Hello().ok());
-  EXPECT_THAT(said_, ElementsAre(HasSubstr("slot 3 has pushed 1 steps before")));
+  EXPECT_THAT(said_, ElementsAre(HasSubstr("slot 3 pushed 1 steps in an earlier process")));
   ASSERT_TRUE(successor->Hello().ok());
   EXPECT_THAT(said_, SizeIs(1)) << "the same process again";
   Step(*successor, 2, 3);
@@ -739,7 +739,7 @@ TEST_F(ParameterClientTest, CountsLostUpdatesOnce) {
   EXPECT_EQ(lost.blocks, 3u) << "steps 4 and 5 of one block, 5 of the other";
   EXPECT_EQ(lost.pushes, 2u);
   ASSERT_EQ(said_.size(), 1u);
-  EXPECT_THAT(said_[0], HasSubstr("back from checkpoint 9; of what slot 3 pushed there 3 blocks"));
+  EXPECT_THAT(said_[0], HasSubstr("back from checkpoint 9; slot 3 lost the pushes of 3 blocks"));
   // The interrupted step was sent again, with the same number, to the restarted server.
   EXPECT_EQ(servers_[0]->pushes().back().frames[0].step(), 6);
   EXPECT_EQ(servers_[0]->pushes().back().frames[0].server_incarnation(), 2000);

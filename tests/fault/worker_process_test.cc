@@ -139,7 +139,7 @@ TEST(WorkerProcess, WrongOnesAreRefusedInOneSentenceAndTheRunningJobGoesOn) {
   // Addresses at which there is something else, or nothing.
   const WebServer web;
   ExpectRefusal(WorkerCommand(web.address()), ExitCode::kRefused,
-                {web.address(), "is no torchps server"});
+                {web.address(), "is not a torchps server"});
   std::string nobody;
   ASSERT_TRUE(ListenOnLoopback(&nobody).ok());  // and closes at once
   ExpectRefusal(WorkerCommand(nobody, {"--patience=1s"}), ExitCode::kUnreachable,

@@ -168,7 +168,7 @@ TEST_P(StalledWorkerTest, OneThatIsCutOffFromAServerHoldsTheOthersForALeaseAndAn
   // With whole batches the others do not wait until it leaves the clocks.
   if (job.consistency().apply() != ConsistencySpec::WHOLE_BATCH) {
     EXPECT_TRUE(Eventually(
-        [&] { return WasSaid("1: slot 1 does not reach server 1 any more, and other slots do"); }));
+        [&] { return WasSaid("1: slot 1 cannot reach server 1 any more, but other slots can"); }));
   }
   EXPECT_FALSE(WasSaid("0: slot 0 does not reach"));
   ways_[1]->SetBlackHole(false);

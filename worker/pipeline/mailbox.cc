@@ -23,7 +23,7 @@ absl::Status Mailbox::Check(uint64_t meeting) const {
   const MutexLock lock(&mutex_);
   if (meeting_ != 0 && meeting == meeting_) return absl::OkStatus();
   return absl::AbortedError(
-      absl::StrCat("this process takes no part in meeting ", meeting, " of a replica, or not yet"));
+      absl::StrCat("this process is not in meeting ", meeting, " of a replica, or not yet"));
 }
 
 absl::Status Mailbox::Put(TensorMessage parcel) {
@@ -31,7 +31,7 @@ absl::Status Mailbox::Put(TensorMessage parcel) {
   const MutexLock lock(&mutex_);
   const Key key(parcel.kind(), parcel.from(), parcel.order(), parcel.micro_batch());
   if (!parcels_.emplace(key, std::move(parcel)).second) {
-    return absl::AlreadyExistsError("the same parcel has come before");
+    return absl::AlreadyExistsError("this parcel was already received");
   }
   changed_.SignalAll();
   return absl::OkStatus();

@@ -33,8 +33,8 @@ namespace {
 
 absl::Status CheckJob(const JobSpec& job) {
   const auto refuse = [](const char* what) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "a model over several processes is not trained with ", what, "; take that out of the job"));
+    return absl::FailedPreconditionError(absl::StrCat("a model over several processes cannot use ",
+                                                      what, "; remove it from the job"));
   };
   if (HasLocalSteps(job)) return refuse("local steps");
   if (!job.model().init_from().empty()) return refuse("model.init_from");
@@ -183,7 +183,7 @@ absl::Status Follow(const MemberTask& task, const WorkerOptions& options,
     layouts.push_back(*std::move(layout));
   }
   if (static_cast<int>(layouts.size()) != member.exchange->stages()) {
-    return absl::InternalError(absl::StrCat("the replica's leader told of ", layouts.size(),
+    return absl::InternalError(absl::StrCat("the replica's leader described ", layouts.size(),
                                             " stages; expected ", member.exchange->stages()));
   }
   const absl::StatusOr<ModelLayout> whole = JoinLayouts(layouts);
@@ -240,7 +240,7 @@ absl::Status RunMember(const MemberTask& task, WorkerOptions options, const Memb
   if (absl::Status status = CheckJob(options.job); !status.ok()) return status;
   if (task.objective.weighted_loss != nullptr) {
     return absl::InvalidArgumentError(
-        "the objective has a WeightedLoss, which does not go with a model over several processes; "
+        "the objective has a WeightedLoss, which a model over several processes does not support; "
         "expected a loss that is the mean over the batch's samples");
   }
   const absl::Status metrics = CheckMetrics(task.objective, options.job.training().best_by());

@@ -49,12 +49,12 @@ absl::StatusOr<StagePasses::Held> StagePasses::Forward(const Work& work, int mic
         exchange_->Take(exchange_->stage() - 1, name);
     if (!delivery.ok()) return delivery.status();
     if (!delivery->tensor.defined()) {
-      return absl::InvalidArgumentError("an activation came without a tensor");
+      return absl::InvalidArgumentError("received an activation without a tensor");
     }
     kept.input = delivery->tensor.to(device_);
     if (delivery->parcel.tensor().wants_gradient()) {
       if (!kept.input.is_floating_point()) {
-        return absl::InvalidArgumentError("a gradient is wanted of an activation of whole numbers");
+        return absl::InvalidArgumentError("a gradient is requested for an integer activation");
       }
       kept.input.set_requires_grad(true);
     }

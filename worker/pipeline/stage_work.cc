@@ -30,8 +30,9 @@ constexpr int kTestBatchesPerStage = 4;
 
 absl::Status CheckInputs(const Batch& batch) {
   if (batch.more_inputs.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("the dataset gives ", 1 + batch.more_inputs.size(),
-                                                 " inputs, and a module in stages takes one"));
+  return absl::InvalidArgumentError(absl::StrCat("the dataset returns ",
+                                                 1 + batch.more_inputs.size(),
+                                                 " inputs, but a module in stages accepts one"));
 }
 
 ReplicaReport GetReport(const Evaluation& evaluation) {
@@ -136,13 +137,13 @@ absl::StatusOr<StageWork::Gradient> StageWork::Compute(
   const torch::nn::Module& module = *task_.stage.module();
   if (absl::Status status = options_.model->CheckModule(module); !status.ok()) return status;
   const std::vector<MicroBatch> parts = Cut(order);
-  if (parts.empty()) return absl::InvalidArgumentError("an order to train on no sample");
+  if (parts.empty()) return absl::InvalidArgumentError("the training order contains no samples");
   const int64_t train_samples = task_.data.train->size();
   for (const auto* const samples : {&order.sample(), &order.upcoming()}) {
     for (const int64_t sample : *samples) {
       if (sample < 0 || sample >= train_samples) {
         return absl::InvalidArgumentError(
-            absl::StrCat("an order to train on sample ", sample, " of ", train_samples));
+            absl::StrCat("the training order names sample ", sample, " of ", train_samples));
       }
     }
   }

@@ -38,7 +38,7 @@ absl::StatusOr<TensorHeader> DescribeTensor(const torch::Tensor& tensor) {
   if (header.type() == TensorHeader::NONE) {
     return absl::InvalidArgumentError(
         absl::StrCat("a stage returned a tensor of type ", torch::toString(tensor.scalar_type()),
-                     ", which does not travel between the processes of a replica"));
+                     ", which cannot be sent between the processes of a replica"));
   }
   header.mutable_shape()->Add(tensor.sizes().begin(), tensor.sizes().end());
   return header;
@@ -56,14 +56,14 @@ absl::StatusOr<torch::Tensor> TakeTensor(TensorMessage* parcel) {
   }
   if (known == nullptr) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a tensor of type ", static_cast<int>(header.type()), ", which is not known"));
+        absl::StrCat("a tensor of unknown type ", static_cast<int>(header.type())));
   }
   const std::vector<int64_t> shape(header.shape().begin(), header.shape().end());
   int64_t elements = 1;
   for (const int64_t dimension : shape) {
     if (dimension < 0 || (dimension > 0 && elements > kMaxElements / dimension)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "a tensor of the shape [", absl::StrJoin(shape, ", "), "], which none can have"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("a tensor of the invalid shape [", absl::StrJoin(shape, ", "), "]"));
     }
     elements *= dimension;
   }

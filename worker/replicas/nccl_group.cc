@@ -108,7 +108,7 @@ absl::Status NcclGroup::Together(absl::Span<const torch::Tensor> tensors, const 
 
 void NcclGroup::Abandon() {
   if (communicators_.empty()) return;
-  error_.Update(absl::InternalError("NCCL was ended, since a device had failed"));
+  error_.Update(absl::InternalError("NCCL was stopped because a device failed"));
   // In one group, because separate calls of one thread would wait for each other.
   nccl_.group_start();
   for (const Nccl::Communicator communicator : communicators_) nccl_.abort(communicator);

@@ -13,14 +13,13 @@ namespace {
 using Named = torch::OrderedDict<std::string, torch::Tensor>;
 
 absl::Status Differs(const std::string& name, const char* how) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("the module that was made for another device ", how, " '", name,
-                   "'; expected the same module each time that one is made"));
+  return absl::InvalidArgumentError(absl::StrCat("the module made for another device ", how, " '",
+                                                 name, "'; expected the same module each time"));
 }
 
 absl::Status CopyNamed(const Named& from, const Named& to) {
   for (const auto& item : to) {
-    if (!from.contains(item.key())) return Differs(item.key(), "has, and the first one has not,");
+    if (!from.contains(item.key())) return Differs(item.key(), "has an additional tensor");
   }
   for (const auto& item : from) {
     const torch::Tensor* const other = to.find(item.key());
@@ -29,7 +28,7 @@ absl::Status CopyNamed(const Named& from, const Named& to) {
     }
     if (!other->defined()) continue;
     if (other->sizes() != item.value().sizes()) {
-      return Differs(item.key(), "has another shape of");
+      return Differs(item.key(), "has a different shape for");
     }
     other->copy_(item.value());
   }
@@ -41,7 +40,7 @@ absl::StatusOr<Task> GetClone(const Task& lead) {
     return lead.Clone();
   } catch (...) {
     return absl::InvalidArgumentError(
-        absl::StrCat("several devices need a module each, and there is one only: ",
+        absl::StrCat("each device needs a separate module, but there is only one: ",
                      ThrownError("cloning it").message(),
                      "; have the factory make a new module whenever it is called, or make it a "
                      "torch::nn::Cloneable"));

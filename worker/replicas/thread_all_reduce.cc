@@ -5,8 +5,8 @@ namespace {
 
 absl::Status DifferentWays() {
   return absl::InternalError(
-      "the devices' passes have gone different ways, so that their batch norms cannot be added up; "
-      "with training.sync_batchnorm every pass must call the same ones in the same order");
+      "the devices' passes called different batch norms, so their statistics cannot be summed; "
+      "with training.sync_batchnorm every pass must call the same batch norms in the same order");
 }
 
 }  // namespace

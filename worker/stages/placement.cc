@@ -44,7 +44,7 @@ absl::Status Placement::Check(const torch::nn::Module& module) const {
   if (module.children().size() != devices_.size() ||
       !module.parameters(/*recurse=*/false).empty() || !module.buffers(/*recurse=*/false).empty()) {
     return absl::InvalidArgumentError(
-        "a torchps::Stages on several devices has a submodule or a tensor beside its stages; "
+        "a torchps::Stages on several devices has a submodule or a tensor outside its stages; "
         "register it with a stage");
   }
   absl::flat_hash_map<const void*, std::string> names;
@@ -55,7 +55,7 @@ absl::Status Placement::Check(const torch::nn::Module& module) const {
     const torch::Device here = devices_[GetPart(name)];
     if (there == here) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(
-        "'", first, "' and '", name, "' are one tensor, and their stages lie on ", there.str(),
+        "'", first, "' and '", name, "' are the same tensor, but their stages are on ", there.str(),
         " and ", here.str(), "; put both stages on one device, or cut the module elsewhere"));
   };
   for (const auto& item : module.named_parameters()) {

@@ -98,7 +98,7 @@ TEST_F(RetryDeadlineTest, RejectsAWebServer) {
   clock_.now += absl::Seconds(3);
   const absl::Status status = patience.Failed(kAway).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
-  EXPECT_EQ(status.message(), web.address() + " answers, but is no torchps server");
+  EXPECT_EQ(status.message(), web.address() + " answers, but is not a torchps server");
 }
 
 // The kernel accepts connections for a paused process.

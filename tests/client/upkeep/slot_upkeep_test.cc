@@ -68,7 +68,7 @@ class SlotUpkeepTest : public ::testing::Test {
 };
 
 TEST_F(SlotUpkeepTest, ReportsServerContactsToTheCoordinator) {
-  standing_ = absl::Seconds(5);
+  stalled_for_ = absl::Seconds(5);
   SetMissed(2, 10);
   SetMissed(3, 9);
   ServerLease::Contact reached;
@@ -109,8 +109,8 @@ TEST_F(SlotUpkeepTest, ACutOffSlotStepsAside) {
   EXPECT_TRUE(Renew().ok());
   EXPECT_TRUE(Renew().ok());
   EXPECT_EQ(steps_aside_, 2) << "the slot may have re-entered since";
-  EXPECT_THAT(lines_, ElementsAre(HasSubstr("slot 1 does not reach server 2 any more, and other "
-                                            "slots do: it leaves the clocks of all servers")));
+  EXPECT_THAT(lines_, ElementsAre(HasSubstr("slot 1 cannot reach server 2 any more, but other "
+                                            "slots can; it leaves the clocks of all servers")));
   // The slot returns, and is cut off again.
   slot_reply_->set_cut_off(false);
   EXPECT_TRUE(Renew().ok());
@@ -121,14 +121,14 @@ TEST_F(SlotUpkeepTest, ACutOffSlotStepsAside) {
 }
 
 TEST_F(SlotUpkeepTest, AHangingTrainerStepsAside) {
-  standing_ = absl::Seconds(599);
+  stalled_for_ = absl::Seconds(599);
   EXPECT_TRUE(Renew().ok());
   EXPECT_EQ(steps_aside_, 0);
   stalled_for_ = absl::Seconds(602);
   EXPECT_TRUE(Renew().ok());
   EXPECT_EQ(steps_aside_, 1);
   EXPECT_THAT(lines_, ElementsAre(HasSubstr("the trainer of slot 1 has computed or read data for "
-                                            "602 s without an end of a pass")));
+                                            "602 s without finishing a pass")));
 }
 
 TEST_F(SlotUpkeepTest, LogsTheBlockingSlotEveryHalfMinute) {

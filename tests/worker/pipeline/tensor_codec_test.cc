@@ -76,11 +76,11 @@ TEST(TensorCodecTest, WhatAPeerSendsIsCheckedBeforeATensorIsMade) {
   EXPECT_THAT(refusal([](TensorMessage* parcel) { parcel->mutable_payload()->pop_back(); }),
               HasSubstr("63 bytes; expected 64"));
   EXPECT_THAT(refusal([](TensorMessage* parcel) { parcel->mutable_tensor()->set_shape(0, -4); }),
-              HasSubstr("which none can have"));
+              HasSubstr("invalid shape"));
   EXPECT_THAT(refusal([](TensorMessage* parcel) {
                 for (int i = 0; i < 8; ++i) parcel->mutable_tensor()->add_shape(1 << 30);
               }),
-              HasSubstr("which none can have"));
+              HasSubstr("invalid shape"));
   EXPECT_THAT(refusal([](TensorMessage* parcel) {
                 parcel->mutable_tensor()->set_type(static_cast<TensorHeader::Type>(99));
               }),

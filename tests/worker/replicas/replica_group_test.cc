@@ -432,7 +432,7 @@ TEST_F(ReplicaGroupTest, AFinishedModuleIsClonedIfItCanBe) {
   const absl::Status refused = Together(ConvNetTask, 2, /*make_another=*/nullptr).status();
   EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
   EXPECT_THAT(std::string(refused.message()),
-              HasSubstr("several devices need a module each, and there is one only"));
+              HasSubstr("each device needs a separate module, but there is only one"));
 }
 
 TEST_F(ReplicaGroupTest, AFactoryThatMakesAnotherModuleIsToldSo) {
@@ -445,8 +445,8 @@ TEST_F(ReplicaGroupTest, AFactoryThatMakesAnotherModuleIsToldSo) {
   const absl::Status refused = Together(MlpTask, 2, another).status();
   EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
   EXPECT_EQ(refused.message(),
-            "the module that was made for another device has another shape of 'layers.0.weight'; "
-            "expected the same module each time that one is made");
+            "the module made for another device has a different shape for 'layers.0.weight'; "
+            "expected the same module each time");
 }
 
 }  // namespace

@@ -227,7 +227,7 @@ TEST(SyncBatchNormTest, TorchsOwnBatchNormIsRefusedByItsName) {
   const absl::Status status = SynchronizeBatchNorms(*mixed, &sums);
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr("cannot make '1' one batch norm of all devices: it is a "
+              HasSubstr("cannot synchronize '1': it is a "
                         "torch::nn::BatchNorm2dImpl; expected torchps::SyncBatchNorm"));
 }
 

@@ -132,7 +132,8 @@ TEST_F(ThreadAllReduceTest, NobodyWaitsForOneThatGoesAnotherWay) {
       return meeting_.SumToAll(replica, kReplicas, torch::ones({1}));
     });
     EXPECT_TRUE(absl::IsInternal(meeting_.status())) << difference;
-    EXPECT_THAT(std::string(meeting_.status().message()), HasSubstr("gone different ways"));
+    EXPECT_THAT(std::string(meeting_.status().message()),
+                HasSubstr("called different batch norms"));
   }
 }
 

@@ -394,7 +394,7 @@ TEST(PlacementTest, SeveralDevicesAreForAModuleOfAsManyStages) {
             "there are 2 devices for a module that is not cut into stages; name one device, or "
             "make the module a torchps::Stages");
   cut->register_buffer("scale", torch::ones({1}));
-  EXPECT_THAT(Refusal(*cut, {cpu, cpu, cpu}), HasSubstr("beside its stages"));
+  EXPECT_THAT(Refusal(*cut, {cpu, cpu, cpu}), HasSubstr("outside its stages"));
 }
 
 TEST(PlacementTest, ATieHoldsOnOneDeviceOnly) {
@@ -403,7 +403,7 @@ TEST(PlacementTest, ATieHoldsOnOneDeviceOnly) {
   const torch::Device cpu = torch::kCPU;
   EXPECT_TRUE(Placement({cpu, kOtherDevice, cpu}).Check(*cut).ok());
   EXPECT_EQ(Refusal(*cut, {cpu, cpu, kOtherDevice}),
-            "'0.weight' and '2.weight' are one tensor, and their stages lie on cpu and "
+            "'0.weight' and '2.weight' are the same tensor, but their stages are on cpu and "
             "cuda:0; put both stages on one device, or cut the module elsewhere");
 }
 
