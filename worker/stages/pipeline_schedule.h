@@ -7,7 +7,7 @@
 
 namespace torchps {
 
-// One pass of a stage with one micro-batch.
+// Describes one pass of a stage with one micro-batch.
 struct PipelineStep {
   bool forward = true;  // false: backward
   int micro_batch = 0;

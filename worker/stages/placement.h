@@ -18,7 +18,7 @@ struct StagePart {
   ElementRun averaged;
 };
 
-// Assigns the tensors of a module to devices: all tensors to one device, or each stage of a
+// Assigns a module's tensors to devices: the whole module to one device, or each stage of a
 // torchps::Stages to a separate device. A value type.
 class Placement {
  public:
@@ -35,14 +35,14 @@ class Placement {
 
   // For tests: treats CPU memory like device memory that is separate from the host's.
   Placement ApartFromHost() const;
-  // True if all tensors are in host memory.
+  // True if the tensors are in host memory.
   bool on_host() const;
 
   // INVALID_ARGUMENT: several devices are given, but the module is not a torchps::Stages with as
   // many stages, or two stages on different devices share a tensor.
   absl::Status Check(const torch::nn::Module& module) const;
 
-  // Moves all tensors of `module` to their devices. REQUIRES: Check(module) is OK. Throws torch's
+  // Moves the module's tensors to their devices. REQUIRES: Check(module) is OK. Throws torch's
   // exceptions.
   void Move(torch::nn::Module& module) const;
 
