@@ -56,7 +56,7 @@ absl::StatusOr<torch::Tensor> TakeTensor(TensorMessage* parcel) {
   }
   if (known == nullptr) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a tensor of unknown type ", static_cast<int>(header.type())));
+        absl::StrCat("a tensor of type ", static_cast<int>(header.type()), ", which is unknown"));
   }
   const std::vector<int64_t> shape(header.shape().begin(), header.shape().end());
   int64_t elements = 1;

@@ -150,10 +150,10 @@ absl::Status SynchronizeBatchNorms(torch::nn::Module& module, BatchSums* sums) {
     if (part.as<torch::nn::BatchNorm1d>() != nullptr ||
         part.as<torch::nn::BatchNorm2d>() != nullptr ||
         part.as<torch::nn::BatchNorm3d>() != nullptr) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("training.sync_batchnorm cannot synchronize '", named.key(), "': it is a ",
-                       part.name(), "; expected torchps::SyncBatchNorm1d, 2d or 3d instead ",
-                       "(worker/replicas/sync_batch_norm.h)"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "training.sync_batchnorm cannot synchronize '", named.key(), "': ", "it is a ",
+          part.name(), "; expected torchps::SyncBatchNorm1d, 2d or 3d instead ",
+          "(worker/replicas/sync_batch_norm.h)"));
     }
   }
   // Runs after the checks, so that a refused module stays unchanged.
