@@ -12,8 +12,8 @@
 
 namespace torchps {
 
-// Encodes and decodes MANIFEST.json: the manifest as JSON, after the CRC-32C of that exact text.
-// Thread-safe.
+// Encodes and decodes MANIFEST.json: the CRC-32C of the JSON text, followed by the manifest as
+// JSON. Thread-safe.
 
 inline constexpr uint32_t kCheckpointFormatVersion = 2;
 // Readers and writers refuse larger manifests.

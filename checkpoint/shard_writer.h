@@ -45,7 +45,7 @@ class ShardWriter {
                                                              const ShardHeader& header,
                                                              std::vector<ShardBlock> blocks);
 
-  // Returns the shard size in bytes without ledgers.
+  // Returns the size of the shard in bytes, excluding ledgers.
   static int64_t LeastBytes(const ShardHeader& header, const std::vector<ShardBlock>& blocks);
 
   // Appends the next block. REQUIRES: range and arrays match `blocks`. After an error the shard is

@@ -104,7 +104,7 @@ class CallLoop {
   Wake wake_{this};
 
   mutable Mutex mutex_;
-  // Signalled when the loop's thread may have to poll, and when polling stops.
+  // The first is signalled when the loop's thread may need to poll, the second when polling stops.
   CondVar may_poll_, is_free_;
   bool is_polled_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_waited_for_ ABSL_GUARDED_BY(mutex_) = false;

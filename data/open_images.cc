@@ -190,8 +190,7 @@ absl::StatusOr<DataSource> ImageFolderToEvaluate(const JobSpec& job, const std::
   return source;
 }
 
-// Opens images without answers: an image file, a folder of images, or a file in the source's
-// format.
+// Opens unlabeled images: an image file, a folder of images, or a file in the source's format.
 absl::StatusOr<DataSource> ImagesToPredict(const JobSpec& job, const std::string& path) {
   const absl::StatusOr<Preprocessing> known = ImagesOfModel(job);
   if (!known.ok()) return known.status();

@@ -18,8 +18,9 @@ namespace torchps {
 // must not be used after the cluster is destroyed.
 class InProcessCluster {
  public:
-  // `clock` outlives the cluster. `dir`, `resume` and `model_dir` are passed to Server::Options. If
-  // `dir` is empty, the servers do not store any files. Returns the errors of Server::Start().
+  // `clock` must outlive the cluster. `dir`, `resume` and `model_dir` are passed to
+  // Server::Options. If `dir` is empty, the servers do not store any files. Returns the errors of
+  // Server::Start().
   static absl::StatusOr<std::unique_ptr<InProcessCluster>> Start(int servers, const Clock* clock,
                                                                  const std::string& dir = "",
                                                                  bool resume = false,

@@ -68,8 +68,8 @@ class CallAdmission {
   const std::function<void(const grpc::ServerContext& context)> called_;
 };
 
-// Returns the caller's address, such as "127.0.0.1:4711" or "[::1]:4711". For calls from within
-// this process, returns an unspecified text.
+// Returns the caller's address, such as "127.0.0.1:4711" or "[::1]:4711". For calls from this
+// process, the returned text is unspecified.
 std::string CallerAddress(const grpc::ServerContext& context);
 
 }  // namespace torchps

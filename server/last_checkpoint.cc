@@ -13,7 +13,7 @@ namespace torchps {
 namespace {
 
 // Takes a checkpoint of the whole job. Checks the coordinator's job first, because another job may
-// use the address by now.
+// be using the address by now.
 absl::Status TakeCheckpoint(const std::shared_ptr<grpc::Channel>& channel, uint64_t job_id,
                             absl::Time deadline) {
   const auto coordinator = Coordinator::NewStub(channel);

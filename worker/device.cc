@@ -20,7 +20,7 @@ namespace {
 constexpr char kExpected[] = "expected cpu, cuda or cuda:INDEX";
 constexpr char kExpectedList[] =
     "expected auto, cpu, cuda, cuda:INDEX, cuda:all, or several, as cuda:0,cuda:1";
-// A longer list is probably a typing error.
+// A longer list is probably a typo.
 constexpr size_t kMaxDevices = 64;
 
 absl::Status CheckGpu(int64_t index) {

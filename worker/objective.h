@@ -86,9 +86,9 @@ struct Loss {
 // A value type. The functions should be stateless, because several threads may use copies.
 struct Objective {
   // `loss` is called with a Pass, or, for models with one output, with an output and a target. It
-  // returns a scalar, the mean over the batch's samples, or a WeightedLoss, so that several workers
-  // train like one process. Evaluations are compared by the first metric, or by the loss if there
-  // is none; training.best_by overrides this.
+  // must return either a scalar (the mean over the batch's samples) or a WeightedLoss. Then several
+  // workers train like one process. Evaluations are compared by the first metric, or by the loss if
+  // there is none; training.best_by overrides this.
   template <typename Function>
   Objective(Function loss, std::vector<Metric> metrics = {}) : metrics(std::move(metrics)) {
     if constexpr (std::is_invocable_v<Function, const torch::Tensor&, const torch::Tensor&>) {

@@ -37,7 +37,7 @@ int64_t Number(absl::string_view bytes, size_t at, int size) {
   return static_cast<int64_t>(number);
 }
 
-// Reads bytes within the file; otherwise returns DATA_LOSS.
+// Reads a range of bytes. Returns DATA_LOSS if the range is not within the file.
 absl::StatusOr<std::string> Read(const ReadableFile& file, int64_t offset, int64_t size) {
   if (offset < 0 || size < 0 || offset > file.size() || size > file.size() - offset) {
     return Damaged();

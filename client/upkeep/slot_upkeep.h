@@ -34,8 +34,8 @@ class SlotUpkeep {
     // Maximum time for the trainer to finish a piece of work; after that the trainer counts as
     // stalled.
     absl::Duration progress_timeout = absl::InfiniteDuration();
-    // Returns how long the trainer has been at the current piece of work; zero if it waits for
-    // others.
+    // Returns how long the trainer has been working on the current unit of work; zero if it is
+    // waiting for other slots.
     std::function<absl::Duration()> stalled_for;
     // CoordinatorClient::RenewSlot, SlotLeases::Renew and SlotLeases::StepAside; each within
     // `timeout`.

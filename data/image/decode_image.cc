@@ -102,7 +102,8 @@ void OnJpegMessage(j_common_ptr info, int level) {
   }
 }
 
-// Reads one JPEG. libjpeg leaves the methods by longjmp, so only the destructor frees resources.
+// Reads one JPEG. On error, libjpeg leaves these methods by longjmp, so only the destructor frees
+// resources.
 class JpegReader {
  public:
   JpegReader() {

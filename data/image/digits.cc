@@ -204,7 +204,8 @@ class Canvas {
     }
   }
 
-  // Adds gray noise with a standard deviation of about `reach` / 2, clamped to black and white.
+  // Adds gray noise with a standard deviation of about `reach` / 2, clamped to the range from black
+  // to white.
   void AddNoise(Dice& dice, int64_t reach) {
     for (int i = 0; i < kSide * kSide; ++i) {
       const uint64_t bits = dice.Bits();

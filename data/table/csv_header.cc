@@ -203,7 +203,7 @@ class HeaderOfNumbers {
       return false;
     if (features_.empty()) return Contrast() == Columns();
     if (label_ && label_->IsOfOtherKind()) return true;
-    // Half of all rows with two features rise by chance.
+    // With only two features, the values of a row increase half of the time by chance.
     if (Columns() >= 3 && Contrast() == Columns()) return true;
     return !HasSimilarRows() && (StandsOut() || IsUnlikely());
   }

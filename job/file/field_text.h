@@ -31,8 +31,8 @@ std::string QuotedText(absl::string_view text);
 // Returns the names of the message's fields, separated by commas.
 std::string FieldNames(const google::protobuf::Descriptor& message);
 
-// Sets a singular field or appends to a repeated one. Enums are given by name in any case, bools as
-// true/false, yes/no or 1/0. REQUIRES: `field` is not a message field.
+// Sets a singular field or appends to a repeated one. Enums are given by name, in upper or lower
+// case, bools as true/false, yes/no or 1/0. REQUIRES: `field` is not a message field.
 absl::Status PutScalar(google::protobuf::Message* message,
                        const google::protobuf::FieldDescriptor* field, const FieldText& text);
 

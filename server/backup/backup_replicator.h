@@ -51,8 +51,8 @@ class BackupReplicator {
   BackupReplicator& operator=(const BackupReplicator&) = delete;
 
   // Blocks until copies of the files exist (see BackupMirror::Want). Returns UNAVAILABLE with the
-  // reason if copying failed for the `patience` time, NOT_FOUND if a local file was removed, and
-  // CANCELLED after Abandon() or Stop().
+  // reason if copying keeps failing for longer than `patience`, NOT_FOUND if a local file was
+  // removed, and CANCELLED after Abandon() or Stop().
   absl::Status Keep(const std::vector<std::string>& files, bool complete,
                     BackupMirror::Version version);
   // Same as Keep(), without waiting.

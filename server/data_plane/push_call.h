@@ -67,7 +67,7 @@ class PushCall final : public OpenPush, public std::enable_shared_from_this<Push
   void AwaitFrame();
   // Reads the first frame on an unverified connection, or refuses it.
   void ReadUnauthenticated();
-  // Reads a frame with the share that was taken from `budget`.
+  // Reads a frame, using the share that was reserved from `budget`.
   void ReadFrame(ByteBudget* budget);
   // Handles a frame, or the end of the stream if `ok` is false.
   void Handle(bool ok);

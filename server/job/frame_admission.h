@@ -53,8 +53,8 @@ class FrameAdmission {
   Continuation leave_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Admits a frame that must not wait. Returns true if the journal can record the frame and `budget`
-// took `bytes`; the caller must return them to `budget`.
+// Admits a frame that must not wait. Returns true if the journal can record the frame and `bytes`
+// were reserved from `budget`. In that case the caller must release them.
 bool TryEnter(BlockJournal* journal, ByteBudget* budget, int64_t bytes);
 
 }  // namespace torchps

@@ -103,7 +103,7 @@ class HostedJob {
                       std::vector<BlockId> part = {});
 
   // Runs `done` when the staleness bound allows a read at `clock`: now, or later from the parked
-  // call. `ahead` is true if the slot still computes that step. ABORTED: the incarnation is not
+  // call. `ahead` is true if the slot is still computing that step. ABORTED: the incarnation is not
   // live here; `done` does not run.
   absl::StatusOr<ParkedId> Pull(SlotId slot, Incarnation incarnation, Step clock, bool ahead,
                                 PullDone done);

@@ -18,13 +18,14 @@ namespace torchps {
 // needs all live slots but b (Chen et al. 2016, "Revisiting distributed synchronous SGD"); later
 // gradients are LATE and not applied. After that quorum the round waits for the missing slots for a
 // grace time, or until they have arrived. It does not wait for slots that are behind: slots without
-// a gradient, in time or late, for the previous round, because these still compute on old values.
+// a gradient, in time or late, for the previous round, because these are still computing on old
+// values.
 //
 // Round t waits for the live slots with a clock below t. If a slot leaves or dies, the round stops
 // waiting for it, but keeps a gradient that arrived. Servers finish a round at different times. A
 // slot that enters in between starts at the later clock, and does not push to a round that another
-// server still collects. If all live slots are past a round, or pushed only withheld blocks, the
-// round is skipped without a change of values. Costs one more array per block.
+// server is still collecting. If all live slots are past a round, or pushed only withheld blocks,
+// the round is skipped without a change of values. Costs one more array per block.
 class SyncPush final : public PushPolicy {
  public:
   // Block ids are below `blocks`; this server owns `owned` blocks. The grace is `grace_part` times

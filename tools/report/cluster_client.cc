@@ -166,7 +166,7 @@ class GrpcClusterClient final : public ClusterClient {
     bool is_registered = false;  // address from the coordinator
   };
 
-  // Rereads the server's address file, if the address is one.
+  // If the server's address was given as a file, rereads that file.
   void FindAgain(int server) {
     Way& way = ways_[server];
     const absl::StatusOr<AddressSource> source = AddressSource::Parse(addresses_[server]);

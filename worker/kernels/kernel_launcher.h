@@ -34,7 +34,7 @@ inline constexpr const char* kKernelNames[] = {
     "TpsTakeBackBfloat16", "TpsTakeBackInt8",    "TpsTakeBackTopK"};
 inline constexpr size_t kKernelCount = sizeof(kKernelNames) / sizeof(kKernelNames[0]);
 
-// What runs kernels: a GPU, or in tests the host.
+// Runs kernels on a GPU, or on the host in tests.
 //
 // Implementations are thread-safe.
 class KernelLauncher {

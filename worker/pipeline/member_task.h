@@ -11,7 +11,7 @@
 
 namespace torchps {
 
-// Describes the training task of one process of a replica: one stage of the model, and the whole
+// Describes the training task of one process of a replica: one stage of the model, and all of the
 // data.
 //
 // Copies share the module and the datasets.
