@@ -15,13 +15,13 @@
 namespace torchps {
 
 // Implements the momentum of one slot if optimizer.sgd.momentum_at is WORKER (DANA-Slim, Hakimi et
-// al. 2019). For gradient g, computed on value p, with weight decay w and momentum m:
+// al. 2019). For gradient g, computed at value p, with weight decay w and momentum m:
 //   g += w p
 //   v  = m v + g     v is initially 0
 //   u  = g + m v     is pushed, and the servers compute p -= rate u
 // So a slot's momentum contains only this slot's gradients, even if the servers apply them late.
-// For a single slot whose steps include the previous step, this equals torch.optim.SGD with
-// nesterov.
+// With a single slot, each gradient is computed at values that include the previous update. Then
+// this equals torch.optim.SGD with nesterov=True.
 //
 // v includes all computed gradients, even if they are rejected, late or rolled back later. It is
 // lost with this object, so another process that takes over the slot starts from 0.
