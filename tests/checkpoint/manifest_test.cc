@@ -41,6 +41,7 @@ Manifest SampleManifest() {
   CoordinatorState& coordinator = *manifest.mutable_coordinator();
   coordinator.set_running_seconds(1.0 / 3.0);
   coordinator.set_next_incarnation(std::numeric_limits<uint64_t>::max());
+  coordinator.set_coordinator_incarnation(7);
   coordinator.mutable_leases()->add_returned()->set_end(7);
   return manifest;
 }
@@ -64,6 +65,14 @@ TEST(ManifestTest, RoundTripsEveryField) {
   expected.set_format_version(kCheckpointFormatVersion);
   EXPECT_TRUE(MessageDifferencer::Equals(*read, expected));
   EXPECT_TRUE(read->job().consistency().has_staleness_bound());
+}
+
+TEST(ManifestTest, ReadsTheFieldNamesOfEarlierVersions) {
+  const auto text = EncodeManifest(SampleManifest());
+  ASSERT_TRUE(text.ok());
+  const auto read = DecodeManifest(Forge(*text, "coordinator_incarnation", "coordinator_life"));
+  ASSERT_EQ(read.status(), absl::OkStatus());
+  EXPECT_EQ(read->coordinator().coordinator_incarnation(), 7u);
 }
 
 TEST(ManifestTest, WritesReadableJson) {
