@@ -305,7 +305,7 @@ TEST_F(ServerBackupTest, ExplainsWhyCopiesAreImpossible) {
   EXPECT_THAT(refusal(forged), HasSubstr("server_index is -7"));
   HelloRequest within = Hello(0, kLog);
   within.set_server_address(1, "");
-  EXPECT_THAT(refusal(within), HasSubstr("no address of server 1"));
+  EXPECT_THAT(refusal(within), HasSubstr("no address for server 1"));
 }
 
 }  // namespace

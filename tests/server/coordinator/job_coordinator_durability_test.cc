@@ -252,7 +252,8 @@ TEST(CoordinatorResumeTest, NamesAForbiddenChangeAndChangesNothing) {
   JoinRequest another = Rig::SmallJob();
   another.set_nonce(79);
   another.set_data_fingerprint(DataFingerprint{1, 3}.number());
-  EXPECT_THAT(std::string(rig.Join(another).status().message()), HasSubstr("other test samples"));
+  EXPECT_THAT(std::string(rig.Join(another).status().message()),
+              HasSubstr("different test samples"));
   EXPECT_TRUE(rig.NewWorker().slot >= 0);
 }
 
@@ -267,7 +268,8 @@ TEST(CoordinatorResumeTest, TheFirstJoinSetsAnUnknownDataFingerprint) {
   EXPECT_TRUE(rig.Join(known).ok());
   known.set_nonce(78);
   known.set_data_fingerprint(DataFingerprint{3, 0}.number());
-  EXPECT_THAT(std::string(rig.Join(known).status().message()), HasSubstr("other training samples"));
+  EXPECT_THAT(std::string(rig.Join(known).status().message()),
+              HasSubstr("different training samples"));
   unknown.set_nonce(79);
   EXPECT_TRUE(rig.Join(unknown).ok());
 }
@@ -422,7 +424,8 @@ TEST(CoordinatorCheckpointTest, TakesNoCheckpointBeforeAWorkerJoins) {
       << "there are no servers yet";
   ASSERT_TRUE(asked.given());
   EXPECT_TRUE(absl::IsFailedPrecondition(asked.answer().status()));
-  EXPECT_THAT(std::string(asked.answer().status().message()), HasSubstr("no worker has come yet"));
+  EXPECT_THAT(std::string(asked.answer().status().message()),
+              HasSubstr("no worker has joined yet"));
   rig.NewWorker();
   rig.TakeCheckpoint();
   const auto plan = rig.coordinator().BeginCheckpoint(rig.now());

@@ -103,14 +103,14 @@ TEST(JobCoordinatorTest, RejectsAJoinWithADifferentJob) {
       {"other data", [](JoinRequest& join) { join.set_train_samples(41); },
        absl::StatusCode::kFailedPrecondition,
        "the running job has 40 training samples, this worker sees 41"},
-      {"other training samples",
+      {"different training samples",
        [](JoinRequest& join) {
          join.set_data_fingerprint(DataFingerprint{5, 2}.number());
        },
        absl::StatusCode::kFailedPrecondition,
        "the running job has different training samples than this worker (compared by a few of "
        "them): all workers need the same data, in the same order"},
-      {"other test samples",
+      {"different test samples",
        [](JoinRequest& join) {
          join.set_data_fingerprint(DataFingerprint{0, 3}.number());
        },
