@@ -1,5 +1,5 @@
-// Parameters that a step does not reach, on parameter servers and with torch's own optimizers:
-// these leave alone what has no gradient, and so must the servers.
+// Tests parameters that a step does not reach. The servers' optimizers must leave them alone, as
+// torch's optimizers leave parameters without a gradient alone.
 
 #include <torch/nn/module.h>
 #include <torch/nn/modules/linear.h>
@@ -40,8 +40,8 @@ constexpr int64_t kSteps = 40;
 constexpr int64_t kBatch = 8;
 constexpr double kTolerance = 1e-5;
 
-// 16 and 5 elements, 30 and 5, 7 that nothing reaches, 10 and 2: blocks of 16 elements hold all
-// kinds of mixtures, and some nothing but the branch.
+// Tensors of 16, 5, 30, 5, 7 (never reached), 10 and 2 elements. Blocks of 16 elements therefore
+// mix reached and absent parameters, and some blocks contain only the branch.
 struct Branching : torch::nn::Module {
   Branching() {
     body = register_module("body", torch::nn::Linear(4, 5));
@@ -102,7 +102,7 @@ class AbsentParametersTest : public ::testing::Test {
     return options;
   }
 
-  // What a Session learns whose step of this number, from 0, takes the branch if it is even.
+  // Returns the values that a Session learns if even steps take the branch.
   torch::Tensor Learn(const JobSpec& job) {
     const std::shared_ptr<Branching> module = NewBranching();
     torch::Tensor learnt;
@@ -131,7 +131,7 @@ class AbsentParametersTest : public ::testing::Test {
 class AbsentParametersOptimizerTest : public AbsentParametersTest,
                                       public ::testing::WithParamInterface<OptimizerCase> {};
 
-TEST_P(AbsentParametersOptimizerTest, AreLeftAloneAsTorchDoes) {
+TEST_P(AbsentParametersOptimizerTest, LeavesThemAloneAsTorchDoes) {
   const OptimizerSpec& spec = GetParam().spec;
   const std::shared_ptr<Branching> alone = NewBranching();
   const auto optimizer = TorchOptimizer(spec, alone->parameters());
@@ -161,7 +161,7 @@ OptimizerSpec Decaying() {
   return spec;
 }
 
-TEST_F(AbsentParametersTest, WhatNoStepReachesKeepsItsInitialValues) {
+TEST_F(AbsentParametersTest, UnreachedParametersKeepTheirInitialValues) {
   for (const std::string more :
        {"", "wire { shared_memory: false }", "wire { push { kind: INT8 } }",
         "wire { push { kind: TOP_K fraction: 0.2 } shared_memory: false }",
@@ -186,7 +186,7 @@ TEST_F(AbsentParametersTest, WhatNoStepReachesKeepsItsInitialValues) {
   }
 }
 
-TEST_F(AbsentParametersTest, AGradientThatIsWrittenByHandCounts) {
+TEST_F(AbsentParametersTest, CountsAGradientWrittenByHand) {
   OptimizerSpec spec;
   spec.mutable_sgd();
   spec.set_learning_rate(1.0);
@@ -201,7 +201,7 @@ TEST_F(AbsentParametersTest, AGradientThatIsWrittenByHandCounts) {
   EXPECT_TRUE(module->unused.eq(5.0f).all().item<bool>()) << module->unused;
 }
 
-// Row i is sample i; the target says whether its pass takes the branch.
+// Sample i is row i. The target decides if the pass takes the branch.
 class Rows final : public Dataset {
  public:
   int64_t size() const override { return kSteps * kBatch; }
@@ -211,7 +211,7 @@ class Rows final : public Dataset {
   }
 };
 
-// The same module for a Task.
+// The same module, for a Task.
 struct TaskNet : Branching {
   torch::Tensor forward(torch::Tensor input) { return input; }
 };
@@ -223,7 +223,7 @@ Objective BranchingLoss() {
   });
 }
 
-TEST_F(AbsentParametersTest, OnePassOfAnAccumulatedStepIsEnoughToReachThem) {
+TEST_F(AbsentParametersTest, OnePassOfAnAccumulatedStepReachesThem) {
   const OptimizerSpec spec = Decaying();
   for (const double clip : {0.0, 0.05}) {
     const auto cluster = *InProcessCluster::Start(/*servers=*/2, &clock_);
@@ -257,9 +257,9 @@ TEST_F(AbsentParametersTest, OnePassOfAnAccumulatedStepIsEnoughToReachThem) {
   }
 }
 
-// As DDP with find_unused_parameters: what some workers have not reached is zero in the mean, what
-// none has reached is left alone.
-TEST_F(AbsentParametersTest, InSyncTheyAreAbsentOnlyWhereAllWorkersLackThem) {
+// Like DDP with find_unused_parameters: a parameter that some workers did not reach counts as zero
+// in the mean. A parameter that every worker missed stays unchanged.
+TEST_F(AbsentParametersTest, SyncAppliesAParameterThatOneWorkerReached) {
   constexpr int kWorkers = 2;
   const OptimizerSpec spec = Decaying();
   const auto takes_branch = [](int64_t step, int slot) {
@@ -277,7 +277,7 @@ TEST_F(AbsentParametersTest, InSyncTheyAreAbsentOnlyWhereAllWorkersLackThem) {
 
   const JobSpec job = Job(spec, "workers: 2 consistency { mode: SYNC }");
   torch::Tensor learnt;
-  // Made here: torch's seed is one for all threads.
+  // Created on this thread because torch's seed is shared by the threads.
   std::vector<std::shared_ptr<Branching>> modules;
   for (int i = 0; i < kWorkers; ++i) modules.push_back(NewBranching());
   std::vector<std::thread> threads;
@@ -306,7 +306,7 @@ TEST_F(AbsentParametersTest, InSyncTheyAreAbsentOnlyWhereAllWorkersLackThem) {
   EXPECT_LE(RelativeDifference(learnt, Flat(*alone)), kTolerance);
 }
 
-TEST_F(AbsentParametersTest, AParameterThatIsRegisteredLaterIsNamed) {
+TEST_F(AbsentParametersTest, NamesAParameterRegisteredLater) {
   auto module = std::make_shared<TaskNet>();
   DataSource source;
   source.train = std::make_shared<Rows>();
@@ -323,7 +323,7 @@ TEST_F(AbsentParametersTest, AParameterThatIsRegisteredLaterIsNamed) {
   EXPECT_EQ(steps, 3);
 }
 
-TEST_F(AbsentParametersTest, AParameterThatIsUnfrozenLaterIsNamed) {
+TEST_F(AbsentParametersTest, NamesAParameterUnfrozenLater) {
   const std::shared_ptr<Branching> module = NewBranching();
   module->head->bias.set_requires_grad(false);
   const JobSpec job = Job(Decaying(), "");
@@ -338,7 +338,7 @@ TEST_F(AbsentParametersTest, AParameterThatIsUnfrozenLaterIsNamed) {
   EXPECT_THAT(std::string(session.status().message()), HasSubstr("parameter 'head.bias' was"));
 }
 
-TEST_F(AbsentParametersTest, AModuleThatIsMadeDoubleMeanwhileIsToldSo) {
+TEST_F(AbsentParametersTest, RefusesAModuleConvertedToDouble) {
   for (const bool prefetch : {false, true}) {
     const auto cluster = *InProcessCluster::Start(/*servers=*/1, &clock_);
     auto module = std::make_shared<TaskNet>();

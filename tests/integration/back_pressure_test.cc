@@ -1,5 +1,5 @@
-// A server that cannot keep up slows its workers down: it holds no more of their frames than it
-// may, serves all of them alike, and nothing fails.
+// Tests that a slow server slows its workers down. The server stays within its frame budget, serves
+// the workers equally, and calls do not fail.
 
 #include <algorithm>
 #include <atomic>
@@ -25,17 +25,17 @@ namespace {
 constexpr int64_t kBlockElements = 4096;
 constexpr int64_t kBlockBytes = kBlockElements * sizeof(float);
 constexpr int kBlocks = 4;
-// Room for so many frames.
+// Frames that fit into the receive budget.
 constexpr int kShares = 3;
 
 class BackPressureTest : public ::testing::Test {
  protected:
   void StartServer(double slow) {
     Server::Options options;
-    // A server that is not slow has time that stands still, so that nobody is silent for long.
+    // The clock of a fast server does not advance, so silence timeouts never expire.
     options.clock = slow > 1 ? static_cast<const Clock*>(&clock_) : &still_;
     options.slow = slow;
-    // So one stream is read at a time.
+    // The server reads one stream at a time.
     options.threads = 1;
     options.receive_bytes = kShares * kBlockBytes;
     options.send_bytes = kShares * kBlockBytes;
@@ -44,7 +44,7 @@ class BackPressureTest : public ::testing::Test {
     server_ = *std::move(server);
   }
 
-  // A worker that has said Hello; slot 0 has initialised the model too.
+  // Returns a worker after Hello. Slot 0 also initializes the model.
   std::unique_ptr<PlainWorker> Enter(SlotId slot) {
     JobHarness::Options options;
     options.trained = kBlocks * kBlockElements;
@@ -72,8 +72,8 @@ class BackPressureTest : public ::testing::Test {
   std::unique_ptr<Server> server_;
 };
 
-// A Push that has sent one frame of four and then says nothing for as long as it lives: what is
-// left of a worker that was stopped in the middle.
+// Holds a Push that sent one frame of four and then stalls until destroyed, like a worker stopped
+// in the middle of a push.
 class StalledPush {
  public:
   explicit StalledPush(PlainWorker& worker) : stream_(worker.stub().Push(&context_, &reply_)) {
@@ -90,11 +90,11 @@ class StalledPush {
   const std::unique_ptr<grpc::ClientWriter<PushFrame>> stream_;
 };
 
-TEST_F(BackPressureTest, SixteenWorkersPushIntoASlowServerWithinItsBudgetAndGetEqualShares) {
+TEST_F(BackPressureTest, SixteenWorkersShareASlowServerEqually) {
 #ifdef TORCHPS_TSAN
   GTEST_SKIP() << "the server is as slow as its applies, which the sanitizer slows down again";
 #endif
-  // So slow that the server is what everybody waits for.
+  // The server is slow enough to be the bottleneck.
   StartServer(/*slow=*/100);
   constexpr int kWorkers = 16;
   constexpr Step kSteps = 25;
@@ -102,7 +102,7 @@ TEST_F(BackPressureTest, SixteenWorkersPushIntoASlowServerWithinItsBudgetAndGetE
   for (SlotId slot = 0; slot < kWorkers; ++slot) workers.push_back(Enter(slot));
   std::vector<Step> done(kWorkers, 0);
   std::atomic<bool> first_is_through{false};
-  // Held until all threads are there.
+  // Held until each thread is ready.
   Mutex start;
   start.Lock();
   std::vector<std::thread> threads;
@@ -124,13 +124,13 @@ TEST_F(BackPressureTest, SixteenWorkersPushIntoASlowServerWithinItsBudgetAndGetE
 
   const ServerStatus status = Status(*workers[0]);
   EXPECT_LE(status.receive_bytes_peak(), kShares * kBlockBytes);
-  // There were always more who wanted to push than there was room for.
+  // More workers wanted to push than the budget admits.
   EXPECT_EQ(status.receive_bytes_peak(), kShares * kBlockBytes);
-  // A worker may have its answer a moment before the frame is freed.
+  // The worker may receive the answer shortly before the server frees the frame.
   EXPECT_TRUE(Eventually([&] { return Status(*workers[0]).frame_bytes_held() == 0; }));
 }
 
-TEST_F(BackPressureTest, CopiesForPullsStayWithinTheirBudget) {
+TEST_F(BackPressureTest, PullCopiesStayWithinTheirBudget) {
   StartServer(/*slow=*/1);
   std::vector<std::unique_ptr<PlainWorker>> workers;
   for (SlotId slot = 0; slot < 8; ++slot) workers.push_back(Enter(slot));
@@ -147,7 +147,7 @@ TEST_F(BackPressureTest, CopiesForPullsStayWithinTheirBudget) {
   EXPECT_TRUE(Eventually([&] { return Status(*workers[0]).frame_bytes_held() == 0; }));
 }
 
-TEST_F(BackPressureTest, AWorkerThatStallsInTheMiddleOfAPushDoesNotStopTheOthers) {
+TEST_F(BackPressureTest, AStalledPushDoesNotStopOtherWorkers) {
   StartServer(/*slow=*/1);
   const auto stalled = Enter(0);
   const auto other = Enter(1);
@@ -156,7 +156,7 @@ TEST_F(BackPressureTest, AWorkerThatStallsInTheMiddleOfAPushDoesNotStopTheOthers
   for (Step step = 1; step <= 20; ++step) ASSERT_TRUE(other->Push(step, 1.0f).ok());
 }
 
-TEST_F(BackPressureTest, ThoseWhoStandInLineGoOnWhenAStalledWorkerIsGone) {
+TEST_F(BackPressureTest, QueuedPushesContinueAfterAStalledWorkerLeaves) {
   StartServer(/*slow=*/1);
   std::vector<std::unique_ptr<PlainWorker>> workers;
   std::vector<std::unique_ptr<StalledPush>> pushes;
@@ -172,7 +172,7 @@ TEST_F(BackPressureTest, ThoseWhoStandInLineGoOnWhenAStalledWorkerIsGone) {
     EXPECT_TRUE(other->Push(/*step=*/1, 1.0f).ok());
     has_pushed = true;
   });
-  // One that leaves the line again is in nobody's way.
+  // Leaving the queue does not block the queue.
   {
     const auto gone = Enter(kShares + 1);
     const StalledPush in_line(*gone);
@@ -185,7 +185,7 @@ TEST_F(BackPressureTest, ThoseWhoStandInLineGoOnWhenAStalledWorkerIsGone) {
   EXPECT_TRUE(Eventually([&] { return Status(*other).frame_bytes_held() == 0; }));
 }
 
-TEST_F(BackPressureTest, AServerCannotBeFasterThanItIs) {
+TEST_F(BackPressureTest, RefusesASlowdownBelowOne) {
   Server::Options options;
   options.clock = &clock_;
   options.slow = 0.5;

@@ -1,4 +1,4 @@
-// What a Task may have beside a module, a loss and samples, in whole jobs.
+// Tests the optional callbacks and settings of a Task in complete jobs.
 
 #include <map>
 #include <memory>
@@ -29,8 +29,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Sample i is the numbers i / 64 and 1 - i / 64, as two inputs; the targets are their sum and
-// difference, as two targets.
+// Sample i consists of the numbers i / 64 and 1 - i / 64, as two inputs. The two targets are their
+// sum and their difference.
 class TwoInputs final : public Dataset {
  public:
   explicit TwoInputs(int64_t rows_too_many = 0) : rows_too_many_(rows_too_many) {}
@@ -50,13 +50,13 @@ class TwoInputs final : public Dataset {
   const int64_t rows_too_many_;
 };
 
-// The same sample over and over, in several batches of an evaluation; the first of them stops.
+// Repeats one sample in several evaluation batches. The first evaluation batch requests a stop.
 class StoppingTestSet final : public Dataset {
  public:
   explicit StoppingTestSet(StopLatch* stop) : stop_(stop) {}
   int64_t size() const override { return 10000; }
   absl::StatusOr<Batch> Get(absl::Span<const int64_t> indices) const override {
-    // Others are looked at before training, for the data's fingerprint.
+    // Calls with other indices read samples for the data fingerprint before training.
     if (indices.size() > 1 && indices[1] == indices[0] + 1) {
       stop_->Stop("interrupted");
       ++batches_;
@@ -102,7 +102,7 @@ Objective BothErrors() {
 
 class CallbacksTest : public ::testing::Test {
  protected:
-  // One worker trains alone, to the end.
+  // Trains one worker to the end.
   absl::Status Train(const std::string& overrides, Callbacks callbacks,
                      std::shared_ptr<const Dataset> train = std::make_shared<TwoInputs>(),
                      absl::StatusOr<Objective> objective = BothErrors(),
@@ -132,13 +132,13 @@ class CallbacksTest : public ::testing::Test {
   const SteadyClock clock_;
   StopLatch stop_;
   int loader_threads_ = 0;
-  // As RunWorker() has it.
+  // The default that RunWorker() uses.
   MakeCompute make_compute_;
   std::vector<std::string> lines_;
   JobStatus status_;
 };
 
-TEST_F(CallbacksTest, TwoInputsTwoLossesAndNamedMetrics) {
+TEST_F(CallbacksTest, TrainsTwoInputsTwoLossesAndNamedMetrics) {
   const absl::Status trained = Train(
       "training { epochs: 20 batch_size: 8 best_by: 'off_difference' } "
       "consistency { mode: SYNC }",
@@ -157,7 +157,7 @@ TEST_F(CallbacksTest, TwoInputsTwoLossesAndNamedMetrics) {
   EXPECT_TRUE(told) << "psctl reads them from the worker's lines";
 }
 
-TEST_F(CallbacksTest, StepsEpochsAndTheEndAreTold) {
+TEST_F(CallbacksTest, ReportsStepsEpochsAndTheEnd) {
   std::vector<int64_t> steps;
   std::vector<int> epochs;
   double told = 0;
@@ -191,7 +191,7 @@ TEST_F(CallbacksTest, StepsEpochsAndTheEndAreTold) {
   EXPECT_DOUBLE_EQ(at_the_end, told) << "the module holds what was evaluated last";
 }
 
-TEST_F(CallbacksTest, AStepThatThrowsWhenItsPushHasBegunEndsTheWorkerWithItsWords) {
+TEST_F(CallbacksTest, AThrowDuringAPushEndsTheWorker) {
   make_compute_ = [](const Task&, const Learner::Options&, WorkerSlot*) {
     return ComputeGradient(
         [](const Learner::Step&, Learner::Observer* observer) -> absl::StatusOr<Learner::Gradient> {
@@ -202,7 +202,7 @@ TEST_F(CallbacksTest, AStepThatThrowsWhenItsPushHasBegunEndsTheWorkerWithItsWord
   EXPECT_EQ(Train("", {}), absl::InternalError("a training step failed: no more memory"));
 }
 
-TEST_F(CallbacksTest, AnEvaluationHearsAStop) {
+TEST_F(CallbacksTest, AStopInterruptsAnEvaluation) {
   const auto test = std::make_shared<StoppingTestSet>(&stop_);
   int epochs = 0;
   Callbacks callbacks;
@@ -214,10 +214,10 @@ TEST_F(CallbacksTest, AnEvaluationHearsAStop) {
   EXPECT_EQ(epochs, 0) << "there is nothing to tell";
 }
 
-// The first input's numbers, batch by batch, as augmentation sees them and with its draws.
+// The first input's numbers by batch, as augmentation receives them, and its random draws.
 using Seen = std::vector<std::pair<float, float>>;
 
-TEST_F(CallbacksTest, SamplesComeInTheirOrderAndAugmentationIsDeterminedByTheirPlace) {
+TEST_F(CallbacksTest, SamplesKeepTheirOrderAndAugmentationIsDeterministic) {
   const auto seen_by = [&](const std::string& overrides) {
     Seen seen;
     Callbacks callbacks;
@@ -266,7 +266,7 @@ TEST_F(CallbacksTest, LoaderThreadsPrepareTheSameBatches) {
   EXPECT_EQ(losses_with(3), losses);
 }
 
-TEST_F(CallbacksTest, WhatDoesNotFitIsSaidInASentence) {
+TEST_F(CallbacksTest, ReportsMismatchesInOneSentence) {
   EXPECT_EQ(Train("", {}, std::make_shared<TwoInputs>(/*rows_too_many=*/1)).message(),
             "the dataset was asked for 32 samples, and the batch's more_targets has 33 rows");
   EXPECT_EQ(

@@ -1,5 +1,5 @@
-// A job's checkpoints by its coordinator, on a real disk: taken while it runs and when its server
-// is asked to stop, gone on from by a whole new cluster. And a job whose coordinator is gone.
+// Tests a job's checkpoints on a real disk, written by the coordinator during the job and at the
+// server's stop. A new cluster resumes from them. Also tests a job that loses its coordinator.
 
 #include <grpcpp/grpcpp.h>
 #include <stdlib.h>
@@ -36,7 +36,7 @@ namespace {
 
 constexpr int64_t kSamples = 40;
 
-// Checkpoints come when they are asked for, and by `durability` otherwise.
+// By default, writes checkpoints only on request. `durability` overrides this.
 JobHarness::Options Model(const std::string& durability = "checkpoint_seconds: 0") {
   JobHarness::Options model;
   model.workers = 1;
@@ -50,7 +50,7 @@ std::string NewDirectory() {
   return mkdtemp(name.data());
 }
 
-// What a server says, on any of its threads.
+// Collects the server's messages. Thread-safe.
 class Said {
  public:
   std::function<void(const std::string& line)> log() {
@@ -59,7 +59,7 @@ class Said {
       lines_.push_back(line);
     };
   }
-  // Those with this in them.
+  // Returns the messages that contain `part`.
   std::vector<std::string> With(const std::string& part) {
     MutexLock lock(&mutex_);
     std::vector<std::string> found;
@@ -74,7 +74,8 @@ class Said {
   std::vector<std::string> lines_ ABSL_GUARDED_BY(mutex_);
 };
 
-// With one thread for all calls. `files` may be null: the operating system's; so may `said`.
+// Starts a server with one thread for calls. A null `files` selects the operating system's files.
+// `said` may be null.
 std::unique_ptr<Server> StartServer(const Clock* clock, const std::string& dir, bool resume = false,
                                     FileSystem* files = nullptr, Said* said = nullptr) {
   Server::Options options;
@@ -100,8 +101,9 @@ std::vector<std::string> CheckpointsIn(const std::string& dir) {
   return names;
 }
 
-// One worker of a job with one server: both its planes, one call at a time. A step pushes 1 to
-// every element, so that with plain SGD every value is minus the number of steps.
+// Plays one worker of a job with one server, on both the data and the control plane, one call at a
+// time. Each step pushes 1 to each element. Under plain SGD each value is therefore minus the
+// number of steps.
 class WholeWorker {
  public:
   WholeWorker(const std::string& address, const JobHarness::Options& model, uint64_t nonce)
@@ -141,7 +143,7 @@ class WholeWorker {
     }
   }
 
-  // One lease, which is one step; false: the job is done.
+  // Works on one lease, which is one step. Returns false if the job is done.
   bool Work(float gradient = 1) {
     while (true) {
       NextWorkRequest request;
@@ -179,7 +181,7 @@ class WholeWorker {
                                                                        const Request&, Reply*),
                              const Request& request) {
     absl::StatusOr<Reply> outcome;
-    // Where a job is resumed, its coordinator reads first.
+    // The coordinator of a resumed job reads the checkpoint first.
     Eventually(
         [&] {
           outcome = CallOnce(method, request);
@@ -211,7 +213,7 @@ class WholeWorker {
   uint64_t lease_ = 0;
 };
 
-TEST(CheckpointResumeTest, AWholeJobGoesOnFromItsLastCheckpointAsIfNothingElseHadHappened) {
+TEST(CheckpointResumeTest, AJobResumesFromItsLastCheckpoint) {
   const SteadyClock clock;
   const std::string dir = NewDirectory();
   {
@@ -219,14 +221,14 @@ TEST(CheckpointResumeTest, AWholeJobGoesOnFromItsLastCheckpointAsIfNothingElseHa
     WholeWorker anna(server->address(), Model(), 1);
     ASSERT_TRUE(anna.status().ok()) << anna.status();
     anna.Start();
-    // Three leases are handed in, the fourth is in hand and pushed.
+    // The worker completes three leases. It holds the fourth lease and has pushed its step.
     for (int i = 0; i < 4; ++i) ASSERT_TRUE(anna.Work());
     const absl::StatusOr<CheckpointStatus> taken = anna.TakeCheckpoint();
     ASSERT_TRUE(taken.ok()) << taken.status();
     EXPECT_EQ(taken->number(), 1u);
     EXPECT_TRUE(std::filesystem::exists(taken->directory() + "/MANIFEST.json"));
     EXPECT_EQ(anna.Status().checkpoint().completed(), 1u);
-    // Whatever comes after it is not in it.
+    // The checkpoint excludes later steps.
     for (int i = 0; i < 3; ++i) ASSERT_TRUE(anna.Work());
   }
 
@@ -250,12 +252,13 @@ TEST(CheckpointResumeTest, AWholeJobGoesOnFromItsLastCheckpointAsIfNothingElseHa
     EXPECT_EQ(accounting.reissued(), accounting.epoch() == 1 ? 4 : 0)
         << "the lease that was in hand";
   }
-  // One push of 20, the fourth, has been made twice: it was in the model, but not handed in.
+  // The fourth of 20 pushes ran twice: the model contained it, but the worker had not completed the
+  // lease.
   ASSERT_TRUE(bert.data().ReadOnlyPull().ok());
   EXPECT_EQ(bert.data().values()[0][0], -21);
 }
 
-// Stops whoever reads a shard, once, until it is let go on.
+// Blocks the first reader of a shard until released.
 class ReadingStop {
  public:
   explicit ReadingStop(FaultyFileSystem* files) {
@@ -287,7 +290,7 @@ class ReadingStop {
   bool go_on_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-TEST(CheckpointResumeTest, AServerThatReadsWhatItsJobIsResumedFromAnswersAndSaysSo) {
+TEST(CheckpointResumeTest, AServerReportsThatItReadsACheckpoint) {
   const SteadyClock clock;
   FaultyFileSystem files;
   {
@@ -339,7 +342,7 @@ TEST(CheckpointResumeTest, AServerThatReadsWhatItsJobIsResumedFromAnswersAndSays
   EXPECT_EQ(bert.step(), 4);
 }
 
-TEST(CheckpointResumeTest, TheFirstCheckpointAndTheLastComeByThemselvesAndOldOnesGo) {
+TEST(CheckpointResumeTest, WritesFirstAndLastAndDeletesOldCheckpoints) {
   const SteadyClock clock;
   const std::string dir = NewDirectory();
   auto server = StartServer(&clock, dir);
@@ -358,7 +361,7 @@ TEST(CheckpointResumeTest, TheFirstCheckpointAndTheLastComeByThemselvesAndOldOne
   EXPECT_EQ(last.failed(), 0u) << last.last_error();
   EXPECT_EQ(CheckpointsIn(dir).size(), 2u);
 
-  // What came last is the end of the job.
+  // The last checkpoint holds the end of the job.
   server = nullptr;
   const auto again = StartServer(&clock, dir);
   WholeWorker bert(again->address(), Model("checkpoint_steps: 3 keep: 2"), 2);
@@ -368,7 +371,7 @@ TEST(CheckpointResumeTest, TheFirstCheckpointAndTheLastComeByThemselvesAndOldOne
   EXPECT_EQ(bert.Status().phase(), JobStatus::DONE);
 }
 
-TEST(CheckpointResumeTest, CheckpointsThatAreNotFiniteDoNotPushOutTheLastOneThatIs) {
+TEST(CheckpointResumeTest, KeepsTheLastFiniteCheckpoint) {
   const SteadyClock clock;
   const std::string dir = NewDirectory();
   const JobHarness::Options model = Model("checkpoint_seconds: 0 keep: 2");
@@ -382,7 +385,7 @@ TEST(CheckpointResumeTest, CheckpointsThatAreNotFiniteDoNotPushOutTheLastOneThat
     const absl::StatusOr<CheckpointStatus> good = anna.TakeCheckpoint();
     ASSERT_TRUE(good.ok()) << good.status();
     EXPECT_EQ(good->nonfinite_blocks(), 0u);
-    // Both are finite; their sum is not.
+    // Both values are finite. Their sum is not.
     ASSERT_TRUE(anna.Work(3e38f));
     ASSERT_TRUE(anna.Work(3e38f));
     for (int i = 0; i < 4; ++i) {
@@ -413,7 +416,7 @@ TEST(CheckpointResumeTest, CheckpointsThatAreNotFiniteDoNotPushOutTheLastOneThat
     ASSERT_TRUE(bert.TakeCheckpoint().ok());
     EXPECT_EQ(CheckpointsIn(dir), (std::vector<std::string>{"01", "05", "06"}));
   }
-  // Doing what it says.
+  // Follows the message's advice.
   std::filesystem::remove_all(dir + "/checkpoint-000000000005");
   std::filesystem::remove_all(dir + "/checkpoint-000000000006");
   Said said;
@@ -427,7 +430,7 @@ TEST(CheckpointResumeTest, CheckpointsThatAreNotFiniteDoNotPushOutTheLastOneThat
   EXPECT_EQ(carl.data().values()[0][0], -1);
 }
 
-TEST(CheckpointResumeTest, AServerThatIsAskedToStopKeepsWhatTheLastCheckpointLacks) {
+TEST(CheckpointResumeTest, AStoppedServerWritesAFinalCheckpoint) {
   const SteadyClock clock;
   const std::string dir = NewDirectory();
   {
@@ -444,14 +447,14 @@ TEST(CheckpointResumeTest, AServerThatIsAskedToStopKeepsWhatTheLastCheckpointLac
   EXPECT_EQ(bert.step(), 5);
 }
 
-TEST(CoordinatorLossTest, PushesAndPullsGoOnWhileTheCoordinatorIsAway) {
+TEST(CoordinatorLossTest, PushesAndPullsContinueWithoutTheCoordinator) {
   const SteadyClock clock;
   auto coordinator = StartServer(&clock, "");
   const auto other = StartServer(&clock, "");
   WholeWorker anna(coordinator->address(), Model(), 1);
   ASSERT_TRUE(anna.status().ok());
   anna.Start();
-  // The job's other server, which knows nothing of a coordinator.
+  // The job's second server, without a coordinator.
   PlainWorker elsewhere(PlainChannel(other->address()), anna.data().hello());
   ASSERT_TRUE(elsewhere.Hello().ok());
   ASSERT_TRUE(elsewhere.Initialize(0).ok());

@@ -1,5 +1,5 @@
-// The coordinator's process is killed at any moment of a job and started again on the same
-// directory and port: workers only see that it was away, and every sample is used once.
+// Kills the coordinator's process at random moments of a job and restarts it on the same directory
+// and port. Workers only see an outage, and the job uses each sample exactly once.
 
 #include <grpcpp/grpcpp.h>
 #include <signal.h>
@@ -34,20 +34,20 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kSamples = 1600;
 
-// Three workers and leases of one batch, so that there is much to ask for.
+// Three workers and leases of one batch cause many requests.
 JoinRequest ManyLeases() {
   JoinRequest request = SmallJoin();
   JobSpec& job = *request.mutable_job();
   job.set_workers(3);
   job.mutable_training()->set_epochs(2);
   job.mutable_training()->set_lease_batches(1);
-  // No checkpoint by itself: there are no blocks here to write.
+  // Disables periodic checkpoints, because this job does not have blocks.
   job.mutable_durability()->set_checkpoint_seconds(0);
   request.set_train_samples(kSamples);
   return request;
 }
 
-// Speaks to the coordinator as a worker does: repeats a call until it is answered.
+// Calls the coordinator as a worker does and retries each call until answered.
 class PatientWorker {
  public:
   PatientWorker(const std::string& address, uint64_t nonce) : nonce_(nonce) {
@@ -82,7 +82,7 @@ class PatientWorker {
     } while (reply.action() == AwaitStartReply::INITIALIZE);
   }
 
-  // The ranges that it used, until the job is done or `leases` are used.
+  // Works until the job is done or `leases` leases are used. Returns the ranges used.
   std::vector<DataLease> Work(std::atomic<int64_t>* finished) {
     std::vector<DataLease> used;
     NextWorkRequest request;
@@ -151,7 +151,7 @@ std::string NewDirectory() {
   return mkdtemp(name.data());
 }
 
-// Kills the server and starts it again where it was.
+// Kills the server and restarts it with the same flags.
 void KillAndRestart(ServerProgram* server, const std::vector<std::string>& flags) {
   const std::string address = server->address;
   kill(server->program->pid(), SIGKILL);
@@ -162,7 +162,7 @@ void KillAndRestart(ServerProgram* server, const std::vector<std::string>& flags
   ASSERT_NE(server->program->AwaitLine("torchps_server ready"), "");
 }
 
-TEST(CoordinatorRestartTest, KilledAtAnyMomentItComesBackAndEverySampleIsUsedOnce) {
+TEST(CoordinatorRestartTest, RestartsAnytimeAndUsesEachSampleOnce) {
   const uint64_t seed = static_cast<uint64_t>(absl::GetCurrentTimeNanos());
   std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
   uint64_t random = seed;
@@ -189,7 +189,7 @@ TEST(CoordinatorRestartTest, KilledAtAnyMomentItComesBackAndEverySampleIsUsedOnc
   const int64_t leases = 2 * kSamples / 4;
   int kills = 0;
   for (int64_t next = 0; next < leases && done < 3; ++kills) {
-    // Before, during and after the start, and anywhere in between.
+    // Before, during and after the start, and at any point between.
     ASSERT_TRUE(Eventually([&] { return finished >= next || done == 3; }, absl::Seconds(60)));
     KillAndRestart(&server, flags);
     next = finished + 1 + static_cast<int64_t>(UniformBelow(random, leases / 6));
@@ -215,7 +215,7 @@ TEST(CoordinatorRestartTest, KilledAtAnyMomentItComesBackAndEverySampleIsUsedOnc
   std::printf("killed %d times, %zu leases\n", kills, used.size());
 }
 
-TEST(CoordinatorRestartTest, ItSaysWhatItGoesOnWith) {
+TEST(CoordinatorRestartTest, ReportsTheRestoredState) {
   const std::vector<std::string> flags = {absl::StrCat("--dir=", NewDirectory())};
   ServerProgram server = StartServerProgram(flags);
   PatientWorker anna(server.address, 1);
@@ -226,7 +226,7 @@ TEST(CoordinatorRestartTest, ItSaysWhatItGoesOnWith) {
               HasSubstr("with 1 slot"));
 }
 
-TEST(CoordinatorRestartTest, WithoutADirectoryNothingIsKeptAndThatIsSaid) {
+TEST(CoordinatorRestartTest, WarnsThatNothingIsKeptWithoutADirectory) {
   ServerProgram server = StartServerProgram();
   PatientWorker anna(server.address, 1);
   ASSERT_TRUE(anna.Join().ok());
@@ -236,7 +236,7 @@ TEST(CoordinatorRestartTest, WithoutADirectoryNothingIsKeptAndThatIsSaid) {
   EXPECT_FALSE(anna.Status().checkpoint().enabled());
 }
 
-TEST(CoordinatorRestartTest, AResumeWithoutACheckpointIsRefusedInWords) {
+TEST(CoordinatorRestartTest, RefusesAResumeWithoutACheckpoint) {
   const std::string directory = absl::StrCat("--dir=", NewDirectory());
   ServerProgram server = StartServerProgram({directory, "--resume"});
   PatientWorker anna(server.address, 1);

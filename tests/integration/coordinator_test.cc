@@ -1,4 +1,4 @@
-// The coordinator as workers meet it: over gRPC, with calls that wait, break off and come again.
+// Tests the coordinator over gRPC as workers use it, with blocking, cancelled and repeated calls.
 
 #include <grpcpp/grpcpp.h>
 
@@ -26,10 +26,10 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Longest that a call may take on a slow machine before the test gives it up.
+// Call deadline on a slow machine.
 constexpr auto kPatience = std::chrono::seconds(60);
 
-// One worker process's side of the control plane, on a connection of its own. Each call blocks.
+// Plays one worker process's side of the control plane, on a separate connection. Each call blocks.
 class Client {
  public:
   Client(const std::string& address, uint64_t nonce) : nonce_(nonce) {
@@ -48,7 +48,7 @@ class Client {
     return status;
   }
 
-  // The action's name, or the error's.
+  // Returns the action's name, or the error's.
   std::string AwaitStart(bool initialized = false) {
     AwaitStartRequest request;
     request.set_slot(slot_);
@@ -59,14 +59,14 @@ class Client {
     return status.ok() ? AwaitStartReply::Action_Name(reply.action()) : status.error_message();
   }
 
-  // As a worker starts: waits, initialises if asked to, until the start.
+  // Starts like a worker: waits for the start, and initializes the model if asked to.
   void Start() {
     std::string action = AwaitStart();
     if (action == "INITIALIZE") action = AwaitStart(/*initialized=*/true);
     EXPECT_EQ(action, "START");
   }
 
-  // Hands in the lease in hand and asks for what is next.
+  // Completes the current lease and requests the next work.
   grpc::Status NextWork(bool idle, NextWorkReply* reply) {
     NextWorkRequest request;
     request.set_slot(slot_);
@@ -79,7 +79,7 @@ class Client {
     return status;
   }
 
-  // Works like a worker until the job is done; returns how many samples it used.
+  // Works like a worker until the job is done. Returns the number of samples used.
   int64_t WorkToTheEnd() {
     int64_t samples = 0;
     bool idle = false;
@@ -121,14 +121,14 @@ class Client {
     return reply;
   }
 
-  // An AwaitStart whose caller goes away while it is parked.
+  // Sends an AwaitStart that the caller cancels while the call is parked.
   grpc::StatusCode AwaitStartAndHangUp() {
     AwaitStartRequest request;
     request.set_slot(slot_);
     request.set_incarnation(incarnation_);
     AwaitStartReply reply;
     grpc::ClientContext context;
-    // The deadline is the hanging up: nothing else ends this call.
+    // Only the deadline ends this call.
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
     return stub_->AwaitStart(&context, request, &reply).error_code();
   }
@@ -163,7 +163,7 @@ class CoordinatorOverGrpcTest : public testing::Test {
 
   Client NewClient() { return Client(server_->address(), next_nonce_++); }
 
-  // Two workers that have started.
+  // Returns two workers that have started.
   std::pair<Client, Client> StartTwo() {
     Client anna = NewClient(), bert = NewClient();
     EXPECT_TRUE(anna.Join().ok());
@@ -174,8 +174,8 @@ class CoordinatorOverGrpcTest : public testing::Test {
     return {std::move(anna), std::move(bert)};
   }
 
-  // Two calls of one slot at a time, of which one ends the other: what the ended one got, and the
-  // one that is now certainly parked.
+  // Sends two calls for one slot, so that one call ends the other. Returns the ended call's result
+  // and the parked call.
   static std::pair<std::string, std::future<std::string>> AwaitStartTwice(Client& client) {
     std::future<std::string> calls[2];
     for (auto& call : calls) {
@@ -194,7 +194,7 @@ class CoordinatorOverGrpcTest : public testing::Test {
   uint64_t next_nonce_ = 1;
 };
 
-TEST_F(CoordinatorOverGrpcTest, AJobGoesFromItsSubmissionToItsEnd) {
+TEST_F(CoordinatorOverGrpcTest, RunsAJobFromSubmissionToEnd) {
   auto [anna, bert] = StartTwo();
   auto report = std::async(std::launch::async, [this] { return NewClient().Status(true); });
   auto berts = std::async(std::launch::async, [&bert = bert] { return bert.WorkToTheEnd(); });
@@ -208,12 +208,12 @@ TEST_F(CoordinatorOverGrpcTest, AJobGoesFromItsSubmissionToItsEnd) {
   EXPECT_EQ(status.evaluation_size(), 1);
 }
 
-TEST_F(CoordinatorOverGrpcTest, ADeadWorkersRangeIsHandedOutAgain) {
+TEST_F(CoordinatorOverGrpcTest, ReassignsTheRangeOfADeadWorker) {
   auto [anna, bert] = StartTwo();
   NextWorkReply lost;
   ASSERT_TRUE(bert.NextWork(false, &lost).ok());
   ASSERT_TRUE(lost.has_lease());
-  // Bert is never heard of again. Anna works on, and waits for what is left.
+  // Bert stays silent. Anna continues and waits for the remaining samples.
   auto annas = std::async(std::launch::async, [&anna = anna] { return anna.WorkToTheEnd(); });
   Client watcher = NewClient();
   ASSERT_TRUE(Eventually([&watcher, slot = anna.slot()] {
@@ -231,7 +231,7 @@ TEST_F(CoordinatorOverGrpcTest, ADeadWorkersRangeIsHandedOutAgain) {
   EXPECT_EQ(bert.Renew().error_code(), grpc::StatusCode::ABORTED);
 }
 
-TEST_F(CoordinatorOverGrpcTest, WhoJoinsLateTakesPartAtOnce) {
+TEST_F(CoordinatorOverGrpcTest, ALateWorkerParticipatesAtOnce) {
   auto [anna, bert] = StartTwo();
   NextWorkReply annas, berts, charlies;
   ASSERT_TRUE(anna.NextWork(false, &annas).ok());
@@ -243,7 +243,7 @@ TEST_F(CoordinatorOverGrpcTest, WhoJoinsLateTakesPartAtOnce) {
   EXPECT_EQ(charlies.lease().begin(), 32);
 }
 
-TEST_F(CoordinatorOverGrpcTest, AStrangerIsRefusedInOneSentenceAndTheJobGoesOn) {
+TEST_F(CoordinatorOverGrpcTest, RefusesAnUnknownWorkerAndContinuesTheJob) {
   auto [anna, bert] = StartTwo();
   JoinRequest other = SmallJoin();
   other.mutable_job()->mutable_training()->set_batch_size(8);
@@ -257,7 +257,7 @@ TEST_F(CoordinatorOverGrpcTest, AStrangerIsRefusedInOneSentenceAndTheJobGoesOn) 
   EXPECT_TRUE(anna.NextWork(false, &reply).ok());
 }
 
-TEST_F(CoordinatorOverGrpcTest, AParkedCallWhoseCallerHungUpMayComeAgain) {
+TEST_F(CoordinatorOverGrpcTest, ACancelledParkedCallMayBeRepeated) {
   Client anna = NewClient(), bert = NewClient();
   ASSERT_TRUE(anna.Join().ok());
   EXPECT_EQ(anna.AwaitStartAndHangUp(), grpc::StatusCode::DEADLINE_EXCEEDED);
@@ -267,7 +267,7 @@ TEST_F(CoordinatorOverGrpcTest, AParkedCallWhoseCallerHungUpMayComeAgain) {
   berts.join();
 }
 
-TEST_F(CoordinatorOverGrpcTest, ARepeatTakesTheParkedCallsPlace) {
+TEST_F(CoordinatorOverGrpcTest, ARepeatedCallReplacesTheParkedCall) {
   Client anna = NewClient(), bert = NewClient();
   ASSERT_TRUE(anna.Join().ok());
   auto [ended, parked] = AwaitStartTwice(anna);
@@ -279,7 +279,7 @@ TEST_F(CoordinatorOverGrpcTest, ARepeatTakesTheParkedCallsPlace) {
   berts.join();
 }
 
-TEST_F(CoordinatorOverGrpcTest, WhoIsParkedWhenTheServerStopsIsToldSo) {
+TEST_F(CoordinatorOverGrpcTest, AStopAnswersParkedCalls) {
   Client anna = NewClient();
   ASSERT_TRUE(anna.Join().ok());
   auto [ended, parked] = AwaitStartTwice(anna);

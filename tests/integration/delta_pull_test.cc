@@ -1,4 +1,4 @@
-// What has not changed since the last pull is not sent again, and nothing else is left out.
+// Tests that a pull omits exactly the blocks that have not changed since the last pull.
 
 #include <memory>
 #include <string>
@@ -22,7 +22,7 @@ constexpr int64_t kBlockElements = 16;
 // Blocks 0 to 2 are trained, block 3 is averaged.
 constexpr int64_t kTrained = 3 * kBlockElements;
 constexpr int64_t kAveraged = 8;
-// What no server of these tests ever has.
+// Value that the servers of these tests never send.
 constexpr float kUntouched = 123;
 
 class DeltaPullTest : public ::testing::Test {
@@ -49,7 +49,7 @@ class DeltaPullTest : public ::testing::Test {
     return hello;
   }
 
-  // Slot 1, which changes what slot 0 pulls: by one whole push so far.
+  // Returns slot 1 after one whole push. Slot 1 changes the values that slot 0 pulls.
   std::unique_ptr<PlainWorker> EnterTrainer(const std::string& wire = "") {
     auto worker = std::make_unique<PlainWorker>(PlainChannel(server_->address()), Hello(1, wire));
     EXPECT_TRUE(worker->Hello().ok());
@@ -59,7 +59,8 @@ class DeltaPullTest : public ::testing::Test {
     return worker;
   }
 
-  // One block takes one more step; the push itself, which lacks the others, is refused.
+  // Advances one block by a step. The server refuses the push itself because it lacks the other
+  // blocks.
   static void ChangeBlock(PlainWorker& worker, BlockId block) {
     EXPECT_FALSE(worker.Send({worker.Frame(/*step=*/2, block, 1.0f)}).ok());
   }
@@ -82,7 +83,7 @@ class DeltaPullTest : public ::testing::Test {
     return *std::move(client);
   }
 
-  // Pulls into values that were overwritten before, so that it shows what was brought.
+  // Overwrites the values before the pull, so that the test sees the blocks sent.
   void Pull(ParameterClient& client, CachedVersions* held, bool read_only = false) {
     values_.assign(kTrained + kAveraged, kUntouched);
     const auto pulled = client.Pull(/*clock=*/0, read_only, absl::MakeSpan(values_), held);
@@ -100,7 +101,7 @@ class DeltaPullTest : public ::testing::Test {
   std::vector<float> values_;
 };
 
-TEST_F(DeltaPullTest, ASecondPullBringsOnlyTheBlocksThatHaveChanged) {
+TEST_F(DeltaPullTest, ASecondPullSendsOnlyChangedBlocks) {
   const auto trainer = EnterTrainer();
   const auto client = EnterClient();
   CachedVersions held;
@@ -115,7 +116,7 @@ TEST_F(DeltaPullTest, ASecondPullBringsOnlyTheBlocksThatHaveChanged) {
   EXPECT_THAT(Block(2), Each(kUntouched));
 }
 
-TEST_F(DeltaPullTest, AveragedBlocksAreSentAgainSinceTheForwardPassChangesThem) {
+TEST_F(DeltaPullTest, AveragedBlocksAreAlwaysSent) {
   const auto trainer = EnterTrainer();
   const auto client = EnterClient();
   CachedVersions held;
@@ -126,7 +127,7 @@ TEST_F(DeltaPullTest, AveragedBlocksAreSentAgainSinceTheForwardPassChangesThem) 
   EXPECT_THAT(Block(0), Each(kUntouched));
 }
 
-TEST_F(DeltaPullTest, InitialValuesAreSentAgainSinceTheyHaveNoVersion) {
+TEST_F(DeltaPullTest, InitialValuesAreSentAgain) {
   PlainWorker trainer(PlainChannel(server_->address()), Hello(1));
   ASSERT_TRUE(trainer.Hello().ok());
   ASSERT_TRUE(trainer.Initialize(5).ok());
@@ -138,7 +139,7 @@ TEST_F(DeltaPullTest, InitialValuesAreSentAgainSinceTheyHaveNoVersion) {
   EXPECT_THAT(Block(0), Each(6.0f));
 }
 
-TEST_F(DeltaPullTest, APullIntoOtherValuesBringsEverything) {
+TEST_F(DeltaPullTest, APullIntoAnotherBufferSendsEverything) {
   const auto trainer = EnterTrainer();
   const auto client = EnterClient();
   CachedVersions held;
@@ -150,7 +151,7 @@ TEST_F(DeltaPullTest, APullIntoOtherValuesBringsEverything) {
   EXPECT_THAT(Block(0), Each(4.0f));
 }
 
-TEST_F(DeltaPullTest, VersionsOfAnotherLifeOfTheServerCountForNothing) {
+TEST_F(DeltaPullTest, IgnoresVersionsOfAnotherServerIncarnation) {
   auto trainer = EnterTrainer();
   auto client = EnterClient();
   CachedVersions held;
@@ -158,7 +159,7 @@ TEST_F(DeltaPullTest, VersionsOfAnotherLifeOfTheServerCountForNothing) {
   client.reset();
   server_->Stop();
   StartServer(/*seed=*/1000);
-  // As many gradients as before, on other values.
+  // The same number of gradients as before, on other values.
   trainer = std::make_unique<PlainWorker>(PlainChannel(server_->address()), Hello(1));
   ASSERT_TRUE(trainer->Hello().ok());
   ASSERT_TRUE(trainer->Initialize(8).ok());
@@ -168,7 +169,7 @@ TEST_F(DeltaPullTest, VersionsOfAnotherLifeOfTheServerCountForNothing) {
   EXPECT_THAT(Block(0), Each(7.0f));
 }
 
-TEST_F(DeltaPullTest, ALookBringsOnlyWhatHasChanged) {
+TEST_F(DeltaPullTest, AReadOnlyPullSendsOnlyChangedBlocks) {
   const auto trainer = EnterTrainer();
   const auto client = EnterClient();
   CachedVersions held;
@@ -179,7 +180,7 @@ TEST_F(DeltaPullTest, ALookBringsOnlyWhatHasChanged) {
   EXPECT_THAT(Block(2), Each(3.0f));
 }
 
-TEST_F(DeltaPullTest, ALookBringsExactValuesWhereOnlyDecodedOnesAreHeld) {
+TEST_F(DeltaPullTest, AReadOnlyPullReplacesDecodedValues) {
   const std::string wire = "pull { kind: BFLOAT16 }";
   const auto trainer = EnterTrainer(wire);
   const auto client = EnterClient(wire);
@@ -187,12 +188,12 @@ TEST_F(DeltaPullTest, ALookBringsExactValuesWhereOnlyDecodedOnesAreHeld) {
   Pull(*client, &held);
   Pull(*client, &held, /*read_only=*/true);
   EXPECT_THAT(Block(0), Each(4.0f));
-  // And the exact ones may stay: they are of that version.
+  // The worker may keep the exact values because they are of that version.
   Pull(*client, &held);
   EXPECT_THAT(Block(0), Each(kUntouched));
 }
 
-TEST_F(DeltaPullTest, APullThatFailsLeavesNothingHeld) {
+TEST_F(DeltaPullTest, AFailedPullForgetsCachedVersions) {
   const auto trainer = EnterTrainer();
   const auto client = EnterClient();
   CachedVersions held;
@@ -202,7 +203,7 @@ TEST_F(DeltaPullTest, APullThatFailsLeavesNothingHeld) {
   EXPECT_TRUE(held.versions.empty());
 }
 
-TEST_F(DeltaPullTest, VersionsOfAnotherNumberOfBlocksAreRefused) {
+TEST_F(DeltaPullTest, RefusesVersionsOfAnotherNumberOfBlocks) {
   const auto trainer = EnterTrainer();
   PullRequest request = trainer->RequestPull(/*clock=*/1);
   request.add_have_version(1);

@@ -1,6 +1,6 @@
-// Workers that join a running job and leave it again: from one to sixteen and back, each of the
-// fifteen with a notice that it has to stop. The job needs none of them in particular: it uses
-// every sample once and learns what it learns undisturbed.
+// Tests workers that join and leave a running job: from one worker to sixteen and back, with a stop
+// notice for each of the fifteen. The job uses each sample once and learns as well as an
+// undisturbed job.
 
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/utils/convert_parameters.h>
@@ -72,7 +72,7 @@ class ElasticTest : public ::testing::Test {
     data_.train = std::make_shared<Rows>();
   }
 
-  // The default job of one worker.
+  // Returns the default job of one worker.
   static JobSpec Job() {
     return *NormalizeJobSpec(
         *ParseJobText("workers: 1 training { epochs: 20 batch_size: 32 evaluate: false } "
@@ -135,11 +135,11 @@ class ElasticTest : public ::testing::Test {
   StopLatch stop_;
   DataSource data_;
   std::unique_ptr<InProcessCluster> cluster_;
-  // Of the worker that stays.
+  // The module of the worker that stays.
   std::shared_ptr<torch::nn::LinearImpl> module_;
 };
 
-TEST_F(ElasticTest, FromOneWorkerToSixteenAndBack) {
+TEST_F(ElasticTest, ScalesFromOneWorkerToSixteenAndBack) {
   absl::Status outcome;
   StartWorker(
       &stop_, [](int64_t) {}, &outcome)
@@ -158,7 +158,7 @@ TEST_F(ElasticTest, FromOneWorkerToSixteenAndBack) {
       [&](int64_t step) {
         if (step != kJoinAt) return;
         begun.Notify();
-        // The job goes on without this worker until the others have had their turn.
+        // The job continues without this worker until the other workers have participated.
         left.Wait();
       },
       &outcome);

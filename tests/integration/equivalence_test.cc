@@ -1,6 +1,6 @@
-// Training through parameter servers against the same training without them: nothing may differ
-// but rounding. One slot is torch::optim; several equal slots are one process with the batches of
-// all; a worker on a GPU is a loop on that GPU.
+// Compares training through parameter servers with the same training without servers. Results may
+// differ only by rounding. A single slot matches torch::optim. Several equal slots match one
+// process with the combined batches. A worker on a GPU matches a loop on that GPU.
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
@@ -61,8 +61,8 @@ constexpr int64_t kFeatures = 32;
 constexpr int64_t kClasses = 10;
 constexpr double kTolerance = 1e-5;
 
-// Hidden layers of 48 and 40 units: 3,954 parameters, which blocks of 1 KiB cut into sixteen, most
-// of them across the borders of tensors.
+// Hidden layers of 48 and 40 units give 3,954 parameters. Blocks of 1 KiB divide them into sixteen
+// blocks, and most blocks cross tensor borders.
 struct Mlp : torch::nn::Module {
   Mlp() {
     first = register_module("first", torch::nn::Linear(kFeatures, 48));
@@ -75,7 +75,7 @@ struct Mlp : torch::nn::Module {
   torch::nn::Linear first{nullptr}, second{nullptr}, last{nullptr};
 };
 
-// Convolutions and batch norm on the same inputs, taken for images.
+// Convolutions and batch norm on the same inputs, used as images.
 struct SmallConvNet : torch::nn::Module {
   static constexpr int64_t kChannels = 2, kSide = 4;
   static_assert(kChannels * kSide * kSide == kFeatures, "an image is a sample");
@@ -88,7 +88,7 @@ struct SmallConvNet : torch::nn::Module {
   std::shared_ptr<ConvNet> net;
 };
 
-// The same parameters every time: initialisation draws from torch's generator.
+// Creates the same parameters in each call because initialization draws from torch's generator.
 template <typename Net>
 std::shared_ptr<Net> NewModule() {
   torch::manual_seed(kSeed);
@@ -101,7 +101,7 @@ torch::Tensor FlatParameters(const torch::nn::Module& module) {
   return torch::nn::utils::parameters_to_vector(module.parameters()).clone().cpu();
 }
 
-// Random inputs, whose classes a random linear map has chosen.
+// Random inputs with classes from a random linear map.
 class RandomSamples final : public Dataset {
  public:
   explicit RandomSamples(int64_t samples) {
@@ -128,7 +128,7 @@ class RandomSamples final : public Dataset {
   torch::Tensor targets_;
 };
 
-// What makes an update (job/update_rule.h).
+// Selects the update rule (job/update_rule.h).
 enum class Rule { kWholeBatch, kEachPush, kSync };
 
 const char* GetName(Rule rule) {
@@ -143,7 +143,7 @@ const char* GetName(Rule rule) {
   return "";
 }
 
-// A job of kEpochs * kStepsPerEpoch steps, with `batch_size` samples for each worker.
+// Returns a job of kEpochs * kStepsPerEpoch steps with `batch_size` samples for each worker.
 JobSpec MakeJob(const OptimizerSpec& optimizer, Rule rule, int workers, int batch_size) {
   JobSpec job;
   job.set_seed(kSeed);
@@ -157,7 +157,7 @@ JobSpec MakeJob(const OptimizerSpec& optimizer, Rule rule, int workers, int batc
   ConsistencySpec* const consistency = job.mutable_consistency();
   consistency->set_mode(rule == Rule::kSync ? ConsistencySpec::SYNC : ConsistencySpec::ASYNC);
   if (rule == Rule::kWholeBatch) consistency->set_apply(ConsistencySpec::WHOLE_BATCH);
-  // Each step computes on what the one before has led to, as torch::optim does.
+  // Each step computes on the result of the previous step, as in torch::optim.
   job.mutable_consistency()->set_prefetch(false);
   job.mutable_wire()->set_block_bytes(1024);
   absl::StatusOr<JobSpec> normalised = NormalizeJobSpec(std::move(job));
@@ -165,9 +165,9 @@ JobSpec MakeJob(const OptimizerSpec& optimizer, Rule rule, int workers, int batc
   return *normalised;
 }
 
-// What a program without parameter servers computes: the first `steps` of the job, of `batch`
-// samples each, in the job's order, where the module is. `before_step` may change the optimizer for
-// the step of that number, from 0.
+// Trains `net` on the module's device without parameter servers: the first `steps` steps of the
+// job, each of `batch` samples in the job's order. `before_step` receives the step number from 0
+// and may change the optimizer.
 template <typename Net>
 torch::Tensor TrainAlone(
     Net& module, torch::optim::Optimizer& optimizer, const Dataset& data, int64_t batch,
@@ -190,7 +190,7 @@ torch::Tensor TrainAlone(
   return FlatParameters(module);
 }
 
-// The values that lie on the servers.
+// Returns the values on the servers.
 template <typename Net>
 torch::Tensor ReadServers(const InProcessCluster& cluster, const JobSpec& job, const Clock* clock,
                           StopLatch* stop) {
@@ -217,7 +217,7 @@ torch::Tensor ReadServers(const InProcessCluster& cluster, const JobSpec& job, c
   return FlatParameters(*module);
 }
 
-// The coordinator's books on each slot.
+// Returns the coordinator's accounting of each slot.
 std::vector<SlotAccounting> GetSlots(const InProcessCluster& cluster) {
   JobStatus status;
   grpc::ClientContext context;
@@ -227,15 +227,14 @@ std::vector<SlotAccounting> GetSlots(const InProcessCluster& cluster) {
   return {status.slot().begin(), status.slot().end()};
 }
 
-// What servers and workers, all in this process, make of the job; one of the workers computes
-// `slow` times as long.
+// Runs the job on servers and workers in this process. One worker computes `slow` times as long.
 template <typename Net = Mlp>
 torch::Tensor TrainOnServers(const JobSpec& job, std::shared_ptr<const Dataset> data, int servers,
                              torch::Device device = torch::kCPU, double slow = 1,
                              std::vector<SlotAccounting>* slots = nullptr,
                              const Objective& objective = CrossEntropy()) {
   const SteadyClock clock;
-  // Servers whose time stands still: however busy this machine is, no update is made early.
+  // The servers' clock does not advance, so a busy machine never triggers an early update.
   const ManualClock servers_clock;
   absl::StatusOr<std::unique_ptr<InProcessCluster>> cluster =
       InProcessCluster::Start(servers, &servers_clock);
@@ -245,8 +244,8 @@ torch::Tensor TrainOnServers(const JobSpec& job, std::shared_ptr<const Dataset> 
   if (job.training().evaluate()) source.test = data;
   source.train = std::move(data);
   StopLatch stop;
-  // Made before the first thread: torch's generator is one for all of them, and a worker that joins
-  // seeds it.
+  // Created before the first thread because torch's generator is shared by the threads, and a
+  // worker that joins seeds it.
   std::vector<Task> tasks;
   for (int worker = 0; worker < job.workers(); ++worker) {
     tasks.emplace_back(NewModule<Net>(), objective, source);
@@ -256,7 +255,7 @@ torch::Tensor TrainOnServers(const JobSpec& job, std::shared_ptr<const Dataset> 
   for (size_t worker = 0; worker < tasks.size(); ++worker) {
     const bool is_last = worker + 1 == tasks.size();
     workers.emplace_back([&, is_last, &task = tasks[worker], &outcome = outcomes[worker]] {
-      at::set_num_threads(1);  // a team of threads per worker would only get in each other's way
+      at::set_num_threads(1);  // a thread team for each worker would compete for the cores
       WorkerOptions options;
       options.job = job;
       options.servers = (*cluster)->endpoints();
@@ -275,7 +274,7 @@ torch::Tensor TrainOnServers(const JobSpec& job, std::shared_ptr<const Dataset> 
   return ReadServers<Net>(**cluster, job, &clock, &stop);
 }
 
-// Prints the figure (docs/results.md quotes it) and judges it.
+// Prints the difference, which docs/results.md quotes, and checks it.
 template <typename Net = Mlp>
 void ExpectEquivalent(const std::string& what, const torch::Tensor& ours,
                       const torch::Tensor& theirs, int64_t steps = kSteps,
@@ -293,9 +292,9 @@ void ExpectEquivalent(const std::string& what, const torch::Tensor& ours,
 
 class AsyncEquivalenceTest : public ::testing::TestWithParam<OptimizerCase> {};
 
-TEST_P(AsyncEquivalenceTest, OneWorkerIsTorchOptimWhateverTheNumberOfServers) {
+TEST_P(AsyncEquivalenceTest, OneWorkerMatchesTorchOnAnyServerCount) {
   constexpr int kBatch = 25;
-  // Each epoch's last batch has 9 samples.
+  // The last batch of each epoch contains 9 samples.
   const auto data = std::make_shared<RandomSamples>((kStepsPerEpoch - 1) * kBatch + 9);
   const std::shared_ptr<Mlp> module = NewMlp();
   const std::unique_ptr<torch::optim::Optimizer> optimizer =
@@ -329,7 +328,7 @@ OptimizerSpec Parse(const std::string& text) {
   return spec;
 }
 
-TEST(EquivalenceTest, GroupsAndScheduleAreTorchParameterGroupsWhoseRateIsSetEachStep) {
+TEST(EquivalenceTest, GroupsAndScheduleMatchTorchParameterGroups) {
   constexpr int kBatch = 25;
   const OptimizerSpec spec = Parse(R"pb(
     adamw { beta1: 0.9 beta2: 0.999 epsilon: 1e-8 }
@@ -363,7 +362,7 @@ TEST(EquivalenceTest, GroupsAndScheduleAreTorchParameterGroupsWhoseRateIsSetEach
                    TrainOnServers(job, data, /*servers=*/3), alone);
 }
 
-// The rules for late gradients are torch's where nothing is late.
+// Without lateness, the rules for late gradients equal torch's momentum.
 void ExpectMomentumIsTorchs(SgdSpec::MomentumAt at, bool nesterov) {
   constexpr int kBatch = 25;
   OptimizerSpec spec = Parse(R"pb(
@@ -398,18 +397,18 @@ void ExpectMomentumIsTorchs(SgdSpec::MomentumAt at, bool nesterov) {
   }
 }
 
-TEST(EquivalenceTest, MomentumInTheOnlyWorkerIsTorchsNesterov) {
+TEST(EquivalenceTest, WorkerMomentumMatchesTorchNesterov) {
   ExpectMomentumIsTorchs(SgdSpec::WORKER, /*nesterov=*/true);
 }
 
-TEST(EquivalenceTest, ClippingIsTorchsByTheNormOfTheWholeGradient) {
+TEST(EquivalenceTest, ClippingMatchesTorchOnTheWholeGradient) {
   constexpr int kBatch = 25;
   const OptimizerSpec spec = Parse("sgd { momentum: 0.9 } learning_rate: 0.1");
   const auto data = std::make_shared<RandomSamples>(kStepsPerEpoch * kBatch);
   const std::shared_ptr<Mlp> module = NewMlp();
   const std::unique_ptr<torch::optim::Optimizer> optimizer =
       TorchOptimizer(spec, module->parameters());
-  // Between what the gradient begins and ends with, so that some steps are clipped and others not.
+  // The first gradients exceed this norm and the last do not, so clipping affects only some steps.
   constexpr double kNorm = 0.8;
   int clipped = 0;
   const torch::Tensor alone = TrainAlone(*module, *optimizer, *data, kBatch, [&](int64_t) {
@@ -425,7 +424,7 @@ TEST(EquivalenceTest, ClippingIsTorchsByTheNormOfTheWholeGradient) {
                    TrainOnServers(job, data, /*servers=*/3), alone);
 }
 
-TEST(EquivalenceTest, PassesThatAreAccumulatedAreOneLargerBatch) {
+TEST(EquivalenceTest, AccumulatedPassesMatchOneLargerBatch) {
   constexpr int kBatch = 16;
   constexpr int kPasses = 3;
   // An epoch ends with a push of two passes, of 16 and of 4 samples.
@@ -446,12 +445,12 @@ TEST(EquivalenceTest, PassesThatAreAccumulatedAreOneLargerBatch) {
                    TrainOnServers(job, data, /*servers=*/3), alone, kPushes);
 }
 
-// Whatever the device: the loop beside it runs on the same.
+// The reference loop runs on the same device.
 class DeviceEquivalenceTest : public DeviceTestBase {
  protected:
   void SetUp() override {
     DeviceTestBase::SetUp();
-    // By default convolutions on a GPU round their inputs, and add in an order of the moment.
+    // By default, convolutions on a GPU round their inputs and add in a varying order.
     at::globalContext().setAllowTF32CuDNN(false);
     at::globalContext().setDeterministicCuDNN(true);
   }
@@ -475,19 +474,19 @@ class DeviceEquivalenceTest : public DeviceTestBase {
   }
 };
 
-TEST_P(DeviceEquivalenceTest, OneStepIsThatOfALoopThere) {
+TEST_P(DeviceEquivalenceTest, OneStepMatchesALoopOnTheDevice) {
   ExpectTheSameAfter<Mlp>(1, "MLP");
   ExpectTheSameAfter<SmallConvNet>(1, "ConvNet");
 }
 
-TEST_P(DeviceEquivalenceTest, AHundredStepsAreThoseOfALoopThere) {
+TEST_P(DeviceEquivalenceTest, HundredStepsMatchALoopOnTheDevice) {
   ExpectTheSameAfter<Mlp>(100, "MLP");
   ExpectTheSameAfter<SmallConvNet>(100, "ConvNet");
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, DeviceEquivalenceTest, EachDevice(), DeviceName);
 
-TEST(EquivalenceTest, FourEqualWorkersAreOneProcessWithFourTimesTheBatch) {
+TEST(EquivalenceTest, FourWorkersMatchOneProcessWithFourfoldBatch) {
   constexpr int kWorkers = 4;
   constexpr int kBatch = 25;
   const auto data = std::make_shared<RandomSamples>(kStepsPerEpoch * kWorkers * kBatch);
@@ -508,9 +507,9 @@ TEST(EquivalenceTest, FourEqualWorkersAreOneProcessWithFourTimesTheBatch) {
   }
 }
 
-// The slow worker's batches become smaller while the job runs, and the others' larger: how fast
-// depends on the machine, what comes out does not.
-TEST(EquivalenceTest, BatchesBySpeedAreOneProcessWithTheSameSamples) {
+// During the job, the slow worker's batches shrink and the other workers' batches grow. The pace
+// depends on the machine, but the result does not.
+TEST(EquivalenceTest, BatchesBySpeedMatchOneProcess) {
   constexpr int kWorkers = 3;
   constexpr int kBatch = 32;
   const auto data = std::make_shared<RandomSamples>(kStepsPerEpoch * kWorkers * kBatch);
@@ -538,7 +537,7 @@ TEST(EquivalenceTest, BatchesBySpeedAreOneProcessWithTheSameSamples) {
   }
 }
 
-// Samples whose classes count differently, as classes of which there are few do.
+// Weighs classes differently, as users do for rare classes.
 Objective WeightedCrossEntropy() {
   return Objective([](const torch::Tensor& output, const torch::Tensor& target) {
     const torch::Tensor weight = torch::linspace(0.2, 3, kClasses);
@@ -549,8 +548,8 @@ Objective WeightedCrossEntropy() {
   });
 }
 
-// An epoch has 19 batches of 50 samples and one of 20.
-TEST(EquivalenceTest, AWeightedLossAndTheShortLastBatchOfAnEpochAreThoseOfOneProcess) {
+// An epoch consists of 19 batches of 50 samples and one batch of 20.
+TEST(EquivalenceTest, WeightedLossAndShortBatchMatchOneProcess) {
   constexpr int kBatch = 50;
   const auto data = std::make_shared<RandomSamples>((kStepsPerEpoch - 1) * kBatch + 20);
   const OptimizerSpec spec = Parse("sgd { momentum: 0.9 } learning_rate: 0.05");
@@ -563,7 +562,7 @@ TEST(EquivalenceTest, AWeightedLossAndTheShortLastBatchOfAnEpochAreThoseOfOnePro
     for (const auto& [rule, workers] : {std::pair(Rule::kEachPush, 1), std::pair(Rule::kSync, 3),
                                         std::pair(Rule::kWholeBatch, 3)}) {
       JobSpec job = MakeJob(spec, rule, workers, kBatch);
-      // A push of EACH_PUSH counts by its part of a global batch.
+      // In EACH_PUSH mode, a push counts by its share of a global batch.
       job.mutable_training()->set_global_batch(rule != Rule::kEachPush);
       job = *NormalizeJobSpec(job);
       ExpectEquivalent(absl::StrCat(GetName(rule), ", workers: ", workers,
@@ -575,8 +574,8 @@ TEST(EquivalenceTest, AWeightedLossAndTheShortLastBatchOfAnEpochAreThoseOfOnePro
   }
 }
 
-// With an evaluation after each epoch, whose slot comes back in the middle of a step.
-TEST(EquivalenceTest, ALastStepTooShortForAllSlotsIsThatOfOneProcess) {
+// An evaluation follows each epoch, and the evaluating slot returns in the middle of a step.
+TEST(EquivalenceTest, AShortLastStepMatchesOneProcess) {
   constexpr int kBatch = 50;
   const OptimizerSpec spec = Parse("sgd { momentum: 0.9 } learning_rate: 0.05");
   for (const int last : {2, 4, 7}) {
@@ -596,8 +595,8 @@ TEST(EquivalenceTest, ALastStepTooShortForAllSlotsIsThatOfOneProcess) {
   }
 }
 
-// The job file of one process: only `workers` and `mode` are others.
-TEST(EquivalenceTest, WithAGlobalBatchAJobOfOneProcessIsTheSameOnAnyNumberOfWorkers) {
+// Uses the job file of one process with only `workers` and `mode` changed.
+TEST(EquivalenceTest, AGlobalBatchMatchesOnAnyWorkerCount) {
   constexpr int kBatch = 50;
   const auto data = std::make_shared<RandomSamples>(kStepsPerEpoch * kBatch);
   const OptimizerSpec spec = Parse(
@@ -620,9 +619,8 @@ TEST(EquivalenceTest, WithAGlobalBatchAJobOfOneProcessIsTheSameOnAnyNumberOfWork
   }
 }
 
-// What a user gets without asking: a job file that says nothing of several workers, with the
-// schedule that a job has.
-TEST(EquivalenceTest, AJobThatSaysNothingOfItsWorkersLearnsTheSameWithThree) {
+// Uses the defaults: the job file does not mention several workers, and it uses a schedule.
+TEST(EquivalenceTest, DefaultJobsLearnTheSameWithThreeWorkers) {
   constexpr int kBatch = 50;
   const auto data = std::make_shared<RandomSamples>(kStepsPerEpoch * kBatch);
   JobSpec text;

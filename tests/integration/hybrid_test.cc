@@ -1,5 +1,5 @@
-// Replicas whose model two processes hold each, beside each other in rounds, against undivided
-// workers: nothing may differ but rounding, also where what passes between processes passes by TLS.
+// Compares replicas of two processes each, several replicas per round, with undivided workers.
+// Results may differ only by rounding, also if the processes exchange tensors over TLS.
 
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -31,7 +31,7 @@ constexpr int kEpochs = 3;
 constexpr int kReplicas = 2;
 constexpr double kTolerance = 1e-5;
 
-// 48-64-10 in two stages, the same every time.
+// Returns 48-64-10 in two stages, with the same parameters in each call.
 std::vector<ModelStage> TwoLayers() {
   torch::manual_seed(kSeed);
   using torch::nn::Linear;
@@ -71,7 +71,7 @@ double Difference(const torch::Tensor& ours, const torch::Tensor& theirs) {
   return ((ours - theirs).norm() / theirs.norm()).item<double>();
 }
 
-// What two undivided workers learn.
+// Returns the values that two undivided workers learn.
 torch::Tensor LearntUndivided() {
   ReplicaRig rig(Rig());
   const absl::Status trained = rig.RunUndivided(kReplicas);
@@ -82,7 +82,8 @@ torch::Tensor LearntUndivided() {
   return learnt;
 }
 
-// Every sample of every epoch was used once, and each of the replicas took its half of them.
+// Checks that the job used each sample of each epoch once and that each replica computed half of
+// the samples.
 void ExpectShared(const JobStatus& job) {
   ASSERT_EQ(job.slot_size(), kReplicas);
   for (const SlotAccounting& slot : job.slot()) {
@@ -105,11 +106,11 @@ void ExpectLearnsTheSame(const ReplicaRig::Options& options, const std::string& 
   EXPECT_LE(difference, kTolerance);
 }
 
-TEST(HybridTest, TwoReplicasOfTwoStagesLearnWhatTwoUndividedWorkersDo) {
+TEST(HybridTest, TwoReplicasOfTwoStagesMatchTwoWorkers) {
   ExpectLearnsTheSame(Rig(), "2 replicas of 2 stages, SYNC");
 }
 
-TEST(HybridTest, SoTheyDoWhereMembersReachEachOtherByTls) {
+TEST(HybridTest, ReplicasOverTlsMatchTwoWorkers) {
   const TestCertificates certificates;
   ReplicaRig::Options options = Rig();
   options.certificates = certificates.Open(Role::kWorker);

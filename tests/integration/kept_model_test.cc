@@ -1,5 +1,5 @@
-// What a job leaves of its model in the first server's directory: whole workers, each a thread, on
-// servers inside this process.
+// Tests the model that a job leaves in the first server's directory. Whole workers run as threads
+// on servers inside this process.
 
 #include <stdlib.h>
 
@@ -29,7 +29,7 @@
 namespace torchps {
 namespace {
 
-// A regression: the target is a fixed linear function of the input.
+// Regression samples: the target is a fixed linear function of the input.
 class Line final : public Dataset {
  public:
   explicit Line(int64_t size) : size_(size) {}
@@ -51,7 +51,7 @@ class Line final : public Dataset {
   const int64_t size_;
 };
 
-// Trained and frozen parameters, averaged and counted buffers, one tensor under two names.
+// Trained and frozen parameters, averaged and counting buffers, and one tensor with two names.
 struct Net : torch::nn::Module {
   Net()
       : first(register_module("first", torch::nn::Linear(3, 3))),
@@ -85,14 +85,14 @@ class KeptModelTest : public ::testing::Test {
     dir_ = mkdtemp(name.data());
   }
 
-  // Trains with two workers to the end; `overrides` is job text.
+  // Trains with two workers to the end. `overrides` is job text.
   JobStatus Train(const std::string& overrides, std::shared_ptr<const Dataset> test) {
     const JobSpec job = *NormalizeJobSpec(*ParseJobText(
         absl::StrCat("name: 'line' workers: 2 optimizer { sgd {} learning_rate: 0.1 } ", overrides),
         "the test's job"));
     auto cluster = *InProcessCluster::Start(/*servers=*/2, &clock_, dir_);
-    // Made before the first thread: torch's generator is one for all of them, and a worker that
-    // joins seeds it.
+    // Created before the first thread because torch's generator is shared by the threads, and a
+    // worker that joins seeds it.
     std::vector<Task> tasks;
     for (int slot = 0; slot < 2; ++slot) {
       torch::manual_seed(5);
@@ -138,7 +138,7 @@ class KeptModelTest : public ::testing::Test {
   std::string dir_;
 };
 
-TEST_F(KeptModelTest, TheFinalModelIsTheOneThatWasEvaluatedLast) {
+TEST_F(KeptModelTest, TheFinalModelIsTheLastEvaluatedModel) {
   for (const std::string mode : {"ASYNC", "SYNC"}) {
     std::filesystem::remove_all(dir_);
     const auto test = std::make_shared<Line>(40);
@@ -169,7 +169,7 @@ TEST_F(KeptModelTest, TheFinalModelIsTheOneThatWasEvaluatedLast) {
   }
 }
 
-TEST_F(KeptModelTest, TheBestModelIsTheOneOfTheLowestLoss) {
+TEST_F(KeptModelTest, TheBestModelHasTheLowestLoss) {
   const auto test = std::make_shared<Line>(40);
   const JobStatus status = Train("training { epochs: 4 batch_size: 8 }", test);
   double best = std::numeric_limits<double>::infinity();
@@ -179,7 +179,7 @@ TEST_F(KeptModelTest, TheBestModelIsTheOneOfTheLowestLoss) {
   EXPECT_EQ(GetLoss(plain, *test), best);
 }
 
-TEST_F(KeptModelTest, AJobThatEvaluatesNothingLeavesItsModelToo) {
+TEST_F(KeptModelTest, AJobWithoutEvaluationsKeepsItsModel) {
   const JobStatus status = Train("training { epochs: 2 batch_size: 8 evaluate: false }", nullptr);
   EXPECT_EQ(status.phase(), JobStatus::DONE);
   Net plain;
@@ -190,7 +190,7 @@ TEST_F(KeptModelTest, AJobThatEvaluatesNothingLeavesItsModelToo) {
   EXPECT_EQ(Metadata("model.safetensors").count("test_loss"), 0u);
 }
 
-TEST_F(KeptModelTest, WithoutATestSetThereIsNoResultButAModel) {
+TEST_F(KeptModelTest, WithoutATestSetOnlyAModelRemains) {
   const JobStatus status = Train("training { epochs: 2 batch_size: 8 }", nullptr);
   ASSERT_EQ(status.evaluation_size(), 2);
   EXPECT_EQ(status.evaluation(1).samples(), 0);
@@ -198,7 +198,7 @@ TEST_F(KeptModelTest, WithoutATestSetThereIsNoResultButAModel) {
   EXPECT_TRUE(LoadState(plain, Path("model.safetensors")).ok());
 }
 
-TEST_F(KeptModelTest, WhatTheServersDoNotHoldIsKeptOnce) {
+TEST_F(KeptModelTest, ConstantsOutsideTheServersAreKeptOnce) {
   Train("training { epochs: 1 batch_size: 8 }", std::make_shared<Line>(40));
   const auto reader = SafetensorsReader::Open(files_.get(), Path("constants.safetensors"));
   ASSERT_TRUE(reader.ok()) << reader.status();

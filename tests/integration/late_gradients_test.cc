@@ -1,8 +1,7 @@
-// What becomes of gradients that are late, by each rule that the servers and workers have for them,
-// against a second implementation that shares no code with the product: it replays the record of
-// (slot, step, base version, version), in double, and computes the gradients anew from what it has
-// by then. What the product's own push log has of each gradient makes the same values to the bit.
-// Prints its seed.
+// Compares the servers' and workers' rules for late gradients with a second implementation that
+// does not share code with the product. This reference replays the record of (slot, step, base
+// version, version) in double and recomputes each gradient from its own values. Replaying the
+// product's push log must reproduce the product's values bit by bit. Prints the test's seed.
 
 #include <algorithm>
 #include <cmath>
@@ -34,13 +33,13 @@ constexpr int kSlots = 3;
 constexpr int kSteps = 200;
 constexpr uint64_t kSeed = 20;
 constexpr int kWeights = 40;
-constexpr int kSize = 49;  // and 9 biases
+constexpr int kSize = 49;  // plus 9 biases
 constexpr double kMomentum = 0.9;
 constexpr double kRate = 0.01;
 constexpr double kDecay = 0.1;
 constexpr int kFreeLag = 2;
 
-// Numbers in [0, 1) that follow from theirs.
+// Returns a number in [0, 1) that is a function of the arguments.
 double Random(uint64_t a, uint64_t b, uint64_t c) {
   uint64_t x = kSeed * 0x9e3779b97f4a7c15u + a * 0xd1b54a32d192ed03u + b * 0x2545f4914f6cdd1du + c;
   for (int i = 0; i < 3; ++i) {
@@ -50,7 +49,7 @@ double Random(uint64_t a, uint64_t b, uint64_t c) {
   return static_cast<double>((x ^ x >> 33) >> 11) / 9007199254740992.0;
 }
 
-// A push: whose it was, and on which version it met which.
+// Identifies a push: the slot and step, and the base version and version.
 struct Push {
   int slot = 0;
   int step = 0;
@@ -58,14 +57,14 @@ struct Push {
   int64_t version = 0;
 };
 
-// Of a noisy quadratic with curvatures 1/4 to 2, at `value`.
+// Returns the gradient at `value` of a noisy quadratic with curvatures from 1/4 to 2.
 double GradientAt(const Push& push, int element, double value) {
   const double curvature = 0.25 + 1.75 * Random(1, element, 0);
   const double lowest = 2 * Random(2, element, 0) - 1;
   return curvature * (value - lowest) + Random(3, 1000 * push.slot + push.step, element) - 0.5;
 }
 
-// A step now and then does not reach some of the weights.
+// Some steps do not reach some of the weights.
 bool IsAbsent(const Push& push, int element) {
   return push.step % 4 == 3 && element >= 10 && element < 20 + push.slot;
 }
@@ -78,14 +77,14 @@ double LagFactor(const Push& push) {
                   static_cast<double>(kFreeLag) / std::max<int64_t>(push.version - push.base, 1));
 }
 
-// Of local steps: samples of a step of all slots, which take unequal parts of it.
+// For local steps: samples of one step over the slots, in unequal shares.
 constexpr int kSamplesOfAll = 12;
 uint32_t GetSamples(const Push& push) {
   return 2 + static_cast<uint32_t>((push.slot + push.step) % 4);
 }
 double GetPart(const Push& push) { return static_cast<double>(GetSamples(push)) / kSamplesOfAll; }
 
-// Records of the push log, as bytes.
+// Keeps the push log's records as bytes.
 class Journal final : public BlockJournal {
  public:
   void Record(const Block& block, const BlockRecord& record)
@@ -113,7 +112,7 @@ class Journal final : public BlockJournal {
   std::vector<std::vector<uint8_t>> records_;
 };
 
-// The product: blocks of 16 elements, and three slots that pull and push in a random order.
+// Runs the product: blocks of 16 elements, and three slots that pull and push in a random order.
 class Product {
  public:
   Product(const std::string& sgd, const std::string& consistency, const SampleScale& scale) {
@@ -147,7 +146,7 @@ class Product {
   std::vector<Push> Run() {
     std::vector<Push> record;
     for (int i = 0; i < kSteps; ++i) {
-      // The third one is slow.
+      // The third slot is slow.
       const double draw = Random(5, i, 0);
       const int slot = draw < 0.45 ? 0 : draw < 0.9 ? 1 : 2;
       record.push_back(Step(slot));
@@ -158,7 +157,7 @@ class Product {
 
   std::vector<float> values() { return GetValues(blocks_); }
 
-  // Those that the push log makes of the first ones.
+  // Returns the values that the push log yields from the initial values.
   std::vector<float> ValuesByLog() {
     const Blocks blocks = NewBlocks();
     for (const std::vector<uint8_t>& bytes : journal_.records()) {
@@ -261,13 +260,13 @@ class Product {
   Slot slots_[kSlots];
 };
 
-// One element by a rule; `base` is its value at the push's base version.
+// Tracks one element under a rule. `base` is the element's value at the push's base version.
 struct Element {
   int index = 0;
   double value = 0;
   double momentum = 0;                 // on the servers
   double of_slot[kSlots] = {0, 0, 0};  // in the workers
-  double gathered = 0;                 // since the momentum moved
+  double gathered = 0;                 // since the last update of the momentum
   int64_t taken = 0;                   // gradients that were not absent
 };
 using Rule = std::function<void(const Push& push, double gradient, double base, Element* element)>;
@@ -316,7 +315,7 @@ void ExpectRule(const std::string& sgd, const std::string& consistency, const Ru
   EXPECT_GT(std::sqrt(moved / length), 0.1);
 }
 
-TEST(LateGradientsTest, MomentumInTheWorkers) {
+TEST(LateGradientsTest, WorkerMomentumMatchesTheReference) {
   ExpectRule("sgd { momentum: 0.9 momentum_at: WORKER }", "",
              [](const Push& push, double gradient, double base, Element* element) {
                const double g = gradient + GetDecay(element->index) * base;
@@ -326,7 +325,7 @@ TEST(LateGradientsTest, MomentumInTheWorkers) {
              });
 }
 
-// With so much of the gradient.
+// Adds this share of the gradient.
 void TakeDelayed(double gradient, Element* element) {
   const double rate = GetRate(element->index);
   const double g = gradient + GetDecay(element->index) * element->value;
@@ -340,14 +339,14 @@ void TakeDelayed(double gradient, Element* element) {
 
 constexpr char kLocalSteps[] = "local { steps: 1 inner { learning_rate: 1 } }";
 
-TEST(LateGradientsTest, DelayedMomentum) {
+TEST(LateGradientsTest, DelayedMomentumMatchesTheReference) {
   ExpectRule("sgd { momentum: 0.9 momentum_at: DELAYED }", kLocalSteps,
              [](const Push&, double gradient, double, Element* element) {
                TakeDelayed(gradient, element);
              });
 }
 
-TEST(LateGradientsTest, DelayedMomentumOfPartsThatTogetherAreAStepOfAll) {
+TEST(LateGradientsTest, DelayedMomentumCombinesPartsOfAStep) {
   ExpectRule("sgd { momentum: 0.9 momentum_at: DELAYED }",
              std::string("consistency { lag { policy: WEIGH free_lag: 2 } } ") + kLocalSteps,
              [](const Push& push, double gradient, double, Element* element) {
@@ -356,7 +355,7 @@ TEST(LateGradientsTest, DelayedMomentumOfPartsThatTogetherAreAStepOfAll) {
              {SampleScale::Of::kGradient, kSamplesOfAll, /*is_of_all=*/true});
 }
 
-TEST(LateGradientsTest, WeighKeepsTheMomentumFromWhatIsLate) {
+TEST(LateGradientsTest, WeighKeepsTheMomentumFromLateGradients) {
   ExpectRule("sgd { momentum: 0.9 momentum_at: SERVER }",
              "consistency { lag { policy: WEIGH free_lag: 2 } }",
              [](const Push& push, double gradient, double, Element* element) {
@@ -367,7 +366,7 @@ TEST(LateGradientsTest, WeighKeepsTheMomentumFromWhatIsLate) {
              });
 }
 
-TEST(LateGradientsTest, WeighScalesThePushThatAWorkersMomentumHasMade) {
+TEST(LateGradientsTest, WeighScalesAPushOfWorkerMomentum) {
   ExpectRule("sgd { momentum: 0.9 }", "consistency { lag { policy: WEIGH free_lag: 2 } }",
              [](const Push& push, double gradient, double base, Element* element) {
                const double g = gradient + GetDecay(element->index) * base;

@@ -1,5 +1,5 @@
-// Local steps against the published algorithm (DiLoCo, Douillard et al. 2023): workers as threads
-// on servers in this process, and afterwards a few loops that take the same steps on the same
+// Compares local steps with the published algorithm (DiLoCo, Douillard et al. 2023). Workers run as
+// threads on servers in this process. Then reference loops repeat the same steps on the same
 // samples.
 
 #include <ATen/Parallel.h>
@@ -47,7 +47,7 @@ constexpr int kRounds = 12;
 constexpr double kOuterRate = 0.7;
 constexpr double kOuterMomentum = 0.9;
 
-// 508 parameters, which blocks of 128 bytes cut into sixteen, eight on each server.
+// 508 parameters. Blocks of 128 bytes divide them into sixteen blocks, eight on each server.
 struct Net : torch::nn::Module {
   Net() {
     first = register_module("first", torch::nn::Linear(kFeatures, 24));
@@ -62,7 +62,7 @@ std::shared_ptr<Net> NewNet() {
   return std::make_shared<Net>();
 }
 
-// Random points whose classes a random linear map has chosen, and which of them were asked for.
+// Random points with classes from a random linear map. Records the samples asked for.
 class Points final : public Dataset {
  public:
   explicit Points(int64_t samples, int64_t poison = -1) {
@@ -81,7 +81,7 @@ class Points final : public Dataset {
   }
   uint32_t Fingerprint() const override { return fingerprint_; }
 
-  // By one worker's thread.
+  // Called by one worker's thread.
   const std::vector<std::vector<int64_t>>& asked() const { return asked_; }
 
  private:
@@ -105,14 +105,14 @@ JobSpec MakeJob(const std::string& text, int epochs = 1, bool shared_memory = tr
   return *normalised;
 }
 
-// The optimizer that DiLoCo has on the server.
+// DiLoCo's outer optimizer.
 constexpr char kOuter[] = "optimizer { sgd { momentum: 0.9 nesterov: true } learning_rate: 0.7 } ";
 
-// What came of a job.
+// The result of a job.
 struct Trained {
-  torch::Tensor values;  // as the servers have them
+  torch::Tensor values;  // the servers' values
   JobStatus status;
-  std::vector<std::shared_ptr<Points>> data;  // of each worker
+  std::vector<std::shared_ptr<Points>> data;  // for each worker
   std::vector<absl::Status> outcomes;
 };
 
@@ -142,8 +142,8 @@ Trained Train(const JobSpec& job, int64_t samples, int64_t poison = -1) {
   StopLatch stop;
   Trained trained;
   trained.outcomes.resize(job.workers());
-  // Made before the first thread: torch's generator is one for all of them, and a worker that joins
-  // seeds it.
+  // Created before the first thread because torch's generator is shared by the threads, and a
+  // worker that joins seeds it.
   std::vector<Task> tasks;
   for (int worker = 0; worker < job.workers(); ++worker) {
     trained.data.push_back(std::make_shared<Points>(samples, poison));
@@ -177,7 +177,7 @@ void ExpectAllWell(const Trained& trained) {
   for (const absl::Status& outcome : trained.outcomes) EXPECT_TRUE(outcome.ok()) << outcome;
 }
 
-// The reference: one net, whose values are whoever's computes with it.
+// The reference: one net that computes with the values of any worker.
 class Reference {
  public:
   Reference() : net_(NewNet()), values_(Flat(/*gradients=*/false)) {}
@@ -214,7 +214,7 @@ class Reference {
   const torch::Tensor values_;
 };
 
-// Adam with torch's defaults, written out.
+// Adam with torch's defaults.
 struct Adam {
   double rate = 0;
   int step = 0;
@@ -232,17 +232,17 @@ struct Adam {
   }
 };
 
-// The values of DiLoCo's servers if every worker took the batches that it did take.
+// Returns the values of DiLoCo's servers for the batches that each worker trained on.
 torch::Tensor TrainByTheBook(const std::vector<std::shared_ptr<Points>>& data, double inner_rate) {
   Reference reference;
   torch::Tensor values = reference.values().clone();
   torch::Tensor momentum = torch::zeros_like(values);
   std::vector<Adam> inner(data.size(), Adam{inner_rate, 0, {}, {}});
-  // Asking for a batch below adds to what was asked for.
+  // Asking for a batch below adds to the recorded samples.
   std::vector<std::vector<std::vector<int64_t>>> batches;
   for (const auto& each : data) {
     batches.push_back(each->asked());
-    batches.back().erase(batches.back().begin());  // tried before the job began
+    batches.back().erase(batches.back().begin());  // read before the job began
   }
   const size_t rounds = batches[0].size() / kSteps;
   for (size_t round = 0; round < rounds; ++round) {
@@ -276,7 +276,7 @@ void ExpectByTheBook(const Trained& trained, double inner_rate) {
   EXPECT_GT(moved, 0.1) << "training moved too little to tell right from wrong";
 }
 
-TEST(LocalStepsTest, RoundsAreDiLoCo) {
+TEST(LocalStepsTest, RoundsMatchDiLoCo) {
   for (const bool shared_memory : {true, false}) {
     const JobSpec job =
         MakeJob(absl::StrCat("workers: 3 consistency { mode: SYNC } ", kOuter,
@@ -289,7 +289,7 @@ TEST(LocalStepsTest, RoundsAreDiLoCo) {
   }
 }
 
-TEST(LocalStepsTest, OneStepOfSgdIsSynchronousSgd) {
+TEST(LocalStepsTest, OneSgdStepMatchesSynchronousSgd) {
   const std::string sync =
       "workers: 3 consistency { mode: SYNC } optimizer { learning_rate: 0.2 } ";
   const Trained plain = Train(MakeJob(sync), kSamples);
@@ -302,7 +302,7 @@ TEST(LocalStepsTest, OneStepOfSgdIsSynchronousSgd) {
   EXPECT_GT(RelativeDifference(plain.values, Reference().values()), 0.1);
 }
 
-TEST(LocalStepsTest, AnAsynchronousOneLearnsFromWhoeverComes) {
+TEST(LocalStepsTest, AsynchronousLocalStepsLearn) {
   const JobSpec job =
       MakeJob(absl::StrCat("workers: 3 consistency { mode: ASYNC staleness_bound: -1 } ", kOuter,
                            "local { steps: 8 inner { adam {} learning_rate: 0.003 } }"),
@@ -314,12 +314,12 @@ TEST(LocalStepsTest, AnAsynchronousOneLearnsFromWhoeverComes) {
   uint64_t pushes = 0;
   for (const SlotAccounting& slot : trained.status.slot()) pushes += slot.figures().pushes();
   EXPECT_EQ(pushes, 4u * kRounds * kWorkers);
-  // The last epoch's loss is well below the first one's.
+  // The last epoch's loss is well below the first epoch's loss.
   ASSERT_EQ(trained.status.epoch_size(), 4);
   EXPECT_LT(trained.status.epoch(3).train_loss(), 0.7 * trained.status.epoch(0).train_loss());
 }
 
-TEST(LocalStepsTest, AStepWhoseGradientIsNotFiniteIsLeftOut) {
+TEST(LocalStepsTest, SkipsAStepWithANonFiniteGradient) {
   const JobSpec job = MakeJob(
       "consistency { mode: SYNC } optimizer { learning_rate: 1 } "
       "local { steps: 8 inner { sgd {} learning_rate: 0.1 } }");

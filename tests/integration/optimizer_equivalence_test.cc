@@ -1,4 +1,4 @@
-// The server's optimizers against torch::optim itself: same start, same gradients, same end.
+// Compares the server's optimizers with torch::optim on the same initial values and gradients.
 
 #include <torch/optim/optimizer.h>
 #include <torch/types.h>
@@ -21,12 +21,12 @@ namespace {
 constexpr int kSteps = 100;
 constexpr int64_t kElements = 10007;
 constexpr uint64_t kSeed = 7;
-// What is left when the same formula is rounded in another order for 100 steps.
+// Allows for rounding in another order over 100 steps.
 constexpr double kTolerance = 1e-5;
 
 class OptimizerEquivalenceTest : public ::testing::TestWithParam<OptimizerCase> {};
 
-TEST_P(OptimizerEquivalenceTest, AHundredRandomGradientsEndWhereTorchEnds) {
+TEST_P(OptimizerEquivalenceTest, AHundredRandomGradientsMatchTorch) {
   const OptimizerSpec& spec = GetParam().spec;
   torch::manual_seed(kSeed);
 

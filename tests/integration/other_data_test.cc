@@ -1,4 +1,4 @@
-// Workers whose data are as many as the job's: a table with other rows is told from the same one.
+// Tests that a worker's table with other rows is refused even if its size matches the job's table.
 
 #include <fstream>
 #include <memory>
@@ -40,12 +40,13 @@ class OtherDataTest : public ::testing::Test {
     job_ = *NormalizeJobSpec(*job);
   }
 
-  // A worker with a table of 40 rows, in which the numbers begin at `first`.
+  // Owns a table of 40 rows. Its numbers begin at `first`.
   struct Worker {
     Task task;
     absl::Status status;
   };
-  // Not only moved or stretched against those of another `slope`: tables are standardised.
+  // Tables with different slopes differ by more than an offset or a scale, because tables are
+  // standardized.
   Worker MakeWorker(const std::string& name, int slope) {
     const std::string path = absl::StrCat(::testing::TempDir(), "/", name, ".csv");
     std::ofstream file(path);
@@ -77,7 +78,7 @@ class OtherDataTest : public ::testing::Test {
   JobSpec job_;
 };
 
-TEST_F(OtherDataTest, ATableWithAsManyOtherRowsIsRefusedAndACopyIsNot) {
+TEST_F(OtherDataTest, RefusesOtherRowsAndAcceptsACopy) {
   Worker anna = MakeWorker("anna", 0);
   Worker bert = MakeWorker("bert", 1000);
   Worker carl = MakeWorker("carl", 0);

@@ -11,7 +11,7 @@ import tempfile
 
 import torch
 
-# 28 x 28 images of ten classes: a bar whose row is the class, over noise that sometimes hides it.
+# 28 x 28 images of ten classes: the row of a bar is the class. Noise sometimes hides the bar.
 SAMPLES = {"train": 2000, "t10k": 500}
 
 

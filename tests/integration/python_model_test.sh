@@ -1,5 +1,5 @@
 #!/bin/sh
 set -eu
-# Debian's Python: another one that is first in the PATH has no torch.
+# Debian's Python, because another Python earlier in the PATH lacks torch.
 export PYTHONDONTWRITEBYTECODE=1
 exec /usr/bin/python3 "$@"

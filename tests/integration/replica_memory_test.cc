@@ -1,5 +1,5 @@
-// What the members of a replica hold, as the coordinator's books have it: each its stage, and all
-// of them the model once.
+// Tests the memory of replica members in the coordinator's accounting. Each member holds one stage,
+// and together the members hold the model once.
 
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -62,9 +62,9 @@ std::vector<int64_t> GetParameters(const std::vector<ModelStage>& stages) {
   return parameters;
 }
 
-// Trains by one replica, and holds what its members say against the stages: values and gradients of
-// each, once. Returns the largest member's part of the whole memory; where the books are wrong, one
-// that no bound allows.
+// Trains one replica and compares the members' reported memory with the stages: values and
+// gradients of each stage, once. Returns the largest member's share of the memory. If the
+// accounting is wrong, returns a share above any bound.
 double GetLargestPart(const std::string& what, const ReplicaRig::Options& options) {
   constexpr double kWrong = std::numeric_limits<double>::infinity();
   const std::vector<int64_t> parameters = GetParameters(options.make());
@@ -101,7 +101,8 @@ double GetLargestPart(const std::string& what, const ReplicaRig::Options& option
   return part;
 }
 
-// The built-in one; with two layers it is of deploy/jobs/transformer_text.textproto's size.
+// The built-in transformer. With two layers, the size equals that of
+// deploy/jobs/transformer_text.textproto.
 ReplicaRig::Options TransformerOverTwo(int64_t layers) {
   Transformer::Options shape;
   shape.layers = layers;
@@ -119,15 +120,15 @@ ReplicaRig::Options TransformerOverTwo(int64_t layers) {
   return options;
 }
 
-TEST(ReplicaMemoryTest, NoMemberHoldsMuchMoreThanItsShareOfATransformer) {
+TEST(ReplicaMemoryTest, MembersHoldTheirShareOfATransformer) {
   for (const int64_t layers : {2, 4}) {
     const std::string what = absl::StrCat("a transformer of ", layers, " layers over two");
     EXPECT_LE(GetLargestPart(what, TransformerOverTwo(layers)), 1.2 / 2) << what;
   }
 }
 
-// 784-512-256-10, a layer in each stage.
-TEST(ReplicaMemoryTest, AStageIsNoLighterThanItsHeaviestLayer) {
+// 784-512-256-10, one layer in each stage.
+TEST(ReplicaMemoryTest, AStageHoldsItsHeaviestLayer) {
   ReplicaRig::Options options;
   options.job = Job();
   options.make = []() -> std::vector<ModelStage> {

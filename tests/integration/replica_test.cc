@@ -1,5 +1,5 @@
-// A model over several processes, a stage each, against one process that holds all of it: nothing
-// may differ but rounding.
+// Compares a model divided over several processes, one stage each, with one process that holds the
+// whole model. Results may differ only by rounding.
 
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
@@ -42,7 +42,7 @@ namespace {
 constexpr uint64_t kSeed = 5;
 constexpr double kTolerance = 1e-5;
 
-// 784 numbers a sample, whose classes a random linear map has chosen.
+// Samples of 784 numbers with classes from a random linear map.
 DataSource Digits(int64_t train, int64_t test = 0) {
   torch::manual_seed(kSeed + 1);
   const torch::Tensor inputs = torch::randn({train + test, 784});
@@ -94,7 +94,7 @@ void ExpectAllOk(const std::vector<std::vector<absl::Status>>& outcomes) {
   }
 }
 
-// Trains the job once by replicas and once by undivided processes.
+// Trains the job once with replicas and once with undivided processes, and compares the results.
 void ExpectEquivalent(const std::string& what, const ReplicaRig::Options& options,
                       double tolerance = kTolerance) {
   ReplicaRig divided(options);
@@ -130,17 +130,17 @@ constexpr char kAsync[] = R"pb(
   consistency { mode: ASYNC prefetch: false }
   wire { block_bytes: 65536 })pb";
 
-TEST(ReplicaTest, ThreeProcessesTrainAsOneThatHoldsAllOfTheModel) {
+TEST(ReplicaTest, ThreeProcessesMatchOneProcess) {
   ExpectEquivalent("MLP over three, 2 servers", Digits(kAsync, /*servers=*/2));
 }
 
-// Of the first batches that are asked for one waits until another one is.
+// The first request for a batch waits until a second request arrives.
 class WaitsForASecond final : public Dataset {
  public:
   explicit WaitsForASecond(std::shared_ptr<const Dataset> samples) : samples_(std::move(samples)) {}
   int64_t size() const override { return samples_->size(); }
   absl::StatusOr<Batch> Get(absl::Span<const int64_t> indices) const override {
-    // Single samples are looked at before training, for the data's fingerprint.
+    // Single samples are read before training, for the data fingerprint.
     if (indices.size() > 1) Wait();
     return samples_->Get(indices);
   }
@@ -168,7 +168,7 @@ class WaitsForASecond final : public Dataset {
   mutable bool gave_up_ = false;
 };
 
-TEST(ReplicaTest, LoaderThreadsMakeBatchesAheadAndTheyAreTheSame) {
+TEST(ReplicaTest, LoaderThreadsPrefetchTheSameBatches) {
   ReplicaRig::Options options = Digits(kAsync, /*servers=*/2);
   const auto train = std::make_shared<WaitsForASecond>(options.data.train);
   options.data.train = train;
@@ -177,12 +177,12 @@ TEST(ReplicaTest, LoaderThreadsMakeBatchesAheadAndTheyAreTheSame) {
   EXPECT_TRUE(train->has_come()) << "while the first stage waits for its first batch";
 }
 
-TEST(ReplicaTest, OneServerAndMoreServersThanStagesDoAsWell) {
+TEST(ReplicaTest, WorksWithAnyNumberOfServers) {
   ExpectEquivalent("MLP over three, 1 server", Digits(kAsync, /*servers=*/1));
   ExpectEquivalent("MLP over three, 5 servers", Digits(kAsync, /*servers=*/5));
 }
 
-TEST(ReplicaTest, InSyncToo) {
+TEST(ReplicaTest, SyncMatchesOneProcess) {
   ExpectEquivalent("MLP over three, SYNC",
                    Digits(R"pb(
                             training { epochs: 2 batch_size: 24 evaluate: false }
@@ -195,7 +195,7 @@ TEST(ReplicaTest, InSyncToo) {
                           /*servers=*/2));
 }
 
-TEST(ReplicaTest, TheWholeModelsGradientIsClippedAndAccumulatedOverPasses) {
+TEST(ReplicaTest, ClipsAndAccumulatesTheWholeGradient) {
   ExpectEquivalent(
       "MLP over three, clipped, two passes",
       Digits(R"pb(
@@ -209,7 +209,7 @@ TEST(ReplicaTest, TheWholeModelsGradientIsClippedAndAccumulatedOverPasses) {
              /*servers=*/2));
 }
 
-TEST(ReplicaTest, ParameterGroupsGoByTheNamesInTheWholeModel) {
+TEST(ReplicaTest, ParameterGroupsUseTheWholeModelNames) {
   ExpectEquivalent("MLP over three, with a group",
                    Digits(R"pb(
                             training { epochs: 1 batch_size: 24 evaluate: false }
@@ -223,7 +223,7 @@ TEST(ReplicaTest, ParameterGroupsGoByTheNamesInTheWholeModel) {
                           /*servers=*/2));
 }
 
-TEST(ReplicaTest, LossyEncodingsGoByThePart) {
+TEST(ReplicaTest, LossyEncodingsMatchWithinTheirRounding) {
   const ReplicaRig::Options options = Digits(R"pb(
                                                training { epochs: 1 batch_size: 24 evaluate: false }
                                                optimizer {
@@ -238,12 +238,12 @@ TEST(ReplicaTest, LossyEncodingsGoByThePart) {
                                                  push { kind: BFLOAT16 }
                                                })pb",
                                              /*servers=*/2);
-  // Both round all that they push. Where they differ in the last bit of a float, a gradient that
-  // lies between two of BFLOAT16's numbers may go up in one and down in the other.
+  // Both sides round each push. If two floats differ in the last bit between two BFLOAT16 numbers,
+  // one side may round up and the other down.
   ExpectEquivalent("MLP over three, BFLOAT16, a group", options, /*tolerance=*/1e-4);
 }
 
-// Layers of a decoder, in stages that one tensor passes.
+// Layers of a decoder, in stages that exchange one tensor.
 struct Embed : torch::nn::Module {
   Embed(int64_t vocabulary, int64_t context, int64_t width)
       : words(vocabulary, width), places(context, width) {
@@ -313,9 +313,11 @@ ReplicaRig::Options Words() {
   return options;
 }
 
-TEST(ReplicaTest, ATransformerOverTwo) { ExpectEquivalent("transformer over two", Words()); }
+TEST(ReplicaTest, ATransformerOverTwoProcessesMatches) {
+  ExpectEquivalent("transformer over two", Words());
+}
 
-TEST(ReplicaTest, TheBuiltInTransformerWhoseEmbeddingTheLastStageUsesToo) {
+TEST(ReplicaTest, TheTiedEmbeddingMatchesOverTwoProcesses) {
   ReplicaRig::Options options = Words();
   options.make = [] {
     torch::manual_seed(kSeed);
@@ -328,7 +330,7 @@ TEST(ReplicaTest, TheBuiltInTransformerWhoseEmbeddingTheLastStageUsesToo) {
   ExpectEquivalent("built-in transformer over two", options);
 }
 
-// With statistics that are averaged, and a stage that has none.
+// Averaged statistics, and a stage without statistics.
 std::vector<ModelStage> WithBatchNorm() {
   torch::manual_seed(kSeed);
   using torch::nn::Linear;
@@ -350,7 +352,7 @@ TEST(ReplicaTest, AveragedBuffersBelongToTheirStage) {
   EXPECT_GT((statistics.slice(0, 2 * 64, 2 * 64 + 48)).norm().item<double>(), 1e-3);
 }
 
-TEST(ReplicaTest, AnEvaluationGoesThroughAllStages) {
+TEST(ReplicaTest, AnEvaluationPassesThroughEachStage) {
   const std::string job = R"pb(
     training { epochs: 1 batch_size: 24 }
     optimizer {
@@ -376,7 +378,7 @@ TEST(ReplicaTest, AnEvaluationGoesThroughAllStages) {
   EXPECT_NEAR(ours.evaluation(0).metric(0).value(), theirs.evaluation(0).metric(0).value(), 2e-3);
 }
 
-// Throws what is no exception where it is to train.
+// Throws an object that is not a std::exception during training.
 struct Trap : torch::nn::Module {
   Trap() : layer(register_module("layer", torch::nn::Linear(1, 1))) {}
   torch::Tensor forward(const torch::Tensor& input) {
@@ -386,7 +388,7 @@ struct Trap : torch::nn::Module {
   torch::nn::Linear layer;
 };
 
-TEST(ReplicaTest, WhatAStageThrowsIsToldEvenIfItIsNoException) {
+TEST(ReplicaTest, ReportsAStageThatThrowsANonException) {
   for (const size_t stage : {0, 2}) {
     ReplicaRig::Options options = Digits(kAsync, /*servers=*/1);
     options.make = [stage] {
@@ -406,7 +408,7 @@ TEST(ReplicaTest, WhatAStageThrowsIsToldEvenIfItIsNoException) {
   }
 }
 
-TEST(ReplicaTest, ABestModelByAFigureThatIsNotMeasuredIsRefusedInEveryProcess) {
+TEST(ReplicaTest, EveryProcessRefusesAnUnmeasuredBestMetric) {
   ReplicaRig::Options options = Digits(
       "training { epochs: 1 batch_size: 48 best_by: 'perplexity' } "
       "optimizer { sgd {} learning_rate: 0.05 } consistency { prefetch: false }",
@@ -419,7 +421,7 @@ TEST(ReplicaTest, ABestModelByAFigureThatIsNotMeasuredIsRefusedInEveryProcess) {
   }
 }
 
-TEST(ReplicaTest, ALastStageThatMeasuresOtherFiguresIsToldOf) {
+TEST(ReplicaTest, ReportsALastStageWithOtherMetrics) {
   ReplicaRig::Options options = Digits(
       "training { epochs: 1 batch_size: 48 } optimizer { sgd {} learning_rate: 0.05 } "
       "consistency { prefetch: false }",
@@ -441,7 +443,7 @@ TEST(ReplicaTest, ALastStageThatMeasuresOtherFiguresIsToldOf) {
   }
 }
 
-TEST(ReplicaTest, SeveralReplicasTrainOneJobAndEveryStepIsPushedWhole) {
+TEST(ReplicaTest, SeveralReplicasPushWholeSteps) {
   for (const char* mode : {"ASYNC", "SYNC"}) {
     ReplicaRig::Options options =
         Digits(absl::StrCat("workers: 2 training { epochs: 2 batch_size: 12 evaluate: false } "

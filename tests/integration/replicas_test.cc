@@ -1,4 +1,4 @@
-// A worker of two devices beside a plain one, on servers in this process.
+// Tests a worker of two devices together with a plain worker, on servers in this process.
 
 #include <ATen/Parallel.h>
 #include <torch/types.h>
@@ -33,7 +33,7 @@ constexpr int64_t kSamples = 96;
 constexpr int64_t kSide = 8;
 constexpr uint64_t kSeed = 7;
 
-// Noise with a bright upper or lower half, of two classes.
+// Noise with a bright upper or lower half, in two classes.
 class Halves final : public Dataset {
  public:
   explicit Halves(int64_t samples) {
@@ -69,14 +69,15 @@ class ReplicasTest : public ::testing::Test {
     at::set_num_threads(1);
   }
 
-  // Runs workers of so many devices each, on a thread each, and returns the job's books.
+  // Runs one worker thread per entry, each with that many devices, and returns the job's
+  // accounting.
   JobStatus Run(const JobSpec& job, const std::vector<size_t>& devices) {
     struct Worker {
       Task task;
       std::vector<Task> further;
       DeviceList devices;
     };
-    // Made here: torch's seed is one for all threads.
+    // Created on this thread because torch's seed is shared by the threads.
     std::vector<Worker> workers;
     for (const size_t count : devices) {
       Worker worker{NewTask(), {}, DeviceList(count - 1, torch::kCPU)};
@@ -109,7 +110,7 @@ class ReplicasTest : public ::testing::Test {
     return status;
   }
 
-  // Every sample of every epoch was used once, and the model has learnt.
+  // Checks that the job used each sample of each epoch once and that the model learned.
   static void ExpectDone(const JobStatus& status, int epochs) {
     EXPECT_EQ(status.phase(), JobStatus::DONE);
     ASSERT_EQ(status.epoch_size(), epochs);
@@ -140,7 +141,7 @@ JobSpec Job(const std::string& more, double rate = 0.1) {
   return *NormalizeJobSpec(job);
 }
 
-TEST_F(ReplicasTest, AWorkerOfTwoDevicesTrainsBesideAPlainOne) {
+TEST_F(ReplicasTest, TwoDeviceAndPlainWorkersTrainTogether) {
   const JobStatus status = Run(Job("consistency { mode: ASYNC }"), {2, 1});
   ExpectDone(status, 4);
   ASSERT_EQ(status.slot_size(), 2);
@@ -157,11 +158,11 @@ TEST_F(ReplicasTest, AWorkerOfTwoDevicesTrainsBesideAPlainOne) {
   EXPECT_EQ(members, 2);
 }
 
-TEST_F(ReplicasTest, TheyTakePartInRounds) {
+TEST_F(ReplicasTest, TwoDeviceWorkersTrainInRounds) {
   ExpectDone(Run(Job("consistency { mode: SYNC }"), {2, 3}), 4);
 }
 
-TEST_F(ReplicasTest, TheyTakeLocalSteps) {
+TEST_F(ReplicasTest, TwoDeviceWorkersTakeLocalSteps) {
   const JobSpec job =
       Job("consistency { mode: SYNC } local { steps: 2 inner { sgd {} learning_rate: 0.1 } }",
           /*rate=*/0.7);

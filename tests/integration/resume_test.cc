@@ -1,5 +1,5 @@
-// A job that is stopped and goes on otherwise, and one that begins from a file: workers and servers
-// in this process, against torch's own loop. Nothing may differ but rounding.
+// Compares a job resumed with other settings, and a job started from a file, with torch's training
+// loop. Workers and servers run in this process. Results may differ only by rounding.
 
 #include <stdlib.h>
 #include <torch/nn/functional/loss.h>
@@ -40,7 +40,7 @@ constexpr int64_t kSamples = 96;
 constexpr int kBatch = 8;
 constexpr double kTolerance = 1e-5;
 
-// Points on a plane, which does not go through the origin.
+// Points on a plane that misses the origin.
 class Plane final : public Dataset {
  public:
   int64_t size() const override { return kSamples; }
@@ -76,7 +76,7 @@ std::shared_ptr<Net> NewNet() {
   return std::make_shared<Net>();
 }
 
-// What torch's own loop makes of `net` in some epochs of the job's order.
+// Trains `net` in torch's loop over some epochs of the job's order.
 void TrainAlone(Net& net, torch::optim::Optimizer& optimizer, int first_epoch, int last_epoch) {
   EpochPositions positions(/*seed=*/1, kSamples);
   const Plane data;
@@ -107,7 +107,7 @@ class ResumeTest : public ::testing::Test {
     at::set_num_threads(1);
   }
 
-  // The job with these fields set, "path=value" with blanks between.
+  // Returns the job with these fields set: "path=value", separated by spaces.
   static JobSpec Job(const std::string& fields) {
     JobSpec job;
     for (const absl::string_view field :
@@ -121,7 +121,7 @@ class ResumeTest : public ::testing::Test {
     return *NormalizeJobSpec(job);
   }
 
-  // One run of the job in the directory. Its first worker has `net`.
+  // Runs the job once in the directory. `net` belongs to the first worker.
   absl::Status Run(const std::string& fields, bool resume, const std::shared_ptr<Net>& net) {
     auto cluster = InProcessCluster::Start(/*servers=*/2, &clock_, dir_, resume);
     if (!cluster.ok()) return cluster.status();
@@ -158,7 +158,7 @@ class ResumeTest : public ::testing::Test {
     return RunWorker(Task(net, MeanSquaredError(), data), options);
   }
 
-  // Notes which checkpoint each of its parts says that the last run began from.
+  // Records the checkpoint that each part reports as the start of the last run.
   void Look(InProcessCluster& cluster) {
     begun_from_.clear();
     for (int server = 0; server < 2; ++server) {
@@ -175,12 +175,12 @@ class ResumeTest : public ::testing::Test {
     begun_from_.push_back(status.resumed_checkpoint());
   }
 
-  // The path of a server's shard.
+  // Returns the path of a server's shard.
   std::string GetShard(uint64_t checkpoint, int server) {
     return CheckpointDirectory(nullptr, dir_).ShardPath(checkpoint, server, 2);
   }
 
-  // The model that the last run has left.
+  // Returns the model that the last run wrote.
   std::shared_ptr<Net> Left() {
     auto net = std::make_shared<Net>();
     const absl::Status loaded = LoadState(*net, absl::StrCat(dir_, "/model.safetensors"));
@@ -195,7 +195,7 @@ class ResumeTest : public ::testing::Test {
   std::vector<uint64_t> begun_from_;
 };
 
-TEST_F(ResumeTest, TwiceTheEpochsAtATenthOfTheRateAreTorchsOwnLoop) {
+TEST_F(ResumeTest, AResumeWithMoreEpochsMatchesTorch) {
   ASSERT_EQ(Run("training.epochs=2", false, NewNet()), absl::OkStatus());
   const std::shared_ptr<Net> alone = NewNet();
   torch::optim::SGD optimizer(alone->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
@@ -209,8 +209,8 @@ TEST_F(ResumeTest, TwiceTheEpochsAtATenthOfTheRateAreTorchsOwnLoop) {
   EXPECT_LT(MostDifferent(*alone, *Left()), kTolerance);
 }
 
-TEST_F(ResumeTest, TwoOfThreeWorkersGoOnAsAllThreeWouldHave) {
-  // The third slot is waited for until its lease ends.
+TEST_F(ResumeTest, TwoOfThreeWorkersResumeAsThree) {
+  // The job waits for the third slot until that slot's lease ends.
   const std::string schedule =
       "membership.lease_seconds=1 optimizer.schedule.shape=COSINE "
       "optimizer.schedule.total_steps=48 training.epochs=4 ";
@@ -223,7 +223,7 @@ TEST_F(ResumeTest, TwoOfThreeWorkersGoOnAsAllThreeWouldHave) {
   EXPECT_LT(MostDifferent(*undisturbed, *Left()), kTolerance);
 }
 
-TEST_F(ResumeTest, WhatMayNotChangeIsRefusedAndTheJobIsAsBefore) {
+TEST_F(ResumeTest, RefusesAForbiddenChangeAndKeepsTheJob) {
   ASSERT_EQ(Run("training.epochs=2", false, NewNet()), absl::OkStatus());
   const absl::Status other = Run("training.epochs=4 optimizer.adam.beta1=0.9", true, NewNet());
   EXPECT_TRUE(absl::IsFailedPrecondition(other)) << other;
@@ -233,8 +233,8 @@ TEST_F(ResumeTest, WhatMayNotChangeIsRefusedAndTheJobIsAsBefore) {
   EXPECT_EQ(Run("training.epochs=3", true, NewNet()), absl::OkStatus());
 }
 
-TEST_F(ResumeTest, AShardThatIsDamagedTakesAllServersAndTheBooksBackToOneCheckpoint) {
-  // With a checkpoint of its beginning, and one or two of its end.
+TEST_F(ResumeTest, ADamagedShardRollsBackToOneCheckpoint) {
+  // Writes a checkpoint of the beginning, and one or two of the end.
   ASSERT_EQ(Run("training.epochs=2", false, NewNet()), absl::OkStatus());
   const uint64_t newest = *CheckpointDirectory(MakePosixFileSystem().get(), dir_).HighestNumber();
   ASSERT_GE(newest, 2u);
@@ -253,7 +253,7 @@ TEST_F(ResumeTest, AShardThatIsDamagedTakesAllServersAndTheBooksBackToOneCheckpo
   EXPECT_LT(MostDifferent(*alone, *Left()), kTolerance);
 }
 
-TEST_F(ResumeTest, AJobBeginsFromAFileAsTorchDoes) {
+TEST_F(ResumeTest, StartsFromAFileAsTorchDoes) {
   const std::string file = absl::StrCat(dir_, "/start.safetensors");
   torch::manual_seed(77);
   const auto start = std::make_shared<Net>();
@@ -264,7 +264,7 @@ TEST_F(ResumeTest, AJobBeginsFromAFileAsTorchDoes) {
   EXPECT_LT(MostDifferent(*start, *Left()), kTolerance);
 }
 
-TEST_F(ResumeTest, AFileThatDoesNotFitIsRefusedUnlessItMayBePartial) {
+TEST_F(ResumeTest, RefusesAMismatchedFileUnlessPartialIsAllowed) {
   const std::string file = absl::StrCat(dir_, "/backbone.safetensors");
   struct Backbone : torch::nn::Module {
     Backbone() { register_module("first", torch::nn::Linear(4, 8)); }

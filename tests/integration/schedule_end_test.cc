@@ -1,5 +1,5 @@
-// A coordinator's work, a server's job and slots of different speeds, in virtual time: a schedule
-// that goes by samples ends with the job, whatever became of its pushes.
+// Runs the coordinator, a server and slots of different speeds in virtual time. A schedule by
+// samples ends with the job, even if pushes are rejected.
 
 #include <algorithm>
 #include <functional>
@@ -36,7 +36,7 @@ std::string JobText(const std::string& more_of_the_schedule, const std::string& 
       "consistency { ", consistency, " }");
 }
 
-// Keeps the progress of every gradient that was applied.
+// Records the progress of each applied gradient.
 class AppliedJournal final : public JobStorage, public BlockJournal {
  public:
   absl::StatusOr<std::optional<Origin>> Open(const JobShare&, ParameterStore*) override {
@@ -57,7 +57,7 @@ class AppliedJournal final : public JobStorage, public BlockJournal {
 
 struct Case {
   std::string consistency;
-  double slowest = 1;  // a step of slot 2; the others' take 1 and 1.03
+  double slowest = 1;  // step time of slot 2; the other slots need 1 and 1.03
 };
 
 class ScheduleEndTest : public ::testing::TestWithParam<Case> {
@@ -65,7 +65,7 @@ class ScheduleEndTest : public ::testing::TestWithParam<Case> {
   struct Slot {
     MemberState member;
     double step_time = 1;
-    // When its step is computed; infinite: it waits, or has nothing to do.
+    // Time at which the slot's step is computed. Infinite if the slot waits or is idle.
     double ready_at = 0;
     std::optional<DataLease> lease;
     int64_t taken = 0;
@@ -109,7 +109,7 @@ class ScheduleEndTest : public ::testing::TestWithParam<Case> {
 
   Step rounds() { return harness_->job().ReadOnlyPull().min_clock; }
 
-  // The slot has a step to compute from now on; false: it waits for its round, or for data.
+  // Starts a step of the slot. Returns false if the slot waits for its round or for data.
   bool Begin(Slot& slot, double now) {
     if (is_sync_) {
       if (slot.clock > rounds()) return false;
@@ -195,7 +195,7 @@ class ScheduleEndTest : public ::testing::TestWithParam<Case> {
   std::vector<Slot> slots_;
 };
 
-TEST_P(ScheduleEndTest, TheLastAppliedPushHasTheScheduleEnd) {
+TEST_P(ScheduleEndTest, TheLastAppliedPushUsesTheScheduleEnd) {
   Run();
   ASSERT_GT(journal_.progress.size(), 100u);
   const absl::StatusOr<Schedule> schedule = Schedule::Create(schedule_);
@@ -205,7 +205,7 @@ TEST_P(ScheduleEndTest, TheLastAppliedPushHasTheScheduleEnd) {
     return schedule->Factor(static_cast<Version>(push), journal_.progress[push]);
   };
   EXPECT_NEAR(factor(applied - 1), 0.1, 0.01);
-  // It has not run out before.
+  // The schedule did not end earlier.
   EXPECT_NEAR(factor(applied / 2), 0.55, 0.05);
   EXPECT_GT(factor(applied * 9 / 10), 0.11);
   EXPECT_LT(factor(applied * 9 / 10), 0.14);

@@ -1,4 +1,4 @@
-// A loop of one's own on parameter servers against the same loop with torch's optimizers.
+// Compares a custom training loop on parameter servers with the same loop on torch's optimizers.
 
 #include "program/session.h"
 
@@ -34,12 +34,12 @@ using ::testing::Not;
 constexpr int64_t kSamples = 96;
 constexpr int64_t kBatch = 8;
 
-// A generator and a discriminator of points on a line: two modules, two losses, one step.
+// Generator and discriminator of points on a line: two modules, two losses, one step.
 struct Gan : torch::nn::Module {
   torch::nn::Linear generator{register_module("generator", torch::nn::Linear(4, 2))};
   torch::nn::Linear discriminator{register_module("discriminator", torch::nn::Linear(2, 1))};
 
-  // Both gradients at the same values; the sum of both losses.
+  // Computes both gradients at the same values. Returns the sum of both losses.
   torch::Tensor Backward(absl::Span<const int64_t> samples) {
     const torch::Tensor index =
         torch::tensor(std::vector<int64_t>(samples.begin(), samples.end()), torch::kFloat32)
@@ -98,14 +98,14 @@ class SessionTest : public ::testing::Test {
   const std::unique_ptr<InProcessCluster> cluster_;
 };
 
-TEST_F(SessionTest, AGanWithOneWorkerIsTorchsOwnLoop) {
+TEST_F(SessionTest, AGanWithOneWorkerMatchesTorch) {
   const std::shared_ptr<Gan> gan = NewGan();
   std::vector<torch::Tensor> learnt;
   {
     Session session = NewSession(Job(absl::StrCat(
         "consistency { mode: SYNC } training { epochs: 3 batch_size: ", kBatch, " }")));
     Session::Options options{kSamples, "points on a line"};
-    // The last push is in the values that the last evaluation sees.
+    // The last evaluation sees values that include the last push.
     options.evaluate = [&] {
       learnt.clear();
       for (const torch::Tensor& value : gan->parameters()) {
@@ -145,7 +145,7 @@ TEST_F(SessionTest, AGanWithOneWorkerIsTorchsOwnLoop) {
   }
 }
 
-TEST_F(SessionTest, ItsEvaluationsAreTheJobsAndSeeTheServersValues) {
+TEST_F(SessionTest, EvaluationsUseTheServersValues) {
   const std::shared_ptr<Gan> gan = NewGan();
   std::vector<torch::Tensor> evaluated;
   Session session = NewSession(Job("training { epochs: 2 batch_size: 8 }"));
@@ -167,8 +167,8 @@ TEST_F(SessionTest, ItsEvaluationsAreTheJobsAndSeeTheServersValues) {
 
 TEST_F(SessionTest, TwoWorkersShareAnEpoch) {
   const JobSpec job = Job("workers: 2 training { epochs: 2 batch_size: 8 }");
-  // Made before the first thread: torch's generator is one for all of them, and a worker that joins
-  // seeds it.
+  // Created before the first thread because torch's generator is shared by the threads, and a
+  // worker that joins seeds it.
   const std::vector<std::shared_ptr<Gan>> gans = {NewGan(), NewGan()};
   std::vector<std::thread> threads;
   std::vector<int64_t> taken(2, 0);
@@ -189,7 +189,7 @@ TEST_F(SessionTest, TwoWorkersShareAnEpoch) {
   EXPECT_EQ(taken[0] + taken[1], 2 * kSamples);
 }
 
-TEST_F(SessionTest, WhatFailsIsKeptAndEndsTheLoop) {
+TEST_F(SessionTest, AnErrorIsKeptAndEndsTheLoop) {
   const std::shared_ptr<Gan> gan = NewGan();
   Session session = NewSession(Job("training { batch_size: 8 }"));
   session.Join(*gan, {kSamples, ""});
@@ -201,7 +201,7 @@ TEST_F(SessionTest, WhatFailsIsKeptAndEndsTheLoop) {
   EXPECT_EQ(session.Leave(), session.status());
 }
 
-TEST_F(SessionTest, AParameterThatTheLoopClampsIsNamed) {
+TEST_F(SessionTest, NamesAParameterThatTheLoopClamps) {
   const std::shared_ptr<Gan> gan = NewGan();
   Session session = NewSession(Job("training { batch_size: 8 }"));
   session.Join(*gan, {kSamples, ""});
@@ -217,8 +217,8 @@ TEST_F(SessionTest, AParameterThatTheLoopClampsIsNamed) {
   EXPECT_FALSE(session.Leave().ok());
 }
 
-TEST_F(SessionTest, ALoopThatEndsBeforeItsJobHoldsNobodyUpAndIsNotDone) {
-  // A slot that says no farewell is waited for until its lease runs out.
+TEST_F(SessionTest, AnEarlyEndDoesNotBlockOtherWorkers) {
+  // The job waits for a slot that leaves without notice until that slot's lease expires.
   const JobSpec job =
       Job("workers: 2 training { epochs: 4 batch_size: 8 } membership { lease_seconds: 600 } "
           "consistency { mode: ASYNC }");
@@ -251,7 +251,7 @@ TEST_F(SessionTest, ALoopThatEndsBeforeItsJobHoldsNobodyUpAndIsNotDone) {
   EXPECT_EQ(Status().epoch(3).used(), kSamples);
 }
 
-TEST_F(SessionTest, TheFirstErrorIsWhyAWorkerLeaves) {
+TEST_F(SessionTest, TheFirstErrorExplainsWhyAWorkerLeaves) {
   const std::shared_ptr<Gan> gan = NewGan();
   Session session = NewSession(Job("training { batch_size: 8 }"));
   session.Join(*gan, {kSamples, ""});
@@ -261,7 +261,7 @@ TEST_F(SessionTest, TheFirstErrorIsWhyAWorkerLeaves) {
   EXPECT_EQ(session.Leave().message(), "the program's loop failed: it throws");
 }
 
-TEST_F(SessionTest, CallsOutOfOrderAreToldSo) {
+TEST_F(SessionTest, RefusesCallsOutOfOrder) {
   const std::shared_ptr<Gan> gan = NewGan();
   Session early = NewSession(Job(""));
   EXPECT_FALSE(early.Next());
@@ -269,7 +269,7 @@ TEST_F(SessionTest, CallsOutOfOrderAreToldSo) {
   Session empty = NewSession(Job(""));
   empty.Join(*gan, {});
   EXPECT_THAT(std::string(empty.status().message()), HasSubstr("Session::Options::samples is 0"));
-  // What a loop asks for all the same.
+  // The calls that a loop may still make.
   EXPECT_TRUE(empty.samples().empty());
   EXPECT_EQ(empty.epoch(), 0);
   EXPECT_EQ(empty.step(), 0);
@@ -282,7 +282,7 @@ TEST_F(SessionTest, CallsOutOfOrderAreToldSo) {
   EXPECT_THAT(std::string(twice.status().message()), HasSubstr("call Push() before Next()"));
 }
 
-TEST_F(SessionTest, AStageOfAModelIsNotForALoopOfOnesOwn) {
+TEST_F(SessionTest, RefusesAStageOfAModel) {
   const std::shared_ptr<Gan> gan = NewGan();
   const JobSpec job = Job("");
   Session session(job, [this, job]() -> absl::StatusOr<WorkerOptions> {

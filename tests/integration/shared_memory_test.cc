@@ -1,5 +1,4 @@
-// What a worker learns with servers on its machine does not depend on the way that the numbers
-// take.
+// Tests that a worker learns the same model over shared memory and over the network.
 
 #include <memory>
 #include <vector>
@@ -26,7 +25,7 @@ struct Outcome {
   uint64_t bytes_received = 0;
 };
 
-// One worker trains on random gradients.
+// Trains one worker on random gradients.
 Outcome Train(bool shared, const char* mode) {
   const SteadyClock clock;
   StopLatch stop;
@@ -93,16 +92,16 @@ Outcome Train(bool shared, const char* mode) {
   return outcome;
 }
 
-TEST(SharedMemoryTest, TheModelIsBitForBitTheOneThatTheNetworkBrings) {
+TEST(SharedMemoryTest, SharedMemoryAndNetworkLearnTheSameBits) {
 #ifdef TORCHPS_TSAN
-  // Server and test hand each other memory through Debian's gRPC, which is not instrumented.
+  // The server and the test exchange memory through Debian's gRPC, which is not instrumented.
   GTEST_SKIP() << "ThreadSanitizer cannot see what gRPC orders";
 #endif
   for (const char* mode : {"ASYNC", "SYNC"}) {
     const Outcome near = Train(/*shared=*/true, mode);
     const Outcome far = Train(/*shared=*/false, mode);
     EXPECT_EQ(near.values, far.values) << mode;
-    // The initial values, and names.
+    // The remaining bytes are the initial values and names.
     EXPECT_LT(near.bytes_received, far.bytes_received / 10) << mode;
   }
 }

@@ -1,6 +1,7 @@
-// Pushes that say nothing, or no more than their beginning. Those of workers, which may hang while
-// their connections live, hold what they were given of the receive budget only as long as nobody
-// else wants it. Those of strangers, on connections on which no worker has spoken, get none of it.
+// Tests pushes that send only their beginning, or stay silent. A worker may hang while the
+// connection stays open. Such a push keeps a share of the receive budget only while the budget
+// suffices for other pushes. Pushes from unauthenticated connections, on which a worker has not
+// spoken yet, do not get any share.
 
 #include <atomic>
 #include <memory>
@@ -30,16 +31,16 @@ using ::testing::HasSubstr;
 constexpr int64_t kBlockElements = 4096;
 constexpr int64_t kBlockBytes = kBlockElements * sizeof(float);
 constexpr int kBlocks = 4;
-// The receive budget has room for so many frames, and half as many more of silent pushes.
+// The number of frames that fit into the receive budget. Half as many more silent pushes wait.
 constexpr int kShares = 16;
-// And for so many of strangers.
+// The number of unauthenticated pushes.
 constexpr int kStrangersShares = 2;
 constexpr absl::Duration kLease = absl::Seconds(10);
-// After that a push is silent, or has been for longer than any lease.
+// After this time a push counts as silent. It also exceeds any lease.
 constexpr absl::Duration kSilence = absl::Milliseconds(1001);
 constexpr absl::Duration kPatience = absl::Milliseconds(10100);
 
-// A Push that says nothing after its first `frames` frames, on the worker's connection.
+// Holds a Push that stays silent after the first `frames` frames, on the worker's connection.
 class SilentPush {
  public:
   explicit SilentPush(PlainWorker& worker, int frames = 0)
@@ -51,13 +52,13 @@ class SilentPush {
     if (!ended_) stream_->Finish();
   }
 
-  // The rest of it.
+  // Sends the remaining frames.
   absl::Status GoOn(PlainWorker& worker) {
     while (written_ < kBlocks) Write(worker);
     stream_->WritesDone();
     return Await();
   }
-  // What the server makes of it in the end.
+  // Returns the server's final status for the push.
   absl::Status Await() {
     ended_ = true;
     return FromGrpcStatus(stream_->Finish());
@@ -86,7 +87,7 @@ class SilentPushesTest : public ::testing::Test {
     server_ = *std::move(server);
   }
 
-  // On a connection of its own.
+  // Returns a worker on a separate connection.
   std::unique_ptr<PlainWorker> Worker(SlotId slot) {
     JobHarness::Options options;
     options.trained = kBlocks * kBlockElements;
@@ -98,7 +99,7 @@ class SilentPushesTest : public ::testing::Test {
     hello.set_slot(slot);
     return std::make_unique<PlainWorker>(PlainChannel(server_->address()), hello);
   }
-  // One that has said Hello.
+  // Returns a worker after Hello.
   std::unique_ptr<PlainWorker> Enter(SlotId slot) {
     auto worker = Worker(slot);
     EXPECT_TRUE(worker->Hello().ok());
@@ -108,17 +109,17 @@ class SilentPushesTest : public ::testing::Test {
     return worker;
   }
 
-  // Another connection of that worker's process, on which nothing has been said yet.
+  // Returns another, still unused connection of that worker's process.
   std::unique_ptr<PlainWorker> ElsewhereAs(const PlainWorker& worker) {
     return std::make_unique<PlainWorker>(PlainChannel(server_->address()), worker.hello());
   }
-  // So many silent Pushes, each on a connection of its own, have come, and hold what they can.
+  // Opens `count` silent pushes on separate connections and waits until the server holds them.
   void StrangersCome(int count) {
     ASSERT_TRUE(Eventually([&] { return Held() == 0; }));
     for (int i = 0; i < count; ++i) {
       unauthenticated_clients_.push_back(Worker(/*slot=*/0));
       strangers_pushes_.push_back(std::make_unique<SilentPush>(*unauthenticated_clients_.back()));
-      // Answered after the Push has come, which was said first.
+      // The server answers this call only after it received the earlier Push.
       ASSERT_TRUE(unauthenticated_clients_.back()->Status().ok());
     }
     ASSERT_TRUE(Eventually([&] { return Held() == kStrangersShares * kBlockBytes; }));
@@ -137,7 +138,7 @@ class SilentPushesTest : public ::testing::Test {
   std::vector<std::unique_ptr<SilentPush>> strangers_pushes_;
 };
 
-// A push on a thread of its own.
+// Runs a push on a separate thread.
 class OtherPush {
  public:
   explicit OtherPush(std::unique_ptr<PlainWorker> worker)
@@ -157,7 +158,7 @@ class OtherPush {
   std::thread thread_;
 };
 
-TEST_F(SilentPushesTest, AsManyAsTheBudgetHasSharesDoNotKeepAnotherSlotsPushFromGoingThrough) {
+TEST_F(SilentPushesTest, SilentPushesDoNotBlockAnotherSlotsPush) {
   observer_ = Enter(0);
   std::vector<std::unique_ptr<PlainWorker>> workers;
   std::vector<std::unique_ptr<SilentPush>> pushes;
@@ -172,7 +173,7 @@ TEST_F(SilentPushesTest, AsManyAsTheBudgetHasSharesDoNotKeepAnotherSlotsPushFrom
   ASSERT_TRUE(Eventually([&] { return other.is_through(); }));
   EXPECT_TRUE(other.status().ok()) << other.status();
   EXPECT_TRUE(Eventually([&] { return Held() == kShares * kBlockBytes; }));
-  // Those that stood aside, and those that did not, go on as if nothing had been.
+  // Both the pushes that gave up their shares and the other pushes continue.
   for (int i = 0; i < kShares; ++i) {
     const absl::Status status = pushes[i]->GoOn(*workers[i]);
     EXPECT_TRUE(status.ok()) << i << ": " << status;
@@ -180,7 +181,7 @@ TEST_F(SilentPushesTest, AsManyAsTheBudgetHasSharesDoNotKeepAnotherSlotsPushFrom
   EXPECT_TRUE(Eventually([&] { return Held() == 0; }));
 }
 
-TEST_F(SilentPushesTest, WhileNobodyWaitsTheyMayBeSilentForAsLongAsTheyLike) {
+TEST_F(SilentPushesTest, SilentPushesKeepTheirSharesWithoutContention) {
   observer_ = Enter(0);
   const auto worker = Enter(1);
   SilentPush push(*worker, /*frames=*/1);
@@ -194,7 +195,7 @@ TEST_F(SilentPushesTest, WhileNobodyWaitsTheyMayBeSilentForAsLongAsTheyLike) {
   EXPECT_TRUE(push.GoOn(*worker).ok());
 }
 
-TEST_F(SilentPushesTest, MoreThanThatEndAfterALeaseAndMakeRoom) {
+TEST_F(SilentPushesTest, SurplusSilentPushesEndAfterALease) {
   observer_ = Enter(0);
   constexpr int kCrowd = kShares + kShares / 2 + 2;
   std::vector<std::unique_ptr<PlainWorker>> workers;
@@ -224,7 +225,7 @@ TEST_F(SilentPushesTest, MoreThanThatEndAfterALeaseAndMakeRoom) {
   EXPECT_TRUE(Eventually([&] { return Held() == 0; }));
 }
 
-TEST_F(SilentPushesTest, OfOneConnectionOneMayWait) {
+TEST_F(SilentPushesTest, OnePushPerConnectionMayWait) {
   observer_ = Enter(0);
   const auto worker = Enter(1);
   constexpr int kInLine = 4;
@@ -237,14 +238,15 @@ TEST_F(SilentPushesTest, OfOneConnectionOneMayWait) {
   clock_.Advance(kSilence);
   ASSERT_TRUE(Eventually([&] { return other.is_through(); }));
   EXPECT_TRUE(other.status().ok()) << other.status();
-  // One of those that had shares, and those that have got them since.
+  // Includes a push that held a share, and the pushes that received shares since.
   EXPECT_TRUE(Eventually([&] { return Held() == (1 + kInLine) * kBlockBytes; }));
   pushes.clear();
   EXPECT_TRUE(Eventually([&] { return Held() == 0; }));
 }
 
-// The gap between a lease and the connection's keepalive: what answers pings may have no lease.
-TEST_F(SilentPushesTest, APushEndsWithTheLeaseOfItsSlot) {
+// Covers the gap between a lease and the connection's keepalive: a process that answers pings may
+// have lost its lease.
+TEST_F(SilentPushesTest, APushEndsWithItsSlotsLease) {
   observer_ = Enter(0);
   const auto worker = Enter(1);
   SilentPush push(*worker, /*frames=*/1);
@@ -257,10 +259,10 @@ TEST_F(SilentPushesTest, APushEndsWithTheLeaseOfItsSlot) {
   EXPECT_TRUE(Eventually([&] { return Held() == 0; }));
 }
 
-TEST_F(SilentPushesTest, AWorkersPushDoesNotWaitHoweverManyStrangersSayNothing) {
+TEST_F(SilentPushesTest, UnauthenticatedPushesDoNotDelayAWorker) {
   observer_ = Enter(0);
   ASSERT_NO_FATAL_FAILURE(StrangersCome(40));
-  // The clock stands still, so nobody's patience ends.
+  // The clock does not advance, so timeouts do not expire.
   const auto worker = Enter(1);
   for (Step step = 1; step <= 3; ++step) {
     const auto pushed = worker->Push(step, 1.0f);
@@ -270,7 +272,7 @@ TEST_F(SilentPushesTest, AWorkersPushDoesNotWaitHoweverManyStrangersSayNothing) 
   EXPECT_TRUE(Eventually([&] { return Held() == 0; }));
 }
 
-TEST_F(SilentPushesTest, AStrangerForWhomThereIsNoRoomIsAskedForAHelloAndGetsThroughThen) {
+TEST_F(SilentPushesTest, AnExcessUnauthenticatedPushMustSayHello) {
   observer_ = Enter(0);
   ASSERT_NO_FATAL_FAILURE(StrangersCome(kStrangersShares));
   const auto worker = Worker(1);
@@ -282,8 +284,8 @@ TEST_F(SilentPushesTest, AStrangerForWhomThereIsNoRoomIsAskedForAHelloAndGetsThr
   EXPECT_TRUE(pushed.ok()) << pushed.status();
 }
 
-// A worker whose connection was made anew goes on with whatever it was about to say.
-TEST_F(SilentPushesTest, AConnectionIsKnownOnceAWorkerHasPulledPushedOrRenewedThere) {
+// After a reconnect, a worker continues with any call.
+TEST_F(SilentPushesTest, PullPushOrRenewalAuthenticatesAConnection) {
   observer_ = Enter(0);
   const auto worker = Enter(1);
   const auto pulling = ElsewhereAs(*worker);
@@ -315,7 +317,7 @@ TEST_F(SilentPushesTest, AConnectionIsKnownOnceAWorkerHasPulledPushedOrRenewedTh
   }
 }
 
-TEST_F(SilentPushesTest, WhoSpeaksForNoLiveProcessStaysAStranger) {
+TEST_F(SilentPushesTest, AWorkerWithoutALiveProcessStaysUnauthenticated) {
   observer_ = Enter(0);
   const auto worker = Enter(1);
   const auto unauthenticated = ElsewhereAs(*worker);
@@ -331,11 +333,11 @@ TEST_F(SilentPushesTest, WhoSpeaksForNoLiveProcessStaysAStranger) {
   EXPECT_TRUE(absl::IsAborted(pushed.status())) << pushed.status();
 }
 
-TEST_F(SilentPushesTest, AConnectionIsForgottenWhenItsWorkerHasLeft) {
+TEST_F(SilentPushesTest, AConnectionIsForgottenAfterItsWorkerLeaves) {
   observer_ = Enter(0);
   const auto worker = Enter(1);
   ASSERT_NO_FATAL_FAILURE(StrangersCome(kStrangersShares));
-  // Who may push is told what is wrong with a push that has no frame.
+  // The known worker receives the reason if its push lacks a frame.
   EXPECT_TRUE(absl::IsInvalidArgument(worker->Send({}).status()));
   ASSERT_TRUE(worker->Leave().ok());
   EXPECT_TRUE(Eventually([&] { return absl::IsAborted(worker->Send({}).status()); }));

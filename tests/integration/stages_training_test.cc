@@ -1,4 +1,4 @@
-// Whole workers whose module lies in stages on several devices, on servers inside this process.
+// Tests whole workers with modules in stages on several devices, on servers inside this process.
 
 #include <ATen/Parallel.h>
 #include <torch/nn/modules/activation.h>
@@ -53,7 +53,7 @@ JobSpec Job(const std::vector<std::string>& overrides = {}) {
   return *NormalizeJobSpec(job);
 }
 
-// 32-48-40-10 in three stages, the same every time.
+// Returns 32-48-40-10 in three stages, with the same parameters in each call.
 Stages NewNet() {
   torch::manual_seed(7);
   const torch::nn::Sequential first(torch::nn::Linear(32, 48), torch::nn::Tanh());
@@ -61,7 +61,7 @@ Stages NewNet() {
   return Stages({first, second, torch::nn::Linear(40, 10)});
 }
 
-// Random inputs, whose classes a random linear map has chosen.
+// Random inputs with classes from a random linear map.
 DataSource RandomSamples() {
   torch::manual_seed(8);
   const auto make = [choose = torch::randn({32, 10})](int64_t samples) {
@@ -90,11 +90,12 @@ class StagesTrainingTest : public ::testing::Test {
     return options;
   }
 
-  // One worker for each of `devices`, which has so many; returns what the first one has learnt.
+  // Trains one worker per entry of `devices`, each on that many devices. Returns the first worker's
+  // values.
   torch::Tensor Train(const JobSpec& job, const std::vector<int>& devices) {
     torch::Tensor learnt;
-    // Made before the first thread: torch's generator is one for all of them, and a worker that
-    // joins seeds it.
+    // Created before the first thread because torch's generator is shared by the threads, and a
+    // worker that joins seeds it.
     std::vector<Task> tasks;
     for (size_t i = 0; i < devices.size(); ++i) {
       Callbacks callbacks;
@@ -132,7 +133,7 @@ class StagesTrainingTest : public ::testing::Test {
     return status;
   }
 
-  // Every epoch was used once and evaluated.
+  // Checks that the job used and evaluated each epoch once.
   void ExpectDone() {
     const JobStatus status = Status();
     EXPECT_EQ(status.phase(), JobStatus::DONE);
@@ -156,7 +157,7 @@ void ExpectSame(const torch::Tensor& ours, const torch::Tensor& theirs) {
   EXPECT_LE(((ours - theirs).norm() / theirs.norm()).item<double>(), 1e-5);
 }
 
-TEST_F(StagesTrainingTest, AWorkerInStagesLearnsWhatAPlainOneLearns) {
+TEST_F(StagesTrainingTest, AWorkerInStagesMatchesAPlainWorker) {
   for (const std::vector<std::string>& overrides : std::vector<std::vector<std::string>>{
            {},
            {"training.accumulate=3"},
@@ -171,7 +172,7 @@ TEST_F(StagesTrainingTest, AWorkerInStagesLearnsWhatAPlainOneLearns) {
   }
 }
 
-TEST_F(StagesTrainingTest, AWorkerInStagesAndAPlainOneTrainTheSameJob) {
+TEST_F(StagesTrainingTest, StagedAndPlainWorkersTrainOneJob) {
   for (const std::vector<std::string>& overrides : std::vector<std::vector<std::string>>{
            {"workers=2", "consistency.mode=SYNC"},
            {"workers=2", "consistency.staleness_bound=1", "consistency.prefetch=true"}}) {
@@ -189,7 +190,7 @@ TEST_F(StagesTrainingTest, AWorkerInStagesAndAPlainOneTrainTheSameJob) {
   }
 }
 
-TEST_F(StagesTrainingTest, AnotherNumberOfDevicesIsRefusedBeforeTheWorkerJoins) {
+TEST_F(StagesTrainingTest, RefusesAWrongDeviceCountBeforeJoining) {
   const absl::Status refused =
       RunWorker(Task(NewNet(), CrossEntropy(), RandomSamples()), Options(Job(), 2));
   EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
@@ -197,7 +198,7 @@ TEST_F(StagesTrainingTest, AnotherNumberOfDevicesIsRefusedBeforeTheWorkerJoins) 
   EXPECT_EQ(Status().slot_size(), 0);
 }
 
-// Throws in its 20th pass.
+// Throws in the 20th pass.
 struct Trap : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) {
     if (is_training() && ++passes == 20) throw std::runtime_error("a trap");
@@ -206,7 +207,7 @@ struct Trap : torch::nn::Module {
   int passes = 0;
 };
 
-TEST_F(StagesTrainingTest, WhatAStageThrowsEndsTheWorkerAndItsSlotLeaves) {
+TEST_F(StagesTrainingTest, AStageThatThrowsEndsTheWorker) {
   const Stages net({torch::nn::Linear(32, 10), std::make_shared<Trap>(), torch::nn::Tanh()});
   const absl::Status failed =
       RunWorker(Task(net, CrossEntropy(), RandomSamples()), Options(Job(), 3));
@@ -217,7 +218,7 @@ TEST_F(StagesTrainingTest, WhatAStageThrowsEndsTheWorkerAndItsSlotLeaves) {
   EXPECT_EQ(status.epoch(0).outstanding(), 0) << "its data go to others";
 }
 
-TEST_F(StagesTrainingTest, AStopEndsIt) {
+TEST_F(StagesTrainingTest, AStopEndsTraining) {
   WorkerOptions options = Options(Job({"training.epochs=1000"}), 3);
   options.progress_interval = absl::ZeroDuration();
   options.print = [this](const std::string&) { stop_.Stop("the user had enough"); };

@@ -1,6 +1,6 @@
-// A worker that the others would wait for in vain, in a process that lives: it is cut off from one
-// server, or its trainer hangs. The others go on within the time that the job states, and it is
-// back by itself.
+// Tests a worker that stalls although its process lives: the network separates it from one server,
+// or its trainer hangs. The other workers continue within the job's time limits, and the stalled
+// worker recovers on its own.
 
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
@@ -39,7 +39,7 @@ namespace {
 constexpr int kServers = 2;
 constexpr int kWorkers = 2;
 constexpr int64_t kSamples = 64;
-// More than the others could be ahead of a worker that they wait for.
+// More steps than the other workers may run ahead of a worker that they wait for.
 constexpr int64_t kManySteps = 40;
 
 class Rows final : public Dataset {
@@ -55,7 +55,7 @@ Objective MeanSquare() {
   return Objective([](const Pass& pass) { return pass.output().square().mean(); });
 }
 
-// By each rule of what makes an update.
+// Runs with each update rule.
 class StalledWorkerTest : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
@@ -146,7 +146,7 @@ class StalledWorkerTest : public ::testing::TestWithParam<const char*> {
   }
 
   const SteadyClock clock_;
-  // One each: a worker that loses its slot stops its own.
+  // Each worker uses a separate latch, because a worker that loses the slot stops its own latch.
   StopLatch stops_[kWorkers];
   std::vector<std::unique_ptr<Server>> servers_;
   std::vector<std::unique_ptr<FaultProxy>> ways_;
@@ -159,13 +159,13 @@ class StalledWorkerTest : public ::testing::TestWithParam<const char*> {
   std::vector<std::string> lines_ ABSL_GUARDED_BY(mutex_);
 };
 
-TEST_P(StalledWorkerTest, OneThatIsCutOffFromAServerHoldsTheOthersForALeaseAndAnEighth) {
+TEST_P(StalledWorkerTest, AServerPartitionDelaysOthersByALease) {
   const JobSpec job = Job("membership { lease_seconds: 2 }");
   for (int i = 0; i < kWorkers; ++i) StartWorker(i, job);
   ASSERT_TRUE(Moves(0) && Moves(1));
   ways_[1]->SetBlackHole(true);
   EXPECT_TRUE(Moves(0)) << "the others wait for it";
-  // With whole batches the others do not wait until it leaves the clocks.
+  // In whole-batch mode the other workers do not wait until this worker leaves the clocks.
   if (job.consistency().apply() != ConsistencySpec::WHOLE_BATCH) {
     EXPECT_TRUE(Eventually(
         [&] { return WasSaid("1: slot 1 cannot reach server 1 any more, but other slots can"); }));
@@ -178,13 +178,13 @@ TEST_P(StalledWorkerTest, OneThatIsCutOffFromAServerHoldsTheOthersForALeaseAndAn
   for (const absl::Status& outcome : outcomes_) EXPECT_TRUE(absl::IsCancelled(outcome)) << outcome;
 }
 
-TEST_P(StalledWorkerTest, OneThatIsCutOffFromTheCoordinatorLosesItsSlotAndHoldsNobody) {
+TEST_P(StalledWorkerTest, ACoordinatorPartitionCostsTheSlotWithoutDelay) {
   const JobSpec job = Job("membership { lease_seconds: 2 }");
   for (int i = 0; i < kWorkers; ++i) StartWorker(i, job);
   ASSERT_TRUE(Moves(0) && Moves(1));
   ways_[0]->SetBlackHole(true);
   EXPECT_TRUE(Moves(0)) << "the others wait for it";
-  // With whole batches they do not wait for its lease to end.
+  // In whole-batch mode the other workers do not wait for the lease to end.
   EXPECT_TRUE(Eventually([&] { return ReadState(1) == SlotAccounting::EXPIRED; }));
   ways_[0]->SetBlackHole(false);
   threads_[1].join();
@@ -194,7 +194,7 @@ TEST_P(StalledWorkerTest, OneThatIsCutOffFromTheCoordinatorLosesItsSlotAndHoldsN
   StopAll();
 }
 
-TEST_P(StalledWorkerTest, OneWhoseTrainerHangsHoldsTheOthersForTheProgressTimeout) {
+TEST_P(StalledWorkerTest, AHangingTrainerDelaysOthersByItsTimeout) {
   const JobSpec job = Job("membership { lease_seconds: 2 } consistency { progress_timeout: 0.5 }");
   hang_at_ = kManySteps;
   for (int i = 0; i < kWorkers; ++i) StartWorker(i, job);
@@ -220,7 +220,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 class WholeBatchTest : public StalledWorkerTest {};
 
-TEST_P(WholeBatchTest, AHangingTrainerHoldsNobodyThoughItNeverLeaves) {
+TEST_P(WholeBatchTest, AHangingTrainerDoesNotDelayWholeBatches) {
   const JobSpec job = Job("consistency { progress_timeout: 0 }");
   hang_at_ = kManySteps;
   for (int i = 0; i < kWorkers; ++i) StartWorker(i, job);

@@ -11,24 +11,24 @@
 
 namespace torchps {
 
-// The optimizer of torch::optim that a normalised spec asks for, over `parameters`: what our own
-// are measured against. Schedules and parameter groups are not carried over. Fails the test that
-// calls it where the spec names no kind.
+// Returns the torch::optim optimizer for a normalized spec over `parameters`, as the reference for
+// the product's optimizers. Ignores schedules and parameter groups. Fails the calling test if the
+// spec does not name a kind.
 std::unique_ptr<torch::optim::Optimizer> TorchOptimizer(const OptimizerSpec& spec,
                                                         std::vector<torch::Tensor> parameters);
 
-// One setting of an optimizer that equivalence is shown for.
+// Optimizer setting of the equivalence tests.
 struct OptimizerCase {
   std::string label;   // letters and digits
   OptimizerSpec spec;  // normalised
 };
 
-// Each optimizer, in each of its modes: plain and with everything that changes its formula.
+// Returns each optimizer in each mode: plain, and with each option that changes the formula.
 std::vector<OptimizerCase> OptimizerCases();
-// Those that a job without local steps may have.
+// Returns the cases that a job without local steps allows.
 std::vector<OptimizerCase> OptimizerCasesOfJobs();
 
-// ||a - b|| / ||b||, Euclidean, summed in double.
+// Returns ||a - b|| / ||b||, Euclidean, summed in double.
 double RelativeDifference(const torch::Tensor& a, const torch::Tensor& b);
 
 }  // namespace torchps

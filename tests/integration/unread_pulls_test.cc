@@ -1,5 +1,5 @@
-// Pulls whose callers do not read. A block that does not leave holds its share of the send budget
-// only as long as nobody else wants it.
+// Tests pulls that the caller does not read. An unsent block keeps its share of the send budget
+// only while the budget suffices for other pulls.
 
 #include <atomic>
 #include <memory>
@@ -21,16 +21,16 @@
 namespace torchps {
 namespace {
 
-// More than a connection takes of a stream that nobody reads.
+// Exceeds the data that a connection buffers for an unread stream.
 constexpr int64_t kBlockElements = int64_t{1} << 18;
 constexpr int64_t kBlockBytes = kBlockElements * sizeof(float);
 constexpr int kBlocks = 2;
 constexpr int kShares = 3;
 constexpr absl::Duration kLease = absl::Seconds(10);
-// A lease, and the time of a block on a slow link.
+// Lease plus the transfer time of a block on a slow link.
 constexpr absl::Duration kPatience = absl::Seconds(11);
 
-// A Pull on a connection of its own, of which nothing is read before Read().
+// Holds a Pull on a separate connection. Nothing is read before Read().
 class UnreadPull {
  public:
   explicit UnreadPull(const std::string& address, const HelloRequest& hello)
@@ -44,7 +44,7 @@ class UnreadPull {
     if (!ended_) stream_->Finish();
   }
 
-  // Of all that comes.
+  // Reads the whole stream and counts the frames.
   absl::Status Read(int* frames) {
     PullFrame frame;
     while (stream_->Read(&frame)) ++*frames;
@@ -88,7 +88,7 @@ class UnreadPullsTest : public ::testing::Test {
     EXPECT_TRUE(status.ok()) << status.status();
     return status.ok() ? static_cast<int64_t>(status->frame_bytes_held()) : -1;
   }
-  // The server has kept house: it has found that the lease has run out.
+  // Returns true once the server noticed that the lease expired.
   bool LeaseIsOver() {
     return Eventually([&] {
       const absl::StatusOr<ServerStatus> status = worker_->Status();
@@ -103,7 +103,7 @@ class UnreadPullsTest : public ::testing::Test {
   std::vector<std::unique_ptr<UnreadPull>> unread_;
 };
 
-TEST_F(UnreadPullsTest, AsManyAsTheBudgetHasSharesDoNotKeepAnotherFromReading) {
+TEST_F(UnreadPullsTest, UnreadPullsDoNotBlockAnotherPull) {
   std::atomic<bool> is_through{false};
   absl::Status status;
   PlainWorker other(PlainChannel(server_->address()), hello_);
@@ -118,10 +118,10 @@ TEST_F(UnreadPullsTest, AsManyAsTheBudgetHasSharesDoNotKeepAnotherFromReading) {
   EXPECT_TRUE(status.ok()) << status;
 }
 
-TEST_F(UnreadPullsTest, WhileNobodyWaitsTheyMayTakeTheirTime) {
+TEST_F(UnreadPullsTest, UnreadPullsMayStayWithoutContention) {
   clock_.Advance(kPatience);
   ASSERT_TRUE(LeaseIsOver());
-  // Once more, so that the server is done with the first time.
+  // Repeats Hello, so that the server has finished the first Hello.
   ASSERT_TRUE(worker_->Hello().ok());
   clock_.Advance(kPatience);
   ASSERT_TRUE(LeaseIsOver());
