@@ -31,12 +31,12 @@ using ::testing::HasSubstr;
 constexpr int64_t kBlockElements = 4096;
 constexpr int64_t kBlockBytes = kBlockElements * sizeof(float);
 constexpr int kBlocks = 4;
-// The number of frames that fit into the receive budget. Half as many more silent pushes wait.
+// The number of frames that fit into the receive budget. Half as many more silent pushes may wait.
 constexpr int kShares = 16;
-// The number of unauthenticated pushes.
+// The number of frames that unauthenticated pushes may hold.
 constexpr int kStrangersShares = 2;
 constexpr absl::Duration kLease = absl::Seconds(10);
-// After this time a push counts as silent. It also exceeds any lease.
+// After kSilence a push counts as silent. kPatience also exceeds any lease.
 constexpr absl::Duration kSilence = absl::Milliseconds(1001);
 constexpr absl::Duration kPatience = absl::Milliseconds(10100);
 

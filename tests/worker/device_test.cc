@@ -21,32 +21,32 @@ std::string Refusal(const std::string& name) {
   return std::string(device.status().message());
 }
 
-TEST(DeviceTest, TheCpuIsAlwaysThere) {
+TEST(DeviceTest, TheCpuIsAlwaysAvailable) {
   const absl::StatusOr<torch::Device> device = FindDevice("cpu");
   ASSERT_TRUE(device.ok()) << device.status();
   EXPECT_TRUE(device->is_cpu());
   EXPECT_TRUE(UseDevice(*device).ok());
 }
 
-TEST(DeviceTest, ANameOfNoDeviceIsRefusedWithWhatIsExpected) {
+TEST(DeviceTest, RefusesAnUnknownNameAndListsExpectedNames) {
   for (const std::string name : {"", "gpu", "cpu:1", "CUDA", "cuda:", "cuda:-1", "cuda:+1",
                                  "cuda: 1", "cuda:1x", "cuda0", "cuda:99999999999999999999"}) {
     EXPECT_THAT(Refusal(name), HasSubstr("expected cpu, cuda or cuda:INDEX")) << name;
   }
 }
 
-TEST(DeviceTest, AGpuThatIsNotThereIsRefusedByItsWholeIndex) {
-  // Cut to eight bits these would be cuda:0 and cuda.
+TEST(DeviceTest, RefusesAMissingGpuByItsWholeIndex) {
+  // Truncated to eight bits, these would be cuda:0 and cuda.
   EXPECT_THAT(Refusal("cuda:256"), HasSubstr("cuda"));
   EXPECT_THAT(Refusal("cuda:255"), HasSubstr("cuda"));
 }
 
-TEST(DeviceTest, ADeviceOfAnotherKindIsRefused) {
+TEST(DeviceTest, RefusesADeviceOfAnotherKind) {
   EXPECT_TRUE(absl::IsInvalidArgument(CheckDevice(torch::kMeta)));
   EXPECT_TRUE(absl::IsInvalidArgument(UseDevice(torch::kMeta)));
 }
 
-TEST(DeviceTest, WithoutAGpuTheRefusalSaysWhatIsMissing) {
+TEST(DeviceTest, ExplainsAMissingGpu) {
   if (torch::cuda::is_available()) GTEST_SKIP() << "a GPU is here";
   EXPECT_THAT(Refusal("cuda"),
               ::testing::AnyOf(HasSubstr("built without CUDA"), HasSubstr("CUDA sees no GPU")));
@@ -59,7 +59,7 @@ std::string ListRefusal(const std::string& text) {
   return std::string(devices.status().message());
 }
 
-TEST(DeviceTest, SeveralDevicesAreAListInTheirOrder) {
+TEST(DeviceTest, ParsesAListOfDevicesInOrder) {
   EXPECT_EQ(*FindDevices("cpu"), DeviceList{torch::kCPU});
   const absl::StatusOr<DeviceList> three = FindDevices("cpu,cpu,cpu");
   ASSERT_TRUE(three.ok()) << three.status();
@@ -67,7 +67,7 @@ TEST(DeviceTest, SeveralDevicesAreAListInTheirOrder) {
   EXPECT_EQ(DeviceNames(*three), "cpu,cpu,cpu");
 }
 
-TEST(DeviceTest, AutoIsAllGpusThatAreSeenOrElseTheCpu) {
+TEST(DeviceTest, AutoSelectsVisibleGpusOrTheCpu) {
   const auto gpus = static_cast<size_t>(torch::cuda::device_count());
   const absl::StatusOr<DeviceList> found = FindDevices("auto");
   ASSERT_TRUE(found.ok()) << found.status();
@@ -81,7 +81,7 @@ TEST(DeviceTest, AutoIsAllGpusThatAreSeenOrElseTheCpu) {
   }
 }
 
-TEST(DeviceTest, AListThatIsNoneIsRefusedByTheDeviceThatIsWrong) {
+TEST(DeviceTest, RefusesAnInvalidListByItsWrongDevice) {
   EXPECT_EQ(ListRefusal("cpu,gpu"),
             "device 'gpu' is not known; expected auto, cpu, cuda, cuda:INDEX, cuda:all, or "
             "several, as cuda:0,cuda:1");
@@ -95,7 +95,7 @@ TEST(DeviceTest, AListThatIsNoneIsRefusedByTheDeviceThatIsWrong) {
   EXPECT_EQ(ListRefusal(many), "65 devices; expected at most 64");
 }
 
-TEST(DeviceTest, TheSlotsOfAMachineTakeOneGpuEach) {
+TEST(DeviceTest, EachSlotOfAMachineUsesOneGpu) {
   EXPECT_EQ(GpuOfSlot(/*slot=*/0, /*gpus=*/4), 0);
   EXPECT_EQ(GpuOfSlot(3, 4), 3);
   EXPECT_EQ(GpuOfSlot(4, 4), 0) << "more workers than GPUs begin again";
@@ -103,12 +103,12 @@ TEST(DeviceTest, TheSlotsOfAMachineTakeOneGpuEach) {
   EXPECT_EQ(GpuOfSlot(5, 1), 0);
 }
 
-TEST(DeviceTest, ASlotThatIsNotKnownYetHasAGpuOnlyWhereThereIsOne) {
+TEST(DeviceTest, AnUnknownSlotUsesTheOnlyGpu) {
   EXPECT_EQ(GpuOfSlot(-1, 1), 0);
   EXPECT_EQ(GpuOfSlot(-1, 2), -1);
 }
 
-TEST(DeviceTest, ProcessesThatHoldASlotsModelTogetherTakeOneGpuEach) {
+TEST(DeviceTest, EachProcessOfASlotUsesOneGpu) {
   const std::vector<std::string> here = {"127.0.0.1:7100", "127.0.0.1:7101", "127.0.0.1:7102"};
   std::vector<int> gpus;
   for (const SlotId slot : {0, 1}) {
@@ -120,8 +120,9 @@ TEST(DeviceTest, ProcessesThatHoldASlotsModelTogetherTakeOneGpuEach) {
   EXPECT_EQ(GpuOfSlot(NumberOfMember(1, 1, here), 4), 0) << "more processes than GPUs begin again";
 }
 
-TEST(DeviceTest, OnlyTheProcessesOfItsMachineCount) {
-  // Workers of two machines, of which one has the first two stages and the other the third.
+TEST(DeviceTest, OnlyCountsProcessesOfTheSameMachine) {
+  // Workers of two machines. The first machine runs the first two stages, and the other runs the
+  // third.
   const std::vector<std::string> apart = {"alpha:7100", "alpha:7101", "beta:7100"};
   EXPECT_EQ(NumberOfMember(0, 0, apart), 0);
   EXPECT_EQ(NumberOfMember(0, 1, apart), 1);
@@ -133,18 +134,18 @@ TEST(DeviceTest, OnlyTheProcessesOfItsMachineCount) {
   EXPECT_EQ(NumberOfMember(2, 2, sixth), 5);
 }
 
-TEST(DeviceTest, AProcessWithoutAStageOrWithAnUnknownSlotGoesByTheSlot) {
+TEST(DeviceTest, WithoutAStageTheSlotNumberDecides) {
   EXPECT_EQ(NumberOfMember(3, -1, {}), 3);
   EXPECT_EQ(NumberOfMember(-1, 1, {"a:1", "a:2"}), -1);
   EXPECT_EQ(NumberOfMember(3, 2, {"a:1", "a:2"}), 3) << "a stage that is none is refused later";
 }
 
-TEST(DeviceTest, WhatNamesItsDeviceKeepsItWhateverTheSlot) {
+TEST(DeviceTest, AnExplicitDeviceIgnoresTheSlot) {
   EXPECT_EQ(DeviceOfSlot(torch::kCPU, 3), torch::Device(torch::kCPU));
   EXPECT_EQ(DeviceOfSlot(torch::Device("cuda:1"), 2), torch::Device("cuda:1"));
 }
 
-TEST(DeviceTest, EveryDeviceThatIsSeenIsFound) {
+TEST(DeviceTest, FindsEachVisibleDevice) {
   const std::vector<std::string> seen = SeenDevices();
   EXPECT_EQ(seen.front(), "cpu");
   EXPECT_EQ(seen.size(), 1 + torch::cuda::device_count());
@@ -153,7 +154,7 @@ TEST(DeviceTest, EveryDeviceThatIsSeenIsFound) {
 
 using DeviceOnAGpuTest = GpuTest;
 
-TEST_F(DeviceOnAGpuTest, ASlotsGpuBecomesTheCurrentOneOfItsThread) {
+TEST_F(DeviceOnAGpuTest, ASlotsGpuBecomesItsThreadsCurrentDevice) {
   const absl::StatusOr<torch::Device> any = FindDevice("cuda");
   ASSERT_TRUE(any.ok()) << any.status();
   EXPECT_FALSE(any->has_index());

@@ -55,7 +55,7 @@ TEST(FlatModelTest, OnTheCpuTheModuleSharesItsMemory) {
   EXPECT_EQ((*model)->values()[7], 43);
 }
 
-TEST(FlatModelTest, ApartFromTheHostItSharesTheTwoBuffersOfAnOutbox) {
+TEST(FlatModelTest, ApartFromTheHostUsesTwoOutboxBuffers) {
   Net net;
   const auto model = FlatModel::Create(net, Placement(torch::kCPU).ApartFromHost(), &GroupOfName,
                                        FlatModel::Shared::kForOutbox);
@@ -66,7 +66,7 @@ TEST(FlatModelTest, ApartFromTheHostItSharesTheTwoBuffersOfAnOutbox) {
   EXPECT_EQ(segment.GetBuffer((*model)->gradients()), 0);
 }
 
-TEST(FlatModelTest, WhereNoOutboxIsToBeItSharesOneBuffer) {
+TEST(FlatModelTest, SharesOneBufferWithoutAnOutbox) {
   for (const auto& [placement, shared] :
        {std::pair(Placement(torch::kCPU).ApartFromHost(), FlatModel::Shared::kGradients),
         std::pair(Placement(torch::kCPU), FlatModel::Shared::kForOutbox)}) {
@@ -79,7 +79,7 @@ TEST(FlatModelTest, WhereNoOutboxIsToBeItSharesOneBuffer) {
   }
 }
 
-TEST(FlatModelTest, AnOutboxDoesNotTakeTheGradientsOutOfTheOneBufferThatIsShared) {
+TEST(FlatModelTest, AnOutboxKeepsTheSingleSharedBuffer) {
   Net net;
   const auto model = FlatModel::Create(net, Placement(torch::kCPU).ApartFromHost(), &GroupOfName,
                                        FlatModel::Shared::kGradients);
@@ -93,7 +93,7 @@ TEST(FlatModelTest, AnOutboxDoesNotTakeTheGradientsOutOfTheOneBufferThatIsShared
 
 using FlatModelGpuTest = GpuTest;
 
-TEST_F(FlatModelGpuTest, WhatServersReadIsPinned) {
+TEST_F(FlatModelGpuTest, MemoryThatServersReadIsPinned) {
   Net net;
   const auto model = FlatModel::Create(net, torch::Device(torch::kCUDA, 0), &GroupOfName,
                                        FlatModel::Shared::kForOutbox);
@@ -103,10 +103,10 @@ TEST_F(FlatModelGpuTest, WhatServersReadIsPinned) {
   EXPECT_TRUE(torch::from_blob(buffer.data(), {static_cast<int64_t>(buffer.size())}).is_pinned());
 }
 
-// What holds on every device. On the CPU ToDevice() and ToHost() have nothing to do.
+// Properties on each device. On the CPU, ToDevice() and ToHost() do not copy.
 class FlatModelOnADeviceTest : public DeviceTestBase {};
 
-TEST_P(FlatModelOnADeviceTest, KeepsTheValuesAndTakesOthers) {
+TEST_P(FlatModelOnADeviceTest, KeepsTheValuesAndAcceptsNewValues) {
   Net net;
   const torch::Tensor before = net.first->weight.detach().clone();
   const auto model = Lay(net, device());
@@ -136,7 +136,7 @@ TEST_P(FlatModelOnADeviceTest, BackwardAddsIntoTheFlatGradient) {
   EXPECT_TRUE((*model)->CheckViews().ok());
 }
 
-TEST_P(FlatModelOnADeviceTest, RunningStatisticsAreSeenThroughTheAveragedElements) {
+TEST_P(FlatModelOnADeviceTest, AveragedElementsShowRunningStatistics) {
   Net net;
   const auto model = Lay(net, device());
   ASSERT_TRUE(model.ok()) << model.status();
@@ -148,7 +148,7 @@ TEST_P(FlatModelOnADeviceTest, RunningStatisticsAreSeenThroughTheAveragedElement
   EXPECT_TRUE((*model)->CheckViews().ok());
 }
 
-TEST_P(FlatModelOnADeviceTest, TakesOverTheNextValuesWithoutTouchingThePresentOnes) {
+TEST_P(FlatModelOnADeviceTest, LoadsNextValuesWithoutChangingCurrentValues) {
   Net net;
   const auto model = Lay(net, device());
   ASSERT_TRUE(model.ok()) << model.status();
@@ -171,7 +171,7 @@ TEST_P(FlatModelOnADeviceTest, TakesOverTheNextValuesWithoutTouchingThePresentOn
   EXPECT_TRUE((*model)->CheckViews().ok()) << "gradients still lie where they did";
 }
 
-TEST_P(FlatModelOnADeviceTest, TheSameGradientAsWithoutIt) {
+TEST_P(FlatModelOnADeviceTest, ComputesTheSameGradientAsThePlainModule) {
   torch::manual_seed(3);
   Net plain;
   plain.to(device());
@@ -202,7 +202,7 @@ struct Tied : torch::nn::Module {
   std::shared_ptr<Half> out;
 };
 
-TEST(FlatModelTest, ATiedParameterIsOneSegmentWithOneGradient) {
+TEST(FlatModelTest, TiedParametersAreOneSegmentWithOneGradient) {
   Tied net;
   const auto model = Lay(net);
   ASSERT_TRUE(model.ok()) << model.status();
@@ -226,13 +226,14 @@ struct ConvNet : torch::nn::Module {
 
 void MakeChannelsLast(ConvNet* net) {
   for (torch::Tensor& weight : std::vector<torch::Tensor>{net->first->weight, net->point->weight}) {
-    // Not contiguous(): a filter of one pixel is so already, whatever its strides.
+    // contiguous() would not convert a one-pixel filter, because it counts as contiguous with any
+    // strides.
     const auto there = torch::empty(weight.sizes(), torch::MemoryFormat::ChannelsLast);
     weight.set_data(there.copy_(weight.detach()));
   }
 }
 
-TEST(FlatModelTest, AChannelsLastNetHasTheOrderOfEveryOtherAndLearnsTheSame) {
+TEST(FlatModelTest, AChannelsLastNetLearnsTheSame) {
   constexpr float kRate = 0.1f;
   torch::manual_seed(5);
   ConvNet plain;
@@ -248,7 +249,7 @@ TEST(FlatModelTest, AChannelsLastNetHasTheOrderOfEveryOtherAndLearnsTheSame) {
 
   const torch::Tensor input = torch::randn({4, 3, 8, 8});
   for (int step = 0; step < 5; ++step) {
-    // As elements of a contiguous tensor, which is what servers and files have.
+    // As elements of a contiguous tensor, the order of servers and files.
     const torch::Tensor sent = plain.first->weight.detach().contiguous().view(-1);
     for (int64_t i = 0; i < sent.numel(); ++i) {
       ASSERT_NEAR((*model)->values()[i], sent[i].item<float>(), 1e-5) << "step " << step;
@@ -273,7 +274,7 @@ TEST(FlatModelTest, AChannelsLastNetHasTheOrderOfEveryOtherAndLearnsTheSame) {
   }
 }
 
-TEST(FlatModelTest, APointwiseFilterThatIsChannelsLastIsNoticedTooAndOthersAreNot) {
+TEST(FlatModelTest, DetectsOnlyChannelsLastPointwiseFilters) {
   ConvNet net;
   const auto plain = Lay(net);
   ASSERT_TRUE(plain.ok()) << plain.status();
@@ -286,14 +287,14 @@ TEST(FlatModelTest, APointwiseFilterThatIsChannelsLastIsNoticedTooAndOthersAreNo
   EXPECT_EQ((*model)->channels_last_name(), "point.weight");
 }
 
-TEST(FlatModelTest, ADeviceThatIsNotThereIsRefused) {
+TEST(FlatModelTest, RefusesAMissingDevice) {
   Net net;
   const auto model =
       FlatModel::Create(net, torch::Device("cuda:99"), [](const std::string&) { return -1; });
   EXPECT_TRUE(absl::IsInvalidArgument(model.status())) << model.status();
 }
 
-TEST(FlatModelTest, SurvivesZeroGradThatTakesTheGradientsAway) {
+TEST(FlatModelTest, SurvivesZeroGradThatRemovesGradients) {
   Net net;
   const auto model = Lay(net);
   ASSERT_TRUE(model.ok()) << model.status();
@@ -304,7 +305,7 @@ TEST(FlatModelTest, SurvivesZeroGradThatTakesTheGradientsAway) {
   EXPECT_EQ((*model)->gradients()[0], 1);
 }
 
-TEST(FlatModelTest, NoticesAGradientThatWasReplaced) {
+TEST(FlatModelTest, DetectsAReplacedGradient) {
   Net net;
   const auto model = Lay(net);
   ASSERT_TRUE(model.ok()) << model.status();
@@ -315,7 +316,7 @@ TEST(FlatModelTest, NoticesAGradientThatWasReplaced) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("gradient of 'first.weight'"));
 }
 
-TEST(FlatModelTest, NoticesAModuleThatWasMoved) {
+TEST(FlatModelTest, DetectsAMovedModule) {
   Net net;
   const auto model = Lay(net);
   ASSERT_TRUE(model.ok()) << model.status();
@@ -325,7 +326,7 @@ TEST(FlatModelTest, NoticesAModuleThatWasMoved) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("'norm.weight'"));
 }
 
-TEST(FlatModelTest, NoticesAModuleThatWasMovedBeforeItTakesValuesOver) {
+TEST(FlatModelTest, DetectsAMovedModuleBeforeTakingValues) {
   Net net;
   const auto model = Lay(net);
   ASSERT_TRUE(model.ok()) << model.status();
@@ -336,13 +337,13 @@ TEST(FlatModelTest, NoticesAModuleThatWasMovedBeforeItTakesValuesOver) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("'norm.weight'"));
 }
 
-TEST(FlatModelTest, NamesAParameterThatCameAfterIt) {
+TEST(FlatModelTest, NamesAParameterAddedLater) {
   Net net;
   net.first->bias.set_requires_grad(false);
   const auto model = Lay(net);
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_TRUE((*model)->CheckModule(net).ok());
-  // One that wants no gradient is the module's own business; one that is frozen meanwhile, too.
+  // The module may add parameters without a gradient, and may freeze parameters later.
   net.register_parameter("table", torch::ones({2}), /*requires_grad=*/false);
   net.first->weight.set_requires_grad(false);
   EXPECT_TRUE((*model)->CheckModule(net).ok());
@@ -354,7 +355,7 @@ TEST(FlatModelTest, NamesAParameterThatCameAfterIt) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("parameter 'first.bias' was registered or"));
 }
 
-TEST(FlatModelTest, NamesAFloatBufferThatCameAfterIt) {
+TEST(FlatModelTest, NamesAFloatBufferAddedLater) {
   Net net;
   const auto model = Lay(net);
   ASSERT_TRUE(model.ok()) << model.status();

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # gpu_required_test.sh TEST...
 #
-# Each TEST has parts that need a GPU. Where none can be used they are skipped, and fail where the
-# environment says that there is one.
+# Each TEST contains parts that need a GPU. Without a usable GPU, the parts are skipped. They fail
+# if the environment promises a GPU.
 set -euo pipefail
 export CUDA_VISIBLE_DEVICES=""
 for test in "$@"; do

@@ -1,4 +1,4 @@
-// What of a step counts as computing, where a device goes on while the step is held.
+// Tests the measured computing time if a device continues while the step is held.
 
 #include "worker/learner.h"
 
@@ -42,8 +42,8 @@ struct Net : torch::nn::Module {
   torch::nn::Linear layer = register_module("layer", torch::nn::Linear(2, 2));
 };
 
-// Holds a step for five seconds and then for two. The device ends what it was given before them,
-// between them, or after them.
+// Holds a step for five seconds and then for two. The device finishes before, between or after the
+// two holds.
 class Holder final : public Learner::Observer {
  public:
   enum class DeviceEnds { kBefore, kBetween, kAfter };
@@ -73,7 +73,7 @@ class Holder final : public Learner::Observer {
 
 enum class Device { kHost, kLinked, kWithoutLink };
 
-// What of the step is not counted as computing.
+// Returns the part of the step that does not count as computing.
 absl::Duration NotComputing(Device device, const std::string& training,
                             Holder::DeviceEnds ends = Holder::DeviceEnds::kAfter) {
   at::set_num_threads(1);
@@ -113,10 +113,10 @@ absl::Duration NotComputing(Device device, const std::string& training,
   return clock.Now() - began - gradient->compute_time - gradient->data_time;
 }
 
-// With and without an outbox.
+// Runs with and without an outbox.
 class LearnerTimesTest : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(LearnerTimesTest, WhereADeviceGoesOnComputingOnlyItsRestIsNotComputing) {
+TEST_P(LearnerTimesTest, HeldTimeOnABusyDeviceCountsAsComputing) {
   const auto not_computing = [](Holder::DeviceEnds ends) {
     return NotComputing(Device::kLinked, GetParam(), ends);
   };
@@ -125,7 +125,7 @@ TEST_P(LearnerTimesTest, WhereADeviceGoesOnComputingOnlyItsRestIsNotComputing) {
   EXPECT_EQ(not_computing(Holder::DeviceEnds::kAfter), absl::ZeroDuration());
 }
 
-TEST_P(LearnerTimesTest, OnTheHostAndWhereADeviceWasWaitedForAllThatIsHeldIsNotComputing) {
+TEST_P(LearnerTimesTest, HeldTimeDoesNotCountAsComputing) {
   EXPECT_EQ(NotComputing(Device::kHost, GetParam()), absl::Seconds(7));
   EXPECT_EQ(NotComputing(Device::kWithoutLink, GetParam()), absl::Seconds(7));
 }
@@ -135,7 +135,7 @@ struct NobodyListens : Learner::Observer {
   void OnBlock(BlockId) override {}
 };
 
-TEST(LearnerTest, WhereThereAreNoStreamsForBatchesOneSentenceSaysSo) {
+TEST(LearnerTest, ReportsMissingStreamsForBatchesOnce) {
   torch::manual_seed(1);
   ManualClock clock;
   DataSource data;
@@ -179,7 +179,7 @@ struct NormedTable : torch::nn::Module {
   torch::nn::Embedding table{nullptr};
 };
 
-TEST(LearnerTest, AParameterThatForwardChangesInPlaceIsNamed) {
+TEST(LearnerTest, NamesAParameterThatForwardChangesInPlace) {
   torch::manual_seed(1);
   const ManualClock clock;
   DataSource data;

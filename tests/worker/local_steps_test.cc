@@ -23,7 +23,7 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::FloatNear;
 
-// One weight for each of so many features, in blocks of 16.
+// The weights, one for each feature, in blocks of 16.
 constexpr int64_t kFeatures = 64;
 constexpr int64_t kSamples = 400;
 
@@ -36,7 +36,7 @@ struct Net : torch::nn::Module {
   torch::Tensor weight, unused;
 };
 
-// Of a loss that is the mean output every gradient is a vector of ones.
+// If the loss is the mean output, each gradient is a vector of ones.
 class Ones final : public Dataset {
  public:
   int64_t size() const override { return kSamples; }
@@ -65,7 +65,7 @@ class Listener final : public Learner::Observer {
   int heard_ = 0;
 };
 
-// A worker's half of a job, without servers.
+// Simulates a worker's half of a job, without servers.
 struct Worker {
   explicit Worker(const std::string& local, const std::string& training = "batch_size: 32",
                   const Placement& placement = torch::Device(torch::kCPU))
@@ -109,7 +109,7 @@ struct Worker {
     return *gradient;
   }
 
-  // The servers answer a pull with zeros.
+  // Simulates a pull of zeros.
   void PullZeros() {
     const absl::Span<float> values = model->values();
     std::fill(values.begin(), values.end(), 0.0f);
@@ -117,7 +117,7 @@ struct Worker {
     EXPECT_TRUE(taken.ok()) << taken;
   }
 
-  // What is to be pushed of the weights of a block.
+  // Returns the weights of a block as the worker would push them.
   std::vector<float> GetPushed(int block) {
     const absl::Span<float> all = model->gradients();
     return {all.begin() + 16 * block, all.begin() + 16 * block + 16};
@@ -134,7 +134,7 @@ struct Worker {
   Listener listener;
 };
 
-TEST(LocalStepsTest, PushesWhatItsStepsHaveChanged) {
+TEST(LocalStepsTest, PushesTheChangeOfItsSteps) {
   Worker worker("steps: 4");
   const Learner::Gradient gradient = worker.Compute(4 * 32);
   EXPECT_EQ(worker.listener.heard(), 1);
@@ -144,18 +144,18 @@ TEST(LocalStepsTest, PushesWhatItsStepsHaveChanged) {
   EXPECT_THAT(worker.GetPushed(0), Each(0.5f));
   EXPECT_THAT(worker.GetPushed(3), Each(0.5f));
   EXPECT_EQ(worker.net->weight[5].item<float>(), -0.5f);
-  // The loss is the mean output at the values that each step began with: 0, -8, -16, -24.
+  // The loss is the mean output at each step's initial values: 0, -8, -16, -24.
   EXPECT_DOUBLE_EQ(gradient.loss_sum, 32 * -(8.0 + 16 + 24));
 }
 
-TEST(LocalStepsTest, WhatNoStepReachesIsAbsent) {
+TEST(LocalStepsTest, UnreachedParametersAreAbsent) {
   Worker worker("steps: 2");
   const Learner::Gradient gradient = worker.Compute(2 * 32);
   EXPECT_THAT(gradient.absent, ElementsAre(ElementRun{64, 80}));
   EXPECT_EQ(worker.net->unused[0].item<float>(), 1.0f);
 }
 
-TEST(LocalStepsTest, AFasterWorkerTakesMoreStepsOfTheSameSize) {
+TEST(LocalStepsTest, FasterWorkersTakeMoreStepsOfEqualSize) {
   Worker worker("steps: 8", "batch_size: 32 balance: SPEED global_batch: false");
   worker.Compute(8 * 43);
   EXPECT_THAT(worker.data->batches(), ElementsAre(32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 24));
@@ -170,7 +170,7 @@ TEST(LocalStepsTest, AStepAccumulatesItsPasses) {
 
 TEST(LocalStepsTest, EachPushBeginsWithThePulledValues) {
   const Placement on_host = torch::Device(torch::kCPU);
-  // A device to which the host's values go as a whole.
+  // The second placement copies the host's values to the device as a whole.
   for (const Placement& placement : {on_host, on_host.ApartFromHost()}) {
     SCOPED_TRACE(placement.on_host() ? "on the host" : "apart from it, without a link");
     Worker worker("steps: 2", "batch_size: 32", placement);

@@ -35,14 +35,14 @@ class ModelUseTest : public ::testing::Test {
   StopLatch stop_;
 };
 
-TEST_F(ModelUseTest, AnEvaluationThatIsStoppedHasNoResult) {
+TEST_F(ModelUseTest, AStoppedEvaluationHasNoResult) {
   EXPECT_TRUE(Evaluate(task_, &samples_, torch::kCPU, TrainingSpec::FLOAT32, &stop_).ok());
   stop_.Stop("interrupted");
   const auto evaluation = Evaluate(task_, &samples_, torch::kCPU, TrainingSpec::FLOAT32, &stop_);
   EXPECT_EQ(evaluation.status(), absl::CancelledError("interrupted"));
 }
 
-TEST_F(ModelUseTest, APredictionThatIsStoppedEndsBehindItsBatch) {
+TEST_F(ModelUseTest, AStoppedPredictionEndsAfterItsBatch) {
   int batches = 0;
   const auto sink = [&](const Batch&, const torch::Tensor&) {
     ++batches;
@@ -54,12 +54,12 @@ TEST_F(ModelUseTest, APredictionThatIsStoppedEndsBehindItsBatch) {
   EXPECT_EQ(batches, 1);
 }
 
-// Gives its input back.
+// Returns the input.
 struct Echo : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& input) { return input; }
 };
 
-// Of a model that answers with `outputs`, in batches of the evaluation's size.
+// Evaluates a model that answers with `outputs`, in batches of the evaluation size.
 Evaluation GetEvaluation(const Objective& objective, const torch::Tensor& outputs,
                          const torch::Tensor& targets, const Preprocessing& preprocessing = {}) {
   DataSource data;
@@ -71,7 +71,7 @@ Evaluation GetEvaluation(const Objective& objective, const torch::Tensor& output
   return *evaluation;
 }
 
-TEST(MetricsTest, ARegressionIsMeasuredInTheUnitsOfItsTableOverTheWholeSet) {
+TEST(MetricsTest, RegressionMetricsUseTheTablesUnits) {
   torch::manual_seed(3);
   Preprocessing scale;
   scale.target_columns = {"price", "area"};
@@ -88,8 +88,9 @@ TEST(MetricsTest, ARegressionIsMeasuredInTheUnitsOfItsTableOverTheWholeSet) {
   EXPECT_NEAR(evaluation.metric("r2"), r2, 1e-5);
 }
 
-TEST(MetricsTest, ClassesHaveTopFiveF1AndAConfusionMatrix) {
-  // Class 0 is always right; class 1 is taken for 0 in one of three; class 6 is never right.
+TEST(MetricsTest, ReportsTopFiveF1AndConfusionMatrix) {
+  // Class 0 is always right. Class 1 is mistaken for 0 in one of three samples. Class 6 is never
+  // right.
   const torch::Tensor targets = torch::tensor({0, 0, 1, 1, 1, 6}, torch::kInt64);
   const torch::Tensor answers = torch::tensor({0, 0, 1, 1, 0, 0}, torch::kInt64);
   const torch::Tensor outputs =
@@ -97,7 +98,7 @@ TEST(MetricsTest, ClassesHaveTopFiveF1AndAConfusionMatrix) {
   const Evaluation evaluation = GetEvaluation(CrossEntropy(7), outputs, targets);
   EXPECT_NEAR(evaluation.metric("accuracy"), 4.0 / 6, 1e-9);
   EXPECT_NEAR(evaluation.metric("top5_accuracy"), 5.0 / 6, 1e-9);
-  // F1 is 4 / 6, 4 / 5 and 0; the other classes do not occur.
+  // F1 is 4 / 6, 4 / 5 and 0. The other classes do not occur.
   EXPECT_NEAR(evaluation.metric("macro_f1"), (4.0 / 6 + 4.0 / 5) / 3, 1e-9);
   const std::vector<double>& confusion = evaluation.metrics.back().state;
   ASSERT_EQ(confusion.size(), 49u);
@@ -105,7 +106,7 @@ TEST(MetricsTest, ClassesHaveTopFiveF1AndAConfusionMatrix) {
   EXPECT_EQ(confusion[6 * 7 + 0], 1);
 }
 
-// Adds a batch of one score a sample to the state of `metric`.
+// Adds a batch with one score per sample to the state of `metric`.
 void AddScores(const Metric& metric, const torch::Tensor& scores, const torch::Tensor& targets,
                std::vector<double>& state) {
   Pass pass;
@@ -114,7 +115,7 @@ void AddScores(const Metric& metric, const torch::Tensor& scores, const torch::T
   metric.add(pass, state);
 }
 
-TEST(MetricsTest, TheAreaUnderTheRocCurveCountsPairsOfBothClassesAndTiesHalf) {
+TEST(MetricsTest, RocAreaCountsPairsAndHalvesTies) {
   // The example of scikit-learn's roc_auc_score.
   const torch::Tensor scores = torch::tensor({0.1, 0.4, 0.35, 0.8});
   const torch::Tensor targets = torch::tensor({0, 0, 1, 1}, torch::kInt64);
@@ -135,10 +136,10 @@ TEST(MetricsTest, TheAreaUnderTheRocCurveCountsPairsOfBothClassesAndTiesHalf) {
   EXPECT_TRUE(std::isnan(auc.value(state)));
 }
 
-TEST(MetricsTest, TheAreaUnderTheRocCurveOfManyScoresTakesBoundedMemory) {
+TEST(MetricsTest, RocAreaOfManyScoresUsesBoundedMemory) {
   constexpr int64_t kBatch = 300'000;
   constexpr int64_t kSamples = 5 * kBatch;
-  // The classes overlap: of the scores in the upper half three of four are of class 1.
+  // The classes overlap: three of four scores in the upper half belong to class 1.
   const auto class_of = [](const torch::Tensor& score) {
     return torch::where(score < kSamples / 2, score % 4 == 0, score % 4 != 0).to(torch::kInt64);
   };
@@ -159,8 +160,8 @@ TEST(MetricsTest, TheAreaUnderTheRocCurveOfManyScoresTakesBoundedMemory) {
   EXPECT_NEAR(expected, 0.75, 0.001);
 }
 
-TEST(MetricsTest, AWeightedLossIsTheSumByTheWeightOfTheWholeSet) {
-  // 300 samples are two batches, of which the second has fewer that count.
+TEST(MetricsTest, AWeightedLossDividesByTheTotalWeight) {
+  // 300 samples form two batches. Fewer samples of the second batch count.
   const torch::Tensor targets = torch::arange(300).to(torch::kFloat32).unsqueeze(1);
   const Objective objective([](const torch::Tensor& output, const torch::Tensor& target) {
     const torch::Tensor counts = target.lt(270).to(torch::kFloat32);
@@ -169,7 +170,7 @@ TEST(MetricsTest, AWeightedLossIsTheSumByTheWeightOfTheWholeSet) {
   EXPECT_NEAR(GetEvaluation(objective, targets, targets).loss, 269.0 / 2, 1e-6);
 }
 
-// The lines of TryOut() for an objective, and its status.
+// Returns TryOut()'s lines and status for an objective.
 std::vector<std::string> Tried(const Objective& objective, int workers, absl::Status* status) {
   DataSource data;
   data.train = std::make_shared<TensorDataset>(torch::rand({20, 4}), torch::randint(4, {20}));
@@ -183,7 +184,7 @@ std::vector<std::string> Tried(const Objective& objective, int workers, absl::St
   return lines;
 }
 
-TEST(TryOutTest, ALossThatIsNoMeanOverSamplesIsNamedWhereWorkersShareABatch) {
+TEST(TryOutTest, NamesANonMeanLossForSharedBatches) {
   const auto sum = [](const torch::Tensor& output, const torch::Tensor&) {
     return output.square().sum();
   };
@@ -200,7 +201,7 @@ TEST(TryOutTest, ALossThatIsNoMeanOverSamplesIsNamedWhereWorkersShareABatch) {
   EXPECT_TRUE(status.ok()) << status;
 }
 
-TEST(TryOutTest, AMetricThatThrowsIsFoundBeforeTheFirstStep) {
+TEST(TryOutTest, FindsAThrowingMetricBeforeTheFirstStep) {
   Objective objective = CrossEntropy();
   objective.metrics.push_back(
       {"broken", [](const Pass&) -> Metric::Part { throw std::runtime_error("no such column"); }});
@@ -209,7 +210,7 @@ TEST(TryOutTest, AMetricThatThrowsIsFoundBeforeTheFirstStep) {
   EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("no such column"));
 }
 
-// The lines of a dry run of a job with two workers, and its status.
+// Returns the lines and status of a dry run with two workers.
 std::vector<std::string> DryRunLines(const Objective& objective, absl::Status* status) {
   const SteadyClock clock;
   WorkerOptions options;
@@ -228,7 +229,7 @@ std::vector<std::string> DryRunLines(const Objective& objective, absl::Status* s
   return lines;
 }
 
-TEST(DryRunTest, TriesOneWorkersBatchAndSixteenTestSamples) {
+TEST(DryRunTest, TriesOneBatchAndSixteenTestSamples) {
   absl::Status status;
   EXPECT_THAT(DryRunLines(MeanSquaredError(), &status),
               ::testing::ElementsAre(::testing::HasSubstr("loss 4 on 6 training samples"),
@@ -237,7 +238,7 @@ TEST(DryRunTest, TriesOneWorkersBatchAndSixteenTestSamples) {
   EXPECT_TRUE(status.ok()) << status;
 }
 
-TEST(DryRunTest, FindsALossWithoutGradientAndOneThatIsNotFinite) {
+TEST(DryRunTest, FindsNonFiniteLossesAndMissingGradients) {
   absl::Status status;
   DryRunLines(Objective([](const torch::Tensor& output, const torch::Tensor&) {
                 return output.detach().mean();

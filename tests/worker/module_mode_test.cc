@@ -17,7 +17,7 @@ struct Net : torch::nn::Module {
   torch::nn::Linear head{register_module("head", torch::nn::Linear(2, 2))};
 };
 
-// Keeps its normalisation as it is, as one does in Python.
+// Keeps the normalization mode, as users do in Python.
 struct Keeping : Net {
   void train(bool on) override {
     torch::nn::Module::train(on);

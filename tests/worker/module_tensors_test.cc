@@ -41,14 +41,14 @@ std::vector<std::string> Names(const ModelLayout& layout) {
   return names;
 }
 
-// The one sentence that a module is refused with.
+// Returns the message that refuses a module.
 std::string Refusal(const torch::nn::Module& module) {
   const absl::Status status = Find(module).status();
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
   return std::string(status.message());
 }
 
-TEST(ModuleTensorsTest, ParametersComeBeforeFloatBuffersAndIntegersAreLeftAlone) {
+TEST(ModuleTensorsTest, ParametersPrecedeFloatBuffersAndIntegersAreExcluded) {
   Net net;
   const auto found = Find(net);
   ASSERT_TRUE(found.ok()) << found.status();
@@ -84,8 +84,8 @@ TEST(ModuleTensorsTest, AFrozenParameterIsNotSent) {
   EXPECT_TRUE(found->tensors.front().is_same(net.first->bias));
 }
 
-// But for the first, which begins where the layout does.
-TEST(ModuleTensorsTest, EachFurtherStageStartsABlockOfTrainedAndOneOfAveragedElements) {
+// The first stage is the exception, because it begins with the layout.
+TEST(ModuleTensorsTest, EachFurtherStageStartsItsOwnBlocks) {
   const auto stage = [] {
     return torch::nn::Sequential(torch::nn::Linear(2, 2), torch::nn::BatchNorm1d(2));
   };
@@ -98,7 +98,7 @@ TEST(ModuleTensorsTest, EachFurtherStageStartsABlockOfTrainedAndOneOfAveragedEle
   EXPECT_THAT(starts, ElementsAre("1.0.weight", "1.1.running_mean"));
 }
 
-TEST(ModuleTensorsTest, WhatOnlyLooksLikeStagesStartsNoBlocks) {
+TEST(ModuleTensorsTest, OtherModulesStartNoBlocks) {
   const torch::nn::Sequential net(torch::nn::Linear(2, 2), torch::nn::Linear(2, 2));
   const auto layout = LayoutOfModule(*net, &GroupOfName);
   ASSERT_TRUE(layout.ok()) << layout.status();
@@ -106,7 +106,7 @@ TEST(ModuleTensorsTest, WhatOnlyLooksLikeStagesStartsNoBlocks) {
   for (const Segment& segment : layout->segments()) EXPECT_FALSE(segment.starts_block);
 }
 
-TEST(ModuleTensorsTest, TwoTensorsOnOneMemoryAreRefused) {
+TEST(ModuleTensorsTest, RefusesTwoTensorsOnOneMemory) {
   torch::nn::Linear first(2, 2);
   torch::nn::Linear second(2, 2);
   second->weight.set_data(first->weight.data());
@@ -116,7 +116,7 @@ TEST(ModuleTensorsTest, TwoTensorsOnOneMemoryAreRefused) {
   EXPECT_THAT(Refusal(both), HasSubstr("'first.weight' and 'second.weight'"));
 }
 
-// A table whose rows, or columns, from 0 on are one parameter and from `from` on another.
+// Splits a table into two parameters: rows or columns from 0, and from `from`.
 torch::nn::Module TwoPartsOfATable(int64_t dimension, int64_t size, int64_t from) {
   const torch::Tensor table = torch::ones({6, 6});
   torch::nn::Module parts;
@@ -125,17 +125,17 @@ torch::nn::Module TwoPartsOfATable(int64_t dimension, int64_t size, int64_t from
   return parts;
 }
 
-TEST(ModuleTensorsTest, TensorsThatShareSomeElementsAreRefused) {
+TEST(ModuleTensorsTest, RefusesTensorsThatShareSomeElements) {
   for (const int64_t dimension : {0, 1}) {
     EXPECT_THAT(Refusal(TwoPartsOfATable(dimension, /*size=*/4, /*from=*/3)),
                 HasSubstr("'head' and 'tail' share a part of their memory"));
-    // The second begins where the first does, and is longer.
+    // Both begin at the same element, and the second is longer.
     EXPECT_THAT(Refusal(TwoPartsOfATable(dimension, /*size=*/4, /*from=*/0)),
                 HasSubstr("'head' and 'tail' share a part of their memory"));
   }
 }
 
-TEST(ModuleTensorsTest, PartsOfOneMemoryThatHaveNoElementInCommonAreTwoTensors) {
+TEST(ModuleTensorsTest, DisjointPartsOfOneMemoryAreTwoTensors) {
   for (const int64_t dimension : {0, 1}) {
     const auto found = Find(TwoPartsOfATable(dimension, /*size=*/3, /*from=*/3));
     ASSERT_TRUE(found.ok()) << found.status();
@@ -143,7 +143,7 @@ TEST(ModuleTensorsTest, PartsOfOneMemoryThatHaveNoElementInCommonAreTwoTensors) 
   }
 }
 
-TEST(ModuleTensorsTest, AColumnThatWasExpandedSharesWithThoseThatHaveIt) {
+TEST(ModuleTensorsTest, AnExpandedColumnSharesItsElements) {
   const torch::Tensor table = torch::ones({6, 6});
   for (const int64_t from : {0, 1}) {
     torch::nn::Module parts;
@@ -158,7 +158,7 @@ TEST(ModuleTensorsTest, AColumnThatWasExpandedSharesWithThoseThatHaveIt) {
   }
 }
 
-TEST(ModuleTensorsTest, AnythingButFloat32IsRefusedByName) {
+TEST(ModuleTensorsTest, RefusesOtherTypesThanFloat32ByName) {
   Net net;
   net.norm->to(torch::kFloat64);
   EXPECT_THAT(Refusal(net), HasSubstr("'norm.weight' holds elements of type Double"));
@@ -176,8 +176,8 @@ TEST(ModuleTensorsTest, BuffersOfOtherTypesAreConstants) {
   EXPECT_EQ(found->layout.averaged_size(), 4) << "the running statistics";
 }
 
-// Otherwise the module would train, and no file could hold it.
-TEST(ModuleTensorsTest, AConstantThatNoFileHoldsIsRefusedByName) {
+// Without this check, the module would train but could not be saved.
+TEST(ModuleTensorsTest, RefusesAConstantThatFilesCannotHold) {
   Net net;
   net.register_buffer("edges", torch::eye(2, torch::kInt64).to_sparse());
   EXPECT_THAT(Refusal(net), HasSubstr("'edges' is sparse, and a model file holds dense numbers"));
@@ -186,25 +186,25 @@ TEST(ModuleTensorsTest, AConstantThatNoFileHoldsIsRefusedByName) {
   EXPECT_THAT(Refusal(other), HasSubstr("'turn' is ComplexHalf"));
 }
 
-TEST(ModuleTensorsTest, AComplexParameterIsRefusedWithItsCure) {
+TEST(ModuleTensorsTest, RefusesAComplexParameterWithItsCure) {
   Net net;
   net.register_parameter("filter", torch::ones({2}, torch::kComplexFloat));
   EXPECT_THAT(Refusal(net), HasSubstr("register its torch::view_as_real()"));
 }
 
-TEST(ModuleTensorsTest, ASparseTensorIsRefusedByName) {
+TEST(ModuleTensorsTest, RefusesASparseTensorByName) {
   torch::nn::Module net;
   net.register_parameter("table", torch::eye(2).to_sparse());
   EXPECT_THAT(Refusal(net), HasSubstr("'table' is sparse"));
 }
 
-TEST(ModuleTensorsTest, AFloatBufferWithInfinitiesIsRefusedByName) {
+TEST(ModuleTensorsTest, RefusesAFloatBufferWithInfinitiesByName) {
   Net net;
   net.register_buffer("mask", torch::full({2}, -std::numeric_limits<float>::infinity()));
   EXPECT_THAT(Refusal(net), HasSubstr("'mask'"));
 }
 
-TEST(ModuleTensorsTest, AModuleWithNothingToTrainIsRefused) { Refusal(torch::nn::Module()); }
+TEST(ModuleTensorsTest, RefusesAModuleWithNothingToTrain) { Refusal(torch::nn::Module()); }
 
 }  // namespace
 }  // namespace torchps

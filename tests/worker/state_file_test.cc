@@ -27,7 +27,7 @@
 namespace torchps {
 namespace {
 
-// Trained and frozen parameters, float, integer and boolean buffers, and one tensor with two names.
+// Trained and frozen parameters; float, integer and boolean buffers; one tensor with two names.
 struct Everything : torch::nn::Module {
   explicit Everything(int64_t width = 3)
       : body(register_module("body", torch::nn::Linear(4, width))),
@@ -66,7 +66,7 @@ void ExpectSameState(const torch::nn::Module& a, const torch::nn::Module& b) {
   }
 }
 
-TEST_F(StateFileTest, WhatIsSavedIsLoadedWhateverItsType) {
+TEST_F(StateFileTest, LoadsEachSavedType) {
   torch::manual_seed(1);
   Everything saved;
   saved.norm->num_batches_tracked.fill_(41);
@@ -81,7 +81,7 @@ TEST_F(StateFileTest, WhatIsSavedIsLoadedWhateverItsType) {
   EXPECT_EQ(loaded.norm->num_batches_tracked.item<int64_t>(), 41);
 }
 
-TEST_F(StateFileTest, TheFileHasEveryNameAndTheMetadata) {
+TEST_F(StateFileTest, TheFileHasEachNameAndTheMetadata) {
   Everything module;
   ASSERT_TRUE(SaveState(module, Path("names.safetensors"), {{"epoch", "3"}}).ok());
   const auto files = MakePosixFileSystem();
@@ -126,7 +126,7 @@ TEST_F(StateFileTest, PiecesOfAnySizeMakeTheSameFile) {
   }
 }
 
-TEST_F(StateFileTest, OnlyWhatIsWantedIsWritten) {
+TEST_F(StateFileTest, WritesOnlyTheRequestedTensors) {
   Everything module;
   const auto state =
       StateFile::Of(module, {}, [](const std::string& name) { return name == "frozen"; });
@@ -134,7 +134,7 @@ TEST_F(StateFileTest, OnlyWhatIsWantedIsWritten) {
   EXPECT_EQ(state->size(), 1u);
 }
 
-TEST_F(StateFileTest, EveryDifferenceIsNamedAndNothingIsLoaded) {
+TEST_F(StateFileTest, NamesEachDifferenceAndLoadsNothing) {
   Everything wide(/*width=*/5);
   wide.register_buffer("more", torch::zeros({1}));
   ASSERT_TRUE(SaveState(wide, Path("wide.safetensors")).ok());
@@ -176,14 +176,14 @@ TEST_F(StateFileTest, ABackboneFitsUnderANewHead) {
   EXPECT_FALSE(torch::equal(module.head->weight, trained.head->weight));
 }
 
-TEST_F(StateFileTest, AFileWithoutAnyCommonNameFitsNoModule) {
+TEST_F(StateFileTest, RefusesAFileWithoutCommonNames) {
   torch::nn::Linear other(2, 2);
   ASSERT_TRUE(SaveState(*other, Path("other.safetensors")).ok());
   Everything module;
   EXPECT_FALSE(LoadState(module, Path("other.safetensors"), Match::kCommon).ok());
 }
 
-TEST_F(StateFileTest, WhatIsNoSuchFileIsSaidInASentence) {
+TEST_F(StateFileTest, ExplainsAnInvalidFileInOneSentence) {
   Everything module;
   EXPECT_TRUE(absl::IsNotFound(LoadState(module, Path("none.safetensors"))));
   std::ofstream(Path("noise.safetensors")) << "this is no such file";
@@ -195,7 +195,7 @@ TEST_F(StateFileTest, WhatIsNoSuchFileIsSaidInASentence) {
   EXPECT_NE(pickle.message().find("torch.save(module.state_dict(), file)"), std::string::npos);
 }
 
-// The module whose state python_state_dict.h has.
+// The module of the state in python_state_dict.h.
 struct Python : torch::nn::Module {
   Python()
       : body(register_module("body",
@@ -212,7 +212,7 @@ std::string GetBytes(std::initializer_list<T> values) {
   return std::string(reinterpret_cast<const char*>(values.begin()), values.size() * sizeof(T));
 }
 
-// The parts of its file.
+// The parts of that module's file.
 struct PythonFile {
   std::string weight = GetBytes<float>({1, 2, 3, 4});
   std::string steps = GetBytes<int64_t>({7});
@@ -223,7 +223,7 @@ struct PythonFile {
 void WritePythonFile(const std::string& path, const PythonFile& file) {
   std::string pickle;
   ASSERT_TRUE(absl::Base64Unescape(testing::kPythonStateDict, &pickle));
-  ASSERT_EQ(file.steps_storage.size(), 11u);  // its length stands before it
+  ASSERT_EQ(file.steps_storage.size(), 11u);  // the length precedes the storage
   pickle = absl::StrReplaceAll(pickle, {{"LongStorage", file.steps_storage}});
   const auto files = MakePosixFileSystem();
   const auto zip = StoredZip::Create(files.get(), path);
@@ -236,7 +236,7 @@ void WritePythonFile(const std::string& path, const PythonFile& file) {
   ASSERT_TRUE((*zip)->Finish().ok());
 }
 
-TEST_F(StateFileTest, AStateDictThatPythonSavedIsLoaded) {
+TEST_F(StateFileTest, LoadsAStateDictSavedByPython) {
   WritePythonFile(Path("python.pt"), PythonFile());
   Python module;
   const absl::Status loaded = LoadState(module, Path("python.pt"));
@@ -249,7 +249,7 @@ TEST_F(StateFileTest, AStateDictThatPythonSavedIsLoaded) {
   EXPECT_NE(Refusal(other, "python.pt").find("'body.bias'"), std::string::npos);
 }
 
-TEST_F(StateFileTest, AStateDictWhoseValuesAreCutOffIsDamaged) {
+TEST_F(StateFileTest, RefusesAStateDictWithTruncatedValues) {
   PythonFile file;
   file.weight = "three";
   WritePythonFile(Path("cut.pt"), file);
@@ -259,7 +259,7 @@ TEST_F(StateFileTest, AStateDictWhoseValuesAreCutOffIsDamaged) {
   EXPECT_NE(loaded.message().find("cut.pt"), std::string::npos) << loaded;
 }
 
-TEST_F(StateFileTest, OfAFileThatIsDamagedAtItsEndNothingIsLoaded) {
+TEST_F(StateFileTest, LoadsNothingFromADamagedFile) {
   PythonFile file;
   file.steps.pop_back();
   WritePythonFile(Path("end.pt"), file);
@@ -272,7 +272,7 @@ TEST_F(StateFileTest, OfAFileThatIsDamagedAtItsEndNothingIsLoaded) {
   EXPECT_TRUE(torch::equal(module.body->weight, before));
 }
 
-TEST_F(StateFileTest, AnArchiveThatInflatesIsNotRead) {
+TEST_F(StateFileTest, DoesNotReadACompressedArchive) {
   WritePythonFile(Path("stored.pt"), PythonFile());
   const auto files = MakePosixFileSystem();
   absl::StatusOr<std::string> bytes = ReadWholeFile(*files, Path("stored.pt"), 1 << 20);
@@ -285,7 +285,7 @@ TEST_F(StateFileTest, AnArchiveThatInflatesIsNotRead) {
   EXPECT_NE(loaded.message().find("'archive/data.pkl' is compressed"), std::string::npos) << loaded;
 }
 
-TEST_F(StateFileTest, ABooleanThatIsNoneIsNotLoaded) {
+TEST_F(StateFileTest, DoesNotLoadAnInvalidBoolean) {
   PythonFile file;
   file.steps_storage = "BoolStorage";
   for (const char value : {1, 2}) {
@@ -307,7 +307,7 @@ TEST_F(StateFileTest, ABooleanThatIsNoneIsNotLoaded) {
   }
 }
 
-TEST_F(StateFileTest, BigEndianNumbersAreRefused) {
+TEST_F(StateFileTest, RefusesBigEndianNumbers) {
   PythonFile file;
   file.byte_order = "big";
   WritePythonFile(Path("big.pt"), file);
@@ -317,8 +317,8 @@ TEST_F(StateFileTest, BigEndianNumbersAreRefused) {
   EXPECT_NE(loaded.message().find("big-endian"), std::string::npos) << loaded;
 }
 
-TEST_F(StateFileTest, AnArchiveOfTorchSaveInCppIsNamed) {
-  // So many layers that torch compresses what it writes of their code.
+TEST_F(StateFileTest, NamesAnArchiveOfTorchSaveInCpp) {
+  // For this many layers torch compresses the layers' code.
   torch::nn::Sequential layers;
   for (int i = 0; i < 20; ++i) layers->push_back(torch::nn::Linear(2, 2));
   torch::save(layers, Path("cpp.pt"));
@@ -328,7 +328,7 @@ TEST_F(StateFileTest, AnArchiveOfTorchSaveInCppIsNamed) {
   EXPECT_NE(loaded.message().find("torchps::SaveState"), std::string::npos) << loaded;
 }
 
-// A module with one buffer.
+// Module with one buffer.
 struct One : torch::nn::Module {
   explicit One(const torch::Tensor& value) : x(register_buffer("x", value)) {}
   torch::Tensor x;
@@ -337,7 +337,7 @@ struct One : torch::nn::Module {
 const torch::ScalarType kFloatTypes[] = {torch::kFloat16, torch::kBFloat16, torch::kFloat32,
                                          torch::kFloat64};
 
-TEST_F(StateFileTest, FloatingPointNumbersAreConverted) {
+TEST_F(StateFileTest, ConvertsFloatingPointNumbers) {
   const torch::Tensor numbers = torch::tensor({0.1, -3.0, 1e-3}, torch::kFloat64);
   for (const torch::ScalarType from : kFloatTypes) {
     ASSERT_TRUE(SaveState(One(numbers.to(from)), Path("from.safetensors")).ok());
@@ -382,7 +382,7 @@ void WriteForeign(const std::string& path, const std::string& other) {
                                         << header << GetBytes<float>({1.0F, 0.0F});
 }
 
-TEST_F(StateFileTest, ATensorOfAnUnknownDtypeIsSkippedUnlessItIsWanted) {
+TEST_F(StateFileTest, SkipsAnUnknownDtypeUnlessRequested) {
   WriteForeign(Path("foreign.safetensors"), "scale");
   One module(torch::zeros({1}));
   const absl::Status loaded = LoadState(module, Path("foreign.safetensors"));
@@ -418,7 +418,7 @@ TEST_F(StateFileTest, TheContentsDecideTheFormat) {
   }
 }
 
-TEST_F(StateFileTest, APrefixThatWouldFitIsNamed) {
+TEST_F(StateFileTest, NamesAPrefixThatWouldFit) {
   const auto wrapped = [](const std::string& name) {
     torch::nn::Module outer;
     outer.register_module(name, std::make_shared<Everything>());
@@ -465,7 +465,7 @@ TEST_F(StateFileTest, AnIndexLoadsItsShards) {
             std::string::npos);
 }
 
-// Every type of buffer, and a view whose conjugate torch has yet to compute.
+// Contains a buffer of each type, and a view with a lazy conjugation.
 struct Constants : torch::nn::Module {
   explicit Constants(double value) {
     for (const torch::ScalarType type : {torch::kFloat16, torch::kBFloat16, torch::kFloat64}) {
@@ -479,7 +479,7 @@ struct Constants : torch::nn::Module {
   }
 };
 
-TEST_F(StateFileTest, BuffersOfEveryTypeComeBackAlsoFromAnExport) {
+TEST_F(StateFileTest, BuffersOfEachTypeSurviveSaveAndExport) {
   const Constants saved(0.3);
   ASSERT_TRUE(SaveState(saved, Path("constants.safetensors"), {{"k", "v"}}).ok());
   const auto files = MakePosixFileSystem();
@@ -496,7 +496,7 @@ TEST_F(StateFileTest, BuffersOfEveryTypeComeBackAlsoFromAnExport) {
   }
 }
 
-TEST_F(StateFileTest, ASparseTensorIsNamed) {
+TEST_F(StateFileTest, NamesASparseTensor) {
   Everything module;
   module.register_buffer("thin", torch::zeros({2, 2}).to_sparse());
   const absl::Status saved = SaveState(module, Path("sparse.safetensors"));

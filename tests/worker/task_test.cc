@@ -28,7 +28,7 @@ TEST(TaskTest, RunsAUsersModule) {
   EXPECT_EQ(task.module().parameters().size(), 1u);
 }
 
-TEST(TaskTest, RunsWhatTorchModuleMakesOfOne) {
+TEST(TaskTest, RunsAModuleWrappedByTorchModule) {
   const Task task{Double(), CrossEntropy(), DataSource{}};
   EXPECT_EQ(task.Forward({torch::full({1}, 3.0f), {}}).output().item<float>(), 6);
   const Task linear{torch::nn::Linear(2, 5), CrossEntropy(), DataSource{}};
@@ -43,18 +43,18 @@ TEST(TaskTest, CopiesShareTheModule) {
   EXPECT_EQ(task.Forward({torch::full({1}, 3.0f), {}}).output().item<float>(), 15);
 }
 
-TEST(TaskTest, RepeatsWhyThereIsNoData) {
+TEST(TaskTest, RepeatsTheReasonForMissingData) {
   const absl::StatusOr<DataSource> missing = absl::NotFoundError("no such file");
   const Task task{Double(), CrossEntropy(), missing};
   EXPECT_EQ(task.status(), missing.status());
 }
 
-// The pass of a module that gives `output`.
+// Returns the pass of a module that returns `output`.
 Pass GetPass(const torch::Tensor& output, const torch::Tensor& target) {
   return {nullptr, {output}, {torch::Tensor(), target}};
 }
 
-TEST(TaskTest, AModuleOfTwoInputsAndTwoOutputs) {
+TEST(TaskTest, RunsAModuleWithSeveralInputsAndOutputs) {
   struct Pair : torch::nn::Module {
     std::tuple<torch::Tensor, torch::Tensor> forward(torch::Tensor a, torch::Tensor b) {
       return {a + b, a - b};
@@ -69,11 +69,11 @@ TEST(TaskTest, AModuleOfTwoInputsAndTwoOutputs) {
   EXPECT_EQ(task.objective().loss(pass).item<float>(), 5);
   EXPECT_EQ(pass.step, 7);
   EXPECT_EQ(pass.module, &task.module());
-  // A dataset that does not fit the module is told so.
+  // Datasets that do not fit the module cause an error.
   EXPECT_THROW(task.Forward({torch::full({1}, 3.0f), {}}), c10::Error);
 }
 
-TEST(TaskTest, ForwardMayLeaveArgumentsOut) {
+TEST(TaskTest, ForwardMayOmitArguments) {
   struct Masked : torch::nn::Module {
     torch::Tensor forward(torch::Tensor input, torch::Tensor mask = {}) {
       return mask.defined() ? input * mask : input;
@@ -85,7 +85,7 @@ TEST(TaskTest, ForwardMayLeaveArgumentsOut) {
   EXPECT_EQ(task.Forward({input, {}, {torch::zeros({1})}}).output().item<float>(), 0);
 }
 
-TEST(ObjectiveTest, CrossEntropyIsTheMeanOfMinusLogProbabilities) {
+TEST(ObjectiveTest, CrossEntropyIsTheMeanNegativeLogProbability) {
   const torch::Tensor output = torch::tensor({{0.0f, 0.0f}, {std::log(3.0f), 0.0f}});
   const Pass pass = GetPass(output, torch::tensor({1, 0}, torch::kInt64));
   const Objective objective = CrossEntropy();
@@ -96,7 +96,7 @@ TEST(ObjectiveTest, CrossEntropyIsTheMeanOfMinusLogProbabilities) {
   EXPECT_EQ(objective.metrics[0].measure(pass).weight, 2);
 }
 
-TEST(ObjectiveTest, NextByteCrossEntropyCountsEveryPosition) {
+TEST(ObjectiveTest, NextByteCrossEntropyCountsEachPosition) {
   const torch::Tensor logits = torch::tensor(
       {{{0.0f, 1.0f}, {4.0f, 1.0f}, {0.0f, 1.0f}}, {{2.0f, 1.0f}, {0.0f, 1.0f}, {5.0f, 1.0f}}});
   const torch::Tensor target = torch::tensor({{1, 0, 0}, {0, 0, 0}}, torch::kInt64);

@@ -12,7 +12,7 @@
 namespace torchps {
 namespace {
 
-TEST(TorchErrorTest, KeepsTheFirstLineOfWhatTorchSays) {
+TEST(TorchErrorTest, KeepsTheFirstLineOfTorchsMessage) {
   try {
     TORCH_CHECK(false, "CUDA error: out of memory\nFor debugging consider passing this and that.");
   } catch (const c10::Error& error) {
@@ -22,12 +22,12 @@ TEST(TorchErrorTest, KeepsTheFirstLineOfWhatTorchSays) {
   }
 }
 
-TEST(TorchErrorTest, TakesAnyOtherExceptionAsItIs) {
+TEST(TorchErrorTest, KeepsOtherExceptionsUnchanged) {
   EXPECT_EQ(TorchError("the evaluation", std::runtime_error("no more")).message(),
             "the evaluation failed: no more");
 }
 
-// What ThrownError() makes of what `run` throws.
+// Returns ThrownError()'s status for an exception from `run`.
 template <typename Run>
 absl::Status Thrown(const Run& run) {
   try {
@@ -40,7 +40,7 @@ absl::Status Thrown(const Run& run) {
 
 struct Refusal {};
 
-TEST(TorchErrorTest, WhatIsNoExceptionIsAStatusTooAndNamed) {
+TEST(TorchErrorTest, NamesAThrownNonException) {
   EXPECT_EQ(Thrown([] { throw std::runtime_error("no more\nof it"); }),
             absl::InternalError("on_step failed: no more"));
   EXPECT_EQ(Thrown([] { throw "no more"; }), absl::InternalError("on_step failed: no more"));
@@ -54,9 +54,9 @@ TEST(TorchErrorTest, WhatIsNoExceptionIsAStatusTooAndNamed) {
 
 using TorchErrorOnAGpuTest = GpuTest;
 
-TEST_F(TorchErrorOnAGpuTest, AGpuThatIsTooSmallIsOneLine) {
+TEST_F(TorchErrorOnAGpuTest, ATooSmallGpuIsOneLine) {
   try {
-    // More than any has.
+    // Exceeds the memory of any GPU.
     torch::empty({int64_t{1} << 48}, torch::TensorOptions().device(torch::kCUDA));
     FAIL() << "a petabyte was given";
   } catch (const c10::Error& error) {

@@ -1,4 +1,4 @@
-// Whole workers, each a thread, on servers inside this process.
+// Tests whole workers, each on a thread, on servers inside this process.
 
 #include <algorithm>
 #include <atomic>
@@ -29,8 +29,8 @@ using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
-// Points of two classes, told apart by the sign of their first coordinate. Every sample from
-// `poison` on is not a number.
+// Points of two classes, separated by the sign of the first coordinate. Samples from `poison` on
+// are NaN.
 class Points final : public Dataset {
  public:
   explicit Points(int64_t size, int64_t poison = std::numeric_limits<int64_t>::max())
@@ -58,8 +58,8 @@ class Points final : public Dataset {
   const int64_t poison_;
 };
 
-// Another dataset, whose first batch of the job takes as long as `before_first` does. A worker asks
-// for some samples before it joins.
+// Wraps a dataset and calls `before_first` before the job's first batch. A worker reads some
+// samples before it joins.
 class HeldBack final : public Dataset {
  public:
   HeldBack(std::shared_ptr<const Dataset> data, std::function<void()> before_first)
@@ -88,9 +88,9 @@ struct Net : torch::nn::Module {
   torch::nn::Linear linear;
 };
 
-// Its second training step, which is the first that tells of blocks early, calls `before` in the
-// forward pass, and `between` in the backward pass, when the second layer's gradients are final and
-// the first one's are not. The layers have no block of 16 elements in common.
+// In the second training step, which is the first to report blocks early, calls `before` in the
+// forward pass. Calls `between` in the backward pass, after the second layer's gradients are final
+// and before the first layer's. The layers do not share a block of 16 elements.
 struct TwoLayers : torch::nn::Module {
   TwoLayers()
       : first(register_module("first", torch::nn::Linear(2, 16))),
@@ -113,7 +113,7 @@ struct TwoLayers : torch::nn::Module {
   int steps = 0;
 };
 
-// Notes whether its layers computed in bfloat16.
+// Records if the layers computed in bfloat16.
 struct Mlp : torch::nn::Module {
   Mlp()
       : first(register_module("first", torch::nn::Linear(2, 16))),
@@ -152,7 +152,7 @@ class TrainingTest : public ::testing::Test {
     return *NormalizeJobSpec(job);
   }
 
-  // Of a worker of this job, on the CPU.
+  // Returns the options of a worker of this job on the CPU.
   WorkerOptions Options(const JobSpec& job) {
     WorkerOptions options;
     options.job = job;
@@ -162,7 +162,7 @@ class TrainingTest : public ::testing::Test {
     return options;
   }
 
-  // What ExpectDone() expects.
+  // The data that ExpectDone() expects.
   static DataSource Data(int64_t poison = 1 << 20) {
     DataSource data;
     data.train = std::make_shared<Points>(96, poison);
@@ -175,11 +175,11 @@ class TrainingTest : public ::testing::Test {
     std::vector<std::string> lines;
   };
 
-  // Runs `job.workers` workers at once, each with a module and data of its own.
+  // Runs `job.workers` workers concurrently, each with a separate module and dataset.
   std::vector<Worker> Run(const JobSpec& job, int64_t poison = 1 << 20) {
     std::vector<Worker> workers(job.workers());
-    // Made before the first thread: torch's generator is one for all of them, and a worker that
-    // joins seeds it.
+    // Created before the first thread because torch's generator is shared by the threads, and a
+    // worker that joins seeds it.
     std::vector<Task> tasks;
     while (tasks.size() < workers.size()) {
       torch::manual_seed(1);
@@ -225,7 +225,7 @@ class TrainingTest : public ::testing::Test {
     return status;
   }
 
-  // Every epoch was used once and evaluated, and the model has learnt.
+  // Checks that the job used and evaluated each epoch once, and that the model learned.
   void ExpectDone(const JobSpec& job) {
     const JobStatus status = Status();
     EXPECT_EQ(status.phase(), JobStatus::DONE);
@@ -243,12 +243,12 @@ class TrainingTest : public ::testing::Test {
   SteadyClock clock_;
   std::unique_ptr<StopLatch> stop_ = std::make_unique<StopLatch>();
   bool stop_at_first_line_ = false;
-  // What the last worker waits for between its first pull and its first batch; null: nothing.
+  // Called by the last worker between the first pull and the first batch. May be null.
   std::function<void()> hold_last_back_;
-  // Of each worker; empty: the CPU.
+  // The devices by worker. Empty selects the CPU.
   std::vector<torch::Device> devices_;
   std::unique_ptr<InProcessCluster> cluster_;
-  // Where workers train: the cluster, if a test says nothing else.
+  // The servers, by default those of the cluster.
   std::vector<ServerEndpoint> servers_;
 };
 
@@ -266,7 +266,7 @@ TEST_F(TrainingTest, TwoWorkersTrainInLockstepRounds) {
   EXPECT_EQ(GetStatus(0).min_version(), 18) << "6 rounds an epoch";
 }
 
-TEST_F(TrainingTest, SamplesOfPushesThatCameTooLateAreTrainedOnAgain) {
+TEST_F(TrainingTest, RetrainsSamplesOfLatePushes) {
   for (const char* late : {"consistency.lag.policy=REJECT", "consistency.mode=SYNC"}) {
     SCOPED_TRACE(late);
     cluster_ = *InProcessCluster::Start(/*servers=*/2, &clock_);
@@ -275,7 +275,7 @@ TEST_F(TrainingTest, SamplesOfPushesThatCameTooLateAreTrainedOnAgain) {
                              "consistency.lag.max_lag=2", "consistency.backup_workers=1",
                              "consistency.stop_stale=false", late});
     hold_last_back_ = [this] {
-      // Three more than it may have pulled, which may have been late: beyond max_lag.
+      // Three versions past the version that the worker may have pulled, which exceeds max_lag.
       const int64_t late = 3 + std::max(GetStatus(0).max_version(), GetStatus(1).max_version());
       EXPECT_TRUE(Eventually([this, late] {
         return GetStatus(0).min_version() >= late && GetStatus(1).min_version() >= late;
@@ -305,7 +305,7 @@ class TrainingOnAGpuTest : public TrainingTest {
   void SetUp() override { RequireGpu(); }
 };
 
-TEST_F(TrainingOnAGpuTest, TwoWorkersShareOne) {
+TEST_F(TrainingOnAGpuTest, TwoWorkersShareOneGpu) {
   devices_ = {torch::kCUDA, torch::kCUDA};
   for (const std::string mode : {"async", "sync"}) {
     cluster_ = *InProcessCluster::Start(/*servers=*/2, &clock_);
@@ -316,20 +316,20 @@ TEST_F(TrainingOnAGpuTest, TwoWorkersShareOne) {
   }
 }
 
-TEST_F(TrainingOnAGpuTest, AWorkerThereAndOneOnTheCpuTrainTheSameJob) {
+TEST_F(TrainingOnAGpuTest, GpuAndCpuWorkersTrainTheSameJob) {
   devices_ = {torch::kCUDA, torch::kCPU};
   const JobSpec job = Job({"consistency.mode=sync", "wire.push.kind=BFLOAT16"});
   for (const Worker& worker : Run(job)) EXPECT_TRUE(worker.status.ok()) << worker.status;
   ExpectDone(job);
 }
 
-TEST_F(TrainingOnAGpuTest, AGradientThatIsNotFiniteIsNotPushed) {
+TEST_F(TrainingOnAGpuTest, ANonFiniteGradientIsNotPushed) {
   devices_ = {torch::kCUDA};
   const std::vector<Worker> workers = Run(Job({"workers=1"}), /*poison=*/95);
   ASSERT_TRUE(workers[0].status.ok()) << workers[0].status;
   const StepFigures figures = Status().slot(0).figures();
   EXPECT_EQ(figures.skipped_nonfinite(), 3) << "one batch in each epoch";
-  // The mean loss of an epoch is that of the others.
+  // The mean loss of an epoch covers the other samples.
   EXPECT_EQ(figures.samples_without_loss(), 3 * figures.samples() / 36);
 }
 
@@ -362,10 +362,10 @@ TEST_F(TrainingTest, TheCpuRefusesFloat16BeforeItJoins) {
   EXPECT_EQ(Status().phase(), JobStatus::NO_JOB);
 }
 
-TEST_F(TrainingTest, StepsThatOverflowTheirScaleAreLeftOutAndAreNoFault) {
+TEST_F(TrainingTest, SkipsStepsThatOverflowTheirScale) {
   const JobSpec job = Job({"workers=1", "training.nonfinite=STOP_JOB",
                            "training.quarantine_after=2", "training.epochs=1"});
-  // Five steps in a row as a learner would tell of them.
+  // Five steps in a row, as a learner would report them.
   const MakeCompute make = [](const Task& task, const Learner::Options& learning,
                               WorkerSlot* slot) -> absl::StatusOr<ComputeGradient> {
     const auto learner = std::make_shared<Learner>(task, slot->model(), learning);
@@ -412,7 +412,7 @@ TEST_F(TrainingTest, AccumulationPushesLessOften) {
   EXPECT_EQ(GetStatus(0).max_version(), 12);
 }
 
-TEST_F(TrainingTest, TellsWhatItDoesInLinesThatToolsRead) {
+TEST_F(TrainingTest, ReportsProgressInMachineReadableLines) {
   const std::vector<Worker> workers = Run(Job({"workers=1", "training.epochs=1"}));
   ASSERT_TRUE(workers[0].status.ok()) << workers[0].status;
   EXPECT_THAT(workers[0].lines,
@@ -422,17 +422,17 @@ TEST_F(TrainingTest, TellsWhatItDoesInLinesThatToolsRead) {
   EXPECT_EQ(workers[0].lines.back(), "torchps_worker done slot=0 pushes=12");
 }
 
-TEST_F(TrainingTest, AGradientThatIsNotFiniteIsNotPushed) {
+TEST_F(TrainingTest, ANonFiniteGradientIsNotPushed) {
   const std::vector<Worker> workers = Run(Job({"workers=1"}), /*poison=*/95);
   ASSERT_TRUE(workers[0].status.ok()) << workers[0].status;
   EXPECT_EQ(workers[0].lines.back(), "torchps_worker done slot=0 pushes=33");
   const StepFigures figures = Status().slot(0).figures();
   EXPECT_EQ(figures.skipped_nonfinite(), 3) << "one batch in each epoch";
-  // The mean loss of an epoch is that of the others.
+  // The mean loss of an epoch covers the other samples.
   EXPECT_EQ(figures.samples_without_loss(), 3 * figures.samples() / 36);
 }
 
-TEST_F(TrainingTest, ASlotWithTooManyNonFiniteGradientsInARowIsSentAway) {
+TEST_F(TrainingTest, DismissesASlotAfterRepeatedNonFiniteGradients) {
   const std::vector<Worker> workers =
       Run(Job({"workers=1", "training.quarantine_after=10"}), /*poison=*/0);
   EXPECT_TRUE(absl::IsAborted(workers[0].status)) << workers[0].status;
@@ -445,7 +445,7 @@ TEST_F(TrainingTest, ASlotWithTooManyNonFiniteGradientsInARowIsSentAway) {
   EXPECT_EQ(status.epoch(0).outstanding(), 0) << "its data go to others";
 }
 
-TEST_F(TrainingTest, WherePushesAreRejectedAsAWholeNothingOfANonFiniteGradientIsApplied) {
+TEST_F(TrainingTest, RejectsANonFinitePushAsAWhole) {
   const std::vector<Worker> workers =
       Run(Job({"workers=1", "training.nonfinite=REJECT_PUSH"}), /*poison=*/95);
   ASSERT_TRUE(workers[0].status.ok()) << workers[0].status;
@@ -455,7 +455,7 @@ TEST_F(TrainingTest, WherePushesAreRejectedAsAWholeNothingOfANonFiniteGradientIs
   EXPECT_EQ(Status().slot(0).figures().skipped_nonfinite(), 3);
 }
 
-TEST_F(TrainingTest, WhereItIsThePolicyANonFiniteGradientStopsTheJobAndTheSlotIsNamed) {
+TEST_F(TrainingTest, AStopPolicyNamesTheNonFiniteSlot) {
   const std::vector<Worker> workers =
       Run(Job({"workers=1", "training.nonfinite=STOP_JOB"}), /*poison=*/95);
   EXPECT_TRUE(absl::IsAborted(workers[0].status)) << workers[0].status;
@@ -464,7 +464,7 @@ TEST_F(TrainingTest, WhereItIsThePolicyANonFiniteGradientStopsTheJobAndTheSlotIs
   EXPECT_THAT(status.stopped(), HasSubstr("slot 0: 1 gradient was not finite"));
 }
 
-TEST_F(TrainingTest, PushingAndPullingGoOnBehindTheBackwardPass) {
+TEST_F(TrainingTest, PushesAndPullsContinueBehindTheBackwardPass) {
   const JobSpec job = Job({"workers=1", "training.epochs=1", "consistency.staleness_bound=1",
                            "consistency.prefetch=true"});
   const auto moved = [this] {
@@ -491,8 +491,8 @@ TEST_F(TrainingTest, PushingAndPullingGoOnBehindTheBackwardPass) {
   EXPECT_TRUE(pulled) << "the next values waited for the end of the step";
 }
 
-// While one worker is in a forward pass, the other one makes its values too old.
-TEST_F(TrainingTest, AStepThatWouldComeTooLateIsBegunAnew) {
+// While one worker is in a forward pass, the other worker makes that worker's values too old.
+TEST_F(TrainingTest, RestartsAStepThatWouldBeLate) {
   const JobSpec job = Job({"consistency.staleness_bound=-1", "consistency.lag.policy=REJECT",
                            "consistency.lag.max_lag=2"});
   ASSERT_TRUE(job.consistency().stop_stale());
@@ -536,11 +536,12 @@ TEST_F(TrainingTest, AStepThatWouldComeTooLateIsBegunAnew) {
   EXPECT_LE(GetStatus(0).lag().max(), 2);
 }
 
-TEST_F(TrainingTest, AGradientThatIsHeldBackIsOldWhenItComes) {
-  // Of a fast worker while the slow one is held back in one of its own.
+TEST_F(TrainingTest, AHeldBackGradientIsStaleOnArrival) {
+  // The fast worker's steps during one delay of the slow worker.
   constexpr int kFastSteps = 8;
   constexpr int kBound = 4;
-  // Of the job's 240. The last ones go free: near the end the fast worker waits for the slow one.
+  // Out of the job's 240 steps. The last steps run freely, because the fast worker waits for the
+  // slow worker near the end.
   constexpr int kHeldSteps = 180;
   for (const std::string prefetch : {"false", "true"}) {
     cluster_ = *InProcessCluster::Start(/*servers=*/2, &clock_);
@@ -572,7 +573,7 @@ TEST_F(TrainingTest, AGradientThatIsHeldBackIsOldWhenItComes) {
     slow.slow = 1000;
     slow.wait = [&, waits = 0](absl::Duration) mutable {
       MutexLock lock(&mutex);
-      // Behind the forward pass, which any gradient would be old after.
+      // Skips the wait in the forward pass, because a delay there would make any gradient old.
       if (++waits % 2 == 1 || steps + kFastSteps > kHeldSteps) return;
       const int until = steps + kFastSteps;
       while (steps < until) changed.Wait(&mutex);
@@ -594,7 +595,7 @@ TEST_F(TrainingTest, AGradientThatIsHeldBackIsOldWhenItComes) {
   }
 }
 
-TEST_F(TrainingTest, TheSharesOfASlotsTimeAreInTheBooks) {
+TEST_F(TrainingTest, AccountsForASlotsTime) {
   const std::vector<Worker> workers = Run(Job({"workers=1", "consistency.prefetch=false"}));
   ASSERT_TRUE(workers[0].status.ok()) << workers[0].status;
   const StepFigures figures = Status().slot(0).figures();
@@ -607,7 +608,7 @@ TEST_F(TrainingTest, TheSharesOfASlotsTimeAreInTheBooks) {
             Status().running_seconds() + 1);
 }
 
-TEST_F(TrainingTest, AStopEndsTheWorkersAndTheirSlotsLeave) {
+TEST_F(TrainingTest, AStopEndsTheWorkersAndFreesTheirSlots) {
   stop_at_first_line_ = true;
   for (const Worker& worker : Run(Job({"training.epochs=1000"}))) {
     EXPECT_TRUE(absl::IsCancelled(worker.status)) << worker.status;
@@ -617,7 +618,7 @@ TEST_F(TrainingTest, AStopEndsTheWorkersAndTheirSlotsLeave) {
   for (const SlotAccounting& slot : status.slot()) EXPECT_EQ(slot.state(), SlotAccounting::LEFT);
 }
 
-TEST_F(TrainingTest, AnotherJobIsRefusedWithTheFieldThatDiffers) {
+TEST_F(TrainingTest, RefusesAnotherJobByTheDifferingField) {
   const std::vector<Worker> first = Run(Job({"workers=1", "training.epochs=1"}));
   ASSERT_TRUE(first[0].status.ok()) << first[0].status;
   const std::vector<Worker> second = Run(Job({"workers=1", "training.epochs=2"}));

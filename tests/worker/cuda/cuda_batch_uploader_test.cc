@@ -29,7 +29,7 @@ std::string CurrentStream() {
   return "s" + std::to_string(WrittenDevice::Get()->getStream(WrittenDevice::device()).id());
 }
 
-// `tensor` as one of the written device.
+// Returns `tensor` as a tensor of the recording device.
 torch::Tensor ThereOf(const torch::Tensor& tensor) {
   return at::for_blob(tensor.data_ptr(), tensor.sizes())
       .context(new torch::Tensor(tensor),
@@ -39,7 +39,7 @@ torch::Tensor ThereOf(const torch::Tensor& tensor) {
       .make_tensor();
 }
 
-// s1 copies up, s2 waits.
+// Uploads on stream s1 and waits on stream s2.
 std::unique_ptr<BatchUploader> LiftToWritten(int fail_at = -1) {
   WrittenDevice::Get()->Begin(fail_at);
   CudaBatchUploader::Options options;
@@ -58,7 +58,7 @@ std::unique_ptr<BatchUploader> LiftToWritten(int fail_at = -1) {
 
 Batch SmallBatch() { return {torch::ones({2, 3}), torch::tensor({0, 1})}; }
 
-TEST(CudaBatchUploaderTest, ABatchGoesUpOnAStreamOfItsOwnAndWhatIsComputedWaitsForItThere) {
+TEST(CudaBatchUploaderTest, ComputationWaitsForASeparateUploadStream) {
   const auto lift = LiftToWritten();
   auto rising = lift->Begin(lift->Stage(SmallBatch()));
   EXPECT_EQ(CurrentStream(), "s0");
@@ -70,7 +70,7 @@ TEST(CudaBatchUploaderTest, ABatchGoesUpOnAStreamOfItsOwnAndWhatIsComputedWaitsF
                           "s0 after e1", "keep memory for s0", "keep memory for s0"));
 }
 
-TEST(CudaBatchUploaderTest, EachTensorOfABatchGoesUpAndOneThatIsNotThereDoesNot) {
+TEST(CudaBatchUploaderTest, UploadsEachDefinedTensorOfABatch) {
   const auto lift = LiftToWritten();
   Batch batch = SmallBatch();
   batch.target = torch::Tensor();
@@ -83,7 +83,7 @@ TEST(CudaBatchUploaderTest, EachTensorOfABatchGoesUpAndOneThatIsNotThereDoesNot)
   EXPECT_FALSE(there.more_targets.at(1).defined());
 }
 
-TEST(CudaBatchUploaderTest, OneThatIsThereAlreadyIsNotCopied) {
+TEST(CudaBatchUploaderTest, DoesNotCopyATensorOnTheDevice) {
   const auto lift = LiftToWritten();
   Batch batch;
   batch.input = ThereOf(torch::ones({2}));
@@ -92,7 +92,7 @@ TEST(CudaBatchUploaderTest, OneThatIsThereAlreadyIsNotCopied) {
               ElementsAre("record e1 on s1", "s0 after e1", "keep memory for s0"));
 }
 
-TEST(CudaBatchUploaderTest, TheHostIsNoMoreThanTwoPassesAheadOfTheDevice) {
+TEST(CudaBatchUploaderTest, TheHostRunsAtMostTwoPassesAhead) {
   const auto lift = LiftToWritten();
   lift->EndPass();
   lift->EndPass();
@@ -103,7 +103,7 @@ TEST(CudaBatchUploaderTest, TheHostIsNoMoreThanTwoPassesAheadOfTheDevice) {
               ElementsAre("record e1 on s0", "s2 after e1", "wait for s2"));
 }
 
-TEST(CudaBatchUploaderTest, AThreadThatEntersUsesItsDevice) {
+TEST(CudaBatchUploaderTest, AnEnteringThreadUsesTheUploadersDevice) {
   const auto lift = LiftToWritten();
   std::thread([&lift] {
     EXPECT_NE(WrittenDevice::Get()->getDevice(), WrittenDevice::device());
@@ -114,7 +114,7 @@ TEST(CudaBatchUploaderTest, AThreadThatEntersUsesItsDevice) {
   }).join();
 }
 
-TEST(CudaBatchUploaderTest, AnErrorOfTheDeviceIsThrownAndTheStreamIsAsBefore) {
+TEST(CudaBatchUploaderTest, ThrowsADeviceErrorAndRestoresTheStream) {
   for (int fail_at = 1; fail_at <= 6; ++fail_at) {
     const auto lift = LiftToWritten(fail_at);
     EXPECT_THROW(lift->Arrive(lift->Begin(lift->Stage(SmallBatch()))), c10::Error)
@@ -125,7 +125,7 @@ TEST(CudaBatchUploaderTest, AnErrorOfTheDeviceIsThrownAndTheStreamIsAsBefore) {
 
 class CudaLiftGpuTest : public GpuTest {};
 
-// Row i is full of index i. Large, so that copies last.
+// Row i is filled with index i. Rows are large, so that copies last.
 class Rows final : public Dataset {
  public:
   explicit Rows(int64_t width) : width_(width) {}
@@ -157,8 +157,8 @@ TEST_F(CudaLiftGpuTest, StagedBatchesArePinnedAndKeepTheirStrides) {
   EXPECT_TRUE(there.more_inputs[0].cpu().equal(image));
 }
 
-// What is computed with a batch is far behind the host, and memory is used again and again.
-TEST_F(CudaLiftGpuTest, WhatIsComputedFindsItsOwnBatchWhateverTheThreads) {
+// The computation lags far behind the host, and the uploader reuses memory again and again.
+TEST_F(CudaLiftGpuTest, EachComputationReadsItsOwnBatch) {
   const torch::NoGradGuard no_grad;
   constexpr int64_t kRows = 16;
   constexpr int64_t kPasses = 60;

@@ -36,7 +36,7 @@ BlockMap Map() {
   return *BlockMap::Create(*ModelLayout::Create(segments), /*block_bytes=*/2100 * 4, /*servers=*/1);
 }
 
-// On the CPU the kernels run on the host, and copies late.
+// On the CPU, the kernels run on the host and copies finish late.
 class CudaFiniteCheckTest : public DeviceTestBase {
  protected:
   void SetUp() override {
@@ -81,8 +81,8 @@ class CudaFiniteCheckTest : public DeviceTestBase {
   GradientOutbox* outbox_ = nullptr;
 };
 
-// Each step is looked at behind what computes it, and before what computes the next one.
-TEST_P(CudaFiniteCheckTest, FindsInEachStepWhichBlocksAreFinite) {
+// The check of each step runs after that step's kernels and before the next step's kernels.
+TEST_P(CudaFiniteCheckTest, FindsTheFiniteBlocksOfEachStep) {
   constexpr std::array<float, 3> kBad = {std::numeric_limits<float>::infinity(),
                                          -std::numeric_limits<float>::infinity(),
                                          std::numeric_limits<float>::quiet_NaN()};
@@ -108,9 +108,9 @@ TEST_P(CudaFiniteCheckTest, FindsInEachStepWhichBlocksAreFinite) {
 
 INSTANTIATE_TEST_SUITE_P(Devices, CudaFiniteCheckTest, EachDevice(), DeviceName);
 
-TEST(DeviceLookCreateTest, WithoutAGpuASentenceSaysWhatIsMissing) {
+TEST(DeviceLookCreateTest, ExplainsAMissingGpu) {
   if (torch::cuda::is_available()) GTEST_SKIP() << "a GPU is here";
-  // The CPU stands for a GPU that is not there: the kernels are asked for first.
+  // The CPU stands in for a missing GPU, because the check requests the kernels first.
   const absl::Status status = CudaFiniteCheck::Create(torch::zeros({kTrained}), Map()).status();
   EXPECT_THAT(std::string(status.message()),
               ::testing::AnyOf(HasSubstr("does not tell the driver's handle of a stream"),

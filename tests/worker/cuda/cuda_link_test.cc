@@ -22,7 +22,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// s1 copies down, s2 up; s3 waits for copies down, s4 for marks.
+// Copies down on stream s1 and up on s2. Stream s3 waits for copies down, and s4 waits for marks.
 std::unique_ptr<DeviceLink> LinkToWritten(int fail_at = -1) {
   WrittenDevice::Get()->Begin(fail_at);
   CudaLink::Options options;
@@ -36,7 +36,7 @@ std::unique_ptr<DeviceLink> LinkToWritten(int fail_at = -1) {
   return *CudaLink::Create(std::move(options));
 }
 
-TEST(CudaLinkTest, ACopyDownWaitsForItsMarkOnAStreamOfItsOwnAndIsDoneWhenItsEventHasCome) {
+TEST(CudaLinkTest, CopiesDownWaitForTheirMarkAndEvent) {
   const auto link = LinkToWritten();
   std::vector<float> device = {1, 2};
   std::vector<float> host = {0, 0};
@@ -54,7 +54,7 @@ TEST(CudaLinkTest, ACopyDownWaitsForItsMarkOnAStreamOfItsOwnAndIsDoneWhenItsEven
                           "s3 after e2", "wait for s3", "done"));
 }
 
-TEST(CudaLinkTest, AMarkIsWaitedForByNoOrderButByAThread) {
+TEST(CudaLinkTest, OnlyAThreadWaitsForAMark) {
   auto link = LinkToWritten();
   const auto mark = link->AfterCompute();
   ASSERT_TRUE(link->WhenReached(*mark, [](auto) { WrittenDevice::Get()->Write("reached"); }).ok());
@@ -64,12 +64,12 @@ TEST(CudaLinkTest, AMarkIsWaitedForByNoOrderButByAThread) {
                           "wait for s2"));
 }
 
-TEST(CudaLinkTest, CopiesDownAreToldWhileAMarkIsWaitedFor) {
+TEST(CudaLinkTest, ReportsCopiesDownDuringAMarkWait) {
   const auto link = LinkToWritten();
   std::vector<float> device = {1};
   std::vector<float> host = {0};
   absl::Notification is_copied;
-  // The thread that waits for marks stands here.
+  // The thread that waits for marks blocks here.
   ASSERT_TRUE(link->WhenReached(nullptr, [&](auto) { is_copied.WaitForNotification(); }).ok());
   ASSERT_TRUE(
       link->Down(nullptr, device, absl::MakeSpan(host), [&](auto) { is_copied.Notify(); }).ok());
@@ -77,7 +77,7 @@ TEST(CudaLinkTest, CopiesDownAreToldWhileAMarkIsWaitedFor) {
   EXPECT_TRUE(is_copied.HasBeenNotified());
 }
 
-TEST(CudaLinkTest, KernelsAmongTheCopiesDownAreGivenToTheirStreamBehindTheirMark) {
+TEST(CudaLinkTest, KernelsInTheDownStreamFollowTheirMark) {
   const auto link = LinkToWritten();
   const auto give = [] {
     const auto stream = WrittenDevice::Get()->getStream(WrittenDevice::device()).id();
@@ -94,7 +94,7 @@ TEST(CudaLinkTest, KernelsAmongTheCopiesDownAreGivenToTheirStreamBehindTheirMark
   EXPECT_EQ(link->AfterCompute().status(), error);
 }
 
-TEST(CudaLinkTest, WhatGoesUpIsTakenOverOnTheStreamThatComputesBehindIt) {
+TEST(CudaLinkTest, ComputationWaitsForUploadedValues) {
   const auto link = LinkToWritten();
   std::vector<float> host = {1};
   std::vector<float> staging = {0};
@@ -111,7 +111,7 @@ TEST(CudaLinkTest, WhatGoesUpIsTakenOverOnTheStreamThatComputesBehindIt) {
                           "s0 after e2", "copy on s0", "wait for s2"));
 }
 
-TEST(CudaLinkTest, AnErrorOfTorchIsAStatusThatEndsEverythingElse) {
+TEST(CudaLinkTest, ATorchErrorEndsTheLinkWithAStatus) {
   for (int fail_at = 1; fail_at <= 6; ++fail_at) {
     const auto link = LinkToWritten(fail_at);
     std::vector<float> device = {1};
@@ -131,7 +131,7 @@ TEST(CudaLinkTest, AnErrorOfTorchIsAStatusThatEndsEverythingElse) {
   }
 }
 
-TEST(CudaLinkTest, ItsThreadUsesItsDevice) {
+TEST(CudaLinkTest, TheThreadUsesTheLinksDevice) {
   const auto link = LinkToWritten();
   std::vector<float> device = {1};
   std::vector<float> host = {0};
@@ -144,7 +144,7 @@ TEST(CudaLinkTest, ItsThreadUsesItsDevice) {
   EXPECT_NE(WrittenDevice::Get()->getDevice(), WrittenDevice::device());
 }
 
-TEST(CudaLinkTest, ADeviceThatIsNotThereIsAStatus) {
+TEST(CudaLinkTest, AMissingDeviceIsAStatus) {
   if (torch::cuda::is_available()) GTEST_SKIP() << "there is one";
   CudaLink::Options options;
   options.error_of = &TorchError;
@@ -153,7 +153,7 @@ TEST(CudaLinkTest, ADeviceThatIsNotThereIsAStatus) {
 
 class CudaLinkGpuTest : public GpuTest {};
 
-TEST_F(CudaLinkGpuTest, CopiesGoDownBehindWhatIsComputedAndUpBeforeIt) {
+TEST_F(CudaLinkGpuTest, CopiesDownFollowAndCopiesUpPrecedeComputation) {
   const torch::NoGradGuard no_grad;
   const auto on_gpu = torch::TensorOptions().device(torch::Device(torch::kCUDA, 0));
   constexpr int64_t kElements = 1 << 22;

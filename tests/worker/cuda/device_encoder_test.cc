@@ -1,4 +1,5 @@
-// What a device encodes, by way of its link and the outbox, is what a worker on the CPU would push.
+// Compares the encodings that a device sends through a link and an outbox with a CPU worker's
+// pushes.
 
 #include "worker/cuda/device_encoder.h"
 
@@ -53,7 +54,7 @@ EncodingSpec Spec(EncodingSpec::Kind kind) {
   return spec;
 }
 
-// On the CPU the kernels run on the host, and copies late.
+// On the CPU, the kernels run on the host and copies finish late.
 class DeviceEncoderTest
     : public ::testing::TestWithParam<std::tuple<torch::DeviceType, EncodingSpec::Kind>> {
  protected:
@@ -88,7 +89,7 @@ class DeviceEncoderTest
         FakeLink::Options{/*seed=*/1, /*own_thread=*/true, /*fail_at=*/-1});
   }
 
-  // A way down for gradients that are looked at before they are encoded, or not.
+  // Creates an outbox. If `looks`, the outbox checks gradients before it encodes them.
   EncodedOutbox* MakeOutbox(bool looks) {
     DeviceCopies::Options options;
     options.link = MakeLink();
@@ -115,7 +116,7 @@ class DeviceEncoderTest
   const DeviceEncoder* encoder_ = nullptr;
 };
 
-TEST_P(DeviceEncoderTest, SendsWhatTheHostWouldOverStepsOfWhichSomeAreNotApplied) {
+TEST_P(DeviceEncoderTest, MatchesTheHostAcrossUnappliedSteps) {
   EncodedOutbox* const outbox = MakeOutbox(/*looks=*/true);
   ASSERT_NE(outbox, nullptr);
   ErrorFeedback host(map_, Spec(kind()));
@@ -127,7 +128,7 @@ TEST_P(DeviceEncoderTest, SendsWhatTheHostWouldOverStepsOfWhichSomeAreNotApplied
     for (float& element : gradient) {
       element = static_cast<float>(UnitDouble(SplitMix64(seed))) - 0.5f;
     }
-    // In some steps a part of the last block is absent, or the first is not finite.
+    // In some steps, part of the last block is absent, or the first block is not finite.
     ElementRuns absent;
     if (step % 3 == 0) absent = {{4200, 4210}, {4500, 4700}};
     for (const ElementRun& run : absent) {
@@ -163,7 +164,7 @@ TEST_P(DeviceEncoderTest, SendsWhatTheHostWouldOverStepsOfWhichSomeAreNotApplied
   }
 }
 
-TEST_P(DeviceEncoderTest, SendsWhatIsKnownToBeFinite) {
+TEST_P(DeviceEncoderTest, SendsGradientsKnownToBeFinite) {
   EncodedOutbox* const outbox = MakeOutbox(/*looks=*/false);
   ASSERT_NE(outbox, nullptr);
   ErrorFeedback host(map_, Spec(kind()));
@@ -195,9 +196,9 @@ INSTANTIATE_TEST_SUITE_P(
       return DeviceName({std::get<0>(info.param), 0}) + EncodingName({std::get<1>(info.param), 0});
     });
 
-TEST(DeviceEncoderCreateTest, WithoutAGpuASentenceSaysWhatIsMissing) {
+TEST(DeviceEncoderCreateTest, ExplainsAMissingGpu) {
   if (torch::cuda::is_available()) GTEST_SKIP() << "a GPU is here";
-  // The CPU stands for a GPU that is not there: the kernels are asked for first.
+  // The CPU stands in for a missing GPU, because the encoder requests the kernels first.
   const absl::Status status =
       DeviceEncoder::Create(torch::zeros({kTrained}), Map(), Spec(EncodingSpec::INT8)).status();
   EXPECT_THAT(std::string(status.message()),

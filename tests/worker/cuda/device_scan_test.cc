@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kElements = 5000;
 
-// On the CPU the kernels run on the host.
+// On the CPU, the kernels run on the host.
 class DeviceScanTest : public DeviceTestBase {
  protected:
   void SetUp() override {
@@ -43,7 +43,7 @@ absl::Span<float> GetSpan(const torch::Tensor& host) {
   return absl::MakeSpan(host.data_ptr<float>(), host.numel());
 }
 
-TEST_P(DeviceScanTest, FindsTheHostsNormAndClipsToTheSameBits) {
+TEST_P(DeviceScanTest, MatchesTheHostsNormAndClippingBits) {
   torch::manual_seed(1);
   for (const double clip_norm : {0.0, 0.5, 1e6}) {
     const torch::Tensor expected = torch::randn({kElements});
@@ -58,7 +58,7 @@ TEST_P(DeviceScanTest, FindsTheHostsNormAndClipsToTheSameBits) {
   }
 }
 
-TEST_P(DeviceScanTest, LeavesAGradientThatIsNotFiniteAsItIs) {
+TEST_P(DeviceScanTest, LeavesANonFiniteGradientUnchanged) {
   torch::Tensor expected = torch::ones({kElements});
   expected[kElements - 1] = std::numeric_limits<float>::infinity();
   const torch::Tensor gradients = expected.clone().to(device());
@@ -68,8 +68,8 @@ TEST_P(DeviceScanTest, LeavesAGradientThatIsNotFiniteAsItIs) {
   EXPECT_TRUE(gradients.to(torch::kCPU).equal(expected));
 }
 
-// The scan is behind what was computed on the thread's stream, and before what comes after it.
-TEST_P(DeviceScanTest, KeepsItsPlaceInWhatIsComputed) {
+// The scan runs after earlier work on the thread's stream and before later work.
+TEST_P(DeviceScanTest, RunsInStreamOrder) {
   const torch::Tensor gradients = torch::zeros({kElements}, torch::device(device()));
   const int steps = device().is_cpu() ? 5 : 200;
   for (int step = 1; step <= steps; ++step) {
@@ -85,7 +85,7 @@ TEST_P(DeviceScanTest, KeepsItsPlaceInWhatIsComputed) {
 
 INSTANTIATE_TEST_SUITE_P(Devices, DeviceScanTest, EachDevice(), DeviceName);
 
-TEST(DeviceScanCreateTest, WithoutAGpuASentenceSaysWhatIsMissing) {
+TEST(DeviceScanCreateTest, ExplainsAMissingGpu) {
   if (torch::cuda::is_available()) GTEST_SKIP() << "a GPU is here";
   const absl::Status status =
       DeviceScan::Create(torch::Device(torch::kCUDA, 0), kElements).status();

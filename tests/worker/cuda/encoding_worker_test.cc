@@ -1,5 +1,4 @@
-// A worker whose device encodes the gradients learns the same, to the last bit, as one that encodes
-// on the host.
+// Tests that a worker learns the same bits if the device encodes gradients as if the host does.
 
 #include <atomic>
 #include <memory>
@@ -20,7 +19,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// A worker on a device made of host memory, which encodes what it pushes. `made`: encoders.
+// Trains a worker on a device of host memory that encodes the pushes. Counts the encoders in
+// `made`.
 Learnt TrainEncoding(const JobSpec& job, int* made, bool is_odd = false, uint64_t seed = 1) {
   int scans = 0;
   const auto downs = std::make_shared<std::atomic<int64_t>>(0);
@@ -38,7 +38,7 @@ std::string EncodedAs(EncodingSpec::Kind kind) {
 
 class EncodingWorkerTest : public ::testing::TestWithParam<EncodingSpec::Kind> {};
 
-TEST_P(EncodingWorkerTest, WhatTheDeviceEncodesIsWhatTheHostWouldHavePushed) {
+TEST_P(EncodingWorkerTest, DeviceEncodingMatchesHostEncoding) {
   for (const std::string more :
        {"", "consistency { mode: SYNC }", "training { accumulate: 3 }",
         "training { clip_norm: 0.1 }", "training { clip_norm: 0.1 nonfinite: STOP_JOB }"}) {
@@ -48,15 +48,15 @@ TEST_P(EncodingWorkerTest, WhatTheDeviceEncodesIsWhatTheHostWouldHavePushed) {
     const Learnt learnt = TrainEncoding(job, &made);
     ExpectTheSame(learnt, Train(job));
     EXPECT_EQ(made, 1);
-    // Nothing but what is encoded comes down.
+    // Only encoded data is copied down.
     EXPECT_GT(learnt.downs, static_cast<int64_t>(learnt.losses.size()));
     EXPECT_THAT(learnt.said, ElementsAre("gradients are encoded as " +
                                          EncodingSpec::Kind_Name(GetParam()) + " on cpu"));
   }
 }
 
-// A layer that some steps do not reach keeps its residual, and so does a block that is withheld.
-TEST_P(EncodingWorkerTest, WithAbsentElementsAndABlockThatIsNotFiniteItIsTheSame) {
+// Layers that some steps do not reach keep the residual. So does a withheld block.
+TEST_P(EncodingWorkerTest, MatchesWithAbsentElementsAndNonFiniteBlocks) {
   for (const std::string more : {"", "training { clip_norm: 0.1 nonfinite: REJECT_PUSH }"}) {
     SCOPED_TRACE(more);
     const JobSpec job = JobWith(EncodedAs(GetParam()), more);
@@ -73,9 +73,9 @@ INSTANTIATE_TEST_SUITE_P(Encodings, EncodingWorkerTest,
                                            EncodingSpec::TOP_K),
                          EncodingName);
 
-// Servers here read floats in shared memory, a momentum in the worker changes them, and local steps
-// end on the host.
-TEST(EncodingWorkerJobTest, WhereTheHostNeedsTheFloatsTheDeviceEncodesNothing) {
+// Covers jobs that need floats on the host: servers that read shared memory, momentum in the
+// worker, and local steps.
+TEST(EncodingWorkerJobTest, DoesNotEncodeIfTheHostNeedsFloats) {
   for (const std::string more :
        {"wire { shared_memory: true }", "optimizer { sgd { momentum_at: WORKER } }",
         "local { steps: 2 inner { sgd {} learning_rate: 0.1 } }"}) {
@@ -92,7 +92,7 @@ TEST(EncodingWorkerJobTest, WhereTheHostNeedsTheFloatsTheDeviceEncodesNothing) {
   EXPECT_EQ(made, 0) << "float32 needs no encoding";
 }
 
-TEST(EncodingWorkerJobTest, WithoutKernelsTheHostEncodesAndIsToldWhy) {
+TEST(EncodingWorkerJobTest, EncodesOnTheHostWithoutKernels) {
   const JobSpec job = JobWith(EncodedAs(EncodingSpec::INT8));
   const FakeLink::Options link{/*seed=*/1, /*own_thread=*/true, /*fail_at=*/-1,
                                /*least_copy_bytes=*/1, /*downs=*/nullptr};
@@ -107,7 +107,7 @@ TEST(EncodingWorkerJobTest, WithoutKernelsTheHostEncodesAndIsToldWhy) {
                                              HasSubstr("no NVRTC is to be found"))));
 }
 
-TEST(EncodingWorkerJobTest, WhereTheHostEncodesTheDeviceLooksAtEachBlockAllTheSame) {
+TEST(EncodingWorkerJobTest, ChecksBlocksOnTheDeviceUnderHostEncoding) {
   const JobSpec job = JobWith(EncodedAs(EncodingSpec::INT8));
   const FakeLink::Options link{/*seed=*/1, /*own_thread=*/true, /*fail_at=*/-1,
                                /*least_copy_bytes=*/1, /*downs=*/nullptr};
@@ -125,7 +125,7 @@ TEST(EncodingWorkerJobTest, WhereTheHostEncodesTheDeviceLooksAtEachBlockAllTheSa
   EXPECT_EQ(looks, 1);
 }
 
-TEST(EncodingWorkerJobTest, AnErrorOfTheLinkEndsAWorkerThatEncodes) {
+TEST(EncodingWorkerJobTest, ALinkErrorEndsAnEncodingWorker) {
   for (const int64_t fail_at : {5, 50, 200}) {
     int made = 0;
     const FakeLink::Options link{/*seed=*/1, /*own_thread=*/true, fail_at,

@@ -21,7 +21,7 @@ ModelLayout Layout() {
   return *ModelLayout::Create({weight, mean});
 }
 
-TEST(GradientSegmentTest, HasTheBuffersThatAreAskedFor) {
+TEST(GradientSegmentTest, ProvidesTheRequestedBuffers) {
   for (const int buffers : {1, 2}) {
     const auto segment = MakeGradientSegment(Layout(), buffers, /*pinned=*/false);
     ASSERT_TRUE(segment.ok()) << segment.status();
@@ -35,7 +35,7 @@ TEST(GradientSegmentTest, HasTheBuffersThatAreAskedFor) {
   }
 }
 
-TEST(GradientSegmentTest, WithoutCudaASentenceSaysThatItCannotBePinned) {
+TEST(GradientSegmentTest, ExplainsThatPinningNeedsCuda) {
   if (FindCudaPinning().ok()) GTEST_SKIP() << "a CUDA is loaded";
   const absl::Status status = MakeGradientSegment(Layout(), 1, /*pinned=*/true).status();
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;

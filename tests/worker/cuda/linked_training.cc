@@ -40,7 +40,7 @@ class Points final : public Dataset {
   }
 };
 
-// With averaged elements, and with layers that share no block.
+// Averaged elements, and layers that do not share blocks.
 struct Net : torch::nn::Module {
   Net()
       : norm(register_module("norm", torch::nn::BatchNorm1d(2))),
@@ -50,8 +50,8 @@ struct Net : torch::nn::Module {
     if (before_forward != nullptr) before_forward();
     ++forwards;
     torch::Tensor hidden = first->forward(norm->forward(input));
-    // In every other pass a layer is left out, and one pass has a gradient that is not finite in
-    // the last layer's block only.
+    // Every other pass skips a layer. In one pass, the gradient is not finite in the last layer's
+    // block only.
     if (is_odd && forwards % 2 == 0) hidden = extra->forward(hidden);
     torch::Tensor output = second->forward(torch::relu(hidden));
     if (is_odd && forwards == 9) {
@@ -59,7 +59,7 @@ struct Net : torch::nn::Module {
     }
     return output;
   }
-  // Before anything is registered in a module that is laid out.
+  // Call before the module is laid out.
   void MakeOdd() {
     is_odd = true;
     extra = register_module("extra", torch::nn::Linear(32, 32));

@@ -1,5 +1,5 @@
-// A whole worker on the CPU whose copies go through a device link learns the same, to the last bit,
-// as one that needs no copies. So does one whose batches go through a lift.
+// Tests that a CPU worker with copies through a device link learns the same bits as a worker
+// without copies. Does the same for batches through an uploader.
 
 #include <atomic>
 #include <memory>
@@ -20,7 +20,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Each block is worth a copy of its own.
+// Copies each block separately.
 Learnt TrainLinked(const JobSpec& job, uint64_t seed, int64_t fail_at = -1) {
   const auto downs = std::make_shared<std::atomic<int64_t>>(0);
   const FakeLink::Options options{seed, /*own_thread=*/true, fail_at, /*least_copy_bytes=*/1,
@@ -40,7 +40,7 @@ void ExpectTheSame(const JobSpec& job, Gradients come = Gradients::kBlockByBlock
     if (come == Gradients::kByOneCopy) {
       EXPECT_EQ(linked.downs, 0);
     } else {
-      // In each step some, but never all: the first layer's are left.
+      // Each step copies some blocks early, but the first layer's blocks remain.
       EXPECT_GE(linked.early_downs, static_cast<int64_t>(linked.losses.size()));
       EXPECT_GT(linked.downs, linked.early_downs);
     }
@@ -63,12 +63,12 @@ TEST(LinkedWorkerJobTest, LearnsTheSameInSeveralPasses) {
   ExpectTheSame(JobWith("training { accumulate: 3 }"));
 }
 
-TEST(LinkedWorkerJobTest, LearnsTheSameWhereTheWholeGradientIsNeeded) {
+TEST(LinkedWorkerJobTest, LearnsTheSameWithWholeGradients) {
   ExpectTheSame(JobWith("training { clip_norm: 0.1 }"), Gradients::kByOneCopy);
 }
 
-// As on a GPU, whose kernels run here on the host, and take the "device's" memory as it is.
-TEST(LinkedWorkerJobTest, LearnsTheSameWhereKernelsLookAtTheGradient) {
+// Uses a GPU's kernels, which run here on the host and access the "device" memory directly.
+TEST(LinkedWorkerJobTest, LearnsTheSameIfKernelsScanTheGradient) {
   for (const std::string more :
        {"training { clip_norm: 0.1 }", "training { clip_norm: 0.1 nonfinite: STOP_JOB }",
         "training { clip_norm: 0.1 } local { steps: 2 inner { sgd {} learning_rate: 0.1 } }"}) {
@@ -84,7 +84,7 @@ TEST(LinkedWorkerJobTest, LearnsTheSameWhereKernelsLookAtTheGradient) {
   }
 }
 
-TEST(LinkedWorkerJobTest, WithoutKernelsTheHostLooksAtTheGradientAndIsToldWhy) {
+TEST(LinkedWorkerJobTest, ScansOnTheHostWithoutKernels) {
   const JobSpec job = JobWith("training { clip_norm: 0.1 }");
   const FakeLink::Options link{/*seed=*/1, /*own_thread=*/true, /*fail_at=*/-1,
                                /*least_copy_bytes=*/1, /*downs=*/nullptr};
@@ -101,13 +101,13 @@ FakeLink::Options LateLink(uint64_t seed) {
   return {seed, /*own_thread=*/true, /*fail_at=*/-1, /*least_copy_bytes=*/1, /*downs=*/nullptr};
 }
 
-// Some steps do not reach a layer, and in one a block is not finite: that is withheld.
-TEST(LinkedWorkerJobTest, LearnsTheSameWhereTheDeviceLooksAtEachBlock) {
+// Some steps do not reach a layer. In one step a block is not finite and is withheld.
+TEST(LinkedWorkerJobTest, LearnsTheSameIfTheDeviceChecksBlocks) {
   for (const std::string more :
        {"", "wire { shared_memory: true }", "optimizer { sgd { momentum_at: WORKER } }",
         "training { accumulate: 3 }", "consistency { mode: SYNC }"}) {
     SCOPED_TRACE(more);
-    // Few blocks: a kernel on the host is 256 threads that wait for each other.
+    // Uses few blocks because a kernel on the host runs 256 threads that wait for each other.
     const JobSpec job = JobWith("training { epochs: 1 } wire { block_bytes: 512 }", more);
     const Learnt plain = Train(job, nullptr, std::make_shared<std::atomic<int64_t>>(0), Feed(),
                                {nullptr, nullptr, /*is_odd=*/true});
@@ -124,7 +124,7 @@ TEST(LinkedWorkerJobTest, LearnsTheSameWhereTheDeviceLooksAtEachBlock) {
   }
 }
 
-TEST(LinkedWorkerJobTest, WithoutKernelsTheHostLooksAtEachBlockAndIsToldWhy) {
+TEST(LinkedWorkerJobTest, ChecksBlocksOnTheHostWithoutKernels) {
   const Learnt learnt =
       Train(JobWith(""), [] { return std::make_unique<FakeLink>(LateLink(/*seed=*/1)); },
             std::make_shared<std::atomic<int64_t>>(0), Feed(),
@@ -150,15 +150,15 @@ TEST(LinkedWorkerJobTest, LearnsTheSameFromValuesInSharedMemory) {
   ExpectTheSame(JobWith("wire { shared_memory: true }"));
 }
 
-// Which values a pull ahead brings is a matter of time, so only that it comes to its end.
-TEST(LinkedWorkerJobTest, PullsAhead) {
+// The values of a prefetched pull depend on timing, so this only checks that the job ends.
+TEST(LinkedWorkerJobTest, FinishesWithPrefetchedPulls) {
   const Learnt linked = TrainLinked(JobWith("consistency { prefetch: true }"), /*seed=*/1);
   EXPECT_TRUE(linked.status.ok()) << linked.status;
   EXPECT_EQ(linked.losses.size(), 24u);
   EXPECT_LT(linked.losses.back(), linked.losses.front());
 }
 
-TEST(LinkedWorkerJobTest, WithoutALinkItSaysSoAndLearnsTheSame) {
+TEST(LinkedWorkerJobTest, LearnsTheSameWithoutALink) {
   const auto none = [] { return absl::InternalError("the device gives no streams"); };
   const JobSpec job = JobWith("");
   const Learnt learnt = Train(job, none, std::make_shared<std::atomic<int64_t>>(0));
@@ -167,7 +167,7 @@ TEST(LinkedWorkerJobTest, WithoutALinkItSaysSoAndLearnsTheSame) {
                                              HasSubstr("the device gives no streams"))));
 }
 
-TEST(LinkedWorkerJobTest, AnErrorOfTheLinkEndsTheWorkerWithItsSentence) {
+TEST(LinkedWorkerJobTest, ALinkErrorEndsTheWorker) {
   for (const int64_t fail_at : {0, 5, 50, 77, 200}) {
     const Learnt linked = TrainLinked(JobWith(""), /*seed=*/1, fail_at);
     EXPECT_EQ(linked.status.code(), absl::StatusCode::kInternal) << linked.status;
@@ -198,7 +198,7 @@ TEST_P(LiftedWorkerTest, LearnsTheSame) {
       SCOPED_TRACE(more + " seed " + std::to_string(seed));
       FakeLift::Counts counts;
       ExpectTheSame(TrainLifted(job, seed, GetParam(), &counts), plain);
-      // Of two epochs.
+      // Passes of two epochs.
       EXPECT_EQ(counts.passes, 24);
       EXPECT_EQ(counts.arrived, 24);
       if (GetParam() == 0) {
@@ -209,7 +209,7 @@ TEST_P(LiftedWorkerTest, LearnsTheSame) {
   }
 }
 
-TEST_P(LiftedWorkerTest, AnErrorOfTheLiftEndsItInItsOwnStep) {
+TEST_P(LiftedWorkerTest, AnUploadErrorEndsItsOwnStep) {
   FakeLift::Counts counts;
   const Learnt lifted = TrainLifted(JobWith(""), /*seed=*/1, GetParam(), &counts, /*fail_at=*/5);
   EXPECT_EQ(lifted.status.code(), absl::StatusCode::kInternal) << lifted.status;

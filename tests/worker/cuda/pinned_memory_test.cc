@@ -1,4 +1,4 @@
-// What is asked of CUDA to pin memory, against functions that write it down.
+// Tests the CUDA calls that pin memory, against functions that record the calls.
 
 #include "worker/cuda/pinned_memory.h"
 
@@ -52,7 +52,7 @@ class PinnedMemoryTest : public ::testing::Test {
   std::vector<uint8_t> memory_ = std::vector<uint8_t>(8192);
 };
 
-TEST_F(PinnedMemoryTest, IsPinnedAsLongAsTheObjectLives) {
+TEST_F(PinnedMemoryTest, StaysPinnedWhileTheObjectLives) {
   auto pinned = PinnedMemory::Create(Functions(), absl::MakeSpan(memory_));
   ASSERT_TRUE(pinned.ok()) << pinned.status();
   EXPECT_EQ(pinned_at, memory_.data());
@@ -62,7 +62,7 @@ TEST_F(PinnedMemoryTest, IsPinnedAsLongAsTheObjectLives) {
   EXPECT_THAT(called_, ElementsAre("pin", "unpin"));
 }
 
-TEST_F(PinnedMemoryTest, ARefusalIsTheCallersBusinessAndNotTorchs) {
+TEST_F(PinnedMemoryTest, ARefusalIsAStatusAndClearsCudasError) {
   answer = 2;
   const auto pinned = PinnedMemory::Create(Functions(), absl::MakeSpan(memory_));
   EXPECT_EQ(pinned.status().code(), absl::StatusCode::kUnavailable);
@@ -70,7 +70,7 @@ TEST_F(PinnedMemoryTest, ARefusalIsTheCallersBusinessAndNotTorchs) {
   EXPECT_THAT(called_, ElementsAre("pin", "forget the error"));
 }
 
-TEST_F(PinnedMemoryTest, AnErrorOfUnpinningIsNotLeftBehind) {
+TEST_F(PinnedMemoryTest, AnUnpinningErrorIsCleared) {
   auto pinned = PinnedMemory::Create(Functions(), absl::MakeSpan(memory_));
   ASSERT_TRUE(pinned.ok()) << pinned.status();
   answer = 4;

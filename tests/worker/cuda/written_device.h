@@ -12,15 +12,15 @@
 
 namespace torchps {
 
-// A kind of device for torch that only writes down what its streams are given, as
-// "record e1 on s0". Its events are numbered from 1; stream 0 is the one that computes.
+// Registers a torch device type that only records the operations on its streams, for example
+// "record e1 on s0". Events are numbered from 1. Stream 0 computes.
 //
 // Thread-safe.
 class WrittenDevice final : public c10::impl::DeviceGuardImplInterface {
  public:
   static constexpr auto kType = c10::DeviceType::PrivateUse1;
 
-  // The one that torch knows.
+  // Returns the instance registered with torch.
   static WrittenDevice* Get() {
     static auto* const device = [] {
       auto* const made = new WrittenDevice;
@@ -45,7 +45,7 @@ class WrittenDevice final : public c10::impl::DeviceGuardImplInterface {
     lines_.push_back(line);
     TORCH_CHECK(fail_at_ != static_cast<int>(lines_.size()), line, " was refused");
   }
-  // The second one. A new thread's is the first, as with CUDA.
+  // Returns the second device. New threads use the first device, as with CUDA.
   static c10::Device device() { return c10::Device(kType, 1); }
 
   c10::DeviceType type() const override { return kType; }

@@ -17,12 +17,12 @@
 #include "gtest/gtest.h"
 #include "tests/worker/device/fake_link.h"
 
-// What the tests of copies share: models and choices drawn from a seed, and how to look for an
-// error at every operation.
+// Utilities for tests of device copies: random models and choices from a seed, and replays with an
+// error at any operation.
 
 namespace torchps {
 
-// Draws that follow from a seed.
+// Draws random numbers from a seed.
 class Draw {
  public:
   explicit Draw(uint64_t seed) : state_(seed) {}
@@ -35,7 +35,7 @@ class Draw {
     for (size_t i = items->size(); i > 1; --i) std::swap((*items)[i - 1], (*items)[Below(i)]);
   }
 
-  // The device does something, or nothing.
+  // Advances the device by one step, or not.
   void MaybeStep(FakeLink* link) {
     for (uint64_t steps = Below(4); steps > 0 && link->Step(); --steps) {
     }
@@ -45,7 +45,7 @@ class Draw {
   uint64_t state_;
 };
 
-// A small model of some blocks, perhaps with averaged ones.
+// Draws a small model of several blocks, perhaps with averaged blocks.
 inline ModelLayout DrawLayout(Draw* draw) {
   std::vector<Segment> segments(1);
   segments[0].name = "w";
@@ -64,8 +64,9 @@ inline BlockMap DrawMap(const ModelLayout& layout, Draw* draw) {
   return *BlockMap::Create(layout, static_cast<int64_t>(4 * (1 + draw->Below(8))), /*servers=*/1);
 }
 
-// A backward pass: in which order its trained blocks are written, and before which of them (at the
-// end: after the last) the push is begun and the step comes to nothing.
+// Describes a backward pass: the order in which the pass writes the trained blocks, the position at
+// which the push begins, and the position at which the step is dropped. The end means after the
+// last block.
 struct DrawnPass {
   std::vector<BlockId> blocks;
   uint64_t opens_at = 0;
@@ -83,15 +84,15 @@ inline DrawnPass DrawPass(const BlockMap& map, Draw* draw) {
   return pass;
 }
 
-// What a scene came to.
+// The result of a scene.
 struct SceneOutcome {
-  // Of all calls that can fail, in their order.
+  // The statuses of the calls that can fail, in call order.
   std::vector<absl::Status> statuses;
   int64_t operations = 0;
 };
 
-// Plays the scene of `seed` as it is, and then once more with one operation, drawn from the seed,
-// that fails: one error comes of that, the same in every call from some call on.
+// Plays the scene of `seed` without errors, then again with one failing operation drawn from the
+// seed. Checks that the failure causes a single error, which each later call returns.
 template <typename Scene>
 void PlayWithAnError(uint64_t seed) {
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -111,7 +112,8 @@ void PlayWithAnError(uint64_t seed) {
   }
 }
 
-// PlayWithAnError() of all seeds from 1 on: as many as TORCHPS_DEVICE_SEEDS says, else 10,000.
+// Runs PlayWithAnError() for the seeds from 1. TORCHPS_DEVICE_SEEDS sets the number of seeds
+// (default 10,000).
 template <typename Scene>
 void PlaySeeds() {
   uint64_t seeds = 10000;

@@ -27,7 +27,7 @@ EncodingSpec TwoBytes() {
   return encoding;
 }
 
-// Sends of each sum of whole numbers the even part, and keeps what is odd.
+// Sends the even part of each integer sum and keeps the odd remainder.
 class EvenEncoder final : public BlockEncoder {
  public:
   EvenEncoder(const BlockMap& map, const std::vector<float>* gradients)
@@ -86,11 +86,11 @@ class EvenEncoder final : public BlockEncoder {
   std::vector<int> residual_;
 };
 
-// What an element of the flat vector is in a step.
+// Returns an element of the flat vector in a step.
 int Element(int step, int64_t index) { return step * 1000 + static_cast<int>(index); }
 
-// A model on a device, and a trainer of some steps with pushes that take their time, of which some
-// are not applied.
+// Simulates a model on a device, and a trainer of some steps with slow pushes. Some pushes are not
+// applied.
 class EncodedScene {
  public:
   EncodedScene(uint64_t seed, int64_t fail_at)
@@ -129,7 +129,7 @@ class EncodedScene {
  private:
   enum class Block { kNotTold, kSent, kNotFinite, kAbsent };
 
-  // False: the worker has ended.
+  // Returns false if the worker has ended.
   bool PlayStep(int step, std::vector<absl::Status>* statuses) {
     outbox_->BeginStep();
     link_->Compute([this] { std::fill(gradients_.begin(), gradients_.end(), 0.0f); });
@@ -141,7 +141,7 @@ class EncodedScene {
       if (i == pass.opens_at) Open(step);
       if (i == pass.drops_at) {
         outbox_->Drop();
-        // What was encoded for a push that nobody makes ends a worker.
+        // Encoded data without a push ends a worker.
         return !std::exchange(is_open_, false);
       }
       draw_.MaybeStep(link_.get());
@@ -167,7 +167,7 @@ class EncodedScene {
   }
 
   bool FinishStep(int step, std::vector<BlockId> left, std::vector<absl::Status>* statuses) {
-    // Of blocks that were not final some have nothing for a run of elements, or for all.
+    // Some blocks that were not final lack a run of elements, or the whole block.
     std::sort(left.begin(), left.end());
     ElementRuns absent;
     for (const BlockId id : left) {
@@ -203,7 +203,7 @@ class EncodedScene {
 
   void Open(int step) {
     is_open_ = true;
-    // Changes nothing: what was sent, and what comes back of it, is that of the push before.
+    // Checks that the previous push's data and residuals are unchanged.
     LookAtAll();
     for (const BlockId block : taken_back_) {
       const BlockRange& range = map_.blocks()[block];
@@ -219,7 +219,7 @@ class EncodedScene {
     });
   }
 
-  // What is sent of the block, and what stays.
+  // Checks the block's sent data and residual.
   void Expect(int step, const BlockRange& block, const ElementRuns& absent) {
     const ElementRuns runs = RunsWithin(absent, block.offset, block.offset + block.length);
     if (CoversAll(runs, block.length)) {
@@ -244,7 +244,7 @@ class EncodedScene {
     }
   }
 
-  // Everything that the push may send is what it was.
+  // Checks that the data of the current push is unchanged.
   void LookAtAll() {
     for (const BlockRange& block : map_.blocks()) {
       if (block.averaged || state_.empty() || state_[block.id] == Block::kNotTold) continue;
@@ -263,7 +263,7 @@ class EncodedScene {
     }
   }
 
-  // Of all blocks, also of those of which nothing was sent, and averaged ones; perhaps twice.
+  // Takes back arbitrary blocks, perhaps twice, including unsent and averaged blocks.
   void TakeSomeBack() {
     for (const BlockRange& block : map_.blocks()) {
       if (!draw_.Chance(0.3)) continue;
@@ -279,10 +279,10 @@ class EncodedScene {
   std::vector<float> averaged_;
   std::vector<double> host_records_;
   std::vector<float> host_averaged_;
-  // What is expected. By element:
+  // Expected values by element.
   std::vector<int> residual_;
   std::vector<int> sent_;
-  // By block.
+  // Expected values by block.
   std::vector<Block> state_;
   std::vector<bool> is_finite_;
   std::vector<BlockId> taken_back_;
@@ -292,9 +292,7 @@ class EncodedScene {
   std::unique_ptr<EncodedOutbox> outbox_;
 };
 
-TEST(EncodedOutboxTest, SendsWhatTheEncoderMakesAndTakesBackBeforeTheNextStepIsEncoded) {
-  PlaySeeds<EncodedScene>();
-}
+TEST(EncodedOutboxTest, TakesBackRejectedBlocksBeforeTheNextEncoding) { PlaySeeds<EncodedScene>(); }
 
 // Four blocks of two elements.
 class EncodedBlocksTest : public ::testing::Test {
@@ -325,7 +323,7 @@ class EncodedBlocksTest : public ::testing::Test {
   std::vector<double> host_records_;
 };
 
-TEST_F(EncodedBlocksTest, ABlockThatIsFinalWaitsForThePushToBegin) {
+TEST_F(EncodedBlocksTest, AFinalBlockWaitsForThePush) {
   FakeLink link(FakeLink::Options{});
   EncodedOutbox outbox(OptionsWith(&link));
   std::vector<BlockId> told;
@@ -345,7 +343,7 @@ TEST_F(EncodedBlocksTest, ABlockThatIsFinalWaitsForThePushToBegin) {
   EXPECT_THAT(outbox.GetBytes(0), ElementsAre(4, 0, 4, 0));
 }
 
-TEST_F(EncodedBlocksTest, AHookThatComesAfterItsStepWasDroppedDoesNothing) {
+TEST_F(EncodedBlocksTest, AHookAfterADroppedStepDoesNothing) {
   FakeLink link(FakeLink::Options{});
   EncodedOutbox outbox(OptionsWith(&link));
   outbox.BeginStep();
@@ -354,8 +352,9 @@ TEST_F(EncodedBlocksTest, AHookThatComesAfterItsStepWasDroppedDoesNothing) {
   EXPECT_EQ(link.operations(), 0);
 }
 
-// For ThreadSanitizer: hooks on two threads, the link's own, and the trainer's.
-TEST_F(EncodedBlocksTest, HooksOnSeveralThreads) {
+// For ThreadSanitizer: hooks run on two threads, next to the link's thread and the trainer's
+// thread.
+TEST_F(EncodedBlocksTest, HooksRunOnSeveralThreads) {
   for (uint64_t seed = 1; seed <= 50; ++seed) {
     FakeLink link({seed, /*own_thread=*/true, /*fail_at=*/-1});
     EncodedOutbox outbox(OptionsWith(&link));

@@ -100,7 +100,7 @@ absl::Status FakeLink::ComputeAfter(const Mark& mark) {
     Add(kCompute, std::move(job));
     return absl::OkStatus();
   }
-  // What comes next is computed at once.
+  // The next kernel runs at once.
   Await([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return point->reached || !error_.ok(); });
   return error_;
 }
@@ -133,7 +133,7 @@ absl::Status FakeLink::Down(const Mark& after, absl::Span<const float> device,
   MutexLock lock(&mutex_);
   if (absl::Status status = Operation(); !status.ok()) return status;
   if (options_.downs != nullptr && !host.empty()) ++*options_.downs;
-  // Nobody reads there before the end.
+  // The host must not read before the copy ends.
   std::fill(host.begin(), host.end(), Poison());
   Job copy = Copy(after, device, host);
   copy.done = std::move(done);
@@ -149,7 +149,7 @@ absl::Status FakeLink::InDowns(const Mark& after, Give give) {
   job.after = std::static_pointer_cast<const Point>(after);
   job.end = [this, give = std::move(give)]()
                 ABSL_NO_THREAD_SAFETY_ANALYSIS { error_.Update(give()); };
-  // Its end is one, as a copy's is.
+  // The end counts as an operation, as for a copy.
   job.is_copy = true;
   Add(kDown, std::move(job));
   return absl::OkStatus();
@@ -216,7 +216,7 @@ bool FakeLink::StepLocked() {
     return true;
   }
   const absl::Status status = next.is_copy ? Operation() : error_;
-  // Of what fails nothing more is done.
+  // After an error, do not run later operations.
   if (status.ok() && next.end != nullptr) next.end();
   if (next.done != nullptr) {
     const Done done = std::move(next.done);
@@ -225,7 +225,7 @@ bool FakeLink::StepLocked() {
     mutex_.Lock();
     if (&order == &orders_[kDown]) --downs_;
   }
-  // Others have been added behind it meanwhile.
+  // Other operations may have been appended since.
   order.pop_front();
   changed_.SignalAll();
   return true;

@@ -18,17 +18,17 @@
 
 namespace torchps {
 
-// A device made of host memory, which does what it is given late: each of the three orders is kept,
-// and apart from marks nothing is promised about any two of them, so they are mixed by a seed. A
-// copy fills its destination with kPoison when it begins, and reads its source when it ends.
+// Simulates a device of host memory that runs operations late. The link keeps each of the three
+// orders and mixes them by a seed. Only marks order operations of different orders. A copy fills
+// the destination with kPoison at the start and reads the source at the end.
 //
-// Stepped by the test: everything happens in Step(), on the thread that calls it, and Compute()
-// adds a kernel to the order of computing. With `own_thread` a thread of the link's makes the steps
-// of the copies, and what is computed is computed by the caller, at once: for whole workers on the
-// CPU. Then the waits of the interface block; else they make steps until they are over.
+// The test steps the link: operations run in Step() on the calling thread, and Compute() appends a
+// kernel to the computing order. With `own_thread`, the link's thread runs the copies, and the
+// caller computes at once; this mode serves whole workers on the CPU. The interface's waits then
+// block. Otherwise they run steps until the awaited operation is over.
 //
-// Operation `fail_at`, counted from 0 over all calls and all ends of copies, fails: everything ends
-// with that error from then on, and no copy is made any more.
+// Operation `fail_at` fails, counted from 0 over calls and ends of copies. After that, each
+// operation ends with that error, and copies stop.
 //
 // Thread-safe with `own_thread`, else thread-compatible.
 class FakeLink final : public DeviceLink {
@@ -38,24 +38,24 @@ class FakeLink final : public DeviceLink {
     bool own_thread = false;
     int64_t fail_at = -1;
     int64_t least_copy_bytes = CopyShares::kLeastBytes;
-    // Counts the copies down that are given, but for empty ones. Null: nobody does.
+    // Counts the nonempty copies down. May be null.
     std::atomic<int64_t>* downs = nullptr;
-    // Set when operation `fail_at` fails, for whoever does not own the link. Null: nobody asks.
+    // Set when operation `fail_at` fails, for callers that do not own the link. May be null.
     std::atomic<bool>* has_failed = nullptr;
   };
 
-  // Not a number, and equal to nothing.
+  // Returns a NaN.
   static float Poison();
 
   explicit FakeLink(Options options);
   ~FakeLink() override;
 
-  // REQUIRES: no `own_thread`, for both.
+  // REQUIRES: `own_thread` is false, for both functions.
   void Compute(std::function<void()> kernel);
-  // Begins or ends something that may be next. False: there is nothing.
+  // Begins or ends an operation that may run next. Returns false if the link is idle.
   bool Step();
 
-  // Operations so far.
+  // Returns the number of operations so far.
   int64_t operations() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   absl::StatusOr<Mark> AfterCompute() override ABSL_LOCKS_EXCLUDED(mutex_);
@@ -66,7 +66,7 @@ class FakeLink final : public DeviceLink {
   absl::Status WhenReached(const Mark& mark, Done done) override ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Down(const Mark& after, absl::Span<const float> device, absl::Span<float> host,
                     Done done) override ABSL_LOCKS_EXCLUDED(mutex_);
-  // Runs `give` late, as its end.
+  // Runs `give` late, at the end of the operation.
   absl::Status InDowns(const Mark& after, Give give) override ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Up(const Mark& after, absl::Span<const float> host,
                   absl::Span<float> device) override ABSL_LOCKS_EXCLUDED(mutex_);
@@ -78,27 +78,27 @@ class FakeLink final : public DeviceLink {
   struct Point {
     bool reached = false;
   };
-  // Something in an order.
+  // An entry of an order.
   struct Job {
     std::shared_ptr<const Point> after;
     bool has_begun = false;
     std::function<void()> begin;
     std::function<void()> end;
     Done done;
-    // Its end is an operation.
+    // The end counts as an operation.
     bool is_copy = false;
   };
-  // Marks that are waited for are one more.
+  // Waits for marks form the fourth order.
   enum Order { kCompute, kDown, kUp, kMarks, kOrders };
 
-  // Counts an operation; its error, if it is the one that fails, or an earlier one's.
+  // Counts an operation. Returns this operation's error or an earlier error.
   absl::Status Operation() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Mark AddPoint(Order order) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Add(Order order, Job job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Job Copy(const Mark& after, absl::Span<const float> from, absl::Span<float> to);
   bool StepLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool MayStep(const std::deque<Job>& order) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Steps, or waits for steps, until `is_over`.
+  // Runs steps, or waits for steps, until `is_over` returns true.
   template <typename IsOver>
   void Await(IsOver is_over) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -111,7 +111,7 @@ class FakeLink final : public DeviceLink {
   int64_t operations_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
   std::deque<Job> orders_[kOrders] ABSL_GUARDED_BY(mutex_);
-  // Downs whose `done` has not returned.
+  // Copies down before the return of `done`.
   int64_t downs_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 

@@ -16,7 +16,7 @@ void Exhaust(FakeLink* link) {
   }
 }
 
-TEST(FakeLinkTest, ACopyReadsItsSourceWhenItEndsAndPoisonsItsDestinationUntilThen) {
+TEST(FakeLinkTest, ACopyReadsLateAndPoisonsItsDestination) {
   FakeLink link(FakeLink::Options{});
   std::vector<float> device = {1};
   std::vector<float> host = {0};
@@ -32,7 +32,7 @@ TEST(FakeLinkTest, ACopyReadsItsSourceWhenItEndsAndPoisonsItsDestinationUntilThe
   EXPECT_TRUE(is_done);
 }
 
-TEST(FakeLinkTest, ACopyWaitsForItsMarkAndComputingForItsOwn) {
+TEST(FakeLinkTest, CopiesAndComputationWaitForTheirMarks) {
   for (uint64_t seed = 1; seed <= 100; ++seed) {
     FakeLink link({seed});
     std::vector<float> device = {0};
@@ -51,7 +51,7 @@ TEST(FakeLinkTest, ACopyWaitsForItsMarkAndComputingForItsOwn) {
   }
 }
 
-TEST(FakeLinkTest, WithoutAMarkCopiesAndComputingComeInAnyOrder) {
+TEST(FakeLinkTest, WithoutMarksOperationsRunInAnyOrder) {
   bool was_first = false;
   bool was_last = false;
   for (uint64_t seed = 1; seed <= 100; ++seed) {
@@ -67,8 +67,8 @@ TEST(FakeLinkTest, WithoutAMarkCopiesAndComputingComeInAnyOrder) {
   EXPECT_TRUE(was_last);
 }
 
-TEST(FakeLinkTest, AnErrorEndsWhatIsUnderWayAndStays) {
-  // The first is the call; the second its end, which comes after another call.
+TEST(FakeLinkTest, AnErrorEndsCurrentWorkAndPersists) {
+  // Operation 0 is the call. Operation 2 is the end, after another call.
   FakeLink link({/*seed=*/1, /*own_thread=*/false, /*fail_at=*/2});
   std::vector<float> device = {1, 2};
   std::vector<float> host = {0, 0};
@@ -84,7 +84,7 @@ TEST(FakeLinkTest, AnErrorEndsWhatIsUnderWayAndStays) {
   EXPECT_EQ(link.AwaitUps(), error);
 }
 
-TEST(FakeLinkTest, WithAThreadOfItsOwnItIsWaitedFor) {
+TEST(FakeLinkTest, WithItsOwnThreadCallersWait) {
   FakeLink link({/*seed=*/1, /*own_thread=*/true});
   std::vector<float> device = {1};
   std::vector<float> host = {0};

@@ -16,11 +16,10 @@ namespace {
 using ::testing::Each;
 using ::testing::ElementsAre;
 
-// What an element of the flat vector is in a step.
+// Returns an element of the flat vector in a step.
 float Element(int step, int64_t index) { return static_cast<float>(step * 1000 + index); }
 
-// Finds of a block what its elements are when it looks: their sum is the norm, and a block is
-// finite where that is even.
+// Reads a block's current elements. The sum is the norm, and a block is finite if the sum is even.
 class SumFiniteCheck final : public FiniteCheck {
  public:
   SumFiniteCheck(const BlockMap* map, absl::Span<const float> gradients)
@@ -50,7 +49,7 @@ class SumFiniteCheck final : public FiniteCheck {
   std::vector<float> verdicts_;
 };
 
-// A model on a device, and a trainer of some steps with pushes that take their time.
+// Simulates a model on a device, and a trainer of some steps with slow pushes.
 class OutboxScene {
  public:
   OutboxScene(uint64_t seed, int64_t fail_at)
@@ -139,7 +138,7 @@ class OutboxScene {
     });
   }
 
-  // Everything that the push may have sent is still what it was.
+  // Checks that the data that the push may have sent is unchanged.
   void Look() {
     if (pushed_step_ == 0) return;
     for (const BlockRange& block : map_.blocks()) {
@@ -164,26 +163,24 @@ class OutboxScene {
   std::vector<float> averaged_;
   std::array<std::vector<float>, 2> buffers_;
   std::array<std::vector<float>, 2> verdicts_;
-  // Null: the device looks at nothing.
+  // Null if the device does not check blocks.
   std::unique_ptr<SumFiniteCheck> look_;
-  // The present push; 0: there was none.
+  // The step of the current push, or 0 without a push.
   int pushed_step_ = 0;
   absl::Span<const float> gradients_pushed_;
   absl::Span<const float> averaged_pushed_;
   absl::Span<const float> verdicts_pushed_;
   std::vector<bool> told_;
   bool is_open_ = false;
-  // All blocks are ready.
+  // True if each block is ready.
   bool is_whole_ = false;
   std::unique_ptr<FakeLink> link_;
   std::unique_ptr<GradientOutbox> outbox_;
 };
 
-TEST(GradientOutboxTest, NothingIsReadTooEarlyOrOverwrittenAndAnErrorIsToldOnce) {
-  PlaySeeds<OutboxScene>();
-}
+TEST(GradientOutboxTest, NeverReadsEarlyOrOverwritesAndFailsOnce) { PlaySeeds<OutboxScene>(); }
 
-// Four blocks of two elements, and one of the averaged element.
+// Four blocks of two elements, and a block of the averaged element.
 class OutboxTest : public ::testing::Test {
  protected:
   OutboxTest() {
@@ -222,7 +219,7 @@ class OutboxTest : public ::testing::Test {
   std::array<std::vector<float>, 2> buffers_ = {std::vector<float>(9), std::vector<float>(9)};
 };
 
-TEST_F(OutboxTest, ABlockComesDownWhileThePushBeforeIsUnderWayAndIsToldWhenItsOwnBegins) {
+TEST_F(OutboxTest, CopiesABlockEarlyButReportsItLater) {
   FakeLink link(FakeLink::Options{});
   GradientOutbox outbox(OptionsWith(&link, /*least_copy_bytes=*/1));
   std::vector<BlockId> told;
@@ -252,7 +249,7 @@ TEST_F(OutboxTest, ABlockComesDownWhileThePushBeforeIsUnderWayAndIsToldWhenItsOw
   EXPECT_EQ(outbox.gradients().data(), first);
 }
 
-TEST_F(OutboxTest, SmallNeighboursComeDownTogether) {
+TEST_F(OutboxTest, CopiesSmallNeighboursTogether) {
   FakeLink link(FakeLink::Options{});
   GradientOutbox outbox(OptionsWith(&link, /*least_copy_bytes=*/16));
   std::vector<BlockId> told;
@@ -267,7 +264,7 @@ TEST_F(OutboxTest, SmallNeighboursComeDownTogether) {
   EXPECT_THAT(told, ElementsAre(2, 3));
 }
 
-TEST_F(OutboxTest, ABlockIsToldOnceTheHostHasWhatTheDeviceFoundOfIt) {
+TEST_F(OutboxTest, ReportsABlockAfterTheDevicesResultArrives) {
   FakeLink link(FakeLink::Options{});
   SumFiniteCheck look(&map_, gradients_);
   std::array<std::vector<float>, 2> verdicts;
@@ -291,13 +288,13 @@ TEST_F(OutboxTest, ABlockIsToldOnceTheHostHasWhatTheDeviceFoundOfIt) {
   Exhaust(&link);
   EXPECT_THAT(told, ElementsAre(3, 1));
   EXPECT_THAT(finite, ElementsAre(false, false, false, false));
-  // What nobody called final is looked at, too.
+  // The check also covers blocks that no hook reported as final.
   ASSERT_TRUE(outbox.Finish().ok());
   EXPECT_TRUE(FiniteCheck::IsFinite(outbox.verdicts(), 0));
   EXPECT_TRUE(FiniteCheck::IsFinite(outbox.verdicts(), 2));
   const absl::Span<const float> first = outbox.verdicts();
 
-  // The push may still ask for those of the step before.
+  // The push may still read the previous step's verdicts.
   outbox.BeginStep();
   EXPECT_NE(outbox.verdicts().data(), first.data());
   gradients_ = {1, 2, 1, 2, 1, 2, 1, 2};
@@ -307,7 +304,7 @@ TEST_F(OutboxTest, ABlockIsToldOnceTheHostHasWhatTheDeviceFoundOfIt) {
   EXPECT_TRUE(FiniteCheck::IsFinite(first, 0));
 }
 
-TEST_F(OutboxTest, AStepThatIsDroppedTellsNothingMoreAndItsBufferIsTheNextOnes) {
+TEST_F(OutboxTest, ADroppedStepIsSilentAndFreesItsBuffer) {
   FakeLink link(FakeLink::Options{});
   GradientOutbox outbox(OptionsWith(&link, /*least_copy_bytes=*/1));
   std::vector<BlockId> told;
@@ -315,7 +312,7 @@ TEST_F(OutboxTest, AStepThatIsDroppedTellsNothingMoreAndItsBufferIsTheNextOnes) 
   const float* const first = outbox.gradients().data();
   outbox.BlockFinal(3);
   outbox.Drop();
-  // No push has begun with it, and one may still be sending the other.
+  // The dropped buffer does not belong to a push, while a push may still send the other buffer.
   outbox.BeginStep();
   EXPECT_EQ(outbox.gradients().data(), first);
   outbox.Open(TellsTo(&told));
@@ -323,7 +320,7 @@ TEST_F(OutboxTest, AStepThatIsDroppedTellsNothingMoreAndItsBufferIsTheNextOnes) 
   EXPECT_THAT(told, ElementsAre());
 }
 
-TEST_F(OutboxTest, AHookThatComesAfterItsStepWasDroppedDoesNothing) {
+TEST_F(OutboxTest, AHookAfterADroppedStepDoesNothing) {
   FakeLink link(FakeLink::Options{});
   GradientOutbox outbox(OptionsWith(&link, /*least_copy_bytes=*/1));
   outbox.BeginStep();
@@ -338,8 +335,9 @@ TEST_F(OutboxTest, AHookThatComesAfterItsStepWasDroppedDoesNothing) {
   EXPECT_THAT(told, ElementsAre(3));
 }
 
-// For ThreadSanitizer: hooks on two threads, the link's own, and the trainer's.
-TEST_F(OutboxTest, HooksOnSeveralThreads) {
+// For ThreadSanitizer: hooks run on two threads, next to the link's thread and the trainer's
+// thread.
+TEST_F(OutboxTest, HooksRunOnSeveralThreads) {
   for (uint64_t seed = 1; seed <= 50; ++seed) {
     FakeLink link({seed, /*own_thread=*/true, /*fail_at=*/-1});
     GradientOutbox outbox(OptionsWith(&link, /*least_copy_bytes=*/seed % 2 == 0 ? 16 : 1));

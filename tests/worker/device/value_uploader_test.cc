@@ -14,8 +14,8 @@ namespace {
 using ::testing::Each;
 using ::testing::ElementsAre;
 
-// Pulls into two vectors of the host's, of all blocks or of some, of which some are dropped and
-// some blocks land twice.
+// Simulates pulls into two host vectors, of some or of the complete blocks. Some pulls are dropped,
+// and some blocks arrive twice.
 class InboxScene {
  public:
   InboxScene(uint64_t seed, int64_t fail_at)
@@ -80,7 +80,7 @@ class InboxScene {
     LookWhenComputed();
   }
 
-  // A kernel that finds what was taken over last.
+  // Appends a kernel that checks the latest values.
   void LookWhenComputed() {
     link_->Compute([this, expected = expected_] { EXPECT_EQ(values_, expected); });
   }
@@ -96,9 +96,7 @@ class InboxScene {
   std::unique_ptr<ValueUploader> inbox_;
 };
 
-TEST(ValueUploaderTest, WhatIsComputedFindsWhatWasTakenOverAndAnErrorIsToldOnce) {
-  PlaySeeds<InboxScene>();
-}
+TEST(ValueUploaderTest, KernelsReadCurrentValuesAndErrorsAppearOnce) { PlaySeeds<InboxScene>(); }
 
 // Four blocks of one element.
 class InboxTest : public ::testing::Test {
@@ -126,7 +124,7 @@ class InboxTest : public ::testing::Test {
   std::vector<float> values_ = std::vector<float>(4);
 };
 
-TEST_F(InboxTest, ABlockGoesUpBeforeThePullHasEnded) {
+TEST_F(InboxTest, UploadsABlockBeforeThePullEnds) {
   FakeLink link(FakeLink::Options{});
   ValueUploader inbox(OptionsWith(&link, /*least_copy_bytes=*/1));
   ASSERT_TRUE(inbox.Begin(host_).ok());
@@ -137,8 +135,8 @@ TEST_F(InboxTest, ABlockGoesUpBeforeThePullHasEnded) {
   EXPECT_THAT(values_, Each(0.0f));
 }
 
-// The memory of the second vector may have been another tensor's.
-TEST_F(InboxTest, TheFirstCopyUpWaitsForWhatWasComputedBefore) {
+// The second vector's memory may have belonged to another tensor.
+TEST_F(InboxTest, TheFirstUploadWaitsForEarlierComputation) {
   for (uint64_t seed = 1; seed <= 100; ++seed) {
     staging_.assign(4, 3.0f);
     FakeLink link({seed});
@@ -154,7 +152,7 @@ TEST_F(InboxTest, TheFirstCopyUpWaitsForWhatWasComputedBefore) {
   }
 }
 
-TEST_F(InboxTest, TheLastBlocksOfSharesThatAreNotWholeGoUpWhenTheyAreTakenOver) {
+TEST_F(InboxTest, UploadsTheRemainingBlocksAtTakeover) {
   FakeLink link(FakeLink::Options{});
   ValueUploader inbox(OptionsWith(&link, /*least_copy_bytes=*/1 << 20));
   ASSERT_TRUE(inbox.Begin(host_).ok());

@@ -9,7 +9,7 @@
 namespace torchps {
 namespace {
 
-TEST(WorkEndTest, IsWhenAllThatWasGivenBeforeHasEnded) {
+TEST(WorkEndTest, ComesAfterAllEarlierWork) {
   int copied_first = 0;
   for (uint64_t seed = 1; seed <= 100; ++seed) {
     ManualClock clock;
@@ -37,9 +37,9 @@ TEST(WorkEndTest, IsWhenAllThatWasGivenBeforeHasEnded) {
   EXPECT_GT(copied_first, 0) << "copies wait for what is computed, as nothing but this was told";
 }
 
-TEST(WorkEndTest, OfALinkThatFailsIsNever) {
+TEST(WorkEndTest, NeverComesOnAFailedLink) {
   ManualClock clock;
-  // To mark what is computed, and to wait for it.
+  // Fails the mark, and then the wait for the mark.
   for (const int64_t fail_at : {0, 1}) {
     FakeLink link({/*seed=*/1, /*own_thread=*/false, fail_at});
     const WorkEnd end(&link, &clock);

@@ -13,7 +13,7 @@
 namespace torchps {
 namespace {
 
-// Sample i is the number i. Keeps which samples were fetched, and by whom.
+// Sample i is the number i. Records the fetched samples and the fetching threads.
 class Numbers final : public Dataset {
  public:
   int64_t size() const override { return 100; }
@@ -32,13 +32,13 @@ class Numbers final : public Dataset {
     return batch;
   }
 
-  // Until so many batches were fetched by other threads than the one that made this.
+  // Blocks until threads other than the creating thread have fetched this many batches.
   void AwaitAhead(int batches) const {
     const MutexLock lock(&mutex_);
     while (ahead_ < batches) changed_.Wait(&mutex_);
   }
 
-  // The first samples of the batches that were fetched, in order of size.
+  // Returns the first samples of the fetched batches, sorted.
   std::vector<int64_t> fetched() const {
     const MutexLock lock(&mutex_);
     std::vector<int64_t> sorted = fetched_;
@@ -63,7 +63,7 @@ BatchLoader::Pass GetPass(int64_t first) {
   return {{first, first + 1}, static_cast<uint64_t>(first)};
 }
 
-TEST(BatchLoaderTest, WhatIsExpectedIsReadyBeforeItIsTaken) {
+TEST(BatchLoaderTest, ExpectedBatchesAreReadyBeforeUse) {
   const auto numbers = std::make_shared<Numbers>();
   BatchLoader loader(numbers, nullptr, /*threads=*/1);
   EXPECT_EQ(loader.ahead(), 2u);
@@ -76,7 +76,7 @@ TEST(BatchLoaderTest, WhatIsExpectedIsReadyBeforeItIsTaken) {
   EXPECT_EQ(numbers->fetched(), (std::vector<int64_t>{0, 10})) << "each of them once";
 }
 
-TEST(BatchLoaderTest, ABatchIsTheSameHoweverManyThreadsMakeIt) {
+TEST(BatchLoaderTest, BatchesAreTheSameWithAnyThreadCount) {
   std::vector<torch::Tensor> made;
   for (const int threads : {0, 1, 3}) {
     BatchLoader loader(std::make_shared<Numbers>(), AddNoise, threads);
@@ -93,7 +93,7 @@ TEST(BatchLoaderTest, ABatchIsTheSameHoweverManyThreadsMakeIt) {
   EXPECT_TRUE(torch::equal(made[2], made[0]));
 }
 
-TEST(BatchLoaderTest, WhatIsNoLongerExpectedIsDroppedAndWhatNeverWasIsMadeAllTheSame) {
+TEST(BatchLoaderTest, DropsUnexpectedBatchesAndMakesUnannouncedOnes) {
   const auto numbers = std::make_shared<Numbers>();
   BatchLoader loader(numbers, nullptr, /*threads=*/1);
   loader.Expect({GetPass(0), GetPass(10)});
@@ -106,7 +106,7 @@ TEST(BatchLoaderTest, WhatIsNoLongerExpectedIsDroppedAndWhatNeverWasIsMadeAllThe
   EXPECT_EQ(numbers->fetched(), (std::vector<int64_t>{0, 0, 10, 20, 50}));
 }
 
-TEST(BatchLoaderTest, ErrorsReachTheThreadThatTakes) {
+TEST(BatchLoaderTest, ErrorsReachTheTakingThread) {
   BatchLoader loader(std::make_shared<Numbers>(), nullptr, /*threads=*/2);
   loader.Expect({GetPass(66), GetPass(77), GetPass(1)});
   EXPECT_EQ(loader.Take(GetPass(66)).status(), absl::DataLossError("sample 66 is broken"));

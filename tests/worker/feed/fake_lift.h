@@ -15,30 +15,30 @@
 
 namespace torchps {
 
-// A lift to a device made of host memory, whose copies end late: in their order, some with any of
-// its calls, as a seed has it, and at the latest when somebody computes with them. A copy fills its
-// destination when it begins, with what is no number and no class, and reads its source when it
-// ends.
+// Simulates an uploader to a device of host memory. Copies end late and in order: a seed decides
+// which calls end some copies, and a computation ends the copies that it needs. A copy first fills
+// the destination with invalid numbers and classes, and reads the source at the end.
 //
-// Throws at what BatchUploader forbids: a batch that was not staged, a thread that was not entered.
+// Throws if the caller breaks the BatchUploader contract: a batch that was not staged, or a thread
+// that did not enter.
 class FakeLift final : public BatchUploader {
  public:
-  // What has happened, for a test whose lift a worker owns.
+  // Statistics for a test if a worker owns the uploader.
   struct Counts {
     std::atomic<int> begun{0};
     std::atomic<int> arrived{0};
     std::atomic<int> passes{0};
-    // Copies that were begun before the pass before theirs had ended.
+    // Copies that began before the preceding pass ended.
     std::atomic<int> ahead{0};
-    // Batches that had begun and not arrived.
+    // Maximum number of batches under way at a time.
     std::atomic<int> max_rising{0};
   };
 
   struct Options {
     uint64_t seed = 1;
-    // Copy `fail_at`, counted from 0, throws as it begins.
+    // Copy `fail_at`, counted from 0, throws at the start.
     int fail_at = -1;
-    // Outlives the lift.
+    // Outlives the uploader.
     Counts* counts = nullptr;
   };
 
@@ -50,7 +50,7 @@ class FakeLift final : public BatchUploader {
   Batch Arrive(Rising rising) override ABSL_LOCKS_EXCLUDED(mutex_);
   void EndPass() override ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Until so many copies were begun.
+  // Blocks until this many copies have begun.
   void AwaitBegun(int copies) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -61,7 +61,7 @@ class FakeLift final : public BatchUploader {
 
   void CheckThread() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndFirst() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Some copies end.
+  // Ends some copies.
   void Pass() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
@@ -70,7 +70,7 @@ class FakeLift final : public BatchUploader {
   CondVar changed_;
   uint64_t random_ ABSL_GUARDED_BY(mutex_);
   std::set<std::thread::id> entered_ ABSL_GUARDED_BY(mutex_);
-  // Kept, so that no other tensor is taken for one.
+  // Kept alive, so that another tensor cannot reuse the address.
   std::vector<torch::Tensor> staged_ ABSL_GUARDED_BY(mutex_);
   std::deque<std::shared_ptr<Copy>> under_way_ ABSL_GUARDED_BY(mutex_);
 };

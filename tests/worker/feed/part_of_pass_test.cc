@@ -16,24 +16,24 @@ std::vector<size_t> Sizes(size_t samples, size_t replicas) {
   return sizes;
 }
 
-TEST(PartOfPassTest, PartsAreEqualAndTheFirstHaveTheRemainder) {
+TEST(PartOfPassTest, EarlierPartsTakeTheRemainder) {
   EXPECT_THAT(Sizes(12, 3), ElementsAre(4, 4, 4));
   EXPECT_THAT(Sizes(14, 3), ElementsAre(5, 5, 4));
   EXPECT_THAT(Sizes(7, 1), ElementsAre(7));
 }
 
-TEST(PartOfPassTest, NobodyHasASingleSampleWhereNeighboursCanDoWithFewer) {
+TEST(PartOfPassTest, AvoidsSingleSamplesIfNeighboursCanGiveSome) {
   EXPECT_THAT(Sizes(7, 4), ElementsAre(3, 2, 2, 0));
   EXPECT_THAT(Sizes(5, 4), ElementsAre(3, 2, 0, 0));
   EXPECT_THAT(Sizes(3, 2), ElementsAre(3, 0));
 }
 
-TEST(PartOfPassTest, OfFewerSamplesThanReplicasTheLaterOnesComputeNothing) {
+TEST(PartOfPassTest, LaterReplicasComputeNothingOfTooFewSamples) {
   EXPECT_THAT(Sizes(1, 3), ElementsAre(1, 0, 0));
   EXPECT_THAT(Sizes(2, 3), ElementsAre(2, 0, 0));
 }
 
-TEST(PartOfPassTest, PartsFollowEachOtherAndAreAllOfThePass) {
+TEST(PartOfPassTest, PartsAreContiguousAndCoverThePass) {
   for (size_t replicas = 1; replicas <= 9; ++replicas) {
     for (size_t samples = 1; samples <= 40; ++samples) {
       size_t end = 0;

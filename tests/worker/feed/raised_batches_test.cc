@@ -1,4 +1,4 @@
-// Batches that go up to a device whose copies end late.
+// Tests batch uploads to a device with late copies.
 
 #include <memory>
 #include <string>
@@ -19,7 +19,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Sample i is the number i, of class i. Number 66 cannot be read.
+// Sample i is the number i, of class i. Reading sample 66 fails.
 class Numbers final : public Dataset {
  public:
   int64_t size() const override { return 100; }
@@ -43,13 +43,13 @@ void ExpectTheBatchOf(int64_t first, const absl::StatusOr<Batch>& batch) {
   EXPECT_TRUE(torch::equal(batch->more_targets.at(0), classes * 3));
 }
 
-TEST(RaisedBatchesTest, TheNextOneGoesUpWhileTheOneBeforeIsComputedWith) {
+TEST(RaisedBatchesTest, UploadsTheNextBatchDuringComputation) {
   FakeLift::Counts counts;
   FakeLift lift({/*seed=*/1, /*fail_at=*/-1, &counts});
   BatchLoader loader(std::make_shared<Numbers>(), nullptr, /*threads=*/1, &lift);
   loader.Expect({GetPass(0), GetPass(10)});
   ExpectTheBatchOf(0, loader.Take(GetPass(0)));
-  // By a loader thread, or it was begun by Take().
+  // Begun by a loader thread or by Take().
   lift.AwaitBegun(2);
   EXPECT_EQ(counts.arrived, 1);
   loader.Expect({GetPass(10), GetPass(20)});
@@ -58,7 +58,7 @@ TEST(RaisedBatchesTest, TheNextOneGoesUpWhileTheOneBeforeIsComputedWith) {
   EXPECT_EQ(counts.arrived, 2);
 }
 
-TEST(RaisedBatchesTest, EachGoesUpOnceAndOneAheadWhateverTheThreads) {
+TEST(RaisedBatchesTest, UploadsEachBatchOnceAndOneAhead) {
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     FakeLift::Counts counts;
@@ -80,7 +80,7 @@ TEST(RaisedBatchesTest, EachGoesUpOnceAndOneAheadWhateverTheThreads) {
   }
 }
 
-TEST(RaisedBatchesTest, OneThatIsNoLongerExpectedIsDroppedOnItsWay) {
+TEST(RaisedBatchesTest, DropsAnUnexpectedBatchDuringItsUpload) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     FakeLift::Counts counts;
@@ -96,7 +96,7 @@ TEST(RaisedBatchesTest, OneThatIsNoLongerExpectedIsDroppedOnItsWay) {
   }
 }
 
-TEST(RaisedBatchesTest, AnErrorComesOutAtItsOwnPass) {
+TEST(RaisedBatchesTest, AnErrorAppearsAtItsOwnPass) {
   for (const int threads : {0, 1, 2}) {
     SCOPED_TRACE("threads " + std::to_string(threads));
     FakeLift::Counts counts;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-TEST(GradientScanTest, TellsTheEuclideanNorm) {
+TEST(GradientScanTest, ReturnsTheEuclideanNorm) {
   const std::vector<float> gradient = {3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4};
   const GradientScan scan = ScanGradient(gradient);
   EXPECT_TRUE(scan.finite);
@@ -26,7 +26,7 @@ TEST(GradientScanTest, AnEmptyGradientIsFinite) {
   EXPECT_EQ(ScanGradient({}).norm, 0);
 }
 
-TEST(GradientScanTest, FindsANonFiniteElementAtEveryPlace) {
+TEST(GradientScanTest, FindsANonFiniteElementAtAnyIndex) {
   for (const float bad : {kInfinity, -kInfinity, std::numeric_limits<float>::quiet_NaN()}) {
     for (size_t place = 0; place < 19; ++place) {
       std::vector<float> gradient(19, 1.0f);
@@ -41,7 +41,7 @@ TEST(GradientScanTest, TheLargestFiniteElementsAreFinite) {
   EXPECT_TRUE(ScanGradient(gradient).finite);
 }
 
-// The order of worker/gradient/sum_order.h as it is written there, one number after the other.
+// Adds in the order documented in worker/gradient/sum_order.h, one number after another.
 std::vector<double> SumsOfRuns(const std::vector<double>& terms) {
   std::vector<double> sums;
   for (size_t begin = 0; begin < terms.size(); begin += 512) {
@@ -57,7 +57,7 @@ std::vector<double> SumsOfRuns(const std::vector<double>& terms) {
   return sums;
 }
 
-TEST(GradientScanTest, AddsUpInTheOrderThatAGpuKeepsOnEveryInstructionSet) {
+TEST(GradientScanTest, EachInstructionSetAddsInTheGpusOrder) {
   for (const size_t count : {1, 31, 32, 33, 511, 512, 513, 5000, 262144, 262145, 600000}) {
     uint64_t random = count;
     SCOPED_TRACE(testing::Message() << count << " elements, seed " << random);
@@ -77,7 +77,7 @@ TEST(GradientScanTest, AddsUpInTheOrderThatAGpuKeepsOnEveryInstructionSet) {
       EXPECT_EQ(ScanGradient(gradient, set).norm, std::sqrt(sums[0])) << InstructionSetName(set);
     }
     EXPECT_NEAR(sums[0], one_by_one, 1e-9 * one_by_one);
-    // Else the order would be of no account here.
+    // Shorter sums would not depend on the order.
     if (count > 5000) {
       EXPECT_NE(sums[0], one_by_one);
     }
@@ -91,7 +91,7 @@ TEST(ClipGradientTest, ScalesDownToTheNorm) {
   EXPECT_NEAR(gradient[0], 3, 1e-5);
 }
 
-TEST(ClipGradientTest, LeavesASmallerGradientAndNoLimitAlone) {
+TEST(ClipGradientTest, KeepsASmallerGradientAndAcceptsNoLimit) {
   std::vector<float> gradient = {3, 4};
   EXPECT_FALSE(ClipGradient(absl::MakeSpan(gradient), 5, 5));
   EXPECT_FALSE(ClipGradient(absl::MakeSpan(gradient), 5, 0));

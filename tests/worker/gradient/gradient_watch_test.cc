@@ -32,8 +32,8 @@ struct Net : torch::nn::Module {
   torch::nn::Linear first{nullptr}, last{nullptr};
 };
 
-// Blocks of 16 elements, the least that a job may ask for: 0 is first.weight, 1 holds first.bias
-// and the head of last.weight, 2 its tail and last.bias.
+// Blocks of 16 elements, the smallest size that a job may set. Block 0 is first.weight. Block 1
+// holds first.bias and the head of last.weight. Block 2 holds the tail and last.bias.
 class GradientWatchTest : public ::testing::Test {
  protected:
   GradientWatchTest() {
@@ -44,7 +44,7 @@ class GradientWatchTest : public ::testing::Test {
     watch_ = std::make_unique<GradientWatch>(model_->layout(), map_, model_->parameters());
   }
 
-  // One backward pass; returns the blocks in the order in which they were told.
+  // Runs one backward pass. Returns the blocks in the order of the reports.
   std::vector<BlockId> Pass(const torch::Tensor& loss) {
     std::vector<BlockId> told;
     model_->ZeroGradients();
@@ -62,7 +62,7 @@ class GradientWatchTest : public ::testing::Test {
   absl::Status disarmed_;
 };
 
-TEST_F(GradientWatchTest, TheFirstPassIsOnlyLookedAt) {
+TEST_F(GradientWatchTest, TheFirstPassOnlyRecords) {
   EXPECT_THAT(Pass(), IsEmpty());
   EXPECT_TRUE(disarmed_.ok()) << disarmed_;
 }
@@ -75,7 +75,7 @@ TEST_F(GradientWatchTest, TheLastLayersBlocksAreReadyFirst) {
   EXPECT_EQ(told[0], 2u) << "the others hold parameters of the first layer";
 }
 
-TEST_F(GradientWatchTest, ABlockIsFinalWhenItIsTold) {
+TEST_F(GradientWatchTest, AReportedBlockIsFinal) {
   Pass();
   torch::manual_seed(5);
   const torch::Tensor input = torch::randn({3, 4});
@@ -91,7 +91,7 @@ TEST_F(GradientWatchTest, ABlockIsFinalWhenItIsTold) {
   EXPECT_THAT(when_told, ::testing::ElementsAreArray(model_->gradients()));
 }
 
-TEST_F(GradientWatchTest, OfSeveralPassesTheLastOneMakesBlocksReady) {
+TEST_F(GradientWatchTest, OnlyTheLastPassMakesBlocksReady) {
   Pass();
   std::vector<BlockId> told;
   model_->ZeroGradients();
@@ -105,29 +105,29 @@ TEST_F(GradientWatchTest, OfSeveralPassesTheLastOneMakesBlocksReady) {
   EXPECT_TRUE(absl::IsFailedPrecondition(watch_->Disarm())) << "one pass more than was said";
 }
 
-TEST_F(GradientWatchTest, AParameterWithoutAGradientKeepsItsBlocksBack) {
+TEST_F(GradientWatchTest, ParametersWithoutAGradientHoldBlocksBack) {
   Pass();
-  // Only the last layer takes part.
+  // Only the last layer participates.
   const auto told = Pass(net_.last->forward(torch::ones({2, 4})).sum());
   EXPECT_TRUE(disarmed_.ok()) << disarmed_;
   EXPECT_THAT(told, UnorderedElementsAre(2));
 }
 
-TEST_F(GradientWatchTest, AParameterUsedTwiceInOneGraphCountsOnce) {
+TEST_F(GradientWatchTest, ParametersUsedTwiceInOneGraphCountOnce) {
   Pass();
   const torch::Tensor twice = net_.last->forward(net_.forward(torch::ones({2, 4})));
   EXPECT_THAT(Pass(twice.sum()), UnorderedElementsAre(0, 1, 2));
   EXPECT_TRUE(disarmed_.ok()) << disarmed_;
 }
 
-TEST_F(GradientWatchTest, AGradientThatLiesElsewhereMakesNoBlockReady) {
+TEST_F(GradientWatchTest, AGradientElsewhereMakesNoBlockReady) {
   Pass();
   net_.last->bias.mutable_grad() = torch::zeros({4});
   EXPECT_THAT(Pass(), Not(Contains(2)));
 }
 
-TEST_F(GradientWatchTest, AGraphThatAddsAGradientTwiceIsToldNoBlockEarly) {
-  // Two backward() calls look to the hooks as one within the other does.
+TEST_F(GradientWatchTest, GraphsAddingAGradientTwiceReportNothingEarly) {
+  // To the hooks, two backward() calls look like nested calls.
   model_->ZeroGradients();
   watch_->Arm([](BlockId) {});
   net_.forward(torch::ones({2, 4})).sum().backward();
@@ -136,7 +136,7 @@ TEST_F(GradientWatchTest, AGraphThatAddsAGradientTwiceIsToldNoBlockEarly) {
   EXPECT_THAT(Pass(), IsEmpty());
 }
 
-TEST_F(GradientWatchTest, AGradientAddedAfterItsBlockWasToldIsAnErrorThatNamesIt) {
+TEST_F(GradientWatchTest, NamesALateGradientForAReportedBlock) {
   Pass();
   model_->ZeroGradients();
   watch_->Arm([](BlockId) {});
@@ -147,11 +147,11 @@ TEST_F(GradientWatchTest, AGradientAddedAfterItsBlockWasToldIsAnErrorThatNamesIt
   EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("'last."));
 }
 
-TEST_F(GradientWatchTest, WhatNoPassOfAStepHasReachedIsAbsent) {
+TEST_F(GradientWatchTest, ParametersThatNoPassReachedAreAbsent) {
   model_->ZeroGradients();
   watch_->BeginStep();
   EXPECT_THAT(watch_->Absent(model_->gradients()), ElementsAre(ElementRun{0, 40}));
-  // Not armed, as in all passes of a step but the last one.
+  // Not armed, as in each pass of a step except the last pass.
   net_.last->forward(torch::ones({2, 4})).sum().backward();
   EXPECT_THAT(watch_->Absent(model_->gradients()), ElementsAre(ElementRun{0, 20}));
   (net_.first->bias.sum() * 0).backward();
@@ -163,7 +163,7 @@ TEST_F(GradientWatchTest, WhatNoPassOfAStepHasReachedIsAbsent) {
   EXPECT_THAT(watch_->Absent(model_->gradients()), IsEmpty());
 }
 
-TEST_F(GradientWatchTest, AGradientThatWasPutThereByHandIsNotAbsent) {
+TEST_F(GradientWatchTest, AManualGradientIsNotAbsent) {
   model_->ZeroGradients();
   watch_->BeginStep();
   net_.first->bias.mutable_grad()[2] = 1.0f;
@@ -179,7 +179,7 @@ TEST_F(GradientWatchTest, AFrozenParameterIsAbsent) {
   EXPECT_THAT(watch_->Absent(model_->gradients()), ElementsAre(ElementRun{0, 16}));
 }
 
-TEST_F(GradientWatchTest, ItsHooksDoNothingWhenItIsGone) {
+TEST_F(GradientWatchTest, HooksDoNothingAfterDestruction) {
   Pass();
   const torch::Tensor loss = net_.forward(torch::ones({2, 4})).sum();
   model_->ZeroGradients();
@@ -188,7 +188,7 @@ TEST_F(GradientWatchTest, ItsHooksDoNothingWhenItIsGone) {
   EXPECT_NE(model_->gradients()[0], 0);
 }
 
-TEST_F(GradientWatchTest, WatchesOnAfterTheValuesWereSwapped) {
+TEST_F(GradientWatchTest, ContinuesAfterTheValuesWereSwapped) {
   Pass();
   const auto next = model_->next_values();
   std::fill(next.begin(), next.end(), 0.5f);

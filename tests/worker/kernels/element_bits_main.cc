@@ -1,5 +1,5 @@
-// Prints what the element text of the wire's encodings makes of 2^24 numbers, as a hash for each
-// function: nvcc_test.sh compares that of two compilers.
+// Runs the element functions of the wire encodings on 2^24 numbers and prints a hash for each
+// function. nvcc_test.sh compares the hashes of two compilers.
 
 #include <cstdint>
 #include <cstdio>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint32_t kNumbers = 1u << 24;
 
-// Of all words in their order (FNV-1a).
+// Hashes a sequence of words (FNV-1a).
 class Hash {
  public:
   void Add(uint64_t word) { hash_ = (hash_ ^ word) * 0x100000001b3u; }
@@ -25,8 +25,8 @@ class Hash {
   uint64_t hash_ = 0xcbf29ce484222325u;
 };
 
-// All signs, exponents and 15 bits of the fraction; the other 8 take turns, with those around each
-// tie of Bfloat16 among them.
+// Covers both signs and each exponent with each value of the upper 15 fraction bits. The lower 8
+// bits vary and include the neighbours of each Bfloat16 tie.
 uint32_t Bits(uint32_t i) { return i << 8 | (i * 0x9e3779b1u >> 24); }
 
 void Bfloat16Bits() {
@@ -44,8 +44,7 @@ void Bfloat16Bits() {
   lost.Print("bfloat16-residual");
 }
 
-// A group's numbers are neighbours in size; of those that are not finite only the scale is looked
-// at.
+// The numbers of a group are close in magnitude. For non-finite numbers, only the scale is hashed.
 void Int8Bits() {
   Hash sent, lost;
   for (uint32_t begin = 0; begin < kNumbers; begin += kInt8GroupElements) {
@@ -58,7 +57,7 @@ void Int8Bits() {
     sent.Add(GetBits(group.scale()));
     if (largest >= kInfinityBits) continue;
     for (uint32_t i = begin; i < begin + kInt8GroupElements; ++i) {
-      // Beside the number itself one far smaller, of every size within the group.
+      // Encodes the number itself and two smaller numbers, down to zero, with the group's scale.
       for (const float scale : {1.0f, 0x1p-3f, 0.71f * static_cast<float>(i % 1024) / 1024}) {
         float rest = GetFloat(Bits(i)) * scale;
         const auto byte = static_cast<int8_t>(group.Take(rest));

@@ -1,4 +1,4 @@
-// The kernels on a GPU, and how fast they are there.
+// Tests the kernels on a GPU and measures their speed.
 
 #include "worker/kernels/gradient_kernels.h"
 
@@ -26,7 +26,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A GPU of torch's.
+// Uses a GPU through torch.
 class GpuRig final : public KernelRig {
  public:
   explicit GpuRig(GradientKernels* kernels) : kernels_(kernels) {}
@@ -63,9 +63,10 @@ class GpuRig final : public KernelRig {
 std::unique_ptr<KernelRig> MakeGpuRig() {
   RequireGpu();
   if (::testing::Test::IsSkipped() || ::testing::Test::HasFatalFailure()) return nullptr;
-  // Compiled once for all tests. Not ended: the driver is gone before static objects are.
+  // Compiled once for the whole program. Never destroyed, because the driver ends before static
+  // objects.
   static const auto& kernels = *new absl::StatusOr<std::unique_ptr<GradientKernels>>([] {
-    at::empty({1}, at::TensorOptions().device(at::kCUDA, 0));  // torch makes the context
+    at::empty({1}, at::TensorOptions().device(at::kCUDA, 0));  // torch creates the context
     return GradientKernels::Create(/*device=*/0);
   }());
   if (!kernels.ok()) {
@@ -77,7 +78,7 @@ std::unique_ptr<KernelRig> MakeGpuRig() {
 
 INSTANTIATE_TEST_SUITE_P(Gpu, KernelContract, ::testing::Values(&MakeGpuRig));
 
-TEST(GradientKernelsTest, WithoutAGpuASentenceSaysWhatIsMissing) {
+TEST(GradientKernelsTest, ExplainsAMissingGpu) {
   if (torch::cuda::is_available()) GTEST_SKIP() << "a GPU is here";
   const absl::Status status = GradientKernels::Create(/*device=*/0).status();
   EXPECT_TRUE(absl::IsUnavailable(status) || absl::IsInternal(status)) << status;
@@ -86,7 +87,7 @@ TEST(GradientKernelsTest, WithoutAGpuASentenceSaysWhatIsMissing) {
                                HasSubstr("using the GPU failed: ")));
 }
 
-TEST(GradientKernelsTest, NvrtcCompilesTheKernelsForEachKindOfGpu) {
+TEST(GradientKernelsTest, NvrtcCompilesTheKernelsForEachGpuKind) {
   for (const auto& [major, minor] : {std::pair(8, 0), std::pair(8, 9), std::pair(9, 0)}) {
     const absl::StatusOr<std::string> binary = CompileKernels(major, minor);
     if (absl::IsUnavailable(binary.status())) GTEST_SKIP() << binary.status().message();
@@ -101,11 +102,11 @@ TEST(GradientKernelsTest, NvrtcCompilesTheKernelsForEachKindOfGpu) {
 
 class GradientKernelsOnGpuTest : public GpuTest {};
 
-TEST_F(GradientKernelsOnGpuTest, TellsHowFastTheKernelsAre) {
+TEST_F(GradientKernelsOnGpuTest, ReportsKernelSpeed) {
   const std::unique_ptr<KernelRig> rig = MakeGpuRig();
   ASSERT_NE(rig, nullptr);
   GradientKernels& kernels = rig->kernels();
-  // A ResNet-18, and what no cache holds.
+  // The size of a ResNet-18, and a size that exceeds any cache.
   for (const int64_t count : {int64_t{11'700'000}, int64_t{85'000'000}}) {
     const at::Tensor numbers = torch::randn({count}, torch::device(at::Device(at::kCUDA, 0)));
     const at::Tensor rest = torch::zeros_like(numbers);
@@ -119,7 +120,7 @@ TEST_F(GradientKernelsOnGpuTest, TellsHowFastTheKernelsAre) {
     uint8_t* const top_k_scratch = rig->Allocate(GradientKernels::TopKScratchBytes(count));
     auto* const verdict =
         reinterpret_cast<GradientVerdict*>(rig->Allocate(sizeof(GradientVerdict)));
-    // `moved`: bytes of each element that memory has to bring or take.
+    // `moved` is the number of bytes per element that memory must read or write.
     const auto measure = [&](const char* what, double moved,
                              const std::function<absl::Status()>& run) {
       constexpr int kRepeats = 20;
@@ -143,12 +144,12 @@ TEST_F(GradientKernelsOnGpuTest, TellsHowFastTheKernelsAre) {
     });
     measure("int8", 13,
             [&] { return kernels.KeepInt8(gradient, residual, count, nullptr, sent, nullptr); });
-    // The gradient once, the sums five times, and written once.
+    // Reads the gradient once and the sums five times, and writes once.
     measure("top-k of a hundredth", 28, [&] {
       return kernels.KeepTopK(gradient, residual, count, count / 100, nullptr, top_k_scratch, sent,
                               nullptr);
     });
-    // All in one place of each count, as where most of a gradient is zero.
+    // Each count falls into one bin, as for a mostly zero gradient.
     rest.zero_();
     equal.fill_(1.0);
     measure("top-k of equal numbers", 28, [&] {

@@ -15,10 +15,10 @@
 #include "absl/types/span.h"
 #include "worker/kernels/kernel_shapes.h"
 
-// What CUDA's compilers have by themselves.
+// CUDA's compilers define these built-in names.
 #define __global__
 #define __device__
-// The blocks of a launch run one after the other, so one memory does for all.
+// Blocks of a launch run one after another, so they can share the same memory.
 #define __shared__ static
 
 namespace torchps {
@@ -53,7 +53,7 @@ Position gridDim;
 
 void __syncthreads() { this_block->Wait(); }
 
-// What the lane `from` of this thread's warp has given; all lanes call at once.
+// Returns the value that lane `from` of this thread's warp passed. Each lane must call at once.
 template <typename Value>
 Value OfLane(Value own, unsigned from) {
   static_assert(sizeof(Value) <= sizeof(uint64_t), "a slot holds it");
@@ -114,7 +114,7 @@ Runnable Unpacked(void (*kernel)(Types...)) {
   return Unpacked(kernel, std::index_sequence_for<Types...>());
 }
 
-// The shared memory of a kernel is one in a process, so launches take turns.
+// Launches take turns because a kernel's shared memory exists once in a process.
 class HostLauncher final : public KernelLauncher {
  public:
   HostLauncher()
@@ -176,7 +176,7 @@ class HostLauncher final : public KernelLauncher {
   Barrier launch_{kBlockThreads + 1};
   Barrier block_{kBlockThreads};
   Warp warps_[kBlockWarps];
-  // Between launches the caller's, in them the threads'.
+  // Owned by the caller between launches, and by the threads during a launch.
   const Runnable* kernel_ = nullptr;
   Arguments arguments_;
   std::vector<std::thread> threads_;

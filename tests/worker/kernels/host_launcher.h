@@ -6,10 +6,10 @@
 
 namespace torchps {
 
-// Runs the very text of a GPU's kernels on the host: a thread for each of a block's, one block
-// after the other, with barriers where a warp or a block waits for all of its threads. So
-// sanitizers see what kernels do to memory, and what threads of a block do to each other. Launch()
-// waits.
+// Runs the source text of the GPU kernels on the host. Each GPU thread is a host thread, blocks run
+// one after another, and barriers replace warp and block synchronization. Sanitizers can therefore
+// check the kernels' memory accesses and data races within a block. Launch() blocks until the
+// kernel ends.
 std::unique_ptr<KernelLauncher> MakeHostLauncher();
 
 }  // namespace torchps

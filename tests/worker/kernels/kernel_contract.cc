@@ -29,7 +29,7 @@ std::vector<int64_t> Sizes(const KernelRig& rig) {
   return sizes;
 }
 
-// Numbers as gradients have them, and a few of each other kind that is finite.
+// Returns typical gradient numbers and a few of each other finite kind.
 Floats FiniteNumbers(int64_t count, uint64_t seed) {
   constexpr float kOdd[] = {0.0f,       -0.0f, 0x1p-149f,        -0x1p-140f, 0x1.fp-127f, 0x1p-126f,
                             -0x1p-100f, 1.0f,  0x1.ffffffp+100f, 0x1.8p-8f,  0x1.008p+0f, 127.5f};
@@ -43,7 +43,7 @@ Floats FiniteNumbers(int64_t count, uint64_t seed) {
   return numbers;
 }
 
-// Of which many are of one magnitude.
+// Returns numbers with many equal magnitudes.
 Floats FewMagnitudes(int64_t count, uint64_t seed) {
   Floats numbers(count);
   for (float& number : numbers) {
@@ -52,10 +52,10 @@ Floats FewMagnitudes(int64_t count, uint64_t seed) {
   return numbers;
 }
 
-// Memory of the device before and behind which nobody writes.
+// Device memory with guard areas before and after, to detect stray writes.
 class Guarded {
  public:
-  // `offset`: floats by which it begins later than aligned memory.
+  // Begins `offset` floats after an aligned address.
   Guarded(KernelRig* rig, size_t bytes, size_t offset = 0)
       : rig_(rig), begin_(kGuard + offset * sizeof(float)), size_(bytes) {
     content_.assign(begin_ + size_ + kGuard, 0xa5);
@@ -96,7 +96,7 @@ class Guarded {
   uint8_t* device_;
 };
 
-// How many floats differ in their bits, NaNs of the same place aside.
+// Returns the number of floats with different bits. Two NaNs at the same index count as equal.
 int64_t Differences(const Floats& found, const Floats& expected) {
   if (found.size() != expected.size()) return -1;
   int64_t differences = 0;
@@ -128,7 +128,7 @@ Scanned ScanAndScale(KernelRig* rig, const Floats& elements, size_t offset, doub
   return scanned;
 }
 
-TEST_P(KernelContract, FindsTheNormAndClipsAsTheHost) {
+TEST_P(KernelContract, NormAndClippingMatchTheHost) {
   for (const int64_t size : Sizes(*rig_)) {
     for (const size_t offset : {0, 1, 3}) {
       SCOPED_TRACE(::testing::Message() << size << " elements, " << offset << " from alignment");
@@ -149,7 +149,7 @@ TEST_P(KernelContract, FindsTheNormAndClipsAsTheHost) {
   }
 }
 
-TEST_P(KernelContract, FindsTheNormOfZeroes) {
+TEST_P(KernelContract, TheNormOfZerosIsZero) {
   const Scanned found = ScanAndScale(rig_.get(), Floats(1000, -0.0f), 0, /*clip_norm=*/1);
   EXPECT_EQ(found.verdict.finite, 1);
   EXPECT_EQ(found.verdict.norm, 0);
@@ -163,7 +163,7 @@ TEST_P(KernelContract, TheLargestNumbersAreFinite) {
   EXPECT_EQ(found.verdict.norm, ScanGradient(elements).norm);
 }
 
-TEST_P(KernelContract, FindsANumberThatIsNotFiniteAtEveryPlaceAndScalesNothing) {
+TEST_P(KernelContract, FindsNonFiniteNumbersAndDoesNotScaleThem) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const std::vector<int64_t> places = {0, 31, 32, 511, 512, 700, 1023, 1024, 1199};
   for (const float bad : {kInfinity, -kInfinity, std::numeric_limits<float>::quiet_NaN()}) {
@@ -227,7 +227,7 @@ Kept KeepOnDevice(KernelRig* rig, EncodingSpec::Kind kind, double fraction, cons
 
 using Numbers = Floats (*)(int64_t count, uint64_t seed);
 
-// Two pushes, of which the second one finds the residual of the first.
+// Encodes two pushes. The second push starts with the residual of the first.
 void ExpectTheHostsBits(KernelRig* rig, EncodingSpec::Kind kind, double fraction, Numbers numbers) {
   for (const int64_t size : Sizes(*rig)) {
     const auto offset = static_cast<size_t>(size % 4);
@@ -244,22 +244,22 @@ void ExpectTheHostsBits(KernelRig* rig, EncodingSpec::Kind kind, double fraction
   }
 }
 
-TEST_P(KernelContract, KeepsWhatBfloat16Loses) {
+TEST_P(KernelContract, KeepsTheResidualOfBfloat16) {
   ExpectTheHostsBits(rig_.get(), EncodingSpec::BFLOAT16, 1, &FiniteNumbers);
 }
 
-TEST_P(KernelContract, KeepsWhatInt8Loses) {
+TEST_P(KernelContract, KeepsTheResidualOfInt8) {
   ExpectTheHostsBits(rig_.get(), EncodingSpec::INT8, 1, &FiniteNumbers);
   ExpectTheHostsBits(rig_.get(), EncodingSpec::INT8, 1, &FewMagnitudes);
 }
 
-TEST_P(KernelContract, KeepsWhatTopKLeavesOut) {
+TEST_P(KernelContract, KeepsTheResidualOfTopK) {
   for (const double fraction : {0.01, 0.1, 0.5}) {
     ExpectTheHostsBits(rig_.get(), EncodingSpec::TOP_K, fraction, &FiniteNumbers);
   }
 }
 
-TEST_P(KernelContract, OfEqualMagnitudesTopKSendsTheFirst) {
+TEST_P(KernelContract, TopKSendsTheFirstOfEqualMagnitudes) {
   for (const double fraction : {0.001, 0.3}) {
     ExpectTheHostsBits(rig_.get(), EncodingSpec::TOP_K, fraction, &FewMagnitudes);
   }
@@ -272,7 +272,7 @@ struct Encoding {
 constexpr Encoding kEncodings[] = {
     {EncodingSpec::BFLOAT16, 1}, {EncodingSpec::INT8, 1}, {EncodingSpec::TOP_K, 0.1}};
 
-TEST_P(KernelContract, EncodesWhatItHasFoundToBeFiniteAndLeavesOutWhatIsNot) {
+TEST_P(KernelContract, EncodesFiniteBlocksAndSkipsTheRest) {
   for (const auto& [kind, fraction] : kEncodings) {
     SCOPED_TRACE(EncodingSpec::Kind_Name(kind));
     Floats gradient = FiniteNumbers(5000, /*seed=*/3);
@@ -289,7 +289,7 @@ TEST_P(KernelContract, EncodesWhatItHasFoundToBeFiniteAndLeavesOutWhatIsNot) {
   }
 }
 
-TEST_P(KernelContract, PutsBackWhatTheBytesStandFor) {
+TEST_P(KernelContract, RestoresTheEncodedValues) {
   for (const auto& [kind, fraction] : kEncodings) {
     for (const int64_t size : Sizes(*rig_)) {
       SCOPED_TRACE(EncodingSpec::Kind_Name(kind) + " of " + std::to_string(size));
@@ -315,8 +315,8 @@ TEST_P(KernelContract, PutsBackWhatTheBytesStandFor) {
   }
 }
 
-// Every kind of 32 bits: all signs, exponents and upper halves, and lower halves around each tie.
-TEST_P(KernelContract, EveryUpperHalfOfAFloatBecomesTheSameBfloat16) {
+// Covers each sign, exponent and upper half, with lower halves around each tie.
+TEST_P(KernelContract, EachUpperHalfMatchesTheHostsBfloat16) {
   constexpr uint32_t kLower[] = {0x0000, 0x0001, 0x7fff, 0x8000, 0x8001, 0xffff};
   const uint32_t step = rig_->is_fast() ? 1 : 61;
   for (const uint32_t lower : kLower) {
@@ -335,7 +335,7 @@ TEST_P(KernelContract, EveryUpperHalfOfAFloatBecomesTheSameBfloat16) {
   }
 }
 
-TEST_P(KernelContract, AnInt8GroupThatIsNotFiniteHasAScaleThatIsNone) {
+TEST_P(KernelContract, NonFiniteInt8GroupsMatchTheHost) {
   for (const float bad : {std::numeric_limits<float>::infinity(), -HUGE_VALF, NAN}) {
     Floats gradient = FiniteNumbers(3000, /*seed=*/7);
     gradient[1500] = bad;

@@ -8,25 +8,25 @@
 
 namespace torchps {
 
-// A device that runs the kernels, and its memory, which it keeps until it ends.
+// Runs the kernels on a device. Owns the allocated memory until destruction.
 class KernelRig {
  public:
   virtual ~KernelRig() = default;
   virtual GradientKernels& kernels() = 0;
-  // Aligned for doubles.
+  // Returns memory aligned for doubles.
   virtual uint8_t* Allocate(size_t bytes) = 0;
   virtual void ToDevice(const void* host, uint8_t* device, size_t bytes) = 0;
-  // Waits for all kernels.
+  // Waits for pending kernels.
   virtual void FromDevice(const uint8_t* device, void* host, size_t bytes) = 0;
-  // Whether millions of elements are worth a test's time.
+  // Returns true if the device is fast enough to test millions of elements.
   virtual bool is_fast() const = 0;
 };
 
-// Makes the device of a test, or null if it has skipped or failed the test.
+// Creates the device of a test. Returns null after skipping or failing the test.
 using MakeRig = std::unique_ptr<KernelRig> (*)();
 
-// What every device's kernels do: the same bits as the host's functions. Instantiated for each
-// device in a test of its own.
+// Tests that the kernels compute the same bits as the host's functions. Each device's test
+// instantiates this suite.
 class KernelContract : public ::testing::TestWithParam<MakeRig> {
  protected:
   void SetUp() override { rig_ = GetParam()(); }

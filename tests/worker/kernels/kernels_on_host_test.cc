@@ -1,4 +1,4 @@
-// The kernels of a GPU on the host, for their logic and for sanitizers.
+// Runs the GPU kernels on the host, to test the logic and to enable sanitizers.
 
 #include <cstring>
 #include <memory>

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # nvcc_test.sh PROGRAM
 #
-# PROGRAM is element_bits_main.cc as the build's compiler has it. nvcc's version says the same of 2^24
-# numbers, run on the processor; and nvcc compiles all kernels for two kinds of GPU. Where there is no
-# nvcc, nothing is tested.
+# PROGRAM is element_bits_main.cc, built by the build's compiler. Checks that nvcc's build prints
+# the same hashes on the processor, and that nvcc compiles the kernels for two kinds of GPU. Without
+# nvcc, the test is skipped.
 set -euo pipefail
 program="./$1"
 here="$(dirname "$0")"

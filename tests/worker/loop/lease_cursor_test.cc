@@ -23,7 +23,7 @@ DataLease Lease(int64_t begin, int64_t end) {
 
 LeaseCursor TenSamples() { return LeaseCursor(/*seed=*/1, /*samples=*/10, /*shuffle=*/false); }
 
-TEST(LeaseCursorTest, PiecesFollowEachOtherToTheEndOfTheLease) {
+TEST(LeaseCursorTest, PiecesFollowEachOtherToTheLeasesEnd) {
   LeaseCursor in_hand = TenSamples();
   EXPECT_EQ(in_hand.lease(), nullptr);
   ASSERT_TRUE(in_hand.Start(Lease(2, 7)).ok());
@@ -51,7 +51,7 @@ TEST(LeaseCursorTest, PiecesFollowEachOtherToTheEndOfTheLease) {
   EXPECT_EQ(in_hand.lease(), nullptr);
 }
 
-TEST(LeaseCursorTest, APieceThatIsPutBackComesAgain) {
+TEST(LeaseCursorTest, AReturnedPieceComesAgain) {
   LeaseCursor in_hand = TenSamples();
   ASSERT_TRUE(in_hand.Start(Lease(0, 4)).ok());
   in_hand.Next(2);
@@ -73,7 +73,7 @@ TEST(LeaseCursorTest, TheNextLeaseBeginsAtItsOwnBeginning) {
   EXPECT_THAT(in_hand.Next(2).samples, ElementsAre(4, 5));
 }
 
-TEST(LeaseCursorTest, OneThatTheEpochDoesNotHaveIsRefused) {
+TEST(LeaseCursorTest, RefusesALeaseOutsideTheEpoch) {
   LeaseCursor in_hand = TenSamples();
   const absl::Status status = in_hand.Start(Lease(8, 12));
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;

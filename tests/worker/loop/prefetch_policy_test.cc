@@ -5,7 +5,7 @@
 namespace torchps {
 namespace {
 
-// Takes `steps` steps; returns how often it changed its mind.
+// Runs `steps` steps. Returns the number of changes of the decision.
 int Take(PrefetchPolicy& ahead, int steps, absl::Duration pull, absl::Duration step) {
   int changes = 0;
   for (int i = 0; i < steps; ++i) {
@@ -15,7 +15,7 @@ int Take(PrefetchPolicy& ahead, int steps, absl::Duration pull, absl::Duration s
   return changes;
 }
 
-TEST(PrefetchPolicyTest, WhatTheJobSaysHoldsWhateverIsMeasured) {
+TEST(PrefetchPolicyTest, ExplicitSettingsOverrideMeasurements) {
   for (const bool wanted : {true, false}) {
     PrefetchPolicy ahead(wanted);
     EXPECT_EQ(ahead.on(), wanted);
@@ -25,7 +25,7 @@ TEST(PrefetchPolicyTest, WhatTheJobSaysHoldsWhateverIsMeasured) {
   }
 }
 
-TEST(PrefetchPolicyTest, IsOffWhereAPullIsNotATenthOfAStep) {
+TEST(PrefetchPolicyTest, StaysOffIfPullsAreShort) {
   PrefetchPolicy ahead(absl::nullopt);
   EXPECT_FALSE(ahead.on());
   EXPECT_EQ(Take(ahead, 1000, absl::Milliseconds(1), absl::Milliseconds(50)), 0);
@@ -33,7 +33,7 @@ TEST(PrefetchPolicyTest, IsOffWhereAPullIsNotATenthOfAStep) {
   EXPECT_NEAR(ahead.share(), 1.0 / 51, 1e-9);
 }
 
-TEST(PrefetchPolicyTest, BeginsOnceAPullIsMoreThanATenthForSomeSteps) {
+TEST(PrefetchPolicyTest, BeginsAfterSeveralStepsWithLongPulls) {
   PrefetchPolicy ahead(absl::nullopt);
   EXPECT_EQ(Take(ahead, 7, absl::Milliseconds(20), absl::Milliseconds(80)), 0);
   EXPECT_FALSE(ahead.on());
@@ -49,7 +49,7 @@ TEST(PrefetchPolicyTest, TheFirstPullDoesNotCount) {
   EXPECT_EQ(Take(ahead, 20, absl::Milliseconds(1), absl::Milliseconds(50)), 0);
 }
 
-TEST(PrefetchPolicyTest, AShareAtTheBorderDoesNotSwitchItBackAndForth) {
+TEST(PrefetchPolicyTest, ABorderlineShareDoesNotToggleIt) {
   PrefetchPolicy ahead(absl::nullopt);
   Take(ahead, 50, absl::Milliseconds(12), absl::Milliseconds(88));
   ASSERT_TRUE(ahead.on());

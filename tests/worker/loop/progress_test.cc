@@ -7,7 +7,7 @@
 namespace torchps {
 namespace {
 
-TEST(ProgressTest, OneLinePerIntervalWithTheMeansSinceTheLast) {
+TEST(ProgressTest, PrintsOneLinePerIntervalWithMeans) {
   Progress progress(/*slot=*/2, absl::Seconds(1), /*now=*/absl::Seconds(10));
   progress.Add(100, 50, absl::Milliseconds(300));
   EXPECT_EQ(progress.Line(1, 7, absl::Seconds(10.5)), "");
@@ -18,8 +18,8 @@ TEST(ProgressTest, OneLinePerIntervalWithTheMeansSinceTheLast) {
   EXPECT_EQ(progress.Line(1, 8, absl::Seconds(14)), "") << "no step since";
 }
 
-// A model that has diverged was told as one with a loss of 0.
-TEST(ProgressTest, ALossThatIsNotFiniteIsNotToldAsZero) {
+// Regression test: a diverged model was reported with a loss of 0.
+TEST(ProgressTest, NonFiniteLossesAreNotReportedAsZero) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   Progress progress(/*slot=*/0, absl::Seconds(1), /*now=*/absl::ZeroDuration());
   progress.Add(100, 50, absl::ZeroDuration());

@@ -6,7 +6,7 @@
 namespace torchps {
 namespace {
 
-TEST(ProgressTimerTest, StandsStillFromBeatToBeatAndNotWhileItRests) {
+TEST(ProgressTimerTest, CountsSinceTheLastBeatExceptPauses) {
   ManualClock clock;
   ProgressTimer pulse(&clock);
   clock.Advance(absl::Seconds(5));

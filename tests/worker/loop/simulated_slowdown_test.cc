@@ -21,7 +21,7 @@ class SimulatedSlowdownTest : public ::testing::Test {
     return SimulatedSlowdown(std::move(options), kBatch, &clock_);
   }
 
-  // A step that has just been computed.
+  // Simulates a step that was just computed.
   absl::Duration Step(SimulatedSlowdown& handicap, int64_t samples, absl::Duration data,
                       absl::Duration compute) {
     clock_.Advance(data + compute);
@@ -32,14 +32,14 @@ class SimulatedSlowdownTest : public ::testing::Test {
   std::vector<absl::Duration> waited_;
 };
 
-TEST_F(SimulatedSlowdownTest, NothingIsAddedWhereNothingIsAskedFor) {
+TEST_F(SimulatedSlowdownTest, AddsNothingByDefault) {
   SimulatedSlowdown handicap(SimulatedSlowdown::Options(), kBatch, &clock_);
   EXPECT_FALSE(handicap.any());
   EXPECT_EQ(Step(handicap, kBatch, absl::ZeroDuration(), absl::Milliseconds(10)),
             absl::ZeroDuration());
 }
 
-TEST_F(SimulatedSlowdownTest, SlowStretchesComputingAndNotTheFetchingOfSamples) {
+TEST_F(SimulatedSlowdownTest, SlowStretchesComputingButNotSampleFetching) {
   SimulatedSlowdown::Options options;
   options.slow = 4;
   SimulatedSlowdown handicap = Make(options);
@@ -52,7 +52,7 @@ TEST_F(SimulatedSlowdownTest, SlowStretchesComputingAndNotTheFetchingOfSamples) 
   EXPECT_EQ(waited_, (std::vector<absl::Duration>{absl::Milliseconds(30), absl::Milliseconds(6)}));
 }
 
-TEST_F(SimulatedSlowdownTest, PaceIsTheLeastThatAStepTakesForItsPartOfABatch) {
+TEST_F(SimulatedSlowdownTest, PaceIsTheMinimumTimeOfAShare) {
   SimulatedSlowdown::Options options;
   options.pace = absl::Milliseconds(48);
   SimulatedSlowdown handicap = Make(options);
@@ -68,14 +68,14 @@ TEST_F(SimulatedSlowdownTest, PaceIsTheLeastThatAStepTakesForItsPartOfABatch) {
   EXPECT_EQ(waited_.size(), 3);
 }
 
-TEST_F(SimulatedSlowdownTest, TheForwardPassHasItsPartOfTheTime) {
+TEST_F(SimulatedSlowdownTest, TheForwardPassTakesItsShareOfTime) {
   SimulatedSlowdown::Options options;
   options.slow = 4;
   SimulatedSlowdown slow = Make(options);
   slow.HoldForward(kBatch, absl::Milliseconds(3));
   EXPECT_EQ(Step(slow, kBatch, absl::ZeroDuration(), absl::Milliseconds(10)),
             absl::Milliseconds(30));
-  // A step that ended there has no part in the next one.
+  // Steps that ended there do not affect the next step.
   slow.HoldForward(kBatch, absl::Milliseconds(2));
   slow.HoldForward(kBatch, absl::Milliseconds(3));
   EXPECT_EQ(Step(slow, kBatch, absl::ZeroDuration(), absl::Milliseconds(10)),
@@ -94,7 +94,7 @@ TEST_F(SimulatedSlowdownTest, TheForwardPassHasItsPartOfTheTime) {
   EXPECT_EQ(waited_, (std::vector<absl::Duration>{absl::Milliseconds(6), absl::Milliseconds(10)}));
 }
 
-TEST_F(SimulatedSlowdownTest, SlowCountsFromThePace) {
+TEST_F(SimulatedSlowdownTest, SlowMultipliesThePace) {
   SimulatedSlowdown::Options options;
   options.pace = absl::Milliseconds(50);
   options.slow = 4;
@@ -103,7 +103,7 @@ TEST_F(SimulatedSlowdownTest, SlowCountsFromThePace) {
             absl::Milliseconds(190));
 }
 
-TEST_F(SimulatedSlowdownTest, APauseComesOnceInItsIntervalAndWithinAStep) {
+TEST_F(SimulatedSlowdownTest, PausesOncePerIntervalWithinAStep) {
   SimulatedSlowdown::Options options;
   options.pause = absl::Seconds(2);
   options.pause_every = absl::Seconds(10);
@@ -120,7 +120,7 @@ TEST_F(SimulatedSlowdownTest, APauseComesOnceInItsIntervalAndWithinAStep) {
   EXPECT_EQ(waited_, std::vector<absl::Duration>(3, absl::Seconds(2)));
 }
 
-TEST_F(SimulatedSlowdownTest, PausesThatPassedOutsideAStepAreOne) {
+TEST_F(SimulatedSlowdownTest, MergesPausesOutsideAStep) {
   SimulatedSlowdown::Options options;
   options.pause = absl::Seconds(2);
   options.pause_every = absl::Seconds(10);
@@ -133,7 +133,7 @@ TEST_F(SimulatedSlowdownTest, PausesThatPassedOutsideAStepAreOne) {
       << "40 seconds after the first step began";
 }
 
-TEST_F(SimulatedSlowdownTest, APauseThatComesWhileTheStepIsHeldBackBelongsToThatStep) {
+TEST_F(SimulatedSlowdownTest, PausesDuringAHeldStepBelongToIt) {
   SimulatedSlowdown::Options options;
   options.slow = 9;
   options.pause = absl::Seconds(2);
@@ -151,7 +151,7 @@ TEST(HandicapOptionsTest, APauseIsTwoNumbersOfSeconds) {
   EXPECT_EQ(options.pause_every, absl::Seconds(10));
 }
 
-TEST(HandicapOptionsTest, EveryMistakeIsNamed) {
+TEST(HandicapOptionsTest, NamesEachMistake) {
   const auto pause = [](absl::string_view text) {
     SimulatedSlowdown::Options options;
     return std::string(SimulatedSlowdown::ParsePause(text, &options).message());

@@ -43,7 +43,7 @@ TrainingSpec QuarantineAfter(int steps) {
   return training;
 }
 
-TEST(StepAccountingTest, WhatNobodyAccountsForIsOtherTime) {
+TEST(StepAccountingTest, UnattributedTimeIsOtherTime) {
   StepAccounting accounting(QuarantineAfter(0));
   accounting.BeginPage(absl::Seconds(100));
   accounting.EnterPull(/*waited=*/absl::Seconds(1), /*pulled=*/absl::Seconds(2));
@@ -65,14 +65,14 @@ TEST(StepAccountingTest, WhatNobodyAccountsForIsOtherTime) {
   EXPECT_EQ(figures.rolled_back_pushes(), 2);
 }
 
-TEST(StepAccountingTest, APushThatChangedNothingLosesItsSamples) {
+TEST(StepAccountingTest, AnIneffectivePushLosesItsSamples) {
   StepAccounting accounting(QuarantineAfter(0));
   accounting.BeginPage(absl::ZeroDuration());
   const std::pair<PushResult, LeaseRange> pushes[] = {
       {WithVerdicts(3, 0, 0), Part(0, 8)},
-      {WithVerdicts(2, 1, 0), Part(8, 16)},   // late for one block, not for the others
-      {WithVerdicts(0, 2, 1), Part(16, 24)},  // late for all that it had
-      {WithVerdicts(0, 0, 3), Part(24, 32)},  // nothing in it was finite, and none was late
+      {WithVerdicts(2, 1, 0), Part(8, 16)},   // late for one block only
+      {WithVerdicts(0, 2, 1), Part(16, 24)},  // late for each block
+      {WithVerdicts(0, 0, 3), Part(24, 32)},  // not finite in any block, and not late
   };
   for (const auto& [push, part] : pushes) {
     accounting.EnterStep(Computed(8, 4));
@@ -89,7 +89,7 @@ TEST(StepAccountingTest, APushThatChangedNothingLosesItsSamples) {
   EXPECT_EQ(accounting.lost()[0].end(), 24);
 }
 
-TEST(StepAccountingTest, SamplesWithoutALossAreCounted) {
+TEST(StepAccountingTest, CountsSamplesWithoutALoss) {
   StepAccounting accounting(QuarantineAfter(0));
   accounting.BeginPage(absl::ZeroDuration());
   const StepAccounting::Outcome without = Computed(8, NAN);
@@ -100,7 +100,7 @@ TEST(StepAccountingTest, SamplesWithoutALossAreCounted) {
   StepAccounting::Outcome not_finite = without;
   not_finite.not_finite = true;
   accounting.EnterStep(not_finite);
-  StepAccounting::Outcome overflowed = Computed(8, 4);  // its gradient is not finite, its loss is
+  StepAccounting::Outcome overflowed = Computed(8, 4);  // the gradient is not finite, the loss is
   overflowed.overflowed = true;
   accounting.EnterStep(overflowed);
   const StepFigures figures = accounting.Figures(absl::ZeroDuration(), {});
@@ -109,7 +109,7 @@ TEST(StepAccountingTest, SamplesWithoutALossAreCounted) {
   EXPECT_EQ(figures.loss_sum(), 4);
 }
 
-TEST(StepAccountingTest, ANewPageIsEmptyAndTheRowAndThePushesGoOn) {
+TEST(StepAccountingTest, ANewPageKeepsRunningCounts) {
   StepAccounting accounting(QuarantineAfter(2));
   accounting.BeginPage(absl::ZeroDuration());
   accounting.EnterStep(Computed(8, 4));
@@ -129,7 +129,7 @@ TEST(StepAccountingTest, ANewPageIsEmptyAndTheRowAndThePushesGoOn) {
   EXPECT_EQ(accounting.pushes(), 1);
 }
 
-TEST(StepAccountingTest, CountsGradientsThatAreNotFiniteInARow) {
+TEST(StepAccountingTest, CountsConsecutiveNonFiniteGradients) {
   StepAccounting accounting(QuarantineAfter(3));
   accounting.BeginPage(absl::ZeroDuration());
   const auto push = [&](const PushResult& result) {
@@ -151,7 +151,7 @@ TEST(StepAccountingTest, CountsGradientsThatAreNotFiniteInARow) {
   EXPECT_EQ(figures.pushes(), 2);
 }
 
-TEST(StepAccountingTest, AScaleThatWasTooLargeIsNoFaultOfTheSlot) {
+TEST(StepAccountingTest, OverflowsOfTheScaleAreNotTheSlotsFault) {
   StepAccounting accounting(QuarantineAfter(1));
   accounting.BeginPage(absl::ZeroDuration());
   StepAccounting::Outcome step = Computed(8, INFINITY);
@@ -166,7 +166,7 @@ TEST(StepAccountingTest, AScaleThatWasTooLargeIsNoFaultOfTheSlot) {
   EXPECT_EQ(figures.skipped_nonfinite(), 0);
 }
 
-TEST(StepAccountingTest, OneThatIsNotFiniteIsTooManyWhereItStopsTheJob) {
+TEST(StepAccountingTest, OneNonFiniteGradientExceedsAStopPolicy) {
   TrainingSpec training = QuarantineAfter(0);
   StepAccounting accounting(training);
   training.set_nonfinite(STOP_JOB);

@@ -1,4 +1,4 @@
-// What every model promises, and what is particular to each.
+// Tests the contract of the models, and each model's specifics.
 
 #include <torch/torch.h>
 
@@ -30,7 +30,7 @@ int64_t ParameterCount(const torch::nn::Module& module) {
   return count;
 }
 
-// Eight samples of a shape, drawn at random once.
+// Eight random samples of a shape, drawn once.
 class FixedData : public Dataset {
  public:
   explicit FixedData(const DataShape& shape) : shape_(shape) {
@@ -58,7 +58,7 @@ class FixedData : public Dataset {
   Batch batch_;
 };
 
-// name -> elements, of a module or of all stages.
+// Returns name -> elements, of a module or of several stages.
 std::map<std::string, int64_t> Named(const torch::nn::Module& module) {
   std::map<std::string, int64_t> named;
   for (const auto& item : module.named_parameters()) named[item.key()] = item.value().numel();
@@ -75,7 +75,7 @@ void ExpectSharedOut(const torch::nn::Module& whole, const Stages& cut) {
   EXPECT_EQ(all, Named(whole));
 }
 
-TEST(CutModelTest, StagesShareOutTheTensorsUnderTheirNamesAndComputeTheSame) {
+TEST(CutModelTest, StagesShareTheTensorsAndComputeTheSame) {
   torch::manual_seed(3);
   Mlp mlp(12, {8, 6}, 4);
   const torch::Tensor rows = torch::randn({5, 3, 4});
@@ -88,7 +88,7 @@ TEST(CutModelTest, StagesShareOutTheTensorsUnderTheirNamesAndComputeTheSame) {
   shape.layers = 4;
   shape.width = 16;
   shape.context = 7;
-  shape.vocabulary = 30;  // not so many whole pages
+  shape.vocabulary = 30;  // not a multiple of the page size
   Transformer transformer(shape);
   for (const int64_t length : {int64_t{7}, int64_t{1}}) {
     const torch::Tensor text = torch::randint(30, {5, length}, torch::kInt64);
@@ -101,7 +101,7 @@ TEST(CutModelTest, StagesShareOutTheTensorsUnderTheirNamesAndComputeTheSame) {
   }
 }
 
-TEST(CutModelTest, WhatCannotBeCutIsRefused) {
+TEST(CutModelTest, RefusesAModelThatCannotBeCut) {
   JobSpec job;
   job.mutable_model()->set_name("linear");
   EXPECT_THAT(std::string(CutModule(job, LinearModel(4, 2), 2).status().message()),
@@ -160,7 +160,7 @@ class EveryModel : public ::testing::TestWithParam<Case> {
   static Batch All(const Task& task) { return *task.data().train->Get({0, 1, 2, 3, 4, 5, 6, 7}); }
 };
 
-TEST_P(EveryModel, AnswersABatchWithOneRowOfLogitsPerPrediction) {
+TEST_P(EveryModel, ReturnsOneRowOfLogitsPerPrediction) {
   const Task task = Make();
   const Batch batch = All(task);
   const Pass pass = task.Forward(batch);
@@ -180,7 +180,7 @@ TEST_P(EveryModel, BeginsNearTheLossOfGuessing) {
   EXPECT_NEAR(loss, std::log(GetParam().output.back()), 1.0);
 }
 
-TEST_P(EveryModel, AGradientReachesEveryParameter) {
+TEST_P(EveryModel, AGradientReachesEachParameter) {
   const Task task = Make();
   const Batch batch = All(task);
   task.objective().loss(task.Forward(batch)).backward();
@@ -204,7 +204,7 @@ TEST_P(EveryModel, IsDeterminedByTheGeneratorsSeed) {
   EXPECT_TRUE(differs);
 }
 
-TEST_P(EveryModel, LearnsASmallSetByHeart) {
+TEST_P(EveryModel, MemorizesASmallSet) {
   const Task task = Make();
   const Batch batch = All(task);
   torch::optim::Adam adam(task.module().parameters(), torch::optim::AdamOptions(1e-2));
@@ -246,7 +246,7 @@ TEST(MlpTest, HasALayerPerWidthAndOneMore) {
   EXPECT_EQ(ParameterCount(Mlp(784, {}, 10)), 7850);
 }
 
-TEST(ConvNetTest, HasTheParametersOfItsDescription) {
+TEST(ConvNetTest, HasTheDocumentedParameters) {
   EXPECT_EQ(ParameterCount(ConvNet(1, 28, 28, 10)),
             (25 * 16 + 16) + 2 * 16 + (25 * 16 * 32 + 32) + 2 * 32 + (7 * 7 * 32 * 10 + 10));
 }
@@ -256,7 +256,7 @@ TEST(ResNet18Test, HasAsManyParametersAsTorchvisions) {
   EXPECT_EQ(ParameterCount(ResNet18(3, 224, 224, 1000)), 11'689'512);
 }
 
-TEST(ResNet18Test, ItsParametersHaveTorchvisionsNames) {
+TEST(ResNet18Test, ParametersHaveTorchvisionsNames) {
   const ResNet18 net(3, 32, 32, 10);
   const auto parameters = net.named_parameters();
   const auto buffers = net.named_buffers();
@@ -292,11 +292,11 @@ class TransformerTest : public ::testing::Test {
   }
 };
 
-TEST_F(TransformerTest, ALaterByteChangesNoEarlierLogit) {
+TEST_F(TransformerTest, ALaterByteDoesNotChangeEarlierLogits) {
   torch::manual_seed(3);
   torch::NoGradGuard no_grad;
   Transformer net(Small());
-  // Initial weights are small: larger ones make every path show.
+  // Initial weights are small. Larger weights make each path visible.
   for (torch::Tensor& parameter : net.parameters()) {
     if (parameter.dim() == 2) parameter.mul_(20);
   }
@@ -333,7 +333,7 @@ TEST_F(TransformerTest, HasNoBufferToAverage) {
   EXPECT_TRUE(Transformer(Small()).buffers().empty());
 }
 
-TEST_F(TransformerTest, TakesShorterTextsThanItsContext) {
+TEST_F(TransformerTest, AcceptsTextsShorterThanItsContext) {
   Transformer net(Small());
   const torch::Tensor text = torch::randint(256, {2, 10}, torch::kInt64);
   const torch::Tensor whole = net.forward(text);
@@ -352,7 +352,7 @@ TEST(ModelRegistryTest, AnUnknownModelListsTheKnownOnes) {
                 "is \"vgg\"; ps_worker has: linear, mlp, convnet, resnet18, transformer");
 }
 
-TEST(ModelRegistryTest, DataThatAModelCannotReadIsNamed) {
+TEST(ModelRegistryTest, NamesDataThatAModelCannotRead) {
   ExpectRefused("name: 'transformer'", Rows(), "rows made for a test");
   ExpectRefused("name: 'convnet'", Rows(), "rows made for a test");
   ExpectRefused("name: 'resnet18'", Text(), "text made for a test");

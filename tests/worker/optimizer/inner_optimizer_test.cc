@@ -45,8 +45,8 @@ OptimizerSpec Parse(const std::string& text) {
 
 class InnerOptimizerTest : public ::testing::TestWithParam<OptimizerCase> {};
 
-// The kernels of the servers have the same definitions and share no code with it.
-TEST_P(InnerOptimizerTest, ComputesWhatTheServersWould) {
+// The servers' kernels implement the same definitions without sharing code.
+TEST_P(InnerOptimizerTest, MatchesTheServersOptimizers) {
   const OptimizerSpec& spec = GetParam().spec;
   std::vector<torch::Tensor> parameters = Parameters();
   torch::Tensor values = parameters[0].detach().clone();
@@ -113,7 +113,7 @@ TEST(InnerOptimizerTest, LeavesAbsentParametersAlone) {
   EXPECT_TRUE(torch::allclose(parameters[1].detach(), biases - 1));
 }
 
-TEST(InnerOptimizerTest, NamesAGroupThatIsNobodys) {
+TEST(InnerOptimizerTest, NamesAGroupWithoutParameters) {
   const auto inner = InnerOptimizer::Create(
       Parse("sgd {} learning_rate: 1 group { pattern: '*.wieght' learning_rate_factor: 1 }"),
       Layout(), Parameters());

@@ -27,7 +27,7 @@ class MailboxTest : public ::testing::Test {
   Mailbox mailbox_{&stop_};
 };
 
-TEST_F(MailboxTest, WhatHasComeIsTakenByItsNameInAnyOrder) {
+TEST_F(MailboxTest, ParcelsAreTakenByNameInAnyOrder) {
   ASSERT_TRUE(mailbox_.Put(ParcelFrom(1, {TensorMessage::GRADIENT, 3, 1})).ok());
   ASSERT_TRUE(mailbox_.Put(ParcelFrom(1, {TensorMessage::GRADIENT, 3, 0})).ok());
   ASSERT_TRUE(mailbox_.Put(ParcelFrom(2, {TensorMessage::GRADIENT, 3, 0})).ok());
@@ -44,7 +44,7 @@ TEST_F(MailboxTest, TakingWaits) {
   other.join();
 }
 
-TEST_F(MailboxTest, AnotherMeetingsParcelIsRefusedAndSoIsOneThatCameBefore) {
+TEST_F(MailboxTest, RefusesAnotherMeetingsParcelAndADuplicate) {
   EXPECT_TRUE(
       absl::IsAborted(mailbox_.Put(ParcelFrom(0, {TensorMessage::ORDER, 1, 0}, /*meeting=*/8))));
   ASSERT_TRUE(mailbox_.Put(ParcelFrom(0, {TensorMessage::ORDER, 1, 0})).ok());
@@ -55,7 +55,7 @@ TEST_F(MailboxTest, AnotherMeetingsParcelIsRefusedAndSoIsOneThatCameBefore) {
       << "no meeting has the number 0";
 }
 
-TEST_F(MailboxTest, TheFirstFailureEndsAllWaitingAndWhatHasComeCanStillBeTaken) {
+TEST_F(MailboxTest, TheFirstFailureEndsWaitsButKeepsParcels) {
   ASSERT_TRUE(mailbox_.Put(ParcelFrom(0, {TensorMessage::ORDER, 1, 0})).ok());
   std::thread other([this] {
     EXPECT_TRUE(mailbox_.Fail(absl::UnavailableError("stage 1 is gone")));

@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// As it comes to the other process: through the bytes, and Protobuf's reading of them.
+// Returns the message as the other process parses it, after serialization by Protobuf.
 TensorMessage Sent(const torch::Tensor& tensor) {
   TensorMessage parcel;
   parcel.set_meeting(7);
@@ -31,7 +31,7 @@ TensorMessage Sent(const torch::Tensor& tensor) {
   return read;
 }
 
-TEST(TensorCodecTest, EveryTypeAndShapeArrivesAsItWas) {
+TEST(TensorCodecTest, EachTypeAndShapeArrivesUnchanged) {
   torch::manual_seed(1);
   const torch::Tensor numbers = torch::randn({3, 5, 2}) * 10;
   for (const torch::ScalarType type :
@@ -54,18 +54,18 @@ TEST(TensorCodecTest, EveryTypeAndShapeArrivesAsItWas) {
   }
 }
 
-TEST(TensorCodecTest, NoTensorArrivesAsNone) {
+TEST(TensorCodecTest, AnUndefinedTensorArrivesUndefined) {
   TensorMessage parcel = Sent(torch::Tensor());
   const absl::StatusOr<torch::Tensor> read = TakeTensor(&parcel);
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_FALSE(read->defined());
 }
 
-TEST(TensorCodecTest, ATypeThatDoesNotTravelIsRefused) {
+TEST(TensorCodecTest, RefusesAnUnsupportedType) {
   EXPECT_TRUE(absl::IsInvalidArgument(DescribeTensor(torch::ones({2}, torch::kInt16)).status()));
 }
 
-TEST(TensorCodecTest, WhatAPeerSendsIsCheckedBeforeATensorIsMade) {
+TEST(TensorCodecTest, ChecksAMessageBeforeMakingATensor) {
   const auto refusal = [](const std::function<void(TensorMessage * parcel)>& spoil) {
     TensorMessage parcel = Sent(torch::ones({4, 4}));
     spoil(&parcel);

@@ -7,7 +7,7 @@
 namespace torchps {
 namespace {
 
-// Takes so many steps in a row that are finite; how often the scale changed.
+// Takes this many finite steps in a row. Returns the number of scale changes.
 int TakeFinite(LossScaler* scaler, int steps) {
   int changes = 0;
   for (int step = 0; step < steps; ++step) changes += scaler->OnFinite() ? 1 : 0;
@@ -29,7 +29,7 @@ TEST(LossScalerTest, IsHalvedByAnOverflow) {
   EXPECT_EQ(scaler.overflows(), 2);
 }
 
-TEST(LossScalerTest, IsDoubledAfterTwoThousandFiniteStepsInARow) {
+TEST(LossScalerTest, DoublesAfterTwoThousandFiniteSteps) {
   LossScaler scaler;
   EXPECT_EQ(TakeFinite(&scaler, 1999), 0);
   EXPECT_EQ(scaler.scale(), 65536);
@@ -40,7 +40,7 @@ TEST(LossScalerTest, IsDoubledAfterTwoThousandFiniteStepsInARow) {
   EXPECT_EQ(scaler.overflows(), 0);
 }
 
-TEST(LossScalerTest, AnOverflowBeginsTheCountAnew) {
+TEST(LossScalerTest, AnOverflowRestartsTheCount) {
   LossScaler scaler;
   TakeFinite(&scaler, 1999);
   EXPECT_TRUE(scaler.OnNotFinite());
@@ -69,7 +69,7 @@ TEST(LossScalerTest, StaysWithinFloat32) {
   EXPECT_TRUE(IsPowerOfTwo(scaler.scale()));
 }
 
-TEST(LossScalerTest, TellsInALine) {
+TEST(LossScalerTest, DescribesItselfInALine) {
   LossScaler scaler;
   scaler.OnNotFinite();
   EXPECT_EQ(ScaleLine(3, scaler), "torchps_worker loss_scale slot=3 scale=32768 overflows=1");

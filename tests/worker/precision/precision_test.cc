@@ -1,4 +1,4 @@
-// What modules see inside and outside of autocast, on the CPU, whose 16 bits are bfloat16.
+// Tests the types that modules see inside and outside autocast on the CPU, which uses bfloat16.
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
@@ -25,7 +25,7 @@
 namespace torchps {
 namespace {
 
-// A layer that notes what it computed in.
+// Records the type of the layer's computation.
 struct Witness : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& input) {
     const torch::Tensor output = layer->forward(input);
@@ -36,7 +36,7 @@ struct Witness : torch::nn::Module {
   std::vector<torch::ScalarType> seen;
 };
 
-// Tensors that tell a model what they are.
+// Tensors that describe their shape to a model.
 class Shaped final : public Dataset {
  public:
   Shaped(const torch::Tensor& input, const torch::Tensor& target, const DataShape& shape)
@@ -60,7 +60,7 @@ class PrecisionTest : public ::testing::Test {
     input_ = torch::randn({6, 4});
   }
 
-  // What a layer computes in just now, on this thread.
+  // Returns the type that a layer computes in on this thread.
   torch::ScalarType Seen() {
     net_->forward(input_);
     return net_->seen.back();
@@ -70,7 +70,7 @@ class PrecisionTest : public ::testing::Test {
   torch::Tensor input_;
 };
 
-TEST_F(PrecisionTest, ForwardIsIn16BitsAndParametersAndGradientsAreNot) {
+TEST_F(PrecisionTest, OnlyTheForwardPassUses16Bits) {
   torch::Tensor loss;
   {
     const Autocast autocast(TrainingSpec::BFLOAT16, torch::kCPU);
@@ -83,7 +83,7 @@ TEST_F(PrecisionTest, ForwardIsIn16BitsAndParametersAndGradientsAreNot) {
   EXPECT_EQ(Seen(), torch::kFloat32) << "it is over";
 }
 
-TEST_F(PrecisionTest, TheOtherPrecisionsChangeNothingOnTheCpu) {
+TEST_F(PrecisionTest, OtherPrecisionsChangeNothingOnTheCpu) {
   for (const auto precision : {TrainingSpec::FLOAT32, TrainingSpec::TF32, TrainingSpec::FLOAT16}) {
     const Autocast autocast(precision, torch::kCPU);
     EXPECT_EQ(Seen(), torch::kFloat32) << TrainingSpec::Precision_Name(precision);
@@ -92,7 +92,7 @@ TEST_F(PrecisionTest, TheOtherPrecisionsChangeNothingOnTheCpu) {
   EXPECT_EQ(Seen(), torch::kFloat32) << "another device's";
 }
 
-TEST_F(PrecisionTest, ItEndsWhereItStoodAlsoNestedAndWhenSomethingThrows) {
+TEST_F(PrecisionTest, RestoresThePreviousModeAfterNestingAndExceptions) {
   {
     const Autocast outer(TrainingSpec::BFLOAT16, torch::kCPU);
     { const Autocast inner(TrainingSpec::BFLOAT16, torch::kCPU); }
@@ -109,7 +109,7 @@ TEST_F(PrecisionTest, ItEndsWhereItStoodAlsoNestedAndWhenSomethingThrows) {
   EXPECT_EQ(Seen(), torch::kFloat32);
 }
 
-TEST_F(PrecisionTest, EachThreadHasItsOwn) {
+TEST_F(PrecisionTest, EachThreadHasItsOwnMode) {
   const Autocast autocast(TrainingSpec::BFLOAT16, torch::kCPU);
   torch::ScalarType without = torch::kBFloat16, with = torch::kFloat32, after = torch::kBFloat16;
   std::thread([&] {
@@ -126,7 +126,7 @@ TEST_F(PrecisionTest, EachThreadHasItsOwn) {
   EXPECT_EQ(Seen(), torch::kBFloat16) << "this one's goes on";
 }
 
-// torch keeps a parameter's copy in 16 bits while autocast is on.
+// torch caches a parameter's 16-bit copy while autocast is on.
 TEST_F(PrecisionTest, CopiesOfParametersEndWithIt) {
   torch::Tensor before, after;
   {
@@ -151,7 +151,7 @@ TEST_F(PrecisionTest, CopiesOfParametersEndWithIt) {
   EXPECT_GT(net_->layer->weight.grad().abs().sum().item<float>(), 0);
 }
 
-TEST_F(PrecisionTest, AllStagesOfAPipelineComputeInIt) {
+TEST_F(PrecisionTest, EachStageOfAPipelineComputesInIt) {
   std::vector<std::shared_ptr<Witness>> nets;
   std::vector<ModelStage> stages;
   for (int stage = 0; stage < 3; ++stage) {
@@ -185,8 +185,8 @@ TEST_F(PrecisionTest, EvaluationsAndPredictionsComputeInIt) {
   EXPECT_EQ(Seen(), torch::kFloat32);
 }
 
-// torch 1.13 has layers that take no two types on the CPU.
-TEST_F(PrecisionTest, TheModelsThatComeAlongLearnInBfloat16) {
+// Some layers of torch 1.13 do not accept two types on the CPU.
+TEST_F(PrecisionTest, BuiltInModelsLearnInBfloat16) {
   for (const std::string name : {"linear", "mlp", "convnet", "resnet18", "transformer"}) {
     SCOPED_TRACE(name);
     JobSpec job;
@@ -232,7 +232,7 @@ TEST_F(PrecisionTest, TheModelsThatComeAlongLearnInBfloat16) {
   }
 }
 
-TEST(DevicePrecisionTest, TheCpuTrainsInAllButFloat16) {
+TEST(DevicePrecisionTest, TheCpuRefusesOnlyFloat16) {
   const torch::Device gpu(torch::kCUDA, 0);
   for (const auto precision : {TrainingSpec::FLOAT32, TrainingSpec::TF32, TrainingSpec::BFLOAT16}) {
     EXPECT_TRUE(CheckPrecision(precision, torch::kCPU).ok());
@@ -246,7 +246,7 @@ TEST(DevicePrecisionTest, TheCpuTrainsInAllButFloat16) {
             "expected FLOAT32 or BFLOAT16 for the CPU, or a GPU (--device=cuda)");
 }
 
-TEST(DevicePrecisionTest, Tf32IsOnWhereItIsTheJobsPrecisionAndNowhereElse) {
+TEST(DevicePrecisionTest, Tf32IsOnOnlyOnRequest) {
   const auto allowed = [] {
     const at::Context& context = at::globalContext();
     EXPECT_EQ(context.allowTF32CuDNN(), context.allowTF32CuBLAS());

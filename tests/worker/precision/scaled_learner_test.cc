@@ -1,5 +1,5 @@
-// Losses that are scaled for training.precision FLOAT16. On the CPU nothing is cast, so that what
-// is left is the scale, which must change no bit.
+// Tests scaled losses for training.precision FLOAT16. The CPU does not cast, so only the scale
+// remains, and the scale must not change any bit.
 
 #include <ATen/Parallel.h>
 #include <torch/nn/cloneable.h>
@@ -47,7 +47,7 @@ struct Net : torch::nn::Cloneable<Net> {
 
 Stages TwoStages() { return Stages({torch::nn::Linear(3, 3), torch::nn::Linear(3, 2)}); }
 
-// Hears nothing, and wants nothing early.
+// Ignores reports and does not request early blocks.
 class Listener final : public Learner::Observer {
  public:
   absl::Status BeforeGradient(absl::Duration) override { return absl::OkStatus(); }
@@ -70,10 +70,10 @@ Task MakeTask(const Module& module, double loss_factor = 1) {
   return Task(module, objective, Points());
 }
 
-// kKernels: apart, and looked at as a GPU does, by kernels that run here on the host.
+// kKernels: apart from the host, with GPU kernels that run here on the host.
 enum class Where { kHost, kApart, kKernels, kReplicas, kStages };
 
-// A worker's half of a job, without servers.
+// Simulates a worker's half of a job, without servers.
 class Worker {
  public:
   Worker(Task task, const std::string& training, Where where, bool local_steps = false)
@@ -122,7 +122,7 @@ class Worker {
   }
 
   std::vector<float> gradients() const {
-    // Those of local steps are still there.
+    // The gradients of local steps remain.
     if (local_steps_) {
       EXPECT_TRUE(model_->ToHost().ok());
     }
@@ -166,8 +166,8 @@ TEST_P(ScaledLearnerTest, TheScaleIsUndoneToTheBit) {
   }
 }
 
-TEST_P(ScaledLearnerTest, AnOverflowHalvesTheScaleUntilTheGradientFits) {
-  // Sums of twelve samples' gradients of about 1e34: too large for 2^16, not for 2^10.
+TEST_P(ScaledLearnerTest, OverflowsHalveTheScaleUntilGradientsFit) {
+  // Sums of twelve samples' gradients of about 1e34 are too large for 2^16, but not for 2^10.
   Worker plain(TaskFor(GetParam(), 1e34), "", GetParam());
   Worker scaled(TaskFor(GetParam(), 1e34), "precision: FLOAT16", GetParam());
   plain.Compute();
@@ -189,7 +189,7 @@ TEST_P(ScaledLearnerTest, AnOverflowHalvesTheScaleUntilTheGradientFits) {
   EXPECT_EQ(scaled.gradients(), plain.gradients());
 }
 
-TEST_P(ScaledLearnerTest, AGradientThatIsNotFiniteByItselfIsTheSlotsFaultInTheEnd) {
+TEST_P(ScaledLearnerTest, UnscaledNonFiniteGradientsAreTheSlotsFault) {
   Worker worker(TaskFor(GetParam(), std::numeric_limits<double>::infinity()), "precision: FLOAT16",
                 GetParam());
   for (int halvings = 0; halvings < 16; ++halvings) {
@@ -209,7 +209,7 @@ INSTANTIATE_TEST_SUITE_P(Addresses, ScaledLearnerTest,
                                            Where::kReplicas, Where::kStages),
                          PlaceName);
 
-TEST(ScaledLocalStepTest, TheScaleIsUndoneWhereTheGradientLies) {
+TEST(ScaledLocalStepTest, TheScaleIsUndoneInTheGradientsMemory) {
   for (const Where where : {Where::kHost, Where::kApart, Where::kKernels}) {
     Worker plain(TaskFor(where), "clip_norm: 0.01", where, /*local_steps=*/true);
     Worker scaled(TaskFor(where), "clip_norm: 0.01 precision: FLOAT16", where,
@@ -222,8 +222,8 @@ TEST(ScaledLocalStepTest, TheScaleIsUndoneWhereTheGradientLies) {
   }
 }
 
-// A norm of the scaled gradient would clip it 2^16 times too much.
-TEST(ScaledKernelsTest, WhatTheKernelsClipHasTheHostsBits) {
+// The norm of a scaled gradient would clip 2^16 times too much.
+TEST(ScaledKernelsTest, KernelClippingMatchesTheHostsBits) {
   for (const bool local_steps : {false, true}) {
     const std::string training = "clip_norm: 0.01 precision: FLOAT16";
     Worker host(TaskFor(Where::kHost), training, Where::kHost, local_steps);
@@ -234,12 +234,12 @@ TEST(ScaledKernelsTest, WhatTheKernelsClipHasTheHostsBits) {
   }
 }
 
-TEST(LearnerPrecisionTest, TheForwardPassIsInTheJobsPrecisionAndTheGradientInFloat32) {
+TEST(LearnerPrecisionTest, ForwardUsesTheJobsPrecisionAndGradientsFloat32) {
   for (const bool bfloat16 : {false, true}) {
     torch::manual_seed(5);
     const auto net = std::make_shared<Net>();
     Worker worker(MakeTask(net), bfloat16 ? "precision: BFLOAT16" : "", Where::kHost);
-    // Of the first one it is only looked at how its graph adds gradients.
+    // The first pass only records how the graph adds gradients.
     worker.Compute();
     const Learner::Gradient gradient = worker.Compute();
     EXPECT_EQ(net->seen, bfloat16 ? torch::kBFloat16 : torch::kFloat32);

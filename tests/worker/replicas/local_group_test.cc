@@ -1,5 +1,5 @@
-// What every group promises, on the CPU: the one that copies, and NCCL's with a library of the
-// test's own in place of NCCL.
+// Tests the contract of the groups on the CPU: the copying group, and the NCCL group with a fake
+// NCCL.
 
 #include "worker/replicas/local_group.h"
 
@@ -21,8 +21,8 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Does at once what NCCL's queues would do later: the operations of a group when it ends, in host
-// memory.
+// Runs the operations of a group in host memory when the group ends. NCCL's queues would run them
+// later.
 struct FakeNccl {
   struct Operation {
     enum Kind { kAllReduce, kReduce, kBroadcast } kind;
@@ -35,7 +35,7 @@ struct FakeNccl {
   int groups = 0;
   int destroyed = 0;
   int aborted = 0;
-  int result = 0;  // of every operation
+  int result = 0;  // returned by each operation
 };
 FakeNccl* fake = nullptr;
 
@@ -122,11 +122,11 @@ class LocalGroupTest : public ::testing::TestWithParam<bool> {
     }
   }
   ~LocalGroupTest() override {
-    group_.reset();  // gives its communicators back to the fake
+    group_.reset();  // returns the communicators to the fake
     fake = nullptr;
   }
 
-  // Replica i's are i + 1, 10 (i + 1), 100 (i + 1).
+  // Returns i + 1, 10 (i + 1), 100 (i + 1) for replica i.
   static std::vector<torch::Tensor> Tensors(size_t replicas, torch::ScalarType type) {
     std::vector<torch::Tensor> tensors;
     for (size_t i = 0; i < replicas; ++i) {
@@ -143,13 +143,13 @@ class LocalGroupTest : public ::testing::TestWithParam<bool> {
   std::unique_ptr<LocalGroup> group_;
 };
 
-TEST_P(LocalGroupTest, TheFirstGetsTheSum) {
+TEST_P(LocalGroupTest, TheFirstReplicaGetsTheSum) {
   std::vector<torch::Tensor> tensors = Tensors(kReplicas, torch::kFloat32);
   ASSERT_TRUE(group_->Sum(tensors).ok());
   EXPECT_THAT(Elements(tensors[0]), ElementsAre(6, 60, 600));
 }
 
-TEST_P(LocalGroupTest, AllGetTheSum) {
+TEST_P(LocalGroupTest, EachReplicaGetsTheSum) {
   for (const torch::ScalarType type : {torch::kFloat32, torch::kFloat64}) {
     std::vector<torch::Tensor> tensors = Tensors(kReplicas, type);
     ASSERT_TRUE(group_->SumToAll(tensors).ok());
@@ -159,7 +159,7 @@ TEST_P(LocalGroupTest, AllGetTheSum) {
   }
 }
 
-TEST_P(LocalGroupTest, AllGetWhatTheFirstHas) {
+TEST_P(LocalGroupTest, BroadcastsTheFirstReplicasValues) {
   std::vector<torch::Tensor> tensors = Tensors(kReplicas, torch::kFloat32);
   ASSERT_TRUE(group_->Copy(tensors).ok());
   for (const torch::Tensor& tensor : tensors) {
@@ -167,7 +167,7 @@ TEST_P(LocalGroupTest, AllGetWhatTheFirstHas) {
   }
 }
 
-TEST_P(LocalGroupTest, SomeOfTheReplicasAreEnough) {
+TEST_P(LocalGroupTest, SomeOfTheReplicasSuffice) {
   for (const size_t replicas : {1, 2}) {
     std::vector<torch::Tensor> tensors = Tensors(replicas, torch::kFloat32);
     ASSERT_TRUE(group_->SumToAll(tensors).ok());
@@ -177,7 +177,7 @@ TEST_P(LocalGroupTest, SomeOfTheReplicasAreEnough) {
   EXPECT_EQ(fake_.groups, 0) << "NCCL would wait for the third for ever";
 }
 
-TEST_P(LocalGroupTest, WhatFailsIsAStatus) {
+TEST_P(LocalGroupTest, AFailureIsAStatus) {
   std::vector<torch::Tensor> tensors = Tensors(kReplicas, torch::kFloat32);
   tensors[1] = torch::empty({2});
   fake_.result = 1;
@@ -186,7 +186,7 @@ TEST_P(LocalGroupTest, WhatFailsIsAStatus) {
   EXPECT_FALSE(fake_.in_group);
 }
 
-TEST_P(LocalGroupTest, AfterATensorThatCannotBeExchangedTheOthersStillCan) {
+TEST_P(LocalGroupTest, ARefusedTensorDoesNotBreakTheGroup) {
   if (GetParam()) {
     std::vector<torch::Tensor> tensors = Tensors(kReplicas, torch::kFloat32);
     tensors[1] = tensors[1].to(torch::kInt64);
@@ -203,7 +203,7 @@ TEST_P(LocalGroupTest, AfterATensorThatCannotBeExchangedTheOthersStillCan) {
 INSTANTIATE_TEST_SUITE_P(Groups, LocalGroupTest, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "Nccl" : "Host"; });
 
-TEST(NcclGroupTest, GivesItsCommunicatorsBackAndSaysWhyItDoesNotStart) {
+TEST(NcclGroupTest, ReturnsItsCommunicatorsAndExplainsFailedStarts) {
   FakeNccl nccl;
   fake = &nccl;
   const DeviceList devices(kReplicas, torch::kCPU);
@@ -231,7 +231,7 @@ class FailingNcclTest : public ::testing::Test {
   std::unique_ptr<NcclGroup> group_;
 };
 
-TEST_F(FailingNcclTest, WhatHasBegunOnSomeDevicesEndsAndNothingElseBegins) {
+TEST_F(FailingNcclTest, AFailureEndsBegunWorkAndStartsNothing) {
   nccl_.result = 1;
   const absl::Status failed = group_->SumToAll(tensors_);
   EXPECT_EQ(failed, absl::InternalError("NCCL failed: unhandled cuda error"));
@@ -244,14 +244,14 @@ TEST_F(FailingNcclTest, WhatHasBegunOnSomeDevicesEndsAndNothingElseBegins) {
   EXPECT_EQ(nccl_.destroyed, 0) << "they are gone";
 }
 
-TEST_F(FailingNcclTest, AGroupThatIsAbandonedEndsOnce) {
+TEST_F(FailingNcclTest, AnAbandonedGroupEndsOnce) {
   group_->Abandon();
   group_->Abandon();
   EXPECT_EQ(nccl_.aborted, 3);
   EXPECT_TRUE(absl::IsInternal(group_->Sum(tensors_)));
 }
 
-TEST_F(FailingNcclTest, WhatItCannotSendIsFoundBeforeAnyDeviceHasBegun) {
+TEST_F(FailingNcclTest, RefusesAnUnsupportedTensorBeforeAnyDeviceBegins) {
   tensors_[2] = torch::ones({3}, torch::kInt64);
   EXPECT_TRUE(absl::IsInternal(group_->Sum(tensors_)));
   EXPECT_EQ(nccl_.groups, 0) << "the first two would wait for the third for ever";
@@ -262,8 +262,9 @@ TEST_F(FailingNcclTest, WhatItCannotSendIsFoundBeforeAnyDeviceHasBegun) {
 
 class NcclOnGpuTest : public GpuTest {};
 
-// One GPU shows that NCCL's functions are found and take what they are given, not what it sums.
-TEST_F(NcclOnGpuTest, AGpuByItselfIsAGroup) {
+// On a single GPU, this test shows that NCCL's functions exist and accept the arguments. It does not
+// show that sums are right.
+TEST_F(NcclOnGpuTest, ASingleGpuIsAGroup) {
   const torch::Device gpu(torch::kCUDA, 0);
   const auto group = MakeLocalGroup({gpu});
   ASSERT_TRUE(group.ok()) << group.status();

@@ -1,4 +1,4 @@
-// Several replicas on the CPU against one device with the whole batch.
+// Compares several replicas on the CPU with one device and the whole batch.
 
 #include "worker/replicas/replica_group.h"
 
@@ -39,8 +39,7 @@ constexpr int64_t kClasses = 3;
 constexpr int64_t kSamples = 240;
 constexpr uint64_t kSeed = 11;
 
-// Random images; every sample from `poison` on is not a number, and those from `missing` on cannot
-// be read.
+// Random images. Samples from `poison` on are NaN, and reading samples from `missing` on fails.
 class Images final : public Dataset {
  public:
   Images() {
@@ -81,8 +80,8 @@ Task ConvNetTask(const DataSource& data) {
   return Task(std::make_shared<ConvNet>(1, kSide, kSide, kClasses), CrossEntropy(), data);
 }
 
-// Without a kink: ReLU and a maximum turn a difference in the last digit of an activation that is
-// nearly zero, or nearly a tie, into another gradient.
+// Smooth network. ReLU and max pooling amplify rounding: for an activation near zero or near a
+// tie, the last digit decides the gradient.
 struct SmoothNet : torch::nn::Module {
   SmoothNet() {
     conv = register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 6, 3)));
@@ -110,7 +109,7 @@ Task MlpTask(const DataSource& data) {
               CrossEntropy(), data);
 }
 
-// The same module on one device, by a Learner, and on several, by a group.
+// Trains the same module on one device with a Learner and on several with a group.
 class ReplicaGroupTest : public ::testing::Test {
  protected:
   ReplicaGroupTest() { at::set_num_threads(1); }
@@ -191,7 +190,7 @@ class ReplicaGroupTest : public ::testing::Test {
     return std::sqrt(difference / std::max(norm, 1e-30));
   }
 
-  // Twenty steps of SGD, at the same values on both sides.
+  // Runs twenty steps of SGD with the same values on both sides.
   void ExpectSame(const MakeModule& make, size_t replicas, int64_t samples, int64_t batch_size,
                   double tolerance = 1e-6) {
     SCOPED_TRACE(testing::Message() << replicas << " replicas, " << samples << " samples in passes "
@@ -234,47 +233,47 @@ class ReplicaGroupTest : public ::testing::Test {
   Quiet quiet_;
 };
 
-TEST_F(ReplicaGroupTest, PushesWhatOneDeviceWithTheWholeBatchWould) {
+TEST_F(ReplicaGroupTest, PushesTheGradientOfTheWholeBatch) {
   ExpectSame(MlpTask, 2, 16, 16);
   ExpectSame(MlpTask, 3, 16, 16);
 }
 
-TEST_F(ReplicaGroupTest, WithSyncBatchNormAlsoAModuleOfBatchNorms) {
+TEST_F(ReplicaGroupTest, SyncBatchNormMatchesTheWholeBatch) {
   training_.set_sync_batchnorm(true);
   ExpectSame(SmoothTask, 2, 16, 16, 3e-6);
   ExpectSame(SmoothTask, 3, 16, 16, 3e-6);
-  // See SmoothNet. Statistics of each device's own samples would be off by tenths.
+  // See SmoothNet. Statistics of each device's samples alone would differ by tenths.
   ExpectSame(ConvNetTask, 2, 16, 16, 1e-2);
 }
 
-TEST_F(ReplicaGroupTest, PassesAreCutOneByOne) {
+TEST_F(ReplicaGroupTest, DividesEachPass) {
   training_.set_sync_batchnorm(true);
   ExpectSame(SmoothTask, 2, 21, 8, 3e-6);  // passes of 8, 8 and 5
-  ExpectSame(SmoothTask, 3, 19, 8, 3e-6);  // the last of 3, which one replica computes
+  ExpectSame(SmoothTask, 3, 19, 8, 3e-6);  // the last pass of 3, which one replica computes
   loader_threads_ = 2;
   ExpectSame(SmoothTask, 3, 22, 8, 3e-6);
 }
 
-TEST_F(ReplicaGroupTest, OfFewSamplesTheLaterReplicasComputeNothing) {
+TEST_F(ReplicaGroupTest, LaterReplicasComputeNothingOfFewSamples) {
   ExpectSame(MlpTask, 3, 5, 5);
   ExpectSame(MlpTask, 3, 2, 2);
   ExpectSame(MlpTask, 3, 1, 1);
 }
 
-TEST_F(ReplicaGroupTest, ClippingIsOfTheSum) {
+TEST_F(ReplicaGroupTest, ClipsTheSum) {
   training_.set_clip_norm(0.05);
   ExpectSame(MlpTask, 3, 16, 8);
 }
 
-TEST_F(ReplicaGroupTest, OneReplicaThatIsNotFiniteMakesTheStepSo) {
-  images_->poison = 12;  // of 16 the last quarter: the second replica's
+TEST_F(ReplicaGroupTest, NonFiniteReplicasMakeTheStepNonFinite) {
+  images_->poison = 12;  // the second replica's last quarter of 16
   for (const NonFinitePolicy policy : {REJECT_PUSH, STOP_JOB, SKIP_BLOCK}) {
     training_.set_nonfinite(policy);
     const auto side = Together(MlpTask, 2);
     ASSERT_TRUE(side.ok()) << side.status();
     const auto gradient = Compute(**side, 0, 16, 16);
     ASSERT_TRUE(gradient.ok()) << gradient.status();
-    // With SKIP_BLOCK it is looked at block by block when it is sent.
+    // Under SKIP_BLOCK the worker checks each block before the push.
     EXPECT_EQ(gradient->finite, policy == SKIP_BLOCK ? Finite::kUnknown : Finite::kNo);
     EXPECT_TRUE(std::isnan((*side)->model->gradients()[0]));
     const auto next = Compute(**side, 0, 8, 8);
@@ -284,7 +283,7 @@ TEST_F(ReplicaGroupTest, OneReplicaThatIsNotFiniteMakesTheStepSo) {
   }
 }
 
-TEST_F(ReplicaGroupTest, WithoutSyncAveragedBuffersAreTheMeanOfTheReplicas) {
+TEST_F(ReplicaGroupTest, WithoutSyncAveragedBuffersAreReplicaMeans) {
   const auto side = Together(ConvNetTask, 2);
   ASSERT_TRUE(side.ok()) << side.status();
   ASSERT_TRUE(Compute(**side, 0, 10, 10).ok());
@@ -297,7 +296,7 @@ TEST_F(ReplicaGroupTest, WithoutSyncAveragedBuffersAreTheMeanOfTheReplicas) {
   EXPECT_LE(Difference((*side)->model->averaged(), expected), 1e-6);
 }
 
-// Its branch is taken for inputs whose first element is above zero.
+// Takes the branch for inputs with a first element above zero.
 struct Branching : torch::nn::Module {
   Branching() {
     body = register_module("body", torch::nn::Linear(2, 2));
@@ -312,7 +311,7 @@ struct Branching : torch::nn::Module {
   torch::Tensor unused;
 };
 
-// Sample i is (1, 1) where `positive` says so, else (-1, -1).
+// Sample i is (1, 1) if `positive` contains i, else (-1, -1).
 class Signs final : public Dataset {
  public:
   explicit Signs(std::vector<bool> positive) : positive_(std::move(positive)) {}
@@ -328,7 +327,7 @@ class Signs final : public Dataset {
   const std::vector<bool> positive_;
 };
 
-TEST_F(ReplicaGroupTest, AbsentIsWhatNoReplicaHasReached) {
+TEST_F(ReplicaGroupTest, OnlyParametersThatNoReplicaReachedAreAbsent) {
   const auto make = [](const std::vector<bool>& positive) {
     return [positive](const DataSource&) {
       DataSource data;
@@ -352,12 +351,12 @@ TEST_F(ReplicaGroupTest, AbsentIsWhatNoReplicaHasReached) {
   }
 }
 
-TEST_F(ReplicaGroupTest, AnErrorOfOneReplicaEndsTheStepOfAllAndNothingMore) {
+TEST_F(ReplicaGroupTest, OneReplicasErrorEndsTheWholeStep) {
   training_.set_sync_batchnorm(true);
   const auto side = Together(ConvNetTask, 3);
   ASSERT_TRUE(side.ok()) << side.status();
   ASSERT_TRUE(Compute(**side, 0, 18, 18).ok());
-  images_->missing = 12;  // which the third replica is to read
+  images_->missing = 12;  // in the third replica's part
   const auto failed = Compute(**side, 0, 18, 18);
   EXPECT_TRUE(absl::IsDataLoss(failed.status())) << failed.status();
   EXPECT_EQ(failed.status().message(), "replica 2 on cpu: a sample is damaged");
@@ -365,7 +364,7 @@ TEST_F(ReplicaGroupTest, AnErrorOfOneReplicaEndsTheStepOfAllAndNothingMore) {
   EXPECT_TRUE(Compute(**side, 0, 18, 18).ok());
 }
 
-TEST_F(ReplicaGroupTest, AStepThatTheObserverEndsHoldsNoReplica) {
+TEST_F(ReplicaGroupTest, TheObserversErrorReleasesEachReplica) {
   training_.set_sync_batchnorm(true);
   const auto side = Together(ConvNetTask, 2);
   ASSERT_TRUE(side.ok()) << side.status();
@@ -375,7 +374,7 @@ TEST_F(ReplicaGroupTest, AStepThatTheObserverEndsHoldsNoReplica) {
   EXPECT_TRUE(Compute(**side, 0, 8, 8).ok());
 }
 
-TEST_F(ReplicaGroupTest, WhatThrowsInOneReplicaIsAStatus) {
+TEST_F(ReplicaGroupTest, AnExceptionInOneReplicaIsAStatus) {
   int made = 0;
   // The third module throws.
   const auto make = [&made](const DataSource& data) {
@@ -393,7 +392,7 @@ TEST_F(ReplicaGroupTest, WhatThrowsInOneReplicaIsAStatus) {
             absl::InternalError("replica 2 on cpu: a training step failed: this one cannot"));
 }
 
-TEST_F(ReplicaGroupTest, ABatchNormThatCannotBeSynchronizedIsRefused) {
+TEST_F(ReplicaGroupTest, RefusesABatchNormThatCannotBeSynchronized) {
   struct Own : torch::nn::Module {
     Own() { norm = register_module("norm", torch::nn::BatchNorm2d(1)); }
     torch::Tensor forward(const torch::Tensor& input) { return norm->forward(input).flatten(1); }
@@ -409,7 +408,7 @@ TEST_F(ReplicaGroupTest, ABatchNormThatCannotBeSynchronizedIsRefused) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("cannot make 'norm' one batch norm"));
 }
 
-// A torch::nn::Cloneable, which the module of one's own may be.
+// Users' modules may derive from torch::nn::Cloneable.
 class Copyable : public torch::nn::Cloneable<Copyable> {
  public:
   Copyable() { reset(); }
@@ -418,7 +417,7 @@ class Copyable : public torch::nn::Cloneable<Copyable> {
   torch::nn::Linear layer{nullptr};
 };
 
-TEST_F(ReplicaGroupTest, AFinishedModuleIsClonedIfItCanBe) {
+TEST_F(ReplicaGroupTest, ClonesAFinishedModuleIfPossible) {
   const auto make = [](const DataSource& data) {
     return Task(std::make_shared<Copyable>(), CrossEntropy(), data);
   };
@@ -435,7 +434,7 @@ TEST_F(ReplicaGroupTest, AFinishedModuleIsClonedIfItCanBe) {
               HasSubstr("each device needs a separate module, but there is only one"));
 }
 
-TEST_F(ReplicaGroupTest, AFactoryThatMakesAnotherModuleIsToldSo) {
+TEST_F(ReplicaGroupTest, RefusesAFactoryThatMakesAnotherModule) {
   const auto another = [this] {
     DataSource data;
     data.train = images_;

@@ -1,4 +1,4 @@
-// SyncBatchNorm over replicas against torch's batch norm of the whole batch.
+// Compares SyncBatchNorm over replicas with torch's batch norm of the whole batch.
 
 #include "worker/replicas/sync_batch_norm.h"
 
@@ -47,7 +47,7 @@ double Difference(const torch::Tensor& a, const torch::Tensor& b) {
   return (a - b).abs().max().item<double>();
 }
 
-// What one training pass gives, of the loss sum(output * weights).
+// The result of one training pass with the loss sum(output * weights).
 struct Outcome {
   torch::Tensor output, of_input;
 };
@@ -89,7 +89,7 @@ void ExpectSame(size_t replicas, const torch::nn::BatchNormOptions& options,
       set(whole);
       for (Norm& norm : norms) set(norm);
     }
-    // Far from zero, where a difference of squares would lose digits.
+    // Far from zero, so that a difference of squares would lose digits.
     const torch::Tensor input = torch::randn(shape) * 2 + 30;
     const torch::Tensor weights = torch::randn(shape);
     const Outcome expected = Train(whole, input, weights);
@@ -141,7 +141,7 @@ void ExpectSame(size_t replicas, const torch::nn::BatchNormOptions& options,
 
 using Options = torch::nn::BatchNormOptions;
 
-TEST(SyncBatchNormTest, IsTheBatchNormOfTheWholeBatch) {
+TEST(SyncBatchNormTest, MatchesTheBatchNormOfTheWholeBatch) {
   for (const size_t replicas : {1, 2, 3}) {
     ExpectSame<SyncBatchNorm2d, torch::nn::BatchNorm2d>(replicas, Options(4), {8, 4, 3, 5});
     ExpectSame<SyncBatchNorm1d, torch::nn::BatchNorm1d>(replicas, Options(4), {11, 4});
@@ -150,7 +150,7 @@ TEST(SyncBatchNormTest, IsTheBatchNormOfTheWholeBatch) {
   }
 }
 
-TEST(SyncBatchNormTest, TakesTheOptionsOfTorchsBatchNorm) {
+TEST(SyncBatchNormTest, AcceptsTheOptionsOfTorchsBatchNorm) {
   ExpectSame<SyncBatchNorm2d, torch::nn::BatchNorm2d>(2, Options(4).affine(false), {8, 4, 3, 5});
   ExpectSame<SyncBatchNorm2d, torch::nn::BatchNorm2d>(2, Options(4).track_running_stats(false),
                                                       {8, 4, 3, 5});
@@ -160,7 +160,7 @@ TEST(SyncBatchNormTest, TakesTheOptionsOfTorchsBatchNorm) {
                                                       {8, 4, 3, 5});
 }
 
-TEST(SyncBatchNormTest, ByItselfItIsTorchsToTheBit) {
+TEST(SyncBatchNormTest, AloneItMatchesTorchToTheBit) {
   torch::manual_seed(5);
   SyncBatchNorm2d sync(3);
   torch::nn::BatchNorm2d plain(3);
@@ -180,8 +180,8 @@ TEST(SyncBatchNormTest, ByItselfItIsTorchsToTheBit) {
   EXPECT_EQ(sync->named_buffers().keys(), plain->named_buffers().keys());
 }
 
-// As autocast gives it: the statistics are those of the same numbers in 32 bits.
-TEST(SyncBatchNormTest, AnInputOf16BitsIsSummedUpIn32) {
+// Autocast produces such inputs. The statistics must equal those of the same numbers in 32 bits.
+TEST(SyncBatchNormTest, SumsA16BitInputIn32Bits) {
   torch::manual_seed(5);
   HostGroup group;
   ThreadAllReduce meeting(&group, 1);
@@ -190,7 +190,7 @@ TEST(SyncBatchNormTest, AnInputOf16BitsIsSummedUpIn32) {
   norm->UseSums(&sums);
   SyncBatchNorm2d of_32(torch::nn::BatchNormOptions(3));
   of_32->UseSums(&sums);
-  // A mean that is large beside the deviation.
+  // The mean is large compared with the deviation.
   const torch::Tensor input = (torch::randn({8, 3, 4, 4}) + 40).to(torch::kBFloat16);
   const torch::Tensor weights = torch::randn({8, 3, 4, 4});
   const Outcome narrow = Train(norm, input, weights);
@@ -202,7 +202,7 @@ TEST(SyncBatchNormTest, AnInputOf16BitsIsSummedUpIn32) {
   EXPECT_TRUE(torch::equal(norm->running_var, of_32->running_var));
 }
 
-TEST(SyncBatchNormTest, AnEvaluationAsksNobody) {
+TEST(SyncBatchNormTest, AnEvaluationDoesNotCommunicate) {
   HostGroup group;
   ThreadAllReduce meeting(&group, 2);
   MeetingSums sums(&meeting, 0, 2);
@@ -212,12 +212,12 @@ TEST(SyncBatchNormTest, AnEvaluationAsksNobody) {
   EXPECT_EQ(norm->forward(torch::ones({2, 3})).size(0), 2);
 }
 
-TEST(SyncBatchNormTest, AnInputOfOtherDimensionsIsRefused) {
+TEST(SyncBatchNormTest, RefusesAnInputOfOtherDimensions) {
   EXPECT_THROW(SyncBatchNorm2d(3)->forward(torch::ones({2, 3})), c10::Error);
   EXPECT_THROW(SyncBatchNorm1d(3)->forward(torch::ones({2, 3, 1, 1})), c10::Error);
 }
 
-TEST(SyncBatchNormTest, TorchsOwnBatchNormIsRefusedByItsName) {
+TEST(SyncBatchNormTest, RefusesTorchsOwnBatchNormByName) {
   HostGroup group;
   ThreadAllReduce meeting(&group, 2);
   MeetingSums sums(&meeting, 0, 2);

@@ -20,7 +20,8 @@ constexpr size_t kReplicas = 3;
 
 class ThreadAllReduceTest : public ::testing::Test {
  protected:
-  // Runs every replica on a thread of its own, whose status it leaves with.
+  // Runs each replica on a separate thread. Each thread leaves the meeting with the status of
+  // `run`.
   std::vector<absl::Status> Run(const std::function<absl::Status(size_t replica)>& run) {
     meeting_.Begin();
     std::vector<absl::Status> results(kReplicas);
@@ -58,7 +59,7 @@ class ThreadAllReduceTest : public ::testing::Test {
   ThreadAllReduce meeting_{&group_, kReplicas};
 };
 
-TEST_F(ThreadAllReduceTest, EveryoneGetsEverySum) {
+TEST_F(ThreadAllReduceTest, EachReplicaGetsEachSum) {
   for (const absl::Status& status : Run([this](size_t replica) {
          for (int turn = 0; turn < 200; ++turn) {
            const torch::Tensor tensor = torch::full({4}, 1.0 + static_cast<double>(replica) + turn);
@@ -72,7 +73,7 @@ TEST_F(ThreadAllReduceTest, EveryoneGetsEverySum) {
   }
 }
 
-TEST_F(ThreadAllReduceTest, AShortPassIsMetByThoseWhoHaveSamples) {
+TEST_F(ThreadAllReduceTest, AShortPassNeedsOnlyReplicasWithSamples) {
   for (const absl::Status& status : Run([this](size_t replica) {
          const torch::Tensor tensor = torch::ones({1});
          absl::Status status = meeting_.SumToAll(replica, kReplicas, tensor);
@@ -85,7 +86,7 @@ TEST_F(ThreadAllReduceTest, AShortPassIsMetByThoseWhoHaveSamples) {
   }
 }
 
-TEST_F(ThreadAllReduceTest, NobodyWaitsForOneThatHasFailed) {
+TEST_F(ThreadAllReduceTest, AFailedReplicaDoesNotBlockTheOthers) {
   const absl::Status broken = absl::DataLossError("the third has no samples");
   for (const absl::Status& status : Run([&](size_t replica) {
          if (replica == 2) return broken;
@@ -101,7 +102,7 @@ TEST_F(ThreadAllReduceTest, NobodyWaitsForOneThatHasFailed) {
       << "the next step knows nothing of it";
 }
 
-TEST_F(ThreadAllReduceTest, ADeviceThatHasFailedLeavesNoOtherWaitingInItsQueue) {
+TEST_F(ThreadAllReduceTest, AFailedDeviceDoesNotBlockOtherQueues) {
   Run([&](size_t replica) {
     const absl::Status met = meeting_.SumToAll(replica, kReplicas, torch::ones({1}));
     return replica == 1 ? absl::InternalError("device-side assert triggered") : met;
@@ -109,10 +110,10 @@ TEST_F(ThreadAllReduceTest, ADeviceThatHasFailedLeavesNoOtherWaitingInItsQueue) 
   EXPECT_EQ(group_.abandoned, 1);
 }
 
-TEST_F(ThreadAllReduceTest, AStepThatIsGivenUpLeavesTheGroupAsItIs) {
+TEST_F(ThreadAllReduceTest, ACancelledStepLeavesTheGroupUsable) {
   const auto given_up = [&](size_t replica) -> absl::Status {
     if (replica == 0) return absl::CancelledError("the gradient would come too late");
-    // As torch gives it on, which knows no codes.
+    // torch forwards the error without the status code.
     const absl::Status met = meeting_.SumToAll(replica, kReplicas, torch::ones({1}));
     return met.ok() ? met : absl::InternalError(met.message());
   };
@@ -121,11 +122,11 @@ TEST_F(ThreadAllReduceTest, AStepThatIsGivenUpLeavesTheGroupAsItIs) {
   EXPECT_EQ(group_.abandoned, 0);
 }
 
-TEST_F(ThreadAllReduceTest, NobodyWaitsForOneThatGoesAnotherWay) {
+TEST_F(ThreadAllReduceTest, ADivergingReplicaDoesNotBlockTheOthers) {
   for (const int difference : {0, 1, 2}) {
     Run([&](size_t replica) {
       if (replica == 0) {
-        if (difference == 0) return absl::OkStatus();  // calls no batch norm
+        if (difference == 0) return absl::OkStatus();  // skips the batch norm
         if (difference == 1) return meeting_.SumToAll(0, kReplicas, torch::ones({7}));
         return meeting_.SumToAll(0, 2, torch::ones({1}));
       }

@@ -38,7 +38,7 @@ std::vector<std::string> GetDevices(const std::vector<ReplicaMember>& members) {
   return devices;
 }
 
-TEST(SlotPlaceTest, AllIsOnTheOneDeviceUnlessItSaysOtherwise) {
+TEST(SlotPlaceTest, EverythingIsOnOneDeviceByDefault) {
   WorkerOptions options;
   const Placement placement = MakePlacement(options, /*slot=*/-1);
   EXPECT_THAT(placement.devices(), ElementsAre(kCpu));
@@ -46,13 +46,13 @@ TEST(SlotPlaceTest, AllIsOnTheOneDeviceUnlessItSaysOtherwise) {
   EXPECT_THAT(GetMembers(options, TwoStages(), "host"), IsEmpty());
 }
 
-TEST(SlotPlaceTest, WhatCopiesForATestMakesTheCpuADevice) {
+TEST(SlotPlaceTest, TestCopiesMakeTheCpuADevice) {
   WorkerOptions options;
   options.make_link = [] { return absl::UnavailableError("none is made here"); };
   EXPECT_FALSE(MakePlacement(options, /*slot=*/0).on_host());
 }
 
-TEST(SlotPlaceTest, FurtherReplicasAreMembersAndLieElsewhere) {
+TEST(SlotPlaceTest, FurtherReplicasAreMembersOnOtherDevices) {
   WorkerOptions options;
   options.further_devices = {kCpu, kCpu};
   EXPECT_THAT(MakePlacement(options, /*slot=*/0).devices(), ElementsAre(kCpu));
@@ -60,14 +60,14 @@ TEST(SlotPlaceTest, FurtherReplicasAreMembersAndLieElsewhere) {
               ElementsAre("cpu", "cpu", "cpu"));
 }
 
-TEST(SlotPlaceTest, StagesLieEachOnADeviceOfTheirs) {
+TEST(SlotPlaceTest, EachStageHasItsOwnDevice) {
   WorkerOptions options;
   options.stage_devices = {kCpu, kCpu};
   EXPECT_TRUE(MakePlacement(options, /*slot=*/0).has_stages());
   EXPECT_THAT(GetDevices(GetMembers(options, TwoStages(), "host")), ElementsAre("cpu", "cpu"));
 }
 
-TEST(SlotPlaceTest, TheModuleAndEveryDeviceAreLookedAt) {
+TEST(SlotPlaceTest, ChecksTheModuleAndEachDevice) {
   const Stages stages({torch::nn::Linear(2, 2), torch::nn::Linear(2, 2)});
   const torch::nn::Linear whole(2, 2);
   WorkerOptions options;
@@ -84,7 +84,7 @@ TEST(SlotPlaceTest, TheModuleAndEveryDeviceAreLookedAt) {
   EXPECT_EQ(CheckPlacement(replicas, *whole), CheckDevice(missing));
 }
 
-TEST(SlotPlaceTest, ADeviceThatDoesNotTrainInThePrecisionIsRefused) {
+TEST(SlotPlaceTest, RefusesADeviceWithoutThePrecision) {
   WorkerOptions options;
   options.job.mutable_training()->set_precision(TrainingSpec::FLOAT16);
   const absl::Status status = CheckPlacement(options, *torch::nn::Linear(2, 2));

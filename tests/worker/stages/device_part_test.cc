@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// The host's values are 0, 1, ... 9, of which the last four are averaged.
+// The host's values are 0, 1, ... 9. The last four are averaged.
 torch::Tensor HostValues() { return torch::arange(10, torch::kFloat32); }
 
 std::vector<float> Elements(const torch::Tensor& tensor) {
@@ -30,13 +30,13 @@ TEST(DevicePartTest, TakesItsTwoRunsOfTheHostsValues) {
   EXPECT_THAT(Elements(part.gradients()), ElementsAre(0, 0, 0));
 }
 
-TEST(DevicePartTest, TakesAllOfAModuleThatIsNotCut) {
+TEST(DevicePartTest, TakesTheWholeOfAnUncutModule) {
   const DevicePart part = Part({0, 6}, {6, 10});
   part.TakeValues(HostValues());
   EXPECT_TRUE(torch::equal(part.values(), HostValues()));
 }
 
-TEST(DevicePartTest, AStageMayHaveOneKindOfElementsOnlyOrNone) {
+TEST(DevicePartTest, AStageMayLackEitherKindOfElements) {
   const DevicePart trained = Part({2, 5}, {0, 0});
   trained.TakeValues(HostValues());
   EXPECT_THAT(Elements(trained.values()), ElementsAre(2, 3, 4));
@@ -50,7 +50,7 @@ TEST(DevicePartTest, AStageMayHaveOneKindOfElementsOnlyOrNone) {
   EXPECT_EQ(none.values().numel(), 0);
 }
 
-TEST(DevicePartTest, GivesWhatItHasAndLeavesWhatOthersHaveAlone) {
+TEST(DevicePartTest, WritesOnlyItsOwnElements) {
   const DevicePart part = Part({2, 5}, {7, 9});
   part.values().copy_(torch::full({5}, -1.0f));
   part.gradients().copy_(torch::full({3}, -2.0f));
@@ -68,7 +68,7 @@ TEST(DevicePartTest, GivesWhatItHasAndLeavesWhatOthersHaveAlone) {
   EXPECT_THAT(Elements(gradients), ElementsAre(0, 0, -2, -2, -2, 0));
 }
 
-TEST(DevicePartTest, KnowsWhereATensorOfItsBegins) {
+TEST(DevicePartTest, FindsWhereItsTensorsBegin) {
   const DevicePart part = Part({2, 5}, {7, 9});
   Segment weight;
   weight.offset = 3;

@@ -25,7 +25,7 @@ int64_t Heaviest(const std::vector<int64_t>& weights, const std::vector<size_t>&
   return heaviest;
 }
 
-// The lightest heaviest part, by looking at all cuts.
+// Returns the smallest maximum weight of a part, by trying each cut.
 int64_t LeastHeaviest(const std::vector<int64_t>& weights, size_t parts) {
   int64_t least = std::accumulate(weights.begin(), weights.end(), int64_t{0});
   for (uint32_t cuts = 0; cuts < (1u << (weights.size() - 1)); ++cuts) {
@@ -38,19 +38,19 @@ int64_t LeastHeaviest(const std::vector<int64_t>& weights, size_t parts) {
   return least;
 }
 
-TEST(EvenCutTest, LayersOfOneSizeAreSharedOutEqually) {
+TEST(EvenCutTest, EqualLayersAreDividedEqually) {
   EXPECT_THAT(EvenCut({1, 1, 1, 1}, 2), ElementsAre(0, 2));
   EXPECT_THAT(EvenCut({1, 1, 1, 1, 1}, 2), ElementsAre(0, 3));
   EXPECT_THAT(EvenCut({1, 1, 1}, 1), ElementsAre(0));
   EXPECT_THAT(EvenCut({1, 1, 1}, 3), ElementsAre(0, 1, 2));
 }
 
-TEST(EvenCutTest, AHeavyLayerStandsAlone) {
+TEST(EvenCutTest, AHeavyLayerIsAlone) {
   EXPECT_THAT(EvenCut({100, 1, 1, 1}, 2), ElementsAre(0, 1));
   EXPECT_THAT(EvenCut({1, 1, 1, 100}, 2), ElementsAre(0, 3));
 }
 
-TEST(EvenCutTest, NoOtherCutHasALighterHeaviestPart) {
+TEST(EvenCutTest, NoOtherCutHasALighterMaximum) {
   constexpr uint32_t kSeed = 11;
   std::mt19937 random(kSeed);
   for (int round = 0; round < 200; ++round) {

@@ -13,8 +13,8 @@ namespace {
 constexpr int kForwardTime = 2;
 constexpr int kBackwardTime = 3;
 
-// All stages with their orders, each of which begins a step when it and what the step needs are
-// there. A step takes its time on its stage; to pass something on takes none.
+// Simulates the stages with their orders. A stage begins a step once the stage and the step's
+// inputs are ready. A step occupies the stage for the step's time; transfers are free.
 class Simulation {
  public:
   Simulation(int stages, int micro_batches)
@@ -27,7 +27,7 @@ class Simulation {
     }
   }
 
-  // False: some step waits for ever.
+  // Returns false if a step waits forever.
   bool Run() {
     for (bool moved = true; moved;) {
       moved = false;
@@ -49,7 +49,7 @@ class Simulation {
 
   int stages() const { return static_cast<int>(orders_.size()); }
 
-  // Does the stage's next step if what it needs is done.
+  // Runs the stage's next step if the step's inputs are ready.
   bool Take(int stage) {
     const PipelineStep& step = orders_[stage][next_[stage]];
     const int micro_batch = step.micro_batch;
@@ -71,7 +71,7 @@ class Simulation {
   std::vector<std::vector<PipelineStep>> orders_;
   std::vector<size_t> next_;
   std::vector<int> free_at_;
-  // By stage and micro-batch, when it was done.
+  // Completion times by stage and micro-batch.
   std::vector<std::vector<int>> forward_end_;
   std::vector<std::vector<int>> backward_end_;
 };
@@ -85,7 +85,7 @@ void ForEachPipeline(const std::function<void(int stages, int micro_batches)>& l
   }
 }
 
-TEST(PipelineScheduleTest, EachPassIsThereOnceAndMicroBatchesComeInTheirOrder) {
+TEST(PipelineScheduleTest, EachPassRunsOnceInMicroBatchOrder) {
   ForEachPipeline([](int stages, int micro_batches) {
     for (int stage = 0; stage < stages; ++stage) {
       int forward = 0;
@@ -100,7 +100,7 @@ TEST(PipelineScheduleTest, EachPassIsThereOnceAndMicroBatchesComeInTheirOrder) {
   });
 }
 
-TEST(PipelineScheduleTest, AStageHoldsNoMoreActivationsThanThereAreStagesFromItToTheEnd) {
+TEST(PipelineScheduleTest, AStageLimitsItsActivationsByItsDepth) {
   ForEachPipeline([](int stages, int micro_batches) {
     for (int stage = 0; stage < stages; ++stage) {
       int held = 0;
@@ -114,7 +114,7 @@ TEST(PipelineScheduleTest, AStageHoldsNoMoreActivationsThanThereAreStagesFromItT
   });
 }
 
-TEST(PipelineScheduleTest, NoStageWaitsForEverAndOnlyFillingAndDrainingIsLost) {
+TEST(PipelineScheduleTest, NeverDeadlocksAndLosesOnlyFillAndDrain) {
   ForEachPipeline([](int stages, int micro_batches) {
     Simulation simulation(stages, micro_batches);
     ASSERT_TRUE(simulation.Run());

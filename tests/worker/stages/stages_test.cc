@@ -1,4 +1,4 @@
-// A module in stages against the same module undivided: one computes what the other computes.
+// Compares a module in stages with the same undivided module. Both must compute the same.
 
 #include "worker/stages/stages.h"
 
@@ -42,7 +42,7 @@ using ::testing::SizeIs;
 
 constexpr uint64_t kSeed = 5;
 constexpr double kTolerance = 1e-5;
-const torch::Device kOtherDevice(torch::kCUDA, 0);  // named only, never used
+const torch::Device kOtherDevice(torch::kCUDA, 0);  // only named, never used
 
 Placement OnCpus(int stages) {
   return Placement(std::vector<torch::Device>(stages, torch::Device(torch::kCPU)));
@@ -60,7 +60,7 @@ Stages CutMlp() {
   using torch::nn::Linear;
   using torch::nn::ReLU;
   using torch::nn::Sequential;
-  // In the order in which they draw their initial values.
+  // Created in the order of the random initial values.
   const Sequential first(Linear(784, 512), ReLU());
   const Sequential second(Linear(512, 256), ReLU());
   return Stages({first, second, Linear(256, 10)});
@@ -116,7 +116,7 @@ struct Setting {
   int64_t batch_size = 24;
 };
 
-// A worker's half of a job, without servers; after each step plain SGD.
+// Simulates a worker's half of a job, without servers. Each step ends with plain SGD.
 class Worker {
  public:
   Worker(const Task& task, const Placement& placement, const Setting& setting = {})
@@ -145,7 +145,7 @@ class Worker {
     return learner_->Compute(step, &listener);
   }
 
-  // Computes, and takes a step along the gradient.
+  // Computes a gradient and applies it.
   Learner::Gradient Train() {
     const absl::StatusOr<Learner::Gradient> gradient = Compute();
     EXPECT_TRUE(gradient.ok()) << gradient.status();
@@ -178,7 +178,7 @@ double Difference(const torch::Tensor& ours, const torch::Tensor& theirs) {
   return ((ours - theirs).norm() / theirs.norm()).item<double>();
 }
 
-// Both train for some steps, and have the same gradients in each of them.
+// Trains both for some steps and compares the gradients of each step.
 void ExpectSameSteps(Worker& cut, Worker& whole) {
   for (int step = 0; step < 6; ++step) {
     const Learner::Gradient ours = cut.Train();
@@ -193,7 +193,7 @@ void ExpectSameSteps(Worker& cut, Worker& whole) {
 
 Task MlpTask(const Stages& net) { return Task(net, CrossEntropy(), Digits()); }
 
-TEST(StagesTest, StagesAreSubmodulesByNumberAndForwardIsAllOfThem) {
+TEST(StagesTest, StagesAreNumberedSubmodulesAndForwardChainsThem) {
   Stages cut = CutMlp();
   std::vector<std::string> names;
   for (const auto& item : cut->named_parameters()) names.push_back(item.key());
@@ -204,7 +204,7 @@ TEST(StagesTest, StagesAreSubmodulesByNumberAndForwardIsAllOfThem) {
   EXPECT_THROW(StagesImpl(std::vector<ModelStage>{}), c10::Error);
 }
 
-TEST(StagesTest, AnMlpInThreeStagesHasTheGradientsOfTheWhole) {
+TEST(StagesTest, AnMlpInThreeStagesMatchesTheWhole) {
   for (const int micro_batches : {0, 1, 2, 3, 7, 24, 1000}) {
     SCOPED_TRACE(absl::StrCat(micro_batches, " micro-batches"));
     Setting setting;
@@ -218,8 +218,8 @@ TEST(StagesTest, AnMlpInThreeStagesHasTheGradientsOfTheWhole) {
   }
 }
 
-TEST(StagesTest, PassesThatAreAccumulatedAndClippedAreThoseOfTheWhole) {
-  // Three passes, the last one shorter and with fewer samples than micro-batches.
+TEST(StagesTest, AccumulatedAndClippedPassesMatchTheWhole) {
+  // Three passes. The last pass contains fewer samples than micro-batches.
   const Setting setting{"clip_norm: 0.05", /*micro_batches=*/5, /*samples=*/23, /*batch_size=*/10};
   Worker cut(MlpTask(CutMlp()), OnCpus(3), setting);
   Worker whole(Task(WholeMlp(), CrossEntropy(), Digits()), torch::kCPU, setting);
@@ -227,7 +227,7 @@ TEST(StagesTest, PassesThatAreAccumulatedAndClippedAreThoseOfTheWhole) {
   EXPECT_NEAR(cut.Gradients().norm().item<double>(), 0.05, 1e-5) << "nothing was clipped";
 }
 
-TEST(StagesTest, ATransformerInStagesHasTheGradientsOfTheWholeAlsoOfTheTiedEmbedding) {
+TEST(StagesTest, AStagedTransformerMatchesTheWhole) {
   for (const int stages : {2, 3}) {
     SCOPED_TRACE(absl::StrCat(stages, " stages"));
     Worker cut(Task(WholeTransformer()->InStages(stages), NextByteCrossEntropy(), Bytes()),
@@ -241,8 +241,8 @@ TEST(StagesTest, ATransformerInStagesHasTheGradientsOfTheWholeAlsoOfTheTiedEmbed
   }
 }
 
-// As it would be on GPUs: each stage's tensors are apart from the host's vectors.
-TEST(StagesTest, StagesThatLieApartFromTheHostComputeTheSame) {
+// As on GPUs, each stage's tensors are apart from the host's vectors.
+TEST(StagesTest, StagesApartFromTheHostComputeTheSame) {
   const auto net = [] {
     torch::manual_seed(kSeed);
     const torch::nn::Sequential first(torch::nn::Linear(784, 20), torch::nn::BatchNorm1d(20));
@@ -250,7 +250,7 @@ TEST(StagesTest, StagesThatLieApartFromTheHostComputeTheSame) {
     return Stages({first, second, torch::nn::Linear(20, 10)});
   };
   Setting setting;
-  setting.micro_batches = 1;  // so that batch norm sees the same batches
+  setting.micro_batches = 1;  // gives batch norm the same batches
   Worker cut(MlpTask(net()), OnCpus(3).ApartFromHost(), setting);
   Worker whole(MlpTask(net()), torch::kCPU, setting);
   EXPECT_FALSE(cut.model->on_host());
@@ -263,7 +263,7 @@ TEST(StagesTest, StagesThatLieApartFromTheHostComputeTheSame) {
   }
   EXPECT_NE(cut.model->averaged()[0], 0) << "statistics were to move";
 
-  // The second vector of values, as a pull that runs ahead fills it.
+  // The second vector of values, which a prefetched pull fills.
   const absl::Span<float> next = cut.model->next_values();
   std::iota(next.begin(), next.end(), 0.0f);
   ASSERT_TRUE(cut.model->UseNextValues().ok());
@@ -274,7 +274,7 @@ TEST(StagesTest, StagesThatLieApartFromTheHostComputeTheSame) {
   EXPECT_TRUE(cut.model->CheckViews().ok()) << cut.model->CheckViews();
 }
 
-TEST(StagesTest, BlocksAreFinalWhenTheyAreTold) {
+TEST(StagesTest, ReportedBlocksAreFinal) {
   Worker cut(MlpTask(CutMlp()), OnCpus(3));
   cut.Train();
   EXPECT_THAT(cut.listener.told, IsEmpty()) << "the first pass is only looked at";
@@ -289,7 +289,7 @@ TEST(StagesTest, BlocksAreFinalWhenTheyAreTold) {
   EXPECT_THAT(when_told, ::testing::ElementsAreArray(cut.model->gradients()));
 }
 
-// A linear layer with a parameter that nothing reads.
+// Linear layer with an unused parameter.
 struct Spare : torch::nn::Module {
   Spare() {
     linear = register_module("linear", torch::nn::Linear(784, 10));
@@ -300,7 +300,7 @@ struct Spare : torch::nn::Module {
   torch::Tensor spare;
 };
 
-TEST(StagesTest, WhatNoStageReachesIsAbsentAndAFrozenStageIsLeftAlone) {
+TEST(StagesTest, SkipsUnreachedParametersAndFrozenStages) {
   const auto net = [] {
     torch::manual_seed(kSeed);
     const torch::nn::Linear frozen(784, 784);
@@ -313,7 +313,7 @@ TEST(StagesTest, WhatNoStageReachesIsAbsentAndAFrozenStageIsLeftAlone) {
   EXPECT_THAT(cut.Train().absent, ElementsAre(ElementRun{0, 5}));
 }
 
-// A layer that throws, once, when it is told to.
+// Throws once, on request.
 struct Trap : torch::nn::Module {
   Trap(int64_t inputs, int64_t outputs) {
     linear = register_module("linear", torch::nn::Linear(inputs, outputs));
@@ -336,7 +336,7 @@ struct Trap : torch::nn::Module {
   int passes = 0;
 };
 
-TEST(StagesTest, WhatAStageThrowsEndsTheStepWithItsNumberAndTheNextStepIsWhole) {
+TEST(StagesTest, AThrowingStageEndsOnlyItsStep) {
   torch::manual_seed(kSeed);
   const std::vector<std::shared_ptr<Trap>> traps = {std::make_shared<Trap>(784, 12),
                                                     std::make_shared<Trap>(12, 11),
@@ -362,7 +362,7 @@ TEST(StagesTest, WhatAStageThrowsEndsTheStepWithItsNumberAndTheNextStepIsWhole) 
   }
 }
 
-TEST(StagesTest, WhatTheObserverOrTheObjectiveRefusesEndsTheStep) {
+TEST(StagesTest, ObserverAndObjectiveErrorsEndTheStep) {
   Worker cut(MlpTask(CutMlp()), OnCpus(3));
   cut.listener.answer = absl::CancelledError("too late");
   EXPECT_EQ(cut.Compute().status(), cut.listener.answer);
@@ -382,7 +382,7 @@ std::string Refusal(const torch::nn::Module& module, std::vector<torch::Device> 
   return std::string(refused.message());
 }
 
-TEST(PlacementTest, SeveralDevicesAreForAModuleOfAsManyStages) {
+TEST(PlacementTest, SeveralDevicesNeedAsManyStages) {
   const torch::Device cpu = torch::kCPU;
   Stages cut = CutMlp();
   EXPECT_TRUE(OnCpus(3).Check(*cut).ok());
@@ -397,7 +397,7 @@ TEST(PlacementTest, SeveralDevicesAreForAModuleOfAsManyStages) {
   EXPECT_THAT(Refusal(*cut, {cpu, cpu, cpu}), HasSubstr("outside its stages"));
 }
 
-TEST(PlacementTest, ATieHoldsOnOneDeviceOnly) {
+TEST(PlacementTest, ATieNeedsOneDevice) {
   const auto tied = std::make_shared<torch::nn::LinearImpl>(4, 4);
   const Stages cut({tied, torch::nn::ReLU(), tied});
   const torch::Device cpu = torch::kCPU;
@@ -407,7 +407,7 @@ TEST(PlacementTest, ATieHoldsOnOneDeviceOnly) {
             "cuda:0; put both stages on one device, or cut the module elsewhere");
 }
 
-TEST(PlacementTest, EachStageIsOneRunOfTheLayoutAndIsReportedAsAMember) {
+TEST(PlacementTest, EachStageIsOneRunOfTheLayout) {
   const Stages cut({torch::nn::Sequential(torch::nn::Linear(3, 2), torch::nn::BatchNorm1d(2)),
                     torch::nn::ReLU(), torch::nn::Linear(2, 1)});
   const absl::StatusOr<ModelLayout> layout = LayoutOfModule(*cut, &NoGroup);
