@@ -1,4 +1,4 @@
-// Tests that a slow server slows its workers down. The server stays within its frame budget, serves
+// Tests that a slow server slows the workers down. The server stays within the frame budget, serves
 // the workers equally, and calls do not fail.
 
 #include <algorithm>

@@ -214,7 +214,7 @@ TEST_F(CallbacksTest, AStopInterruptsAnEvaluation) {
   EXPECT_EQ(epochs, 0) << "there is nothing to tell";
 }
 
-// The first input's numbers by batch, as augmentation receives them, and its random draws.
+// The first input's numbers by batch, as augmentation receives them, and the random draws.
 using Seen = std::vector<std::pair<float, float>>;
 
 TEST_F(CallbacksTest, SamplesKeepTheirOrderAndAugmentationIsDeterministic) {

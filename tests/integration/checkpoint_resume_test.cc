@@ -1,5 +1,5 @@
 // Tests a job's checkpoints on a real disk, written by the coordinator during the job and at the
-// server's stop. A new cluster resumes from them. Also tests a job that loses its coordinator.
+// server's stop. A new cluster resumes from them. Also tests a job that loses the coordinator.
 
 #include <grpcpp/grpcpp.h>
 #include <stdlib.h>
@@ -221,7 +221,7 @@ TEST(CheckpointResumeTest, AJobResumesFromItsLastCheckpoint) {
     WholeWorker anna(server->address(), Model(), 1);
     ASSERT_TRUE(anna.status().ok()) << anna.status();
     anna.Start();
-    // The worker completes three leases. It holds the fourth lease and has pushed its step.
+    // The worker completes three leases. It holds the fourth lease and pushed that step.
     for (int i = 0; i < 4; ++i) ASSERT_TRUE(anna.Work());
     const absl::StatusOr<CheckpointStatus> taken = anna.TakeCheckpoint();
     ASSERT_TRUE(taken.ok()) << taken.status();
@@ -252,7 +252,7 @@ TEST(CheckpointResumeTest, AJobResumesFromItsLastCheckpoint) {
     EXPECT_EQ(accounting.reissued(), accounting.epoch() == 1 ? 4 : 0)
         << "the lease that was in hand";
   }
-  // The fourth of 20 pushes ran twice: the model contained it, but the worker had not completed the
+  // The fourth of 20 pushes ran twice: the model contained it, but the worker did not complete the
   // lease.
   ASSERT_TRUE(bert.data().ReadOnlyPull().ok());
   EXPECT_EQ(bert.data().values()[0][0], -21);

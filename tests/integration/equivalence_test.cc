@@ -562,7 +562,7 @@ TEST(EquivalenceTest, WeightedLossAndShortBatchMatchOneProcess) {
     for (const auto& [rule, workers] : {std::pair(Rule::kEachPush, 1), std::pair(Rule::kSync, 3),
                                         std::pair(Rule::kWholeBatch, 3)}) {
       JobSpec job = MakeJob(spec, rule, workers, kBatch);
-      // In EACH_PUSH mode, a push counts by its share of a global batch.
+      // In EACH_PUSH mode, a push counts by the share of a global batch.
       job.mutable_training()->set_global_batch(rule != Rule::kEachPush);
       job = *NormalizeJobSpec(job);
       ExpectEquivalent(absl::StrCat(GetName(rule), ", workers: ", workers,

@@ -1,4 +1,4 @@
-// Tests that a worker's table with other rows is refused even if its size matches the job's table.
+// Tests that a worker's table with other rows is refused even if the size matches the job's table.
 
 #include <fstream>
 #include <memory>
@@ -40,7 +40,7 @@ class OtherDataTest : public ::testing::Test {
     job_ = *NormalizeJobSpec(*job);
   }
 
-  // Owns a table of 40 rows. Its numbers begin at `first`.
+  // Owns a table of 40 rows. The numbers begin at `first`.
   struct Worker {
     Task task;
     absl::Status status;

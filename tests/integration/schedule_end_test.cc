@@ -109,7 +109,7 @@ class ScheduleEndTest : public ::testing::TestWithParam<Case> {
 
   Step rounds() { return harness_->job().ReadOnlyPull().min_clock; }
 
-  // Starts a step of the slot. Returns false if the slot waits for its round or for data.
+  // Starts a step of the slot. Returns false if the slot waits for a round or for data.
   bool Begin(Slot& slot, double now) {
     if (is_sync_) {
       if (slot.clock > rounds()) return false;

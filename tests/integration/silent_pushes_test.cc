@@ -337,7 +337,7 @@ TEST_F(SilentPushesTest, AConnectionIsForgottenAfterItsWorkerLeaves) {
   observer_ = Enter(0);
   const auto worker = Enter(1);
   ASSERT_NO_FATAL_FAILURE(StrangersCome(kStrangersShares));
-  // The known worker receives the reason if its push lacks a frame.
+  // The known worker receives the reason if the push lacks a frame.
   EXPECT_TRUE(absl::IsInvalidArgument(worker->Send({}).status()));
   ASSERT_TRUE(worker->Leave().ok());
   EXPECT_TRUE(Eventually([&] { return absl::IsAborted(worker->Send({}).status()); }));

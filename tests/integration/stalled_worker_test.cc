@@ -1,6 +1,6 @@
-// Tests a worker that stalls although its process lives: the network separates it from one server,
+// Tests a worker that stalls although the process lives: the network separates it from one server,
 // or its trainer hangs. The other workers continue within the job's time limits, and the stalled
-// worker recovers on its own.
+// worker recovers without help.
 
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
@@ -146,7 +146,7 @@ class StalledWorkerTest : public ::testing::TestWithParam<const char*> {
   }
 
   const SteadyClock clock_;
-  // Each worker uses a separate latch, because a worker that loses the slot stops its own latch.
+  // Each worker uses a separate latch, because a worker that loses the slot stops that latch.
   StopLatch stops_[kWorkers];
   std::vector<std::unique_ptr<Server>> servers_;
   std::vector<std::unique_ptr<FaultProxy>> ways_;

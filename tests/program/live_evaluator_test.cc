@@ -30,7 +30,7 @@ constexpr char kJob[] = R"(
   wire { block_bytes: 64 }
 )";
 
-// Points of two classes, told apart by the sign of their first coordinate.
+// Points of two classes, separated by the sign of the first coordinate.
 class Points final : public Dataset {
  public:
   explicit Points(int64_t size) : size_(size) {}
@@ -69,7 +69,7 @@ DataSource Data() {
   return data;
 }
 
-// Something that happens once.
+// Signals that something happened, once.
 class Event {
  public:
   void Happen() {
@@ -101,7 +101,7 @@ class JobWatchTest : public ::testing::Test {
     };
   }
 
-  // A whole worker, whose every step waits for `before_step` first.
+  // Trains a whole worker. Each step calls `before_step` first.
   absl::Status Train(const std::function<void()>& before_step) {
     WorkerOptions options;
     options.job = job_;
@@ -121,12 +121,12 @@ class JobWatchTest : public ::testing::Test {
   std::vector<Measured> measured_;
 };
 
-TEST_F(JobWatchTest, ValuesCountFromWhenTheyWerePulledHoweverLongMeasuringTakes) {
+TEST_F(JobWatchTest, ValuesCountFromTheTimeOfTheirPull) {
   watch_.every = absl::Hours(1);
   Event measuring;
   Event trained;
   std::thread worker([&] {
-    // The first evaluation has its values before the first gradient comes.
+    // The first evaluation pulls values before the first gradient arrives.
     const absl::Status status = Train([&] { measuring.Await(); });
     EXPECT_TRUE(status.ok()) << status;
     trained.Happen();
@@ -156,7 +156,7 @@ TEST_F(JobWatchTest, ValuesCountFromWhenTheyWerePulledHoweverLongMeasuringTakes)
   EXPECT_EQ(measured_[1].evaluation.metric("accuracy"), 1);
 }
 
-TEST_F(JobWatchTest, AnotherModelIsRefused) {
+TEST_F(JobWatchTest, RefusesAnotherModel) {
   Event watched;
   std::thread worker([&] {
     const absl::Status status = Train([&] { watched.Await(); });
@@ -172,7 +172,7 @@ TEST_F(JobWatchTest, AnotherModelIsRefused) {
   worker.join();
 }
 
-TEST_F(JobWatchTest, WithoutTestSamplesThereIsNothingToMeasureOn) {
+TEST_F(JobWatchTest, WithoutTestSamplesNothingIsMeasured) {
   DataSource data;
   data.train = std::make_shared<Points>(kTrain);
   const absl::Status status =
@@ -187,7 +187,7 @@ TEST_F(JobWatchTest, AStopEndsTheWaitForAJob) {
   EXPECT_TRUE(absl::IsCancelled(AwaitRunningJob(watch_).status()));
 }
 
-TEST(MeasuredTest, IsALineForPeopleAndOneForPrograms) {
+TEST(MeasuredTest, PrintsALineForReadersAndPrograms) {
   Measured measured;
   measured.seconds = 12.25;
   measured.samples = 6400;

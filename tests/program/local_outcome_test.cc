@@ -12,7 +12,7 @@ std::string GetText(const std::string& status) {
   return OutcomeText(job);
 }
 
-TEST(LocalOutcomeTest, SaysWhatWasReachedAndHowLongItTook) {
+TEST(LocalOutcomeTest, ReportsTheResultAndTheDuration) {
   EXPECT_EQ(GetText("phase: DONE job { name: 'digits' } running_seconds: 3.25 "
                     "epoch { epoch: 1 closed: true } epoch { epoch: 2 closed: true } "
                     "evaluation { epoch: 1 samples: 100 loss: 0.5 } "
@@ -21,13 +21,13 @@ TEST(LocalOutcomeTest, SaysWhatWasReachedAndHowLongItTook) {
             "digits finished after 2 epochs in 3.2 s: test loss 0.4018, accuracy 0.872, f1 0.8");
 }
 
-TEST(LocalOutcomeTest, WhatWasNotMeasuredIsLeftOut) {
+TEST(LocalOutcomeTest, OmitsUnmeasuredFigures) {
   EXPECT_EQ(GetText("phase: DONE job { name: 'x' } running_seconds: 1 "
                     "epoch { epoch: 1 closed: true } evaluation { epoch: 1 }"),
             "x finished after 1 epoch in 1.0 s");
 }
 
-TEST(LocalOutcomeTest, AJobThatWasInterruptedHasNotFinished) {
+TEST(LocalOutcomeTest, AnInterruptedJobIsNotReportedAsFinished) {
   EXPECT_EQ(GetText("phase: RUNNING job { name: 'x' } running_seconds: 1 epoch { epoch: 1 }"),
             "x has not finished after 0 epochs in 1.0 s");
 }

@@ -35,7 +35,7 @@ class LocalRunTest : public ::testing::Test {
   JobSpec job_;
 };
 
-TEST_F(LocalRunTest, TheJobLiesInTheFolderAndTheServersAreThere) {
+TEST_F(LocalRunTest, WritesTheJobFileAndStartsTheServers) {
   options_.servers = 2;
   absl::StatusOr<LocalRun> run = LocalRun::Start(job_, options_);
   ASSERT_TRUE(run.ok()) << run.status();
@@ -45,12 +45,12 @@ TEST_F(LocalRunTest, TheJobLiesInTheFolderAndTheServersAreThere) {
   EXPECT_EQ(kept->name(), "alone");
   EXPECT_TRUE(std::filesystem::is_directory(options_.dir + "/state"));
 
-  // Nobody has come to train, so there is nothing to tell and no model to find.
+  // Workers did not train, so messages and a model do not exist.
   const auto says = [](const std::string& line) { ADD_FAILURE() << line; };
   EXPECT_TRUE(absl::IsCancelled(run->End(absl::CancelledError("stopped"), says, says)));
 }
 
-TEST_F(LocalRunTest, AJobThatIsRefusedWhenItIsResumedLeavesTheFileOfTheOneThere) {
+TEST_F(LocalRunTest, ARefusedResumeKeepsTheExistingJobFile) {
   const auto says = [](const std::string& line) { ADD_FAILURE() << line; };
   const auto kept_name = [this] { return ParseJobFile(options_.dir + "/job.textproto")->name(); };
   LocalRun::Start(job_, options_)->End(absl::CancelledError("stopped"), says, says).IgnoreError();
@@ -63,7 +63,7 @@ TEST_F(LocalRunTest, AJobThatIsRefusedWhenItIsResumedLeavesTheFileOfTheOneThere)
   EXPECT_EQ(kept_name(), "alone");
 }
 
-TEST_F(LocalRunTest, AFolderThatHoldsAJobIsLeftAlone) {
+TEST_F(LocalRunTest, DoesNotTouchAnExistingJobsFolder) {
   // The second layout is that of an earlier version.
   for (const std::string& state : {options_.dir + "/state", options_.dir}) {
     std::filesystem::create_directories(state);
@@ -76,7 +76,7 @@ TEST_F(LocalRunTest, AFolderThatHoldsAJobIsLeftAlone) {
   }
 }
 
-TEST_F(LocalRunTest, AFolderThatCannotBeIsNamed) {
+TEST_F(LocalRunTest, NamesAFolderThatCannotBeCreated) {
   std::ofstream(options_.dir) << "a file";
   const absl::Status status = LocalRun::Start(job_, options_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);

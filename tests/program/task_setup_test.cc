@@ -6,27 +6,27 @@
 namespace torchps {
 namespace {
 
-TEST(TaskSetupTest, OnlyWhileTheTaskIsMadeMayAStopEndTheProcess) {
+TEST(TaskSetupTest, AStopEndsTheProcessOnlyDuringSetup) {
   TaskSetup making;
   EXPECT_TRUE(making.Begin().ok());
   EXPECT_TRUE(making.Stop("terminated"));
 }
 
-TEST(TaskSetupTest, WhatHasConnectedIsToldToStopAndGivesBackWhatItHas) {
+TEST(TaskSetupTest, AStopDoesNotEndAConnectedProcess) {
   TaskSetup making;
   EXPECT_TRUE(making.Begin().ok());
   EXPECT_TRUE(making.End().ok());
   EXPECT_FALSE(making.Stop("terminated"));
 }
 
-TEST(TaskSetupTest, NothingIsMadeAfterAStop) {
+TEST(TaskSetupTest, NothingIsCreatedAfterAStop) {
   TaskSetup making;
   EXPECT_FALSE(making.Stop("terminated"));
   EXPECT_EQ(making.Begin(), absl::CancelledError("terminated"));
   EXPECT_FALSE(making.Stop("terminated")) << "it was not begun";
 }
 
-TEST(TaskSetupTest, WhatIsMadeAsTheProcessIsToldToStopDoesNotConnect) {
+TEST(TaskSetupTest, TasksCreatedDuringAStopDoNotConnect) {
   TaskSetup making;
   EXPECT_TRUE(making.Begin().ok());
   EXPECT_TRUE(making.Stop("terminated"));

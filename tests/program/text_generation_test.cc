@@ -1,4 +1,4 @@
-// Texts of small modules with known weights.
+// Tests generated texts of small modules with known weights.
 
 #include "program/text_generation.h"
 
@@ -32,8 +32,8 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kContext = 4;
 
-// The logits of the next token depend on the present one: the token after it is likeliest, the one
-// after that comes second.
+// The logits of the next token depend on the current token t: token t + 1 is most likely, and token
+// t + 2 comes second.
 struct Bigram : torch::nn::Module {
   explicit Bigram(int64_t vocabulary)
       : next(register_module("next", torch::nn::Embedding(vocabulary, vocabulary))) {
@@ -70,14 +70,14 @@ absl::StatusOr<std::vector<int64_t>> Generated(const Task& task, std::vector<int
   return model->Continue(std::move(prompt), sampling, stop);
 }
 
-TEST(TextGenerationTest, TemperatureZeroTakesTheMostLikelyToken) {
+TEST(TextGenerationTest, TemperatureZeroPicksTheMostLikelyToken) {
   const Task task = BigramTask(10);
   const auto tokens = Generated(task, {3}, {/*length=*/9, /*temperature=*/0});
   ASSERT_TRUE(tokens.ok()) << tokens.status();
   EXPECT_THAT(*tokens, ElementsAre(3, 4, 5, 6, 7, 8, 9, 0, 1, 2));
 }
 
-TEST(TextGenerationTest, ASeedRepeatsATextAndTopKBoundsIt) {
+TEST(TextGenerationTest, SeedRepeatsATextAndTopKBoundsIt) {
   const Task task = BigramTask(10);
   const Sampling sampling{/*length=*/100, /*temperature=*/1.5, /*top_k=*/2, /*seed=*/7};
   const std::vector<int64_t> tokens = *Generated(task, {0}, sampling);
@@ -89,7 +89,7 @@ TEST(TextGenerationTest, ASeedRepeatsATextAndTopKBoundsIt) {
   for (size_t i = 1; i < tokens.size(); ++i)
     distances.insert((tokens[i] - tokens[i - 1] + 10) % 10);
   EXPECT_THAT(distances, ElementsAre(1, 2));
-  // Nearly cold, and nearly even.
+  // Almost greedy, and almost uniform.
   other.temperature = 1e-300;
   EXPECT_EQ(*Generated(task, {0}, other), *Generated(task, {0}, {/*length=*/100, 0}));
   other.temperature = 1e9;
@@ -98,7 +98,7 @@ TEST(TextGenerationTest, ASeedRepeatsATextAndTopKBoundsIt) {
   EXPECT_EQ(std::set<int64_t>(even.begin(), even.end()).size(), 10u);
 }
 
-TEST(TextGenerationTest, AWrongPromptIsRefused) {
+TEST(TextGenerationTest, RefusesAWrongPrompt) {
   const Task task = BigramTask(10);
   const auto message = [&](std::vector<int64_t> prompt) {
     const auto tokens = Generated(task, std::move(prompt), {});
@@ -118,7 +118,7 @@ struct Average : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& input) { return input.to(torch::kFloat32).mean(1); }
 };
 
-TEST(TextGenerationTest, AModelOfAnotherShapeIsRefused) {
+TEST(TextGenerationTest, RefusesAModelOfAnotherShape) {
   const auto message = [](const torch::Tensor& inputs) {
     const Task task(std::make_shared<Average>(), MeanSquaredError(), GetSamples(inputs));
     const auto model = TextModel::Open(task, torch::kCPU, TrainingSpec::FLOAT32);
@@ -131,7 +131,7 @@ TEST(TextGenerationTest, AModelOfAnotherShapeIsRefused) {
               HasSubstr("expected outputs of [batch, positions, vocabulary], got Float [1]"));
 }
 
-TEST(TextGenerationTest, OutputsThatAreNotFiniteAndAStopEndIt) {
+TEST(TextGenerationTest, NonFiniteOutputsAndAStopEndGeneration) {
   const auto net = std::make_shared<Bigram>(10);
   const Task task(net, NextByteCrossEntropy(), Tokens());
   StopLatch stop;
@@ -144,7 +144,7 @@ TEST(TextGenerationTest, OutputsThatAreNotFiniteAndAStopEndIt) {
   EXPECT_THAT(std::string(tokens.status().message()), HasSubstr("behind token 2 are not finite"));
 }
 
-// The line that a look with kGenerate writes, for a model file of `vocabulary`.
+// Returns the line that kGenerate writes for a model file of `vocabulary`.
 absl::StatusOr<std::string> Written(const std::string& source, int64_t vocabulary,
                                     const std::string& prompt) {
   const std::string folder = ::testing::TempDir();
@@ -170,7 +170,7 @@ absl::StatusOr<std::string> Written(const std::string& source, int64_t vocabular
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-TEST(TextGenerationTest, AModelFileIsAllThatItNeeds) {
+TEST(TextGenerationTest, NeedsOnlyAModelFile) {
   EXPECT_EQ(*Written("text", 256, "be\xfe"), std::string("be\xfe\xff\0\1\n", 7));
   EXPECT_EQ(*Written("tokens", 256, "97 98"), "97 98 99 100 101\n");
   EXPECT_EQ(*Written("tokens", 300, "298 299"), "298 299 0 1 2\n");

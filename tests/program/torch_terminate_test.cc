@@ -28,7 +28,7 @@ c10::Error Assert() {
   return {{"", "", 0}, "CUDA error: device-side assert triggered\nFor debugging consider that."};
 }
 
-// Torch has threads already.
+// Uses the threadsafe style because torch already runs threads.
 class TorchTerminateDeathTest : public ::testing::Test {
  protected:
   void SetUp() override { ::testing::FLAGS_gtest_death_test_style = "threadsafe"; }
@@ -37,7 +37,7 @@ class TorchTerminateDeathTest : public ::testing::Test {
 constexpr char kSentence[] =
     "^a_worker: freeing torch's resources failed: CUDA error: device-side assert triggered\n$";
 
-TEST_F(TorchTerminateDeathTest, WhatTorchThrowsFromADestructorIsASentenceAndCodeOne) {
+TEST_F(TorchTerminateDeathTest, TorchErrorInADestructorExitsWithAMessage) {
   EXPECT_EXIT(
       {
         EndWellWhenTorchThrows("a_worker");
@@ -46,7 +46,7 @@ TEST_F(TorchTerminateDeathTest, WhatTorchThrowsFromADestructorIsASentenceAndCode
       testing::ExitedWithCode(1), kSentence);
 }
 
-TEST_F(TorchTerminateDeathTest, AlsoOnTheWayOfAnotherError) {
+TEST_F(TorchTerminateDeathTest, ExitsWithAMessageDuringAnotherError) {
   EXPECT_EXIT(
       {
         EndWellWhenTorchThrows("a_worker");
@@ -59,18 +59,18 @@ TEST_F(TorchTerminateDeathTest, AlsoOnTheWayOfAnotherError) {
       testing::ExitedWithCode(1), kSentence);
 }
 
-TEST_F(TorchTerminateDeathTest, SoIsAnErrorOfTheMemoryOfATensor) {
+TEST_F(TorchTerminateDeathTest, ATensorMemoryErrorExitsWithAMessage) {
   EXPECT_EXIT(
       {
         EndWellWhenTorchThrows("a_worker");
         float element = 0;
-        // As torch's allocators do once a GPU has failed.
+        // As torch's allocators do after a GPU failure.
         torch::from_blob(&element, {1}, [](void*) { throw Assert(); });
       },
       testing::ExitedWithCode(1), kSentence);
 }
 
-TEST_F(TorchTerminateDeathTest, WhatElseIsThrownAborts) {
+TEST_F(TorchTerminateDeathTest, OtherExceptionsAbort) {
   EXPECT_EXIT(
       {
         EndWellWhenTorchThrows("a_worker");

@@ -1,4 +1,4 @@
-// When a program's factory is called, by TrainMain() as a main function calls it.
+// Tests when TrainMain() calls a program's factory. Each test calls TrainMain() as main() does.
 
 #include <signal.h>
 #include <unistd.h>
@@ -36,7 +36,8 @@ std::string JobFile() {
   return job;
 }
 
-// The exit code with these flags and a factory that calls `look` and gives no task.
+// Returns the exit code with these flags and a factory that calls `look` and does not return a
+// task.
 int GetCode(std::vector<std::string> flags, const std::function<void()>& look) {
   flags.insert(flags.begin(), "train_main_test");
   std::vector<char*> argv;
@@ -48,7 +49,7 @@ int GetCode(std::vector<std::string> flags, const std::function<void()>& look) {
                    });
 }
 
-// Whether the factory is called with these flags; `look` does what it would.
+// Returns true if TrainMain() calls the factory with these flags. The factory calls `look`.
 bool CallsFactory(const std::vector<std::string>& flags, const std::function<void()>& look) {
   std::vector<std::string> all = {"--local", "--job=" + JobFile()};
   all.insert(all.end(), flags.begin(), flags.end());
@@ -61,7 +62,7 @@ bool CallsFactory(const std::vector<std::string>& flags, const std::function<voi
   return called;
 }
 
-TEST(TrainMainTest, TheFactoryFindsTheThreadsAndTheSeedOfItsJob) {
+TEST(TrainMainTest, TheFactorySeesTheJobsThreadsAndSeed) {
   int threads = 0;
   torch::Tensor drawn;
   EXPECT_TRUE(CallsFactory({"--device=cpu", "--threads=2", "--set=seed=7"}, [&] {
@@ -73,18 +74,19 @@ TEST(TrainMainTest, TheFactoryFindsTheThreadsAndTheSeedOfItsJob) {
   EXPECT_TRUE(torch::equal(drawn, torch::rand({4})));
 }
 
-// Ends the process, with 0 if all is well. A process calls TrainMain() once: it takes the flags.
+// Ends the process, with 0 on success. A process calls TrainMain() only once because the call
+// consumes the flags.
 [[noreturn]] void End(bool is_well) {
   std::_Exit(is_well && !::testing::Test::HasFailure() ? 0 : 1);
 }
 
-TEST(TrainMainDeathTest, ADeviceThatIsNotThereEndsItBeforeTheFactory) {
+TEST(TrainMainDeathTest, AMissingDeviceEndsItBeforeTheFactory) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_EXIT(End(!CallsFactory({"--device=cuda:99"}, [] {})), ::testing::ExitedWithCode(0), "");
 }
 
-// Those that train nothing make a worker of the same flags.
-TEST(TrainMainDeathTest, AHandicapThatIsNoneIsRefusedByWhateverIsRun) {
+// Modes that do not train also create a worker from these flags.
+TEST(TrainMainDeathTest, EachModeRefusesAnInvalidHandicap) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   const std::vector<std::vector<std::string>> ways = {
       {"--job=" + JobFile(), "--evaluate=none.safetensors"},
@@ -99,31 +101,31 @@ TEST(TrainMainDeathTest, AHandicapThatIsNoneIsRefusedByWhateverIsRun) {
   }
 }
 
-// Data that take longer than anyone waits, in a process that is told to stop.
+// Simulates long data loading in a process that receives a stop.
 void ReadForLong() {
   kill(getpid(), SIGTERM);
   StopLatch never;
   never.WaitFor(absl::Minutes(1));
 }
 
-TEST(TrainMainDeathTest, AFactoryThatThrowsWhatIsNoExceptionIsToldSo) {
+TEST(TrainMainDeathTest, ReportsAFactoryThatThrowsANonException) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   const std::string job = "--job=" + JobFile();
   EXPECT_EXIT(std::_Exit(GetCode({job, "--local"}, [] { throw 7; })), ::testing::ExitedWithCode(2),
               "making the task failed: it threw a value of type int");
 }
 
-TEST(TrainMainDeathTest, AStopIsHeardWhileDataAreRead) {
+TEST(TrainMainDeathTest, AStopInterruptsDataLoading) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   const std::string job = "--job=" + JobFile();
   EXPECT_EXIT(std::_Exit(GetCode({job, "--local"}, ReadForLong)), ::testing::ExitedWithCode(0), "");
-  // A look that has no answer has not succeeded.
+  // Without an answer, the look fails.
   const std::string look = "--evaluate=" + JobFile();
   EXPECT_EXIT(std::_Exit(GetCode({job, look}, ReadForLong)), ::testing::ExitedWithCode(1),
               "train_main_test: terminated");
 }
 
-TEST(TrainMainDeathTest, WhatACutterThrowsIsToldAsWhatTheFactoryThrows) {
+TEST(TrainMainDeathTest, ReportsACutterErrorLikeAFactoryError) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   std::vector<std::string> flags = {"train_main_test", "--job=" + JobFile(),
                                     "--servers=127.0.0.1:1", "--stage=0",
@@ -147,8 +149,8 @@ TEST(TrainMainDeathTest, WhatACutterThrowsIsToldAsWhatTheFactoryThrows) {
 
 using TrainMainGpuTest = GpuTest;
 
-TEST_F(TrainMainGpuTest, WhatTheFactoryMakesOnAGpuIsOnTheWorkersOne) {
-  // Where there are several it is not the one that is everybody's at first.
+TEST_F(TrainMainGpuTest, TheFactoryCreatesTensorsOnTheWorkersGpu) {
+  // On a machine with several GPUs, the last GPU is not the default.
   const int last = static_cast<int>(torch::cuda::device_count()) - 1;
   const std::string name = "cuda:" + std::to_string(last);
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
@@ -161,9 +163,9 @@ TEST_F(TrainMainGpuTest, WhatTheFactoryMakesOnAGpuIsOnTheWorkersOne) {
   EXPECT_EXIT(End(finds_its_device()), ::testing::ExitedWithCode(0), "");
 }
 
-// The loss's kernel finds it while others are given to the GPU. From then on all that touches the
-// GPU throws, also what gives its memory back.
-TEST_F(TrainMainGpuTest, ALabelThatIsNoClassIsASentenceAndNoCrash) {
+// The loss kernel detects the error while other work is queued on the GPU. From then on, each GPU
+// call throws, also the release of memory.
+TEST_F(TrainMainGpuTest, AnInvalidLabelExitsWithAMessage) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   std::vector<std::string> flags = {"train_main_test", "--local", "--job=" + JobFile(),
                                     "--device=cuda:0"};

@@ -18,7 +18,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// A command line, as main() gets it.
+// Holds a command line as main() receives it.
 class Arguments {
  public:
   explicit Arguments(std::vector<std::string> words) : words_(std::move(words)) {
@@ -34,7 +34,7 @@ class Arguments {
 
 class WorkerFlagsTest : public ::testing::Test {
  protected:
-  // What --set says in it.
+  // Returns the values of --set in `words`.
   static std::vector<std::string> Parse(std::vector<std::string> words) {
     Arguments arguments(std::move(words));
     std::vector<std::string> overrides = TakeOverrides(&arguments.pointers());
@@ -47,15 +47,15 @@ class WorkerFlagsTest : public ::testing::Test {
   const absl::FlagSaver saver_;
 };
 
-TEST_F(WorkerFlagsTest, EverySetIsTakenOutOfTheCommandLineInItsOrder) {
+TEST_F(WorkerFlagsTest, ExtractsEachSetInOrder) {
   Arguments arguments({"--set", "a=1", "--local", "-set=b=2", "--set=a=x=y", "--set"});
   EXPECT_THAT(TakeOverrides(&arguments.pointers()), ElementsAre("a=1", "b=2", "a=x=y"));
   const std::vector<std::string> rest(arguments.pointers().begin(), arguments.pointers().end());
-  // That the last one lacks its word is for the parser to say.
+  // The parser reports the missing value of the last --set.
   EXPECT_THAT(rest, ElementsAre("worker", "--local", "--set"));
 }
 
-TEST_F(WorkerFlagsTest, TheModeIsWhatOneOfThemAsksFor) {
+TEST_F(WorkerFlagsTest, TheFlagsSelectTheMode) {
   EXPECT_EQ(FlaggedMode(), WorkerMode::kTrain);
   Parse({"--predict=m.safetensors"});
   EXPECT_EQ(FlaggedMode(), WorkerMode::kLook);
@@ -64,7 +64,7 @@ TEST_F(WorkerFlagsTest, TheModeIsWhatOneOfThemAsksFor) {
   EXPECT_THAT(CheckWatchFlags(/*can=*/true).message(), HasSubstr("--servers"));
 }
 
-TEST_F(WorkerFlagsTest, WhatCannotGoTogetherIsNamed) {
+TEST_F(WorkerFlagsTest, NamesIncompatibleFlags) {
   struct Case {
     std::vector<std::string> words;
     std::string named;
@@ -94,7 +94,7 @@ TEST_F(WorkerFlagsTest, WhatCannotGoTogetherIsNamed) {
   EXPECT_TRUE(CheckTrainFlags().ok()) << CheckTrainFlags();
 }
 
-TEST_F(WorkerFlagsTest, AProgramThatCannotLookOrWatchSaysSo) {
+TEST_F(WorkerFlagsTest, RefusesModesThatTheProgramLacks) {
   Parse({"--evaluate=m.pt"});
   EXPECT_TRUE(CheckLookFlags(/*can=*/true).ok());
   EXPECT_THAT(CheckLookFlags(/*can=*/false).message(), HasSubstr("its own training loop"));
@@ -108,7 +108,7 @@ TEST_F(WorkerFlagsTest, AProgramThatCannotLookOrWatchSaysSo) {
   EXPECT_THAT(CheckWatchFlags(/*can=*/true).message(), HasSubstr("leave out --job"));
 }
 
-TEST_F(WorkerFlagsTest, TheJobIsWhatTheFlagsSayOfIt) {
+TEST_F(WorkerFlagsTest, TheFlagsSelectTheJob) {
   const std::vector<std::string> overrides =
       Parse({"--set", "workers=3", "--set=optimizer.learning_rate=0.5", "--set=data.path=here",
              "--data=there"});
@@ -124,7 +124,7 @@ TEST_F(WorkerFlagsTest, TheJobIsWhatTheFlagsSayOfIt) {
   EXPECT_EQ(job->workers(), 1) << "no other process can reach the servers";
 }
 
-TEST_F(WorkerFlagsTest, OnlyWhatTrainsMustSayHowFastItLearns) {
+TEST_F(WorkerFlagsTest, OnlyTrainingNeedsALearningRate) {
   EXPECT_EQ(FlaggedJob({}).status().code(), absl::StatusCode::kInvalidArgument);
   Parse({"--predict=m.safetensors"});
   const absl::StatusOr<JobSpec> job = FlaggedJob({});

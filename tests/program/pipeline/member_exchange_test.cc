@@ -23,7 +23,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Exchanges of a replica on a loopback, which have met but for what a test says.
+// Exchanges of a replica over loopback. They have met unless a test states otherwise.
 class MemberExchangeTest : public ::testing::Test {
  protected:
   std::unique_ptr<MemberExchange> Listen(int stage, int stages,
@@ -35,7 +35,7 @@ class MemberExchangeTest : public ::testing::Test {
     options.certificates = std::move(certificates);
     options.patience = patience;
     options.clock = &clock_;
-    // A process each.
+    // Each exchange simulates one process.
     options.stop = &stops_[stage];
     absl::StatusOr<std::unique_ptr<MemberExchange>> listening =
         MemberExchange::Listen(std::move(options));
@@ -59,7 +59,7 @@ class MemberExchangeTest : public ::testing::Test {
     for (MemberExchange* const member : members) member->Connect(addresses);
   }
 
-  // The leader and one other process meet.
+  // Lets the leader and one other process meet.
   static void Meet(MemberExchange* leader, MemberExchange* other) {
     std::thread comes([&] {
       const absl::StatusOr<RendezvousReply> met = other->Meet(Words(1, 2));
@@ -76,11 +76,11 @@ class MemberExchangeTest : public ::testing::Test {
   }
 
   SteadyClock clock_;
-  // By stage.
+  // Keyed by stage.
   std::map<int, StopLatch> stops_;
 };
 
-TEST_F(MemberExchangeTest, TensorsGoFromStageToStage) {
+TEST_F(MemberExchangeTest, TensorsMoveFromStageToStage) {
   const auto leader = Listen(0, 2);
   const auto other = Listen(1, 2);
   Connect({leader.get(), other.get()});
@@ -100,7 +100,7 @@ TEST_F(MemberExchangeTest, TensorsGoFromStageToStage) {
   EXPECT_FALSE(none->tensor.defined());
 }
 
-TEST_F(MemberExchangeTest, OneThatFailsTellsTheOthersWhy) {
+TEST_F(MemberExchangeTest, OtherMembersLearnWhyAMemberFailed) {
   const auto leader = Listen(0, 2);
   const auto other = Listen(1, 2);
   Connect({leader.get(), other.get()});
@@ -112,8 +112,8 @@ TEST_F(MemberExchangeTest, OneThatFailsTellsTheOthersWhy) {
   EXPECT_THAT(std::string(heard.message()), HasSubstr("the disk is full"));
 }
 
-// It may wait for a server, which waits for a part of a push that will never come.
-TEST_F(MemberExchangeTest, OneThatFailsStopsTheOthersProcesses) {
+// The failed process may wait for a server that waits for the missing part of a push.
+TEST_F(MemberExchangeTest, AFailedMemberStopsTheOtherProcesses) {
   const auto leader = Listen(0, 2);
   const auto other = Listen(1, 2);
   Connect({leader.get(), other.get()});
@@ -128,7 +128,7 @@ TEST_F(MemberExchangeTest, OneThatFailsStopsTheOthersProcesses) {
   EXPECT_TRUE(absl::IsUnavailable(leader->status())) << leader->status();
 }
 
-TEST_F(MemberExchangeTest, OneThatIsGoneIsMissedByTheNextParcel) {
+TEST_F(MemberExchangeTest, TheNextParcelDetectsAMissingMember) {
   const auto leader = Listen(0, 2);
   const auto other = Listen(1, 2);
   Connect({leader.get(), other.get()});
@@ -140,7 +140,7 @@ TEST_F(MemberExchangeTest, OneThatIsGoneIsMissedByTheNextParcel) {
   EXPECT_THAT(std::string(missed.message()), HasSubstr("is gone"));
 }
 
-TEST_F(MemberExchangeTest, AVisitorThatDoesNotFitIsSentAwayInWords) {
+TEST_F(MemberExchangeTest, RefusesAMismatchedVisitorWithTheReason) {
   const auto leader = Listen(0, 2, nullptr, /*patience=*/absl::Seconds(2));
   const auto other = Listen(1, 2);
   Connect({leader.get(), other.get()});
@@ -157,7 +157,7 @@ TEST_F(MemberExchangeTest, AVisitorThatDoesNotFitIsSentAwayInWords) {
   comes.join();
 }
 
-TEST_F(MemberExchangeTest, ByTlsWorkersBelieveWorkersOfTheirJob) {
+TEST_F(MemberExchangeTest, WithTlsWorkersTrustWorkersOfTheirJob) {
   const TestCertificates certificates;
   const auto files = certificates.Open(Role::kWorker);
   const auto leader = Listen(0, 2, files);
@@ -166,7 +166,7 @@ TEST_F(MemberExchangeTest, ByTlsWorkersBelieveWorkersOfTheirJob) {
   Meet(leader.get(), other.get());
 }
 
-TEST_F(MemberExchangeTest, BeyondALoopbackItListensOnlyWithCertificates) {
+TEST_F(MemberExchangeTest, BeyondLoopbackItListensOnlyWithCertificates) {
   MemberExchange::Options options;
   options.stages = 2;
   options.listen = "0.0.0.0:0";

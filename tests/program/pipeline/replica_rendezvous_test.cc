@@ -36,7 +36,7 @@ class ReplicaRendezvousTest : public ::testing::Test {
   ReplicaRendezvousTest() {
     ReplicaRendezvous::Options options;
     options.stages = 3;
-    // Whoever is to be there has come before.
+    // The tests' processes arrive before the meeting begins.
     options.patience = absl::ZeroDuration();
     options.name_of = [](int stage) { return absl::StrCat("stage ", stage); };
     options.clock = &clock_;
@@ -44,7 +44,7 @@ class ReplicaRendezvousTest : public ::testing::Test {
     gathering_ = std::make_unique<ReplicaRendezvous>(std::move(options));
   }
 
-  // Empty while it waits.
+  // Empty while the visitor waits.
   using Answers = std::vector<absl::StatusOr<RendezvousReply>>;
 
   std::shared_ptr<Answers> Visit(const RendezvousRequest& process) {
@@ -55,7 +55,7 @@ class ReplicaRendezvousTest : public ::testing::Test {
     return answers;
   }
 
-  // The only answer.
+  // Returns the only answer's status.
   static absl::Status GetStatus(const std::shared_ptr<Answers>& answers) {
     if (answers->size() != 1) {
       return absl::InternalError(absl::StrCat(answers->size(), " answers"));
@@ -68,7 +68,7 @@ class ReplicaRendezvousTest : public ::testing::Test {
   std::unique_ptr<ReplicaRendezvous> gathering_;
 };
 
-TEST_F(ReplicaRendezvousTest, AllWhoHaveComeHearOfTheMeetingWhenItBegins) {
+TEST_F(ReplicaRendezvousTest, EachVisitorLearnsWhenTheMeetingBegins) {
   const auto second = Visit(Process(2, 22));
   const auto first = Visit(Process(1, 11));
   const auto members = gathering_->Gather(Process(0, 10));
@@ -81,7 +81,7 @@ TEST_F(ReplicaRendezvousTest, AllWhoHaveComeHearOfTheMeetingWhenItBegins) {
     ASSERT_TRUE(GetStatus(answers).ok()) << GetStatus(answers);
     EXPECT_EQ(answers->front()->meeting(), 7u);
   }
-  // One that has not heard the answer asks again; another process is none of them.
+  // The process that missed the answer asks again. Another process is not a member.
   EXPECT_TRUE(GetStatus(Visit(Process(1, 11))).ok());
   EXPECT_TRUE(absl::IsUnavailable(GetStatus(Visit(Process(1, 12)))));
 }
@@ -96,7 +96,7 @@ TEST_F(ReplicaRendezvousTest, TheLatestProcessOfAStageTakesPart) {
   EXPECT_TRUE(GetStatus(later).ok()) << GetStatus(later);
 }
 
-TEST_F(ReplicaRendezvousTest, WhoReplacesOneThatWasGatheredComesTooLate) {
+TEST_F(ReplicaRendezvousTest, ReplacingAGatheredProcessIsTooLate) {
   const auto gathered = Visit(Process(1, 11));
   const auto second = Visit(Process(2, 22));
   ASSERT_TRUE(gathering_->Gather(Process(0, 10)).ok());
@@ -107,7 +107,7 @@ TEST_F(ReplicaRendezvousTest, WhoReplacesOneThatWasGatheredComesTooLate) {
   EXPECT_TRUE(GetStatus(second).ok());
 }
 
-TEST_F(ReplicaRendezvousTest, WhoDoesNotFitIsRefusedInWords) {
+TEST_F(ReplicaRendezvousTest, RefusesAMismatchedProcessWithTheReason) {
   RendezvousRequest early = Process(1, 11);
   early.set_train_samples(99);
   const auto refused = Visit(early);
@@ -127,21 +127,21 @@ TEST_F(ReplicaRendezvousTest, WhoDoesNotFitIsRefusedInWords) {
   }
 }
 
-TEST_F(ReplicaRendezvousTest, WhoIsDismissedMayComeAgain) {
+TEST_F(ReplicaRendezvousTest, ADismissedProcessMayReturn) {
   const auto first = Visit(Process(1, 11));
   gathering_->Dismiss(absl::UnavailableError("stage 2 is gone"));
   EXPECT_EQ(GetStatus(first), absl::UnavailableError("stage 2 is gone"));
   EXPECT_TRUE(Visit(Process(1, 11))->empty());
 }
 
-TEST_F(ReplicaRendezvousTest, NobodyWaitsForALeaderThatHasEnded) {
+TEST_F(ReplicaRendezvousTest, ProcessesDoNotWaitForAnEndedLeader) {
   const auto first = Visit(Process(1, 11));
   gathering_->Close(absl::UnavailableError("the leader has ended"));
   EXPECT_EQ(GetStatus(first), absl::UnavailableError("the leader has ended"));
   EXPECT_TRUE(absl::IsUnavailable(GetStatus(Visit(Process(1, 11)))));
 }
 
-TEST_F(ReplicaRendezvousTest, AStoppedLeaderWaitsForNobody) {
+TEST_F(ReplicaRendezvousTest, AStoppedLeaderDoesNotWait) {
   stop_.Stop("by hand");
   EXPECT_TRUE(absl::IsCancelled(gathering_->Gather(Process(0, 10)).status()));
 }

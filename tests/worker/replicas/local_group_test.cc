@@ -262,8 +262,8 @@ TEST_F(FailingNcclTest, RefusesAnUnsupportedTensorBeforeAnyDeviceBegins) {
 
 class NcclOnGpuTest : public GpuTest {};
 
-// On a single GPU, this test shows that NCCL's functions exist and accept the arguments. It does not
-// show that sums are right.
+// On a single GPU, this test shows that NCCL's functions exist and accept the arguments. It does
+// not show that sums are right.
 TEST_F(NcclOnGpuTest, ASingleGpuIsAGroup) {
   const torch::Device gpu(torch::kCUDA, 0);
   const auto group = MakeLocalGroup({gpu});
