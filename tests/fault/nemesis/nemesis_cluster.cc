@@ -20,7 +20,7 @@ namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(120);
 constexpr absl::Duration kResetPeriod = absl::Milliseconds(700);
-// A shard of 10 kB, or half a second's log, is then read for about a second.
+// The server then reads a shard of 10 kB, or the log of half a second, for about a second.
 constexpr char kSlowShard[] = "--slow_disk=0.02:reads";
 constexpr char kSlowLog[] = "--slow_disk=1:reads";
 
@@ -43,7 +43,7 @@ NemesisCluster::NemesisCluster(Options options)
   for (int i = 0; i < NemesisJob::kServers; ++i) {
     parts_.emplace_back(true, i);
     Launch(parts_.back());
-    // It is there before anybody needs it.
+    // The first start is not a fault: the server runs before the workers need it.
     parts_.back().returned = nullptr;
   }
   for (int i = 0; i < NemesisJob::kSlots; ++i) {
@@ -91,7 +91,7 @@ std::vector<std::string> NemesisCluster::WorkerCommand(SlotId slot) {
       DurabilitySpec::Level_Name(options_.level)};
   if (has_links()) {
     const char* const how = workers == Workers::kWholeEncoding ? "encoding=" : "linked=";
-    // Another one's history for each process.
+    // Each process gets a different seed.
     command.push_back(absl::StrCat(how, SplitMix64(device_random_)));
   }
   if (workers == Workers::kBatchPushers) command.push_back("batches");
@@ -109,7 +109,7 @@ int NemesisCluster::BeginFault(const Part& part) {
 }
 
 void NemesisCluster::Kill(Part& part, bool slow_return) {
-  // What is frozen or coming back stays away, by the same fault.
+  // If the part is already frozen or restarting, the same fault continues.
   if (part.fault < 0) part.fault = BeginFault(part);
   part.returned = nullptr;
   part.reads_slowly = slow_return;
@@ -128,7 +128,7 @@ void NemesisCluster::Thaw(Part& part) {
   kill(part.program->pid(), SIGCONT);
   part.is_frozen = false;
   part.thaw_at = absl::InfiniteDuration();
-  // It may have been coming back when it was frozen, and still be.
+  // If the part was restarting when it was frozen, it may still be restarting.
   if (part.returned == nullptr) stalls_.End(std::exchange(part.fault, -1), clock_.Now());
 }
 
@@ -142,7 +142,7 @@ void NemesisCluster::Sever(std::vector<NetworkLink> links) {
 }
 
 void NemesisCluster::Strike(Blow blow) {
-  // All draws, whatever the blow: the same seed strikes the same parts.
+  // Draws the same random numbers for each kind, so the same seed hits the same parts.
   Part& server = parts_[UniformBelow(random_, NemesisJob::kServers)];
   Part& worker = parts_[NemesisJob::kServers + UniformBelow(random_, NemesisJob::kSlots)];
   const bool of_server = blow == Blow::kKillServer || blow == Blow::kSlowReturn ||
@@ -168,7 +168,7 @@ void NemesisCluster::Strike(Blow blow) {
       for (int slot = 0; slot < NemesisJob::kSlots; ++slot) links.push_back({slot, server.index});
       return Sever(std::move(links));
     case Blow::kCutHalves:
-      // One worker and one server here, all others there.
+      // One worker and one server on one side, the rest on the other side.
       for (int slot = 0; slot < NemesisJob::kSlots; ++slot) {
         for (int other = 0; other < NemesisJob::kServers; ++other) {
           if ((slot == worker.index) != (other == server.index)) links.push_back({slot, other});
@@ -214,7 +214,7 @@ bool NemesisCluster::Supervise() {
 void NemesisCluster::ResetConnections() {
   next_reset_ += kResetPeriod;
   ++resets_;
-  // On a way that is cut nobody is told of anything.
+  // Does not reset links that are cut, because the peers would notice the reset.
   std::vector<NetworkLink> whole;
   for (int slot = 0; slot < NemesisJob::kSlots; ++slot) {
     for (int server = 0; server < NemesisJob::kServers; ++server) {
@@ -260,14 +260,14 @@ void NemesisCluster::AwaitTraining() {
 void NemesisCluster::StopWorkers() {
   for (Part& part : parts_) {
     if (part.is_server) continue;
-    // One that has just begun, as its predecessor's link failed, does not hear of a signal yet.
+    // A worker that was just restarted does not handle signals before it trains.
     part.program->AwaitLine("training");
     part.program->AskToStop();
   }
   for (Part& part : parts_) {
     if (part.is_server) continue;
     const int code = part.program->AwaitExit(kPatience);
-    // A link may fail in the last step as well.
+    // A link may also fail in the last step.
     if (has_links() && code == NemesisJob::kBrokenLink) continue;
     EXPECT_EQ(code, 0) << part.name() << ": " << absl::StrJoin(part.program->error(), "\n");
   }
@@ -331,13 +331,13 @@ std::string NemesisCluster::GetJournal(SlotId slot) const {
 std::string NemesisCluster::Tally() const {
   const auto times = [this](Blow blow) { return blows_[static_cast<int>(blow)]; };
   return absl::StrCat(
-      "kill -9: ", times(Blow::kKillServer) + times(Blow::kSlowReturn), " of servers, of which ",
-      times(Blow::kSlowReturn), " came back slowly, ", times(Blow::kKillWorker),
+      "kill -9: ", times(Blow::kKillServer) + times(Blow::kSlowReturn), " of servers, including ",
+      times(Blow::kSlowReturn), " slow restarts, ", times(Blow::kKillWorker),
       " of workers; freezes: ", times(Blow::kFreezeServer), " of servers, ",
       times(Blow::kFreezeWorker), " of workers; partitions: ", times(Blow::kCutLink),
       " of one worker and one server, ", times(Blow::kCutServer), " of one server and all, ",
       times(Blow::kCutHalves), " of halves; slots lost: ", lost_slots_,
-      "; links of devices that failed: ", broken_links_, "; resets of all ways: ", resets_);
+      "; failed device links: ", broken_links_, "; resets of all connections: ", resets_);
 }
 
 }  // namespace torchps

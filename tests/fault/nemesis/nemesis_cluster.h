@@ -17,32 +17,32 @@
 
 namespace torchps {
 
-// The processes of a nemesis' job, the network between them, and what is done to both. What dies is
-// started again. Notes for each fault whom it hit and for how long. What must not happen is a
-// failure of the test that owns it. Not thread-safe.
+// Runs the processes of a NemesisJob and the network between them, and injects faults into both.
+// Restarts processes that die. Records for each fault the affected slots and the duration. Errors
+// are failures of the test that owns this object. Not thread-safe.
 class NemesisCluster {
  public:
-  // What a blow is. The network's last for longer than it takes to notice, or not so long.
+  // Kinds of faults. Network cuts last shorter or longer than the time to detect them.
   enum class Blow {
     kKillWorker,
     kKillServer,
-    kSlowReturn,  // the same, and it reads slowly when it comes back
+    kSlowReturn,  // kill a server that then reads slowly when it restarts
     kFreezeWorker,
     kFreezeServer,
-    kCutLink,    // a worker from a server
-    kCutServer,  // a server from all workers
-    kCutHalves,  // a half of all from the other
+    kCutLink,    // one worker from one server
+    kCutServer,  // one server from all workers
+    kCutHalves,  // one half of the processes from the other
   };
   static constexpr int kBlows = 8;
 
-  // What the slots' processes are.
+  // Kinds of worker processes.
   enum class Workers {
     kPushers,        // nemesis_pusher.h
-    kBatchPushers,   // of a job that collects whole batches
-    kLinkedPushers,  // whose gradients come from a device (nemesis_device.h)
-    kWhole,          // nemesis_whole_worker_main.cc: on the host, gradients in shared memory
+    kBatchPushers,   // like kPushers, with whole batches
+    kLinkedPushers,  // like kPushers, with gradients from a device (nemesis_device.h)
+    kWhole,          // nemesis_whole_worker_main.cc: host, gradients in shared memory
     kWholeLinked,    // on a device made of host memory
-    kWholeEncoding,  // which encodes the gradients, too
+    kWholeEncoding,  // the same, and the device encodes the gradients
   };
 
   struct Options {
@@ -52,52 +52,52 @@ class NemesisCluster {
     Workers workers = Workers::kPushers;
   };
 
-  // Starts them all.
+  // Starts all processes.
   explicit NemesisCluster(Options options);
 
-  // Ends what is due to end, breaks connections now and then, and starts again what has died; false
-  // if something ended as it must not.
+  // Ends faults that are due to end, resets connections now and then, and restarts dead processes.
+  // Returns false if a process ended with an unexpected exit code.
   bool Supervise();
 
-  // On a part that is drawn; one that is down is spared.
+  // Hits a random part. Does nothing if the part is down.
   void Strike(Blow blow);
-  // No fault that lasts does so any longer, and connections stay whole.
+  // Ends all current faults and stops the connection resets.
   void Heal();
 
-  // Each waits until the worker trains, or they have all ended as they should.
+  // Waits until each worker trains.
   void AwaitTraining();
   void StopWorkers();
   void StopServers();
 
   JobStatus StatusOfJob();
-  // What is in the servers now, by block, in units.
+  // Returns the servers' current values, by block, in units (NemesisJob::Unit).
   std::vector<std::vector<float>> Values();
   std::vector<NemesisBook> Books() const;
 
-  // Devices have links, which fail.
+  // True if the workers' devices have links that fail.
   bool has_links() const;
   const NemesisStalls& stalls() const { return stalls_; }
-  // Workers that ended since their device's link had failed.
+  // Number of workers that ended because their device's link failed.
   int broken_links() const { return broken_links_; }
   absl::Duration now() const { return clock_.Now(); }
-  // One line.
+  // Returns one line that counts the faults.
   std::string Tally() const;
 
  private:
-  // A process that is started again when it dies.
+  // Holds a process that is restarted when it dies.
   struct Part {
     Part(bool server, int number) : is_server(server), index(number) {}
     std::string name() const;
     bool is_server;
     int index;
     std::unique_ptr<Program> program;
-    int fault = -1;          // that keeps it away; -1: none
-    bool is_frozen = false;  // until then
+    int fault = -1;          // the current fault's number; -1: none
+    bool is_frozen = false;  // until `thaw_at`
     absl::Duration thaw_at = absl::InfiniteDuration();
-    bool reads_slowly = false;                         // in its next life
-    std::unique_ptr<ParameterService::Stub> returned;  // not known to serve yet
+    bool reads_slowly = false;                         // after the next restart
+    std::unique_ptr<ParameterService::Stub> returned;  // set until the restarted server serves
   };
-  // Ways on which nothing passes.
+  // Links that are cut until a time.
   struct Cut {
     std::vector<NetworkLink> links;
     int fault;
@@ -111,7 +111,7 @@ class NemesisCluster {
   void Thaw(Part& part);
   void Sever(std::vector<NetworkLink> links);
   void ResetConnections();
-  // A server that has come back and brought its job back is not away any more.
+  // Ends the server's fault once it restarted and restored the job.
   void LookAtReturned(Part& part);
   int BeginFault(const Part& part);
 
@@ -123,7 +123,7 @@ class NemesisCluster {
   uint64_t device_random_;
   std::vector<std::string> addresses_;
   Relays relays_;
-  std::vector<std::string> ways_;  // of each worker to the servers, for its environment
+  std::vector<std::string> ways_;  // by worker: the relays, as an environment variable
   std::vector<Part> parts_;        // servers first
   std::vector<Cut> cuts_;
   absl::Duration next_reset_;

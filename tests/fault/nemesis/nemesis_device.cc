@@ -10,14 +10,14 @@ namespace torchps {
 namespace {
 
 constexpr size_t kElements = size_t{NemesisJob::kBlocks} * NemesisJob::kBlockElements;
-// By when a link fails, in operations. A step has three for each block.
+// Upper bound for a link's first failure, in operations. A step needs three operations per block.
 constexpr uint64_t kLongestLife = 5000;
 
 FakeLink::Options LinkOptions(uint64_t* random) {
   FakeLink::Options link;
   link.seed = SplitMix64(*random);
   link.fail_at = static_cast<int64_t>(UniformBelow(*random, kLongestLife));
-  // Each block is worth a copy of its own.
+  // Copies each block separately.
   link.least_copy_bytes = 1;
   return link;
 }
@@ -46,7 +46,7 @@ NemesisDevice::NemesisDevice(const NemesisJob* job, SlotId slot, Incarnation inc
       link_(LinkOptions(&random_)),
       outbox_(OutboxOptions(job_, &link_, gradients_, &buffers_)) {}
 
-// What is still under way is told.
+// Completes copies that are still in progress.
 NemesisDevice::~NemesisDevice() { outbox_.Drop(); }
 
 void NemesisDevice::BeginPush(Step step) {

@@ -13,46 +13,46 @@
 
 namespace torchps {
 
-// Where a slot under a nemesis computes its gradients, apart from the host: a block is copied down
-// as late as its push asks for it, and the next step is computed and copied down while a push may
-// still have to send its blocks again. At some time its link fails, for good.
+// Simulates a device that computes a slot's gradients in memory apart from the host. Blocks are
+// copied to the host only when the push asks for them. The next step is computed and copied while a
+// push may still have to repeat blocks. After some number of operations the link fails permanently.
 //
 // Not thread-safe. Borrows the job.
 class NemesisDevice {
  public:
-  // Of the `incarnation`-th process of `slot`.
+  // Creates the device of the `incarnation`-th process of `slot`.
   NemesisDevice(const NemesisJob* job, SlotId slot, Incarnation incarnation, uint64_t seed);
   ~NemesisDevice();
   NemesisDevice(const NemesisDevice&) = delete;
   NemesisDevice& operator=(const NemesisDevice&) = delete;
 
-  // What comes now is the push of `step`. What was computed ahead under another name comes to
-  // nothing. REQUIRES: the push of the step before has ended.
+  // Begins the push of `step`. Drops a gradient that was computed ahead for another step. REQUIRES:
+  // the previous step's push has ended.
   void BeginPush(Step step);
-  // What the step's push sends of `block`, once the host has it; the same each time, until the next
-  // BeginPush(). INTERNAL: the link has failed.
+  // Waits until the host has the step's gradient of `block` and returns it. Returns the same
+  // gradient until the next BeginPush(). Returns INTERNAL if the link failed.
   absl::StatusOr<absl::Span<const float>> Block(BlockId block);
 
   bool has_failed() const { return has_failed_; }
 
  private:
-  // Gives the device the gradient of `step` to compute, and its blocks to copy.
+  // Starts computing the gradient of `step` and copying its blocks.
   void Compute(Step step);
 
   const NemesisJob& job_;
   const SlotId slot_;
   uint64_t random_;
   bool has_failed_ = false;
-  std::vector<float> gradients_;  // the device's
+  std::vector<float> gradients_;  // device memory
   std::array<std::vector<float>, 2> buffers_;
   FakeLink link_;
   GradientOutbox outbox_;
-  // Of the step that is pushed.
+  // The gradients of the step that is pushed.
   absl::Span<const float> pushed_;
-  std::vector<bool> is_there_;   // on the host
-  std::vector<bool> was_asked_;  // for
+  std::vector<bool> is_there_;   // by block: copied to the host
+  std::vector<bool> was_asked_;  // by block: requested by the push
   bool is_ahead_ = false;
-  Step computed_ = 0;  // the last one that the device was given; 0: none
+  Step computed_ = 0;  // the last step given to the device; 0: none
 };
 
 }  // namespace torchps

@@ -19,11 +19,11 @@
 
 namespace torchps {
 
-// Encodes gradients of a device made of host memory, in place of a GPU's kernels: as the host does,
-// and at once. For jobs whose modules reach all of their parameters. Not thread-safe.
+// Encodes gradients on a device made of host memory, in place of a GPU's kernels. Encodes at once,
+// with the host's code. Requires a module that reaches all parameters. Not thread-safe.
 class NemesisEncoder final : public BlockEncoder {
  public:
-  // Shares the gradients' memory.
+  // Shares the memory of `gradients`.
   NemesisEncoder(const torch::Tensor& gradients, const BlockMap& map, const EncodingSpec& encoding)
       : gradients_(gradients),
         map_(map),
@@ -37,7 +37,7 @@ class NemesisEncoder final : public BlockEncoder {
   }
 
   absl::Status Encode(BlockId id, bool looks, absl::Span<const ElementRun> absent) override {
-    TPS_CHECK(absent.empty(), "a layer was not reached");
+    TPS_CHECK(absent.empty(), "the module did not reach a layer");
     const BlockRange& block = map_.blocks()[id];
     const absl::Span<const float> gradient(gradients_.data_ptr<float>() + block.offset,
                                            static_cast<size_t>(block.length));

@@ -49,7 +49,7 @@ NemesisJob NemesisJob::Create(DurabilitySpec::Level level, Pace pace, Carriage c
 std::vector<float> NemesisJob::Gradient(SlotId slot, Step step) {
   std::vector<float> gradient(kBlockElements);
   for (int modulus = 0; modulus < 2; ++modulus) {
-    // The optimizer subtracts.
+    // Negative, because the optimizer subtracts the gradient.
     gradient[Counter(slot, modulus, static_cast<int>(step % kModulus[modulus]))] = -1;
   }
   return gradient;

@@ -51,10 +51,10 @@ NemesisBook NemesisBook::Read(const std::string& path, const BlockMap& map) {
   NemesisBook book;
   std::map<int, uint64_t> incarnations;
   Step in_flight = 0;
-  std::set<int> missing;  // servers that have not acknowledged it
+  std::set<int> missing;  // servers without an acknowledgement of the step
   std::ifstream file(path);
   for (std::string text; std::getline(file, text);) {
-    if (file.eof()) break;  // no end of line: its process was killed
+    if (file.eof()) break;  // an incomplete line: the process was killed
     std::istringstream line(text);
     std::string word;
     line >> word;
@@ -103,7 +103,7 @@ NemesisBook NemesisBook::Read(const std::string& path, const BlockMap& map) {
       for (const BlockId id : map.owned_by(server)) {
         Step has = 0;
         const bool told = static_cast<bool>(line >> has);
-        // A first life was not restored, and tells nothing.
+        // The first incarnation was not restored and reports no steps.
         if (!told && (same || first)) continue;
         Block& block = book.blocks[id];
         const auto lost = block.present.upper_bound(has);
@@ -111,12 +111,12 @@ NemesisBook NemesisBook::Read(const std::string& path, const BlockMap& map) {
         book.rolled_back += count;
         if (count > 0 && (same || from_log != 0)) {
           book.broken_promises.push_back(absl::StrCat(
-              "server ", server, same ? " forgot in one life" : " said that its log has everything",
-              ", but block ", id, " is at step ", has, " and step ", *block.present.rbegin(),
-              " was acknowledged"));
+              "server ", server,
+              same ? " lost steps without a restart" : " reported a complete log", ", but block ",
+              id, " is at step ", has, " and step ", *block.present.rbegin(), " was acknowledged"));
         }
         block.present.erase(lost, block.present.end());
-        // What comes later under these names is refused, but for the one that is repeated.
+        // The servers refuse later pushes up to this step, except a repeat of the push in flight.
         const bool kept = in_flight > has && block.unknown.count(in_flight) > 0;
         block.unknown.erase(block.unknown.upper_bound(has), block.unknown.end());
         if (kept) block.unknown.insert(in_flight);

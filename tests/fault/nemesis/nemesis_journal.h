@@ -13,12 +13,12 @@
 
 namespace torchps {
 
-// What a slot's processes, one after the other, write down before they go on: which pushes they
-// begin, which a server has acknowledged, and what a server says that it still has. A line is in
-// the file when its function has returned, and outlives kill -9. Not thread-safe.
+// Records what a slot's processes do, one process after another: the pushes they begin, the
+// acknowledgements they receive, and the steps that servers report as restored. A line is in the
+// file when the function returns, so it survives kill -9. Not thread-safe.
 class NemesisJournal {
  public:
-  // Appends; a file that cannot be written ends the process.
+  // Opens `path` for appending. The process ends if the file cannot be written.
   explicit NemesisJournal(const std::string& path);
   ~NemesisJournal();
   NemesisJournal(const NemesisJournal&) = delete;
@@ -27,9 +27,10 @@ class NemesisJournal {
   void Start(Incarnation incarnation);
   void Greeted(int server, const HelloReply& reply);
   void Begin(Step step);
-  // But for the blocks that have refused it.
+  // Records the acknowledgement of all the server's blocks except `refused`.
   void Acknowledged(int server, Step step, const std::vector<BlockId>& refused = {});
-  // By all servers, at that time of CLOCK_MONOTONIC, which is one for all processes.
+  // Records that all servers acknowledged `step` at this CLOCK_MONOTONIC time. All processes share
+  // this clock.
   void Done(Step step, absl::Duration now);
 
  private:
@@ -38,21 +39,21 @@ class NemesisJournal {
   int fd_ = -1;
 };
 
-// What must be in the servers by one slot's journal.
+// The expected state of the servers according to one slot's journal.
 struct NemesisBook {
   struct Block {
-    std::set<Step> present;  // acknowledged as applied, and not told to be lost
-    std::set<Step> unknown;  // begun, the answer never written down: applied once or not at all
+    std::set<Step> present;  // acknowledged as applied, and not reported lost
+    std::set<Step> unknown;  // begun without an acknowledgement: applied at most once
   };
   std::vector<Block> blocks = std::vector<Block>(NemesisJob::kBlocks);
   int64_t steps = 0;                 // acknowledged by all servers
-  std::vector<absl::Duration> done;  // when each of them was, in order
-  int64_t acknowledged = 0;          // (step, block), each time a process was told so
-  int64_t rolled_back = 0;           // of these, told to be lost by a server that came back
-  int64_t refused = 0;               // (step, block), too old to be applied
+  std::vector<absl::Duration> done;  // the times of Done(), in order
+  int64_t acknowledged = 0;          // (step, block) acknowledgements
+  int64_t rolled_back = 0;           // part of `acknowledged` that a restarted server reported lost
+  int64_t refused = 0;               // (step, block), refused as too old
   int64_t incarnations = 0;
-  int64_t restored_lives = 0;  // lives of servers, after the first, that the slot has seen
-  // What no server may do: forget within one life, or forget anything and say that it has not.
+  int64_t restored_lives = 0;  // server restarts that the slot noticed
+  // Errors of servers: a step lost without a restart, or lost despite a complete log.
   std::vector<std::string> broken_promises;
 
   static NemesisBook Read(const std::string& path, const BlockMap& map);

@@ -1,4 +1,4 @@
-// What the nemesis test concludes from a journal: that it would notice.
+// Tests that the nemesis test detects lost and doubled pushes in a journal.
 
 #include "tests/fault/nemesis/nemesis_journal.h"
 
@@ -11,7 +11,7 @@
 namespace torchps {
 namespace {
 
-// Server 0 owns blocks 0, 2 and 4, server 1 the others.
+// Reads a journal with this text. Server 0 owns blocks 0, 2 and 4, and server 1 the rest.
 NemesisBook Read(const std::string& text) {
   const std::string path = std::string(std::getenv("TEST_TMPDIR")) + "/journal";
   std::ofstream(path) << text;
@@ -22,7 +22,7 @@ constexpr char kThreeSteps[] =
     "start 1\nlife 0 11 0\nlife 1 12 0\n"
     "begin 1\nack 0 1\nack 1 1\nbegin 2\nack 0 2\nack 1 2\nbegin 3\nack 0 3\n";
 
-TEST(NemesisBook, WhatIsAcknowledgedIsPresentAndWhatIsNotMayBe) {
+TEST(NemesisBook, SeparatesAcknowledgedFromUnknownSteps) {
   const NemesisBook book = Read(kThreeSteps);
   EXPECT_EQ(book.blocks[0].present, (std::set<Step>{1, 2, 3}));
   EXPECT_TRUE(book.blocks[0].unknown.empty());
@@ -33,41 +33,41 @@ TEST(NemesisBook, WhatIsAcknowledgedIsPresentAndWhatIsNotMayBe) {
   EXPECT_TRUE(book.broken_promises.empty());
 }
 
-TEST(NemesisBook, KnowsWhenAStepWasAcknowledgedByAll) {
+TEST(NemesisBook, ReadsWhenAStepWasDone) {
   const NemesisBook book = Read(std::string(kThreeSteps) + "ack 1 3\ndone 3 1500000\n");
   EXPECT_EQ(book.done, (std::vector<absl::Duration>{absl::Milliseconds(1500)}));
   EXPECT_EQ(book.steps, 3);
 }
 
-TEST(NemesisBook, ALineThatItsProcessDidNotEndDoesNotCount) {
+TEST(NemesisBook, IgnoresAnIncompleteLine) {
   EXPECT_EQ(Read(std::string(kThreeSteps) + "ack 1 3").blocks[1].present, (std::set<Step>{1, 2}));
 }
 
-TEST(NemesisBook, WhatARestoredServerHasNotIsRolledBack) {
-  // Block 0 is a step behind the others.
+TEST(NemesisBook, RollsBackStepsThatARestoredServerLost) {
+  // Block 0 is one step behind the other blocks.
   const NemesisBook book = Read(std::string(kThreeSteps) + "life 0 21 0 1 2 2\n");
   EXPECT_EQ(book.rolled_back, 4);
   EXPECT_EQ(book.restored_lives, 1);
   EXPECT_EQ(book.blocks[0].present, (std::set<Step>{1}));
   EXPECT_EQ(book.blocks[2].present, (std::set<Step>{1, 2}));
-  EXPECT_EQ(book.blocks[1].present, (std::set<Step>{1, 2})) << "the other server's";
+  EXPECT_EQ(book.blocks[1].present, (std::set<Step>{1, 2})) << "a block of the other server";
   EXPECT_TRUE(book.broken_promises.empty());
 }
 
-TEST(NemesisBook, ForgettingWithinALifeOrDespiteALogIsABrokenPromise) {
+TEST(NemesisBook, ReportsStepsLostWithoutARestartOrDespiteALog) {
   const std::string served = "life 0 21 0 3 3 3\n";
   EXPECT_EQ(Read(kThreeSteps + served + "life 0 21 0 3 2 3\n").broken_promises.size(), 1u);
   EXPECT_EQ(Read(std::string(kThreeSteps) + "life 0 21 1 3 2 2\n").broken_promises.size(), 2u);
   EXPECT_TRUE(Read(kThreeSteps + served + "life 0 22 1 3 3 3\n").broken_promises.empty());
 }
 
-TEST(NemesisBook, AnAnswerThatNeverCameIsSettledByTheNextGreeting) {
-  // The next process is told that step 3 did not reach server 1; it repeats the name for another.
+TEST(NemesisBook, SettlesUnansweredPushesAtTheNextHello) {
+  // Server 1 tells the next process that step 3 did not arrive, so another push uses step 3.
   const NemesisBook book =
       Read(std::string(kThreeSteps) + "start 2\nlife 0 11 0 3 3 3\nlife 1 12 0 2 2 2\n");
   EXPECT_TRUE(book.blocks[1].unknown.empty());
   EXPECT_EQ(book.incarnations, 2);
-  // One that goes on repeats its own push.
+  // If the same process continues, it repeats the push of step 3.
   EXPECT_EQ(Read(std::string(kThreeSteps) + "life 1 22 0 2 2 2\n").blocks[1].unknown,
             (std::set<Step>{3}));
 }

@@ -39,7 +39,7 @@ int RunNemesisProgram(
   stop.Stop(signals.Wait());
   trainer.join();
   if (!result.ok()) log(result.ToString());
-  // Told to stop before it trained.
+  // Stopped before training.
   if (absl::IsCancelled(result)) return static_cast<int>(ExitCode::kOk);
   if (is_broken) return NemesisJob::kBrokenLink;
   return static_cast<int>(ExitCodeFor(result));

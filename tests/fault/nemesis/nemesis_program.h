@@ -13,23 +13,22 @@
 
 namespace torchps {
 
-// What the worker programs of the nemesis have in common: SERVERS SLOT JOURNAL LEVEL [HOW], and
-// that they work until SIGTERM, or until their standard input ends.
+// The common part of the nemesis' worker programs. Their arguments are SERVERS SLOT JOURNAL LEVEL
+// [HOW]. They run until SIGTERM or until standard input ends.
 
 struct NemesisArguments {
   std::vector<std::string> servers;
   SlotId slot = 0;
   std::string journal;
   DurabilitySpec::Level level = DurabilitySpec::NONE;
-  std::string how;  // empty: not given
+  std::string how;  // optional
 };
 
-// Nothing where they are no such words.
+// Returns nullopt if the arguments are not valid.
 absl::optional<NemesisArguments> ParseNemesisArguments(int argc, char** argv);
 
-// Works on a thread of its own until it returns, which it is to do soon after the latch has been
-// stopped. `is_broken` is to be set where the link of its device has failed. Returns the process's
-// exit code, and logs what went wrong.
+// Runs `work` in a thread until it returns. `work` must return soon after `stop` is stopped, and
+// set `is_broken` if its device's link failed. Logs an error and returns the process's exit code.
 int RunNemesisProgram(
     const std::function<absl::Status(StopLatch* stop, std::atomic<bool>* is_broken)>& work,
     const std::function<void(const std::string& line)>& log);

@@ -15,7 +15,7 @@
 namespace torchps {
 namespace {
 
-// A server that is frozen is away for longer than this and comes back.
+// Ends a call to a server that is frozen or down; Persist() then repeats the call.
 constexpr absl::Duration kCallTimeout = absl::Seconds(2);
 constexpr absl::Duration kRetry = absl::Milliseconds(20);
 constexpr absl::Duration kPatience = absl::Seconds(60);
@@ -57,7 +57,7 @@ absl::Status NemesisPusher::Greet(int server) {
     }
     const uint64_t before = peers_[server].life;
     if (before != 0 && before != reply.server_incarnation() && !reply.has_restored()) {
-      return absl::DataLossError(absl::StrCat("server ", server, " came back with nothing"));
+      return absl::DataLossError(absl::StrCat("server ", server, " restarted without its state"));
     }
     peers_[server].life = reply.server_incarnation();
     step_ = std::max({step_, reply.last_step(), reply.min_clock()});
@@ -196,7 +196,7 @@ absl::StatusOr<std::vector<BlockId>> NemesisPusher::Push(int server, Step step,
       frame.set_weight(NemesisJob::kPushWeight);
       frame.set_block_count(static_cast<uint32_t>(owned.size()));
       frame.set_payload(elements->data(), elements->size() * sizeof(float));
-      if (!writer->Write(frame)) break;  // the status says why
+      if (!writer->Write(frame)) break;  // Finish() returns the error
     }
     writer->WritesDone();
     const absl::Status status = FromGrpcStatus(writer->Finish());
@@ -214,7 +214,7 @@ absl::StatusOr<std::vector<BlockId>> NemesisPusher::Push(int server, Step step,
                                               block.lag()));
     }
     if (step > 0 && reply.block_size() != static_cast<int>(owned.size())) {
-      return absl::InternalError("an acknowledgement without a verdict for every block");
+      return absl::InternalError("the acknowledgement does not contain a verdict for each block");
     }
     return absl::OkStatus();
   });

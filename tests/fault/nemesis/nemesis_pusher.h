@@ -21,24 +21,24 @@
 
 namespace torchps {
 
-// One process of a slot that pushes a NemesisJob's gradients at all servers, by Protobuf's own
-// stubs, and writes down what happens before it goes on. A call is made until it is answered.
+// Pushes a NemesisJob's gradients to all servers as one process of a slot, with plain Protobuf
+// stubs. Records each step in a journal before continuing. Repeats each call until it is answered.
 //
 // Not thread-safe. Borrows servers, device, journal and latch.
 class NemesisPusher {
  public:
-  // Of the servers only where they are and the leases there are its business. `device`: where
-  // gradients are computed; null: they are there at once.
+  // Uses only the endpoint and the lease of each server. `device` computes the gradients; null:
+  // they are ready at once.
   NemesisPusher(NemesisJob job, const std::vector<RemoteServer*>& servers, JoinReply joined,
                 NemesisDevice* device, NemesisJournal* journal, StopLatch* stop);
 
   absl::Status GreetAll();
   absl::Status Initialize();
-  // Until stopped.
+  // Pushes steps until stopped.
   absl::Status Train();
 
  private:
-  // What a push sends of a block; asked again for each try.
+  // Returns the elements to push for a block. Called again for each retry.
   using Gradient = std::function<absl::StatusOr<absl::Span<const float>>(BlockId)>;
 
   struct Peer {
@@ -54,17 +54,19 @@ class NemesisPusher {
   };
 
   absl::Status Greet(int server);
-  // Makes a call until it is answered. A stop does not end it, for what has begun is to be known.
+  // Repeats the call until it is answered. A stop does not end it, because the outcome of a started
+  // call must be recorded.
   absl::Status Persist(const std::function<absl::Status(grpc::ClientContext*)>& call);
-  // The same where the server may have forgotten this slot.
+  // Like Persist(), and says Hello again if the server forgot this slot.
   absl::Status PersistAt(int server, const std::function<absl::Status(grpc::ClientContext*)>& call);
-  // From all servers at once, as a worker does: a server knows how far a slot is that has come
-  // back only by its first pull, so a slot that waited at one server would hold up at another the
-  // one that it waits for. A stop ends it: a slot that is lost may wait for one that waits for it.
+  // Pulls from all servers at once, as a worker does. A server learns the step of a reconnected
+  // slot only from the slot's first pull. So a slot that waited for one server first could deadlock
+  // with another slot. A stop ends the pull, because a lost slot could wait for a slot that waits
+  // for it.
   absl::Status PullAll();
   std::unique_ptr<PullCall> BeginPull(int server);
   absl::Status FinishPull(PullCall& call);
-  // Returns the blocks that have refused the push as too old.
+  // Returns the blocks that refused the push as too old.
   absl::StatusOr<std::vector<BlockId>> Push(int server, Step step, const Gradient& gradient);
 
   const SteadyClock clock_;

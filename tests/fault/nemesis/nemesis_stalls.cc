@@ -46,7 +46,7 @@ absl::Duration NemesisStalls::Away(absl::Duration begin, absl::Duration end) con
   absl::Duration away;
   for (const Fault& fault : faults_) {
     if (!fault.server_is_away) continue;
-    // What comes earlier has been counted.
+    // Earlier time is already counted.
     begin = std::max(begin, fault.began);
     const absl::Duration until = std::min(end, fault.ended);
     if (until <= begin) continue;

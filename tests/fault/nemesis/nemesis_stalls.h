@@ -8,31 +8,32 @@
 
 namespace torchps {
 
-// For how long a slot made no step though nothing had been done to it: told of faults, it judges
-// the times at which slots did steps. Times are of one clock. Not thread-safe.
+// Measures how long a slot made no step without being hit by a fault. Callers report the faults and
+// then the times of the slots' steps, all from the same clock. Not thread-safe.
 //
-// Between two steps a slot that a fault has hit meanwhile stood still for that reason, and is not
-// judged. A server that is away (dead, frozen, or coming back) is waited for by all; that time is
-// no stall, but all that comes after it is.
+// The interval between two steps is not judged if a fault hit the slot in it. All slots wait for a
+// server that is away (dead, frozen, or restarting). That time is not a stall, but the time after
+// it is.
 class NemesisStalls {
  public:
-  // Returns the fault's number, for End(). `hit`: the slots that it is done to.
+  // Returns the fault's number, for End(). `hit` contains the affected slots.
   int Begin(std::set<SlotId> hit, bool server_is_away, absl::Duration now);
-  // The first end counts.
+  // Only the first call for a fault counts.
   void End(int fault, absl::Duration now);
 
   struct Verdict {
-    // Of slots that no fault had hit, without the time that a server was away; and with it.
+    // The longest stall of a slot without a fault, not counting and counting the time that a server
+    // was away.
     absl::Duration longest = absl::ZeroDuration();
     absl::Duration longest_in_all = absl::ZeroDuration();
-    // Where the longest ended, and whose it was.
+    // The end and the slot of the longest stall.
     absl::Duration at = absl::ZeroDuration();
     SlotId slot = -1;
-    // Times between two steps that were judged, and that a fault of the slot's own explains.
+    // Intervals between two steps: judged, and explained by a fault of the slot.
     int64_t judged = 0;
     int64_t explained = 0;
   };
-  // `done`: of each slot, when it did its steps, in order.
+  // `done` contains the times of each slot's steps, in order.
   Verdict Judge(const std::vector<std::vector<absl::Duration>>& done) const;
 
  private:
@@ -42,10 +43,10 @@ class NemesisStalls {
     absl::Duration began;
     absl::Duration ended = absl::InfiniteDuration();
   };
-  // Of the time between, how much a server was away.
+  // Returns the time between `begin` and `end` that a server was away.
   absl::Duration Away(absl::Duration begin, absl::Duration end) const;
 
-  std::vector<Fault> faults_;  // by number, and so by when they began
+  std::vector<Fault> faults_;  // by number, and so by the time they began
 };
 
 }  // namespace torchps

@@ -1,4 +1,4 @@
-// What the nemesis test concludes from times: that it would notice who stands still.
+// Tests that the nemesis test detects a slot that stalls.
 
 #include "tests/fault/nemesis/nemesis_stalls.h"
 
@@ -15,7 +15,7 @@ std::vector<absl::Duration> At(const std::vector<double>& seconds) {
   return times;
 }
 
-TEST(NemesisStalls, ASlotThatAnotherOnesFaultStopsStandsStill) {
+TEST(NemesisStalls, CountsAStallCausedByAnotherSlotsFault) {
   NemesisStalls stalls;
   const int cut = stalls.Begin({1}, false, absl::Seconds(2));
   stalls.End(cut, absl::Seconds(9));
@@ -24,12 +24,12 @@ TEST(NemesisStalls, ASlotThatAnotherOnesFaultStopsStandsStill) {
   EXPECT_EQ(verdict.slot, 0);
   EXPECT_EQ(verdict.at, absl::Seconds(6));
   EXPECT_EQ(verdict.judged, 3);
-  EXPECT_EQ(verdict.explained, 1) << "its own fault explains that of slot 1";
+  EXPECT_EQ(verdict.explained, 1) << "slot 1 stalled because of a fault of slot 1";
 }
 
-TEST(NemesisStalls, AServerThatIsAwayIsWaitedForButNotLongerThanThat) {
+TEST(NemesisStalls, LeavesOutTheTimeWithoutAServer) {
   NemesisStalls stalls;
-  // Two that overlap count once, and so does the part before the last step.
+  // Overlapping faults count once, and so does time before the previous step.
   stalls.End(stalls.Begin({}, true, absl::Seconds(0)), absl::Seconds(3));
   stalls.End(stalls.Begin({}, true, absl::Seconds(2)), absl::Seconds(4));
   stalls.End(stalls.Begin({}, true, absl::Seconds(5)), absl::Seconds(6));
@@ -38,7 +38,7 @@ TEST(NemesisStalls, AServerThatIsAwayIsWaitedForButNotLongerThanThat) {
   EXPECT_EQ(verdict.longest, absl::Seconds(3)) << "from 4 to 5, and from 6 to 8";
 }
 
-TEST(NemesisStalls, AFaultThatHasEndedBeforeExplainsNothing) {
+TEST(NemesisStalls, CountsAStallAfterTheFaultEnded) {
   NemesisStalls stalls;
   const int frozen = stalls.Begin({0}, false, absl::Seconds(1));
   stalls.End(frozen, absl::Seconds(2));

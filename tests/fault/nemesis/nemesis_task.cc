@@ -15,7 +15,7 @@
 namespace torchps {
 namespace {
 
-// An epoch ends now and then, where a slot leaves the clocks and comes back.
+// An epoch ends now and then, when a slot leaves the clocks and enters them again.
 constexpr int64_t kSamples = 400;
 
 class Ones final : public Dataset {
@@ -27,7 +27,7 @@ class Ones final : public Dataset {
   }
 };
 
-// A layer for each block. Its weights are counters, and begin at zero.
+// Contains one layer per block. The layers' weights are the counters and start at zero.
 struct Counters : torch::nn::Module {
   Counters(NemesisWire* wire, int unit) : wire(wire), unit(static_cast<float>(unit)) {
     for (int block = 0; block < NemesisJob::kBlocks; ++block) {
@@ -38,8 +38,8 @@ struct Counters : torch::nn::Module {
     }
   }
 
-  // The gradient of a layer's weights is the mean of the layer's input over the batch, if the loss
-  // is the output's mean: halves of halves of whole numbers, which floats add exactly.
+  // If the loss is the mean output, the gradient of a layer's weights is the mean input over the
+  // batch. These are quarters of whole numbers, so sums of floats are exact.
   torch::Tensor forward(const torch::Tensor& ones) {
     const NemesisWire::Name name = wire->NameOfGradient();
     const torch::Tensor gradient = torch::tensor(NemesisJob::Gradient(name.slot, name.step));

@@ -7,12 +7,13 @@
 
 namespace torchps {
 
-// What a whole worker trains under a nemesis: a module of as many linear layers as a NemesisJob has
-// blocks, on samples that are all one, with an objective whose gradient is NemesisJob::Gradient()
-// in every layer, times `unit`. Torch's arithmetic is exact for it, so the servers' values tell
-// which pushes are in them, as they do of workers that compute nothing.
+// Returns the task that a whole worker trains in a nemesis trial. The module contains one linear
+// layer per block of a NemesisJob, and all samples are one. The gradient of each layer is
+// NemesisJob::Gradient() times `unit`. Torch computes it exactly, so the servers' values show which
+// pushes were applied.
 //
-// Borrows the wire, which tells the gradient's name. `on_step`: a step was computed.
+// Borrows the wire, which returns the slot and step of the gradient. Calls `on_step` after each
+// step.
 Task MakeNemesisTask(NemesisWire* wire, int unit, std::function<void()> on_step);
 
 }  // namespace torchps

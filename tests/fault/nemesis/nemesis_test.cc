@@ -1,4 +1,4 @@
-// What tests/fault/nemesis/nemesis_trial.h says, of workers that push integers and compute nothing.
+// Runs nemesis trials (nemesis_trial.h) with workers that push integers and do not compute.
 
 #include "gtest/gtest.h"
 #include "rpc/grpc_process.h"
@@ -14,9 +14,7 @@ class NemesisTest : public ::testing::TestWithParam<NemesisTrial::Options> {
   static void SetUpTestSuite() { PrepareGrpcProcess(); }
 };
 
-TEST_P(NemesisTest, WhatIsAcknowledgedIsAppliedOnceAndTheOthersGoOn) {
-  NemesisTrial(GetParam()).Run();
-}
+TEST_P(NemesisTest, AppliesPushesOnceAndDoesNotStall) { NemesisTrial(GetParam()).Run(); }
 
 INSTANTIATE_TEST_SUITE_P(
     Levels, NemesisTest,

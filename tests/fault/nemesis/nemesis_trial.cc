@@ -26,7 +26,7 @@ using Blow = NemesisCluster::Blow;
 
 constexpr absl::Duration kPatience = absl::Seconds(120);
 constexpr absl::Duration kLength = absl::Seconds(10);
-// In a lease who is gone is still waited for.
+// The other slots wait for a dead slot until the slot's lease expires.
 constexpr absl::Duration kLongestStall = absl::Seconds(NemesisJob::kLeaseSeconds + 2);
 constexpr absl::Duration kLongestStallOnABusyMachine = absl::Seconds(30);
 
@@ -83,15 +83,15 @@ void NemesisTrial::JudgeStalls(const std::vector<NemesisBook>& accounting) {
   for (const NemesisBook& book : accounting) done.push_back(book.done);
   const NemesisStalls::Verdict verdict = cluster_->stalls().Judge(done);
   std::printf(
-      "longest stall of a slot that no fault had hit: %.2f s beyond the time that a server was "
-      "away (slot %d, %.1f s after the beginning), %.2f s with it; of %ld times between two "
-      "steps, and %ld in which its own fault explains it\n",
+      "longest stall of a slot without a fault: %.2f s, not counting the time that a server was "
+      "away (slot %d, %.1f s after the start), %.2f s including that time; %ld intervals between "
+      "steps were judged, %ld were explained by a fault of the slot\n",
       absl::ToDoubleSeconds(verdict.longest), verdict.slot,
       absl::ToDoubleSeconds(verdict.at - began_), absl::ToDoubleSeconds(verdict.longest_in_all),
       verdict.judged, verdict.explained);
   const bool alone = std::getenv("TORCHPS_NEMESIS_PUSHES") != nullptr;
   EXPECT_LE(verdict.longest, alone ? kLongestStall : kLongestStallOnABusyMachine);
-  EXPECT_GT(verdict.judged, 10 * verdict.explained) << "hardly anything was judged";
+  EXPECT_GT(verdict.judged, 10 * verdict.explained) << "too few intervals were judged";
 }
 
 void NemesisTrial::Audit(const std::vector<NemesisBook>& accounting) {
@@ -115,12 +115,13 @@ void NemesisTrial::Audit(const std::vector<NemesisBook>& accounting) {
         for (int remainder = 0; remainder < size; ++remainder) {
           const float value = values[id][NemesisJob::Counter(slot, modulus, remainder)];
           const auto found = static_cast<int64_t>(value);
-          EXPECT_EQ(static_cast<float>(found), value) << "a part of a push in block " << id;
+          EXPECT_EQ(static_cast<float>(found), value) << "part of a push in block " << id;
           few += std::max<int64_t>(0, least[remainder] - found);
           many += std::max<int64_t>(0, found - most[remainder]);
         }
-        EXPECT_EQ(few, 0) << "lost of slot " << slot << " in block " << id << " modulo " << size;
-        EXPECT_EQ(many, 0) << "doubled of slot " << slot << " in block " << id << " modulo "
+        EXPECT_EQ(few, 0) << "lost pushes of slot " << slot << " in block " << id << " modulo "
+                          << size;
+        EXPECT_EQ(many, 0) << "doubled pushes of slot " << slot << " in block " << id << " modulo "
                            << size;
         if (modulus == 0) lost += few, doubled += many;
       }
@@ -128,17 +129,17 @@ void NemesisTrial::Audit(const std::vector<NemesisBook>& accounting) {
   }
   int64_t acknowledged = 0;
   int64_t rolled_back = 0;
-  std::printf("slot processes steps acknowledged refused rolled back restored lives\n");
+  std::printf("slot processes steps acknowledged refused rolled back server restarts\n");
   for (SlotId slot = 0; slot < NemesisJob::kSlots; ++slot) {
     const NemesisBook& book = accounting[slot];
-    std::printf("%4d %9ld %5ld %12ld %7ld %11ld %14ld\n", slot, book.incarnations, book.steps,
+    std::printf("%4d %9ld %5ld %12ld %7ld %11ld %15ld\n", slot, book.incarnations, book.steps,
                 book.acknowledged, book.refused, book.rolled_back, book.restored_lives);
     acknowledged += book.acknowledged;
     rolled_back += book.rolled_back;
     for (const std::string& broken : book.broken_promises) ADD_FAILURE() << broken;
   }
   std::printf(
-      "(slot, step, block): acknowledged %ld, told to be rolled back %ld, lost beyond "
+      "(slot, step, block): acknowledged %ld, reported rolled back %ld, lost beyond "
       "that %ld, doubled %ld; never answered %ld\n",
       acknowledged, rolled_back, lost, doubled, unknown);
   if (options_.level != DurabilitySpec::CHECKPOINT) {
@@ -151,7 +152,7 @@ void NemesisTrial::Run() {
   const auto pushes = FromEnvironment<int64_t>("TORCHPS_NEMESIS_PUSHES", 0);
   ASSERT_NO_FATAL_FAILURE(cluster_->AwaitTraining());
   if (options_.level == DurabilitySpec::CHECKPOINT) {
-    // Before the first one a server has nothing to come back to.
+    // Before the first checkpoint a server cannot be restored.
     ASSERT_TRUE(Eventually([this] { return cluster_->StatusOfJob().checkpoint().number() > 0; },
                            kPatience));
   }
@@ -169,7 +170,7 @@ void NemesisTrial::Run() {
           next_blow = now + absl::Milliseconds(500 + UniformBelow(random_, 1500));
         }
         if (pushes == 0) {
-          // On a slow machine longer, until a link has failed.
+          // Continues on a slow machine until a link failed.
           const bool waits = cluster_->has_links() && cluster_->broken_links() == 0;
           return now - began_ >= longest && !waits;
         }
@@ -179,9 +180,9 @@ void NemesisTrial::Run() {
       },
       longest + kPatience));
   ASSERT_FALSE(testing::Test::HasFailure());
-  std::printf("%.1f s of blows\n", absl::ToDoubleSeconds(cluster_->now() - began_));
+  std::printf("%.1f s of faults\n", absl::ToDoubleSeconds(cluster_->now() - began_));
 
-  // Peace: everybody comes back and pushes again.
+  // Without further faults, each slot must push again.
   cluster_->Heal();
   const std::vector<NemesisBook> before = cluster_->Books();
   ASSERT_TRUE(Eventually(

@@ -11,20 +11,23 @@
 
 namespace torchps {
 
-// Exactly once while anything dies: servers and workers as processes, connections that are reset,
-// SIGSTOP and SIGCONT, kill -9 of a random server or worker, servers that come back slowly, and
-// parts of the network in which nothing passes; a blow every half to two seconds. For every (slot,
-// step, block): applied once or not at all, and what was acknowledged is there, but for what a
-// server that came back from a checkpoint has told to be lost. And a slot that no fault has hit
-// stands still for a lease and two seconds at most, beyond the time that a server is away. The same
-// where the gradients come from a device, and its link fails, which ends a worker.
+// Tests that pushes are applied exactly once while processes and connections fail. Servers and
+// workers run as processes. Every half to two seconds a random fault occurs: SIGSTOP and SIGCONT,
+// kill -9 of a server or worker, a slow restart of a server, or a network partition. Connections
+// are also reset. In some trials a device computes the gradients, and the device's link fails,
+// which ends the worker.
 //
-// TORCHPS_NEMESIS_PUSHES says after how many steps of all slots together each trial ends, in place
-// of its seconds; TORCHPS_NEMESIS_SEED draws another schedule. Where neither a sanitizer nor other
-// tests take the machine's time, TORCHPS_NEMESIS_PUSHES holds a stall to its two seconds; else it
-// is held to what only a slot that nobody lets go on exceeds.
+// For each slot, step and block, the push must be applied at most once. Each acknowledged push must
+// be applied, unless a server restored from a checkpoint reported it lost. Slots that are not hit
+// by a fault may stall for at most a lease and two seconds, not counting the time that a server is
+// away.
 //
-// What must not happen is a failure of the test that owns it. Not thread-safe.
+// TORCHPS_NEMESIS_PUSHES ends a trial after this number of steps of all slots instead of the usual
+// time. TORCHPS_NEMESIS_SEED selects another schedule of faults. Set TORCHPS_NEMESIS_PUSHES only on
+// an idle machine without a sanitizer: it also enables the strict limit for stalls. Otherwise the
+// limit is loose, and only a slot that does not continue at all exceeds it.
+//
+// Errors are failures of the test that owns this object. Not thread-safe.
 class NemesisTrial {
  public:
   struct Options {
@@ -43,7 +46,8 @@ class NemesisTrial {
   void Run();
 
  private:
-  // Each comes once before any comes again, so a short trial has them all.
+  // Returns the next kind of fault. Each kind occurs once before a kind repeats, so a short trial
+  // contains all of them.
   NemesisCluster::Blow NextBlow();
   void JudgeStalls(const std::vector<NemesisBook>& accounting);
   void Audit(const std::vector<NemesisBook>& accounting);

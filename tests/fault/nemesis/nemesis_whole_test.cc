@@ -1,4 +1,4 @@
-// What tests/fault/nemesis/nemesis_trial.h says, of whole workers that train a module of libtorch.
+// Runs nemesis trials (nemesis_trial.h) with whole workers that train a libtorch module.
 
 #include "gtest/gtest.h"
 #include "rpc/grpc_process.h"
@@ -14,9 +14,7 @@ class NemesisWholeTest : public ::testing::TestWithParam<NemesisTrial::Options> 
   static void SetUpTestSuite() { PrepareGrpcProcess(); }
 };
 
-TEST_P(NemesisWholeTest, WhatIsAcknowledgedIsAppliedOnceAndTheOthersGoOn) {
-  NemesisTrial(GetParam()).Run();
-}
+TEST_P(NemesisWholeTest, AppliesPushesOnceAndDoesNotStall) { NemesisTrial(GetParam()).Run(); }
 
 INSTANTIATE_TEST_SUITE_P(
     Workers, NemesisWholeTest,

@@ -1,9 +1,9 @@
-// nemesis_whole_worker SERVERS SLOT JOURNAL LEVEL [linked=SEED | encoding=SEED]: a whole worker, as
-// a program of its own has it, that trains the module of tests/fault/nemesis/nemesis_task.h until
-// SIGTERM. What passes between it and the servers is written down
-// (tests/fault/nemesis/nemesis_wire.h). Without a third word it computes on the host, and servers
-// read its gradients in shared memory; else on a device made of host memory, whose link fails at
-// some time, and which may encode the gradients too.
+// nemesis_whole_worker SERVERS SLOT JOURNAL LEVEL [linked=SEED | encoding=SEED]: a complete worker,
+// like a user's program. Trains the module of nemesis_task.h until SIGTERM, and records the calls
+// to the servers in a journal (nemesis_wire.h). By default it computes on the host, and the servers
+// read the gradients from shared memory. If `linked` or `encoding` is given, it computes on a
+// device made of host memory, and the device's link fails at some time. `encoding` also encodes the
+// gradients on the device.
 
 #include <atomic>
 #include <cstdio>
@@ -35,9 +35,9 @@ namespace {
 
 using Carriage = NemesisJob::Carriage;
 
-// When a link fails, in operations, of which a step has some fifty: every other one soon after the
-// job has begun, the others at any order of magnitude from there. So some fail early on a slow
-// machine, and not all at once on a fast one.
+// A link's first failure, in operations; a step is about fifty operations. Half of the links fail
+// soon after the job begins, the other half up to 2^kDoublings times later. So some links fail
+// early on a slow machine, and they do not all fail at once on a fast machine.
 constexpr uint64_t kShortestLife = 1000;
 constexpr uint64_t kDoublings = 7;
 
@@ -50,7 +50,7 @@ void Log(const std::string& line) {
   std::fprintf(stderr, "nemesis_whole_worker: %s\n", line.c_str());
 }
 
-// What lies apart from the host. `is_broken` is set when its link fails.
+// Makes the worker use a device made of host memory. Sets `is_broken` when the link fails.
 void UseDevice(const Device& device, std::atomic<bool>* is_broken, WorkerOptions* options) {
   uint64_t random = device.seed;
   FakeLink::Options link;
@@ -59,13 +59,13 @@ void UseDevice(const Device& device, std::atomic<bool>* is_broken, WorkerOptions
   const bool is_short = UniformBelow(random, 2) == 0;
   const uint64_t life = kShortestLife << (is_short ? 0 : UniformBelow(random, kDoublings));
   link.fail_at = static_cast<int64_t>(life + UniformBelow(random, life));
-  // Each block is worth a copy of its own.
+  // Copies each block separately.
   link.least_copy_bytes = 1;
   link.has_failed = is_broken;
   options->make_link = [link] { return std::make_unique<FakeLink>(link); };
   FakeLift::Options lift;
   lift.seed = SplitMix64(random);
-  // The worker may outlive this call.
+  // Leaked, because the worker may outlive this call.
   static auto* const counts = new FakeLift::Counts;
   lift.counts = counts;
   options->make_lift = [lift](torch::Device) { return std::make_unique<FakeLift>(lift); };
@@ -77,7 +77,7 @@ void UseDevice(const Device& device, std::atomic<bool>* is_broken, WorkerOptions
   };
 }
 
-// The fifth word. False: it is none of these.
+// Parses the optional fifth argument. Returns false if it is not valid.
 bool ParseDevice(absl::string_view how, absl::optional<Device>* device) {
   if (how.empty()) return true;
   Device parsed;
@@ -95,7 +95,7 @@ Carriage GetCarriage(const absl::optional<Device>& device) {
 
 absl::Status Work(const NemesisArguments& arguments, const absl::optional<Device>& device,
                   StopLatch* stop, std::atomic<bool>* is_broken) {
-  // Three such processes share a small machine.
+  // Three such processes run on a small machine.
   at::set_num_threads(1);
   const Carriage carriage = GetCarriage(device);
   const NemesisJob job = NemesisJob::Create(arguments.level, NemesisJob::Pace::kHurried, carriage);

@@ -18,14 +18,14 @@ using grpc::experimental::InterceptionHookPoints;
 using grpc::experimental::Interceptor;
 using grpc::experimental::InterceptorBatchMethods;
 
-// A message that goes out, whoever has written it down.
+// Returns the message that is being sent, for any serialization.
 template <typename Message>
 Message Sent(InterceptorBatchMethods* methods) {
-  // Deserialize() takes the bytes away, so from a copy, which shares them.
+  // Deserialize() consumes the bytes, so use a copy; the copy shares the memory.
   grpc::ByteBuffer bytes = *methods->GetSerializedSendMessage();
   Message message;
   TPS_CHECK(grpc::SerializationTraits<Message>::Deserialize(&bytes, &message).ok(),
-            "this process has sent what is no message");
+            "this process sent an invalid message");
   return message;
 }
 
@@ -36,7 +36,7 @@ bool Succeeded(InterceptorBatchMethods* methods) {
 
 }  // namespace
 
-// gRPC 1.51 takes no null.
+// gRPC 1.51 does not accept null for other calls.
 class NemesisWire::OtherCall final : public Interceptor {
  public:
   void Intercept(InterceptorBatchMethods* methods) override { methods->Proceed(); }
@@ -83,7 +83,7 @@ class NemesisWire::PullCall final : public Interceptor {
   NemesisWire* const wire_;
 };
 
-// Of a stream of frames whose messages are bytes.
+// Handles a stream of frames, whose messages are raw bytes.
 class NemesisWire::PushCall final : public Interceptor {
  public:
   explicit PushCall(NemesisWire* wire) : wire_(wire) {}
@@ -141,21 +141,21 @@ NemesisWire::Name NemesisWire::NameOfGradient() {
 void NemesisWire::HelloBegins(const HelloRequest& request) {
   MutexLock lock(&mutex_);
   if (request.incarnation() == incarnation_) return;
-  TPS_CHECK(incarnation_ == 0, "one process greets as two");
+  TPS_CHECK(incarnation_ == 0, "one process said Hello with two incarnations");
   incarnation_ = request.incarnation();
   slot_ = request.slot();
   journal_.Start(incarnation_);
 }
 
 void NemesisWire::HelloAnswered(int server, const HelloReply& reply) {
-  // It brings the job back, and tells nothing yet.
+  // The server is restoring the job and does not report steps yet.
   if (reply.has_restoring()) return;
   MutexLock lock(&mutex_);
   journal_.Greeted(server, reply);
 }
 
 void NemesisWire::PullBegins(const PullRequest& request) {
-  // Whoever reads only, computes nothing with it.
+  // A read-only pull does not lead to a gradient.
   if (request.read_only()) return;
   MutexLock lock(&mutex_);
   pulled_ = request.clock();
@@ -163,9 +163,9 @@ void NemesisWire::PullBegins(const PullRequest& request) {
 
 void NemesisWire::PushBegins(Step step) {
   MutexLock lock(&mutex_);
-  // Initial values, or a push that is made again.
+  // Initial values, or a repeated push.
   if (step == 0 || step == begun_) return;
-  TPS_CHECK(step == computed_, "a gradient is pushed as another step than it was computed for");
+  TPS_CHECK(step == computed_, "the gradient was computed for another step");
   TPS_CHECK(step > begun_, "a step is pushed after a later one");
   begun_ = step;
   missing_.clear();
@@ -177,13 +177,13 @@ void NemesisWire::PushAnswered(int server, Step step, const PushReply& reply) {
   const Verdict expected = step == 0 ? INITIALIZED : ACCEPTED;
   std::vector<BlockId> told;
   for (const BlockVerdict& block : reply.block()) {
-    TPS_CHECK(block.verdict() == expected, "a block was told not to be applied");
+    TPS_CHECK(block.verdict() == expected, "a block was not applied");
     told.push_back(block.block());
   }
   if (step == 0) return;
   TPS_CHECK(std::set<BlockId>(told.begin(), told.end()).size() == told.size() &&
                 told.size() == job_.map.owned_by(server).size(),
-            "an acknowledgement without a verdict for every block");
+            "the acknowledgement does not contain a verdict for each block");
   MutexLock lock(&mutex_);
   journal_.Acknowledged(server, step);
   if (missing_.erase(server) > 0 && missing_.empty()) journal_.Done(step, clock_.Now());

@@ -16,27 +16,28 @@
 
 namespace torchps {
 
-// Keeps the journal of a worker that knows nothing of it: hears, as an interceptor of gRPC's, what
-// this process says to servers and what they answer. A push is in the journal before its first byte
-// leaves, and an answer before the worker has it. So the journal is the servers' word, not what the
-// worker makes of it.
+// Writes the journal of a worker without changing the worker. As a gRPC interceptor it observes the
+// calls to servers and the replies. A push is in the journal before the first byte is sent, and a
+// reply before the worker receives it. So the journal records the servers' replies, not the
+// worker's interpretation.
 //
-// What no worker may do or be told under a NemesisJob ends the process: a push under a name that
-// was not computed, a verdict other than that a block was applied.
+// Ends the process if the worker or a server breaks the rules of a NemesisJob: a push of a step
+// that was not computed, or a verdict other than applied.
 //
-// Thread-safe. One worker per process, which does not pull ahead.
+// Thread-safe. Supports one worker per process, without prefetch.
 class NemesisWire final : public grpc::experimental::ClientInterceptorFactoryInterface {
  public:
-  // Hears every call that is made from now on. `job`: as all slots have it, for where its blocks
-  // are. Stays until the process ends. REQUIRES: called once, and no channel is there.
+  // Observes all later calls of this process. `job` must be the same for all slots; it locates the
+  // blocks. The returned object is never destroyed. REQUIRES: called once, before a channel is
+  // created.
   static NemesisWire* Listen(NemesisJob job, const std::string& journal_path);
 
   struct Name {
     SlotId slot = 0;
     Step step = 0;
   };
-  // Of the gradient that is computed now: by what was pulled for it, and so by what it has to be
-  // pushed as.
+  // Returns the slot and step of the gradient that is computed now. The step follows from the last
+  // pull.
   Name NameOfGradient() ABSL_LOCKS_EXCLUDED(mutex_);
 
   grpc::experimental::Interceptor* CreateClientInterceptor(
@@ -60,13 +61,13 @@ class NemesisWire final : public grpc::experimental::ClientInterceptorFactoryInt
   const SteadyClock clock_;
   Mutex mutex_;
   NemesisJournal journal_ ABSL_GUARDED_BY(mutex_);
-  // Its slot's, which is 0 before the first greeting.
+  // The slot's incarnation; 0 before the first Hello.
   Incarnation incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
   SlotId slot_ ABSL_GUARDED_BY(mutex_) = 0;
   Step pulled_ ABSL_GUARDED_BY(mutex_) = 0;
   Step computed_ ABSL_GUARDED_BY(mutex_) = 0;
   Step begun_ ABSL_GUARDED_BY(mutex_) = 0;
-  // That have not acknowledged it.
+  // Servers without an acknowledgement of `begun_`.
   std::set<int> missing_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -1,8 +1,8 @@
 // nemesis_worker SERVERS SLOT JOURNAL LEVEL [calm | batches | linked=SEED]: pushes counters
-// (tests/fault/nemesis/nemesis_job.h) at all servers until SIGTERM, by Protobuf's own stubs, and
-// writes down what happens before it goes on. Beside that it renews its leases as a worker does,
-// and leaves the clocks where it alone is cut off from a server. With `linked` its gradients come
-// from a device (tests/fault/nemesis/nemesis_device.h) whose link fails at some time.
+// (nemesis_job.h) to all servers until SIGTERM, with plain Protobuf stubs, and records each call in
+// a journal. It also renews leases like a worker. If only this worker is cut off from a server, it
+// leaves the clocks. If `linked` is given, a device (nemesis_device.h) computes the gradients, and
+// the device's link fails at some time.
 
 #include <algorithm>
 #include <atomic>
@@ -44,14 +44,14 @@ constexpr absl::Duration kPatience = absl::Seconds(60);
 
 void Log(const std::string& line) { std::fprintf(stderr, "nemesis_worker: %s\n", line.c_str()); }
 
-// Its heartbeat at the coordinator and the servers.
+// Creates the heartbeat to the coordinator and the servers.
 SlotUpkeep MakeUpkeep(const JoinReply& joined, CoordinatorClient* coordinator, SlotLeases* leases,
                       const Clock* clock) {
   SlotUpkeep::Options upkeep;
   upkeep.slot = joined.slot();
   upkeep.lease = absl::Seconds(joined.job().membership().lease_seconds());
-  // It never computes.
-  upkeep.stalled_for = [] { return absl::ZeroDuration(); };
+  // This worker never computes.
+  upkeep.standing = [] { return absl::ZeroDuration(); };
   upkeep.renew_slot = [coordinator](absl::Duration timeout, RenewSlotRequest request) {
     return coordinator->RenewSlot(timeout, std::move(request));
   };
@@ -67,7 +67,8 @@ SlotUpkeep MakeUpkeep(const JoinReply& joined, CoordinatorClient* coordinator, S
   return SlotUpkeep(std::move(upkeep));
 }
 
-// `link_seed`: of a device's; none: there is no device. `is_broken`: that ended it.
+// `link_seed` seeds the device's link; without it there is no device. Sets `is_broken` if a failed
+// link ended the work.
 absl::Status Work(const NemesisArguments& arguments, const NemesisJob& job,
                   absl::optional<uint64_t> link_seed, StopLatch* stop,
                   std::atomic<bool>* is_broken) {
