@@ -1,5 +1,5 @@
-// Whatever a peer sends, it gets one clear sentence and the right status code, and the job that
-// was running goes on exactly.
+// Tests that the server answers bad input with one sentence and the right status code, and that the
+// running job is not affected.
 
 #include <atomic>
 #include <chrono>
@@ -35,11 +35,11 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr absl::Duration kPatience = absl::Seconds(20);
-// Of gradients that would show in the values if one of them were applied.
+// The gradients of bad pushes. Applying one of them would be visible in the values.
 constexpr float kPoison = 1000.0f;
 constexpr Incarnation kIncarnation = 5;
 
-// Calls a method with any bytes as its request; half-closes and waits for the outcome.
+// Calls `method` with arbitrary bytes as the request, half-closes, and returns the status.
 absl::Status CallWithBytes(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
                            const std::string& bytes) {
   grpc::GenericStub stub(channel);
@@ -76,7 +76,7 @@ std::string RandomBytes(uint64_t& random, size_t size) {
 
 class BadInputTest : public ::testing::Test {
  protected:
-  // Something wrong, said by slot 1 (or by nobody in particular), and what it must be told.
+  // Sends one bad request as slot 1 or without a slot, and lists the expected code and words.
   struct Case {
     std::string name;
     std::function<absl::Status(PlainWorker& peer)> act;
@@ -107,7 +107,7 @@ class BadInputTest : public ::testing::Test {
     return std::make_unique<PlainWorker>(PlainChannel(server_->address()), GetHello(slot));
   }
 
-  // Hello of slot 1 with something changed.
+  // Sends slot 1's Hello after `change`.
   static absl::Status ChangedHello(PlainWorker& peer,
                                    const std::function<void(HelloRequest&)>& change) {
     HelloRequest hello = peer.hello();
@@ -117,7 +117,7 @@ class BadInputTest : public ::testing::Test {
     return FromGrpcStatus(peer.stub().Hello(&context, hello, &reply));
   }
 
-  // A whole push, poisonous, with its first frame changed.
+  // Sends a whole push of kPoison gradients after `change` modifies the first frame.
   static absl::Status ChangedPush(PlainWorker& peer,
                                   const std::function<void(PushFrame&)>& change) {
     std::vector<PushFrame> frames;
@@ -150,7 +150,7 @@ class BadInputTest : public ::testing::Test {
   std::unique_ptr<Server> server_;
 };
 
-// Slot 0, which trains all the time: gradient 1, so that its steps can be read from the values.
+// Trains as slot 0 in a thread, with gradient 1. So the values show the number of steps.
 class Healthy {
  public:
   explicit Healthy(std::unique_ptr<PlainWorker> worker)
@@ -173,7 +173,7 @@ class Healthy {
       const auto pushed = worker_->Push(steps_ + 1, 1.0f);
       if (!pulled.ok() || !pushed.ok()) {
         failed_ = true;
-        ADD_FAILURE() << "the healthy worker met " << pulled << " and " << pushed.status();
+        ADD_FAILURE() << "the healthy worker failed: " << pulled << " and " << pushed.status();
         return;
       }
       ++steps_;
@@ -187,7 +187,7 @@ class Healthy {
   std::thread thread_;
 };
 
-TEST_F(BadInputTest, IsAnsweredInWordsWhileAHealthyWorkerTrainsOnExactly) {
+TEST_F(BadInputTest, RejectsBadRequestsWithoutDisturbingAHealthyWorker) {
   using absl::StatusCode;
   const std::vector<Case> cases = {
       // Hello.
@@ -219,7 +219,7 @@ TEST_F(BadInputTest, IsAnsweredInWordsWhileAHealthyWorkerTrainsOnExactly) {
        },
        StatusCode::kFailedPrecondition,
        {"w", "weight"}},
-      {"a layout that cannot be",
+      {"an invalid layout",
        [](PlainWorker& peer) {
          return ChangedHello(peer, [](HelloRequest& hello) {
            hello.mutable_layout()->mutable_segment(0)->set_shape(0, -48);
@@ -248,7 +248,7 @@ TEST_F(BadInputTest, IsAnsweredInWordsWhileAHealthyWorkerTrainsOnExactly) {
        },
        StatusCode::kFailedPrecondition,
        {"already runs job 'job'", "number 7", "number 8"}},
-      {"another place in --servers",
+      {"another position in --servers",
        [](PlainWorker& peer) {
          return ChangedHello(peer, [](HelloRequest& hello) {
            hello.set_server_index(1);
@@ -311,7 +311,7 @@ TEST_F(BadInputTest, IsAnsweredInWordsWhileAHealthyWorkerTrainsOnExactly) {
        },
        StatusCode::kInvalidArgument,
        {"block 0", "64 bytes", "62"}},
-      {"a block that is not there",
+      {"an unknown block",
        [](PlainWorker& peer) {
          return ChangedPush(peer, [](PushFrame& frame) { frame.set_block(99); });
        },
@@ -339,13 +339,13 @@ TEST_F(BadInputTest, IsAnsweredInWordsWhileAHealthyWorkerTrainsOnExactly) {
        },
        StatusCode::kAborted,
        {"incarnation 4 of slot 1", "Hello"}},
-      {"an incarnation that nobody gave",
+      {"an unassigned incarnation",
        [](PlainWorker& peer) {
          return ChangedPush(peer, [](PushFrame& frame) { frame.set_incarnation(6); });
        },
        StatusCode::kAborted,
        {"incarnation 6 of slot 1", "Hello"}},
-      {"another life of the server",
+      {"another server incarnation",
        [](PlainWorker& peer) {
          return ChangedPush(peer, [](PushFrame& frame) { frame.set_server_incarnation(12345); });
        },
@@ -375,7 +375,7 @@ TEST_F(BadInputTest, IsAnsweredInWordsWhileAHealthyWorkerTrainsOnExactly) {
        },
        StatusCode::kInvalidArgument,
        {"step is -1"}},
-      {"a version of the future",
+      {"a future version",
        [](PlainWorker& peer) {
          return ChangedPush(peer, [](PushFrame& frame) { frame.set_base_version(1LL << 60); });
        },
@@ -393,7 +393,7 @@ TEST_F(BadInputTest, IsAnsweredInWordsWhileAHealthyWorkerTrainsOnExactly) {
        },
        StatusCode::kInvalidArgument,
        {"weight is 0"}},
-      {"a table of absent elements that is not there",
+      {"a missing table of absent elements",
        [](PlainWorker& peer) {
          return ChangedPush(peer, [](PushFrame& frame) {
            frame.set_absent_runs(2);
@@ -402,7 +402,7 @@ TEST_F(BadInputTest, IsAnsweredInWordsWhileAHealthyWorkerTrainsOnExactly) {
        },
        StatusCode::kInvalidArgument,
        {"payload has 8 bytes", "table of 2 runs"}},
-      {"absent elements behind the block",
+      {"absent elements beyond the block",
        [](PlainWorker& peer) {
          return ChangedPush(peer, [](PushFrame& frame) {
            frame.set_absent_runs(1);
@@ -417,7 +417,7 @@ TEST_F(BadInputTest, IsAnsweredInWordsWhileAHealthyWorkerTrainsOnExactly) {
        },
        StatusCode::kInvalidArgument,
        {"announced with 0 blocks", "expected 1 to 4"}},
-      {"a push that announces more than there is",
+      {"a push that announces too many blocks",
        [](PlainWorker& peer) {
          return ChangedPush(peer, [](PushFrame& frame) { frame.set_block_count(5); });
        },
@@ -436,12 +436,12 @@ TEST_F(BadInputTest, IsAnsweredInWordsWhileAHealthyWorkerTrainsOnExactly) {
        [](PlainWorker& peer) { return peer.Send({}).status(); },
        StatusCode::kInvalidArgument,
        {"without a frame"}},
-      // From here on some frames of a push are good, and are applied: they change nothing.
+      // In the cases below, the server may apply some frames of a push. They carry zero gradients.
       {"fewer blocks than announced",
        [](PlainWorker& peer) { return peer.Send({peer.Frame(1, 0, 0.0f)}).status(); },
        StatusCode::kInvalidArgument,
        {"announced with 4 blocks", "after 1"}},
-      {"a block twice and another not",
+      {"a repeated block and a missing block",
        [](PlainWorker& peer) {
          const PushFrame frame = peer.Frame(2, 0, 0.0f);
          return peer.Send({frame, frame, frame, frame}).status();
@@ -454,7 +454,7 @@ TEST_F(BadInputTest, IsAnsweredInWordsWhileAHealthyWorkerTrainsOnExactly) {
        },
        StatusCode::kInvalidArgument,
        {"step 3", "step 4"}},
-      {"a message over every limit",
+      {"a message above the size limit",
        [this](PlainWorker&) {
          return CallWithBytes(PlainChannel(server_->address()), "/torchps.ParameterService/Push",
                               std::string(kMaxFrameBytes + 1, 'x'));
@@ -462,7 +462,7 @@ TEST_F(BadInputTest, IsAnsweredInWordsWhileAHealthyWorkerTrainsOnExactly) {
        StatusCode::kResourceExhausted,
        {}},
 
-      // Pull and the rest.
+      // Pull and other calls.
       {"a pull of an older incarnation",
        [](PlainWorker& peer) {
          PullRequest request = peer.RequestPull(0);
@@ -479,7 +479,7 @@ TEST_F(BadInputTest, IsAnsweredInWordsWhileAHealthyWorkerTrainsOnExactly) {
        },
        StatusCode::kAborted,
        {"slot -1"}},
-      {"a pull from another life",
+      {"a pull for another server incarnation",
        [](PlainWorker& peer) {
          PullRequest request = peer.RequestPull(0);
          request.set_server_incarnation(12345);
@@ -487,21 +487,21 @@ TEST_F(BadInputTest, IsAnsweredInWordsWhileAHealthyWorkerTrainsOnExactly) {
        },
        StatusCode::kAborted,
        {"restarted"}},
-      {"a pull that is no PullRequest",
+      {"a pull that is not a PullRequest",
        [this](PlainWorker&) {
          return CallWithBytes(PlainChannel(server_->address()), "/torchps.ParameterService/Pull",
                               "\xff\xff\xff");
        },
        StatusCode::kInvalidArgument,
        {"PullRequest"}},
-      {"a Hello that is no HelloRequest",
+      {"a Hello that is not a HelloRequest",
        [this](PlainWorker&) {
          return CallWithBytes(PlainChannel(server_->address()), "/torchps.ParameterService/Hello",
                               "\xff\xff\xff");
        },
        StatusCode::kInternal,
        {"parse"}},
-      {"a message at the limit, of nothing",
+      {"a message of the maximum size without content",
        [this](PlainWorker&) {
          return CallWithBytes(PlainChannel(server_->address()), "/torchps.ParameterService/Push",
                               std::string(kMaxFrameBytes, 'x'));
@@ -509,8 +509,8 @@ TEST_F(BadInputTest, IsAnsweredInWordsWhileAHealthyWorkerTrainsOnExactly) {
        StatusCode::kInvalidArgument,
        {}},
 
-      // Checkpoints, of a server that keeps nothing.
-      {"a shard with nowhere to write it",
+      // Checkpoint calls on a server without a directory.
+      {"a shard without a directory",
        [](PlainWorker& peer) {
          grpc::ClientContext context;
          WriteShardRequest request;
@@ -532,7 +532,7 @@ TEST_F(BadInputTest, IsAnsweredInWordsWhileAHealthyWorkerTrainsOnExactly) {
        },
        StatusCode::kFailedPrecondition,
        {"another job: 'job', number 7", "number 8"}},
-      {"a commit of noise",
+      {"a commit with invalid fields",
        [](PlainWorker& peer) {
          grpc::ClientContext context;
          CommitCheckpointRequest request;
@@ -545,42 +545,42 @@ TEST_F(BadInputTest, IsAnsweredInWordsWhileAHealthyWorkerTrainsOnExactly) {
        },
        StatusCode::kFailedPrecondition,
        {"--dir"}},
-      {"a WriteShard that is no WriteShardRequest",
+      {"a WriteShard that is not a WriteShardRequest",
        [this](PlainWorker&) {
          return CallWithBytes(PlainChannel(server_->address()),
                               "/torchps.ParameterService/WriteShard", "\xff\xff\xff");
        },
        StatusCode::kInternal,
        {"parse"}},
-      {"a CommitCheckpoint that is no CommitCheckpointRequest",
+      {"a CommitCheckpoint that is not a CommitCheckpointRequest",
        [this](PlainWorker&) {
          return CallWithBytes(PlainChannel(server_->address()),
                               "/torchps.ParameterService/CommitCheckpoint", "\xff\xff\xff");
        },
        StatusCode::kInternal,
        {"parse"}},
-      {"a Shutdown that is no ShutdownRequest",
+      {"a Shutdown that is not a ShutdownRequest",
        [this](PlainWorker&) {
          return CallWithBytes(PlainChannel(server_->address()),
                               "/torchps.ParameterService/Shutdown", "\xff\xff\xff");
        },
        StatusCode::kInternal,
        {"parse"}},
-      {"a checkpoint of no job",
+      {"a checkpoint without a job",
        [this](PlainWorker&) {
          return CallWithBytes(PlainChannel(server_->address()),
                               "/torchps.Coordinator/TakeCheckpoint", "");
        },
        StatusCode::kFailedPrecondition,
        {}},
-      {"a Join that is no JoinRequest",
+      {"a Join that is not a JoinRequest",
        [this](PlainWorker&) {
          return CallWithBytes(PlainChannel(server_->address()), "/torchps.Coordinator/Join",
                               "\xff\xff\xff");
        },
        StatusCode::kInternal,
        {"parse"}},
-      {"a call that is not there",
+      {"an unknown method",
        [this](PlainWorker&) {
          return CallWithBytes(PlainChannel(server_->address()), "/torchps.ParameterService/Sing",
                               "");
@@ -604,7 +604,7 @@ TEST_F(BadInputTest, IsAnsweredInWordsWhileAHealthyWorkerTrainsOnExactly) {
     ASSERT_FALSE(healthy.failed()) << bad.name;
   }
 
-  // Frames of random bytes: some are read as headers of a push that is not for this server.
+  // Sends frames of random bytes. Some parse as headers of a push to another server.
   uint64_t random = 20240609;
   std::printf("seed %lu\n", random);
   const auto channel = PlainChannel(server_->address());
@@ -632,10 +632,10 @@ TEST_F(BadInputTest, IsAnsweredInWordsWhileAHealthyWorkerTrainsOnExactly) {
       ASSERT_EQ(value, -static_cast<float>(healthy.steps())) << "block " << block.id;
     }
   }
-  std::printf("the healthy worker pushed %ld steps meanwhile\n", healthy.steps());
+  std::printf("the healthy worker pushed %ld steps during the test\n", healthy.steps());
 }
 
-TEST_F(BadInputTest, OnTheBarePortIsTurnedAwayAndTrainingGoesOn) {
+TEST_F(BadInputTest, DropsOtherProtocolsWhileTrainingContinues) {
   auto first = GetWorker(0);
   ASSERT_TRUE(first->Hello().ok());
   ASSERT_TRUE(first->Initialize(0).ok());
@@ -654,7 +654,7 @@ TEST_F(BadInputTest, OnTheBarePortIsTurnedAwayAndTrainingGoesOn) {
       {"a frame of 16 MiB",
        preface + settings + std::string("\xff\xff\xff\0\0\0\0\0\1", 9) + std::string(1 << 20, 'x')},
   };
-  // Peers that say nothing, or begin and fall silent, stay connected through all of it.
+  // Peers that are silent, or become silent, stay connected during the test.
   std::vector<FileDescriptor> silent;
   for (const std::string& beginning : {std::string(), preface.substr(0, 7), preface + settings}) {
     auto socket = ConnectTcp(server_->address());
@@ -665,7 +665,7 @@ TEST_F(BadInputTest, OnTheBarePortIsTurnedAwayAndTrainingGoesOn) {
   for (const auto& [name, bytes] : talks) {
     auto socket = ConnectTcp(server_->address());
     ASSERT_TRUE(socket.ok()) << socket.status();
-    // The server may hang up before it has read everything.
+    // The server may close the connection before it reads all bytes.
     (void)WriteAll(*socket, bytes);
     EXPECT_NE(ReadUntilEnd(*socket, kPatience).kind, TcpEnd::kOpen) << name;
     const Step before = healthy.steps();
@@ -679,7 +679,7 @@ TEST_F(BadInputTest, OnTheBarePortIsTurnedAwayAndTrainingGoesOn) {
   EXPECT_EQ(status->max_version(), healthy.steps());
 }
 
-TEST_F(BadInputTest, InAFirstHelloLeavesAServerThatTakesTheNextOne) {
+TEST_F(BadInputTest, AcceptsAJobAfterRejectingBadHellos) {
   const std::vector<Case> cases = {
       {"a job without a learning rate",
        [](PlainWorker& peer) {
@@ -713,7 +713,7 @@ TEST_F(BadInputTest, InAFirstHelloLeavesAServerThatTakesTheNextOne) {
        },
        absl::StatusCode::kInvalidArgument,
        {"server_index is 3"}},
-      {"a group that is not there",
+      {"an unknown group",
        [](PlainWorker& peer) {
          return ChangedHello(peer, [](HelloRequest& hello) {
            hello.mutable_layout()->mutable_segment(0)->set_group(4);
@@ -740,14 +740,14 @@ TEST_F(BadInputTest, InAFirstHelloLeavesAServerThatTakesTheNextOne) {
        [](PlainWorker& peer) { return peer.Push(1, 1.0f).status(); },
        absl::StatusCode::kAborted,
        {"Hello"}},
-      {"a look before any Hello",
+      {"a read-only pull before any Hello",
        [](PlainWorker& peer) { return peer.ReadOnlyPull(); },
        absl::StatusCode::kFailedPrecondition,
        {"no values"}},
   };
   const auto peer = GetWorker(0);
   for (const Case& bad : cases) Expect(bad, bad.act(*peer));
-  ASSERT_TRUE(peer->Hello().ok()) << "none of these may have become the server's job";
+  ASSERT_TRUE(peer->Hello().ok()) << "the server must not adopt a rejected job";
   ASSERT_TRUE(peer->Initialize(3).ok());
   ASSERT_TRUE(peer->Pull(0).ok());
   ASSERT_TRUE(peer->Push(1, 1.0f).ok());

@@ -1,4 +1,5 @@
-// When the connection filter lets a TLS handshake begin, and which files it leaves to the server.
+// Tests when the connection filter admits a TLS handshake and how many file descriptors it keeps
+// free.
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -18,8 +19,8 @@
 namespace torchps {
 namespace {
 
-// A record that is not whole leaves its connection with the filter, whatever else comes.
-TEST_F(ConnectionFilterTest, BeginsAHandshakeWhenItsFirstRecordIsWhole) {
+// The filter keeps a connection with an incomplete record, even if other connections arrive.
+TEST_F(ConnectionFilterTest, AdmitsTlsAfterTheFirstWholeRecord) {
   ConnectionFilter::Options options;
   options.tls = true;
   Open(std::move(options));
@@ -36,7 +37,7 @@ TEST_F(ConnectionFilterTest, BeginsAHandshakeWhenItsFirstRecordIsWhole) {
   EXPECT_TRUE(Eventually([&] { return admitted() == 2; }));
 }
 
-TEST_F(ConnectionFilterTest, HandshakesWaitForRoomAndThoseOfOtherHostsDoNot) {
+TEST_F(ConnectionFilterTest, LimitsTheHandshakesOfEachHost) {
   ConnectionFilter::Options options;
   options.tls = true;
   options.patience = absl::Hours(1);
@@ -48,11 +49,11 @@ TEST_F(ConnectionFilterTest, HandshakesWaitForRoomAndThoseOfOtherHostsDoNot) {
   std::vector<FileDescriptor> crowd;
   for (int i = 0; i < 10; ++i) crowd.push_back(Visit(record, "127.0.0.2"));
   ASSERT_TRUE(Eventually([&] { return admitted() == 2; }));
-  // Accepted after all of those.
+  // This connection is accepted after the other host's.
   const FileDescriptor other = Visit(record);
   ASSERT_TRUE(Eventually([&] { return admitted() == 3; }));
   EXPECT_EQ(GetPeer(2), GetAddress(other));
-  // A call, a connection that gRPC has closed, one that its client has closed while it waits.
+  // A handshake ends when the peer makes a call, or when gRPC or the client closes the connection.
   filter_->handshake_limiter().HasCalled(GetPeer(0));
   ASSERT_TRUE(Eventually([&] { return admitted() == 4; }));
   EXPECT_EQ(GetPeer(3), GetAddress(crowd[2]));
@@ -62,8 +63,8 @@ TEST_F(ConnectionFilterTest, HandshakesWaitForRoomAndThoseOfOtherHostsDoNot) {
   EXPECT_EQ(GetPeer(4), GetAddress(crowd[4]));
 }
 
-// Otherwise the filter's thread, which waits for that event, would spin from then on.
-TEST_F(ConnectionFilterTest, TakesNoteOfTheLastHandshakesEnd) {
+// Otherwise the filter's thread, which waits for the event, would spin forever.
+TEST_F(ConnectionFilterTest, ClearsTheEventAfterTheLastHandshake) {
   ConnectionFilter::Options options;
   options.tls = true;
   Open(std::move(options));
@@ -79,7 +80,7 @@ TEST_F(ConnectionFilterTest, TakesNoteOfTheLastHandshakesEnd) {
   }));
 }
 
-TEST_F(ConnectionFilterTest, SaysWhyAHandshakeNeverBegan) {
+TEST_F(ConnectionFilterTest, ReportsWhyAHandshakeDidNotStart) {
   ConnectionFilter::Options options;
   options.tls = true;
   options.patience = absl::Milliseconds(50);
@@ -94,15 +95,15 @@ TEST_F(ConnectionFilterTest, SaysWhyAHandshakeNeverBegan) {
       [&] { return Said("has waited too long for its TLS handshake; the limit is 1"); }));
 }
 
-// A server needs files of its own, whoever connects.
-TEST_F(ConnectionFilterTest, LeavesFilesFree) {
+// The server needs file descriptors, regardless of the number of connections.
+TEST_F(ConnectionFilterTest, LeavesFileDescriptorsFree) {
   rlimit limit{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
   ConnectionFilter::Options options;
   options.patience = absl::Hours(1);
   options.reserved_files = 40;
   Open(std::move(options));
-  // Both ends are in this process, so these have theirs before the rest is counted.
+  // Both ends are in this process, so open the clients' descriptors before lowering the limit.
   constexpr int kVisitors = 100;
   std::vector<FileDescriptor> visitors;
   for (int i = 0; i < kVisitors; ++i) {
@@ -124,7 +125,7 @@ TEST_F(ConnectionFilterTest, LeavesFilesFree) {
     files.emplace_back(open("/dev/null", O_RDONLY | O_CLOEXEC));
     EXPECT_GE(files.back().get(), 0) << "file " << i;
   }
-  // There is room again when they have gone.
+  // The filter accepts connections again after the clients disconnect.
   files.clear();
   visitors.clear();
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);

@@ -24,7 +24,7 @@ namespace torchps {
 constexpr absl::Duration kPatience = absl::Seconds(20);
 constexpr absl::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-// A filter with nothing behind it but a list.
+// Fixture with a filter that collects the admitted connections in a list.
 class ConnectionFilterTest : public ::testing::Test {
  protected:
   void Open(ConnectionFilter::Options options = ConnectionFilter::Options()) {
@@ -55,7 +55,7 @@ class ConnectionFilterTest : public ::testing::Test {
     MutexLock lock(&mutex_);
     return admitted_.size();
   }
-  // Of one that was admitted, whose it is; closes it.
+  // Returns the peer's address of an admitted connection.
   std::string GetPeer(size_t index) {
     MutexLock lock(&mutex_);
     return GetName(admitted_[index].get(), &getpeername);
@@ -75,7 +75,7 @@ class ConnectionFilterTest : public ::testing::Test {
     inet_ntop(AF_INET, &address.sin_addr, host, sizeof(host));
     return absl::StrCat(host, ":", ntohs(address.sin_port));
   }
-  // A TLS handshake record with as many bytes behind its header.
+  // Returns a TLS handshake record with this many bytes after the header.
   static std::string GetRecord(size_t bytes) {
     std::string record("\x16\x03\x01", 3);
     record += {static_cast<char>(bytes >> 8), static_cast<char>(bytes & 0xff)};

@@ -1,6 +1,6 @@
-// What a server's port does with those who do not speak as a worker does: half a handshake,
-// silence, browsers, noise, other users of the machine, thousands of connections. They are sent
-// away in words, cost next to nothing, and nobody else notices.
+// Tests a server's port with peers that are not workers: half a handshake, silence, browsers,
+// random bytes, other users of the machine, and thousands of connections. The server refuses them
+// with a message, at little cost, and serves workers without delay.
 
 #include "server/rpc/connection_filter.h"
 
@@ -38,8 +38,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Every beginning of every kind of opening, one byte longer at a time.
-TEST(OpeningTest, IsDecidedAsSoonAsItCanBeAndNotBefore) {
+// Sniffs each prefix of each kind of opening, one byte longer at a time.
+TEST(OpeningTest, DetectsTheProtocolFromTheFewestBytes) {
   struct Case {
     std::string bytes;
     size_t decided_after;
@@ -68,7 +68,7 @@ TEST(OpeningTest, IsDecidedAsSoonAsItCanBeAndNotBefore) {
   }
 }
 
-TEST(OpeningTest, ATlsRecordSaysHowLongItIs) {
+TEST(OpeningTest, ReadsTheLengthOfATlsRecord) {
   const std::string record("\x16\x03\x01\x02\x07\x01", 6);
   EXPECT_EQ(TlsRecordBytes(record.substr(0, 4)), absl::nullopt);
   EXPECT_EQ(TlsRecordBytes(record.substr(0, 5)), 5 + 0x207);
@@ -76,7 +76,7 @@ TEST(OpeningTest, ATlsRecordSaysHowLongItIs) {
   EXPECT_EQ(TlsRecordBytes("\x16\x03\x01\xff\xff"), 5 + 0xffff);
 }
 
-TEST(OpeningTest, ARefusalComesBackAsItWasAndNothingElseIsOne) {
+TEST(OpeningTest, ParsesOnlyCompleteGoAwayFrames) {
   const std::string frame = GoAwayFrame("no\r\nthanks");
   EXPECT_EQ(ParseGoAwayFrame(frame), "no  thanks");
   for (size_t size = 0; size < frame.size(); ++size) {
@@ -92,7 +92,7 @@ TEST(OpeningTest, ARefusalComesBackAsItWasAndNothingElseIsOne) {
   }
 }
 
-TEST_F(ConnectionFilterTest, LetsInWhoeverBeginsAsAWorkerDoesAndKeepsEveryByte) {
+TEST_F(ConnectionFilterTest, AdmitsHttp2AndLeavesAllBytesUnread) {
   Open();
   const FileDescriptor whole = Visit(kPreface);
   EXPECT_TRUE(Eventually([&] { return admitted() == 1; }));
@@ -107,7 +107,7 @@ TEST_F(ConnectionFilterTest, LetsInWhoeverBeginsAsAWorkerDoesAndKeepsEveryByte) 
   EXPECT_TRUE(said_.empty());
 }
 
-TEST_F(ConnectionFilterTest, AnswersABrowserInItsOwnLanguage) {
+TEST_F(ConnectionFilterTest, AnswersABrowserWithHttp400) {
   Open();
   const FileDescriptor browser = Visit("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
   const TcpEnd end = ReadUntilEnd(browser, kPatience);
@@ -118,13 +118,13 @@ TEST_F(ConnectionFilterTest, AnswersABrowserInItsOwnLanguage) {
   EXPECT_EQ(admitted(), 0);
 }
 
-TEST_F(ConnectionFilterTest, ClosesOnNoise) {
+TEST_F(ConnectionFilterTest, ClosesConnectionsThatSendRandomBytes) {
   Open();
   uint64_t random = 20;
   for (int i = 0; i < 200; ++i) {
     std::string noise(1 + SplitMix64(random) % 200, '\0');
     for (char& c : noise) c = static_cast<char>(SplitMix64(random));
-    noise[0] |= '\x80';  // no opening begins so
+    noise[0] |= '\x80';  // an invalid first byte in all protocols
     const FileDescriptor visitor = Visit(noise);
     EXPECT_NE(ReadUntilEnd(visitor, kPatience).kind, TcpEnd::kOpen) << i;
   }
@@ -133,8 +133,8 @@ TEST_F(ConnectionFilterTest, ClosesOnNoise) {
   EXPECT_LE(said_.size(), 2) << "one sentence for all of them";
 }
 
-// One byte and then nothing: it has its time, and others need not wait for it.
-TEST_F(ConnectionFilterTest, DismissesThoseWhoTakeTooLong) {
+// The filter closes a silent connection after the timeout. Other connections do not wait for it.
+TEST_F(ConnectionFilterTest, ClosesConnectionsAfterTheTimeout) {
   ConnectionFilter::Options options;
   options.patience = absl::Milliseconds(50);
   Open(std::move(options));
@@ -145,7 +145,7 @@ TEST_F(ConnectionFilterTest, DismissesThoseWhoTakeTooLong) {
   EXPECT_TRUE(Eventually([&] { return Said("has not sent a recognizable request in time"); }));
 }
 
-TEST_F(ConnectionFilterTest, LetsTheOldestGoWhenTooManyWait) {
+TEST_F(ConnectionFilterTest, ClosesTheOldestConnectionAboveTheLimit) {
   ConnectionFilter::Options options;
   options.max_waiting = 10;
   options.patience = absl::Hours(1);
@@ -159,7 +159,7 @@ TEST_F(ConnectionFilterTest, LetsTheOldestGoWhenTooManyWait) {
   EXPECT_EQ(ReadUntilEnd(silent.back(), absl::ZeroDuration()).kind, TcpEnd::kOpen);
 }
 
-TEST_F(ConnectionFilterTest, APortIsNotShared) {
+TEST_F(ConnectionFilterTest, RefusesAPortThatIsInUse) {
   Open();
   ConnectionFilter::Options second;
   second.port = filter_->port();
@@ -173,7 +173,7 @@ TEST_F(ConnectionFilterTest, APortIsNotShared) {
             absl::StatusCode::kUnavailable);
 }
 
-TEST_F(ConnectionFilterTest, KnowsWhoseAConnectionIs) {
+TEST_F(ConnectionFilterTest, FindsTheOwnerOfAConnection) {
   Open();
   const FileDescriptor own = Visit(kPreface);
   ASSERT_TRUE(Eventually([&] { return admitted() == 1; }));
@@ -183,16 +183,16 @@ TEST_F(ConnectionFilterTest, KnowsWhoseAConnectionIs) {
   EXPECT_EQ(*owner, geteuid());
 }
 
-// What a user without rights may do on a loopback: connect. Needs root, to be somebody else.
-TEST_F(ConnectionFilterTest, ServesItsOwnUserAndNoOtherOne) {
-  if (geteuid() != 0) GTEST_SKIP() << "only root can be another user";
+// A user without privileges may connect on loopback. The test must run as root to change user.
+TEST_F(ConnectionFilterTest, AdmitsOnlyTheServersUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can change the user";
   ConnectionFilter::Options options;
   options.own_user_only = true;
   Open(std::move(options));
   const FileDescriptor own = Visit(kPreface);
   EXPECT_TRUE(Eventually([&] { return admitted() == 1; }));
-  // The socket of a process belongs to the user that it was when it made it.
-  if (seteuid(65534) != 0) GTEST_SKIP() << "this sandbox has one user only";
+  // Sockets belong to the effective user of the process that created them.
+  if (seteuid(65534) != 0) GTEST_SKIP() << "this sandbox contains only one user";
   const FileDescriptor unauthenticated = Visit("");
   ASSERT_EQ(seteuid(0), 0);
   ASSERT_TRUE(WriteAll(unauthenticated, kPreface).ok());
@@ -205,8 +205,8 @@ TEST_F(ConnectionFilterTest, ServesItsOwnUserAndNoOtherOne) {
   EXPECT_EQ(admitted(), 1);
 }
 
-// Whoever says all he has to say and is gone when he is looked at has nobody's rights.
-TEST_F(ConnectionFilterTest, NeverTakesTheDepartedForRoot) {
+// Peers that send everything and close before the check must not count as root.
+TEST_F(ConnectionFilterTest, DoesNotTakeAClosedPeerForRoot) {
   ConnectionFilter::Options options;
   options.own_user_only = true;
   Open(std::move(options));
@@ -214,7 +214,7 @@ TEST_F(ConnectionFilterTest, NeverTakesTheDepartedForRoot) {
     FileDescriptor hasty = Visit(kPreface);
     hasty.Close();
   }
-  // A socket that its process has closed: asked for directly, since above it is a race.
+  // The loop above is a race, so also ask directly for the owner of a closed socket.
   const auto pair = [&] {
     FileDescriptor here = Visit(kPreface);
     EXPECT_TRUE(Eventually([&] { return admitted() > 0; }));
@@ -228,7 +228,7 @@ TEST_F(ConnectionFilterTest, NeverTakesTheDepartedForRoot) {
   }
   here.Close();
   EXPECT_TRUE(Eventually([&] { return !OwnerOfPeer(there.get()).ok(); }))
-      << "a closed end belongs to nobody";
+      << "a closed socket must not have an owner";
 }
 
 int64_t ResidentBytes() {
@@ -238,11 +238,10 @@ int64_t ResidentBytes() {
   return pages * sysconf(_SC_PAGESIZE);
 }
 
-// 5,000 connections that say nothing, to a server with TLS and to one without, while a worker
-// trains.
+// Opens 5,000 idle connections to a server, with and without TLS, while a worker trains.
 class ManyConnectionsTest : public ::testing::TestWithParam<bool> {};
 
-TEST_P(ManyConnectionsTest, CostLittleAndDisturbNobody) {
+TEST_P(ManyConnectionsTest, CostLittleMemoryAndDoNotDelayWorkers) {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
   limit.rlim_cur = limit.rlim_max;
@@ -280,7 +279,7 @@ TEST_P(ManyConnectionsTest, CostLittleAndDisturbNobody) {
   for (int i = 0; i < count; ++i) {
     auto socket = ConnectTcp((*server)->address());
     ASSERT_TRUE(socket.ok()) << i << ": " << socket.status();
-    // Half of them have begun a handshake.
+    // Half of the connections begin a handshake.
     if (i % 2 == 1) {
       WriteAll(*socket, GetParam() ? absl::string_view("\x16\x03\x01", 3) : kPreface).IgnoreError();
     }
@@ -293,7 +292,7 @@ TEST_P(ManyConnectionsTest, CostLittleAndDisturbNobody) {
   const int64_t grown = ResidentBytes() - before;
   const absl::Duration began = clock.Now();
   PlainWorker late(PlainChannel((*server)->address(), certificates), hello);
-  EXPECT_TRUE(late.Hello().ok()) << "a new connection finds its way";
+  EXPECT_TRUE(late.Hello().ok()) << "the server does not accept a new connection";
   std::printf("%d connections: %.1f MB more, a new worker is greeted in %s\n", count,
               static_cast<double>(grown) / 1e6, absl::FormatDuration(clock.Now() - began).c_str());
   EXPECT_LT(grown, int64_t{400} << 20);

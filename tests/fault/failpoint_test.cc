@@ -1,5 +1,5 @@
-// ps_server is killed at each failpoint (common/process/failpoint.h), on a real disk, and started
-// again: what was acknowledged is there once, and what was not can be said again.
+// Kills ps_server at each failpoint (common/process/failpoint.h), on a real disk, and restarts it.
+// Acknowledged pushes are applied once; a push without an acknowledgement can be repeated.
 
 #include "common/process/failpoint.h"
 
@@ -48,14 +48,15 @@ class FailpointTest : public ::testing::TestWithParam<FailpointRow> {
     return server;
   }
 
-  // It has ended where it was to end.
+  // Waits for the exit and expects that the failpoint caused it.
   static void ExpectFired(ServerProgram& server) {
     EXPECT_NE(server.program->AwaitExit(), 0);
     const std::string line = absl::StrCat("failpoint ", GetParam().name);
     const auto& said = server.program->error();
-    EXPECT_TRUE(std::any_of(said.begin(), said.end(), [&](const std::string& each) {
-      return absl::StrContains(each, line);
-    })) << "it was never reached; is this a test without --define=failpoints=1?";
+    EXPECT_TRUE(std::any_of(said.begin(), said.end(),
+                            [&](const std::string& each) { return absl::StrContains(each, line); }))
+        << "the server did not reach the failpoint; was the test built without "
+           "--define=failpoints=1?";
   }
 
   const std::string directory_;
@@ -83,7 +84,7 @@ absl::StatusOr<JoinReply> Join(const std::string& address) {
   return reply;
 }
 
-TEST_P(FailpointTest, ACrashThereLosesNothing) {
+TEST_P(FailpointTest, LosesNothingInACrash) {
   const bool is_coordinators = GetParam().point == Failpoint::kStateKept;
   ServerProgram server = Start(absl::StrCat(
       GetParam().name,
@@ -97,7 +98,7 @@ TEST_P(FailpointTest, ACrashThereLosesNothing) {
     const auto once = Join(server.address);
     const auto again = Join(server.address);
     ASSERT_TRUE(once.ok() && again.ok()) << once.status() << again.status();
-    EXPECT_EQ(once->slot(), 0) << "the slot is held by somebody who was never told";
+    EXPECT_EQ(once->slot(), 0) << "the slot is held by a worker that got no reply";
     EXPECT_EQ(once->incarnation(), again->incarnation());
     return;
   }
@@ -124,7 +125,7 @@ TEST_P(FailpointTest, ACrashThereLosesNothing) {
   ASSERT_TRUE(worker.Hello().ok());
   EXPECT_GE(worker.hello_reply().last_step(), acknowledged);
   ASSERT_TRUE(worker.ReadOnlyPull().ok());
-  // The one whose outcome nobody knows is said again, under its name.
+  // Repeats the push with an unknown outcome, with the same step.
   double sum = 0;
   for (Step step = 1; step <= kSteps + 1; ++step) {
     sum += Gradient(step);

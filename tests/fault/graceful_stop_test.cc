@@ -1,5 +1,5 @@
-// A cluster of processes that is told to stop, by SIGTERM or by a peer, keeps everything: each part
-// exits with 0, and what was acknowledged is there when it is started again.
+// Stops a cluster of processes, by SIGTERM or by a Shutdown call. Each process exits with 0 and all
+// acknowledged steps are present after a restart.
 
 #include <signal.h>
 
@@ -27,7 +27,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr absl::Duration kPatience = absl::Seconds(60);
-// What a server that stops says of steps that it could not keep.
+// The server's message about steps that it could not save.
 constexpr char kLost[] = "the last steps are in no checkpoint";
 
 class GracefulStopTest : public ::testing::TestWithParam<bool> {
@@ -90,7 +90,7 @@ class GracefulStopTest : public ::testing::TestWithParam<bool> {
     }
     EXPECT_EQ(server.program->AwaitExit(kPatience), 0) << Said(server);
   }
-  // The first one first: it takes the last checkpoint, of all of them.
+  // Stops server 0 first, because it takes the last checkpoint for all servers.
   void StopServers() {
     for (const ServerProgram& server : servers_) StopServer(server);
   }
@@ -118,7 +118,7 @@ class GracefulStopTest : public ::testing::TestWithParam<bool> {
   std::vector<std::unique_ptr<Program>> workers_;
 };
 
-TEST_P(GracefulStopTest, NothingIsLostThoughNoCheckpointWasDue) {
+TEST_P(GracefulStopTest, SavesAllStepsBeforeItStops) {
   ASSERT_NO_FATAL_FAILURE(StartServers());
   StartWorkers();
   ASSERT_NO_FATAL_FAILURE(AwaitSteps(200));
@@ -132,21 +132,22 @@ TEST_P(GracefulStopTest, NothingIsLostThoughNoCheckpointWasDue) {
   StopWorkers();
   for (const NemesisBook& book : Books()) {
     EXPECT_EQ(book.incarnations, 2);
-    EXPECT_EQ(book.restored_lives, NemesisJob::kServers) << "they went on from what was there";
+    EXPECT_EQ(book.restored_lives, NemesisJob::kServers)
+        << "the servers did not restore the checkpoint";
     EXPECT_EQ(book.rolled_back, 0);
     EXPECT_TRUE(book.broken_promises.empty()) << book.broken_promises[0];
   }
   StopServers();
 }
 
-TEST_P(GracefulStopTest, AServerThatStopsAloneHasACheckpointTakenFirst) {
+TEST_P(GracefulStopTest, TakesACheckpointWhenOneServerStops) {
   ASSERT_NO_FATAL_FAILURE(StartServers());
   StartWorkers();
   ASSERT_NO_FATAL_FAILURE(AwaitSteps(200));
   StopWorkers();
   StopServer(servers_[1]);
   EXPECT_THAT(Said(servers_[1]), Not(HasSubstr(kLost)));
-  // It does not get to one of its own.
+  // Server 0 cannot take another checkpoint.
   KillServer(servers_[0]);
 
   ASSERT_NO_FATAL_FAILURE(StartServers());
@@ -161,7 +162,7 @@ TEST_P(GracefulStopTest, AServerThatStopsAloneHasACheckpointTakenFirst) {
   StopServers();
 }
 
-TEST_P(GracefulStopTest, WhatAServerThatStopsLosesIsSaidWhereTheFirstOneIsAway) {
+TEST_P(GracefulStopTest, ReportsLostStepsIfServerZeroIsDown) {
   ASSERT_NO_FATAL_FAILURE(StartServers());
   StartWorkers();
   ASSERT_NO_FATAL_FAILURE(AwaitSteps(200));
@@ -173,17 +174,17 @@ TEST_P(GracefulStopTest, WhatAServerThatStopsLosesIsSaidWhereTheFirstOneIsAway) 
   EXPECT_THAT(Said(servers_[1]), HasSubstr("server 0 at " + servers_[0].address + ": "));
 }
 
-TEST_P(GracefulStopTest, WorkersThatPushWhileItStopsLoseNothingThatTheServersHadTold) {
+TEST_P(GracefulStopTest, KeepsReportedStepsWhileWorkersPush) {
   ASSERT_NO_FATAL_FAILURE(StartServers());
   StartWorkers();
   ASSERT_NO_FATAL_FAILURE(AwaitSteps(200));
   StopServers();
-  // They wait for their servers, and go on when these are back.
+  // The workers wait for the servers and continue after the restart.
   ASSERT_NO_FATAL_FAILURE(StartServers());
   ASSERT_NO_FATAL_FAILURE(AwaitSteps(50));
   StopWorkers();
   for (const NemesisBook& book : Books()) {
-    EXPECT_EQ(book.incarnations, 1) << "nobody had to join again";
+    EXPECT_EQ(book.incarnations, 1) << "a worker had to join again";
     EXPECT_TRUE(book.broken_promises.empty()) << book.broken_promises[0];
   }
   StopServers();

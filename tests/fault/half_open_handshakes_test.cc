@@ -1,5 +1,5 @@
-// UnauthenticatedClients who begin TLS handshakes and never end them, at a ps_server that may open
-// few files: workers and operators find their way past them, and the server its files.
+// Tests a ps_server with few file descriptors while unauthenticated clients begin TLS handshakes
+// and do not finish them. Workers and operators still connect, and the server still opens files.
 
 #include <unistd.h>
 
@@ -27,12 +27,12 @@ namespace torchps {
 namespace {
 
 constexpr int kFiles = 320;
-// What server/rpc/connection_filter.h keeps free.
+// The number of descriptors that server/rpc/connection_filter.h keeps free.
 constexpr int kReserved = 64;
-// More than there are files.
+// More than kFiles.
 constexpr int kStrangers = 400;
 
-// What a TLS client says first, as OpenSSL says it.
+// Returns the ClientHello that OpenSSL sends.
 std::string ClientHello() {
   const std::unique_ptr<SSL_CTX, void (*)(SSL_CTX*)> context(SSL_CTX_new(TLS_client_method()),
                                                              &SSL_CTX_free);
@@ -76,7 +76,7 @@ class HalfOpenHandshakesTest : public ::testing::Test {
     return worker;
   }
 
-  // As many connections as a stranger gets, each of which says so much and no more.
+  // Opens up to kStrangers connections from one host, each of which sends `bytes` and then nothing.
   std::vector<FileDescriptor> Crowd(const std::string& bytes) {
     std::vector<FileDescriptor> crowd;
     for (int i = 0; i < kStrangers; ++i) {
@@ -89,7 +89,7 @@ class HalfOpenHandshakesTest : public ::testing::Test {
     return crowd;
   }
 
-  // A job that began before has its files, one that comes meanwhile gets them.
+  // Expects that a worker from before the crowd, a new worker and an operator are all served.
   void ExpectThatWorkGoesOn(const std::string& bytes) {
     const auto early = Enter(0);
     ASSERT_TRUE(early->Initialize(0.0f).ok());
@@ -107,8 +107,9 @@ class HalfOpenHandshakesTest : public ::testing::Test {
     ASSERT_TRUE(status.ok()) << status.status();
     EXPECT_EQ(status->max_version(), 11);
     const int files = OpenFiles(server_.program->pid());
-    std::printf("%zu strangers, %d of %d files open, %s for a worker and an operator\n",
-                crowd.size(), files, kFiles, absl::FormatDuration(absl::Now() - began).c_str());
+    std::printf(
+        "%zu unauthenticated clients, %d of %d files open, %s for a worker and an operator\n",
+        crowd.size(), files, kFiles, absl::FormatDuration(absl::Now() - began).c_str());
     EXPECT_LE(files, kFiles - kReserved / 2);
   }
 
@@ -118,11 +119,11 @@ class HalfOpenHandshakesTest : public ::testing::Test {
   ServerProgram server_;
 };
 
-TEST_F(HalfOpenHandshakesTest, StrangersWhoSayHalfAWordKeepNobodyOut) {
+TEST_F(HalfOpenHandshakesTest, AdmitsWorkersDespitePartialHellos) {
   ExpectThatWorkGoesOn(ClientHello().substr(0, 54));
 }
 
-TEST_F(HalfOpenHandshakesTest, StrangersWhoSayHelloAndNothingElseKeepNobodyOut) {
+TEST_F(HalfOpenHandshakesTest, AdmitsWorkersDespiteUnfinishedHandshakes) {
   ExpectThatWorkGoesOn(ClientHello());
 }
 

@@ -12,8 +12,8 @@ namespace {
 
 constexpr int64_t kTrained = IntegerRig::kTrained;
 constexpr int64_t kSize = IntegerRig::kTrained + IntegerRig::kAveraged;
-// Of so many steps one waits for the network while its gradient is half computed, so that what is
-// pushed of it may have to be sent again before the rest is there.
+// On average, one in this many steps pulls while the gradient is half computed. So a block may have
+// to be sent again before the other blocks are ready.
 constexpr uint64_t kLongSteps = 4;
 
 }  // namespace
@@ -43,7 +43,7 @@ void IntegerPusher::MakeDevice(FakeLink::Options link) {
   beside_.resize(kSize);
   random_ = link.seed;
   link.own_thread = true;
-  // Each block is worth a copy of its own.
+  // Copies each block separately.
   link.least_copy_bytes = 1;
   link_ = std::make_unique<FakeLink>(link);
 
@@ -75,8 +75,8 @@ absl::StatusOr<PullResult> IntegerPusher::Pull(Step clock, CachedVersions* held)
   const auto pulled = pull([this](BlockId block) {
     inbox_->Landed(block);
 #ifdef TORCHPS_TSAN
-    // A block that lands again, since its call was repeated, may do so while it goes up. Then it
-    // goes up again, and only that counts.
+    // If a call is repeated, a block may arrive again during the block's upload. Then the block is
+    // uploaded again, and only the last upload counts. TSan would report the overlap, so wait here.
     link_->AwaitUps().IgnoreError();
 #endif
   });
@@ -105,7 +105,7 @@ absl::StatusOr<PushResult> IntegerPusher::PushFromDevice(Step step) {
   const auto push = options_.client->BeginPush(step, options_.weight, outbox_->gradients(),
                                                outbox_->averaged(), values_,
                                                /*check_finite=*/false);
-  // Before the push is gone.
+  // Runs before `push` is destroyed.
   auto drop = absl::MakeCleanup([this] { outbox_->Drop(); });
   outbox_->Open([&push](BlockId block) { push->BlockReady(block); });
   if (UniformBelow(random_, kLongSteps) == 0) {
@@ -113,7 +113,7 @@ absl::StatusOr<PushResult> IntegerPusher::PushFromDevice(Step step) {
     if (!pulled.ok()) return pulled.status();
   }
   ComputeBlocks(to_compute_.size());
-  // The forward pass has averaged.
+  // Simulates the forward pass, which changes averaged values.
   std::fill(computed_with_.begin() + kTrained, computed_with_.end(),
             static_cast<float>(options_.slot));
   if (absl::Status status = outbox_->Finish(); !status.ok()) return status;
@@ -142,7 +142,7 @@ void IntegerPusher::ComputeBlocks(size_t count) {
     const BlockRange block = to_compute_.back();
     to_compute_.pop_back();
     std::copy_n(gradient_.begin() + block.offset, block.length, gradients_.begin() + block.offset);
-    // Some that nobody calls final go down in the end.
+    // Finish() copies the remaining blocks.
     if (UniformBelow(random_, 8) > 0) outbox_->BlockFinal(block.id);
   }
 }

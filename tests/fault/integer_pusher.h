@@ -21,13 +21,13 @@
 
 namespace torchps {
 
-// One process of a slot of an IntegerRig: pulls, and pushes the gradients that their names say.
+// Simulates one process of an IntegerRig slot: pulls, and pushes IntegerRig::Gradient().
 //
-// With a link it has a device apart from the host, and goes about it as a worker with a GPU does.
-// What it pulls goes up as it lands. What it pushes is copied down block by block, late, after the
-// push has begun; and while a push is under way the next step's gradient is computed and copied
-// down already, so a block that is sent again must still lie where it lay. An error of the link
-// leaves a push that some blocks of the step may have gone with.
+// With a link, the process behaves like a worker with a GPU. Pulled blocks are uploaded to the
+// device as they arrive. The pushed blocks are copied to the host one by one, after the push began.
+// During a push the next step's gradient is already computed and copied, so a block that is sent
+// again must not be overwritten. After an error of the link, some blocks of the step may have been
+// pushed.
 //
 // Not thread-safe. Borrows the rig, the client and the segment.
 class IntegerPusher {
@@ -38,9 +38,10 @@ class IntegerPusher {
     SlotId slot = 0;
     // Samples that the slot claims for each gradient.
     int64_t weight = 1;
-    // Where what is pushed lies; two buffers if there is a link. Null: in memory of its own.
+    // Memory of the pushed values; two buffers with a link. Null: the pusher allocates memory.
     PushSegment* segment = nullptr;
-    // Its device's; `own_thread` is set. None: gradients are there at once.
+    // Options of the device's link; `own_thread` is always set. Without a link, gradients are ready
+    // at once.
     absl::optional<FakeLink::Options> link;
   };
 
@@ -49,36 +50,36 @@ class IntegerPusher {
   IntegerPusher(const IntegerPusher&) = delete;
   IntegerPusher& operator=(const IntegerPusher&) = delete;
 
-  // As ParameterClient's, and with the link's errors. INTERNAL too: a device computes with other
-  // values than the host has pulled.
+  // Return the errors of ParameterClient and of the link. Pull() also returns INTERNAL if the
+  // device's values differ from the values that the host pulled.
   absl::StatusOr<PullResult> Pull(Step clock, CachedVersions* held = nullptr);
   absl::StatusOr<PushResult> Push(Step step);
 
   bool is_linked() const { return link_ != nullptr; }
 
  private:
-  // Memory of the device's and what copies it.
+  // Allocates the device's memory and the objects that copy it.
   void MakeDevice(FakeLink::Options link);
   absl::StatusOr<PushResult> PushFromDevice(Step step);
-  // The device computes the gradient of `step`: some of its blocks, in an order that is drawn.
+  // Begins to compute the gradient of `step` on the device: some of the blocks, in random order.
   void BeginStep(Step step);
-  // More of them.
+  // Computes `count` more blocks.
   void ComputeBlocks(size_t count);
 
   const Options options_;
-  // The host's: what was pulled, and what is pushed.
+  // Host memory: the pulled values, and the values to push.
   std::vector<float> values_;
   std::array<std::vector<float>, 2> own_buffers_;
   std::array<absl::Span<float>, 2> buffers_;
 
-  // The device's.
+  // Device memory.
   std::vector<float> computed_with_, staging_, gradients_;
   uint64_t random_ = 0;
-  Step step_ = 0;  // that is begun; 0: none
+  Step step_ = 0;  // the step that was begun; 0: none
   std::vector<int> gradient_;
   std::vector<BlockRange> to_compute_;
-  std::vector<float> beside_;  // values that nobody needs
-  // They end before the memory that they copy.
+  std::vector<float> beside_;  // pulled values that are not used
+  // Destroyed before the memory that they copy.
   std::unique_ptr<FakeLink> link_;
   std::unique_ptr<ValueUploader> inbox_;
   std::unique_ptr<GradientOutbox> outbox_;

@@ -17,11 +17,11 @@
 
 namespace torchps {
 
-// What workers push at while servers die or the network breaks: a job with small integers for
-// gradients and a learning rate of 1, so that sums of floats are exact and one lost or doubled
-// block shows; and real clients for its slots. The servers are the test's own.
+// Describes a job with small integer gradients and a learning rate of 1, for tests that push while
+// servers die or the network breaks. Sums of floats are exact, so one lost or doubled block is
+// visible. Also creates real clients for the job's slots. The tests start the servers.
 //
-// Thread-safe. Outlives the clients that are made with its options.
+// Thread-safe. Outlives the clients created with its options.
 class IntegerRig {
  public:
   static constexpr int kServers = 2;
@@ -29,20 +29,20 @@ class IntegerRig {
   static constexpr int64_t kTrained = 4096;
   static constexpr int64_t kAveraged = 600;
 
-  // `staleness_bound` counts in ASYNC only; -1: none.
+  // `staleness_bound` is used in ASYNC only; -1 means unbounded.
   IntegerRig(ConsistencySpec::Mode mode, int staleness_bound, int lease_seconds);
 
-  // For `slot` at servers with these addresses.
+  // Returns the options of a client for `slot` at servers with these addresses.
   ParameterClient::Options ClientOptions(SlotId slot,
                                          const std::vector<std::string>& addresses) const;
 
-  // Renews the slot's lease for as long as what it returns lives; the client outlives that.
+  // Renews the slot's lease until the returned object is destroyed. `client` must outlive it.
   static std::unique_ptr<Heartbeat> KeepAlive(ParameterClient& client);
 
-  // The gradient named (slot, step): integers from -3 to 3, another gradient for another name.
+  // Returns the gradient of a slot and step: integers from -3 to 3, which differ for each step.
   static std::vector<int> Gradient(SlotId slot, Step step);
 
-  // What the server at `address` says of itself, ledgers too. Fails the test if it does not.
+  // Returns the status of the server at `address`, with ledgers. Fails the test on an error.
   static ServerStatus GetStatus(const std::string& address);
 
   const SteadyClock& clock() const { return clock_; }
@@ -55,7 +55,7 @@ class IntegerRig {
  private:
   const SteadyClock clock_;
   StopLatch stop_;
-  // Without slot and servers.
+  // Options without slot and servers.
   ParameterClient::Options options_;
 };
 

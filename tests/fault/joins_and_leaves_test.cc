@@ -1,5 +1,5 @@
-// A thousand processes' worth of joins and leaves at one server: no connection, thread, file or
-// memory is left behind. TORCHPS_JOINS says how many instead.
+// Tests that a thousand joins and leaves at one server do not leak connections, threads, files or
+// memory. TORCHPS_JOINS overrides the number.
 
 #include <dirent.h>
 
@@ -24,7 +24,7 @@
 namespace torchps {
 namespace {
 
-// What a process holds.
+// Resources that a process holds.
 struct Holdings {
   int files = 0;
   int threads = 0;
@@ -60,8 +60,8 @@ void Print(const char* when, const Holdings& holdings) {
               holdings.threads, holdings.mappings, holdings.resident_kilobytes);
 }
 
-// A worker's whole life at a server, over a connection of its own: the coordinator's slot, shared
-// memory, a push and a pull, and two farewells or, every other time, none at the data plane.
+// Runs one worker's session over a new connection: joins, shares memory, pushes, pulls, and leaves.
+// Every second worker does not say Leave to the parameter service.
 void LiveOnce(const std::string& address, int number) {
   JobHarness::Options model;
   model.trained = 16 << 10;
@@ -102,10 +102,10 @@ void LiveOnce(const std::string& address, int number) {
   ASSERT_EQ(FromGrpcStatus(coordinator->LeaveJob(&context, leave, &left)), absl::OkStatus());
 }
 
-// gRPC's pools take one thread more where a busy machine holds up those that they have.
+// gRPC's pools start another thread if a busy machine delays the existing threads.
 constexpr int kPoolThreads = 2;
 
-TEST(JoinsAndLeaves, LeaveNothingBehind) {
+TEST(JoinsAndLeaves, DoNotLeakResources) {
 #ifdef TORCHPS_TSAN
   GTEST_SKIP() << "ThreadSanitizer cannot see what gRPC orders";
 #endif
@@ -119,10 +119,10 @@ TEST(JoinsAndLeaves, LeaveNothingBehind) {
 #endif
   const ServerProgram server = StartServerProgram();
   const pid_t pid = server.program->pid();
-  // Pools fill and the heap takes its shape.
+  // Warms up: thread pools fill and the heap grows to its usual size.
   int number = 0;
   for (; number < joins / 10; ++number) ASSERT_NO_FATAL_FAILURE(LiveOnce(server.address, number));
-  // Who left without a word at the data plane has a lease that runs out.
+  // Waits until the leases of workers that left without Leave expire.
   Holdings before;
   const auto at_rest = [&](Holdings* holdings) {
     int last = -1;
@@ -138,7 +138,7 @@ TEST(JoinsAndLeaves, LeaveNothingBehind) {
   for (; number < joins; ++number) ASSERT_NO_FATAL_FAILURE(LiveOnce(server.address, number));
 
   Holdings after;
-  // Connections close a moment after their last call.
+  // Connections close shortly after the last call.
   EXPECT_TRUE(Eventually([&] {
     after = GetHoldings(pid);
     return after.files <= before.files && after.threads <= before.threads + kPoolThreads &&
@@ -148,9 +148,9 @@ TEST(JoinsAndLeaves, LeaveNothingBehind) {
   Print("this process", GetHoldings(getpid()));
   EXPECT_LE(after.files, before.files);
   EXPECT_LE(after.threads, before.threads + kPoolThreads);
-  EXPECT_LE(after.mappings, before.mappings + 4) << "the heap may have grown by a piece";
+  EXPECT_LE(after.mappings, before.mappings + 4) << "the heap may grow by a few mappings";
 #if !defined(TORCHPS_ASAN)
-  // 900 lives: a leak of a kilobyte in each would show.
+  // A leak of one kilobyte per join would fail this.
   EXPECT_LT(after.resident_kilobytes, before.resident_kilobytes + 900);
 #endif
   EXPECT_EQ(server.program->error().size(), 0u);

@@ -1,4 +1,4 @@
-// The lag contract as a worker meets it, over real gRPC.
+// Tests the lag contract from a worker's side, over real gRPC.
 
 #include <algorithm>
 #include <atomic>
@@ -49,7 +49,7 @@ class LagContractTest : public ::testing::Test {
   std::vector<std::unique_ptr<PlainWorker>> workers_;
 };
 
-// Keeps every verdict that one slot got and says what breaks the REJECT contract.
+// Counts the verdicts of one slot and checks them against the REJECT contract.
 class VerdictBook {
  public:
   explicit VerdictBook(int64_t max_lag) : max_lag_(max_lag) {}
@@ -87,7 +87,7 @@ class VerdictBook {
   std::map<BlockId, uint64_t> applied_;
 };
 
-TEST_F(LagContractTest, RejectAppliesNothingAboveMaxLag) {
+TEST_F(LagContractTest, RejectsPushesAboveMaxLag) {
   Start("policy: REJECT max_lag: 2", 2);
   PlainWorker& fast = *workers_[0];
   PlainWorker& slow = *workers_[1];
@@ -111,14 +111,14 @@ TEST_F(LagContractTest, RejectAppliesNothingAboveMaxLag) {
   EXPECT_EQ(status->lag().max(), 2);
 }
 
-TEST_F(LagContractTest, RejectHoldsOnEveryBlockWhileWorkersRace) {
+TEST_F(LagContractTest, RejectsPushesAboveMaxLagUnderConcurrency) {
   constexpr int kWorkers = 4;
   constexpr int64_t kMaxLag = 2;
   constexpr Step kSteps = 200;
   constexpr Step kStragglerSteps = 24;
   Start(absl::StrCat("policy: REJECT max_lag: ", kMaxLag), kWorkers);
 
-  // Slot 0 computes so long that the others push ten times meanwhile.
+  // Slot 0 is the straggler: each step lasts for ten pushes by other slots.
   std::vector<VerdictBook> accounting(kWorkers, VerdictBook(kMaxLag));
   std::atomic<Step> straggler_step{0};
   std::atomic<int64_t> others_pushed{0};
@@ -126,7 +126,7 @@ TEST_F(LagContractTest, RejectHoldsOnEveryBlockWhileWorkersRace) {
   for (SlotId slot = 1; slot < kWorkers; ++slot) {
     threads.emplace_back([&, slot] {
       PlainWorker& worker = *workers_[slot];
-      // As long as the straggler is at it there is somebody to be stale against.
+      // Pushes while the straggler runs, so that the straggler's gradients become stale.
       for (Step step = 1; step <= kSteps || straggler_step < kStragglerSteps; ++step) {
         ASSERT_TRUE(worker.Pull(step - 1).ok());
         const auto reply = worker.Push(step, 1.0f);
@@ -146,11 +146,11 @@ TEST_F(LagContractTest, RejectHoldsOnEveryBlockWhileWorkersRace) {
       if (reply.ok()) accounting[0].Take(*reply);
       straggler_step = step;
     }
-    straggler_step = kStragglerSteps;  // also after a failure, so that the others end
+    straggler_step = kStragglerSteps;  // also after a failure, to end the other threads
   });
   for (std::thread& thread : threads) thread.join();
 
-  EXPECT_GT(accounting[0].count(REJECTED_STALE), 0) << "the race was no race";
+  EXPECT_GT(accounting[0].count(REJECTED_STALE), 0) << "the straggler was never stale";
   int64_t accepted = 0;
   int64_t rejected = 0;
   for (const VerdictBook& book : accounting) {
@@ -170,7 +170,7 @@ TEST_F(LagContractTest, RejectHoldsOnEveryBlockWhileWorkersRace) {
               rejected);
 }
 
-TEST_F(LagContractTest, WeighIsGradientTimesFreeLagOverLagAndNothingElse) {
+TEST_F(LagContractTest, ScalesGradientsByFreeLagOverLag) {
   constexpr int64_t kFreeLag = 3;
   Start(absl::StrCat("policy: WEIGH free_lag: ", kFreeLag), 2);
   PlainWorker& fast = *workers_[0];
@@ -183,7 +183,7 @@ TEST_F(LagContractTest, WeighIsGradientTimesFreeLagOverLagAndNothingElse) {
     const int64_t lag = static_cast<int64_t>(UniformBelow(random, 12));
     for (int64_t i = 0; i < lag; ++i) {
       ASSERT_TRUE(fast.Pull(fast_step).ok());
-      ASSERT_TRUE(fast.Push(++fast_step, 0.0f).ok());  // moves the version and no value
+      ASSERT_TRUE(fast.Push(++fast_step, 0.0f).ok());  // raises the version, not the values
     }
     ASSERT_TRUE(fast.ReadOnlyPull().ok());
     const float before = fast.values()[0][0];
@@ -198,7 +198,7 @@ TEST_F(LagContractTest, WeighIsGradientTimesFreeLagOverLagAndNothingElse) {
       EXPECT_EQ(verdict.lag(), lag);
       EXPECT_EQ(verdict.verdict(), lag > kFreeLag ? SCALED : ACCEPTED);
       for (const float value : fast.values()[verdict.block()]) {
-        // One rounding each of the factor, the gradient, the product and the sum.
+        // The factor, the gradient, the product and the sum are each rounded once.
         ASSERT_NEAR(value, expected, 4 * 6e-8 * (std::abs(expected) + gradient)) << "lag " << lag;
       }
     }

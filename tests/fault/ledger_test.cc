@@ -1,7 +1,7 @@
-// Exactly once, over a network that breaks all the time: for every (slot, step) every block has
-// been applied exactly once or not at all, and every acknowledged one exactly once. The same where
-// the gradients come from a device, and where the copies between that and the host fail.
-// TORCHPS_LEDGER_SECONDS says how long each case pushes.
+// Tests exactly-once pushes over a network that breaks all the time. For each slot and step, each
+// block applies the push at most once, and an acknowledged push exactly once. Some cases compute
+// gradients on a device, and the link between device and host may fail. TORCHPS_LEDGER_SECONDS sets
+// how long each case pushes.
 
 #include <algorithm>
 #include <atomic>
@@ -35,16 +35,16 @@ constexpr int kServers = IntegerRig::kServers;
 constexpr int kSlots = IntegerRig::kSlots;
 constexpr int64_t kTrained = IntegerRig::kTrained;
 constexpr int64_t kAveraged = IntegerRig::kAveraged;
-// Samples that a slot claims for its gradients. Their sum is a power of two, so that a mean over
-// all slots is exact as well.
+// Samples that each slot claims for a gradient. The sum is a power of two, so a mean over the slots
+// is also exact.
 constexpr int64_t kWeights[kSlots] = {1, 1, 2};
 
 constexpr absl::Duration kPatience = absl::Seconds(60);
 
 enum class Gradients {
   kOnHost,
-  kLinked,  // they come from a device by a link
-  kBroken,  // and the link fails now and then, which ends its process; another one goes on
+  kLinked,  // copied from a device over a link
+  kBroken,  // the link also fails at times, and another process continues
 };
 
 struct LedgerCase {
@@ -56,15 +56,15 @@ struct LedgerCase {
   Gradients gradients = Gradients::kOnHost;
 };
 
-// What one slot knows by its own books.
+// State that one slot recorded.
 struct SlotBook {
-  int64_t acknowledged = 0;  // steps that were answered with OK
-  // By block: steps whose gradient it has, and the last of them.
+  int64_t acknowledged = 0;  // steps answered with OK
+  // By block: the number of applied steps, and the last of them.
   std::vector<int64_t> applied;
   std::vector<Step> last_step;
   std::vector<int64_t> weighted_sum = std::vector<int64_t>(kTrained);
   int broken_links = 0;
-  int64_t torn = 0;  // blocks that have a step which was not acknowledged
+  int64_t torn = 0;  // blocks that applied an unacknowledged step
   absl::Status failure;
 };
 
@@ -107,7 +107,7 @@ class LedgerTest : public ::testing::TestWithParam<LedgerCase> {
     return MakeClient(slot, {proxies_[0]->address(), proxies_[1]->address()}, incarnation);
   }
 
-  // All processes of a slot, one after the other.
+  // Runs the slot's processes, one after another.
   void RunSlot(SlotId slot, Step clock, absl::Duration until,
                std::unique_ptr<ParameterClient> client, SlotBook* book) {
     uint64_t random = kSeed + static_cast<uint64_t>(slot);
@@ -124,7 +124,7 @@ class LedgerTest : public ::testing::TestWithParam<LedgerCase> {
         options.link->seed = SplitMix64(random);
       }
       if (GetParam().gradients == Gradients::kBroken) {
-        // In the first ten steps or so.
+        // Fails within about the first ten steps.
         options.link->fail_at = static_cast<int64_t>(UniformBelow(random, 500));
       }
       Step pushed = 0;
@@ -151,14 +151,14 @@ class LedgerTest : public ::testing::TestWithParam<LedgerCase> {
         return;
       }
       clock = *greeted;
-      // Else its name is free, and it is pushed again.
+      // Otherwise the servers do not know the step, and the next process pushes it again.
       if (clock >= pushed) EnterTornStep(slot, pushed, book);
     }
   }
 
-  // Pushes until the time is over. In SYNC all slots end with the same step, which slot 0 chooses:
-  // nobody can be past the step that slot 0 has not pushed yet. `pushed`: the last step that it has
-  // begun to push.
+  // Pushes until `until`. In SYNC all slots end with the same step, chosen by slot 0: other slots
+  // cannot pass a step that slot 0 did not push. Sets `pushed` to the last step that it began to
+  // push.
   absl::Status Train(SlotId slot, Step clock, absl::Duration until, IntegerPusher* pusher,
                      SlotBook* book, Step* pushed) {
     const bool synchronous = GetParam().mode == ConsistencySpec::SYNC;
@@ -167,7 +167,7 @@ class LedgerTest : public ::testing::TestWithParam<LedgerCase> {
         if (slot == 0 && rig_.clock().Now() >= until) last_step_ = std::min<Step>(last_step_, step);
         if (step > last_step_) return absl::OkStatus();
       } else if (const absl::Duration now = rig_.clock().Now(); now >= until) {
-        // On a slow machine longer, until a link has failed with its step half pushed.
+        // Continues on a slow machine until a link failed during a push.
         const bool waits = GetParam().gradients == Gradients::kBroken && book->torn == 0;
         if (!waits || now >= until + kPatience) return absl::OkStatus();
       }
@@ -179,7 +179,7 @@ class LedgerTest : public ::testing::TestWithParam<LedgerCase> {
     }
   }
 
-  // The block has the slot's gradient of this step.
+  // Records that the block applied the slot's gradient of this step.
   static void Enter(SlotId slot, Step step, const BlockRange& block, SlotBook* book) {
     ++book->applied[block.id];
     book->last_step[block.id] = step;
@@ -190,8 +190,8 @@ class LedgerTest : public ::testing::TestWithParam<LedgerCase> {
     }
   }
 
-  // Of a step that was not acknowledged, what the servers have of it; they know that its process is
-  // gone, so that is all that they will ever have.
+  // Records the blocks that applied an unacknowledged step. The servers know that the step's
+  // process ended, so they do not apply more of the step.
   void EnterTornStep(SlotId slot, Step step, SlotBook* book) {
     for (const auto& server : servers_) {
       const ServerStatus status = IntegerRig::GetStatus(server->address());
@@ -212,13 +212,13 @@ class LedgerTest : public ::testing::TestWithParam<LedgerCase> {
   std::atomic<Step> last_step_{INT64_MAX};
 };
 
-TEST_P(LedgerTest, EveryAcknowledgedPushIsAppliedOnceToEveryBlock) {
+TEST_P(LedgerTest, AppliesEachAcknowledgedPushExactlyOnce) {
   int seconds = GetParam().seconds;
   if (const char* wish = std::getenv("TORCHPS_LEDGER_SECONDS"); wish != nullptr) {
     ASSERT_TRUE(absl::SimpleAtoi(wish, &seconds)) << wish;
   }
 
-  // Everybody is in before anybody pushes, so that a round of SYNC has all three slots.
+  // All slots say Hello before the first push, so that each SYNC round contains three slots.
   std::vector<std::unique_ptr<ParameterClient>> clients;
   std::vector<Step> clocks;
   for (SlotId slot = 0; slot < kSlots; ++slot) {
@@ -243,7 +243,7 @@ TEST_P(LedgerTest, EveryAcknowledgedPushIsAppliedOnceToEveryBlock) {
   for (const SlotBook& book : accounting) ASSERT_TRUE(book.failure.ok()) << book.failure;
   for (const auto& proxy : proxies_) proxy->Heal();
 
-  // Read past the proxies: what is there, and what the servers' books say.
+  // Reads values and ledgers directly, not through the proxies.
   std::vector<float> values(kTrained + kAveraged);
   const auto auditor = MakeClient(0, {servers_[0]->address(), servers_[1]->address()});
   const auto pulled = auditor->Pull(0, /*read_only=*/true, absl::MakeSpan(values));
@@ -265,8 +265,8 @@ TEST_P(LedgerTest, EveryAcknowledgedPushIsAppliedOnceToEveryBlock) {
       const SlotBook& book = accounting[slot];
       EXPECT_GT(book.acknowledged, 0);
       for (const BlockId block : owned) {
-        // A block's count rises once for each step above the last one, so this many applied up to
-        // this step means each of them once.
+        // The count rises once per step above the last step. So this count up to this last step
+        // means that each step was applied once.
         const LedgerEntryStatus& row = ledger[{block, slot}];
         EXPECT_EQ(row.last_step(), book.last_step[block]) << "block " << block << " slot " << slot;
         EXPECT_EQ(row.applied(), book.applied[block]) << "block " << block << " slot " << slot;
@@ -287,10 +287,10 @@ TEST_P(LedgerTest, EveryAcknowledgedPushIsAppliedOnceToEveryBlock) {
                 proxies_[server]->resets());
     duplicates += status.verdicts().duplicates();
   }
-  EXPECT_GT(duplicates, 0) << "no push was ever sent twice: the faults did not reach the ledger";
+  EXPECT_GT(duplicates, 0) << "no push was repeated: the faults did not reach the ledger";
 
   const bool synchronous = GetParam().mode == ConsistencySpec::SYNC;
-  const double divisor = synchronous ? 4 : 1;  // the sum of all weights
+  const double divisor = synchronous ? 4 : 1;  // the sum of kWeights
   int64_t wrong = 0;
   for (int64_t i = 0; i < kTrained; ++i) {
     int64_t sum = 0;
@@ -300,16 +300,16 @@ TEST_P(LedgerTest, EveryAcknowledgedPushIsAppliedOnceToEveryBlock) {
     }
     wrong += values[i] != -static_cast<double>(sum) / divisor;
   }
-  EXPECT_EQ(wrong, 0) << "elements that are not minus the sum of what was acknowledged";
+  EXPECT_EQ(wrong, 0) << "elements differ from minus the sum of the acknowledged gradients";
   for (int64_t i = kTrained; i < kTrained + kAveraged; ++i) {
     EXPECT_TRUE(values[i] >= 0 && values[i] < kSlots)
-        << "no mean of the slots' values: " << values[i];
+        << "not a mean of the slots' values: " << values[i];
   }
   if (GetParam().gradients == Gradients::kBroken) {
     for (SlotId slot = 0; slot < kSlots; ++slot) {
-      std::printf("slot %d: %d links have failed, with %ld blocks of steps not acknowledged\n",
-                  slot, accounting[slot].broken_links, accounting[slot].torn);
-      EXPECT_GT(accounting[slot].torn, 0) << "no link failed while its step was pushed";
+      std::printf("slot %d: %d links failed, with %ld blocks of unacknowledged steps\n", slot,
+                  accounting[slot].broken_links, accounting[slot].torn);
+      EXPECT_GT(accounting[slot].torn, 0) << "no link failed during a push";
     }
   }
   std::printf("%ld of %ld elements are exactly minus the sum of the acknowledged gradients\n",
@@ -321,7 +321,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         LedgerCase{"AsyncResetEvery150ms", ConsistencySpec::ASYNC, absl::Milliseconds(150), 0, 10},
         LedgerCase{"SyncResetEvery150ms", ConsistencySpec::SYNC, absl::Milliseconds(150), 0, 5},
-        // About four pushes of one server long on the average.
+        // On average about four pushes to one server.
         LedgerCase{"AsyncCutAtRandomBytes", ConsistencySpec::ASYNC, absl::InfiniteDuration(), 80000,
                    5},
         LedgerCase{"LinkedAsyncResetEvery150ms", ConsistencySpec::ASYNC, absl::Milliseconds(150), 0,

@@ -1,6 +1,6 @@
-// A ps_server that may not have the memory that it wants: RLIMIT_AS, set from outside while it
-// runs. A container's limit is looked at in the same way (common/process/memory_limit.h); where the
-// kernel ends the process for it, that is a SIGKILL, as in push_log_process_test.cc.
+// Tests a ps_server that reaches its memory limit: RLIMIT_AS, lowered while the server runs. The
+// server checks a container's limit in the same way (common/process/memory_limit.h). If the kernel
+// kills the process instead, that is a SIGKILL, as in push_log_process_test.cc.
 
 #include <signal.h>
 #include <sys/resource.h>
@@ -31,7 +31,7 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kMib = int64_t{1} << 20;
 constexpr int kSlots = 16;
-// A push that is under way takes memory beside the model: this one's frames do.
+// Large enough that the frames of a push need memory in addition to the model.
 constexpr int64_t kElements = 16 * kMib / sizeof(float);
 constexpr Step kMaxSteps = 200;
 
@@ -55,14 +55,14 @@ HelloRequest GetHello(SlotId slot) {
 
 float Gradient(SlotId slot, Step step) { return static_cast<float>(1 + (5 * step + slot) % 7); }
 
-// The address space that it has, as the kernel counts it for the limit.
+// Returns the size of the process's address space, as RLIMIT_AS counts it.
 int64_t AddressSpaceBytes(pid_t pid) {
   int64_t pages = 0;
   std::ifstream(absl::StrCat("/proc/", pid, "/statm")) >> pages;
   return pages * sysconf(_SC_PAGESIZE);
 }
 
-// No more than it has, and `more`.
+// Limits the address space to the current size plus `more` bytes.
 void LimitMemory(pid_t pid, int64_t more) {
   rlimit limit{};
   limit.rlim_cur = limit.rlim_max = static_cast<rlim_t>(AddressSpaceBytes(pid) + more);
@@ -74,7 +74,7 @@ class MemoryLimitProcessTest : public ::testing::Test {
   static void SetUpTestSuite() { PrepareGrpcProcess(); }
   void SetUp() override {
 #if defined(TORCHPS_ASAN) || defined(TORCHPS_TSAN)
-    GTEST_SKIP() << "a sanitizer takes more address space than any limit leaves";
+    GTEST_SKIP() << "a sanitizer needs more address space than the limit allows";
 #endif
   }
 
@@ -85,7 +85,7 @@ class MemoryLimitProcessTest : public ::testing::Test {
   }
 };
 
-TEST_F(MemoryLimitProcessTest, AJobThatItMayNotHoldIsRefusedAndTheServerStays) {
+TEST_F(MemoryLimitProcessTest, RefusesAJobThatExceedsTheMemoryLimit) {
   const ServerProgram server = Start();
   ASSERT_NE(server.address, "");
   LimitMemory(server.program->pid(), 256 * kMib);
@@ -95,13 +95,13 @@ TEST_F(MemoryLimitProcessTest, AJobThatItMayNotHoldIsRefusedAndTheServerStays) {
   EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
   EXPECT_THAT(std::string(refused.message()), HasSubstr("MiB of memory on this server, whose "));
   EXPECT_THAT(std::string(refused.message()), HasSubstr("(ulimit -v)"));
-  // It is nobody's yet, and takes one that fits.
+  // The server still runs without a job and accepts a job that fits.
   PlainWorker small(PlainChannel(server.address), GetHello(0));
   EXPECT_EQ(small.Hello(), absl::OkStatus());
   EXPECT_EQ(small.Initialize(0), absl::OkStatus());
 }
 
-TEST_F(MemoryLimitProcessTest, OneThatIsRefusedMemoryAtWorkSaysSoAndLosesNothingAcknowledged) {
+TEST_F(MemoryLimitProcessTest, KeepsAcknowledgedPushesWhenMemoryRunsOut) {
   ServerProgram server = Start();
   ASSERT_NE(server.address, "");
   std::vector<std::unique_ptr<PlainWorker>> workers;
@@ -113,7 +113,7 @@ TEST_F(MemoryLimitProcessTest, OneThatIsRefusedMemoryAtWorkSaysSoAndLosesNothing
   ASSERT_TRUE(workers[0]->Push(1, Gradient(0, 1)).ok());
   LimitMemory(server.program->pid(), 0);
 
-  // All at once, until it has had enough.
+  // All slots push at once until the server runs out of memory.
   std::vector<Step> acknowledged(kSlots, 0);
   acknowledged[0] = 1;
   std::vector<std::thread> threads;
@@ -127,7 +127,7 @@ TEST_F(MemoryLimitProcessTest, OneThatIsRefusedMemoryAtWorkSaysSoAndLosesNothing
     });
   }
   for (std::thread& thread : threads) thread.join();
-  // Which signal, chance says: gRPC's MakeSlice does not look at what malloc() gave.
+  // The signal varies, because gRPC's MakeSlice does not check the result of malloc().
   EXPECT_THAT(server.program->AwaitExit(), AnyOf(128 + SIGABRT, 128 + SIGSEGV));
   EXPECT_THAT(server.program->error(), Contains(HasSubstr("refuses this process more memory")));
 
@@ -142,7 +142,7 @@ TEST_F(MemoryLimitProcessTest, OneThatIsRefusedMemoryAtWorkSaysSoAndLosesNothing
     EXPECT_GE(worker.hello_reply().last_step(), acknowledged[slot]);
     EXPECT_THAT(worker.hello_reply().restored().block_step(),
                 Each(testing::Ge(acknowledged[slot])));
-    // The one that it may have got and had not acknowledged, again.
+    // Repeats the push that the server may have applied without an acknowledgement.
     const Step last = acknowledged[slot] + 1;
     ASSERT_TRUE(worker.Push(last, Gradient(slot, last)).ok());
     steps += last;

@@ -1,5 +1,5 @@
-// The real memory of a ps_server that cannot keep up, as the operating system counts it: what gRPC
-// and the allocator hold beside the frames that the server counts itself is in it too.
+// Measures the resident memory of an overloaded ps_server. The operating system's figure includes
+// memory of gRPC and the allocator, not only the frames that the server counts.
 
 #include <sys/types.h>
 
@@ -37,11 +37,11 @@ constexpr int kBlocks = 32;
 constexpr int kWorkers = 32;
 constexpr Step kPushes = 2;
 
-// What server/server.h promises at blocks of 1 MiB and 32 workers, with a tenth for what belongs to
-// the model and is not counted as its state.
+// The bound that server/server.h states for 1 MiB blocks and 32 workers, plus a tenth for memory
+// that belongs to the model but is not counted as state.
 constexpr double kStateShare = 1.1;
 constexpr int64_t kBeside = 96 * kMib;
-// Of that, for frames that are being received or applied.
+// The part for frames that are being received or applied.
 constexpr int64_t kReceive = 16 * kMib;
 
 JobHarness::Options Model() {
@@ -49,14 +49,15 @@ JobHarness::Options Model() {
   model.trained = kBlocks * kBlockElements;
   model.block_elements = kBlockElements;
   model.workers = kWorkers;
-  // Through the network: what a server maps of its workers' memory is not its own. Nobody renews.
+  // Uses the network, because a server's mappings of worker memory are not its own memory. The
+  // lease outlasts the test, because these workers do not renew it.
   model.job =
       "consistency { staleness_bound: -1 } membership { lease_seconds: 3600 } "
       "wire { shared_memory: false }";
   return model;
 }
 
-// The most that a process ever had resident.
+// Returns the process's peak resident memory.
 int64_t PeakResidentBytes(pid_t pid) {
   std::ifstream status(absl::StrCat("/proc/", pid, "/status"));
   int64_t kilobytes = 0;
@@ -68,7 +69,7 @@ int64_t PeakResidentBytes(pid_t pid) {
 
 class MemoryProcessTest : public ::testing::Test {
  protected:
-  // A worker as it is, on a connection of its own, that has said Hello.
+  // Returns a client with a new connection that said Hello.
   std::unique_ptr<ParameterClient> Enter(const std::string& address, SlotId slot) {
     const HelloRequest hello = JobHarness::Hello(Model());
     ParameterClient::Options options;
@@ -92,7 +93,7 @@ class MemoryProcessTest : public ::testing::Test {
   StopLatch stop_;
 };
 
-TEST_F(MemoryProcessTest, AServerThatManyWorkersPushIntoFasterThanItAppliesStaysUnderItsCeiling) {
+TEST_F(MemoryProcessTest, StaysUnderTheMemoryBoundWhenOverloaded) {
 #if defined(TORCHPS_ASAN) || defined(TORCHPS_TSAN)
   GTEST_SKIP() << "most of the memory would be the sanitizer's";
 #endif
@@ -101,11 +102,11 @@ TEST_F(MemoryProcessTest, AServerThatManyWorkersPushIntoFasterThanItAppliesStays
   ASSERT_NE(server.address, "");
   std::vector<std::unique_ptr<ParameterClient>> workers;
   for (SlotId slot = 0; slot < kWorkers; ++slot) workers.push_back(Enter(server.address, slot));
-  // The initial values too. Sent from where it lies, so that all can push the same one.
+  // The initial values too. The client sends them in place, so all workers can share one vector.
   const std::vector<float> gradient(kBlocks * kBlockElements, 1.0f);
   ASSERT_EQ(workers.front()->Initialize(gradient), absl::OkStatus());
 
-  // Held until all threads are there.
+  // Held until all threads run.
   Mutex start;
   start.Lock();
   std::vector<std::thread> threads;
@@ -132,7 +133,7 @@ TEST_F(MemoryProcessTest, AServerThatManyWorkersPushIntoFasterThanItAppliesStays
   EXPECT_EQ(status->verdicts().accepted() + status->verdicts().scaled(), kApplied * kBlocks);
   EXPECT_EQ(status->verdicts().acknowledged(), kApplied * kBlocks);
   ASSERT_EQ(status->state_bytes(), kBlocks * kMib);
-  // More wanted to push than there was room for.
+  // The pushes filled the receive window.
   EXPECT_EQ(status->receive_bytes_peak(), kReceive);
 
   const int64_t peak = PeakResidentBytes(server.program->pid());
@@ -140,7 +141,7 @@ TEST_F(MemoryProcessTest, AServerThatManyWorkersPushIntoFasterThanItAppliesStays
       static_cast<int64_t>(kStateShare * static_cast<double>(status->state_bytes())) + kBeside;
   std::printf("peak: %.1f MiB resident, of at most %.1f MiB\n", static_cast<double>(peak) / kMib,
               static_cast<double>(ceiling) / kMib);
-  EXPECT_GT(peak, kBlocks * kMib) << "the model alone has more";
+  EXPECT_GT(peak, kBlocks * kMib) << "the model alone needs more";
   EXPECT_LE(peak, ceiling);
 }
 

@@ -1,5 +1,5 @@
-// Servers that come back at another address, with their directories, while workers push: workers
-// find them there by themselves, and no gradient is lost or doubled.
+// Moves servers, with their directories, to other addresses while a worker pushes. The worker finds
+// them again, and each gradient is applied once.
 
 #include <cstdint>
 #include <memory>
@@ -38,8 +38,8 @@ class MovedServerTest : public ::testing::Test {
     for (int i = 0; i < kServers; ++i) StartServer(i);
   }
 
-  // As a process is that is started on another machine, with the directory of the one before: at
-  // another port each time.
+  // Simulates a process that was restarted on another machine with the same directory: the port
+  // differs each time.
   void StartServer(int i) {
     Server::Options options;
     options.clock = &rig_.clock();
@@ -48,7 +48,7 @@ class MovedServerTest : public ::testing::Test {
     options.address_file = AddressFile(i);
     std::string before;
     if (servers_[i] != nullptr) before = servers_[i]->address();
-    // The kernel may hand out the port of the one before once more.
+    // The kernel may assign the previous port again.
     do {
       servers_[i] = nullptr;
       auto server = Server::Start(options);
@@ -62,7 +62,7 @@ class MovedServerTest : public ::testing::Test {
                         directory_.substr(directory_.rfind('/') + 1), "_", i);
   }
 
-  // A worker's client, joined, that was told of the servers so.
+  // Joins the job and returns a worker's client with these server addresses.
   std::unique_ptr<ParameterClient> Join(const std::vector<std::string>& told) {
     AddressResolver::Options book;
     for (const std::string& text : told) book.servers.push_back(*AddressSource::Parse(text));
@@ -72,7 +72,7 @@ class MovedServerTest : public ::testing::Test {
     JoinRequest request;
     request.set_protocol_version(kProtocolVersion);
     *request.mutable_job() = rig_.job();
-    // What was acknowledged comes back.
+    // LOG, so that restarted servers restore acknowledged pushes.
     request.mutable_job()->mutable_durability()->set_level(DurabilitySpec::LOG);
     *request.mutable_layout() = EncodeLayout(rig_.layout());
     request.set_wanted_slot(-1);
@@ -127,7 +127,7 @@ class MovedServerTest : public ::testing::Test {
     for (int64_t i = 0; i < kTrained; ++i) expected_[i] -= floats[i];
   }
 
-  // Every gradient is in the values once, by the servers' ledgers too.
+  // Expects that the values and the ledgers contain each gradient once.
   void Audit(ParameterClient& client) {
     std::vector<float> values(kTrained + kAveraged);
     const auto pulled = client.Pull(step_, /*read_only=*/true, absl::MakeSpan(values));
@@ -153,11 +153,11 @@ class MovedServerTest : public ::testing::Test {
   std::vector<float> expected_ = std::vector<float>(kTrained);
 };
 
-TEST_F(MovedServerTest, AWorkerFindsAServerThatHasMovedAtTheCoordinator) {
+TEST_F(MovedServerTest, FindsAMovedServerThroughTheCoordinator) {
   const auto client = Join({servers_[0]->address(), servers_[1]->address()});
   ASSERT_NO_FATAL_FAILURE(Begin(*client));
   ASSERT_NO_FATAL_FAILURE(Step(*client));
-  // Its directory remembers the coordinator once it has registered.
+  // After the registration, server 1's directory remembers the coordinator's address.
   ASSERT_TRUE(Eventually([&] { return Registered()[1] == servers_[1]->address(); }));
   for (int moves = 0; moves < 2; ++moves) {
     ASSERT_NO_FATAL_FAILURE(StartServer(1));
@@ -168,7 +168,7 @@ TEST_F(MovedServerTest, AWorkerFindsAServerThatHasMovedAtTheCoordinator) {
   Audit(*client);
 }
 
-TEST_F(MovedServerTest, AllServersMayMoveWhereTheirAddressesAreInFiles) {
+TEST_F(MovedServerTest, FindsMovedServersThroughAddressFiles) {
   const auto client =
       Join({absl::StrCat("file:", AddressFile(0)), absl::StrCat("file:", AddressFile(1))});
   ASSERT_NO_FATAL_FAILURE(Begin(*client));

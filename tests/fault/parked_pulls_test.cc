@@ -20,9 +20,8 @@ namespace {
 
 constexpr int kPulls = 1000;
 
-// How many threads of each name this process has, as the kernel counts them, but for those of
-// gRPC's executor: of these there come to be one or two for each core, whenever there is a moment
-// with work for another one, and no more, whatever is parked.
+// Returns the number of threads per thread name in this process. Leaves out gRPC's executor: it
+// grows to one or two threads per core at any time, regardless of parked pulls.
 std::map<std::string, int> ThreadsOfThisProcess() {
   std::map<std::string, int> threads;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
@@ -34,8 +33,8 @@ std::map<std::string, int> ThreadsOfThisProcess() {
   return threads;
 }
 
-// Any number of Pull calls of different slots over one channel and one completion queue, which the
-// test's own thread polls: no thread is made for them.
+// Runs any number of Pull calls over one channel and one completion queue. The test's thread polls
+// the queue, so the calls do not need threads.
 class ManyPulls {
  public:
   explicit ManyPulls(std::shared_ptr<grpc::Channel> channel)
@@ -57,7 +56,7 @@ class ManyPulls {
     call.reader->StartCall(&call);
   }
 
-  // Lets the calls go on until `condition` holds; false if it does not within a minute.
+  // Runs the calls until `condition` holds. Returns false after a minute.
   bool PollUntil(absl::FunctionRef<bool()> condition) {
     return Eventually(
         [&] {
@@ -73,7 +72,7 @@ class ManyPulls {
     for (const auto& call : calls_) count += call->ended && call->status.error_code() == code;
     return count;
   }
-  // Calls that brought this many frames.
+  // Calls that returned this many frames.
   int brought(int frames) const {
     int count = 0;
     for (const auto& call : calls_) count += call->frames == frames;
@@ -86,7 +85,7 @@ class ManyPulls {
     std::unique_ptr<grpc::ClientAsyncReader<PullFrame>> reader;
     PullFrame frame;
     grpc::Status status;
-    int frames = -1;  // the first event is that of the call's start
+    int frames = -1;  // the first event is the start of the call
     bool finishing = false;
     bool ended = false;
   };
@@ -116,8 +115,8 @@ class ManyPulls {
   int ended_ = 0;
 };
 
-// A server in lockstep (staleness bound 0): slot 0 is at clock 0, and whoever says it is at clock 1
-// waits for it.
+// Starts a server in lockstep (staleness bound 0). Slot 0 is at clock 0, so a pull at clock 1 waits
+// for slot 0.
 class ParkedPullsTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -145,10 +144,11 @@ class ParkedPullsTest : public ::testing::Test {
     return worker;
   }
 
-  // Slots 1 to kPulls each begin a pull at `clock`, one step further than slot 0.
+  // Begins a pull at `clock` for each of slots 1 to kPulls, one step ahead of slot 0.
   void ParkAll(ManyPulls& pulls, Step clock) {
     for (SlotId slot = 1; slot <= kPulls; ++slot) {
-      // A new incarnation each time, whose first pull may name its clock.
+      // Uses a new incarnation each time, because the first pull of an incarnation may set the
+      // clock.
       pulls.Begin(Enter(slot, static_cast<Incarnation>(clock))->RequestPull(clock));
     }
     ASSERT_TRUE(pulls.PollUntil([this] { return ParkedNow() == kPulls; })) << ParkedNow();
@@ -166,16 +166,16 @@ class ParkedPullsTest : public ::testing::Test {
   std::unique_ptr<PlainWorker> slowest_;
 };
 
-TEST_F(ParkedPullsTest, AThousandHoldNoThreadAndOnePushReleasesThemAll) {
+TEST_F(ParkedPullsTest, ReleasesAThousandPullsWithoutExtraThreads) {
   const int blocks = static_cast<int>(slowest_->blocks().size());
-  // gRPC makes some threads of its own when it first needs them (a second one for timers, say), so
-  // the same crowd waits twice and is counted the second time.
+  // gRPC starts some threads at the first use (for example a second timer thread). So this parks
+  // the pulls twice and compares the second time.
   std::map<std::string, int> threads_before;
   for (Step step = 1; step <= 2; ++step) {
     ManyPulls pulls(PlainChannel(server_->address()));
     ParkAll(pulls, step);
     const std::map<std::string, int> threads_while_parked = ThreadsOfThisProcess();
-    EXPECT_EQ(pulls.ended(), 0) << "nobody may go while slot 0 is a step behind";
+    EXPECT_EQ(pulls.ended(), 0) << "no pull may end while slot 0 is a step behind";
     if (step == 2) {
       EXPECT_EQ(threads_while_parked, threads_before);
       std::printf("%d pulls parked; threads now and before:\n", kPulls);
@@ -186,14 +186,14 @@ TEST_F(ParkedPullsTest, AThousandHoldNoThreadAndOnePushReleasesThemAll) {
     ASSERT_TRUE(slowest_->Push(step, 1.0f).ok());
     ASSERT_TRUE(pulls.PollUntil([&] { return pulls.ended() == kPulls; })) << pulls.ended();
     EXPECT_EQ(pulls.ended_with(grpc::StatusCode::OK), kPulls);
-    EXPECT_EQ(pulls.brought(blocks), kPulls) << "every pull gets every block";
+    EXPECT_EQ(pulls.brought(blocks), kPulls) << "each pull must return each block";
     EXPECT_EQ(ParkedNow(), 0);
     threads_before = ThreadsOfThisProcess();
     ASSERT_TRUE(slowest_->Pull(step).ok());
   }
 }
 
-TEST_F(ParkedPullsTest, AThousandWhoseConnectionDiesLeaveNothingBehind) {
+TEST_F(ParkedPullsTest, CleansUpPullsAfterAConnectionReset) {
   FaultProxy::Options options;
   options.target = server_->address();
   auto proxy = FaultProxy::Start(options);
@@ -206,13 +206,13 @@ TEST_F(ParkedPullsTest, AThousandWhoseConnectionDiesLeaveNothingBehind) {
   ASSERT_TRUE(pulls.PollUntil([&] { return pulls.ended() == kPulls; })) << pulls.ended();
   EXPECT_EQ(pulls.ended_with(grpc::StatusCode::UNAVAILABLE), kPulls);
 
-  // What would have released them finds nobody, and the server goes on.
+  // The next push finds no parked pulls, and the server continues.
   ASSERT_TRUE(slowest_->Push(1, 1.0f).ok());
   ASSERT_TRUE(slowest_->Pull(1).ok());
   EXPECT_EQ(slowest_->values()[0][0], -1.0f);
 }
 
-TEST_F(ParkedPullsTest, AServerThatStopsEndsThemAllPromptly) {
+TEST_F(ParkedPullsTest, EndsAllPullsWhenTheServerStops) {
   ManyPulls pulls(PlainChannel(server_->address()));
   ParkAll(pulls, 1);
   const absl::Duration before = clock_.Now();

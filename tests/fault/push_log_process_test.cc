@@ -1,5 +1,5 @@
-// Durability LOG on a real disk: ps_server is killed at random instants while two slots push
-// integer gradients, each until it is acknowledged. In the end each is in every block exactly once.
+// Tests durability LOG on a real disk. Kills ps_server at random times while two slots push integer
+// gradients, each until it is acknowledged. At the end each block contains each push exactly once.
 
 #include <signal.h>
 #include <unistd.h>
@@ -31,17 +31,18 @@ constexpr Step kLeastSteps = 30;
 
 float Gradient(SlotId slot, Step step) { return static_cast<float>(1 + (5 * step + slot) % 7); }
 
-// Where the server is now, and how far the slots are.
+// Shares the server's current address and the slots' progress between threads.
 class Scene {
  public:
-  // A new life of the server.
+  // Announces a restarted server.
   void Announce(const std::string& address) {
     MutexLock lock(&mutex_);
     address_ = address;
     ++life_;
     changed_.SignalAll();
   }
-  // The next life after `life`; nothing when the test is over.
+  // Waits for the next server process after process number `after`. Returns nullopt when the test
+  // is over.
   struct Life {
     int number = 0;
     std::string address;
@@ -97,7 +98,7 @@ HelloRequest GetHello(SlotId slot) {
   return hello;
 }
 
-// A slot from its first push to the last; returns how many were acknowledged.
+// Pushes as `slot` until the test is over. Returns the number of acknowledged pushes.
 Step Work(Scene& scene, SlotId slot) {
   Step acknowledged = 0;
   int life = 0;
@@ -105,7 +106,8 @@ Step Work(Scene& scene, SlotId slot) {
     life = next->number;
     PlainWorker worker(PlainChannel(next->address), GetHello(slot));
     if (!worker.Hello().ok()) continue;
-    EXPECT_GE(worker.hello_reply().last_step(), acknowledged) << "an acknowledged push is gone";
+    EXPECT_GE(worker.hello_reply().last_step(), acknowledged)
+        << "the server lost an acknowledged push";
     if (!worker.hello_reply().initialized() && !worker.Initialize(0).ok()) continue;
     if (!worker.ReadOnlyPull().ok()) continue;
     while (!scene.over() || acknowledged < kLeastSteps) {
@@ -123,7 +125,7 @@ Step Work(Scene& scene, SlotId slot) {
   return acknowledged;
 }
 
-TEST(PushLogProcessTest, WhatIsAcknowledgedIsAppliedExactlyOnceThroughKills) {
+TEST(PushLogProcessTest, AppliesAcknowledgedPushesOnceDespiteKills) {
   const char* const given = std::getenv("TORCHPS_TEST_SEED");
   const uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10)
                                          : static_cast<uint64_t>(absl::ToUnixNanos(absl::Now()));
@@ -146,7 +148,7 @@ TEST(PushLogProcessTest, WhatIsAcknowledgedIsAppliedExactlyOnceThroughKills) {
     server = StartServerProgram({absl::StrCat("--dir=", directory)});
     ASSERT_NE(server.address, "");
     scene.Announce(server.address);
-    // Some pushes from now: in the middle of whatever the other slot and the log are at.
+    // Kills after some more pushes, at any point of the other slot's push and of the log.
     reached = scene.AwaitAcknowledged(reached + 1 + static_cast<int>(UniformBelow(random, 20)));
     if (life == kLives) break;
     ASSERT_EQ(kill(server.program->pid(), SIGKILL), 0);
@@ -176,7 +178,7 @@ TEST(PushLogProcessTest, WhatIsAcknowledgedIsAppliedExactlyOnceThroughKills) {
   }
   replayed = status->durability().replayed();
   EXPECT_GT(replayed, 0u);
-  std::printf("%d kills, %ld pushes acknowledged, %ld records replayed by the last life\n",
+  std::printf("%d kills, %ld pushes acknowledged, %ld records replayed after the last restart\n",
               kLives - 1, static_cast<long>(steps), static_cast<long>(replayed));
 }
 

@@ -1,6 +1,6 @@
-// A member of a replica that dies in the middle of a step: in its pull, its forward or backward
-// pass, or its push. The others end, all of them come back with a new incarnation, and nothing is
-// applied twice or lost.
+// Kills a member of a replica in the middle of a step: in the pull, the forward or backward pass,
+// or the push. The other members end, all restart with a new incarnation, and each gradient is
+// applied once.
 
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -64,12 +64,12 @@ ReplicaRig::Options Rig(const std::string& mode) {
   return options;
 }
 
-// The steps that were begun: so many gradients are applied to a block at most.
+// Counts the started steps, which bound the number of gradients applied to a block.
 class Books {
  public:
   void Note(const ReplicaRig::Moment& moment) {
     const MutexLock lock(&mutex_);
-    // Nothing of a step is pushed before its leader has begun it.
+    // The leader begins each step before any member pushes a part of it.
     if (moment.stage == 0 && moment.phase == MemberPhase::kForward) ++begun_;
   }
   int64_t begun() {
@@ -86,7 +86,7 @@ ReplicaRig::Moment RandomMoment(uint64_t seed) {
   uint64_t random = seed;
   ReplicaRig::Moment fatal;
   fatal.stage = static_cast<int>(UniformBelow(random, kStages));
-  // Order 1 is that to initialise.
+  // Order 1 initializes the model.
   fatal.order = 2 + static_cast<int64_t>(UniformBelow(random, kOrders - 1));
   const MemberPhase phases[] = {MemberPhase::kForward, MemberPhase::kBackward, MemberPhase::kPull,
                                 MemberPhase::kComputed, MemberPhase::kPush};
@@ -118,7 +118,7 @@ void KillOneAndGoOn(const std::string& mode, const ReplicaRig::Moment& fatal) {
   }
   for (int server = 0; server < 2; ++server) {
     const ServerStatus status = rig.GetStatus(server);
-    // Every block has the last step of the second incarnation, and no trace of another.
+    // Each block contains the last step of the second incarnation and no other incarnation.
     int64_t last_step = 0;
     uint64_t incarnation = 0;
     for (const LedgerEntryStatus& entry : status.ledger()) {
@@ -126,34 +126,33 @@ void KillOneAndGoOn(const std::string& mode, const ReplicaRig::Moment& fatal) {
       if (incarnation == 0) incarnation = entry.incarnation();
       EXPECT_EQ(entry.last_step(), last_step) << "block " << entry.block();
       EXPECT_EQ(entry.incarnation(), incarnation) << "block " << entry.block();
-      // All samples were used once, or twice where the first incarnation took them to its grave:
-      // the steps of the whole job, and at most one more.
+      // Each sample is used once, or twice if the first incarnation died with it. So the number of
+      // steps is at least kOrders and at most the number of started steps.
       EXPECT_GE(entry.applied(), kOrders) << "block " << entry.block();
       EXPECT_LE(entry.applied(), accounting.begun()) << "block " << entry.block();
     }
     EXPECT_GT(last_step, 0);
     EXPECT_LE(status.max_version(), accounting.begun());
     EXPECT_GE(status.min_version(), kOrders);
-    // A gradient is applied once for each time that it is in the ledger, and repeats are none.
+    // The ledger counts each applied gradient once, and there are no repeated pushes.
     EXPECT_EQ(status.verdicts().duplicates(), 0u);
   }
 }
 
 class ReplicaKillTest : public ::testing::TestWithParam<uint64_t> {};
 
-TEST_P(ReplicaKillTest, TheOthersEndAndAFreshReplicaGoesOnFromTheServers) {
+TEST_P(ReplicaKillTest, ResumesAfterAMemberDies) {
   KillOneAndGoOn("ASYNC", RandomMoment(GetParam()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, ReplicaKillTest, ::testing::Range<uint64_t>(1, 17));
 
-TEST(ReplicaKillInSyncTest, TheOthersEndAndAFreshReplicaGoesOnFromTheServers) {
+TEST(ReplicaKillInSyncTest, ResumesAfterAMemberDies) {
   for (const uint64_t seed : {101, 102, 103}) KillOneAndGoOn("SYNC", RandomMoment(seed));
 }
 
-// The others' parts are pushed, and answered when their round is over: for which the part is
-// missing that will never come.
-TEST(ReplicaKillInSyncTest, NobodyWaitsForThePartOfOneThatDiesBeforeItsPush) {
+// The other members' parts are pushed, but their round waits for the dead member's part.
+TEST(ReplicaKillInSyncTest, DoesNotWaitForTheDeadMembersPart) {
   for (const int stage : {1, 2}) {
     ReplicaRig::Moment fatal;
     fatal.stage = stage;

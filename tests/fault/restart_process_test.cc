@@ -1,5 +1,5 @@
-// ps_server as a process, killed at random moments, also while it writes a checkpoint, and started
-// again with the same arguments: it has each block as it was at the step that it tells.
+// Kills the ps_server process at random times, also during a checkpoint, and restarts it with the
+// same arguments. Each block is restored as of the step that the server reports.
 
 #include <signal.h>
 
@@ -28,13 +28,13 @@ constexpr int kLives = 12;
 
 float GetGradient(Step step, BlockId block) { return static_cast<float>((step * 7 + block) % 5); }
 
-// Starts it where it was, once the kernel lets it have the port again.
+// Restarts the server on the same port once the kernel releases the port.
 ServerProgram Restart(const std::string& address, const std::string& directory) {
   return StartServerProgram(
       {absl::StrCat("--listen=", address), absl::StrCat("--dir=", directory)});
 }
 
-TEST(RestartProcessTest, AKilledServerHasItsBlocksAsOfTheStepsThatItTells) {
+TEST(RestartProcessTest, RestoresEachBlockToTheReportedStep) {
   const uint64_t seed = 20261123;
   uint64_t random = seed;
   std::printf("seed %lu\n", seed);
@@ -61,7 +61,7 @@ TEST(RestartProcessTest, AKilledServerHasItsBlocksAsOfTheStepsThatItTells) {
   ASSERT_EQ(first.Pull(0), absl::OkStatus());
   ASSERT_EQ(checkpoints.Take(), absl::OkStatus());
 
-  // Of each block: the steps that may be in it. The last one's outcome is not known.
+  // By block: the steps that may be applied. The outcome of the last step is unknown.
   std::map<BlockId, std::set<Step>> applied;
   Step step = 0;
   size_t lost = 0;
@@ -92,7 +92,7 @@ TEST(RestartProcessTest, AKilledServerHasItsBlocksAsOfTheStepsThatItTells) {
       ASSERT_TRUE(checkpoints.AwaitConnected(absl::Seconds(30)));
       ASSERT_EQ(checkpoints.Take(), absl::OkStatus());
     }
-    // Between nothing and a dozen checkpoints are written meanwhile.
+    // The thread takes up to a dozen checkpoints during the pushes.
     std::thread taker([&] {
       while (checkpoints.Take().ok()) {
       }
@@ -104,7 +104,7 @@ TEST(RestartProcessTest, AKilledServerHasItsBlocksAsOfTheStepsThatItTells) {
     });
     while (true) {
       ++step;
-      // A push may be applied though its answer never comes.
+      // The server may apply a push without the reply arriving.
       for (const BlockRange& block : worker.blocks()) applied[block.id].insert(step);
       const auto pushed =
           worker.PushBlocks(step, [&](BlockId block) { return GetGradient(step, block); });
@@ -119,7 +119,7 @@ TEST(RestartProcessTest, AKilledServerHasItsBlocksAsOfTheStepsThatItTells) {
   PlainWorker last(PlainChannel(address), hello);
   ASSERT_EQ(last.Hello(), absl::OkStatus());
   EXPECT_NE(server.program->AwaitError(" MiB) from checkpoint"), "");
-  std::printf("%d kills, %ld pushes, %lu checkpoints, %zu blocks lost as told\n", kLives, step,
+  std::printf("%d kills, %ld pushes, %lu checkpoints, %zu blocks reported lost\n", kLives, step,
               checkpoints.taken(), lost);
   EXPECT_GT(lost, 0u);
   EXPECT_GT(restored_last, 1u);

@@ -1,6 +1,6 @@
-// Servers that die and come back from their last checkpoint while workers push: nothing is doubled,
-// and what is lost is exactly what the workers were told, per slot, step and block.
-// TORCHPS_RESTART_SECONDS says how long each case pushes.
+// Restarts servers from the last checkpoint while workers push. No push is applied twice, and the
+// lost pushes are exactly those reported to the workers, by slot, step and block.
+// TORCHPS_RESTART_SECONDS sets how long each case pushes.
 
 #include <atomic>
 #include <cstdint>
@@ -41,11 +41,11 @@ struct RestartCase {
   ConsistencySpec::Mode mode;
   int staleness_bound;
   bool shared_memory;
-  // Gradients come from a device by a link.
+  // Gradients are copied from a device over a link.
   bool linked = false;
 };
 
-// What one slot knows by its own books.
+// State that one slot recorded.
 struct SlotBook {
   std::vector<Step> acknowledged;
   int64_t applied = 0;
@@ -67,7 +67,7 @@ class RestartTest : public ::testing::TestWithParam<RestartCase> {
     for (int i = 0; i < kServers; ++i) StartServer(i);
   }
 
-  // As a process would be that is started again with the same arguments: same port, same directory.
+  // Simulates a process that is restarted with the same arguments: the same port and directory.
   void StartServer(int i) {
     Server::Options options;
     options.listen = addresses_[i];
@@ -109,7 +109,7 @@ class RestartTest : public ::testing::TestWithParam<RestartCase> {
     IntegerPusher pusher(options);
     const auto heartbeat = IntegerRig::KeepAlive(client);
     Step step = 0;
-    // The last step begins after the last restart, so that everybody hears of what that has cost.
+    // The last step begins after the last restart, so each slot learns of all lost pushes.
     for (bool is_last = false; !is_last;) {
       is_last = done_;
       const auto pulled = pusher.Pull(step, &held);
@@ -143,7 +143,7 @@ class RestartTest : public ::testing::TestWithParam<RestartCase> {
   std::atomic<bool> done_{false};
 };
 
-TEST_P(RestartTest, NothingIsDoubledAndWhatIsLostIsWhatWasTold) {
+TEST_P(RestartTest, ReportsExactlyTheLostPushes) {
   double seconds = 3;
   if (const char* wish = std::getenv("TORCHPS_RESTART_SECONDS"); wish != nullptr) {
     ASSERT_TRUE(absl::SimpleAtod(wish, &seconds)) << wish;
@@ -176,22 +176,23 @@ TEST_P(RestartTest, NothingIsDoubledAndWhatIsLostIsWhatWasTold) {
     threads.emplace_back(
         [&, slot] { Train(slot, *clients[slot], segments[slot].get(), accounting[slot]); });
   }
-  // What happens in which order is drawn; when, is up to the machine.
+  // The seed determines the order of events, but not their timing.
   uint64_t random = kSeed;
   int kills = 0;
   uint64_t attempts = 1;
   const absl::Duration until = rig_.clock().Now() + absl::Seconds(seconds);
   const absl::Duration give_up = until + absl::Seconds(60);
-  // On a slow machine longer, until there was enough of everything.
+  // Continues on a slow machine until there were enough restarts and checkpoints.
   while (rig_.clock().Now() < until ||
          ((kills < 8 || checkpoints.taken() < 4) && rig_.clock().Now() < give_up)) {
-    // A server that was restarted has its job when the first worker greets it.
+    // The restarted server restores the job when the first worker says Hello.
     while (checkpoints.taken() < attempts && rig_.clock().Now() < give_up) {
       if (!checkpoints.Take().ok()) rig_.stop().WaitFor(absl::Milliseconds(5));
     }
     attempts += UniformBelow(random, 3);
     rig_.stop().WaitFor(absl::Milliseconds(20 + UniformBelow(random, 200)));
-    // At first each of them twice in a row: a life begins where the one before it began.
+    // First restarts each server twice in a row. So a server restarts from a state that the
+    // previous process only restored.
     const int victim =
         kills < 2 * kServers ? kills / 2 : static_cast<int>(UniformBelow(random, kServers));
     servers_[victim] = nullptr;
@@ -208,7 +209,7 @@ TEST_P(RestartTest, NothingIsDoubledAndWhatIsLostIsWhatWasTold) {
   const auto pulled = auditor->Pull(0, /*read_only=*/true, absl::MakeSpan(values));
   ASSERT_TRUE(pulled.ok()) << pulled.status();
 
-  // The servers' books against the slots'.
+  // Compares the servers' ledgers with the slots' records.
   int64_t applied = 0;
   uint64_t lost = 0;
   size_t pushes = 0;
@@ -243,11 +244,11 @@ TEST_P(RestartTest, NothingIsDoubledAndWhatIsLostIsWhatWasTold) {
   }
   EXPECT_EQ(applied + static_cast<int64_t>(lost), acknowledged);
   EXPECT_GT(checkpoints.taken(), 3u);
-  EXPECT_GT(lost, 0u) << "no restart has lost anything: nothing was tested";
+  EXPECT_GT(lost, 0u) << "no restart lost a push, so the test checked nothing";
   std::printf(
       "%d restarts, %lu checkpoints, %zu pushes, %ld blocks acknowledged, %lu rolled back\n", kills,
       checkpoints.taken(), pushes, acknowledged, lost);
-  std::printf("slot 0 was told: %s\n", accounting[0].said.front().c_str());
+  std::printf("slot 0 logged: %s\n", accounting[0].said.front().c_str());
   if (GetParam().mode == ConsistencySpec::SYNC) return;
 
   std::vector<int64_t> expected(kTrained);
@@ -266,7 +267,8 @@ TEST_P(RestartTest, NothingIsDoubledAndWhatIsLostIsWhatWasTold) {
   }
   int64_t wrong = 0;
   for (int64_t i = 0; i < kTrained; ++i) wrong += values[i] != static_cast<double>(expected[i]);
-  EXPECT_EQ(wrong, 0) << "elements that are not the sum of what was acknowledged and is not lost";
+  EXPECT_EQ(wrong, 0)
+      << "elements differ from the sum of the acknowledged gradients that were not lost";
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -280,7 +282,7 @@ INSTANTIATE_TEST_SUITE_P(
                                   true}),
     [](const ::testing::TestParamInfo<RestartCase>& info) { return info.param.name; });
 
-TEST(LifeTest, WithoutANameItDoesNotBegin) {
+TEST(LifeTest, RefusesToStartWithoutAnIncarnation) {
   const SteadyClock clock;
   Server::Options options;
   options.clock = &clock;

@@ -4,8 +4,8 @@
 
 namespace torchps {
 
-// What every worker of the shared-memory tests says first: blocks that take a server a while, and
-// a lease that outlasts a busy machine, after which a dead slot is forgotten within a test.
+// Returns a worker's Hello for the shared-memory tests. The blocks are large enough to keep a
+// server busy. The lease outlasts delays on a busy machine but expires within a test.
 inline HelloRequest SharedMemoryJobHello(SlotId slot) {
   JobHarness::Options options;
   options.trained = 8 << 20;

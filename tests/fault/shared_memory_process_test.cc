@@ -1,5 +1,5 @@
-// Processes that share memory, one of which is killed in the middle of a push: the other goes on or
-// says in a sentence that it cannot, and nothing is left behind.
+// Kills one of two processes that share memory in the middle of a push. The other process continues
+// or reports an error, and no shared memory is leaked.
 
 #include <dirent.h>
 #include <signal.h>
@@ -30,13 +30,13 @@ class SharedMemoryProcessTest : public ::testing::Test {
   void SetUp() override {
     before_ = NamedSegments();
 #ifdef TORCHPS_TSAN
-    // Server and test hand each other memory through Debian's gRPC, which is not instrumented.
+    // Server and test pass memory to each other through Debian's gRPC, which is not instrumented.
     GTEST_SKIP() << "ThreadSanitizer cannot see what gRPC orders";
 #endif
   }
   void TearDown() override { EXPECT_EQ(NamedSegments(), before_); }
 
-  // What lies about where named shared memory does.
+  // Returns the names of the existing shared memory segments.
   static std::set<std::string> NamedSegments() {
     std::set<std::string> names;
     DIR* const directory = opendir("/dev/shm");
@@ -50,7 +50,7 @@ class SharedMemoryProcessTest : public ::testing::Test {
   std::set<std::string> before_;
 };
 
-// Mappings of a process whose files' names contain `label`.
+// Returns the number of the process's mappings with a file name that contains `label`.
 int Mappings(pid_t pid, const std::string& label) {
   std::ifstream maps(absl::StrCat("/proc/", pid, "/maps"));
   int count = 0;
@@ -58,7 +58,7 @@ int Mappings(pid_t pid, const std::string& label) {
   return count;
 }
 
-TEST_F(SharedMemoryProcessTest, AWorkerKilledInItsPushIsForgottenWithItsMemoryAndTheJobGoesOn) {
+TEST_F(SharedMemoryProcessTest, ReleasesTheMemoryOfAKilledWorker) {
   const ServerProgram server = StartServerProgram();
   SharedWorker healthy(PlainChannel(server.address), SharedMemoryJobHello(0));
   ASSERT_EQ(healthy.Hello(), absl::OkStatus());
@@ -67,7 +67,7 @@ TEST_F(SharedMemoryProcessTest, AWorkerKilledInItsPushIsForgottenWithItsMemoryAn
   Program victim({"tests/fault/shared_memory_pusher", server.address, "1"});
   ASSERT_NE(victim.AwaitLine("pushing"), "");
   EXPECT_EQ(Mappings(server.program->pid(), "test-gradients"), 2);
-  // It does nothing but push, so this is in the middle of one.
+  // The victim pushes all the time, so this kills it in the middle of a push.
   kill(victim.pid(), SIGKILL);
   EXPECT_EQ(victim.AwaitExit(), 128 + SIGKILL);
   Step step = 0;
@@ -84,7 +84,7 @@ TEST_F(SharedMemoryProcessTest, AWorkerKilledInItsPushIsForgottenWithItsMemoryAn
   EXPECT_FALSE(status->slot(1).shared_memory());
 }
 
-TEST_F(SharedMemoryProcessTest, AServerKilledInAPushIsAnErrorToItsWorkerAndASuccessorSharesAnew) {
+TEST_F(SharedMemoryProcessTest, SharesAgainAfterAServerIsKilled) {
   ServerProgram server = StartServerProgram();
   SharedWorker worker(PlainChannel(server.address), SharedMemoryJobHello(0));
   ASSERT_EQ(worker.Hello(), absl::OkStatus());
@@ -102,7 +102,7 @@ TEST_F(SharedMemoryProcessTest, AServerKilledInAPushIsAnErrorToItsWorkerAndASucc
   kill(server.program->pid(), SIGKILL);
   pushing.join();
   EXPECT_EQ(failure.code(), absl::StatusCode::kUnavailable) << failure;
-  // Its memory is still there, and no block of it is taken for whole that is not.
+  // The server's memory is still mapped, and Read() returns only complete blocks.
   for (const BlockRange& block : worker.plain().blocks()) {
     std::vector<float> values(block.length);
     const std::optional<Version> version = worker.Read(block.id, values.data());

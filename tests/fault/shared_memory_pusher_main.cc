@@ -1,5 +1,5 @@
-// shared_memory_pusher SERVER SLOT: pushes from shared memory until it is killed, and says so once
-// it has begun.
+// shared_memory_pusher SERVER SLOT: pushes from shared memory until it is killed. Prints "pushing"
+// after the first push.
 
 #include <cstdio>
 #include <cstdlib>

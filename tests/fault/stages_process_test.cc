@@ -1,6 +1,5 @@
-// psctl with our real programs and a model that two processes of each worker hold: a process that
-// is killed takes the others of its worker along, all of them come back, and the job ends as if
-// nothing had been.
+// Runs psctl with the real programs and a model split over two processes per worker. If one process
+// is killed, the other processes of that worker exit, all of them restart, and the job completes.
 
 #include <cstdio>
 #include <cstdlib>
@@ -21,7 +20,7 @@ using ::testing::HasSubstr;
 
 constexpr absl::Duration kPatience = absl::Minutes(4);
 
-// Work for longer than the faults take to come, on any machine. Without any file.
+// The job runs longer than the faults need to occur, on any machine. It does not need files.
 constexpr char kJob[] = R"(
   name: "staged"
   workers: 2
@@ -35,7 +34,7 @@ constexpr char kJob[] = R"(
 
 std::string Folder() { return std::getenv("TEST_TMPDIR"); }
 
-// What a drill said that its job has survived, with every sample used.
+// Runs a drill, expects that the job survives it with each sample used, and returns the output.
 std::string ExpectSurvived(const std::vector<std::string>& more) {
   std::ofstream(Folder() + "/job.textproto") << kJob;
   std::vector<std::string> words = {"tools/psctl",
@@ -55,29 +54,29 @@ std::string ExpectSurvived(const std::vector<std::string>& more) {
   EXPECT_THAT(out, HasSubstr("staged finished: test accuracy"));
   EXPECT_THAT(out, HasSubstr("\nconsistency check passed: "));
   EXPECT_THAT(out, HasSubstr("\nverdict: consistency check passed; samples lost 0, doubled 0; "));
-  EXPECT_THAT(out, HasSubstr("; acknowledged pushes lost 0")) << "no server has died";
+  EXPECT_THAT(out, HasSubstr("; acknowledged pushes lost 0"))
+      << "no server died, so no push may be lost";
   return out;
 }
 
-TEST(StagesProcess, AProcessOfAnyStageIsKilledAndItsReplicaComesBackAlone) {
+TEST(StagesProcess, RestartsTheReplicaOfAKilledProcess) {
   const std::string out =
       ExpectSurvived({"--kill=worker.0.1:at=300ms", "--kill=worker.1.0:at=900ms"});
-  EXPECT_THAT(
-      out,
-      HasSubstr("\nworker 0 stage 1 was ended by signal 9 (Killed); restarting it (restart 1)\n"));
-  EXPECT_THAT(
-      out,
-      HasSubstr("\nworker 1 stage 0 was ended by signal 9 (Killed); restarting it (restart 1)\n"));
-  // Those that were not killed.
+  EXPECT_THAT(out, HasSubstr("\nworker 0 stage 1 was ended by signal 9 (Killed); it is started "
+                             "again (restart 1)\n"));
+  EXPECT_THAT(out, HasSubstr("\nworker 1 stage 0 was ended by signal 9 (Killed); it is started "
+                             "again (restart 1)\n"));
+  // The other members of the replicas.
   EXPECT_THAT(out, HasSubstr("\nworker 0 stage 0 exited with code 3 "));
   EXPECT_THAT(out, HasSubstr("\nworker 1 stage 1 exited with code 3 "));
-  EXPECT_THAT(out, HasSubstr("\nrestarted after a crash: 2 workers\n")) << "each replica once";
+  EXPECT_THAT(out, HasSubstr("\ndied and started again: 2 workers\n"))
+      << "each replica restarts once";
   EXPECT_THAT(out, HasSubstr("\nkilled: 0 servers, 2 workers; frozen: 0 servers, 0 workers\n"
                              "killed processes of workers: 1 of stage 0, 1 of stage 1\n"));
 }
 
-// Activations and gradients pass between processes by TLS then.
-TEST(StagesProcess, SoItIsByTls) {
+// If certificates are given, activations and gradients pass between the processes over TLS.
+TEST(StagesProcess, RestartsTheReplicaOverTls) {
   const std::string certs = Folder() + "/certs";
   Program made({"tools/psctl", "certs", "--dir=" + certs, "--job=staged", "--hosts=127.0.0.1"});
   ASSERT_EQ(made.AwaitExit(), 0) << absl::StrJoin(made.error(), "\n");

@@ -1,4 +1,4 @@
-// psctl with our real programs: what is killed comes back, and the job ends as if nothing had been.
+// Runs psctl with the real programs. Killed processes restart, and the job completes as usual.
 
 #include <cstdlib>
 #include <filesystem>
@@ -21,8 +21,8 @@ using ::testing::HasSubstr;
 
 constexpr absl::Duration kPatience = absl::Minutes(4);
 
-// Work for longer than the faults of a drill take to come, on any machine: 60 epochs are 4.5 s on
-// the fastest so far. Without any file.
+// The job runs longer than the faults of a drill need to occur, on any machine: 60 epochs last 4.5
+// s on the fastest machine so far. It does not need files.
 constexpr char kJob[] = R"(
   name: "supervised"
   workers: 2
@@ -34,7 +34,7 @@ constexpr char kJob[] = R"(
   durability { checkpoint_seconds: 1 }
 )";
 
-// What is stopped makes no steps, so there need not be many.
+// Frozen processes make no steps, so fewer epochs are enough.
 constexpr char kShort[] = "--set=training.epochs=15";
 
 std::vector<std::string> Psctl(const std::string& command, std::vector<std::string> more) {
@@ -50,7 +50,7 @@ std::vector<std::string> Psctl(const std::string& command, std::vector<std::stri
   return words;
 }
 
-// What a drill said that its job has survived, with every sample used.
+// Runs a drill, expects that the job survives it with each sample used, and returns the output.
 std::string ExpectSurvived(std::vector<std::string> faults) {
   faults.insert(faults.end(), {"--seconds=10", "--seed=3"});
   Program drill(Psctl("drill", faults));
@@ -64,7 +64,7 @@ std::string ExpectSurvived(std::vector<std::string> faults) {
   return out;
 }
 
-TEST(Supervision, ADrillIsSurvivedWithEverySampleUsed) {
+TEST(Supervision, SurvivesKilledServersAndWorkers) {
   const std::string out = ExpectSurvived(
       {"--kill=server.0:at=500ms", "--kill=server.1:at=1500ms", "--kill=worker:at=1s"});
   EXPECT_THAT(out, HasSubstr("restarted after a crash: 2 servers, 1 worker\n"));
@@ -74,9 +74,9 @@ TEST(Supervision, ADrillIsSurvivedWithEverySampleUsed) {
   EXPECT_FALSE(absl::StrContains(out, "never"));
 }
 
-// A machine that is suspended: longer than the lease, with a server that is away meanwhile, so that
-// the job is not over before.
-TEST(Supervision, AWorkerThatIsSuspendedForLongerThanItsLeaseComesBack) {
+// Simulates a suspended machine: frozen longer than the lease. One server is frozen too, so that
+// the job does not end first.
+TEST(Supervision, ResumesAWorkerSuspendedBeyondItsLease) {
   const std::string out = ExpectSurvived(
       {kShort, "--freeze=server.1:at=500ms:for=4s", "--freeze=worker.1:at=300ms:for=3s"});
   EXPECT_THAT(out, HasSubstr("\nworker 1 resumes\n"));
@@ -84,15 +84,15 @@ TEST(Supervision, AWorkerThatIsSuspendedForLongerThanItsLeaseComesBack) {
   EXPECT_THAT(out, HasSubstr("frozen: 1 server, 1 worker\n"));
 }
 
-// A lid that is closed over all of a job.
-TEST(Supervision, AJobThatIsSuspendedAsAWholeGoesOn) {
+// Simulates a laptop that is suspended with the whole job.
+TEST(Supervision, ResumesAJobSuspendedAsAWhole) {
   const std::string out = ExpectSurvived(
       {kShort, "--freeze=server.0:at=500ms:for=3s", "--freeze=server.1:at=500ms:for=3s",
        "--freeze=worker.0:at=500ms:for=3s", "--freeze=worker.1:at=500ms:for=3s"});
   EXPECT_THAT(out, HasSubstr("frozen: 2 servers, 2 workers\n"));
 }
 
-TEST(Supervision, ANetworkThatBreaksAndADiskThatIsSlowAreSurvived) {
+TEST(Supervision, SurvivesABrokenNetworkAndASlowDisk) {
   const std::string out = ExpectSurvived(
       {kShort, "--partition=worker.1-server.1:at=300ms:for=4s", "--partition=server.0:at=1s:for=1s",
        "--partition=halves:at=3s:for=500ms", "--reset=worker:every=400ms",
@@ -105,7 +105,7 @@ TEST(Supervision, ANetworkThatBreaksAndADiskThatIsSlowAreSurvived) {
   EXPECT_THAT(out, HasSubstr("\n--partition: 3 times, "));
 }
 
-TEST(Supervision, EachServersDiskIsLostAndNothingThatWasAcknowledged) {
+TEST(Supervision, RecoversAcknowledgedPushesAfterEachDiskIsLost) {
   const std::string out = ExpectSurvived(
       {kShort, "--set=durability.level=LOG", "--set=durability.copies=1",
        "--lose_disk=server.1:at=300ms", "--lose_disk=server.0:at=600ms", "--kill=worker:at=1s"});
@@ -116,7 +116,7 @@ TEST(Supervision, EachServersDiskIsLostAndNothingThatWasAcknowledged) {
   EXPECT_THAT(out, HasSubstr("/disk-0/model.safetensors"));
 }
 
-TEST(Supervision, ARunThatIsCutShortLeavesWhatGoesOn) {
+TEST(Supervision, ResumesAnInterruptedRun) {
   const std::string dir = absl::StrCat(std::getenv("TEST_TMPDIR"), "/state");
   {
     Program run(Psctl("run", {kShort, "--dir=" + dir}));
@@ -133,7 +133,7 @@ TEST(Supervision, ARunThatIsCutShortLeavesWhatGoesOn) {
   EXPECT_EQ(refused.AwaitExit(kPatience), 2);
   EXPECT_THAT(refused.error().back(), HasSubstr("--resume continues that job"));
 
-  // With another model it is refused, and leaves the job's file and its report as they are.
+  // The run is refused with another model and leaves the job file and the report unchanged.
   const auto kept = [&dir](const std::string& name) {
     std::ifstream file(dir + "/" + name);
     return std::string(std::istreambuf_iterator<char>(file), {});

@@ -1,5 +1,5 @@
-// ps_worker as a process among real servers: what it says and how it ends when something is wrong,
-// and that the job that was running goes on.
+// Tests the ps_worker process with real servers: its messages and exit codes for bad input, and
+// that the running job continues.
 
 #include <sys/socket.h>
 
@@ -25,7 +25,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A job of a few seconds without any file.
+// The job runs for a few seconds and does not need files.
 constexpr char kJob[] = R"(
   name: "faults"
   model { name: "linear" }
@@ -48,7 +48,7 @@ std::vector<std::string> WorkerCommand(const std::string& servers,
   return command;
 }
 
-// A server that accepts whoever comes and answers as a web server does.
+// Accepts connections and answers like a web server.
 class WebServer {
  public:
   WebServer() {
@@ -75,7 +75,7 @@ class WebServer {
   std::thread thread_;
 };
 
-// The worker ends with `code` and one sentence that holds all of `words`.
+// Expects that the worker exits with `code` and one message that contains all of `words`.
 void ExpectEnd(Program& worker, ExitCode code, const std::vector<std::string>& words) {
   const absl::Time before = absl::Now();
   EXPECT_EQ(worker.AwaitExit(), static_cast<int>(code));
@@ -97,15 +97,15 @@ void ExpectRefusal(const std::vector<std::string>& command, ExitCode code,
   ExpectEnd(worker, code, words);
 }
 
-TEST(WorkerProcess, WrongOnesAreRefusedInOneSentenceAndTheRunningJobGoesOn) {
+TEST(WorkerProcess, RefusesBadWorkersWithoutDisturbingTheJob) {
   const ServerProgram first = StartServerProgram();
   const ServerProgram second = StartServerProgram();
   const std::string servers = absl::StrCat(first.address, ",", second.address);
-  // Trains until it is told to stop.
+  // Trains until it is stopped.
   Program healthy(WorkerCommand(servers, {"--set=training.epochs=100000"}));
   ASSERT_NE(healthy.AwaitLine("torchps_worker progress "), "");
 
-  // The command line and the job.
+  // Errors in the command line and the job.
   ExpectRefusal(WorkerCommand(servers, {"--job=" + WriteFile("bad.textproto", "mdel { }")}),
                 ExitCode::kUsage, {"mdel"});
   ExpectRefusal(WorkerCommand(servers, {"--set=optimizer.learnin_rate=1"}), ExitCode::kUsage,
@@ -129,53 +129,53 @@ TEST(WorkerProcess, WrongOnesAreRefusedInOneSentenceAndTheRunningJobGoesOn) {
                                         absl::StrCat("--data=", std::getenv("TEST_TMPDIR"))}),
                 ExitCode::kData, {"train-images-idx3-ubyte"});
 
-  // Another job, another model.
+  // Errors in the job or model, compared with the running job.
   ExpectRefusal(
       WorkerCommand(servers, {"--set=training.epochs=100000", "--set=optimizer.learning_rate=0.5"}),
       ExitCode::kRefused, {"optimizer.learning_rate", "0.5"});
   ExpectRefusal(WorkerCommand(servers, {"--set=training.epochs=100000", "--set=model.name=mlp"}),
                 ExitCode::kRefused, {"model"});
 
-  // Addresses at which there is something else, or nothing.
+  // Addresses of other programs, or without a program.
   const WebServer web;
   ExpectRefusal(WorkerCommand(web.address()), ExitCode::kRefused,
                 {web.address(), "is not a torchps server"});
   std::string nobody;
-  ASSERT_TRUE(ListenOnLoopback(&nobody).ok());  // and closes at once
+  ASSERT_TRUE(ListenOnLoopback(&nobody).ok());  // closes at once
   ExpectRefusal(WorkerCommand(nobody, {"--patience=1s"}), ExitCode::kUnreachable,
                 {nobody, "has not answered for 1s", "connection refused"});
 
-  // Through all of it.
+  // The healthy worker trained during all of the above.
   EXPECT_TRUE(healthy.running());
   const size_t lines = healthy.out().size();
   healthy.AskToStop();
   EXPECT_EQ(healthy.AwaitExit(), 0) << ::testing::PrintToString(healthy.error());
   EXPECT_EQ(healthy.out().back(), "torchps_worker stopped: terminated");
-  EXPECT_GT(healthy.out().size(), lines) << "it went on telling its progress";
+  EXPECT_GT(healthy.out().size(), lines) << "the healthy worker printed no more progress";
   EXPECT_TRUE(first.program->running());
   EXPECT_TRUE(second.program->running());
 }
 
-TEST(WorkerProcess, ToldToStopItGivesBackItsDataForAnotherToFinishTheJob) {
+TEST(WorkerProcess, ReturnsUnusedDataWhenStopped) {
   const ServerProgram server = StartServerProgram();
   const std::string job = "--set=training.epochs=30";
-  // Slow enough to be in the middle of it, on any machine, when it is told.
+  // Slow enough to be in the middle of the job when it is stopped, on any machine.
   Program first(WorkerCommand(server.address, {job, "--slow=1000", "--progress_seconds=0.01"}));
   ASSERT_NE(first.AwaitLine("torchps_worker progress "), "");
   first.AskToStop();
   EXPECT_EQ(first.AwaitExit(), 0) << ::testing::PrintToString(first.error());
   EXPECT_EQ(first.out().back(), "torchps_worker stopped: terminated");
 
-  // Its slot is free at once, and what it had not used comes back: the job ends with every sample.
+  // The slot is free at once and the unused samples return, so the job uses each sample.
   Program second(WorkerCommand(server.address, {job, "--slot=0"}));
   EXPECT_EQ(second.AwaitExit(), 0) << ::testing::PrintToString(second.error());
   EXPECT_THAT(second.out().back(), HasSubstr("torchps_worker done slot=0"));
   EXPECT_TRUE(second.error().empty()) << ::testing::PrintToString(second.error());
 }
 
-TEST(WorkerProcess, StartedBeforeItsServerSaysWhatItWaitsForAndThenTrains) {
+TEST(WorkerProcess, WaitsForItsServerAndThenTrains) {
   std::string address;
-  ASSERT_TRUE(ListenOnLoopback(&address).ok());  // a port that nobody has, since this closes it
+  ASSERT_TRUE(ListenOnLoopback(&address).ok());  // a free port, since this closes it
   const absl::Time before = absl::Now();
   Program worker(WorkerCommand(address));
   const std::string line = worker.AwaitError("waiting for server 0 at");
