@@ -7,7 +7,7 @@ namespace torchps::simulation {
 
 void AccountingModel::OnNamed(Incarnation incarnation, uint64_t nonce) {
   if (nonces_.emplace(incarnation, nonce).first->second != nonce) {
-    world_->Violation("two processes are incarnation ", incarnation);
+    world_->Violation("two processes got incarnation ", incarnation);
   }
 }
 
@@ -35,7 +35,7 @@ void AccountingModel::CheckProgress(const DataLease& lease) {
   if (!lease.reissued()) accounting_.handed_out += lease.end() - lease.begin();
   const double after = static_cast<double>(accounting_.handed_out) / total;
   const auto is = [](double told, double counted) { return std::abs(told - counted) < 1e-9; };
-  // Where pushes are counted, too, the job is as far as the further one of both.
+  // If pushes are counted too, the progress is the larger of the two.
   const bool is_so =
       training.max_pushes() > 0
           ? lease.progress_begin() >= std::max(before, accounting_.progress) - 1e-9 &&
@@ -43,9 +43,8 @@ void AccountingModel::CheckProgress(const DataLease& lease) {
                 lease.progress_end() <= 1
           : is(lease.progress_begin(), before) && is(lease.progress_end(), after);
   if (!is_so) {
-    world_->Violation("data lease ", lease.id(), " says that the job is at ",
-                      lease.progress_begin(), " to ", lease.progress_end(), "; it is at ", before,
-                      " to ", after);
+    world_->Violation("data lease ", lease.id(), " contains job progress ", lease.progress_begin(),
+                      " to ", lease.progress_end(), "; expected ", before, " to ", after);
   }
   accounting_.progress = lease.progress_end();
 }
@@ -53,8 +52,8 @@ void AccountingModel::CheckProgress(const DataLease& lease) {
 void AccountingModel::OnRestored(uint64_t revision) {
   const auto kept = kept_.find(revision);
   if (kept == kept_.end()) {
-    world_->Violation("the coordinator came back with revision ", revision,
-                      " of its state, which it never kept");
+    world_->Violation("the coordinator restored revision ", revision,
+                      " of the state, which was never saved");
     return;
   }
   accounting_ = kept->second;
@@ -66,8 +65,8 @@ void AccountingModel::OnHandedIn(const NextWorkRequest& request, const JobStatus
     const int64_t more = accounting.used() - known;
     known = accounting.used();
     if (accounting.used() + accounting.outstanding() > accounting.samples() || more < 0) {
-      world_->Violation("the books of epoch ", accounting.epoch(), " are ",
-                        accounting.ShortDebugString());
+      world_->Violation("the accounting of epoch ", accounting.epoch(),
+                        " is wrong: ", accounting.ShortDebugString());
     }
     if (more == 0) continue;
     int64_t lost = 0;
@@ -78,7 +77,7 @@ void AccountingModel::OnHandedIn(const NextWorkRequest& request, const JobStatus
         found->second.incarnation != request.incarnation() ||
         found->second.lease.epoch() != accounting.epoch() ||
         found->second.lease.end() - found->second.lease.begin() - lost != more) {
-      world_->Violation("slot ", request.slot(), " handed in data lease ", request.finished_lease(),
+      world_->Violation("slot ", request.slot(), " returned data lease ", request.finished_lease(),
                         ", and ", more, " samples of epoch ", accounting.epoch(),
                         " were counted as used");
       return;
@@ -112,8 +111,8 @@ void AccountingModel::CheckEnd(const JobStatus& status) const {
                                 : std::count(used->second.begin(), used->second.end(), true);
     if (!accounting.closed() || accounting.outstanding() != 0 || counted != accounting.used() ||
         (!is_cut && counted != scenario_->train_samples)) {
-      world_->Violation("the job ended with these books: ", accounting.ShortDebugString(), "; ",
-                        counted, " samples were used");
+      world_->Violation("the accounting at the end of the job is ", accounting.ShortDebugString(),
+                        "; ", counted, " samples were used");
     }
   }
   if (scenario_->job.training().evaluate() && status.evaluation_size() != status.epoch_size()) {

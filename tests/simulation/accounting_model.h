@@ -10,23 +10,24 @@
 
 namespace torchps::simulation {
 
-// The training samples of a job by what workers were told and what they handed in: which of them
-// have been used. Compares the coordinator's books with that, and what it calls the workers.
+// Models a job's training samples from the leases that workers get and return. Compares the model
+// with the coordinator's accounting, and checks the incarnations that the coordinator assigns.
 class AccountingModel {
  public:
   AccountingModel(World* world, const Scenario* scenario) : world_(world), scenario_(scenario) {}
 
-  // A process, which draws its nonce, was told that it is this incarnation.
+  // Reports that the process that drew `nonce` was assigned this incarnation.
   void OnNamed(Incarnation incarnation, uint64_t nonce);
-  // A worker was told to train on this.
+  // Reports that a worker got this lease.
   void OnLease(SlotId slot, Incarnation incarnation, const DataLease& lease);
-  // A worker has handed in its lease, if any; this is what the books say now.
+  // Reports that a worker returned a lease, if any. `status` is the accounting after that.
   void OnHandedIn(const NextWorkRequest& request, const JobStatus& status);
-  // The coordinator's state of this revision is kept now, with what was decided by then.
+  // Reports that the coordinator's state of this revision is saved now. Remembers the model's
+  // state.
   void OnKept(uint64_t revision) { kept_[revision] = accounting_; }
-  // The coordinator has come back with the state of this revision.
+  // Reports that the coordinator restored this revision. Returns to the model's state of that time.
   void OnRestored(uint64_t revision);
-  // The job says that it is done.
+  // Checks the accounting at the end of the job.
   void CheckEnd(const JobStatus& status) const;
 
  private:
@@ -39,20 +40,20 @@ class AccountingModel {
 
   struct Books {
     std::map<uint64_t, Lease> leases;
-    std::map<int, std::vector<bool>> used;  // by epoch, by position
+    std::map<int, std::vector<bool>> used;  // by epoch and position
     std::map<int, int64_t> used_count;
-    int64_t handed_out = 0;  // samples, each once
-    double progress = 0;     // as the last lease told it
+    int64_t handed_out = 0;  // samples, without reissued leases
+    double progress = 0;     // of the last lease
   };
 
-  // How far the lease says that the job is.
+  // Checks the lease's progress, and updates the model's progress.
   void CheckProgress(const DataLease& lease);
 
   World* const world_;
   const Scenario* const scenario_;
   std::map<Incarnation, uint64_t> nonces_;
   Books accounting_;
-  std::map<uint64_t, Books> kept_ = {{0, Books()}};  // by revision; 0: nothing yet
+  std::map<uint64_t, Books> kept_ = {{0, Books()}};  // by revision; 0: nothing saved
 };
 
 }  // namespace torchps::simulation

@@ -24,7 +24,7 @@ double BatchModel::Whole(const std::set<SlotId>& live) const {
 double BatchModel::Slack(const std::set<SlotId>& live) const {
   if (live.size() < 2) return 0;
   const double share = Whole(live) / static_cast<double>(live.size());
-  // With shares below two samples, a slack of one sample would leave out a whole slot.
+  // If shares are below two samples, a slack of one sample could leave out a whole slot.
   return share < 2 ? 0 : std::max(1.0, share / 16);
 }
 
@@ -45,8 +45,8 @@ double BatchModel::PartOfBatch(const std::set<SlotId>& live) const {
 BatchModel::Due BatchModel::DueNow(const Slots& slots) const {
   if (parts_.empty()) return Due::kNo;
   if (IsFull(slots.live)) return Due::kMust;
-  // A live slot that has pushed and not pulled since waits for another block: it gives nothing
-  // here.
+  // If a live slot pushed and did not pull since, the slot waits for another block. It cannot
+  // contribute to this block.
   const auto must_lack = [&](SlotId slot) {
     return slots.patience->HasEnded(slot) && slots.is_collected(slot);
   };

@@ -13,32 +13,32 @@
 
 namespace torchps::simulation {
 
-// A second implementation of the whole-batch rule for one block, written from the specification:
-// the pushes collected for the next update, and whether that update may or must be made now.
+// Implements the whole-batch rule for one block a second time, from the specification. Holds the
+// pushes collected for the next update, and decides if the update may or must happen now.
 class BatchModel {
  public:
-  // A collected push.
+  // Describes a collected push.
   struct Part {
     Incarnation incarnation = 0;
     Step step = 0;
     int64_t lag = 0;  // in updates, on arrival
     int64_t samples = 0;
     int64_t share = 0;    // PushHeader.share
-    double weight = 0;    // `samples`, or 0: withheld
-    double gradient = 0;  // of every element; 0 if absent
+    double weight = 0;    // `samples`, or 0 if withheld
+    double gradient = 0;  // of each element; 0 if absent
     bool absent = false;
   };
   enum class Due { kNo, kMay, kMust };
-  // The server's state outside the block.
+  // State of the server outside the block.
   struct Slots {
     std::set<SlotId> live;
     const PatienceModel* patience = nullptr;
     absl::Duration now;
-    // Whether any block of the server has collected something of the slot.
+    // Returns true if a block of the server collected a push of the slot.
     std::function<bool(SlotId)> is_collected;
   };
 
-  // REQUIRES: `job` is normalised and applies whole batches.
+  // REQUIRES: `job` is normalized and applies whole batches.
   explicit BatchModel(const JobSpec& job)
       : batch_samples_(int64_t{job.training().batch_size()} * job.training().accumulate()),
         is_of_each_(!job.training().global_batch()) {}
@@ -52,30 +52,30 @@ class BatchModel {
   bool Holds(SlotId slot) const { return parts_.count(slot) > 0; }
   bool empty() const { return parts_.empty(); }
   const std::map<SlotId, Part>& parts() const { return parts_; }
-  // Samples that all parts, or the one added last, count as.
+  // Number of samples that all parts, or the last added part, count as.
   int64_t fill() const;
   int64_t last_fill() const { return last_fill_; }
 
-  // Samples of a whole batch, and the number that an update may lack.
+  // Number of samples in a whole batch, and the number that may be missing in an update.
   double Whole(const std::set<SlotId>& live) const;
   double Slack(const std::set<SlotId>& live) const;
-  // Whether an update made now would be early, and the part of a batch it would count as. The last
+  // True if an update now would be early, and the part of a batch that it would count as. The last
   // update of the job is never early.
   bool IsEarly(const std::set<SlotId>& live) const;
   double PartOfBatch(const std::set<SlotId>& live) const;
 
   Due DueNow(const Slots& slots) const;
 
-  // Samples of all gradients; 0: all are withheld.
+  // Samples of all gradients; 0 if all are withheld.
   double Weight() const;
-  // The mean gradient of every element, weighted by samples. REQUIRES: Weight() > 0.
+  // Returns the mean gradient of an element, weighted by samples. REQUIRES: Weight() > 0.
   double Mean() const;
-  // Whether every gradient lacks this block.
+  // True if the block is absent from all gradients.
   bool IsAbsent() const;
 
  private:
   int64_t GetFill(const Part& part) const;
-  // No samples are left in the job after this part.
+  // True if the job ends with this part.
   bool EndsJob(const Part& part) const { return !is_of_each_ && part.share > batch_samples_; }
   bool IsFull(const std::set<SlotId>& live) const;
 

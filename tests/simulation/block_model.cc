@@ -6,7 +6,7 @@
 namespace torchps::simulation {
 namespace {
 
-// Of sums of small integers that are scaled, averaged or remembered in float32.
+// Tolerance for sums of small integers that are scaled, averaged or kept as float32.
 constexpr double kTolerance = 0.02;
 
 bool SameLedger(const std::map<SlotId, LedgerEntry>& a, const std::map<SlotId, LedgerEntry>& b) {
@@ -54,7 +54,7 @@ void BlockModel::Push(const PushHeader& header, bool restored) {
                       " of slot ", header.slot, " after one of ", entry.incarnation);
     return;
   }
-  // Asked for again: nothing must come of it.
+  // The block must not change after a repeated push.
   if (header.incarnation == entry.incarnation && header.step <= entry.last_step) return;
   entry.incarnation = header.incarnation;
   if (scenario_->synchronous()) {
@@ -99,7 +99,7 @@ void BlockModel::PushAsync(const PushHeader& header, bool restored) {
 }
 
 void BlockModel::PushSync(const PushHeader& header, bool restored) {
-  // Rounds that the others finished while this server was away.
+  // The other servers completed these rounds while this server was down.
   if (restored && header.step > version_ + 1 && !round_.empty()) EndRound(/*missing=*/{});
   if (restored && header.step > version_ + 1) {
     version_ = header.step - 1;
@@ -127,7 +127,7 @@ void BlockModel::PushSync(const PushHeader& header, bool restored) {
   if (!header.withheld) {
     ++entry.applied;
     contribution.weight = header.weight;
-    // What a gradient has nothing for is zero to a mean to which others give.
+    // In a mean over slots, an absent gradient counts as zero.
     contribution.absent = !header.absent.empty();
     contribution.gradient =
         contribution.absent ? 0 : GetGradient(header.slot, header.incarnation, header.step, id_);
@@ -138,12 +138,12 @@ void BlockModel::PushSync(const PushHeader& header, bool restored) {
 void BlockModel::PushBatch(const PushHeader& header, bool restored) {
   if (batch_.Holds(header.slot)) {
     world_->Violation("block ", id_, " took a push of slot ", header.slot,
-                      ", whose last one it has not applied");
+                      " before it applied the previous push");
   }
   LedgerEntry& entry = ledger_[header.slot];
   entry.last_step = header.step;
   entry.last_lag = version_ - header.base_version;
-  // The age of values that were rolled back is not known.
+  // The age of values from before a rollback is unknown.
   if (restored && entry.last_lag < 0) entry.last_lag = 0;
   if (entry.last_lag < 0) {
     world_->Violation("block ", id_, " took a push on version ", header.base_version,
@@ -179,15 +179,14 @@ void BlockModel::ObserveBatch(const State& state, const BatchModel::Slots& slots
   const BatchModel::Due due = batch_.DueNow(slots);
   if (state.version == version_) {
     if (due != BatchModel::Due::kMust) return;
-    world_->Violation("block ", id_, " goes on collecting with ", batch_.fill(), " samples of ",
+    world_->Violation("block ", id_, " still collects with ", batch_.fill(), " samples of ",
                       batch_.Whole(slots.live), "; its update is due");
     return;
   }
   if (due == BatchModel::Due::kNo) {
     world_->Violation("block ", id_, " made update ", state.version, " with ", batch_.fill(),
                       " samples of ", batch_.Whole(slots.live), " from ", batch_.parts().size(),
-                      " of ", slots.live.size(),
-                      " live slots, and none has waited for long enough");
+                      " of ", slots.live.size(), " live slots, and no slot waited long enough");
     return;
   }
   const double whole = batch_.Whole(slots.live);
@@ -222,13 +221,13 @@ void BlockModel::MakeUpdate(const std::set<SlotId>& live) {
   history_.back().whole = true;
   batch_.Clear();
   if (updated_samples_ != accepted_samples_) {
-    world_->Violation("block ", id_, " accepted ", accepted_samples_, " samples; its updates have ",
-                      updated_samples_);
+    world_->Violation("block ", id_, " accepted ", accepted_samples_,
+                      " samples; the updates contain ", updated_samples_);
   }
 }
 
 absl::Duration BlockModel::Grace(const std::map<SlotId, Step>& missing) const {
-  // Whoever has not been heard of since the round before the last is not waited for.
+  // The round does not wait for slots that did not push since the round before the last.
   const bool any_follows = std::any_of(missing.begin(), missing.end(), [&](const auto& entry) {
     return std::max(entry.second, LastStep(entry.first)) >= version_;
   });
@@ -301,11 +300,10 @@ void BlockModel::Observe(const State& state, const FindMissing& find_missing,
   if (state.initialized != initialized_ || state.version != version_ ||
       std::abs(state.value - element_.value) > kTolerance) {
     world_->Violation("block ", id_, " is at version ", state.version, " with value ", state.value,
-                      "; what it was sent makes version ", version_, " with value ",
-                      element_.value);
+                      "; expected version ", version_, " with value ", element_.value);
     return;
   }
-  // Rounding must not add up, and a restored value must be the very same.
+  // Copies the value, because rounding errors must not add up and a restored value must be equal.
   element_.value = state.value;
   for (auto event = history_.rbegin(); event != history_.rend() && event->version == version_;
        ++event) {
@@ -324,8 +322,9 @@ void BlockModel::Acknowledge(const Name& name, const BlockVerdict& verdict) {
     return;
   }
   if (verdict.verdict() != entry.last_verdict) {
-    world_->Violation("slot ", slot, " was told ", Verdict_Name(verdict.verdict()), " of step ",
-                      step, " on block ", id_, "; it was ", Verdict_Name(entry.last_verdict));
+    world_->Violation("slot ", slot, " got the verdict ", Verdict_Name(verdict.verdict()),
+                      " of step ", step, " on block ", id_, "; expected ",
+                      Verdict_Name(entry.last_verdict));
   }
   for (auto event = history_.rbegin(); event != history_.rend(); ++event) {
     if (!Is(*event, name)) continue;

@@ -20,11 +20,11 @@
 
 namespace torchps::simulation {
 
-// What one block must be by all that has happened to it, written down a second time as simply as
-// can be: every change of its values and of its ledger, in order. Compares the block with that.
+// Models one block in the simplest way: a list of all changes of the values and the ledger.
+// Compares the real block with the model.
 class BlockModel {
  public:
-  // A push in the history.
+  // Identifies a push.
   struct Name {
     SlotId slot = 0;
     Incarnation incarnation = 0;
@@ -33,14 +33,15 @@ class BlockModel {
       return std::tie(a.slot, a.incarnation, a.step) < std::tie(b.slot, b.incarnation, b.step);
     }
   };
-  // A block as it is.
+  // State of the real block.
   struct State {
     bool initialized = false;
     Version version = 0;
-    float value = 0;  // of every element
+    float value = 0;  // of each element
     std::map<SlotId, LedgerEntry> ledger;
   };
-  // Live slots that have still to push to the round of this step, beside these, and their clocks.
+  // Returns the live slots that still must push to the round of `step` but are not in
+  // `contributors`, and their clocks.
   using FindMissing =
       std::function<std::map<SlotId, Step>(Step step, const std::set<SlotId>& contributors)>;
 
@@ -49,11 +50,11 @@ class BlockModel {
   BlockId id() const { return id_; }
   Version version() const { return version_; }
   Step LastStep(SlotId slot) const;
-  // The block has this push in it, whatever came of it.
+  // True if the history contains this push, with any verdict.
   bool Has(const Name& name) const;
   const std::map<SlotId, LedgerEntry>& ledger() const { return ledger_; }
 
-  // Whether a gradient of the slot waits for the next update. WHOLE_BATCH only.
+  // True if a gradient of the slot waits for the next update. WHOLE_BATCH only.
   bool Collects(SlotId slot) const { return batch_.Holds(slot); }
   bool Collects(const Name& name) const {
     const auto found = batch_.parts().find(name.slot);
@@ -61,7 +62,7 @@ class BlockModel {
            found->second.step == name.step;
   }
   bool collects_nothing() const { return batch_.empty(); }
-  // Updates since the server started. WHOLE_BATCH only.
+  // Number of updates since the server started. WHOLE_BATCH only.
   struct Updates {
     uint64_t made = 0;
     uint64_t early = 0;
@@ -70,22 +71,22 @@ class BlockModel {
 
   void Initialize() { initialized_ = true; }
 
-  // The server has taken this frame. `restored`: its present life began from a file.
+  // Reports that the server accepted this frame. `restored` is true if the server restored the job.
   void Push(const PushHeader& header, bool restored);
 
-  // The block is like this now, after everything that was told before.
+  // Compares the model with the block's current state, after all earlier reports.
   void Observe(const State& state, const FindMissing& find_missing, const BatchModel::Slots& slots);
 
-  // Who made a push has been told this verdict on it.
+  // Reports that the worker got this verdict on the push.
   void Acknowledge(const Name& name, const BlockVerdict& verdict);
 
-  // The server has come back and has this: it must be one moment of the history (in SYNC rounds may
-  // have been passed over since, to bring the blocks together). What came later has not happened;
-  // returns its acknowledged pushes.
+  // Reports that the restarted server restored `state`, and checks that the history contains it. In
+  // SYNC the server may also have skipped rounds to align the blocks. Removes later changes from
+  // the history and returns their acknowledged pushes.
   std::vector<Name> Restore(const State& state);
 
  private:
-  // A change of one slot's ledger entry, of version and elements, or of both.
+  // Describes one change: of a slot's ledger entry, of version and values, or of both.
   struct Event {
     std::optional<SlotId> slot;
     LedgerEntry entry;
@@ -105,12 +106,12 @@ class BlockModel {
   void PushAsync(const PushHeader& header, bool restored);
   void PushSync(const PushHeader& header, bool restored);
   void PushBatch(const PushHeader& header, bool restored);
-  // Judges the update made since the last call, or that none was made.
+  // Checks the update made since the last call, or that there was no update.
   void ObserveBatch(const State& state, const BatchModel::Slots& slots);
   void MakeUpdate(const std::set<SlotId>& live);
-  // `missing`: as FindMissing has it.
+  // `missing` is the result of FindMissing.
   void EndRound(const std::map<SlotId, Step>& missing);
-  // For how long a round that lacks these waits for them once it has its quorum.
+  // Returns how long a round waits for these slots after it reached the quorum.
   absl::Duration Grace(const std::map<SlotId, Step>& missing) const;
   void Note(std::optional<SlotId> slot, const LedgerEntry& entry);
 
@@ -120,19 +121,20 @@ class BlockModel {
   const SgdModel sgd_;
   bool initialized_ = false;
   Version version_ = 0;
-  SgdModel::State element_;  // each of them
-  // Includes what waits for its round.
+  SgdModel::State element_;  // of each element
+  // Includes pushes that wait for their round.
   std::map<SlotId, LedgerEntry> ledger_;
   std::map<SlotId, Contribution> round_;
-  // When the round before ended; none: in an earlier life of the server, or there was none.
+  // The end of the previous round. Empty if it ended before the server's restart, or in the first
+  // round.
   std::optional<absl::Duration> began_;
-  // Since when no more are missing from the round than may be.
+  // The time since when the round only lacks backup workers.
   std::optional<absl::Duration> quorum_since_;
   BatchModel batch_;
-  // A push was collected since the last Observe().
+  // True if a push was collected since the last Observe().
   bool is_fed_ = false;
   Updates updates_;
-  // Samples that pushes have added to batches, and samples of all updates.
+  // Samples that pushes added to batches, and samples in all updates.
   int64_t accepted_samples_ = 0;
   int64_t updated_samples_ = 0;
   std::vector<Event> history_;

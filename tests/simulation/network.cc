@@ -8,7 +8,7 @@ void Network::Arrival::Send(const absl::Status& status, std::any response) {
   if (over_) return;
   over_ = true;
   on_cancel_ = nullptr;
-  // A process that has died meanwhile says nothing any more.
+  // Dead processes do not send the answer.
   if (broken_ || !server_->alive() || server_->life() != server_incarnation_) return;
   const std::optional<absl::Duration> transit = network_->Transit(server_, client_);
   if (!transit.has_value()) return;
@@ -63,7 +63,7 @@ void Network::SendFrames(uint64_t call, const ArrivalPointer& arrival,
   absl::Duration last;
   for (size_t i = 0; i < frames.size(); ++i) {
     const std::optional<absl::Duration> transit = Transit(arrival->client_, arrival->server_);
-    if (!transit.has_value()) return;  // and what follows on this connection with it
+    if (!transit.has_value()) return;  // also lost: the later frames on this connection
     last = std::max(last, *transit);
     world_->After(last, [this, call, arrival, frame = frames[i], is_first = i == 0] {
       Process* const server = arrival->server_;
@@ -72,7 +72,7 @@ void Network::SendFrames(uint64_t call, const ArrivalPointer& arrival,
         return;
       }
       if (is_first) arrival->server_incarnation_ = server->life();
-      // Who died meanwhile has no connection any more; a call that is over takes no more frames.
+      // The restart closed the connection, and finished calls do not accept more frames.
       if (arrival->server_incarnation_ != server->life()) return;
       server->Run(server->life(), [this, call, arrival, frame, is_first] {
         const auto open = open_.find(call);
@@ -88,7 +88,7 @@ void Network::End(uint64_t call, const absl::Status& status, const std::any& res
   if (found == open_.end()) return;
   const auto open = std::make_shared<OpenCall>(std::move(found->second));
   open_.erase(found);
-  // Of copies that are not answered, and of a call that was given up, the server hears so.
+  // Tells the server about duplicates without an answer and about calls that timed out.
   for (const std::weak_ptr<Arrival>& weak : open->arrivals) {
     const ArrivalPointer arrival = weak.lock();
     if (arrival == nullptr || arrival->over_) continue;
@@ -133,7 +133,7 @@ void Network::OnDeath(Process* dead) {
   std::vector<uint64_t> of_dead_client;
   for (const auto& [id, open] : open_) {
     if (open.client == dead) of_dead_client.push_back(id);
-    // A connection to a dead process breaks at once; to a dead machine it stays silent.
+    // Connections to a dead process break at once, but connections to a dead machine stay silent.
     if (open.server == dead && world_->Chance(0.8)) {
       Fail(id, absl::UnavailableError("connection reset"));
     }

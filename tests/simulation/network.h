@@ -18,28 +18,28 @@
 
 namespace torchps::simulation {
 
-// Calls between processes, over a network that loses, delays, doubles and reorders what they send,
-// breaks connections and parts the processes from each other. A call's frames arrive in order or
-// not at all, as on a connection; calls overtake each other, and one that its caller has given up
-// may still arrive.
+// Simulates calls between processes. The network loses, delays, duplicates and reorders messages,
+// resets connections and partitions processes. The frames of a call arrive in order or not at all,
+// as on a connection. Calls may overtake other calls, and a call may arrive after the caller gave
+// up.
 //
 // Not thread-safe.
 class Network {
  public:
-  // How bad it is at present.
+  // Current fault rates.
   struct Weather {
     double loss = 0;
     double doubling = 0;
-    // Part of what is sent that is under way for up to `longest`.
+    // Part of the messages that are delayed by up to `longest`.
     double stray = 0;
     absl::Duration latency = absl::Milliseconds(1);
     absl::Duration longest = absl::Seconds(2);
   };
 
-  // One arrival of a call at its server. Kept by whoever will answer it.
+  // Represents one arrival of a call at the server. The code that will answer the call owns it.
   class Arrival {
    public:
-    // Sends the answer; only the first one counts.
+    // Sends the answer. Ignores later answers.
     template <typename Response>
     void Answer(absl::StatusOr<Response> response) {
       if (!response.ok()) {
@@ -48,7 +48,7 @@ class Network {
         Send(absl::OkStatus(), std::any(*std::move(response)));
       }
     }
-    // What to do when the caller has gone away, if there is no answer by then.
+    // Sets an action that runs if the caller disconnects before the answer.
     void OnCancel(std::function<void()> action) { on_cancel_ = std::move(action); }
 
    private:
@@ -66,15 +66,15 @@ class Network {
     std::function<void()> on_cancel_;
   };
   using ArrivalPointer = std::shared_ptr<Arrival>;
-  // Takes one frame at the server.
+  // Receives one frame at the server.
   using Frame = std::function<void(const ArrivalPointer&)>;
 
   explicit Network(World* world) : world_(world) {}
 
   Weather& weather() { return weather_; }
 
-  // Calls `server` with these frames. `done` runs once in the client's life: with the answer, or
-  // UNAVAILABLE, or after `timeout` DEADLINE_EXCEEDED.
+  // Calls `server` with these frames. Runs `done` once, if the client is not restarted before, with
+  // the answer, UNAVAILABLE, or DEADLINE_EXCEEDED after `timeout`.
   template <typename Response>
   void Call(Process* client, Process* server, absl::Duration timeout, std::vector<Frame> frames,
             std::function<void(absl::StatusOr<Response>)> done) {
@@ -88,11 +88,11 @@ class Network {
           });
   }
 
-  // Every connection between the two breaks.
+  // Resets the client's calls to the server.
   void Reset(Process* client, Process* server);
-  // ... of a process that has died. REQUIRES: it is not alive.
+  // Resets the calls of a process that died. REQUIRES: `dead` is not alive.
   void OnDeath(Process* dead);
-  // The two cannot reach each other until then.
+  // Partitions the two processes until `until`.
   void Part(Process* a, Process* b, absl::Duration until) { parted_[Pair(a, b)] = until; }
 
  private:
@@ -111,9 +111,9 @@ class Network {
   void Begin(Process* client, Process* server, absl::Duration timeout, std::vector<Frame> frames,
              std::function<void(const absl::Status&, const std::any&)> done);
   void SendFrames(uint64_t call, const ArrivalPointer& arrival, const std::vector<Frame>& frames);
-  // How long a message is under way; none: it is lost.
+  // Returns the transit time of a message; nullopt if it is lost.
   std::optional<absl::Duration> Transit(Process* from, Process* to);
-  // The client learns how its call ended, unless it has already.
+  // Reports the end of a call to the client. Does nothing if the call already ended.
   void End(uint64_t call, const absl::Status& status, const std::any& response);
   void Fail(uint64_t call, const absl::Status& status);
 

@@ -7,7 +7,7 @@ namespace torchps::simulation {
 namespace {
 
 constexpr size_t kStepsOfMedian = 5;
-// A turn lasts at least this long.
+// The minimum length of a turn.
 constexpr absl::Duration kShortestTurn = absl::Milliseconds(50);
 
 }  // namespace
@@ -15,7 +15,7 @@ constexpr absl::Duration kShortestTurn = absl::Milliseconds(50);
 void PatienceModel::OnPushEnd(SlotId id, Incarnation incarnation, Step step, Waits waits,
                               absl::Duration now) {
   Slot& slot = slots_[id];
-  // A late repeat of an earlier push does not end a step.
+  // Late repeats of earlier pushes do not end a step.
   if (std::make_pair(incarnation, step) > std::make_pair(slot.incarnation, slot.step)) {
     if (slot.pulled.has_value()) slot.steps.push_back(now - *slot.pulled);
     slot.pulled.reset();
@@ -52,7 +52,7 @@ bool PatienceModel::HasEnded(SlotId slot) const {
 bool PatienceModel::MayWait(SlotId id, absl::Duration now) const {
   if (!HasEnded(id)) return false;
   const Slot& slot = slots_.at(id);
-  // A slot that was answered just now is about to pull.
+  // The slot was just answered and is about to pull.
   return slot.wait.has_value() || slot.settled == now || now - *slot.ended >= kShortestTurn;
 }
 

@@ -12,13 +12,14 @@
 namespace torchps::simulation {
 namespace {
 
-// A block's values and its ledger, both without collected pushes.
+// Values and ledger of a block, without collected pushes.
 struct Content {
   std::vector<float> values;
   std::vector<LedgerEntry> ledger;
 };
 
-// Restores the block from its content as `change` leaves it; false: leaves the block alone.
+// Applies `change` to a copy of the block's content and restores the block from it. Leaves the
+// block unchanged if `change` returns false.
 void Change(const Clock* clock, ParameterStore* store, size_t index,
             absl::FunctionRef<bool(Content*)> change) {
   const auto copy = store->snapshot().MakeCopy();
@@ -112,7 +113,7 @@ void CollectedPushes::Rewind(const Clock* clock, ParameterStore* store) {
       const FramePayload payload = ReadPayload(*scenario_, push);
       store->Push(push, payload, [] { return absl::OkStatus(); }).IgnoreError();
     }
-    // The restored ledger lacks the collected pushes.
+    // Restores the ledger without the collected pushes.
     Change(clock, store, index, [](Content*) { return true; });
   }
   blocks_.clear();

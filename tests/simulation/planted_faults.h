@@ -12,40 +12,41 @@
 
 namespace torchps::simulation {
 
-// Faults planted in a server's blocks. The product has no hooks for them: each function changes a
-// copy of a block and restores the block from it.
+// Functions that plant faults in a server's blocks. The server code does not contain hooks for
+// them: each function changes a copy of a block and restores the block from the copy.
 
-// The block forgets that it has seen a step of a slot, as if its ledger were not asked
+// Makes the block forget a step of a slot, as if the server did not check the ledger
 // (kSkipLedgerCheck).
 void ForgetStep(const Clock* clock, ParameterStore* store, BlockId block, SlotId slot, Step step);
 
-// The slot's ledger entry becomes this incarnation's, as if ledgers kept none (kIgnoreIncarnation).
+// Sets the incarnation in the slot's ledger entry, as if ledgers did not record it
+// (kIgnoreIncarnation).
 void ForgetIncarnation(const Clock* clock, ParameterStore* store, BlockId block, SlotId slot,
                        Incarnation incarnation);
 
-// Every block forgets its whole ledger (kForgetLedgerOnRestore).
+// Clears the ledgers of all blocks (kForgetLedgerOnRestore).
 void ForgetLedgers(const Clock* clock, ParameterStore* store);
 
-// The pushes that a server's blocks have collected for their next updates, recorded outside the
-// product to plant kApplyWholeMean and kKeepSum.
+// Records the pushes that a server's blocks collected for the next updates, outside the server
+// code. Used to plant kApplyWholeMean and kKeepSum.
 //
 // Not thread-safe.
 class CollectedPushes {
  public:
   explicit CollectedPushes(const Scenario* scenario) : scenario_(scenario) {}
 
-  // A block has collected this push, or has recognised a repeat of a collected one.
+  // Reports that a block collected this push, or recognized a repeat of a collected push.
   void OnPush(const PushHeader& header);
-  // Finds the blocks that were updated since the last call. With `gives_whole_mean` it changes
-  // their values as if the update were not early. REQUIRES then: no momentum.
+  // Finds the blocks that were updated since the last call. If `gives_whole_mean`, changes their
+  // values as if the update were not early. REQUIRES in that case: momentum is 0.
   void OnUpdates(const Clock* clock, ParameterStore* store, bool gives_whole_mean);
-  // Gives the blocks of a restarted server their old sums, without ledger entries.
+  // Restores the sums of a restarted server's blocks, without ledger entries.
   void Rewind(const Clock* clock, ParameterStore* store);
 
  private:
   struct Block {
     Version version = 0;
-    float value = 0;  // of every element
+    float value = 0;  // of each element
     std::vector<PushHeader> pushes;
   };
 
@@ -53,7 +54,7 @@ class CollectedPushes {
   std::map<BlockId, Block> blocks_;
 };
 
-// The payload of a simulated push: all elements are equal.
+// Returns the payload of a simulated push. All elements are equal.
 FramePayload ReadPayload(const Scenario& scenario, const PushHeader& header);
 
 }  // namespace torchps::simulation

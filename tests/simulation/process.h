@@ -12,12 +12,12 @@
 
 namespace torchps::simulation {
 
-// A process that can die and be frozen: what it means to do later happens only in the life in which
-// it meant to, and not while it is frozen. What came while it was frozen happens in the order in
-// which it came, however often it is frozen again meanwhile, and before what comes later: a
-// connection never hands a call's frames over out of their order.
+// Simulates a process that can die and freeze. An action runs only if the process was not restarted
+// since, and not while the process is frozen. Actions that arrive during a freeze run later in the
+// order of arrival, before newer actions, even if the process freezes again. So the frames of a
+// call stay in order, as on a connection.
 //
-// Outlives every event of its world.
+// Outlives all events of the World.
 class Process {
  public:
   Process(World* world, std::string name) : world_(world), name_(std::move(name)) {}
@@ -26,7 +26,7 @@ class Process {
 
   const std::string& name() const { return name_; }
   bool alive() const { return alive_; }
-  // Counts starts; what was begun in another life is over.
+  // Counts starts. Actions from before the current start are dropped.
   uint64_t life() const { return life_; }
 
   void Start() {
@@ -42,14 +42,14 @@ class Process {
     frozen_until_ = std::max(frozen_until_, world_->now() + duration);
   }
 
-  // Runs `action` after `delay` in this life, as soon as the process is not frozen.
+  // Runs `action` after `delay`, once the process is not frozen. Drops it after a restart.
   void After(absl::Duration delay, std::function<void()> action) {
     world_->After(delay, [this, life = life_, action = std::move(action)]() mutable {
       Run(life, std::move(action));
     });
   }
 
-  // Runs `action` now, or when the process goes on, if it is still in `life` then.
+  // Runs `action` now, or when the process thaws. Drops it if the process is not in `life` then.
   void Run(uint64_t life, std::function<void()> action) {
     if (!alive_ || life != life_) return;
     if (world_->now() >= frozen_until_ && waiting_.empty()) {
@@ -61,11 +61,11 @@ class Process {
   }
 
  private:
-  // One event for each action that waits, which runs whatever is the first by then.
+  // Schedules one event per waiting action. The event runs the first waiting action.
   void RunOneWhenThawed() {
     world_->After(frozen_until_ - world_->now(), [this, life = life_] {
       if (!alive_ || life != life_) return;
-      if (world_->now() < frozen_until_) {  // once more
+      if (world_->now() < frozen_until_) {  // frozen again
         RunOneWhenThawed();
         return;
       }
@@ -80,7 +80,7 @@ class Process {
   bool alive_ = false;
   uint64_t life_ = 0;
   absl::Duration frozen_until_;
-  std::deque<std::function<void()>> waiting_;  // in the order in which it came
+  std::deque<std::function<void()>> waiting_;  // in the order of arrival
 };
 
 }  // namespace torchps::simulation

@@ -12,9 +12,9 @@
 
 namespace torchps::simulation {
 
-// A disk as one of several processes that share it sees it: what goes wrong is that process's own.
+// A view of a shared disk for one process. Faults affect only this process.
 //
-// Not thread-safe. Files and locks must not outlive this object, nor this object the disk.
+// Not thread-safe. The disk must outlive this object, and this object must outlive files and locks.
 class ProcessFiles final : public FileSystem {
  public:
   ProcessFiles(FaultyFileSystem* disk, FaultyFileSystem::FaultHook hook)
@@ -37,7 +37,8 @@ class ProcessFiles final : public FileSystem {
   class Readable;
   using Operation = FaultyFileSystem::Operation;
 
-  // Asks the hook, and lets the disk's next operation, which is to follow, fail as it says.
+  // Asks the hook for a fault and applies it to the disk's next operation. The caller performs that
+  // operation immediately after.
   void Before(Operation operation, const std::string& path) const;
 
   FaultyFileSystem* const disk_;

@@ -16,7 +16,7 @@ uint64_t Hash(SlotId slot, Incarnation incarnation, Step step, BlockId block) {
   return SplitMix64(state);
 }
 
-// Most seeds know most kinds of trouble; without some of them other things come to light.
+// Most seeds contain most kinds of faults. Seeds without some kinds find other errors.
 absl::Duration Sometimes(World* world, absl::Duration low, absl::Duration high) {
   return world->Chance(0.6) ? world->Between(low, high) : absl::InfiniteDuration();
 }
@@ -28,8 +28,8 @@ void DrawWholeBatches(World* world, ConsistencySpec* consistency) {
   consistency->set_patience(0.5 + 1.5 * UnitDouble(world->Draw()));
 }
 
-// Global and per-slot batches, shared equally or by speed. Some shares are below two samples, where
-// the rule has no slack.
+// Draws global or per-slot batches, shared equally or by speed. Some shares are below two samples,
+// which is a case without slack.
 void DrawBatches(World* world, TrainingSpec* training) {
   training->set_batch_size(4 + 4 * static_cast<int>(world->Below(4)));
   training->set_global_batch(world->Chance(0.6));
@@ -71,16 +71,16 @@ void DrawConsistency(World* world, ConsistencySpec* consistency, int workers) {
   }
 }
 
-// The servers keep the momentum: the simulated workers have no arithmetic for one of their own.
+// The servers compute the momentum, because simulated workers do not do arithmetic.
 void DrawMomentum(World* world, SgdSpec* sgd) {
   if (world->Chance(0.4)) return;
-  // Halves of small integers are exact for long.
+  // Halves of small integers stay exact for many steps.
   sgd->set_momentum(0.5);
   sgd->set_momentum_at(SgdSpec::SERVER);
   sgd->set_nesterov(world->Chance(0.5));
 }
 
-// A zombie's story is long, and would seldom come to its end between other troubles.
+// A zombie needs a long sequence of events, which other faults would usually interrupt.
 void LeaveToZombies(Scenario* scenario) {
   for (absl::Duration* const trouble :
        {&scenario->worker_deaths, &scenario->worker_freezes, &scenario->worker_leaves,
@@ -140,7 +140,7 @@ Scenario Scenario::Draw(World* world) {
     scenario.job.mutable_training()->set_global_batch(scenario.train_samples % 2 == 0);
     scenario.job = *NormalizeJobSpec(scenario.job);
   }
-  // In which the gradients of a simulation, small integers, are exact.
+  // BFLOAT16 is exact for the simulation's gradients, which are small integers.
   if (scenario.train_samples % 3 == 0) {
     scenario.job.mutable_wire()->mutable_push()->set_kind(EncodingSpec::BFLOAT16);
   }
@@ -196,7 +196,7 @@ std::string Scenario::Describe() const {
       servers, " servers, ", seats, " workers (", job.workers(), " expected), ",
       map.blocks().size(), " blocks, ", train_samples, " samples, batches of ",
       job.training().batch_size(), " x ", job.training().accumulate(),
-      job.training().global_batch() ? " of all" : " each", ", ",
+      job.training().global_batch() ? " in total" : " per slot", ", ",
       TrainingSpec::Balance_Name(job.training().balance()), ", ",
       job.optimizer().sgd().ShortDebugString(), ", ", job.consistency().ShortDebugString(), ", ",
       job.durability().ShortDebugString(), shares_directory ? " in one directory" : "",

@@ -13,59 +13,59 @@
 
 namespace torchps::simulation {
 
-// A mistake that a server could make, planted to see that the simulator finds it.
+// Bugs that the simulator can plant in a server, to test that it finds them.
 enum class Fault {
   kNone,
-  kSkipLedgerCheck,        // a repeated push is taken for a new one
-  kAcknowledgeEarly,       // a push is answered before it is applied
-  kForgetLedgerOnRestore,  // a server comes back without knowing what its values contain
-  kCountDeadSlot,          // a dead slot's clock holds the others back for ever
-  kIgnoreIncarnation,      // a push is named by slot and step alone, whoever made it
-  kTakeLateGradient,       // a gradient of a round that is over is taken into the present one
-  kScheduleRunsOut,        // the job is said to be further than it is
-  kLoseSamples,            // samples whose gradient changed nothing count as used
-  kDropLease,              // samples that a dead worker had in hand count as used
-  // With whole batches:
-  kTakeOldGradient,       // a gradient older than the bound is merged into the next update
-  kApplyWholeMean,        // an early update takes its whole mean instead of its part of a batch
-  kAcknowledgeCollected,  // a push is answered when all of it is collected, before its update
-  kKeepSum,               // what was collected outlives a restart, without its ledger entries
+  kSkipLedgerCheck,        // a repeated push is applied again
+  kAcknowledgeEarly,       // a push is acknowledged before it is applied
+  kForgetLedgerOnRestore,  // a restarted server does not know which pushes the values contain
+  kCountDeadSlot,          // a dead slot's clock blocks the other slots forever
+  kIgnoreIncarnation,      // a push is identified by slot and step only
+  kTakeLateGradient,       // a gradient of an earlier round is added to the current round
+  kScheduleRunsOut,        // the reported job progress is too high
+  kLoseSamples,            // samples count as used although their gradient was refused
+  kDropLease,              // samples that a dead worker held count as used
+  // Only for whole batches:
+  kTakeOldGradient,       // a gradient older than the bound is added to the next update
+  kApplyWholeMean,        // an early update applies the whole mean, not its part of a batch
+  kAcknowledgeCollected,  // a push is acknowledged when it is collected, before the update
+  kKeepSum,               // collected gradients survive a restart, but not their ledger entries
 };
 
-// What one seed draws: a job, its processes, and all that goes wrong.
+// Everything that a seed determines: the job, the processes and the faults.
 struct Scenario {
-  JobSpec job;  // normalised
+  JobSpec job;  // normalized
   ModelLayout layout;
   BlockMap map;
   int64_t train_samples = 0;
   int servers = 1;
-  int seats = 1;  // worker processes at a time; job.workers at least
+  int seats = 1;  // concurrent worker processes; at least job.workers
 
   Network::Weather weather;
-  // Mean time from one to the next, over all processes of the kind; infinite: never.
+  // Mean times between two faults of a kind, over all processes. Infinite: never.
   absl::Duration worker_deaths = absl::InfiniteDuration();
   absl::Duration worker_freezes = absl::InfiniteDuration();
   absl::Duration worker_leaves = absl::InfiniteDuration();
-  // A worker leaves the servers' clocks and is back with its next call, as one that is cut off or
-  // hangs.
+  // The worker leaves the servers' clocks and returns with the next call, like a worker that hangs
+  // or is cut off.
   absl::Duration worker_asides = absl::InfiniteDuration();
-  // A worker is frozen until another one has its slot, and thaws when a server has come back.
+  // A worker freezes until another worker holds its slot, and thaws when a server restarted.
   absl::Duration zombies = absl::InfiniteDuration();
   absl::Duration server_deaths = absl::InfiniteDuration();
-  // Part of a server's deaths in which its machine goes with it.
+  // Part of the server deaths that are power cuts of the machine.
   double power_cuts = 0;
-  // All servers keep what they have in one directory, as `psctl run` has it.
+  // True if all servers keep their state in one directory, as with `psctl run`.
   bool shares_directory = false;
-  // Of the operations that change a disk: that fail, and that are their process's last.
+  // Part of the disk operations that fail, and part after which the process dies.
   double disk_errors = 0;
   double deaths_in_writing = 0;
   absl::Duration full_disks = absl::InfiniteDuration();
   absl::Duration server_freezes = absl::InfiniteDuration();
   absl::Duration partings = absl::InfiniteDuration();
   absl::Duration resets = absl::InfiniteDuration();
-  // From here on nothing goes wrong any more, and the job has to come to its end.
+  // There are no faults after this time, and the job must end.
   absl::Duration heals_at;
-  // One step of the fastest and of the slowest seat.
+  // The step times of the fastest and the slowest seat.
   absl::Duration fastest_step;
   absl::Duration slowest_step;
 
@@ -75,25 +75,26 @@ struct Scenario {
   bool logs() const { return job.durability().level() == DurabilitySpec::LOG; }
   bool durable() const { return job.durability().level() != DurabilitySpec::NONE; }
   bool synchronous() const { return job.consistency().mode() == ConsistencySpec::SYNC; }
-  // ASYNC with apply WHOLE_BATCH.
+  // True for ASYNC with apply WHOLE_BATCH.
   bool whole_batches() const {
     return !synchronous() && job.consistency().apply() == ConsistencySpec::WHOLE_BATCH;
   }
-  // Pushes are summed up before they are applied, and a lease is one push.
+  // True if pushes are summed before they are applied. Each lease is then one push.
   bool collects() const { return synchronous() || whole_batches(); }
-  // In a few words, for a trace.
+  // Returns a short description for traces.
   std::string Describe() const;
 };
 
-// Every element of the gradient (slot, incarnation, step) on a block: a small integer other than 0,
-// so that sums are exact and one lost or doubled push shows. Another holder of the same slot has
-// another gradient, as in life.
+// Returns the elements of a gradient on a block; they are all equal. The element is a small integer
+// except 0. So sums are exact, and one lost or doubled push is visible. Different incarnations of a
+// slot compute different gradients, as in real jobs.
 float GetGradient(SlotId slot, Incarnation incarnation, Step step, BlockId block);
-// Whether the worker has no finite gradient of this block; never all blocks of a step.
+// True if the worker's gradient of this block is not finite. Never true for all blocks of a step.
 bool IsWithheld(SlotId slot, Incarnation incarnation, Step step, BlockId block);
-// Whether the step has not reached this block's parameters: no gradient, and not withheld either.
+// True if the step did not reach the block's parameters. The gradient is then neither sent nor
+// withheld.
 bool IsAbsent(SlotId slot, Incarnation incarnation, Step step, BlockId block);
-// Samples of the gradient. With whole batches the lease says that instead.
+// Returns the number of samples of a gradient. For whole batches the lease sets it instead.
 uint32_t GetWeight(SlotId slot, Step step);
 
 }  // namespace torchps::simulation

@@ -40,10 +40,10 @@ void ServerModel::OnJob(HostedJob* job, bool restored, bool from_log) {
   for (size_t i = 0; i < blocks_.size(); ++i) {
     for (const BlockModel::Name& name : blocks_[i].Restore(ReadState(i, status))) lost.insert(name);
   }
-  world_->Trace(name_, " begins ", restored ? "with what was kept" : "anew", ", without ",
-                lost.size(), " acknowledged pushes");
+  world_->Trace(name_, " starts ", restored ? "from saved state" : "without saved state",
+                ", without ", lost.size(), " acknowledged pushes");
   if (from_log && !lost.empty()) {
-    world_->Violation(name_, " came back from its log without ", lost.size(),
+    world_->Violation(name_, " restored its log without ", lost.size(),
                       " acknowledged pushes, the first one step ", lost.begin()->step, " of slot ",
                       lost.begin()->slot, " by incarnation ", lost.begin()->incarnation);
   }
@@ -51,7 +51,7 @@ void ServerModel::OnJob(HostedJob* job, bool restored, bool from_log) {
 }
 
 void ServerModel::Expect() {
-  // Of each slot that some block has seen: the last step that all have.
+  // Sets each known slot's clock to the last step that all blocks contain.
   std::set<SlotId> known;
   for (const BlockModel& block : blocks_) {
     for (const auto& [slot, entry] : block.ledger()) known.insert(slot);
@@ -106,18 +106,18 @@ Step ServerModel::LastStep(SlotId slot) const {
 void ServerModel::OnHello(SlotId slot, Incarnation incarnation, const HelloReply& reply) {
   Slot& state = slots_[slot];
   if (std::max(state.incarnation, state.least) > incarnation) {
-    world_->Violation(name_, " let in incarnation ", incarnation, " of slot ", slot, " after ",
+    world_->Violation(name_, " accepted incarnation ", incarnation, " of slot ", slot, " after ",
                       std::max(state.incarnation, state.least));
   }
   const Step last = LastStep(slot);
   if (reply.last_step() != last) {
-    world_->Violation(name_, " told slot ", slot, " that its last step was ", reply.last_step(),
+    world_->Violation(name_, " reported to slot ", slot, " the last step ", reply.last_step(),
                       "; it was ", last);
   }
   RaiseMinClock();
   const Incarnation holder = state.incarnation > 0 ? state.incarnation : state.least;
   if (!state.live || holder != incarnation) {
-    // Of its own steps: the last one that all blocks have seen.
+    // The last step of this incarnation that all blocks contain.
     Step own = std::numeric_limits<Step>::max();
     for (const BlockModel& block : blocks_) {
       const auto entry = block.ledger().find(slot);
@@ -151,13 +151,12 @@ void ServerModel::OnRenew(SlotId slot, Incarnation incarnation,
   Version highest = 0;
   for (const BlockModel& block : blocks_) highest = std::max(highest, block.version());
   if (reply->min_clock() > min_clock || reply->max_version() > highest) {
-    world_->Violation(name_, " says that it is at floor ", reply->min_clock(), " and version ",
-                      reply->max_version(), "; it is at ", min_clock, " and ", highest);
+    world_->Violation(name_, " reports min clock ", reply->min_clock(), " and version ",
+                      reply->max_version(), "; expected ", min_clock, " and ", highest);
   }
-  // By this a worker decides whether its gradient would be refused.
+  // Workers use this version to decide if their gradient would be refused.
   if (scenario_->whole_batches() && reply->max_version() != highest) {
-    world_->Violation(name_, " says that it is at version ", reply->max_version(), "; it is at ",
-                      highest);
+    world_->Violation(name_, " reports version ", reply->max_version(), "; it is at ", highest);
   }
 }
 
@@ -174,7 +173,7 @@ void ServerModel::OnExpiry() {
     if (state.live && state.lease_until <= world_->now()) {
       state.live = false;
       any = true;
-      world_->Trace(name_, ": the lease of slot ", slot, " has run out");
+      world_->Trace(name_, ": the lease of slot ", slot, " expired");
     }
   }
   if (any) RaiseMinClock();
@@ -185,14 +184,14 @@ void ServerModel::OnHousekeeping(absl::Duration running_since) {
   for (const SlotId slot : patience_.Waiting()) {
     const absl::Duration due = patience_.Due(slot);
     if (running_since < due && due < world_->now()) {
-      world_->Violation(name_, " was not woken when slot ", slot, " had waited for long enough");
+      world_->Violation(name_, " did not wake up when slot ", slot, " had waited long enough");
     }
   }
   patience_.OnHousekeeping(world_->now());
 }
 
 void ServerModel::OnFrame(const PushHeader& header, const absl::Status& status) {
-  // A restored server may be rounds behind; a push says so as a first pull does.
+  // A restored server may be rounds behind. A push reports the slot's clock, like a first pull.
   if (restored_ && scenario_->synchronous() && header.step > CompletedRounds() + 1 &&
       Heard(header.slot, header.incarnation)) {
     Claim(slots_[header.slot], header.step - 1);
@@ -204,7 +203,7 @@ void ServerModel::OnFrame(const PushHeader& header, const absl::Status& status) 
   const auto slot = slots_.find(header.slot);
   if (slot == slots_.end() || slot->second.incarnation != header.incarnation) {
     world_->Violation(name_, " took a frame of incarnation ", header.incarnation, " of slot ",
-                      header.slot, ", which does not hold it here");
+                      header.slot, ", which does not hold the slot");
   }
   if (header.step == 0) {
     block->Initialize();
@@ -249,7 +248,7 @@ void ServerModel::Judge(const Acknowledged& acknowledged) {
 
 void ServerModel::OnPull(const PullRequest& request) {
   if (!Heard(request.slot(), request.incarnation())) {
-    world_->Violation(name_, " let slot ", request.slot(), " pull, which is not live");
+    world_->Violation(name_, " accepted a pull of slot ", request.slot(), ", which is not live");
     return;
   }
   patience_.OnPull(request.slot());
@@ -273,17 +272,18 @@ void ServerModel::Judge(const Granted& granted) {
   const auto& [slot, clock, min_clock] = granted;
   const Step highest = scenario_->synchronous() ? CompletedRounds() : min_clock_;
   if (min_clock > highest || min_clock < min_clock_before_) {
-    world_->Violation(name_, " let slot ", slot, " read at floor ", min_clock, "; it is ", highest);
+    world_->Violation(name_, " let slot ", slot, " read at min clock ", min_clock,
+                      "; expected at most ", highest);
   }
   const int bound = Bound();
   if (bound >= 0 && clock - min_clock > bound) {
-    world_->Violation(name_, " let slot ", slot, " read at clock ", clock, " and floor ", min_clock,
-                      "; the bound is ", bound);
+    world_->Violation(name_, " let slot ", slot, " read at clock ", clock, " and min clock ",
+                      min_clock, "; the bound is ", bound);
   }
 }
 
 int ServerModel::Bound() const {
-  // With whole batches the bound applies to pushes, and no pull waits.
+  // For whole batches the bound limits pushes, and pulls do not wait.
   if (scenario_->whole_batches()) return -1;
   return scenario_->synchronous() ? 0 : scenario_->job.consistency().staleness_bound();
 }
@@ -409,8 +409,7 @@ void ServerModel::CheckEnd() const {
   if (job_ == nullptr) return;
   for (const BlockModel& block : blocks_) {
     if (!block.collects_nothing()) {
-      world_->Violation("the job is over, and block ", block.id(),
-                        " has still something collected");
+      world_->Violation("the job is over, and block ", block.id(), " still holds collected pushes");
     }
   }
 }

@@ -19,18 +19,18 @@
 
 namespace torchps::simulation {
 
-// What one parameter server must be by all that has happened to it: its blocks, who is alive, how
-// far each slot is, who has to wait. The server tells it what it is asked and what it answers;
-// after each event the two are compared.
+// Models one parameter server: the blocks, the live slots, their clocks, and the waiting calls.
+// SimServer reports each request and answer. After each event the model is compared with the
+// server.
 //
-// Lives through the server's deaths.
+// Continues over restarts of the server.
 class ServerModel {
  public:
   ServerModel(World* world, const Scenario* scenario, int server);
 
-  // A life of the server ends; who waited has nobody to wait for.
+  // Reports the server's death, which ends all waiting calls.
   void OnDeath();
-  // Its next life has got a job, restored from a file or new: compares it with the history.
+  // Reports that the restarted server created a job, new or restored. Compares it with the history.
   void OnJob(HostedJob* job, bool restored, bool from_log);
 
   void OnHello(SlotId slot, Incarnation incarnation, const HelloReply& reply);
@@ -38,46 +38,46 @@ class ServerModel {
   void OnLeave(SlotId slot, Incarnation incarnation);
   void OnExpiry();
   void OnFrame(const PushHeader& header, const absl::Status& status);
-  // All frames of a step have come; its end is to be judged.
+  // Reports that all frames of a step arrived.
   void OnPushEnd(SlotId slot, Incarnation incarnation, Step step);
-  // The server is about to make the updates that time has made due. Its last freeze, if any, ended
-  // at `running_since`.
+  // Reports that the server is about to make the updates that are due. The server's last freeze, if
+  // any, ended at `running_since`.
   void OnHousekeeping(absl::Duration running_since);
   void OnAcknowledged(SlotId slot, Incarnation incarnation, Step step, const PushReply& reply);
   void OnPull(const PullRequest& request);
   void OnGrant(SlotId slot, Step clock, Step min_clock);
 
-  // A call waits, or does not any more.
+  // Report that a call waits, or does not wait any more.
   void OnPullParked(uint64_t call, SlotId slot, Step clock);
   void OnPushParked(uint64_t call, SlotId slot, Step step);
   void OnWaitOver(uint64_t call);
 
-  // Compares everything, when an event is over.
+  // Compares the server with the model. Called at the end of an event.
   void Check();
 
-  // Whether the server has no live slot, or no job.
+  // True if the server does not have a live slot or a job.
   bool IsOver() const;
-  // Nothing may be collected any more. REQUIRES: IsOver().
+  // Checks that blocks do not hold collected pushes. REQUIRES: IsOver().
   void CheckEnd() const;
 
-  // Updates of its blocks since the simulation began. WHOLE_BATCH only.
+  // Updates of the server's blocks since the simulation began. WHOLE_BATCH only.
   BlockModel::Updates updates() const;
 
-  // Whether the push waits for its block's next update.
+  // True if the push waits for the block's next update.
   bool IsCollected(const PushHeader& push) const;
-  // Whether this life has the push in that block of its own.
+  // True if block number `index` of this server contains the push.
   bool Has(size_t index, const BlockModel::Name& name) const { return blocks_[index].Has(name); }
-  // REQUIRES: the block is on this server.
+  // REQUIRES: this server owns the block.
   Version GetVersion(BlockId block) const;
   Step Clock(SlotId slot) const;
   bool IsLive(SlotId slot, Incarnation incarnation) const;
-  // The last that has greeted this life; 0: nobody has.
+  // Returns the last incarnation that said Hello since the server's start; 0 if there was none.
   Incarnation SlotHolder(SlotId slot) const;
 
  private:
   struct Slot {
     Incarnation incarnation = 0;
-    Incarnation least = 0;  // by what the present life came back with
+    Incarnation least = 0;  // from the restored ledgers
     bool live = false;
     bool pulled = false;
     Step clock = 0;
@@ -105,9 +105,9 @@ class ServerModel {
   void Judge(const Acknowledged& acknowledged);
   void Judge(const Granted& granted);
   void CheckWaits();
-  // Whether every block here has applied the push that the call waits for.
+  // True if each block here applied the push that the call waits for.
   bool IsSettled(const Wait& wait) const;
-  // Whether the call waits for a slot that was heard recently.
+  // True if the call waits for a slot that was heard recently.
   bool HasReason(const Wait& wait) const;
   void CheckUpdateCounts() const;
   std::set<SlotId> LiveSlots() const;
@@ -119,7 +119,7 @@ class ServerModel {
   bool Heard(SlotId slot, Incarnation incarnation);
   void RaiseMinClock();
   Step CompletedRounds() const;
-  // The staleness bound; below 0: none.
+  // Returns the staleness bound; negative if unbounded.
   int Bound() const;
   std::map<SlotId, Step> FindMissing(Step step, const std::set<SlotId>& contributors) const;
 
@@ -133,10 +133,10 @@ class ServerModel {
   PatienceModel patience_;
   BlockModel::Updates past_updates_;  // before the server's last restart
   Step min_clock_ = 0;
-  Step min_clock_before_ = 0;  // when the last event was over
+  Step min_clock_before_ = 0;  // at the end of the last event
   std::map<uint64_t, Wait> waits_;
-  bool leases_judged_ = false;  // in this event: a server that was frozen has seen the time
-  // What this event has answered; judged when all that it changed is known.
+  bool leases_judged_ = false;  // in this event; otherwise a frozen server may not know the time
+  // Answers in this event. Judged at the end of the event, when all changes are known.
   std::vector<Acknowledged> acknowledged_;
   std::vector<Granted> granted_;
 };

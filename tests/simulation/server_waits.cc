@@ -1,4 +1,4 @@
-// The part of ServerModel that judges calls which wait at a server.
+// Implements the part of ServerModel that checks calls waiting at the server.
 
 #include <algorithm>
 
@@ -20,11 +20,11 @@ void ServerModel::CheckWaits() {
   for (const auto& waiter : waits_) {
     const Wait& wait = waiter.second;
     const bool is_due = wait.is_pull ? Bound() < 0 || wait.clock - min_clock_before_ <= Bound()
-                                     // With a log it may wait for the disk.
+                                     // If there is a log, the push may wait for the disk.
                                      : !scenario_->logs() && IsSettled(wait);
     if (is_due) {
       world_->Violation(name_, ": the ", wait.is_pull ? "pull" : "push", " of slot ", wait.slot,
-                        " at step ", wait.clock, " waits for nothing; the floor is ",
+                        " at step ", wait.clock, " waits without a reason; the min clock is ",
                         min_clock_before_);
       return;
     }
@@ -34,14 +34,13 @@ void ServerModel::CheckWaits() {
     if (!leases_judged_ || world_->now() - wait.since <= scenario_->lease() + absl::Seconds(1)) {
       continue;
     }
-    // A dead slot waits for its call's deadline. Any other wait needs a live slot that has yet to
-    // act.
+    // A dead slot's call waits for its deadline. Other calls need a live slot that still must act.
     const auto waiting = slots_.find(wait.slot);
     if (waiting == slots_.end() || !waiting->second.live) continue;
     if (!HasReason(wait)) {
       world_->Violation(name_, ": slot ", wait.slot, " has waited for ",
                         absl::FormatDuration(world_->now() - wait.since),
-                        ", and nobody alive is behind it");
+                        ", but no live slot is behind it");
       return;
     }
   }

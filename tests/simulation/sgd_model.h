@@ -4,17 +4,17 @@
 
 namespace torchps::simulation {
 
-// The effect of a gradient on an element under torch.optim.SGD with a learning rate of 1 and
-// without weight decay, written a second time, in double. Immutable.
+// Implements torch.optim.SGD a second time, in double, with a learning rate of 1 and without weight
+// decay. Immutable.
 class SgdModel {
  public:
-  // An element.
+  // State of one element.
   struct State {
     double value = 0;
     double momentum = 0;
   };
 
-  // REQUIRES: the servers keep the momentum.
+  // REQUIRES: the momentum is kept on the servers.
   explicit SgdModel(const SgdSpec& spec) : spec_(spec) {}
 
   // Applies a gradient to the element at `rate`.

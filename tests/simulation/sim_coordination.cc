@@ -1,4 +1,5 @@
-// What of SimServer plays the coordinator's service, its state writer and its conductor.
+// Implements the part of SimServer that simulates the coordinator's service, the state writer and
+// the checkpoint conductor.
 
 #include <algorithm>
 #include <utility>
@@ -15,7 +16,7 @@ constexpr absl::Duration kLookTimeout = absl::Seconds(2);
 constexpr absl::Duration kShardTimeout = absl::Seconds(5);
 constexpr absl::Duration kCommitPatience = absl::Seconds(5);
 constexpr absl::Duration kCommitPause = absl::Milliseconds(500);
-// As StateWriter has it.
+// The same as in StateWriter.
 constexpr absl::Duration kSyncPause = absl::Seconds(1);
 
 }  // namespace
@@ -33,14 +34,14 @@ void SimServer::StartCoordinator() {
       CoordinatorStore::Open(&disk_.files(), SimDisk::directory());
   if (!process_.alive()) return;
   if (!store.ok()) {
-    // As a process that cannot start: another one is tried later.
+    // Like a process that fails to start: another start follows later.
     Kill(/*power_cut=*/false);
     return;
   }
   store_ = *std::move(store);
   const absl::StatusOr<std::optional<CoordinatorState>> state = store_->Load();
   if (!state.ok()) {
-    world_->Violation("what the coordinator had kept is lost: ", state.status().ToString());
+    world_->Violation("the coordinator's saved state is lost: ", state.status().ToString());
     return;
   }
   const uint64_t revision = state->has_value() ? (*state)->revision() : 0;
@@ -55,10 +56,10 @@ void SimServer::StartCoordinator() {
   const absl::Status restored =
       coordinator_->Restore(**state, JobCoordinator::Return::kInPlace, world_->now());
   if (!restored.ok()) {
-    world_->Violation("the coordinator does not take back what it kept: ", restored.ToString());
+    world_->Violation("the coordinator does not restore its saved state: ", restored.ToString());
     return;
   }
-  world_->Trace("coordinator: is back with revision ", (*state)->revision());
+  world_->Trace("coordinator: restored revision ", (*state)->revision());
   accounting_->OnRestored((*state)->revision());
   if (has_state_) coordinator_->OnSynced(*synced, world_->now());
   AfterCoordination();
@@ -90,7 +91,7 @@ void SimServer::KeepState() {
   const bool sync =
       coordinator_->vital_revision() > synced_revision_ || world_->now() - last_sync_ >= kSyncPause;
   const CoordinatorState state = coordinator_->Save(world_->now());
-  // Also where the disk says no it may have it.
+  // The state may be saved even if the write failed.
   accounting_->OnKept(state.revision());
   const absl::Status written = store_->Write(state, sync);
   if (!process_.alive()) return;

@@ -11,7 +11,7 @@ namespace {
 
 using Operation = FaultyFileSystem::Operation;
 
-// What is written to such a file takes its time: a shard.
+// Writes to such a file, a shard, are long work.
 constexpr absl::string_view kLong = ".safetensors";
 
 bool Changes(Operation operation) {

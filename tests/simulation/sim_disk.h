@@ -14,22 +14,23 @@
 
 namespace torchps::simulation {
 
-// The disk of a server's machine as the server sees it; it outlives its processes. Now and then an
-// operation fails, or is the last one that a process does; in the middle of long ones the world
-// goes on. Several servers may share a disk, and a directory on it, if none of them loses power.
+// Simulates the disk of a server's machine, which outlives the server's processes. Sometimes an
+// operation fails, or the process dies in it. During a long write, other events happen. Several
+// servers may share a disk and a directory if none of them loses power.
 //
 // Not thread-safe.
 class SimDisk {
  public:
-  // `on_fatal` ends the process that uses the disk, if it may; what it tries after that fails.
+  // `on_fatal` kills the process that uses the disk, and returns false if it must not die now.
+  // Later operations of the process fail.
   SimDisk(World* world, const Scenario* scenario, std::shared_ptr<FaultyFileSystem> disk,
           std::function<bool()> on_fatal);
 
   FileSystem& files() { return files_; }
   static std::string directory() { return "kept"; }
 
-  // Long work, during which other things happen, each time after a call of `before_others`; shorter
-  // one is one moment. One at a time.
+  // Marks long work, during which other events may happen, each after a call of `before_others`.
+  // Other work is instantaneous. Only one LongWork may exist at a time.
   class LongWork {
    public:
     LongWork(SimDisk* disk, std::function<void()> before_others) : disk_(disk) {
@@ -44,13 +45,13 @@ class SimDisk {
   };
   bool in_long_work() const { return before_others_ != nullptr; }
 
-  // Nothing can be written for a while: it is full.
+  // Makes the disk full for this time.
   void Fill(absl::Duration duration) { full_until_ = world_->now() + duration; }
 
-  // From here on nothing has an effect, until the process is gone.
+  // Makes all operations fail until Recover().
   void Cut() { is_cut_ = true; }
-  // The process is gone, in a power cut or by itself, with all that it had open; the disk may be
-  // used again.
+  // Reports that the process is gone, by a power cut or alone, with all open files. The disk is
+  // usable again.
   void Recover(bool power_cut);
 
  private:
@@ -64,7 +65,7 @@ class SimDisk {
   ProcessFiles files_;
   bool is_cut_ = false;
   absl::Duration full_until_;
-  std::function<void()> before_others_;  // null where no long work is being done
+  std::function<void()> before_others_;  // null outside long work
 };
 
 }  // namespace torchps::simulation

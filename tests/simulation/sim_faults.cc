@@ -1,4 +1,4 @@
-// The part of SimServer that plants the fault of a run.
+// Implements the part of SimServer that plants the fault of a run.
 
 #include <algorithm>
 #include <utility>
@@ -11,7 +11,7 @@ namespace torchps::simulation {
 PushHeader SimServer::PlantInPush(HostedJob* job, const PushHeader& header) {
   PushHeader taken = header;
   if (header.step == 0) return taken;
-  // Collected pushes have their ledger entries elsewhere, so these two faults need EACH_PUSH.
+  // These two faults need EACH_PUSH, because collected pushes keep their ledger entries elsewhere.
   if (fault_ == Fault::kSkipLedgerCheck && !scenario_->collects()) {
     ForgetStep(world_->clock(), &job->store(), header.block, header.slot, header.step);
   }

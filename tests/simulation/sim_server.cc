@@ -11,7 +11,7 @@
 namespace torchps::simulation {
 namespace {
 
-// As Server does it.
+// The same as in Server.
 constexpr absl::Duration kTick = absl::Milliseconds(100);
 
 }  // namespace
@@ -28,7 +28,7 @@ SimServer::SimServer(World* world, Network* network, const Scenario* scenario, F
       disk_(world, scenario, std::move(disk),
             [this] {
               if (!MayDie()) return false;
-              world_->Trace(process_.name(), " dies while it writes");
+              world_->Trace(process_.name(), " dies during a write");
               Kill(world_->Chance(scenario_->power_cuts));
               return true;
             }),
@@ -58,7 +58,7 @@ void SimServer::Kill(bool power_cut) {
 
 void SimServer::FinishKill(bool power_cut) {
   if (disk_.in_long_work()) {
-    // It is still on the stack.
+    // The process's work is still on the stack.
     world_->After(absl::Milliseconds(1), [this, power_cut] { FinishKill(power_cut); });
     return;
   }
@@ -244,7 +244,7 @@ void SimServer::Pull(const Arrival& arrival, const PullRequest& request) {
                 [this, arrival, request, job, pulled, wait](const HostedJob::PullGrant& grant) {
                   model_.OnWaitOver(wait);
                   world_->Trace(process_.name(), ": slot ", request.slot(), " may read at clock ",
-                                request.clock(), ", floor ", grant.min_clock);
+                                request.clock(), ", min clock ", grant.min_clock);
                   model_.OnGrant(request.slot(), request.clock(), grant.min_clock);
                   pulled->min_clock = grant.min_clock;
                   process_.After(absl::ZeroDuration(), [this, arrival, job, request, pulled] {
@@ -336,7 +336,7 @@ void SimServer::WriteShard(const Arrival& arrival, const WriteShardRequest& requ
   }
   writing_shard_ = number;
   const uint64_t life = process_.life();
-  // It writes the log, too, and so answers pushes.
+  // WriteShard also writes the log, and so answers pushes.
   const absl::StatusOr<ShardInfo> info = storage_->WriteShard(number, [this] { model_.Check(); });
   world_->Trace(process_.name(), ": its shard of checkpoint ", number, ": ",
                 info.status().ToString());
@@ -364,7 +364,7 @@ void SimServer::CheckFailedShards() {
     if (is_there && !absl::c_linear_search(*complete, number)) incomplete.push_back(number);
   }
   if (incomplete.size() <= 1) return;
-  world_->Violation(process_.name(), " keeps its shards of checkpoints that failed: ",
+  world_->Violation(process_.name(), " keeps the shards of several failed checkpoints: ",
                     absl::StrJoin(incomplete, ", "));
 }
 
@@ -442,7 +442,7 @@ void SimServer::NextWork(const Arrival& arrival, const NextWorkRequest& request)
           DataLease* const lease = reply->mutable_lease();
           lease->set_progress_end(std::min(1.0, 1.25 * lease->progress_end()));
         }
-        world_->Trace("coordinator: slot ", request.slot(), " is told ",
+        world_->Trace("coordinator: slot ", request.slot(), " gets ",
                       reply.ok() ? reply->ShortDebugString() : reply.status().ToString());
         if (reply.ok() && reply->has_lease()) {
           accounting_->OnLease(request.slot(), request.incarnation(), reply->lease());
@@ -452,7 +452,7 @@ void SimServer::NextWork(const Arrival& arrival, const NextWorkRequest& request)
   if (parked != 0) {
     arrival->OnCancel([this, parked] { coordinator_->CancelParked(parked); });
   }
-  // What this call has counted is known before what it was told.
+  // Reports the returned lease before the answer is sent.
   accounting_->OnHandedIn(request, Status());
   AfterCoordination();
 }

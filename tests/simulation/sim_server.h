@@ -29,7 +29,7 @@
 
 namespace torchps::simulation {
 
-// What a pull brings.
+// Result of a pull.
 struct PulledBlock {
   BlockId block = 0;
   Version version = 0;
@@ -40,12 +40,12 @@ struct Pulled {
   std::vector<PulledBlock> blocks;
 };
 
-// A ps_server: the real HostedJob with what it keeps and, at server 0, the real JobCoordinator with
-// its store, in a shell that plays the part of gRPC and of all threads. After each call the models
-// are compared with what has become of it.
+// Simulates a ps_server. Runs the real HostedJob with its storage and, on server 0, the real
+// JobCoordinator with its store, and replaces gRPC and all threads. After each call it compares the
+// state with the models.
 class SimServer {
  public:
-  // `disk` is its own, or that of all servers.
+  // `disk` belongs to this server or is shared by all servers.
   SimServer(World* world, Network* network, const Scenario* scenario, Fault fault, int index,
             std::shared_ptr<FaultyFileSystem> disk);
 
@@ -55,28 +55,31 @@ class SimServer {
   const ServerModel& model() const { return model_; }
   const AccountingModel* accounting() const { return accounting_.get(); }
 
-  // Hears of each slot that a later incarnation has taken over here. Once, before anything starts.
+  // Sets the callback for slots that a later incarnation took over on this server. Call once,
+  // before anything starts.
   using OnTakeover = std::function<void(SimServer*, Incarnation before, Incarnation now)>;
   void SetOnTakeover(OnTakeover on_takeover) { on_takeover_ = std::move(on_takeover); }
-  // All servers, in their order; once, before anything starts.
+  // Sets all servers, in order. Call once, before anything starts.
   void SetPeers(std::vector<SimServer*> peers) { peers_ = std::move(peers); }
 
   void Start();
-  // The process ends here and now; with `power_cut` its machine does. Nothing else is said by it.
+  // Kills the process now, or the whole machine if `power_cut`. The server does not send anything
+  // after this.
   void Kill(bool power_cut);
-  // Its disk takes nothing for a while, whoever of its lives asks.
+  // Makes the disk full for this time, also after a restart.
   void FillDisk(absl::Duration duration) { disk_.Fill(duration); }
-  // Nothing of an earlier life is left over.
+  // True if the previous process is completely gone.
   bool CanStart() const { return !process_.alive() && !ending_; }
-  // A death now would not take the model away for good.
+  // True if a restart would still restore the model.
   bool MayDie() const;
-  // Of this life.
+  // The current incarnation.
   uint64_t server_incarnation() const { return server_incarnation_; }
   int deaths() const { return deaths_; }
-  // The coordinator has come back with less than it had told.
+  // True if the coordinator restored an older state than it had reported.
   bool has_forgotten() const { return has_forgotten_; }
 
-  // The parameter service. A push is one frame for each block, told which of how many it is.
+  // Calls of the parameter service. Each push is one frame per block; `index` and `count` number
+  // them.
   using Arrival = Network::ArrivalPointer;
   void Hello(const Arrival& arrival, const HelloRequest& request);
   void Push(const Arrival& arrival, const PushHeader& header, size_t index, size_t count);
@@ -88,7 +91,7 @@ class SimServer {
   void WriteShard(const Arrival& arrival, const WriteShardRequest& request);
   void CommitCheckpoint(const Arrival& arrival, const CommitCheckpointRequest& request);
 
-  // The coordinator's. REQUIRES: index() is 0.
+  // Calls of the coordinator. REQUIRES: index() is 0.
   template <typename Request, typename Response>
   void Prompt(const Arrival& arrival,
               absl::StatusOr<Response> (JobCoordinator::*method)(const Request&, absl::Duration),
@@ -102,31 +105,30 @@ class SimServer {
   void Join(const Arrival& arrival, const JoinRequest& request);
   void AwaitStart(const Arrival& arrival, const AwaitStartRequest& request);
   void NextWork(const Arrival& arrival, const NextWorkRequest& request);
-  // A fault: what a dead worker had in hand is taken for handed in.
+  // Plants a fault: counts a dead worker's lease as returned.
   void CountAsUsed(const NextWorkRequest& request);
-  // As the coordinator tells it.
+  // Returns the coordinator's status.
   JobStatus Status();
 
  private:
   using Answer = StateWriter::Answer;
-  // A checkpoint under way, as CheckpointConductor takes it.
+  // A checkpoint in progress, like CheckpointConductor's.
   struct Conducted {
     JobCoordinator::CheckpointPlan plan;
     std::vector<ShardInfo> shards;
     CommitCheckpointRequest commit;
     int left = 0;
     bool over = false;
-    absl::Duration give_up;  // of the present round of commits
+    absl::Duration give_up;  // for the current round of commits
   };
   using ConductedPointer = std::shared_ptr<Conducted>;
 
   void Tick();
-  // Makes the updates that time has made due.
+  // Makes the updates that are due.
   void MakeDueUpdates();
-  // These plant the fault of this run, if it is theirs. PlantInPush returns the push that the
-  // product gets. PlantInAnswer returns an answer to frame `index` of `count`; none: the product
-  // answers. PlantInUpdates changes updates made since the last call, PlantInReturn a job that was
-  // restored.
+  // Plant the run's fault, if it belongs there. PlantInPush returns the changed push. PlantInAnswer
+  // returns a false answer to frame `index` of `count`, or nullopt. PlantInUpdates changes the
+  // updates made since the last call, and PlantInReturn changes a restored job.
   PushHeader PlantInPush(HostedJob* job, const PushHeader& header);
   std::optional<PushReply> PlantInAnswer(const PushHeader& header, size_t index,
                                          size_t count) const;
@@ -138,16 +140,16 @@ class SimServer {
   absl::StatusOr<HostedJob*> JobFor(uint64_t life) const;
   void SendBlocks(const Arrival& arrival, HostedJob* job, const PullRequest& request,
                   std::shared_ptr<Pulled> pulled);
-  // What the log has to write is written in a while.
+  // Schedules WriteLog() after a short time.
   void WriteLogSoon();
   void WriteLog();
-  // Of checkpoints that failed a server keeps the shard of one at most.
+  // Checks that the server keeps the shard of at most one failed checkpoint.
   void CheckFailedShards();
 
-  // An answer of the coordinator: given when what it stands on is kept.
+  // Holds an answer of the coordinator until the state behind it is saved.
   void Hold(Answer answer) { held_.push_back(std::move(answer)); }
   void GiveHeld(const StateWriter::Kept& kept);
-  // Takes the coordinator's answers, keeps its state in a while.
+  // Collects the coordinator's answers and schedules saving the state.
   void AfterCoordination();
   void KeepState();
   void Conduct(const JobCoordinator::CheckpointPlan& plan);
@@ -166,17 +168,17 @@ class SimServer {
   ServerModel model_;
   SimDisk disk_;
   CollectedPushes collected_;
-  bool has_died_ = false;  // and has no job again yet
+  bool has_died_ = false;  // and did not create a job since
   std::vector<SimServer*> peers_;
   OnTakeover on_takeover_;
   std::unique_ptr<AccountingModel> accounting_;
   int deaths_ = 0;
-  bool has_committed_ = false;  // in any life
+  bool has_committed_ = false;  // in any incarnation
   bool ending_ = false;
-  uint64_t told_revision_ = 0;  // of the coordinator's state, in any life
+  uint64_t told_revision_ = 0;  // of the coordinator's state, in any incarnation
   bool has_forgotten_ = false;
 
-  // Of the present life.
+  // State of the current process.
   uint64_t server_incarnation_ = 0;
   std::unique_ptr<SimStorage> storage_;
   std::unique_ptr<HostedJob> job_;
@@ -184,9 +186,9 @@ class SimServer {
   std::unique_ptr<JobCoordinator> coordinator_;
   bool writing_log_ = false;
   bool keeping_state_ = false;
-  bool has_state_ = false;         // synced
-  bool has_own_state_ = false;     // ... by this life
-  bool state_is_refused_ = false;  // and is tried again in a while
+  bool has_state_ = false;         // a state is synced
+  bool has_own_state_ = false;     // a state of this process is synced
+  bool state_is_refused_ = false;  // retried after a pause
   uint64_t synced_revision_ = 0;
   absl::Duration last_sync_;
   std::vector<Answer> held_;

@@ -14,12 +14,12 @@ JobDirectory::Options DirectoryOptions(World* world, SimDisk* disk) {
   options.clock = world->clock();
   options.path = SimDisk::directory();
   options.has_log_thread = false;
-  // Of the time, so that a seed stays the same history.
+  // Derived from the time, to keep a seed's events unchanged.
   options.draw_salt = [world] {
     auto state = static_cast<uint64_t>(absl::ToInt64Nanoseconds(world->now()));
     return SplitMix64(state);
   };
-  options.log = [world](const std::string& line) { world->Trace("  says: ", line); };
+  options.log = [world](const std::string& line) { world->Trace("  logs: ", line); };
   return options;
 }
 

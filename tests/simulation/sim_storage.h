@@ -16,8 +16,8 @@
 
 namespace torchps::simulation {
 
-// What a server keeps of its job: the real JobDirectory, push log included, on a simulated disk,
-// with the simulator in place of its threads.
+// Stores a server's job with the real JobDirectory, including the push log, on a simulated disk.
+// The simulator replaces the directory's threads.
 class SimStorage final : public JobStorage {
  public:
   SimStorage(World* world, SimDisk* disk, Fault fault);
@@ -26,13 +26,13 @@ class SimStorage final : public JobStorage {
   BlockJournal* journal() override { return directory_.journal(); }
   void Describe(DurabilityStatus* status) override { directory_.Describe(status); }
 
-  // What Open() has brought back, also where the Hello that led to it was refused then.
+  // Result of the last Open(), also if the server refused the Hello that led to it.
   const std::optional<Origin>& origin() const { return origin_; }
 
-  // Other things happen meanwhile, each time after a call of `before_others`.
+  // Writes the shard. Other events happen in between, each after a call of `before_others`.
   absl::StatusOr<ShardInfo> WriteShard(uint64_t checkpoint, std::function<void()> before_others);
   absl::Status Commit(const CommitCheckpointRequest& request) { return directory_.Commit(request); }
-  // What the log's thread does. False: there is nothing to write.
+  // Does one iteration of the log thread. Returns false if there is nothing to write.
   absl::StatusOr<bool> WriteLog() { return directory_.WriteLog(); }
 
  private:

@@ -59,10 +59,11 @@ void SimWorker::Kill() {
 
 void SimWorker::Exit(const absl::Status& why) {
   world_->Trace(process_.name(), " ends: ", why.ToString());
-  // A coordinator whose disk failed before it died knows less than it has told.
+  // The coordinator may forget what it reported if its disk failed before it died.
   const bool is_forgotten = servers_.front()->has_forgotten() && absl::IsInvalidArgument(why);
   if (!absl::IsAborted(why) && !absl::IsCancelled(why) && !is_forgotten) {
-    world_->Violation(process_.name(), ", which did nothing wrong, was refused: ", why.ToString());
+    world_->Violation(process_.name(),
+                      " was refused although it followed the protocol: ", why.ToString());
   }
   Kill();
 }
@@ -70,7 +71,7 @@ void SimWorker::Exit(const absl::Status& why) {
 void SimWorker::StepAside() {
   if (joined_.incarnation() == 0) return;
   for (SimServer* const server : servers_) {
-    // There is nothing to renew until it is let in again.
+    // The worker must say Hello again before it can renew the lease.
     known_[server->index()].greeted = false;
     LeaveRequest request;
     request.set_slot(joined_.slot());
@@ -96,7 +97,7 @@ void SimWorker::LeaveEarly() {
                                   coordinator->Prompt(arrival, &JobCoordinator::LeaveJob, request);
                                 }},
                                 [](const absl::StatusOr<LeaveJobReply>&) {});
-  Exit(absl::CancelledError("it leaves"));
+  Exit(absl::CancelledError("left early"));
 }
 
 template <typename Response, typename Send>
@@ -218,7 +219,7 @@ void SimWorker::AwaitStart(bool initialized, uint32_t initialization) {
 }
 
 void SimWorker::NextWork() {
-  // Where pushes are collected the values come before the lease.
+  // If pushes are collected, pull the values before the next lease.
   if (scenario_->collects() && entered_ && !pulled_) {
     PullValues([this] {
       pulled_ = true;
@@ -287,7 +288,7 @@ void SimWorker::Evaluate(int epoch) {
       if (entered_) {
         evaluate();
       } else {
-        // A server that came back was greeted for it.
+        // A restarted server got a Hello for the pull.
         TellLeaving(evaluate);
       }
     });

@@ -19,36 +19,37 @@
 
 namespace torchps::simulation {
 
-// A ps_worker without its arithmetic: says what worker/ says, in its order, and repeats what it
-// repeats, as a chain of continuations. A life of it ends by the job's end, by a death, by leaving,
-// or by losing its slot.
+// Simulates a ps_worker without arithmetic. Makes the same calls as worker/ in the same order, with
+// the same retries, as a chain of continuations. A run ends with the job, by death, by leaving, or
+// by losing the slot.
 class SimWorker {
  public:
   SimWorker(World* world, Network* network, std::vector<SimServer*> servers,
             const Scenario* scenario, int seat);
 
   Process* process() { return &process_; }
-  // Whom it takes itself for; 0: it has not joined.
+  // The worker's incarnation; 0 before it joined.
   Incarnation incarnation() const { return joined_.incarnation(); }
-  // It was told that the job is done.
+  // True if the coordinator reported the end of the job.
   bool finished() const { return finished_; }
-  // Pushes that were acknowledged and are gone, as servers told it.
+  // Acknowledged pushes that servers reported lost.
   uint64_t rolled_back_blocks() const { return rolled_back_blocks_; }
 
-  // How it would hand in what it trains on, if it lived to.
+  // Returns the request that would return the current lease.
   NextWorkRequest Unfinished() const;
 
   void Start();
   void Kill();
-  // Says farewell and goes.
+  // Leaves the job and exits.
   void LeaveEarly();
-  // Leaves the servers' clocks, and goes on as if nothing were.
+  // Leaves the servers' clocks and continues.
   void StepAside();
-  // It freezes with its next gradient in hand, of which nobody has heard; `then` happens then.
+  // Freezes before the next push, with a gradient that the servers do not know yet, and runs
+  // `then`.
   void FreezeBeforePush(absl::Duration duration, std::function<void()> then);
 
  private:
-  // Shorter than the worker's, so that more happens in less time.
+  // Shorter than the real worker's timeouts, so that more happens in less time.
   static constexpr absl::Duration kPromptTimeout = absl::Seconds(1);
   static constexpr absl::Duration kParkTimeout = absl::Seconds(6);
   static constexpr absl::Duration kFirstBackoff = absl::Milliseconds(20);
@@ -61,10 +62,10 @@ class SimWorker {
 
   using Then = std::function<void()>;
   using Ended = std::function<void(absl::Status)>;
-  // What a server's ABORTED leads to, as in client/fan_out_call.h.
+  // Reaction to ABORTED from a server, as in client/fan_out_call.h.
   enum class Forgotten { kGreetAgain, kFail, kDone };
 
-  // One call at every server, each repeated until it is answered.
+  // One call to each server, each repeated until it is answered.
   struct Round {
     std::function<void(int server, Ended ended)> attempt;
     Forgotten forgotten = Forgotten::kGreetAgain;
@@ -76,12 +77,12 @@ class SimWorker {
   };
   using RoundPointer = std::shared_ptr<Round>;
 
-  // A push or pull that goes on while the worker does something else.
+  // A push or pull that continues while the worker does other work.
   struct Transfer {
     std::weak_ptr<Round> round;
     bool done = false;
     Step min_clock = 0;
-    // Of a push: blocks that it changed, and that it came too late for.
+    // For a push: true if some blocks applied it, or if some refused it as too late.
     bool applied = false;
     bool refused = false;
     Then waiting;
@@ -94,17 +95,17 @@ class SimWorker {
   void WhenDone(const TransferPointer& transfer, Then then);
   void Done(const TransferPointer& transfer);
 
-  // One call at the coordinator, repeated until it is answered.
+  // Calls the coordinator and repeats the call until it is answered.
   template <typename Response, typename Send>
   void Ask(absl::Duration timeout, Send send, std::function<void(const Response&)> then);
 
   void Join();
   void Enter(Then then);
-  // For `round`, if any: who drops it drops the call, and hears of no answer.
+  // Says Hello. If `round` is not null and is dropped, the call is dropped without an answer.
   void Greet(int server, const RoundPointer& round, Ended ended);
   void TakeHello(int server, const HelloReply& reply);
   void TakeRestored(int server, const HelloReply& reply);
-  // `initialization`: by which answer it was to initialise the model.
+  // `initialization` identifies the answer that asked this worker to initialize the model.
   void AwaitStart(bool initialized, uint32_t initialization = 0);
   void NextWork();
   void TakeWork(const NextWorkReply& work);
@@ -112,24 +113,24 @@ class SimWorker {
   void LeaveServers(Then then);
   void TellLeaving(Then then);
   void Finish();
-  // The end of this life by itself.
+  // Ends this process by itself.
   void Exit(const absl::Status& why);
   void Beat();
 
   void NextStep();
   void PullValues(Then then);
-  // Whether the step's gradient would change nothing, if the job asks for that and not too often
-  // in a row.
+  // Runs `then` with true if the step's gradient would be refused everywhere. Runs it with false if
+  // the job does not ask for this check, or after too many such steps in a row.
   void AskIfTooLate(std::function<void(bool is_too_late)> then);
   void BeginTransfers();
   TransferPointer BeginPull(Step clock, bool ahead, bool read_only);
-  // `progress`: how far the job was when the step's samples were handed out.
+  // `progress` is the job progress when the step's samples were assigned.
   TransferPointer BeginPush(Step step, uint32_t progress = 0);
-  // The largest lag of a gradient that is applied. REQUIRES: ASYNC with a bound.
+  // Returns the largest lag of a gradient that is applied. REQUIRES: ASYNC with a bound.
   int64_t LargestLag() const;
-  // Fills in the samples of the current step's push.
+  // Sets the samples of the current step's push.
   void SetSamples(PushHeader* header) const;
-  // Samples of a step on the lease in hand.
+  // Number of samples in a step of the current lease.
   int64_t StepSamples() const;
   void FinishPush(Then then);
 
@@ -142,20 +143,20 @@ class SimWorker {
   bool finished_ = false;
   uint64_t rolled_back_blocks_ = 0;
 
-  // What follows is of the present life.
+  // State of the current process.
   uint64_t nonce_ = 0;
   JoinReply joined_;
   struct Server {
     uint64_t life = 0;
     Step start_clock = 0;
     bool expects_model = false;
-    bool greeted = false;  // and not left since
+    bool greeted = false;  // and did not leave since
   };
   std::vector<Server> known_;
   std::vector<Version> versions_;
-  // By block: acknowledged steps that are not known to be lost.
+  // By block: acknowledged steps that were not reported lost.
   std::vector<std::set<Step>> acknowledged_;
-  // By block: the last step that its server had when it came back.
+  // By block: the last step that the restarted server restored.
   std::vector<Step> kept_;
   Step clock_ = 0;
   bool entered_ = false;
@@ -167,7 +168,7 @@ class SimWorker {
   int64_t position_ = 0;
   int stops_in_a_row_ = 0;
   TransferPointer push_;
-  // Positions in the lease of the push under way, and of those that changed nothing.
+  // Positions in the lease: of the current push, and of pushes that were refused everywhere.
   LeaseRange pushed_;
   std::vector<LeaseRange> lost_;
   TransferPointer ahead_;

@@ -1,5 +1,5 @@
-// The part of SimWorker that plays worker/loop and client/: its steps, and the calls at all servers
-// that they are made of.
+// Implements the part of SimWorker that simulates worker/loop and client/: the steps, and the calls
+// to all servers in them.
 
 #include <algorithm>
 #include <iterator>
@@ -13,9 +13,9 @@
 namespace torchps::simulation {
 namespace {
 
-// As in client/fan_out_call.cc.
+// The same as in client/fan_out_call.cc.
 constexpr int kMaxGreetings = 3;
-// As in worker/loop/step_loop.cc.
+// The same as in worker/loop/step_loop.cc.
 constexpr int kMaxStopsInARow = 3;
 
 }  // namespace
@@ -125,14 +125,14 @@ void SimWorker::TakeRestored(int server, const HelloReply& reply) {
     std::set<Step>& acknowledged = acknowledged_[owned[i]];
     const Step last = reply.restored().block_step(static_cast<int>(i));
     kept_[owned[i]] = last;
-    // What the server says must be so, unless it has died again since.
+    // Checks the server's report, unless the server died again since.
     for (const Step step : acknowledged) {
       if (!it->process()->alive() || it->server_incarnation() != reply.server_incarnation()) break;
       const BlockModel::Name name = {joined_.slot(), joined_.incarnation(), step};
       if (it->model().Has(i, name) != (step <= last)) {
-        world_->Violation(it->process()->name(), " says that of slot ", joined_.slot(),
-                          "'s incarnation ", joined_.incarnation(), " it has steps up to ", last,
-                          " in block ", owned[i], ", and of step ", step, " that is not so");
+        world_->Violation(it->process()->name(), " reports that for slot ", joined_.slot(),
+                          "'s incarnation ", joined_.incarnation(), " it contains the steps up to ",
+                          last, " in block ", owned[i], ", but for step ", step, " this is wrong");
       }
     }
     const auto lost = acknowledged.upper_bound(last);
@@ -158,7 +158,7 @@ void SimWorker::NextStep() {
           FinishPush([this] { BeginTransfers(); });
           return;
         }
-        world_->Trace(process_.name(), " begins its step anew");
+        world_->Trace(process_.name(), " restarts its step");
         ++stops_in_a_row_;
         NextStep();
       });
@@ -259,7 +259,7 @@ void SimWorker::SetSamples(PushHeader* header) const {
     // The job's last batch.
     header->share = static_cast<uint32_t>(training.batch_size() * training.accumulate() + 1);
   } else if (header->weight < StepSamples()) {
-    // The epoch ended before it filled the slot's share.
+    // The epoch ended before the slot's share was full.
     header->share = static_cast<uint32_t>(StepSamples());
   }
 }
@@ -285,7 +285,7 @@ void SimWorker::PullValues(Then then) {
   }
   FinishPush([this, then = std::move(then)] {
     const TransferPointer pull = BeginPull(clock_, /*ahead=*/false, /*read_only=*/false);
-    // Not the pull itself, which holds this: of one that never ends nobody would let go.
+    // Captures a weak pointer, because the pull owns this function and would otherwise own itself.
     WhenDone(pull, [this, ended = std::weak_ptr<Transfer>(pull), then] {
       if (scenario_->synchronous()) clock_ = std::max(clock_, ended.lock()->min_clock);
       then();
@@ -367,7 +367,7 @@ SimWorker::TransferPointer SimWorker::BeginPush(Step step, uint32_t progress) {
               const Verdict was = verdict.verdict();
               transfer->applied |= was == ACCEPTED || was == SCALED;
               transfer->refused |= was == REJECTED_STALE || was == LATE;
-              // The answer of a former life, after the present one has said what it has.
+              // An answer from before the restart, after the restarted server reported its steps.
               if (life != known_[server].life && step > kept_[verdict.block()]) {
                 ++rolled_back_blocks_;
               } else {

@@ -1,9 +1,9 @@
-// Runs any number of simulated jobs, or one of them with a trace:
+// Runs many simulated jobs, or one with a trace:
 //
 //   bazel run //tests/simulation:simulate -- --seeds=100000 --first_seed=0
 //   bazel run //tests/simulation:simulate -- --seed=4711 --trace
 //
-// The last line is 'seeds N violations N'; the exit code is 1 where there was one.
+// The last line is 'seeds N violations N'. The exit code is 1 if there was a violation.
 
 #include <chrono>
 #include <cstdint>
@@ -13,11 +13,11 @@
 #include "absl/flags/parse.h"
 #include "tests/simulation/simulation.h"
 
-ABSL_FLAG(uint64_t, seeds, 1000, "how many seeds to run");
-ABSL_FLAG(uint64_t, first_seed, 0, "the first of them");
-ABSL_FLAG(int64_t, seed, -1, "the only one to run");
-ABSL_FLAG(bool, trace, false, "prints what happens");
-ABSL_FLAG(int, fault, 0, "plants a fault (tests/simulation/scenario.h, in that order)");
+ABSL_FLAG(uint64_t, seeds, 1000, "number of seeds to run");
+ABSL_FLAG(uint64_t, first_seed, 0, "first seed");
+ABSL_FLAG(int64_t, seed, -1, "run only this seed");
+ABSL_FLAG(bool, trace, false, "print the events");
+ABSL_FLAG(int, fault, 0, "plant this Fault of tests/simulation/scenario.h, by number");
 
 namespace torchps::simulation {
 namespace {

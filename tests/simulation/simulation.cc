@@ -13,10 +13,10 @@
 namespace torchps::simulation {
 namespace {
 
-// After everything is well again, a job of so few steps takes no longer.
+// Enough time for such a short job once the faults stopped.
 constexpr absl::Duration kTimeToFinish = absl::Seconds(120);
 
-// Longer than calls travel, servers freeze and leases last, all together.
+// Longer than the longest transit, server freeze and lease together.
 constexpr absl::Duration kTimeToNotice = absl::Seconds(60);
 
 class Simulation {
@@ -58,9 +58,9 @@ class Simulation {
     const absl::Duration limit = scenario_.heals_at + kTimeToFinish;
     while (world_.violation().empty() && !AllFinished()) {
       if (!world_.Step() || world_.elapsed() > limit) {
-        world_.Violation("the job has not come to its end; its coordinator ",
+        world_.Violation("the job did not end; the coordinator ",
                          servers_.front()->process()->alive()
-                             ? "says " + servers_.front()->Status().ShortDebugString()
+                             ? "reports " + servers_.front()->Status().ShortDebugString()
                              : "is dead");
       }
     }
@@ -85,7 +85,7 @@ class Simulation {
  private:
   bool Healed() const { return world_.elapsed() >= scenario_.heals_at; }
 
-  // ... and there is a coordinator to be asked about it.
+  // True if all workers finished and the coordinator is alive.
   bool AllFinished() const {
     if (!servers_.front()->process()->alive()) return false;
     for (const auto& worker : workers_) {
@@ -94,19 +94,20 @@ class Simulation {
     return true;
   }
 
-  // All workers have ended. Runs on until no server has a live slot, when nothing may be collected.
+  // All workers have ended. Runs until the servers do not have live slots; then blocks must not
+  // hold collected pushes.
   void LetLeasesRunOut() {
     const absl::Duration limit = world_.now() + kTimeToNotice;
     const auto is_over = [](const auto& server) { return server->model().IsOver(); };
     while (world_.violation().empty() && !std::all_of(servers_.begin(), servers_.end(), is_over)) {
       if (!world_.Step() || world_.now() > limit) {
-        world_.Violation("the job is over, and slots of it are live at a server");
+        world_.Violation("the job is over, but a server still has live slots");
       }
     }
     for (const auto& server : servers_) server->model().CheckEnd();
   }
 
-  // Whoever ends before the job does is started again after a while, as `psctl run` does.
+  // Restarts a worker that ends before the job, after a pause, as `psctl run` does.
   void Seat(SimWorker* worker, absl::Duration delay) {
     world_.After(delay, [this, worker] {
       if (!worker->process()->alive() && !worker->finished()) worker->Start();
@@ -114,7 +115,7 @@ class Simulation {
     });
   }
 
-  // A dead server is started again after a while.
+  // Restarts a dead server after a pause.
   void Keep(SimServer* server) {
     world_.After(world_.Between(absl::Milliseconds(100), absl::Seconds(2)), [this, server] {
       if (server->CanStart()) server->Start();
@@ -122,7 +123,7 @@ class Simulation {
     });
   }
 
-  // Does `strike` again and again until everything heals.
+  // Calls `strike` repeatedly until the faults stop.
   void Repeat(absl::Duration mean, std::function<void()> strike) {
     if (mean == absl::InfiniteDuration()) return;
     world_.After(world_.NextAfter(mean), [this, mean, strike = std::move(strike)] {
@@ -139,8 +140,8 @@ class Simulation {
     return nullptr;
   }
 
-  // A worker freezes with a gradient in its hands, for longer than its lease; whoever is started
-  // meanwhile has its slot.
+  // Freezes a worker that holds a gradient for longer than the lease. A worker that starts in the
+  // meantime gets the slot.
   void MakeZombie(SimWorker* zombie, SimWorker* another) {
     zombie->FreezeBeforePush(scenario_.lease() + absl::Milliseconds(1500), [this, another] {
       world_.After(scenario_.lease() + absl::Milliseconds(200), [this, another] {
@@ -155,9 +156,9 @@ class Simulation {
     });
   }
 
-  // Where who held the slot is frozen still, the worst that can come of it: the server dies before
-  // it has much of the successor, and when it is back, the other one is there first, and cannot
-  // reach those who would tell it that it is over.
+  // Creates the worst case while the slot's previous holder is still frozen. The server dies soon
+  // after the takeover. When it restarts, the previous holder arrives first, and is cut off from
+  // the servers that would report its lost slot.
   void OnTakeover(SimServer* server, Incarnation before, Incarnation now) {
     SimWorker* const zombie = GetWorker(before);
     SimWorker* const successor = GetWorker(now);
@@ -165,7 +166,7 @@ class Simulation {
         successor == nullptr || !zombie->process()->frozen()) {
       return;
     }
-    // At one of them, and not at the coordinator, if there are others.
+    // Only at one server, and not at the coordinator if there are other servers.
     const int others = scenario_.servers - 1;
     if (others > 0 && server->index() != 1 + static_cast<int>(before % others)) return;
     const absl::Duration death = world_.Between(absl::ZeroDuration(), scenario_.fastest_step);
@@ -245,18 +246,18 @@ class Simulation {
       Process* const worker = SomeWorker()->process();
       Process* const server = SomeServer()->process();
       const absl::Duration time = world_.Between(absl::ZeroDuration(), scenario_.lease() * 3);
-      world_.Trace(worker->name(), " and ", server->name(), " are parted for ",
+      world_.Trace(worker->name(), " and ", server->name(), " are partitioned for ",
                    absl::FormatDuration(time));
       network_.Part(worker, server, world_.now() + time);
     });
     Repeat(scenario_.resets, [this] {
-      // Not drawn as arguments, whose order is the compiler's choice.
+      // Not drawn as arguments, because the compiler chooses the order of arguments.
       Process* const worker = SomeWorker()->process();
       Process* const server = SomeServer()->process();
       network_.Reset(worker, server);
     });
     world_.After(scenario_.heals_at, [this] {
-      world_.Trace("everything heals");
+      world_.Trace("faults stop");
       network_.weather().loss = 0;
       network_.weather().stray = 0;
     });

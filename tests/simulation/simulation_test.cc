@@ -7,18 +7,18 @@
 namespace torchps::simulation {
 namespace {
 
-// Under a sanitizer each takes ten times as long.
+// Sanitizers are about ten times slower.
 #if defined(TORCHPS_ASAN) || defined(TORCHPS_TSAN)
 constexpr uint64_t kSeeds = 200;
 #else
 constexpr uint64_t kSeeds = 1000;
 #endif
 
-// Each planted fault is to be found within so many, which takes no sanitizer's patience: the rarest
-// one is found after two hundred.
+// Each planted fault must be found within this many seeds. The rarest fault needs about 200 seeds,
+// so this is fast enough with a sanitizer, too.
 constexpr uint64_t kSeedsForFault = 1000;
 
-// The first seed that finds the fault; none: kSeedsForFault.
+// Returns the first seed that finds the fault; kSeedsForFault if there is none.
 uint64_t FirstSeedThatFinds(Fault fault) {
   for (uint64_t seed = 0; seed < kSeedsForFault; ++seed) {
     RunOptions options;
@@ -32,7 +32,7 @@ uint64_t FirstSeedThatFinds(Fault fault) {
   return kSeedsForFault;
 }
 
-TEST(SimulationTest, NoSeedFindsAViolation) {
+TEST(SimulationTest, FindsNoViolation) {
   uint64_t events = 0;
   double seconds = 0;
   int worker_deaths = 0;
@@ -61,7 +61,7 @@ TEST(SimulationTest, NoSeedFindsAViolation) {
   EXPECT_GT(batch_updates, early_updates);
 }
 
-TEST(SimulationTest, ASeedReplaysBitForBit) {
+TEST(SimulationTest, ReplaysASeedExactly) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     RunOptions options;
     options.seed = seed;
@@ -72,55 +72,55 @@ TEST(SimulationTest, ASeedReplaysBitForBit) {
   }
 }
 
-TEST(SimulationTest, AnAcknowledgementBeforeThePushIsAppliedIsFound) {
+TEST(SimulationTest, FindsAnEarlyAcknowledgement) {
   EXPECT_LT(FirstSeedThatFinds(Fault::kAcknowledgeEarly), kSeedsForFault);
 }
 
-TEST(SimulationTest, APushAppliedTwiceIsFound) {
+TEST(SimulationTest, FindsAPushAppliedTwice) {
   EXPECT_LT(FirstSeedThatFinds(Fault::kSkipLedgerCheck), kSeedsForFault);
 }
 
-TEST(SimulationTest, AServerThatComesBackWithoutItsLedgerIsFound) {
+TEST(SimulationTest, FindsALedgerLostInARestart) {
   EXPECT_LT(FirstSeedThatFinds(Fault::kForgetLedgerOnRestore), kSeedsForFault);
 }
 
-TEST(SimulationTest, ALedgerWithoutIncarnationsIsFound) {
+TEST(SimulationTest, FindsALedgerWithoutIncarnations) {
   EXPECT_LT(FirstSeedThatFinds(Fault::kIgnoreIncarnation), kSeedsForFault);
 }
 
-TEST(SimulationTest, AStaleGradientInARoundIsFound) {
+TEST(SimulationTest, FindsALateGradientInARound) {
   EXPECT_LT(FirstSeedThatFinds(Fault::kTakeLateGradient), kSeedsForFault);
 }
 
-TEST(SimulationTest, AScheduleThatRunsOutIsFound) {
+TEST(SimulationTest, FindsAScheduleAheadOfTheJob) {
   EXPECT_LT(FirstSeedThatFinds(Fault::kScheduleRunsOut), kSeedsForFault);
 }
 
-TEST(SimulationTest, SamplesThatAreLostWithALateGradientAreFound) {
+TEST(SimulationTest, FindsSamplesLostWithALateGradient) {
   EXPECT_LT(FirstSeedThatFinds(Fault::kLoseSamples), kSeedsForFault);
 }
 
-TEST(SimulationTest, SamplesThatAreLostWithADeadWorkerAreFound) {
+TEST(SimulationTest, FindsSamplesLostWithADeadWorker) {
   EXPECT_LT(FirstSeedThatFinds(Fault::kDropLease), kSeedsForFault);
 }
 
-TEST(SimulationTest, AGradientOlderThanTheBoundIsFound) {
+TEST(SimulationTest, FindsAGradientOlderThanTheBound) {
   EXPECT_LT(FirstSeedThatFinds(Fault::kTakeOldGradient), kSeedsForFault);
 }
 
-TEST(SimulationTest, AnEarlyUpdateThatCountsAsAWholeBatchIsFound) {
+TEST(SimulationTest, FindsAnEarlyUpdateOfFullWeight) {
   EXPECT_LT(FirstSeedThatFinds(Fault::kApplyWholeMean), kSeedsForFault);
 }
 
-TEST(SimulationTest, AnAcknowledgementOfACollectedPushIsFound) {
+TEST(SimulationTest, FindsAnAcknowledgementOfACollectedPush) {
   EXPECT_LT(FirstSeedThatFinds(Fault::kAcknowledgeCollected), kSeedsForFault);
 }
 
-TEST(SimulationTest, ASumThatOutlivesARestartIsFound) {
+TEST(SimulationTest, FindsASumThatSurvivesARestart) {
   EXPECT_LT(FirstSeedThatFinds(Fault::kKeepSum), kSeedsForFault);
 }
 
-TEST(SimulationTest, ADeadSlotThatCountsIsFound) {
+TEST(SimulationTest, FindsADeadSlotInTheClock) {
   EXPECT_LT(FirstSeedThatFinds(Fault::kCountDeadSlot), kSeedsForFault);
 }
 

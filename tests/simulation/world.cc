@@ -7,7 +7,7 @@
 namespace torchps::simulation {
 
 World::World(uint64_t seed, bool is_traced) : is_traced_(is_traced), random_(seed) {
-  // Neighbouring seeds are to have nothing in common.
+  // Makes the random numbers of neighboring seeds unrelated.
   random_ = SplitMix64(random_);
 }
 

@@ -14,10 +14,10 @@
 
 namespace torchps::simulation {
 
-// Virtual time, what is to happen in it, and all chance there is. Everything runs on one thread in
-// the order of time, so a seed is a whole history.
+// Provides virtual time, scheduled events, and all randomness. Everything runs on one thread in the
+// order of time, so a seed determines the complete run.
 //
-// Not thread-safe, but for the clock, which threads of the code under test may read.
+// Not thread-safe, except the clock: threads of the tested code may read it.
 class World {
  public:
   World(uint64_t seed, bool is_traced);
@@ -26,25 +26,25 @@ class World {
 
   const Clock* clock() const { return &clock_; }
   absl::Duration now() const { return clock_.Now(); }
-  // Since the history began.
+  // Time since the start of the run.
   absl::Duration elapsed() const { return now() - clock_.start; }
 
   void After(absl::Duration delay, std::function<void()> event);
 
-  // Runs the next event. False: there is none.
+  // Runs the next event. Returns false if there is none.
   bool Step();
-  // Runs a few events within the present one, which takes its time.
+  // Runs a few events within the current event, which simulates work that lasts.
   void GoOnMeanwhile();
   uint64_t events() const { return events_run_; }
 
-  // Chance.
+  // Random numbers.
   uint64_t Draw() { return SplitMix64(random_); }
   uint64_t Below(uint64_t bound) { return UniformBelow(random_, bound); }
   bool Chance(double probability) { return UnitDouble(Draw()) < probability; }
   absl::Duration Between(absl::Duration low, absl::Duration high) {
     return low + (high - low) * UnitDouble(Draw());
   }
-  // Of a Poisson process.
+  // Returns the time to the next event of a Poisson process.
   absl::Duration NextAfter(absl::Duration mean);
 
   template <typename... Parts>
@@ -52,7 +52,7 @@ class World {
     if (is_traced_) Print(absl::StrCat(parts...));
   }
 
-  // What must never happen has happened. The first one counts.
+  // Reports an error that the simulation found. Only the first report counts.
   template <typename... Parts>
   void Violation(const Parts&... parts) {
     if (!violation_.empty()) return;
@@ -61,7 +61,7 @@ class World {
   }
   const std::string& violation() const { return violation_; }
 
-  // Takes something into what two runs of one seed must have in common.
+  // Adds a value to the digest, which must be equal in two runs of a seed.
   void Digest(uint64_t value) { digest_ = (digest_ ^ value) * 0x100000001b3u; }
   uint64_t digest() const { return digest_; }
 
@@ -69,7 +69,7 @@ class World {
   class ManualClock final : public Clock {
    public:
     absl::Duration Now() const override { return now; }
-    // Not at zero, where forgetting to set a deadline would look right.
+    // Not zero, because a deadline that was never set would then look correct.
     const absl::Duration start = absl::Seconds(1000);
     absl::Duration now = start;
   };
@@ -79,11 +79,11 @@ class World {
   const bool is_traced_;
   ManualClock clock_;
   uint64_t random_;
-  // By time, then in the order in which they were asked for.
+  // By time, then by the order of After() calls.
   std::map<std::pair<absl::Duration, uint64_t>, std::function<void()>> events_;
   uint64_t last_event_ = 0;
   uint64_t events_run_ = 0;
-  int depth_ = 0;  // of events within events
+  int depth_ = 0;  // of nested events
   uint64_t digest_ = 0xcbf29ce484222325u;
   std::string violation_;
 };
