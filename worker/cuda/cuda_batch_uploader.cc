@@ -9,8 +9,8 @@
 namespace torchps {
 namespace {
 
-// Others, a dataset's that is on the device already, say, are moved as they arrive, by the thread
-// that computes.
+// Other tensors, for example of a dataset already on the device, are moved by the computing thread
+// when they arrive.
 bool CanRise(const at::Tensor& tensor) {
   return tensor.defined() && tensor.is_cpu() && tensor.layout() == at::kStrided &&
          !tensor.requires_grad();
@@ -26,8 +26,7 @@ void ForEachTensor(Batch* batch, Use use) {
 
 }  // namespace
 
-// Also what is pinned already: the memory may be a user's own, of which torch does not know when it
-// may go.
+// Also copies tensors that are already pinned: torch cannot track when the user frees that memory.
 at::Tensor CudaBatchUploader::PinByTorch(const at::Tensor& tensor) {
   try {
     return at::empty_like(tensor, tensor.options().pinned_memory(true)).copy_(tensor);
@@ -48,8 +47,8 @@ CudaBatchUploader::CudaBatchUploader(Options options)
       up_(guard_.getStreamFromGlobalPool(device_)),
       wait_(guard_.getStreamFromGlobalPool(device_)) {}
 
-// That of a new thread is the first GPU, where torch would put it back after each use of a stream:
-// which makes a context there (worker/cuda/cuda_link.cc).
+// A new thread starts on the first GPU. Torch would restore that device after each use of a stream,
+// which creates a context there (worker/cuda/cuda_link.cc).
 void CudaBatchUploader::EnterThread() { guard_.setDevice(device_); }
 
 Batch CudaBatchUploader::Stage(Batch batch) {

@@ -14,39 +14,38 @@
 
 namespace torchps {
 
-// Batches to a GPU, from pinned memory, on a stream of torch's pool. As CudaLink it needs no
-// toolkit.
+// Copies batches to a GPU from pinned memory, on a stream of torch's pool. Like CudaLink, this
+// class does not need the CUDA toolkit.
 //
-// It has no ring of buffers of its own, since torch's two allocators are one: they keep what they
-// have allocated, give it to the next batch of that size, and know when. That of pinned memory
-// marks each copy on the stream that makes it, and gives no memory away that a copy still reads.
-// That of the device gives memory back to the stream it was taken on, here the one of the copies,
-// once the stream that computes, which it is told of in Arrive(), is behind the memory's last use.
-// So batches may differ in size and type, and a program may keep one for as long as it likes.
+// The uploader relies on torch's caching allocators instead of a ring of buffers. The pinned
+// allocator records each copy on the copy stream and reuses memory only after the copy ends. The
+// device allocator returns memory to the copy stream after the computing stream, registered in
+// Arrive(), passes the last use. So batches may differ in size and type, and a program may keep a
+// batch indefinitely.
 //
-// Thread-safe as BatchUploader says.
+// Thread-safe as BatchUploader specifies.
 class CudaBatchUploader final : public BatchUploader {
  public:
-  // So many passes a thread may have given the device, beside the one that that computes.
+  // Limits how many passes a thread may queue on the device beyond the pass being computed.
   static constexpr size_t kPassesAhead = 2;
 
-  // A copy in pinned memory, and one on the device, which the current stream makes.
+  // Copies a tensor to pinned memory, or to the device on the current stream.
   using Pin = std::function<at::Tensor(const at::Tensor& tensor)>;
   using Copy = std::function<at::Tensor(const at::Tensor& tensor, c10::Device device)>;
 
   struct Options {
-    // Without an index: the calling thread's current one.
+    // If the index is missing, the calling thread's current device.
     c10::Device device = c10::Device(c10::DeviceType::CUDA, 0);
     // For tests.
     Pin pin = &PinByTorch;
     Copy copy = &CopyByTorch;
   };
 
-  // Throws what torch throws: the device gives no streams.
+  // Throws c10::Error if the device cannot create streams.
   explicit CudaBatchUploader(Options options);
 
   void EnterThread() override;
-  // What cannot be pinned stays as it is: its copy waits, on the host, as any copy of such memory.
+  // Leaves tensors that cannot be pinned unchanged. Copying such a tensor blocks the host.
   Batch Stage(Batch batch) override;
   Rising Begin(Batch batch) override;
   Batch Arrive(Rising rising) override;
@@ -61,9 +60,9 @@ class CudaBatchUploader final : public BatchUploader {
   const c10::impl::VirtualGuardImpl guard_;
   const c10::Device device_;
   const c10::Stream up_;
-  // Torch 1.13 cannot wait for an event, but for a stream.
+  // Torch 1.13 can wait for a stream but not for an event.
   const c10::Stream wait_;
-  // The ends of the last passes, oldest first.
+  // Ends of the last passes, oldest first.
   std::deque<c10::Event> passes_;
 };
 

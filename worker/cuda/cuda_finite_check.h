@@ -15,14 +15,14 @@
 
 namespace torchps {
 
-// The look of a GPU, by the kernels of worker/kernels.
+// Checks gradient blocks on a GPU with the kernels of worker/kernels.
 //
-// Thread-compatible. All functions throw what torch throws.
+// Thread-compatible. Any function may throw c10::Error.
 class CudaFiniteCheck final : public FiniteCheck {
  public:
-  // At gradients that lie in one vector on a GPU. Compiles the kernels, which takes about a second.
-  // UNAVAILABLE: this torch, or what is installed here, lacks what it needs. INTERNAL: the device
-  // has failed.
+  // Makes a check for gradients stored in one GPU vector. Compiles the kernels in about a second.
+  // UNAVAILABLE: torch or this machine lacks something the kernels need. INTERNAL: the device
+  // failed.
   static absl::StatusOr<std::unique_ptr<FiniteCheck>> Create(const at::Tensor& gradients,
                                                              const BlockMap& block_map);
 
@@ -35,7 +35,7 @@ class CudaFiniteCheck final : public FiniteCheck {
  private:
   const std::unique_ptr<GradientKernels> kernels_;
   const CurrentStream current_stream_;
-  // The trained ones.
+  // Trained blocks.
   const std::vector<BlockRange> blocks_;
   const at::Tensor gradients_, verdicts_, scratch_;
 };

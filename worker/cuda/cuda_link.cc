@@ -9,7 +9,7 @@
 namespace torchps {
 namespace {
 
-// `data` as a tensor; it is written to only where it is copied to.
+// Wraps `data` in a tensor. Only a copy into the tensor may write to `data`.
 at::Tensor TensorAt(const float* data, c10::Device device, int64_t elements) {
   return at::for_blob(const_cast<float*>(data), {elements})
       .options(at::TensorOptions().dtype(at::kFloat).device(device))
@@ -30,7 +30,7 @@ absl::StatusOr<std::unique_ptr<DeviceLink>> CudaLink::Create(Options options) {
     const c10::impl::VirtualGuardImpl guard(options.device.type());
     const auto stream = [&] { return guard.getStreamFromGlobalPool(options.device); };
     const Streams streams{stream(), stream(), stream(), stream()};
-    // Of a copy: what comes of an error is asked for below.
+    // Copies `options`, because the handler below still needs them.
     return std::unique_ptr<DeviceLink>(new CudaLink(options, streams));
   } catch (const std::exception& error) {
     return options.error_of("making streams", error);
@@ -53,12 +53,12 @@ CudaLink::~CudaLink() {
   }
   downs_thread_.join();
   marks_thread_.join();
-  // Also after an error: the memory is about to go.
+  // Also after an error, because the caller is about to free the memory.
   for (const c10::Stream& stream : {streams_.down, streams_.up}) {
     try {
       guard_.synchronizeStream(stream);
     } catch (const std::exception&) {
-      // It was told already, or nobody is there any more to hear it.
+      // An earlier call returned the error, or the caller no longer needs it.
     }
   }
 }
@@ -177,8 +177,9 @@ absl::Status CudaLink::AwaitUps() {
 }
 
 void CudaLink::RunDones(std::deque<Job>* jobs, const c10::Stream& stream) {
-  // Torch puts back a thread's device after each use of an event. That of a new thread is the first
-  // GPU, and since CUDA 12 to put it back makes a context there, some 500 MB on a GPU of others.
+  // Torch restores the thread's device after each use of an event. A new thread starts on the first
+  // GPU. Since CUDA 12, restoring that device creates a context, which uses about 500 MB of a GPU
+  // that may belong to another process.
   Run("using the device", [&] { guard_.setDevice(options_.device); }).IgnoreError();
   while (true) {
     Job job;

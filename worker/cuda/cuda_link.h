@@ -22,31 +22,30 @@
 
 namespace torchps {
 
-// A GPU, by what torch's streams and events are for every kind of device: so it needs no toolkit,
-// and a build without CUDA compiles it as well. Two streams of torch's pool beside the one that the
-// calling thread computes on, which in a hook is the one of backward(). Host memory is pinned, else
-// the copies wait for each other.
+// DeviceLink for a GPU. Uses torch's device-independent streams and events, so it does not need the
+// CUDA toolkit and also compiles in a build without CUDA. Copies run on two streams of torch's
+// pool, separate from the calling thread's computing stream. In a hook, the computing stream is the
+// stream of backward(). Host memory must be pinned, or the copies wait for each other.
 //
-// A thread of its own waits for the copies down, one after the other, and runs what is to be done
-// after them; another one does so for marks. Each waits on a stream of its own, since torch 1.13
-// cannot wait for an event.
+// One thread waits for the copies down in sequence and runs the callbacks. Another thread does this
+// for marks. Each thread waits on a separate stream, because torch 1.13 cannot wait for an event.
 //
 // Thread-safe.
 class CudaLink final : public DeviceLink {
  public:
-  // Gives the current stream a copy. Throws what torch throws.
+  // Queues a copy on the current stream. May throw c10::Error.
   using Copy = std::function<void(const float* from, c10::Device from_device, float* to,
                                   c10::Device to_device, int64_t elements)>;
 
   struct Options {
     c10::Device device = c10::Device(c10::DeviceType::CUDA, 0);
-    // The status of what torch has thrown: TorchError, of the room above.
+    // Converts a torch exception to a status; see TorchError in worker/torch_error.h.
     std::function<absl::Status(absl::string_view what, const std::exception& error)> error_of;
     // For tests.
     Copy copy = &CopyByTorch;
   };
 
-  // INTERNAL: the device gives no streams.
+  // INTERNAL: the device cannot create streams.
   static absl::StatusOr<std::unique_ptr<DeviceLink>> Create(Options options);
   ~CudaLink() override;
 
@@ -71,7 +70,7 @@ class CudaLink final : public DeviceLink {
     c10::Stream await_downs;
     c10::Stream await_marks;
   };
-  // What is waited for.
+  // A callback and the mark that it waits for.
   struct Job {
     std::shared_ptr<const void> end;  // a mark
     Done done;
@@ -82,12 +81,12 @@ class CudaLink final : public DeviceLink {
   static void CopyByTorch(const float* from, c10::Device from_device, float* to,
                           c10::Device to_device, int64_t elements);
 
-  // Runs torch's code, which may throw. Does nothing after an error, which it returns.
+  // Runs torch code, which may throw. After an error, returns the error without running `run`.
   absl::Status Run(const char* what, absl::FunctionRef<void()> run) ABSL_LOCKS_EXCLUDED(mutex_);
   c10::Stream ComputeStream() const { return guard_.getStream(options_.device); }
   std::shared_ptr<const c10::Event> Record(const c10::Stream& stream) const;
   static void Wait(const Mark& mark, const c10::Stream& stream);
-  // Waits on `stream` for each of `jobs`, which are guarded by mutex_, until the link ends.
+  // Waits on `stream` for each of `jobs`, which mutex_ guards, until the link ends.
   void RunDones(std::deque<Job>* jobs, const c10::Stream& stream) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Options options_;
@@ -97,11 +96,11 @@ class CudaLink final : public DeviceLink {
   Mutex mutex_;
   CondVar changed_;
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
-  // Of each the first one is waited for. Copies down lie in the order of their stream.
+  // The first entry of each queue is being waited for. `downs_` is in the order of the down stream.
   std::deque<Job> downs_ ABSL_GUARDED_BY(mutex_);
   std::deque<Job> marks_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  // Held while a copy and what marks its end, or kernels, are put in the down stream's order.
+  // Held while a copy with the mark at the copy's end, or kernels, are queued on the down stream.
   Mutex down_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
 
   std::thread downs_thread_;

@@ -9,7 +9,7 @@
 namespace torchps {
 namespace {
 
-// Since some version torch tells the driver's handle of a stream; before, only its CUDA headers do.
+// Newer torch versions expose the driver's stream handle; older versions only in the CUDA headers.
 template <typename Stream>
 auto FindHandle(int) -> decltype(&Stream::native_handle) {
   return &Stream::native_handle;

@@ -7,10 +7,10 @@
 
 namespace torchps {
 
-// The driver's handle of the stream that the calling thread computes on. Thread-safe.
+// Returns the driver's handle of the calling thread's computing stream. Thread-safe.
 using CurrentStream = std::function<KernelLauncher::Stream()>;
 
-// Null: this torch does not tell such handles.
+// Returns null if this torch version does not expose stream handles.
 CurrentStream GetCurrentStream(c10::Device device);
 
 }  // namespace torchps

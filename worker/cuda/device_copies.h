@@ -15,41 +15,42 @@
 
 namespace torchps {
 
-// What a model on a device needs for copies that go on beside computing (worker/device): the link,
-// and memory on both sides.
+// Owns the link and the memory that a model on a device needs for copying while it computes
+// (worker/device).
 //
-// Thread-compatible; inbox and outbox as they say. Keeps the model's tensors, borrows the map.
+// Thread-compatible; inbox and outbox specify more. Keeps the model's tensors, borrows the map.
 class DeviceCopies {
  public:
   struct Options {
     std::unique_ptr<DeviceLink> link;
     const BlockMap* block_map = nullptr;
-    // The device's: all values, the trained ones first, and the gradients.
+    // On the device: all values, trained values first, and the gradients.
     at::Tensor values;
     at::Tensor gradients;
-    // The host's memory is to be pinned.
+    // If true, host memory is pinned.
     bool pinned = false;
   };
 
-  // Throws what torch throws: the device has no memory for a second vector of values.
+  // Throws c10::Error if the device lacks memory for a second vector of values.
   explicit DeviceCopies(Options options);
 
   DeviceLink* link() { return link_.get(); }
   ValueUploader& inbox() { return *inbox_; }
-  // Null: not made.
+  // Null until MakeOutbox().
   GradientOutbox* outbox() { return outbox_.get(); }
-  // Null: no memory can be pinned for its two buffers. `look`: what looks at gradients there; null:
-  // nothing. REQUIRES: there is no outbox, here and below.
+  // Makes the outbox; returns null if its two buffers cannot be pinned. `look` checks gradients on
+  // the device; may be null. REQUIRES: an outbox does not exist yet. This also applies to the
+  // functions below.
   GradientOutbox* MakeOutbox(std::unique_ptr<FiniteCheck> look);
-  // The same with buffers of the caller's, pinned where a GPU needs it, each as long as the layout.
-  // Borrowed.
+  // Like above, with the caller's buffers, each as long as the layout and pinned if the device is a
+  // GPU. Borrows the buffers.
   GradientOutbox* MakeOutbox(std::unique_ptr<FiniteCheck> look,
                              std::array<absl::Span<float>, 2> buffers);
 
-  // In place of those: gradients come down as `encoder` encodes them. Null: no memory can be pinned
-  // for them. `looks`: EncodedOutbox::Options.
+  // Makes an outbox for gradients that `encoder` encodes, instead of the outbox above. Returns null
+  // if host memory cannot be pinned. See EncodedOutbox::Options for `looks`.
   EncodedOutbox* MakeEncodedOutbox(std::unique_ptr<BlockEncoder> encoder, bool looks);
-  // Null: not made.
+  // Null until MakeEncodedOutbox().
   EncodedOutbox* encoded_outbox() { return encoded_outbox_.get(); }
 
  private:
@@ -61,7 +62,7 @@ class DeviceCopies {
   std::array<at::Tensor, 2> host_verdicts_;
   std::unique_ptr<BlockEncoder> encoder_;
   at::Tensor host_records_, host_averaged_;
-  // It ends before the memory that it copies.
+  // Destroyed before the memory that it copies.
   const std::unique_ptr<DeviceLink> link_;
   std::unique_ptr<ValueUploader> inbox_;
   std::unique_ptr<GradientOutbox> outbox_;

@@ -18,20 +18,20 @@
 
 namespace torchps {
 
-// The encoder of a GPU, by the kernels of worker/kernels. Costs the device a float per trained
-// element, and the encoded bytes.
+// Encodes gradient blocks on a GPU with the kernels of worker/kernels. Uses one float of device
+// memory for each trained element, plus the encoded bytes.
 //
-// Thread-compatible. All functions throw what torch throws.
+// Thread-compatible. Any function may throw c10::Error.
 class DeviceEncoder final : public BlockEncoder {
  public:
-  // For gradients that lie in one vector on a GPU. Compiles the kernels, which takes about a
-  // second. UNAVAILABLE: this torch, or what is installed here, lacks what it needs. INTERNAL: the
-  // device has failed.
+  // Makes an encoder for gradients stored in one GPU vector. Compiles the kernels in about a
+  // second. UNAVAILABLE: torch or this machine lacks something the kernels need. INTERNAL: the
+  // device failed.
   static absl::StatusOr<std::unique_ptr<BlockEncoder>> Create(const at::Tensor& gradients,
                                                               const BlockMap& block_map,
                                                               const EncodingSpec& encoding);
 
-  // REQUIRES: `encoding` is normalised and not FLOAT32.
+  // REQUIRES: `encoding` is normalized and not FLOAT32.
   DeviceEncoder(std::unique_ptr<GradientKernels> kernels, const at::Tensor& gradients,
                 const BlockMap& block_map, const EncodingSpec& encoding,
                 CurrentStream current_stream);
@@ -41,7 +41,7 @@ class DeviceEncoder final : public BlockEncoder {
   absl::Status Encode(BlockId block, bool looks, absl::Span<const ElementRun> absent) override;
   absl::Status TakeBack(BlockId block) override;
 
-  // What the encoding has taken from the gradients so far, of all trained elements.
+  // Returns the accumulated encoding error of all trained elements.
   const at::Tensor& residual() const { return residual_; }
 
  private:

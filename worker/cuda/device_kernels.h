@@ -12,21 +12,22 @@
 
 namespace torchps {
 
-// The kernels of worker/kernels on a GPU, for what torch has there.
+// Compiled kernels for one GPU, with access to torch's current stream.
 struct DeviceKernels {
-  // Compiles the kernels, which takes about a second. UNAVAILABLE: this torch, or what is installed
-  // here, lacks what it needs. INTERNAL: the device has failed.
+  // Compiles the kernels in about a second. UNAVAILABLE: torch or this machine lacks something the
+  // kernels need. INTERNAL: the device failed.
   static absl::StatusOr<DeviceKernels> Create(c10::Device device);
 
   std::unique_ptr<GradientKernels> kernels;
   CurrentStream current_stream;
 };
 
-// Memory on the device for so many bytes, with anything in it: as doubles, since that is what
-// kernels keep there, and it begins where a double may.
+// Allocates at least `bytes` of uninitialized device memory. Doubles, because the kernels store
+// doubles and need the alignment.
 at::Tensor DoublesFor(int64_t bytes, c10::Device device);
 
-// Elements of the longest block that is trained: scratch memory for it does for all, one at a time.
+// Returns the length of the longest trained block, in elements. Scratch memory of that length
+// suffices for any block, one at a time.
 int64_t LongestTrained(const BlockMap& block_map);
 
 }  // namespace torchps

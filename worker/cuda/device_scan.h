@@ -11,23 +11,23 @@
 
 namespace torchps {
 
-// ScanGradient() and ClipGradient() where the device has the gradient, to the same bits: the norm,
-// whether all is finite, and clipping. Torch's sums have no fixed order.
+// Runs ScanGradient() and ClipGradient() on the device. The result has the same bits as on the
+// host; torch's own sums do not have a fixed order.
 //
-// Thread-compatible. All functions throw what torch throws.
+// Thread-compatible. Any function may throw c10::Error.
 class DeviceScan {
  public:
-  // For gradients of so many elements on a GPU. Compiles the kernels, which takes about a second.
-  // UNAVAILABLE: this torch, or what is installed here, lacks what it needs. INTERNAL: the device
-  // has failed.
+  // Makes a scan for gradients of `elements` elements on a GPU. Compiles the kernels in about a
+  // second. UNAVAILABLE: torch or this machine lacks something the kernels need. INTERNAL: the
+  // device failed.
   static absl::StatusOr<std::unique_ptr<DeviceScan>> Create(c10::Device device, int64_t elements);
 
   DeviceScan(std::unique_ptr<GradientKernels> kernels, c10::Device device, int64_t elements,
              CurrentStream current_stream);
 
-  // Looks at `gradients`, on the calling thread's current stream, and clips them to `clip_norm` if
-  // all are finite; 0 clips nothing. Waits for what it tells, not for the clipping, after which the
-  // stream goes on. INTERNAL: the device has failed. REQUIRES: as many elements as it was made for.
+  // Scans `gradients` on the calling thread's current stream, and clips them to `clip_norm` if they
+  // are finite; 0 disables clipping. Blocks until the scan result reaches the host. INTERNAL: the
+  // device failed. REQUIRES: `gradients` has `elements` elements.
   absl::StatusOr<GradientScan> ScanAndClip(const at::Tensor& gradients, double clip_norm);
 
  private:

@@ -7,7 +7,7 @@
 namespace torchps {
 namespace {
 
-// It is unpinned before it is unmapped.
+// Unpins the memory before unmapping it.
 struct PinnedSegment {
   std::unique_ptr<PushSegment> segment;
   std::unique_ptr<PinnedMemory> pinned;

@@ -8,12 +8,12 @@
 
 namespace torchps {
 
-// The host's memory of a model's gradients, which servers on this machine can read: in so many
-// buffers (PushSegment). For a GPU that copies into it, it is `pinned`, for as long as it is
-// mapped.
+// Allocates host memory for a model's gradients that servers on this machine can read, in `buffers`
+// buffers (PushSegment). If `pinned` is true, the memory stays pinned while it is mapped, so that a
+// GPU can copy into it.
 //
-// UNAVAILABLE: the kernel gives no such memory; or it cannot be pinned, as PinnedMemory says, or
-// since no CUDA is loaded.
+// UNAVAILABLE: the kernel does not provide shared memory, CUDA is not loaded, or the memory cannot
+// be pinned (see PinnedMemory).
 absl::StatusOr<std::shared_ptr<PushSegment>> MakeGradientSegment(const ModelLayout& layout,
                                                                  int buffers, bool pinned);
 

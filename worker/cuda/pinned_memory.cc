@@ -7,9 +7,9 @@
 namespace torchps {
 namespace {
 
-// Numbers of cuda_runtime_api.h.
+// Constants of cuda_runtime_api.h.
 constexpr int kSuccess = 0;
-constexpr unsigned kPortable = 1;  // pinned for every device's context
+constexpr unsigned kPortable = 1;  // pinned for all contexts
 
 }  // namespace
 

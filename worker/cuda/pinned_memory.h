@@ -10,27 +10,27 @@
 
 namespace torchps {
 
-// What is used of CUDA's run-time library (cuda_runtime_api.h), whose functions have stayed the
-// same since CUDA 4. Not that header: --config=cuda does without CUDA's own.
+// Functions of CUDA's run-time library (cuda_runtime_api.h). They have not changed since CUDA 4.
+// Declared here because --config=cuda builds without CUDA's headers.
 struct CudaPinning {
   int (*pin)(void* memory, size_t bytes, unsigned flags) = nullptr;  // cudaHostRegister
   int (*unpin)(void* memory) = nullptr;                              // cudaHostUnregister
   const char* (*error_text)(int result) = nullptr;                   // cudaGetErrorString
-  // cudaGetLastError. It forgets the error, which torch's next look would take for its own.
+  // cudaGetLastError. Clears the error, which torch would otherwise report as its own.
   int (*forget_error)() = nullptr;
 };
 
-// That of the library that this process has loaded, as a CUDA build of torch does. UNAVAILABLE
-// names the function that is missing: none is loaded.
+// Finds the functions in the library that this process loaded, for example through a CUDA build of
+// torch. UNAVAILABLE: CUDA is not loaded; the message names the missing function.
 absl::StatusOr<CudaPinning> FindCudaPinning();
 
-// Memory of ours, pinned: GPUs copy from it and to it as from what torch has pinned, which cannot
-// be memory that another process sees. Thread-safe. Borrows the memory, which must be mapped until
-// this object is gone.
+// Pins existing memory, so that GPUs copy it as fast as memory that torch pinned. Torch cannot pin
+// memory shared with another process. Thread-safe. Borrows the memory, which must stay mapped until
+// the destructor returns.
 class PinnedMemory {
  public:
-  // UNAVAILABLE with CUDA's words: it may not be pinned, as where a limit on locked memory is too
-  // low. REQUIRES: whole pages.
+  // UNAVAILABLE: CUDA cannot pin the memory, for example because the limit on locked memory is too
+  // low. The message quotes CUDA. REQUIRES: `memory` consists of whole pages.
   static absl::StatusOr<std::unique_ptr<PinnedMemory>> Create(const CudaPinning& cuda,
                                                               absl::Span<uint8_t> memory);
   ~PinnedMemory();

@@ -8,11 +8,11 @@
 
 namespace torchps {
 
-// Encodes gradient blocks on the device, with error feedback. The result has the same bits as
-// ErrorFeedback (client/error_feedback.h) on the host. The residual stays on the device.
+// Encodes gradient blocks on the device, with error feedback. The result equals, bit for bit, the
+// result of ErrorFeedback (client/error_feedback.h) on the host. The residual stays on the device.
 //
 // Each call queues device work on the calling thread's current stream and returns without waiting.
-// One call at a time. May throw c10::Error.
+// Calls must not overlap. Any call may throw c10::Error.
 class BlockEncoder {
  public:
   virtual ~BlockEncoder() = default;
@@ -27,7 +27,7 @@ class BlockEncoder {
   // false, the caller knows that the gradient is finite, and the verdict is undefined. Elements in
   // `absent`, counted from the start of the block, are sent as zero and keep the residual.
   virtual absl::Status Encode(BlockId block, bool looks, absl::Span<const ElementRun> absent) = 0;
-  // Adds the block's record back to the residual. REQUIRES: Encode() has filled the record.
+  // Adds the block's record back to the residual. REQUIRES: Encode() filled the record.
   virtual absl::Status TakeBack(BlockId block) = 0;
 };
 

@@ -16,13 +16,13 @@ struct BlockRun {
 };
 
 // Groups a model's blocks into shares. Small neighbours are copied together, because each copy
-// between host and device costs about 10 us beyond the transfer. A share contains either trained or
-// averaged blocks.
+// between host and device costs about 10 us beyond the transfer. Each share contains either trained
+// or averaged blocks.
 //
 // Immutable, so thread-safe.
 class CopyShares {
  public:
-  // A bus transfers 1 MiB in 20 to 40 us.
+  // The bus transfers 1 MiB in 20 to 40 us.
   static constexpr int64_t kLeastBytes = 1 << 20;
 
   // Makes shares of at least `least_bytes`. The last trained share and the last averaged share may

@@ -12,12 +12,12 @@
 namespace torchps {
 
 // Copies between host and device memory while the device computes. Work is queued in three orders:
-// computing, copies to the host (down), copies from the host (up). Each order runs in sequence. One
-// order waits for another only at a mark.
+// computing, copies to the host (down), copies from the host (up). Each order runs in sequence. An
+// order waits for another order only at a mark.
 //
 // Spans named `device` are device memory that only the link reads and writes. Host memory is pinned
-// if the device is a GPU. A copy may read the source and write the destination at any time until
-// the copy ends.
+// if the device is a GPU. Until a copy ends, it may read the source and write the destination at
+// any time.
 //
 // Any operation can fail. The link keeps the first error: it ends pending work, and each later
 // operation returns it.
@@ -25,7 +25,7 @@ namespace torchps {
 // Thread-safe. Borrows all memory until the destructor returns, which waits for pending work.
 class DeviceLink {
  public:
-  // A point in one of the orders. Null means already reached.
+  // Marks a point in one of the orders. Null means already reached.
   using Mark = std::shared_ptr<const void>;
   // Called once, on a thread of the link or within the call that received it. It must not block: it
   // may only post work.
@@ -34,7 +34,7 @@ class DeviceLink {
 
   virtual ~DeviceLink() = default;
 
-  // Returns a mark after everything that the calling thread has queued for computing.
+  // Returns a mark after the work that the calling thread queued for computing.
   virtual absl::StatusOr<Mark> AfterCompute() = 0;
   // Returns a mark after all copies up so far.
   virtual absl::StatusOr<Mark> AfterUps() = 0;
@@ -51,20 +51,20 @@ class DeviceLink {
   // Copies to the host after `after`. Errors as for WhenReached().
   virtual absl::Status Down(const Mark& after, absl::Span<const float> device,
                             absl::Span<float> host, Done done) = 0;
-  // Among the copies down, after `after`: what `give` gives the device to compute. It runs once,
-  // with that order as the current one, perhaps within this call, perhaps later on a thread of the
-  // link's, but never beside another one's. Its error is the link's.
+  // Runs `give` in the order of the copies down, after `after`, to queue computing there. `give`
+  // runs once, with that order as the current stream: within this call or later on a thread of the
+  // link. Calls of `give` never overlap. An error of `give` becomes the link's error.
   virtual absl::Status InDowns(const Mark& after, Give give) = 0;
   // Copies from the host after `after`.
   virtual absl::Status Up(const Mark& after, absl::Span<const float> host,
                           absl::Span<float> device) = 0;
 
-  // Blocks until every Down() so far has ended and the `done` callbacks have returned.
+  // Blocks until each Down() so far ended and the `done` callbacks returned.
   virtual void AwaitDowns() = 0;
-  // Blocks until every Up() so far has ended.
+  // Blocks until each Up() so far ended.
   virtual absl::Status AwaitUps() = 0;
 
-  // Smaller copies are not worth a call of their own.
+  // Returns the smallest copy worth a separate call, in bytes.
   virtual int64_t least_copy_bytes() const { return CopyShares::kLeastBytes; }
 };
 

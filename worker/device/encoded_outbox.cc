@@ -82,14 +82,14 @@ void EncodedOutbox::SendEarly(const Final& final) {
       MutexLock lock(&mutex_);
       tell = tell_;
     }
-    // A hook may run after the step was dropped.
+    // Hooks may run after the step was dropped.
     if (tell == nullptr) return;
     for (BlockId block = blocks.begin; block < blocks.end; ++block) tell(block);
   });
 }
 
 void EncodedOutbox::Send(const Final& final, DeviceLink::Done done, const ElementRuns& absent) {
-  // A block that is completely absent sends zero bytes.
+  // Sends zero bytes for a block that is completely absent.
   std::vector<std::pair<BlockId, ElementRuns>> encoded;
   for (BlockId id = final.blocks.begin; id < final.blocks.end; ++id) {
     const BlockRange& block = options_.block_map->blocks()[id];

@@ -30,7 +30,7 @@ namespace torchps {
 // Open(), and blocks that are final earlier wait. The copies are small, and records change only
 // while no push runs, so one set of records on each side is enough.
 //
-// Finish() encodes the blocks that BlockFinal() has not reported, without calling `tell` for them.
+// Finish() encodes the blocks that BlockFinal() did not report, without calling `tell` for them.
 //
 // Thread-safe as Outbox and EncodedBlocks specify. Borrows everything, as long as the link lives.
 class EncodedOutbox final : public Outbox, public EncodedBlocks {
@@ -60,10 +60,10 @@ class EncodedOutbox final : public Outbox, public EncodedBlocks {
   void BlockFinal(BlockId block) override ABSL_LOCKS_EXCLUDED(mutex_);
   void Open(Tell tell) override ABSL_LOCKS_EXCLUDED(mutex_);
   void Drop() override ABSL_LOCKS_EXCLUDED(mutex_);
-  // Ends the step, after the device has been given all work. `absent` names the trained elements
-  // without a gradient; none of them is in a block that was final. Blocks until the host has
-  // received the step; `tell` is not called afterwards. Returns the link's first error, as do all
-  // later steps. REQUIRES: Open().
+  // Ends the step, after the caller queued all work on the device. `absent` names the trained
+  // elements without a gradient; these elements must not be in blocks that were final. Blocks until
+  // the host receives the step; `tell` is not called afterwards. Returns the link's first error, as
+  // do all later steps. REQUIRES: Open().
   absl::Status Finish(const ElementRuns& absent) ABSL_LOCKS_EXCLUDED(mutex_);
 
   EncodingSpec::Kind encoding() const override;

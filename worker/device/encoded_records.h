@@ -15,8 +15,8 @@
 namespace torchps {
 
 // Layout of the records of the trained blocks in a vector of floats. The device fills the records
-// and the host copies them. A record is the GradientVerdict followed by the encoded bytes. Records
-// are stored in the order of the blocks, so one copy transfers neighbours.
+// and the host copies them. Each record is the GradientVerdict followed by the encoded bytes.
+// Records are stored in the order of the blocks, so one copy transfers neighbours.
 //
 // Immutable, so thread-safe.
 class EncodedRecords {

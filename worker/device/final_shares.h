@@ -9,8 +9,8 @@
 
 namespace torchps {
 
-// Tracks the shares of a step's gradient that the device has been given completely, so that they
-// can be copied down. Thread-compatible. Borrows both arguments.
+// Tracks the shares of a step's gradient whose work is completely queued on the device, so that
+// they can be copied down. Thread-compatible. Borrows both arguments.
 class FinalShares {
  public:
   FinalShares(const BlockMap* block_map, const CopyShares* shares);

@@ -15,7 +15,7 @@ namespace torchps {
 // (worker/gradient/gradient_scan.h) on the host.
 //
 // Each call queues device work on the calling thread's current stream and returns without waiting.
-// One call at a time. May throw c10::Error.
+// Calls must not overlap. Any call may throw c10::Error.
 class FiniteCheck {
  public:
   virtual ~FiniteCheck() = default;

@@ -34,7 +34,7 @@ absl::Span<const float> GradientOutbox::averaged() const {
 void GradientOutbox::BeginStep() {
   MutexLock lock(&mutex_);
   TPS_CHECK(!in_step_, "a step was begun before the last one was finished");
-  // A buffer is free if its push has not begun.
+  // Switches buffers only if a push uses the current buffer.
   if (is_open_) current_ = 1 - current_;
   in_step_ = true;
   is_open_ = false;

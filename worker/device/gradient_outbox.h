@@ -18,9 +18,9 @@
 
 namespace torchps {
 
-// Copies a step's gradient to the host and reports each block to the push. A block is copied down
-// as soon as it is final, while the device computes the other blocks. It is reported when the host
-// has received it and the push has begun. Two host buffers alternate, so that a step is copied down
+// Copies a step's gradient to the host and reports each block to the push. Each block is copied
+// down as soon as it is final, while the device computes the other blocks. It is reported after the
+// host received it and the push began. Two host buffers alternate, so that a step is copied down
 // while the previous push still sends the other buffer:
 //
 //   compute   | backward t              |           | backward t + 1
@@ -29,10 +29,10 @@ namespace torchps {
 //
 //   BeginStep() BlockFinal()... Open() BlockFinal()... Finish() BeginStep() ...
 //
-// A push buffer stays unchanged until BeginStep() of the step after the next, so a repeated push
+// Each push buffer stays unchanged until BeginStep() of the step after the next, so a repeated push
 // sends the same bytes.
 //
-// Finish() copies the blocks that BlockFinal() has not reported, without calling `tell`: the caller
+// Finish() copies the blocks that BlockFinal() did not report, without calling `tell`: the caller
 // then marks all blocks as ready (PendingPush::AllReady).
 //
 // With a FiniteCheck, the device checks each trained block before the copy, and the verdict is
@@ -71,8 +71,9 @@ class GradientOutbox final : public Outbox {
   void BlockFinal(BlockId block) override ABSL_LOCKS_EXCLUDED(mutex_);
   // The push sends gradients() and averaged().
   void Open(Tell tell) override ABSL_LOCKS_EXCLUDED(mutex_);
-  // Ends the step, after the device has been given all work. Blocks until the host has received the
-  // step; `tell` is not called afterwards. Returns the link's first error, as do all later steps.
+  // Ends the step, after the caller queued all work on the device. Blocks until the host receives
+  // the step; `tell` is not called afterwards. Returns the link's first error, as do all later
+  // steps.
   absl::Status Finish() ABSL_LOCKS_EXCLUDED(mutex_);
   void Drop() override ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -94,11 +95,11 @@ class GradientOutbox final : public Outbox {
 
   Mutex mutex_;
   bool in_step_ ABSL_GUARDED_BY(mutex_) = false;
-  // The step's push has begun with this buffer.
+  // True after the step's push began with this buffer.
   bool is_open_ ABSL_GUARDED_BY(mutex_) = false;
   Tell tell_ ABSL_GUARDED_BY(mutex_);
   FinalShares final_ ABSL_GUARDED_BY(mutex_){options_.block_map, &shares_};
-  // Blocks that the host has received but not reported.
+  // Blocks that the host received but did not report.
   std::vector<BlockRun> held_ ABSL_GUARDED_BY(mutex_);
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };

@@ -26,10 +26,10 @@ namespace torchps {
 //   Begin() Landed()... TakeOver() Begin() ...
 //
 // If a repeated call delivers a block again, the block is copied again. TakeOver() keeps the old
-// values of blocks that have not arrived. A dropped pull leaves the values unchanged.
+// values of blocks that did not arrive. Dropping a pull leaves the values unchanged.
 //
-// One thread calls Begin() and TakeOver(). Any thread may call Landed() between them. Borrows
-// everything.
+// A single thread must call Begin() and TakeOver(). Any thread may call Landed() between them.
+// Borrows everything.
 class ValueUploader {
  public:
   struct Options {
@@ -46,17 +46,17 @@ class ValueUploader {
   ValueUploader(const ValueUploader&) = delete;
   ValueUploader& operator=(const ValueUploader&) = delete;
 
-  // Prepares a pull into `host`, which must be as long as the layout. Blocks until the device has
-  // read the previous pull, so that the caller may overwrite it.
+  // Prepares a pull into `host`, which must be as long as the layout. Blocks until the device
+  // finishes reading the previous pull, so that the caller may overwrite it.
   absl::Status Begin(absl::Span<const float> host) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Reports that `block` has arrived. The block must not change until it arrives again or until the
+  // Reports that `block` arrived. The block must not change until it arrives again or until the
   // next Begin().
   void Landed(BlockId block) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Makes later computing use the blocks that have arrived since Begin(). Returns the link's first
+  // Makes later computing use the blocks that arrived since Begin(). Returns the link's first
   // error, as do all later calls.
   absl::Status TakeOver() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Returns the destination of a pull that has begun but was not taken over; null if there is none.
+  // Returns the destination of a pull that began but was not taken over; null if there is none.
   const float* host() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -67,7 +67,7 @@ class ValueUploader {
 
   mutable Mutex mutex_;
   absl::Span<const float> host_ ABSL_GUARDED_BY(mutex_);
-  // By block: has arrived; has arrived since the last copy up.
+  // By block: true if it arrived; true if it arrived since the last copy up.
   std::vector<bool> has_landed_ ABSL_GUARDED_BY(mutex_);
   std::vector<bool> is_newer_ ABSL_GUARDED_BY(mutex_);
   // By share: number of blocks that have not arrived.

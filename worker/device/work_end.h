@@ -15,11 +15,11 @@ namespace torchps {
 // Thread-safe.
 class WorkEnd {
  public:
-  // Covers the work that the calling thread has queued so far. Borrows the clock until the link is
+  // Covers the work that the calling thread queued so far. Borrows the clock until the link is
   // destroyed.
   WorkEnd(DeviceLink* link, const Clock* clock);
 
-  // Returns the time by the clock; nullopt if the work is not finished or the link has failed.
+  // Returns the time by the clock; nullopt if the work is not finished or the link failed.
   absl::optional<absl::Duration> at() const;
 
  private:

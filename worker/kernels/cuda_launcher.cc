@@ -12,7 +12,7 @@
 namespace torchps {
 namespace {
 
-// Numbers of cuda.h.
+// Constants of cuda.h.
 constexpr int kSuccess = 0;
 constexpr int kComputeCapabilityMajor = 75;
 constexpr int kComputeCapabilityMinor = 76;
@@ -47,7 +47,7 @@ absl::Status CudaError(const CudaDriver& driver, absl::string_view what, int res
   return absl::InternalError(absl::StrCat(what, " failed: ", text));
 }
 
-// Makes a context the thread's current one, and after that the one that was.
+// Makes a context current for the calling thread, and restores the previous context at the end.
 class CurrentContext {
  public:
   CurrentContext(const CudaDriver& driver, CudaDriver::Context context)

@@ -10,7 +10,7 @@
 
 namespace torchps {
 
-// The driver's functions that are needed, by the types of cuda.h. Each gives 0 where all is well.
+// Functions of the CUDA driver, with the types of cuda.h. Each returns 0 on success.
 struct CudaDriver {
   using Context = void*;
   using Module = void*;
@@ -32,14 +32,14 @@ struct CudaDriver {
   int (*error_text)(int result, const char** text);
 };
 
-// Runs the kernels on a GPU, in the context that torch uses there. Compiled by NVRTC and loaded by
-// the driver, both found at run time, so that building needs nothing of CUDA's.
+// Runs the kernels on a GPU, in torch's context. NVRTC compiles the kernels and the driver loads
+// them. Both libraries are found at run time, so building does not need CUDA.
 //
-// Thread-safe; a calling thread's current context stays as it is. Ends after the kernels that it
-// was given are done.
+// Thread-safe; the calling thread's current context is unchanged. Destroy the launcher after
+// launched kernels have ended.
 class CudaLauncher final : public KernelLauncher {
  public:
-  // UNAVAILABLE: no driver or no NVRTC is here. INTERNAL: what one of them has said.
+  // UNAVAILABLE: the driver or NVRTC is missing. INTERNAL: the driver or NVRTC failed.
   static absl::StatusOr<std::unique_ptr<KernelLauncher>> Create(int device);
   ~CudaLauncher() override;
 

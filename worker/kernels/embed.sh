@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # embed.sh FILE...
 #
-# Prints the C++ source that defines KernelSources() (kernel_sources.h): the text of each FILE under the
-# name by which the others include it.
+# Prints the C++ source that defines KernelSources() (kernel_sources.h): the text of each FILE, with
+# the name used in #include.
 set -euo pipefail
 echo '#include "worker/kernels/kernel_sources.h"'
 echo
@@ -11,7 +11,7 @@ echo
 echo 'const std::vector<KernelSource>& KernelSources() {'
 echo '  static const std::vector<KernelSource>& sources = *new std::vector<KernelSource>{'
 for file in "$@"; do
-  # In the build of a program that uses this tree, its files lie in a folder of their own.
+  # If another project builds this tree, Bazel adds external/NAME/ to the paths.
   echo "    {\"${file#external/*/}\", R\"TORCHPS("
   cat "$file"
   echo ')TORCHPS"},'

@@ -5,14 +5,14 @@
 #include "wire/encoding_elements.h"
 #include "worker/kernels/kernel_shapes.h"
 
-// Kernels: error feedback on one block of a gradient, as EncodeKeepingRest of
-// wire/residual_encoding.h, and what takes back a block that was not applied. Compiled by NVRTC for
-// the GPU that is there, and by a test for the host. What `verdict` finds not finite is left alone,
-// and so are its residual and its bytes.
+// Kernels for error feedback on one gradient block, as in EncodeKeepingRest() of
+// wire/residual_encoding.h, and for returning a block that was not applied to the residual.
+// Compiled by NVRTC for the GPU, and by a test for the host. If `verdict` reports a gradient that
+// is not finite, the kernels do not write the residual or the bytes.
 
 namespace torchps {
 
-// The elements of one thread: residual plus gradient, and what of it was not sent.
+// Elements of one thread: first the sum of residual and gradient, later the part that was not sent.
 struct ThreadSums {
   float sums[kThreadElements];
 
@@ -20,7 +20,7 @@ struct ThreadSums {
     return static_cast<int64_t>(blockIdx.x) * kChunk + k * kBlockThreads + threadIdx.x;
   }
 
-  // What lies behind the end is 0, which is no group's largest.
+  // Elements beyond the end are 0, so they never determine a group's scale.
   __device__ ThreadSums(const float* __restrict__ gradient, const float* __restrict__ residual,
                         int64_t n) {
     for (int k = 0; k < kThreadElements; ++k) {
@@ -30,7 +30,7 @@ struct ThreadSums {
   }
 };
 
-// `bytes` is aligned for 16-bit numbers.
+// REQUIRES: `bytes` is aligned for 16-bit numbers.
 extern "C" __global__ void TpsKeepBfloat16(const float* __restrict__ gradient,
                                            float* __restrict__ residual, int64_t n,
                                            const GradientVerdict* __restrict__ verdict,
@@ -46,7 +46,7 @@ extern "C" __global__ void TpsKeepBfloat16(const float* __restrict__ gradient,
   }
 }
 
-// The largest `own` of a block's threads, in all of them.
+// Returns the largest `own` among the block's threads, in each thread.
 __device__ inline uint32_t LargestOfBlock(uint32_t own) {
   __shared__ uint32_t of_warps[kBlockWarps];
   for (int half = kWarpThreads / 2; half > 0; half /= 2) {
@@ -60,7 +60,7 @@ __device__ inline uint32_t LargestOfBlock(uint32_t own) {
   return own;
 }
 
-// A group for each block. `bytes` is aligned for floats, and so is each group in it.
+// Each block encodes one group. REQUIRES: `bytes` is aligned for floats, and so is each group.
 extern "C" __global__ void TpsKeepInt8(const float* __restrict__ gradient,
                                        float* __restrict__ residual, int64_t n,
                                        const GradientVerdict* __restrict__ verdict,
@@ -85,7 +85,7 @@ extern "C" __global__ void TpsKeepInt8(const float* __restrict__ gradient,
   }
 }
 
-// Adds to `residual` what the bytes of TpsKeepBfloat16 stand for.
+// Decodes the bytes of TpsKeepBfloat16 and adds them to `residual`.
 extern "C" __global__ void TpsTakeBackBfloat16(const uint8_t* __restrict__ bytes, int64_t n,
                                                float* __restrict__ residual) {
   const uint16_t* const from = reinterpret_cast<const uint16_t*>(bytes);
@@ -96,7 +96,7 @@ extern "C" __global__ void TpsTakeBackBfloat16(const uint8_t* __restrict__ bytes
   }
 }
 
-// The same of TpsKeepInt8, a group for each block.
+// Decodes the bytes of TpsKeepInt8 and adds them to `residual`. Each block decodes one group.
 extern "C" __global__ void TpsTakeBackInt8(const uint8_t* __restrict__ bytes, int64_t n,
                                            float* __restrict__ residual) {
   const uint8_t* const from = bytes + blockIdx.x * (sizeof(float) + kInt8GroupElements);

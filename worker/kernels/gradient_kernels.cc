@@ -12,12 +12,12 @@ int64_t Ceiling(int64_t number, int64_t divisor) { return (number + divisor - 1)
 
 int64_t SumBlocks(int64_t numbers) { return Ceiling(SumOrder::Runs(numbers), kBlockWarps); }
 
-// Blocks that count a digit together: each brings all counts together at its end, so it is to have
-// counted more than those, and this many keep every GPU busy.
+// Limits of the blocks that count a digit. Each block merges kTopKCounts counts at the end, so it
+// must first count more elements than that. 1024 blocks keep any GPU busy.
 constexpr int64_t kMaxCountBlocks = 1024;
 constexpr int64_t kCountElements = 4096;
 
-// TOP_K's scratch memory: counts of each digit, the cut, and two numbers for each chunk.
+// Scratch memory for TOP_K: counts of each digit, the cut, and two numbers for each chunk.
 constexpr int64_t kTopKCounts = kTopKDigits * kTopKLargestDigit;
 
 }  // namespace

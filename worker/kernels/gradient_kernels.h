@@ -11,15 +11,15 @@
 
 namespace torchps {
 
-// What is done to a gradient before it is pushed, on the GPU that has it: the same bits as
-// worker/gradient/gradient_scan.h and wire/residual_encoding.h give on the host. Only which NaN
-// comes of one may differ.
+// Scans, clips and encodes a gradient on the GPU before it is pushed. The results have the same
+// bits as worker/gradient/gradient_scan.h and wire/residual_encoding.h on the host, except for NaN
+// payloads.
 //
-// All pointers are the device's. A call puts kernels into a stream and does not wait for them, and
-// what it is given stays until they are done. Thread-safe, but scratch memory is one call's at a
-// time. Every number of elements is above 0.
+// Pointers refer to device memory. Each call queues kernels on a stream and returns without
+// waiting. The memory must stay valid until the kernels end. Thread-safe, but only one call at a
+// time may use a scratch buffer. Element counts must be positive.
 //
-// Errors of all calls: INTERNAL, the device refuses a kernel.
+// Any call may return INTERNAL: the device rejects a kernel.
 class GradientKernels {
  public:
   using Stream = KernelLauncher::Stream;
@@ -27,27 +27,27 @@ class GradientKernels {
   explicit GradientKernels(std::unique_ptr<KernelLauncher> launcher)
       : launcher_(std::move(launcher)) {}
 
-  // Of the GPU that CUDA, and torch, give the index `device`. Compiles the kernels, which takes
-  // about a second. UNAVAILABLE: what compiles them or the driver is not here, so the host has to
-  // do the work. INTERNAL: they do not compile, or the GPU does not take them.
+  // Makes the kernels for the GPU with CUDA's index `device`, which torch also uses. Compiles the
+  // kernels, which takes about a second. UNAVAILABLE: the compiler or the driver is missing, so the
+  // host must do the work. INTERNAL: the kernels do not compile or the GPU rejects them.
   static absl::StatusOr<std::unique_ptr<GradientKernels>> Create(int device);
 
-  // Bytes of scratch memory, aligned for doubles.
+  // Return the scratch size in bytes. The scratch memory must be aligned for doubles.
   static int64_t ScanScratchBytes(int64_t elements);
   static int64_t TopKScratchBytes(int64_t elements);
 
-  // The norm of `elements`, whether all are finite, and by what they are to be multiplied so that
-  // the norm is at most `clip_norm`; 0 clips nothing.
+  // Computes the norm of `elements`, checks that they are finite, and finds the factor that limits
+  // the norm to `clip_norm`; 0 disables clipping.
   absl::Status Scan(const float* elements, int64_t count, double clip_norm, void* scratch,
                     GradientVerdict* verdict, Stream stream);
-  // Multiplies `elements` by the verdict's factor, which an earlier kernel of the stream finds.
+  // Multiplies `elements` by the factor in `verdict`, which an earlier kernel on the stream writes.
   absl::Status Scale(float* elements, int64_t count, const GradientVerdict* verdict, Stream stream);
 
-  // Error feedback: adds `gradient` to `residual`, writes to `bytes` what is sent of the sum, and
-  // leaves in `residual` what is not. `bytes` is aligned for what the encoding consists of: 2
-  // bytes, or 4 for INT8 and TOP_K. Does nothing where `verdict`, an earlier Scan() of the
-  // stream's, is that the gradient is not finite; null: nobody has looked. REQUIRES: every other
-  // number is finite; else what is sent is not defined.
+  // Error feedback: adds `gradient` to `residual`, writes the encoded sum to `bytes`, and keeps the
+  // encoding error in `residual`. `bytes` must be aligned to 2 bytes, or to 4 for INT8 and TOP_K.
+  // Does nothing if `verdict`, from an earlier Scan() on the stream, reports a gradient that is not
+  // finite. REQUIRES: if `verdict` is null, the gradient is finite; otherwise the bytes are
+  // undefined.
   absl::Status KeepBfloat16(const float* gradient, float* residual, int64_t count,
                             const GradientVerdict* verdict, uint8_t* bytes, Stream stream);
   absl::Status KeepInt8(const float* gradient, float* residual, int64_t count,
@@ -57,7 +57,7 @@ class GradientKernels {
                         const GradientVerdict* verdict, void* scratch, uint8_t* bytes,
                         Stream stream);
 
-  // Adds to `residual` what the bytes of one of those stand for: it was sent, and not applied.
+  // Decode bytes that were sent but not applied, and add them to `residual`.
   absl::Status TakeBackBfloat16(const uint8_t* bytes, int64_t count, float* residual,
                                 Stream stream);
   absl::Status TakeBackInt8(const uint8_t* bytes, int64_t count, float* residual, Stream stream);

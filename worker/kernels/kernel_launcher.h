@@ -34,19 +34,19 @@ inline constexpr const char* kKernelNames[] = {
     "TpsTakeBackBfloat16", "TpsTakeBackInt8",    "TpsTakeBackTopK"};
 inline constexpr size_t kKernelCount = sizeof(kKernelNames) / sizeof(kKernelNames[0]);
 
-// Runs kernels on a GPU, or on the host in tests.
+// Runs kernels on a GPU or, in tests, on the host.
 //
 // Implementations are thread-safe.
 class KernelLauncher {
  public:
-  // The driver's handle of a stream; null is the device's default stream.
+  // Driver handle of a stream; null is the device's default stream.
   using Stream = void*;
 
   virtual ~KernelLauncher() = default;
 
-  // Puts `kernel` into the stream, with `blocks` > 0 blocks of kBlockThreads threads.
-  // `arguments` points to each argument's value, which is copied. Does not wait. INTERNAL: the
-  // device refuses it, perhaps for an error of an earlier kernel.
+  // Queues `kernel` on the stream, with `blocks` > 0 blocks of kBlockThreads threads, and returns
+  // without waiting. `arguments` points to the argument values, which are copied. INTERNAL: the
+  // device rejects the kernel, perhaps because an earlier kernel failed.
   virtual absl::Status Launch(Kernel kernel, int64_t blocks, absl::Span<void* const> arguments,
                               Stream stream) = 0;
 };

@@ -4,7 +4,8 @@
 
 #include "common/host_device.h"
 
-// What the kernels and those who launch them agree on. All blocks have kBlockThreads threads.
+// Constants and types shared by the kernels and the launching code. Each block runs kBlockThreads
+// threads.
 
 namespace torchps {
 
@@ -12,27 +13,27 @@ inline constexpr int kWarpThreads = 32;
 inline constexpr int kBlockThreads = 256;
 inline constexpr int kBlockWarps = kBlockThreads / kWarpThreads;
 
-// Elements that a block takes where each is on its own. As many share a scale in INT8.
+// Elements that one block processes. In INT8, as many elements share a scale.
 inline constexpr int64_t kChunk = 1024;
 inline constexpr int kThreadElements = static_cast<int>(kChunk / kBlockThreads);
 
-// What a scan leaves on the device, for a kernel that scales and for the host.
+// Result of a scan on the device, for the scaling kernel and the host.
 struct GradientVerdict {
-  // Euclidean norm; not a number or infinite where `finite` is 0.
+  // Euclidean norm; not finite if `finite` is 0.
   double norm;
-  // What the gradient is to be multiplied by; 1 where nothing is to be done.
+  // Factor for the gradient; 1 if the gradient stays unchanged.
   float factor;
   uint32_t finite;
 };
 
-// Whether a kernel is to leave a gradient alone, of which an earlier one of the stream has found
-// that it is not finite. Null: nobody has looked.
+// Returns true if an earlier kernel on the stream found that the gradient is not finite. A null
+// verdict means that the gradient was not scanned.
 TPS_HOST_DEVICE inline bool IsLeftOut(const GradientVerdict* verdict) {
   return verdict != nullptr && verdict->finite == 0;
 }
 
-// The k largest magnitudes are those above `magnitude`, and `at` of those that are equal to it.
-// The digits of `magnitude` are found one after the other, from the highest.
+// Selects the k largest magnitudes: elements above `magnitude`, plus the first `at` elements equal
+// to it. The kernels find the digits of `magnitude` one by one, from the highest.
 struct TopKCut {
   uint32_t magnitude;
   uint32_t at;

@@ -4,14 +4,14 @@
 
 namespace torchps {
 
-// A header that the kernels consist of, and the name by which it is included.
+// Source text of one kernel header, and the name for including it.
 struct KernelSource {
   const char* name;
   const char* text;
 };
 
-// All of them, as they stood when this program was built: the same files that its own code has
-// included. Thread-safe.
+// Returns the headers as they were when this program was built. The program itself includes the
+// same files. Thread-safe.
 const std::vector<KernelSource>& KernelSources();
 
 }  // namespace torchps

@@ -11,7 +11,7 @@
 namespace torchps {
 namespace {
 
-// The functions of nvrtc.h that are needed. Each gives 0 where all is well.
+// Functions of nvrtc.h. Each returns 0 on success.
 struct Nvrtc {
   using Program = void*;
 
@@ -44,7 +44,7 @@ absl::StatusOr<Nvrtc> FindNvrtc(const char* name) {
 
 absl::StatusOr<Nvrtc> FindNvrtc() {
   absl::Status missing;
-  // torch's helper knows where pip has put torch's own NVRTC, and brings it along.
+  // Torch's helper library finds and loads the NVRTC that pip installed with torch.
   for (const char* const name : {"libcaffe2_nvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12"}) {
     absl::StatusOr<Nvrtc> nvrtc = FindNvrtc(name);
     if (nvrtc.ok()) return nvrtc;
@@ -55,7 +55,7 @@ absl::StatusOr<Nvrtc> FindNvrtc() {
       missing.message()));
 }
 
-// What the sources take from the standard library, of which NVRTC has nothing.
+// Replaces the standard headers that the sources include, because NVRTC does not contain any.
 constexpr KernelSource kStandard[] = {{"cstdint", R"(#pragma once
 using int8_t = signed char;
 using int32_t = int;

@@ -6,16 +6,16 @@
 
 namespace torchps {
 
-// Compiles the kernels (kernel_sources.h) for GPUs of the compute capability `major`.`minor`, and
-// gives what the driver loads. NVRTC is the library of CUDA that compiles at run time: every CUDA
-// torch of pip brings it. It is loaded where it is needed, so building takes nothing of CUDA's, and
-// no GPU is needed here.
+// Compiles the kernels (kernel_sources.h) for GPUs of compute capability `major`.`minor` and
+// returns the binary that the driver loads. NVRTC is CUDA's run-time compiler; CUDA builds of torch
+// from pip include it. NVRTC is loaded at run time, so building does not need CUDA. This call does
+// not need a GPU.
 //
-// No multiplication is fused with an addition, and denormals stay: with the divisions and roots of
-// IEEE 754 the kernels so give the same bits as the host. Takes about a second. Thread-safe.
+// The options disable fused multiply-add and keep denormals, and IEEE 754 division and square root
+// are used. So the kernels produce the same bits as the host. Takes about a second. Thread-safe.
 //
-// UNAVAILABLE: no NVRTC is to be found. INTERNAL: it does not compile the kernels, or not for such
-// a GPU; the sentence has the first line of what it says.
+// UNAVAILABLE: NVRTC is not found. INTERNAL: NVRTC does not compile the kernels or does not support
+// the GPU; the message quotes the first line of the log.
 absl::StatusOr<std::string> CompileKernels(int major, int minor);
 
 }  // namespace torchps

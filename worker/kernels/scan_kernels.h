@@ -5,13 +5,13 @@
 #include "worker/gradient/sum_order.h"
 #include "worker/kernels/kernel_shapes.h"
 
-// Kernels: a gradient's norm in the order of worker/gradient/sum_order.h, and what follows from it.
-// Compiled by NVRTC for the GPU that is there, and by a test for the host.
+// Kernels that compute a gradient's norm in the order of worker/gradient/sum_order.h, and clip the
+// gradient. Compiled by NVRTC for the GPU, and by a test for the host.
 
 namespace torchps {
 
-// A run for each warp. After lane k has added lane k + 16, only the first 16 count, and so on: what
-// the other lanes add meanwhile is never looked at.
+// Each warp sums one run. After lane k adds lane k + 16, only the first 16 lanes count, and so on.
+// The values in the remaining lanes are ignored.
 template <typename Number>
 __device__ inline void SumRunOfWarp(const Number* __restrict__ numbers, int64_t n,
                                     double* __restrict__ sums) {
@@ -23,7 +23,7 @@ __device__ inline void SumRunOfWarp(const Number* __restrict__ numbers, int64_t 
   const int64_t begin = run * SumOrder::kRun;
   double sum = 0;
   if (begin + SumOrder::kRun <= n) {
-    // All are asked for before the first one is needed.
+    // Issue the loads before the first value is needed.
     Number row[kRows];
     for (int i = 0; i < kRows; ++i) row[i] = numbers[begin + i * SumOrder::kLanes + lane];
     for (int i = 0; i < kRows; ++i) sum += SumOrder::Term(row[i]);
@@ -44,12 +44,12 @@ extern "C" __global__ void TpsSumSums(const double* numbers, int64_t n, double* 
   SumRunOfWarp(numbers, n, sums);
 }
 
-// `sum`: of all squares. One block, of which one thread works.
+// `sum` is the sum of squares. Runs one block, with one active thread.
 extern "C" __global__ void TpsJudge(const double* sum, double clip_norm, GradientVerdict* verdict) {
   if (threadIdx.x != 0) return;
   constexpr double kLargest = 0x1.fffffffffffffp+1023;
   const double norm = sqrt(*sum);
-  // A NaN is never smaller.
+  // False for NaN.
   const bool finite = norm <= kLargest;
   const bool clips = finite && clip_norm > 0 && norm > clip_norm;
   verdict->norm = norm;

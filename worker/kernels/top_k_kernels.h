@@ -5,21 +5,21 @@
 #include "wire/encoding_elements.h"
 #include "worker/kernels/kernel_shapes.h"
 
-// Kernels: TOP_K with error feedback on one block of a gradient, as EncodeKeepingRest of
-// wire/residual_encoding.h: the same elements, of equal magnitudes the first. Compiled by NVRTC for
-// the GPU that is there, and by a test for the host. What `verdict` finds not finite is left alone,
-// and so are its residual and its entries.
+// Kernels for TOP_K with error feedback on one gradient block. They select the same elements as
+// EncodeKeepingRest() of wire/residual_encoding.h; among equal magnitudes, the first. Compiled by
+// NVRTC for the GPU, and by a test for the host. If `verdict` reports a gradient that is not
+// finite, the kernels do not write the residual or the entries.
 //
-//   TpsTopKBegin            counts 0, the cut unknown
-//   TpsTopKCount, TpsTopKPick   for each of three digits: how many elements have which, and the cut's
-//   TpsTopKCountChunks      how many elements of each chunk lie above the cut, and on it
-//   TpsTopKOffsets          how many before each chunk
-//   TpsTopKWrite            what is sent, by ascending index
-//   TpsTakeBackTopK         puts it back
+//   TpsTopKBegin               clears the counts and the cut
+//   TpsTopKCount, TpsTopKPick  count the elements by digit and pick the digit of the cut, three times
+//   TpsTopKCountChunks         counts elements above the cut and on the cut in each chunk
+//   TpsTopKOffsets             sums these counts over the preceding chunks
+//   TpsTopKWrite               writes the entries by ascending index
+//   TpsTakeBackTopK            adds the entries back to the residual
 
 namespace torchps {
 
-// One block.
+// Runs one block.
 extern "C" __global__ void TpsTopKBegin(uint32_t k, TopKCut* cut, uint32_t* counts) {
   for (int i = static_cast<int>(threadIdx.x); i < kTopKDigits * kTopKLargestDigit;
        i += kBlockThreads) {
@@ -28,8 +28,8 @@ extern "C" __global__ void TpsTopKBegin(uint32_t k, TopKCut* cut, uint32_t* coun
   if (threadIdx.x == 0) *cut = {0, k};
 }
 
-// Counts the digit of `digit_bits` above `low_bits` in those whose higher bits are the cut's. Adds
-// `gradient`, if there is one, to `residual` first. Any number of blocks.
+// Counts the digit of `digit_bits` above `low_bits` in the elements that match the cut in the
+// higher bits. First adds `gradient`, if not null, to `residual`. Runs any number of blocks.
 extern "C" __global__ void TpsTopKCount(const float* __restrict__ gradient,
                                         float* __restrict__ residual, int64_t n, int low_bits,
                                         int digit_bits, const GradientVerdict* __restrict__ verdict,
@@ -59,10 +59,10 @@ extern "C" __global__ void TpsTopKCount(const float* __restrict__ gradient,
   }
 }
 
-// Finds the cut's digit from the highest one down: first in sums of neighbours. One block.
+// Finds the cut's digit from the highest down, first in sums of neighbours. Runs one block.
 extern "C" __global__ void TpsTopKPick(int low_bits, int digit_bits, const GradientVerdict* verdict,
                                        TopKCut* cut, const uint32_t* counts) {
-  // Nothing was counted.
+  // The counts are empty.
   if (IsLeftOut(verdict)) return;
   __shared__ uint32_t sums[kBlockThreads];
   const int thread = static_cast<int>(threadIdx.x);
@@ -80,7 +80,7 @@ extern "C" __global__ void TpsTopKPick(int low_bits, int digit_bits, const Gradi
   *cut = {cut->magnitude | static_cast<uint32_t>(digit) << low_bits, at};
 }
 
-// A chunk for each block: how many of its elements lie above the cut, and on it.
+// Counts the elements above the cut and on the cut. Each block counts one chunk.
 extern "C" __global__ void TpsTopKCountChunks(const float* __restrict__ elements, int64_t n,
                                               const TopKCut* __restrict__ cut,
                                               uint32_t* __restrict__ above,
@@ -109,7 +109,8 @@ extern "C" __global__ void TpsTopKCountChunks(const float* __restrict__ elements
   equal[blockIdx.x] = equal_of_block;
 }
 
-// Makes of each chunk's number the sum of those before it. One block; a stretch for each thread.
+// Replaces each chunk's count by the sum over the preceding chunks. Runs one block; each thread
+// sums a range of chunks.
 extern "C" __global__ void TpsTopKOffsets(int64_t chunks, uint32_t* above, uint32_t* equal) {
   __shared__ uint32_t sums[2][kBlockThreads];
   const int thread = static_cast<int>(threadIdx.x);
@@ -133,9 +134,10 @@ extern "C" __global__ void TpsTopKOffsets(int64_t chunks, uint32_t* above, uint3
   }
 }
 
-// Writes a chunk's part of what is sent, and leaves 0 in its place. Of the elements on the cut the
-// first `cut->at` are sent: so an element's entry comes behind all those above the cut before it,
-// and behind those on the cut, but no more than that. `entries` is aligned for 32-bit numbers.
+// Writes the entries of one chunk and sets the sent elements to 0. The first `cut->at` elements on
+// the cut are sent. So an entry's position is the number of earlier elements above the cut, plus
+// the number of earlier elements on the cut, at most `cut->at`. `entries` is aligned for 32-bit
+// numbers.
 extern "C" __global__ void TpsTopKWrite(float* __restrict__ elements, int64_t n,
                                         const GradientVerdict* __restrict__ verdict,
                                         const TopKCut* __restrict__ cut,
@@ -143,7 +145,7 @@ extern "C" __global__ void TpsTopKWrite(float* __restrict__ elements, int64_t n,
                                         const uint32_t* __restrict__ equal,
                                         uint32_t* __restrict__ entries) {
   if (IsLeftOut(verdict)) return;
-  // Two numbers in one: neither exceeds a row of kBlockThreads.
+  // Packs two counts into one word: neither exceeds kBlockThreads.
   __shared__ uint32_t of_warps[kBlockWarps];
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / kWarpThreads;
@@ -187,7 +189,7 @@ extern "C" __global__ void TpsTopKWrite(float* __restrict__ elements, int64_t n,
   }
 }
 
-// Adds the k entries, each of another element, to `residual`.
+// Adds the k entries, which have distinct indices, to `residual`.
 extern "C" __global__ void TpsTakeBackTopK(const uint32_t* __restrict__ entries, int64_t k,
                                            float* __restrict__ residual) {
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * kChunk + threadIdx.x;
