@@ -1,5 +1,5 @@
-// The driver of the benchmarks: that its rows are whole and its counts add up. How fast anything is
-// is none of a test's business.
+// Tests the benchmark driver: rows are complete and the counts are consistent. Does not measure
+// speed.
 
 #include <nlohmann/json.hpp>
 #include <string>
@@ -16,7 +16,7 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
-// One row per repetition.
+// Returns one row for each repetition.
 std::vector<Json> Rows(std::vector<std::string> flags) {
   flags.insert(flags.begin(), "bench/data_plane/data_plane");
   flags.push_back("--ps_server=server/ps_server");
@@ -34,19 +34,19 @@ std::vector<std::string> GetCases(const std::vector<Json>& rows) {
   return cases;
 }
 
-TEST(DataPlaneTest, TlsHasCertificatesOfItsOwn) {
+TEST(DataPlaneTest, TlsUsesGeneratedCertificates) {
   const auto rows = Rows({"--case=push_pull", "--transport=tls", "--repetitions=1", "--size=4096"});
   ASSERT_EQ(rows.size(), 1u);
   EXPECT_EQ(rows[0]["transport"], "tls");
   EXPECT_GT(rows[0]["gbps"], 0);
 }
 
-TEST(DataPlaneTest, CasesTakeTurnsAndEachRepetitionIsARow) {
+TEST(DataPlaneTest, CasesAlternateWithARowPerRepetition) {
   const auto rows = Rows({"--case=push_apply,pull", "--repetitions=2", "--size=4096"});
   EXPECT_EQ(GetCases(rows), (std::vector<std::string>{"push_apply", "pull", "push_apply", "pull"}));
 }
 
-TEST(DataPlaneTest, ARowSaysWhatWasMovedBetweenWhom) {
+TEST(DataPlaneTest, RowNamesEndpointsAndTransferredBytes) {
   const auto rows = Rows({"--case=push_pull", "--repetitions=1", "--size=64KiB", "--workers=2",
                           "--servers=2", "--least=4"});
   ASSERT_EQ(rows.size(), 1u);
@@ -57,7 +57,7 @@ TEST(DataPlaneTest, ARowSaysWhatWasMovedBetweenWhom) {
   EXPECT_EQ(row["transport"], "tcp");
   EXPECT_EQ(row["encoding"], "float32");
   EXPECT_GE(row["operations"], 8) << "each of two workers has at least four";
-  // Both ways count, each with its float32 bytes.
+  // Both directions count, each with its float32 bytes.
   EXPECT_NEAR(row["gbps"].get<double>(), row["calls_per_s"].get<double>() * 2 * 65536 / 1e9,
               1e-3 * row["gbps"].get<double>());
   EXPECT_GT(row["cpu_s_per_gb"], 0);
@@ -68,7 +68,7 @@ TEST(DataPlaneTest, ARowSaysWhatWasMovedBetweenWhom) {
   EXPECT_LE(row["fairness"], 1);
 }
 
-TEST(DataPlaneTest, YardsticksNeedNoServer) {
+TEST(DataPlaneTest, BaselinesRunWithoutAServer) {
   for (const std::string name : {"raw_tcp", "memcpy", "in_process_apply"}) {
     const auto rows = Rows({"--case=" + name, "--repetitions=1", "--size=4096"});
     ASSERT_EQ(rows.size(), 1u) << name;
@@ -76,14 +76,14 @@ TEST(DataPlaneTest, YardsticksNeedNoServer) {
   }
 }
 
-TEST(DataPlaneTest, AnOptimizerThatIsNoneIsRefused) {
+TEST(DataPlaneTest, RejectsAnUnknownOptimizer) {
   Program program({"bench/data_plane/data_plane", "--case=in_process_apply", "--size=4096",
                    "--optimizer=gradient descent"});
   EXPECT_EQ(program.AwaitExit(), 1);
   EXPECT_THAT(program.error(), Contains(HasSubstr("--optimizer is not an OptimizerSpec")));
 }
 
-TEST(DataPlaneTest, AnUnknownCaseIsRefusedWithTheKnownOnes) {
+TEST(DataPlaneTest, RejectsAnUnknownCaseAndListsKnownCases) {
   Program program({"bench/data_plane/data_plane", "--case=teleport"});
   EXPECT_EQ(program.AwaitExit(), 1);
   EXPECT_THAT(program.error(), Contains(HasSubstr("unknown case 'teleport'; expected memcpy")));

@@ -1,3 +1,3 @@
 #!/usr/bin/env bash
-# Runs scripts_test.py, which needs nothing but Python.
+# Runs scripts_test.py, which requires only Python.
 PYTHONDONTWRITEBYTECODE=1 exec python3 tests/bench/scripts_test.py

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What pkg-config says of an installed torchps leads to it, wherever it was installed.
+# pkg-config finds an installed torchps in any prefix.
 set -eu
 prefix="$TEST_TMPDIR/a & b|c"
 mkdir -p "$prefix/lib/pkgconfig"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The packages behind a program's libraries are found by this release's own names.
+# Finds the packages of a program's libraries by this release's package names.
 set -u
 script=deploy/runtime_packages.sh
 packages="$("$script" /bin/bash)" || { echo "it failed on /bin/bash"; exit 1; }

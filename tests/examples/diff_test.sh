@@ -1,6 +1,6 @@
 #!/bin/sh
-# The example on parameter servers differs from the one in a single process by fewer than 15 lines,
-# counting those that go and those that come.
+# The example on parameter servers and the single-process example differ by fewer than 15 lines,
+# removed and added lines together.
 set -eu
 lines=$(diff examples/mnist_single_process.cc examples/mnist_torchps.cc | grep -c '^[<>]')
 echo "$lines lines differ"

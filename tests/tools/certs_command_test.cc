@@ -1,4 +1,4 @@
-// psctl certs: what it makes is what the programs take, and made again it replaces without a break.
+// Tests `psctl certs`: the programs accept the certificates, and renewal does not interrupt them.
 
 #include "tools/certs_command.h"
 
@@ -40,7 +40,7 @@ class CertsCommandTest : public ::testing::Test {
   std::ostringstream out_;
 };
 
-TEST_F(CertsCommandTest, MakesWhatEachProgramTakes) {
+TEST_F(CertsCommandTest, MakesCertificatesForEachProgram) {
   ASSERT_TRUE(MakeCertificates(request_, out_).ok());
   const auto server = Read(Role::kServer);
   const auto worker = Read(Role::kWorker);
@@ -62,14 +62,14 @@ TEST_F(CertsCommandTest, MakesWhatEachProgramTakes) {
   EXPECT_THAT(out_.str(), HasSubstr("torchps://mnist/worker/slot-1"));
 }
 
-TEST_F(CertsCommandTest, NamesALoopbackAddressOnce) {
+TEST_F(CertsCommandTest, ListsALoopbackAddressOnce) {
   request_.hosts = {"127.0.0.1"};
   ASSERT_TRUE(MakeCertificates(request_, out_).ok());
   EXPECT_THAT(out_.str(), HasSubstr("for localhost, 127.0.0.1, ::1"));
   EXPECT_THAT(out_.str(), ::testing::Not(HasSubstr("::1, 127.0.0.1")));
 }
 
-TEST_F(CertsCommandTest, MadeAgainTheyAreNewAndOfTheSameAuthority) {
+TEST_F(CertsCommandTest, RenewalKeepsTheAuthority) {
   ASSERT_TRUE(MakeCertificates(request_, out_).ok());
   const auto old_worker = Read(Role::kWorker);
   ASSERT_TRUE(old_worker.ok());
@@ -83,8 +83,8 @@ TEST_F(CertsCommandTest, MadeAgainTheyAreNewAndOfTheSameAuthority) {
   EXPECT_NE((*Read(Role::kWorker))->key_pem(), (*old_worker)->key_pem());
 }
 
-// It is kept off the cluster, as the command says.
-TEST_F(CertsCommandTest, AnAuthorityWhoseKeyIsElsewhereIsNotReplaced) {
+// `psctl certs` advises keeping the key outside the cluster.
+TEST_F(CertsCommandTest, KeepsAnAuthorityWithoutItsKey) {
   ASSERT_TRUE(MakeCertificates(request_, out_).ok());
   const std::string server = (*Read(Role::kServer))->certificate_pem();
   const std::string key = request_.directory + "/ca/key.pem";
@@ -96,12 +96,12 @@ TEST_F(CertsCommandTest, AnAuthorityWhoseKeyIsElsewhereIsNotReplaced) {
   EXPECT_EQ((*Read(Role::kServer))->certificate_pem(), server);
   ASSERT_EQ(std::rename(elsewhere.c_str(), key.c_str()), 0);
   EXPECT_TRUE(MakeCertificates(request_, out_).ok());
-  // Half of an authority that was never used.
+  // Leaves half of an unused authority.
   ASSERT_EQ(std::remove((request_.directory + "/ca/ca.pem").c_str()), 0);
   EXPECT_TRUE(MakeCertificates(request_, out_).ok());
 }
 
-TEST_F(CertsCommandTest, SaysWhatItCannotMake) {
+TEST_F(CertsCommandTest, ReportsWriteErrors) {
   request_.hosts = {"alpha:7000"};
   const absl::Status port = MakeCertificates(request_, out_);
   EXPECT_EQ(port.code(), absl::StatusCode::kInvalidArgument);

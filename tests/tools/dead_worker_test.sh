@@ -1,6 +1,6 @@
 #!/bin/sh
-# Where psctl saw a worker die, its slot is taken again at once: with a lease of an hour the job
-# would not end within the patience of its successor.
+# If psctl sees a worker die, its slot is reassigned at once. Otherwise the lease of an hour would
+# outlast the test's timeout.
 set -eu
 tools/psctl drill --job=deploy/jobs/linear_digits.textproto --servers=1 --workers=2 \
   --set=training.epochs=20 --set=membership.lease_seconds=3600 --patience=30s \

@@ -49,7 +49,7 @@ class ExportCommandTest : public ::testing::Test {
   std::ostringstream error_;
 };
 
-// What the servers do not hold: an integer buffer, and a further name of a parameter.
+// Tensors that the servers do not store: an integer buffer, and an alias of a parameter.
 void WriteConstants(FileSystem* files, const std::string& path, const std::string& tied,
                     const std::string& name = "count") {
   auto writer = SafetensorsWriter::Create(files, path, 1000);
@@ -61,7 +61,7 @@ void WriteConstants(FileSystem* files, const std::string& path, const std::strin
   ASSERT_EQ((*writer)->Finish({{"tied", tied}}).status(), absl::OkStatus());
 }
 
-TEST_F(ExportCommandTest, WhatTheServersDoNotHoldComesFromTheConstants) {
+TEST_F(ExportCommandTest, TakesMissingTensorsFromTheConstants) {
   const SampleModel model;
   Write("d", 7, model);
   const std::string first = model.layout.segments()[0].name;
@@ -83,22 +83,22 @@ TEST_F(ExportCommandTest, WhatTheServersDoNotHoldComesFromTheConstants) {
   EXPECT_EQ(contents["count"], std::string("\x29\0\0\0\0\0\0\0", 8));
 }
 
-TEST_F(ExportCommandTest, ARunsFolderHasItsCheckpointsInState) {
+TEST_F(ExportCommandTest, FindsCheckpointsInTheRunsStateFolder) {
   Write("run/state", 7, SampleModel());
   for (const char* dir : {"run", "run/", "run/state", "run/state/checkpoint-000000000007"}) {
     EXPECT_EQ(Run({Dir(dir), Out("m.pt")}), 0) << dir << ": " << error_.str();
   }
 }
 
-TEST_F(ExportCommandTest, ConstantsOfAnotherModelAreNotMixedIn) {
+TEST_F(ExportCommandTest, RejectsConstantsOfAnotherModel) {
   Write("d", 7, SampleModel());
   WriteConstants(files_.get(), folder_.path("d/constants.safetensors"), R"({"again": "nothing"})");
   EXPECT_EQ(Run({Dir("d"), Out("model.safetensors")}), 5);
   EXPECT_THAT(error_.str(), HasSubstr("'again' is tied to a missing tensor"));
 }
 
-// safetensors takes no file with a name twice, so none is written.
-TEST_F(ExportCommandTest, ConstantsThatTheCheckpointHasAreRefused) {
+// The safetensors format forbids duplicate names.
+TEST_F(ExportCommandTest, RejectsConstantsThatTheCheckpointContains) {
   const SampleModel model;
   Write("d", 7, model);
   const std::string first = model.layout.segments()[0].name;
@@ -113,7 +113,7 @@ TEST_F(ExportCommandTest, ConstantsThatTheCheckpointHasAreRefused) {
   EXPECT_THAT(error_.str(), HasSubstr(absl::StrCat("'", second, "' is also in the checkpoint")));
 }
 
-TEST_F(ExportCommandTest, TakesThePathsThatAReportPrints) {
+TEST_F(ExportCommandTest, AcceptsPathsPrintedByAReport) {
   Write("d", 7, SampleModel());
   Write("d", 9, SampleModel());
   ASSERT_EQ(Run({Dir("d/checkpoint-000000000007"), Out("7.safetensors")}), 0) << error_.str();
@@ -123,7 +123,7 @@ TEST_F(ExportCommandTest, TakesThePathsThatAReportPrints) {
   EXPECT_THAT(out_.str(), HasSubstr("7.pt: 5 tensors"));
 }
 
-TEST_F(ExportCommandTest, EveryTensorHasTheModulesNameAndItsValues) {
+TEST_F(ExportCommandTest, WritesTensorsUnderTheModulesNames) {
   const SampleModel model;
   Write("d", 7, model);
   ASSERT_EQ(Run({Dir("d"), Out("model.safetensors")}), 0) << error_.str();
@@ -145,7 +145,7 @@ TEST_F(ExportCommandTest, EveryTensorHasTheModulesNameAndItsValues) {
   }
 }
 
-TEST_F(ExportCommandTest, TheNewestIsTakenOrTheOneThatIsNamed) {
+TEST_F(ExportCommandTest, ExportsTheNewestOrNamedCheckpoint) {
   SampleModel model;
   Write("d", 1, model);
   Write("d", 2, model);
@@ -158,7 +158,7 @@ TEST_F(ExportCommandTest, TheNewestIsTakenOrTheOneThatIsNamed) {
   EXPECT_THAT(error_.str(), HasSubstr("which has 1, 2"));
 }
 
-TEST_F(ExportCommandTest, ADamagedOneIsPassedOverInWordsUnlessItWasNamed) {
+TEST_F(ExportCommandTest, SkipsADamagedCheckpointUnlessNamed) {
   const SampleModel model;
   Write("d", 1, model);
   Write("d", 2, model);
@@ -170,7 +170,7 @@ TEST_F(ExportCommandTest, ADamagedOneIsPassedOverInWordsUnlessItWasNamed) {
   EXPECT_EQ(Run({Dir("d"), Out("m.pt"), "--checkpoint=2"}), 5);
 }
 
-TEST_F(ExportCommandTest, ServersWithDirectoriesOfTheirOwnAreGathered) {
+TEST_F(ExportCommandTest, MergesSeparateServerDirectories) {
   const SampleModel model;
   Write("d0", 1, model);
   Write("d1", 1, model);
@@ -183,7 +183,7 @@ TEST_F(ExportCommandTest, ServersWithDirectoriesOfTheirOwnAreGathered) {
   EXPECT_EQ(Run({Dir("d0"), Dir("d1"), Out("m.pt")}), 0) << error_.str();
 }
 
-TEST_F(ExportCommandTest, WrongFlagsAreNamed) {
+TEST_F(ExportCommandTest, NamesWrongFlags) {
   EXPECT_EQ(Run({Out("m.pt")}), 2);
   EXPECT_THAT(error_.str(), HasSubstr("needs --dir=DIR"));
   EXPECT_EQ(Run({Dir("d")}), 2);
@@ -197,7 +197,7 @@ TEST_F(ExportCommandTest, WrongFlagsAreNamed) {
   EXPECT_THAT(error_.str(), HasSubstr("there is no checkpoint in"));
 }
 
-TEST_F(ExportCommandTest, WhatCannotBothBeMeantIsRefused) {
+TEST_F(ExportCommandTest, RejectsContradictoryFlags) {
   EXPECT_EQ(Run({Dir("m.safetensors"), Out("m.pt"), "--checkpoint=3"}), 2);
   EXPECT_THAT(error_.str(), HasSubstr("m.safetensors is a model file, so it has no checkpoint to"));
   EXPECT_EQ(Run({Dir("m.safetensors"), Dir("d"), Out("m.pt")}), 2);
@@ -210,7 +210,7 @@ TEST_F(ExportCommandTest, WhatCannotBothBeMeantIsRefused) {
             2);
 }
 
-TEST_F(ExportCommandTest, AFileThatCannotBeWrittenIsNamedAndTheOldOneStays) {
+TEST_F(ExportCommandTest, KeepsTheOldFileIfWritingFails) {
   Write("d", 1, SampleModel());
   EXPECT_EQ(Run({Dir("d"), Out("nowhere/m.pt")}), 1);
   EXPECT_THAT(error_.str(), HasSubstr("nowhere/m.pt.tmp: No such file or directory"));

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What psctl exports is opened by Python, and has the bytes that the checkpoint has.
+# Python reads the files that psctl exports, with the same bytes as the checkpoint.
 #
 #   export_python_test.sh SAMPLE_CHECKPOINT PSCTL SCRIPT
 set -euo pipefail
@@ -7,5 +7,5 @@ set -euo pipefail
 dir="$(mktemp -d "$TEST_TMPDIR/export.XXXXXX")"
 "$1" "$dir"
 "$2" export "--dir=$dir/checkpoints" "--out=$dir/model.safetensors" "--out=$dir/model.pt"
-# Debian's Python: another one that is first in the PATH has no torch.
+# Uses Debian's Python, because another Python earlier in PATH may lack torch.
 PYTHONDONTWRITEBYTECODE=1 exec /usr/bin/python3 "$3" "$dir"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# --help of every program lists its flags, and a typo is answered with what was probably meant.
+# --help of each program lists its flags, and a misspelled flag gets a suggestion.
 set -eu
 says() {
   wanted=$1
@@ -26,7 +26,7 @@ says '--resume needs --dir=DIR' server/ps_server --resume
 says "expected one of bash, zsh, fish" tools/psctl completion tcsh
 says '^.SS psctl run$' tools/psctl man
 
-# Bash completes commands, flags, values and files: completes 'WORDS' for WORD... up to the cursor.
+# Completes the words like Bash: commands, flags, values and files.
 tools/psctl completion bash >"$TEST_TMPDIR/completion"
 completes() {
   wanted=$1
@@ -50,7 +50,7 @@ completes 'deploy' psctl run --job = dep
 completes 'deploy' psctl run dep
 completes '--advertise=' server/ps_server --adv
 
-# A run that a missing file ends at once leaves nothing of its own.
+# A run that ends at once because a file is missing leaves no files.
 psctl=$PWD/tools/psctl
 job=$PWD/deploy/jobs/convnet_mnist.textproto
 mkdir "$TEST_TMPDIR/place"

@@ -18,7 +18,7 @@
 #include "tools/report/cluster_client.h"
 #include "tools/report/report.h"
 
-// What the tests of psctl share.
+// Helpers for the tests of psctl.
 
 namespace torchps {
 
@@ -30,7 +30,7 @@ inline std::string ReadWholeFile(const std::string& path) {
   return text.str();
 }
 
-// testdata/report.json as this release writes it: the file has version 1.2.3.
+// Returns testdata/report.json with the current release version; the file contains 1.2.3.
 inline std::string ExpectedReport() {
   return absl::StrReplaceAll(ReadWholeFile("tests/tools/testdata/report.json"),
                              {{"1.2.3", ReleaseVersion()}});
@@ -43,13 +43,13 @@ Message FromText(const std::string& text) {
   return message;
 }
 
-// One of the literal statuses in testdata.
+// Reads a status message from testdata.
 template <typename Message>
 Message FromTestdata(const std::string& name) {
   return FromText<Message>(ReadWholeFile("tests/tools/testdata/" + name));
 }
 
-// A folder of this test's own, with programs and files in it. Gone at the end.
+// Temporary folder for programs and files. The destructor removes it.
 class TestFolder {
  public:
   TestFolder() {
@@ -75,8 +75,8 @@ class TestFolder {
   std::string path_;
 };
 
-// A cluster that answers from literal statuses: two servers, the job of testdata, which does not
-// say where they are.
+// Answers like a cluster of two servers that runs the testdata job, whose status does not contain
+// server addresses.
 class FakeCluster final : public ClusterClient {
  public:
   FakeCluster() {
@@ -104,7 +104,7 @@ class FakeCluster final : public ClusterClient {
     return servers[server].status();
   }
 
-  // The job's servers, as workers have told the first of them.
+  // Adds the servers' addresses to the job status, as if workers had reported them.
   void ReportAddresses() {
     for (const char* address : {"127.0.0.1:4711", "127.0.0.1:4712"}) {
       job->add_server()->set_address(address);
@@ -114,12 +114,12 @@ class FakeCluster final : public ClusterClient {
   absl::StatusOr<JobStatus> job = absl::UnknownError("not set");
   absl::StatusOr<CheckpointStatus> checkpoint = absl::UnknownError("not set");
   std::vector<absl::StatusOr<ServerStatus>> servers;
-  // What the next parked questions get, in order; afterwards `job`.
+  // Results of the next waiting requests, in order. Later requests return `job`.
   std::vector<absl::Status> wait_answers;
   int waits = 0;
   int looks = 0;
   std::vector<int> shut_down;
-  // What --servers says, in the order of `servers`.
+  // Addresses in --servers, in the order of `servers`.
   std::vector<std::string> named = {"127.0.0.1:4711", "127.0.0.1:4712"};
 };
 

@@ -1,5 +1,5 @@
-// write_sample_checkpoint DIR: writes a checkpoint of a small model by three servers to
-// DIR/checkpoints, and what is in it, by name, to DIR/expected.json.
+// write_sample_checkpoint DIR: writes a checkpoint of a small model, by three servers, to
+// DIR/checkpoints. Writes the expected values by name to DIR/expected.json.
 
 #include <cstdio>
 #include <fstream>

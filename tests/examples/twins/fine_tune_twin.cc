@@ -1,5 +1,5 @@
-// examples/fine_tune.cc without torchps: the same frozen layers, of the file that the second
-// argument names, and a new head; one epoch.
+// Trains examples/fine_tune.cc without torchps for one epoch: the same frozen layers, from the file
+// in the second argument, and a new head.
 #include "data/data_registry.h"
 #include "tests/examples/twins/plain_training.h"
 #include "worker/state_file.h"

@@ -1,4 +1,4 @@
-// examples/gan.cc without torchps: the same modules, two optimizers, five epochs.
+// Trains examples/gan.cc without torchps: the same modules, two optimizers, five epochs.
 #include "tests/examples/twins/plain_training.h"
 
 #define main ExampleMain
@@ -17,12 +17,12 @@ int main(int argc, char** argv) {
     const torch::Tensor drawn = gan.Draw(real.size(0));
     critics.zero_grad();
     (Off(gan.critic->forward(real), 1) + Off(gan.critic->forward(drawn.detach()), 0)).backward();
-    // Both gradients are those of the values before the step, as in the example.
+    // Like the example, computes both gradients at the values before the step.
     generators.zero_grad();
     const torch::Tensor loss = Off(gan.critic->forward(drawn), 1);
     const auto gradients = torch::autograd::grad({loss}, gan.generator->parameters());
     size_t i = 0;
-    // Copies, since some are views, which zero_grad() refuses.
+    // Copies the gradients, because some are views, which zero_grad() rejects.
     for (torch::Tensor& weight : gan.generator->parameters()) {
       weight.mutable_grad() = gradients[i++].clone();
     }

@@ -21,7 +21,7 @@ T OrExit(absl::StatusOr<T> result) {
 JobSpec TwinJob(int argc, char** argv) {
   JobSpec job;
   job.set_seed(argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 1);
-  job.mutable_optimizer()->set_learning_rate(1);  // a job must have one
+  job.mutable_optimizer()->set_learning_rate(1);  // a job requires a learning rate
   torch::manual_seed(job.seed());
   return OrExit(NormalizeJobSpec(job));
 }

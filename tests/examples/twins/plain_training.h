@@ -9,25 +9,25 @@
 #include "data/dataset.h"
 #include "proto/job.pb.h"
 
-// What the examples' twins share: programs that train an example's module by torch::optim alone.
+// Helpers for the twins of the examples: programs that train an example's module with torch::optim.
 
 namespace torchps {
 
-// The job of an example that is run with --set seed=N, for those parts that the data depend on.
-// The seed is the program's first argument; torch is seeded by it.
+// Returns the job of an example run with --set seed=N, as far as the data depend on it. The
+// program's first argument is the seed. Also seeds torch.
 JobSpec TwinJob(int argc, char** argv);
 
-// Calls `step` with batches of 32 indices, each pass over `samples` in an order of its own.
+// Calls `step` with batches of 32 indices, in a new random order for each pass over `samples`.
 void ForEachBatch(int64_t samples, int epochs,
                   const std::function<void(const torch::Tensor& indices)>& step);
 
-// The samples at `indices`. Ends the process where the dataset has an error.
+// Returns the samples at `indices`. Ends the process if the dataset reports an error.
 Batch BatchAt(const Dataset& dataset, const torch::Tensor& indices);
 
-// The whole dataset as one batch.
+// Returns the whole dataset as one batch.
 Batch AllOf(const Dataset& dataset);
 
-// The line that twins_test.py reads.
+// Prints the line that twins_test.py reads.
 void PrintLoss(double loss);
 
 }  // namespace torchps

@@ -1,4 +1,4 @@
-// examples/reinforce.cc without torchps: the same policy, five epochs of 640 walks.
+// Trains examples/reinforce.cc without torchps: the same policy, five epochs of 640 walks.
 #include "tests/examples/twins/plain_training.h"
 
 #define main ExampleMain

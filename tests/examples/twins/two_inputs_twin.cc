@@ -1,4 +1,4 @@
-// examples/two_inputs.cc without torchps: the same module and rectangles, twenty epochs.
+// Trains examples/two_inputs.cc without torchps: the same module and rectangles, twenty epochs.
 #include "tests/examples/twins/plain_training.h"
 
 #define main ExampleMain

@@ -25,7 +25,7 @@ std::unique_ptr<ChildProcess> StartShell(const std::string& script, bool stop_by
   return *std::move(child);
 }
 
-// Everything a child says, from now until `until` returns true.
+// Collects the child's output until `until` returns true.
 struct Listener {
   Lines out;
   Lines error;
@@ -58,7 +58,7 @@ void Stop(ChildProcess& child, absl::Duration grace, int wake_fd = -1, Lines* sa
                });
 }
 
-TEST(ChildProcessTest, BothStreamsComeBackLineByLine) {
+TEST(ChildProcessTest, ReturnsBothStreamsLineByLine) {
   const auto child = StartShell("echo one; echo two; echo oops >&2; printf unfinished");
   Listener listener;
   listener.ListenToTheEnd(*child);
@@ -67,7 +67,7 @@ TEST(ChildProcessTest, BothStreamsComeBackLineByLine) {
   EXPECT_EQ(child->exit_code(), 0);
 }
 
-TEST(ChildProcessTest, MoreOutputThanAPipeHoldsIsNotLost) {
+TEST(ChildProcessTest, KeepsOutputBeyondThePipeSize) {
   const auto child = StartShell("seq 1 50000");
   Listener listener;
   listener.ListenToTheEnd(*child);
@@ -75,13 +75,13 @@ TEST(ChildProcessTest, MoreOutputThanAPipeHoldsIsNotLost) {
   EXPECT_EQ(listener.out.back(), "50000");
 }
 
-TEST(ChildProcessTest, AChildThatNeverStopsTalkingIsNotListenedToForEver) {
+TEST(ChildProcessTest, ReadingAnEndlessWriterReturns) {
   const auto child = StartShell("exec yes");
   Listener listener;
   listener.ListenToFirstLine(*child);
   int lines = 0;
   child->Collect([&](Stream, absl::string_view) {
-    // As slow as the child, so that there is always more.
+    // Reads as slowly as the child writes, so that more output is always pending.
     WaitForActivity({child.get()}, -1, absl::Minutes(1));
     if (++lines == 1000 * 1000) child->Kill();
   });
@@ -90,7 +90,7 @@ TEST(ChildProcessTest, AChildThatNeverStopsTalkingIsNotListenedToForEver) {
   Stop(*child, absl::Minutes(1));
 }
 
-TEST(ChildProcessTest, AChildInheritsTheEnvironmentAndGetsWhatThatLacks) {
+TEST(ChildProcessTest, AddsMissingVariablesToTheEnvironment) {
   ASSERT_EQ(setenv("TORCHPS_TEST_INHERITED", "ours", 1), 0);
   ASSERT_EQ(unsetenv("TORCHPS_TEST_LACKING"), 0);
   ChildProcess::Options options;
@@ -104,7 +104,7 @@ TEST(ChildProcessTest, AChildInheritsTheEnvironmentAndGetsWhatThatLacks) {
   EXPECT_EQ(listener.out, Lines{"ours given"});
 }
 
-TEST(ChildProcessTest, AnExitCodeOfOursIsSaidInWords) {
+TEST(ChildProcessTest, DescribesExitCodes) {
   const std::vector<std::pair<int, std::string>> kReasons = {
       {1, "exited with code 1"},
       {2, "exited with code 2 (a flag or a job field is not valid)"},
@@ -122,27 +122,27 @@ TEST(ChildProcessTest, AnExitCodeOfOursIsSaidInWords) {
   }
 }
 
-TEST(ChildProcessTest, ASignalIsSaidInWords) {
+TEST(ChildProcessTest, DescribesSignals) {
   const auto child = StartShell("kill -SEGV $$");
   Listener().ListenToTheEnd(*child);
   EXPECT_EQ(child->exit_code(), 128 + SIGSEGV);
   EXPECT_EQ(child->ExitReason(), "was ended by signal 11 (Segmentation fault)");
 }
 
-TEST(ChildProcessTest, AProgramThatIsNotThereIsAnErrorAtOnce) {
+TEST(ChildProcessTest, MissingProgramFailsAtOnce) {
   const absl::Status status = ChildProcess::Start({{"/nowhere/ps_server"}, "server 0"}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(status.message(), "cannot start /nowhere/ps_server: No such file or directory");
 }
 
-TEST(ChildProcessTest, AFileThatIsNoProgramIsAnErrorAtOnce) {
+TEST(ChildProcessTest, NonExecutableFileFailsAtOnce) {
   const TestFolder folder;
   const std::string path = folder.WriteFile("plain", "text");
   const absl::Status status = ChildProcess::Start({{path}, "server 0"}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
 }
 
-TEST(ChildProcessTest, AChildMayBeStoppedByTheEndOfItsInput) {
+TEST(ChildProcessTest, StopsAChildByClosingItsInput) {
   const auto child = StartShell("echo ready; cat; exit 9", /*stop_by_stdin=*/true);
   Listener listener;
   listener.ListenToFirstLine(*child);
@@ -151,7 +151,7 @@ TEST(ChildProcessTest, AChildMayBeStoppedByTheEndOfItsInput) {
   EXPECT_EQ(child->exit_code(), 9);
 }
 
-TEST(ChildProcessTest, AChildThatIsAskedMayEndInItsOwnWay) {
+TEST(ChildProcessTest, StopRequestLetsTheChildEndItself) {
   const auto child =
       StartShell("trap 'echo bye; exit 3' TERM; echo ready; while :; do read -r line; done");
   Listener listener;
@@ -162,7 +162,7 @@ TEST(ChildProcessTest, AChildThatIsAskedMayEndInItsOwnWay) {
   EXPECT_EQ(child->exit_code(), 3);
 }
 
-TEST(ChildProcessTest, AChildThatDoesNotEndInTimeIsKilled) {
+TEST(ChildProcessTest, KillsAChildAfterTheGracePeriod) {
   const auto child = StartShell("trap '' TERM; echo ready; exec cat");
   Listener listener;
   listener.ListenToFirstLine(*child);
@@ -170,7 +170,7 @@ TEST(ChildProcessTest, AChildThatDoesNotEndInTimeIsKilled) {
   EXPECT_EQ(child->exit_code(), 128 + SIGKILL);
 }
 
-TEST(ChildProcessTest, ASecondInterruptKillsAtOnce) {
+TEST(ChildProcessTest, SecondInterruptKillsAtOnce) {
   const auto child = StartShell("trap '' TERM; echo ready; exec cat");
   Listener listener;
   listener.ListenToFirstLine(*child);
@@ -183,7 +183,7 @@ TEST(ChildProcessTest, ASecondInterruptKillsAtOnce) {
   close(wake[1]);
 }
 
-TEST(ChildProcessTest, ASecondHangupIsTheSameTerminalsAndKillsNothing) {
+TEST(ChildProcessTest, SecondHangupDoesNotKill) {
   const auto child =
       StartShell("trap 'echo bye; exit 3' TERM; echo ready; while :; do read -r line; done");
   Listener listener;
@@ -193,7 +193,7 @@ TEST(ChildProcessTest, ASecondHangupIsTheSameTerminalsAndKillsNothing) {
   ASSERT_TRUE(WaitForActivity({}, interrupt.fd(), absl::Minutes(1)));
   Stop(*child, absl::Hours(1), interrupt.fd());
   EXPECT_EQ(child->exit_code(), 3);
-  // Another signal means it.
+  // A different signal does interrupt.
   const auto stubborn = StartShell("trap '' TERM; echo ready; exec cat");
   Listener other;
   other.ListenToFirstLine(*stubborn);
@@ -205,7 +205,7 @@ TEST(ChildProcessTest, ASecondHangupIsTheSameTerminalsAndKillsNothing) {
   EXPECT_GT(read(interrupt.fd(), ignored, sizeof(ignored)), 0);
 }
 
-TEST(InterruptTest, AProcessThatIgnoresHangupsIsNotInterruptedByOne) {
+TEST(InterruptTest, IgnoredHangupDoesNotInterrupt) {
   ASSERT_NE(signal(SIGHUP, SIG_IGN), SIG_ERR);
   {
     const Interrupt interrupt;
@@ -219,12 +219,12 @@ TEST(InterruptTest, AProcessThatIgnoresHangupsIsNotInterruptedByOne) {
   ASSERT_NE(signal(SIGHUP, SIG_DFL), SIG_ERR);
 }
 
-TEST(ChildProcessTest, KillingReachesWhatTheChildStarted) {
+TEST(ChildProcessTest, KillIncludesTheChildsProcesses) {
   const auto child = StartShell("trap '' TERM; tail -f /dev/null & echo $!; wait");
   Listener listener;
   listener.ListenToFirstLine(*child);
   const pid_t grandchild = std::stoi(listener.out.front());
-  // Both are in one process group, led by the child: that is what is killed.
+  // The kill reaches both, because the child leads their process group.
   EXPECT_EQ(getpgid(grandchild), child->pid());
   Stop(*child, absl::ZeroDuration());
   EXPECT_EQ(child->exit_code(), 128 + SIGKILL);
@@ -243,7 +243,7 @@ TEST(ChildProcessTest, ChildrenDoNotInheritBlockedSignals) {
   EXPECT_EQ(child->exit_code(), 128 + SIGTERM);
 }
 
-TEST(WaitForActivityTest, AReadableWakeDescriptorIsTold) {
+TEST(WaitForActivityTest, ReportsAReadableWakeDescriptor) {
   int wake[2];
   ASSERT_EQ(pipe(wake), 0);
   EXPECT_FALSE(WaitForActivity({}, wake[0], absl::ZeroDuration()));

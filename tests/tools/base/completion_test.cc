@@ -19,14 +19,14 @@ std::vector<CommandSpec> Commands() {
            "job"}};
 }
 
-TEST(CompletionTest, ZshTakesEachFlagWithItsHelpAndItsValues) {
+TEST(CompletionTest, ZshListsFlagsWithHelpAndValues) {
   const std::string script = CompletionScript("zsh", Commands());
   EXPECT_THAT(script, HasSubstr(R"('--job=[The job'\''s \[file\].]:FILE:_files')"));
   EXPECT_THAT(script, HasSubstr(R"('*--pause=[Pauses.]:SLOT\:FOR:')"));
   EXPECT_THAT(script, HasSubstr(R"('--insecure[.NET, or \\ not.]')"));
 }
 
-TEST(CompletionTest, FishTakesEachFlagWithItsHelpAndItsValues) {
+TEST(CompletionTest, FishListsFlagsWithHelpAndValues) {
   const std::string script = CompletionScript("fish", Commands());
   EXPECT_THAT(script,
               HasSubstr("complete -c psctl -n '__fish_seen_subcommand_from run' -l job -r -F "
@@ -34,7 +34,7 @@ TEST(CompletionTest, FishTakesEachFlagWithItsHelpAndItsValues) {
   EXPECT_THAT(script, HasSubstr(" -l insecure -d "));
 }
 
-TEST(ManualPageTest, NoTextIsARequestOfTroff) {
+TEST(ManualPageTest, EscapesTroffRequests) {
   const std::string page = ManualPage(Commands(), "torchps 1.2.3");
   EXPECT_THAT(page, HasSubstr(".TH PSCTL 1 \"\" \"torchps 1.2.3\""));
   EXPECT_THAT(page, HasSubstr(".TP\n\\fB\\-\\-insecure\\fP\n\\&.NET, or \\e not.\n"));

@@ -14,7 +14,7 @@ FlagTable Table(const std::string& bare = "") {
                    bare);
 }
 
-TEST(FlagTableTest, BothFormsOfAValueAreTaken) {
+TEST(FlagTableTest, AcceptsBothFormsOfAValue) {
   const auto flags = Table().Parse({"--job=a.textproto", "--workers", "3", "--insecure"});
   ASSERT_TRUE(flags.ok()) << flags.status();
   EXPECT_EQ(flags->Get("job"), "a.textproto");
@@ -22,7 +22,7 @@ TEST(FlagTableTest, BothFormsOfAValueAreTaken) {
   EXPECT_TRUE(flags->Has("insecure"));
 }
 
-TEST(FlagTableTest, ALetterSaysTheSameAsItsFlag) {
+TEST(FlagTableTest, LetterEqualsTheLongFlag) {
   for (const std::vector<std::string>& typed :
        {std::vector<std::string>{"-w", "3"}, {"-w=3"}, {"--workers=5", "-w", "3"}}) {
     const auto flags = Table().Parse(typed);
@@ -31,19 +31,19 @@ TEST(FlagTableTest, ALetterSaysTheSameAsItsFlag) {
   }
 }
 
-TEST(FlagTableTest, ARepeatableFlagKeepsItsOrderAndItsEqualsSigns) {
+TEST(FlagTableTest, RepeatableFlagKeepsOrderAndEqualsSigns) {
   const auto flags = Table().Parse({"--set=b=2", "--set", "a=1"});
   ASSERT_TRUE(flags.ok()) << flags.status();
   EXPECT_EQ(flags->All("set"), (std::vector<std::string>{"b=2", "a=1"}));
 }
 
-TEST(FlagTableTest, TheLastValueOfAFlagThatIsNotRepeatableCounts) {
+TEST(FlagTableTest, LastValueOfASingleFlagWins) {
   const auto flags = Table().Parse({"--workers=3", "--workers=5"});
   ASSERT_TRUE(flags.ok()) << flags.status();
   EXPECT_EQ(flags->All("workers"), std::vector<std::string>{"5"});
 }
 
-TEST(FlagTableTest, WhatIsNotGivenHasItsFallback) {
+TEST(FlagTableTest, MissingFlagUsesTheFallback) {
   const auto flags = Table().Parse({});
   ASSERT_TRUE(flags.ok());
   EXPECT_FALSE(flags->Has("job"));
@@ -57,7 +57,7 @@ struct BadLine {
   const char* message;
 };
 
-TEST(FlagTableTest, AWordWithoutAFlagIsTheValueOfTheBareFlag) {
+TEST(FlagTableTest, BareWordSetsTheBareFlag) {
   const FlagTable table = Table("job");
   const auto flags = table.Parse({"job.textproto", "--workers=2"});
   ASSERT_TRUE(flags.ok()) << flags.status();
@@ -67,13 +67,13 @@ TEST(FlagTableTest, AWordWithoutAFlagIsTheValueOfTheBareFlag) {
             "'psctl run' takes one --job, but got 'b' beside 'a'");
 }
 
-TEST(FlagTableTest, SeveralWordsAreTheValuesOfARepeatableBareFlag) {
+TEST(FlagTableTest, SeveralBareWordsSetARepeatableFlag) {
   const auto flags = Table("set").Parse({"a", "--set=b", "c"});
   ASSERT_TRUE(flags.ok()) << flags.status();
   EXPECT_EQ(flags->All("set"), (std::vector<std::string>{"a", "b", "c"}));
 }
 
-TEST(FlagTableTest, EveryMistakeIsOneSentenceThatNamesIt) {
+TEST(FlagTableTest, NamesEachMistakeInASentence) {
   const BadLine kBad[] = {
       {{"--jobb=x"}, "'psctl run' has no flag --jobb; did you mean --job?"},
       {{"--frobnicate"}, "'psctl run' has no flag --frobnicate"},
@@ -94,7 +94,7 @@ TEST(FlagTableTest, EveryMistakeIsOneSentenceThatNamesIt) {
   }
 }
 
-TEST(FlagTableTest, AFlagThatDoesNothingWithoutAnotherIsRefused) {
+TEST(FlagTableTest, RejectsAFlagWithoutItsRequiredFlag) {
   const FlagTable table("psctl report", {{"wait", "", "Waits."},
                                          {"patience", "TIME", "How long.", false, 0, "wait"}});
   EXPECT_EQ(table.Parse({"--patience=5s"}).status().message(),
@@ -104,7 +104,7 @@ TEST(FlagTableTest, AFlagThatDoesNothingWithoutAnotherIsRefused) {
   EXPECT_TRUE(table.Parse({}).ok());
 }
 
-TEST(FlagTableTest, ANumberOutOfRangeNamesTheRange) {
+TEST(FlagTableTest, NumberOutOfRangeNamesTheRange) {
   for (const char* value : {"0", "11", "three", "1.5", "99999999999999999999"}) {
     const auto flags = Table().Parse({std::string("--workers=") + value});
     ASSERT_TRUE(flags.ok());
@@ -113,7 +113,7 @@ TEST(FlagTableTest, ANumberOutOfRangeNamesTheRange) {
   }
 }
 
-TEST(FlagTableTest, HelpNamesEveryFlagAndItsForm) {
+TEST(FlagTableTest, HelpListsEachFlagAndForm) {
   EXPECT_EQ(Table().Help(),
             "  --job=FILE\n      The job.\n"
             "  --set=PATH=VALUE   (may be repeated)\n      One field.\n"

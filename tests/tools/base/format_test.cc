@@ -7,7 +7,7 @@
 namespace torchps {
 namespace {
 
-TEST(FormatTest, ThousandsAreSeparated) {
+TEST(FormatTest, SeparatesThousands) {
   EXPECT_EQ(WithThousands(0), "0");
   EXPECT_EQ(WithThousands(999), "999");
   EXPECT_EQ(WithThousands(1000), "1,000");
@@ -15,7 +15,7 @@ TEST(FormatTest, ThousandsAreSeparated) {
   EXPECT_EQ(WithThousands(-123456), "-123,456");
 }
 
-TEST(FormatTest, SecondsGetTheUnitThatFits) {
+TEST(FormatTest, SecondsUseAFittingUnit) {
   EXPECT_EQ(FormatSeconds(0.12), "120 ms");
   EXPECT_EQ(FormatSeconds(4.256), "4.26 s");
   EXPECT_EQ(FormatSeconds(41.23), "41.2 s");
@@ -23,30 +23,30 @@ TEST(FormatTest, SecondsGetTheUnitThatFits) {
   EXPECT_EQ(FormatSeconds(7625), "2 h 07 min");
 }
 
-TEST(FormatTest, SecondsNeverRoundUpIntoTheWrongUnit) {
+TEST(FormatTest, SecondsRoundUpIntoTheRightUnit) {
   EXPECT_EQ(FormatSeconds(0.9996), "1.00 s");
   EXPECT_EQ(FormatSeconds(9.999), "10.0 s");
   EXPECT_EQ(FormatSeconds(99.99), "1 min 40 s");
   EXPECT_EQ(FormatSeconds(3599.7), "1 h 00 min");
 }
 
-TEST(FormatTest, BytesGetTheUnitThatFits) {
+TEST(FormatTest, BytesUseAFittingUnit) {
   EXPECT_EQ(FormatBytes(512), "512 B");
   EXPECT_EQ(FormatBytes(1536), "1.5 KiB");
   EXPECT_EQ(FormatBytes(300.0 * 1024 * 1024), "300 MiB");
 }
 
-TEST(FormatTest, WidthIsCountedInCharacters) {
+TEST(FormatTest, CountsWidthInCharacters) {
   EXPECT_EQ(DisplayWidth("abc"), 3);
   EXPECT_EQ(DisplayWidth("▇▇"), 2);
 }
 
-TEST(FormatTest, OneThingHasNoPlural) {
+TEST(FormatTest, UsesSingularForOne) {
   EXPECT_EQ(Count(1, "worker"), "1 worker");
   EXPECT_EQ(Count(3000, "worker"), "3,000 workers");
 }
 
-TEST(FormatTest, AShellReadsQuotedTextBackAsItWas) {
+TEST(FormatTest, ShellReadsBackQuotedText) {
   EXPECT_EQ(ShellQuoted("--listen=127.0.0.1:0"), "--listen=127.0.0.1:0");
   EXPECT_EQ(ShellQuoted("two words"), "'two words'");
   EXPECT_EQ(ShellQuoted("it's"), "'it'\\''s'");
@@ -54,7 +54,7 @@ TEST(FormatTest, AShellReadsQuotedTextBackAsItWas) {
   EXPECT_EQ(ShellQuoted(""), "''");
 }
 
-TEST(TextTableTest, ColumnsAreAsWideAsTheirWidestCell) {
+TEST(TextTableTest, ColumnsFitTheWidestCell) {
   TextTable table({">slot", "state", ">steps"});
   table.AddRow({"0", "training", "7"});
   table.AddRow({"1", "über", "1,234,567"});
@@ -64,7 +64,7 @@ TEST(TextTableTest, ColumnsAreAsWideAsTheirWidestCell) {
             "   1  über      1,234,567\n");
 }
 
-TEST(TextTableTest, NoCellSpeaksToTheTerminal) {
+TEST(TextTableTest, RemovesControlCharactersFromCells) {
   TextTable table({">slot", "host"});
   table.AddRow({"0", "a\x1b[2J\nserver 0: all is well"});
   EXPECT_EQ(table.Format(),
@@ -72,7 +72,7 @@ TEST(TextTableTest, NoCellSpeaksToTheTerminal) {
             "   0  a?[2J?server 0: all is well\n");
 }
 
-TEST(TextTableTest, CellsThatARowMissesAreDashes) {
+TEST(TextTableTest, ShowsMissingCellsAsDashes) {
   TextTable table({">server", "address", ">blocks"});
   table.AddRow({"0", "a:1", "12"});
   table.AddRow({"1", "b:1"});
@@ -82,7 +82,7 @@ TEST(TextTableTest, CellsThatARowMissesAreDashes) {
             "     1  b:1           -\n");
 }
 
-TEST(TextTableTest, AColumnWithoutTitleAndContentsIsLeftOut) {
+TEST(TextTableTest, OmitsAnEmptyColumnWithoutTitle) {
   TextTable table({"a", "", "b"});
   table.AddRow({"1", "", "2"});
   EXPECT_EQ(table.Format(), "a  b\n1  2\n");

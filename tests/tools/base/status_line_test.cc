@@ -5,7 +5,7 @@
 namespace torchps {
 namespace {
 
-TEST(StatusLineTest, AProgressLineIsTakenApart) {
+TEST(StatusLineTest, ParsesAProgressLine) {
   const auto line = ParseStatusLine(
       "torchps_worker progress slot=0 epoch=2 step=340 loss=0.1234 accuracy=- wait_share=0.04");
   ASSERT_TRUE(line.has_value());
@@ -17,14 +17,14 @@ TEST(StatusLineTest, AProgressLineIsTakenApart) {
   EXPECT_FALSE(line->Number("no_such_field").has_value());
 }
 
-TEST(StatusLineTest, ANumberThatIsNotFiniteIsNoNumber) {
+TEST(StatusLineTest, RejectsNonFiniteNumbers) {
   const auto line = ParseStatusLine("torchps_worker progress loss=nan");
   ASSERT_TRUE(line.has_value());
   EXPECT_FALSE(line->Number("loss").has_value());
   EXPECT_EQ(line->Field("loss"), "nan");
 }
 
-TEST(StatusLineTest, WhatAProgramPrintsBesideThemIsNotOne) {
+TEST(StatusLineTest, IgnoresOtherOutput) {
   for (const char* text : {"", "hello", "torchps_worker", "loss=0.5 step=3",
                            "torchps_worker progress slot", "my torchps_worker progress slot=0"}) {
     EXPECT_FALSE(ParseStatusLine(text).has_value()) << text;

@@ -15,7 +15,7 @@ DurabilitySpec Spec(DurabilitySpec::Level level, int copies) {
   return spec;
 }
 
-TEST(DiskLoss, CopiesKeepWhatTheLevelPromises) {
+TEST(DiskLoss, CopiesPreserveTheDurabilityLevel) {
   const Finding log = CheckDiskLoss(Spec(DurabilitySpec::LOG, 1), 2);
   EXPECT_EQ(log.level, Level::kOk);
   EXPECT_EQ(log.text, "would cost no acknowledged push: another server keeps copies of its files");
@@ -26,7 +26,7 @@ TEST(DiskLoss, CopiesKeepWhatTheLevelPromises) {
             "server keeps copies of its files");
 }
 
-TEST(DiskLoss, TheRhythmOfCheckpointsIsTold) {
+TEST(DiskLoss, ReportsTheCheckpointInterval) {
   DurabilitySpec spec = Spec(DurabilitySpec::CHECKPOINT, 1);
   spec.set_checkpoint_steps(500);
   EXPECT_NE(CheckDiskLoss(spec, 2).text.find("taken every 60 s and every 500 steps of a slot:"),
@@ -39,13 +39,13 @@ TEST(DiskLoss, TheRhythmOfCheckpointsIsTold) {
             std::string::npos);
 }
 
-TEST(DiskLoss, WithoutCopiesItIsAllOfTheJob) {
+TEST(DiskLoss, WithoutCopiesTheWholeJobIsLost) {
   const Finding apart = CheckDiskLoss(Spec(DurabilitySpec::LOG, 0), 2);
   EXPECT_EQ(apart.level, Level::kWarning);
   EXPECT_EQ(apart.text,
             "would cost the whole job, checkpoints and push log included: durability.copies is 0");
   EXPECT_NE(apart.advice.find("durability.copies to 1"), std::string::npos);
-  // Where there is one server or one directory, no copies would help.
+  // Copies cannot help with a single server or a single directory.
   for (const int servers : {0, 1}) {
     const Finding together = CheckDiskLoss(Spec(DurabilitySpec::CHECKPOINT, 0), servers);
     EXPECT_EQ(together.level, Level::kOk);
@@ -58,7 +58,7 @@ TEST(DiskLoss, WithoutCopiesItIsAllOfTheJob) {
   EXPECT_NE(none.text.find("like any server crash"), std::string::npos);
 }
 
-TEST(DiskLoss, CopiesThatAreOfNoUseAreNamed) {
+TEST(DiskLoss, WarnsAboutUselessCopies) {
   const Finding shared = CheckDiskLoss(Spec(DurabilitySpec::LOG, 1), 0);
   EXPECT_EQ(shared.level, Level::kWarning);
   EXPECT_NE(shared.text.find("in one directory"), std::string::npos);

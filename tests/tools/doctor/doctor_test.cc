@@ -18,7 +18,7 @@ void Expect(const Finding& finding, Level level, const std::string& words) {
   EXPECT_EQ(finding.advice.empty(), level == Level::kOk) << finding.subject << ": " << finding.text;
 }
 
-TEST(Doctor, Addresses) {
+TEST(Doctor, ChecksAddresses) {
   std::string taken;
   const auto listener = ListenOnLoopback(&taken);
   ASSERT_TRUE(listener.ok());
@@ -27,7 +27,7 @@ TEST(Doctor, Addresses) {
   Expect(CheckAddress(free), Level::kOk, "no process listens on that port yet");
   Expect(CheckAddress(taken), Level::kWarning, "something already listens there");
   Expect(CheckAddress("no-such-host.invalid:7000"), Level::kProblem, "cannot be resolved");
-  // A machine without that version of IP does not reach it, but knows what it is.
+  // A machine without IPv6 cannot reach the address, but recognizes it.
   EXPECT_FALSE(absl::StrContains(CheckAddress("[::1]:1").text, "resolved"));
   for (const char* wrong : {"alpha", ":7000", "alpha:", "alpha:0", "alpha:70000", "alpha:seven"}) {
     Expect(CheckAddress(wrong), Level::kProblem, "is not HOST:PORT");
@@ -35,7 +35,7 @@ TEST(Doctor, Addresses) {
   Expect(CheckFreePort(), Level::kOk, "free ports");
 }
 
-TEST(Doctor, Directories) {
+TEST(Doctor, ChecksDirectories) {
   const TestFolder folder;
   const auto writable = [&](const std::string& dir, int64_t bytes) {
     return CheckDirectory(folder.path(dir), bytes);
@@ -49,7 +49,7 @@ TEST(Doctor, Directories) {
   EXPECT_TRUE(std::filesystem::is_regular_file(folder.path("file")));
 }
 
-TEST(Doctor, Data) {
+TEST(Doctor, ChecksData) {
   const TestFolder folder;
   JobSpec job = FromTestdata<JobStatus>("job_status.textproto").job();
   const auto look = [&](const std::string& source, const std::string& path) {
@@ -76,7 +76,7 @@ TEST(Doctor, Data) {
   Expect(look("tokens", folder.path(""))[0], Level::kProblem, "the largest is 2");
   Expect(look("text", folder.WriteFile("empty.txt", ""))[0], Level::kProblem, "is empty");
   Expect(look("text", folder.WriteFile("some.txt", "words"))[0], Level::kOk, "some.txt");
-  // A file that was cut off on its way here.
+  // Simulates an incomplete transfer.
   const std::string header("\0\0\x08\x03\0\0\0\x0a\0\0\0\x1c\0\0\0\x1c", 16);
   folder.WriteFile("train-images-idx3-ubyte", header + std::string(1000, 'x'));
   folder.WriteFile("train-labels-idx1-ubyte",
@@ -84,7 +84,7 @@ TEST(Doctor, Data) {
   Expect(look("idx", folder.path(""))[0], Level::kProblem, "train-images-idx3-ubyte");
 }
 
-TEST(Doctor, Certificates) {
+TEST(Doctor, ChecksCertificates) {
   const TestFolder folder;
   const absl::Time now = absl::FromUnixSeconds(1800000000);
   const std::string dir = folder.path("certs");
@@ -107,7 +107,7 @@ TEST(Doctor, Certificates) {
   }
 }
 
-TEST(Doctor, TheMachine) {
+TEST(Doctor, ChecksTheMachine) {
   Expect(CheckOpenFiles(1024, 32), Level::kOk, "1024");
   Expect(CheckOpenFiles(64, 32), Level::kProblem, "a server needs 128");
   Expect(CheckCongestionControl("cubic"), Level::kOk, "cubic");
@@ -118,7 +118,7 @@ TEST(Doctor, TheMachine) {
   Expect(CheckClock(1800000000), Level::kOk, "only certificates depend on it");
 }
 
-TEST(Doctor, TheCommandSaysWhatToDoAndWhetherItIsNeeded) {
+TEST(Doctor, PrintsAdviceAndExitCode) {
   const TestFolder folder;
   const auto run = [](std::vector<std::string> arguments, std::string* text) {
     const auto flags = FlagTable("psctl doctor", DoctorFlags()).Parse(arguments);

@@ -10,7 +10,7 @@ namespace {
 
 using Level = Finding::Level;
 
-// A machine with two GPUs that a worker sees.
+// Describes a machine with two GPUs that the worker sees.
 GpuFacts Healthy() {
   GpuFacts facts;
   facts.driver = "580.159.04";
@@ -20,7 +20,7 @@ GpuFacts Healthy() {
   return facts;
 }
 
-// One that the driver shows and the worker does not see.
+// Describes a machine whose GPUs the driver lists but the worker does not see.
 GpuFacts Unseen(const std::string& complaint) {
   GpuFacts facts = Healthy();
   facts.seen = {"cpu"};
@@ -46,13 +46,13 @@ void ExpectAll(const std::string& device, const GpuFacts& facts, const std::stri
   Expect(findings[2], Level::kOk, worker);
 }
 
-TEST(GpuChecks, AMachineThatLacksNothing) {
+TEST(GpuChecks, AcceptsACompleteMachine) {
   ExpectAll("cuda", Healthy(), "NVIDIA 580.159.04", "2 GPUs are seen", "sees cpu, cuda:0, cuda:1");
   ExpectAll("cuda:1", Healthy(), "NVIDIA 580.159.04", "2 GPUs are seen",
             "sees cpu, cuda:0, cuda:1");
 }
 
-TEST(GpuChecks, WhatTheProgramSeesIsThereWhateverTheFilesSay) {
+TEST(GpuChecks, TrustsTheProgramOverDeviceFiles) {
   GpuFacts facts = Healthy();
   facts.driver = "";
   facts.device_files = 0;
@@ -62,7 +62,7 @@ TEST(GpuChecks, WhatTheProgramSeesIsThereWhateverTheFilesSay) {
             "1 GPU is seen, CUDA_VISIBLE_DEVICES=7 is set", "sees cpu, cuda:0");
 }
 
-TEST(GpuChecks, WithoutADriverEachThingThatIsMissingIsNamed) {
+TEST(GpuChecks, NamesEachPartMissingWithoutADriver) {
   GpuFacts facts = Unseen(kNoCuda);
   facts.driver = "";
   facts.device_files = 0;
@@ -73,7 +73,7 @@ TEST(GpuChecks, WithoutADriverEachThingThatIsMissingIsNamed) {
   EXPECT_EQ(findings[2].subject, "ps_worker /opt/ps_worker");
 }
 
-TEST(GpuChecks, AProgramWithoutCudaIsToldFromADriverThatIsTooOld) {
+TEST(GpuChecks, DistinguishesCpuBuildsFromOldDrivers) {
   EXPECT_EQ(GpuFindings("cuda", Unseen(kNoCuda))[2].advice, "docs/gpus.md has the steps");
   const std::vector<Finding> old = GpuFindings("cuda", Unseen(kNoGpu));
   Expect(old[1], Level::kWarning, "2 GPUs in /dev, but none is visible to ps_worker");
@@ -84,21 +84,21 @@ TEST(GpuChecks, AProgramWithoutCudaIsToldFromADriverThatIsTooOld) {
   EXPECT_EQ(GpuFindings("cuda", none)[2].advice, "install the driver first");
 }
 
-TEST(GpuChecks, AProgramThatDoesNotRunIsQuoted) {
+TEST(GpuChecks, QuotesAProgramThatDoesNotRun) {
   GpuFacts facts = Unseen("error while loading shared libraries: libtorch_cuda.so");
   facts.seen.clear();
   Expect(GpuFindings("cuda", facts)[2], Level::kProblem,
          "error while loading shared libraries: libtorch_cuda.so");
 }
 
-TEST(GpuChecks, AnEnvironmentThatHidesTheGpusIsNamed) {
+TEST(GpuChecks, NamesTheVariableThatHidesGpus) {
   GpuFacts facts = Unseen(kNoGpu);
   facts.visible = "";
   Expect(GpuFindings("cuda", facts)[1], Level::kProblem,
          "2 GPUs in /dev, but none is visible; CUDA_VISIBLE_DEVICES= is set");
 }
 
-TEST(GpuChecks, AnIndexThatIsNotThereIsNamed) {
+TEST(GpuChecks, NamesAMissingGpuIndex) {
   Expect(GpuFindings("cuda:2", Healthy())[2], Level::kProblem,
          "sees cpu, cuda:0, cuda:1, and no cuda:2");
   Expect(GpuFindings("cuda:0,cuda:2,cpu", Healthy())[2], Level::kProblem,
@@ -107,7 +107,7 @@ TEST(GpuChecks, AnIndexThatIsNotThereIsNamed) {
   Expect(GpuFindings("cuda:all", Healthy())[2], Level::kOk, "sees cpu, cuda:0, cuda:1");
 }
 
-TEST(GpuChecks, TheProgramIsAskedForWhatItSees) {
+TEST(GpuChecks, AsksTheProgramForVisibleDevices) {
   const TestFolder folder;
   const std::string sees = folder.WriteScript(
       "sees",
@@ -128,7 +128,7 @@ TEST(GpuChecks, TheProgramIsAskedForWhatItSees) {
   EXPECT_FALSE(LookForGpus(absl::InvalidArgumentError("not built")).worker.ok());
 }
 
-TEST(GpuChecks, OnlyAGpuNeedsAProgramThatKnowsOfIt) {
+TEST(GpuChecks, CpuJobsDoNotNeedACudaBuild) {
   const absl::Status not_built = absl::InvalidArgumentError("cannot find ps_worker");
   Expect(CheckDevice("cpu", not_built)[0], Level::kOk, "cpu");
   Expect(CheckDevice("cpu,cpu", not_built)[0], Level::kOk, "cpu,cpu");

@@ -9,7 +9,7 @@ namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(1);
 
-// Two servers that are as far as the test says.
+// Simulates two servers with progress that the test sets.
 class BackupWatchTest : public testing::Test {
  protected:
   class Client final : public ClusterClient {
@@ -49,7 +49,7 @@ class BackupWatchTest : public testing::Test {
   int looks_ = 0;
 };
 
-TEST_F(BackupWatchTest, BeforeADiskIsLostNobodyIsAsked) {
+TEST_F(BackupWatchTest, AsksNoServerBeforeADiskLoss) {
   BackupWatch watch = Watch(/*has_log=*/true);
   EXPECT_TRUE(watch.AreWhole(kPatience));
   watch.OnDeath(1);
@@ -57,7 +57,7 @@ TEST_F(BackupWatchTest, BeforeADiskIsLostNobodyIsAsked) {
   EXPECT_EQ(looks_, 0);
 }
 
-TEST_F(BackupWatchTest, AfterwardsEachServerHasToAcknowledgeSomething) {
+TEST_F(BackupWatchTest, AfterDiskLossWaitsForEachServersAcknowledgement) {
   BackupWatch watch = Watch(/*has_log=*/true);
   Acknowledge(0, 10);
   watch.OnLoss(1);
@@ -74,7 +74,7 @@ TEST_F(BackupWatchTest, AfterwardsEachServerHasToAcknowledgeSomething) {
   EXPECT_EQ(looks_, 0);
 }
 
-TEST_F(BackupWatchTest, OneThatDiesMeanwhileCountsAnew) {
+TEST_F(BackupWatchTest, DeathRestartsAServersCount) {
   BackupWatch watch = Watch(/*has_log=*/true);
   Acknowledge(0, 10);
   watch.OnLoss(1);
@@ -90,7 +90,7 @@ TEST_F(BackupWatchTest, OneThatDiesMeanwhileCountsAnew) {
   EXPECT_TRUE(watch.AreWhole(kPatience));
 }
 
-TEST_F(BackupWatchTest, OneThatIsSilentOrFetchesIsWaitedFor) {
+TEST_F(BackupWatchTest, WaitsForSilentAndRestoringServers) {
   BackupWatch watch = Watch(/*has_log=*/true);
   watch.OnLoss(1);
   watch.OnReturn(1, "127.0.0.1:2");
@@ -107,7 +107,7 @@ TEST_F(BackupWatchTest, OneThatIsSilentOrFetchesIsWaitedFor) {
   }
 }
 
-TEST_F(BackupWatchTest, WithoutALogACheckpointHasToBeComplete) {
+TEST_F(BackupWatchTest, WithoutALogWaitsForACompleteCheckpoint) {
   BackupWatch watch = Watch(/*has_log=*/false);
   watch.OnLoss(0);
   watch.OnReturn(0, "127.0.0.1:2");

@@ -34,7 +34,7 @@ class PlanDrillTest : public testing::Test {
   std::string job_;
 };
 
-TEST_F(PlanDrillTest, ADrillIsARunWithASchedule) {
+TEST_F(PlanDrillTest, PlansARunWithAFaultSchedule) {
   const auto plan = Plan({"--servers=2", "--kill=server:every=5s", "--kill=worker.1:at=3s",
                           "--freeze=worker:every=8s:for=2s", "--seconds=30", "--seed=7"});
   ASSERT_TRUE(plan.ok()) << plan.status();
@@ -46,7 +46,7 @@ TEST_F(PlanDrillTest, ADrillIsARunWithASchedule) {
   EXPECT_GT(plan->run.restarts.most, 1000000);
 }
 
-TEST_F(PlanDrillTest, WithStagesItIsAProcessOfAWorkerThatIsHit) {
+TEST_F(PlanDrillTest, WithStagesFaultsHitWorkerProcesses) {
   const auto plan = Plan({"--stages=2", "--kill=worker.1.1:at=3s", "--kill=worker:every=2s"});
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->faults.stages, 2);
@@ -63,7 +63,7 @@ TEST_F(PlanDrillTest, WithStagesItIsAProcessOfAWorkerThatIsHit) {
             std::string::npos);
 }
 
-TEST_F(PlanDrillTest, WhereTheNetworkBreaksNoMemoryIsShared) {
+TEST_F(PlanDrillTest, NetworkFaultsDisableSharedMemory) {
   const auto quiet = Plan({"--kill=worker:every=3s"});
   ASSERT_TRUE(quiet.ok()) << quiet.status();
   EXPECT_TRUE(quiet->run.launch.set.empty());
@@ -74,7 +74,7 @@ TEST_F(PlanDrillTest, WhereTheNetworkBreaksNoMemoryIsShared) {
   EXPECT_EQ(plan->faults.rules.size(), 3u);
 }
 
-TEST_F(PlanDrillTest, ASlowDiskIsThatOfOneServer) {
+TEST_F(PlanDrillTest, SlowDiskAffectsASingleServer) {
   const auto plan = Plan({"--servers=3", "--slow_disk=server.1:20:100ms"});
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->run.launch.slow_disks, (std::map<int, std::string>{{1, "20:100ms"}}));
@@ -84,7 +84,7 @@ TEST_F(PlanDrillTest, ASlowDiskIsThatOfOneServer) {
   EXPECT_EQ(drawn->run.launch.slow_disks.begin()->second, "5");
 }
 
-TEST_F(PlanDrillTest, ADiskIsLostOfAJobWithCopiesWhoseServersHaveDisksOfTheirOwn) {
+TEST_F(PlanDrillTest, DiskLossSeparatesDisksOfJobsWithCopies) {
   const auto plan = Plan({"--servers=2", "--lose_disk=server:every=5s",
                           "--set=durability.level=LOG", "--set=durability.copies=1"});
   ASSERT_TRUE(plan.ok()) << plan.status();
@@ -95,7 +95,7 @@ TEST_F(PlanDrillTest, ADiskIsLostOfAJobWithCopiesWhoseServersHaveDisksOfTheirOwn
   EXPECT_FALSE(quiet->run.launch.disks_apart);
 }
 
-TEST_F(PlanDrillTest, ADiskWhoseFilesNobodyHasIsNotLost) {
+TEST_F(PlanDrillTest, RejectsDiskLossWithoutCopies) {
   EXPECT_NE(Complaint({"--servers=2", "--lose_disk=server:at=1s"})
                 .find("--lose_disk: this job keeps no copies (durability.copies is 0)"),
             std::string::npos);
@@ -107,7 +107,7 @@ TEST_F(PlanDrillTest, ADiskWhoseFilesNobodyHasIsNotLost) {
             std::string::npos);
 }
 
-TEST_F(PlanDrillTest, WhatCannotBeDrilledIsRefused) {
+TEST_F(PlanDrillTest, RejectsUnsupportedDrills) {
   EXPECT_NE(Complaint({"--slow_disk=worker:5"}).find("expected 'server', or 'server.0' to"),
             std::string::npos);
   EXPECT_NE(Complaint({"--servers=2", "--slow_disk=server.2:5"}).find("to 'server.1' first"),
@@ -121,13 +121,13 @@ TEST_F(PlanDrillTest, WhatCannotBeDrilledIsRefused) {
             std::string::npos);
 }
 
-TEST(RecoveryWatch, ToldIsHowLongAServerWasAwayUntilItAppliedAgain) {
+TEST(RecoveryWatch, MeasuresOutageUntilPushesAreAppliedAgain) {
   ManualClock clock;
   const absl::Duration began = clock.Now();
   Mutex mutex;
   bool applies = false;
   int looks = 0;
-  // Answers as a server that begins to apply when the test says so.
+  // Answers like a server that applies pushes after the test sets `applies`.
   class Client final : public ClusterClient {
    public:
     Client(Mutex* mutex, bool* applies, int* looks)
@@ -157,7 +157,7 @@ TEST(RecoveryWatch, ToldIsHowLongAServerWasAwayUntilItAppliedAgain) {
   RecoveryWatch watch(
       [&](std::vector<std::string>) { return std::make_unique<Client>(&mutex, &applies, &looks); },
       clock);
-  // Started, not died: nothing to tell.
+  // The server started without dying, so there is no outage to report.
   watch.OnReturn(1, "127.0.0.1:1", clock.Now());
   EXPECT_TRUE(watch.recoveries().empty());
 

@@ -13,10 +13,10 @@ namespace torchps {
 namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(20);
-// How long "nothing comes" is watched: only a wrong program would need it.
+// Time during which no byte must arrive.
 constexpr absl::Duration kSilence = absl::Milliseconds(50);
 
-// A target that takes one connection at a time, by hand.
+// Runs a proxy whose target accepts connections one at a time.
 class FaultProxyTest : public ::testing::Test {
  protected:
   void StartProxy(FaultProxy::Options options) {
@@ -41,10 +41,10 @@ class FaultProxyTest : public ::testing::Test {
   std::unique_ptr<FaultProxy> proxy_;
 };
 
-TEST_F(FaultProxyTest, PassesBytesAndTheirEndBothWays) {
+TEST_F(FaultProxyTest, ForwardsBytesAndEndOfStreamBothWays) {
   StartProxy({});
   Connect();
-  // More than any buffer on the way.
+  // More bytes than the buffers between client and target can hold.
   const std::string question(4 << 20, 'q');
   std::thread asker([&] {
     EXPECT_TRUE(WriteAll(client_, question).ok());
@@ -63,7 +63,7 @@ TEST_F(FaultProxyTest, PassesBytesAndTheirEndBothWays) {
   EXPECT_EQ(proxy_->resets(), 0);
 }
 
-TEST_F(FaultProxyTest, ResetsBothSidesWhenTold) {
+TEST_F(FaultProxyTest, ResetsBothSidesOnRequest) {
   StartProxy({});
   Connect();
   ASSERT_TRUE(WriteAll(client_, "x").ok());
@@ -77,7 +77,7 @@ TEST_F(FaultProxyTest, ResetsBothSidesWhenTold) {
   EXPECT_EQ(ReadUntilEnd(target_, kPatience, 1).bytes, "y") << "it goes on with new connections";
 }
 
-TEST_F(FaultProxyTest, ResetsOnAPeriodUntilItIsHealed) {
+TEST_F(FaultProxyTest, ResetsPeriodicallyUntilHealed) {
   FaultProxy::Options options;
   options.reset_period = absl::Milliseconds(20);
   StartProxy(options);
@@ -90,7 +90,7 @@ TEST_F(FaultProxyTest, ResetsOnAPeriodUntilItIsHealed) {
   EXPECT_EQ(ReadUntilEnd(client_, kSilence).kind, TcpEnd::kOpen);
 }
 
-TEST_F(FaultProxyTest, CutsEachConnectionAtABytePositionThatTheSeedGives) {
+TEST_F(FaultProxyTest, SeedSelectsTheByteOfTheCut) {
   const auto positions = [this](uint64_t seed) {
     FaultProxy::Options options;
     options.cut_within_bytes = 1000;
@@ -112,7 +112,7 @@ TEST_F(FaultProxyTest, CutsEachConnectionAtABytePositionThatTheSeedGives) {
   EXPECT_NE(positions(8), first);
 }
 
-TEST_F(FaultProxyTest, ABlackHoleSwallowsUntilItIsLifted) {
+TEST_F(FaultProxyTest, BlackHoleHoldsBytesUntilLifted) {
   StartProxy({});
   Connect();
   proxy_->SetBlackHole(true);
@@ -123,14 +123,14 @@ TEST_F(FaultProxyTest, ABlackHoleSwallowsUntilItIsLifted) {
   EXPECT_EQ(ReadUntilEnd(target_, kPatience, 1).bytes, "x");
 }
 
-TEST_F(FaultProxyTest, StopsPromptlyWithConnectionsOpen) {
+TEST_F(FaultProxyTest, StopsPromptlyWithOpenConnections) {
   StartProxy({});
   Connect();
   proxy_.reset();
   EXPECT_EQ(ReadUntilEnd(client_, kPatience).kind, TcpEnd::kReset);
 }
 
-TEST_F(FaultProxyTest, ATargetThatIsAwayResetsTheClient) {
+TEST_F(FaultProxyTest, UnreachableTargetResetsTheClient) {
   StartProxy({});
   listener_.Close();
   auto client = ConnectTcp(proxy_->address());

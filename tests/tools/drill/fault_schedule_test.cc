@@ -17,7 +17,7 @@ FaultRule Rule(Fault::Kind kind, const std::string& text) {
   return *rule;
 }
 
-// All of a schedule, as (time, fault).
+// Returns the complete schedule as (time, fault) pairs.
 std::vector<std::pair<absl::Duration, Fault>> Play(FaultSchedule schedule) {
   std::vector<std::pair<absl::Duration, Fault>> played;
   while (schedule.NextAt() < absl::InfiniteDuration()) {
@@ -27,7 +27,7 @@ std::vector<std::pair<absl::Duration, Fault>> Play(FaultSchedule schedule) {
   return played;
 }
 
-TEST(FaultSchedule, WhatComesOftenComesAboutSoOftenAndReachesEveryPart) {
+TEST(FaultSchedule, RepeatedFaultsKeepTheirRateAndHitAll) {
   FaultSchedule::Options options;
   options.rules = {Rule(Fault::Kind::kKill, "worker:every=2s")};
   options.workers = 3;
@@ -44,7 +44,7 @@ TEST(FaultSchedule, WhatComesOftenComesAboutSoOftenAndReachesEveryPart) {
   EXPECT_EQ(hits.size(), 3u);
 }
 
-TEST(FaultSchedule, TheSeedIsTheSchedule) {
+TEST(FaultSchedule, SeedDeterminesTheSchedule) {
   FaultSchedule::Options options;
   options.rules = {Rule(Fault::Kind::kKill, "server:every=1s"),
                    Rule(Fault::Kind::kFreeze, "worker:every=700ms:for=300ms")};
@@ -64,14 +64,14 @@ TEST(FaultSchedule, TheSeedIsTheSchedule) {
   EXPECT_FALSE(same(options.seed + 1));
 }
 
-// Of workers that are two processes each.
+// Parses a rule for workers of two processes each.
 FaultRule StagedRule(Fault::Kind kind, const std::string& text) {
   const auto rule = ParseFaultRule(kind, text, 2, 3, /*stages=*/2);
   EXPECT_TRUE(rule.ok()) << rule.status();
   return *rule;
 }
 
-TEST(FaultSchedule, OfWorkersOfSeveralProcessesEachIsReachedAtTheSameTimes) {
+TEST(FaultSchedule, StagesKeepFaultTimesAndHitAllProcesses) {
   FaultSchedule::Options options;
   options.rules = {StagedRule(Fault::Kind::kKill, "worker:every=1s"),
                    StagedRule(Fault::Kind::kKill, "server:every=1s")};
@@ -97,7 +97,7 @@ TEST(FaultSchedule, OfWorkersOfSeveralProcessesEachIsReachedAtTheSameTimes) {
   EXPECT_EQ(reached.size(), 3u * 2u);
 }
 
-TEST(FaultSchedule, AProcessOfAWorkerIsNamedByItsStage) {
+TEST(FaultSchedule, NamesAWorkerProcessByStage) {
   FaultSchedule::Options options;
   options.rules = {StagedRule(Fault::Kind::kFreeze, "worker.2.1:at=3s")};
   options.workers = 3;
@@ -110,7 +110,7 @@ TEST(FaultSchedule, AProcessOfAWorkerIsNamedByItsStage) {
   EXPECT_EQ(played[1].second.part, played[0].second.part);
 }
 
-TEST(FaultRule, AProcessThatIsNotThereIsNamed) {
+TEST(FaultRule, NamesAMissingProcess) {
   const std::tuple<Fault::Kind, const char*, int, const char*> cases[] = {
       {Fault::Kind::kKill, "worker.1.2:at=1s", 2,
        "there is no worker.1.2: the stages of a worker are numbered 0 to 1"},
@@ -129,7 +129,7 @@ TEST(FaultRule, AProcessThatIsNotThereIsNamed) {
   }
 }
 
-TEST(FaultSchedule, WhatIsFrozenIsThawedThoughTheDrillIsOver) {
+TEST(FaultSchedule, ThawsFrozenProcessesAfterTheDrillEnds) {
   FaultSchedule::Options options;
   options.rules = {Rule(Fault::Kind::kFreeze, "worker.2:at=9s:for=5s")};
   options.length = absl::Seconds(10);
@@ -142,7 +142,7 @@ TEST(FaultSchedule, WhatIsFrozenIsThawedThoughTheDrillIsOver) {
   EXPECT_EQ(played[1].second.kind, Fault::Kind::kThaw);
 }
 
-// Of all that a rule does in a drill of two servers and four workers.
+// Plays a single rule against two servers and four workers.
 std::vector<std::pair<absl::Duration, Fault>> PlayRule(Fault::Kind kind, const std::string& text) {
   FaultSchedule::Options options;
   options.rules = {Rule(kind, text)};
@@ -152,7 +152,7 @@ std::vector<std::pair<absl::Duration, Fault>> PlayRule(Fault::Kind kind, const s
   return Play(FaultSchedule(options));
 }
 
-TEST(FaultSchedule, APartitionIsOfAWorkerAndAServerAndEnds) {
+TEST(FaultSchedule, LinkPartitionEnds) {
   const auto played = PlayRule(Fault::Kind::kCut, "worker.1-server.0:at=3s:for=2s");
   ASSERT_EQ(played.size(), 2u);
   EXPECT_EQ(played[0].second.kind, Fault::Kind::kCut);
@@ -162,7 +162,7 @@ TEST(FaultSchedule, APartitionIsOfAWorkerAndAServerAndEnds) {
   EXPECT_EQ(played[1].second.links, played[0].second.links);
 }
 
-TEST(FaultSchedule, AWorkersPartitionReachesEveryServerInTheEnd) {
+TEST(FaultSchedule, WorkerPartitionsHitAllServersOverTime) {
   std::set<NetworkLink> reached;
   for (const auto& [at, fault] : PlayRule(Fault::Kind::kReset, "worker:every=1s")) {
     ASSERT_EQ(fault.links.size(), 1u);
@@ -172,16 +172,16 @@ TEST(FaultSchedule, AWorkersPartitionReachesEveryServerInTheEnd) {
   EXPECT_EQ(reached.size(), 4u * 2u);
 }
 
-TEST(FaultSchedule, AServersPartitionIsOfAllWorkers) {
+TEST(FaultSchedule, ServerPartitionCutsAllWorkers) {
   const auto played = PlayRule(Fault::Kind::kCut, "server.1:at=3s");
   ASSERT_EQ(played.size(), 2u);
   EXPECT_EQ(played[0].second.links, (std::vector<NetworkLink>{{0, 1}, {1, 1}, {2, 1}, {3, 1}}));
   EXPECT_EQ(played[1].first, absl::Seconds(8)) << "by default 5 s";
 }
 
-TEST(FaultSchedule, HalvesReachThemselvesAndNotEachOther) {
+TEST(FaultSchedule, HalvesSplitTheCluster) {
   for (const auto& [at, fault] : PlayRule(Fault::Kind::kCut, "halves:every=10s")) {
-    // Each worker is cut off from one of the two servers, two workers from each.
+    // Each worker is cut off from a single server, and each server from two workers.
     ASSERT_EQ(fault.links.size(), 4u);
     int of_server[2] = {0, 0};
     std::set<int> workers;
@@ -194,7 +194,7 @@ TEST(FaultSchedule, HalvesReachThemselvesAndNotEachOther) {
   }
 }
 
-TEST(FaultSchedule, ALostDiskIsOverAtOnceAndReachesEveryServer) {
+TEST(FaultSchedule, DiskLossIsInstantAndHitsAllServers) {
   std::set<int> reached;
   for (const auto& [at, fault] : PlayRule(Fault::Kind::kLoseDisk, "server:every=5s")) {
     EXPECT_EQ(fault.kind, Fault::Kind::kLoseDisk);
@@ -205,7 +205,7 @@ TEST(FaultSchedule, ALostDiskIsOverAtOnceAndReachesEveryServer) {
   EXPECT_EQ(reached, (std::set<int>{0, 1}));
 }
 
-TEST(FaultSchedule, ANetworksRuleShiftsNobodysTimes) {
+TEST(FaultSchedule, NetworkRulesDoNotShiftOtherFaults) {
   FaultSchedule::Options options;
   options.rules = {Rule(Fault::Kind::kKill, "server:every=1s")};
   options.servers = 2;
@@ -220,14 +220,14 @@ TEST(FaultSchedule, ANetworksRuleShiftsNobodysTimes) {
   for (size_t i = 0; i < alone.size(); ++i) EXPECT_EQ(kills[i].first, alone[i].first);
 }
 
-TEST(FaultSchedule, NothingBeginsAfterItsLength) {
+TEST(FaultSchedule, StartsNoFaultAfterTheLength) {
   FaultSchedule::Options options;
   options.rules = {Rule(Fault::Kind::kKill, "server:at=11s")};
   options.length = absl::Seconds(10);
   EXPECT_EQ(FaultSchedule(options).NextAt(), absl::InfiniteDuration());
 }
 
-TEST(FaultRule, WhatIsWrongIsNamed) {
+TEST(FaultRule, RejectsMalformedRules) {
   const std::pair<const char*, const char*> cases[] = {
       {"sever:every=5s", "expected 'server' or 'worker'"},
       {"server.2:every=5s", "there is no server.2: servers are numbered 0 to 1"},
@@ -246,7 +246,7 @@ TEST(FaultRule, WhatIsWrongIsNamed) {
   }
 }
 
-TEST(FaultRule, WhatIsWrongWithOneOfTheNetworkIsNamed) {
+TEST(FaultRule, RejectsMalformedNetworkRules) {
   const std::tuple<Fault::Kind, const char*, const char*> cases[] = {
       {Fault::Kind::kKill, "halves:every=5s", "--kill=halves:every=5s: expected 'server'"},
       {Fault::Kind::kKill, "worker.1-server.0:every=5s", "'worker.1-server.0' is not one part"},

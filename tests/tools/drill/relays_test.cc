@@ -17,7 +17,7 @@ namespace {
 constexpr absl::Duration kPatience = absl::Seconds(20);
 constexpr absl::Duration kSilence = absl::Milliseconds(50);
 
-// Two servers by hand; what each worker says to them.
+// Connects workers to two listening sockets through relays.
 class RelaysTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -41,7 +41,7 @@ class RelaysTest : public ::testing::Test {
     }
   }
 
-  // What arrives of a byte that `worker` sends to `server`.
+  // Sends a byte from `worker` to `server` and returns the bytes that arrive.
   std::string Arrives(int worker, int server, absl::Duration patience) {
     const size_t way = static_cast<size_t>(2 * worker + server);
     EXPECT_TRUE(WriteAll(near_[way], "x").ok());
@@ -56,7 +56,7 @@ class RelaysTest : public ::testing::Test {
   std::vector<FileDescriptor> far_;
 };
 
-TEST_F(RelaysTest, OnlyWhatIsCutIsSilentAndUntilItIsJoinedAsOftenAsItWasCut) {
+TEST_F(RelaysTest, CutsAreCountedForEachLink) {
   relays_.Cut({{0, 1}});
   relays_.Cut({{0, 1}, {1, 1}});
   EXPECT_EQ(Arrives(0, 0, kPatience), "x");
@@ -70,19 +70,19 @@ TEST_F(RelaysTest, OnlyWhatIsCutIsSilentAndUntilItIsJoinedAsOftenAsItWasCut) {
   EXPECT_EQ(ReadUntilEnd(far_[1], kPatience, 1).bytes, "x");
 }
 
-TEST_F(RelaysTest, AResetBreaksItsConnectionsAlone) {
+TEST_F(RelaysTest, ResetBreaksOnlyTheLinksConnections) {
   relays_.Reset({{1, 0}});
   EXPECT_EQ(ReadUntilEnd(near_[2], kPatience).kind, TcpEnd::kReset);
   EXPECT_EQ(ReadUntilEnd(far_[2], kPatience).kind, TcpEnd::kReset);
   EXPECT_EQ(Arrives(1, 1, kPatience), "x");
 }
 
-TEST_F(RelaysTest, AWorkersNextLifeFindsTheSameWays) {
+TEST_F(RelaysTest, RestartedWorkerKeepsTheRelays) {
   EXPECT_EQ(*relays_.Open(1, addresses_), ways_[1]);
   EXPECT_NE(ways_[0], ways_[1]);
 }
 
-TEST(GetRelay, WhatHasNoRelayIsReachedItself) {
+TEST(GetRelay, ServerWithoutRelayIsReachedDirectly) {
   EXPECT_EQ(GetRelay("a:1=r:5,b:2=r:6", "b:2"), "r:6");
   EXPECT_EQ(GetRelay("a:1=r:5,b:2=r:6", "c:3"), "c:3");
   EXPECT_EQ(GetRelay("", "c:3"), "c:3");

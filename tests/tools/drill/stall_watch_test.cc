@@ -7,10 +7,10 @@ namespace {
 
 absl::Duration At(double seconds) { return absl::Seconds(seconds); }
 
-TEST(StallWatch, TheOthersStallIsTheLongestThatAFaultSaw) {
+TEST(StallWatch, RecordsTheLongestStallOfOtherWorkers) {
   StallWatch watch;
   for (const int worker : {0, 1}) watch.OnProgress(worker, At(0));
-  watch.OnProgress(0, At(5));  // slow by itself, before
+  watch.OnProgress(0, At(5));  // stalls before the fault
   watch.OnProgress(1, At(5));
   const int cut = watch.Begin("partition", {1}, At(6));
   watch.OnProgress(0, At(8));
@@ -23,7 +23,7 @@ TEST(StallWatch, TheOthersStallIsTheLongestThatAFaultSaw) {
   EXPECT_EQ(watch.longest_stall(), At(15)) << "of worker 1, which was hit";
 }
 
-TEST(StallWatch, WhoWasHitByOneFaultTellsNothingOfAnother) {
+TEST(StallWatch, IgnoresStallsOfWorkersHitByAFault) {
   StallWatch watch;
   for (const int worker : {0, 1}) watch.OnProgress(worker, At(0));
   watch.End(watch.Begin("kill", {1}, At(1)), At(1));
@@ -35,7 +35,7 @@ TEST(StallWatch, WhoWasHitByOneFaultTellsNothingOfAnother) {
   EXPECT_EQ(watch.by_kind().at("kill").longest_stall, At(3));
 }
 
-TEST(StallWatch, WhoIsDoneStandsStillNoMore) {
+TEST(StallWatch, FinishedWorkersDoNotStall) {
   StallWatch watch;
   watch.OnProgress(0, At(0));
   const int freeze = watch.Begin("freeze", {}, At(1));

@@ -16,7 +16,7 @@
 namespace torchps {
 namespace {
 
-TEST(UnauthenticatedClients, StayUntilTheyGo) {
+TEST(UnauthenticatedClients, StayConnectedUntilTheyLeave) {
   std::string address;
   const auto listener = ListenOnLoopback(&address);
   ASSERT_TRUE(listener.ok()) << listener.status();
@@ -37,7 +37,7 @@ TEST(UnauthenticatedClients, StayUntilTheyGo) {
   }
 }
 
-TEST(UnauthenticatedClients, BeginPushesThatAServerTakesForSuchAndAWorkerGetsThrough) {
+TEST(UnauthenticatedClients, WorkerCompletesPushesDespiteHalfOpenPushes) {
   const SteadyClock clock;
   Server::Options options;
   options.listen = "127.0.0.1:0";

@@ -19,7 +19,7 @@
 namespace torchps {
 namespace {
 
-// A server whose answers are literal and which ends when told to.
+// Returns fixed answers, and ends on Shutdown.
 class TinyServer final : public ParameterService::Service, public Coordinator::Service {
  public:
   TinyServer() {
@@ -59,7 +59,7 @@ class TinyServer final : public ParameterService::Service, public Coordinator::S
 
   std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
   const std::string& reason() const { return reason_; }
-  // REQUIRES: nobody has asked yet.
+  // REQUIRES: no client has sent a request yet.
   void set_busy_with(const std::string& words) { busy_with_ = words; }
 
  private:
@@ -71,8 +71,8 @@ class TinyServer final : public ParameterService::Service, public Coordinator::S
   std::thread ending_;
 };
 
-// An address where nobody listens: its port is taken by a socket that never does, so that nobody
-// else can get it, not even as the near end of a connection to it.
+// Owns a port that refuses connections. The socket is bound but never listens, so that another
+// process cannot use the port, not even for an outgoing connection.
 class DesertedAddress {
  public:
   DesertedAddress() {
@@ -95,7 +95,7 @@ class DesertedAddress {
 
 constexpr absl::Duration kTimeout = absl::Seconds(20);
 
-TEST(ClusterClientTest, QuestionsReachTheServerTheyAreMeantFor) {
+TEST(ClusterClientTest, RequestsReachTheNamedServer) {
   const TinyServer first, second;
   const auto cluster = ConnectToCluster({first.address(), second.address()});
   EXPECT_EQ(cluster->GetServerStatus(1, kTimeout)->blocks(), 7u);
@@ -103,7 +103,7 @@ TEST(ClusterClientTest, QuestionsReachTheServerTheyAreMeantFor) {
   EXPECT_EQ(cluster->GetJobStatus(true, kTimeout)->phase(), JobStatus::DONE);
 }
 
-TEST(ClusterClientTest, AServerThatIsAwayIsUnavailableInTheSystemsWords) {
+TEST(ClusterClientTest, UnreachableServerReportsTheSystemError) {
   const DesertedAddress nobody;
   const auto cluster = ConnectToCluster({nobody.text()});
   const absl::Status status = cluster->GetServerStatus(0, kTimeout).status();
@@ -111,7 +111,7 @@ TEST(ClusterClientTest, AServerThatIsAwayIsUnavailableInTheSystemsWords) {
   EXPECT_EQ(status.message(), "connection refused");
 }
 
-TEST(ClusterClientTest, AServerThatIsThereIsQuotedInWholeWords) {
+TEST(ClusterClientTest, QuotesTheServersErrorMessage) {
   TinyServer server;
   server.set_busy_with("another process is the coordinator in /Data: number 7; stop that one");
   const auto cluster = ConnectToCluster({server.address()});
@@ -121,7 +121,7 @@ TEST(ClusterClientTest, AServerThatIsThereIsQuotedInWholeWords) {
             "another process is the coordinator in /Data: number 7; stop that one");
 }
 
-TEST(ClusterClientTest, ShutdownReturnsWhenTheServerHasClosedItsConnection) {
+TEST(ClusterClientTest, ShutdownWaitsForTheConnectionToClose) {
   const TinyServer server;
   const auto cluster = ConnectToCluster({server.address()});
   EXPECT_TRUE(cluster->Shutdown(0, "tests are over", kTimeout).ok());
@@ -129,7 +129,7 @@ TEST(ClusterClientTest, ShutdownReturnsWhenTheServerHasClosedItsConnection) {
   EXPECT_EQ(cluster->GetServerStatus(0, kTimeout).status().code(), absl::StatusCode::kUnavailable);
 }
 
-TEST(ClusterClientTest, OneServerAwayDoesNotHideTheOthers) {
+TEST(ClusterClientTest, UnreachableServerDoesNotHideOtherServers) {
   const TinyServer server;
   const DesertedAddress nobody;
   const auto cluster = ConnectToCluster({server.address(), nobody.text()});
@@ -139,12 +139,12 @@ TEST(ClusterClientTest, OneServerAwayDoesNotHideTheOthers) {
   EXPECT_EQ(answers[1].status.status().code(), absl::StatusCode::kUnavailable);
 }
 
-TEST(ClusterClientTest, AGrpcServerOfAnotherKindIsSaidToBeOne) {
+TEST(ClusterClientTest, IdentifiesAnotherGrpcServer) {
   grpc::ServerBuilder builder;
   int port = 0;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-  // Has none of the methods, and says so as a server that does not know them. gRPC's own answer for
-  // those is given where ThreadSanitizer cannot see what orders it.
+  // Rejects each method explicitly. ThreadSanitizer cannot see the synchronization in gRPC's
+  // default answer for unknown methods.
   ParameterService::Service other;
   builder.RegisterService(&other);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
@@ -154,11 +154,11 @@ TEST(ClusterClientTest, AGrpcServerOfAnotherKindIsSaidToBeOne) {
   EXPECT_EQ(status.message(), "answers, but is not a torchps server");
 }
 
-TEST(ClusterClientTest, AWebServerIsSaidToBeOne) {
+TEST(ClusterClientTest, IdentifiesAWebServer) {
   std::string address;
   const FileDescriptor listener = *ListenOnLoopback(&address);
   std::thread web([&listener] {
-    // gRPC's connection, and the one that looks at what is there.
+    // Accepts gRPC's connection and the connection of the probe.
     for (int fd; (fd = accept(listener.get(), nullptr, nullptr)) >= 0; close(fd)) {
       char asked[1024];
       EXPECT_GT(recv(fd, asked, sizeof(asked), 0), 0);
@@ -173,11 +173,11 @@ TEST(ClusterClientTest, AWebServerIsSaidToBeOne) {
   web.join();
 }
 
-TEST(ParseAddressesTest, AListIsTakenApart) {
+TEST(ParseAddressesTest, SplitsAList) {
   EXPECT_EQ(*ParseAddresses("a:1,[::1]:2"), (std::vector<std::string>{"a:1", "[::1]:2"}));
 }
 
-TEST(ParseAddressesTest, APartThatIsNoAddressIsNamed) {
+TEST(ParseAddressesTest, NamesAMalformedAddress) {
   for (const char* text : {"", "a", ":1", "a:", "a:0", "a:65536", "a:http"}) {
     const absl::Status status = ParseAddresses(std::string("b:1,") + text).status();
     EXPECT_EQ(status.message(),

@@ -22,7 +22,7 @@ Outcome Ask(FakeCluster& cluster, const ReportRequest& request,
   return {code, out.str(), error.str()};
 }
 
-TEST(ReportCommandTest, TheReportIsPrintedAndWritten) {
+TEST(ReportCommandTest, PrintsAndWritesTheReport) {
   const TestFolder folder;
   FakeCluster cluster;
   ReportRequest request;
@@ -33,7 +33,7 @@ TEST(ReportCommandTest, TheReportIsPrintedAndWritten) {
   EXPECT_EQ(ReadWholeFile(request.file), ExpectedReport());
 }
 
-TEST(ReportCommandTest, AReportWithoutOneOfTheServersSaysThatItIsNotWhole) {
+TEST(ReportCommandTest, MarksAReportWithAMissingServer) {
   FakeCluster cluster;
   cluster.ReportAddresses();
   EXPECT_EQ(Ask(cluster, ReportRequest()).error, "");
@@ -43,7 +43,7 @@ TEST(ReportCommandTest, AReportWithoutOneOfTheServersSaysThatItIsNotWhole) {
             "list all servers, in order: --servers=127.0.0.1:4711,127.0.0.1:4712\n");
 }
 
-TEST(ReportCommandTest, AnotherServerThanTheFirstKnowsOfNoJob) {
+TEST(ReportCommandTest, RejectsAServerOtherThanServer0) {
   FakeCluster cluster;
   cluster.job = FromText<JobStatus>("phase: NO_JOB");
   cluster.named.erase(cluster.named.begin());
@@ -55,7 +55,7 @@ TEST(ReportCommandTest, AnotherServerThanTheFirstKnowsOfNoJob) {
             "all servers, in the order that the workers use\n");
 }
 
-TEST(ReportCommandTest, WaitingAsksAgainUntilTheJobHasEnded) {
+TEST(ReportCommandTest, WaitRepeatsUntilTheJobEnds) {
   FakeCluster cluster;
   cluster.wait_answers = {absl::DeadlineExceededError("no answer"),
                           absl::DeadlineExceededError("no answer"), absl::OkStatus()};
@@ -65,13 +65,13 @@ TEST(ReportCommandTest, WaitingAsksAgainUntilTheJobHasEnded) {
   EXPECT_EQ(cluster.waits, 3);
 }
 
-TEST(ReportCommandTest, WithoutWaitingNothingIsParked) {
+TEST(ReportCommandTest, WithoutWaitRequestsReturnAtOnce) {
   FakeCluster cluster;
   EXPECT_EQ(Ask(cluster, ReportRequest()).code, 0);
   EXPECT_EQ(cluster.waits, 0);
 }
 
-TEST(ReportCommandTest, AServerAwayForLongerThanThePatienceIsExitCodeThree) {
+TEST(ReportCommandTest, UnreachableServerIsExitCode3) {
   FakeCluster cluster;
   cluster.job = absl::UnavailableError("connection refused");
   ReportRequest request;
@@ -84,7 +84,7 @@ TEST(ReportCommandTest, AServerAwayForLongerThanThePatienceIsExitCodeThree) {
             "running, and is the address right?\n");
 }
 
-TEST(ReportCommandTest, SomethingElseAtTheAddressIsRefusedAtOnce) {
+TEST(ReportCommandTest, RejectsAnotherServiceAtOnce) {
   FakeCluster cluster;
   cluster.job = absl::FailedPreconditionError("answers, but is not a torchps server");
   ReportRequest request;
@@ -92,7 +92,7 @@ TEST(ReportCommandTest, SomethingElseAtTheAddressIsRefusedAtOnce) {
   EXPECT_EQ(Ask(cluster, request).code, 4);
 }
 
-TEST(ReportCommandTest, WithoutAJobThereIsNothingToReport) {
+TEST(ReportCommandTest, WithoutAJobReportFails) {
   FakeCluster cluster;
   cluster.job = FromText<JobStatus>("phase: NO_JOB");
   const Outcome outcome = Ask(cluster, ReportRequest());
@@ -100,7 +100,7 @@ TEST(ReportCommandTest, WithoutAJobThereIsNothingToReport) {
   EXPECT_EQ(outcome.error, "psctl: there is no job to report on: no worker has connected yet\n");
 }
 
-TEST(ReportCommandTest, BooksThatDoNotReconcileAreAFailure) {
+TEST(ReportCommandTest, FailedConsistencyCheckIsAFailure) {
   FakeCluster cluster;
   cluster.job->mutable_epoch(0)->set_used(1);
   const Outcome outcome = Ask(cluster, ReportRequest());

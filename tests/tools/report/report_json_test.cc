@@ -16,7 +16,7 @@ using Json = nlohmann::json;
 
 Json Written(const Report& report) { return Json::parse(ReportJson(report)); }
 
-TEST(ReportJsonTest, AnIntegerOf64BitsIsAnExactNumber) {
+TEST(ReportJsonTest, Int64IsAnExactNumber) {
   Report report;
   report.add_slots()->set_incarnation(std::numeric_limits<uint64_t>::max());
   report.mutable_versions()->set_min(std::numeric_limits<int64_t>::min());
@@ -28,7 +28,7 @@ TEST(ReportJsonTest, AnIntegerOf64BitsIsAnExactNumber) {
   EXPECT_TRUE(json["steps"].is_number_integer());
 }
 
-TEST(ReportJsonTest, OtherNumbersHaveSixDigitsOrAreNull) {
+TEST(ReportJsonTest, DoublesHaveSixDigitsOrAreNull) {
   Report report;
   report.set_wall_seconds(1.23456789);
   report.mutable_result()->set_accuracy(std::numeric_limits<double>::quiet_NaN());
@@ -41,7 +41,7 @@ TEST(ReportJsonTest, OtherNumbersHaveSixDigitsOrAreNull) {
   EXPECT_EQ(json["name"], "NaN") << "a text is no number";
 }
 
-TEST(ReportJsonTest, AnAbsentFieldIsNullWhereTheSchemaSaysSoAndMissingElsewhere) {
+TEST(ReportJsonTest, AbsentFieldsFollowTheSchema) {
   Report report;
   report.add_epochs()->mutable_accounting()->set_epoch(3);
   report.mutable_reconciles()->mutable_rounds()->set_not_judged("a reason");
@@ -57,7 +57,7 @@ TEST(ReportJsonTest, AnAbsentFieldIsNullWhereTheSchemaSaysSoAndMissingElsewhere)
   }
 }
 
-TEST(ReportJsonTest, WhatIsPresentIsThereEvenIfItIsZeroOrEmpty) {
+TEST(ReportJsonTest, KeepsPresentFieldsThatAreZeroOrEmpty) {
   Report report;
   report.set_resumed_checkpoint(0);
   report.mutable_reconciles()->mutable_lag()->set_holds(false);
@@ -70,14 +70,14 @@ TEST(ReportJsonTest, WhatIsPresentIsThereEvenIfItIsZeroOrEmpty) {
   EXPECT_EQ(json["phase"], "");
 }
 
-TEST(ReportJsonTest, OfASilentServerThereIsItsErrorOnly) {
+TEST(ReportJsonTest, SilentServerContainsOnlyTheError) {
   Report report;
   report.add_servers()->set_error("connection refused");
   EXPECT_EQ(Written(report)["servers"][0],
             Json({{"index", 0}, {"address", ""}, {"error", "connection refused"}}));
 }
 
-TEST(ReportJsonTest, EveryVerdictStandsAmongThePushedBlocks) {
+TEST(ReportJsonTest, PushedBlocksListEachVerdict) {
   Report report;
   Json expected = {{"applied", 0}};
   const auto& fields = *VerdictCounts::descriptor();
@@ -89,20 +89,20 @@ TEST(ReportJsonTest, EveryVerdictStandsAmongThePushedBlocks) {
   EXPECT_EQ(Written(report)["pushed_blocks"], expected);
 }
 
-TEST(ReportJsonTest, TheJobIsAsProtobufPrintsIt) {
+TEST(ReportJsonTest, JobMatchesProtobufJson) {
   Report report;
   report.mutable_job()->mutable_data()->set_train_samples(1000);
   const Json json = Written(report);
   EXPECT_EQ(json["job"]["data"]["train_samples"], "1000");
 }
 
-TEST(ReportJsonTest, ATextThatIsNoUtf8DoesNoHarm) {
+TEST(ReportJsonTest, ToleratesInvalidUtf8) {
   Report report;
   report.add_servers()->set_error("bad \xff byte");
   EXPECT_EQ(Written(report)["servers"][0]["error"].get<std::string>().substr(0, 4), "bad ");
 }
 
-TEST(ReportJsonTest, ReadsBackTheReportThatItHasWritten) {
+TEST(ReportJsonTest, ReadsBackAWrittenReport) {
   const std::string text = ReadWholeFile("tests/tools/testdata/report.json");
   const absl::StatusOr<Report> report = ParseReportJson(text);
   ASSERT_TRUE(report.ok()) << report.status();
@@ -110,7 +110,7 @@ TEST(ReportJsonTest, ReadsBackTheReportThatItHasWritten) {
   EXPECT_EQ(ReportText(*report), ReadWholeFile("tests/tools/testdata/report.txt"));
 }
 
-TEST(ReportJsonTest, ReadsANumberThatIsNotFiniteAsNan) {
+TEST(ReportJsonTest, ReadsNonFiniteNumbersAsNan) {
   Report report;
   report.mutable_result()->set_loss(std::numeric_limits<double>::infinity());
   MetricValue& metric = *report.mutable_result()->add_metrics();
@@ -122,20 +122,20 @@ TEST(ReportJsonTest, ReadsANumberThatIsNotFiniteAsNan) {
   EXPECT_FALSE(read.result().has_accuracy());
 }
 
-TEST(ReportJsonTest, RefusesATextThatIsNoReport) {
+TEST(ReportJsonTest, RejectsTextThatIsNotAReport) {
   for (const char* text : {"", "5", "{}", "[1]", R"({"schema": "x"})"}) {
     EXPECT_TRUE(absl::IsDataLoss(ParseReportJson(text).status())) << text;
   }
 }
 
-TEST(WriteFileAtomicallyTest, ANewFileTakesThePlaceOfTheOld) {
+TEST(WriteFileAtomicallyTest, ReplacesTheOldFile) {
   const TestFolder folder;
   const std::string path = folder.WriteFile("report.json", "old");
   EXPECT_TRUE(WriteFileAtomically(path, "new").ok());
   EXPECT_EQ(ReadWholeFile(path), "new");
 }
 
-TEST(WriteFileAtomicallyTest, AFolderThatIsNotThereIsNamed) {
+TEST(WriteFileAtomicallyTest, NamesAMissingFolder) {
   const absl::Status status = WriteFileAtomically("/nowhere/report.json", "x");
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(status.message(), "cannot write /nowhere/report.json: No such file or directory");

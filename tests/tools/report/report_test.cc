@@ -25,7 +25,7 @@ struct Statuses {
   Report Build() const { return BuildReport(job, servers); }
 };
 
-// What a check says, by its name.
+// Returns the text of the check `name`.
 absl::optional<bool> Holds(const Report& report, const std::string& name) {
   for (const auto& [found, check] : GetChecks(report)) {
     if (found != name) continue;
@@ -35,24 +35,24 @@ absl::optional<bool> Holds(const Report& report, const std::string& name) {
   return absl::nullopt;
 }
 
-// To renew the files after a wanted change: run this test with --test_env=UPDATE_GOLDEN=1 and
-// --spawn_strategy=local, look at the difference, commit it.
+// To update the golden files after an intended change: run this test with
+// --test_env=UPDATE_GOLDEN=1 and --spawn_strategy=local, review the difference, and commit it.
 void ExpectGolden(const std::string& name, const std::string& text) {
   const std::string path = "tests/tools/testdata/" + name;
   if (std::getenv("UPDATE_GOLDEN") != nullptr) std::ofstream(path) << text;
   EXPECT_EQ(text, ReadWholeFile(path));
 }
 
-TEST(ReportTest, AsJsonItIsWhatTheSchemaSays) {
+TEST(ReportTest, JsonMatchesTheGoldenFile) {
   Report report = Statuses().Build();
   EXPECT_EQ(report.version(), ReleaseVersion());
-  // The file stays as it is in the next release.
+  // The file does not depend on the release.
   report.set_version("1.2.3");
   report.clear_commit();
   ExpectGolden("report.json", ReportJson(report));
 }
 
-TEST(ReportTest, OfManyEpochsTheTextHasAPage) {
+TEST(ReportTest, TextOfManyEpochsFitsAPage) {
   Report report = Statuses().Build();
   report.clear_epochs();
   report.mutable_result()->set_best_epoch(101);
@@ -78,9 +78,11 @@ TEST(ReportTest, OfManyEpochsTheTextHasAPage) {
             std::string::npos);
 }
 
-TEST(ReportTest, AsTextItIsReadable) { ExpectGolden("report.txt", ReportText(Statuses().Build())); }
+TEST(ReportTest, TextMatchesTheGoldenFile) {
+  ExpectGolden("report.txt", ReportText(Statuses().Build()));
+}
 
-TEST(ReportTest, OfAModelThatIsNotFiniteTheReportSaysWhatToDo) {
+TEST(ReportTest, NonFiniteModelGetsAdvice) {
   Statuses statuses;
   CheckpointStatus& last = *statuses.job.mutable_checkpoint();
   last.set_enabled(true);
@@ -93,7 +95,7 @@ TEST(ReportTest, OfAModelThatIsNotFiniteTheReportSaysWhatToDo) {
             std::string::npos);
 }
 
-TEST(ReportTest, StepsThatWereBegunAnewHaveAColumnWhereThereAreAny) {
+TEST(ReportTest, ShowsTheColumnOfRepeatedStepsIfAny) {
   Statuses statuses;
   EXPECT_EQ(ReportText(statuses.Build()).find("begun anew"), std::string::npos);
   statuses.job.mutable_slot(1)->mutable_figures()->set_stopped_steps(17);
@@ -103,7 +105,7 @@ TEST(ReportTest, StepsThatWereBegunAnewHaveAColumnWhereThereAreAny) {
   EXPECT_NE(ReportText(report).find(" 17 "), std::string::npos);
 }
 
-TEST(ReportTest, StepsThatOverflowedTheirScaleHaveAColumnWhereThereAreAny) {
+TEST(ReportTest, ShowsTheColumnOfOverflowedStepsIfAny) {
   Statuses statuses;
   EXPECT_FALSE(statuses.Build().slots(1).has_overflows());
   EXPECT_EQ(ReportText(statuses.Build()).find("overflows"), std::string::npos);
@@ -113,7 +115,7 @@ TEST(ReportTest, StepsThatOverflowedTheirScaleHaveAColumnWhereThereAreAny) {
   EXPECT_NE(ReportText(report).find("overflows"), std::string::npos);
 }
 
-TEST(ReportTest, DevicesOfASlotAreThereWhereItHasSeveral) {
+TEST(ReportTest, ListsTheDevicesOfAMultiDeviceSlot) {
   Statuses statuses;
   statuses.job.mutable_slot(1)->clear_member();
   EXPECT_EQ(ReportJson(statuses.Build()).find("\"members\""), std::string::npos);
@@ -133,7 +135,7 @@ TEST(ReportTest, DevicesOfASlotAreThereWhereItHasSeveral) {
       << ReportJson(report);
 }
 
-TEST(ReportTest, WithoutAccuracyTheBestIsTheLowestLossAndNothingIsZero) {
+TEST(ReportTest, WithoutAccuracyTheLowestLossIsBest) {
   Statuses statuses;
   const double losses[] = {0.3, 0.2, 0.4};
   statuses.job.clear_evaluation();
@@ -156,7 +158,7 @@ TEST(ReportTest, WithoutAccuracyTheBestIsTheLowestLossAndNothingIsZero) {
       << text;
 }
 
-TEST(ReportTest, WithoutATestSetThereIsNoResult) {
+TEST(ReportTest, WithoutATestSetOmitsTheResult) {
   Statuses statuses;
   for (EvaluationResult& result : *statuses.job.mutable_evaluation()) {
     result.clear_metric();
@@ -167,11 +169,11 @@ TEST(ReportTest, WithoutATestSetThereIsNoResult) {
   EXPECT_FALSE(report.has_result());
   EXPECT_FALSE(report.epochs(0).has_test());
   EXPECT_EQ(ReportText(report).find("digits-mlp finished\n"), 0u) << ReportText(report);
-  // And nobody is told that evaluations were lost.
+  // The report does not mention lost evaluations either.
   EXPECT_EQ(Holds(report, "evaluations"), true) << ReportText(report);
 }
 
-TEST(ReportTest, ALossThatIsNotFiniteIsAFailure) {
+TEST(ReportTest, NonFiniteLossIsAFailure) {
   Statuses statuses;
   statuses.job.mutable_evaluation(1)->set_loss(std::numeric_limits<double>::infinity());
   const Report report = statuses.Build();
@@ -184,7 +186,7 @@ TEST(ReportTest, ALossThatIsNotFiniteIsAFailure) {
       << ReportText(report);
 }
 
-TEST(ReportTest, LossesThatWereNotFiniteAreNotZero) {
+TEST(ReportTest, NonFiniteLossesAreNotShownAsZero) {
   Statuses statuses;
   StepFigures& figures = *statuses.job.mutable_slot(0)->mutable_figures();
   figures.set_samples(4);
@@ -199,7 +201,7 @@ TEST(ReportTest, LossesThatWereNotFiniteAreNotZero) {
   EXPECT_NE(ReportJson(report).find("\"train_loss\": null"), std::string::npos);
 }
 
-TEST(ReportTest, ACleanRunReconciles) {
+TEST(ReportTest, CleanRunPassesTheConsistencyCheck) {
   const Report report = Statuses().Build();
   EXPECT_TRUE(report.reconciles().all());
   for (const char* name :
@@ -213,7 +215,7 @@ TEST(ReportTest, ACleanRunReconciles) {
   EXPECT_FALSE(report.reconciles().has_updates());
 }
 
-TEST(ReportTest, ALostSampleIsNoticed) {
+TEST(ReportTest, DetectsALostSample) {
   Statuses statuses;
   statuses.job.mutable_epoch(1)->set_used(999);
   const Report report = statuses.Build();
@@ -223,7 +225,7 @@ TEST(ReportTest, ALostSampleIsNoticed) {
             std::string::npos);
 }
 
-TEST(ReportTest, ALostGradientIsNoticed) {
+TEST(ReportTest, DetectsALostGradient) {
   Statuses statuses;
   statuses.servers[1].status->mutable_verdicts()->set_accepted(39);
   const Report report = statuses.Build();
@@ -231,19 +233,19 @@ TEST(ReportTest, ALostGradientIsNoticed) {
   EXPECT_EQ(Holds(report, "acknowledged_blocks"), absl::optional<bool>(false));
 }
 
-TEST(ReportTest, AGradientAppliedTwiceIsNoticed) {
+TEST(ReportTest, DetectsAGradientAppliedTwice) {
   Statuses statuses;
   statuses.servers[0].status->set_max_version(41);
   EXPECT_EQ(Holds(statuses.Build(), "max_version"), absl::optional<bool>(false));
 }
 
-TEST(ReportTest, AReadBeyondTheStalenessBoundIsNoticed) {
+TEST(ReportTest, DetectsAReadBeyondTheStalenessBound) {
   Statuses statuses;
   statuses.servers[0].status->mutable_clock_gap()->set_max(5);
   EXPECT_EQ(Holds(statuses.Build(), "clock_gap"), absl::optional<bool>(false));
 }
 
-TEST(ReportTest, AGradientAppliedBeyondTheLagContractIsNoticed) {
+TEST(ReportTest, DetectsAGradientBeyondTheLagBound) {
   Statuses statuses;
   LagContract& lag = *statuses.job.mutable_job()->mutable_consistency()->mutable_lag();
   lag.set_policy(LagContract::REJECT);
@@ -252,7 +254,7 @@ TEST(ReportTest, AGradientAppliedBeyondTheLagContractIsNoticed) {
   EXPECT_EQ(Holds(statuses.Build(), "lag"), absl::optional<bool>(false));
 }
 
-TEST(ReportTest, ARunCutShortIsNotJudgedByItsEnd) {
+TEST(ReportTest, InterruptedRunSkipsTheFinalChecks) {
   Statuses statuses;
   statuses.job.set_phase(JobStatus::RUNNING);
   statuses.job.mutable_epoch(1)->set_used(600);
@@ -262,7 +264,7 @@ TEST(ReportTest, ARunCutShortIsNotJudgedByItsEnd) {
   EXPECT_TRUE(report.reconciles().all());
 }
 
-TEST(ReportTest, ARoundThatABlockMissedIsNoticed) {
+TEST(ReportTest, DetectsARoundMissedByABlock) {
   Statuses statuses;
   statuses.job.mutable_job()->mutable_consistency()->set_mode(ConsistencySpec::SYNC);
   EXPECT_EQ(Holds(statuses.Build(), "rounds"), absl::optional<bool>(true));
@@ -273,7 +275,7 @@ TEST(ReportTest, ARoundThatABlockMissedIsNoticed) {
   EXPECT_EQ(Holds(statuses.Build(), "rounds"), absl::optional<bool>(false));
 }
 
-// Two workers of a job that makes its updates of whole batches: 20 updates of three blocks.
+// Builds the status of a whole-batch job: two workers, 20 updates of three blocks.
 struct WholeBatches : Statuses {
   WholeBatches() {
     ConsistencySpec& consistency = *job.mutable_job()->mutable_consistency();
@@ -312,7 +314,7 @@ struct WholeBatches : Statuses {
   }
 };
 
-TEST(WholeBatchReportTest, EndsWithUpdatesAgesAndWaits) {
+TEST(WholeBatchReportTest, ReportsUpdatesAgesAndWaits) {
   const Report report = WholeBatches().Build();
   const std::string text = ReportText(report);
   EXPECT_NE(text.find("2 servers, asynchronous, staleness at most 1 update\n"), std::string::npos);
@@ -341,7 +343,7 @@ TEST(WholeBatchReportTest, EndsWithUpdatesAgesAndWaits) {
       << json;
 }
 
-TEST(WholeBatchReportTest, RareEventsOnOneBlockAreNotRoundedAway) {
+TEST(WholeBatchReportTest, ShowsRareEventsOnASingleBlock) {
   WholeBatches statuses;
   for (ServerAnswer& answer : statuses.servers) {
     answer.status->clear_early_block_updates();
@@ -365,7 +367,7 @@ TEST(WholeBatchReportTest, RareEventsOnOneBlockAreNotRoundedAway) {
   EXPECT_NE(text().find(", 200 ms at most (3.2 steps)\n"), std::string::npos) << text();
 }
 
-TEST(WholeBatchReportTest, AServerThatCameBackIsNamed) {
+TEST(WholeBatchReportTest, NamesARestartedServer) {
   WholeBatches statuses;
   statuses.servers[1].status->mutable_durability()->set_restored_checkpoint(3);
   statuses.servers[1].status->set_block_updates(4);
@@ -378,7 +380,7 @@ TEST(WholeBatchReportTest, AServerThatCameBackIsNamed) {
   EXPECT_EQ(Holds(report, "updates"), absl::nullopt);
 }
 
-TEST(WholeBatchReportTest, TheWaitForAnUpdateIsWaitingAndNotPushing) {
+TEST(WholeBatchReportTest, CountsUpdateWaitsAsWaitingNotPushing) {
   Statuses statuses;
   WholeBatches whole;
   for (size_t i = 0; i < statuses.servers.size(); ++i) {
@@ -392,12 +394,12 @@ TEST(WholeBatchReportTest, TheWaitForAnUpdateIsWaitingAndNotPushing) {
   EXPECT_EQ(pushed_and_waited(whole.Build()), std::make_pair(0.125, 0.625));
   statuses.job.mutable_job()->mutable_consistency()->set_mode(ConsistencySpec::SYNC);
   EXPECT_EQ(pushed_and_waited(statuses.Build()), std::make_pair(0.125, 0.625));
-  // The servers have counted pushes of a worker that died before it reported their time.
+  // The servers counted pushes of a worker that died before reporting their time.
   whole.servers[0].status->mutable_slot(0)->set_push_wait_seconds(100);
   EXPECT_EQ(pushed_and_waited(whole.Build()), std::make_pair(0.0, 0.75));
 }
 
-TEST(WholeBatchReportTest, AGradientOlderThanTheBoundIsNoticed) {
+TEST(WholeBatchReportTest, DetectsAGradientOlderThanTheBound) {
   WholeBatches statuses;
   EXPECT_EQ(Holds(statuses.Build(), "lag"), absl::optional<bool>(true));
   EXPECT_EQ(statuses.Build().reconciles().lag().expected(), 1);
@@ -412,14 +414,14 @@ TEST(WholeBatchReportTest, AGradientOlderThanTheBoundIsNoticed) {
   EXPECT_EQ(Holds(statuses.Build(), "lag"), absl::optional<bool>(true));
 }
 
-TEST(WholeBatchReportTest, AVersionWithoutAnUpdateIsNoticed) {
+TEST(WholeBatchReportTest, DetectsAVersionWithoutAnUpdate) {
   WholeBatches statuses;
   EXPECT_EQ(Holds(statuses.Build(), "updates"), absl::optional<bool>(true));
   EXPECT_EQ(Holds(statuses.Build(), "min_version"), absl::nullopt);
   EXPECT_EQ(Holds(statuses.Build(), "rounds"), absl::nullopt);
   statuses.servers[0].status->set_block_updates(39);
   EXPECT_EQ(Holds(statuses.Build(), "updates"), absl::optional<bool>(false));
-  // One of two blocks has made an update more than the other.
+  // The two blocks differ by one update.
   statuses.servers[0].status->set_min_version(19);
   EXPECT_EQ(Holds(statuses.Build(), "updates"), absl::optional<bool>(true));
   statuses.servers[0].status->set_block_updates(41);
@@ -428,7 +430,7 @@ TEST(WholeBatchReportTest, AVersionWithoutAnUpdateIsNoticed) {
   EXPECT_EQ(Holds(statuses.Build(), "updates"), absl::nullopt);
 }
 
-TEST(ReportTest, AServerThatIsAwayIsNamedAndItsNumbersAreNotJudged) {
+TEST(ReportTest, NamesAMissingServerAndSkipsItsChecks) {
   Statuses statuses;
   statuses.servers[1].status = absl::UnavailableError("connection refused");
   const Report report = statuses.Build();
@@ -438,7 +440,7 @@ TEST(ReportTest, AServerThatIsAwayIsNamedAndItsNumbersAreNotJudged) {
             std::string::npos);
 }
 
-TEST(ReportTest, ADeadWorkersLostFiguresAreNoLostGradients) {
+TEST(ReportTest, DeadWorkersMissingCountsAreNotLostGradients) {
   Statuses statuses;
   statuses.job.mutable_slot(1)->set_state(SlotAccounting::EXPIRED);
   statuses.job.mutable_slot(1)->mutable_figures()->set_pushes(15);
@@ -449,9 +451,9 @@ TEST(ReportTest, ADeadWorkersLostFiguresAreNoLostGradients) {
   EXPECT_NE(ReportText(report).find("re-issued"), std::string::npos);
 }
 
-TEST(ReportTest, WhatAServerLostAndToldIsInTheBooksAndNotMore) {
+TEST(ReportTest, AcceptsOnlyReportedRollbacks) {
   Statuses statuses;
-  // Server 1 came back without the last two pushes of slot 0 and the last one of slot 1.
+  // After the restart, server 1 lost the last two pushes of slot 0 and the last push of slot 1.
   StepFigures& first = *statuses.job.mutable_slot(0)->mutable_figures();
   first.set_rolled_back_pushes(2);
   first.set_rolled_back_blocks(2);
@@ -482,7 +484,7 @@ TEST(ReportTest, WhatAServerLostAndToldIsInTheBooksAndNotMore) {
       << "one more is lost than was told";
 }
 
-TEST(ReportTest, AJobThatWasStoppedHasNotFinished) {
+TEST(ReportTest, StoppedJobIsNotFinished) {
   Statuses statuses;
   statuses.job.set_stopped("slot 1: 1 gradient was not finite");
   const Report report = statuses.Build();
@@ -491,7 +493,7 @@ TEST(ReportTest, AJobThatWasStoppedHasNotFinished) {
             std::string::npos);
 }
 
-TEST(ReportTest, AnEmptyJobIsReportedWithoutDividingByZero) {
+TEST(ReportTest, ReportsAnEmptyJob) {
   JobStatus job;
   job.set_phase(JobStatus::GATHERING);
   const Report report = BuildReport(job, {});
@@ -501,13 +503,13 @@ TEST(ReportTest, AnEmptyJobIsReportedWithoutDividingByZero) {
   EXPECT_NE(ReportJson(report).find("\"result\": null"), std::string::npos);
 }
 
-TEST(ReportTest, AServerWithoutBlocksDoesNotLowerTheVersions) {
+TEST(ReportTest, IgnoresVersionsOfServersWithoutBlocks) {
   Statuses statuses;
   statuses.servers.push_back({"127.0.0.1:4713", ServerStatus()});
   EXPECT_EQ(statuses.Build().versions().min(), 40);
 }
 
-TEST(ReportTest, AWideHistogramIsShownInDoublingRanges) {
+TEST(ReportTest, WideHistogramUsesDoublingRanges) {
   Statuses statuses;
   Histogram& lag = *statuses.servers[0].status->mutable_lag();
   for (int i = 4; i < 20; ++i) lag.add_bucket(1);

@@ -5,7 +5,7 @@
 namespace torchps {
 namespace {
 
-TEST(PhrasesTest, AConsistencyIsNamedWithItsBounds) {
+TEST(PhrasesTest, NamesTheConsistencyAndBounds) {
   ConsistencySpec spec;
   spec.set_mode(ConsistencySpec::SYNC);
   EXPECT_EQ(DescribeConsistency(spec), "synchronous");
@@ -21,7 +21,7 @@ TEST(PhrasesTest, AConsistencyIsNamedWithItsBounds) {
             "asynchronous, each push alone, no staleness bound, rejected beyond lag 8");
 }
 
-TEST(PhrasesTest, WholeBatchesAreNamedWithTheirBoundInUpdates) {
+TEST(PhrasesTest, NamesWholeBatchesAndTheBoundInUpdates) {
   ConsistencySpec spec;
   spec.set_mode(ConsistencySpec::ASYNC);
   spec.set_apply(ConsistencySpec::WHOLE_BATCH);
@@ -33,14 +33,14 @@ TEST(PhrasesTest, WholeBatchesAreNamedWithTheirBoundInUpdates) {
   EXPECT_EQ(DescribeConsistency(spec), "asynchronous by whole batches, no staleness bound");
 }
 
-TEST(PhrasesTest, StatesAndPhasesAreSmallWords) {
+TEST(PhrasesTest, NamesStatesAndPhasesInLowerCase) {
   EXPECT_EQ(StateName(SlotAccounting::FINISHED), "finished");
   EXPECT_EQ(PhaseName(JobStatus::GATHERING), "replica_rendezvous");
   EXPECT_EQ(StateAndReason("left", ""), "left");
   EXPECT_EQ(StateAndReason("left", "sent away"), "left: sent away");
 }
 
-TEST(PhrasesTest, WhereASlotComputesIsItsDeviceOrHowManyItHas) {
+TEST(PhrasesTest, NamesASlotsDeviceOrDeviceCount) {
   Members members;
   EXPECT_EQ(DeviceText("cuda:0", members), "cuda:0");
   members.Add()->set_device("cpu");
@@ -51,19 +51,19 @@ TEST(PhrasesTest, WhereASlotComputesIsItsDeviceOrHowManyItHas) {
   EXPECT_EQ(DeviceText("cpu,cpu", members), "2 processes");
 }
 
-TEST(PhrasesTest, OneVersionIsNoRange) {
+TEST(PhrasesTest, SingleVersionIsNotARange) {
   EXPECT_EQ(VersionRange(376, 376), "376");
   EXPECT_EQ(VersionRange(370, 376), "370-376");
 }
 
-TEST(PhrasesTest, AModelThatIsNotFiniteIsNamedWithWhatToDo) {
+TEST(PhrasesTest, NamesANonFiniteModelWithAdvice) {
   EXPECT_EQ(NotFiniteText(0, /*has_checkpoint=*/true), "");
   EXPECT_EQ(NotFiniteText(3, /*has_checkpoint=*/false),
             "the model is not finite: 3 blocks of it hold infinite or NaN values; restart the job "
             "with a smaller optimizer.learning_rate or with training.clip_norm\n");
 }
 
-TEST(PhrasesTest, NothingIsSaidOfAJobThatBeganAnewAndWentToItsEnd) {
+TEST(PhrasesTest, OmitsTheOriginOfAFreshCompleteJob) {
   EXPECT_EQ(StoppedAndResumed("", 0), "");
   EXPECT_EQ(StoppedAndResumed("slot 1: a reason", 3),
             "stopped early: slot 1: a reason\nresumed from checkpoint 3\n");

@@ -23,7 +23,7 @@ void SetRunning(FakeCluster& cluster) {
   }
 }
 
-TEST(StatusTextTest, ARunningClusterIsAHeadlineAndTwoTables) {
+TEST(StatusTextTest, RunningClusterShowsAHeadlineAndTwoTables) {
   FakeCluster cluster;
   SetRunning(cluster);
   EXPECT_EQ(
@@ -51,7 +51,7 @@ TEST(StatusTextTest, ARunningClusterIsAHeadlineAndTwoTables) {
       "      gamma  cpu                   stage 1, 650 parameters, 5.1 KiB\n");
 }
 
-TEST(StatusTextTest, WholeBatchesHaveALineAndNoStepsAhead) {
+TEST(StatusTextTest, WholeBatchJobShowsBatchesInsteadOfLead) {
   FakeCluster cluster;
   SetRunning(cluster);
   ConsistencySpec& consistency = *cluster.job->mutable_job()->mutable_consistency();
@@ -101,7 +101,7 @@ TEST(StatusTextTest, WholeBatchesHaveALineAndNoStepsAhead) {
   EXPECT_EQ(text().find("updates "), std::string::npos) << "nothing was applied yet";
 }
 
-TEST(StatusTextTest, DevicesOfASlotThatHasSeveralStandBelowIt) {
+TEST(StatusTextTest, ListsTheDevicesBelowAMultiDeviceSlot) {
   FakeCluster cluster;
   SetRunning(cluster);
   cluster.job->mutable_slot(1)->clear_member();
@@ -133,7 +133,7 @@ TEST(StatusTextTest, DevicesOfASlotThatHasSeveralStandBelowIt) {
       << text();
 }
 
-TEST(StatusTextTest, ASlotsRowTellsWhichWayItsPayloadsTake) {
+TEST(StatusTextTest, ShowsTheTransportOfASlot) {
   FakeCluster cluster;
   SetRunning(cluster);
   cluster.servers[0]->mutable_slot(0)->set_shared_memory(true);
@@ -145,7 +145,7 @@ TEST(StatusTextTest, ASlotsRowTellsWhichWayItsPayloadsTake) {
   EXPECT_NE(text().find("shared memory"), std::string::npos) << text();
 }
 
-TEST(StatusTextTest, RatesAreThoseSinceTheLastLook) {
+TEST(StatusTextTest, RatesCoverTheTimeSinceTheLastLook) {
   FakeCluster cluster;
   SetRunning(cluster);
   const ClusterView before = LookAtCluster(cluster, kTimeout, absl::Seconds(10));
@@ -155,7 +155,7 @@ TEST(StatusTextTest, RatesAreThoseSinceTheLastLook) {
       << StatusText(after, &before);
 }
 
-TEST(StatusTextTest, AServerThatIsAwayIsARowThatSaysSo) {
+TEST(StatusTextTest, ShowsARowForAnUnreachableServer) {
   FakeCluster cluster;
   cluster.servers[1] = absl::UnavailableError("connection refused");
   std::ostringstream out;
@@ -165,7 +165,7 @@ TEST(StatusTextTest, AServerThatIsAwayIsARowThatSaysSo) {
       << out.str();
 }
 
-TEST(StatusTextTest, WithoutACoordinatorTheServersAreStillShown) {
+TEST(StatusTextTest, ShowsServersWithoutACoordinator) {
   FakeCluster cluster;
   cluster.job = absl::UnavailableError("connection refused");
   cluster.servers[0] = absl::UnavailableError("connection refused");
@@ -177,7 +177,7 @@ TEST(StatusTextTest, WithoutACoordinatorTheServersAreStillShown) {
   EXPECT_NE(out.str().find("127.0.0.1:4712"), std::string::npos);
 }
 
-TEST(StatusTextTest, NobodyReachableIsExitCodeThree) {
+TEST(StatusTextTest, UnreachableClusterIsExitCode3) {
   FakeCluster cluster;
   cluster.job = absl::UnavailableError("connection refused");
   for (auto& server : cluster.servers) server = absl::UnavailableError("connection refused");
@@ -185,7 +185,7 @@ TEST(StatusTextTest, NobodyReachableIsExitCodeThree) {
   EXPECT_EQ(ShowStatus(cluster, out), 3);
 }
 
-TEST(StatusTextTest, AClusterThatRefusesIsExitCodeFour) {
+TEST(StatusTextTest, RejectedRequestIsExitCode4) {
   FakeCluster cluster;
   cluster.job = absl::UnauthenticatedError("refuses this client: it speaks without TLS");
   for (auto& server : cluster.servers) server = cluster.job.status();
@@ -196,7 +196,7 @@ TEST(StatusTextTest, AClusterThatRefusesIsExitCodeFour) {
       << out.str();
 }
 
-TEST(StatusTextTest, ServersWithoutAJobSaySo) {
+TEST(StatusTextTest, ReportsServersWithoutAJob) {
   FakeCluster cluster;
   cluster.job = FromText<JobStatus>("phase: NO_JOB");
   const std::string text =
@@ -204,7 +204,7 @@ TEST(StatusTextTest, ServersWithoutAJobSaySo) {
   EXPECT_EQ(text.find("no job yet: no worker has connected\n"), 0u) << text;
 }
 
-TEST(StatusTextTest, AGatheringJobSaysHowManyHaveCome) {
+TEST(StatusTextTest, WaitingJobCountsJoinedWorkers) {
   FakeCluster cluster;
   cluster.job = FromText<JobStatus>(
       "phase: GATHERING job { name: 'digits' workers: 3 } slot { slot: 0 state: JOINED }");
@@ -213,7 +213,7 @@ TEST(StatusTextTest, AGatheringJobSaysHowManyHaveCome) {
   EXPECT_EQ(text.find("digits is gathering: 1 of 3 workers joined\n"), 0u) << text;
 }
 
-TEST(StatusTextTest, SaysWhatIsKeptOfTheJobAndWhatWentWrong) {
+TEST(StatusTextTest, ShowsDurabilityAndStorageErrors) {
   FakeCluster cluster;
   const double now = cluster.job->running_seconds();
   CheckpointStatus& checkpoint = *cluster.job->mutable_checkpoint();
@@ -247,7 +247,7 @@ TEST(StatusTextTest, SaysWhatIsKeptOfTheJobAndWhatWentWrong) {
   EXPECT_NE(text().find("stopped early: slot 1: a gradient was not finite\n"), std::string::npos);
 }
 
-TEST(StatusTextTest, AServerThatIsNotNamedIsMissed) {
+TEST(StatusTextTest, ReportsServersMissingFromTheFlag) {
   FakeCluster cluster;
   const auto text = [&cluster] {
     std::ostringstream out;
@@ -269,7 +269,7 @@ TEST(StatusTextTest, AServerThatIsNotNamedIsMissed) {
       << text();
 }
 
-TEST(StatusTextTest, WithoutTheFirstServerItIsNotSaidThatThereIsNoJob) {
+TEST(StatusTextTest, WithoutServer0DoesNotDenyAJob) {
   FakeCluster cluster;
   cluster.job = FromText<JobStatus>("phase: NO_JOB");
   cluster.named.erase(cluster.named.begin());
@@ -283,7 +283,7 @@ TEST(StatusTextTest, WithoutTheFirstServerItIsNotSaidThatThereIsNoJob) {
       << out.str();
 }
 
-TEST(StatusTextTest, ServersInAnotherOrderAreTold) {
+TEST(StatusTextTest, ReportsServersInTheWrongOrder) {
   FakeCluster cluster;
   cluster.job = FromText<JobStatus>("phase: NO_JOB");
   std::swap(cluster.named[0], cluster.named[1]);
@@ -296,7 +296,7 @@ TEST(StatusTextTest, ServersInAnotherOrderAreTold) {
       << out.str();
 }
 
-TEST(StatusTextTest, AServerThatIsAwayOrHasNoJobIsTakenToBeInItsPlace) {
+TEST(StatusTextTest, AssumesSilentServersAreInOrder) {
   FakeCluster cluster;
   cluster.ReportAddresses();
   cluster.servers[0] = absl::UnavailableError("connection refused");
@@ -306,7 +306,7 @@ TEST(StatusTextTest, AServerThatIsAwayOrHasNoJobIsTakenToBeInItsPlace) {
   EXPECT_EQ(out.str().find("--servers"), std::string::npos) << out.str();
 }
 
-TEST(TakeCheckpointTest, SaysWhatWasWrittenOrWhyNothingWas) {
+TEST(TakeCheckpointTest, ReportsTheCheckpointOrTheError) {
   FakeCluster cluster;
   std::ostringstream out, error;
   cluster.checkpoint = absl::FailedPreconditionError("server 0 has no --dir");
@@ -326,7 +326,7 @@ TEST(TakeCheckpointTest, SaysWhatWasWrittenOrWhyNothingWas) {
             "job/checkpoint-000000000007\n");
 }
 
-TEST(StopClusterTest, TheServerThatTakesTheLastCheckpointIsStoppedFirst) {
+TEST(StopClusterTest, StopsTheCheckpointingServerFirst) {
   FakeCluster cluster;
   std::ostringstream out, error;
   EXPECT_EQ(StopCluster(cluster, out, error), 0);
@@ -335,7 +335,7 @@ TEST(StopClusterTest, TheServerThatTakesTheLastCheckpointIsStoppedFirst) {
             "server 0 at 127.0.0.1:4711 has stopped\nserver 1 at 127.0.0.1:4712 has stopped\n");
 }
 
-TEST(StopClusterTest, AServerAlreadyGoneIsNamedAndIsNoFailure) {
+TEST(StopClusterTest, AcceptsAServerThatAlreadyEnded) {
   FakeCluster cluster;
   cluster.servers[1] = absl::UnavailableError("connection refused");
   std::ostringstream out, error;
@@ -345,7 +345,7 @@ TEST(StopClusterTest, AServerAlreadyGoneIsNamedAndIsNoFailure) {
             "running, and is the address right?\n");
 }
 
-TEST(StopClusterTest, AServerThatIsNotNamedIsToldOf) {
+TEST(StopClusterTest, ReportsUnnamedServers) {
   FakeCluster cluster;
   cluster.ReportAddresses();
   cluster.named.pop_back();
@@ -357,7 +357,7 @@ TEST(StopClusterTest, AServerThatIsNotNamedIsToldOf) {
             "'psctl stop --servers=127.0.0.1:4712' does\n");
 }
 
-TEST(StopClusterTest, TheOneThatIsNotNamedNeedNotBeTheLast) {
+TEST(StopClusterTest, ReportsAnUnnamedServerBeforeTheLast) {
   FakeCluster cluster;
   cluster.ReportAddresses();
   cluster.named.erase(cluster.named.begin());
@@ -372,8 +372,9 @@ TEST(StopClusterTest, TheOneThatIsNotNamedNeedNotBeTheLast) {
             "psctl: --servers names 1 of the job's 2 servers; the others were not asked to stop\n");
 }
 
-// It would become one: with the job's directory it would take the job over.
-TEST(StopClusterTest, NoServerButTheCoordinatorIsAskedForTheJob) {
+// Asking another server would start a coordinator there, which would take over the job in that
+// directory.
+TEST(StopClusterTest, AsksOnlyTheCoordinatorForTheJob) {
   FakeCluster cluster;
   cluster.ReportAddresses();
   cluster.named.erase(cluster.named.begin());
@@ -386,21 +387,21 @@ TEST(StopClusterTest, NoServerButTheCoordinatorIsAskedForTheJob) {
   EXPECT_EQ(cluster.looks, 0);
 }
 
-TEST(StopClusterTest, NobodyThereIsExitCodeThree) {
+TEST(StopClusterTest, UnreachableClusterIsExitCode3) {
   FakeCluster cluster;
   for (auto& server : cluster.servers) server = absl::UnavailableError("connection refused");
   std::ostringstream out, error;
   EXPECT_EQ(StopCluster(cluster, out, error), 3);
 }
 
-TEST(StopClusterTest, AServerThatRefusesIsExitCodeFour) {
+TEST(StopClusterTest, RejectedRequestIsExitCode4) {
   FakeCluster cluster;
   cluster.servers[1] = absl::UnauthenticatedError("refuses this client");
   std::ostringstream out, error;
   EXPECT_EQ(StopCluster(cluster, out, error), 4);
 }
 
-TEST(StopClusterTest, AServerThatStaysIsAFailure) {
+TEST(StopClusterTest, ServerThatKeepsRunningIsAFailure) {
   FakeCluster cluster;
   cluster.servers[0] = absl::DeadlineExceededError("agreed to stop, but is still running");
   std::ostringstream out, error;

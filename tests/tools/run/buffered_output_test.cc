@@ -9,7 +9,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-TEST(BufferedOutputTest, ALineIsTakenOnceWhenItHasWaited) {
+TEST(BufferedOutputTest, ReleasesALineOnceAfterTheDelay) {
   BufferedOutput held;
   held.Add(absl::Seconds(1), "ps_worker: no such file");
   held.Add(absl::Seconds(3), "ps_server: no space");
@@ -20,7 +20,7 @@ TEST(BufferedOutputTest, ALineIsTakenOnceWhenItHasWaited) {
   EXPECT_FALSE(held.waiting());
 }
 
-TEST(BufferedOutputTest, TheLastWordsAreWhatWasNotShownOrElseTheLastLine) {
+TEST(BufferedOutputTest, LastWordsAreUnshownOrTheLastLine) {
   BufferedOutput held;
   EXPECT_THAT(held.LastWords(), IsEmpty());
   held.Add(absl::Seconds(1), "a");
@@ -32,7 +32,7 @@ TEST(BufferedOutputTest, TheLastWordsAreWhatWasNotShownOrElseTheLastLine) {
   EXPECT_THAT(held.LastWords(), ElementsAre("c"));
 }
 
-TEST(BufferedOutputTest, ANextLifeHasNotSaidAnything) {
+TEST(BufferedOutputTest, RestartClearsTheLastWords) {
   BufferedOutput held;
   held.Add(absl::Seconds(1), "a");
   held.Clear();

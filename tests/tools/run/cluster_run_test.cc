@@ -17,13 +17,13 @@
 namespace torchps {
 namespace {
 
-// A server that ends well when asked, as ps_server does.
+// Exits cleanly on request, like ps_server.
 constexpr char kServer[] =
     "trap 'exit 0' TERM\n"
     "echo torchps_server ready address=127.0.0.1:4712 pid=$$\n"
     "while read -r line; do :; done\n";
 
-// A worker that trains for a moment.
+// Trains for a moment.
 constexpr char kWorker[] =
     "for word; do case $word in --slot=*) slot=${word#--slot=};; esac; done\n"
     "echo torchps_worker progress slot=$slot epoch=1 step=20 loss=0.5 accuracy=-"
@@ -32,7 +32,7 @@ constexpr char kWorker[] =
     " samples=200\n"
     "echo torchps_worker done slot=$slot pushes=20\n";
 
-// A run of two servers and two workers that are shell scripts; the report comes from a fake.
+// Runs two servers and two workers that are shell scripts. A fake cluster provides the report.
 class ClusterRunTest : public testing::Test {
  protected:
   ClusterRunTest() {
@@ -60,7 +60,7 @@ class ClusterRunTest : public testing::Test {
       return cluster;
     };
     options_.restarts.first_delay = absl::ZeroDuration();
-    // It stands still, so that complaints are held for as long as a slow machine takes.
+    // The clock does not advance, so complaints are delayed as on a slow machine.
     const ManualClock clock;
     ClusterRun run(options_, connect, out_, error_, clock, interrupt_fd);
     const int code = run.Run();
@@ -81,7 +81,7 @@ class ClusterRunTest : public testing::Test {
   std::ostringstream error_;
 };
 
-TEST_F(ClusterRunTest, AWholeRunEndsWithItsReport) {
+TEST_F(ClusterRunTest, CompleteRunPrintsTheReport) {
   options_.report_file = folder_.path("report.json");
   std::vector<std::string> told;
   options_.on_servers = [&](const std::vector<std::string>& addresses) { told = addresses; };
@@ -101,7 +101,7 @@ TEST_F(ClusterRunTest, AWholeRunEndsWithItsReport) {
   EXPECT_EQ(ReadWholeFile(options_.report_file), ExpectedReport());
 }
 
-// An evaluator that sees the job get better, and ends with it.
+// Evaluator that reports improving metrics and ends with the job.
 constexpr char kEvaluatorOrWorker[] =
     "measured() { echo "
     "\"{\\\"seconds\\\":$1,\\\"samples_used\\\":$2,\\\"pushes\\\":$3,\\\"samples\\\":200,"
@@ -111,7 +111,7 @@ constexpr char kEvaluatorOrWorker[] =
     "--evaluate_every=*) measured 1.5 320 10 0.5; measured 12.25 3200 100 0.75; exit 0;;\n"
     "esac; done\n";
 
-TEST_F(ClusterRunTest, TargetsAreNotedWhenTheEvaluatorFirstMeetsThem) {
+TEST_F(ClusterRunTest, RecordsTargetsWhenFirstReached) {
   SetWorker(std::string(kEvaluatorOrWorker) + kWorker);
   options_.launch.evaluate_every = "5s";
   options_.targets = *Targets::Parse({"accuracy:0.7", "accuracy:0.98"});
@@ -138,7 +138,7 @@ TEST_F(ClusterRunTest, TargetsAreNotedWhenTheEvaluatorFirstMeetsThem) {
       << json;
 }
 
-TEST_F(ClusterRunTest, ATargetThatCannotBeMeasuredEndsTheRun) {
+TEST_F(ClusterRunTest, UnmeasurableTargetEndsTheRun) {
   SetWorker(std::string(kEvaluatorOrWorker) + "exec cat\n");
   options_.launch.evaluate_every = "5s";
   options_.targets = *Targets::Parse({"acuracy:0.7"});
@@ -150,19 +150,19 @@ TEST_F(ClusterRunTest, ATargetThatCannotBeMeasuredEndsTheRun) {
       "loss\n");
 }
 
-TEST_F(ClusterRunTest, WhenNobodyReadsItsOutputAnyMoreItStops) {
+TEST_F(ClusterRunTest, StopsWhenItsOutputIsClosed) {
   SetWorker("exec cat\n");
   out_.setstate(std::ios::badbit);
   EXPECT_EQ(Run(), 1);
   EXPECT_EQ(error_.str(), "psctl: standard output was closed; everything has been stopped\n");
 }
 
-TEST_F(ClusterRunTest, TheReportIsAskedFromTheAddressesThatTheServersTook) {
+TEST_F(ClusterRunTest, RequestsTheReportFromTheServersAddresses) {
   EXPECT_EQ(Run(), 0) << error_.str();
   EXPECT_EQ(asked_, (std::vector<std::string>{"127.0.0.1:4712", "127.0.0.1:4712"}));
 }
 
-TEST_F(ClusterRunTest, AFailingWorkerEndsTheRunWithItsCodeAndItsLastWords) {
+TEST_F(ClusterRunTest, FailingWorkerSetsTheRunsExitCode) {
   SetWorker(
       "for word; do case $word in --slot=*) slot=${word#--slot=};; esac; done\n"
       "[ $slot = 1 ] && { echo 'ps_worker: /data/x: no such file' >&2; exit 5; }\n"
@@ -174,8 +174,8 @@ TEST_F(ClusterRunTest, AFailingWorkerEndsTheRunWithItsCodeAndItsLastWords) {
   EXPECT_EQ(out_.str().find("no such file"), std::string::npos) << "said twice";
 }
 
-// The books of then, under the name of this run, would read as if it had gone on.
-TEST_F(ClusterRunTest, AJobThatIsResumedAndRefusesItsWorkersIsNotReportedAgain) {
+// A report now would present the results of the previous run as results of this run.
+TEST_F(ClusterRunTest, RejectedResumeWritesNoReport) {
   options_.launch.resume = true;
   options_.report_file = folder_.path("report.json");
   bool accepted = false;
@@ -194,7 +194,7 @@ TEST_F(ClusterRunTest, AJobThatIsResumedAndRefusesItsWorkersIsNotReportedAgain) 
   EXPECT_NE(ReadWholeFile(options_.report_file), "");
 }
 
-TEST_F(ClusterRunTest, AResumedJobOfWhichNothingIsLeftSaysHowItGoesOn) {
+TEST_F(ClusterRunTest, ResumingAFinishedJobExplainsHowToContinue) {
   options_.launch.resume = true;
   SetWorker("echo torchps_worker done slot=0 pushes=0\n");
   EXPECT_EQ(Run(), 0) << error_.str();
@@ -203,10 +203,10 @@ TEST_F(ClusterRunTest, AResumedJobOfWhichNothingIsLeftSaysHowItGoesOn) {
       "continues it\n");
 }
 
-TEST_F(ClusterRunTest, ADeathThatWasSeenIsToldWhereTheSlotIsTakenAgain) {
+TEST_F(ClusterRunTest, RestartedWorkerReportsAnObservedDeath) {
   options_.hosts.workers.resize(1);
   const std::string incarnations = folder_.path("lives");
-  // Killed, then without its slot, then well.
+  // The worker is killed first, then loses its slot, then succeeds.
   SetWorker("echo \"$@\" >> " + incarnations + "\ncase $(wc -l < " + incarnations +
             ") in 1) kill -KILL $$;; 2) exit 7;; esac\n" + kWorker);
   EXPECT_EQ(Run(), 0) << error_.str();
@@ -218,7 +218,7 @@ TEST_F(ClusterRunTest, ADeathThatWasSeenIsToldWhereTheSlotIsTakenAgain) {
   EXPECT_EQ(words[2].find("--predecessor_died"), std::string::npos);
 }
 
-TEST_F(ClusterRunTest, AWorkerThatIsKilledIsStartedAgain) {
+TEST_F(ClusterRunTest, RestartsAKilledWorker) {
   const std::string once = folder_.path("once");
   options_.report_file = folder_.path("report.json");
   options_.hosts.workers.resize(1);
@@ -233,7 +233,7 @@ TEST_F(ClusterRunTest, AWorkerThatIsKilledIsStartedAgain) {
             std::string::npos);
 }
 
-TEST_F(ClusterRunTest, AWorkerThatIsKilledAgainAndAgainIsAFailureOfTheRun) {
+TEST_F(ClusterRunTest, RepeatedlyKilledWorkerFailsTheRun) {
   options_.hosts.workers.resize(1);
   options_.restarts.most = 2;
   SetWorker("echo x >> " + folder_.path("lives") + "; kill -KILL $$\n");
@@ -244,7 +244,7 @@ TEST_F(ClusterRunTest, AWorkerThatIsKilledAgainAndAgainIsAFailureOfTheRun) {
   EXPECT_EQ(ReadWholeFile(folder_.path("lives")), "x\nx\nx\n");
 }
 
-TEST_F(ClusterRunTest, AWorkerThatLostItsSlotIsStartedAgain) {
+TEST_F(ClusterRunTest, RestartsAWorkerThatLostItsSlot) {
   const std::string once = folder_.path("once");
   options_.hosts.workers.resize(1);
   SetWorker("[ -e " + once + " ] || { touch " + once + "; exit 7; }\n" + kWorker);
@@ -252,14 +252,14 @@ TEST_F(ClusterRunTest, AWorkerThatLostItsSlotIsStartedAgain) {
   ExpectOut("worker 0 exited with code 7 (it lost its slot); restarting it");
 }
 
-TEST_F(ClusterRunTest, NothingIsStartedAgainWhereThatIsNotWanted) {
+TEST_F(ClusterRunTest, DoesNotRestartIfDisabled) {
   options_.restarts.most = 0;
   SetWorker("kill -KILL $$\n");
   EXPECT_EQ(Run(), 1);
   EXPECT_NE(error_.str().find("was ended by signal 9 (Killed)\n"), std::string::npos);
 }
 
-// A server that notes its arguments and ends itself when it is told to, by a file.
+// Server that records its arguments, and ends when a file requests it.
 class RestartedServerTest : public ClusterRunTest {
  protected:
   RestartedServerTest() {
@@ -272,7 +272,7 @@ class RestartedServerTest : public ClusterRunTest {
         folder_.path("lives") + "\necho $$ > " + folder_.path("server.pid") +
         "\necho torchps_server ready address=127.0.0.1:4712 pid=$$\n"
         "while read -r line; do :; done\n");
-    // Ends when the server has been started a second time.
+    // Ends after the server's second start.
     SetWorker(
         "echo torchps_worker progress slot=0 epoch=1 step=20\n"
         "kill -KILL $(cat " +
@@ -283,11 +283,12 @@ class RestartedServerTest : public ClusterRunTest {
   }
 };
 
-TEST_F(RestartedServerTest, ComesBackAtItsAddressWithItsDirectory) {
+TEST_F(RestartedServerTest, KeepsItsAddressAndDirectory) {
   options_.launch.resume = true;
   EXPECT_EQ(Run(), 0) << error_.str();
   const std::string directory = "--dir=" + folder_.path("state");
-  // The job of the last run went on once; from then on it is this run's.
+  // --resume continues the previous job only at the first start. A restart continues this run's
+  // job.
   EXPECT_EQ(ReadWholeFile(folder_.path("lives")),
             "--listen=127.0.0.1:0 --exit_with_parent " + directory +
                 " --resume\n"
@@ -297,14 +298,14 @@ TEST_F(RestartedServerTest, ComesBackAtItsAddressWithItsDirectory) {
   ExpectOut("restarted after a crash: 1 server\n");
 }
 
-TEST_F(RestartedServerTest, IsNotStartedAgainIfItHasLostEverything) {
+TEST_F(RestartedServerTest, IsNotRestartedWithoutADirectory) {
   options_.launch.dir.clear();
   SetWorker("kill -KILL $(cat " + folder_.path("server.pid") + "); exec cat\n");
   EXPECT_EQ(Run(), 1);
   EXPECT_EQ(error_.str(), "psctl: server 0 was ended by signal 9 (Killed)\n");
 }
 
-// Has one server lose its disk as soon as training begins, and remembers what it hears.
+// Makes one server lose its disk when training begins, and records the events.
 class LossOfADisk final : public FaultPlan {
  public:
   explicit LossOfADisk(int server) : due_{{Fault::Kind::kLoseDisk, {true, server}}} {}
@@ -328,7 +329,7 @@ class LossOfADisk final : public FaultPlan {
   std::string heard_;
 };
 
-TEST_F(ClusterRunTest, AServerWhoseDiskIsLostComesBackWithAnEmptyOneAndIsToldWhoHasCopies) {
+TEST_F(ClusterRunTest, ServerWithALostDiskRestoresFromCopies) {
   options_.hosts.workers.resize(1);
   options_.launch.dir = folder_.path("state");
   options_.launch.disks_apart = true;
@@ -339,7 +340,7 @@ TEST_F(ClusterRunTest, AServerWhoseDiskIsLostComesBackWithAnEmptyOneAndIsToldWho
   SetServer(
       "for word; do case $word in --dir=*) echo \"$*\" >> ${word#--dir=}.lives;; esac; done\n" +
       std::string(kServer));
-  // Ends when the first server has been started a second time.
+  // Ends after the first server's second start.
   SetWorker(
       "echo torchps_worker progress slot=0 epoch=1 step=20\n"
       "until [ $(wc -l < " +
@@ -358,8 +359,8 @@ TEST_F(ClusterRunTest, AServerWhoseDiskIsLostComesBackWithAnEmptyOneAndIsToldWho
       << faults.heard();
 }
 
-TEST_F(ClusterRunTest, AServerThatDiesIsNamedAndNotTheWorkersThatComplainAboutIt) {
-  // The server notes its process id, by which the worker ends it.
+TEST_F(ClusterRunTest, BlamesTheDeadServerInsteadOfItsWorkers) {
+  // The server writes its process id to a file, so that the worker can kill it.
   SetServer("echo $$ > " + folder_.path("server.pid") +
             "\necho torchps_server ready address=127.0.0.1:4711 pid=$$\n"
             "while read -r line; do :; done\n");
@@ -372,7 +373,7 @@ TEST_F(ClusterRunTest, AServerThatDiesIsNamedAndNotTheWorkersThatComplainAboutIt
   EXPECT_EQ(error_.str(), "psctl: server 0 was ended by signal 6 (Aborted)\n");
 }
 
-TEST_F(ClusterRunTest, AServerThatWasToldToStopIsNoRiddle) {
+TEST_F(ClusterRunTest, ExplainsAServerStoppedByRequest) {
   SetServer("echo $$ > " + folder_.path("server.pid") + "\n" + kServer);
   options_.hosts.servers.resize(1);
   SetWorker("kill -TERM $(cat " + folder_.path("server.pid") + ")\nexec cat\n");
@@ -383,7 +384,7 @@ TEST_F(ClusterRunTest, AServerThatWasToldToStopIsNoRiddle) {
   EXPECT_TRUE(absl::IsCancelled(outcome_)) << outcome_;
 }
 
-TEST_F(ClusterRunTest, AReportThatCannotBeWrittenIsSaidBesideWhatEndedTheRun) {
+TEST_F(ClusterRunTest, ReportsWriteErrorAlongWithTheRunsFailure) {
   options_.report_file = folder_.path("none/report.json");
   SetWorker("exit 5\n");
   EXPECT_EQ(Run(), 5);
@@ -392,7 +393,7 @@ TEST_F(ClusterRunTest, AReportThatCannotBeWrittenIsSaidBesideWhatEndedTheRun) {
   EXPECT_NE(error_.str().find("exited with code 5"), std::string::npos) << error_.str();
 }
 
-TEST_F(ClusterRunTest, AServerThatCannotListenEndsTheRunBeforeAnyWorker) {
+TEST_F(ClusterRunTest, ServerThatCannotListenEndsTheRun) {
   options_.hosts.servers.resize(1);
   SetServer("echo 'ps_server: 127.0.0.1:80: address in use' >&2; exit 6\n");
   SetWorker("touch " + folder_.path("started") + "\n");
@@ -403,14 +404,14 @@ TEST_F(ClusterRunTest, AServerThatCannotListenEndsTheRunBeforeAnyWorker) {
   EXPECT_FALSE(std::filesystem::exists(folder_.path("started")));
 }
 
-TEST_F(ClusterRunTest, AServerThatNeverSaysThatItListensIsGivenUp) {
+TEST_F(ClusterRunTest, GivesUpOnASilentServer) {
   SetServer("trap 'exit 0' TERM; while read -r line; do :; done\n");
   options_.start_patience = absl::ZeroDuration();
   EXPECT_EQ(Run(), 1);
   EXPECT_EQ(error_.str(), "psctl: server 0 took longer than 0 to start listening\n");
 }
 
-TEST_F(ClusterRunTest, AnInterruptStopsEverythingAndIsAFailure) {
+TEST_F(ClusterRunTest, InterruptStopsAllProcessesAndFails) {
   SetWorker("trap 'exit 1' TERM; echo up > " + folder_.path("worker.$$") +
             "; while read -r line; do :; done\n");
   int wake[2];
@@ -423,7 +424,7 @@ TEST_F(ClusterRunTest, AnInterruptStopsEverythingAndIsAFailure) {
   close(wake[1]);
 }
 
-TEST_F(ClusterRunTest, WhatAProgramPrintsBesidesIsShownWithItsName) {
+TEST_F(ClusterRunTest, ShowsOtherOutputWithTheProgramsName) {
   SetWorker("echo hello from my model; echo torchps_worker stopped: terminated\n");
   options_.hosts.workers.resize(1);
   EXPECT_EQ(Run(), 0) << error_.str();
@@ -431,13 +432,13 @@ TEST_F(ClusterRunTest, WhatAProgramPrintsBesidesIsShownWithItsName) {
   EXPECT_EQ(out_.str().find("stopped: terminated"), std::string::npos) << out_.str();
 }
 
-TEST_F(ClusterRunTest, WorkersThatEndBeforeTheJobDoesAreAFailure) {
+TEST_F(ClusterRunTest, WorkersEndingBeforeTheJobAreAFailure) {
   prepare_ = [](FakeCluster& cluster) { cluster.job->set_phase(JobStatus::RUNNING); };
   EXPECT_EQ(Run(), 1);
   EXPECT_EQ(error_.str(), "psctl: all workers ended, but the job is still running\n");
 }
 
-TEST_F(ClusterRunTest, ACoordinatorThatDoesNotAnswerForTheReportIsNamed) {
+TEST_F(ClusterRunTest, NamesACoordinatorThatDoesNotAnswer) {
   prepare_ = [](FakeCluster& cluster) {
     cluster.job = absl::UnavailableError("connection refused");
   };
@@ -445,7 +446,7 @@ TEST_F(ClusterRunTest, ACoordinatorThatDoesNotAnswerForTheReportIsNamed) {
   EXPECT_EQ(error_.str(), "psctl: no report: server 0 at 127.0.0.1:4712: connection refused\n");
 }
 
-TEST_F(ClusterRunTest, AServerThatDoesNotStopIsKilledAndNamed) {
+TEST_F(ClusterRunTest, KillsAndNamesAnUnresponsiveServer) {
   SetServer(
       "trap '' TERM\n"
       "echo torchps_server ready address=127.0.0.1:4711 pid=$$\n"
@@ -457,8 +458,8 @@ TEST_F(ClusterRunTest, AServerThatDoesNotStopIsKilledAndNamed) {
             "psctl: server 0 did not stop cleanly: it was ended by signal 9 (Killed)\n");
 }
 
-TEST_F(ClusterRunTest, ThroughSshTheSameProgramsRunElsewhere) {
-  // Notes where it was asked to run what, and runs it here.
+TEST_F(ClusterRunTest, RunsRemoteProgramsThroughSsh) {
+  // Records the host and the command, and runs the command locally.
   const std::string ssh = folder_.WriteScript(
       "ssh", "echo \"$1\" >> " + folder_.path("hosts") + "\nexec sh -c \"$2\"\n");
   SetServer(

@@ -9,7 +9,7 @@
 namespace torchps {
 namespace {
 
-TEST(DescribeRunTest, AModuleOfTheProgramsOwnAndWorkersOfSeveralProcessesAreNamed) {
+TEST(DescribeRunTest, NamesCustomModulesAndMultiProcessWorkers) {
   JobSpec job = FromTestdata<JobStatus>("job_status.textproto").job();
   job.clear_model();
   LaunchOptions launch;

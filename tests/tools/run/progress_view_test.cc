@@ -9,7 +9,7 @@
 namespace torchps {
 namespace {
 
-TEST(ProgressViewTest, WithoutATerminalARowIsALineAtMostOncePerInterval) {
+TEST(ProgressViewTest, WithoutATerminalPrintsARowPerInterval) {
   ManualClock clock;
   std::ostringstream out;
   ProgressView view({false, 80, absl::Seconds(5)}, 2, out, clock);
@@ -22,7 +22,7 @@ TEST(ProgressViewTest, WithoutATerminalARowIsALineAtMostOncePerInterval) {
   EXPECT_EQ(out.str(), "a1\nb1\na3\n");
 }
 
-TEST(ProgressViewTest, TheLastWordOfARowIsAlwaysShown) {
+TEST(ProgressViewTest, ShowsTheLastTextOfARow) {
   ManualClock clock;
   std::ostringstream out;
   ProgressView view({false, 80, absl::Seconds(5)}, 1, out, clock);
@@ -31,7 +31,7 @@ TEST(ProgressViewTest, TheLastWordOfARowIsAlwaysShown) {
   EXPECT_EQ(out.str(), "step 1\ndone\n");
 }
 
-TEST(ProgressViewTest, OnATerminalRowsAreOverwrittenInPlace) {
+TEST(ProgressViewTest, OverwritesRowsOnATerminal) {
   ManualClock clock;
   std::ostringstream out;
   ProgressView view({true, 80, absl::Seconds(5)}, 2, out, clock);
@@ -44,7 +44,7 @@ TEST(ProgressViewTest, OnATerminalRowsAreOverwrittenInPlace) {
             "\x1b[2A\x1b[Ja2\nb1\n");
 }
 
-TEST(ProgressViewTest, OnATerminalALineThatStaysGoesAboveTheRows) {
+TEST(ProgressViewTest, PrintsPermanentLinesAboveTheRows) {
   ManualClock clock;
   std::ostringstream out;
   ProgressView view({true, 80, absl::Seconds(5)}, 1, out, clock);
@@ -54,7 +54,7 @@ TEST(ProgressViewTest, OnATerminalALineThatStaysGoesAboveTheRows) {
   EXPECT_EQ(out.str(), "first\nrow\n\x1b[1A\x1b[Jsecond\nrow\n");
 }
 
-TEST(ProgressViewTest, ARowIsCutToTheTerminalInWholeCharacters) {
+TEST(ProgressViewTest, CutsRowsAtWholeCharacters) {
   ManualClock clock;
   std::ostringstream out;
   ProgressView view({true, 5, absl::Seconds(5)}, 1, out, clock);

@@ -30,13 +30,13 @@ class RunDirectoryTest : public testing::Test {
   const TestFolder folder_;
 };
 
-TEST_F(RunDirectoryTest, ARunBeginsInAnEmptyDirectoryOrInNone) {
+TEST_F(RunDirectoryTest, AcceptsAnEmptyOrMissingDirectory) {
   EXPECT_EQ(Complaint(false), "");
   Add("server-0.lock");
   EXPECT_EQ(Complaint(false), "");
 }
 
-TEST_F(RunDirectoryTest, WhatAnotherJobHasLeftIsNotOverwritten) {
+TEST_F(RunDirectoryTest, KeepsStateOfAnotherJob) {
   Add("checkpoint-000000000009/MANIFEST.json");
   Add("checkpoint-000000000012/MANIFEST.json");
   Add("checkpoint-000000000013/server-0-of-1.safetensors");
@@ -46,19 +46,19 @@ TEST_F(RunDirectoryTest, WhatAnotherJobHasLeftIsNotOverwritten) {
   EXPECT_EQ(Complaint(true), "");
 }
 
-TEST_F(RunDirectoryTest, ForeignFilesAreNamed) {
+TEST_F(RunDirectoryTest, NamesForeignFiles) {
   Add("thesis.tex");
   Add("photo.jpg");
   EXPECT_EQ(Complaint(false), Dir() + " holds 'photo.jpg' and 1 more; name an empty directory");
 }
 
-TEST_F(RunDirectoryTest, ALogAloneIsEnoughToGoOnFrom) {
+TEST_F(RunDirectoryTest, ResumesFromALogAlone) {
   Add("log-0-of-2/00000000000000000001.log");
   EXPECT_EQ(Complaint(true), "");
   EXPECT_NE(Complaint(false), "");
 }
 
-TEST_F(RunDirectoryTest, WhereNothingIsNothingGoesOn) {
+TEST_F(RunDirectoryTest, RefusesToResumeWithoutState) {
   EXPECT_EQ(Complaint(true), "--resume: " + folder_.path("run") +
                                  " holds nothing, so there is nothing to resume; without --resume "
                                  "the job starts from the beginning");
@@ -74,7 +74,7 @@ TEST_F(RunDirectoryTest, WhereNothingIsNothingGoesOn) {
                 "without --resume the job starts from the beginning, in an empty directory");
 }
 
-TEST_F(RunDirectoryTest, TwoRunsAtATimeAreNotInOneDirectory) {
+TEST_F(RunDirectoryTest, RefusesASecondRunInTheSameDirectory) {
   const std::string run = folder_.path("run");
   ASSERT_EQ(PrepareRunDirectory(run), absl::OkStatus());
   absl::StatusOr<std::unique_ptr<FileLock>> first = LockRunDirectory(run);
@@ -108,7 +108,7 @@ TEST_F(RunDirectoryTest, KeepsTheLayoutOfAnEarlierVersion) {
   EXPECT_TRUE(std::filesystem::exists(folder_.path("run/run.lock")));
 }
 
-TEST_F(RunDirectoryTest, NamesTheRunThatWorksInTheDirectory) {
+TEST_F(RunDirectoryTest, NamesTheRunUsingTheDirectory) {
   Add("coordinator.state");
   const absl::StatusOr<std::unique_ptr<FileLock>> lock = LockRunDirectory(folder_.path("run"));
   ASSERT_EQ(lock.status(), absl::OkStatus());
@@ -116,7 +116,7 @@ TEST_F(RunDirectoryTest, NamesTheRunThatWorksInTheDirectory) {
             Dir() + ": another run uses it; wait for that run to end, or name another directory");
 }
 
-TEST_F(RunDirectoryTest, RemovedStateLeavesADirectoryForAnotherRun) {
+TEST_F(RunDirectoryTest, DirectoryIsReusableAfterStateIsRemoved) {
   const std::vector<std::string> kept = {"run.json",          "report.json",
                                          "job.textproto",     "job.written.textproto",
                                          "logs/server-0.log", "run.lock"};
@@ -136,7 +136,7 @@ TEST_F(RunDirectoryTest, RemovedStateLeavesADirectoryForAnotherRun) {
   }
 }
 
-TEST_F(RunDirectoryTest, ReadsTheJobThatItHasKept) {
+TEST_F(RunDirectoryTest, ReadsTheStoredJob) {
   JobSpec job;
   job.set_name("a");
   ASSERT_TRUE(PrepareRunDirectory(folder_.path("run")).ok());
@@ -147,12 +147,12 @@ TEST_F(RunDirectoryTest, ReadsTheJobThatItHasKept) {
   EXPECT_TRUE(absl::IsDataLoss(ReadKeptJob(folder_.path("run")).status()));
 }
 
-TEST_F(RunDirectoryTest, AFileIsNoDirectory) {
+TEST_F(RunDirectoryTest, RejectsAFile) {
   folder_.WriteFile("run", "");
   EXPECT_EQ(Complaint(false), Dir() + " is not a directory");
 }
 
-TEST_F(RunDirectoryTest, WhatEveryRunWritesKeepsNoOtherFromBeginning) {
+TEST_F(RunDirectoryTest, AcceptsFilesThatEachRunWrites) {
   JobSpec job;
   job.set_name("line");
   ASSERT_TRUE(PrepareRunDirectory(folder_.path("run")).ok());
@@ -162,15 +162,15 @@ TEST_F(RunDirectoryTest, WhatEveryRunWritesKeepsNoOtherFromBeginning) {
   std::string line;
   std::getline(text, line);
   EXPECT_EQ(line, "name: \"line\"");
-  // Of a psctl that was killed while it wrote.
+  // Left by a psctl killed while writing.
   Add("job.textproto.tmp");
   Add("report.json.4711.tmp");
-  // Of a server that was killed while it tried whether it can write there.
+  // Left by a server killed while testing if the directory is writable.
   Add("writable.tmp");
   EXPECT_EQ(Complaint(false), "");
 }
 
-TEST_F(RunDirectoryTest, AFolderOfARunThatCameToNothingGoes) {
+TEST_F(RunDirectoryTest, RemovesTheFolderOfAFailedStart) {
   const std::string dir = folder_.path("run");
   const auto prepare = [&] {
     JobSpec job;
@@ -191,7 +191,7 @@ TEST_F(RunDirectoryTest, AFolderOfARunThatCameToNothingGoes) {
   EXPECT_FALSE(std::filesystem::exists(dir));
 }
 
-TEST_F(RunDirectoryTest, AFolderWithAnythingThatARunHasMadeStaysWhole) {
+TEST_F(RunDirectoryTest, KeepsAFolderWithResults) {
   const std::string dir = folder_.path("run");
   for (const std::string made :
        {"report.json", "model.safetensors", "coordinator.state", "log-0-of-2/1.log", "logs/own/x",
@@ -208,7 +208,7 @@ TEST_F(RunDirectoryTest, AFolderWithAnythingThatARunHasMadeStaysWhole) {
   }
 }
 
-TEST_F(RunDirectoryTest, HowAJobGoesOnIsACommandToPaste) {
+TEST_F(RunDirectoryTest, PrintsTheContinueCommand) {
   const std::string dir = folder_.path("my runs/o'brien");
   EXPECT_EQ(ResumeCommand(dir, " --servers=3"), "");
   const auto add = [&](const std::string& file) {
@@ -232,7 +232,7 @@ TEST_F(RunDirectoryTest, HowAJobGoesOnIsACommandToPaste) {
                 "' --out=model.safetensors\n");
 }
 
-TEST_F(RunDirectoryTest, AModelIsOneThatThisRunHasMade) {
+TEST_F(RunDirectoryTest, AcceptsOnlyAModelOfThisRun) {
   Add("model.safetensors");
   const std::string run = folder_.path("run");
   EXPECT_EQ(DescribeModel(run, absl::InfiniteFuture()), "") << "it is an earlier run's";
@@ -240,7 +240,7 @@ TEST_F(RunDirectoryTest, AModelIsOneThatThisRunHasMade) {
   EXPECT_EQ(DescribeModel(folder_.path("none"), absl::InfinitePast()), "");
 }
 
-TEST_F(RunDirectoryTest, TheUmaskDecidesItsMode) {
+TEST_F(RunDirectoryTest, UmaskSetsTheMode) {
   namespace fs = std::filesystem;
   const mode_t umask_before = umask(027);
   const fs::path dir = folder_.path("run");
@@ -251,7 +251,7 @@ TEST_F(RunDirectoryTest, TheUmaskDecidesItsMode) {
   EXPECT_EQ(fs::status(dir / "logs").permissions(), expected);
 }
 
-TEST_F(RunDirectoryTest, TheRecordNamesTheReleaseThatRan) {
+TEST_F(RunDirectoryTest, RecordNamesTheRelease) {
   const std::string dir = folder_.path("run");
   ASSERT_EQ(PrepareRunDirectory(dir), absl::OkStatus());
   ASSERT_TRUE(WriteRunRecord(dir, RecordOfThisRun(/*worker_binary=*/"")).ok());

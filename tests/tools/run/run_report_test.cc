@@ -15,7 +15,7 @@ absl::StatusOr<absl::optional<Report>> Ask(FakeCluster& cluster, bool finished,
   return AskForReport(cluster, "127.0.0.1:4711", finished, absl::Seconds(1), restarts, Targets());
 }
 
-TEST(RunReportTest, AllProcessesOfAWorkerBeginAgainInOneRestart) {
+TEST(RunReportTest, RestartOfAMultiProcessWorkerCountsOnce) {
   FakeCluster cluster;
   const auto report = Ask(cluster, /*finished=*/true,
                           {{PartName{true, 0}, 1},
@@ -30,7 +30,7 @@ TEST(RunReportTest, AllProcessesOfAWorkerBeginAgainInOneRestart) {
   EXPECT_EQ((*report)->restarts().workers(), 4);
 }
 
-TEST(RunReportTest, WhereNothingBeganAgainNothingIsSaidOfIt) {
+TEST(RunReportTest, OmitsRestartsIfNoneHappened) {
   FakeCluster cluster;
   const auto report = Ask(cluster, /*finished=*/true, {{PartName{false, 0}, 0}});
   ASSERT_TRUE(report.ok()) << report.status();
@@ -38,7 +38,7 @@ TEST(RunReportTest, WhereNothingBeganAgainNothingIsSaidOfIt) {
   EXPECT_FALSE((*report)->has_restarts());
 }
 
-TEST(RunReportTest, WithoutAJobThereIsNoReportAndThatIsRightOnlyWhereTheRunWasCutShort) {
+TEST(RunReportTest, MissingJobIsAnErrorUnlessInterrupted) {
   FakeCluster cluster;
   cluster.job->set_phase(JobStatus::NO_JOB);
   const auto cut_short = Ask(cluster, /*finished=*/false);
@@ -47,7 +47,7 @@ TEST(RunReportTest, WithoutAJobThereIsNoReportAndThatIsRightOnlyWhereTheRunWasCu
   EXPECT_EQ(Ask(cluster, /*finished=*/true).status().code(), absl::StatusCode::kInternal);
 }
 
-TEST(RunReportTest, ARunIsUntrainedIfAllServersSayThatNoBlockHadAnUpdate) {
+TEST(RunReportTest, RunIsUntrainedIfServersReportNoUpdates) {
   Report report;
   report.add_servers();
   report.add_servers();

@@ -5,7 +5,7 @@
 namespace torchps {
 namespace {
 
-TEST(WorkerTextTest, WhatAWorkerSaysIsToldInWords) {
+TEST(WorkerTextTest, DescribesWorkerMessages) {
   EXPECT_EQ(ProgressText(*ParseStatusLine("torchps_worker progress slot=2 epoch=1 step=8 "
                                           "loss=0.4 accuracy=- samples_per_s=1000 wait_share=0.25"),
                          3),
@@ -16,7 +16,7 @@ TEST(WorkerTextTest, WhatAWorkerSaysIsToldInWords) {
             "epoch 1/3   test accuracy 93.50 %   test loss 0.2100   on 1,000 samples");
 }
 
-TEST(WorkerTextTest, ALossThatIsNotFiniteIsSeen) {
+TEST(WorkerTextTest, ShowsANonFiniteLoss) {
   EXPECT_EQ(ProgressText(*ParseStatusLine("torchps_worker progress epoch=1 step=8 loss=-nan"), 3),
             "epoch 1/3   step      8   loss nan");
   EXPECT_EQ(

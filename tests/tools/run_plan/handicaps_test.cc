@@ -19,7 +19,7 @@ std::string Complaint(const std::string& argument) {
   return std::string(Parse({argument}).status().message());
 }
 
-TEST(HandicapsTest, EachSlotGetsItsOwn) {
+TEST(HandicapsTest, PassesFlagsToTheNamedSlot) {
   const absl::StatusOr<Words> words =
       Parse({"--slow=0:8", "--slow=2:1.5", "--pace=2:50", "--pause=1:2:10"});
   ASSERT_TRUE(words.ok()) << words.status();
@@ -28,7 +28,7 @@ TEST(HandicapsTest, EachSlotGetsItsOwn) {
   EXPECT_EQ(*Parse({}), Words());
 }
 
-TEST(HandicapsTest, EveryMistakeIsNamed) {
+TEST(HandicapsTest, RejectsMalformedHandicaps) {
   const std::string slot = " with a slot from 0 to 2";
   const std::string slow = ": expected SLOT:FACTOR with a factor of at least 1";
   EXPECT_EQ(Complaint("--slow=3:2"), "--slow=3:2: expected SLOT:FACTOR" + slot);
@@ -51,7 +51,7 @@ TEST(HandicapsTest, EveryMistakeIsNamed) {
   EXPECT_EQ(Complaint("--pause=1:1:2:3"), "--pause=1:1:2:3" + pause);
 }
 
-TEST(HandicapsTest, ASlotIsNamedOnceByEachFlag) {
+TEST(HandicapsTest, RejectsTheSameSlotTwiceInOneFlag) {
   EXPECT_EQ(Parse({"--slow=1:2", "--slow=1:3"}).status().message(), "--slow names slot 1 twice");
   EXPECT_EQ(Parse({"--pause=1:1:2", "--pause=1:1:3"}).status().message(),
             "--pause names slot 1 twice");

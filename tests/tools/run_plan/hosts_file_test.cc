@@ -14,7 +14,7 @@
 namespace torchps {
 namespace {
 
-TEST(HostsFileTest, ServersAndWorkersKeepTheirOrder) {
+TEST(HostsFileTest, KeepsTheOrderOfServersAndWorkers) {
   const auto hosts = ParseHosts(
       "# two machines\n"
       "server alpha:4711\n"
@@ -33,7 +33,7 @@ TEST(HostsFileTest, ServersAndWorkersKeepTheirOrder) {
   EXPECT_EQ(hosts->workers[2].host, "alpha");
 }
 
-TEST(HostsFileTest, AddressesOfTheSixthVersionMayHaveAPort) {
+TEST(HostsFileTest, AcceptsIpv6AddressesWithAPort) {
   const auto hosts = ParseHosts("server [fd00::1]:4711\nserver fd00::2\nworker alpha\n");
   ASSERT_TRUE(hosts.ok()) << hosts.status();
   EXPECT_EQ(hosts->servers[0].host, "[fd00::1]");
@@ -42,7 +42,7 @@ TEST(HostsFileTest, AddressesOfTheSixthVersionMayHaveAPort) {
   EXPECT_EQ(hosts->servers[1].port, 0);
 }
 
-TEST(HostsFileTest, AFileOfAnyEditorIsRead) {
+TEST(HostsFileTest, ReadsFilesOfAnyEditor) {
   for (const char* text : {"\xEF\xBB\xBFserver alpha:4711\r\nworker\tbeta\t slots=2\t# two\r\n",
                            "server alpha:4711\rworker beta slots=2\r",
                            "\xEF\xBB\xBF# none\nserver alpha:4711\n\t\n"
@@ -60,7 +60,7 @@ TEST(HostsFileTest, AFileOfAnyEditorIsRead) {
             "it is not plain text, because it contains NUL bytes; save it as UTF-8");
 }
 
-// As the door of a stage's process does, or as any other program.
+// Listens like a stage process if `reuse` is true, otherwise like another program.
 bool CanListen(int port, bool reuse) {
   FileDescriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int yes = 1;
@@ -73,7 +73,7 @@ bool CanListen(int port, bool reuse) {
          listen(listener.get(), 1) == 0;
 }
 
-TEST(HostsFileTest, ThePortsOfStagesAreKeptFromOthersAsLongAsARunLasts) {
+TEST(HostsFileTest, ReservesStagePortsDuringTheRun) {
   auto hosts = std::make_unique<Hosts>();
   hosts->workers.resize(2);
   ASSERT_TRUE(SplitIntoStages(2, hosts.get()).ok());
@@ -86,7 +86,7 @@ TEST(HostsFileTest, ThePortsOfStagesAreKeptFromOthersAsLongAsARunLasts) {
   hosts.reset();
   for (const int port : ports) {
     EXPECT_FALSE(CanListen(port, /*reuse=*/false)) << port;
-    // Its first life, and its next.
+    // The first incarnation of the stage process, and the next.
     EXPECT_TRUE(CanListen(port, /*reuse=*/true)) << port;
     EXPECT_TRUE(CanListen(port, /*reuse=*/true)) << port;
   }
@@ -97,7 +97,7 @@ struct BadFile {
   const char* message;
 };
 
-TEST(HostsFileTest, EveryMistakeNamesItsLine) {
+TEST(HostsFileTest, ErrorsNameTheLine) {
   const BadFile kBad[] = {
       {"worker a\nservr b\n",
        "line 2: 'servr' is not a part of a cluster; expected 'server HOST[:PORT]', 'worker HOST "
@@ -131,14 +131,14 @@ TEST(HostsFileTest, EveryMistakeNamesItsLine) {
   }
 }
 
-// "alpha cuda:0,cuda:1" of each worker.
+// Returns the host and devices of each worker, like "alpha cuda:0,cuda:1".
 std::vector<std::string> GetPlaces(const Hosts& hosts) {
   std::vector<std::string> places;
   for (const Place& worker : hosts.workers) places.push_back(worker.host + " " + worker.device);
   return places;
 }
 
-TEST(HostsFileTest, AWorkerMayNameItsGpus) {
+TEST(HostsFileTest, AcceptsGpusOfAWorker) {
   const auto hosts = ParseHosts("server alpha\nworker alpha gpus=0,3\nworker beta slots=2\n");
   ASSERT_TRUE(hosts.ok()) << hosts.status();
   EXPECT_EQ(GetPlaces(*hosts), (std::vector<std::string>{"alpha cuda:0,cuda:3", "beta ", "beta "}));
@@ -148,7 +148,7 @@ TEST(HostsFileTest, AWorkerMayNameItsGpus) {
   }
 }
 
-TEST(HostsFileTest, GpusOfEachMachineGoToWorkersThatFollowEachOther) {
+TEST(HostsFileTest, AssignsEachMachinesGpusToConsecutiveWorkers) {
   const auto parse = [] { return *ParseHosts("server alpha\nworker alpha\nworker beta\n"); };
   Hosts hosts = parse();
   ASSERT_TRUE(SpreadGpus(/*gpus=*/4, /*per_worker=*/4, &hosts).ok());
@@ -181,21 +181,21 @@ TEST(HostsFileTest, GpusOfEachMachineGoToWorkersThatFollowEachOther) {
   EXPECT_EQ(many.workers.size(), 2u);
 }
 
-TEST(HostsFileTest, AFileThatIsNotThereIsNamed) {
+TEST(HostsFileTest, NamesAMissingFile) {
   const absl::Status status = ReadHostsFile("/nowhere/hosts").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(status.message(),
             "cannot read the hosts file /nowhere/hosts: No such file or directory");
 }
 
-TEST(HostsFileTest, AMistakeInAFileNamesTheFile) {
+TEST(HostsFileTest, ErrorsNameTheFile) {
   const TestFolder folder;
   const std::string path = folder.WriteFile("hosts", "server\n");
   EXPECT_EQ(ReadHostsFile(path).status().message(),
             path + ": line 1: expected a host after 'server'");
 }
 
-TEST(HostsFileTest, AWorkersLineMayNameAProcessForEachStage) {
+TEST(HostsFileTest, AcceptsAProcessForEachStage) {
   const auto hosts = ParseHosts("server alpha\nworker beta:7001,gamma:7002\nworker beta\n");
   ASSERT_TRUE(hosts.ok()) << hosts.status();
   ASSERT_EQ(hosts->workers.size(), 2u);
@@ -221,7 +221,7 @@ TEST(HostsFileTest, AWorkersLineMayNameAProcessForEachStage) {
             "name that other machines know it by");
 }
 
-// The numbers of all processes, worker after worker.
+// Returns the process numbers of each worker in sequence.
 std::vector<int> GetNumbers(const std::string& lines) {
   absl::StatusOr<Hosts> hosts = ParseHosts("server alpha\n" + lines);
   EXPECT_TRUE(hosts.ok()) << hosts.status();
@@ -234,17 +234,16 @@ std::vector<int> GetNumbers(const std::string& lines) {
   return numbers;
 }
 
-TEST(HostsFileTest, NoTwoProcessesOfAMachineHaveOneNumberHoweverWorkersAreSplit) {
+TEST(HostsFileTest, ProcessNumbersAreUniqueOnEachMachine) {
   using Numbers = std::vector<int>;
   EXPECT_EQ(GetNumbers("worker beta slots=2\nworker gamma\nworker beta\n"), (Numbers{0, 1, 0, 2}));
-  // By slot and stage alone the second on beta of the first worker and the one of the second would
-  // both have 1.
+  // Numbering by slot and stage alone would assign number 1 twice on beta.
   EXPECT_EQ(GetNumbers("worker beta:1,beta:2,gamma:1\nworker beta:3,gamma:2,gamma:3\n"),
             (Numbers{0, 1, 0, 2, 1, 2}));
   EXPECT_EQ(GetNumbers("worker beta:1,gamma:1\nworker beta\n"), (Numbers{0, 0, 1}));
 }
 
-TEST(HostsFileTest, GpusThatALineNamesAreLeftToIt) {
+TEST(HostsFileTest, NumberingSkipsGpusNamedExplicitly) {
   using Numbers = std::vector<int>;
   EXPECT_EQ(GetNumbers("worker beta gpus=0,2\nworker beta slots=2\nworker gamma\n"),
             (Numbers{-1, 1, 3, 0}));
@@ -252,7 +251,7 @@ TEST(HostsFileTest, GpusThatALineNamesAreLeftToIt) {
             (Numbers{1, 1, -1, -1}));
 }
 
-TEST(HostsFileTest, TheProcessesOfAMachineTakeTheGpusThatTheirLineNames) {
+TEST(HostsFileTest, StageProcessesUseTheGpusOfTheirLine) {
   const auto devices = [](const std::string& line) {
     const auto hosts = ParseHosts("server alpha\n" + line + "\n");
     EXPECT_TRUE(hosts.ok()) << hosts.status();

@@ -20,7 +20,7 @@ LaunchOptions Options() {
   return options;
 }
 
-TEST(LaunchPlanTest, AServerOnThisMachineTakesAFreePortOfTheLoopback) {
+TEST(LaunchPlanTest, LocalServerListensOnAFreeLoopbackPort) {
   const ChildProcess::Options program = ServerProgram(Options(), 1, Place());
   EXPECT_EQ(program.name, "server 1");
   EXPECT_EQ(program.command,
@@ -28,7 +28,7 @@ TEST(LaunchPlanTest, AServerOnThisMachineTakesAFreePortOfTheLoopback) {
   EXPECT_FALSE(program.stop_by_stdin);
 }
 
-TEST(LaunchPlanTest, ServersHaveOneDirectoryUnlessTheirDisksAreApart) {
+TEST(LaunchPlanTest, ServersShareADirectoryUnlessDisksAreApart) {
   LaunchOptions options = Options();
   options.copies_at = "127.0.0.1:4712";
   EXPECT_EQ(ServerDirectory(options, 1), "");
@@ -44,7 +44,7 @@ TEST(LaunchPlanTest, ServersHaveOneDirectoryUnlessTheirDisksAreApart) {
       << "it asks by itself";
 }
 
-TEST(LaunchPlanTest, OnlyTheFirstServerGetsTheFolderOfTheModel) {
+TEST(LaunchPlanTest, OnlyServer0GetsTheModelFolder) {
   LaunchOptions options = Options();
   options.dir = "/run/state";
   options.model_dir = "/run";
@@ -56,7 +56,7 @@ TEST(LaunchPlanTest, OnlyTheFirstServerGetsTheFolderOfTheModel) {
       (Words{"/opt/ps_server", "--listen=127.0.0.1:0", "--exit_with_parent", "--dir=/run/state"}));
 }
 
-TEST(LaunchPlanTest, AWorkerGetsTheJobTheServersAndWhatWasPassedOn) {
+TEST(LaunchPlanTest, WorkerGetsJobServersAndExtraArguments) {
   LaunchOptions options = Options();
   options.data = "/data/mnist";
   options.download = true;
@@ -73,7 +73,7 @@ TEST(LaunchPlanTest, AWorkerGetsTheJobTheServersAndWhatWasPassedOn) {
                    "--device=cuda", "--threads=2", "--loader_threads=1", "--slow=8"}));
 }
 
-TEST(LaunchPlanTest, AWorkersOwnDevicesGoBeforeThoseOfAll) {
+TEST(LaunchPlanTest, PerWorkerDevicesOverrideTheSharedDevice) {
   LaunchOptions options = Options();
   options.device = "cuda";
   Place place;
@@ -83,7 +83,7 @@ TEST(LaunchPlanTest, AWorkersOwnDevicesGoBeforeThoseOfAll) {
   EXPECT_EQ(std::count(command.begin(), command.end(), "--device=cuda"), 0);
 }
 
-TEST(LaunchPlanTest, AProcessWithAStageIsToldWhichAndWhereAllOfThemListen) {
+TEST(LaunchPlanTest, StageProcessGetsItsIndexAndStageAddresses) {
   Place worker;
   worker.stages = {{"", 7001}, {"beta", 7002}};
   const ChildProcess::Options first = WorkerProgram(Options(), 1, worker, {"a:1"}, true, 0);
@@ -98,7 +98,7 @@ TEST(LaunchPlanTest, AProcessWithAStageIsToldWhichAndWhereAllOfThemListen) {
             std::string::npos);
 }
 
-TEST(LaunchPlanTest, AProcessWithAStageComputesWhereItsLineSaysElseWhereAllOthersDo) {
+TEST(LaunchPlanTest, StageDeviceOverridesTheSharedDevice) {
   LaunchOptions options = Options();
   options.device = "cuda";
   Place worker;
@@ -112,7 +112,7 @@ TEST(LaunchPlanTest, AProcessWithAStageComputesWhereItsLineSaysElseWhereAllOther
   EXPECT_EQ(has(1, "--device=cuda"), 1) << "and takes a GPU by its number (worker/device.h)";
 }
 
-TEST(LaunchPlanTest, AProcessWithANumberTakesTheGpuWithThatNumberUnlessOneIsNamed) {
+TEST(LaunchPlanTest, NumberedProcessUsesTheGpuOfItsNumber) {
   LaunchOptions options = Options();
   Place place;
   place.gpu_number = 2;
@@ -127,12 +127,12 @@ TEST(LaunchPlanTest, AProcessWithANumberTakesTheGpuWithThatNumberUnlessOneIsName
   EXPECT_EQ(has("--gpu_number=2"), 0);
 }
 
-TEST(LaunchPlanTest, AWorkerWhosePredecessorDiedSaysSo) {
+TEST(LaunchPlanTest, RestartedWorkerReportsItsPredecessorsDeath) {
   const Words command = WorkerProgram(Options(), 1, Place(), {"a:1"}, true).command;
   EXPECT_EQ(std::count(command.begin(), command.end(), "--predecessor_died"), 1);
 }
 
-TEST(LaunchPlanTest, ThreadsOfAWorkerBesideItsServersSleepWhileTheyWaitForEachOther) {
+TEST(LaunchPlanTest, WaitingThreadsSleepIfServersShareTheMachine) {
   LaunchOptions options = Options();
   options.threads = 1;
   EXPECT_EQ(WorkerProgram(options, 0, Place(), {"a:1"}, false).environment, Words());
@@ -141,7 +141,7 @@ TEST(LaunchPlanTest, ThreadsOfAWorkerBesideItsServersSleepWhileTheyWaitForEachOt
             (Words{"OMP_WAIT_POLICY=passive"}));
 }
 
-TEST(LaunchPlanTest, TheEvaluatorGetsTheServersAndNoJobAndNoSlot) {
+TEST(LaunchPlanTest, EvaluatorGetsServersButNoJobOrSlot) {
   LaunchOptions options = Options();
   options.data = "/data/mnist";
   options.device = "cuda";
@@ -155,7 +155,7 @@ TEST(LaunchPlanTest, TheEvaluatorGetsTheServersAndNoJobAndNoSlot) {
                    "--exit_with_parent", "--data=/data/mnist", "--device=cuda"}));
 }
 
-TEST(LaunchPlanTest, OnlyTheSlowedSlotIsSlowed) {
+TEST(LaunchPlanTest, SlowsOnlyTheNamedSlot) {
   LaunchOptions options = Options();
   options.handicaps = {{1, {"--slow=8"}}};
   for (const std::string& word : WorkerProgram(options, 0, Place(), {"a:1"}, false).command) {
@@ -163,7 +163,7 @@ TEST(LaunchPlanTest, OnlyTheSlowedSlotIsSlowed) {
   }
 }
 
-TEST(LaunchPlanTest, AServerElsewhereListensOnTheNetworkOnlyIfThatWasTyped) {
+TEST(LaunchPlanTest, RemoteServerNeedsConsentToListenOnTheNetwork) {
   LaunchOptions options = Options();
   const Place place{"alpha", 4711};
   EXPECT_EQ(ServerProgram(options, 0, place).command,
@@ -175,7 +175,7 @@ TEST(LaunchPlanTest, AServerElsewhereListensOnTheNetworkOnlyIfThatWasTyped) {
                    "exec /opt/ps_server --listen=0.0.0.0:4711 --exit_with_parent --insecure"}));
 }
 
-TEST(LaunchPlanTest, AServerAtAnAddressOfTheSixthVersionListensThereAndIsWhatSshTakes) {
+TEST(LaunchPlanTest, ServerAtAnIpv6AddressListensThere) {
   LaunchOptions options = Options();
   options.insecure = true;
   for (const char* host : {"[fd00::1]", "fd00::1"}) {
@@ -188,7 +188,7 @@ TEST(LaunchPlanTest, AServerAtAnAddressOfTheSixthVersionListensThereAndIsWhatSsh
       (Words{"ssh", "-q", "::1", "exec /opt/ps_server '--listen=[::1]:0' --exit_with_parent"}));
 }
 
-TEST(LaunchPlanTest, AWorkerElsewhereGetsTheJobsTextAlong) {
+TEST(LaunchPlanTest, RemoteWorkerGetsTheJobText) {
   LaunchOptions options = Options();
   options.data = "/my data";
   const ChildProcess::Options program =
@@ -202,7 +202,7 @@ TEST(LaunchPlanTest, AWorkerElsewhereGetsTheJobsTextAlong) {
                    "name: \"it's\"\nworkers: 2\nEND_OF_TORCHPS_JOB\n"}));
 }
 
-TEST(LaunchPlanTest, WorkersReachAServerByItsHostAndThePortItTook) {
+TEST(LaunchPlanTest, WorkersUseTheServersHostAndChosenPort) {
   EXPECT_EQ(*ReachableAddress(Place(), "127.0.0.1:4711"), "127.0.0.1:4711");
   EXPECT_EQ(*ReachableAddress({"alpha", 0}, "0.0.0.0:4711"), "alpha:4711");
   EXPECT_EQ(*ReachableAddress({"fd00::1", 0}, "0.0.0.0:4711"), "[fd00::1]:4711");

@@ -15,7 +15,7 @@
 namespace torchps {
 namespace {
 
-// A folder as it looks after `bazel build`, and a job in it.
+// Simulates a folder after `bazel build`, with a job.
 class PlanRunTest : public testing::Test {
  protected:
   PlanRunTest() {
@@ -48,7 +48,7 @@ class PlanRunTest : public testing::Test {
   std::string job_;
 };
 
-TEST_F(PlanRunTest, TheJobSaysHowManyWorkersUnlessAFlagDoes) {
+TEST_F(PlanRunTest, FlagOverridesTheJobsWorkerCount) {
   const auto plan = PlanWithJob({});
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->hosts.servers.size(), 2u);
@@ -64,7 +64,7 @@ TEST_F(PlanRunTest, TheJobSaysHowManyWorkersUnlessAFlagDoes) {
   EXPECT_EQ(other->launch.set, (std::vector<std::string>{"training.epochs=4", "workers=5"}));
 }
 
-TEST_F(PlanRunTest, MomentumThatStalenessSpoilsIsWarnedOfOnce) {
+TEST_F(PlanRunTest, WarnsOnceAboutMomentumWithStaleness) {
   const auto warning = [this](std::vector<std::string> set, const char* mode = "ASYNC") {
     set.push_back("--set=optimizer.sgd.momentum=0.9");
     set.push_back(std::string("--set=consistency.mode=") + mode);
@@ -83,21 +83,21 @@ TEST_F(PlanRunTest, MomentumThatStalenessSpoilsIsWarnedOfOnce) {
   EXPECT_EQ(warning({server}, "SYNC"), "");
 }
 
-TEST_F(PlanRunTest, ProgramsAreFoundWhereBazelBuildsThem) {
+TEST_F(PlanRunTest, FindsProgramsInBazelBin) {
   const auto plan = PlanWithJob({});
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_TRUE(std::filesystem::equivalent(plan->launch.server_binary, server_));
   EXPECT_TRUE(std::filesystem::equivalent(plan->launch.worker_binary, worker_));
 }
 
-TEST_F(PlanRunTest, ProgramsBesidePsctlComeFirst) {
+TEST_F(PlanRunTest, PrefersProgramsNextToPsctl) {
   const std::string beside = folder_.WriteScript("tools/ps_worker", "");
   const auto plan = PlanWithJob({});
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_TRUE(std::filesystem::equivalent(plan->launch.worker_binary, beside));
 }
 
-TEST_F(PlanRunTest, EveryMistakeIsOneSentenceBeforeAnythingStarts) {
+TEST_F(PlanRunTest, ReportsMistakesBeforeStartingProcesses) {
   EXPECT_EQ(Plan({}).status().message(),
             "'psctl run' needs --job=FILE, or the name of a job: digits, mnist, text");
   EXPECT_EQ(Complaint({"--servers=0"}), "--servers=0: expected a whole number from 1 to 1024");
@@ -118,7 +118,7 @@ TEST_F(PlanRunTest, EveryMistakeIsOneSentenceBeforeAnythingStarts) {
   EXPECT_EQ(Complaint({"--ssh=rsh"}), "--ssh works with --hosts only");
 }
 
-TEST_F(PlanRunTest, ABuiltInJobGoesBeforeAFolderOfItsNameAndAfterAFile) {
+TEST_F(PlanRunTest, BuiltInJobPrecedesFoldersButNotFiles) {
   const std::filesystem::path before = std::filesystem::current_path();
   std::filesystem::current_path(folder_.path(""));
   std::filesystem::create_directory("digits");
@@ -133,11 +133,11 @@ TEST_F(PlanRunTest, ABuiltInJobGoesBeforeAFolderOfItsNameAndAfterAFile) {
   EXPECT_EQ(own->job.name(), "tiny");
 }
 
-TEST_F(PlanRunTest, AJobFromAPipeIsReadOnce) {
+TEST_F(PlanRunTest, ReadsAJobFromAPipeOnce) {
   const std::string pipe = folder_.path("pipe");
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   std::thread writer([&] { std::ofstream(pipe) << ReadWholeFile(job_); });
-  // The job is parsed twice, since its number of workers is another one.
+  // psctl parses the job twice, because --workers changes it.
   const absl::StatusOr<RunPlan> plan = Plan({"--job=" + pipe, "--workers=2"});
   writer.join();
   ASSERT_TRUE(plan.ok()) << plan.status();
@@ -145,7 +145,7 @@ TEST_F(PlanRunTest, AJobFromAPipeIsReadOnce) {
   EXPECT_EQ(plan->launch.job_text, ReadWholeFile(job_));
 }
 
-TEST_F(PlanRunTest, AResumedRunTakesTheJobOfItsFolder) {
+TEST_F(PlanRunTest, ResumeUsesTheJobInTheFolder) {
   const std::string dir = "--dir=" + folder_.path("run");
   const std::string nothing(Plan({dir, "--resume"}).status().message());
   EXPECT_NE(nothing.find("run holds nothing"), std::string::npos) << nothing;
@@ -159,14 +159,14 @@ TEST_F(PlanRunTest, AResumedRunTakesTheJobOfItsFolder) {
             "'psctl run' needs --job=FILE, or the name of a job: digits, mnist, text");
 }
 
-TEST_F(PlanRunTest, AMistakeInTheJobNamesTheField) {
+TEST_F(PlanRunTest, JobErrorsNameTheField) {
   EXPECT_NE(Complaint({"--set=training.epochs=-1"}).find("training.epochs"), std::string::npos);
   EXPECT_NE(Complaint({"--set=training.epoch=1"}).find("epoch"), std::string::npos);
   EXPECT_EQ(PlanWithJob({"--set=nonsense"}).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Plan({"--job=/nowhere/job"}).status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(PlanRunTest, ANameThatPsWorkerDoesNotKnowIsFoundBeforeAnythingStarts) {
+TEST_F(PlanRunTest, RejectsUnknownModelNamesBeforeStarting) {
   EXPECT_EQ(
       Complaint({"--set=model.name=mpl"}),
       "job field model.name is \"mpl\"; did you mean \"mlp\"? ps_worker has: linear, mlp, convnet, "
@@ -179,21 +179,21 @@ TEST_F(PlanRunTest, ANameThatPsWorkerDoesNotKnowIsFoundBeforeAnythingStarts) {
       "as cuda:0,cuda:1");
   EXPECT_EQ(Complaint({"--target=acuracy:0.9"}).substr(0, 82),
             "--target=acuracy:0.9: the program does not measure that; did you mean accuracy? it");
-  // A program of the user's may know more.
+  // A user's program may register more names.
   const std::string own = folder_.WriteScript("mine", "");
   const auto plan =
       PlanWithJob({"--set=model.name=mpl", "--target=f1:1", "--worker_binary=" + own});
   EXPECT_TRUE(plan.ok()) << plan.status();
 }
 
-TEST_F(PlanRunTest, ProgramsThatAreNotBuiltAreNamedWithTheCommandThatBuildsThem) {
+TEST_F(PlanRunTest, NamesTheBuildCommandForMissingPrograms) {
   std::filesystem::remove(worker_);
   const std::string complaint = Complaint({});
   EXPECT_EQ(complaint.find("cannot find ps_worker (looked for "), 0u) << complaint;
   EXPECT_NE(complaint.find("'bazel build //program:ps_worker'"), std::string::npos) << complaint;
 }
 
-TEST_F(PlanRunTest, WhatGoesOnWithTheRunIsWhatWasTyped) {
+TEST_F(PlanRunTest, ContinueCommandRepeatsTheTypedFlags) {
   const auto plan = PlanWithJob({"--servers=3", "--workers=2", "--set=seed=9", "--restarts=0",
                                  "--data=my data", "--target=loss:1", "--target=loss:2",
                                  "--insecure", "--dir=" + folder_.path("run")});
@@ -203,7 +203,7 @@ TEST_F(PlanRunTest, WhatGoesOnWithTheRunIsWhatWasTyped) {
       " --servers=3 '--data=my data' --restarts=0 --target=loss:1 --target=loss:2 --insecure");
 }
 
-TEST_F(PlanRunTest, AHostsFileSaysHowManyAndWhere) {
+TEST_F(PlanRunTest, HostsFileSetsServersAndWorkers) {
   const std::string hosts =
       folder_.WriteFile("hosts", "server alpha:4711\nworker alpha slots=2\nworker beta\n");
   const auto plan = PlanWithJob({"--hosts=" + hosts, "--insecure", "--ssh=ssh -p 22"});
@@ -221,7 +221,7 @@ TEST_F(PlanRunTest, AHostsFileSaysHowManyAndWhere) {
             "machine), or set --insecure if that network is private");
 }
 
-TEST_F(PlanRunTest, GpusAreOneWorkerOnEachMachine) {
+TEST_F(PlanRunTest, GpusMakeOneWorkerOnEachMachine) {
   const auto here = PlanWithJob({"-g", "4"});
   ASSERT_TRUE(here.ok()) << here.status();
   EXPECT_EQ(here->hosts.workers.size(), 1u);
@@ -237,7 +237,7 @@ TEST_F(PlanRunTest, GpusAreOneWorkerOnEachMachine) {
   EXPECT_EQ(there->hosts.workers[1].device, "cuda:0,cuda:1");
 }
 
-TEST_F(PlanRunTest, ProcessesOfAHostsFileHaveNumbersOnTheirMachines) {
+TEST_F(PlanRunTest, NumbersHostsFileProcessesByMachine) {
   const std::string hosts = folder_.WriteFile(
       "hosts", "server localhost\nworker localhost\nworker 127.0.0.1\nworker localhost\n");
   const auto there = PlanWithJob({"--device=cuda", "--hosts=" + hosts});
@@ -250,7 +250,7 @@ TEST_F(PlanRunTest, ProcessesOfAHostsFileHaveNumbersOnTheirMachines) {
   EXPECT_EQ(here->hosts.workers[1].gpu_number, -1) << "its slot says as much";
 }
 
-TEST_F(PlanRunTest, GpusPerWorkerMakeSeveralWorkersOfAMachine) {
+TEST_F(PlanRunTest, GpusPerWorkerSplitsAMachineIntoWorkers) {
   const auto each = PlanWithJob({"--gpus=4", "--gpus_per_worker=1"});
   ASSERT_TRUE(each.ok()) << each.status();
   EXPECT_EQ(each->job.workers(), 4);
@@ -276,7 +276,7 @@ TEST_F(PlanRunTest, GpusPerWorkerMakeSeveralWorkersOfAMachine) {
             "multiple of --gpus_per_worker");
 }
 
-TEST_F(PlanRunTest, StagesMakeEachWorkerSeveralProcessesOnPortsOfTheirOwn) {
+TEST_F(PlanRunTest, StagesSplitWorkersIntoProcessesWithPorts) {
   const auto plan = PlanWithJob({"--stages=2", "--workers=2"});
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->job.workers(), 2);
@@ -299,7 +299,7 @@ TEST_F(PlanRunTest, StagesMakeEachWorkerSeveralProcessesOnPortsOfTheirOwn) {
             "--certs=DIR ('psctl certs' makes them)");
 }
 
-TEST_F(PlanRunTest, ProgramsElsewhereNeedNotLieOnThisMachine) {
+TEST_F(PlanRunTest, RemoteProgramsNeedNotExistLocally) {
   std::filesystem::remove(worker_);
   const std::string hosts = folder_.WriteFile("hosts", "server localhost\nworker localhost\n");
   const auto plan = PlanWithJob({"--hosts=" + hosts, "--remote_binary_dir=/opt/torchps"});
@@ -309,7 +309,7 @@ TEST_F(PlanRunTest, ProgramsElsewhereNeedNotLieOnThisMachine) {
   EXPECT_EQ(plan->job.workers(), 1);
 }
 
-TEST(RunFlagsTest, AJobFieldTypedAsAFlagIsAnsweredWithItsFlag) {
+TEST(RunFlagsTest, SuggestsTheFlagForAJobField) {
   const auto complaint = [](const std::string& typed) {
     const FlagTable table("psctl run", RunFlags(), "job", &RunFlagFor);
     return std::string(table.Parse({typed}).status().message());

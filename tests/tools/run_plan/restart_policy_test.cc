@@ -8,7 +8,7 @@
 namespace torchps {
 namespace {
 
-TEST(RestartPolicy, TheDelayDoublesUpToTheLongest) {
+TEST(RestartPolicy, DelayDoublesUpToTheMaximum) {
   RestartPolicy::Options options;
   options.most = 4;
   options.first_delay = absl::Seconds(1);
@@ -19,7 +19,7 @@ TEST(RestartPolicy, TheDelayDoublesUpToTheLongest) {
   }
 }
 
-TEST(RestartPolicy, WhoDiesTooOftenWithinTheWindowStaysDown) {
+TEST(RestartPolicy, TooManyDeathsInTheWindowStopRestarts) {
   RestartPolicy::Options options;
   options.most = 2;
   options.window = absl::Minutes(10);
@@ -30,7 +30,7 @@ TEST(RestartPolicy, WhoDiesTooOftenWithinTheWindowStaysDown) {
   EXPECT_EQ(policy.restarts(), 2);
 }
 
-TEST(RestartPolicy, WhatLiesBehindTheWindowIsForgotten) {
+TEST(RestartPolicy, IgnoresDeathsBeforeTheWindow) {
   RestartPolicy::Options options;
   options.most = 2;
   options.window = absl::Minutes(10);
@@ -41,13 +41,13 @@ TEST(RestartPolicy, WhatLiesBehindTheWindowIsForgotten) {
   EXPECT_EQ(policy.restarts(), 10);
 }
 
-TEST(RestartPolicy, NoneMeansNever) {
+TEST(RestartPolicy, ZeroDisablesRestarts) {
   RestartPolicy::Options options;
   options.most = 0;
   EXPECT_FALSE(RestartPolicy(options).Died(absl::ZeroDuration()).has_value());
 }
 
-TEST(RestartPolicy, OnlyWhatMayGoBetterNextTimeIsStartedAgain) {
+TEST(RestartPolicy, RestartsOnlyAfterRetryableExits) {
   for (const int signal_number : {SIGKILL, SIGSEGV, SIGABRT, SIGTERM}) {
     EXPECT_TRUE(IsWorthRestarting(128 + signal_number, false)) << signal_number;
   }

@@ -13,7 +13,7 @@ std::string Line(double seconds, const std::string& loss, const std::string& acc
          "},\"lower_is_better\":[\"loss\",\"rmse\"]}";
 }
 
-TEST(TargetsTest, EachIsNotedWhenItIsFirstMet) {
+TEST(TargetsTest, RecordsEachTargetWhenItIsFirstReached) {
   Targets targets = *Targets::Parse({"accuracy:0.98", "loss:0.5", "rmse:2", "accuracy:0.5"});
   const auto first = targets.Hear(Line(5, "0.7", "0.6", "2.5"));
   ASSERT_TRUE(first.ok()) << first.status();
@@ -23,7 +23,7 @@ TEST(TargetsTest, EachIsNotedWhenItIsFirstMet) {
   const auto second = targets.Hear(Line(10, "0.5", "0.97", "1.5"));
   ASSERT_TRUE(second.ok()) << second.status();
   EXPECT_EQ(second->lines.size(), 2);
-  // Worse again: it was met all the same.
+  // The metric is worse again, but the target stays reached.
   ASSERT_TRUE(targets.Hear(Line(15, "0.9", "0.4", "3")).ok());
 
   ASSERT_EQ(targets.reached().size(), 4);
@@ -38,7 +38,7 @@ TEST(TargetsTest, EachIsNotedWhenItIsFirstMet) {
   EXPECT_EQ(accuracy.pushes(), 200);
 }
 
-TEST(TargetsTest, WhatIsNotFiniteMeetsNothing) {
+TEST(TargetsTest, NonFiniteValuesReachNoTarget) {
   Targets targets = *Targets::Parse({"loss:0.5", "accuracy:0.1"});
   const auto heard = targets.Hear(Line(5, "null", "null", "1"));
   ASSERT_TRUE(heard.ok()) << heard.status();
@@ -46,7 +46,7 @@ TEST(TargetsTest, WhatIsNotFiniteMeetsNothing) {
   EXPECT_EQ(heard->row, "after 5.00 s   test rmse 1   test loss not finite");
 }
 
-TEST(TargetsTest, AMetricThatTheProgramDoesNotMeasureIsNamed) {
+TEST(TargetsTest, NamesAnUnmeasuredMetric) {
   Targets targets = *Targets::Parse({"acuracy:0.98"});
   EXPECT_EQ(targets.Hear(Line(5, "0.7", "0.6", "2.5")).status().message(),
             "--target=acuracy:0.98: the program does not measure that; did you mean accuracy? "
@@ -69,7 +69,7 @@ TEST(TargetsTest, ChecksMetricsAgainstAList) {
             "--target=rmse:2: the program does not measure that; it measures loss, accuracy");
 }
 
-TEST(TargetsTest, EveryMistakeIsNamed) {
+TEST(TargetsTest, RejectsMalformedTargets) {
   const std::string expected = ": expected METRIC:VALUE, as accuracy:0.98 or loss:2.5";
   for (const std::string value : {"accuracy", "accuracy:", ":0.98", "accuracy:98%", "loss:nan"}) {
     EXPECT_EQ(Targets::Parse({value}).status().message(), "--target=" + value + expected);
@@ -79,7 +79,7 @@ TEST(TargetsTest, EveryMistakeIsNamed) {
   EXPECT_TRUE(Targets::Parse({})->empty());
 }
 
-TEST(TargetsTest, ALineThatIsNoMeasurementIsShown) {
+TEST(TargetsTest, QuotesALineThatIsNotAMeasurement) {
   Targets targets;
   EXPECT_FALSE(IsMeasured("torchps_worker done slot=0 pushes=3"));
   EXPECT_TRUE(IsMeasured(Line(5, "0.7", "0.6", "2.5")));

@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 
 const absl::Time kNow = absl::FromUnixSeconds(1'800'000'000);
 
-// A working directory with runs in its folder runs/.
+// Working directory with runs in the folder runs/.
 class RunsTest : public testing::Test {
  protected:
   RunsTest() : before_(fs::current_path()) {
@@ -38,7 +38,7 @@ class RunsTest : public testing::Test {
   }
   ~RunsTest() override { fs::current_path(before_); }
 
-  // A run that ended `age` ago.
+  // Adds a run that ended `age` ago.
   RunRecord Ended(absl::Duration age, RunOutcome outcome = RunOutcome::kFinished,
                   const std::string& reason = "") {
     RunRecord record = RecordOfThisRun("");
@@ -59,7 +59,7 @@ class RunsTest : public testing::Test {
   void AddJob(const std::string& name, const std::string& text) {
     ASSERT_EQ(KeepJob("runs/" + name, FromText<JobSpec>(text)), absl::OkStatus());
   }
-  // A run that is running as long as the lock lives.
+  // Adds a run that is running while the lock exists.
   std::unique_ptr<FileLock> AddRunning(const std::string& name,
                                        const std::vector<std::string>& servers) {
     RunRecord record = RecordOfThisRun("");
@@ -143,7 +143,7 @@ TEST_F(RunsTest, ListsRunsAsJson) {
   EXPECT_GT(json[0]["bytes"], 0);
 }
 
-TEST_F(RunsTest, AFolderWithoutRunsIsNoError) {
+TEST_F(RunsTest, AcceptsAFolderWithoutRuns) {
   EXPECT_EQ(Runs(), 0);
   EXPECT_EQ(out_.str(), "there is no run in runs\n");
   EXPECT_EQ(Runs({"nowhere"}), 5);
@@ -165,7 +165,7 @@ TEST_F(RunsTest, PruneKeepsTheNewestAndAsksFirst) {
   EXPECT_FALSE(fs::exists("runs/run3"));
 }
 
-TEST_F(RunsTest, PruneDeletesOldRunsAndNothingElse) {
+TEST_F(RunsTest, PruneDeletesOnlyOldRuns) {
   AddRun("young", Ended(absl::Hours(23)));
   AddRun("old", Ended(absl::Hours(25)));
   fs::create_directory("runs/no-run");
@@ -187,7 +187,7 @@ TEST_F(RunsTest, PruneDeletesOldRunsAndNothingElse) {
   EXPECT_EQ(out_.str(), "there is no run to delete in runs\n");
 }
 
-TEST_F(RunsTest, PruneRefusesToGuess) {
+TEST_F(RunsTest, PruneRequiresExplicitLimits) {
   AddRun("a", Ended(absl::Hours(1)));
   EXPECT_EQ(Runs({"--prune"}), 2);
   EXPECT_EQ(error_.str(),
@@ -214,7 +214,7 @@ TEST_F(RunsTest, ShowsTheReportOfARun) {
   EXPECT_EQ(out_.str(), golden_report_);
 }
 
-TEST_F(RunsTest, ShowSaysWhyThereIsNoReport) {
+TEST_F(RunsTest, ShowExplainsAMissingReport) {
   AddRun("a", Ended(absl::Hours(1), RunOutcome::kFailed, "server 0 exited with code 6"));
   EXPECT_EQ(Show({"a"}), 5);
   EXPECT_EQ(error_.str(),
@@ -266,7 +266,7 @@ TEST_F(RunsTest, FindsTheOnlyRunningRun) {
   EXPECT_EQ(FindRunningRun("")->name, "second");
 }
 
-TEST_F(RunsTest, ARunWithoutServersOrOnAnotherMachineIsNotReachable) {
+TEST_F(RunsTest, ExplainsUnreachableRuns) {
   const auto lock = AddRunning("a", {});
   EXPECT_EQ(FindRunningRun("").status(),
             absl::UnavailableError("the servers of run a do not listen yet; try again"));
@@ -292,7 +292,7 @@ TEST_F(RunsTest, ConnectsToTheRunningRun) {
                 "'psctl status' takes either --servers or --run; both name a cluster"));
 }
 
-TEST_F(RunsTest, ARecordIsReadAsItWasWritten) {
+TEST_F(RunsTest, ReadsBackAWrittenRecord) {
   RunRecord record = Ended(absl::Hours(1), RunOutcome::kStopped, "interrupted");
   record.servers = {"alpha:7000"};
   record.worker_hosts = {"beta", "beta"};
@@ -313,7 +313,7 @@ TEST_F(RunsTest, ARecordIsReadAsItWasWritten) {
   EXPECT_EQ(read->report, "/report.json");
 }
 
-TEST_F(RunsTest, AFolderOfRunsThatCannotBeMadeIsNamed) {
+TEST_F(RunsTest, NamesAnUncreatableRunsFolder) {
   fs::remove("runs");
   folder_.WriteFile("runs", "");
   const absl::Status made = MakeRunFolder("job", kNow).status();
