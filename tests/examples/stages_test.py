@@ -1,6 +1,6 @@
-"""docs/guide.md's three ways of having several members behind one slot, on CPU devices: stages in one process,
-stages over processes, replicas on several devices. Each learns, and report and status show its members with
-their memory."""
+"""Tests the three multi-member slots of docs/guide.md on CPU devices: stages in one process, stages in several
+processes, and replicas on several devices. Each variant learns, and report and status show the members with
+memory use."""
 
 import json
 import os
@@ -18,7 +18,7 @@ EPOCHS = 2
 
 
 def free_addresses(count):
-    """Distinct ones, since all are held until the last is found."""
+    """Returns distinct ports by keeping each port bound until the last port is found."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     addresses = [f"127.0.0.1:{held.getsockname()[1]}" for held in sockets]
     for held in sockets:
@@ -33,15 +33,15 @@ class StagesTest(ProgramsByHand):
             return json.load(file)
 
     def run_by_psctl(self, program, *flags):
-        """As the guide has it. What it said, and its report."""
+        """Runs psctl as in the guide. Returns the output and the report."""
         said = self.psctl("run", f"--worker_binary={program}", f"--server_binary={SERVER}", f"--job={JOB}",
                           f"--set=training.epochs={EPOCHS}", "--servers=2", "--workers=1",
                           "--report=report.json", "--dir=run", *flags)
         return said, self.report()
 
     def run_by_hand(self, *commands):
-        """Workers on a server that stays, so that the job can be looked at when it is done. What status says of
-        it, and its report."""
+        """Runs workers on a server that keeps running, so that the finished job can be inspected. Returns the
+        status text and the report."""
         server = self.start(SERVER, "--listen=127.0.0.1:0")
         address = self.line(server, "torchps_server ready").split("address=")[1].split()[0]
         workers = [self.start(*command, f"--servers={address}", f"--job={JOB}",
@@ -61,20 +61,20 @@ class StagesTest(ProgramsByHand):
         self.assertEqual(last["epoch"], EPOCHS)
         self.assertLess(last["train_loss"], first["train_loss"])
         self.assertLess(last["test"]["loss"], first["test"]["loss"])
-        self.assertGreater(last["test"]["accuracy"], 0.9)  # chance is 0.1
+        self.assertGreater(last["test"]["accuracy"], 0.9)  # a random guess scores 0.1
 
     def members(self, report):
         self.assertEqual(len(report["slots"]), 1, "all of them are one worker to the job")
         return report["slots"][0]["members"]
 
     def expect_stages(self, report, text, processes=False):
-        """Three members that have the model once between them, no one more than its share."""
+        """Checks that three members hold the model once, and each member only its share."""
         members = self.members(report)
         self.assertEqual([member["stage"] for member in members], [0, 1, 2])
         self.assertEqual([member["device"] for member in members], ["cpu"] * 3)
         self.assertEqual([member["parameters"] for member in members], PARTS)
         self.assertEqual(report["parameters"], sum(PARTS))
-        # Values and gradients, each once, of four bytes.
+        # Values and gradients of four bytes each.
         whole = report["parameters"] * 2 * 4
         self.assertEqual(sum(member["model_bytes"] for member in members), whole)
         for member in members:
@@ -86,7 +86,7 @@ class StagesTest(ProgramsByHand):
             self.assertRegex(text, rf"(?m)^ +cpu +stage {stage}, {PARTS[stage]:,} parameters, {memory}$")
 
     def expect_replicas(self, report, text):
-        """Two members with all of the model each."""
+        """Checks that two members hold the whole model each."""
         members = self.members(report)
         self.assertEqual([member["stage"] for member in members], [-1, -1])
         self.assertEqual([member["parameters"] for member in members], [report["parameters"]] * 2)
@@ -97,7 +97,7 @@ class StagesTest(ProgramsByHand):
         self.assertEqual(len(re.findall(r"(?m)^ +cpu +replica, \d+ KiB$", text)), 2, text)
 
     def test_stages_are_devices_or_processes_of_a_worker_and_learn_the_same(self):
-        # A thread for each stage in both, so that they round alike on any machine.
+        # Both use one thread for each stage, so that rounding is equal on any machine.
         said, devices = self.run_by_psctl(STAGES, "--device=cpu,cpu,cpu", "--threads=3")
         self.expect_learnt(devices)
         self.expect_stages(devices, said)
@@ -127,7 +127,7 @@ class StagesTest(ProgramsByHand):
         self.expect_replicas(report, status)
 
     def test_alone_with_servers_of_its_own(self):
-        """The command in the head of examples/stages.cc."""
+        """Runs the command in the header comment of examples/stages.cc."""
         done = subprocess.run([STAGES, "--local", "--device=cpu,cpu,cpu", "--set", "optimizer.learning_rate=0.1"],
                               cwd=self.folder, capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)

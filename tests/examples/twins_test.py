@@ -1,10 +1,10 @@
-"""Each example, trained by two workers and a server, is as good as its twin, a plain loop of torch's.
+"""Tests that each example, trained by two workers and a server, matches its twin, a plain torch loop.
 
     twins_test.py PSCTL PS_SERVER EXAMPLES_FOLDER TWINS_FOLDER
 
-What no job says otherwise is as one process does it: the workers share a batch of 32, whose mean is one step.
-Both are trained with five seeds each. Their mean losses may lie apart by as much as losses of one of
-them do among themselves. A GAN's end so far apart that a smaller bound would be a matter of luck.
+The default job computes the same steps as one process: the workers share a batch of 32, and the mean gradient makes
+one step. Both programs train with five seeds. The difference of the mean losses may be as large as the spread of
+either program's losses. The final losses of a GAN vary too much for a smaller bound.
 """
 
 import json

@@ -1,5 +1,5 @@
-"""docs/operate.md's "On several machines, by hand", on this one: certificates, servers and workers started by
-hand, watched, stopped and resumed, with the flags that the page names."""
+"""Tests "On several machines, by hand" of docs/operate.md on this machine: starts servers and workers with certificates,
+watches, stops and resumes them, with the flags of that page."""
 
 import json
 import os
@@ -23,7 +23,7 @@ class ByHandTest(ProgramsByHand):
     JOB = JOB
 
     def start_servers(self, *resume):
-        """Two of them; `resume` is for the first one."""
+        """Starts two servers; `resume` applies to the first."""
         servers = [self.start(SERVER, "--listen=127.0.0.1:0", "--certs=certs", "--dir=run", *flags)
                    for flags in (resume, ())]
         addresses = [self.line(server, "torchps_server ready").split("address=")[1].split()[0]
@@ -40,7 +40,7 @@ class ByHandTest(ProgramsByHand):
         self.psctl("certs", "--dir=certs", "--job=byhand", "--hosts=127.0.0.1")
         servers, addresses = self.start_servers()
         self.assertIn("no job yet", self.psctl("status", addresses, "--certs=certs"))
-        # Without certificates every question is refused, and the code says so.
+        # Without certificates, each request is rejected with the exit code for that.
         for command in (["status"], ["report"], ["checkpoint"], ["stop"]):
             self.assertIn("refuses this client", self.psctl(*command, addresses, code=4))
 
@@ -49,7 +49,7 @@ class ByHandTest(ProgramsByHand):
             self.line(worker, "torchps_worker progress")
         self.assertIn("byhand is running", self.psctl("status", addresses, "--certs=certs"))
         self.assertIn("run/checkpoint-", self.psctl("checkpoint", addresses, "--certs=certs"))
-        # What a worker has in hand it gives back when it is told to stop.
+        # A worker returns its unfinished samples when it is stopped.
         for worker in workers:
             worker.terminate()
             self.assertEqual(worker.wait(), 0)

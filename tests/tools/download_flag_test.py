@@ -1,5 +1,5 @@
-"""--download of psctl run, drill, doctor and evaluate, where there is no network: one sentence and an exit code,
-and nothing is left behind.
+"""Tests --download of psctl run, drill, doctor and evaluate without a network: it prints one sentence, returns an exit
+code, and leaves no files.
 
     download_flag_test.py PSCTL
 """
@@ -23,7 +23,7 @@ def main(psctl):
     job = os.path.join(folder, "job.textproto")
     with open(job, "w", encoding="utf-8") as file:
         file.write(JOB)
-    # Bound and not listening: a port on which nobody answers.
+    # The port is bound but not listening, so connections are refused.
     closed = socket.socket()
     closed.bind(("127.0.0.1", 0))
     mirror = f"http://127.0.0.1:{closed.getsockname()[1]}/"

@@ -1,4 +1,4 @@
-"""psctl evaluate and psctl predict say of a trained model what its run has said.
+"""Tests that psctl evaluate and psctl predict agree with the run that trained the model.
 
     evaluate_test.py PSCTL PROGRAM JOB
 """
@@ -24,12 +24,12 @@ def main(psctl, program, job):
     subprocess.run([program, "--local", f"--job={job}", f"--dir={folder}"], check=True,
                    stdout=subprocess.DEVNULL)
 
-    # The umask decides who may read the folder.
+    # The umask sets the read permissions of the folder.
     umask = os.umask(0)
     os.umask(umask)
     assert os.stat(folder).st_mode & 0o777 == 0o777 & ~umask
     assert os.stat(f"{folder}/model.safetensors").st_mode & 0o777 == 0o666 & ~umask
-    # A job file that --resume refuses does not replace the run's.
+    # A job file that --resume rejects does not replace the run's job file.
     job_file = os.path.join(folder, "job.textproto")
     with open(job_file, encoding="utf-8") as file:
         kept = file.read()
@@ -57,11 +57,11 @@ def main(psctl, program, job):
         assert got["metrics"] == {"accuracy": float(told["test_accuracy"])}, (got, told)
         assert got["data"].startswith("the test images of "), got
 
-    # A run's folder is its last model, and so is its last checkpoint.
+    # The run's folder and its last checkpoint both name the last model.
     final = json.loads(ask("evaluate", folder, "--json"))
     last = "state/" + max(name for name in os.listdir(f"{folder}/state") if name.startswith("checkpoint-"))
     checkpoint = json.loads(ask("evaluate", f"{folder}/{last}", "--json"))
-    # And so is what psctl writes for torch.load.
+    # The file that psctl writes for torch.load also contains the last model.
     pickled = os.path.join(folder, "exported.pt")
     subprocess.run([psctl, "export", f"--dir={folder}", f"--out={pickled}"], check=True, stdout=subprocess.DEVNULL)
     exported = json.loads(ask("evaluate", pickled, "--json"))
@@ -88,11 +88,11 @@ def main(psctl, program, job):
     assert told == f"wrote the evaluation of {final['samples']} test samples to {measured}\n", told
     with open(measured, encoding="utf-8") as file:
         assert json.load(file)["loss"] == final["loss"]
-    # Into a pipe go the answers alone.
+    # A pipe receives only the predictions.
     piped = json.loads(ask("evaluate", folder, "--json", "--out=/dev/stdout"))
     assert piped["loss"] == final["loss"], piped
 
-    # What cannot be read is told in a sentence: a name that is too long, one that leads to itself.
+    # Unreadable inputs get an error message: a name that is too long, a symbolic link to itself.
     loop = os.path.join(folder, "loop")
     os.symlink("loop", loop)
     for model, code in ("n" * 300 + ".safetensors", 4), (loop, 5):
@@ -102,13 +102,13 @@ def main(psctl, program, job):
         assert len(asked.stderr.splitlines()) == 1, asked.stderr
     asked = subprocess.run([program, f"--evaluate={loop}", f"--job={job}"], stderr=subprocess.PIPE, text=True, check=False)
     assert asked.returncode == 4, asked
-    # A name may be in any encoding.
+    # File names may use any encoding.
     odd = os.fsencode(folder) + b"/\xff.safetensors"
     os.link(os.path.join(folder, "model.safetensors"), odd)
     asked = subprocess.run([program, b"--evaluate=" + odd, f"--job={job}", "--json"], stdout=subprocess.PIPE, check=True)
     assert json.loads(asked.stdout)["samples"] == final["samples"], asked.stdout
 
-    # A checkpoint's model lies for a while where only its owner comes, and goes with whoever stops psctl.
+    # The checkpoint's model is extracted to a private temporary file, which a stopped psctl removes.
     place = os.path.join(folder, "place")
     os.mkdir(place)
     environment = {**os.environ, "TMPDIR": place}
@@ -124,7 +124,7 @@ def main(psctl, program, job):
     asked.send_signal(signal.SIGTERM)
     assert asked.wait() == 9, asked.returncode
     assert os.listdir(place) == []
-    # Whoever started psctl may ignore that children end.
+    # The parent process may ignore SIGCHLD.
     asked = subprocess.run([psctl, "evaluate", f"--model={folder}/{last}", f"--worker_binary={program}", "--set=x=1"],
                            env=environment, preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN),
                            stderr=subprocess.DEVNULL, check=False)

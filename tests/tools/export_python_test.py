@@ -1,8 +1,8 @@
-"""Opens what psctl has exported as its users do, and what servers have written.
+"""Reads the files that psctl exported and the servers wrote, as users do.
 
 Expects model.safetensors, model.pt, checkpoints/ and expected.json (name: shape and values) in the
-folder that it is given. The safetensors library is no Debian package, so those files are read here
-by the format's public definition; torch.load is Debian's.
+given folder. Debian does not package the safetensors library, so this test parses these files by the
+public format definition. torch.load is Debian's.
 """
 
 import glob
@@ -16,7 +16,7 @@ import torch
 
 
 def read_safetensors(path):
-    """name: (dtype, shape, bytes), with the checks that the library makes."""
+    """Returns name: (dtype, shape, bytes). Checks the file as the library does."""
     with open(path, "rb") as file:
         data = file.read()
     (length,) = struct.unpack("<Q", data[:8])
@@ -63,7 +63,7 @@ def main(folder):
             assert list(tensor.shape) == expected[name]["shape"], name
             assert tensor.flatten().tolist() == expected[name]["values"], name
 
-    # A module takes it.
+    # A module can load it.
     class Body(torch.nn.Module):
         def __init__(self):
             super().__init__()

@@ -1,5 +1,5 @@
-"""docs/operate.md's "A server's machine is lost": its directory, shared or copied, is taken to another place, and a
-server that is started there, on another port, goes on as the same one. Each of the servers, the first one included."""
+"""Tests "A server's machine is lost" of docs/operate.md: a server that starts on another port with the shared or copied
+directory continues as the same server. Covers each server, including server 0."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ durability { checkpoint_seconds: 1 }
 """
 
     def start_server(self, directory, *flags):
-        """The process, and where it listens."""
+        """Returns the process and its address."""
         server = self.start(SERVER, "--listen=127.0.0.1:0", f"--dir={directory}", *flags)
         return server, self.line(server, "torchps_server ready").split("address=")[1].split()[0]
 
@@ -35,7 +35,7 @@ durability { checkpoint_seconds: 1 }
             self.assertEqual(process.wait(), -signal.SIGKILL)
 
     def begin(self):
-        """A job that is under way, slow enough not to end, with a checkpoint: processes and addresses."""
+        """Starts a job slow enough not to end, and waits for a checkpoint. Returns processes and addresses."""
         servers, addresses = zip(*(self.start_server(f"dir-{index}") for index in range(2)))
         workers = self.start_workers(addresses, "--pace=50")
         for worker in workers:
@@ -44,7 +44,7 @@ durability { checkpoint_seconds: 1 }
         return list(servers), list(addresses), workers
 
     def move(self, index):
-        """The directory of a server, as a copy elsewhere has it."""
+        """Moves a server's directory, as if copied to another machine."""
         os.rename(os.path.join(self.folder, f"dir-{index}"), os.path.join(self.folder, "elsewhere"))
         return "elsewhere"
 
@@ -61,7 +61,7 @@ durability { checkpoint_seconds: 1 }
         self.assertEqual([server.wait() for server in servers], [0, 0])
 
     def lose_one_machine(self, index):
-        """The other server lives on, and so do the workers until they are told to stop."""
+        """Moves one server. The other server keeps running, and so do the workers until they are stopped."""
         servers, addresses, workers = self.begin()
         self.kill(servers[index])
         servers[index], addresses[index] = self.start_server(self.move(index))
@@ -69,7 +69,7 @@ durability { checkpoint_seconds: 1 }
         self.expect_a_good_end(servers, addresses)
 
     def lose_all_machines(self, index):
-        """Everything has ended, one directory comes back elsewhere, and all servers get new ports."""
+        """Restarts the whole cluster on new ports, with one directory moved."""
         servers, addresses, workers = self.begin()
         self.kill(*servers, *workers)
         directories = ["dir-0", "dir-1"]

@@ -1,5 +1,5 @@
-"""Files that people have, through psctl: a table with names of classes, one to predict numbers from, a folder
-of images, tokens; and what is said of broken ones.
+"""Tests psctl with users' files: a table with class names, a table for regression, an image folder and tokens. Also
+tests the messages for broken files.
 
     own_files_test.py PSCTL
 """
@@ -110,7 +110,7 @@ def classes(trial, draw):
 
 
 def tensors(path):
-    """The float32 tensors of a safetensors file, as lists of numbers."""
+    """Returns the float32 tensors of a safetensors file as lists of numbers."""
     with open(path, "rb") as file:
         (length,) = struct.unpack("<Q", file.read(8))
         header = json.loads(file.read(length))
@@ -120,7 +120,7 @@ def tensors(path):
 
 
 def elsewhere(trial, draw):
-    """A model is used on data that its run has not seen, as in Python with the file's metadata."""
+    """Predicts on unseen data; Python, with the file's metadata, must find the same."""
     del draw
     folder, told = trial.path("iris"), metadata(trial.path("iris/model.safetensors"))
     with open(trial.path("iris.csv"), encoding="utf-8") as file:
@@ -148,9 +148,9 @@ def elsewhere(trial, draw):
         right = sum(predicted(row) == row["kind"] for row in some)
         assert got["samples"] == len(some) and got["metrics"]["accuracy"] == right / len(some), (name, got, right)
         assert sum(got["confusion"][i][i] for i in range(3)) == right, got
-    # No flag is needed where the run had one, and its own table is judged on its test part.
+    # The run's flags are not needed again, and the run's own table is evaluated on the test part.
     assert json.loads(ask("evaluate", "--json"))["metrics"]["accuracy"] == float(told["test_accuracy"])
-    # A model that began with another one's weights is scaled by its own metadata, not by that one's.
+    # A model initialized from another model's weights uses the metadata of its own file for scaling.
     other = trial.write("other.csv", ("broad,long,kind\n" + "".join(
         f'{float(row["width"]) * 10 + 50},{row["length"]},"{row["kind"]}"\n' for row in rows)).encode())
     _, _, tuned = trial.trained("tuned", other, "data.source=csv", f"model.init_from={folder}/model.safetensors")
@@ -211,7 +211,7 @@ def ridge_r2(train, test):
 
 
 def prices(trial, draw):
-    """Numbers near 100,000 are learned at least as well as ridge regression does."""
+    """Learns values near 100,000 at least as well as ridge regression does."""
     def house():
         area, rooms, age = draw.uniform(30, 200), draw.randint(1, 6), draw.uniform(0, 100)
         return area, rooms, age, 20_000 + 900 * area + 5_000 * rooms - 4 * age * area + draw.gauss(0, 8_000)
@@ -262,7 +262,7 @@ def tokens(trial):
     assert report["result"]["loss"] < 6, report["result"]
     trial.refused("narrow", trial.path("tokens"), 5, "val.bin: expected tokens of 0 to 199, got ",
                   *settings, "data.tokens.vocabulary=200")
-    # A text needs the model file alone.
+    # Text data require only the model file.
     shutil.rmtree(trial.path("tokens"))
     flags = ["--prompt=5 6 7", "--length=40", "--temperature=2", "--seed=3"]
     ids = [int(word) for word in trial.ask("generate", "words", *flags).stdout.split()]
@@ -275,7 +275,7 @@ def tokens(trial):
 
 
 def started(trial):
-    """`psctl evaluate --model=RUN` needs no flag of the run, in whichever way the run was started."""
+    """`psctl evaluate --model=RUN` works without the run's flags, however the run was started."""
     draw = random.Random(2)
     table = trial.write("points.csv", "".join(
         f"{draw.gauss(i % 2, 1)},{draw.gauss(0, 1)},{i % 2}\n" for i in range(200)).encode())
@@ -298,7 +298,7 @@ def started(trial):
 
 
 def other_machines(trial):
-    """The servers of --hosts keep the model, and psctl copies it into the run's folder."""
+    """Servers of --hosts write the model, and psctl copies it into the run's folder."""
     ssh = trial.write("ssh", b'#!/bin/sh\nexec sh -c "$2"\n')
     os.chmod(ssh, 0o700)
     hosts = trial.write("hosts", b"server localhost\nworker localhost\n")

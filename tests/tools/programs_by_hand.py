@@ -1,4 +1,4 @@
-"""Our programs, started by hand in a folder of the test's own, as docs/operate.md does."""
+"""Starts torchps programs by hand in a temporary folder, as in docs/operate.md."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ PSCTL, SERVER, WORKER = (os.path.abspath(path) for path in
 
 
 class ProgramsByHand(unittest.TestCase):
-    JOB = ""  # what job.textproto says
+    JOB = ""  # contents of job.textproto
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -27,7 +27,7 @@ class ProgramsByHand(unittest.TestCase):
         return process
 
     def line(self, process, beginning):
-        """The next line of `process` that begins so."""
+        """Returns the next line of `process` with this prefix."""
         for line in process.stdout:
             if line.startswith(beginning):
                 return line

@@ -1,4 +1,4 @@
-"""psctl run --target and psctl evaluate --every measure a running job, and are no part of it.
+"""Tests that psctl run --target and psctl evaluate --every measure a running job without joining it.
 
     target_test.py PSCTL PROGRAM JOB
 """
@@ -37,7 +37,7 @@ def targets_are_in_the_report(psctl, program, job, folder):
     assert last["samples_used"] == report["samples"], (last, report)
     assert last["pushes"] == report["steps"], (last, report)
     assert abs(last["seconds"] - report["wall_seconds"]) < 1e-3 * last["seconds"]
-    # What the job ends with is what its last evaluation has measured.
+    # The job's final result equals its last evaluation.
     assert abs(last["loss"] - report["result"]["loss"]) < 1e-4, (last, report["result"])
     assert last["metrics"]["accuracy"] == report["result"]["accuracy"]
 
@@ -49,7 +49,7 @@ def targets_are_in_the_report(psctl, program, job, folder):
     assert never == {"metric": "accuracy", "value": 1}, never
     first = next(line for line in measured if line["loss"] <= 1)
     assert loss["samples"] == first["samples_used"], loss
-    # When it is met, and in the report.
+    # Printed when the target is reached, and again in the report.
     assert len(re.findall(r"^target accuracy 0.5: after ", said, re.MULTILINE)) == 2, said
     assert "target accuracy 1: not met\n" in said, said
     return len(measured)
@@ -62,7 +62,7 @@ def a_running_job_is_measured(psctl, program, job, folder):
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     addresses = next(filter(None, (re.search(r"psctl status --watch --servers=(\S+)", line)
                                    for line in run.stdout)))[1]
-    # The test set is there for it though the job's workers never look at it.
+    # The evaluator gets the test set even if the job's workers do not evaluate.
     for samples, flags in ((1000, []), (6000, ["--on_training_data"])):
         watch = subprocess.Popen(
             [psctl, "evaluate", f"--servers={addresses}", "--every=50ms", "--json",

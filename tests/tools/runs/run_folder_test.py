@@ -1,4 +1,4 @@
-"""A run of which no worker made a step leaves a folder in which the next run may begin.
+"""Tests that a run without any step leaves a folder in which the next run may begin.
 
     run_folder_test.py PSCTL PS_WORKER
 """
