@@ -139,8 +139,8 @@ TEST_F(SlotUpkeepTest, LogsTheBlockingSlotEveryHalfMinute) {
   waits(9);
   EXPECT_THAT(lines_, IsEmpty());
   waits(12);
-  EXPECT_THAT(lines_, ElementsAre("waiting for slot 0: server 1 at here:7000 has heard neither a "
-                                  "pull nor a push of it for 12 s"));
+  EXPECT_THAT(lines_, ElementsAre("waiting for slot 0: server 1 at here:7000 has received neither "
+                                  "a pull nor a push from it for 12 s"));
   clock_.Advance(absl::Seconds(29));
   waits(41);
   EXPECT_EQ(lines_.size(), 1u);
