@@ -51,7 +51,7 @@ SlotUpkeep MakeUpkeep(const JoinReply& joined, CoordinatorClient* coordinator, S
   upkeep.slot = joined.slot();
   upkeep.lease = absl::Seconds(joined.job().membership().lease_seconds());
   // This worker never computes.
-  upkeep.standing = [] { return absl::ZeroDuration(); };
+  upkeep.stalled_for = [] { return absl::ZeroDuration(); };
   upkeep.renew_slot = [coordinator](absl::Duration timeout, RenewSlotRequest request) {
     return coordinator->RenewSlot(timeout, std::move(request));
   };
