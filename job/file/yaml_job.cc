@@ -141,7 +141,7 @@ class YamlReader {
     return single.ok() ? At(value, PutScalar(message, &field, {path, MakeScalar(value)})) : single;
   }
 
-  // Reads a map, or a list of messages with a name and a value.
+  // Reads a mapping as a list of messages with a name and a value.
   absl::Status ReadNamedValues(const yaml_node_t& values, const std::string& path, Message* message,
                                const FieldDescriptor& field) const {
     const Descriptor& type = *field.message_type();

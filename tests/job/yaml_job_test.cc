@@ -108,9 +108,9 @@ TEST(YamlJobTest, RefusesADuplicateField) {
 }
 
 TEST(YamlJobTest, NamesTheLineOfASyntaxError) {
-  ExpectError(
-      "name: x\ntraining: {epochs: 3\n",
-      "a.yaml:3: did not find expected ',' or '}' while parsing a flow mapping, begun in line 2");
+  ExpectError("name: x\ntraining: {epochs: 3\n",
+              "a.yaml:3: did not find expected ',' or '}' while parsing a flow mapping, which "
+              "starts in line 2");
   ExpectError("name: x\n  workers: 3", "a.yaml:2: mapping values are not allowed in this context");
   ExpectError("{\"workers\": 3}}", "a.yaml:1: did not find expected ");
   ExpectError("name: x\nworkers: \xff", "a.yaml: not valid UTF-8 at byte 17");

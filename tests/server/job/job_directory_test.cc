@@ -111,7 +111,7 @@ TEST(JobDirectoryTest, ARestartRestoresTheNewestCheckpoint) {
   EXPECT_EQ(durability.checkpoint(), 2u);
   EXPECT_EQ(durability.trouble(), "");
   ASSERT_EQ(life.said.size(), 1u);
-  EXPECT_TRUE(absl::StrContains(life.said[0], "server 0 has its 2 blocks")) << life.said[0];
+  EXPECT_TRUE(absl::StrContains(life.said[0], "server 0 restored 2 blocks")) << life.said[0];
   EXPECT_TRUE(absl::StrContains(life.said[0], "checkpoint 2")) << life.said[0];
 }
 
