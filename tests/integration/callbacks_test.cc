@@ -188,7 +188,7 @@ TEST_F(CallbacksTest, ReportsStepsEpochsAndTheEnd) {
   ASSERT_TRUE(Train("training { epochs: 2 batch_size: 16 }", callbacks).ok());
   EXPECT_EQ(steps, (std::vector<int64_t>{1, 2, 3, 4, 5, 6, 7, 8}));
   EXPECT_EQ(epochs, (std::vector<int>{1, 2}));
-  EXPECT_DOUBLE_EQ(at_the_end, told) << "the module holds what was evaluated last";
+  EXPECT_DOUBLE_EQ(at_the_end, told) << "the module holds the last evaluated values";
 }
 
 TEST_F(CallbacksTest, AThrowDuringAPushEndsTheWorker) {
@@ -211,7 +211,7 @@ TEST_F(CallbacksTest, AStopInterruptsAnEvaluation) {
                                      std::make_shared<TwoInputs>(), BothErrors(), test);
   EXPECT_EQ(trained, absl::CancelledError("interrupted"));
   EXPECT_EQ(test->batches(), 1) << "of 40";
-  EXPECT_EQ(epochs, 0) << "there is nothing to tell";
+  EXPECT_EQ(epochs, 0) << "a stopped evaluation is not reported";
 }
 
 // The first input's numbers by batch, as augmentation receives them, and the random draws.
@@ -240,7 +240,7 @@ TEST_F(CallbacksTest, SamplesKeepTheirOrderAndAugmentationIsDeterministic) {
     draws.insert(seen[i].second);
   }
   EXPECT_EQ(draws.size(), 8u) << "another epoch, another draw";
-  EXPECT_EQ(seen_by("consistency { mode: SYNC }"), seen) << "however the leases are cut";
+  EXPECT_EQ(seen_by("consistency { mode: SYNC }"), seen) << "independent of the lease boundaries";
   EXPECT_NE(seen_by("seed: 2"), seen);
 }
 

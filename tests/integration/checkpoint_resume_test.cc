@@ -250,7 +250,7 @@ TEST(CheckpointResumeTest, AJobResumesFromItsLastCheckpoint) {
   for (const EpochAccounting& accounting : done.epoch()) {
     EXPECT_EQ(accounting.used(), kSamples);
     EXPECT_EQ(accounting.reissued(), accounting.epoch() == 1 ? 4 : 0)
-        << "the lease that was in hand";
+        << "the lease that the worker held";
   }
   // The fourth of 20 pushes ran twice: the model contained it, but the worker did not complete the
   // lease.
@@ -334,7 +334,7 @@ TEST(CheckpointResumeTest, AServerReportsThatItReadsACheckpoint) {
               return parameters->GetServerStatus(context, ServerStatusRequest(), &reply);
             }),
             absl::OkStatus())
-      << "whoever asks for something else is answered";
+      << "the server answers other calls";
   reading.GoOn();
   WholeWorker bert(server->address(), Model(), 2);
   ASSERT_TRUE(bert.status().ok()) << bert.status();
@@ -395,7 +395,7 @@ TEST(CheckpointResumeTest, KeepsTheLastFiniteCheckpoint) {
     }
     EXPECT_EQ(CheckpointsIn(dir), (std::vector<std::string>{"01", "04", "05"}));
     const std::vector<std::string> told = said.With("is not finite");
-    ASSERT_EQ(told.size(), 1u) << "once, not with each";
+    ASSERT_EQ(told.size(), 1u) << "once, not for each checkpoint";
     EXPECT_EQ(told[0],
               "checkpoint 2 is not finite: 2 of its blocks hold numbers that are infinite or NaN; "
               "checkpoint 1 is kept: to return to it, stop the job, move the later ones away, and "

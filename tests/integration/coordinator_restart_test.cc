@@ -207,7 +207,7 @@ TEST(CoordinatorRestartTest, RestartsAnytimeAndUsesEachSampleOnce) {
   EXPECT_GE(kills, 3);
   const JobStatus status = PatientWorker(server.address, 9).Status();
   EXPECT_EQ(status.phase(), JobStatus::DONE);
-  EXPECT_EQ(status.slot_size(), 3) << "nobody had to join again";
+  EXPECT_EQ(status.slot_size(), 3) << "no worker had to join again";
   for (const EpochAccounting& accounting : status.epoch()) {
     EXPECT_EQ(accounting.used(), kSamples);
     EXPECT_EQ(accounting.reissued(), 0);

@@ -287,7 +287,7 @@ void ExpectEquivalent(const std::string& what, const torch::Tensor& ours,
             << std::endl;
   EXPECT_LE(difference, tolerance);
   EXPECT_GT(moved, 1e-4 * static_cast<double>(steps))
-      << "training moved too little to tell right from wrong";
+      << "training moved the parameters too little for a meaningful comparison";
 }
 
 class AsyncEquivalenceTest : public ::testing::TestWithParam<OptimizerCase> {};
@@ -313,7 +313,7 @@ TEST_P(AsyncEquivalenceTest, OneWorkerMatchesTorchOnAnyServerCount) {
   const torch::Tensor on_one = train(Rule::kWholeBatch, /*servers=*/1);
   const torch::Tensor on_three = train(Rule::kWholeBatch, /*servers=*/3);
   ASSERT_TRUE(on_one.defined() && on_three.defined());
-  EXPECT_TRUE(torch::equal(on_one, on_three)) << "where a block lies changed its bits";
+  EXPECT_TRUE(torch::equal(on_one, on_three)) << "the placement of a block changed its bits";
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryOptimizer, AsyncEquivalenceTest,

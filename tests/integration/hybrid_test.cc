@@ -78,7 +78,7 @@ torch::Tensor LearntUndivided() {
   EXPECT_TRUE(trained.ok()) << trained;
   torch::Tensor learnt = rig.ReadServers();
   EXPECT_GT(Difference(FirstValues(), learnt), 1e-2)
-      << "training moved too little to tell right from wrong";
+      << "training moved the parameters too little for a meaningful comparison";
   return learnt;
 }
 

@@ -155,7 +155,7 @@ TEST_F(KeptModelTest, TheFinalModelIsTheLastEvaluatedModel) {
     const absl::Status loaded = LoadState(plain, Path("model.safetensors"));
     ASSERT_TRUE(loaded.ok()) << loaded;
     EXPECT_EQ(GetLoss(plain, *test), last.loss()) << mode;
-    EXPECT_EQ(plain.scale[0].item<float>(), 0.75f) << "the frozen one is in it";
+    EXPECT_EQ(plain.scale[0].item<float>(), 0.75f) << "the file contains the frozen parameter";
     EXPECT_GT(plain.norm->num_batches_tracked.item<int64_t>(), 0);
 
     std::map<std::string, std::string> metadata = Metadata("model.safetensors");

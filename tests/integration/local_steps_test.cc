@@ -273,7 +273,7 @@ void ExpectByTheBook(const Trained& trained, double inner_rate) {
   std::cout << "relative difference " << difference << ", moved " << moved << " (seed " << kSeed
             << ")" << std::endl;
   EXPECT_LE(difference, 1e-5);
-  EXPECT_GT(moved, 0.1) << "training moved too little to tell right from wrong";
+  EXPECT_GT(moved, 0.1) << "training moved the parameters too little for a meaningful comparison";
 }
 
 TEST(LocalStepsTest, RoundsMatchDiLoCo) {

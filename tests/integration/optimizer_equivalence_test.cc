@@ -62,7 +62,7 @@ TEST_P(OptimizerEquivalenceTest, AHundredRandomGradientsMatchTorch) {
             << " after " << kSteps << " steps (seed " << kSeed << "), which moved the values by "
             << moved << std::endl;
   EXPECT_LE(difference, kTolerance);
-  EXPECT_GT(moved, 1e-3) << "the gradients moved too little to tell right from wrong";
+  EXPECT_GT(moved, 1e-3) << "the gradients moved the values too little for a meaningful comparison";
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryOptimizer, OptimizerEquivalenceTest,

@@ -118,7 +118,7 @@ void ExpectEquivalent(const std::string& what, const ReplicaRig::Options& option
     return torch::cat(values);
   }();
   EXPECT_GT((theirs.slice(0, 0, first.numel()) - first).norm().item<double>(), 1e-2)
-      << "training moved too little to tell right from wrong";
+      << "training moved the parameters too little for a meaningful comparison";
 }
 
 constexpr char kAsync[] = R"pb(

@@ -246,7 +246,7 @@ TEST_F(ResumeTest, ADamagedShardRollsBackToOneCheckpoint) {
     shard.put(static_cast<char>(last ^ 4));
   }
   ASSERT_EQ(Run("training.epochs=2", true, NewNet()), absl::OkStatus());
-  EXPECT_THAT(begun_from_, Each(newest - 1)) << "both servers, and the books";
+  EXPECT_THAT(begun_from_, Each(newest - 1)) << "both servers and the coordinator";
   const std::shared_ptr<Net> alone = NewNet();
   torch::optim::SGD optimizer(alone->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
   TrainAlone(*alone, optimizer, 1, 2);

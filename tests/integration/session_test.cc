@@ -298,7 +298,7 @@ TEST_F(SessionTest, RefusesAStageOfAModel) {
   session.Join(*gan, {kSamples, ""});
   EXPECT_TRUE(absl::IsInvalidArgument(session.status())) << session.status();
   EXPECT_THAT(std::string(session.status().message()), HasSubstr("leave out --stage"));
-  EXPECT_EQ(Status().slot_size(), 0) << "it has not joined";
+  EXPECT_EQ(Status().slot_size(), 0) << "the worker has not joined";
 }
 
 TEST_F(SessionTest, AStopEndsTheLoopBetweenSteps) {

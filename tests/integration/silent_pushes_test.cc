@@ -327,7 +327,7 @@ TEST_F(SilentPushesTest, AWorkerWithoutALiveProcessStaysUnauthenticated) {
   PushFrame frame = worker->Frame(/*step=*/1, /*block=*/0, 1.0f);
   frame.set_incarnation(frame.incarnation() + 1);
   EXPECT_TRUE(absl::IsAborted(unauthenticated->Send({frame}).status()));
-  EXPECT_TRUE(unauthenticated->ReadOnlyPull().ok()) << "anybody may look";
+  EXPECT_TRUE(unauthenticated->ReadOnlyPull().ok()) << "a read-only pull needs no Hello";
   ASSERT_NO_FATAL_FAILURE(StrangersCome(kStrangersShares));
   const auto pushed = unauthenticated->Send({worker->Frame(/*step=*/1, /*block=*/0, 1.0f)});
   EXPECT_TRUE(absl::IsAborted(pushed.status())) << pushed.status();

@@ -215,7 +215,7 @@ TEST_F(StagesTrainingTest, AStageThatThrowsEndsTheWorker) {
   const JobStatus status = Status();
   ASSERT_EQ(status.slot_size(), 1);
   EXPECT_EQ(status.slot(0).state(), SlotAccounting::LEFT);
-  EXPECT_EQ(status.epoch(0).outstanding(), 0) << "its data go to others";
+  EXPECT_EQ(status.epoch(0).outstanding(), 0) << "other workers receive its data";
 }
 
 TEST_F(StagesTrainingTest, AStopEndsTraining) {

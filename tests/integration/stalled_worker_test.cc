@@ -164,7 +164,7 @@ TEST_P(StalledWorkerTest, AServerPartitionDelaysOthersByALease) {
   for (int i = 0; i < kWorkers; ++i) StartWorker(i, job);
   ASSERT_TRUE(Moves(0) && Moves(1));
   ways_[1]->SetBlackHole(true);
-  EXPECT_TRUE(Moves(0)) << "the others wait for it";
+  EXPECT_TRUE(Moves(0)) << "the other workers wait for it";
   // In whole-batch mode the other workers do not wait until this worker leaves the clocks.
   if (job.consistency().apply() != ConsistencySpec::WHOLE_BATCH) {
     EXPECT_TRUE(Eventually(
@@ -172,7 +172,7 @@ TEST_P(StalledWorkerTest, AServerPartitionDelaysOthersByALease) {
   }
   EXPECT_FALSE(WasSaid("0: slot 0 does not reach"));
   ways_[1]->SetBlackHole(false);
-  EXPECT_TRUE(Moves(1)) << "it is back by itself";
+  EXPECT_TRUE(Moves(1)) << "it recovers without help";
   EXPECT_TRUE(Moves(0));
   StopAll();
   for (const absl::Status& outcome : outcomes_) EXPECT_TRUE(absl::IsCancelled(outcome)) << outcome;
@@ -183,12 +183,13 @@ TEST_P(StalledWorkerTest, ACoordinatorPartitionCostsTheSlotWithoutDelay) {
   for (int i = 0; i < kWorkers; ++i) StartWorker(i, job);
   ASSERT_TRUE(Moves(0) && Moves(1));
   ways_[0]->SetBlackHole(true);
-  EXPECT_TRUE(Moves(0)) << "the others wait for it";
+  EXPECT_TRUE(Moves(0)) << "the other workers wait for it";
   // In whole-batch mode the other workers do not wait for the lease to end.
   EXPECT_TRUE(Eventually([&] { return ReadState(1) == SlotAccounting::EXPIRED; }));
   ways_[0]->SetBlackHole(false);
   threads_[1].join();
-  EXPECT_TRUE(absl::IsAborted(outcomes_[1])) << "its data are another's: " << outcomes_[1];
+  EXPECT_TRUE(absl::IsAborted(outcomes_[1]))
+      << "another worker received its data: " << outcomes_[1];
   EXPECT_TRUE(Moves(0));
   threads_.pop_back();
   StopAll();
@@ -199,11 +200,11 @@ TEST_P(StalledWorkerTest, AHangingTrainerDelaysOthersByItsTimeout) {
   hang_at_ = kManySteps;
   for (int i = 0; i < kWorkers; ++i) StartWorker(i, job);
   ASSERT_TRUE(Eventually([&] { return steps_[1] == hang_at_; }));
-  EXPECT_TRUE(Moves(0)) << "the others wait for it";
+  EXPECT_TRUE(Moves(0)) << "the other workers wait for it";
   EXPECT_TRUE(Eventually(
       [&] { return WasSaid("1: the trainer of slot 1 has computed or read data for"); }));
   hang_.Notify();
-  EXPECT_TRUE(Moves(1)) << "it is back by itself";
+  EXPECT_TRUE(Moves(1)) << "it recovers without help";
   EXPECT_TRUE(Moves(0));
   StopAll();
   for (const absl::Status& outcome : outcomes_) EXPECT_TRUE(absl::IsCancelled(outcome)) << outcome;
@@ -229,7 +230,7 @@ TEST_P(WholeBatchTest, AHangingTrainerDoesNotDelayWholeBatches) {
   EXPECT_TRUE(Moves(0));
   EXPECT_EQ(steps_[1], hang_at_);
   hang_.Notify();
-  EXPECT_TRUE(Moves(1)) << "what it had computed is refused, and it goes on";
+  EXPECT_TRUE(Moves(1)) << "its computed push is refused, and it continues";
   StopAll();
   for (const absl::Status& outcome : outcomes_) EXPECT_TRUE(absl::IsCancelled(outcome)) << outcome;
 }

@@ -23,7 +23,7 @@ TEST(TaskSetupTest, NothingIsCreatedAfterAStop) {
   TaskSetup making;
   EXPECT_FALSE(making.Stop("terminated"));
   EXPECT_EQ(making.Begin(), absl::CancelledError("terminated"));
-  EXPECT_FALSE(making.Stop("terminated")) << "it was not begun";
+  EXPECT_FALSE(making.Stop("terminated")) << "setup did not begin";
 }
 
 TEST(TaskSetupTest, TasksCreatedDuringAStopDoNotConnect) {

@@ -77,7 +77,7 @@ TEST(TextGenerationTest, TemperatureZeroPicksTheMostLikelyToken) {
   EXPECT_THAT(*tokens, ElementsAre(3, 4, 5, 6, 7, 8, 9, 0, 1, 2));
 }
 
-TEST(TextGenerationTest, SeedRepeatsATextAndTopKBoundsIt) {
+TEST(TextGenerationTest, SeedsRepeatTextsAndTopKBoundsThem) {
   const Task task = BigramTask(10);
   const Sampling sampling{/*length=*/100, /*temperature=*/1.5, /*top_k=*/2, /*seed=*/7};
   const std::vector<int64_t> tokens = *Generated(task, {0}, sampling);

@@ -37,7 +37,7 @@ class TorchTerminateDeathTest : public ::testing::Test {
 constexpr char kSentence[] =
     "^a_worker: freeing torch's resources failed: CUDA error: device-side assert triggered\n$";
 
-TEST_F(TorchTerminateDeathTest, TorchErrorInADestructorExitsWithAMessage) {
+TEST_F(TorchTerminateDeathTest, TorchErrorsInDestructorsExitWithAMessage) {
   EXPECT_EXIT(
       {
         EndWellWhenTorchThrows("a_worker");

@@ -58,7 +58,7 @@ bool CallsFactory(const std::vector<std::string>& flags, const std::function<voi
     called = true;
     look();
   });
-  EXPECT_EQ(code, 2) << "what the factory says, or that there is no such device";
+  EXPECT_EQ(code, 2) << "the exit code of the factory's error, or of a missing device";
   return called;
 }
 
@@ -163,8 +163,8 @@ TEST_F(TrainMainGpuTest, TheFactoryCreatesTensorsOnTheWorkersGpu) {
   EXPECT_EXIT(End(finds_its_device()), ::testing::ExitedWithCode(0), "");
 }
 
-// The loss kernel detects the error while other work is queued on the GPU. From then on, each GPU
-// call throws, also the release of memory.
+// The loss kernel detects the error while other work is queued on the GPU. Each later GPU call
+// throws, also the release of memory.
 TEST_F(TrainMainGpuTest, AnInvalidLabelExitsWithAMessage) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   std::vector<std::string> flags = {"train_main_test", "--local", "--job=" + JobFile(),

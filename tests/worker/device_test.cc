@@ -98,7 +98,7 @@ TEST(DeviceTest, RefusesAnInvalidListByItsWrongDevice) {
 TEST(DeviceTest, EachSlotOfAMachineUsesOneGpu) {
   EXPECT_EQ(GpuOfSlot(/*slot=*/0, /*gpus=*/4), 0);
   EXPECT_EQ(GpuOfSlot(3, 4), 3);
-  EXPECT_EQ(GpuOfSlot(4, 4), 0) << "more workers than GPUs begin again";
+  EXPECT_EQ(GpuOfSlot(4, 4), 0) << "with more workers than GPUs, the numbering wraps around";
   EXPECT_EQ(GpuOfSlot(9, 4), 1) << "the second machine's second worker, of four";
   EXPECT_EQ(GpuOfSlot(5, 1), 0);
 }
@@ -117,7 +117,8 @@ TEST(DeviceTest, EachProcessOfASlotUsesOneGpu) {
     }
   }
   EXPECT_EQ(gpus, (std::vector<int>{0, 1, 2, 3, 4, 5}));
-  EXPECT_EQ(GpuOfSlot(NumberOfMember(1, 1, here), 4), 0) << "more processes than GPUs begin again";
+  EXPECT_EQ(GpuOfSlot(NumberOfMember(1, 1, here), 4), 0)
+      << "with more processes than GPUs, the numbering wraps around";
 }
 
 TEST(DeviceTest, OnlyCountsProcessesOfTheSameMachine) {
@@ -137,7 +138,7 @@ TEST(DeviceTest, OnlyCountsProcessesOfTheSameMachine) {
 TEST(DeviceTest, WithoutAStageTheSlotNumberDecides) {
   EXPECT_EQ(NumberOfMember(3, -1, {}), 3);
   EXPECT_EQ(NumberOfMember(-1, 1, {"a:1", "a:2"}), -1);
-  EXPECT_EQ(NumberOfMember(3, 2, {"a:1", "a:2"}), 3) << "a stage that is none is refused later";
+  EXPECT_EQ(NumberOfMember(3, 2, {"a:1", "a:2"}), 3) << "an invalid stage is refused later";
 }
 
 TEST(DeviceTest, AnExplicitDeviceIgnoresTheSlot) {

@@ -168,7 +168,7 @@ TEST_P(FlatModelOnADeviceTest, LoadsNextValuesWithoutChangingCurrentValues) {
   EXPECT_THAT((*model)->next_values(), ::testing::ElementsAreArray(before));
   (*model)->ZeroGradients();
   net.forward(torch::randn({8, 3}).to(device())).sum().backward();
-  EXPECT_TRUE((*model)->CheckViews().ok()) << "gradients still lie where they did";
+  EXPECT_TRUE((*model)->CheckViews().ok()) << "gradients kept their memory";
 }
 
 TEST_P(FlatModelOnADeviceTest, ComputesTheSameGradientAsThePlainModule) {
@@ -259,7 +259,7 @@ TEST(FlatModelTest, AChannelsLastNetLearnsTheSame) {
     (*model)->ZeroGradients();
     net.forward(input.contiguous(torch::MemoryFormat::ChannelsLast)).pow(2).mean().backward();
     EXPECT_EQ(net.hidden.suggest_memory_format(), torch::MemoryFormat::ChannelsLast)
-        << "activations are what the input was";
+        << "activations have the input's memory format";
     ASSERT_TRUE((*model)->CheckViews().ok()) << (*model)->CheckViews();
 
     const torch::NoGradGuard no_grad;

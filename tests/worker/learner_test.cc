@@ -116,7 +116,7 @@ absl::Duration NotComputing(Device device, const std::string& training,
 // Runs with and without an outbox.
 class LearnerTimesTest : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(LearnerTimesTest, HeldTimeOnABusyDeviceCountsAsComputing) {
+TEST_P(LearnerTimesTest, HoldingABusyDeviceCountsAsComputing) {
   const auto not_computing = [](Holder::DeviceEnds ends) {
     return NotComputing(Device::kLinked, GetParam(), ends);
   };

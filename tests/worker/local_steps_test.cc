@@ -58,7 +58,7 @@ class Listener final : public Learner::Observer {
     ++heard_;
     return absl::OkStatus();
   }
-  void OnBlock(BlockId) override { ADD_FAILURE() << "a block of a difference was told early"; }
+  void OnBlock(BlockId) override { ADD_FAILURE() << "a difference's block was reported early"; }
   int heard() const { return heard_; }
 
  private:

@@ -46,7 +46,7 @@ TEST(ModuleModeTest, AnEvaluationLeavesEachLayerInItsMode) {
 
 TEST(ModuleModeTest, TrainingBeginsByTrainAndKeepsFrozenLayers) {
   Keeping keeping;
-  ASSERT_TRUE(keeping.inner->norm->is_training()) << "nobody has called train() yet";
+  ASSERT_TRUE(keeping.inner->norm->is_training()) << "train() was not called yet";
   BeginTraining(keeping);
   EXPECT_FALSE(keeping.inner->norm->is_training());
   EXPECT_TRUE(keeping.inner->linear->is_training());

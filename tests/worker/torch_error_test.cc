@@ -58,7 +58,7 @@ TEST_F(TorchErrorOnAGpuTest, ATooSmallGpuIsOneLine) {
   try {
     // Exceeds the memory of any GPU.
     torch::empty({int64_t{1} << 48}, torch::TensorOptions().device(torch::kCUDA));
-    FAIL() << "a petabyte was given";
+    FAIL() << "torch allocated a petabyte";
   } catch (const c10::Error& error) {
     const std::string message(TorchError("a training step", error).message());
     EXPECT_TRUE(absl::StrContains(message, "out of memory")) << message;

@@ -290,7 +290,7 @@ TEST_F(TrainingTest, RetrainsSamplesOfLatePushes) {
       lost += slot.figures().lost_samples();
     }
     EXPECT_EQ(samples, 3u * 96) << "each sample of each epoch changed something once";
-    EXPECT_GE(lost, 8u) << "the first batch of the worker that was held back";
+    EXPECT_GE(lost, 8u) << "the first batch of the held back worker";
     int64_t booked = 0;
     for (const EpochAccounting& accounting : status.epoch()) {
       booked += accounting.lost();
@@ -442,7 +442,7 @@ TEST_F(TrainingTest, DismissesASlotAfterRepeatedNonFiniteGradients) {
   EXPECT_EQ(GetStatus(0).max_version(), 0);
   const JobStatus status = Status();
   EXPECT_EQ(status.slot(0).state(), SlotAccounting::LEFT);
-  EXPECT_EQ(status.epoch(0).outstanding(), 0) << "its data go to others";
+  EXPECT_EQ(status.epoch(0).outstanding(), 0) << "other workers receive its data";
 }
 
 TEST_F(TrainingTest, RejectsANonFinitePushAsAWhole) {
@@ -608,7 +608,7 @@ TEST_F(TrainingTest, AccountsForASlotsTime) {
             Status().running_seconds() + 1);
 }
 
-TEST_F(TrainingTest, AStopEndsTheWorkersAndFreesTheirSlots) {
+TEST_F(TrainingTest, AStopEndsWorkersAndFreesTheirSlots) {
   stop_at_first_line_ = true;
   for (const Worker& worker : Run(Job({"training.epochs=1000"}))) {
     EXPECT_TRUE(absl::IsCancelled(worker.status)) << worker.status;

@@ -111,7 +111,7 @@ TEST_F(ReplicaRendezvousTest, RefusesAMismatchedProcessWithTheReason) {
   RendezvousRequest early = Process(1, 11);
   early.set_train_samples(99);
   const auto refused = Visit(early);
-  EXPECT_TRUE(refused->empty()) << "nobody knows yet";
+  EXPECT_TRUE(refused->empty()) << "not decided yet";
   const absl::Status missing = gathering_->Gather(Process(0, 10)).status();
   EXPECT_TRUE(absl::IsUnavailable(missing));
   EXPECT_THAT(missing.message(), HasSubstr("stage 1 and stage 2 did not come"));

@@ -111,7 +111,7 @@ TEST(CudaLinkTest, ComputationWaitsForUploadedValues) {
                           "s0 after e2", "copy on s0", "wait for s2"));
 }
 
-TEST(CudaLinkTest, ATorchErrorEndsTheLinkWithAStatus) {
+TEST(CudaLinkTest, TorchErrorsEndTheLinkWithAStatus) {
   for (int fail_at = 1; fail_at <= 6; ++fail_at) {
     const auto link = LinkToWritten(fail_at);
     std::vector<float> device = {1};

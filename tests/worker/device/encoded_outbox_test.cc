@@ -332,7 +332,7 @@ TEST_F(EncodedBlocksTest, AFinalBlockWaitsForThePush) {
   while (link.Step()) {
   }
   const int64_t before = link.operations();
-  EXPECT_EQ(before, 1) << "the mark of what is computed";
+  EXPECT_EQ(before, 1) << "the mark after the computation";
   outbox.Open([&told](BlockId block) { told.push_back(block); });
   while (link.Step()) {
   }

@@ -304,7 +304,7 @@ TEST_F(OutboxTest, ReportsABlockAfterTheDevicesResultArrives) {
   EXPECT_TRUE(FiniteCheck::IsFinite(first, 0));
 }
 
-TEST_F(OutboxTest, ADroppedStepIsSilentAndFreesItsBuffer) {
+TEST_F(OutboxTest, DroppedStepsAreSilentAndFreeTheirBuffer) {
   FakeLink link(FakeLink::Options{});
   GradientOutbox outbox(OptionsWith(&link, /*least_copy_bytes=*/1));
   std::vector<BlockId> told;

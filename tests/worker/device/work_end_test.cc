@@ -34,7 +34,8 @@ TEST(WorkEndTest, ComesAfterAllEarlierWork) {
     link.AwaitDowns();
     EXPECT_TRUE(is_copied) << "seed " << seed;
   }
-  EXPECT_GT(copied_first, 0) << "copies wait for what is computed, as nothing but this was told";
+  EXPECT_GT(copied_first, 0)
+      << "each copy waited for the computation, although copies carry no mark";
 }
 
 TEST(WorkEndTest, NeverComesOnAFailedLink) {

@@ -111,7 +111,7 @@ TEST(BatchLoaderTest, ErrorsReachTheTakingThread) {
   loader.Expect({GetPass(66), GetPass(77), GetPass(1)});
   EXPECT_EQ(loader.Take(GetPass(66)).status(), absl::DataLossError("sample 66 is broken"));
   EXPECT_THROW(loader.Take(GetPass(77)).IgnoreError(), std::runtime_error);
-  EXPECT_TRUE(loader.Take(GetPass(1)).ok()) << "the threads live on";
+  EXPECT_TRUE(loader.Take(GetPass(1)).ok()) << "the loader threads continue";
 }
 
 }  // namespace

@@ -102,7 +102,7 @@ TEST_F(GradientWatchTest, OnlyTheLastPassMakesBlocksReady) {
   }
   EXPECT_THAT(told, UnorderedElementsAre(0, 1, 2));
   net_.forward(torch::ones({2, 4})).sum().backward();
-  EXPECT_TRUE(absl::IsFailedPrecondition(watch_->Disarm())) << "one pass more than was said";
+  EXPECT_TRUE(absl::IsFailedPrecondition(watch_->Disarm())) << "one pass more than announced";
 }
 
 TEST_F(GradientWatchTest, ParametersWithoutAGradientHoldBlocksBack) {
@@ -156,7 +156,7 @@ TEST_F(GradientWatchTest, ParametersThatNoPassReachedAreAbsent) {
   EXPECT_THAT(watch_->Absent(model_->gradients()), ElementsAre(ElementRun{0, 20}));
   (net_.first->bias.sum() * 0).backward();
   EXPECT_THAT(watch_->Absent(model_->gradients()), ElementsAre(ElementRun{0, 16}))
-      << "a gradient of zero is one";
+      << "a zero gradient is not absent";
   watch_->BeginStep();
   model_->ZeroGradients();
   Pass();

@@ -75,8 +75,9 @@ class Guarded {
     const auto is_guard = [](uint8_t byte) { return byte == 0xa5; };
     const auto begin = content_.begin() + static_cast<int64_t>(begin_);
     const auto end = begin + static_cast<int64_t>(size_);
-    EXPECT_TRUE(std::all_of(content_.begin(), begin, is_guard)) << "written to before";
-    EXPECT_TRUE(std::all_of(end, content_.end(), is_guard)) << "written to behind";
+    EXPECT_TRUE(std::all_of(content_.begin(), begin, is_guard))
+        << "a kernel wrote before the memory";
+    EXPECT_TRUE(std::all_of(end, content_.end(), is_guard)) << "a kernel wrote after the memory";
     return Bytes(begin, end);
   }
   Floats GetFloats() {
@@ -163,7 +164,7 @@ TEST_P(KernelContract, TheLargestNumbersAreFinite) {
   EXPECT_EQ(found.verdict.norm, ScanGradient(elements).norm);
 }
 
-TEST_P(KernelContract, FindsNonFiniteNumbersAndDoesNotScaleThem) {
+TEST_P(KernelContract, FindsButDoesNotScaleNonFiniteNumbers) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const std::vector<int64_t> places = {0, 31, 32, 511, 512, 700, 1023, 1024, 1199};
   for (const float bad : {kInfinity, -kInfinity, std::numeric_limits<float>::quiet_NaN()}) {
@@ -221,7 +222,7 @@ Kept KeepOnDevice(KernelRig* rig, EncodingSpec::Kind kind, double fraction, cons
   EXPECT_TRUE(status.ok()) << status;
   Kept kept{bytes.Get(), rest.GetFloats()};
   scratch.Get();
-  EXPECT_EQ(Differences(from.GetFloats(), gradient), 0) << "the gradient is left as it is";
+  EXPECT_EQ(Differences(from.GetFloats(), gradient), 0) << "the gradient is unchanged";
   return kept;
 }
 
@@ -237,7 +238,7 @@ void ExpectTheHostsBits(KernelRig* rig, EncodingSpec::Kind kind, double fraction
       const Floats gradient = numbers(size, /*seed=*/push * 1000 + size);
       const Kept expected = KeepOnHost(kind, fraction, gradient, residual);
       const Kept found = KeepOnDevice(rig, kind, fraction, gradient, residual, offset);
-      EXPECT_TRUE(found.bytes == expected.bytes) << "other bytes in push " << push;
+      EXPECT_TRUE(found.bytes == expected.bytes) << "different bytes in push " << push;
       EXPECT_EQ(Differences(found.residual, expected.residual), 0) << "residual of push " << push;
       residual = expected.residual;
     }

@@ -39,7 +39,7 @@ TEST(LeaseCursorTest, PiecesFollowEachOtherToTheLeasesEnd) {
   EXPECT_FALSE(in_hand.all_taken());
 
   const LeaseCursor::Piece last = in_hand.Next(3);
-  EXPECT_THAT(last.samples, ElementsAre(5, 6)) << "what is left is a piece, too";
+  EXPECT_THAT(last.samples, ElementsAre(5, 6)) << "the remainder is a piece";
   EXPECT_THAT(last.upcoming, IsEmpty());
   EXPECT_EQ(last.position, 5);
   EXPECT_DOUBLE_EQ(last.progress_begin, 0.4);

@@ -64,7 +64,7 @@ TEST_F(SimulatedSlowdownTest, PaceIsTheMinimumTimeOfAShare) {
             absl::Milliseconds(90));
   EXPECT_EQ(Step(handicap, kBatch, absl::Milliseconds(8), absl::Milliseconds(41)),
             absl::ZeroDuration())
-      << "it took longer by itself";
+      << "the step took longer without the handicap";
   EXPECT_EQ(waited_.size(), 3);
 }
 

@@ -147,11 +147,11 @@ TEST(StepAccountingTest, CountsConsecutiveNonFiniteGradients) {
   EXPECT_FALSE(accounting.TooOftenNonfinite());
   const StepFigures figures = accounting.Figures(absl::ZeroDuration(), {});
   EXPECT_EQ(figures.nonfinite_in_a_row(), 0);
-  EXPECT_EQ(figures.skipped_nonfinite(), 2) << "of the third, a part was pushed";
+  EXPECT_EQ(figures.skipped_nonfinite(), 2) << "part of the third gradient was pushed";
   EXPECT_EQ(figures.pushes(), 2);
 }
 
-TEST(StepAccountingTest, OverflowsOfTheScaleAreNotTheSlotsFault) {
+TEST(StepAccountingTest, ScaleOverflowsAreNotTheSlotsFault) {
   StepAccounting accounting(QuarantineAfter(1));
   accounting.BeginPage(absl::ZeroDuration());
   StepAccounting::Outcome step = Computed(8, INFINITY);
@@ -174,7 +174,7 @@ TEST(StepAccountingTest, OneNonFiniteGradientExceedsAStopPolicy) {
   StepAccounting::Outcome step = Computed(8, NAN);
   step.not_finite = true;
   for (StepAccounting* both : {&accounting, &stopping}) both->EnterStep(step);
-  EXPECT_FALSE(accounting.TooOftenNonfinite()) << "0: there may be any number";
+  EXPECT_FALSE(accounting.TooOftenNonfinite()) << "0 allows any number";
   EXPECT_TRUE(stopping.TooOftenNonfinite());
 }
 

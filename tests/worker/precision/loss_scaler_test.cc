@@ -35,7 +35,7 @@ TEST(LossScalerTest, DoublesAfterTwoThousandFiniteSteps) {
   EXPECT_EQ(scaler.scale(), 65536);
   EXPECT_EQ(TakeFinite(&scaler, 1), 1);
   EXPECT_EQ(scaler.scale(), 131072);
-  EXPECT_EQ(TakeFinite(&scaler, 1999), 0) << "the count began anew";
+  EXPECT_EQ(TakeFinite(&scaler, 1999), 0) << "the count restarted";
   EXPECT_EQ(TakeFinite(&scaler, 1), 1);
   EXPECT_EQ(scaler.overflows(), 0);
 }
@@ -59,7 +59,7 @@ TEST(LossScalerTest, AtOneTheGradientItselfIsAtFault) {
   EXPECT_EQ(scaler.scale(), 1);
   EXPECT_FALSE(scaler.OnNotFinite());
   EXPECT_EQ(scaler.scale(), 1);
-  EXPECT_EQ(scaler.overflows(), 16) << "what is no overflow is not counted as one";
+  EXPECT_EQ(scaler.overflows(), 16) << "only overflows are counted";
 }
 
 TEST(LossScalerTest, StaysWithinFloat32) {

@@ -80,7 +80,7 @@ TEST_F(PrecisionTest, OnlyTheForwardPassUses16Bits) {
   }
   loss.backward();
   EXPECT_EQ(net_->layer->weight.grad().scalar_type(), torch::kFloat32);
-  EXPECT_EQ(Seen(), torch::kFloat32) << "it is over";
+  EXPECT_EQ(Seen(), torch::kFloat32) << "autocast has ended";
 }
 
 TEST_F(PrecisionTest, OtherPrecisionsChangeNothingOnTheCpu) {
@@ -96,7 +96,7 @@ TEST_F(PrecisionTest, RestoresThePreviousModeAfterNestingAndExceptions) {
   {
     const Autocast outer(TrainingSpec::BFLOAT16, torch::kCPU);
     { const Autocast inner(TrainingSpec::BFLOAT16, torch::kCPU); }
-    EXPECT_EQ(Seen(), torch::kBFloat16) << "the outer one goes on";
+    EXPECT_EQ(Seen(), torch::kBFloat16) << "the outer scope continues";
     { const Autocast nothing(TrainingSpec::FLOAT32, torch::kCPU); }
     EXPECT_EQ(Seen(), torch::kBFloat16);
   }
@@ -123,7 +123,7 @@ TEST_F(PrecisionTest, EachThreadHasItsOwnMode) {
   EXPECT_EQ(without, torch::kFloat32);
   EXPECT_EQ(with, torch::kBFloat16);
   EXPECT_EQ(after, torch::kFloat32);
-  EXPECT_EQ(Seen(), torch::kBFloat16) << "this one's goes on";
+  EXPECT_EQ(Seen(), torch::kBFloat16) << "this thread's scope continues";
 }
 
 // torch caches a parameter's 16-bit copy while autocast is on.
@@ -145,7 +145,7 @@ TEST_F(PrecisionTest, CopiesOfParametersEndWithIt) {
     after = net_->forward(input_);
     loss = after.sum();
   }
-  EXPECT_TRUE(torch::equal(after, before * 2)) << "the old values were computed with";
+  EXPECT_TRUE(torch::equal(after, before * 2)) << "the computation used the old values";
   loss.backward();
   ASSERT_TRUE(net_->layer->weight.grad().defined()) << "a copy without a graph was kept";
   EXPECT_GT(net_->layer->weight.grad().abs().sum().item<float>(), 0);

@@ -160,9 +160,9 @@ TEST_P(ScaledLearnerTest, TheScaleIsUndoneToTheBit) {
     const Learner::Gradient expected = plain.Compute();
     const Learner::Gradient gradient = scaled.Compute();
     EXPECT_EQ(gradient.finite, Finite::kYes);
-    EXPECT_EQ(gradient.loss_sum, expected.loss_sum) << "losses are told as they are";
+    EXPECT_EQ(gradient.loss_sum, expected.loss_sum) << "losses are reported unscaled";
     EXPECT_EQ(scaled.gradients(), plain.gradients()) << rest;
-    EXPECT_EQ(scaled.told(), 0) << "no block of it is final before it was unscaled";
+    EXPECT_EQ(scaled.told(), 0) << "a block is final only after unscaling";
   }
 }
 
@@ -185,7 +185,7 @@ TEST_P(ScaledLearnerTest, OverflowsHalveTheScaleUntilGradientsFit) {
     ASSERT_LT(++overflows, 7);
   }
   EXPECT_GE(overflows, 1);
-  EXPECT_EQ(scaled.scales(), expected) << "each is told once";
+  EXPECT_EQ(scaled.scales(), expected) << "each scale is reported once";
   EXPECT_EQ(scaled.gradients(), plain.gradients());
 }
 

@@ -70,7 +70,7 @@ Nccl FakeFunctions() {
     return 0;
   };
   nccl.abort = [](Nccl::Communicator) {
-    EXPECT_TRUE(fake->in_group) << "one after the other they would wait for each other";
+    EXPECT_TRUE(fake->in_group) << "one after the other, the operations would deadlock";
     ++fake->aborted;
     return 0;
   };
@@ -174,7 +174,7 @@ TEST_P(LocalGroupTest, SomeOfTheReplicasSuffice) {
     const double sum = replicas == 1 ? 1 : 3;
     EXPECT_THAT(Elements(tensors.back()), ElementsAre(sum, 10 * sum, 100 * sum));
   }
-  EXPECT_EQ(fake_.groups, 0) << "NCCL would wait for the third for ever";
+  EXPECT_EQ(fake_.groups, 0) << "NCCL would wait for the third forever";
 }
 
 TEST_P(LocalGroupTest, AFailureIsAStatus) {
@@ -193,7 +193,7 @@ TEST_P(LocalGroupTest, ARefusedTensorDoesNotBreakTheGroup) {
     const absl::Status status = group_->SumToAll(tensors);
     EXPECT_TRUE(absl::IsInternal(status)) << status;
     EXPECT_FALSE(fake_.in_group);
-    EXPECT_EQ(fake_.groups, 0) << "the first would wait for the second for ever";
+    EXPECT_EQ(fake_.groups, 0) << "the first would wait for the second forever";
   }
   std::vector<torch::Tensor> tensors = Tensors(kReplicas, torch::kFloat32);
   ASSERT_TRUE(group_->SumToAll(tensors).ok());
@@ -241,7 +241,7 @@ TEST_F(FailingNcclTest, AFailureEndsBegunWorkAndStartsNothing) {
   EXPECT_EQ(group_->Copy(tensors_), failed);
   EXPECT_EQ(nccl_.groups, groups);
   group_.reset();
-  EXPECT_EQ(nccl_.destroyed, 0) << "they are gone";
+  EXPECT_EQ(nccl_.destroyed, 0) << "abandoned communicators must not be destroyed again";
 }
 
 TEST_F(FailingNcclTest, AnAbandonedGroupEndsOnce) {
@@ -254,7 +254,7 @@ TEST_F(FailingNcclTest, AnAbandonedGroupEndsOnce) {
 TEST_F(FailingNcclTest, RefusesAnUnsupportedTensorBeforeAnyDeviceBegins) {
   tensors_[2] = torch::ones({3}, torch::kInt64);
   EXPECT_TRUE(absl::IsInternal(group_->Sum(tensors_)));
-  EXPECT_EQ(nccl_.groups, 0) << "the first two would wait for the third for ever";
+  EXPECT_EQ(nccl_.groups, 0) << "the first two would wait for the third forever";
   EXPECT_FALSE(nccl_.in_group);
   tensors_[2] = torch::ones({3});
   EXPECT_TRUE(group_->Sum(tensors_).ok());

@@ -69,7 +69,7 @@ class Listener final : public Learner::Observer {
     ++heard;
     return answer;
   }
-  void OnBlock(BlockId) override { ADD_FAILURE() << "a block of a sum was told early"; }
+  void OnBlock(BlockId) override { ADD_FAILURE() << "a sum's block was reported early"; }
   int heard = 0;
   absl::Status answer;
 };
@@ -278,7 +278,7 @@ TEST_F(ReplicaGroupTest, NonFiniteReplicasMakeTheStepNonFinite) {
     EXPECT_TRUE(std::isnan((*side)->model->gradients()[0]));
     const auto next = Compute(**side, 0, 8, 8);
     ASSERT_TRUE(next.ok()) << next.status();
-    EXPECT_NE(next->finite, Finite::kNo) << "nothing is left of it";
+    EXPECT_NE(next->finite, Finite::kNo) << "the next step is not affected";
     EXPECT_TRUE(std::isfinite((*side)->model->gradients()[0]));
   }
 }

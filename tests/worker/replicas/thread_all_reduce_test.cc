@@ -99,7 +99,7 @@ TEST_F(ThreadAllReduceTest, AFailedReplicaDoesNotBlockTheOthers) {
               return meeting_.SumToAll(replica, kReplicas, torch::ones({1}));
             })[0],
             absl::OkStatus())
-      << "the next step knows nothing of it";
+      << "the next step is not affected";
 }
 
 TEST_F(ThreadAllReduceTest, AFailedDeviceDoesNotBlockOtherQueues) {

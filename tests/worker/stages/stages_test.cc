@@ -237,7 +237,7 @@ TEST(StagesTest, AStagedTransformerMatchesTheWhole) {
     ExpectSameSteps(cut, whole);
     const std::vector<BlockId>& told = cut.listener.told;
     EXPECT_THAT(std::set<BlockId>(told.begin(), told.end()), SizeIs(cut.map.blocks().size()))
-        << "only the first stage adds to the embedding, for the last one as well";
+        << "only the first stage adds to the embedding, also for the last stage";
   }
 }
 
@@ -261,7 +261,7 @@ TEST(StagesTest, StagesApartFromTheHostComputeTheSame) {
     EXPECT_TRUE(torch::equal(cut.Gradients(), whole.Gradients())) << "step " << step;
     EXPECT_THAT(cut.model->averaged(), ::testing::ElementsAreArray(whole.model->averaged()));
   }
-  EXPECT_NE(cut.model->averaged()[0], 0) << "statistics were to move";
+  EXPECT_NE(cut.model->averaged()[0], 0) << "the statistics did not change";
 
   // The second vector of values, which a prefetched pull fills.
   const absl::Span<float> next = cut.model->next_values();
@@ -277,7 +277,7 @@ TEST(StagesTest, StagesApartFromTheHostComputeTheSame) {
 TEST(StagesTest, ReportedBlocksAreFinal) {
   Worker cut(MlpTask(CutMlp()), OnCpus(3));
   cut.Train();
-  EXPECT_THAT(cut.listener.told, IsEmpty()) << "the first pass is only looked at";
+  EXPECT_THAT(cut.listener.told, IsEmpty()) << "the first pass only records";
   std::vector<float> when_told(cut.model->gradients().size());
   cut.listener.on_block = [&](BlockId id) {
     const BlockRange& block = cut.map.blocks()[id];
