@@ -406,7 +406,8 @@ TEST(CheckpointResumeTest, KeepsTheLastFiniteCheckpoint) {
     const auto server = StartServer(&clock, dir, /*resume=*/true, /*files=*/nullptr, &said);
     WholeWorker bert(server->address(), model, 2);
     ASSERT_TRUE(bert.status().ok()) << bert.status();
-    EXPECT_EQ(bert.Status().resumed_checkpoint(), 5u) << "what the job was, whatever it is";
+    EXPECT_EQ(bert.Status().resumed_checkpoint(), 5u)
+        << "the newest checkpoint, although it is not finite";
     EXPECT_EQ(bert.Status().checkpoint().nonfinite_blocks(), 2u);
     EXPECT_EQ(bert.data().Status()->nonfinite_blocks(), 2u);
     const std::vector<std::string> told = said.With("checkpoint 5 is not finite: 2 of its blocks");

@@ -408,7 +408,7 @@ TEST(EquivalenceTest, ClippingMatchesTorchOnTheWholeGradient) {
   const std::shared_ptr<Mlp> module = NewMlp();
   const std::unique_ptr<torch::optim::Optimizer> optimizer =
       TorchOptimizer(spec, module->parameters());
-  // The first gradients exceed this norm and the last do not, so clipping affects only some steps.
+  // Between the norms of the first and the last gradients, so clipping affects only some steps.
   constexpr double kNorm = 0.8;
   int clipped = 0;
   const torch::Tensor alone = TrainAlone(*module, *optimizer, *data, kBatch, [&](int64_t) {

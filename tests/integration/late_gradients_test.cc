@@ -298,7 +298,7 @@ void ExpectRule(const std::string& sgd, const std::string& consistency, const Ru
   const std::vector<Push> record = product.Run();
   int64_t largest_lag = 0;
   for (const Push& push : record) largest_lag = std::max(largest_lag, push.version - push.base);
-  EXPECT_GT(largest_lag, 2 * kSlots) << "of a record in which the rules differ";
+  EXPECT_GT(largest_lag, 2 * kSlots) << "in a record that distinguishes the rules";
   const std::vector<double> expected = Replay(record, rule);
   const std::vector<float> values = product.values();
   double difference = 0, length = 0, moved = 0;

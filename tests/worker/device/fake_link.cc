@@ -37,7 +37,7 @@ FakeLink::~FakeLink() {
 }
 
 void FakeLink::Compute(std::function<void()> kernel) {
-  TPS_CHECK(!options_.own_thread, "what is computed is the caller's");
+  TPS_CHECK(!options_.own_thread, "with own_thread, the caller computes");
   MutexLock lock(&mutex_);
   Job job;
   job.end = std::move(kernel);

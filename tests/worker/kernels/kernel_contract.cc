@@ -285,7 +285,8 @@ TEST_P(KernelContract, EncodesFiniteBlocksAndSkipsTheRest) {
 
     gradient[4321] = HUGE_VALF;
     const Kept left = KeepOnDevice(rig_.get(), kind, fraction, gradient, residual, 1, true);
-    EXPECT_TRUE(left.bytes == Bytes(left.bytes.size(), 0xa5)) << "bytes of it were written";
+    EXPECT_TRUE(left.bytes == Bytes(left.bytes.size(), 0xa5))
+        << "the kernel wrote bytes of the skipped block";
     EXPECT_EQ(Differences(left.residual, residual), 0);
   }
 }
