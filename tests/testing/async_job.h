@@ -4,8 +4,9 @@
 
 namespace torchps {
 
-// `job`, and where it says nothing else ASYNC with a whole batch for each worker, for tests that
-// count single pushes. By default a job collects whole batches, and its workers share a batch.
+// Returns `job` with defaults for tests that count single pushes: ASYNC with a whole batch per
+// worker, unless `job` sets these fields. The usual defaults collect whole batches, and workers
+// share a batch.
 inline JobSpec AsyncUnlessSaid(const JobSpec& job) {
   JobSpec result;
   result.mutable_consistency()->set_mode(ConsistencySpec::ASYNC);

@@ -14,7 +14,7 @@ namespace torchps {
 TestCertificates::TestCertificates(const std::string& job) : job_(job) {
   const char* const base = std::getenv("TEST_TMPDIR");
   root_ = absl::StrCat(base == nullptr ? "/tmp" : base, "/certificates-XXXXXX");
-  TPS_CHECK(mkdtemp(root_.data()) != nullptr, "the test has no directory to write to");
+  TPS_CHECK(mkdtemp(root_.data()) != nullptr, "the test cannot create a directory");
   auto authority = CertificateAuthority::Create(job, absl::Now() - absl::Hours(10000),
                                                 absl::Now() + absl::Hours(10000));
   TPS_CHECK(authority.ok(), "the test's authority cannot be made");

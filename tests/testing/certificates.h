@@ -11,28 +11,28 @@
 
 namespace torchps {
 
-// From when to when a certificate is good; by default now.
+// The validity period of a certificate; by default it includes the current time.
 struct TestValidity {
   absl::Time from = absl::Now() - absl::Hours(1);
   absl::Time until = absl::Now() + absl::Hours(1000);
 };
 
-// An authority of a test's own, and directories with what it signs, under the test's temporary
-// directory. What cannot be made ends the test. Not thread-safe.
+// Creates a certificate authority for a test, and directories with certificates signed by it, under
+// the test's temporary directory. Errors end the test. Not thread-safe.
 class TestCertificates {
  public:
   explicit TestCertificates(const std::string& job = "job");
   ~TestCertificates();
 
-  // A new directory with ca.pem, cert.pem and key.pem.
+  // Creates a directory with ca.pem, cert.pem and key.pem and returns the path.
   std::string Make(Role role, const std::string& name = "any",
                    std::vector<std::string> hosts = {"127.0.0.1", "localhost"},
                    TestValidity validity = TestValidity()) const;
-  // The same files anew in a directory that is there.
+  // Writes new files to an existing directory.
   void Replace(const std::string& directory, Role role, const std::string& name = "any",
                std::vector<std::string> hosts = {"127.0.0.1", "localhost"},
                TestValidity validity = TestValidity()) const;
-  // Of Make(), opened in that role; errors end the test.
+  // Opens the result of Make() in that role. Errors end the test.
   std::shared_ptr<CertificateFiles> Open(Role role, const std::string& name = "any") const;
 
   const CertificateAuthority& authority() const { return *authority_; }
@@ -44,7 +44,7 @@ class TestCertificates {
   std::unique_ptr<CertificateAuthority> authority_;
 };
 
-// The certificates in a directory, which must be good.
+// Opens the certificates in a directory. Errors end the test.
 std::shared_ptr<CertificateFiles> OpenFiles(const std::string& directory, Role role);
 
 }  // namespace torchps

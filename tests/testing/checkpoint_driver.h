@@ -14,31 +14,30 @@
 
 namespace torchps {
 
-// Takes checkpoints of a job whose workers are a test's own, in place of a coordinator. Not
-// thread-safe.
+// Takes checkpoints in place of a coordinator, for jobs with a test's workers. Not thread-safe.
 class CheckpointDriver {
  public:
   struct Options {
-    JobSpec job;  // normalised
+    JobSpec job;  // normalized
     ModelLayout layout;
     uint64_t job_id = 0;
-    // Of the servers, in their order.
+    // Addresses of the servers, in order.
     std::vector<std::string> addresses;
-    // Checkpoints that stay.
+    // Number of checkpoints to keep.
     int keep = 2;
   };
   explicit CheckpointDriver(Options options);
 
-  // Whether all servers can be reached, at the latest after `timeout`: after a server's death it
-  // takes its time, and goes on only while somebody waits for it.
+  // Waits until all servers are reachable. Returns false after `timeout`. A channel reconnects only
+  // while a caller waits for it, so call this after a server's restart.
   bool AwaitConnected(absl::Duration timeout);
 
-  // Asks every server for its shard, and tells all that the checkpoint is complete. What is done by
-  // the first error stays as it is.
+  // Requests a shard from each server and commits the checkpoint on all of them. Stops at the first
+  // error without undoing earlier calls.
   absl::Status Take();
 
   uint64_t taken() const { return taken_; }
-  // Of the last one that was taken.
+  // The manifest of the last checkpoint.
   const Manifest& manifest() const { return manifest_; }
 
  private:

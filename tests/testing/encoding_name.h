@@ -8,7 +8,7 @@
 
 namespace torchps {
 
-// Names the tests that run once for each encoding. GoogleTest takes no underscore.
+// Names tests that run once per encoding. GoogleTest does not allow underscores.
 inline std::string EncodingName(const ::testing::TestParamInfo<EncodingSpec::Kind>& info) {
   std::string name = EncodingSpec::Kind_Name(info.param);
   name.erase(std::remove(name.begin(), name.end(), '_'), name.end());

@@ -6,15 +6,15 @@
 
 namespace torchps {
 
-// Asks `condition` until it holds; false if it does not within `patience`. For what another thread
-// or process will do soon and tells nobody about: a test that uses it is as fast as the event, and
-// fails only when the event does not come.
+// Polls `condition` until it holds. Returns false after `patience`. Use it for events in another
+// thread or process that do not notify the test. The test then runs as fast as the event, and fails
+// only if the event does not occur.
 inline bool Eventually(absl::FunctionRef<bool()> condition,
                        absl::Duration patience = absl::Seconds(20)) {
   const absl::Time deadline = absl::Now() + patience;
   while (!condition()) {
     if (absl::Now() > deadline) return false;
-    // Between two questions, so that asking does not slow the answer down.
+    // Sleeps between polls, to not slow down the event.
     absl::SleepFor(absl::Milliseconds(1));
   }
   return true;

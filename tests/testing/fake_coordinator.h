@@ -14,8 +14,8 @@
 
 namespace torchps {
 
-// A coordinator that knows where servers are and nothing else: it says what a test tells it, and
-// remembers what servers say. Thread-safe.
+// Simulates a coordinator that only answers calls about server addresses. Returns the answers that
+// a test sets and records the registrations. Thread-safe.
 class FakeCoordinator final : public Coordinator::Service {
  public:
   FakeCoordinator() {
@@ -31,12 +31,12 @@ class FakeCoordinator final : public Coordinator::Service {
 
   const std::string& address() const { return address_; }
 
-  // Of all servers.
+  // Sets the addresses of all servers.
   void Place(const std::vector<std::string>& addresses) {
     MutexLock lock(&mutex_);
     places_ = addresses;
   }
-  // To the next registrations.
+  // Sets the reply to later registrations.
   void Refuse(grpc::Status status) {
     MutexLock lock(&mutex_);
     refusal_ = std::move(status);
@@ -75,7 +75,7 @@ class FakeCoordinator final : public Coordinator::Service {
   grpc::Status refusal_ ABSL_GUARDED_BY(mutex_);
   std::vector<RegisterServerRequest> registered_ ABSL_GUARDED_BY(mutex_);
   int asked_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Ends first: its threads use all of the above.
+  // Destroyed first, because the server's threads use the members above.
   std::unique_ptr<grpc::Server> server_;
 };
 

@@ -16,21 +16,21 @@
 #include "common/mutex.h"
 #include "tests/testing/faulty_file_system.h"
 
-// Inside FaultyFileSystem: what is on the disk, and what only seems to be.
+// Implementation of FaultyFileSystem: the state of the disk.
 
 namespace torchps::faulty {
 
-// One change of a file that no Sync has covered yet.
+// Describes a change of a file that is not yet synced.
 struct PendingChange {
   bool truncates = false;
-  int64_t offset = 0;  // or the new size
+  int64_t offset = 0;  // or the new size, if `truncates`
   std::string data;
-  bool forgotten = false;  // a Sync that failed should have covered it
+  bool forgotten = false;  // lost in the next crash, because a Sync failed
 };
 
 struct Inode {
-  std::string live;     // what readers see
-  std::string durable;  // what is on the disk
+  std::string live;     // the content that readers get
+  std::string durable;  // the content on the disk
   std::vector<PendingChange> pending;
 };
 using InodePtr = std::shared_ptr<Inode>;
@@ -41,11 +41,11 @@ inline void Write(std::string* file, int64_t offset, absl::string_view data) {
   file->replace(static_cast<size_t>(offset), data.size(), data.data(), data.size());
 }
 
-// A name that was bound to a file, or to nothing, and the one that it had before in the same
+// Describes a name that was bound to a file or removed, and the file's former name in the same
 // directory.
 struct PendingName {
   std::string path;
-  InodePtr inode;  // null: the name is gone
+  InodePtr inode;  // null: the name was removed
   std::string former_path;
 };
 
@@ -58,12 +58,12 @@ inline std::string Clean(std::string path) {
 
 namespace torchps {
 
-// The state behind a FaultyFileSystem. Its members are its two files' own business.
+// State of a FaultyFileSystem. The members are public for this file and faulty_files.h.
 class FaultyFileSystem::Disk {
  public:
   Disk() { directories_ = {"/", "."}; }
 
-  // Counts the operation and says how it fails, if it does; what else it does is up to the caller.
+  // Counts the operation and returns the operation's fault, if any. The caller applies the fault.
   std::optional<Fault> Begin(Operation operation, const std::string& path)
       ABSL_LOCKS_EXCLUDED(mutex_) {
     FaultHook hook;
@@ -88,7 +88,7 @@ class FaultyFileSystem::Disk {
 
   std::map<std::string, faulty::InodePtr> names_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, faulty::InodePtr> durable_names_ ABSL_GUARDED_BY(mutex_);
-  // By directory, in their order.
+  // By directory, in the order of the changes.
   std::map<std::string, std::vector<faulty::PendingName>> pending_names_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> directories_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, uint64_t> locks_ ABSL_GUARDED_BY(mutex_);  // path: generation
@@ -119,7 +119,7 @@ class FaultyFileSystem::Disk {
     }
   }
 
-  // Whether `path` may be made: its parent must be there.
+  // Returns ENOENT's status if the parent directory of `path` does not exist.
   absl::Status CheckParent(absl::string_view doing, const std::string& path)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (directories_.count(ParentDirectory(path)) > 0) return absl::OkStatus();

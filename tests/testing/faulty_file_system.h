@@ -12,18 +12,18 @@
 
 namespace torchps {
 
-// A disk in memory that breaks on demand: operations fail, writes end early, it is full, and a
-// crash forgets what was not synced, or tears it.
+// Implements a file system in memory that fails on demand: operations fail, writes are cut short,
+// the disk is full, and a crash loses or tears unsynced data.
 //
-// It is as forgetful as a disk may be and no more. What was written to a file since its last Sync
-// may each be there or not after a crash, or be there in part, in any combination; where a later
-// write is there and an earlier one is not, zeros are between. Names (creations, renames, removals)
-// not yet covered by a SyncDirectory are there up to some point in their order. After a Sync that
-// failed, what it should have covered is lost in the next crash even if a later Sync succeeds.
-// Directories are on the disk at once, as FileSystem promises.
+// A crash loses as much as a real disk may lose, but not more. Each write since a file's last Sync
+// survives fully, partly or not at all, in any combination. If a later write survives and an
+// earlier write does not, the gap is filled with zeros. Unsynced names (creations, renames,
+// removals) survive up to some point in their order. After a failed Sync, the next crash loses the
+// data that this Sync should have covered, even if a later Sync succeeds. Directories are durable
+// at once, as FileSystem promises.
 //
-// Thread-safe. Files and locks may outlive a crash and do nothing then, but must not outlive the
-// file system. All chance comes from the seed that Crash is given.
+// Thread-safe. Files and locks may outlive a crash, and then do nothing, but must not outlive the
+// file system. The seed of Crash() determines all random choices.
 class FaultyFileSystem final : public FileSystem {
  public:
   enum class Operation {
@@ -45,38 +45,41 @@ class FaultyFileSystem final : public FileSystem {
 
   struct Fault {
     int error_number = 0;     // ENOSPC, EIO, ...
-    size_t bytes_before = 0;  // kWrite: so many bytes reach the file all the same
+    size_t bytes_before = 0;  // kWrite: number of bytes written before the error
   };
-  // Asked before each operation, without a lock held; a fault is what the operation answers.
+  // Called before each operation, without a lock held. A returned fault is the operation's result.
   using FaultHook =
       std::function<std::optional<Fault>(Operation operation, const std::string& path)>;
 
-  // What open files and the file system share; the implementation's.
+  // State shared by open files and the file system. Implementation detail.
   class Disk;
 
   FaultyFileSystem();
   ~FaultyFileSystem() override;
 
-  // --- What goes wrong ---
+  // --- Faults ---
 
-  void SetFaultHook(FaultHook hook);  // null: nothing
-  // The n-th operation from now, from 1, fails once; the hook is asked for the others.
+  void SetFaultHook(FaultHook hook);  // null removes the hook
+  // Makes the n-th operation from now fail once; 1 is the next operation. The hook is called for
+  // the other operations.
   void FailNth(int64_t n, Fault fault);
-  // From the n-th operation from now on the machine is off: nothing has an effect, everything is
-  // UNAVAILABLE, until Crash. 1 is the next one.
+  // Turns the machine off at the n-th operation from now; 1 is the next operation. Until Crash(),
+  // all operations return UNAVAILABLE and have no effect.
   void PowerOffAt(int64_t n);
-  // Bytes that all files may have together; a write beyond it fills the rest and is ENOSPC.
+  // Sets the capacity of the disk in bytes. A write beyond it fills the disk and returns ENOSPC.
   void SetCapacity(int64_t bytes);
 
-  // A power cut, after which the machine is on again: see above. Locks are free, open files dead.
+  // Simulates a power cut and a restart of the machine, as described above. Releases locks and
+  // invalidates open files.
   void Crash(uint64_t seed);
-  // All processes are killed and the machine goes on: files stay as they are, locks are free, open
-  // files dead.
+  // Simulates kill -9 for all processes, without a power cut. Files stay as they are. Releases
+  // locks and invalidates open files.
   void KillProcesses();
 
-  // Operations so far, those that failed included.
+  // Number of operations so far, including failed operations.
   int64_t operations() const;
-  // Flips one bit of a file, on the disk and in every cache. REQUIRES: it has that byte.
+  // Flips one bit of a file, on the disk and in the live content. REQUIRES: the file contains the
+  // byte.
   void FlipBit(const std::string& path, int64_t byte, int bit);
 
   // --- FileSystem ---

@@ -1,4 +1,4 @@
-// The disk that breaks is itself tested: a test that stands on it is worth what it is worth.
+// Tests the faulty file system, because other tests depend on it.
 
 #include "tests/testing/faulty_file_system.h"
 
@@ -26,7 +26,7 @@ std::string GetContents(FileSystem& files, const std::string& path) {
   return contents.ok() ? *contents : "(none)";
 }
 
-TEST(FaultyFileSystemTest, WhatWasSyncedOutlivesEveryCrash) {
+TEST(FaultyFileSystemTest, KeepsSyncedDataInACrash) {
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     FaultyFileSystem files;
     ASSERT_TRUE(files.CreateDirectories("/d").ok());
@@ -36,7 +36,7 @@ TEST(FaultyFileSystemTest, WhatWasSyncedOutlivesEveryCrash) {
   }
 }
 
-TEST(FaultyFileSystemTest, AnAtomicWriteIsThereOrNotWhereverTheMachineStops) {
+TEST(FaultyFileSystemTest, WritesAtomicallyDespiteAPowerCut) {
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     FaultyFileSystem files;
     ASSERT_TRUE(files.CreateDirectories("/d").ok());
@@ -49,7 +49,7 @@ TEST(FaultyFileSystemTest, AnAtomicWriteIsThereOrNotWhereverTheMachineStops) {
   }
 }
 
-TEST(FaultyFileSystemTest, WhatWasNotSyncedIsKeptLostOrTorn) {
+TEST(FaultyFileSystemTest, KeepsLosesOrTearsUnsyncedData) {
   std::set<std::string> seen;
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     FaultyFileSystem files;
@@ -60,7 +60,8 @@ TEST(FaultyFileSystemTest, WhatWasNotSyncedIsKeptLostOrTorn) {
     ASSERT_TRUE((*file)->Append("45").ok());
     files.Crash(seed);
     seen.insert(GetContents(files, "/d/a"));
-    EXPECT_EQ((*file)->Append("6").code(), absl::StatusCode::kUnavailable) << "a dead handle";
+    EXPECT_EQ((*file)->Append("6").code(), absl::StatusCode::kUnavailable)
+        << "the crash invalidates open files";
   }
   EXPECT_THAT(seen, Contains("1"));
   EXPECT_THAT(seen, Contains("12345"));
@@ -68,10 +69,10 @@ TEST(FaultyFileSystemTest, WhatWasNotSyncedIsKeptLostOrTorn) {
   EXPECT_THAT(seen, Contains(std::string("1\0\0"
                                          "45",
                                          5)))
-      << "a hole";
+      << "a gap of zeros";
 }
 
-TEST(FaultyFileSystemTest, ANameNotSyncedMayBeForgotten) {
+TEST(FaultyFileSystemTest, MayLoseAnUnsyncedName) {
   std::set<std::string> seen;
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     FaultyFileSystem files;
@@ -84,7 +85,7 @@ TEST(FaultyFileSystemTest, ANameNotSyncedMayBeForgotten) {
   EXPECT_EQ(seen, (std::set<std::string>{"(none)", "x"}));
 }
 
-TEST(FaultyFileSystemTest, AfterASyncThatFailedASecondOneSavesNothing) {
+TEST(FaultyFileSystemTest, LosesDataAfterAFailedSync) {
   FaultyFileSystem files;
   ASSERT_TRUE(files.CreateDirectories("/d").ok());
   ASSERT_TRUE(WriteFileAtomically(files, "/d/a", "1").ok());
@@ -97,7 +98,7 @@ TEST(FaultyFileSystemTest, AfterASyncThatFailedASecondOneSavesNothing) {
   EXPECT_EQ(GetContents(files, "/d/a"), "1");
 }
 
-TEST(FaultyFileSystemTest, KilledProcessesLoseLocksAndNoBytes) {
+TEST(FaultyFileSystemTest, KilledProcessesLoseLocksButNotData) {
   FaultyFileSystem files;
   ASSERT_TRUE(files.CreateDirectories("/d").ok());
   auto lock = files.Lock("/d/lock");
@@ -109,10 +110,10 @@ TEST(FaultyFileSystemTest, KilledProcessesLoseLocksAndNoBytes) {
   auto again = files.Lock("/d/lock");
   EXPECT_TRUE(again.ok());
   lock->reset();
-  EXPECT_FALSE(files.Lock("/d/lock").ok()) << "the dead one's lock is not the living one's";
+  EXPECT_FALSE(files.Lock("/d/lock").ok()) << "the old handle must not release the new lock";
 }
 
-TEST(FaultyFileSystemTest, AFullDiskTakesWhatFits) {
+TEST(FaultyFileSystemTest, FillsTheDiskBeforeAWriteFails) {
   FaultyFileSystem files;
   ASSERT_TRUE(files.CreateDirectories("/d").ok());
   files.SetCapacity(5);
@@ -128,7 +129,7 @@ TEST(FaultyFileSystemTest, AFullDiskTakesWhatFits) {
   EXPECT_EQ(GetContents(files, "/d/a"), "123abcd");
 }
 
-TEST(FaultyFileSystemTest, TheHookSeesOperationAndPath) {
+TEST(FaultyFileSystemTest, PassesOperationAndPathToTheHook) {
   FaultyFileSystem files;
   ASSERT_TRUE(files.CreateDirectories("/d").ok());
   files.SetFaultHook([](Operation operation, const std::string& path) {

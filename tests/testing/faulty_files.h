@@ -14,7 +14,7 @@
 #include "tests/testing/faulty_disk.h"
 #include "tests/testing/faulty_file_system.h"
 
-// Inside FaultyFileSystem: open files and held locks.
+// Implementation of FaultyFileSystem: open files and held locks.
 
 namespace torchps::faulty {
 
@@ -46,7 +46,7 @@ class MemoryWritableFile final : public WritableFile {
 
   absl::Status WriteAt(int64_t offset, absl::string_view data) override {
     if (offset < 0 || offset > size_ || static_cast<int64_t>(data.size()) > size_ - offset) {
-      return absl::InvalidArgumentError(absl::StrCat("cannot write behind the end of ", path_));
+      return absl::InvalidArgumentError(absl::StrCat("cannot write beyond the end of ", path_));
     }
     return Put(offset, data);
   }

@@ -11,9 +11,9 @@ void RequireGpu() {
   if (torch::cuda::is_available()) return;
   const char* const required = std::getenv("TORCHPS_REQUIRE_GPU");
   if (required != nullptr && absl::string_view(required) == "1") {
-    FAIL() << "no GPU can be used, and TORCHPS_REQUIRE_GPU=1 says that there is one";
+    FAIL() << "no usable GPU, although TORCHPS_REQUIRE_GPU=1 is set";
   }
-  GTEST_SKIP() << "no GPU can be used here";
+  GTEST_SKIP() << "no usable GPU here";
 }
 
 }  // namespace torchps

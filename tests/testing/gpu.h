@@ -5,13 +5,13 @@
 #include "gtest/gtest.h"
 #include "torch/types.h"
 
-// Tests of what runs on a GPU. Where none can be used they are skipped, or fail if the environment
-// has TORCHPS_REQUIRE_GPU=1: on a machine that is known to have one a skip would pass for a
-// success.
+// Base classes of tests that run on a GPU. Without a usable GPU the tests are skipped. If
+// TORCHPS_REQUIRE_GPU=1 is set, they fail instead, because on a machine that should contain a GPU a
+// skip would look like a success.
 
 namespace torchps {
 
-// Skips or fails the test that calls it from SetUp().
+// Skips or fails the current test if a GPU is not usable. Call it from SetUp().
 void RequireGpu();
 
 // Base of tests that need a GPU.
@@ -20,8 +20,8 @@ class GpuTest : public ::testing::Test {
   void SetUp() override { RequireGpu(); }
 };
 
-// Base of tests that run once on each kind of device. INSTANTIATE_TEST_SUITE_P(Devices, SUITE,
-// EachDevice(), DeviceName).
+// Base of tests that run once per kind of device. Instantiate with
+// INSTANTIATE_TEST_SUITE_P(Devices, SUITE, EachDevice(), DeviceName).
 class DeviceTestBase : public ::testing::TestWithParam<torch::DeviceType> {
  protected:
   void SetUp() override {

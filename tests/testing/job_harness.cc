@@ -60,7 +60,7 @@ JobHarness::JobHarness(const Options& options) {
   const auto layout = DecodeLayout(hello.layout());
   TPS_CHECK(layout.ok(), "the test's layout is not valid");
   const auto map = BlockMap::Create(*layout, hello.job().wire().block_bytes(), 1);
-  TPS_CHECK(map.ok(), "the test's layout cannot be cut");
+  TPS_CHECK(map.ok(), "the test's layout cannot be cut into blocks");
   map_ = *map;
 }
 

@@ -15,51 +15,51 @@
 
 namespace torchps {
 
-// A HostedJob with a small model and calls that read well in tests. The model has one trained
-// segment "w" of `trained` elements in blocks of `block_elements`, and, if asked for, an averaged
-// one "running_mean".
+// Wraps a HostedJob with a small model in short calls for tests. The model contains one trained
+// segment "w" with `trained` elements in blocks of `block_elements`. If `averaged` is set, it also
+// contains an averaged segment "running_mean".
 class JobHarness {
  public:
   struct Options {
     int64_t trained = 32;
     int64_t averaged = 0;
-    int64_t block_elements = 16;  // what a job may ask for at the least
+    int64_t block_elements = 16;  // the minimum that a job may request
     int workers = 2;
-    // Borrowed; null: nothing is kept.
+    // Borrowed; null: the job is not stored.
     JobStorage* storage = nullptr;
-    // Text format, merged over plain SGD with learning rate 1, and then as AsyncUnlessSaid() does.
+    // Text format. Merged over SGD with learning rate 1; then AsyncUnlessSaid() sets the defaults.
     std::string job;
   };
 
   explicit JobHarness(const Options& options);
 
-  // The first Hello of slot 0, as every worker would send it.
+  // Returns the first Hello of slot 0, as a worker sends it.
   static HelloRequest Hello(const Options& options);
 
   HostedJob& job() { return *job_; }
   ManualClock& clock() { return clock_; }
 
-  // Hello of `slot`; returns the reply.
+  // Says Hello as `slot` and returns the reply.
   absl::StatusOr<HelloReply> Enter(SlotId slot, Incarnation incarnation);
 
-  // Initial values: all blocks get `value`. REQUIRES: slot entered.
+  // Initializes each block with `value`. REQUIRES: the slot entered.
   absl::Status Initialize(SlotId slot, Incarnation incarnation, float value);
 
-  // One frame whose every element is `value`.
+  // Pushes one frame filled with `value`.
   absl::Status Frame(SlotId slot, Incarnation incarnation, Step step, BlockId block, float value,
                      Version base, uint32_t weight = 1);
 
-  // One frame that says that there is no finite gradient of this block.
+  // Pushes one frame that marks the block's gradient as not finite.
   absl::Status Withhold(SlotId slot, Incarnation incarnation, Step step, BlockId block,
                         Version base, uint32_t weight = 1);
 
-  // All frames of a step, then the end of the call. `base` is the version computed on, by default
-  // each block's present one. The reply lies in the result when it has come.
+  // Pushes all frames of a step and ends the call. `base` is the version that the gradient was
+  // computed on, by default each block's current version. The result is set when the reply arrives.
   std::shared_ptr<absl::StatusOr<PushReply>> Push(SlotId slot, Incarnation incarnation, Step step,
                                                   float value, Version base = -1,
                                                   uint32_t weight = 1);
 
-  // Becomes true when the pull is let go. `refused` gets the status of one that is not accepted.
+  // `granted` becomes true when the pull is released. `refused` is the status of a refused pull.
   struct Pulling {
     bool granted = false;
     HostedJob::PullGrant grant;
@@ -69,7 +69,7 @@ class JobHarness {
   std::shared_ptr<Pulling> Pull(SlotId slot, Incarnation incarnation, Step clock,
                                 bool ahead = false);
 
-  // The first element of a block, and its version.
+  // Return the first element of a block, and the block's version.
   float Value(BlockId block);
   Version GetVersion(BlockId block);
 
@@ -83,7 +83,7 @@ class JobHarness {
   BlockMap map_;
 };
 
-// `elements` as they come in a frame.
+// Returns `elements` as the payload of a frame.
 FramePayload MakePayload(const std::vector<float>& elements);
 
 }  // namespace torchps

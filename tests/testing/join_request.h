@@ -8,14 +8,14 @@
 
 namespace torchps {
 
-// What a worker process says first to a coordinator, for any slot. Where it matters to a test, the
-// test changes it.
+// First requests of a worker process to a coordinator, for any slot. Tests change fields as needed.
 
-// A job whose data plane nobody uses: two workers in ASYNC with equal batches of 4, one epoch of 40
-// samples in leases of 16, one server, a model of three elements. Without a nonce.
+// Returns a request for a job that does not use the data plane: two workers in ASYNC with equal
+// batches of 4, one epoch of 40 samples in leases of 16, one server, a model of three elements. The
+// nonce is not set.
 JoinRequest SmallJoin();
 
-// For the job and the model that `hello` will greet the one server at `address` with.
+// Returns a request for the job and model of `hello`, with the only server at `address`.
 JoinRequest JoinFor(const HelloRequest& hello, const std::string& address, uint64_t nonce,
                     int64_t train_samples);
 

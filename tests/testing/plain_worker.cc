@@ -15,7 +15,7 @@
 namespace torchps {
 namespace {
 
-// Far above what any answer takes, also under a sanitizer on a busy machine.
+// Much longer than any call needs, also with a sanitizer on a busy machine.
 constexpr absl::Duration kTimeout = absl::Seconds(60);
 
 void SetDeadline(grpc::ClientContext& context) {
@@ -42,12 +42,12 @@ PlainWorker::PlainWorker(std::shared_ptr<grpc::Channel> channel, HelloRequest he
   };
   absl::StatusOr<BlockMap> map = cut(hello_.server_count());
   int index = hello_.server_index();
-  // A placement that cannot be is the server's to refuse.
+  // Leaves it to the server to refuse an impossible placement.
   if (!map.ok() || index < 0 || index >= hello_.server_count()) {
     map = cut(1);
     index = 0;
   }
-  TPS_CHECK(map.ok(), "the test's layout cannot be cut");
+  TPS_CHECK(map.ok(), "the test's layout cannot be cut into blocks");
   map_ = *map;
   for (const BlockId id : map_.owned_by(index)) {
     blocks_.push_back(map_.blocks()[id]);
@@ -95,14 +95,15 @@ absl::Status PlainWorker::Pull(const PullRequest& request) {
   size_t frames = 0;
   while (reader->Read(&frame)) {
     ++frames;
-    TPS_CHECK(frame.block() < values_.size(), "the server sent a block that the map lacks");
+    TPS_CHECK(frame.block() < values_.size(), "the server sent a block that is not in the map");
     std::vector<float>& values = values_[frame.block()];
     values.resize(frame.payload().size() / sizeof(float));
     std::memcpy(values.data(), frame.payload().data(), values.size() * sizeof(float));
     versions_[frame.block()] = frame.version();
   }
   const absl::Status status = FromGrpcStatus(reader->Finish());
-  TPS_CHECK(!status.ok() || frames == blocks_.size(), "a pull that is OK brings every block");
+  TPS_CHECK(!status.ok() || frames == blocks_.size(),
+            "the pull succeeded without returning all blocks");
   return status;
 }
 
@@ -140,7 +141,7 @@ absl::StatusOr<PushReply> PlainWorker::Send(const std::vector<PushFrame>& frames
   PushReply reply;
   const auto writer = stub_->Push(&context, &reply);
   for (const PushFrame& frame : frames) {
-    if (!writer->Write(frame)) break;  // the call is over; its status says why
+    if (!writer->Write(frame)) break;  // the call ended; Finish() returns the error
   }
   writer->WritesDone();
   const absl::Status status = FromGrpcStatus(writer->Finish());

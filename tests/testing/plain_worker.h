@@ -15,49 +15,49 @@
 
 namespace torchps {
 
-// A channel to "HOST:PORT" that shares its connection with no other and lets blocks through; by TLS
-// if there are certificates.
+// Returns a channel to "HOST:PORT" with a separate connection and a message size limit for blocks.
+// Uses TLS if `certificates` is not null.
 std::shared_ptr<grpc::Channel> PlainChannel(
     const std::string& address, const std::shared_ptr<CertificateFiles>& certificates = nullptr);
 
-// One slot at one server by Protobuf's own stub and messages: every call once, with a deadline, and
-// whatever it answers handed back. It can be made to say what no worker of ours would.
+// Simulates one slot at one server with plain Protobuf stubs. Makes each call once, with a
+// deadline, and returns the result. Can also send requests that real workers never send.
 //
 // Not thread-safe.
 class PlainWorker {
  public:
-  // `hello` is what it says first: job, layout, placement, slot and incarnation.
+  // `hello` is the first request: job, layout, placement, slot and incarnation.
   PlainWorker(std::shared_ptr<grpc::Channel> channel, HelloRequest hello);
 
   ParameterService::Stub& stub() { return *stub_; }
   const HelloRequest& hello() const { return hello_; }
   uint64_t server_incarnation() const { return hello_reply_.server_incarnation(); }
-  // Of the last Hello that succeeded.
+  // The reply to the last successful Hello.
   const HelloReply& hello_reply() const { return hello_reply_; }
   const BlockMap& map() const { return map_; }
-  // Of this server.
+  // The blocks of this server.
   const std::vector<BlockRange>& blocks() const { return blocks_; }
 
   absl::Status Hello();
-  // All elements of all blocks.
+  // Sets each element of each block.
   absl::Status Initialize(float value);
   absl::Status Pull(Step clock);
   absl::Status ReadOnlyPull();
-  // Every element of every block, computed on what the last pull brought.
+  // Pushes `gradient` for each element of each block, computed on the last pulled versions.
   absl::StatusOr<PushReply> Push(Step step, float gradient);
   absl::StatusOr<PushReply> PushBlocks(Step step, const std::function<float(BlockId)>& gradient);
   absl::Status Renew();
   absl::Status Leave();
   absl::StatusOr<ServerStatus> Status(bool include_ledger = false);
 
-  // What Push sends for one block.
+  // Returns the frame that Push() sends for one block.
   PushFrame Frame(Step step, BlockId block, float gradient) const;
-  // Any frames at all.
+  // Pushes arbitrary frames.
   absl::StatusOr<PushReply> Send(const std::vector<PushFrame>& frames);
   absl::Status Pull(const PullRequest& request);
   PullRequest RequestPull(Step clock) const;
 
-  // Of the last pull, by block.
+  // Results of the last pull, by block.
   const std::vector<std::vector<float>>& values() const { return values_; }
   const std::vector<Version>& versions() const { return versions_; }
 

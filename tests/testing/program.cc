@@ -25,7 +25,7 @@ Program::Program(std::vector<std::string> command, bool stop_by_stdin) {
   options.command = std::move(command);
   options.stop_by_stdin = stop_by_stdin;
   auto child = ChildProcess::Start(std::move(options));
-  TPS_CHECK(child.ok(), "the program cannot be started");
+  TPS_CHECK(child.ok(), "cannot start the program");
   child_ = *std::move(child);
 }
 

@@ -11,21 +11,22 @@
 
 namespace torchps {
 
-// One of our programs as a process of its own, with what it has said so far. Its standard input
-// stays open. Killed with this object. Not thread-safe.
+// Runs one of our programs as a process and collects the output. Keeps standard input open. The
+// destructor kills the process. Not thread-safe.
 class Program {
  public:
-  // `command`: path and arguments. A program that cannot be started ends the test.
-  // `stop_by_stdin`: AskToStop() ends its standard input instead of sending SIGTERM.
+  // `command` contains the path and the arguments. If the program does not start, the test ends. If
+  // `stop_by_stdin`, AskToStop() closes standard input instead of sending SIGTERM.
   explicit Program(std::vector<std::string> command, bool stop_by_stdin = false);
 
-  // Waits for a line on standard output that begins with `prefix`; the line, or "" if the program
-  // ends or `patience` is over before.
+  // Waits for a line on standard output that begins with `prefix` and returns it. Returns "" if the
+  // program ends first or after `patience`.
   std::string AwaitLine(absl::string_view prefix, absl::Duration patience = absl::Seconds(60));
-  // The same on standard error, for a line that contains `words`.
+  // Like AwaitLine(), for a line on standard error that contains `words`.
   std::string AwaitError(absl::string_view words, absl::Duration patience = absl::Seconds(60));
 
-  // Waits for its end; the exit code as a shell tells it, -1 if it does not end.
+  // Waits for the end of the program. Returns the exit code as a shell reports it, or -1 after
+  // `patience`.
   int AwaitExit(absl::Duration patience = absl::Seconds(60));
 
   void AskToStop() { child_->AskToStop(); }
@@ -36,7 +37,8 @@ class Program {
   const std::vector<std::string>& error() const { return error_; }
 
  private:
-  // Collects what it says until `enough` or until it has ended; false if `patience` was over first.
+  // Collects output until `enough` returns true or the program ends. Returns false after
+  // `patience`.
   bool Watch(absl::FunctionRef<bool()> enough, absl::Duration patience);
 
   std::unique_ptr<ChildProcess> child_;
@@ -44,13 +46,13 @@ class Program {
   std::vector<std::string> error_;
 };
 
-// A ps_server that is ready, and where.
+// Holds a ready ps_server and the address.
 struct ServerProgram {
   std::unique_ptr<Program> program;
   std::string address;
 };
-// With `flags` beside --listen; an empty address if it does not get ready. `max_files`: so many it
-// may have open, and cannot raise that; 0: as many as this process may.
+// Starts ps_server with these flags. The address is empty if the server does not become ready.
+// `max_files` limits the open files of the server; 0 keeps this process's limit.
 ServerProgram StartServerProgram(std::vector<std::string> flags = {}, int max_files = 0);
 
 }  // namespace torchps

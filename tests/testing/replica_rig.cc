@@ -41,7 +41,7 @@ std::vector<std::vector<absl::Status>> ReplicaRig::Run(
   };
   std::vector<std::vector<Member>> members(replicas);
   for (std::vector<Member>& replica : members) {
-    // Before there are threads: torch's generator is one for all of them.
+    // Before the threads start, because all threads share torch's random generator.
     std::vector<ModelStage> stages = options_.make();
     std::vector<std::string> addresses;
     for (size_t stage = 0; stage < stages.size(); ++stage) {
@@ -90,7 +90,7 @@ std::vector<std::vector<absl::Status>> ReplicaRig::Run(
           const int stage = member.exchange->stage();
           if (kill == nullptr || !kill({replica, stage, phase, order})) return;
           member.exchange->Break();
-          // What unwinds waits for no server.
+          // So that the member does not wait for servers during unwinding.
           member.stop->Stop("killed by the test");
           throw MemberKilled();
         };
@@ -99,7 +99,7 @@ std::vector<std::vector<absl::Status>> ReplicaRig::Run(
         } catch (const MemberKilled&) {
           member.status = absl::CancelledError("killed by the test");
         }
-        // As at the end of a process.
+        // Like the end of a process.
         member.task.reset();
         member.exchange = nullptr;
       });
@@ -122,7 +122,7 @@ absl::Status ReplicaRig::RunUndivided(int workers) {
   options.servers = cluster_->endpoints();
   options.clock = &clock_;
   options.stop = &stop_;
-  // Before there are threads, as above.
+  // Before the threads start, as above.
   std::vector<Task> tasks;
   for (int worker = 0; worker < workers; ++worker) {
     tasks.emplace_back(Stages(options_.make()), options_.objective, options_.data);

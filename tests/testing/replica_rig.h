@@ -24,30 +24,30 @@
 
 namespace torchps {
 
-// A job on servers inside this process, and replicas of it whose members are threads that reach
-// each other by gRPC on a loopback. Fails the test that made it where servers do not start.
+// Runs a job with servers inside this process, and replicas with one thread per member. Members
+// communicate by gRPC over loopback. Fails the test if a server does not start.
 class ReplicaRig {
  public:
   struct Options {
-    JobSpec job;  // normalised
-    // Makes the model's stages, in their order.
+    JobSpec job;  // normalized
+    // Creates the model's stages, in order.
     std::function<std::vector<ModelStage>()> make;
     Objective objective = CrossEntropy();
-    // Of the last stage's process, where that is started with another program.
+    // Objective of the last stage, if that stage's process runs another program.
     std::optional<Objective> last_objective;
     DataSource data;
     int servers = 2;
     // WorkerOptions::micro_batches.
     int micro_batches = 0;
-    // WorkerOptions::loader_threads, of every member.
+    // WorkerOptions::loader_threads of each member.
     int loader_threads = 0;
-    // Of the members' exchange.
+    // Lease of the members' exchange.
     absl::Duration lease = absl::Seconds(10);
-    // Of the members, for what they say to each other; null: without TLS.
+    // Certificates for calls between the members; null: without TLS.
     std::shared_ptr<CertificateFiles> certificates = nullptr;
   };
 
-  // Which member is at what.
+  // Identifies a member and the member's current phase.
   struct Moment {
     int replica = 0;
     int stage = 0;
@@ -57,16 +57,16 @@ class ReplicaRig {
 
   explicit ReplicaRig(Options options);
 
-  // Runs so many replicas at once to their end; by replica and stage what came of it. `kill` is
-  // asked at every moment, on the member's thread; true: that member dies then and there, with no
-  // word to anybody. Its status is CANCELLED.
+  // Runs this many replicas at once until they end. Returns the statuses by replica and stage.
+  // Calls `kill` in each phase, on the member's thread. If it returns true, the member dies at
+  // once, without notice to the other members, and the status is CANCELLED.
   std::vector<std::vector<absl::Status>> Run(
       int replicas, const std::function<bool(const Moment& moment)>& kill = nullptr);
 
-  // The same job by workers that hold the whole model, at once. The first error of one of them.
+  // Runs the same job with workers that hold the whole model, at once. Returns the first error.
   absl::Status RunUndivided(int workers = 1);
 
-  // The trained values that the servers have, in the order of the stages.
+  // Returns the servers' trained values, in the order of the stages.
   torch::Tensor ReadServers();
   ServerStatus GetStatus(int server);
   JobStatus Job();

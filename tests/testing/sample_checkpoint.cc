@@ -18,7 +18,7 @@ SampleModel::SampleModel(int64_t block_bytes_in) : block_bytes(block_bytes_in) {
       {"head.weight", {5, 7}, -1, false},
       {"scale", {}, -1, false},
   });
-  TPS_CHECK(made.ok(), "the layout is one");
+  TPS_CHECK(made.ok(), "the layout is not valid");
   layout = *std::move(made);
   for (int64_t i = 0; i < layout.size(); ++i) values.push_back(static_cast<float>(i) + 0.25f);
   slots.resize(2);
@@ -31,7 +31,7 @@ SampleModel::SampleModel(int64_t block_bytes_in) : block_bytes(block_bytes_in) {
 
 BlockMap SampleModel::Cut(int servers) const {
   absl::StatusOr<BlockMap> map = BlockMap::Create(layout, block_bytes, servers);
-  TPS_CHECK(map.ok(), "the model is large enough for so many servers");
+  TPS_CHECK(map.ok(), "the model is too small for this number of servers");
   return *std::move(map);
 }
 
@@ -57,8 +57,8 @@ BlockBuffer SampleModel::Block(const BlockRange& range, int64_t age) const {
       }
     }
   }
-  // Slot 1 has pushed nothing; slot 0 is ahead in the odd blocks, slot 2 in the even ones; in the
-  // odd ones a later process has made its last step.
+  // Slot 1 did not push. Slot 0 is ahead in odd blocks, slot 2 in even blocks. In odd blocks a
+  // later incarnation made slot 2's last step.
   block.ledger.resize(3);
   const int64_t ahead = range.id % 2 == 0 ? 0 : 5;
   block.ledger[0] = {4, 20 + ahead + age, ACCEPTED, 3, static_cast<uint64_t>(7 + age), 19 + age};

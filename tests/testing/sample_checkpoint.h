@@ -14,39 +14,39 @@
 
 namespace torchps {
 
-// A small model in the state that some training has left it in, and its checkpoints. Every number
-// in it is another one, so that nothing can be taken for something else.
+// Describes a small model after some training, with checkpoints of it. Each number is different, so
+// a test detects a mix-up.
 struct SampleModel {
   static constexpr uint64_t kJobId = 0x1234'5678'9abc'def0;
 
   explicit SampleModel(int64_t block_bytes = 256);
 
   BlockMap Cut(int servers) const;
-  // Block `range` as it is in `values` and `slots`, with a version and a ledger made of its offset
-  // and `age`.
+  // Returns the block `range` of `values` and `slots`. Version and ledger depend on the block's
+  // offset and on `age`.
   BlockBuffer Block(const BlockRange& range, int64_t age) const;
 
   ModelLayout layout;
   int64_t block_bytes;
   std::vector<float> values;              // the flat vector
-  std::vector<std::vector<float>> slots;  // the optimizer's, over the trained elements
-  std::vector<int64_t> missed;            // steps of each trained element, 0 for many
+  std::vector<std::vector<float>> slots;  // the optimizer's arrays, for the trained elements
+  std::vector<int64_t> missed;            // missed steps per trained element, often 0
 };
 
-// Server k's shard of a checkpoint of these blocks.
+// Writes server k's shard of a checkpoint with these blocks.
 absl::StatusOr<ShardInfo> WriteShard(FileSystem& files, const std::string& directory,
                                      uint64_t checkpoint, int server, int servers,
                                      const std::vector<BlockBuffer>& blocks);
 
-// The manifest that a coordinator makes of shards.
+// Returns the manifest that a coordinator writes for these shards.
 Manifest MakeManifest(const SampleModel& model, uint64_t checkpoint,
                       const std::vector<ShardInfo>& shards);
 
-// A whole checkpoint of the model, as `servers` servers and the coordinator write it.
+// Writes a complete checkpoint of the model, like `servers` servers and a coordinator.
 absl::Status WriteCheckpoint(FileSystem& files, const std::string& directory, uint64_t checkpoint,
                              int servers, const SampleModel& model, int64_t age = 0);
 
-// Everything that server k of `servers` restores.
+// Restores the state of server `server`.
 struct RestoredServer {
   uint64_t checkpoint = 0;
   std::vector<std::string> passed_over;

@@ -68,7 +68,7 @@ absl::StatusOr<PushReply> SharedWorker::Push(Step step, uint32_t blocks_in_frame
   std::vector<PushFrame> frames;
   const auto blocks = static_cast<BlockId>(plain_.blocks().size());
   for (BlockId begin = 0; begin < blocks;) {
-    // One frame's blocks were computed on one version.
+    // All blocks of a frame must have the same base version.
     BlockId end = begin + 1;
     while (end < blocks && end - begin < blocks_in_frame && versions_[end] == versions_[begin]) {
       ++end;
@@ -87,10 +87,11 @@ absl::Status SharedWorker::Pull(Step clock) {
   const auto reader = plain_.stub().Pull(&context, request);
   PullFrame frame;
   const bool came = reader->Read(&frame);
-  if (came) TPS_CHECK(frame.shared() && frame.payload().empty(), "one frame that says go");
-  TPS_CHECK(!reader->Read(&frame), "and no other");
+  if (came)
+    TPS_CHECK(frame.shared() && frame.payload().empty(), "the frame is not a shared-memory grant");
+  TPS_CHECK(!reader->Read(&frame), "the pull returned more than one frame");
   if (absl::Status status = FromGrpcStatus(reader->Finish()); !status.ok()) return status;
-  TPS_CHECK(came, "a pull that is OK was answered");
+  TPS_CHECK(came, "the pull succeeded without a frame");
   for (size_t i = 0; i < pulled_.size(); ++i) {
     std::optional<Version> version;
     while (!(version = values_->Read(i, versions_[i], pulled_[i].data())).has_value()) {

@@ -14,31 +14,30 @@
 
 namespace torchps {
 
-// A PlainWorker that shares memory with its server. Not thread-safe.
+// Extends PlainWorker with shared memory. Not thread-safe.
 class SharedWorker {
  public:
   SharedWorker(std::shared_ptr<grpc::Channel> channel, HelloRequest hello);
 
   PlainWorker& plain() { return plain_; }
 
-  // Says Hello with an offer of its memory. OK also where the server does not take it; see
-  // shares().
+  // Says Hello and offers shared memory. Returns OK even if the server declines; see shares().
   absl::Status Hello();
   bool shares() const { return values_ != nullptr; }
 
-  // Where block `block` is pushed from.
+  // Returns the shared memory of the block's gradient.
   absl::Span<float> Gradient(BlockId block);
-  // All blocks as they lie there, `blocks_in_frame` to a frame.
+  // Pushes all blocks from shared memory, up to `blocks_in_frame` per frame.
   absl::StatusOr<PushReply> Push(Step step, uint32_t blocks_in_frame = 1000);
   PushFrame Frame(Step step, BlockId block, uint32_t blocks) const;
 
-  // What the gate says, then every block until it is whole.
+  // Waits for the pull's grant, then reads each block until the read is consistent.
   absl::Status Pull(Step clock);
-  // One try to read one block, whatever the gate says.
+  // Tries to read one block once, without a pull.
   std::optional<Version> Read(BlockId block, float* destination) const {
     return values_->Read(block, /*have=*/-1, destination);
   }
-  // Of the last pull, by block.
+  // Results of the last pull, by block.
   const std::vector<std::vector<float>>& values() const { return pulled_; }
   const std::vector<Version>& versions() const { return versions_; }
 

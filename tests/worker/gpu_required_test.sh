@@ -12,7 +12,7 @@ for test in "$@"; do
     echo "$name failed without a GPU although TORCHPS_REQUIRE_GPU=0"
     exit 1
   }
-  grep -q "no GPU can be used here" <<<"$said" || {
+  grep -q "no usable GPU here" <<<"$said" || {
     echo "$name has no part that needs a GPU"
     exit 1
   }
@@ -20,7 +20,7 @@ for test in "$@"; do
     echo "$name passed without the GPU that was required"
     exit 1
   fi
-  grep -q "no GPU can be used, and TORCHPS_REQUIRE_GPU=1 says that there is one" <<<"$said" || {
+  grep -q "no usable GPU, although TORCHPS_REQUIRE_GPU=1 is set" <<<"$said" || {
     echo "$said"
     echo "$name did not say why it failed"
     exit 1
