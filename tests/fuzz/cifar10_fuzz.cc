@@ -1,4 +1,4 @@
-// CIFAR-10 files.
+// Fuzzes the CIFAR-10 reader.
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
-// What a peer or a file may tell a coordinator: a JoinRequest, or the state that it is to go on
-// from. The first byte says which.
+// Fuzzes a coordinator with messages from peers and files. The first byte selects a JoinRequest or
+// a CoordinatorState to restore.
 
 #include <google/protobuf/stubs/logging.h>
 
@@ -11,7 +11,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace torchps;
-  // It complains of every string that is not UTF-8.
+  // Silences Protobuf's warnings about strings that are not UTF-8.
   static const auto silenced = google::protobuf::SetLogHandler(nullptr);
   (void)silenced;
   if (size == 0) return 0;
@@ -33,7 +33,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     FUZZ_CHECK(restored.ok() == coordinator.has_job());
   }
   if (!coordinator.has_job()) return 0;
-  // What it holds now can be saved, and goes on elsewhere.
+  // The saved state must be restorable in another coordinator.
   coordinator.Tick(now + absl::Hours(2));
   const CoordinatorState state = coordinator.Save(now + absl::Hours(2));
   JobCoordinator next(options);

@@ -1,4 +1,5 @@
-// CSV files. The first byte chooses what is predicted, and what becomes of missing values.
+// Fuzzes the CSV reader. The first byte selects the predicted columns and the treatment of missing
+// values.
 
 #include <string>
 

@@ -1,4 +1,5 @@
-// Frames of Push and Pull, cut into slices anywhere, and what is done with their payload.
+// Fuzzes the Push and Pull frame parsers, with frames cut into slices at any point, and the use of
+// the payload.
 
 #include <algorithm>
 #include <cmath>

@@ -1,12 +1,12 @@
-"""A fuzz target as a test with any compiler, and as a libFuzzer program."""
+"""Defines a fuzz target as a test for any compiler and as a libFuzzer program."""
 
 def fuzz_target(name, srcs, deps):
-    """NAME_fuzz_test runs the corpus and random changes of it; NAME_fuzzer is libFuzzer's.
+    """Defines NAME_fuzz_test (the corpus and random changes of it) and NAME_fuzzer (libFuzzer).
 
     Args:
-      name: of the target; its corpus is corpus/NAME.
-      srcs: what defines LLVMFuzzerTestOneInput.
-      deps: of them.
+      name: the name of the target; the corpus is in corpus/NAME.
+      srcs: the files that define LLVMFuzzerTestOneInput.
+      deps: the dependencies of srcs.
     """
     native.cc_test(
         name = name + "_fuzz_test",
@@ -24,7 +24,7 @@ def fuzz_target(name, srcs, deps):
         testonly = 1,
         srcs = srcs,
         linkopts = ["-fsanitize=fuzzer"],
-        # Builds with --config=fuzz only.
+        # Builds only with --config=fuzz.
         tags = ["manual"],
         deps = deps + [":fuzz_target"],
     )

@@ -1,9 +1,9 @@
-// Runs a fuzz target on its corpus and on random changes of it, without libFuzzer:
+// Runs a fuzz target on the corpus and on random changes of it, without libFuzzer:
 //
 //   TARGET CORPUS_DIRECTORY [EXECUTIONS [SEED]]
 //
-// What is tried follows from the seed. Before each input its number is kept, so that a crash tells
-// which one it was: TORCHPS_FUZZ_ONE=NUMBER runs that one alone.
+// The seed determines the inputs. After a crash the driver prints the input's number.
+// TORCHPS_FUZZ_ONE=NUMBER runs only that input.
 
 #include <algorithm>
 #include <chrono>
@@ -46,34 +46,34 @@ std::vector<std::string> ReadCorpus(const std::string& directory) {
   return corpus;
 }
 
-// A few changes of the kinds that break parsers.
+// Applies one to four changes that often break parsers.
 std::string Mutate(const std::vector<std::string>& corpus, uint64_t random) {
   std::string bytes = corpus[UniformBelow(random, corpus.size())];
   const uint64_t changes = 1 + UniformBelow(random, 4);
   for (uint64_t i = 0; i < changes; ++i) {
     const size_t at = UniformBelow(random, bytes.size() + 1);
     switch (UniformBelow(random, 7)) {
-      case 0:  // a bit
+      case 0:  // flip a bit
         if (at < bytes.size()) bytes[at] ^= static_cast<char>(1 << UniformBelow(random, 8));
         break;
-      case 1:  // a byte
+      case 1:  // change a byte
         if (at < bytes.size()) bytes[at] = static_cast<char>(UniformBelow(random, 256));
         break;
-      case 2:  // a number at its limits
+      case 2:  // set some bytes to 0 or 0xff
         for (size_t j = at; j < std::min(bytes.size(), at + (1u << UniformBelow(random, 4))); ++j) {
           bytes[j] = static_cast<char>(UniformBelow(random, 2) == 0 ? 0xff : 0);
         }
         break;
-      case 3:  // cut short
+      case 3:  // cut the end off
         bytes.resize(at);
         break;
-      case 4:  // something taken out
+      case 4:  // remove some bytes
         bytes.erase(at, UniformBelow(random, 16));
         break;
-      case 5:  // something twice
+      case 5:  // repeat some bytes
         bytes.insert(at, bytes.substr(at, UniformBelow(random, 64)));
         break;
-      default: {  // the end of another one
+      default: {  // append the end of another input
         const std::string& other = corpus[UniformBelow(random, corpus.size())];
         bytes.resize(at);
         bytes += other.substr(std::min(at, other.size()));

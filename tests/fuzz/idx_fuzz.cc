@@ -1,5 +1,5 @@
-// IDX files: the images are the input but for its last part, which are the labels. The first byte
-// says how long that is.
+// Fuzzes the IDX reader. The first byte sets the length of the labels at the end of the input. The
+// rest is the images.
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-// JPEG and PNG files. The first byte chooses what is wanted of them.
+// Fuzzes the JPEG and PNG decoders. The first byte selects the requested size and channels.
 
 #include <string>
 

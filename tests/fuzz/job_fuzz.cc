@@ -1,4 +1,4 @@
-// Job files, up to the job that a coordinator would run.
+// Fuzzes the job file parser and the normalization of jobs.
 
 #include "absl/strings/string_view.h"
 #include "job/job_file.h"

@@ -1,8 +1,8 @@
-// Writes the corpus of the fuzz targets that read binary files or messages:
+// Writes the corpus for fuzz targets that read binary files or messages:
 //
 //   bazel run //tests/fuzz:make_corpus -- $PWD/tests/fuzz/corpus
 //
-// Text formats have theirs by hand.
+// The corpus of text formats is written by hand.
 
 #include <cstdio>
 #include <filesystem>
@@ -43,7 +43,7 @@ class Corpus {
 
 std::string Flat(const grpc::ByteBuffer& buffer) {
   std::vector<grpc::Slice> slices;
-  TPS_CHECK(buffer.Dump(&slices).ok(), "a frame has slices");
+  TPS_CHECK(buffer.Dump(&slices).ok(), "cannot read the frame's slices");
   std::string bytes;
   for (const grpc::Slice& slice : slices) {
     bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());

@@ -1,4 +1,5 @@
-// Manifests: as a file, and as the JSON in one whose checksum is right.
+// Fuzzes the manifest decoder, with the input as a file and as the JSON in a file with a valid
+// checksum.
 
 #include <string>
 

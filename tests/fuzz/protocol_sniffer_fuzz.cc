@@ -1,5 +1,5 @@
-// The first bytes of a connection, from anybody: what the connection filter makes of them, and what
-// a client that asks why it gets no connection reads in a server's answer.
+// Fuzzes the connection filter's protocol detection with the first bytes of a connection, and a
+// client's parser of the server's refusal.
 
 #include <algorithm>
 #include <string>
@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace torchps;
   const absl::string_view bytes(reinterpret_cast<const char*>(data), size);
 
-  // Bytes come one by one: what is decided stays so, and is decided in time.
+  // Adds one byte at a time. The decision must not change or be late.
   Protocol decided = Protocol::kUndecided;
   for (size_t have = 0; have <= std::min(size, 2 * kSniffedBytes); ++have) {
     const Protocol opening = SniffProtocol(bytes.substr(0, have));
@@ -31,10 +31,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     FUZZ_CHECK(reason->size() <= size);
     FUZZ_CHECK(std::none_of(reason->begin(), reason->end(),
                             [](char c) { return absl::ascii_iscntrl(c); }));
-    // What is read is what would be sent.
+    // The parsed text must survive encoding and parsing.
     FUZZ_CHECK(ParseGoAwayFrame(GoAwayFrame(*reason)) == reason);
   }
-  // Whatever its length.
+  // Accepts any length.
   FUZZ_CHECK(!AlertInWords(bytes).empty());
   return 0;
 }

@@ -1,5 +1,5 @@
-// A segment of the push log: as it is, and with the checksums of its records put right, so that the
-// parsing behind them is reached.
+// Fuzzes the push log reader. Reads the input unchanged, then with corrected checksums, to reach
+// the parsing behind the checksums.
 
 #include <array>
 #include <cstring>
@@ -18,12 +18,12 @@
 namespace torchps {
 namespace {
 
-// Where a record has its lengths (server/push_log/log_record.cc).
+// Offsets of the lengths in a record (server/push_log/log_record.cc).
 constexpr size_t kRowsAt = 10;
 constexpr size_t kPayloadBytesAt = 64;
 constexpr size_t kAbsentRunsAt = 72;
 
-// The mark and the checksums of every record whose lengths fit.
+// Corrects the mark and the checksums of each record with valid lengths.
 void Seal(uint64_t salt, std::vector<uint8_t>& segment) {
   uint64_t durable = 0;
   for (size_t at = kLogSegmentHeaderBytes; at + kLogRecordHeaderBytes <= segment.size();) {

@@ -9,16 +9,16 @@
 namespace torchps {
 
 ScratchFile::ScratchFile() : fd_(memfd_create("scratch", MFD_CLOEXEC)) {
-  TPS_CHECK(fd_ >= 0, "no memory for a file");
+  TPS_CHECK(fd_ >= 0, "cannot create a file in memory");
   path_ = absl::StrCat("/proc/self/fd/", fd_);
 }
 
 ScratchFile::~ScratchFile() { close(fd_); }
 
 void ScratchFile::Put(const uint8_t* data, size_t size) {
-  TPS_CHECK(ftruncate(fd_, 0) == 0, "a file in memory can be emptied");
+  TPS_CHECK(ftruncate(fd_, 0) == 0, "cannot truncate the file in memory");
   TPS_CHECK(pwrite(fd_, data, size, 0) == static_cast<ssize_t>(size),
-            "a file in memory can be written");
+            "cannot write the file in memory");
 }
 
 }  // namespace torchps

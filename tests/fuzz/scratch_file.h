@@ -6,8 +6,8 @@
 
 namespace torchps {
 
-// A file in memory with a path, for readers that take one. Its contents are replaced as often as
-// need be. Not thread-safe.
+// Provides a file in memory with a path, for readers that need a path. Put() replaces the contents.
+// Not thread-safe.
 class ScratchFile {
  public:
   ScratchFile();

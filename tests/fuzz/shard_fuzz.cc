@@ -1,4 +1,4 @@
-// Shards of checkpoints, whose checksum is always right, so that the parsing behind it is reached.
+// Fuzzes the shard reader. The checksum is always valid, to reach the parsing behind it.
 
 #include <string>
 #include <vector>

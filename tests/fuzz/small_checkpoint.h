@@ -7,7 +7,7 @@
 
 namespace torchps {
 
-// The shard that the corpus has and the target reads: two trained blocks and an averaged one.
+// The shard in the corpus and in the fuzz target: two trained blocks and an averaged block.
 
 inline ShardHeader SmallShardHeader() {
   ShardHeader header;

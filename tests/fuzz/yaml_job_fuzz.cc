@@ -1,4 +1,4 @@
-// Job files in YAML and JSON.
+// Fuzzes the YAML and JSON job parser.
 
 #include "absl/strings/string_view.h"
 #include "job/file/yaml_job.h"
