@@ -54,7 +54,7 @@ TEST(NemesisBook, RollsBackStepsThatARestoredServerLost) {
   EXPECT_TRUE(book.broken_promises.empty());
 }
 
-TEST(NemesisBook, ReportsStepsLostWithoutARestartOrDespiteALog) {
+TEST(NemesisBook, ReportsBrokenServerPromises) {
   const std::string served = "life 0 21 0 3 3 3\n";
   EXPECT_EQ(Read(kThreeSteps + served + "life 0 21 0 3 2 3\n").broken_promises.size(), 1u);
   EXPECT_EQ(Read(std::string(kThreeSteps) + "life 0 21 1 3 2 2\n").broken_promises.size(), 2u);
