@@ -1,4 +1,4 @@
-"""The rules of bench/convergence against torch.optim, one process, and their own promises."""
+"""Compares the algorithms of bench/convergence with torch.optim and with one process, and tests their guarantees."""
 
 import collections
 import dataclasses
@@ -56,7 +56,7 @@ def training(name, scenario="none", optimizer="sgd", rate=0.01, task=None, worke
 
 
 def torch_values(run, optimizer, batches):
-    """One process of torch's own over these batches, by the run's schedule."""
+    """Trains on these batches with a torch optimizer in one process, by the run's schedule."""
     values = torch.nn.Parameter(run.model.initial.clone())
     stepper = optimizer(values)
     for indices, progress in batches:
@@ -67,7 +67,7 @@ def torch_values(run, optimizer, batches):
 
 
 class Recorded:
-    """The batches of a run's workers, in the order in which they are computed."""
+    """Records the batches of a run's workers in the order of computation."""
 
     def __init__(self, run):
         self.batches = []
@@ -88,20 +88,20 @@ class OneWorkerTest(unittest.TestCase):
         self.assertGreater(len(recorded.batches), 25)
         self.assertLess((run.server.values - expected).abs().max().item(), 1e-6)
 
-    def test_one_process_is_torchs_sgd_with_momentum_and_decay(self):
+    def test_one_process_equals_torch_sgd(self):
         task = small_task()
         task.weight_decay = 0.1
         self.expect_equal(training("one_process", task=task), lambda values: torch.optim.SGD(
             [values], lr=1, momentum=0.9, weight_decay=0.1))
 
-    def test_adam_and_adamw_are_torchs(self):
+    def test_adam_and_adamw_equal_torch(self):
         for decoupled, kind in ((False, torch.optim.Adam), (True, torch.optim.AdamW)):
             task = small_task()
             task.weight_decay, task.decoupled = 0.1, decoupled
             self.expect_equal(training("one_process", optimizer="adam", task=task),
                               lambda values, kind=kind: kind([values], lr=1, weight_decay=0.1))
 
-    def test_one_local_step_by_plain_sgd_is_a_gradient_at_the_rate(self):
+    def test_one_local_sgd_step_equals_a_gradient_push(self):
         run = training("local_32", workers=1, local_steps=1)
         run.server.optimizer = optimizers.Sgd()
         for learner in run.learners:
@@ -121,7 +121,7 @@ class OneWorkerTest(unittest.TestCase):
 
 class RoundsTest(unittest.TestCase):
 
-    def test_balanced_equals_one_process_with_the_big_batch(self):
+    def test_balanced_equals_one_process_with_whole_batch(self):
         run = training("sync_balanced", "one_slow")
         rounds = collections.defaultdict(list)
         inner = run.vector
@@ -138,28 +138,28 @@ class RoundsTest(unittest.TestCase):
         expected = torch_values(run, lambda values: torch.optim.SGD([values], lr=1, momentum=0.9), big)
         self.assertLess((run.server.values - expected).abs().max().item(), 1e-6)
 
-    def test_equal_workers_learn_the_same_in_ddp_and_in_sync(self):
+    def test_ddp_equals_sync_with_equal_workers(self):
         ddp, sync = training("ddp"), training("sync_balanced", balance=False)
         ddp.run()
         sync.run()
         self.assertTrue(torch.equal(ddp.server.values, sync.server.values))
 
-    def test_a_slow_worker_makes_ddp_four_times_slower_and_balanced_rounds_hardly(self):
+    def test_slow_worker_slows_ddp_but_not_balanced_rounds(self):
         def seconds(name, scenario):
             return training(name, scenario, task=small_task(epochs=10)).run()["final"]["seconds"]
         self.assertAlmostEqual(seconds("ddp", "one_slow") / seconds("ddp", "none"), 4, delta=0.2)
         self.assertLess(seconds("sync_balanced", "one_slow") / seconds("ddp", "none"), 1.6)
         self.assertLess(seconds("ddp_by_hand", "one_slow") / seconds("ddp", "none"), 1.4)
 
-    def test_balanced_rounds_lose_nothing_and_backup_workers_do(self):
+    def test_only_rounds_with_grace_lose_samples(self):
         self.assertEqual(training("sync_balanced", "one_slow").run()["lost"], 0)
-        # With equal batches the slow worker is late in every round.
+        # With equal batches, the slow worker is late in each round.
         run = training("sync_balanced_half_grace", "one_slow", task=small_task(epochs=10), balance=False)
         row = run.run()
         self.assertGreater(row["lost"], 0)
         self.assertEqual(row["final"]["samples"], run.pool.total)
 
-    def test_a_worker_that_is_always_late_or_stopped_is_measured(self):
+    def test_measures_the_speed_of_late_workers(self):
         for grace in (0.1, 0.5):
             with self.subTest(grace=grace):
                 run = training("sync_balanced_half_grace", "one_slow", task=small_task(epochs=10), grace_part=grace)
@@ -168,12 +168,12 @@ class RoundsTest(unittest.TestCase):
                 self.assertAlmostEqual(sizes[2], 11, delta=2)
                 self.assertLess(row["lost"], 0.1 * run.pool.total)
 
-    def test_half_of_the_rounds_time_is_a_grace_that_equal_workers_keep(self):
+    def test_equal_workers_finish_within_half_grace(self):
         row = training("sync_balanced_half_grace").run()
         self.assertEqual((row["lost"], row["stopped"]), (0, 0))
         self.assertEqual(row["final"], training("sync_balanced").run()["final"])
 
-    def test_a_worker_that_is_behind_gets_no_grace(self):
+    def test_lagging_worker_gets_no_grace(self):
         run = training("sync_balanced_half_grace", "dies", task=small_task(epochs=10), grace_part=20.0)
         graces, inner = [], run._grace
 
@@ -183,11 +183,11 @@ class RoundsTest(unittest.TestCase):
         run._grace = grace
         row = run.run()
         self.assertEqual(row["final"]["samples"], run.pool.total)
-        # The round in which the worker dies waits for it; the rounds after that do not.
+        # The round in which the worker dies waits for it; later rounds do not.
         self.assertIn(0, graces)
         self.assertGreater(max(graces), 0)
 
-    def test_after_three_stops_in_a_row_a_worker_computes_to_the_end(self):
+    def test_worker_finishes_after_three_consecutive_stops(self):
         run = training("sync_balanced_half_grace", "one_slow", task=small_task(epochs=10), balance=False)
         stops, inner = [], run.stop_time
 
@@ -214,19 +214,19 @@ class WholeBatchTest(unittest.TestCase):
         self.assertEqual(run.server.version, other.server.version)
         self.assertLess((run.server.values - other.server.values).abs().max().item(), 1e-5)
 
-    def test_one_worker_is_one_process(self):
+    def test_one_worker_equals_one_process(self):
         for optimizer in ("sgd", "adam"):
             run = self.learnt("async_batch", optimizer=optimizer, workers=1)
             self.assertNotEqual(run.pool.total % 32, 0)  # the last batch is short
             self.expect_close(run, self.learnt("one_process", optimizer=optimizer))
 
-    def test_equal_workers_are_sync_and_one_process(self):
+    def test_equal_workers_match_sync_and_one_process(self):
         for optimizer in ("sgd", "adam"):
             for name in ("sync_balanced", "one_process"):
                 self.expect_close(self.learnt("async_batch", optimizer=optimizer),
                                   self.learnt(name, optimizer=optimizer))
 
-    def test_lag_is_one_at_most_and_every_sample_counts_as_often_as_there_are_epochs(self):
+    def test_lag_is_bounded_and_samples_are_complete(self):
         for scenario in ("one_slow", "two_of_eight_slow", "pauses", "flaky", "changing", "dies"):
             for name in ("async_batch", "buf"):
                 with self.subTest(scenario=scenario, contestant=name):
@@ -249,7 +249,7 @@ class WholeBatchTest(unittest.TestCase):
                     self.assertEqual(len(used), 2000)
                     self.assertEqual((row["final"]["samples"], row["updates"]), (8000, len(versions)))
 
-    def test_while_workers_stand_still_updates_are_early_and_the_missing_samples_count_as_zero(self):
+    def test_stalled_workers_cause_early_scaled_updates(self):
         run = self.learnt("async_batch", "flaky", rows=3200, epochs=5)
         factors, inner = [], run.server.apply
 
@@ -265,7 +265,7 @@ class WholeBatchTest(unittest.TestCase):
         ddp = self.learnt("ddp", "flaky", rows=3200, epochs=5).run()
         self.assertLess(row["final"]["seconds"], 0.9 * ddp["final"]["seconds"])
 
-    def test_a_worker_waits_for_one_usual_turn_while_half_of_the_batch_is_there(self):
+    def test_waits_are_bounded_after_half_a_batch(self):
         run = self.learnt("async_batch", "pauses", rows=3200, epochs=5)
         waits, inner = [], run._update
 
@@ -275,10 +275,10 @@ class WholeBatchTest(unittest.TestCase):
             inner(**more)
         run._update = update
         run.run()
-        # A turn is 50 ms, two calls, and up to some 5 % more by chance; in a pause shares grow by a half.
+        # A turn lasts 50 ms plus two calls, and randomly up to 5 % more. During a pause, shares grow by half.
         self.assertLess(max(waits), 1.5 * 0.056)
 
-    def test_workers_that_never_wait_lag_by_two_thirds(self):
+    def test_without_waiting_two_thirds_of_pushes_lag(self):
         row = self.learnt("buf", rows=3200).run()
         self.assertAlmostEqual(row["lags"][1] / row["pushes"], 2 / 3, delta=0.05)
         self.assertEqual(row["waited"], 0)
@@ -286,7 +286,7 @@ class WholeBatchTest(unittest.TestCase):
 
 class EveryContestantTest(unittest.TestCase):
 
-    def test_uses_each_sample_as_often_as_there_are_epochs(self):
+    def test_uses_each_sample_once_per_epoch(self):
         for scenario in SCENARIOS:
             for name in contestants.ALL:
                 with self.subTest(scenario=scenario, contestant=name):
@@ -298,14 +298,14 @@ class EveryContestantTest(unittest.TestCase):
                     run.run()
                     self.assertEqual(used["n"], run.pool.total)
 
-    def test_gives_the_same_figures_again(self):
+    def test_is_deterministic(self):
         for name in ("sync_balanced", "async_batch"):
             self.assertEqual(training(name, "changing").run(), training(name, "changing").run())
 
 
 class ClockTest(unittest.TestCase):
 
-    def test_without_learning_the_clock_says_the_same(self):
+    def test_clock_is_the_same_without_learning(self):
         def ended(learns):
             task = small_task()
             task.learns = learns
@@ -319,7 +319,7 @@ class ClockTest(unittest.TestCase):
             self.assertEqual(with_it[name], without[name])
         self.assertEqual(with_it["final"]["seconds"], without["final"]["seconds"])
 
-    def test_its_table_tells_time_by_ddps(self):
+    def test_table_shows_time_relative_to_ddp(self):
         rows = [dict(row(name, 1, (seconds,), (None,)), task="clock") for name, seconds in (("ddp", 4), ("buf", 3))]
         self.assertIn("| buf | 1 | 3.0 | 0.75 |", tables.every_table(rows))
 
@@ -336,7 +336,7 @@ class ReclockTest(unittest.TestCase):
         nothing.learns = False
         return reclock.row_from(nothing, told, [row], SCENARIOS, looks=1)
 
-    def test_what_takes_the_same_rounds_learns_the_same_on_another_clock(self):
+    def test_same_rounds_learn_the_same_on_another_clock(self):
         task = small_task(epochs=4)
         _, learnt = self.row("ddp", "none", task)
         for scenario in ("one_slow", "pauses", "dies"):
@@ -347,7 +347,7 @@ class ReclockTest(unittest.TestCase):
                 self.assertEqual((look["seconds"], look["samples"]), (other["seconds"], other["samples"]))
                 self.assertAlmostEqual(look["loss"], other["loss"], delta=1e-6)
 
-    def test_other_batches_are_learnt_anew(self):
+    def test_other_batches_are_not_reclocked(self):
         task = small_task(epochs=4)
         _, learnt = self.row("ddp", "none", task)
         self.assertIsNone(self.reclocked(self.row("sync_balanced", "one_slow", task)[0], learnt))
@@ -355,31 +355,31 @@ class ReclockTest(unittest.TestCase):
 
 class ScenarioTest(unittest.TestCase):
 
-    def test_a_pause_lengthens_what_it_meets(self):
+    def test_pause_delays_overlapping_work(self):
         pauses = SCENARIOS["pauses"]
         self.assertAlmostEqual(pauses.end(0, 7.5, 1.0, seed=1), 10.5)
         self.assertAlmostEqual(pauses.end(0, 9.0, 1.0, seed=1), 11.0)
         self.assertAlmostEqual(pauses.end(1, 7.5, 1.0, seed=1), 8.5)
         self.assertAlmostEqual(pauses.end(0, 0, 17.0, seed=1), 21.0)
 
-    def test_a_link_takes_its_time(self):
+    def test_link_transfer_time(self):
         self.assertAlmostEqual(SCENARIOS["link"].transfer(12_500_000), 1.001)
 
 
 class DrawnTextTest(unittest.TestCase):
 
-    def test_is_the_products(self):
+    def test_equals_the_text_of_torchps(self):
         text = drawn_text.drawn_text(10_000, seed=1)
         value = 0xcbf29ce484222325
         for byte in len(text).to_bytes(8, "little") + text:
             value = (value ^ byte) * 0x100000001b3 & (1 << 64) - 1
-        # tests/data/text/generated_text_test.cc
+        # Same value as in tests/data/text/generated_text_test.cc
         self.assertEqual(value, 0xfed184b3a806c3ec)
 
 
 class PlotsTest(unittest.TestCase):
 
-    def test_draws_a_panel_for_each_scenario_and_a_line_for_each_contestant(self):
+    def test_draws_scenario_panels_with_contestant_lines(self):
         rows = [row(name, seed, (1, 2, 3), (0.9, 0.97, 0.98)) for name in ("ddp", "buf") for seed in (1, 2)]
         drawn = xml.etree.ElementTree.fromstring("\n".join(plots.svg(rows, ["none"], ["ddp", "buf"], 95, 99)))
         texts = [element.text for element in drawn.iter("{http://www.w3.org/2000/svg}text")]
@@ -391,7 +391,7 @@ class PlotsTest(unittest.TestCase):
 
 class SamplesTest(unittest.TestCase):
 
-    def test_what_comes_back_is_handed_out_first(self):
+    def test_returned_samples_are_handed_out_first(self):
         pool = samples.SamplePool(10, 2, seed=1)
         first, progress = pool.take(4)
         self.assertEqual(progress, 0)
@@ -403,7 +403,7 @@ class SamplesTest(unittest.TestCase):
 
 class BalanceTest(unittest.TestCase):
 
-    def test_moves_by_a_quarter_a_lease_to_each_ones_part(self):
+    def test_moves_a_quarter_toward_the_target_share(self):
         balanced = balance.Balance(3, 32)
         for _ in range(30):
             for worker, seconds in ((0, 1.0), (1, 1.0), (2, 4.0)):
@@ -413,7 +413,7 @@ class BalanceTest(unittest.TestCase):
         self.assertEqual(sizes[-1], [43, 42, 11])
         self.assertEqual({sum(each) for each in sizes}, {96})
 
-    def test_stays_between_floor_and_ceiling(self):
+    def test_stays_within_the_bounds(self):
         balanced = balance.Balance(2, 32)
         for turn in range(30):
             balanced.measured(0, 32, 1.0)
@@ -435,22 +435,22 @@ def row(contestant, seed, seconds, accuracies):
 
 class SummaryTest(unittest.TestCase):
 
-    def test_tells_median_range_and_who_never_met_a_target(self):
+    def test_to_target_counts_seeds_that_never_reach_it(self):
         rows = [row("ddp", 1, (1, 2, 3), (0.9, 0.95, 0.97)), row("ddp", 2, (1, 2, 4), (0.9, 0.91, 0.92))]
         met = summary.to_target(rows, 0.95, "seconds")
         self.assertEqual((met.median, met.low, met.high, met.never), (2, 2, 2, 1))
         self.assertIsNone(summary.to_target(rows, 0.99, "seconds").median)
 
-    def test_equal_time_is_the_last_look_before_it(self):
+    def test_at_time_uses_the_last_earlier_look(self):
         self.assertEqual(summary.at_time(row("ddp", 1, (1, 2, 3), (0.9, 0.95, 0.97)), 2.5), 0.95)
 
-    def test_tables_show_every_contestant(self):
+    def test_tables_show_each_contestant(self):
         text = tables.every_table([row("ddp", 1, (1, 2, 3), (0.9, 0.95, 0.98)),
                                    row("buf", 1, (1, 2, 3), (0.9, 0.95, 0.98))])
         self.assertIn("| ddp |", text)
         self.assertIn("| buf |", text)
 
-    def test_a_file_remembers_what_was_run(self):
+    def test_rows_file_keeps_rows(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "rows.jsonl")
             RowsFile(path).add(row("ddp", 1, (1,), (0.9,)))
@@ -459,7 +459,7 @@ class SummaryTest(unittest.TestCase):
 
 class RealTest(unittest.TestCase):
 
-    def test_ddp_over_gloo_learns_what_the_virtual_one_does(self):
+    def test_ddp_over_gloo_equals_virtual_ddp(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "rows.jsonl")
             subprocess.run(["/usr/bin/python3", ddp.__file__, "--task=regression", "--samples=480",
@@ -470,7 +470,7 @@ class RealTest(unittest.TestCase):
         run._by_hand = balance.by_hand([1, 1 / 4], 32)
         self.assertAlmostEqual(found["final"]["loss"], run.run()["final"]["loss"], delta=1e-5)
 
-    def test_psctl_is_told_what_the_contestant_is(self):
+    def test_settings_describe_the_contestant(self):
         told = real.settings(contestants.ALL["sync_balanced"], "adam", 0.008, 2)
         self.assertEqual(told, {"seed": 2, "optimizer.learning_rate": 0.008, "consistency.mode": "SYNC",
                                 "training.balance": "SPEED", "training.evaluate": "false",
@@ -481,17 +481,17 @@ class RealTest(unittest.TestCase):
         told = real.settings(contestants.ALL["sync_balanced_half_grace"], "adam", 0.008, 1)
         self.assertEqual((told["consistency.backup_workers"], told["consistency.grace_part"]), (1, 0.5))
 
-    def test_steps_that_take_longer_than_their_pace_are_seen(self):
+    def test_detects_steps_slower_than_the_pace(self):
         slots = [{"slot": 0, "samples": 320, "seconds": {"compute": 0.5}},
                  {"slot": 2, "samples": 320, "seconds": {"compute": 2.2}}]
         self.assertAlmostEqual(real.of_pace({"slots": slots}, 50, "one_slow"), 1.1)
 
-    def test_only_rows_of_the_same_rate_and_batch_are_compared(self):
+    def test_compares_only_rows_of_same_rate_and_batch(self):
         other = dict(row("ddp", 1, (7,), (0.5,)), rate=0.2), dict(row("ddp", 1, (8,), (0.5,)), global_batch=True)
         ends = compare.ends([row("ddp", 1, (10,), (0.98,)), *other])
         self.assertEqual(ends[("adam", "0.1", "none")], {"ddp": (10, 0.98)})
 
-    def test_both_instruments_agree_within_15_percent_and_a_fifth_of_a_point(self):
+    def test_instruments_agree_within_the_tolerances(self):
         def rows(seconds, accuracy):
             return [row("ddp", 1, (10,), (0.98,)), row("buf", 1, (seconds,), (accuracy,))]
 

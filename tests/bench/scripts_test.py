@@ -1,5 +1,4 @@
-"""In which order a run measures, what it does again and who stands still meanwhile; how samples
-become rows, rows verdicts."""
+"""Tests the order of measurements, repetitions and pauses, and the steps from samples to rows and verdicts."""
 
 import argparse
 import itertools
@@ -33,7 +32,7 @@ class PlanTest(unittest.TestCase):
         self.addCleanup(whole.close)
         return whole
 
-    def test_all_that_is_measured_of_one_size_stands_together(self):
+    def test_groups_measurements_by_size(self):
         whole = self.plan()
         names = [sizes.size_name(size) for size in plan.SIZES]
         found = [name for unit in whole.units for name in names
@@ -42,7 +41,7 @@ class PlanTest(unittest.TestCase):
         self.assertGreater(len(found), 40)
         self.assertEqual([size for size, _ in itertools.groupby(found)], names)
 
-    def test_over_each_link_raw_tcp_comes_right_before_what_is_compared_with_it(self):
+    def test_raw_tcp_precedes_link_cases(self):
         links = [unit for unit in self.plan().units
                  if "link" in unit.names and "encodings" not in unit.names]
         self.assertEqual([unit.case for unit in links],
@@ -58,8 +57,8 @@ class TalkerTest(unittest.TestCase):
                 if stat.read().rsplit(")", 1)[1].split()[0] == state:
                     return
 
-    def test_who_pauses_stands_still_with_all_that_it_started_and_then_goes_on(self):
-        # With something to do after it, the shell waits for cat instead of becoming it.
+    def test_pause_stops_the_process_tree_until_resume(self):
+        # `true` keeps the shell from replacing itself with cat.
         talker = sources.Talker(["sh", "-c", "cat; true"])
         talker.say("awake")
         self.assertEqual(talker.hear(), "awake")
@@ -74,7 +73,7 @@ class TalkerTest(unittest.TestCase):
         self.assertEqual(talker.hear(), "awake again")
         talker.close()
 
-    def test_who_pauses_ends_by_itself_when_it_is_closed(self):
+    def test_close_ends_a_paused_process(self):
         talker = sources.Talker(["cat"])
         talker.pause()
         self.await_state(talker.process.pid, "T")
@@ -83,7 +82,7 @@ class TalkerTest(unittest.TestCase):
 
 
 class Measured:
-    """Stands in for a unit, and for a plan that has no other; counts what is asked of it."""
+    """Fake unit that is also a plan with this unit only; counts measurements."""
 
     def __init__(self, once=False, alone=False):
         self.units = [self]
@@ -99,7 +98,7 @@ class Measured:
 
 
 class SlowFor:
-    """Stands in for the probe: throttled the first `times` it is asked, and then no more."""
+    """Fake probe that reports throttling for the first `times` calls."""
 
     def __init__(self, times):
         self.times = times
@@ -118,11 +117,11 @@ class RunTest(unittest.TestCase):
         whole.all()
         return unit, whole
 
-    def test_where_nothing_is_throttled_nothing_is_done_again(self):
+    def test_repeats_only_if_throttled(self):
         unit, whole = self.run_all(throttled_for=0)
         self.assertEqual((unit.calls, whole.repeats), (8, 0))
 
-    def test_what_is_measured_alone_comes_before_any_process_is_started(self):
+    def test_isolated_units_run_before_processes_start(self):
         once, alone, other = Measured(once=True), Measured(alone=True), Measured()
         started_after = []
         other.start = lambda: started_after.append((once.calls, alone.calls))
@@ -132,19 +131,19 @@ class RunTest(unittest.TestCase):
         self.assertEqual((once.calls, alone.calls, other.calls), (1, 3, 3))
         self.assertEqual(started_after, [(1, 3)])
 
-    def test_what_was_throttled_before_or_after_is_done_again_and_left_out(self):
-        # Of each attempt's two probes one is enough.
+    def test_repeats_and_drops_throttled_attempts(self):
+        # One throttled probe of the two around an attempt is enough.
         unit, whole = self.run_all(throttled_for=3)
         self.assertEqual((unit.calls, whole.repeats), (10, 2))
         self.assertEqual([each["gbps"] for each in whole.samples], [float(i) for i in range(3, 11)])
         self.assertFalse(any(each["throttled"] for each in whole.samples))
 
-    def test_the_last_attempt_stands_and_says_what_it_is(self):
+    def test_keeps_the_last_attempt_marked_as_throttled(self):
         unit, whole = self.run_all(throttled_for=4, attempts=2)
         self.assertEqual(unit.calls, 9)
         self.assertEqual([each["throttled"] for each in whole.samples], [True] + 7 * [False])
 
-    def test_on_a_machine_that_is_always_throttled_a_quarter_is_done_again(self):
+    def test_repeats_at_most_a_quarter(self):
         unit, whole = self.run_all(throttled_for=1000)
         self.assertEqual((unit.calls, whole.repeats), (10, 2))
         self.assertTrue(all(each["throttled"] for each in whole.samples))
@@ -152,34 +151,34 @@ class RunTest(unittest.TestCase):
 
 class RowsTest(unittest.TestCase):
 
-    def test_a_row_begins_with_the_fields_that_readers_rely_on(self):
+    def test_row_begins_with_the_required_fields(self):
         row, = rows.aggregate([sample("push", 0, 1.0)])
         self.assertEqual(list(row)[:10],
                          ["case", "size", "workers", "servers", "gbps", "ratio_to_raw_tcp",
                           "cpu_s_per_gb", "p50_us", "p99_us", "rss_mb"])
 
-    def test_a_figure_is_the_median_with_its_range(self):
+    def test_figure_is_the_median_with_range(self):
         row, = rows.aggregate([sample("push", i, gbps) for i, gbps in enumerate([5.0, 1.0, 3.0])])
         self.assertEqual((row["gbps"], row["gbps_min"], row["gbps_max"], row["repetitions"]),
                          (3.0, 1.0, 5.0, 3))
 
-    def test_a_ratio_compares_within_one_repetition(self):
+    def test_ratio_compares_within_one_repetition(self):
         # The machine is ten times slower in the second and third repetition.
         samples = [sample("raw_tcp", i, gbps) for i, gbps in enumerate([10.0, 1.0, 1.0])]
         samples += [sample("push", i, gbps) for i, gbps in enumerate([8.0, 0.8, 0.8])]
         self.assertEqual(rows.aggregate(samples)[1]["ratio_to_raw_tcp"], 0.8)
 
-    def test_a_repetition_that_one_of_two_rows_lacks_is_left_out_of_their_ratio(self):
+    def test_ratio_omits_unpaired_repetitions(self):
         samples = [sample("raw_tcp", i, gbps) for i, gbps in enumerate([10.0, 1.0])]
         row, other = rows.aggregate([*samples, sample("push", 1, 0.5)])
         self.assertEqual(rows.ratio(other, row), 0.5)
         self.assertIsNone(rows.ratio(row, {}))
 
-    def test_raw_tcp_of_another_size_is_no_yardstick(self):
+    def test_raw_tcp_of_another_size_is_not_compared(self):
         samples = [sample("raw_tcp", 0, 10.0, size=MIB), sample("push", 0, 8.0)]
         self.assertIsNone(rows.aggregate(samples)[1]["ratio_to_raw_tcp"])
 
-    def test_raw_tcp_of_several_streams_is_no_yardstick_of_one(self):
+    def test_multi_stream_tcp_is_not_compared_with_one(self):
         samples = [sample("raw_tcp", 0, 10.0), sample("raw_tcp", 0, 5.0, workers=16),
                    sample("push", 0, 8.0)]
         self.assertEqual(rows.aggregate(samples)[2]["ratio_to_raw_tcp"], 0.8)
@@ -191,22 +190,22 @@ class VerdictTest(unittest.TestCase):
         bar, = [bar for bar in verdict.judge(rows.aggregate(samples)) if bar.what == what]
         return bar
 
-    def test_a_figure_at_its_bar_meets_it_and_one_below_does_not(self):
+    def test_figure_at_the_bar_meets_it(self):
         for gbps, met in ((8.5, True), (8.4, False)):
             samples = [sample("in_process_apply", 0, 10.0, transport="memory"),
                        sample("push_apply", 0, gbps, transport="shm")]
             self.assertIs(self.bar(samples, "shm push_apply 16 MiB: of the same apply in-process").met,
                           met)
 
-    def test_beside_a_figure_stand_its_lowest_and_its_highest_repetition(self):
+    def test_figure_includes_its_range(self):
         samples = [sample("raw_tcp", i, 10.0) for i in range(3)]
         samples += [sample("pull", i, gbps) for i, gbps in enumerate([8.0, 6.0, 7.5])]
         bar = self.bar(samples, "pull 16 MiB: of raw TCP")
         self.assertEqual((bar.figure, bar.range, bar.word), (0.75, "0.60 to 0.80", "stated"))
         self.assertEqual(self.bar(samples[:1] + samples[3:4], bar.what).range, "")
 
-    def test_every_bar_compares_within_one_repetition(self):
-        # Ten times slower in the repetitions that make the median.
+    def test_bars_compare_within_one_repetition(self):
+        # The machine is ten times slower in the repetitions that determine the median.
         speeds = list(enumerate([10.0, 1.0, 1.0]))
         over = {"variant": "10 Gbit/s, 1 ms"}
         samples = [sample("link_raw_tcp", i, speed, cpu_s_per_gb=1 / speed, **over)
@@ -216,30 +215,30 @@ class VerdictTest(unittest.TestCase):
         bar = self.bar(samples, "pull over 10 Gbit/s, 1 ms, 1 worker: CPU s/GB by raw TCP's")
         self.assertEqual((bar.figure, bar.met), (2.0, True))
 
-    def test_links_are_told_apart(self):
+    def test_distinguishes_links(self):
         samples = [sample("link_raw_tcp", 0, 0.12, variant="1 Gbit/s, 0 ms"),
                    sample("link_pull", 0, 0.06, variant="1 Gbit/s, 1 ms")]
         bar = self.bar(samples, "pull over 1 Gbit/s, 1 ms, 1 worker: of raw TCP")
         self.assertIsNone(bar.figure)
 
-    def test_what_was_not_measured_is_neither_met_nor_missed(self):
+    def test_unmeasured_bar_is_neither_met_nor_missed(self):
         bar = self.bar([sample("memcpy", 0, 10.0)], "shm pull 16 MiB: of memcpy")
         self.assertIsNone(bar.met)
         self.assertEqual(bar.word, "not measured")
 
-    def test_fairness_is_judged_for_each_number_of_workers(self):
+    def test_judges_fairness_by_number_of_workers(self):
         samples = [sample("pull", 0, 4.0, workers=workers, fairness=fairness)
                    for workers, fairness in ((4, 0.9), (16, 0.7))]
         self.assertIs(self.bar(samples, "tcp pull 16 MiB, 4 workers: slowest by fastest").met, True)
         self.assertIs(self.bar(samples, "tcp pull 16 MiB, 16 workers: slowest by fastest").met, False)
 
-    def test_the_optimizers_are_judged_by_an_empty_loop(self):
+    def test_judges_optimizers_against_an_empty_loop(self):
         samples = [{"case": "apply_kernel", "variant": "cold/sgd/avx512/threads:1", "gbps": 20.0,
                     "of_limit": 0.8, "repetition": 0, "throttled": False}]
         bar = self.bar(samples, "cold/sgd/avx512/threads:1: of the memory bandwidth limit")
         self.assertEqual(bar.word, "**not met**")
 
-    def test_encodings_over_the_link_are_compared_with_float32_over_the_link(self):
+    def test_compares_link_encodings_with_float32(self):
         samples = [sample("link_push_apply", 0, gbps, encoding=encoding, variant="1 Gbit/s, 0 ms")
                    for encoding, gbps in (("float32", 0.1), ("bfloat16", 0.2))]
         bar = self.bar(samples, "bfloat16 push over 1 Gbit/s, 0 ms: elements/s by float32's")
@@ -248,13 +247,13 @@ class VerdictTest(unittest.TestCase):
 
 class TablesTest(unittest.TestCase):
 
-    def test_a_table_has_no_column_without_a_figure(self):
+    def test_table_omits_empty_columns(self):
         text = tables.summary(rows.aggregate(
             [sample("raw_tcp", 0, 10.0), sample("push_apply", 0, 7.0)]))
         self.assertIn("| size | raw TCP | push + apply |", text)
         self.assertIn("| 16 MiB | 10.00 | 7.00 (0.70) |", text)
 
-    def test_both_ends_of_an_encoding_stand_in_one_line(self):
+    def test_encoding_ends_share_a_row(self):
         ends = [{"case": "encoding_end", "encoding": encoding, "variant": end, "gbps": gbps,
                  "repetition": 0, "throttled": False}
                 for encoding, end, gbps in (("float32", "server", 5.0), ("int8", "worker", 7.0),

@@ -1,4 +1,4 @@
-"""Tests of tools/bazel: what it makes of what was typed."""
+"""Tests how tools/bazel changes the command line."""
 
 import os
 import subprocess
@@ -6,7 +6,7 @@ import unittest
 
 
 def runs(*typed):
-    """The arguments that Bazel gets."""
+    """Returns the arguments that Bazel gets."""
     result = subprocess.run(["tools/bazel", *typed], check=True, stdout=subprocess.PIPE, text=True,
                             env={**os.environ, "BAZEL_REAL": "/bin/echo"})
     return result.stdout.split()
@@ -14,21 +14,21 @@ def runs(*typed):
 
 class BazelCommandTest(unittest.TestCase):
 
-    def test_test_with_nothing_after_it_is_all_tests(self):
+    def test_bare_test_runs_all_tests(self):
         self.assertEqual(runs("test"), ["test", "//..."])
         self.assertEqual(runs("--batch", "test", "--config=asan"),
                          ["--batch", "test", "--config=asan", "//..."])
 
-    def test_the_value_of_an_option_is_no_target(self):
+    def test_option_value_is_not_a_target(self):
         self.assertEqual(runs("test", "--config", "asan", "-c", "dbg"),
                          ["test", "--config", "asan", "-c", "dbg", "//..."])
 
-    def test_what_names_targets_is_left_as_it_is(self):
+    def test_keeps_explicit_targets(self):
         for typed in (["test", "//job/..."], ["test", "--config", "asan", "tests/job:all"],
                       ["test", "--", "//...", "-//bench/..."], ["test", "--target_pattern_file=list"]):
             self.assertEqual(runs(*typed), typed)
 
-    def test_other_commands_are_left_as_they_are(self):
+    def test_keeps_other_commands(self):
         for typed in ([], ["build"], ["help", "test"], ["query", "tests(//...)"]):
             self.assertEqual(runs(*typed), typed)
 

@@ -1,4 +1,4 @@
-"""Tests of deploy/check_house.py: each thing that it is to find is planted in a small tree."""
+"""Tests that deploy/check_house.py finds faults planted in a small tree."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ import check_house  # noqa: E402
 
 
 class TreeTest(unittest.TestCase):
-    """A small tree that is right."""
+    """Creates a small valid tree."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -38,7 +38,7 @@ class TreeTest(unittest.TestCase):
 
 class CheckHouseTest(TreeTest):
 
-    def test_a_tree_that_is_right(self):
+    def test_accepts_a_valid_tree(self):
         self.write("tests/low/a_test.cc", '#include "high/b.h"\n#include <torch/types.h>\n')
         self.assertEqual(list(check_house.check_arrows(self.paths)), [])
         self.assertEqual(list(check_house.check_order()), [])
@@ -46,16 +46,16 @@ class CheckHouseTest(TreeTest):
         self.assertEqual(list(check_house.check_sizes(self.paths)), [])
         self.assertEqual(list(check_house.check_names(self.paths)), [])
 
-    def test_an_include_that_runs_back_up(self):
+    def test_finds_an_upward_include(self):
         self.write("low/a.cc", '#include "high/b.h"\n')
         self.assertEqual(list(check_house.check_arrows(self.paths)),
                          ["low/a.cc: low may not include from high"])
 
-    def test_a_room_that_nobody_has_thought_of(self):
+    def test_finds_an_unknown_folder(self):
         self.write("attic/c.cc", '#include "low/a.h"\n')
         self.assertIn("unknown room attic", list(check_house.check_arrows(self.paths))[0])
 
-    def test_a_room_whose_warnings_are_no_errors(self):
+    def test_finds_a_folder_without_werror(self):
         self.write("low/a.cc", "")
         self.write("high/b.cc", "")
         with open(".bazelrc", "w", encoding="utf-8") as file:
@@ -63,50 +63,50 @@ class CheckHouseTest(TreeTest):
         self.assertEqual(list(check_house.check_warnings(self.paths)),
                          ["high is compiled without -Werror; list it where .bazelrc says -Wno-error"])
 
-    def test_a_permission_that_nobody_uses(self):
+    def test_finds_an_unused_permission(self):
         self.write("high/b.h", "class B {\n};\n")
         self.assertEqual(list(check_house.check_arrows(self.paths)),
                          ["deploy/check_house.py: high no longer includes from low; remove that entry"])
 
-    def test_rooms_in_a_circle(self):
+    def test_finds_a_cycle_of_folders(self):
         with mock.patch.object(check_house, "MAY_INCLUDE", {"low": "high", "high": "low"}):
             self.assertIn("the rooms form a cycle: low -> high -> low",
                           list(check_house.check_order()))
 
-    def test_libtorch_where_it_may_not_be_seen(self):
+    def test_finds_forbidden_use_of_libtorch(self):
         self.write("low/a.cc", "#include <torch/types.h>\n")
         self.assertEqual(list(check_house.check_libtorch(self.paths)),
                          ["low/a.cc: low may not see libtorch"])
 
-    def test_a_room_that_is_too_full(self):
+    def test_finds_a_folder_with_too_many_sources(self):
         for i in range(check_house.MOST_SOURCES + 1):
             self.write(f"high/c{i}.cc", "")
         self.assertIn("high has 33 sources", list(check_house.check_sizes(self.paths))[0])
 
-    def test_an_old_name(self):
+    def test_finds_an_old_name(self):
         self.write("low/a.cc", "int x;\nPulse pulse;\n")
         self.assertEqual(list(check_house.check_old_names(self.paths)),
                          ["low/a.cc:2: Pulse is an old name; see OLD_NAMES in deploy/check_house.py"])
 
-    def test_subjects_of_commits(self):
+    def test_checks_commit_subjects(self):
         log = "1 client: retry a push\n2 Client retries\n3 a: " + "b" * 63 + "\n"
         with mock.patch.object(check_house.subprocess, "run") as run:
             run.return_value.stdout = log
             self.assertEqual([line[:8] for line in check_house.check_subjects()], ["commit 2", "commit 3"])
 
-    def test_two_classes_of_one_name(self):
+    def test_finds_duplicate_class_names(self):
         space = "namespace torchps {\n%s\n}\n"
         self.write("low/c.h", space % "class C final : public A {")
         self.write("low/d.h", space % "enum class C {")
         self.write("low/e.h", "namespace torchps::other {\nstruct C {\n}\n")
-        # Named, not defined: a declaration, and a class inside another one.
+        # These do not define C: a declaration, and a nested class.
         self.write("low/f.h", space % "class C;\nclass C::Inside {\n")
         self.assertEqual(list(check_house.check_names(self.paths)),
                          ["torchps::C is defined in low/c.h and low/d.h"])
 
 
 class NamedFlagsTest(TreeTest):
-    """What messages, scripts and pages name: deploy/named_flags.py."""
+    """Tests deploy/named_flags.py: flags and fields named in messages, scripts and pages exist."""
 
     def setUp(self):
         super().setUp()
@@ -126,24 +126,24 @@ class NamedFlagsTest(TreeTest):
     def fields(self):
         return list(check_house.check_named_fields(self.paths))
 
-    def test_flags_that_there_are(self):
+    def test_accepts_existing_flags(self):
         self.write("high/b.cc", 'say("--listen=A:1, --noinsecure, --job, --image=X");  // --nothing\n'
                                 'say("docker --mount-point, bazel --config=tsan, a -- b");\n')
         self.assertEqual(self.flags(), [])
 
-    def test_a_flag_that_there_is_not(self):
+    def test_finds_an_unknown_flag(self):
         self.write("high/b.cc", '\nsay("name another with --lisen=A");\n')
         self.write("README.md", "`psctl run --status`, and `--exit-with`\n")
         self.write("docs/a.md", "ps_server --in-secure\n")
         self.assertEqual(self.flags(), ["high/b.cc:2: there is no flag --lisen",
                                         "README.md:1: there is no flag --status"])
 
-    def test_a_flag_of_ours_is_written_with_underscores(self):
+    def test_torchps_flags_use_underscores(self):
         self.write("server/more.cc", 'ABSL_FLAG(int, local_servers, 2, "");\n')
         self.write("README.md", "--local-servers=2\n")
         self.assertEqual(self.flags(), ["README.md:1: there is no flag --local-servers"])
 
-    def test_a_flag_of_another_program(self):
+    def test_accepts_flags_of_other_programs(self):
         self.write("tools/psctl_main.cc", 'constexpr Command kCommands[] = {\n'
                    '    {"run", "Runs.",\n     "psctl run --job=FILE", &RunFlags, &RunCommand},\n'
                    '    {"look", "Looks.", "psctl look --job=FILE --out=F", &LookFlags, &LookCommand},\n};\n')
@@ -157,7 +157,7 @@ class NamedFlagsTest(TreeTest):
                          ["README.md:4: psctl run has no flag --out", "README.md:5: ps_server has no flag --job",
                           "README.md:5: psctl look has no flag --dir"])
 
-    def test_job_fields(self):
+    def test_checks_job_fields(self):
         self.write("high/b.cc", 'say("data.path, data.kind, hyperparameter.rate.x, data.csv, other.thing");\n'
                                 'say("data.pth");\nint x = data.size();\n')
         self.write("README.md", "`data.source.name`; see data.md, data.load(x) and x/data.bin/y\n")

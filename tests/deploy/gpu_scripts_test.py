@@ -1,4 +1,4 @@
-"""Tests of what deploy/gpu_test.sh runs on a machine with a GPU, without one."""
+"""Tests the scripts of deploy/gpu_test.sh without a GPU."""
 
 import contextlib
 import io
@@ -22,7 +22,7 @@ from runner import Run, Stage  # noqa: E402
 
 
 class Clock:
-    """Steady time that moves when a test says so."""
+    """Clock that advances only when the test sets `now`."""
 
     def __init__(self):
         self.now = 100.0
@@ -47,7 +47,7 @@ class RunnerTest(unittest.TestCase):
         with open(os.path.join(self.out, "gpu.json"), encoding="utf-8") as file:
             return json.load(file)
 
-    def test_checks_are_counted_and_figures_kept_by_stage(self):
+    def test_counts_checks_and_keeps_figures_by_stage(self):
         def first(its):
             its.check("two is two", True)
             its.check("two is three", 2 == 3, "it is two")
@@ -61,7 +61,7 @@ class RunnerTest(unittest.TestCase):
         self.assertEqual((results["passed"], results["failed"]), (1, 1))
         self.assertIn("  FAILED two is three: it is two", self.said)
 
-    def test_what_is_known_is_written_after_each_stage(self):
+    def test_writes_results_after_each_stage(self):
         def second(its):
             self.assertEqual(self.results()["figures"], {"first": {"here": True}})
 
@@ -70,7 +70,7 @@ class RunnerTest(unittest.TestCase):
         self.assertEqual(its.counts(), (0, 0))
         self.assertEqual(list(self.results()["stages"]), ["first", "second"])
 
-    def test_what_is_known_is_written_within_a_stage(self):
+    def test_writes_results_within_a_stage(self):
         def first(its):
             its.figure("here", True)
             self.assertEqual(self.results()["figures"], {"first": {"here": True}})
@@ -81,7 +81,7 @@ class RunnerTest(unittest.TestCase):
         its.go([Stage("first", first, 5)])
         self.assertEqual(its.counts(), (0, 1))
 
-    def test_who_is_told_to_stop_says_what_is_known_and_ends_what_it_has_started(self):
+    def test_sigterm_prints_results_and_ends_child_processes(self):
         children = []
 
         def stage(its):
@@ -110,7 +110,7 @@ class RunnerTest(unittest.TestCase):
         self.assertEqual(self.results()["passed"], 1)
         self.assertEqual(children[0].returncode, -signal.SIGKILL)
 
-    def test_a_stage_that_breaks_fails_and_the_next_one_runs(self):
+    def test_next_stage_runs_after_an_exception(self):
         def breaks(its):
             raise ValueError("no such thing")
 
@@ -119,7 +119,7 @@ class RunnerTest(unittest.TestCase):
         self.assertEqual(its.counts(), (1, 1))
         self.assertIn("ValueError: no such thing", self.results()["checks"][0]["why"])
 
-    def test_no_stage_outlives_its_limit_or_the_whole_time(self):
+    def test_stage_ends_at_its_limit_or_total_limit(self):
         left = []
 
         def stage(its):
@@ -132,13 +132,13 @@ class RunnerTest(unittest.TestCase):
         self.assertEqual(its.counts(), (0, 1))
         self.assertEqual(self.results()["checks"][0]["what"], "third ends in time")
 
-    def test_a_command_that_hangs_ends_with_its_stage(self):
+    def test_hanging_command_ends_with_its_stage(self):
         its = Run(self.out, 1000, say=self.said.append)
         its.go([Stage("hangs", lambda its: its.command(["sleep", "1000"]), 0.1)])
         self.assertEqual(its.counts(), (0, 1))
         self.assertIn("'sleep' had not ended", self.results()["checks"][0]["why"])
 
-    def test_a_command_with_a_limit_of_its_own_leaves_the_stage_its_time(self):
+    def test_command_limit_does_not_end_the_stage(self):
         ended = []
         its = Run(self.out, 1000, say=self.said.append)
         its.go([Stage("hangs", lambda its: ended.append(its.command(["sleep", "1000"], limit_s=0.1)),
@@ -146,7 +146,7 @@ class RunnerTest(unittest.TestCase):
         self.assertEqual(its.counts(), (0, 0))
         self.assertIsNone(ended[0].code)
 
-    def test_what_a_program_has_started_ends_with_it(self):
+    def test_stage_end_kills_grandchildren(self):
         children = []
 
         def stage(its):
@@ -157,12 +157,12 @@ class RunnerTest(unittest.TestCase):
         self.expect_ended(children[0])
 
     def expect_ended(self, pid):
-        # Though perhaps not yet taken notice of by whoever adopted it.
+        # The process may still be a zombie that its new parent has not reaped.
         self.assertNotIn("State:\tS", machine.read(f"/proc/{pid}/status"))
 
-    def test_what_has_a_process_group_of_its_own_ends_too_and_what_holds_a_pipe_holds_up_nobody(self):
+    def test_timeout_kills_other_process_groups_holding_pipes(self):
         its = Run(self.out, 1000, say=self.said.append)
-        # As psctl starts its workers.
+        # psctl also starts workers in separate process groups.
         starts = ("import os, time; pid = os.fork()\n"
                   "if pid == 0: os.setpgid(0, 0)\n"
                   "else: print(pid, flush=True)\n"
@@ -170,7 +170,7 @@ class RunnerTest(unittest.TestCase):
         ended = []
 
         def stage(its):
-            # On a busy machine it may take longer to begin.
+            # Starting may be slow on a busy machine.
             for limit_s in (1, 5, 25):
                 ended.append(its.command([sys.executable, "-c", starts], limit_s=limit_s))
                 if ended[-1].out:
@@ -182,7 +182,7 @@ class RunnerTest(unittest.TestCase):
         self.assertIsNone(ended[-1].code)
         self.expect_ended(int(ended[-1].out))
 
-    def test_a_program_that_never_says_its_line_is_ended(self):
+    def test_ends_a_program_that_prints_no_line(self):
         lines = []
 
         def stage(its):
@@ -194,7 +194,7 @@ class RunnerTest(unittest.TestCase):
         Run(self.out, 1000, say=self.said.append).go([Stage("first", stage, 1000)])
         self.assertEqual(lines, ["", "ready\n"])
 
-    def test_a_command_tells_its_code_and_what_it_said(self):
+    def test_command_returns_exit_code_and_output(self):
         ended = []
         its = self.run_for(1000)
         its.go([Stage("first", lambda its: ended.append(
@@ -205,21 +205,21 @@ class RunnerTest(unittest.TestCase):
 
 class StagesTest(unittest.TestCase):
 
-    def test_all_stages_fit_where_none_takes_more_than_two_thirds_of_its_limit(self):
+    def test_stages_fit_at_two_thirds_of_their_limits(self):
         on_gpu = stages.Place(".gpu", "cuda").stages()
         self.assertEqual([stage.name for stage in on_gpu],
                          ["facts", "unit", "same", "speed", "train", "encodings", "members",
                           "precision", "faults", "leak"])
         self.assertLess(sum(stage.limit_s for stage in on_gpu) * 2 / 3, 560)
 
-    def test_a_leak_is_looked_for_as_long_as_asked_and_the_whole_time_is_longer_by_that(self):
+    def test_leak_seconds_extends_the_limits(self):
         for device, usual in (("cuda", 40), ("cpu", 20)):
             place, longer = stages.Place(".gpu", device), stages.Place(".gpu", device, leak_seconds=600)
             self.assertEqual(place.stages()[-1].limit_s, usual + 10)
             self.assertEqual(longer.stages()[-1].limit_s, 610)
             self.assertEqual(longer.seconds(), place.seconds() + 560)
 
-    def test_a_worker_that_trains_is_looked_at_for_the_time_that_was_asked_for(self):
+    def test_leak_stage_observes_for_leak_seconds(self):
         clock = Clock()
         looked = []
         worker = mock.Mock(pid=1, returncode=0)
@@ -241,7 +241,7 @@ class StagesTest(unittest.TestCase):
             self.assertEqual(its.counts(), (3, 0))
         self.assertAlmostEqual(looked[-1] - looked[0], 600, delta=5)
 
-    def test_what_runs_beside_a_stage_ends_with_it_also_where_that_is_killed(self):
+    def test_programs_of_a_stage_exit_with_their_parent(self):
         started = []
         process = mock.Mock(pid=1, returncode=0)
         process.stdout.readline = lambda: "torchps_server ready address=127.0.0.1:1 pid=1"
@@ -263,7 +263,7 @@ class StagesTest(unittest.TestCase):
         for arguments in started:
             self.assertIn("--exit_with_parent", arguments)
 
-    def test_memory_that_rises_all_the_time_leaks_and_one_step_does_not(self):
+    def test_steady_growth_is_a_leak(self):
         mib = machine.MIB
         leaking = [(250 + i) * mib for i in range(36)]
         one_step = [250 * mib] * 20 + [275 * mib] * 16
@@ -274,7 +274,7 @@ class StagesTest(unittest.TestCase):
         self.assertFalse(growth.keeps_growing(one_step))
         self.assertFalse(growth.keeps_growing(noise))
 
-    def test_a_worker_says_where_it_encodes_what_it_pushes(self):
+    def test_finds_the_device_that_encodes(self):
         said = "worker 0: gradients are encoded as INT8 on cuda:0\nworker 0   done after 250 steps\n"
         self.assertTrue(stages.encodes_on_device(said, "INT8", "cuda"))
         self.assertTrue(stages.encodes_on_device(said, "INT8", "cuda:0"))
@@ -284,7 +284,7 @@ class StagesTest(unittest.TestCase):
             "worker 0: gradients are encoded on the host, not by cuda:0: no NVRTC\n", "INT8", "cuda"))
 
     def encodings(self, device, says):
-        """The checks of the stage, by name, where each job's psctl says so."""
+        """Returns the checks of the stage by name, if psctl prints `says` for each job."""
         checks = {}
         its = mock.Mock()
         its.check = lambda what, holds, why="": checks.update({what: holds}) or holds
@@ -293,7 +293,7 @@ class StagesTest(unittest.TestCase):
             place.encodings(its)
         return checks
 
-    def test_a_gpu_that_does_not_encode_fails_the_stage(self):
+    def test_stage_fails_if_gpu_does_not_encode(self):
         self.assertEqual(self.encodings("cpu", "done"), {})
         self.assertEqual(list(self.encodings("cuda", "done").values()), [False] * 3)
         says = "gradients are encoded as INT8 on cuda:0"
@@ -302,7 +302,7 @@ class StagesTest(unittest.TestCase):
                           "digits, INT8: the GPU encodes": True,
                           "digits, TOP_K: the GPU encodes": False})
 
-    def test_memory_of_a_process_is_its_own(self):
+    def test_measures_the_memory_of_a_process(self):
         memory = machine.memory_of(os.getpid(), on_gpu=False)
         self.assertEqual(list(memory), ["resident memory"])
         self.assertGreater(memory["resident memory"], 1 << 20)
@@ -310,7 +310,7 @@ class StagesTest(unittest.TestCase):
 
 
 class SpeedTest(unittest.TestCase):
-    """A missed bar is said, and fails nothing; a worker that has become slower fails."""
+    """Tests the speed stage: a missed bar is reported without failing; a slower worker fails."""
 
     CASES = {"net": dict(fails_above=1.5, flags=dict(batch=100))}
 
@@ -328,7 +328,7 @@ class SpeedTest(unittest.TestCase):
                     {("net", place): [1000 * ms for ms in found]
                      for place, found in zip(speed.PLACES, (alone, worker, tcp))})
 
-    def test_a_step_within_the_bar(self):
+    def test_accepts_a_step_within_the_bar(self):
         self.judge([10, 11, 10], [10.1, 10.3, 10.3], [20, 20, 20])
         self.assertEqual(self.said, ["net, alone: 10.0 ms",
                                      "net, worker: 10.3 ms, 1.03 of alone; bar 1.03: met",
@@ -338,24 +338,24 @@ class SpeedTest(unittest.TestCase):
                          {"ms": 10.3, "rounds": 3, "samples_per_second": 9708.7, "by_alone": 1.03,
                           "bar": 1.03, "bar_is_met": True})
 
-    def test_a_missed_bar_is_said_and_fails_nothing(self):
+    def test_missed_bar_is_reported_without_failing(self):
         self.judge([10], [12.9], [20])
         self.assertIn("net, worker: 12.9 ms, 1.29 of alone; bar 1.03: missed", self.said)
         self.assertFalse(self.figures["net, worker"]["bar_is_met"])
         self.assertEqual(list(self.checks.values()), [True])
 
-    def test_a_worker_that_has_become_slower_fails(self):
+    def test_slower_worker_fails(self):
         self.judge([10], [15.1], [20])
         self.assertEqual(list(self.checks.values()), [False])
 
-    def test_where_nothing_can_be_compared_nothing_is_judged(self):
+    def test_skips_checks_without_a_comparison(self):
         self.judge([], [15], [20])
         self.assertEqual(self.said, ["net, worker: 15.0 ms", "net, worker, TCP: 20.0 ms"])
         self.judge([10], [99], [], cases={"net": dict(fails_above=None, flags=dict(batch=1))})
         self.assertIn("net, worker: 99.0 ms, 9.90 of alone", self.said)
         self.assertEqual(self.checks, {})
 
-    def test_each_time_is_kept_at_once(self):
+    def test_stores_each_time_at_once(self):
         place = stages.Place(".gpu", "cuda")
         self.run.left_s = lambda: 0
         seen = []
@@ -370,14 +370,14 @@ class SpeedTest(unittest.TestCase):
         self.assertEqual(seen[2], {"resnet18, batch 128, alone: each, in us": [1000],
                                    "resnet18, batch 128, worker: each, in us": [2000]})
 
-    def test_a_worker_has_decided_before_the_steps_that_count(self):
+    def test_warm_up_covers_the_prefetch_decision(self):
         for case in {**speed.ON_GPU, **speed.REHEARSED}.values():
-            # kStepsBeforeDeciding of worker/loop/prefetch_policy.h.
+            # Equals kStepsBeforeDeciding of worker/loop/prefetch_policy.h.
             self.assertGreater(case["flags"]["warm_up"], 8)
 
 
 class RefusalTest(unittest.TestCase):
-    """What is wrong is told in one sentence, before anything runs."""
+    """Tests that faults of the setup are reported in one sentence before the stages run."""
 
     def refusal(self, check, *arguments, **more):
         error = io.StringIO()
@@ -397,17 +397,17 @@ class RefusalTest(unittest.TestCase):
             pass
         return mock.patch.object(sys, "path", [folder.name])
 
-    def test_a_leak_that_is_to_show_in_no_time(self):
+    def test_rejects_too_short_leak_seconds(self):
         with mock.patch.object(sys, "argv", ["run.py", "--bundle=b", "--out=o", "--leak_seconds=5"]):
             self.assertIn("--leak_seconds=5: expected at least 10", self.refusal(run.main))
 
-    def test_no_driver(self):
+    def test_rejects_a_missing_driver(self):
         with mock.patch.dict(os.environ, {"PATH": "/nowhere"}):
             self.assertIn("no NVIDIA driver answers here", self.refusal(run.check_driver))
         with mock.patch.object(run, "nvidia_smi", lambda what: []):
             self.assertIn("nvidia-smi lists no GPU", self.refusal(run.check_driver))
 
-    def test_another_torch(self):
+    def test_rejects_another_torch_version(self):
         with self.torch_of("2.11.0+cu130"):
             self.assertTrue(run.torch_libraries("2.11.0+cu130").endswith("/torch/lib"))
             self.assertIn("the bundle is built for torch 2.12.0+cu130, and",
@@ -415,11 +415,11 @@ class RefusalTest(unittest.TestCase):
         with mock.patch.object(sys, "path", []):
             self.assertIn("has no torch", self.refusal(run.torch_libraries, "2.11.0+cu130"))
 
-    def test_an_old_glibc(self):
+    def test_rejects_an_old_glibc(self):
         run.check_glibc("2.2.5")
         self.assertIn("the bundle's programs need 99.1", self.refusal(run.check_glibc, "99.1"))
 
-    def test_a_library_that_is_not_here_or_not_the_bundles(self):
+    def test_rejects_missing_and_foreign_libraries(self):
         with tempfile.TemporaryDirectory() as bundle:
             os.makedirs(os.path.join(bundle, "bin"))
             with open(os.path.join(bundle, "bin", "program"), "w", encoding="utf-8"):

@@ -96,7 +96,7 @@ class StagesTest(ProgramsByHand):
         self.assertRegex(text, r"\b2 devices\b")
         self.assertEqual(len(re.findall(r"(?m)^ +cpu +replica, \d+ KiB$", text)), 2, text)
 
-    def test_stages_are_devices_or_processes_of_a_worker_and_learn_the_same(self):
+    def test_device_and_process_stages_learn_the_same(self):
         # Both use one thread for each stage, so that rounding is equal on any machine.
         said, devices = self.run_by_psctl(STAGES, "--device=cpu,cpu,cpu", "--threads=3")
         self.expect_learnt(devices)
@@ -117,7 +117,7 @@ class StagesTest(ProgramsByHand):
             *([STAGES, f"--stage={stage}", f"--replica={replica}"] for stage in range(3)))
         self.expect_stages(report, status, processes=True)
 
-    def test_two_devices_have_a_replica_each(self):
+    def test_two_devices_hold_a_replica_each(self):
         said, report = self.run_by_psctl(CONVNET, "--device=cpu,cpu")
         self.expect_learnt(report)
         self.expect_replicas(report, said)
@@ -126,7 +126,7 @@ class StagesTest(ProgramsByHand):
         status, report = self.run_by_hand([CONVNET, "--device=cpu,cpu"])
         self.expect_replicas(report, status)
 
-    def test_alone_with_servers_of_its_own(self):
+    def test_runs_alone_with_its_own_servers(self):
         """Runs the command in the header comment of examples/stages.cc."""
         done = subprocess.run([STAGES, "--local", "--device=cpu,cpu,cpu", "--set", "optimizer.learning_rate=0.1"],
                               cwd=self.folder, capture_output=True, text=True, check=False)

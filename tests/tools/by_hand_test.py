@@ -36,7 +36,7 @@ class ByHandTest(ProgramsByHand):
     def start_workers(self, addresses, *flags):
         return [self.start(*self.worker(addresses), *flags) for _ in range(2)]
 
-    def test_the_page(self):
+    def test_follows_the_page(self):
         self.psctl("certs", "--dir=certs", "--job=byhand", "--hosts=127.0.0.1")
         servers, addresses = self.start_servers()
         self.assertIn("no job yet", self.psctl("status", addresses, "--certs=certs"))

@@ -78,16 +78,16 @@ durability { checkpoint_seconds: 1 }
         servers[1], addresses[1] = self.start_server(directories[1])
         self.expect_a_good_end(servers, addresses)
 
-    def test_the_machine_of_server_1_is_lost(self):
+    def test_server_1_moves(self):
         self.lose_one_machine(1)
 
-    def test_the_machine_of_server_0_is_lost(self):
+    def test_server_0_moves(self):
         self.lose_one_machine(0)
 
-    def test_all_machines_go_down_and_that_of_server_1_is_another(self):
+    def test_cluster_restarts_with_server_1_moved(self):
         self.lose_all_machines(1)
 
-    def test_all_machines_go_down_and_that_of_server_0_is_another(self):
+    def test_cluster_restarts_with_server_0_moved(self):
         self.lose_all_machines(0)
 
 
