@@ -57,7 +57,7 @@ TEST(DataPlaneTest, RowNamesEndpointsAndTransferredBytes) {
   EXPECT_EQ(row["transport"], "tcp");
   EXPECT_EQ(row["encoding"], "float32");
   EXPECT_GE(row["operations"], 8) << "each of two workers has at least four";
-  // Both directions count, each with its float32 bytes.
+  // Both directions count, each with the float32 bytes.
   EXPECT_NEAR(row["gbps"].get<double>(), row["calls_per_s"].get<double>() * 2 * 65536 / 1e9,
               1e-3 * row["gbps"].get<double>());
   EXPECT_GT(row["cpu_s_per_gb"], 0);

@@ -75,7 +75,7 @@ class TestFolder {
   std::string path_;
 };
 
-// Answers like a cluster of two servers that runs the testdata job, whose status does not contain
+// Answers like a cluster of two servers that runs the testdata job. The job status does not contain
 // server addresses.
 class FakeCluster final : public ClusterClient {
  public:
@@ -104,7 +104,7 @@ class FakeCluster final : public ClusterClient {
     return servers[server].status();
   }
 
-  // Adds the servers' addresses to the job status, as if workers had reported them.
+  // Adds the servers' addresses to the job status, as workers report them.
   void ReportAddresses() {
     for (const char* address : {"127.0.0.1:4711", "127.0.0.1:4712"}) {
       job->add_server()->set_address(address);

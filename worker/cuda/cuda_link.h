@@ -27,8 +27,9 @@ namespace torchps {
 // pool, separate from the calling thread's computing stream. In a hook, the computing stream is the
 // stream of backward(). Host memory must be pinned, or the copies wait for each other.
 //
-// One thread waits for the copies down in sequence and runs the callbacks. Another thread does this
-// for marks. Each thread waits on a separate stream, because torch 1.13 cannot wait for an event.
+// The first thread waits for the copies down in sequence and runs the callbacks. The second thread
+// does this for marks. Each thread waits on a separate stream, because torch 1.13 cannot wait for
+// an event.
 //
 // Thread-safe.
 class CudaLink final : public DeviceLink {
@@ -70,7 +71,7 @@ class CudaLink final : public DeviceLink {
     c10::Stream await_downs;
     c10::Stream await_marks;
   };
-  // A callback and the mark that it waits for.
+  // Pairs a callback with the mark that it waits for.
   struct Job {
     std::shared_ptr<const void> end;  // a mark
     Done done;

@@ -99,7 +99,7 @@ class GradientOutbox final : public Outbox {
   bool is_open_ ABSL_GUARDED_BY(mutex_) = false;
   Tell tell_ ABSL_GUARDED_BY(mutex_);
   FinalShares final_ ABSL_GUARDED_BY(mutex_){options_.block_map, &shares_};
-  // Blocks that the host received but did not report.
+  // Blocks received by the host but not reported yet.
   std::vector<BlockRun> held_ ABSL_GUARDED_BY(mutex_);
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };

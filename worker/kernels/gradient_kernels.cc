@@ -12,8 +12,8 @@ int64_t Ceiling(int64_t number, int64_t divisor) { return (number + divisor - 1)
 
 int64_t SumBlocks(int64_t numbers) { return Ceiling(SumOrder::Runs(numbers), kBlockWarps); }
 
-// Limits of the blocks that count a digit. Each block merges kTopKCounts counts at the end, so it
-// must first count more elements than that. 1024 blocks keep any GPU busy.
+// Limits of the blocks that count a digit. At the end, each block merges up to kTopKLargestDigit
+// counts, so it must first count more elements than that. 1024 blocks keep any GPU busy.
 constexpr int64_t kMaxCountBlocks = 1024;
 constexpr int64_t kCountElements = 4096;
 

@@ -193,7 +193,7 @@ TEST(ChildProcessTest, SecondHangupDoesNotKill) {
   ASSERT_TRUE(WaitForActivity({}, interrupt.fd(), absl::Minutes(1)));
   Stop(*child, absl::Hours(1), interrupt.fd());
   EXPECT_EQ(child->exit_code(), 3);
-  // A different signal does interrupt.
+  // Another signal does interrupt.
   const auto stubborn = StartShell("trap '' TERM; echo ready; exec cat");
   Listener other;
   other.ListenToFirstLine(*stubborn);

@@ -27,7 +27,7 @@ TEST(Doctor, ChecksAddresses) {
   Expect(CheckAddress(free), Level::kOk, "no process listens on that port yet");
   Expect(CheckAddress(taken), Level::kWarning, "something already listens there");
   Expect(CheckAddress("no-such-host.invalid:7000"), Level::kProblem, "cannot be resolved");
-  // A machine without IPv6 cannot reach the address, but recognizes it.
+  // Machines without IPv6 cannot reach the address, but psctl recognizes it.
   EXPECT_FALSE(absl::StrContains(CheckAddress("[::1]:1").text, "resolved"));
   for (const char* wrong : {"alpha", ":7000", "alpha:", "alpha:0", "alpha:70000", "alpha:seven"}) {
     Expect(CheckAddress(wrong), Level::kProblem, "is not HOST:PORT");

@@ -20,7 +20,7 @@ GpuFacts Healthy() {
   return facts;
 }
 
-// Describes a machine whose GPUs the driver lists but the worker does not see.
+// Describes a machine with GPUs that the driver lists but the worker does not see.
 GpuFacts Unseen(const std::string& complaint) {
   GpuFacts facts = Healthy();
   facts.seen = {"cpu"};

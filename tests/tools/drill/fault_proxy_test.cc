@@ -16,7 +16,7 @@ constexpr absl::Duration kPatience = absl::Seconds(20);
 // Time during which no byte must arrive.
 constexpr absl::Duration kSilence = absl::Milliseconds(50);
 
-// Runs a proxy whose target accepts connections one at a time.
+// Runs a proxy to a target that accepts connections one at a time.
 class FaultProxyTest : public ::testing::Test {
  protected:
   void StartProxy(FaultProxy::Options options) {

@@ -19,7 +19,7 @@
 namespace torchps {
 namespace {
 
-// Returns fixed answers, and ends on Shutdown.
+// Returns fixed answers, and ends on Shutdown().
 class TinyServer final : public ParameterService::Service, public Coordinator::Service {
  public:
   TinyServer() {

@@ -32,7 +32,7 @@ constexpr char kWorker[] =
     " samples=200\n"
     "echo torchps_worker done slot=$slot pushes=20\n";
 
-// Runs two servers and two workers that are shell scripts. A fake cluster provides the report.
+// Runs two servers and two workers that are shell scripts. The fake cluster provides the report.
 class ClusterRunTest : public testing::Test {
  protected:
   ClusterRunTest() {
@@ -174,7 +174,7 @@ TEST_F(ClusterRunTest, FailingWorkerSetsTheRunsExitCode) {
   EXPECT_EQ(out_.str().find("no such file"), std::string::npos) << "said twice";
 }
 
-// A report now would present the results of the previous run as results of this run.
+// Otherwise the report would present results of the previous run as results of this run.
 TEST_F(ClusterRunTest, RejectedResumeWritesNoReport) {
   options_.launch.resume = true;
   options_.report_file = folder_.path("report.json");
@@ -206,7 +206,7 @@ TEST_F(ClusterRunTest, ResumingAFinishedJobExplainsHowToContinue) {
 TEST_F(ClusterRunTest, RestartedWorkerReportsAnObservedDeath) {
   options_.hosts.workers.resize(1);
   const std::string incarnations = folder_.path("lives");
-  // The worker is killed first, then loses its slot, then succeeds.
+  // The worker is killed first, then loses the slot, then succeeds.
   SetWorker("echo \"$@\" >> " + incarnations + "\ncase $(wc -l < " + incarnations +
             ") in 1) kill -KILL $$;; 2) exit 7;; esac\n" + kWorker);
   EXPECT_EQ(Run(), 0) << error_.str();
@@ -287,8 +287,7 @@ TEST_F(RestartedServerTest, KeepsItsAddressAndDirectory) {
   options_.launch.resume = true;
   EXPECT_EQ(Run(), 0) << error_.str();
   const std::string directory = "--dir=" + folder_.path("state");
-  // --resume continues the previous job only at the first start. A restart continues this run's
-  // job.
+  // --resume continues the previous job only at the first start. Restarts continue this run's job.
   EXPECT_EQ(ReadWholeFile(folder_.path("lives")),
             "--listen=127.0.0.1:0 --exit_with_parent " + directory +
                 " --resume\n"
@@ -360,7 +359,7 @@ TEST_F(ClusterRunTest, ServerWithALostDiskRestoresFromCopies) {
 }
 
 TEST_F(ClusterRunTest, BlamesTheDeadServerInsteadOfItsWorkers) {
-  // The server writes its process id to a file, so that the worker can kill it.
+  // The server writes the process id to a file, so that the worker can kill it.
   SetServer("echo $$ > " + folder_.path("server.pid") +
             "\necho torchps_server ready address=127.0.0.1:4711 pid=$$\n"
             "while read -r line; do :; done\n");

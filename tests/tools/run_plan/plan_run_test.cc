@@ -179,7 +179,7 @@ TEST_F(PlanRunTest, RejectsUnknownModelNamesBeforeStarting) {
       "as cuda:0,cuda:1");
   EXPECT_EQ(Complaint({"--target=acuracy:0.9"}).substr(0, 82),
             "--target=acuracy:0.9: the program does not measure that; did you mean accuracy? it");
-  // A user's program may register more names.
+  // User programs may register more names.
   const std::string own = folder_.WriteScript("mine", "");
   const auto plan =
       PlanWithJob({"--set=model.name=mpl", "--target=f1:1", "--worker_binary=" + own});
