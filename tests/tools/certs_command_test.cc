@@ -101,7 +101,7 @@ TEST_F(CertsCommandTest, KeepsAnAuthorityWithoutItsKey) {
   EXPECT_TRUE(MakeCertificates(request_, out_).ok());
 }
 
-TEST_F(CertsCommandTest, ReportsWriteErrors) {
+TEST_F(CertsCommandTest, RejectsInvalidHostsJobsAndDirectories) {
   request_.hosts = {"alpha:7000"};
   const absl::Status port = MakeCertificates(request_, out_);
   EXPECT_EQ(port.code(), absl::StatusCode::kInvalidArgument);

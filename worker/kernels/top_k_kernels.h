@@ -11,7 +11,7 @@
 // finite, the kernels do not write the residual or the entries.
 //
 //   TpsTopKBegin               clears the counts and the cut
-//   TpsTopKCount, TpsTopKPick  count the elements by digit and pick the digit of the cut, thrice
+//   TpsTopKCount, TpsTopKPick  for each digit: count the elements, pick the digit of the cut
 //   TpsTopKCountChunks         counts elements above the cut and on the cut in each chunk
 //   TpsTopKOffsets             sums these counts over the preceding chunks
 //   TpsTopKWrite               writes the entries by ascending index

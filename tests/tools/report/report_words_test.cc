@@ -63,7 +63,7 @@ TEST(PhrasesTest, NamesANonFiniteModelWithAdvice) {
             "with a smaller optimizer.learning_rate or with training.clip_norm\n");
 }
 
-TEST(PhrasesTest, OmitsTheOriginOfAFreshCompleteJob) {
+TEST(PhrasesTest, ShowsWhyAJobStoppedAndResumed) {
   EXPECT_EQ(StoppedAndResumed("", 0), "");
   EXPECT_EQ(StoppedAndResumed("slot 1: a reason", 3),
             "stopped early: slot 1: a reason\nresumed from checkpoint 3\n");

@@ -269,7 +269,7 @@ TEST(StatusTextTest, ReportsServersMissingFromTheFlag) {
       << text();
 }
 
-TEST(StatusTextTest, WithoutServer0DoesNotDenyAJob) {
+TEST(StatusTextTest, UnreachableServer0DoesNotMeanNoJob) {
   FakeCluster cluster;
   cluster.job = FromText<JobStatus>("phase: NO_JOB");
   cluster.named.erase(cluster.named.begin());

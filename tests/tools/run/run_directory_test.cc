@@ -170,7 +170,7 @@ TEST_F(RunDirectoryTest, AcceptsFilesThatEachRunWrites) {
   EXPECT_EQ(Complaint(false), "");
 }
 
-TEST_F(RunDirectoryTest, RemovesTheFolderOfAFailedStart) {
+TEST_F(RunDirectoryTest, RemovesTheFolderOfAnUnusedRun) {
   const std::string dir = folder_.path("run");
   const auto prepare = [&] {
     JobSpec job;
