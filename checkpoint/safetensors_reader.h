@@ -25,7 +25,7 @@ absl::StatusOr<bool> LooksLikeSafetensors(const ReadableFile& file);
 class SafetensorsReader {
  public:
   // Reads the header. `files` must outlive the reader. DATA_LOSS: the file is not a safetensors
-  // file; the message is the reason.
+  // file; the message gives the reason.
   static absl::StatusOr<std::unique_ptr<SafetensorsReader>> Open(FileSystem* files,
                                                                  const std::string& path);
 

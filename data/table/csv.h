@@ -61,7 +61,7 @@ struct CsvColumns {
 // with "sep=;", otherwise it is the separator on which most lines agree. A field may be in double
 // quotes, with "" for a quote (RFC 4180), but must not contain a line break.
 //
-// Header: see csv_header.h. In doubt the first line is a row.
+// Header: see csv_header.h. When in doubt, the first line is treated as a row.
 //
 // Classes: whole numbers are used unchanged if at least half of the numbers from 0 to the largest
 // occur. Other whole numbers, for example 1001 and 60000, or -1 and 1, become names in numeric

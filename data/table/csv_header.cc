@@ -84,8 +84,8 @@ class NumberColumn {
 
   // Returns the probability of line 1's value in a row.
   double Chance() const { return (same_ + 1.0) / (values_ + 1.0); }
-  // True if line 1 does not fit this column: a whole number above decimals, or out of range. The
-  // start of a time series or an index fits.
+  // True if line 1 does not fit this column: it is a whole number while the rows below are
+  // decimals, or it is outside their range. The first value of a time series or an index does fit.
   bool StandsOut() const {
     if (rises_ || falls_) return false;
     const bool is_out_of_range = first_ < min_ || first_ > max_;

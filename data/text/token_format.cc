@@ -167,9 +167,9 @@ class ByteCounts {
     return entropy;
   }
 
-  // True if both may be drawn from one distribution of at most `most` values: a two-sample
-  // chi-square test. The limit is generous, because neighbors may depend on each other, for example
-  // letters.
+  // True if both could have been drawn from the same distribution over at most `most` values, by a
+  // two-sample chi-square test. The limit is generous, because neighbors may depend on each other,
+  // for example letters.
   bool IsAlike(const ByteCounts& other, int64_t most) const {
     double chi_square = 0;
     int64_t values = 0;

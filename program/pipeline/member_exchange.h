@@ -42,7 +42,7 @@ class MemberExchange final : public Exchange {
     // The worker's certificates. Null: no TLS. The process then listens only on loopback and
     // accepts only processes of this user and of root.
     std::shared_ptr<CertificateFiles> certificates = nullptr;
-    // Allows any address and any client without TLS.
+    // Disables TLS: binds to any address and accepts any client.
     bool insecure = false;
     // A process that does not answer for this long counts as dead.
     absl::Duration lease = absl::Seconds(10);

@@ -26,8 +26,8 @@ namespace torchps {
 class CoordinatorStore {
  public:
   // Opens the store and creates `directory` if it does not exist. `files` must outlive the store.
-  // Returns UNAVAILABLE if another process holds the lock or the disk does not respond, and errors
-  // of FileSystem.
+  // Returns UNAVAILABLE if another process holds the lock or the disk does not respond; otherwise
+  // passes on errors from FileSystem.
   static absl::StatusOr<std::unique_ptr<CoordinatorStore>> Open(FileSystem* files,
                                                                 const std::string& directory);
 

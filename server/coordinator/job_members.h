@@ -41,8 +41,8 @@ class JobMembers {
   // Renews the slot's lease and returns the slot's accounting. Errors as in SlotRegistry::Renew.
   absl::StatusOr<MemberState*> Renew(SlotHolder holder, absl::Duration now);
 
-  // Records the report in a renewal. Returns true if the slot is cut off from a server that other
-  // slots reach. REQUIRES: Renew() succeeded.
+  // Records the report that came with a renewal. Returns true if the slot is cut off from a server
+  // that other slots can reach. REQUIRES: Renew() succeeded.
   bool Hear(const RenewSlotRequest& request, absl::Duration now);
 
   // Returns the holders with an expired lease; the caller must pass each one to End(). Must be

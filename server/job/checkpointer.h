@@ -29,8 +29,8 @@ class Checkpointer {
   Checkpointer(const Checkpointer&) = delete;
   Checkpointer& operator=(const Checkpointer&) = delete;
 
-  // Replies when the shard is on disk. Does not write a shard again that is the last one written,
-  // or is being written. ALREADY_EXISTS: the shard of another checkpoint is being written.
+  // Replies when the shard is on disk. Does not rewrite a shard that was the last one written or is
+  // still being written. ALREADY_EXISTS: the shard of another checkpoint is being written.
   // UNAVAILABLE: the server is stopping. Otherwise as JobDirectory::WriteShard.
   void WriteShard(uint64_t checkpoint, Reply<ShardInfo> reply);
 

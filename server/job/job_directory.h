@@ -78,8 +78,8 @@ class JobDirectory final : public JobStorage {
   //
   // CANCELLED: Abandon() was called. FAILED_PRECONDITION: a block has no values yet.
   // RESOURCE_EXHAUSTED: the disk is too small for the shard, and writing did not begin.
-  // UNAVAILABLE: the backup failed. Otherwise as FileSystem; the shard is removed then.
-  // REQUIRES: Open() returned OK; a lower checkpoint is not in progress.
+  // UNAVAILABLE: the backup failed. Otherwise as FileSystem; the shard is removed then. REQUIRES:
+  // Open() returned OK; no lower-numbered checkpoint is in progress.
   absl::StatusOr<ShardInfo> WriteShard(uint64_t checkpoint);
 
   // Records that the checkpoint is complete, by writing the manifest here and to the backup. If all

@@ -19,7 +19,7 @@
 namespace torchps {
 namespace {
 
-// The part of the job's samples that all slots together hold in leases, as a JobProgress fraction.
+// The fraction of the job's samples that are leased across all slots, in JobProgress units.
 uint32_t LeasesSideBySide(const JobSpec& job) {
   const auto pushes = static_cast<double>(job.optimizer().schedule().total_steps());
   const int64_t passes = PassesOfPush(job);

@@ -157,7 +157,7 @@ class ParameterServer {
   absl::StatusOr<std::unique_ptr<HostedJob>> CreateJob(const HelloRequest& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns the server that keeps the backup; null without one. FAILED_PRECONDITION: the job needs
-  // a backup and cannot have it.
+  // a backup but cannot have one.
   absl::StatusOr<std::shared_ptr<BackupPeer>> FindPeer(const HelloRequest& request)
       ABSL_LOCKS_EXCLUDED(peer_mutex_);
   // Updates the peer's address if workers report a new one.

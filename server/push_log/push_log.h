@@ -138,9 +138,9 @@ class PushLog {
   void BeginGroup(LogBuffer buffer, bool begins_segment) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Moves the next group to current_. Returns false if there is no group to write.
   bool TakeGroup() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
-  // Completes the records for the segment that they are written to. The log's thread does this, and
-  // not the appending thread: it has the time, and the checksum then covers exactly the bytes
-  // written, even if the source of the copy changed.
+  // Completes the records for the segment that they are written to. The log's thread does this
+  // rather than the appending thread, which is on the path of a push. This way the checksum covers
+  // exactly the bytes written, even if the source of the copy has changed.
   static void Seal(Group* group, uint64_t salt);
   absl::Status WriteOut(Group* group) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   // Returns the continuations that are due after a write or a copy.

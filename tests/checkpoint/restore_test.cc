@@ -60,8 +60,8 @@ bool SameBytes(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-// Runs with blocks that stay the same, and with blocks so large that each number of servers cuts
-// the model differently.
+// Runs once with blocks that do not depend on the number of servers, and once with blocks so large
+// that the model is split differently for each number of servers.
 class RestoreChainTest : public ::testing::TestWithParam<int64_t> {};
 
 TEST_P(RestoreChainTest, RestoresEveryByteAcrossServerCounts) {

@@ -1,4 +1,5 @@
-// Tests the ParameterClient with servers that share memory, and servers that do not or stopped.
+// Tests the ParameterClient with servers that share memory, servers that do not, and servers that
+// have stopped sharing it.
 
 #include <algorithm>
 #include <memory>

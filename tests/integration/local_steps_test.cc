@@ -232,7 +232,8 @@ struct Adam {
   }
 };
 
-// Returns the values of DiLoCo's servers for the batches that each worker trained on.
+// Returns the parameters that DiLoCo's servers should hold, given the batches each worker trained
+// on.
 torch::Tensor TrainByTheBook(const std::vector<std::shared_ptr<Points>>& data, double inner_rate) {
   Reference reference;
   torch::Tensor values = reference.values().clone();

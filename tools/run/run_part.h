@@ -19,7 +19,7 @@ namespace torchps {
 
 // A part of a run, across restarts: a server, a worker or one of the worker's stages, or the
 // evaluator. Not thread-safe. Owns the process; ClusterRun ensures that `process` is set once the
-// part was started.
+// part has been started.
 struct RunPart {
   std::unique_ptr<ChildProcess> process;
   bool is_server = false;

@@ -28,8 +28,8 @@ class ModelVectors {
 
   // Returns the second value vector, as long as values(). The first call allocates it.
   virtual absl::Span<float> next_values() = 0;
-  // Swaps values() and next_values(), also for forward(). INTERNAL as for ToDevice(). REQUIRES:
-  // next_values() was called.
+  // Swaps values() and next_values(); forward() then uses the new values. INTERNAL as for
+  // ToDevice(). REQUIRES: next_values() was called.
   virtual absl::Status UseNextValues() = 0;
 
   // Prepares for a pull into `values`, which is all of values() or of next_values(). Returns a

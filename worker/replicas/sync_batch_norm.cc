@@ -135,7 +135,7 @@ torch::Tensor BatchNormOfAll(const torch::Tensor& input, const torch::Tensor& we
       running_var.mul_(1 - momentum).add_(unbiased * momentum);
     }
   }
-  // Functions do not accept undefined tensors.
+  // The torch functions below do not accept undefined tensors.
   const torch::Tensor scale =
       weight.defined() ? weight : torch::ones_like(all.mean, input.scalar_type());
   const torch::Tensor shift =

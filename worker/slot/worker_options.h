@@ -49,7 +49,7 @@ struct WorkerOptions {
   std::function<absl::StatusOr<std::unique_ptr<FiniteCheck>>(const torch::Tensor& gradients,
                                                              const BlockMap& block_map)>
       make_finite_check;
-  // For tests: makes the gradient encoder in place of GPU kernels.
+  // For tests: creates a gradient encoder to use instead of the GPU kernels.
   std::function<absl::StatusOr<std::unique_ptr<BlockEncoder>>(
       const torch::Tensor& gradients, const BlockMap& block_map, const EncodingSpec& encoding)>
       make_encoder;
@@ -69,7 +69,7 @@ struct WorkerOptions {
   SimulatedSlowdown::Options handicap;
   // Threads that make batches ahead of the training thread.
   int loader_threads = 0;
-  // Copies a gradient to the host only when it is complete, as a loop in a user's program does.
+  // Copies a gradient to the host only once it is complete, as a hand-written training loop would.
   bool copies_whole_gradients = false;
   // The maximum time that a server may be unresponsive.
   absl::Duration patience = absl::Seconds(60);

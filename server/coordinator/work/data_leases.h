@@ -184,8 +184,9 @@ class DataLeases {
   int64_t ShareBefore(int64_t position) const;
   // Cuts the next new range; nullopt if Exhausted().
   std::optional<Range> NextNewRange(Size size);
-  // Cuts the next returned range. The piece contains at least two samples, unless the range or the
-  // pushes have one. REQUIRES: a range was returned.
+  // Cuts a piece from the next range that a slot gave back. The piece contains at least two
+  // samples, unless the range contains, or a push consists of, only one. REQUIRES: a slot gave a
+  // range back.
   Range NextReturnedRange(Size size);
 
   const Options options_;

@@ -48,7 +48,7 @@ TEST(StopSignalTest, TheFirstRequestWins) {
   });
 }
 
-// Like a server that logs during the last checkpoint after the parent was killed.
+// Simulates a server that logs during its last checkpoint after the parent was killed.
 TEST(StopSignalTest, ABrokenPipeDoesNotEndTheProcess) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);

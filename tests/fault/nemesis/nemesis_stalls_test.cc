@@ -27,7 +27,7 @@ TEST(NemesisStalls, CountsAStallCausedByAnotherSlotsFault) {
   EXPECT_EQ(verdict.explained, 1) << "slot 1 stalled because of a fault of slot 1";
 }
 
-TEST(NemesisStalls, LeavesOutTheTimeWithoutAServer) {
+TEST(NemesisStalls, ExcludesServerDowntime) {
   NemesisStalls stalls;
   // Overlapping faults count once, and so does time before the previous step.
   stalls.End(stalls.Begin({}, true, absl::Seconds(0)), absl::Seconds(3));

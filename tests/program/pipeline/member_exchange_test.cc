@@ -140,7 +140,7 @@ TEST_F(MemberExchangeTest, TheNextParcelDetectsAMissingMember) {
   EXPECT_THAT(std::string(missed.message()), HasSubstr("is gone"));
 }
 
-TEST_F(MemberExchangeTest, RefusesAMismatchedVisitorWithTheReason) {
+TEST_F(MemberExchangeTest, TellsAMismatchedVisitorWhyItIsRefused) {
   const auto leader = Listen(0, 2, nullptr, /*patience=*/absl::Seconds(2));
   const auto other = Listen(1, 2);
   Connect({leader.get(), other.get()});

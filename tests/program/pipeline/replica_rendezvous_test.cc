@@ -96,7 +96,7 @@ TEST_F(ReplicaRendezvousTest, TheLatestProcessOfAStageTakesPart) {
   EXPECT_TRUE(GetStatus(later).ok()) << GetStatus(later);
 }
 
-TEST_F(ReplicaRendezvousTest, ReplacingAGatheredProcessIsTooLate) {
+TEST_F(ReplicaRendezvousTest, CannotReplaceAProcessAfterGathering) {
   const auto gathered = Visit(Process(1, 11));
   const auto second = Visit(Process(2, 22));
   ASSERT_TRUE(gathering_->Gather(Process(0, 10)).ok());

@@ -51,7 +51,7 @@ class CoordinatorServiceTest : public ::testing::Test {
     stub_ = Coordinator::NewStub(PlainChannel(server_->address()));
   }
 
-  // Kills the process: writes at the end of the process do not reach the disk.
+  // Simulates a kill: writes made during shutdown do not reach the disk.
   void Kill() {
     stub_ = nullptr;
     files_.PowerOffAt(1);

@@ -89,7 +89,7 @@ TEST_P(EncodedBlocksTest, AppliesTheDecodedGradientInAsync) {
   for (int64_t i = 0; i < kElements; ++i) ASSERT_EQ(values[i], 1.0f - gradient[i]) << i;
 }
 
-TEST_P(EncodedBlocksTest, AppliesTheDecodedMeanInSync) {
+TEST_P(EncodedBlocksTest, AppliesTheDecodedMeanInSyncMode) {
   const auto harness = Ready("consistency { mode: SYNC }");
   const std::string bytes = Bytes(kind_, Wave(0.5f));
   const std::vector<float> gradient = Decoded(kind_, bytes);

@@ -18,7 +18,7 @@ PushGate MakeGate(LagContract::Policy policy, int64_t free_lag, int64_t max_lag)
   return PushGate(contract);
 }
 
-TEST(PushGateTest, AcceptAppliesAtAnyLag) {
+TEST(PushGateTest, AcceptPolicyAppliesPushesAtAnyLag) {
   const PushGate gate = MakeGate(LagContract::ACCEPT, 1, 1);
   const auto decision = gate.Judge({}, 1, 1, 0, 1000);
   ASSERT_TRUE(decision.ok());

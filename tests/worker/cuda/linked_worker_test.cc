@@ -1,5 +1,5 @@
-// Tests that a CPU worker with copies through a device link learns the same bits as a worker
-// without copies. Does the same for batches through an uploader.
+// Tests that a CPU worker that copies through a device link ends with bit-identical parameters to
+// one that makes no copies. Also tests this for batches that go through an uploader.
 
 #include <atomic>
 #include <memory>

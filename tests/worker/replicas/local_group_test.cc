@@ -167,7 +167,7 @@ TEST_P(LocalGroupTest, BroadcastsTheFirstReplicasValues) {
   }
 }
 
-TEST_P(LocalGroupTest, SomeOfTheReplicasSuffice) {
+TEST_P(LocalGroupTest, ASubsetOfReplicasSuffices) {
   for (const size_t replicas : {1, 2}) {
     std::vector<torch::Tensor> tensors = Tensors(replicas, torch::kFloat32);
     ASSERT_TRUE(group_->SumToAll(tensors).ok());
