@@ -133,7 +133,7 @@ class Place:
         said = self._train(run, "digits, 4 local steps", "convnet_digits", 1, LOCAL_STEPS, accuracy=0.95)
         if self.on_gpu:
             run.check("digits, 4 local steps: the GPU looks at their difference",
-                      "is not found by the kernels" not in said, said[-2000:])
+                      "are not computed by torchps's GPU kernels" not in said, said[-2000:])
 
     def members(self, run):
         """Runs one worker with several members: replicas on two devices (may be the same one twice), and a

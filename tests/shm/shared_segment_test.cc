@@ -123,7 +123,7 @@ TEST(SharedSegmentTest, RefusesAnotherSegmentThanOffered) {
   const auto segment = MakeSegment();
   SharedSegment::Offer offer = segment->offer();
   offer.nonce ^= 1;
-  ExpectRefusal(offer, "is another one than was meant");
+  ExpectRefusal(offer, "is not the offered segment");
   // Zeros with the right size are not a segment.
   const Impostor zeros(*segment);
   EXPECT_EQ(ftruncate(zeros.fd(), 0), 0);
@@ -137,7 +137,7 @@ TEST(SharedSegmentTest, RefusesAnotherSize) {
   const auto segment = MakeSegment();
   SharedSegment::Offer offer = segment->offer();
   offer.bytes = kBytes + 1;
-  ExpectRefusal(offer, "is said to have");
+  ExpectRefusal(offer, "has an offered size of");
   // The offer names the expected size, but the file is larger.
   const auto larger = SharedSegment::Create("test", kBytes + 1);
   ASSERT_TRUE(larger.ok());

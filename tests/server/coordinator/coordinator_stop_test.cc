@@ -102,7 +102,7 @@ TEST(CoordinatorStopTest, AnswersOrRefusesEachCallAroundAStop) {
       callers.emplace_back([&] {
         absl::Status last = coordinator.AwaitStart();
         // Each repeat replaces the call before it, so the replaced callers repeat their calls.
-        while (absl::StrContains(last.message(), "a repeat of this call")) {
+        while (absl::StrContains(last.message(), "a repetition of this call")) {
           ++replaced;
           last = coordinator.AwaitStart();
         }

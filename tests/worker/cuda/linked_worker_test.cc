@@ -93,7 +93,7 @@ TEST(LinkedWorkerJobTest, ScansOnTheHostWithoutKernels) {
             std::make_shared<std::atomic<int64_t>>(0), Feed(),
             {[](int64_t) { return absl::UnavailableError("no NVRTC is to be found"); }});
   ExpectTheSame(learnt, Train(job));
-  EXPECT_THAT(learnt.said, ElementsAre(AllOf(HasSubstr("not found by the kernels"),
+  EXPECT_THAT(learnt.said, ElementsAre(AllOf(HasSubstr("not computed by torchps's GPU kernels"),
                                              HasSubstr("no NVRTC is to be found"))));
 }
 
