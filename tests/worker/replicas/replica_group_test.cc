@@ -405,7 +405,7 @@ TEST_F(ReplicaGroupTest, RefusesABatchNormThatCannotBeSynchronized) {
   training_.set_sync_batchnorm(true);
   const absl::Status refused = Together(make, 2).status();
   EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("cannot make 'norm' one batch norm"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("cannot synchronize 'norm'"));
 }
 
 // Users' modules may derive from torch::nn::Cloneable.
