@@ -618,7 +618,7 @@ TEST(PreprocessingTest, RefusesAModelOfOtherData) {
   const DataSource trained = *OpenData(images);
   const JobSpec use = JobOfModel(Job("data { source: 'csv' }"), trained, EVALUATION);
   EXPECT_THAT(std::string(OpenData(use, CsvFile()).status().message()),
-              HasSubstr("say nothing about a table"));
+              HasSubstr("do not describe a table"));
 }
 
 TEST(DataRegistryTest, NamesTheMinimumLengthOfAText) {

@@ -62,14 +62,16 @@ std::string ExpectSurvived(const std::vector<std::string>& more) {
 TEST(StagesProcess, RestartsTheReplicaOfAKilledProcess) {
   const std::string out =
       ExpectSurvived({"--kill=worker.0.1:at=300ms", "--kill=worker.1.0:at=900ms"});
-  EXPECT_THAT(out, HasSubstr("\nworker 0 stage 1 was ended by signal 9 (Killed); it is started "
-                             "again (restart 1)\n"));
-  EXPECT_THAT(out, HasSubstr("\nworker 1 stage 0 was ended by signal 9 (Killed); it is started "
-                             "again (restart 1)\n"));
+  EXPECT_THAT(
+      out,
+      HasSubstr("\nworker 0 stage 1 was ended by signal 9 (Killed); restarting it (restart 1)\n"));
+  EXPECT_THAT(
+      out,
+      HasSubstr("\nworker 1 stage 0 was ended by signal 9 (Killed); restarting it (restart 1)\n"));
   // The other members of the replicas.
   EXPECT_THAT(out, HasSubstr("\nworker 0 stage 0 exited with code 3 "));
   EXPECT_THAT(out, HasSubstr("\nworker 1 stage 1 exited with code 3 "));
-  EXPECT_THAT(out, HasSubstr("\ndied and started again: 2 workers\n"))
+  EXPECT_THAT(out, HasSubstr("\nrestarted after a crash: 2 workers\n"))
       << "each replica restarts once";
   EXPECT_THAT(out, HasSubstr("\nkilled: 0 servers, 2 workers; frozen: 0 servers, 0 workers\n"
                              "killed processes of workers: 1 of stage 0, 1 of stage 1\n"));

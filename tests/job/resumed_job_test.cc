@@ -40,9 +40,10 @@ TEST(ResumedJobTest, AcceptsChangedTrainingSettings) {
 }
 
 TEST(ResumedJobTest, NamesAForbiddenChangeAndTheReason) {
-  EXPECT_EQ(Refusal("", "seed=2"),
-            "a job that is resumed keeps its seed, for it decides which samples of the epoch have "
-            "been used: it has 1, this worker has 2");
+  EXPECT_EQ(
+      Refusal("", "seed=2"),
+      "a resumed job cannot change seed, because it determines which samples of the epoch are "
+      "already used: the job has 1, this worker has 2");
   const struct {
     const char* now;
     const char* field;

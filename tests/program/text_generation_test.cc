@@ -141,7 +141,7 @@ TEST(TextGenerationTest, NonFiniteOutputsAndAStopEndGeneration) {
   net->next->weight[2].fill_(NAN);
   const auto tokens = Generated(task, {0}, {/*length=*/9, /*temperature=*/0});
   EXPECT_TRUE(absl::IsFailedPrecondition(tokens.status())) << tokens.status();
-  EXPECT_THAT(std::string(tokens.status().message()), HasSubstr("behind token 2 are not finite"));
+  EXPECT_THAT(std::string(tokens.status().message()), HasSubstr("after token 2 are not finite"));
 }
 
 // Returns the line that kGenerate writes for a model file of `vocabulary`.

@@ -201,7 +201,8 @@ TEST_F(ExportCommandTest, RejectsContradictoryFlags) {
   EXPECT_EQ(Run({Dir("m.safetensors"), Out("m.pt"), "--checkpoint=3"}), 2);
   EXPECT_THAT(error_.str(), HasSubstr("m.safetensors is a model file, so it has no checkpoint to"));
   EXPECT_EQ(Run({Dir("m.safetensors"), Dir("d"), Out("m.pt")}), 2);
-  EXPECT_THAT(error_.str(), HasSubstr("m.safetensors is a model file, so there is no other --dir"));
+  EXPECT_THAT(error_.str(),
+              HasSubstr("m.safetensors is a model file, so a second --dir does not apply"));
   EXPECT_EQ(Run({Dir("d/checkpoint-000000000002"), Out("m.pt"), "--checkpoint=3"}), 2);
   EXPECT_THAT(error_.str(),
               HasSubstr(" names checkpoint 2, and another --dir or --checkpoint names "

@@ -406,9 +406,9 @@ TEST(FrameCodecTest, NamesMalformedFrames) {
                   "its payload, the last field, should have 8 bytes, but the frame has 4 left");
   ExpectMalformed(FromHex("7a04 0000803f 0801"),
                   "its payload, the last field, should have 4 bytes, but the frame has 6 left");
-  ExpectMalformed(FromHex("4805"), "field 9 holds 5, which is no encoding that this program knows");
+  ExpectMalformed(FromHex("4805"), "field 9 holds 5, which is not a known encoding");
   // The number of a removed encoding.
-  ExpectMalformed(FromHex("4802"), "field 9 holds 2, which is no encoding that this program knows");
+  ExpectMalformed(FromHex("4802"), "field 9 holds 2, which is not a known encoding");
   ExpectMalformed(FromHex("7a 84808020"), "its payload has 67108868 bytes, the limit is 67108864");
   ExpectMalformed(FromHex("7a ffffffff0f"),
                   "its payload has 4294967295 bytes, the limit is 67108864");

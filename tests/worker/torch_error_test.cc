@@ -47,7 +47,7 @@ TEST(TorchErrorTest, NamesAThrownNonException) {
   EXPECT_EQ(Thrown([] { throw std::string("no more"); }),
             absl::InternalError("on_step failed: no more"));
   EXPECT_EQ(Thrown([] { throw 7; }),
-            absl::InternalError("on_step failed: it threw a value of type int, which is no "
+            absl::InternalError("on_step failed: it threw a value of type int, which is not a "
                                 "std::exception"));
   EXPECT_TRUE(absl::StrContains(Thrown([] { throw Refusal(); }).message(), "Refusal"));
 }

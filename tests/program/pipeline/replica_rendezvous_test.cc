@@ -114,7 +114,7 @@ TEST_F(ReplicaRendezvousTest, RefusesAMismatchedProcessWithTheReason) {
   EXPECT_TRUE(refused->empty()) << "not decided yet";
   const absl::Status missing = gathering_->Gather(Process(0, 10)).status();
   EXPECT_TRUE(absl::IsUnavailable(missing));
-  EXPECT_THAT(missing.message(), HasSubstr("stage 1 and stage 2 did not come"));
+  EXPECT_THAT(missing.message(), HasSubstr("stage 1 and stage 2 did not connect"));
   EXPECT_TRUE(absl::IsFailedPrecondition(GetStatus(refused)));
   EXPECT_THAT(GetStatus(refused).message(), HasSubstr("training samples: 99"));
 

@@ -255,7 +255,8 @@ TEST(FaultRule, RejectsMalformedNetworkRules) {
       {Fault::Kind::kCut, "server.1-worker.1:every=5s", "or a link like worker.1-server.0"},
       {Fault::Kind::kCut, "worker.1-worker.2:every=5s", "or a link like worker.1-server.0"},
       {Fault::Kind::kReset, "worker:every=5s:for=2s", "is not every=DURATION or at=DURATION"},
-      {Fault::Kind::kCrowd, "worker:every=5s", "--half_open=worker:every=5s: strangers come to"},
+      {Fault::Kind::kCrowd, "worker:every=5s",
+       "--half_open=worker:every=5s: half-open connections go to"},
       {Fault::Kind::kLoseDisk, "worker:every=5s", "--lose_disk=worker:every=5s: only servers keep"},
       {Fault::Kind::kLoseDisk, "server:at=5s:for=1s", "is not every=DURATION or at=DURATION"},
   };

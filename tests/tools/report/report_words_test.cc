@@ -35,7 +35,7 @@ TEST(PhrasesTest, NamesWholeBatchesAndTheBoundInUpdates) {
 
 TEST(PhrasesTest, NamesStatesAndPhasesInLowerCase) {
   EXPECT_EQ(StateName(SlotAccounting::FINISHED), "finished");
-  EXPECT_EQ(PhaseName(JobStatus::GATHERING), "replica_rendezvous");
+  EXPECT_EQ(PhaseName(JobStatus::GATHERING), "gathering");
   EXPECT_EQ(StateAndReason("left", ""), "left");
   EXPECT_EQ(StateAndReason("left", "sent away"), "left: sent away");
 }

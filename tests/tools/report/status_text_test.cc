@@ -278,7 +278,7 @@ TEST(StatusTextTest, UnreachableServer0DoesNotMeanNoJob) {
   EXPECT_EQ(ShowStatus(cluster, out), 0);
   EXPECT_EQ(out.str().find("127.0.0.1:4712 does not coordinate the job, server 0 does\n"), 0u)
       << out.str();
-  EXPECT_NE(out.str().find("\n--servers lacks server 0 of the job's 2; name all"),
+  EXPECT_NE(out.str().find("\n--servers lacks server 0 of the job's 2; list all"),
             std::string::npos)
       << out.str();
 }
