@@ -25,8 +25,8 @@
 #include "common/model_layout.h"
 #include "grpcpp/support/slice.h"
 #include "server/store/block.h"
+#include "server/store/block_journal.h"
 #include "server/store/block_updater.h"
-#include "server/store/gradient_terms.h"
 #include "wire/encoding.h"
 #include "wire/frame_payload.h"
 

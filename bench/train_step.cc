@@ -32,9 +32,7 @@
 #include "torch/cuda.h"
 #include "worker/device.h"
 #include "worker/models/model_registry.h"
-#include "worker/precision/autocast.h"
-#include "worker/precision/device_precision.h"
-#include "worker/precision/loss_scaler.h"
+#include "worker/precision/precision.h"
 
 ABSL_FLAG(std::string, model, "convnet", "mlp, convnet, resnet18 or transformer");
 ABSL_FLAG(int, layers, 2, "of a transformer");

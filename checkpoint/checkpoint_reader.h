@@ -6,12 +6,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "checkpoint/block_buffer.h"
+#include "checkpoint/block_image.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/shard_reader.h"
 #include "common/block_map.h"
-#include "common/ids.h"
 #include "common/model_layout.h"
+#include "common/types.h"
 #include "proto/checkpoint.pb.h"
 #include "storage/file_system.h"
 

@@ -1,14 +1,35 @@
 #include "checkpoint/exported_model.h"
 
 #include <algorithm>
+#include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "checkpoint/model_values.h"
+#include "checkpoint/safetensors_writer.h"
 
 namespace torchps {
+
+absl::Status ModelValues::Read(const Segment& segment, const Sink& sink) {
+  const int64_t end = segment.offset + segment.length;
+  for (int64_t offset = segment.offset; offset < end;) {
+    const BlockId block = reader_.BlockAt(offset);
+    if (block_ != block) {
+      block_ = -1;
+      if (absl::Status status = reader_.ReadValues(block, &values_); !status.ok()) return status;
+      block_ = block;
+    }
+    const BlockRange& range = reader_.blocks()[block];
+    const int64_t length = std::min(end, range.offset + range.length) - offset;
+    const absl::Span<const float> piece = absl::MakeConstSpan(values_).subspan(
+        static_cast<size_t>(offset - range.offset), static_cast<size_t>(length));
+    if (absl::Status status = sink(piece); !status.ok()) return status;
+    offset += length;
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<ExportedModel> ExportedModel::OfCheckpoint(FileSystem* files,
                                                           const CheckpointReader* reader,
@@ -121,5 +142,27 @@ void ExportedModel::SortBySize() {
 }
 
 absl::Status ExportedModel::Read(size_t i, const Sink& sink) const { return sources_[i](sink); }
+
+absl::Status ExportSafetensors(FileSystem* files, const std::string& path,
+                               const ExportedModel& model) {
+  SafetensorsHeader plan;
+  plan.metadata = model.metadata();
+  plan.metadata["format"] = "pt";  // expected by readers of PyTorch tensors
+  for (const ExportedModel::Tensor& tensor : model.tensors()) {
+    constexpr int64_t kLongest = std::numeric_limits<int64_t>::max();
+    plan.tensors.push_back({tensor.name, tensor.dtype, tensor.shape, kLongest, kLongest});
+  }
+  auto writer = SafetensorsWriter::Create(
+      files, path, static_cast<int64_t>(FormatSafetensorsHeader(plan).size()));
+  if (!writer.ok()) return writer.status();
+  for (size_t i = 0; i < model.tensors().size(); ++i) {
+    const ExportedModel::Tensor& tensor = model.tensors()[i];
+    (*writer)->BeginTensor(tensor.name, tensor.dtype, tensor.shape);
+    const absl::Status status =
+        model.Read(i, [&](absl::string_view bytes) { return (*writer)->Append(bytes); });
+    if (!status.ok()) return status;
+  }
+  return (*writer)->Finish(plan.metadata).status();
+}
 
 }  // namespace torchps

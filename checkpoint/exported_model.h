@@ -10,12 +10,34 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/safetensors_reader.h"
+#include "common/block_map.h"
+#include "common/model_layout.h"
 #include "storage/file_system.h"
 
 namespace torchps {
+
+// Reads the values of a checkpoint tensor by tensor, one block at a time, so memory use does not
+// depend on the model size. Not thread-safe; borrows the reader.
+class ModelValues {
+ public:
+  using Sink = std::function<absl::Status(absl::Span<const float> values)>;
+
+  // REQUIRES: `reader` contains all blocks.
+  explicit ModelValues(const CheckpointReader* reader) : reader_(*reader) {}
+
+  // Passes the elements of `segment` to the sink in order, one call per block. Returns the first
+  // error, including the sink's.
+  absl::Status Read(const Segment& segment, const Sink& sink);
+
+ private:
+  const CheckpointReader& reader_;
+  std::vector<float> values_;  // values of block_
+  int64_t block_ = -1;
+};
 
 // Provides the tensors of a module's state_dict for export to another file format. Reads them from
 // a checkpoint and constants.safetensors (tensors that the servers do not hold), or from a model
@@ -64,5 +86,10 @@ class ExportedModel {
   std::vector<Source> sources_;  // parallel to tensors_
   std::map<std::string, std::string> metadata_;
 };
+
+// Writes the model as a safetensors file with the module's tensor names. Replaces a file at `path`
+// only when the new file is complete. Returns the errors of FileSystem and `model`.
+absl::Status ExportSafetensors(FileSystem* files, const std::string& path,
+                               const ExportedModel& model);
 
 }  // namespace torchps

@@ -7,12 +7,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "checkpoint/block_buffer.h"
+#include "checkpoint/block_image.h"
 #include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "common/block_map.h"
-#include "common/ids.h"
 #include "common/model_layout.h"
+#include "common/types.h"
 #include "proto/checkpoint.pb.h"
 
 namespace torchps {

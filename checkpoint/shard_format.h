@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_format.h"
-#include "common/ids.h"
+#include "common/types.h"
 
 namespace torchps {
 

@@ -7,12 +7,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "checkpoint/block_buffer.h"
+#include "checkpoint/block_image.h"
 #include "checkpoint/safetensors_reader.h"
 #include "checkpoint/shard_writer.h"
 #include "common/block_map.h"
-#include "common/ids.h"
 #include "common/missed_steps.h"
+#include "common/types.h"
 #include "storage/file_system.h"
 
 namespace torchps {

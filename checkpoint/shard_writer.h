@@ -10,7 +10,7 @@
 #include "checkpoint/block_image.h"
 #include "checkpoint/safetensors_writer.h"
 #include "common/block_map.h"
-#include "common/ids.h"
+#include "common/types.h"
 #include "proto/parameter_service.pb.h"
 #include "storage/file_system.h"
 

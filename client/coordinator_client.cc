@@ -5,9 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "absl/types/optional.h"
 #include "client/calls/address_resolver.h"
-#include "common/printable.h"
+#include "common/text.h"
 #include "grpcpp/client_context.h"
 #include "wire/status_codec.h"
 
@@ -88,7 +87,7 @@ absl::StatusOr<Reply> CoordinatorClient::Call(Method<Request, Reply> method, con
       continue;
     }
     // A coordinator that is reading a large job reports this. Unreachable coordinators are silent.
-    const absl::optional<std::string> busy = BusyWith(status);
+    const std::optional<std::string> busy = BusyWith(status);
     const absl::StatusOr<absl::Duration> delay =
         busy.has_value() ? patience_.Busy(Printable(*busy)) : patience_.Failed(status);
     if (!delay.ok()) return delay.status();

@@ -14,9 +14,9 @@
 #include "client/calls/retry_deadline.h"
 #include "client/calls/server_channel.h"
 #include "common/clock.h"
-#include "common/ids.h"
 #include "common/mutex.h"
 #include "common/stop_latch.h"
+#include "common/types.h"
 #include "proto/coordinator.grpc.pb.h"
 
 namespace torchps {

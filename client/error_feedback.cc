@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "common/check.h"
-#include "common/cpu/instruction_set.h"
+#include "common/cpu/cpu_flags.h"
 #include "wire/encoding.h"
 #include "wire/residual_encoding.h"
 #include "wire/top_k.h"

@@ -8,7 +8,7 @@
 #include "common/block_map.h"
 #include "common/cpu/aligned_array.h"
 #include "common/element_runs.h"
-#include "common/ids.h"
+#include "common/types.h"
 #include "proto/job.pb.h"
 
 namespace torchps {

@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
-#include "job/update_rule.h"
-#include "shm/shared_offer.h"
+#include "job/consistency_fields.h"
+#include "shm/shared_layout.h"
 #include "wire/layout_codec.h"
 
 namespace torchps {

@@ -3,18 +3,16 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "absl/types/optional.h"
 #include "absl/types/span.h"
-#include "client/cached_versions.h"
 #include "client/call_loop.h"
 #include "client/calls/server_channel.h"
-#include "client/encoded_blocks.h"
 #include "client/error_feedback.h"
 #include "client/fan_out_call.h"
 #include "client/pending_pull.h"
@@ -22,15 +20,15 @@
 #include "client/remote_server.h"
 #include "client/rollback_accounting.h"
 #include "client/slot_leases.h"
-#include "client/update_pace.h"
+#include "client/step_set.h"
 #include "client/worker_momentum.h"
 #include "common/block_map.h"
 #include "common/clock.h"
-#include "common/ids.h"
 #include "common/model_layout.h"
 #include "common/stop_latch.h"
+#include "common/types.h"
 #include "proto/parameter_service.pb.h"
-#include "shm/push_segment.h"
+#include "shm/push_segments.h"
 
 namespace torchps {
 
@@ -71,7 +69,7 @@ class ParameterClient {
     BlockMap block_map;
     // The layout known to the servers, if this process holds only a part of a slot's model. Then
     // `layout` and `block_map` describe that part (BlockMap::Part). Otherwise empty.
-    absl::optional<ModelLayout> whole_layout;
+    std::optional<ModelLayout> whole_layout;
     // Normalized, as confirmed by the coordinator.
     JobSpec job;
     uint64_t job_id = 0;
@@ -159,9 +157,9 @@ class ParameterClient {
 
   // True if each server would now refuse a gradient of `step` based on the last finished pull. In
   // SYNC, the round is over on each server; in ASYNC, the gradient's lag exceeds LargestLag()
-  // (job/update_rule.h). Queries all servers at once, unless the number of updates since the last
-  // step must be too small. Returns false if a server does not answer within one second. Called
-  // once per step. A push may be in progress.
+  // (job/consistency_fields.h). Queries all servers at once, unless the number of updates since the
+  // last step must be too small. Returns false if a server does not answer within one second.
+  // Called once per step. A push may be in progress.
   bool IsTooLate(Step step);
 
   // Makes the slot leave each server's clock. Retries for a few seconds, even after a stop.

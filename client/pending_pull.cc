@@ -9,8 +9,8 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
-#include "client/calls/client_pull.h"
-#include "client/calls/transfer_timeout.h"
+#include "client/calls/client_call.h"
+#include "client/calls/retry_deadline.h"
 #include "shm/shared_values.h"
 
 namespace torchps {
@@ -84,7 +84,7 @@ class PendingPull::Round final : public FanOutCall {
     const std::vector<BlockId>& all = options_.block_map->all_owned_by(server.index());
     if (knows || !options_.block_map->is_whole()) {
       for (const BlockId whole_id : all) {
-        const absl::optional<BlockId> id = options_.block_map->Find(whole_id);
+        const std::optional<BlockId> id = options_.block_map->Find(whole_id);
         request.add_have_version(!id.has_value() ? kUnwantedBlock : knows ? Had(*id) : kNoVersion);
       }
     }
@@ -153,7 +153,7 @@ class PendingPull::Round final : public FanOutCall {
   absl::Status TakeFrame(RemoteServer& server, const PullHeader& header,
                          const FramePayload& payload, Brought& brought) {
     const std::vector<BlockRange>& blocks = options_.block_map->blocks();
-    const absl::optional<BlockId> id = options_.block_map->Find(header.block);
+    const std::optional<BlockId> id = options_.block_map->Find(header.block);
     // A restarted server that was not greeted again also sends blocks of other parts.
     const bool is_own = id.has_value() && blocks[*id].server == server.index();
     const bool may_be_others = !id.has_value() && !options_.block_map->is_whole();

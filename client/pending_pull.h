@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -7,15 +8,30 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "client/cached_versions.h"
 #include "client/call_loop.h"
 #include "client/remote_server.h"
 #include "common/block_map.h"
 #include "common/clock.h"
-#include "common/ids.h"
 #include "common/stop_latch.h"
+#include "common/types.h"
 
 namespace torchps {
+
+// Identifies the block versions that a vector of values contains after earlier pulls, so that a
+// pull can skip unchanged blocks. Keep one with each vector. Clear it when the vector's trained
+// part is written by anything but a pull. Empty initially. Thread-compatible.
+struct CachedVersions {
+  // By block; empty if the versions are unknown.
+  std::vector<Version> versions;
+  // By server: the incarnation that reported these versions. Restarted servers restart the version
+  // count.
+  std::vector<uint64_t> incarnations;
+
+  void Clear() {
+    versions.clear();
+    incarnations.clear();
+  }
+};
 
 // Results of a pull besides the values.
 struct PullResult {

@@ -7,14 +7,14 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "client/borrowed_memory.h"
-#include "client/calls/client_push.h"
-#include "client/calls/transfer_timeout.h"
+#include "client/calls/client_call.h"
+#include "client/calls/retry_deadline.h"
 #include "common/check.h"
 #include "common/cpu/finite_check.h"
-#include "shm/shared_runs.h"
-#include "wire/absent_table.h"
+#include "shm/shared_values.h"
 #include "wire/frame_codec.h"
-#include "wire/verdict_counts.h"
+#include "wire/frame_payload.h"
+#include "wire/status_codec.h"
 
 namespace torchps {
 namespace {
@@ -286,7 +286,7 @@ class PendingPush::Round final : public FanOutCall {
     PushResult result = result_;
     std::vector<BlockId> applied;
     for (const BlockVerdict& verdict : reply.block()) {
-      const absl::optional<BlockId> block = options_.block_map->Find(verdict.block());
+      const std::optional<BlockId> block = options_.block_map->Find(verdict.block());
       if (!block.has_value() || options_.block_map->blocks()[*block].server != server.index()) {
         return absl::InternalError(absl::StrCat("a push was answered for block ", verdict.block(),
                                                 ", which was not sent to that server"));

@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "client/calls/address_resolver.h"
 #include "client/calls/this_host.h"
-#include "shm/shared_offer.h"
-#include "wire/restoring_text.h"
+#include "shm/shared_layout.h"
+#include "wire/status_codec.h"
 
 namespace torchps {
 namespace {
@@ -137,7 +137,7 @@ absl::Status RemoteServer::TakeRestored(const Restored& restored) {
   RollbackAccounting::Lost lost;
   for (size_t i = 0; i < owned.size(); ++i) {
     // Other processes count the losses of their parts.
-    const absl::optional<BlockId> own = map_->Find(owned[i]);
+    const std::optional<BlockId> own = map_->Find(owned[i]);
     if (own.has_value())
       lost += accounting_->RollBack(*own, restored.block_step(static_cast<int>(i)));
   }

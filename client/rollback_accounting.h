@@ -8,8 +8,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "client/step_set.h"
-#include "common/ids.h"
 #include "common/mutex.h"
+#include "common/types.h"
 
 namespace torchps {
 

@@ -1,14 +1,13 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
-#include "absl/types/optional.h"
 #include "client/remote_server.h"
-#include "client/server_lease.h"
-#include "common/ids.h"
+#include "common/types.h"
 
 namespace torchps {
 
@@ -22,7 +21,7 @@ struct BlockingSlot {
 // Summary of the servers' replies to renewals.
 struct Renewals {
   // The slot that a server waited longest for; empty if no server waits.
-  absl::optional<BlockingSlot> blocking_slot;
+  std::optional<BlockingSlot> blocking_slot;
   // By server index, for each server that admitted the slot.
   std::map<int, ServerLease::Contact> contacts;
 };

@@ -2,10 +2,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <vector>
 
-#include "common/ids.h"
+#include "absl/time/time.h"
+#include "common/types.h"
 
 namespace torchps {
 
@@ -33,6 +35,39 @@ class StepSet {
 
  private:
   std::map<Step, Step> runs_;  // first to last; disjoint and not adjacent
+};
+
+// Estimates from the pulled versions how many updates the servers made since a worker's last step.
+// So the worker need not query servers that cannot be far ahead.
+//
+// Thread-compatible. Does not read a clock.
+class UpdatePace {
+ public:
+  // Records that the worker computes on values of `version`. Called once per step. Returns the
+  // estimated updates since the last call, which is at least the updates since the pull. Infinite
+  // if unknown.
+  double UpdatesSinceLastStep(Version version, absl::Duration now) {
+    const absl::Duration passed = now - last_;
+    const double updates = per_update_ > absl::ZeroDuration()
+                               ? absl::FDivDuration(passed, per_update_)
+                               : std::numeric_limits<double>::infinity();
+    if (version > version_ && last_ > absl::ZeroDuration()) {
+      const absl::Duration latest = passed / (version - version_);
+      const bool is_first = per_update_ == absl::ZeroDuration();
+      per_update_ = is_first ? latest : per_update_ + (latest - per_update_) * kNewest;
+    }
+    version_ = version;
+    last_ = now;
+    return updates;
+  }
+
+ private:
+  // Weight of the latest step in the moving average.
+  static constexpr double kNewest = 0.2;
+
+  absl::Duration last_;
+  absl::Duration per_update_;
+  Version version_ = 0;
 };
 
 }  // namespace torchps

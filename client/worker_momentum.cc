@@ -4,9 +4,9 @@
 
 #include "absl/memory/memory.h"
 #include "common/check.h"
+#include "common/cpu/cpu_flags.h"
 #include "common/cpu/finite_check.h"
-#include "common/cpu/flush_denormals.h"
-#include "job/momentum.h"
+#include "job/job_warnings.h"
 #include "job/parameter_groups.h"
 
 namespace torchps {

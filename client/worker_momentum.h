@@ -7,7 +7,7 @@
 #include "absl/types/span.h"
 #include "common/block_map.h"
 #include "common/cpu/aligned_array.h"
-#include "common/cpu/instruction_set.h"
+#include "common/cpu/cpu_flags.h"
 #include "common/element_runs.h"
 #include "common/model_layout.h"
 #include "proto/job.pb.h"

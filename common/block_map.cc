@@ -1,6 +1,7 @@
 #include "common/block_map.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 
@@ -92,12 +93,12 @@ absl::StatusOr<BlockMap> BlockMap::Part(int64_t trained, int64_t trained_length,
   return part;
 }
 
-absl::optional<BlockId> BlockMap::Find(BlockId whole_id) const {
+std::optional<BlockId> BlockMap::Find(BlockId whole_id) const {
   if (is_whole()) {
-    return whole_id < blocks_.size() ? absl::make_optional(whole_id) : absl::nullopt;
+    return whole_id < blocks_.size() ? std::make_optional(whole_id) : std::nullopt;
   }
   const auto found = std::lower_bound(whole_ids_.begin(), whole_ids_.end(), whole_id);
-  if (found == whole_ids_.end() || *found != whole_id) return absl::nullopt;
+  if (found == whole_ids_.end() || *found != whole_id) return std::nullopt;
   return static_cast<BlockId>(found - whole_ids_.begin());
 }
 

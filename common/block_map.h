@@ -1,12 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/types/optional.h"
-#include "common/ids.h"
 #include "common/model_layout.h"
+#include "common/types.h"
 
 namespace torchps {
 
@@ -51,7 +51,7 @@ class BlockMap {
   BlockId WholeId(BlockId id) const { return is_whole() ? id : whole_ids_[id]; }
   // Returns the block of this map that servers know as `whole_id`, or nullopt if this map does not
   // contain it.
-  absl::optional<BlockId> Find(BlockId whole_id) const;
+  std::optional<BlockId> Find(BlockId whole_id) const;
   // Returns the blocks that server k owns in the whole map, by their whole-map numbers, ascending.
   const std::vector<BlockId>& all_owned_by(int server) const {
     return is_whole() ? owned_[server] : all_owned_[server];

@@ -5,7 +5,7 @@
 // <cstdint> and <cstring>.
 //
 // On the host these functions are always inlined, as the loops compiled for each instruction set
-// require (common/cpu/instruction_set.h).
+// require (common/cpu/cpu_flags.h).
 #ifdef __CUDACC__
 #define TPS_HOST_DEVICE __host__ __device__
 #else

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "common/ids.h"
+#include "common/types.h"
 #include "proto/parameter_service.pb.h"
 
 namespace torchps {

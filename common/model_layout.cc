@@ -6,7 +6,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/fnv1a.h"
+#include "common/hash.h"
 
 namespace torchps {
 namespace {

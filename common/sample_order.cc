@@ -3,7 +3,7 @@
 #include <numeric>
 #include <utility>
 
-#include "common/split_mix64.h"
+#include "common/hash.h"
 
 namespace torchps {
 

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/types.h"
 #include "data/preprocessing.h"
 
 namespace torchps {
@@ -58,7 +59,7 @@ class Dataset {
   // Returns a number that is equal in workers with the same samples, and almost certainly different
   // otherwise. A job refuses a worker with a different number. 0 means unknown and is not compared;
   // return 0 if samples differ between reads. A custom class may return FingerprintOfSamples()
-  // (data/fingerprint.h).
+  // (data/dataset.h).
   virtual uint32_t Fingerprint() const { return 0; }
 };
 
@@ -86,5 +87,25 @@ struct DataSource {
     return all;
   }
 };
+
+// Selects the numbers that a fingerprint covers. Numbers that a program computed may differ in the
+// last bits between machines although the data are the same.
+enum class Fingerprinted {
+  kAllNumbers,
+  kWholeNumbers,  // for other numbers, only the shapes
+};
+
+// Returns a non-zero number that identifies the samples: a hash (common/hash.h) of the dataset
+// size and of the shapes and bytes of seven evenly spaced samples. It detects another order,
+// another file or another version, but usually not a change in a single sample. Returns 0 if the
+// samples cannot be read; training reports the error. Use it to implement Dataset::Fingerprint().
+// REQUIRES: samples do not differ between reads.
+uint32_t FingerprintOfSamples(const Dataset& data, Fingerprinted numbers);
+
+// Returns a non-zero fingerprint for a custom hash.
+uint32_t FingerprintOfHash(uint64_t hash);
+
+// Returns the fingerprints of a job's datasets, which may be null.
+DataFingerprint GetFingerprint(const DataSource& source);
 
 }  // namespace torchps

@@ -11,14 +11,13 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "data/download/cache_folder.h"
+#include "data/download/download_mnist.h"
 #include "data/file/file_bytes.h"
 #include "data/image/cifar10.h"
 #include "data/image/digits.h"
 #include "data/image/idx.h"
 #include "data/image/image_folder.h"
 #include "data/image_dataset.h"
-#include "data/image_folder_dataset.h"
 #include "data/opening.h"
 
 namespace torchps {

@@ -11,9 +11,9 @@
 #include "absl/strings/str_join.h"
 #include "common/sample_order.h"
 #include "data/opening.h"
-#include "data/row_dataset.h"
 #include "data/table/csv.h"
 #include "data/table/csv_columns.h"
+#include "data/tensor_dataset.h"
 
 namespace torchps {
 namespace {

@@ -15,7 +15,6 @@
 #include "data/text/generated_text.h"
 #include "data/text/token_file.h"
 #include "data/text_dataset.h"
-#include "data/token_dataset.h"
 
 namespace torchps {
 namespace {

@@ -6,7 +6,6 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "job/update_rule.h"
 
 namespace torchps {
 namespace {

@@ -1,11 +1,11 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/optional.h"
 #include "proto/job.pb.h"
 
 namespace torchps {
@@ -21,7 +21,7 @@ struct JobDifference {
 // differently, or nullopt if there is none. Ignores data.path and model.init_from, because they are
 // only locations. Also ignores total_steps and local.steps if they are 0 in `theirs`, because the
 // coordinator fills them in (CompleteJobSpec). Thread-safe, like the next function.
-absl::optional<JobDifference> FirstJobDifference(const JobSpec& mine, const JobSpec& theirs);
+std::optional<JobDifference> FirstJobDifference(const JobSpec& mine, const JobSpec& theirs);
 
 // Returns all fields that differ between two normalised jobs, in the order of job.proto. Leaves out
 // data.preprocessing and data.use, which the first worker fills in.
@@ -32,5 +32,12 @@ std::vector<JobDifference> AllJobDifferences(const JobSpec& mine, const JobSpec&
 // jobs.
 absl::Status CheckSameJob(const JobSpec& mine, const JobSpec& theirs, absl::string_view mine_name,
                           absl::string_view theirs_name);
+
+// Returns OK if a stopped job may resume as `now`. These fields may change: epochs and pushes,
+// learning rate, weight decay, schedule, clipping, staleness bound, lag contract, encodings, lease
+// and checkpoint intervals, and the number of workers if the workers share each batch. For any
+// other change, returns FAILED_PRECONDITION, naming the first changed field, both values, and the
+// reason. REQUIRES: both jobs are normalised. Thread-safe.
+absl::Status CheckMayResume(const JobSpec& before, const JobSpec& now);
 
 }  // namespace torchps

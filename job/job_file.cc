@@ -12,11 +12,11 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "common/closest_name.h"
+#include "common/text.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/text_format.h"
-#include "job/file/unknown_field.h"
+#include "job/file/field_text.h"
 #include "job/file/yaml_job.h"
 
 namespace torchps {

@@ -14,7 +14,6 @@
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
 #include "job/file/field_text.h"
-#include "job/file/unknown_field.h"
 
 namespace torchps {
 namespace {

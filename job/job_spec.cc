@@ -9,12 +9,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/check.h"
-#include "common/ids.h"
+#include "common/types.h"
 #include "job/consistency_fields.h"
 #include "job/field_checker.h"
 #include "job/local_steps.h"
 #include "job/optimizer_fields.h"
-#include "job/update_rule.h"
 
 namespace torchps {
 namespace {

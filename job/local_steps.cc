@@ -1,6 +1,6 @@
 #include "job/local_steps.h"
 
-#include "job/update_rule.h"
+#include "job/consistency_fields.h"
 
 namespace torchps {
 

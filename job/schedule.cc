@@ -5,7 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/job_progress.h"
+#include "common/types.h"
 
 namespace torchps {
 namespace {

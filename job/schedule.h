@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
-#include "common/ids.h"
+#include "common/types.h"
 #include "proto/job.pb.h"
 
 namespace torchps {

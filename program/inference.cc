@@ -12,10 +12,8 @@
 #include "absl/strings/str_format.h"
 #include "data/data_registry.h"
 #include "data/preprocessing.h"
-#include "program/output_file.h"
 #include "program/predictions.h"
 #include "program/text_generation.h"
-#include "worker/load_model.h"
 #include "worker/model_use.h"
 #include "worker/state_file.h"
 

@@ -2,17 +2,57 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/calls/server_channel.h"
 #include "common/clock.h"
-#include "program/in_process_cluster.h"
+#include "proto/coordinator.pb.h"
 #include "proto/job.pb.h"
+#include "server/server.h"
 
 namespace torchps {
+
+// Runs a job's servers inside this process, reached without a network. Used by `--local`, for
+// example to debug a program, and by tests that run several workers as threads.
+//
+// The servers are complete, with threads and queues, but without sockets. Thread-safe. Channels
+// must not be used after the cluster is destroyed.
+class InProcessCluster {
+ public:
+  // `clock` must outlive the cluster. `dir`, `resume` and `model_dir` are passed to
+  // Server::Options. If `dir` is empty, the servers do not store any files. Returns the errors of
+  // Server::Start().
+  static absl::StatusOr<std::unique_ptr<InProcessCluster>> Start(int servers, const Clock* clock,
+                                                                 const std::string& dir = "",
+                                                                 bool resume = false,
+                                                                 const std::string& model_dir = "");
+
+  // The servers' endpoints; the coordinator's is first.
+  const std::vector<ServerEndpoint>& endpoints() const { return endpoints_; }
+
+  Server& server(int index) { return *servers_[index]; }
+
+ private:
+  InProcessCluster() = default;
+
+  std::vector<std::unique_ptr<Server>> servers_;
+  std::vector<ServerEndpoint> endpoints_;
+};
+
+// Asks the coordinator once for the job status. Returns nullopt if the call fails.
+std::optional<JobStatus> AskForOutcome(const ServerEndpoint& coordinator);
+
+// Returns the last line of a --local run, which does not write a report: "digits finished after 2
+// epochs in 3.2 s: test loss 0.4018, accuracy 0.872".
+std::string OutcomeText(const JobStatus& job);
+
+// Returns RESOURCE_EXHAUSTED if the job ended but the model could not be saved.
+absl::Status ModelKept(const JobStatus& job);
 
 // Runs the servers of a --local job inside this process, and manages the folder of the run.
 //

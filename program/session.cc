@@ -1,15 +1,14 @@
 #include "program/session.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/types/optional.h"
 #include "job/local_steps.h"
 #include "program/worker_program.h"
 #include "torch/utils.h"
 #include "worker/finish_gradient.h"
 #include "worker/loop/simulated_slowdown.h"
-#include "worker/module_mode.h"
 #include "worker/slot/worker_slot.h"
 #include "worker/torch_error.h"
 
@@ -21,7 +20,7 @@ struct Session::Joined {
   const Clock* clock = nullptr;
   std::unique_ptr<WorkerSlot> slot;
   StepLoop* loop = nullptr;
-  absl::optional<SimulatedSlowdown> handicap;
+  std::optional<SimulatedSlowdown> handicap;
   // The current step and the time it began. `in_hand` is true until the step is pushed.
   StepLoop::StepWork work;
   absl::Duration taken_at;
@@ -103,7 +102,7 @@ bool Session::Next() {
     if (joined_->in_hand) return absl::FailedPreconditionError("call Push() before Next()");
     const ProgressTimer::Rest rest(joined_->slot->pulse());
     if (absl::Status status = joined_->loop->FinishPush(); !status.ok()) return status;
-    const absl::StatusOr<absl::optional<StepLoop::StepWork>> work = joined_->loop->Next();
+    const absl::StatusOr<std::optional<StepLoop::StepWork>> work = joined_->loop->Next();
     if (!work.ok()) return work.status();
     joined_->is_done = !work->has_value();
     if (joined_->is_done) return absl::OkStatus();

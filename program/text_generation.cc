@@ -15,8 +15,7 @@
 #include "absl/strings/str_split.h"
 #include "torch/utils.h"
 #include "worker/model_use.h"
-#include "worker/module_mode.h"
-#include "worker/precision/autocast.h"
+#include "worker/precision/precision.h"
 #include "worker/torch_error.h"
 
 namespace torchps {

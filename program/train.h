@@ -8,7 +8,7 @@
 #include "job/hyperparameter.h"
 #include "program/staged_task.h"
 #include "proto/job.pb.h"
-#include "worker/load_model.h"
+#include "worker/model_use.h"
 #include "worker/objective.h"
 #include "worker/replicas/sync_batch_norm.h"
 #include "worker/stages/stages.h"
@@ -34,9 +34,9 @@ using TaskFactory = std::function<absl::StatusOr<Task>(const JobSpec& job)>;
 
 // The main function of a worker. Reads the flags (see --help), creates the task and joins the job
 // on --servers, or with --local on servers inside this process. Trains until the job is done, and
-// returns the exit code (common/process/exit_codes.h). SIGINT and SIGTERM end the worker after the
-// current step. While the task is being created, they end the process immediately. Prints an error
-// as one sentence on standard error.
+// returns the exit code (common/process/command_line.h). SIGINT and SIGTERM end the worker after
+// the current step. While the task is being created, they end the process immediately. Prints an
+// error as one sentence on standard error.
 //
 // Call this first in main: it blocks the two signals before other threads exist.
 int TrainMain(int argc, char** argv, const TaskFactory& factory);

@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/split_mix64.h"
+#include "common/hash.h"
 #include "program/pipeline/run_stage.h"
 #include "program/staged_task.h"
 #include "program/train.h"

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -20,27 +21,24 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
-#include "absl/types/optional.h"
 #include "common/clock.h"
 #include "common/process/command_line.h"
-#include "common/process/exit_codes.h"
 #include "common/process/found_functions.h"
-#include "common/process/open_files.h"
+#include "common/process/process_limits.h"
 #include "common/process/stop_signal.h"
 #include "data/data_registry.h"
-#include "data/download/mnist_download.h"
+#include "data/download/download_mnist.h"
 #include "data/preprocessing.h"
 #include "job/job_override.h"
-#include "job/momentum.h"
+#include "job/job_warnings.h"
 #include "program/local_run.h"
 #include "program/task_setup.h"
-#include "program/torch_terminate.h"
 #include "program/worker_flags.h"
 #include "rpc/grpc_process.h"
 #include "torch/utils.h"
 #include "worker/device.h"
-#include "worker/load_model.h"
-#include "worker/precision/device_precision.h"
+#include "worker/model_use.h"
+#include "worker/precision/precision.h"
 #include "worker/torch_error.h"
 
 namespace torchps {
@@ -200,7 +198,7 @@ class FlaggedWorker {
   TaskSetup& making_;
   const SteadyClock clock_;
   WorkerOptions options_;
-  absl::optional<LocalRun> local_;
+  std::optional<LocalRun> local_;
 };
 
 // Measures a running job, as configured by --evaluate_every.

@@ -37,9 +37,9 @@ struct WorkerProgram {
 int FlaggedStage();
 
 // Runs a worker program: reads the flags (see --help) and the job, seeds torch, runs `program` on a
-// separate thread, and returns the exit code (common/process/exit_codes.h). SIGINT and SIGTERM stop
-// the program through WorkerOptions::stop. While the task is being created, they end the process
-// immediately. Prints an error as one sentence on standard error.
+// separate thread, and returns the exit code (common/process/command_line.h). SIGINT and SIGTERM
+// stop the program through WorkerOptions::stop. While the task is being created, they end the
+// process immediately. Prints an error as one sentence on standard error.
 //
 // Call this first in main: it blocks the two signals before other threads exist.
 int RunWorkerProgram(int argc, char** argv, const WorkerProgram& program);

@@ -3,7 +3,7 @@
 #include <chrono>
 
 #include "absl/time/clock.h"
-#include "common/process/spin.h"
+#include "common/process/cores.h"
 #include "grpc/support/time.h"
 
 namespace torchps {

@@ -1,6 +1,7 @@
 #include "security/call_admission.h"
 
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -9,7 +10,7 @@
 #include "absl/time/clock.h"
 #include "grpc/grpc_security_constants.h"
 #include "grpcpp/security/auth_context.h"
-#include "security/method_roles.h"
+#include "security/roles.h"
 
 namespace torchps {
 namespace {
@@ -27,7 +28,7 @@ std::string CallerHost(const grpc::ServerContext& context) {
 }
 
 absl::Status Check(const grpc::ServerContext& context, const MethodRule& rule,
-                   absl::optional<SlotId> slot) {
+                   std::optional<SlotId> slot) {
   const std::shared_ptr<const grpc::AuthContext> connection = context.auth_context();
   if (connection == nullptr) return absl::OkStatus();
   const std::vector<grpc::string_ref> transport =
@@ -61,7 +62,7 @@ CallAdmission::CallAdmission(std::function<void(const std::string& line)> log,
     : log_(std::move(log)), called_(std::move(called)) {}
 
 absl::Status CallAdmission::Admit(const grpc::ServerContext& context, absl::string_view request,
-                                  absl::optional<SlotId> slot) {
+                                  std::optional<SlotId> slot) {
   if (called_ != nullptr) called_(context);
   const MethodRule* const rule = FindMethodRule(request);
   const absl::Status status =

@@ -1,12 +1,12 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/optional.h"
-#include "common/ids.h"
+#include "common/types.h"
 #include "grpcpp/server_context.h"
 #include "security/log_throttle.h"
 
@@ -15,18 +15,18 @@ namespace torchps {
 namespace security_internal {
 
 template <class Request>
-auto GetSlot(const Request& request, int) -> decltype(absl::optional<SlotId>(request.slot())) {
+auto GetSlot(const Request& request, int) -> decltype(std::optional<SlotId>(request.slot())) {
   return request.slot();
 }
 // In a JoinRequest, -1 requests any slot.
 template <class Request>
 auto GetSlot(const Request& request, int)
-    -> decltype(absl::optional<SlotId>(request.wanted_slot())) {
+    -> decltype(std::optional<SlotId>(request.wanted_slot())) {
   return request.wanted_slot();
 }
 template <class Request>
-absl::optional<SlotId> GetSlot(const Request&, ...) {
-  return absl::nullopt;
+std::optional<SlotId> GetSlot(const Request&, ...) {
+  return std::nullopt;
 }
 
 }  // namespace security_internal
@@ -55,7 +55,7 @@ class CallAdmission {
   // Returns PERMISSION_DENIED if the role or slot may not make the call, and UNAUTHENTICATED if a
   // required identity is missing.
   absl::Status Admit(const grpc::ServerContext& context, absl::string_view request,
-                     absl::optional<SlotId> slot);
+                     std::optional<SlotId> slot);
 
   // Same, for a call with the request available.
   template <class Request>

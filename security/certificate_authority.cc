@@ -18,8 +18,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/process/file_descriptor.h"
-#include "security/certificate_set.h"
-#include "security/openssl_types.h"
+#include "security/certificate_files.h"
 
 namespace torchps {
 namespace {

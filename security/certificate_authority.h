@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "security/identity.h"
+#include "security/roles.h"
 
 struct evp_pkey_st;
 struct x509_st;
@@ -63,9 +63,10 @@ class CertificateAuthority {
   std::string certificate_pem_;
 };
 
-// Writes a process's certificate files (security/certificate_set.h): ca.pem, cert.pem and key.pem.
-// Each file is replaced atomically, and only the owner can read the key. Creates the directory, but
-// not its parent. Returns UNAVAILABLE with the system's message and the path on failure.
+// Writes a process's certificate files (security/certificate_files.h): ca.pem, cert.pem and
+// key.pem. Each file is replaced atomically, and only the owner can read the key. Creates the
+// directory, but not its parent. Returns UNAVAILABLE with the system's message and the path on
+// failure.
 absl::Status WriteCertificates(const std::string& directory, const std::string& authority_pem,
                                const IssuedCertificate& issued);
 

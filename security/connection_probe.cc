@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -18,7 +19,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "common/process/file_descriptor.h"
-#include "security/openssl_types.h"
+#include "security/certificate_files.h"
 #include "security/protocol_sniffer.h"
 
 namespace torchps {
@@ -103,7 +104,7 @@ ProbeResult ConverseInTheClear(int fd, absl::Duration timeout) {
   if (got <= 0) return {ProbeResult::kClosed, "closes the connection"};
   const absl::string_view answer(bytes, got);
   if (BeginsWithSettings(answer)) return {ProbeResult::kHttp2, ""};
-  if (const absl::optional<std::string> reason = ParseGoAwayFrame(answer)) {
+  if (const std::optional<std::string> reason = ParseGoAwayFrame(answer)) {
     return {ProbeResult::kRefused, absl::StrCat("refuses this client: ", *reason)};
   }
   if (SniffProtocol(answer) == Protocol::kTlsAlert) {

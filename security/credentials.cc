@@ -1,5 +1,6 @@
 #include "security/credentials.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -44,7 +45,7 @@ class PeerVerifier final : public tls::ExternalCertificateVerifier {
     // this certificate and starts with arbitrary certificates that the client sent.
     const std::string chain =
         absl::StrCat(View(request->peer_cert()), View(request->peer_cert_full_chain()));
-    absl::optional<std::string> host;
+    std::optional<std::string> host;
     // gRPC has removed the port and the brackets of an IPv6 address.
     if (peers_ == Peers::kServers) host = std::string(View(request->target_name()));
     PeerVerdict peer = files_->CheckPeer(chain, host);

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 #include <fstream>
+#include <optional>
 #include <sstream>
 
 #include "absl/strings/numbers.h"
@@ -117,22 +118,22 @@ absl::StatusOr<uid_t> OwnerOfPeer(int socket_fd) {
   return found.idiag_uid;
 }
 
-absl::optional<uid_t> GetOverflowUser(const std::string& uid_map, const std::string& overflow) {
+std::optional<uid_t> GetOverflowUser(const std::string& uid_map, const std::string& overflow) {
   uint64_t known = 0;
   // Each line contains the first user id inside, the first one outside, and the count.
   std::istringstream lines(uid_map);
   for (uint64_t here, outside, count; lines >> here >> outside >> count;) known += count;
-  if (known >= kUsers) return absl::nullopt;
+  if (known >= kUsers) return std::nullopt;
   uint32_t user = kDefaultOverflow;
   return absl::SimpleAtoi(overflow, &user) ? user : kDefaultOverflow;
 }
 
-absl::optional<uid_t> OverflowUser() {
+std::optional<uid_t> OverflowUser() {
   return GetOverflowUser(GetContents("/proc/self/uid_map"),
                          GetContents("/proc/sys/kernel/overflowuid"));
 }
 
-absl::Status CheckOwner(uid_t owner, uid_t own, absl::optional<uid_t> overflow) {
+absl::Status CheckOwner(uid_t owner, uid_t own, std::optional<uid_t> overflow) {
   if (owner == 0) return absl::OkStatus();
   if (owner == own && owner == overflow) {
     return Unknown(absl::StrCat("user ", owner,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -65,8 +66,8 @@ Protocol SniffProtocol(absl::string_view bytes) {
   return Protocol::kOther;
 }
 
-absl::optional<size_t> TlsRecordBytes(absl::string_view bytes) {
-  if (bytes.size() < kRecordHeaderBytes) return absl::nullopt;
+std::optional<size_t> TlsRecordBytes(absl::string_view bytes) {
+  if (bytes.size() < kRecordHeaderBytes) return std::nullopt;
   return kRecordHeaderBytes + static_cast<uint8_t>(bytes[3]) * size_t{256} +
          static_cast<uint8_t>(bytes[4]);
 }
@@ -82,17 +83,17 @@ std::string GoAwayFrame(absl::string_view reason) {
   return absl::StrCat(frame, reason);
 }
 
-absl::optional<std::string> ParseGoAwayFrame(absl::string_view bytes) {
+std::optional<std::string> ParseGoAwayFrame(absl::string_view bytes) {
   if (bytes.size() < kFrameHeaderBytes + kGoAwayFields || bytes[0] != 0 ||
       bytes[3] != kGoAwayType ||
       bytes[kFrameHeaderBytes + kGoAwayFields - 1] != kInadequateSecurity) {
-    return absl::nullopt;
+    return std::nullopt;
   }
   const size_t length =
       static_cast<uint8_t>(bytes[1]) * size_t{256} + static_cast<uint8_t>(bytes[2]);
   if (length < kGoAwayFields || length > kGoAwayFields + kLongestReason ||
       bytes.size() < kFrameHeaderBytes + length) {
-    return absl::nullopt;
+    return std::nullopt;
   }
   std::string reason(bytes.substr(kFrameHeaderBytes + kGoAwayFields, length - kGoAwayFields));
   for (char& c : reason) {

@@ -1,9 +1,9 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "absl/types/optional.h"
 
 namespace torchps {
 
@@ -27,14 +27,14 @@ Protocol SniffProtocol(absl::string_view bytes);
 
 // Returns the length of the TLS record that starts with `bytes`, including the record's header.
 // Returns nullopt if more bytes are needed; kSniffedBytes are always enough.
-absl::optional<size_t> TlsRecordBytes(absl::string_view bytes);
+std::optional<size_t> TlsRecordBytes(absl::string_view bytes);
 
 // Returns an HTTP/2 GOAWAY frame with INADEQUATE_SECURITY and `reason`. ProbeServer() reads it in
 // place of the server's SETTINGS when a plaintext client cannot connect.
 std::string GoAwayFrame(absl::string_view reason);
 // Returns the reason in a GOAWAY frame at the start of `bytes`, without control characters. Returns
 // nullopt if there is no such frame or the frame is incomplete.
-absl::optional<std::string> ParseGoAwayFrame(absl::string_view bytes);
+std::optional<std::string> ParseGoAwayFrame(absl::string_view bytes);
 
 // Returns a response to an HTTP/1 request.
 std::string Http1Refusal(absl::string_view reason);

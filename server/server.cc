@@ -8,12 +8,11 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "rpc/reconnecting.h"
+#include "rpc/grpc_process.h"
 #include "rpc/server_address.h"
 #include "security/credentials.h"
-#include "server/backup/grpc_backup_peer.h"
-#include "server/fetch_copies.h"
-#include "server/last_checkpoint.h"
+#include "server/backup/backup_peer.h"
+#include "server/recovery.h"
 #include "wire/frame_codec.h"
 
 namespace torchps {

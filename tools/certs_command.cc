@@ -13,10 +13,10 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "common/ids.h"
-#include "common/process/exit_codes.h"
+#include "common/process/command_line.h"
+#include "common/types.h"
 #include "security/certificate_authority.h"
-#include "security/identity.h"
+#include "security/roles.h"
 
 namespace torchps {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "common/check.h"
-#include "common/cpu/unaligned.h"
+#include "common/cpu/streaming_copy.h"
 #include "wire/encoding_elements.h"
 #include "wire/top_k.h"
 

@@ -4,12 +4,12 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
-#include "common/cpu/instruction_set.h"
+#include "common/cpu/cpu_flags.h"
 #include "proto/job.pb.h"
 #include "wire/encoding_elements.h"
 
-// Conversion between float32 elements and payload bytes. docs/protocol.md describes the formats. All
-// functions are thread-safe and return the same bits on all instruction sets.
+// Conversion between float32 elements and payload bytes. docs/protocol.md describes the formats.
+// All functions are thread-safe and return the same bits on all instruction sets.
 //
 // Finite elements never become infinite: elements too large for an encoding are clamped to the
 // encoding's largest number. Workers with error feedback (client/error_feedback.h) send the

@@ -6,7 +6,7 @@
 #include "common/host_device.h"
 
 // Encoding and decoding of single numbers, for loops compiled for each instruction set
-// (common/cpu/instruction_set.h) and for GPU kernels. All functions are inlined and branch-free.
+// (common/cpu/cpu_flags.h) and for GPU kernels. All functions are inlined and branch-free.
 // docs/protocol.md describes the formats.
 
 namespace torchps {

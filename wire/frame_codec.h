@@ -10,13 +10,13 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
 #include "proto/job.pb.h"
-#include "wire/absent_table.h"
 #include "wire/frame_payload.h"
 
 // Hand-written codec for the frames of Push and Pull, which avoids copying the floats. A frame
 // consists of a short header slice followed by slices that borrow the payload. The bytes are
 // identical to those that Protobuf writes for PushFrame and PullFrame
-// (proto/parameter_service.proto); docs/protocol.md shows an example. All functions are thread-safe.
+// (proto/parameter_service.proto); docs/protocol.md shows an example. All functions are
+// thread-safe.
 
 namespace torchps {
 

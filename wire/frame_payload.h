@@ -6,11 +6,37 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/element_runs.h"
 #include "grpcpp/support/slice.h"
 #include "proto/job.pb.h"
 
+// The block elements that a gradient does not contain, encoded as bytes. Each run consists of its
+// first element and its length, both as unsigned 32-bit little-endian integers (docs/protocol.md).
+// All functions are thread-safe.
+
 namespace torchps {
+
+inline constexpr size_t kAbsentRunBytes = 8;
+
+// Keeps a forged run count from allocating much memory. Real models stay below this limit; only a
+// block of 512 KiB or more, made of one-element tensors with every second tensor absent, would
+// exceed it.
+inline constexpr size_t kMaxAbsentRuns = size_t{1} << 16;
+inline constexpr size_t kMaxAbsentTableBytes = kMaxAbsentRuns * kAbsentRunBytes;
+
+inline size_t AbsentTableBytes(size_t runs) { return runs * kAbsentRunBytes; }
+
+// Writes AbsentTableBytes(runs.size()) bytes to `destination`, which may be unaligned. REQUIRES:
+// `runs` lies within a block of fewer than 2^32 elements.
+void WriteAbsentTable(absl::Span<const ElementRun> runs, uint8_t* destination);
+
+// Decodes `bytes` into runs. Returns INVALID_ARGUMENT, describing the fault, for an incomplete run,
+// more than `max_runs` runs, an empty run, or a run that does not follow the previous run with a
+// gap. Does not check against the block length; a caller that knows the block uses CheckRuns().
+absl::StatusOr<ElementRuns> ReadAbsentTable(absl::Span<const uint8_t> bytes,
+                                            size_t max_runs = kMaxAbsentRuns);
 
 // The elements of a frame, decoded in place from the slices that gRPC received, without a copy.
 // Slices may begin and end at any byte, even inside an element.
@@ -25,8 +51,9 @@ class FramePayload {
   // Creates an empty payload.
   FramePayload() = default;
 
-  // Refers to the bytes of `slices`, in order, except the first `skipped_bytes` bytes. docs/protocol.md
-  // describes the encodings. REQUIRES: the slices contain at least `skipped_bytes` bytes.
+  // Refers to the bytes of `slices`, in order, except the first `skipped_bytes` bytes.
+  // docs/protocol.md describes the encodings. REQUIRES: the slices contain at least `skipped_bytes`
+  // bytes.
   explicit FramePayload(std::vector<grpc::Slice> slices, size_t skipped_bytes = 0,
                         EncodingSpec::Kind encoding = EncodingSpec::FLOAT32);
 
@@ -44,9 +71,9 @@ class FramePayload {
 
   // Calls `visit` for consecutive runs of elements, in order and without gaps, with the index of
   // the run's first element. Runs are not empty and are valid only during the call. FLOAT32 runs
-  // point into the slices at any byte address, so read them through common/cpu/unaligned.h. Runs of
-  // other encodings are decoded into a small stack buffer that stays in the first-level cache.
-  // REQUIRES: Check(elements) is OK.
+  // point into the slices at any byte address, so read them through common/cpu/streaming_copy.h.
+  // Runs of other encodings are decoded into a small stack buffer that stays in the first-level
+  // cache. REQUIRES: Check(elements) is OK.
   void ForEachRun(
       int64_t elements,
       absl::FunctionRef<void(int64_t first_element, absl::Span<const float> run)> visit) const;

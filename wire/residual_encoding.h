@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
-#include "common/cpu/instruction_set.h"
+#include "common/cpu/cpu_flags.h"
 #include "proto/job.pb.h"
 
 namespace torchps {

@@ -1,5 +1,9 @@
 #include "wire/status_codec.h"
 
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+
+#include <optional>
 #include <string>
 
 #include "absl/strings/cord.h"
@@ -8,6 +12,39 @@
 #include "absl/strings/string_view.h"
 
 namespace torchps {
+
+bool Count(Verdict verdict, VerdictCounts* counts) {
+  switch (verdict) {
+    case ACCEPTED:
+      counts->set_accepted(counts->accepted() + 1);
+      return true;
+    case SCALED:
+      counts->set_scaled(counts->scaled() + 1);
+      return true;
+    case REJECTED_STALE:
+      counts->set_rejected(counts->rejected() + 1);
+      return true;
+    case LATE:
+      counts->set_late(counts->late() + 1);
+      return true;
+    case WITHHELD:
+      counts->set_withheld(counts->withheld() + 1);
+      return true;
+    default:
+      return false;
+  }
+}
+
+void Add(const VerdictCounts& part, VerdictCounts* sum) {
+  const google::protobuf::Descriptor& fields = *VerdictCounts::descriptor();
+  const google::protobuf::Reflection& reflection = *VerdictCounts::GetReflection();
+  for (int i = 0; i < fields.field_count(); ++i) {
+    const google::protobuf::FieldDescriptor* const field = fields.field(i);
+    reflection.SetUInt64(sum, field,
+                         reflection.GetUInt64(*sum, field) + reflection.GetUInt64(part, field));
+  }
+}
+
 namespace {
 
 // Payload URL of a busy status, and the prefix of the call's error details.
@@ -31,16 +68,16 @@ absl::Status BusyError(absl::string_view message, absl::string_view what) {
   return status;
 }
 
-absl::optional<std::string> BusyWith(const absl::Status& status) {
+std::optional<std::string> BusyWith(const absl::Status& status) {
   const auto what = status.GetPayload(kBusyUrl);
-  if (!what.has_value()) return absl::nullopt;
+  if (!what.has_value()) return std::nullopt;
   return std::string(*what);
 }
 
 grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
   // Both libraries use the numeric codes of google.rpc.Code.
-  const absl::optional<std::string> busy = BusyWith(status);
+  const std::optional<std::string> busy = BusyWith(status);
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), Shortened(status.message()),
                       busy.has_value() ? absl::StrCat(kBusyDetails, Shortened(*busy)) : "");
 }

@@ -1,14 +1,41 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/optional.h"
 #include "grpcpp/support/status.h"
+#include "proto/parameter_service.pb.h"
 
 namespace torchps {
+
+// Functions on verdict counts. Pure functions.
+
+// Increments the count for `verdict`. Returns false, leaving the counts unchanged, if a gradient
+// cannot receive this verdict.
+bool Count(Verdict verdict, VerdictCounts* counts);
+// Adds the counts of `part` to `sum`.
+void Add(const VerdictCounts& part, VerdictCounts* sum);
+
+// Return the number of verdicts that changed their block, that did not, and the total.
+inline uint64_t Applied(const VerdictCounts& counts) { return counts.accepted() + counts.scaled(); }
+inline uint64_t NotApplied(const VerdictCounts& counts) {
+  return counts.rejected() + counts.late() + counts.withheld();
+}
+inline uint64_t Verdicts(const VerdictCounts& counts) {
+  return Applied(counts) + NotApplied(counts);
+}
+
+// Returns a progress text for users: "reads checkpoint 7, 40 % done". Omits the percentage if it is
+// unknown.
+inline std::string RestoringText(const Restoring& restoring) {
+  if (restoring.part() <= 0) return restoring.what();
+  return absl::StrFormat("%s, %.0f %% done", restoring.what(), 100 * restoring.part());
+}
 
 // A status is sent in the call's trailers, for which HTTP/2 peers reserve 8 KiB by default. A
 // longer trailer would replace the error by a different one. Non-ASCII bytes take three bytes
@@ -20,7 +47,7 @@ inline constexpr size_t kMaxStatusMessageBytes = 2048;
 absl::Status BusyError(absl::string_view message, absl::string_view what);
 // Returns the activity from a BusyError, or nullopt for any other status. Statuses that gRPC
 // creates for unreachable servers are never busy errors.
-absl::optional<std::string> BusyWith(const absl::Status& status);
+std::optional<std::string> BusyWith(const absl::Status& status);
 
 // Converts a status to gRPC, keeping the code, the message and the busy activity. Truncates
 // messages above kMaxStatusMessageBytes at a character boundary and appends "...". Thread-safe.

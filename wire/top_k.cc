@@ -7,7 +7,7 @@
 #include <functional>
 #include <vector>
 
-#include "common/cpu/unaligned.h"
+#include "common/cpu/streaming_copy.h"
 #include "wire/encoding_elements.h"
 
 namespace torchps {

@@ -4,11 +4,11 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
-#include "common/cpu/instruction_set.h"
+#include "common/cpu/cpu_flags.h"
 
-// TOP_K encoding: the elements of largest magnitude in a block, each with its index. docs/protocol.md
-// describes the format. All functions are thread-safe and return the same bits on all instruction
-// sets.
+// TOP_K encoding: the elements of largest magnitude in a block, each with its index.
+// docs/protocol.md describes the format. All functions are thread-safe and return the same bits on
+// all instruction sets.
 
 namespace torchps {
 

@@ -5,7 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/ids.h"
+#include "common/types.h"
 #include "torch/types.h"
 
 // Finds the devices that a worker can compute on: the CPU, and the CUDA GPUs that this process sees

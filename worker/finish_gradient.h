@@ -3,7 +3,7 @@
 #include "absl/status/statusor.h"
 #include "proto/job.pb.h"
 #include "worker/flat_model.h"
-#include "worker/precision/loss_scaler.h"
+#include "worker/precision/precision.h"
 
 namespace torchps {
 

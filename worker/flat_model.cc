@@ -8,7 +8,7 @@
 #include "common/check.h"
 #include "shm/shared_layout.h"
 #include "torch/utils.h"
-#include "worker/cuda/gradient_segment.h"
+#include "worker/cuda/pinned_memory.h"
 #include "worker/device.h"
 #include "worker/torch_error.h"
 
@@ -246,7 +246,7 @@ absl::Span<const float> FlatModel::averaged() {
   return values().subspan(layout_.trained_size());
 }
 
-// Without a link, a copy is complete when it returns (worker/stages/device_part.h).
+// Without a link, a copy is complete when it returns (worker/stages/slot_members.h).
 
 absl::Status FlatModel::ToDevice() {
   if (on_host()) return absl::OkStatus();

@@ -1,17 +1,16 @@
 #include "worker/learner.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "worker/cuda/cuda_batch_uploader.h"
-#include "worker/feed/fetch_batch.h"
-#include "worker/feed/part_of_pass.h"
+#include "worker/feed/batch_loader.h"
 #include "worker/model_use.h"
-#include "worker/module_mode.h"
-#include "worker/precision/autocast.h"
+#include "worker/precision/precision.h"
 #include "worker/stages/stages.h"
 #include "worker/torch_error.h"
 
@@ -301,7 +300,7 @@ absl::StatusOr<Learner::Gradient> Learner::ComputePasses(const Step& step, Obser
   if (apart_) {
     // The device continues computing in the meantime. If it cannot report when it is done, waits
     // for it first, so that times are correct.
-    absl::optional<WorkEnd> computed;
+    std::optional<WorkEnd> computed;
     if (DeviceLink* const link = model_->link(); link != nullptr) {
       computed.emplace(link, options_.clock);
     } else {
@@ -328,8 +327,8 @@ absl::StatusOr<Learner::Gradient> Learner::ComputePasses(const Step& step, Obser
 }
 
 absl::Duration Learner::IdleSince(absl::Duration told,
-                                  const absl::optional<WorkEnd>& computed) const {
-  const absl::optional<absl::Duration> end = computed.has_value() ? computed->at() : told;
+                                  const std::optional<WorkEnd>& computed) const {
+  const std::optional<absl::Duration> end = computed.has_value() ? computed->at() : told;
   if (!end.has_value()) return absl::ZeroDuration();
   return options_.clock->Now() - std::max(told, *end);
 }

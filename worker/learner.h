@@ -3,27 +3,25 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "common/block_map.h"
 #include "common/clock.h"
 #include "common/element_runs.h"
-#include "common/ids.h"
+#include "common/types.h"
 #include "proto/job.pb.h"
+#include "worker/device/device_link.h"
 #include "worker/device/encoded_outbox.h"
 #include "worker/device/gradient_outbox.h"
-#include "worker/device/outbox.h"
-#include "worker/device/work_end.h"
 #include "worker/feed/batch_loader.h"
-#include "worker/feed/batch_uploader.h"
 #include "worker/finish_gradient.h"
 #include "worker/flat_model.h"
 #include "worker/gradient/gradient_watch.h"
-#include "worker/precision/loss_scaler.h"
+#include "worker/precision/precision.h"
 #include "worker/stages/pipeline.h"
 #include "worker/task.h"
 
@@ -63,7 +61,7 @@ class Learner {
     // Called when a pass ended or its samples arrived.
     std::function<void()> on_progress = [] {};
     // This replica's number and the number of replicas. Each replica computes a part of each pass
-    // (worker/feed/part_of_pass.h).
+    // (worker/feed/batch_loader.h).
     size_t replica = 0;
     size_t replicas = 1;
     // Called before a pass of `samples` samples, summed over all replicas.
@@ -109,7 +107,7 @@ class Learner {
     double loss_sum = 0;  // sum over the samples
     // The gradient's weight in an update: the sum of WeightedLoss::weight. nullopt: the number of
     // samples.
-    absl::optional<double> weight;
+    std::optional<double> weight;
     Finite finite = Finite::kUnknown;
     // Trained elements of parameters that the passes did not reach.
     ElementRuns absent;
@@ -147,7 +145,7 @@ class Learner {
   };
 
   // `model` must be made from task.module(), which is in training mode from now on (BeginTraining()
-  // in worker/module_mode.h). REQUIRES: if the model is on several devices, the module is a Stages.
+  // in worker/torch_error.h). REQUIRES: if the model is on several devices, the module is a Stages.
   Learner(Task task, FlatModel* model, Options options);
 
   // Computes a step: leaves the gradient of the mean loss over the samples, clipped, in gradients()
@@ -180,7 +178,7 @@ class Learner {
   absl::StatusOr<Finite> FinishEncoded(ElementRuns* absent);
   // Returns the time the device was idle since `told`, when the step's work was enqueued.
   // `computed` is the end of that work; nullopt: it had ended by `told`.
-  absl::Duration IdleSince(absl::Duration told, const absl::optional<WorkEnd>& computed) const;
+  absl::Duration IdleSince(absl::Duration told, const std::optional<WorkEnd>& computed) const;
 
   // A forward and a backward pass of a batch.
   struct PassWork {

@@ -8,7 +8,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "common/element_runs.h"
-#include "common/job_progress.h"
+#include "common/types.h"
 #include "job/local_steps.h"
 #include "torch/utils.h"
 #include "worker/device.h"

@@ -10,8 +10,8 @@
 #include "proto/job.pb.h"
 #include "torch/types.h"
 #include "worker/flat_model.h"
+#include "worker/inner_optimizer.h"
 #include "worker/learner.h"
-#include "worker/optimizer/inner_optimizer.h"
 
 namespace torchps {
 

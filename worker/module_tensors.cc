@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "torch/utils.h"
 #include "worker/stages/stages.h"
-#include "worker/state/file_dtype.h"
+#include "worker/state/state_sources.h"
 
 namespace torchps {
 namespace {
@@ -148,7 +148,7 @@ absl::Status Collect(const torch::nn::Module& module, const ModuleTensors::GetGr
 }
 
 // Makes each stage start a block. The layout is then the same if one process holds the model or one
-// process per stage does (client/pipeline/stage_layouts.h).
+// process per stage does (client/stage_layouts.h).
 void MarkStages(const torch::nn::Module& module, std::vector<Segment>* segments) {
   if (dynamic_cast<const StagesImpl*>(&module) == nullptr) return;
   std::set<std::pair<std::string, bool>> begun = {{"0", false}, {"0", true}};

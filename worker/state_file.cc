@@ -13,8 +13,6 @@
 #include "absl/strings/str_join.h"
 #include "checkpoint/safetensors.h"
 #include "storage/file_system.h"
-#include "worker/state/file_dtype.h"
-#include "worker/state/name_hint.h"
 #include "worker/state/state_sources.h"
 #include "worker/torch_error.h"
 

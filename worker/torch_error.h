@@ -1,9 +1,12 @@
 #pragma once
 
+#include <cstddef>
 #include <exception>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "torch/nn/module.h"
 
 namespace torchps {
 
@@ -15,5 +18,27 @@ absl::Status TorchError(absl::string_view what, const std::exception& error);
 // The same for the current exception. User code may throw other types than std::exception.
 // REQUIRES: called in a catch block.
 absl::Status ThrownError(absl::string_view what);
+
+// Puts `module` into training mode by calling train(), which the module may override. Layers that
+// were in evaluation mode, such as frozen batch norm, stay in it, unless the whole module was.
+// Throws train()'s exceptions.
+void BeginTraining(torch::nn::Module& module);
+
+// Puts a module into evaluation mode for this object's lifetime, then restores the mode of each
+// layer. Evaluating therefore does not affect training. Thread-compatible. Borrows the module.
+class EvaluationMode {
+ public:
+  // Throws train()'s exceptions.
+  explicit EvaluationMode(torch::nn::Module& module);
+  // REQUIRES: train() does not throw.
+  ~EvaluationMode();
+  EvaluationMode(const EvaluationMode&) = delete;
+  EvaluationMode& operator=(const EvaluationMode&) = delete;
+
+ private:
+  torch::nn::Module& module_;
+  // True if the layer was in training mode. Each layer precedes the layers inside it.
+  std::vector<bool> modes_;
+};
 
 }  // namespace torchps

@@ -1,5 +1,6 @@
 #include "worker/trainer.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -45,7 +46,7 @@ class Trainer::StepObserver final : public Learner::Observer {
 absl::Status Trainer::Run() {
   const auto close = absl::MakeCleanup([this] { options_.loop->Close(); });
   while (true) {
-    const absl::StatusOr<absl::optional<StepLoop::StepWork>> step = options_.loop->Next();
+    const absl::StatusOr<std::optional<StepLoop::StepWork>> step = options_.loop->Next();
     if (!step.ok()) return step.status();
     if (!step->has_value()) return absl::OkStatus();
     if (absl::Status status = TrainStep(**step); !status.ok()) return status;

@@ -24,7 +24,7 @@
 #include "proto/parameter_service.grpc.pb.h"
 #include "rpc/grpc_process.h"
 #include "security/credentials.h"
-#include "shm/push_segment.h"
+#include "shm/push_segments.h"
 #include "wire/status_codec.h"
 
 namespace torchps {

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -10,7 +11,11 @@
 #include "common/check.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/completion_queue.h"
+#include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/support/async_unary_call.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "proto/parameter_service.pb.h"
+#include "wire/frame_codec.h"
 #include "wire/status_codec.h"
 
 namespace torchps {
@@ -126,6 +131,84 @@ class ClientUnaryCall final : public ClientCall {
   Operation finish_{this};
   Reader reader_;
   Reply reply_;
+  grpc::Status grpc_status_;
+};
+
+// Makes one attempt of a Pull: one request, then a stream of frames.
+class ClientPull final : public ClientCall {
+ public:
+  // Receives one frame. An error ends the call with that status.
+  using OnFrame = std::function<absl::Status(const PullHeader&, const FramePayload&)>;
+
+  // Borrows `stub`. The call fails if the number of frames differs from `expected_frames`.
+  ClientPull(grpc::GenericStub* stub, const PullRequest& request, size_t expected_frames,
+             absl::Duration timeout, OnFrame on_frame);
+
+ private:
+  void Begin(grpc::CompletionQueue* queue) override;
+  void OnEnd(Operation& operation, bool ok) override;
+
+  void TakeFrame();
+  absl::Status Outcome() const;
+
+  grpc::GenericStub* const stub_;
+  const PullRequest request_;
+  const size_t expected_frames_;
+  const OnFrame on_frame_;
+
+  Operation write_{this};
+  Operation read_{this};
+  Operation finish_{this};
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;
+  grpc::ByteBuffer frame_;
+  size_t frames_ = 0;
+  absl::Status frame_status_;
+  bool finished_ = false;
+  grpc::Status grpc_status_;
+};
+
+// Makes one attempt of a Push: sends a stream of frames as they become ready, then reads the
+// verdicts. One write is in flight at a time, as gRPC requires. The write ends when HTTP/2 accepts
+// the frame.
+class ClientPush final : public ClientCall {
+ public:
+  struct Frame {
+    grpc::ByteBuffer bytes;
+    // True for the last frame.
+    bool last = false;
+  };
+  // Returns frame `index` (from 0), or nullopt if it is not ready yet. Called in order, repeatedly
+  // until the frame is ready.
+  using NextFrame = std::function<std::optional<Frame>(size_t index)>;
+  // Receives the reply of a successful push. An error becomes the call's status.
+  using TakeReply = std::function<absl::Status(const PushReply&)>;
+
+  // Borrows `stub`. REQUIRES: the first frame is ready when the call starts.
+  ClientPush(grpc::GenericStub* stub, absl::Duration timeout, NextFrame next_frame,
+             TakeReply take_reply);
+
+  void MoreToSend() override;
+
+ private:
+  void Begin(grpc::CompletionQueue* queue) override;
+  void OnEnd(Operation& operation, bool ok) override;
+
+  absl::Status Outcome();
+
+  grpc::GenericStub* const stub_;
+  const NextFrame next_frame_;
+  const TakeReply take_reply_;
+
+  Operation write_{this};
+  Operation read_{this};
+  Operation finish_{this};
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;
+  size_t written_ = 0;
+  // True if all frames are written or the call ended earlier.
+  bool written_out_ = false;
+  bool has_reply_ = false;
+  bool finished_ = false;
+  grpc::ByteBuffer reply_bytes_;
   grpc::Status grpc_status_;
 };
 

@@ -10,6 +10,22 @@
 namespace torchps {
 namespace {
 
+// For calls that a server may park. After this time the same call is repeated.
+constexpr absl::Duration kParkTimeout = absl::Seconds(30);
+constexpr double kSlowestBytesPerSecond = 4 << 20;
+
+}  // namespace
+
+absl::Duration TransferTimeout(const BlockMap& map, int server) {
+  double bytes = 0;
+  for (const BlockId id : map.owned_by(server)) {
+    bytes += static_cast<double>(map.blocks()[id].length * sizeof(float));
+  }
+  return kParkTimeout + absl::Seconds(bytes / kSlowestBytesPerSecond);
+}
+
+namespace {
+
 constexpr absl::Duration kFirstLine = absl::Seconds(2);
 constexpr absl::Duration kLineInterval = absl::Seconds(10);
 constexpr absl::Duration kBusyPause = absl::Milliseconds(250);
@@ -19,7 +35,7 @@ constexpr absl::Duration kBusyPause = absl::Milliseconds(250);
 constexpr absl::Duration kForeignAfter = absl::Seconds(3);
 constexpr absl::Duration kProbeTimeout = absl::Milliseconds(500);
 
-// Retries begin about as soon as the channel reconnects (rpc/reconnecting.h).
+// Retries begin about as soon as the channel reconnects (rpc/grpc_process.h).
 Backoff::Options Pauses() {
   Backoff::Options pauses;
   pauses.max = absl::Seconds(1);

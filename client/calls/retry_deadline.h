@@ -9,10 +9,15 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/calls/server_channel.h"
-#include "common/backoff.h"
+#include "common/block_map.h"
 #include "common/clock.h"
 
 namespace torchps {
+
+// Returns the timeout of one attempt to transfer all blocks of `server` in one direction. It covers
+// the bytes on a slow link and the time that a server may park the call. After the timeout, the
+// attempt is repeated from the beginning.
+absl::Duration TransferTimeout(const BlockMap& map, int server);
 
 // Decides about a server that does not answer: when to retry, when to log, and when to give up. Use
 // one per server and thread. Not thread-safe.

@@ -8,7 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/support/channel_arguments.h"
-#include "rpc/reconnecting.h"
+#include "rpc/grpc_process.h"
 #include "security/credentials.h"
 #include "wire/frame_codec.h"
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <memory>
+#include <random>
 
 namespace torchps {
 namespace {
@@ -36,6 +37,18 @@ bool IsLocalAddress(const std::string& address) {
     if (CanBindTo(*candidate)) return true;
   }
   return false;
+}
+
+std::string HostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown";
+}
+
+uint64_t DrawNonce() {
+  std::random_device random;
+  uint64_t nonce = 0;
+  while (nonce == 0) nonce = (uint64_t{random()} << 32) | random();
+  return nonce;
 }
 
 }  // namespace torchps

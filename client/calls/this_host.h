@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace torchps {
@@ -10,5 +11,14 @@ namespace torchps {
 //
 // The result is a hint: a container's port that is published on this machine looks local, too.
 bool IsLocalAddress(const std::string& address);
+
+// Identify the worker process. Thread-safe.
+
+// Returns the host name; "unknown" if the system does not know the name.
+std::string HostName();
+
+// Returns a random nonzero number. It distinguishes this process from a later process with the same
+// arguments.
+uint64_t DrawNonce();
 
 }  // namespace torchps

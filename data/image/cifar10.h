@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "data/image/image_set.h"
+#include "data/image/image_folder.h"
 
 namespace torchps {
 

@@ -8,7 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "common/check.h"
-#include "common/split_mix64.h"
+#include "common/hash.h"
 
 namespace torchps {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "data/image/image_set.h"
+#include "data/image/image_folder.h"
 
 namespace torchps {
 

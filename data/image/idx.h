@@ -3,7 +3,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "data/image/image_set.h"
+#include "data/image/image_folder.h"
 
 namespace torchps {
 

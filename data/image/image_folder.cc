@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "data/file/file_bytes.h"
-#include "data/image/resize_image.h"
+#include "data/image/decode_image.h"
 
 namespace torchps {
 namespace {

@@ -7,7 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/printable.h"
+#include "common/text.h"
 
 namespace torchps {
 namespace {

@@ -3,7 +3,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "common/split_mix64.h"
+#include "common/hash.h"
 
 namespace torchps {
 namespace {

@@ -21,7 +21,6 @@
 #include "proto/replica.pb.h"
 #include "security/certificate_files.h"
 #include "worker/pipeline/exchange.h"
-#include "worker/pipeline/mailbox.h"
 
 namespace torchps {
 

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "program/pipeline/member_exchange.h"
-#include "server/rpc/listen_address.h"
+#include "server/rpc/listening_sockets.h"
 #include "worker/pipeline/run_member.h"
 #include "worker/stages/stages.h"
 

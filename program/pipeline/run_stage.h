@@ -2,7 +2,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "worker/pipeline/member_task.h"
+#include "worker/pipeline/stage_work.h"
 #include "worker/slot/worker_options.h"
 #include "worker/task.h"
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/backup/copy_name.h"
+#include "server/backup/backup_location.h"
 
 namespace torchps {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "server/backup/copy_name.h"
+#include "server/backup/backup_location.h"
 
 namespace torchps {
 namespace {

@@ -5,7 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "server/backup/copy_name.h"
+#include "server/backup/backup_location.h"
 
 namespace torchps {
 namespace {

@@ -17,7 +17,7 @@
 #include "grpcpp/channel.h"
 #include "proto/parameter_service.grpc.pb.h"
 #include "server/coordinator/job_coordinator.h"
-#include "server/rpc/server_calls.h"
+#include "server/rpc/poller.h"
 
 namespace torchps {
 

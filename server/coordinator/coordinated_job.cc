@@ -6,8 +6,8 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "job/job_spec.h"
-#include "server/coordinator/saved_state.h"
-#include "server/coordinator/slots/slot_registry.h"
+#include "server/coordinator/resumed_state.h"
+#include "server/coordinator/slot_registry.h"
 
 namespace torchps {
 namespace {

@@ -9,16 +9,15 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/ids.h"
+#include "common/types.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/coordinator.pb.h"
-#include "server/coordinator/addresses/server_addresses.h"
 #include "server/coordinator/checkpoint_schedule.h"
 #include "server/coordinator/job_members.h"
-#include "server/coordinator/job_phase.h"
 #include "server/coordinator/job_terms.h"
 #include "server/coordinator/job_work.h"
-#include "server/coordinator/slots/slot_holder.h"
+#include "server/coordinator/server_addresses.h"
+#include "server/coordinator/slot_registry.h"
 
 namespace torchps {
 

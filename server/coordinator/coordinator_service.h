@@ -20,7 +20,7 @@
 #include "server/coordinator/coordinator_store.h"
 #include "server/coordinator/eviction_notifier.h"
 #include "server/coordinator/job_coordinator.h"
-#include "server/coordinator/resume_reader.h"
+#include "server/coordinator/resumed_state.h"
 #include "server/coordinator/state_writer.h"
 #include "server/model_files/model_store.h"
 #include "server/parked/replies.h"

@@ -7,8 +7,8 @@
 #include "absl/base/thread_annotations.h"
 #include "common/mutex.h"
 #include "server/coordinator/checkpoint_conductor.h"
-#include "server/coordinator/slots/slot_holder.h"
-#include "server/rpc/server_calls.h"
+#include "server/coordinator/slot_registry.h"
+#include "server/rpc/poller.h"
 
 namespace torchps {
 

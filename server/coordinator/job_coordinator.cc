@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/split_mix64.h"
+#include "common/hash.h"
 #include "server/coordinator/job_members.h"
 #include "server/coordinator/job_terms.h"
-#include "server/coordinator/slots/slot_registry.h"
+#include "server/coordinator/slot_registry.h"
 
 namespace torchps {
 namespace {

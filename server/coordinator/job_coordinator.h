@@ -11,12 +11,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/ids.h"
+#include "common/types.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/coordinator.pb.h"
 #include "server/coordinator/coordinated_job.h"
 #include "server/coordinator/parked_calls.h"
-#include "server/coordinator/slots/slot_holder.h"
+#include "server/coordinator/slot_registry.h"
 #include "server/parked/replies.h"
 
 namespace torchps {

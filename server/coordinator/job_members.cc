@@ -1,11 +1,12 @@
 #include "server/coordinator/job_members.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/string_view.h"
-#include "common/printable.h"
-#include "server/coordinator/saved_state.h"
+#include "common/text.h"
+#include "server/coordinator/resumed_state.h"
 
 namespace torchps {
 namespace {
@@ -61,8 +62,8 @@ absl::StatusOr<JobMembers::Taken> JobMembers::Take(const JoinRequest& request, a
   return Taken{*holder, /*is_new=*/true};
 }
 
-absl::optional<SlotHolder> JobMembers::Predecessor(const JoinRequest& request) const {
-  if (!request.predecessor_died()) return absl::nullopt;
+std::optional<SlotHolder> JobMembers::Predecessor(const JoinRequest& request) const {
+  if (!request.predecessor_died()) return std::nullopt;
   return registry_.OtherHolder(request.wanted_slot(), request.nonce());
 }
 

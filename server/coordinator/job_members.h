@@ -1,19 +1,18 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "absl/types/optional.h"
-#include "common/ids.h"
+#include "common/types.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/coordinator.pb.h"
-#include "server/coordinator/slots/slot_holder.h"
-#include "server/coordinator/slots/slot_registry.h"
-#include "server/coordinator/slots/slot_views.h"
+#include "server/coordinator/slot_registry.h"
+#include "server/coordinator/slot_views.h"
 
 namespace torchps {
 
@@ -36,7 +35,7 @@ class JobMembers {
 
   // Returns the live holder of the wanted slot if `request` reports that holder as dead; otherwise
   // nullopt.
-  absl::optional<SlotHolder> Predecessor(const JoinRequest& request) const;
+  std::optional<SlotHolder> Predecessor(const JoinRequest& request) const;
 
   // Renews the slot's lease and returns the slot's accounting. Errors as in SlotRegistry::Renew.
   absl::StatusOr<MemberState*> Renew(SlotHolder holder, absl::Duration now);

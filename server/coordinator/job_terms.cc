@@ -1,16 +1,50 @@
 #include "server/coordinator/job_terms.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/ids.h"
+#include "common/types.h"
 #include "job/job_difference.h"
 #include "job/job_spec.h"
-#include "job/resumed_job.h"
-#include "server/coordinator/saved_state.h"
+#include "server/coordinator/resumed_state.h"
 #include "wire/layout_codec.h"
 
 namespace torchps {
+
+void JobPhase::Enter(JobStatus::Phase phase, absl::Duration now) {
+  phase_ = phase;
+  ChangedVitally();
+  phase_revision_ = revision_;
+  if (phase == JobStatus::RUNNING) started_at_ = now - ran_before_;
+  if (phase == JobStatus::DONE) ended_at_ = now;
+}
+
+void JobPhase::Tell() {
+  if (!is_kept_ || synced_revision_ >= phase_revision_) told_ = phase_;
+}
+
+void JobPhase::Restore(JobStatus::Phase phase, uint64_t revision, absl::Duration ran,
+                       absl::Duration now) {
+  revision_ = revision;
+  ChangedVitally();
+  phase_ = phase;
+  // OnSynced() reports when this revision is synced.
+  phase_revision_ = revision;
+  ran_before_ = ran;
+  started_at_ = now - ran;
+  ended_at_ = now;
+}
+
+absl::Duration JobPhase::RunningTime(absl::Duration now) const {
+  if (phase_ < JobStatus::RUNNING) return ran_before_;
+  return (phase_ == JobStatus::DONE ? ended_at_ : now) - started_at_;
+}
+
+void JobPhase::OnSynced(uint64_t revision) {
+  synced_revision_ = std::max(synced_revision_, revision);
+}
+
 namespace {
 
 constexpr char kRunningJob[] = "the running job";

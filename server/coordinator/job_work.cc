@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "job/local_steps.h"
-#include "server/coordinator/saved_state.h"
+#include "server/coordinator/resumed_state.h"
 
 namespace torchps {
 namespace {

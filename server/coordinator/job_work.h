@@ -7,11 +7,11 @@
 #include "absl/time/time.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/coordinator.pb.h"
+#include "server/coordinator/batch_balancer.h"
+#include "server/coordinator/data_leases.h"
+#include "server/coordinator/evaluations.h"
 #include "server/coordinator/job_terms.h"
-#include "server/coordinator/slots/slot_holder.h"
-#include "server/coordinator/work/batch_balancer.h"
-#include "server/coordinator/work/data_leases.h"
-#include "server/coordinator/work/evaluations.h"
+#include "server/coordinator/slot_registry.h"
 
 namespace torchps {
 

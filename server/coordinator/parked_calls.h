@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/ids.h"
+#include "common/types.h"
 #include "proto/coordinator.pb.h"
 #include "server/parked/replies.h"
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/time/time.h"
-#include "security/method_roles.h"
+#include "security/roles.h"
 #include "server/backup/backup_service.h"
 #include "server/data_plane/pull_call.h"
 #include "server/data_plane/push_call.h"

@@ -1,12 +1,13 @@
 #include "server/data_plane/pull_call.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "common/ids.h"
+#include "common/types.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
-#include "server/rpc/connection_name.h"
+#include "server/rpc/listening_sockets.h"
 #include "wire/status_codec.h"
 
 namespace torchps {
@@ -53,7 +54,7 @@ absl::Status PullCall::Begin() {
   const grpc::Status parsed =
       grpc::SerializationTraits<PullRequest>::Deserialize(&request_, &request);
   if (!parsed.ok()) return absl::InvalidArgumentError("the PullRequest is not a Protobuf message");
-  absl::optional<SlotId> slot;
+  std::optional<SlotId> slot;
   if (!request.read_only()) slot = request.slot();
   const absl::Status admitted =
       services_.admission->Admit(context_, request.GetDescriptor()->name(), slot);
@@ -224,7 +225,7 @@ void PullCall::OnDone(bool) {
   }
 }
 
-absl::optional<absl::Duration> PullCall::sending_since() {
+std::optional<absl::Duration> PullCall::sending_since() {
   MutexLock lock(&mutex_);
   return sending_since_;
 }

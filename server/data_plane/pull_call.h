@@ -2,21 +2,20 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "absl/types/optional.h"
 #include "common/mutex.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/support/async_stream.h"
 #include "proto/parameter_service.pb.h"
 #include "security/call_admission.h"
-#include "server/data_plane/open_pulls.h"
+#include "server/data_plane/open_calls.h"
 #include "server/data_plane/verified_connections.h"
 #include "server/job/frame_admission.h"
 #include "server/job/parameter_server.h"
-#include "server/rpc/call_tag.h"
 #include "server/rpc/poller.h"
 #include "wire/frame_codec.h"
 
@@ -47,7 +46,7 @@ class PullCall final : public OpenPull, public std::enable_shared_from_this<Pull
   // Arms the queue for the server's lifetime.
   static void Listen(Acceptor acceptor, const Services& services);
 
-  absl::optional<absl::Duration> sending_since() override;
+  std::optional<absl::Duration> sending_since() override;
   void End() override;
 
  private:
@@ -100,7 +99,7 @@ class PullCall final : public OpenPull, public std::enable_shared_from_this<Pull
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   HostedJob::ParkedId parked_ ABSL_GUARDED_BY(mutex_) = 0;
   // Since when gRPC is sending a block.
-  absl::optional<absl::Duration> sending_since_ ABSL_GUARDED_BY(mutex_);
+  std::optional<absl::Duration> sending_since_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace torchps

@@ -1,10 +1,11 @@
 #include "server/data_plane/push_call.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/rpc/connection_name.h"
+#include "server/rpc/listening_sockets.h"
 #include "wire/status_codec.h"
 
 namespace torchps {
@@ -52,7 +53,7 @@ void PushCall::OnArrived(bool ok) {
   }
   Listen(acceptor_, services_);
   // Checks the role only; the slot is known from the first frame.
-  const absl::Status admitted = admission_->Admit(context_, kRequest, /*slot=*/absl::nullopt);
+  const absl::Status admitted = admission_->Admit(context_, kRequest, /*slot=*/std::nullopt);
   if (!admitted.ok()) {
     Respond(admitted);
     return;

@@ -11,12 +11,12 @@
 #include "grpcpp/support/async_stream.h"
 #include "proto/parameter_service.pb.h"
 #include "security/call_admission.h"
-#include "server/data_plane/open_pushes.h"
+#include "server/data_plane/open_calls.h"
 #include "server/data_plane/verified_connections.h"
 #include "server/job/frame_admission.h"
 #include "server/job/parameter_server.h"
 #include "server/parked/byte_budget.h"
-#include "server/rpc/call_tag.h"
+#include "server/rpc/poller.h"
 #include "wire/frame_codec.h"
 
 namespace torchps {
@@ -122,9 +122,9 @@ class PushCall final : public OpenPush, public std::enable_shared_from_this<Push
   bool handling_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<Arrival> arrived_ ABSL_GUARDED_BY(mutex_);
   // Since when gRPC is reading a frame, the budget of its share, and the sender of earlier frames.
-  absl::optional<absl::Duration> reading_since_ ABSL_GUARDED_BY(mutex_);
+  std::optional<absl::Duration> reading_since_ ABSL_GUARDED_BY(mutex_);
   ByteBudget* budget_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  absl::optional<Holder> holder_ ABSL_GUARDED_BY(mutex_);
+  std::optional<Holder> holder_ ABSL_GUARDED_BY(mutex_);
   bool answered_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   HostedJob::ParkedId parked_ ABSL_GUARDED_BY(mutex_) = 0;

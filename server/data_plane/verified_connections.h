@@ -8,8 +8,8 @@
 #include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
-#include "common/ids.h"
 #include "common/mutex.h"
+#include "common/types.h"
 
 namespace torchps {
 

@@ -1,7 +1,7 @@
 #include "server/job/apply_helper.h"
 
 #include "absl/time/time.h"
-#include "common/process/spin.h"
+#include "common/process/cores.h"
 
 namespace torchps {
 namespace {

@@ -8,8 +8,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/ids.h"
 #include "common/mutex.h"
+#include "common/types.h"
 #include "proto/parameter_service.pb.h"
 #include "server/store/block_journal.h"
 

@@ -1,14 +1,15 @@
 #include "server/job/hosted_job.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "common/process/failpoint.h"
-#include "job/update_rule.h"
+#include "job/consistency_fields.h"
 #include "server/job/slot_clocks.h"
-#include "shm/shared_offer.h"
+#include "shm/shared_layout.h"
 
 namespace torchps {
 namespace {
@@ -299,7 +300,7 @@ void HostedJob::Answer(const FinishedPushes::Push& push) {
     is_whole = *acknowledged;
   }
   if (is_whole) {
-    const absl::optional<Step> clock = membership_.Advance(push.slot, push.incarnation, push.step);
+    const std::optional<Step> clock = membership_.Advance(push.slot, push.incarnation, push.step);
     if (clock.has_value()) reply.set_clock(*clock);
     MutexLock lock(&mutex_);
     SlotFigures& figures = figures_[push.slot];

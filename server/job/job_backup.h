@@ -16,7 +16,7 @@
 #include "proto/parameter_service.pb.h"
 #include "server/backup/backup_peer.h"
 #include "server/backup/backup_replicator.h"
-#include "server/job/restore_progress.h"
+#include "server/job/job_parts.h"
 #include "server/push_log/job_log.h"
 
 namespace torchps {

@@ -7,12 +7,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "checkpoint/block_buffer.h"
+#include "checkpoint/block_image.h"
 #include "checkpoint/restore.h"
 #include "checkpoint/shard_writer.h"
 #include "common/check.h"
 #include "common/process/failpoint.h"
-#include "server/push_log/other_logs.h"
+#include "server/push_log/log_reader.h"
 
 namespace torchps {
 

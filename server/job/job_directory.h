@@ -18,9 +18,9 @@
 #include "proto/parameter_service.pb.h"
 #include "server/backup/backup_peer.h"
 #include "server/job/job_backup.h"
-#include "server/job/restore_progress.h"
+#include "server/job/job_parts.h"
 #include "server/push_log/job_log.h"
-#include "server/store/block_copy.h"
+#include "server/store/block.h"
 #include "server/store/job_storage.h"
 #include "storage/file_system.h"
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -117,10 +118,10 @@ absl::StatusOr<JobMembership::PullClock> JobMembership::BeginPull(SlotId slot,
   return pull;
 }
 
-absl::optional<Step> JobMembership::Advance(SlotId slot, Incarnation incarnation, Step step) {
+std::optional<Step> JobMembership::Advance(SlotId slot, Incarnation incarnation, Step step) {
   MutexLock lock(&mutex_);
   const auto it = clocks_.slots().find(slot);
-  if (it == clocks_.slots().end() || it->second.incarnation != incarnation) return absl::nullopt;
+  if (it == clocks_.slots().end() || it->second.incarnation != incarnation) return std::nullopt;
   clocks_.Advance(slot, step);
   return it->second.clock;
 }
@@ -137,9 +138,9 @@ int JobMembership::live_slots() const {
                     [](const std::atomic<Incarnation>& live) { return live.load() != 0; }));
 }
 
-absl::optional<JobMembership::Behind> JobMembership::FurthestBehind(
+std::optional<JobMembership::Behind> JobMembership::FurthestBehind(
     const SlotActivity& activity) const {
-  absl::optional<Behind> found;
+  std::optional<Behind> found;
   Step lowest = 0;
   MutexLock lock(&mutex_);
   for (const auto& [slot, state] : clocks_.slots()) {

@@ -3,15 +3,15 @@
 #include <array>
 #include <atomic>
 #include <map>
+#include <optional>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "absl/types/optional.h"
 #include "common/clock.h"
-#include "common/ids.h"
 #include "common/mutex.h"
+#include "common/types.h"
 #include "server/job/job_parts.h"
 #include "server/job/slot_activity.h"
 #include "server/job/slot_clocks.h"
@@ -69,7 +69,7 @@ class JobMembership {
 
   // Raises the slot's clock to `step` after a settled push. Returns the clock, or nullopt if
   // another incarnation holds the slot.
-  absl::optional<Step> Advance(SlotId slot, Incarnation incarnation, Step step);
+  std::optional<Step> Advance(SlotId slot, Incarnation incarnation, Step step);
 
   // Completed rounds in SYNC, otherwise the min clock over live slots.
   int64_t min_clock() const;
@@ -83,7 +83,7 @@ class JobMembership {
     SlotId slot = 0;
     absl::Duration silence;  // since its last pull or push
   };
-  absl::optional<Behind> FurthestBehind(const SlotActivity& activity) const;
+  std::optional<Behind> FurthestBehind(const SlotActivity& activity) const;
 
   std::map<SlotId, SlotClocks::Slot> slots() const;
 

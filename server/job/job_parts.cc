@@ -4,15 +4,15 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/job_progress.h"
 #include "common/ledger_entry.h"
-#include "common/process/memory_limit.h"
+#include "common/process/process_limits.h"
+#include "common/types.h"
 #include "job/job_difference.h"
 #include "job/job_spec.h"
 #include "job/local_steps.h"
 #include "server/store/async_push.h"
 #include "server/store/batch_push.h"
-#include "server/store/sample_scale.h"
+#include "server/store/gradient_sum.h"
 #include "server/store/sync_push.h"
 #include "wire/layout_codec.h"
 

@@ -13,15 +13,15 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/clock.h"
-#include "common/ids.h"
 #include "common/mutex.h"
+#include "common/types.h"
 #include "proto/parameter_service.pb.h"
 #include "server/backup/backup_peer.h"
 #include "server/backup/backup_service.h"
 #include "server/job/checkpointer.h"
 #include "server/job/hosted_job.h"
 #include "server/job/job_directory.h"
-#include "server/job/restore_progress.h"
+#include "server/job/job_parts.h"
 #include "server/job/server_identity.h"
 #include "server/parked/byte_budget.h"
 #include "server/parked/replies.h"
@@ -118,7 +118,7 @@ class ParameterServer {
   ByteBudget& receive_budget() { return receive_budget_; }
   ByteBudget& send_budget() { return send_budget_; }
   // Half of receive_budget(), for pushes that stalled and gave way to others
-  // (server/data_plane/open_pushes.h).
+  // (server/data_plane/open_calls.h).
   ByteBudget& stalled_budget() { return stalled_budget_; }
   // An eighth of receive_budget(), for first frames on connections without a verified worker
   // (server/data_plane/verified_connections.h).

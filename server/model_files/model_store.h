@@ -11,8 +11,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/ids.h"
 #include "common/mutex.h"
+#include "common/types.h"
 #include "proto/coordinator.pb.h"
 #include "storage/file_system.h"
 

@@ -3,11 +3,26 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "common/cpu/flush_denormals.h"
-#include "common/cpu/instruction_set.h"
-#include "common/cpu/unaligned.h"
+#include "absl/types/span.h"
+#include "common/cpu/cpu_flags.h"
+#include "common/cpu/streaming_copy.h"
 
 namespace torchps {
+
+// Element-wise operations on blocks, with the properties of ForEachElement (elementwise.h):
+// vectorized, same bits on each instruction set, denormals count as zero. The first argument points
+// to span.size() floats at any byte address, and does not overlap the span.
+
+// sums += factor * terms.
+void AddScaled(const float* terms, float factor, absl::Span<float> sums,
+               InstructionSet set = BestInstructionSet());
+
+// values *= factor.
+void Scale(float factor, absl::Span<float> values, InstructionSet set = BestInstructionSet());
+
+// values += share * (targets - values).
+void MoveTowards(const float* targets, float share, absl::Span<float> values,
+                 InstructionSet set = BestInstructionSet());
 
 // Prefetches arrays in strips of 8 cache lines. The processor cannot keep up with several parallel
 // arrays. Software prefetch 2 KiB ahead makes cold passes 10 to 20 % faster (bench/README.md).
@@ -35,7 +50,7 @@ class Strip {
 // The arrays must not overlap; `gradient` may be at any byte address. Compile with -O3
 // -fno-math-errno -fno-trapping-math -ffp-contract=off. The loop is then vectorized, and each
 // element gets the same bits on each instruction set and at each position. Denormals count as zero
-// (common/cpu/flush_denormals.h).
+// (common/cpu/cpu_flags.h).
 template <typename Element>
 class ElementLoop {
  public:

@@ -6,8 +6,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "common/cpu/instruction_set.h"
-#include "common/ids.h"
+#include "common/cpu/cpu_flags.h"
+#include "common/types.h"
 #include "proto/job.pb.h"
 
 namespace torchps {

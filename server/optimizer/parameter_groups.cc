@@ -1,6 +1,6 @@
 #include "server/optimizer/parameter_groups.h"
 
-#include "job/momentum.h"
+#include "job/job_warnings.h"
 #include "job/parameter_groups.h"
 
 namespace torchps {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -39,6 +40,57 @@ class PendingReplies {
 
  private:
   std::vector<std::function<void()>> ready_;
+};
+
+// Holds a number that only rises, and the continuations that wait for a threshold. Because a wait
+// may last a training step, each wait is a stored continuation and does not hold a thread.
+//
+// Not thread-safe. The owner locks, and runs the returned continuations outside the lock.
+class Watermark {
+ public:
+  using Continuation = std::function<void()>;
+  using WaiterId = uint64_t;
+
+  explicit Watermark(int64_t value = 0) : value_(value) {}
+
+  int64_t value() const { return value_; }
+  size_t waiting() const { return waiters_.size(); }
+
+  // Stores `continuation` until the value is at least `threshold`.
+  // REQUIRES: value() < threshold.
+  WaiterId WhenAtLeast(int64_t threshold, Continuation continuation) {
+    const WaiterId id = ++last_id_;
+    waiters_.emplace(std::make_pair(threshold, id), std::move(continuation));
+    return id;
+  }
+
+  // Removes a waiter. Returns false if the waiter was already released.
+  bool Cancel(WaiterId id) {
+    for (auto it = waiters_.begin(); it != waiters_.end(); ++it) {
+      if (it->first.second == id) {
+        waiters_.erase(it);
+        return true;
+      }
+    }
+    return false;
+  }
+
+  // Raises the value and returns the continuations that are now due, ordered by threshold, then by
+  // arrival. The caller runs them in that order. Returns an empty list if `value` is not higher.
+  std::vector<Continuation> RaiseTo(int64_t value) {
+    std::vector<Continuation> due;
+    if (value <= value_) return due;
+    value_ = value;
+    auto end = waiters_.upper_bound({value_, UINT64_MAX});
+    for (auto it = waiters_.begin(); it != end; ++it) due.push_back(std::move(it->second));
+    waiters_.erase(waiters_.begin(), end);
+    return due;
+  }
+
+ private:
+  int64_t value_;
+  WaiterId last_id_ = 0;
+  std::map<std::pair<int64_t, WaiterId>, Continuation> waiters_;
 };
 
 }  // namespace torchps

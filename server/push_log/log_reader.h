@@ -39,4 +39,10 @@ absl::StatusOr<LogEnd> ReadPushLog(
     FileSystem& files, const std::string& directory, const LogIdentity& identity,
     absl::FunctionRef<absl::Status(const LogRecord& record, const FramePayload& payload)> visit);
 
+// FAILED_PRECONDITION if the directory contains a log of this job for another number of servers,
+// with records that may be missing from checkpoints; the message explains how to continue.
+// Otherwise as FileSystem.
+absl::Status CheckLogsOfOtherCounts(FileSystem& files, const std::string& directory,
+                                    uint64_t job_id, int server_count);
+
 }  // namespace torchps

@@ -7,9 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/check.h"
-#include "server/push_log/little_endian.h"
 #include "storage/crc32c.h"
-#include "wire/absent_table.h"
+#include "wire/frame_payload.h"
 
 namespace torchps {
 namespace {

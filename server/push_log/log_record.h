@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -10,9 +11,9 @@
 #include "absl/types/span.h"
 #include "checkpoint/block_image.h"
 #include "common/element_runs.h"
-#include "common/ids.h"
+#include "common/types.h"
 #include "proto/job.pb.h"
-#include "server/store/gradient_terms.h"
+#include "server/store/block_journal.h"
 #include "wire/frame_codec.h"
 #include "wire/frame_payload.h"
 
@@ -23,6 +24,21 @@
 // functions are thread-safe.
 
 namespace torchps {
+
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are written in memory order");
+
+// Write and read numbers in the push log's files: little-endian, at any address.
+template <typename Number>
+void PutLittleEndian(uint8_t* destination, Number number) {
+  std::memcpy(destination, &number, sizeof(number));
+}
+
+template <typename Number>
+Number GetLittleEndian(const uint8_t* source) {
+  Number number;
+  std::memcpy(&number, source, sizeof(number));
+  return number;
+}
 
 // The kind of a block's change.
 enum class LogKind : uint8_t {

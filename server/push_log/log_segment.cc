@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
-#include "server/push_log/little_endian.h"
+#include "server/push_log/log_record.h"
 #include "storage/crc32c.h"
 
 namespace torchps {

@@ -15,7 +15,7 @@
 #include "absl/time/time.h"
 #include "common/mutex.h"
 #include "common/process/system_random.h"
-#include "server/parked/watermark.h"
+#include "server/parked/replies.h"
 #include "server/push_log/log_buffer.h"
 #include "server/push_log/log_reader.h"
 #include "server/push_log/log_record.h"

@@ -13,13 +13,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "absl/memory/memory.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/process/open_files.h"
+#include "common/process/process_limits.h"
 #include "security/local_peer.h"
 #include "server/rpc/listening_sockets.h"
 
@@ -62,7 +63,7 @@ std::string GetAddress(sockaddr_storage address, socklen_t size) {
 
 // Returns true if the TLS record that begins with `seen` is completely readable.
 bool HasWholeRecord(int socket, absl::string_view seen) {
-  const absl::optional<size_t> bytes = TlsRecordBytes(seen);
+  const std::optional<size_t> bytes = TlsRecordBytes(seen);
   int unread = 0;
   return bytes.has_value() && ioctl(socket, FIONREAD, &unread) == 0 &&
          static_cast<size_t>(unread) >= *bytes;

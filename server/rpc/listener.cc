@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "security/call_admission.h"
 #include "security/credentials.h"
-#include "server/rpc/listen_address.h"
+#include "server/rpc/listening_sockets.h"
 
 namespace torchps {
 

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -9,12 +10,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/optional.h"
 #include "common/mutex.h"
 #include "grpcpp/grpcpp.h"
 #include "security/call_admission.h"
-#include "server/rpc/call_tag.h"
-#include "server/rpc/connection_name.h"
+#include "server/rpc/listening_sockets.h"
 #include "server/rpc/poller.h"
 #include "wire/status_codec.h"
 
@@ -54,10 +53,10 @@ class UnaryCall final : public std::enable_shared_from_this<UnaryCall<Request, R
   // Returns the name of the call's connection (ConnectionName).
   std::string connection() const { return ConnectionName(context_); }
 
-  // Checks if the caller may make the call that `request` names (security/method_roles.h), without
+  // Checks if the caller may make the call that `request` names (security/roles.h), without
   // a slot. Used if the permission depends on the request's content.
   absl::Status Admit(absl::string_view request) {
-    return admission_->Admit(context_, request, absl::nullopt);
+    return admission_->Admit(context_, request, std::nullopt);
   }
 
   // Runs `hook` once if the call is cancelled before it is answered, or at once if it was already

@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "server/store/block_updater.h"
-#include "server/store/latest_progress.h"
+#include "server/store/gradient_sum.h"
+#include "server/store/push_gate.h"
 #include "server/store/push_policy.h"
-#include "server/store/sample_scale.h"
 
 namespace torchps {
 

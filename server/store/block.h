@@ -1,20 +1,53 @@
 #pragma once
 
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/types/span.h"
+#include "checkpoint/block_image.h"
 #include "common/block_map.h"
-#include "common/ids.h"
+#include "common/cpu/aligned_array.h"
+#include "common/cpu/finite_check.h"
 #include "common/missed_steps.h"
 #include "common/mutex.h"
+#include "common/types.h"
+#include "grpcpp/support/slice.h"
 #include "server/store/push_gate.h"
-#include "server/store/value_buffer.h"
-#include "shm/shared_block.h"
+#include "shm/shared_layout.h"
 
 namespace torchps {
+
+// Memory for the values of one block. Pulls borrow it to send the values without a copy.
+//
+// Thread-compatible, but loans may end on any thread. Loans keep the buffer alive. Invariant: the
+// owner does not write to a lent buffer (Block continues in another buffer).
+class ValueBuffer {
+ public:
+  // The values are uninitialized.
+  // REQUIRES: `size` > 0.
+  explicit ValueBuffer(size_t size);
+  ValueBuffer(const ValueBuffer&) = delete;
+  ValueBuffer& operator=(const ValueBuffer&) = delete;
+
+  // Returns the values without a copy. The loan ends when gRPC frees the slice.
+  static grpc::Slice Lend(const std::shared_ptr<ValueBuffer>& buffer);
+
+  // False if all loans have ended and their reads are complete.
+  bool lent() const { return loans_.load(std::memory_order_acquire) > 0; }
+  absl::Span<float> values() { return absl::MakeSpan(values_.get(), size_); }
+
+ private:
+  class Loan;
+
+  const size_t size_;
+  const AlignedMemory<float> values_;
+  std::atomic<int> loans_{0};
+};
 
 // Holds one block: values, optimizer slots, version and ledger. They change together under one
 // lock, so they always agree. Pulls and workers on the same machine read the values without this
@@ -80,6 +113,38 @@ class BlockChange {
 
  private:
   Block* const block_;
+};
+
+// Reusable memory for copies of blocks. It is allocated and touched once, because copies are made
+// under the block's lock and must not wait for page faults there. Thread-compatible.
+class BlockCopy {
+ public:
+  // Reserves memory for this many elements, optimizer slots and ledger entries. Copying a larger
+  // block grows it.
+  BlockCopy(int64_t elements, size_t slots, size_t ledger) {
+    memory_.resize(elements * (slots + 1));
+    ledger_.reserve(ledger);
+  }
+  BlockCopy(const BlockCopy&) = delete;
+  BlockCopy& operator=(const BlockCopy&) = delete;
+
+  // The last copy. Borrows this object's memory.
+  const BlockImage& image() const { return image_; }
+
+  // True if the copied values and optimizer slots are finite.
+  bool IsFinite() const {
+    return FirstNonFinite(image_.values) < 0 &&
+           std::all_of(image_.slots.begin(), image_.slots.end(),
+                       [](absl::Span<const float> slot) { return FirstNonFinite(slot) < 0; });
+  }
+
+ private:
+  friend class StoreSnapshot;
+
+  std::vector<float> memory_;
+  std::vector<LedgerEntry> ledger_;
+  std::vector<MissedRun> missed_;
+  BlockImage image_;
 };
 
 }  // namespace torchps

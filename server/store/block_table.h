@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "common/block_map.h"
-#include "common/ids.h"
 #include "common/mutex.h"
+#include "common/types.h"
 #include "server/store/block.h"
 #include "server/store/block_updater.h"
 

@@ -8,7 +8,7 @@
 #include "absl/memory/memory.h"
 #include "common/missed_steps.h"
 #include "job/parameter_groups.h"
-#include "server/optimizer/span_math.h"
+#include "server/optimizer/elementwise.h"
 
 namespace torchps {
 

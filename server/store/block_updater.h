@@ -13,7 +13,7 @@
 #include "server/optimizer/optimizer.h"
 #include "server/optimizer/parameter_groups.h"
 #include "server/store/block.h"
-#include "server/store/gradient_terms.h"
+#include "server/store/block_journal.h"
 #include "wire/frame_payload.h"
 
 namespace torchps {

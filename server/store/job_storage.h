@@ -5,8 +5,8 @@
 
 #include "absl/status/statusor.h"
 #include "common/block_map.h"
-#include "common/ids.h"
 #include "common/model_layout.h"
+#include "common/types.h"
 #include "proto/job.pb.h"
 #include "proto/parameter_service.pb.h"
 #include "server/store/block_journal.h"

@@ -12,7 +12,7 @@
 #include "common/check.h"
 #include "common/element_runs.h"
 #include "wire/encoding.h"
-#include "wire/verdict_counts.h"
+#include "wire/status_codec.h"
 
 namespace torchps {
 namespace {

@@ -10,10 +10,10 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/block_map.h"
-#include "common/ids.h"
 #include "common/integer_histogram.h"
 #include "common/model_layout.h"
 #include "common/mutex.h"
+#include "common/types.h"
 #include "grpcpp/support/slice.h"
 #include "proto/job.pb.h"
 #include "proto/parameter_service.pb.h"
@@ -23,7 +23,7 @@
 #include "server/store/block_updater.h"
 #include "server/store/push_policy.h"
 #include "server/store/store_snapshot.h"
-#include "shm/value_arena.h"
+#include "shm/shared_values.h"
 #include "wire/frame_codec.h"
 
 namespace torchps {

@@ -4,7 +4,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/ids.h"
+#include "common/types.h"
 #include "server/store/block.h"
 #include "server/store/block_journal.h"
 #include "server/store/push_gate.h"

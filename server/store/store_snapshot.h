@@ -9,8 +9,8 @@
 #include "absl/time/time.h"
 #include "checkpoint/block_image.h"
 #include "common/clock.h"
-#include "common/ids.h"
-#include "server/store/block_copy.h"
+#include "common/types.h"
+#include "server/store/block.h"
 #include "server/store/block_table.h"
 #include "server/store/push_policy.h"
 

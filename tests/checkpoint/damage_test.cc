@@ -10,7 +10,7 @@
 
 #include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/manifest.h"
-#include "common/split_mix64.h"
+#include "common/hash.h"
 #include "tests/testing/faulty_file_system.h"
 #include "tests/testing/sample_checkpoint.h"
 

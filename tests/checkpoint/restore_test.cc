@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/manifest.h"
-#include "common/ids.h"
+#include "common/types.h"
 #include "tests/testing/faulty_file_system.h"
 #include "tests/testing/sample_checkpoint.h"
 

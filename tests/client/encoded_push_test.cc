@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "client/encoded_blocks.h"
 #include "client/parameter_client.h"
+#include "client/pending_push.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/fake_parameter_server.h"

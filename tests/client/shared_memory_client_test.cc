@@ -9,9 +9,7 @@
 #include "client/parameter_client.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "shm/shared_block.h"
 #include "shm/shared_layout.h"
-#include "shm/shared_offer.h"
 #include "tests/client/fake_parameter_server.h"
 
 namespace torchps {

@@ -1,7 +1,6 @@
-#include "client/update_pace.h"
-
 #include <cmath>
 
+#include "client/step_set.h"
 #include "gtest/gtest.h"
 
 namespace torchps {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "common/split_mix64.h"
+#include "common/hash.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 

@@ -1,8 +1,7 @@
-#include "common/backoff.h"
-
 #include <cstdint>
 
 #include "absl/time/time.h"
+#include "common/clock.h"
 #include "gtest/gtest.h"
 
 namespace torchps {

@@ -1,5 +1,4 @@
-#include "common/closest_name.h"
-
+#include "common/text.h"
 #include "gtest/gtest.h"
 
 namespace torchps {

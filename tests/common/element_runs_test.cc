@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "common/split_mix64.h"
+#include "common/hash.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

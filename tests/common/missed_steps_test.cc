@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "common/split_mix64.h"
+#include "common/hash.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

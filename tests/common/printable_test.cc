@@ -1,9 +1,8 @@
-#include "common/printable.h"
-
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "common/split_mix64.h"
+#include "common/hash.h"
+#include "common/text.h"
 #include "gtest/gtest.h"
 
 namespace torchps {

@@ -1,8 +1,7 @@
-#include "common/split_mix64.h"
-
 #include <array>
 #include <cstdint>
 
+#include "common/hash.h"
 #include "gtest/gtest.h"
 
 namespace torchps {

@@ -14,8 +14,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
-#include "common/ids.h"
-#include "common/split_mix64.h"
+#include "common/hash.h"
+#include "common/types.h"
 #include "gmock/gmock.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,8 +20,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
+#include "common/hash.h"
 #include "common/mutex.h"
-#include "common/split_mix64.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "security/local_peer.h"
@@ -70,7 +71,7 @@ TEST(OpeningTest, DetectsTheProtocolFromTheFewestBytes) {
 
 TEST(OpeningTest, ReadsTheLengthOfATlsRecord) {
   const std::string record("\x16\x03\x01\x02\x07\x01", 6);
-  EXPECT_EQ(TlsRecordBytes(record.substr(0, 4)), absl::nullopt);
+  EXPECT_EQ(TlsRecordBytes(record.substr(0, 4)), std::nullopt);
   EXPECT_EQ(TlsRecordBytes(record.substr(0, 5)), 5 + 0x207);
   EXPECT_EQ(TlsRecordBytes(record), 5 + 0x207);
   EXPECT_EQ(TlsRecordBytes("\x16\x03\x01\xff\xff"), 5 + 0xffff);
@@ -80,7 +81,7 @@ TEST(OpeningTest, ParsesOnlyCompleteGoAwayFrames) {
   const std::string frame = GoAwayFrame("no\r\nthanks");
   EXPECT_EQ(ParseGoAwayFrame(frame), "no  thanks");
   for (size_t size = 0; size < frame.size(); ++size) {
-    EXPECT_EQ(ParseGoAwayFrame(frame.substr(0, size)), absl::nullopt) << size;
+    EXPECT_EQ(ParseGoAwayFrame(frame.substr(0, size)), std::nullopt) << size;
   }
   EXPECT_EQ(ParseGoAwayFrame(GoAwayFrame(std::string(100000, 'x')))->size(), 512);
   uint64_t random = 7;

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
-#include "common/split_mix64.h"
+#include "common/hash.h"
 
 namespace torchps {
 namespace {

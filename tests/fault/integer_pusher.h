@@ -3,17 +3,17 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/types/optional.h"
 #include "absl/types/span.h"
-#include "client/cached_versions.h"
 #include "client/parameter_client.h"
+#include "client/pending_pull.h"
 #include "common/block_map.h"
-#include "common/ids.h"
-#include "shm/push_segment.h"
+#include "common/types.h"
+#include "shm/push_segments.h"
 #include "tests/fault/integer_rig.h"
 #include "tests/worker/device/fake_link.h"
 #include "worker/device/gradient_outbox.h"
@@ -42,7 +42,7 @@ class IntegerPusher {
     PushSegment* segment = nullptr;
     // Options of the device's link; `own_thread` is always set. Without a link, gradients are ready
     // at once.
-    absl::optional<FakeLink::Options> link;
+    std::optional<FakeLink::Options> link;
   };
 
   explicit IntegerPusher(const Options& options);

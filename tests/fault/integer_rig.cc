@@ -4,7 +4,7 @@
 #include "absl/time/time.h"
 #include "client/calls/server_channel.h"
 #include "common/check.h"
-#include "common/split_mix64.h"
+#include "common/hash.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "job/job_spec.h"

@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "client/parameter_client.h"
-#include "client/upkeep/heartbeat.h"
+#include "client/slot_upkeep.h"
 #include "common/block_map.h"
 #include "common/clock.h"
-#include "common/ids.h"
 #include "common/model_layout.h"
 #include "common/stop_latch.h"
+#include "common/types.h"
 #include "proto/job.pb.h"
 #include "proto/parameter_service.pb.h"
 

@@ -20,7 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "client/parameter_client.h"
-#include "common/split_mix64.h"
+#include "common/hash.h"
 #include "gtest/gtest.h"
 #include "rpc/grpc_process.h"
 #include "server/server.h"

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/hash.h"
 #include "common/mutex.h"
-#include "common/split_mix64.h"
 #include "data/dataset.h"
 #include "data/tensor_dataset.h"
 #include "google/protobuf/text_format.h"

@@ -14,7 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/process/exit_codes.h"
+#include "common/process/command_line.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/program.h"

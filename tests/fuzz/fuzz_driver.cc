@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "common/split_mix64.h"
+#include "common/hash.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace torchps {

@@ -4,7 +4,6 @@
 
 #include "absl/strings/string_view.h"
 #include "data/image/decode_image.h"
-#include "data/image/resize_image.h"
 #include "tests/fuzz/fuzz_target.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

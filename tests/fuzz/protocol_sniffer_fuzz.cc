@@ -2,6 +2,7 @@
 // client's parser of the server's refusal.
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
 #include "absl/strings/ascii.h"
@@ -22,11 +23,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     decided = opening;
   }
 
-  const absl::optional<size_t> record = TlsRecordBytes(bytes.substr(0, kSniffedBytes));
+  const std::optional<size_t> record = TlsRecordBytes(bytes.substr(0, kSniffedBytes));
   FUZZ_CHECK(!record.has_value() || *record < (size_t{1} << 16) + kSniffedBytes);
   FUZZ_CHECK(record == TlsRecordBytes(bytes));
 
-  const absl::optional<std::string> reason = ParseGoAwayFrame(bytes);
+  const std::optional<std::string> reason = ParseGoAwayFrame(bytes);
   if (reason.has_value()) {
     FUZZ_CHECK(reason->size() <= size);
     FUZZ_CHECK(std::none_of(reason->begin(), reason->end(),

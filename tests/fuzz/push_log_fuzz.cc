@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "common/ids.h"
+#include "common/types.h"
 #include "server/push_log/log_reader.h"
 #include "server/push_log/log_record.h"
 #include "server/push_log/log_segment.h"

@@ -24,7 +24,7 @@
 #include "gtest/gtest.h"
 #include "job/job_file.h"
 #include "job/job_spec.h"
-#include "program/in_process_cluster.h"
+#include "program/local_run.h"
 #include "program/session.h"
 #include "tests/integration/torch_optimizer.h"
 #include "tests/testing/async_job.h"

@@ -39,7 +39,7 @@
 #include "job/job_spec.h"
 #include "job/parameter_groups.h"
 #include "job/schedule.h"
-#include "program/in_process_cluster.h"
+#include "program/local_run.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "tests/integration/torch_optimizer.h"
 #include "tests/testing/gpu.h"
@@ -128,7 +128,7 @@ class RandomSamples final : public Dataset {
   torch::Tensor targets_;
 };
 
-// Selects the update rule (job/update_rule.h).
+// Selects the update rule (job/consistency_fields.h).
 enum class Rule { kWholeBatch, kEachPush, kSync };
 
 const char* GetName(Rule rule) {

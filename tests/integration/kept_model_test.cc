@@ -17,7 +17,7 @@
 #include "gtest/gtest.h"
 #include "job/job_file.h"
 #include "job/job_spec.h"
-#include "program/in_process_cluster.h"
+#include "program/local_run.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "storage/file_system.h"
 #include "torch/nn/modules/batchnorm.h"

@@ -13,7 +13,7 @@
 #include "gtest/gtest.h"
 #include "job/job_file.h"
 #include "job/job_spec.h"
-#include "program/in_process_cluster.h"
+#include "program/local_run.h"
 #include "tests/testing/eventually.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/utils.h"

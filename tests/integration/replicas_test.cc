@@ -18,7 +18,7 @@
 #include "gtest/gtest.h"
 #include "job/job_file.h"
 #include "job/job_spec.h"
-#include "program/in_process_cluster.h"
+#include "program/local_run.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "worker/models/convnet.h"
 #include "worker/objective.h"

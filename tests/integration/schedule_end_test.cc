@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/job_progress.h"
+#include "common/types.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "job/job_spec.h"

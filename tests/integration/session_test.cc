@@ -17,12 +17,12 @@
 #include "gtest/gtest.h"
 #include "job/job_file.h"
 #include "job/job_spec.h"
-#include "program/in_process_cluster.h"
+#include "program/local_run.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/optim/adam.h"
 #include "torch/utils.h"
-#include "worker/loop/epoch_positions.h"
+#include "worker/loop/lease_cursor.h"
 #include "worker/slot/worker_options.h"
 
 namespace torchps {

@@ -5,7 +5,7 @@
 
 #include "client/parameter_client.h"
 #include "common/clock.h"
-#include "common/split_mix64.h"
+#include "common/hash.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "job/job_spec.h"

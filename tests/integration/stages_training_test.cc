@@ -23,7 +23,7 @@
 #include "job/job_file.h"
 #include "job/job_override.h"
 #include "job/job_spec.h"
-#include "program/in_process_cluster.h"
+#include "program/local_run.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "worker/slot/run_worker.h"
 #include "worker/stages/stages.h"

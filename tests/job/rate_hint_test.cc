@@ -1,11 +1,10 @@
-#include "job/rate_hint.h"
-
 #include <string>
 
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "job/job_spec.h"
+#include "job/job_warnings.h"
 #include "tests/testing/async_job.h"
 
 namespace torchps {

@@ -1,10 +1,9 @@
-#include "job/resumed_job.h"
-
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
+#include "job/job_difference.h"
 #include "job/job_override.h"
 #include "job/job_spec.h"
 

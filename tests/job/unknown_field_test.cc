@@ -1,8 +1,7 @@
-#include "job/file/unknown_field.h"
-
 #include <string>
 
 #include "gtest/gtest.h"
+#include "job/file/field_text.h"
 #include "proto/job.pb.h"
 
 namespace torchps {

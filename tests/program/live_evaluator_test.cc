@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 #include "job/job_file.h"
 #include "job/job_spec.h"
-#include "program/in_process_cluster.h"
+#include "program/local_run.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/types.h"
 #include "worker/slot/run_worker.h"

@@ -1,7 +1,6 @@
-#include "program/local_outcome.h"
-
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
+#include "program/local_run.h"
 
 namespace torchps {
 namespace {

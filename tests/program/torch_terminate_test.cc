@@ -1,5 +1,3 @@
-#include "program/torch_terminate.h"
-
 #include <signal.h>
 
 #include <stdexcept>
@@ -7,6 +5,7 @@
 
 #include "c10/util/Exception.h"
 #include "gtest/gtest.h"
+#include "program/task_setup.h"
 #include "torch/types.h"
 
 namespace torchps {

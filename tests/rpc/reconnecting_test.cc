@@ -1,5 +1,3 @@
-#include "rpc/reconnecting.h"
-
 #include <map>
 #include <string>
 
@@ -7,6 +5,7 @@
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
+#include "rpc/grpc_process.h"
 
 namespace torchps {
 namespace {

@@ -8,6 +8,7 @@
 
 #include <fstream>
 #include <functional>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -19,7 +20,6 @@
 #include "gtest/gtest.h"
 #include "security/certificate_authority.h"
 #include "security/certificate_files.h"
-#include "security/certificate_set.h"
 
 namespace torchps {
 namespace {
@@ -169,7 +169,7 @@ TEST(CertificateSetTest, VerifiesPeersByRoleAndJob) {
   struct Case {
     std::string name;
     std::string chain;
-    absl::optional<std::string> host;
+    std::optional<std::string> host;
     PeerFault fault;
     std::string words;
   };
@@ -231,8 +231,7 @@ TEST(CertificateSetTest, RefusesAnotherJobOfTheSameAuthority) {
                                               absl::Now() - absl::Hours(1),
                                               absl::Now() + absl::Hours(1)});
   ASSERT_TRUE(issued.ok()) << issued.status();
-  const PeerVerdict verdict =
-      (*own)->CheckPeer(issued->certificate_pem, absl::nullopt, absl::Now());
+  const PeerVerdict verdict = (*own)->CheckPeer(issued->certificate_pem, std::nullopt, absl::Now());
   EXPECT_EQ(verdict.fault, PeerFault::kOtherJob);
   EXPECT_THAT(verdict.words, HasSubstr("another job; expected 'job'"));
 }

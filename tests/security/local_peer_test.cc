@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <optional>
 #include <string>
 
 #include "gmock/gmock.h"
@@ -43,8 +44,8 @@ TEST(LocalPeerTest, RefusesTheOverflowUser) {
 
 // On the host, or in a container without a user namespace, `nobody` is one normal user.
 TEST(LocalPeerTest, AcceptsNobodyWithoutAUserNamespace) {
-  EXPECT_EQ(GetOverflowUser("         0          0 4294967295\n", "65534\n"), absl::nullopt);
-  EXPECT_TRUE(CheckOwner(kOverflow, kOverflow, absl::nullopt).ok());
+  EXPECT_EQ(GetOverflowUser("         0          0 4294967295\n", "65534\n"), std::nullopt);
+  EXPECT_TRUE(CheckOwner(kOverflow, kOverflow, std::nullopt).ok());
   EXPECT_EQ(GetOverflowUser("0 20000 1\n65534 25534 1\n", "65534\n"), kOverflow);
   EXPECT_EQ(GetOverflowUser("0 100000 65536\n", "99\n"), 99);
   EXPECT_EQ(GetOverflowUser("", ""), kOverflow) << "what is not known is not trusted";

@@ -1,7 +1,6 @@
 // Tests identities in certificates, and the table of methods allowed for each role.
 
-#include "security/method_roles.h"
-
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,7 +8,7 @@
 #include "gtest/gtest.h"
 #include "proto/coordinator.pb.h"
 #include "proto/parameter_service.pb.h"
-#include "security/identity.h"
+#include "security/roles.h"
 
 namespace torchps {
 namespace {
@@ -42,8 +41,8 @@ TEST(IdentityTest, RejectsMalformedUris) {
 
 TEST(IdentityTest, AWorkerMayBeBoundToASlot) {
   EXPECT_EQ(BoundSlot({"j", Role::kWorker, "slot-3"}), 3);
-  EXPECT_EQ(BoundSlot({"j", Role::kWorker, "any"}), absl::nullopt);
-  EXPECT_EQ(BoundSlot({"j", Role::kServer, "slot-3"}), absl::nullopt);
+  EXPECT_EQ(BoundSlot({"j", Role::kWorker, "any"}), std::nullopt);
+  EXPECT_EQ(BoundSlot({"j", Role::kServer, "slot-3"}), std::nullopt);
 }
 
 TEST(MethodRolesTest, EveryMethodHasARule) {
@@ -103,7 +102,7 @@ TEST(MethodRolesTest, MatchTheDocumentedTable) {
     const std::string roles = row.roles;
     for (const Role role : {Role::kServer, Role::kWorker, Role::kOperator}) {
       const bool expected = roles.find(RoleName(role)[0]) != std::string::npos;
-      const absl::Status status = CheckMethod(*rule, {"j", role, "a"}, absl::nullopt);
+      const absl::Status status = CheckMethod(*rule, {"j", role, "a"}, std::nullopt);
       EXPECT_EQ(status.ok(), expected) << row.request << " by " << RoleName(role);
       if (expected) continue;
       EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
@@ -117,7 +116,7 @@ TEST(MethodRolesTest, ASlotCertificateCoversOnlyItsSlot) {
   const MethodRule& push = *FindMethodRule("PushFrame");
   const Identity bound{"j", Role::kWorker, "slot-1"};
   EXPECT_TRUE(CheckMethod(push, bound, 1).ok());
-  EXPECT_TRUE(CheckMethod(push, bound, absl::nullopt).ok());
+  EXPECT_TRUE(CheckMethod(push, bound, std::nullopt).ok());
   const absl::Status other = CheckMethod(push, bound, 0);
   EXPECT_EQ(other.code(), absl::StatusCode::kPermissionDenied);
   EXPECT_THAT(std::string(other.message()), HasSubstr("cannot speak for slot 0, only for slot 1"));

@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "common/process/exit_codes.h"
+#include "common/process/command_line.h"
 #include "gmock/gmock.h"
 #include "grpcpp/completion_queue.h"
 #include "gtest/gtest.h"

@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/saved_identity.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/fake_coordinator.h"
 

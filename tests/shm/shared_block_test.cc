@@ -1,5 +1,3 @@
-#include "shm/shared_block.h"
-
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -7,8 +5,9 @@
 #include <thread>
 #include <vector>
 
-#include "common/split_mix64.h"
+#include "common/hash.h"
 #include "gtest/gtest.h"
+#include "shm/shared_layout.h"
 #include "shm/shared_segment.h"
 
 namespace torchps {

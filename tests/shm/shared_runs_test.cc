@@ -1,11 +1,10 @@
-#include "shm/shared_runs.h"
-
 #include <algorithm>
 #include <utility>
 
+#include "common/hash.h"
 #include "common/model_layout.h"
-#include "common/split_mix64.h"
 #include "gtest/gtest.h"
+#include "shm/shared_values.h"
 
 namespace torchps {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/ids.h"
+#include "common/types.h"
 #include "proto/job.pb.h"
 #include "tests/simulation/patience_model.h"
 

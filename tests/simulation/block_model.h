@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "checkpoint/block_image.h"
-#include "common/ids.h"
+#include "common/types.h"
 #include "proto/parameter_service.pb.h"
 #include "tests/simulation/batch_model.h"
 #include "tests/simulation/scenario.h"

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "common/clock.h"
-#include "common/ids.h"
+#include "common/types.h"
 #include "server/store/parameter_store.h"
 #include "tests/simulation/scenario.h"
 #include "wire/frame_codec.h"

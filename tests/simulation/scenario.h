@@ -5,8 +5,8 @@
 
 #include "absl/time/time.h"
 #include "common/block_map.h"
-#include "common/ids.h"
 #include "common/model_layout.h"
+#include "common/types.h"
 #include "proto/job.pb.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/world.h"

@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "common/ids.h"
+#include "common/types.h"
 #include "proto/parameter_service.pb.h"
 #include "server/job/hosted_job.h"
 #include "tests/simulation/block_model.h"

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "common/split_mix64.h"
+#include "common/hash.h"
 #include "tests/simulation/planted_faults.h"
 
 namespace torchps::simulation {

@@ -6,7 +6,7 @@
 #include <limits>
 #include <utility>
 
-#include "common/job_progress.h"
+#include "common/types.h"
 #include "tests/simulation/sim_worker.h"
 #include "wire/layout_codec.h"
 

@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/check.h"
+#include "common/hash.h"
 #include "common/mutex.h"
-#include "common/split_mix64.h"
 #include "tests/testing/faulty_disk.h"
 #include "tests/testing/faulty_files.h"
 

@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/block_map.h"
-#include "common/ids.h"
+#include "common/types.h"
 #include "proto/parameter_service.pb.h"
 #include "server/job/hosted_job.h"
 #include "server/store/job_storage.h"

@@ -1,7 +1,6 @@
 #include "tests/testing/join_request.h"
 
-#include "common/data_fingerprint.h"
-#include "common/ids.h"
+#include "common/types.h"
 #include "tests/testing/async_job.h"
 
 namespace torchps {

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/block_map.h"
-#include "common/ids.h"
+#include "common/types.h"
 #include "grpcpp/channel.h"
 #include "proto/parameter_service.grpc.pb.h"
 #include "security/certificate_files.h"

@@ -12,14 +12,14 @@
 #include "common/clock.h"
 #include "common/stop_latch.h"
 #include "data/dataset.h"
-#include "program/in_process_cluster.h"
+#include "program/local_run.h"
 #include "proto/coordinator.pb.h"
 #include "proto/job.pb.h"
 #include "proto/parameter_service.pb.h"
 #include "security/certificate_files.h"
 #include "torch/types.h"
 #include "worker/objective.h"
-#include "worker/pipeline/member_task.h"
+#include "worker/pipeline/stage_work.h"
 #include "worker/stages/stages.h"
 
 namespace torchps {

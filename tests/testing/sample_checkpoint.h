@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/block_buffer.h"
+#include "checkpoint/block_image.h"
 #include "checkpoint/restore.h"
 #include "common/block_map.h"
 #include "common/model_layout.h"

@@ -6,7 +6,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/check.h"
-#include "shm/shared_offer.h"
+#include "shm/shared_layout.h"
 #include "wire/layout_codec.h"
 #include "wire/status_codec.h"
 

@@ -11,7 +11,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "security/certificate_set.h"
+#include "security/certificate_files.h"
 
 namespace torchps {
 namespace {

@@ -1,10 +1,9 @@
-#include "wire/absent_table.h"
-
 #include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "wire/frame_payload.h"
 
 namespace torchps {
 namespace {

@@ -12,7 +12,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/string_view.h"
-#include "common/split_mix64.h"
+#include "common/hash.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/parameter_service.pb.h"

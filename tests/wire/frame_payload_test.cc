@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "common/split_mix64.h"
+#include "common/hash.h"
 #include "gtest/gtest.h"
 #include "tests/wire/slicing.h"
 

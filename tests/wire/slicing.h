@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "common/split_mix64.h"
+#include "common/hash.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
 

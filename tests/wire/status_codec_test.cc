@@ -1,5 +1,6 @@
 #include "wire/status_codec.h"
 
+#include <optional>
 #include <string>
 
 #include "gtest/gtest.h"
@@ -55,10 +56,10 @@ TEST(StatusCodecTest, RoundTripsTheBusyReason) {
   EXPECT_TRUE(absl::IsUnavailable(busy));
   EXPECT_EQ(BusyWith(FromGrpcStatus(ToGrpcStatus(busy))), "reads checkpoint 7");
   EXPECT_EQ(FromGrpcStatus(ToGrpcStatus(busy)).message(), "wait: it reads");
-  EXPECT_EQ(BusyWith(absl::UnavailableError("reads checkpoint 7")), absl::nullopt);
+  EXPECT_EQ(BusyWith(absl::UnavailableError("reads checkpoint 7")), std::nullopt);
   const grpc::Status foreign(grpc::StatusCode::UNAVAILABLE, "reads", "checkpoint 7");
-  EXPECT_EQ(BusyWith(FromGrpcStatus(foreign)), absl::nullopt);
-  EXPECT_EQ(BusyWith(absl::OkStatus()), absl::nullopt);
+  EXPECT_EQ(BusyWith(FromGrpcStatus(foreign)), std::nullopt);
+  EXPECT_EQ(BusyWith(absl::OkStatus()), std::nullopt);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "common/split_mix64.h"
+#include "common/hash.h"
 #include "gtest/gtest.h"
 
 namespace torchps {

@@ -1,8 +1,7 @@
-#include "wire/verdict_counts.h"
-
 #include <google/protobuf/descriptor.h>
 
 #include "gtest/gtest.h"
+#include "wire/status_codec.h"
 
 namespace torchps {
 namespace {

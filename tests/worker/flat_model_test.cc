@@ -8,7 +8,7 @@
 #include "common/block_map.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "shm/push_segment.h"
+#include "shm/push_segments.h"
 #include "tests/testing/gpu.h"
 #include "tests/worker/device/fake_link.h"
 #include "torch/nn/functional/loss.h"

@@ -22,7 +22,7 @@
 #include "tests/worker/device/fake_link.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/utils.h"
-#include "worker/feed/batch_uploader.h"
+#include "worker/feed/batch_loader.h"
 #include "worker/flat_model.h"
 #include "worker/stages/placement.h"
 #include "worker/task.h"

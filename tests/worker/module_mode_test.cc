@@ -1,8 +1,7 @@
-#include "worker/module_mode.h"
-
 #include "gtest/gtest.h"
 #include "torch/nn/modules/batchnorm.h"
 #include "torch/nn/modules/linear.h"
+#include "worker/torch_error.h"
 
 namespace torchps {
 namespace {

@@ -9,7 +9,6 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
-#include "checkpoint/export_safetensors.h"
 #include "checkpoint/export_state_dict.h"
 #include "checkpoint/exported_model.h"
 #include "checkpoint/safetensors_reader.h"

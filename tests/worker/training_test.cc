@@ -14,7 +14,7 @@
 #include "job/job_file.h"
 #include "job/job_override.h"
 #include "job/job_spec.h"
-#include "program/in_process_cluster.h"
+#include "program/local_run.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/gpu.h"
 #include "torch/nn/modules/batchnorm.h"

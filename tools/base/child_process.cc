@@ -12,16 +12,52 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/check.h"
-#include "common/process/exit_codes.h"
+#include "common/process/command_line.h"
 #include "tools/base/interrupt.h"
 
 extern char** environ;
 
 namespace torchps {
+
+std::string OwnDirectory() {
+  std::error_code ignored;
+  return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path().string();
+}
+
+absl::StatusOr<std::string> FindProgram(const FlagValues& flags, const std::string& flag,
+                                        const std::string& directory, const std::string& folder,
+                                        const std::string& name) {
+  const std::filesystem::path beside = directory;
+  std::vector<std::string> places = {beside / name, beside.parent_path() / folder / name};
+  if (flags.Has(flag)) places = {flags.Get(flag)};
+  for (const std::string& place : places) {
+    std::error_code error;
+    const std::filesystem::path path = std::filesystem::canonical(place, error);
+    if (!error && std::filesystem::is_regular_file(path) && access(path.c_str(), X_OK) == 0) {
+      return path.string();
+    }
+  }
+  if (flags.Has(flag)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--", flag, "=", places.front(), " is not an executable program"));
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "cannot find ", name, " (looked for ", absl::StrJoin(places, " and "), "); build it with ",
+      "'bazel build //", folder, ":", name, "' or name it with --", flag));
+}
+
+bool IsOwnWorker(absl::string_view path) {
+  return std::filesystem::path(std::string(path)).filename() == "ps_worker";
+}
+
 namespace {
 
 // Longer lines are passed on in pieces, so that a child cannot exhaust psctl's memory.
@@ -298,6 +334,19 @@ void StopChildren(
           [&](ChildProcess::Stream stream, absl::string_view line) { sink(*child, stream, line); });
     }
   }
+}
+
+std::vector<char*> ExecArguments(const std::vector<std::string>& words) {
+  std::vector<char*> arguments;
+  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  return arguments;
+}
+
+int BecomeProgram(const std::vector<std::string>& words, std::ostream& error) {
+  execv(words[0].c_str(), ExecArguments(words).data());
+  error << "psctl: cannot start " << words[0] << ": " << std::strerror(errno) << std::endl;
+  return static_cast<int>(ExitCode::kFailed);
 }
 
 }  // namespace torchps

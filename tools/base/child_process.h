@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -11,8 +12,25 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "tools/base/flag_table.h"
+
+// Functions that find the programs psctl starts.
 
 namespace torchps {
+
+// Returns the folder of the psctl program.
+std::string OwnDirectory();
+
+// Returns the program that --`flag` names. Without that flag, searches for `name` in `directory`
+// (the installed layout), then in the neighbouring `folder` (the Bazel build layout).
+// INVALID_ARGUMENT: found no executable program; the message lists the places searched.
+absl::StatusOr<std::string> FindProgram(const FlagValues& flags, const std::string& flag,
+                                        const std::string& directory, const std::string& folder,
+                                        const std::string& name);
+
+// Returns true if the file name is that of torchps's worker program, which supports only the
+// built-in models and data.
+bool IsOwnWorker(absl::string_view path);
 
 // Runs a program as a child process and reads the child's standard output and standard error line
 // by line. The child's standard input is a pipe that stays open while this object lives. A child
@@ -123,5 +141,13 @@ void StopChildren(
     const std::vector<ChildProcess*>& children, int wake_fd, absl::Duration grace,
     const Clock& clock,
     const std::function<void(const ChildProcess&, ChildProcess::Stream, absl::string_view)>& sink);
+
+// Returns `words` as the argument array for execv() and posix_spawn(): pointers into `words`, then
+// a null pointer.
+std::vector<char*> ExecArguments(const std::vector<std::string>& words);
+
+// Replaces this process with the program words[0]. Returns only on failure: writes the reason to
+// `error` and returns psctl's exit code.
+int BecomeProgram(const std::vector<std::string>& words, std::ostream& error);
 
 }  // namespace torchps

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "tools/base/command_spec.h"
+#include "tools/base/flag_table.h"
 
 namespace torchps {
 
@@ -16,5 +16,9 @@ std::vector<std::string> CompletionShells();
 // flags of ps_server and ps_worker, from their --help output. REQUIRES: `shell` is in
 // CompletionShells(). Thread-safe.
 std::string CompletionScript(absl::string_view shell, const std::vector<CommandSpec>& commands);
+
+// Returns the manual page psctl(1) in troff: the summary, example and flags of each command.
+// `release` is the footer text, for example "torchps 0.1.0". Thread-safe.
+std::string ManualPage(const std::vector<CommandSpec>& commands, absl::string_view release);
 
 }  // namespace torchps

@@ -75,4 +75,14 @@ class FlagTable {
   std::string (*const suggest_)(absl::string_view name);
 };
 
+// Describes a psctl command for completion scripts and the manual page.
+struct CommandSpec {
+  std::string name;     // "run"
+  std::string summary;  // one sentence
+  std::string example;  // a command line
+  std::vector<FlagSpec> flags;
+  // the flag that a word without a flag sets; empty if the command does not accept such a word
+  std::string bare;
+};
+
 }  // namespace torchps

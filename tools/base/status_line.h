@@ -1,10 +1,10 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "absl/types/optional.h"
 
 namespace torchps {
 
@@ -19,10 +19,10 @@ struct StatusLine {
   // Returns the field, or "" if missing.
   std::string Field(const std::string& name) const;
   // Returns the field as a number, or nullopt if it is missing, "-" or not a finite number.
-  absl::optional<double> Number(const std::string& name) const;
+  std::optional<double> Number(const std::string& name) const;
 };
 
 // Returns nullopt if `line` does not have this form, because programs may also print other lines.
-absl::optional<StatusLine> ParseStatusLine(absl::string_view line);
+std::optional<StatusLine> ParseStatusLine(absl::string_view line);
 
 }  // namespace torchps

@@ -31,8 +31,8 @@
 #include "data/table/csv.h"
 #include "data/table/csv_columns.h"
 #include "data/text/token_file.h"
-#include "security/certificate_set.h"
-#include "security/identity.h"
+#include "security/certificate_files.h"
+#include "security/roles.h"
 #include "shm/shared_segment.h"
 #include "tools/base/format.h"
 

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <regex>
 #include <sstream>
 
@@ -60,7 +61,7 @@ void AskWorker(const std::string& worker, GpuFacts* facts) {
     return;
   }
   const auto take = [&](ChildProcess::Stream stream, absl::string_view line) {
-    const absl::optional<StatusLine> status = ParseStatusLine(line);
+    const std::optional<StatusLine> status = ParseStatusLine(line);
     if (stream == ChildProcess::Stream::kError) {
       facts->complaint = WithoutName(line);
     } else if (status.has_value() && status->event == "devices") {

@@ -1,10 +1,10 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/types/optional.h"
 #include "tools/doctor/doctor_checks.h"
 
 namespace torchps {
@@ -14,7 +14,7 @@ struct GpuFacts {
   std::string driver;    // version; empty if not loaded or not visible
   int device_files = 0;  // number of /dev/nvidiaN files
   // $CUDA_VISIBLE_DEVICES, if set.
-  absl::optional<std::string> visible;
+  std::optional<std::string> visible;
   // The worker program, or an error if it was not found.
   absl::StatusOr<std::string> worker = absl::UnknownError("not looked for");
   // Devices that the worker program lists: "cpu", "cuda:0". Empty if it failed.

@@ -9,11 +9,9 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
-#include "tools/drill/backup_watch.h"
+#include "tools/drill/fault_proxy.h"
 #include "tools/drill/fault_schedule.h"
 #include "tools/drill/recovery_watch.h"
-#include "tools/drill/relays.h"
-#include "tools/drill/stall_watch.h"
 #include "tools/drill/unauthenticated_clients.h"
 #include "tools/run_plan/fault_plan.h"
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -10,13 +11,13 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/clock.h"
-#include "common/process/exit_codes.h"
-#include "common/split_mix64.h"
+#include "common/hash.h"
+#include "common/process/command_line.h"
 #include "storage/slow_file_system.h"
-#include "tools/base/find_program.h"
+#include "tools/base/child_process.h"
 #include "tools/base/format.h"
 #include "tools/base/interrupt.h"
-#include "tools/report/report_words.h"
+#include "tools/report/report_text.h"
 #include "tools/run/progress_view.h"
 #include "tools/run/run_in_directory.h"
 #include "tools/run_plan/plan_run.h"
@@ -25,7 +26,7 @@
 namespace torchps {
 namespace {
 
-std::string Seconds(const absl::optional<absl::Duration>& duration) {
+std::string Seconds(const std::optional<absl::Duration>& duration) {
   return duration.has_value() ? absl::StrFormat("%.2f s", absl::ToDoubleSeconds(*duration))
                               : "never";
 }
@@ -203,7 +204,7 @@ absl::StatusOr<DrillOptions> PlanDrill(const FlagValues& flags,
 }
 
 std::string DrillText(const DrillFigures& figures, absl::Duration began,
-                      const absl::optional<Report>& report) {
+                      const std::optional<Report>& report) {
   std::string text = absl::StrCat("\nkilled: ", Count(figures.server_kills, "server"), ", ",
                                   Count(figures.worker_kills, "worker"),
                                   "; frozen: ", Count(figures.server_freezes, "server"), ", ",
@@ -222,7 +223,7 @@ std::string DrillText(const DrillFigures& figures, absl::Duration began,
     }
     absl::StrAppend(&text, "\n");
   }
-  absl::optional<absl::Duration> slowest;
+  std::optional<absl::Duration> slowest;
   for (const RecoveryWatch::Recovery& recovery : figures.recoveries) {
     absl::StrAppend(&text, "  server ", recovery.server, " died after ",
                     Seconds(recovery.died_at - began), ": listens again after ",
@@ -287,7 +288,7 @@ int DrillCommand(const FlagValues& flags, std::ostream& out, std::ostream& error
   ClusterRun::Options run(std::move(options->run));
   run.view = ProgressView::OfTerminal();
   run.faults = &drill;
-  absl::optional<Report> report;
+  std::optional<Report> report;
   const int code = RunInDirectory(std::move(run), out, error, clock, interrupt.fd(),
                                   [&report](const Report& last) { report = last; });
   out << DrillText(drill.figures(), began, report) << std::flush;

@@ -1,16 +1,16 @@
 #pragma once
 
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/types/optional.h"
 #include "proto/report.pb.h"
 #include "tools/base/flag_table.h"
 #include "tools/drill/drill.h"
 #include "tools/drill/fault_schedule.h"
-#include "tools/run_plan/run_plan.h"
+#include "tools/run_plan/plan_run.h"
 
 namespace torchps {
 
@@ -32,7 +32,7 @@ absl::StatusOr<DrillOptions> PlanDrill(const FlagValues& flags,
 // updates rolled back, the final accuracy, stalls, and the verdict. Omits the report's figures if
 // `report` is not set.
 std::string DrillText(const DrillFigures& figures, absl::Duration began,
-                      const absl::optional<Report>& report);
+                      const std::optional<Report>& report);
 
 int DrillCommand(const FlagValues& flags, std::ostream& out, std::ostream& error);
 

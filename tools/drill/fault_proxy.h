@@ -2,9 +2,11 @@
 
 #include <cstdint>
 #include <list>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
@@ -12,6 +14,7 @@
 #include "absl/time/time.h"
 #include "common/mutex.h"
 #include "tools/base/tcp.h"
+#include "tools/run_plan/fault_plan.h"
 
 namespace torchps {
 
@@ -98,6 +101,31 @@ class FaultProxy {
   uint64_t resets_ ABSL_GUARDED_BY(mutex_) = 0;
 
   std::thread thread_;
+};
+
+// Relays the connections between the workers and servers of a drill, so that the drill can break
+// them: one proxy on the loopback per worker and server. Needs neither root nor firewall rules.
+//
+// Not thread-safe; each relay runs a thread.
+class Relays {
+ public:
+  // Opens relays from `worker` to the servers at these addresses, in server order, and keeps
+  // existing relays. Returns the value for the worker's environment
+  // (client/calls/server_channel.h). UNAVAILABLE: cannot listen on a port.
+  absl::StatusOr<std::string> Open(int worker, const std::vector<std::string>& servers);
+
+  // Cut() blocks these links until Join() is called as often as Cut().
+  void Cut(const std::vector<NetworkLink>& links);
+  void Join(const std::vector<NetworkLink>& links);
+  // Resets the open connections of these links.
+  void Reset(const std::vector<NetworkLink>& links);
+
+ private:
+  struct Relay {
+    std::unique_ptr<FaultProxy> proxy;
+    int cuts = 0;
+  };
+  std::map<NetworkLink, Relay> relays_;
 };
 
 }  // namespace torchps

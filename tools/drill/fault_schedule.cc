@@ -1,12 +1,13 @@
 #include "tools/drill/fault_schedule.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/split_mix64.h"
+#include "common/hash.h"
 
 namespace torchps {
 namespace {
@@ -197,7 +198,7 @@ absl::string_view FindFlag(Fault::Kind kind) {
   }
 }
 
-absl::optional<Fault::Kind> GetEnd(Fault::Kind kind) {
+std::optional<Fault::Kind> GetEnd(Fault::Kind kind) {
   switch (kind) {
     case Fault::Kind::kFreeze:
       return Fault::Kind::kThaw;
@@ -206,7 +207,7 @@ absl::optional<Fault::Kind> GetEnd(Fault::Kind kind) {
     case Fault::Kind::kCrowd:
       return Fault::Kind::kDisperse;
     default:
-      return absl::nullopt;
+      return std::nullopt;
   }
 }
 

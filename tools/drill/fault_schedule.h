@@ -1,13 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "absl/types/optional.h"
 #include "tools/run_plan/fault_plan.h"
 
 namespace torchps {
@@ -37,7 +37,7 @@ absl::StatusOr<FaultRule> ParseFaultRule(Fault::Kind kind, absl::string_view tex
 // Returns the flag for a kind of fault, for example "kill", and the kind that ends it, or nullopt
 // if the fault is instantaneous. REQUIRES, for both: a kind that begins a fault.
 absl::string_view FindFlag(Fault::Kind kind);
-absl::optional<Fault::Kind> GetEnd(Fault::Kind kind);
+std::optional<Fault::Kind> GetEnd(Fault::Kind kind);
 
 // Draws a schedule of faults from a seed; equal options produce equal schedules. A periodic fault
 // varies by up to a quarter of the period at random. Each fault that begins also ends. Times start

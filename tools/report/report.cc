@@ -9,11 +9,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/process/version.h"
-#include "job/update_rule.h"
+#include "job/consistency_fields.h"
 #include "tools/report/report_checks.h"
-#include "tools/report/report_words.h"
+#include "tools/report/report_text.h"
 #include "wire/evaluation_score.h"
-#include "wire/verdict_counts.h"
+#include "wire/status_codec.h"
 
 namespace torchps {
 namespace {
@@ -305,9 +305,9 @@ Report BuildReport(const JobStatus& job, const std::vector<ServerAnswer>& server
   return report;
 }
 
-absl::optional<Report::Updates> GetUpdates(const ConsistencySpec& consistency,
-                                           const std::vector<ServerAnswer>& servers) {
-  if (HasRounds(consistency) || AppliesEachPush(consistency)) return absl::nullopt;
+std::optional<Report::Updates> GetUpdates(const ConsistencySpec& consistency,
+                                          const std::vector<ServerAnswer>& servers) {
+  if (HasRounds(consistency) || AppliesEachPush(consistency)) return std::nullopt;
   Report::Updates updates;
   Report::Distribution lag;
   int64_t blocks = 0, early = 0, refused = 0;
@@ -326,7 +326,7 @@ absl::optional<Report::Updates> GetUpdates(const ConsistencySpec& consistency,
           std::max(updates.longest_wait_steps(), Ratio(longest, slot.usual_step_seconds())));
     }
   }
-  if (blocks == 0) return absl::nullopt;
+  if (blocks == 0) return std::nullopt;
   updates.set_early(PerBlock(early, blocks));
   updates.set_refused(PerBlock(refused, blocks));
   Finish(lag);

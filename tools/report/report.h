@@ -1,10 +1,10 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/types/optional.h"
 #include "proto/coordinator.pb.h"
 #include "proto/parameter_service.pb.h"
 #include "proto/report.pb.h"
@@ -28,8 +28,8 @@ Report BuildReport(const JobStatus& job, const std::vector<ServerAnswer>& server
 // wait, over the servers that answered. Divides counts of blocks by the number of blocks and
 // rounds, but to at least 1 if a count is not zero. nullopt: the job uses another apply mode, or
 // the model does not exist yet.
-absl::optional<Report::Updates> GetUpdates(const ConsistencySpec& consistency,
-                                           const std::vector<ServerAnswer>& servers);
+std::optional<Report::Updates> GetUpdates(const ConsistencySpec& consistency,
+                                          const std::vector<ServerAnswer>& servers);
 
 // Returns the slot's figures. If an update combines several pushes, moves the time that servers
 // held the slot's pushes from `push_seconds` to `wait_seconds`.

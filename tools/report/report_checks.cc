@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "job/update_rule.h"
-#include "wire/verdict_counts.h"
+#include "job/consistency_fields.h"
+#include "wire/status_codec.h"
 
 namespace torchps {
 namespace {

@@ -4,11 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "common/process/exit_codes.h"
+#include "common/process/command_line.h"
+#include "tools/report/cluster_client.h"
 #include "tools/report/report_json.h"
 #include "tools/report/report_text.h"
-#include "tools/report/report_words.h"
-#include "tools/report/server_list.h"
 
 namespace torchps {
 namespace {

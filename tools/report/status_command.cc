@@ -9,7 +9,7 @@
 
 #include "absl/time/time.h"
 #include "common/clock.h"
-#include "common/process/exit_codes.h"
+#include "common/process/command_line.h"
 #include "tools/base/child_process.h"
 #include "tools/base/interrupt.h"
 #include "tools/report/status_text.h"
@@ -57,7 +57,7 @@ int ShowStatus(ClusterClient& cluster, std::ostream& out) {
 
 int StatusCommand(const FlagValues& flags, std::ostream& out, std::ostream& error) {
   // Created first, so that the threads of gRPC inherit the blocked signals.
-  absl::optional<Interrupt> interrupt;
+  std::optional<Interrupt> interrupt;
   if (flags.Has("watch")) interrupt.emplace();
   const absl::StatusOr<std::unique_ptr<ClusterClient>> cluster = ConnectByFlags(flags, "status");
   if (!cluster.ok()) {

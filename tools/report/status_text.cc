@@ -7,14 +7,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/process/exit_codes.h"
-#include "job/update_rule.h"
+#include "common/process/command_line.h"
+#include "job/consistency_fields.h"
 #include "tools/base/format.h"
-#include "tools/base/text_table.h"
-#include "tools/report/report_words.h"
-#include "tools/report/server_list.h"
-#include "wire/restoring_text.h"
-#include "wire/verdict_counts.h"
+#include "tools/report/cluster_client.h"
+#include "tools/report/report_text.h"
+#include "wire/status_codec.h"
 
 namespace torchps {
 namespace {

@@ -3,15 +3,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/process/exit_codes.h"
-#include "tools/run/buffered_output.h"
-#include "tools/run/describe_run.h"
+#include "common/process/command_line.h"
+#include "tools/run/progress_view.h"
+#include "tools/run/run_part.h"
 #include "tools/run/run_report.h"
-#include "tools/run/worker_text.h"
 
 namespace torchps {
 
@@ -122,7 +122,7 @@ absl::Status ClusterRun::MakeReport(bool finished) {
   for (const auto& part : parts_) {
     if (!part->is_evaluator) restarts[part->name()] = part->restarts.restarts();
   }
-  const absl::StatusOr<absl::optional<Report>> report = AskForReport(
+  const absl::StatusOr<std::optional<Report>> report = AskForReport(
       *connect_(addresses), addresses[0], finished, options_.answer_timeout, restarts, targets_);
   if (!report.ok() || !report->has_value()) return report.status();
   if (options_.on_report) options_.on_report(**report);
@@ -223,7 +223,7 @@ absl::Status ClusterRun::HandleDeath(Part& part) {
     const absl::Status failure = Failure(part, how);
     return part.is_server && part.ended_well() ? absl::CancelledError(failure.message()) : failure;
   }
-  const absl::optional<absl::Duration> delay = part.restarts.Died(clock_.Now());
+  const std::optional<absl::Duration> delay = part.restarts.Died(clock_.Now());
   if (!delay.has_value()) return Failure(part, how + StaysDownText(options_.restarts));
   ShowHeldOutput(part, absl::InfiniteDuration());
   part.buffered_output.Clear();
@@ -325,7 +325,7 @@ void ClusterRun::HandleLine(Part& part, ChildProcess::Stream stream, absl::strin
     return;
   }
   if (part.is_evaluator && IsMeasured(line)) return HandleMeasured(line);
-  const absl::optional<StatusLine> status = ParseStatusLine(line);
+  const std::optional<StatusLine> status = ParseStatusLine(line);
   if (!status.has_value()) {
     // Other status lines are for manual use.
     if (absl::StartsWith(line, "torchps_")) return;

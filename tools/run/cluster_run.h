@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <utility>
@@ -10,7 +11,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "absl/types/optional.h"
 #include "common/clock.h"
 #include "proto/report.pb.h"
 #include "tools/base/child_process.h"
@@ -19,7 +19,7 @@
 #include "tools/run/progress_view.h"
 #include "tools/run/run_part.h"
 #include "tools/run_plan/fault_plan.h"
-#include "tools/run_plan/run_plan.h"
+#include "tools/run_plan/plan_run.h"
 #include "tools/run_plan/targets.h"
 
 namespace torchps {
@@ -67,7 +67,7 @@ class ClusterRun {
              const Clock& clock, int interrupt_fd);
 
   // Returns psctl's exit code: 0 if the job finished and the parts exited successfully, the code of
-  // the failed part if it is in common/process/exit_codes.h, and otherwise 1.
+  // the failed part if it is in common/process/command_line.h, and otherwise 1.
   int Run();
 
   // The first error that ended the run. OK before the end, or if the job finished. CANCELLED: the
@@ -120,7 +120,7 @@ class ClusterRun {
   absl::Status outcome_;
   absl::Status measured_;  // first error in the evaluator's output
   // Time of the first progress of a worker.
-  absl::optional<absl::Duration> training_since_;
+  std::optional<absl::Duration> training_since_;
   bool accepted_ = false;
   bool worked_ = false;  // a worker completed a step
   int exit_code_ = 0;    // of the first failure

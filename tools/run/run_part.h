@@ -1,21 +1,50 @@
 #pragma once
 
+#include <deque>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "absl/types/optional.h"
 #include "tools/base/child_process.h"
-#include "tools/run/buffered_output.h"
 #include "tools/run_plan/fault_plan.h"
 #include "tools/run_plan/hosts_file.h"
+#include "tools/run_plan/plan_run.h"
 #include "tools/run_plan/restart_policy.h"
-#include "tools/run_plan/run_plan.h"
 
 namespace torchps {
+
+// Holds the error output of a torchps process. Lines wait briefly before they are shown, because
+// the lines of a failing process belong to the failure message. Thread-compatible.
+class BufferedOutput {
+ public:
+  // Long enough for a process to exit after the last line (unloading libtorch is slow), short
+  // enough for the user.
+  static constexpr absl::Duration kHold = absl::Seconds(1);
+
+  // Adds a line, without the program's name; the caller adds the name when showing the line.
+  void Add(absl::Duration now, absl::string_view line);
+
+  // Returns true if lines are waiting.
+  bool waiting() const { return !held_.empty(); }
+
+  // Removes and returns the lines that arrived at `until` or before, oldest first.
+  std::vector<std::string> Take(absl::Duration until);
+
+  // Returns the waiting lines for the failure message, or the last line again if no line waits.
+  std::vector<std::string> LastWords() const;
+
+  // Discards the lines, for a restarted process.
+  void Clear();
+
+ private:
+  std::deque<std::pair<absl::Duration, std::string>> held_;
+  std::string last_;
+};
 
 // A part of a run, across restarts: a server, a worker or one of the worker's stages, or the
 // evaluator. Not thread-safe. Owns the process; ClusterRun ensures that `process` is set once the
@@ -29,10 +58,10 @@ struct RunPart {
   std::string address;     // server: address, set at the first start
   bool listening = false;  // server: the current process listens
   RestartPolicy restarts;
-  absl::optional<absl::Duration> restart_at;  // time of the scheduled restart
-  bool seen_dead = false;                     // the previous local process ended by a signal
-  bool disk_lost = false;                     // server: delete the directory before the restart
-  bool has_lost_disk = false;  // server: restores the files from a server with copies
+  std::optional<absl::Duration> restart_at;  // time of the scheduled restart
+  bool seen_dead = false;                    // the previous local process ended by a signal
+  bool disk_lost = false;                    // server: delete the directory before the restart
+  bool has_lost_disk = false;                // server: restores the files from a server with copies
   BufferedOutput buffered_output;
   std::ofstream log;
 
@@ -55,7 +84,7 @@ struct RunPart {
   // Returns the failure message: `what` happened, then the last output.
   std::string FailureText(absl::string_view what) const;
   // Returns the exit code for a run that this failure ends: the part's exit code if it is in
-  // common/process/exit_codes.h, otherwise kFailed.
+  // common/process/command_line.h, otherwise kFailed.
   int FailureCode() const;
 };
 

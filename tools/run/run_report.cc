@@ -1,16 +1,43 @@
 #include "tools/run/run_report.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "proto/coordinator.pb.h"
+#include "tools/base/format.h"
 #include "tools/report/report.h"
 #include "tools/report/report_json.h"
 #include "tools/report/report_text.h"
 
 namespace torchps {
+
+std::vector<std::string> DescribeRun(const JobSpec& job, const LaunchOptions& launch,
+                                     const Hosts& hosts,
+                                     const std::vector<std::string>& addresses) {
+  // For a custom module, names the program; the report adds details.
+  const std::string model = job.model().name().empty()
+                                ? launch.worker_binary.substr(launch.worker_binary.rfind('/') + 1)
+                                : absl::StrCat(job.model().name(), " on ", job.data().source());
+  std::string workers = Count(static_cast<int64_t>(hosts.workers.size()), "worker");
+  if (const auto& stages = hosts.workers.front().stages; !stages.empty()) {
+    absl::StrAppend(&workers, " with ", Count(static_cast<int64_t>(stages.size()), "stage"),
+                    " each");
+  }
+  if (launch.threads > 0) {
+    absl::StrAppend(&workers, " with ", Count(launch.threads, "thread"), " each");
+  }
+  return {absl::StrCat(job.name(), ": ", model, ", ", Count(job.training().epochs(), "epoch"), ", ",
+                       DescribeConsistency(job.consistency())),
+          absl::StrCat(Count(static_cast<int64_t>(addresses.size()), "server"), ", ", workers),
+          absl::StrCat("watch it: psctl status --watch --servers=", absl::StrJoin(addresses, ",")),
+          ""};
+}
+
 namespace {
 
 // The processes of a worker restart together, so the highest count is the worker's.
@@ -33,18 +60,18 @@ void AddRestarts(const PartRestarts& restarts, Report* report) {
 
 }  // namespace
 
-absl::StatusOr<absl::optional<Report>> AskForReport(ClusterClient& cluster,
-                                                    const std::string& address, bool finished,
-                                                    absl::Duration timeout,
-                                                    const PartRestarts& restarts,
-                                                    const Targets& targets) {
+absl::StatusOr<std::optional<Report>> AskForReport(ClusterClient& cluster,
+                                                   const std::string& address, bool finished,
+                                                   absl::Duration timeout,
+                                                   const PartRestarts& restarts,
+                                                   const Targets& targets) {
   const absl::StatusOr<JobStatus> job = cluster.GetJobStatus(/*wait_until_done=*/false, timeout);
   if (!job.ok()) {
     return absl::Status(job.status().code(), absl::StrCat("no report: server 0 at ", address, ": ",
                                                           job.status().message()));
   }
   if (job->phase() == JobStatus::NO_JOB) {
-    if (!finished) return absl::nullopt;
+    if (!finished) return std::nullopt;
     return absl::InternalError(
         "the workers ended without having submitted a job; does the program of --worker_binary "
         "call "

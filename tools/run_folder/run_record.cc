@@ -11,7 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "common/fnv1a.h"
+#include "common/hash.h"
 #include "common/process/version.h"
 #include "storage/file_system.h"
 

@@ -16,8 +16,8 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "common/ids.h"
-#include "common/printable.h"
+#include "common/text.h"
+#include "common/types.h"
 #include "tools/base/tcp.h"
 
 namespace torchps {

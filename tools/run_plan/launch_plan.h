@@ -7,7 +7,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/optional.h"
 #include "tools/base/child_process.h"
 #include "tools/run_plan/hosts_file.h"
 
@@ -40,7 +39,7 @@ struct LaunchOptions {
   std::vector<std::string> ssh = {"ssh", "-o", "BatchMode=yes"};
   // Interval at which an evaluator process measures the model; empty: do not start one.
   std::string evaluate_every;
-  // Slot -> flags that slow down the worker (tools/run_plan/handicaps.h).
+  // Slot -> flags that slow down the worker (tools/run_plan/fault_plan.h).
   std::map<int, std::vector<std::string>> handicaps;
 
   std::vector<std::string> worker_flags;  // additional flags for each worker

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "absl/types/optional.h"
-#include "common/ids.h"
+#include "common/types.h"
 
 namespace torchps {
 namespace {
@@ -23,9 +23,9 @@ struct Gpus {
   int per_worker = 0;
 };
 
-absl::StatusOr<absl::optional<Gpus>> PlanGpus(const FlagValues& flags) {
+absl::StatusOr<std::optional<Gpus>> PlanGpus(const FlagValues& flags) {
   if (!flags.Has("gpus")) {
-    if (!flags.Has("gpus_per_worker")) return absl::optional<Gpus>();
+    if (!flags.Has("gpus_per_worker")) return std::optional<Gpus>();
     return absl::InvalidArgumentError("--gpus_per_worker needs --gpus=N, a machine's GPUs");
   }
   if (flags.Has("workers")) {
@@ -42,7 +42,7 @@ absl::StatusOr<absl::optional<Gpus>> PlanGpus(const FlagValues& flags) {
   const absl::StatusOr<int64_t> per_worker =
       flags.Integer("gpus_per_worker", *per_host, 1, kMaxGpus);
   if (!per_worker.ok()) return per_worker.status();
-  return absl::make_optional(Gpus{static_cast<int>(*per_host), static_cast<int>(*per_worker)});
+  return std::make_optional(Gpus{static_cast<int>(*per_host), static_cast<int>(*per_worker)});
 }
 
 absl::StatusOr<Hosts> HostsOfFile(const FlagValues& flags) {
@@ -85,7 +85,7 @@ absl::Status PlanStages(const FlagValues& flags, Hosts* hosts) {
 }  // namespace
 
 absl::StatusOr<Hosts> PlanHosts(const FlagValues& flags, const JobSpec& job) {
-  const absl::StatusOr<absl::optional<Gpus>> gpus = PlanGpus(flags);
+  const absl::StatusOr<std::optional<Gpus>> gpus = PlanGpus(flags);
   if (!gpus.ok()) return gpus.status();
   absl::StatusOr<Hosts> hosts = flags.Has("hosts")
                                     ? HostsOfFile(flags)

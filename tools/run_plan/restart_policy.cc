@@ -1,16 +1,17 @@
 #include "tools/run_plan/restart_policy.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "common/process/exit_codes.h"
+#include "common/process/command_line.h"
 #include "tools/base/format.h"
 
 namespace torchps {
 
-absl::optional<absl::Duration> RestartPolicy::Died(absl::Duration now) {
+std::optional<absl::Duration> RestartPolicy::Died(absl::Duration now) {
   while (!recent_.empty() && recent_.front() <= now - options_.window) recent_.pop_front();
-  if (static_cast<int>(recent_.size()) >= options_.most) return absl::nullopt;
+  if (static_cast<int>(recent_.size()) >= options_.most) return std::nullopt;
   absl::Duration delay = options_.first_delay;
   for (size_t i = 0; i < recent_.size() && delay < options_.longest_delay; ++i) delay *= 2;
   recent_.push_back(now);

@@ -1,10 +1,10 @@
 #pragma once
 
 #include <deque>
+#include <optional>
 #include <string>
 
 #include "absl/time/time.h"
-#include "absl/types/optional.h"
 
 namespace torchps {
 
@@ -25,7 +25,7 @@ class RestartPolicy {
 
   // Records a death at `now`. Returns the delay before the restart, or nullopt if the part must not
   // restart again.
-  absl::optional<absl::Duration> Died(absl::Duration now);
+  std::optional<absl::Duration> Died(absl::Duration now);
 
   // Total number of restarts.
   int restarts() const { return restarts_; }

@@ -9,7 +9,7 @@
 #include "proto/job.pb.h"
 #include "tools/base/format.h"
 #include "tools/run_plan/built_in_jobs.h"
-#include "tools/run_plan/handicaps.h"
+#include "tools/run_plan/fault_plan.h"
 
 namespace torchps {
 namespace {

@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "common/closest_name.h"
+#include "common/text.h"
 #include "tools/base/format.h"
 #include "tools/report/report_text.h"
 

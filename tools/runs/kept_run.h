@@ -5,7 +5,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "proto/report.pb.h"
-#include "tools/report/report_words.h"
+#include "tools/report/report_text.h"
 #include "tools/run_folder/run_list.h"
 
 namespace torchps {

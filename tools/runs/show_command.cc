@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "common/process/exit_codes.h"
+#include "common/process/command_line.h"
 #include "tools/base/format.h"
 #include "tools/report/report_text.h"
 #include "tools/run_folder/run_directory.h"

@@ -10,7 +10,7 @@
 #include "c10/core/Event.h"
 #include "c10/core/Stream.h"
 #include "c10/core/impl/VirtualGuardImpl.h"
-#include "worker/feed/batch_uploader.h"
+#include "worker/feed/batch_loader.h"
 
 namespace torchps {
 

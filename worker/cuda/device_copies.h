@@ -1,19 +1,28 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 
 #include "ATen/core/Tensor.h"
 #include "absl/types/span.h"
+#include "c10/core/Device.h"
 #include "common/block_map.h"
-#include "worker/device/block_encoder.h"
 #include "worker/device/device_link.h"
 #include "worker/device/encoded_outbox.h"
+#include "worker/device/encoded_records.h"
 #include "worker/device/finite_check.h"
 #include "worker/device/gradient_outbox.h"
 #include "worker/device/value_uploader.h"
+#include "worker/kernels/kernel_launcher.h"
 
 namespace torchps {
+
+// Returns the driver's handle of the calling thread's computing stream. Thread-safe.
+using CurrentStream = std::function<KernelLauncher::Stream()>;
+
+// Returns null if this torch version does not expose stream handles.
+CurrentStream GetCurrentStream(c10::Device device);
 
 // Owns the link and the memory that a model on a device needs for copying while it computes
 // (worker/device).

@@ -9,10 +9,9 @@
 #include "absl/types/span.h"
 #include "common/block_map.h"
 #include "common/element_runs.h"
-#include "common/ids.h"
+#include "common/types.h"
 #include "proto/job.pb.h"
-#include "worker/cuda/current_stream.h"
-#include "worker/device/block_encoder.h"
+#include "worker/cuda/device_copies.h"
 #include "worker/device/encoded_records.h"
 #include "worker/kernels/gradient_kernels.h"
 

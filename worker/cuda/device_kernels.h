@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "c10/core/Device.h"
 #include "common/block_map.h"
-#include "worker/cuda/current_stream.h"
+#include "worker/cuda/device_copies.h"
 #include "worker/kernels/gradient_kernels.h"
 
 namespace torchps {

@@ -7,6 +7,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/model_layout.h"
+#include "shm/push_segments.h"
 
 namespace torchps {
 
@@ -43,5 +45,14 @@ class PinnedMemory {
   const CudaPinning cuda_;
   uint8_t* const memory_;
 };
+
+// Allocates host memory for a model's gradients that servers on this machine can read, in `buffers`
+// buffers (PushSegment). If `pinned` is true, the memory stays pinned while it is mapped, so that a
+// GPU can copy into it.
+//
+// UNAVAILABLE: the kernel does not provide shared memory, CUDA is not loaded, or the memory cannot
+// be pinned (see PinnedMemory).
+absl::StatusOr<std::shared_ptr<PushSegment>> MakeGradientSegment(const ModelLayout& layout,
+                                                                 int buffers, bool pinned);
 
 }  // namespace torchps

@@ -3,11 +3,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "worker/device/copy_shares.h"
+#include "common/clock.h"
+#include "worker/device/final_shares.h"
 
 namespace torchps {
 
@@ -66,6 +69,25 @@ class DeviceLink {
 
   // Returns the smallest copy worth a separate call, in bytes.
   virtual int64_t least_copy_bytes() const { return CopyShares::kLeastBytes; }
+};
+
+// Records the time at which a device finished its queued work. The thread that queues the work is
+// far ahead of the device.
+//
+// Thread-safe.
+class WorkEnd {
+ public:
+  // Covers the work that the calling thread queued so far. Borrows the clock until the link is
+  // destroyed.
+  WorkEnd(DeviceLink* link, const Clock* clock);
+
+  // Returns the time by the clock; nullopt if the work is not finished or the link failed.
+  std::optional<absl::Duration> at() const;
+
+ private:
+  struct State;
+
+  std::shared_ptr<State> state_;
 };
 
 }  // namespace torchps

@@ -6,21 +6,20 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "client/encoded_blocks.h"
+#include "client/pending_push.h"
 #include "common/block_map.h"
 #include "common/element_runs.h"
-#include "common/ids.h"
 #include "common/mutex.h"
-#include "worker/device/block_encoder.h"
-#include "worker/device/copy_shares.h"
+#include "common/types.h"
 #include "worker/device/device_link.h"
+#include "worker/device/encoded_records.h"
 #include "worker/device/final_shares.h"
-#include "worker/device/outbox.h"
+#include "worker/device/gradient_outbox.h"
 
 namespace torchps {
 
 // Outbox for gradients that the device encodes. The encoded bytes are copied down, and the push
-// sends these bytes (client/encoded_blocks.h).
+// sends these bytes (client/pending_push.h).
 //
 //    compute   | backward t                    | forward t + 1
 //    down      |        encode b9, b9, b8 ..       averaged

@@ -5,8 +5,8 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "common/element_runs.h"
-#include "common/ids.h"
-#include "worker/device/copy_shares.h"
+#include "common/types.h"
+#include "worker/device/final_shares.h"
 #include "worker/kernels/kernel_shapes.h"
 
 namespace torchps {

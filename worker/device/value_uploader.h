@@ -7,10 +7,10 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "common/block_map.h"
-#include "common/ids.h"
 #include "common/mutex.h"
-#include "worker/device/copy_shares.h"
+#include "common/types.h"
 #include "worker/device/device_link.h"
+#include "worker/device/final_shares.h"
 
 namespace torchps {
 

@@ -4,15 +4,70 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
-#include "absl/types/optional.h"
-#include "common/split_mix64.h"
-#include "worker/feed/fetch_batch.h"
+#include "absl/strings/str_cat.h"
+#include "common/hash.h"
 
 namespace torchps {
+
+size_t PartsOfPass(size_t samples, size_t replicas) {
+  return std::min(std::max<size_t>(samples / 2, 1), replicas);
+}
+
+PartOfPass GetPart(size_t samples, size_t replica, size_t replicas) {
+  const size_t parts = PartsOfPass(samples, replicas);
+  if (replica >= parts) return {samples, 0};
+  const size_t equal = samples / parts;
+  const size_t rest = samples % parts;
+  return {replica * equal + std::min(replica, rest), equal + (replica < rest ? 1 : 0)};
+}
+
+namespace {
+
+absl::Status CheckRows(const std::string& name, const torch::Tensor& tensor, int64_t rows) {
+  const auto got = [&](const auto&... words) {
+    return absl::InvalidArgumentError(absl::StrCat("the dataset was asked for ", rows,
+                                                   " samples, and the batch's ", name, words...));
+  };
+  if (!tensor.defined()) return got(" is an undefined tensor");
+  if (tensor.dim() == 0) return got(" is a scalar; expected a row for each sample");
+  if (tensor.size(0) != rows) return got(" has ", tensor.size(0), " rows");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Batch> FetchBatch(const Dataset& dataset, absl::Span<const int64_t> indices) {
+  absl::StatusOr<Batch> batch = dataset.Get(indices);
+  if (!batch.ok()) return batch;
+  const auto rows = static_cast<int64_t>(indices.size());
+  absl::Status status = CheckRows("input", batch->input, rows);
+  // Some objectives need only the input.
+  if (batch->target.defined()) status.Update(CheckRows("target", batch->target, rows));
+  for (const torch::Tensor& tensor : batch->more_inputs) {
+    status.Update(CheckRows("more_inputs", tensor, rows));
+  }
+  for (const torch::Tensor& tensor : batch->more_targets) {
+    status.Update(CheckRows("more_targets", tensor, rows));
+  }
+  if (!status.ok()) return status;
+  return batch;
+}
+
+Batch GetRows(const Batch& batch, int64_t begin, int64_t size) {
+  const auto cut = [=](const torch::Tensor& tensor) {
+    return tensor.defined() ? tensor.narrow(0, begin, size) : tensor;
+  };
+  Batch rows{cut(batch.input), cut(batch.target)};
+  for (const torch::Tensor& input : batch.more_inputs) rows.more_inputs.push_back(cut(input));
+  for (const torch::Tensor& target : batch.more_targets) rows.more_targets.push_back(cut(target));
+  return rows;
+}
 
 // Holds a batch that is expected, being made, or made. The loader's mutex guards the non-const
 // members, except while one thread makes the batch: that thread set `begun`.
@@ -26,7 +81,7 @@ struct BatchLoader::Job {
   bool is_raised = false;
   absl::StatusOr<Batch> batch = absl::UnknownError("not made");
   // Replaces the batch when the upload begins.
-  absl::optional<BatchUploader::Rising> rising;
+  std::optional<BatchUploader::Rising> rising;
   std::exception_ptr thrown;
 };
 
@@ -104,7 +159,7 @@ void BatchLoader::RaiseNext() {
     if (!job->made || job->is_raised || job->thrown != nullptr || !job->batch.ok()) return;
     job->is_raised = true;
   }
-  absl::optional<BatchUploader::Rising> rising;
+  std::optional<BatchUploader::Rising> rising;
   std::exception_ptr thrown;
   try {
     rising = lift_->Begin(*std::move(job->batch));

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Generator.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -14,9 +15,70 @@
 #include "absl/types/span.h"
 #include "common/mutex.h"
 #include "data/dataset.h"
-#include "worker/feed/batch_uploader.h"
+
+// Splits the samples of a pass among the replicas of a worker with several devices. Stateless.
 
 namespace torchps {
+
+// The range of samples, counted from the first sample of the pass.
+struct PartOfPass {
+  size_t begin = 0;
+  size_t size = 0;
+};
+
+// Returns the number of replicas that compute a part of a pass; these are the replicas with the
+// lowest numbers. Each part contains at least two samples if the pass does, because batch norm
+// cannot train on one.
+size_t PartsOfPass(size_t samples, size_t replicas);
+
+// Returns the part of replica `replica`, counted from 0. Parts are equal; the first parts get one
+// more sample each if a remainder is left.
+PartOfPass GetPart(size_t samples, size_t replica, size_t replicas);
+
+// Uploads batches from the host to a device while the device computes. Stage() moves a batch to
+// memory that allows asynchronous copies. Begin() starts the copy, and work that uses the batch
+// waits for it on the device.
+//
+//   loader   | make, Stage b1 | make, Stage b2 |
+//   up                   b0               b1 ..            b2 ..
+//   compute                 | with b0          | with b1
+//
+// Thread-safe, except that Arrive() and EndPass() must be called by the thread that enqueues the
+// device's work. All functions may throw torch's exceptions.
+class BatchUploader {
+ public:
+  // Holds a batch being copied. Dropping it loses only the batch: the memory on both sides is kept
+  // until the copy ends.
+  struct Rising {
+    Batch batch;
+    // Null if Arrive() makes the copy.
+    std::shared_ptr<const void> end;
+  };
+
+  virtual ~BatchUploader() = default;
+
+  // Prepares the calling thread, which must be a thread of the caller's, to call the other
+  // functions.
+  virtual void EnterThread() = 0;
+  // Returns the same batch in memory that Begin() can copy from.
+  virtual Batch Stage(Batch batch) = 0;
+  // Begins copying a batch that Stage() returned. Does not block.
+  virtual Rising Begin(Batch batch) = 0;
+  // Returns the batch on the device, for work that the calling thread enqueues from now on.
+  virtual Batch Arrive(Rising rising) = 0;
+  // Called when all work that uses the last batch is enqueued. Blocks if the calling thread is
+  // several passes ahead of the device. Otherwise the enqueued batches would fill the device
+  // memory.
+  virtual void EndPass() = 0;
+};
+
+// Returns the samples at `indices`. The dataset may be the user's. INVALID_ARGUMENT if a tensor
+// does not have one row for each index; the message names the tensor. Other errors are the
+// dataset's.
+absl::StatusOr<Batch> FetchBatch(const Dataset& dataset, absl::Span<const int64_t> indices);
+
+// Returns rows [begin, begin + size) of a batch. Shares the batch's memory.
+Batch GetRows(const Batch& batch, int64_t begin, int64_t size);
 
 // Fetches and augments the batches of training passes. Loader threads make batches ahead of the
 // training thread, like the workers of torch.utils.data.DataLoader.

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "absl/types/span.h"
-#include "common/cpu/instruction_set.h"
+#include "common/cpu/cpu_flags.h"
 
 namespace torchps {
 

@@ -8,8 +8,8 @@
 #include "absl/types/span.h"
 #include "common/block_map.h"
 #include "common/element_runs.h"
-#include "common/ids.h"
 #include "common/model_layout.h"
+#include "common/types.h"
 #include "torch/types.h"
 
 namespace torchps {

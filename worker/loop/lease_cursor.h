@@ -2,14 +2,34 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <vector>
 
 #include "absl/status/status.h"
-#include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "proto/coordinator.pb.h"
-#include "worker/loop/epoch_positions.h"
 
 namespace torchps {
+
+// Maps positions in an epoch to sample indices (common/sample_order.h). Computes an epoch's order
+// on first use and caches the latest order. Thread-compatible.
+class EpochPositions {
+ public:
+  // Without `shuffle`, the position is the sample index.
+  EpochPositions(uint64_t seed, int64_t samples, bool shuffle = true)
+      : seed_(seed), samples_(samples), shuffle_(shuffle) {}
+
+  // Returns the samples at positions [begin, end) of `epoch`, valid until the next call. Returns an
+  // empty span if the range is outside the epoch.
+  absl::Span<const int64_t> Samples(int epoch, int64_t begin, int64_t end);
+
+ private:
+  const uint64_t seed_;
+  const int64_t samples_;
+  const bool shuffle_;
+  int epoch_ = 0;
+  std::vector<int64_t> order_;
+};
 
 // Iterates over the samples of the slot's current data lease, one step at a time.
 //
@@ -52,7 +72,7 @@ class LeaseCursor {
  private:
   const int64_t epoch_samples_;
   EpochPositions positions_;
-  absl::optional<DataLease> lease_;
+  std::optional<DataLease> lease_;
   absl::Span<const int64_t> samples_;
   size_t taken_ = 0;
   // The value of `taken_` before the latest piece.

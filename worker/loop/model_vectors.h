@@ -5,7 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/ids.h"
+#include "common/types.h"
 
 namespace torchps {
 

@@ -1,10 +1,24 @@
 #pragma once
 
+#include <optional>
+
 #include "absl/time/time.h"
-#include "absl/types/optional.h"
-#include "worker/loop/smoothed_time.h"
 
 namespace torchps {
+
+// Exponential moving average of a duration. Zero before the first value.
+class SmoothedTime {
+ public:
+  void Add(absl::Duration newest) {
+    value_ = value_ == absl::ZeroDuration() ? newest : value_ * (1 - kNewest) + newest * kNewest;
+  }
+  absl::Duration value() const { return value_; }
+
+ private:
+  static constexpr double kNewest = 0.2;
+
+  absl::Duration value_;
+};
 
 // Decides if a worker pulls the next step's values while computing the current step, unless the job
 // decides it. Prefetching hides a pull, but adds one version of lag to each gradient. It is worth
@@ -15,7 +29,7 @@ class PrefetchPolicy {
  public:
   // `wanted` is the job's setting. If it is nullopt, prefetching starts off and is then decided by
   // measurement.
-  explicit PrefetchPolicy(absl::optional<bool> wanted)
+  explicit PrefetchPolicy(std::optional<bool> wanted)
       : wanted_(wanted), on_(wanted.value_or(false)) {}
 
   // Adds the transfer time of a pull, without the time the staleness bound delayed it.
@@ -50,15 +64,15 @@ class PrefetchPolicy {
 
  private:
   // One version of lag costs 3 workers about 0.2 points of accuracy with Adam and 0.35 to 0.8
-  // points with momentum (docs/protocol.md, "Update rules"). Saving less than a tenth of the time is
-  // not worth that.
+  // points with momentum (docs/protocol.md, "Update rules"). Saving less than a tenth of the time
+  // is not worth that.
   static constexpr double kOn = 0.1;
   // Half of kOn, so that a share near the threshold does not toggle on().
   static constexpr double kOff = 0.05;
   // The first steps warm up caches.
   static constexpr int kStepsBeforeDeciding = 8;
 
-  const absl::optional<bool> wanted_;
+  const std::optional<bool> wanted_;
   bool on_;
   bool is_first_ = true;
   int steps_ = 0;

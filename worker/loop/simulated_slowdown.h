@@ -2,12 +2,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "absl/types/optional.h"
 #include "common/clock.h"
 
 namespace torchps {
@@ -65,7 +65,7 @@ class SimulatedSlowdown {
   const Options options_;
   const int64_t batch_;
   const Clock* const clock_;
-  absl::optional<absl::Duration> next_pause_;
+  std::optional<absl::Duration> next_pause_;
   absl::Duration held_;  // the forward delay of the current step
 };
 

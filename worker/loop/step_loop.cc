@@ -1,13 +1,14 @@
 #include "worker/loop/step_loop.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/job_progress.h"
+#include "common/types.h"
+#include "job/consistency_fields.h"
 #include "job/local_steps.h"
-#include "job/update_rule.h"
 
 namespace torchps {
 namespace {
@@ -17,10 +18,10 @@ constexpr double kPullMargin = 3;
 // A slot whose steps are stopped this often in a row is too slow, not unlucky.
 constexpr int kMaxStopsInARow = 3;
 
-absl::optional<bool> WantsPrefetch(const StepLoop::Options& options) {
+std::optional<bool> WantsPrefetch(const StepLoop::Options& options) {
   if (!options.may_prefetch) return false;
   const ConsistencySpec& consistency = options.job.consistency();
-  if (!consistency.has_prefetch()) return absl::nullopt;
+  if (!consistency.has_prefetch()) return std::nullopt;
   return consistency.prefetch();
 }
 
@@ -46,7 +47,7 @@ StepLoop::StepLoop(Options options)
       accounting_(options_.job.training()),
       prefetch_policy_(WantsPrefetch(options_)) {}
 
-absl::StatusOr<absl::optional<StepLoop::StepWork>> StepLoop::Next() {
+absl::StatusOr<std::optional<StepLoop::StepWork>> StepLoop::Next() {
   const ProgressTimer::Rest rest(options_.pulse);
   if (!started_) {
     if (absl::Status status = Enter(); !status.ok()) return status;
@@ -54,7 +55,7 @@ absl::StatusOr<absl::optional<StepLoop::StepWork>> StepLoop::Next() {
     if (!started.ok()) return started.status();
     if (!*started) {
       if (absl::Status status = Leave(); !status.ok()) return status;
-      return absl::nullopt;
+      return std::nullopt;
     }
     started_ = true;
     accounting_.BeginPage(options_.clock->Now());
@@ -74,7 +75,7 @@ absl::StatusOr<absl::optional<StepLoop::StepWork>> StepLoop::Next() {
     }
     const absl::StatusOr<bool> more = TakeWork();
     if (!more.ok()) return more.status();
-    if (!*more) return absl::nullopt;
+    if (!*more) return std::nullopt;
   }
 }
 
@@ -97,9 +98,9 @@ absl::StatusOr<bool> StepLoop::TakeWork() {
       status = BeginLease(work->lease());
       break;
     case NextWorkReply::kEvaluateEpoch:
-      status = Evaluate(work->evaluate_epoch(), work->has_keep_model()
-                                                    ? absl::make_optional(work->keep_model())
-                                                    : absl::nullopt);
+      status =
+          Evaluate(work->evaluate_epoch(),
+                   work->has_keep_model() ? std::make_optional(work->keep_model()) : std::nullopt);
       break;
     case NextWorkReply::kGoIdle:
       idle_ = true;
@@ -318,7 +319,7 @@ absl::Status StepLoop::FinishPush() {
   return absl::OkStatus();
 }
 
-absl::Status StepLoop::Evaluate(int epoch, const absl::optional<KeepModel>& keep) {
+absl::Status StepLoop::Evaluate(int epoch, const std::optional<KeepModel>& keep) {
   const absl::Duration began = options_.clock->Now();
   // Leaves the servers' clocks during the evaluation, so that other slots do not wait for this one.
   // In SYNC all slots wait at the end of the epoch anyway, and a slot that left would have to

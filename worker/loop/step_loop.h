@@ -3,26 +3,24 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "absl/types/optional.h"
 #include "absl/types/span.h"
-#include "client/cached_versions.h"
 #include "client/coordinator_client.h"
 #include "client/parameter_client.h"
+#include "client/pending_pull.h"
 #include "common/clock.h"
-#include "common/ids.h"
 #include "common/stop_latch.h"
+#include "common/types.h"
 #include "proto/coordinator.pb.h"
 #include "worker/loop/lease_cursor.h"
 #include "worker/loop/model_vectors.h"
 #include "worker/loop/prefetch_policy.h"
 #include "worker/loop/progress.h"
-#include "worker/loop/progress_timer.h"
-#include "worker/loop/smoothed_time.h"
 #include "worker/loop/step_accounting.h"
 
 namespace torchps {
@@ -123,7 +121,7 @@ class StepLoop {
   // necessary. CANCELLED: stopped. ABORTED: the coordinator removed the slot because too many
   // consecutive gradients were not finite, or gave the slot to another process. Also returns errors
   // of the clients and the callbacks.
-  absl::StatusOr<absl::optional<StepWork>> Next();
+  absl::StatusOr<std::optional<StepWork>> Next();
 
   // Returns true if the current step's gradient would be late or rejected everywhere, so that it is
   // not worth computing. Used with consistency.stop_stale, before BeginTransfers(). Limits the
@@ -179,7 +177,7 @@ class StepLoop {
   // Returns the latest time to begin a pull that must end with the current backward pass.
   absl::Duration LatestPull() const;
   // Evaluates the servers' current values, if the job evaluates, and hands them over.
-  absl::Status Evaluate(int epoch, const absl::optional<KeepModel>& keep);
+  absl::Status Evaluate(int epoch, const std::optional<KeepModel>& keep);
   // Pulls the final values of the job, if the caller asked for them.
   absl::Status PullFinal();
   // Enter or leave the servers' clocks.

@@ -8,9 +8,18 @@
 #include <utility>
 
 #include "common/check.h"
-#include "worker/stages/even_cut.h"
+#include "worker/stages/placement.h"
 
 namespace torchps {
+
+LinearModel::LinearModel(int64_t features, int64_t classes) : linear_(features, classes) {
+  register_module("linear", linear_);
+}
+
+torch::Tensor LinearModel::forward(const torch::Tensor& input) {
+  return linear_->forward(input.flatten(1));
+}
+
 namespace {
 
 // Some consecutive layers, registered under the numbers they have in the whole model.

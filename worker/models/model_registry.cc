@@ -10,7 +10,6 @@
 #include "absl/strings/str_format.h"
 #include "job/built_ins.h"
 #include "worker/models/convnet.h"
-#include "worker/models/linear.h"
 #include "worker/models/mlp.h"
 #include "worker/models/resnet18.h"
 #include "worker/models/transformer.h"

@@ -13,7 +13,7 @@
 
 #include "absl/strings/match.h"
 #include "common/check.h"
-#include "worker/stages/even_cut.h"
+#include "worker/stages/placement.h"
 
 namespace torchps {
 namespace {

@@ -5,13 +5,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "client/cached_versions.h"
 #include "client/parameter_client.h"
+#include "client/pending_pull.h"
 #include "proto/job.pb.h"
 #include "proto/replica.pb.h"
 #include "worker/flat_model.h"
 #include "worker/pipeline/exchange.h"
-#include "worker/pipeline/member_task.h"
 #include "worker/pipeline/stage_work.h"
 
 namespace torchps {

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "wire/verdict_counts.h"
+#include "wire/status_codec.h"
 
 namespace torchps {
 

@@ -4,7 +4,7 @@
 
 #include "absl/status/status.h"
 #include "worker/pipeline/exchange.h"
-#include "worker/pipeline/member_task.h"
+#include "worker/pipeline/stage_work.h"
 #include "worker/slot/worker_options.h"
 
 namespace torchps {

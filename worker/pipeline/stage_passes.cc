@@ -4,8 +4,8 @@
 
 #include <utility>
 
-#include "worker/precision/autocast.h"
-#include "worker/stages/pipeline_schedule.h"
+#include "worker/precision/precision.h"
+#include "worker/stages/pipeline.h"
 
 namespace torchps {
 

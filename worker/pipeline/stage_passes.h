@@ -15,7 +15,7 @@ namespace torchps {
 
 // Runs the forward and backward passes of one stage, while other processes run the other stages.
 // Exchanges activation values and gradients with the neighbour stages. The stages follow the order
-// in worker/stages/pipeline_schedule.h, so they only have to agree on the number of micro-batches.
+// in worker/stages/pipeline.h, so they only have to agree on the number of micro-batches.
 // backward() adds to the parameters' gradients as usual.
 //
 // The next stage receives the stage's output as a new tensor. So a tensor shared by two stages gets

@@ -8,10 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/cpu/finite_check.h"
 #include "torch/utils.h"
-#include "worker/feed/fetch_batch.h"
+#include "worker/feed/batch_loader.h"
 #include "worker/gradient/gradient_scan.h"
 #include "worker/model_use.h"
-#include "worker/module_mode.h"
 #include "worker/torch_error.h"
 
 namespace torchps {

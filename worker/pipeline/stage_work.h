@@ -2,28 +2,62 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "absl/types/optional.h"
+#include "client/stage_layouts.h"
 #include "common/block_map.h"
 #include "common/clock.h"
 #include "common/element_runs.h"
+#include "data/dataset.h"
 #include "proto/job.pb.h"
 #include "proto/replica.pb.h"
+#include "worker/evaluation.h"
 #include "worker/feed/batch_loader.h"
 #include "worker/finish_gradient.h"
 #include "worker/flat_model.h"
 #include "worker/gradient/gradient_watch.h"
-#include "worker/metric_sums.h"
+#include "worker/objective.h"
 #include "worker/pipeline/exchange.h"
-#include "worker/pipeline/member_task.h"
 #include "worker/pipeline/stage_passes.h"
-#include "worker/precision/loss_scaler.h"
+#include "worker/precision/precision.h"
+#include "worker/stages/stages.h"
 
 namespace torchps {
+
+// Describes the training task of one process of a replica: one stage of the model, and all of the
+// data.
+//
+// Copies share the module and the datasets.
+struct MemberTask {
+  ModelStage stage;
+  // Used by the last stage's process; a Pass's module is that stage.
+  Objective objective;
+  DataSource data;
+  // As in Callbacks::augment; may be null.
+  BatchLoader::Augment augment = nullptr;
+  // True if the stage's tensors use the names of the whole model, which another process may hold
+  // undivided. Otherwise the stage number is prefixed, as in torchps::Stages.
+  bool has_whole_names = false;
+
+  // Returns the tensor's name on servers, in model files and in parameter groups.
+  std::string NameInWhole(int number, const std::string& name) const {
+    return has_whole_names ? name : torchps::NameInWhole(number, name);
+  }
+};
+
+// Phases of a step in a replica process: before the pull, at the first forward pass, at the first
+// backward pass, before a push that was announced to the leader, and while the push is in progress.
+// The leader reports only the passes.
+enum class MemberPhase { kPull, kForward, kBackward, kComputed, kPush };
+
+// Thrown by MemberOptions::on_phase in tests to simulate a killed process. It bypasses all code
+// that converts exceptions to statuses, so the process does not say goodbye.
+struct MemberKilled {};
 
 // Executes the leader's orders in one replica process: computes the gradient of the stage's
 // parameters, and the stage's part of an evaluation. Does not contact servers.
@@ -114,7 +148,7 @@ class StageWork {
   GradientWatch watch_;
   // Set for training.precision FLOAT16. Identical in all processes, because all see the same
   // decisions.
-  absl::optional<LossScaler> scaler_;
+  std::optional<LossScaler> scaler_;
   // Start of the last fetched batch in the order's samples, and the batch.
   int64_t fetched_ = -1;
   Batch batch_;

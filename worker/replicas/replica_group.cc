@@ -11,7 +11,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "torch/utils.h"
-#include "worker/feed/part_of_pass.h"
+#include "worker/feed/batch_loader.h"
 #include "worker/replicas/replica_tasks.h"
 #include "worker/replicas/sync_batch_norm.h"
 #include "worker/torch_error.h"

@@ -21,7 +21,7 @@ namespace torchps {
 // push once.
 //
 //   values of the step      lead -> all other replicas
-//   each pass               cut into one part per replica (worker/feed/part_of_pass.h), which the
+//   each pass               cut into one part per replica (worker/feed/batch_loader.h), which the
 //                           replica computes on a separate thread
 //   gradients               summed in the lead: the gradient of the mean loss over all samples
 //   averaged buffers        mean over the replicas, weighted by samples; with

@@ -6,9 +6,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "job/local_steps.h"
-#include "worker/cuda/cuda_finite_check.h"
 #include "worker/cuda/cuda_link.h"
 #include "worker/cuda/device_encoder.h"
+#include "worker/cuda/device_scan.h"
 #include "worker/finish_gradient.h"
 #include "worker/torch_error.h"
 

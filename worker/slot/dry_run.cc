@@ -13,7 +13,7 @@
 #include "worker/device.h"
 #include "worker/flat_model.h"
 #include "worker/learner.h"
-#include "worker/loop/epoch_positions.h"
+#include "worker/loop/lease_cursor.h"
 #include "worker/slot/try_out.h"
 #include "worker/slot/worker_slot.h"
 

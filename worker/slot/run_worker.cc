@@ -5,12 +5,12 @@
 #include <utility>
 
 #include "common/stop_latch.h"
-#include "data/fingerprint.h"
+#include "data/dataset.h"
 #include "job/local_steps.h"
+#include "worker/evaluation.h"
 #include "worker/local_steps.h"
-#include "worker/metric_sums.h"
 #include "worker/model_use.h"
-#include "worker/precision/loss_scaler.h"
+#include "worker/precision/precision.h"
 #include "worker/slot/dry_run.h"
 #include "worker/slot/try_out.h"
 #include "worker/torch_error.h"

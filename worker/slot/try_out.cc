@@ -8,10 +8,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "torch/utils.h"
-#include "worker/feed/fetch_batch.h"
+#include "worker/feed/batch_loader.h"
 #include "worker/model_use.h"
-#include "worker/module_mode.h"
 #include "worker/objective.h"
+#include "worker/torch_error.h"
 
 namespace torchps {
 namespace {

@@ -5,21 +5,28 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/calls/server_channel.h"
 #include "common/block_map.h"
 #include "common/clock.h"
-#include "common/ids.h"
+#include "common/model_layout.h"
 #include "common/stop_latch.h"
+#include "common/types.h"
+#include "proto/coordinator.pb.h"
 #include "proto/job.pb.h"
+#include "torch/nn/module.h"
 #include "torch/types.h"
 #include "worker/cuda/device_scan.h"
-#include "worker/device/block_encoder.h"
 #include "worker/device/device_link.h"
+#include "worker/device/encoded_records.h"
 #include "worker/device/finite_check.h"
-#include "worker/feed/batch_uploader.h"
+#include "worker/feed/batch_loader.h"
 #include "worker/loop/simulated_slowdown.h"
+#include "worker/stages/placement.h"
+
+// Determines the devices of a slot's model from the worker's options. Stateless.
 
 namespace torchps {
 
@@ -82,5 +89,17 @@ struct WorkerOptions {
   const Clock* clock = nullptr;
   StopLatch* stop = nullptr;
 };
+
+// Returns OK if the configured devices can hold the module and compute with it. INVALID_ARGUMENT as
+// for CheckDevice, CheckPrecision and Placement::Check.
+absl::Status CheckPlacement(const WorkerOptions& options, const torch::nn::Module& module);
+
+// Returns the placement of the module. `slot` may be -1 if it is not known yet. REQUIRES:
+// CheckPlacement() is OK.
+Placement MakePlacement(const WorkerOptions& options, SlotId slot);
+
+// Returns the devices that hold the slot's model if there are several. Ignores other processes.
+std::vector<ReplicaMember> GetMembers(const WorkerOptions& options, const ModelLayout& layout,
+                                      const std::string& host);
 
 }  // namespace torchps

@@ -1,6 +1,7 @@
 #include "worker/slot/worker_slot.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -8,9 +9,8 @@
 #include "absl/strings/str_join.h"
 #include "client/calls/address_resolver.h"
 #include "client/calls/this_host.h"
-#include "client/calls/this_process.h"
-#include "client/pipeline/stage_layouts.h"
-#include "client/upkeep/slot_upkeep.h"
+#include "client/slot_upkeep.h"
+#include "client/stage_layouts.h"
 #include "data/preprocessing.h"
 #include "job/local_steps.h"
 #include "job/parameter_groups.h"
@@ -19,7 +19,7 @@
 #include "worker/device.h"
 #include "worker/device/encoded_outbox.h"
 #include "worker/finish_gradient.h"
-#include "worker/slot/slot_placement.h"
+#include "worker/slot/worker_options.h"
 #include "worker/stages/placement.h"
 #include "worker/stages/slot_members.h"
 #include "worker/state_file.h"
@@ -82,7 +82,7 @@ absl::StatusOr<std::unique_ptr<WorkerSlot>> WorkerSlot::Join(torch::nn::Module& 
   if (absl::Status status = CheckPlacement(options, module); !status.ok()) return status;
   if (absl::Status status = LoadInitialState(module, options); !status.ok()) return status;
   const JobSpec job = options.job;
-  const absl::optional<Replica>& replica = data.replica;
+  const std::optional<Replica>& replica = data.replica;
   const auto group_of = [&job, &replica](const std::string& name) {
     return GetGroup(job.optimizer(), replica.has_value() ? replica->name_in_whole(name) : name);
   };

@@ -4,25 +4,25 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/types/optional.h"
 #include "client/coordinator_client.h"
 #include "client/parameter_client.h"
-#include "client/upkeep/heartbeat.h"
+#include "client/slot_upkeep.h"
 #include "common/block_map.h"
-#include "common/data_fingerprint.h"
 #include "common/element_runs.h"
 #include "common/model_layout.h"
+#include "common/types.h"
 #include "proto/coordinator.pb.h"
 #include "torch/nn/module.h"
 #include "worker/evaluation.h"
 #include "worker/flat_model.h"
 #include "worker/gradient/gradient_watch.h"
-#include "worker/loop/progress_timer.h"
+#include "worker/loop/progress.h"
 #include "worker/loop/simulated_slowdown.h"
 #include "worker/loop/step_loop.h"
 #include "worker/module_tensors.h"
@@ -59,7 +59,7 @@ class WorkerSlot {
     std::string description;
     std::map<std::string, std::string> metadata;  // DataSource::Metadata()
     DataFingerprint fingerprint = {};
-    absl::optional<Replica> replica = absl::nullopt;
+    std::optional<Replica> replica = std::nullopt;
   };
 
   // Called between steps. Null hooks are skipped.

@@ -1,14 +1,53 @@
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "common/element_runs.h"
 #include "common/model_layout.h"
 #include "proto/coordinator.pb.h"
 #include "torch/types.h"
 #include "worker/stages/placement.h"
 
 namespace torchps {
+
+// Holds one device's part of a flat layout in vectors on that device. Copies the part from and to
+// the host's vectors, which contain all elements.
+//
+//   the host's values    | trained ... [part] ... | averaged ... [part] ... |
+//   values()             | part, trained | part, averaged |
+//   gradients()          | part, trained |
+//
+// Copies block: they wait for earlier work on the device and are complete on return. All functions
+// except the accessors throw torch's exceptions.
+//
+// Copies of this object share the vectors. Thread-compatible.
+class DevicePart {
+ public:
+  // Sets gradients to zero; leaves values uninitialized.
+  explicit DevicePart(const StagePart& place);
+
+  const torch::Tensor& values() const { return values_; }
+  const torch::Tensor& gradients() const { return gradients_; }
+  // Returns the offset of a tensor of the part in values(), and in gradients() if it is trained.
+  int64_t GetBegin(const Segment& segment) const;
+
+  void TakeValues(const torch::Tensor& host_values) const;
+  void GiveValues(const torch::Tensor& host_values) const;
+  void GiveAveraged(const torch::Tensor& host_values) const;
+  void GiveGradients(const torch::Tensor& host_gradients) const;
+
+ private:
+  // Calls `use` for each run of the host's value vector on this device, with the offset in
+  // values(). Calls it once if the module is not cut.
+  void ForEachRun(
+      const std::function<void(int64_t in_host, int64_t in_part, int64_t length)>& use) const;
+
+  ElementRun trained_, averaged_;
+  torch::Tensor values_, gradients_;
+};
 
 // List the members that hold a slot's copy of the model, for the worker's join request. Members are
 // devices with a full replica each, devices with a stage each, or processes with a stage each. Each

@@ -1,10 +1,15 @@
 #include "worker/state/state_sources.h"
 
 #include <caffe2/serialize/inline_container.h>
+#include <torch/utils.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -15,9 +20,86 @@
 #include "checkpoint/pickle/state_dict_pickle.h"
 #include "checkpoint/pickle/zip_directory.h"
 #include "checkpoint/safetensors_reader.h"
-#include "worker/state/file_dtype.h"
 
 namespace torchps {
+namespace {
+
+struct Prefix {
+  std::string text;
+  size_t names = 0;  // matching names after removing the prefix
+};
+
+// Returns the prefix that makes the most names in `longer` match `shorter` when removed.
+Prefix BestPrefix(const std::set<std::string>& longer, const std::set<std::string>& shorter) {
+  std::map<std::string, size_t> matches;
+  for (const std::string& name : longer) {
+    for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1)) {
+      if (shorter.count(name.substr(dot + 1)) > 0) ++matches[name.substr(0, dot + 1)];
+    }
+  }
+  Prefix best;
+  for (const auto& [prefix, names] : matches) {
+    if (names > best.names) best = {prefix, names};
+  }
+  return best;
+}
+
+}  // namespace
+
+std::string PrefixHint(const std::set<std::string>& module, const std::set<std::string>& file) {
+  const auto matching = static_cast<size_t>(
+      std::count_if(module.begin(), module.end(),
+                    [&file](const std::string& name) { return file.count(name) > 0; }));
+  const Prefix surplus = BestPrefix(file, module);
+  const Prefix lacking = BestPrefix(module, file);
+  const bool remove = surplus.names >= lacking.names;
+  const Prefix& best = remove ? surplus : lacking;
+  if (best.names <= matching || 2 * best.names < std::min(module.size(), file.size())) return "";
+  return absl::StrCat(remove ? "without" : "with", " the prefix '", best.text, "' ", best.names,
+                      " of the file's names fit; rename them in Python and save again: state = {",
+                      remove ? absl::StrCat("k.removeprefix('", best.text, "')")
+                             : absl::StrCat("'", best.text, "' + k"),
+                      ": v for k, v in state.items()",
+                      remove ? absl::StrCat(" if k.startswith('", best.text, "')") : "", "}");
+}
+
+namespace {
+
+struct TypePair {
+  Dtype dtype;
+  torch::ScalarType type;
+};
+
+constexpr TypePair kTypes[] = {
+    {Dtype::kBOOL, torch::kBool},        {Dtype::kU8, torch::kUInt8},
+    {Dtype::kI8, torch::kInt8},          {Dtype::kI16, torch::kInt16},
+    {Dtype::kI32, torch::kInt32},        {Dtype::kI64, torch::kInt64},
+    {Dtype::kF16, torch::kFloat16},      {Dtype::kBF16, torch::kBFloat16},
+    {Dtype::kF32, torch::kFloat32},      {Dtype::kF64, torch::kFloat64},
+    {Dtype::kC64, torch::kComplexFloat}, {Dtype::kC128, torch::kComplexDouble},
+};
+
+}  // namespace
+
+absl::StatusOr<Dtype> GetFileDtype(const std::string& name, const torch::Tensor& tensor) {
+  const bool is_dense = tensor.layout() == torch::kStrided;
+  const auto found =
+      std::find_if(std::begin(kTypes), std::end(kTypes),
+                   [&tensor](const TypePair& pair) { return pair.type == tensor.scalar_type(); });
+  if (is_dense && found != std::end(kTypes)) return found->dtype;
+  const absl::string_view kind = is_dense ? torch::toString(tensor.scalar_type()) : "sparse";
+  return absl::InvalidArgumentError(absl::StrCat(
+      "'", name, "' is ", kind, ", and a model file holds dense numbers only; register it dense, ",
+      "or keep it in a member that is not registered"));
+}
+
+std::optional<torch::ScalarType> GetScalarType(Dtype dtype) {
+  const auto found = std::find_if(std::begin(kTypes), std::end(kTypes),
+                                  [dtype](const TypePair& pair) { return pair.dtype == dtype; });
+  if (found == std::end(kTypes)) return std::nullopt;
+  return found->type;
+}
+
 namespace {
 
 using Json = nlohmann::json;
@@ -38,7 +120,7 @@ absl::StatusOr<StateSources> OpenSafetensors(FileSystem* files, const std::strin
   StateSources sources;
   for (size_t i = 0; i < reader->tensors().size(); ++i) {
     const TensorInfo& info = reader->tensors()[i];
-    const absl::optional<torch::ScalarType> type = GetScalarType(info.dtype);
+    const std::optional<torch::ScalarType> type = GetScalarType(info.dtype);
     sources[info.name] = {
         info.shape, type, info.other_dtype, [reader, i, type]() -> absl::StatusOr<torch::Tensor> {
           torch::Tensor tensor = torch::empty(reader->tensors()[i].shape, *type);

@@ -1,6 +1,7 @@
-#include "client/pipeline/stage_layouts.h"
+#include "client/stage_layouts.h"
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -96,8 +97,8 @@ TEST(StageLayoutsTest, DoesNotFindABlockOfAnotherStage) {
   const BlockMap map = *BlockMap::Create(*JoinLayouts(Stages()), 16, 1);
   const BlockMap first = *BlocksOfStage(map, Stages(), 0);
   EXPECT_EQ(first.Find(2), 2u);
-  EXPECT_EQ(first.Find(3), absl::nullopt);
-  EXPECT_EQ(first.Find(1000), absl::nullopt);
+  EXPECT_EQ(first.Find(3), std::nullopt);
+  EXPECT_EQ(first.Find(1000), std::nullopt);
 }
 
 TEST(StageLayoutsTest, RejectsAMapWithoutStages) {

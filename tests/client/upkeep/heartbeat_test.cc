@@ -1,6 +1,5 @@
-#include "client/upkeep/heartbeat.h"
-
 #include "absl/synchronization/notification.h"
+#include "client/slot_upkeep.h"
 #include "gtest/gtest.h"
 
 namespace torchps {

@@ -1,4 +1,4 @@
-#include "client/upkeep/slot_upkeep.h"
+#include "client/slot_upkeep.h"
 
 #include <string>
 #include <utility>

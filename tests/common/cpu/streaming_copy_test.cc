@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/split_mix64.h"
+#include "common/hash.h"
 #include "gtest/gtest.h"
 
 namespace torchps {

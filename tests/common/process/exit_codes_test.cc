@@ -1,6 +1,5 @@
-#include "common/process/exit_codes.h"
-
 #include "absl/status/status.h"
+#include "common/process/command_line.h"
 #include "gtest/gtest.h"
 
 namespace torchps {

@@ -1,5 +1,3 @@
-#include "common/process/memory_limit.h"
-
 #include <sys/resource.h>
 
 #include <cstdlib>
@@ -7,6 +5,7 @@
 #include <fstream>
 #include <string>
 
+#include "common/process/process_limits.h"
 #include "gtest/gtest.h"
 
 namespace torchps {

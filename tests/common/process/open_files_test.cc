@@ -1,7 +1,6 @@
-#include "common/process/open_files.h"
-
 #include <sys/resource.h>
 
+#include "common/process/process_limits.h"
 #include "gtest/gtest.h"
 
 namespace torchps {

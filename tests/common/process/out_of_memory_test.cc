@@ -1,11 +1,10 @@
-#include "common/process/out_of_memory.h"
-
 #include <signal.h>
 
 #include <cerrno>
 #include <cstdlib>
 #include <new>
 
+#include "common/process/process_limits.h"
 #include "gtest/gtest.h"
 
 namespace torchps {

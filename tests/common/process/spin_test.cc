@@ -1,9 +1,8 @@
-#include "common/process/spin.h"
-
 #include <atomic>
 #include <thread>
 
 #include "absl/time/time.h"
+#include "common/process/cores.h"
 #include "gtest/gtest.h"
 
 namespace torchps {

@@ -1,8 +1,7 @@
-#include "data/download/cache_folder.h"
-
 #include <map>
 #include <string>
 
+#include "data/download/download_mnist.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -1,5 +1,3 @@
-#include "data/download/download.h"
-
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -13,7 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "data/download/mnist_download.h"
+#include "data/download/download_mnist.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/data/download/http_server.h"

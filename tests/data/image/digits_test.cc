@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "common/fnv1a.h"
+#include "common/hash.h"
 #include "gtest/gtest.h"
 
 namespace torchps {

@@ -1,10 +1,9 @@
-#include "data/image/resize_image.h"
-
 #include <sys/resource.h>
 
 #include <cstdint>
 #include <vector>
 
+#include "data/image/decode_image.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

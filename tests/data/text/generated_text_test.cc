@@ -7,7 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "common/fnv1a.h"
+#include "common/hash.h"
 #include "gtest/gtest.h"
 
 namespace torchps {

@@ -13,7 +13,7 @@
 #include "tests/fault/nemesis/nemesis_journal.h"
 #include "tests/fault/nemesis/nemesis_stalls.h"
 #include "tests/testing/program.h"
-#include "tools/drill/relays.h"
+#include "tools/drill/fault_proxy.h"
 
 namespace torchps {
 

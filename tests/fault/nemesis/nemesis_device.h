@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/ids.h"
+#include "common/types.h"
 #include "tests/fault/nemesis/nemesis_job.h"
 #include "tests/worker/device/fake_link.h"
 #include "worker/device/gradient_outbox.h"

@@ -15,7 +15,7 @@
 #include "proto/job.pb.h"
 #include "wire/encoding.h"
 #include "wire/residual_encoding.h"
-#include "worker/device/block_encoder.h"
+#include "worker/device/encoded_records.h"
 
 namespace torchps {
 

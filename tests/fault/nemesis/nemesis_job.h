@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "common/block_map.h"
-#include "common/ids.h"
 #include "common/model_layout.h"
+#include "common/types.h"
 #include "proto/job.pb.h"
 
 namespace torchps {

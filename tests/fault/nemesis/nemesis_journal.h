@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/ids.h"
+#include "common/types.h"
 #include "proto/parameter_service.pb.h"
 #include "tests/fault/nemesis/nemesis_job.h"
 

@@ -1,21 +1,22 @@
 #include "tests/fault/nemesis/nemesis_program.h"
 
+#include <optional>
 #include <thread>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
-#include "common/process/exit_codes.h"
+#include "common/process/command_line.h"
 #include "common/process/stop_signal.h"
 #include "rpc/grpc_process.h"
 #include "tests/fault/nemesis/nemesis_job.h"
 
 namespace torchps {
 
-absl::optional<NemesisArguments> ParseNemesisArguments(int argc, char** argv) {
+std::optional<NemesisArguments> ParseNemesisArguments(int argc, char** argv) {
   NemesisArguments arguments;
   if (argc < 5 || argc > 6 || !absl::SimpleAtoi(argv[2], &arguments.slot) ||
       !DurabilitySpec::Level_Parse(argv[4], &arguments.level)) {
-    return absl::nullopt;
+    return std::nullopt;
   }
   arguments.servers = absl::StrSplit(argv[1], ',');
   arguments.journal = argv[3];

@@ -2,13 +2,13 @@
 
 #include <atomic>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/types/optional.h"
-#include "common/ids.h"
 #include "common/stop_latch.h"
+#include "common/types.h"
 #include "proto/job.pb.h"
 
 namespace torchps {
@@ -25,7 +25,7 @@ struct NemesisArguments {
 };
 
 // Returns nullopt if the arguments are not valid.
-absl::optional<NemesisArguments> ParseNemesisArguments(int argc, char** argv);
+std::optional<NemesisArguments> ParseNemesisArguments(int argc, char** argv);
 
 // Runs `work` in a thread until it returns. `work` must return soon after `stop` is stopped, and
 // set `is_broken` if its device's link failed. Logs an error and returns the process's exit code.

@@ -8,7 +8,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/calls/retry_deadline.h"
-#include "job/update_rule.h"
+#include "job/consistency_fields.h"
 #include "wire/layout_codec.h"
 #include "wire/status_codec.h"
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/ids.h"
+#include "common/types.h"
 
 namespace torchps {
 

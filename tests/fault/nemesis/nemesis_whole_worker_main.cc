@@ -8,17 +8,17 @@
 #include <atomic>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
-#include "absl/types/optional.h"
 #include "client/calls/server_channel.h"
 #include "common/clock.h"
-#include "common/process/exit_codes.h"
-#include "common/split_mix64.h"
+#include "common/hash.h"
+#include "common/process/command_line.h"
 #include "common/stop_latch.h"
 #include "tests/fault/nemesis/nemesis_encoder.h"
 #include "tests/fault/nemesis/nemesis_job.h"
@@ -78,7 +78,7 @@ void UseDevice(const Device& device, std::atomic<bool>* is_broken, WorkerOptions
 }
 
 // Parses the optional fifth argument. Returns false if it is not valid.
-bool ParseDevice(absl::string_view how, absl::optional<Device>* device) {
+bool ParseDevice(absl::string_view how, std::optional<Device>* device) {
   if (how.empty()) return true;
   Device parsed;
   parsed.encodes = absl::ConsumePrefix(&how, "encoding=");
@@ -88,12 +88,12 @@ bool ParseDevice(absl::string_view how, absl::optional<Device>* device) {
   return true;
 }
 
-Carriage GetCarriage(const absl::optional<Device>& device) {
+Carriage GetCarriage(const std::optional<Device>& device) {
   if (!device.has_value()) return Carriage::kSharedMemory;
   return device->encodes ? Carriage::kInt8 : Carriage::kFloats;
 }
 
-absl::Status Work(const NemesisArguments& arguments, const absl::optional<Device>& device,
+absl::Status Work(const NemesisArguments& arguments, const std::optional<Device>& device,
                   StopLatch* stop, std::atomic<bool>* is_broken) {
   // Three such processes run on a small machine.
   at::set_num_threads(1);
@@ -122,8 +122,8 @@ absl::Status Work(const NemesisArguments& arguments, const absl::optional<Device
 }
 
 int Main(int argc, char** argv) {
-  const absl::optional<NemesisArguments> arguments = ParseNemesisArguments(argc, argv);
-  absl::optional<Device> device;
+  const std::optional<NemesisArguments> arguments = ParseNemesisArguments(argc, argv);
+  std::optional<Device> device;
   if (!arguments.has_value() || !ParseDevice(arguments->how, &device)) {
     Log("usage: nemesis_whole_worker SERVERS SLOT JOURNAL LEVEL [linked=SEED | encoding=SEED]");
     return static_cast<int>(ExitCode::kUsage);

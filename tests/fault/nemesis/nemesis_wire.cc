@@ -1,10 +1,10 @@
 #include "tests/fault/nemesis/nemesis_wire.h"
 
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "absl/types/optional.h"
 #include "common/check.h"
 #include "google/protobuf/message_lite.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
@@ -65,7 +65,7 @@ class NemesisWire::HelloCall final : public Interceptor {
  private:
   NemesisWire* const wire_;
   int server_ = 0;
-  absl::optional<HelloReply> reply_;
+  std::optional<HelloReply> reply_;
 };
 
 class NemesisWire::PullCall final : public Interceptor {
@@ -111,8 +111,8 @@ class NemesisWire::PushCall final : public Interceptor {
  private:
   NemesisWire* const wire_;
   int server_ = 0;
-  absl::optional<Step> step_;
-  absl::optional<PushReply> reply_;
+  std::optional<Step> step_;
+  std::optional<PushReply> reply_;
 };
 
 NemesisWire* NemesisWire::Listen(NemesisJob job, const std::string& journal_path) {

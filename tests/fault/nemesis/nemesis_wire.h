@@ -7,8 +7,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "common/clock.h"
-#include "common/ids.h"
 #include "common/mutex.h"
+#include "common/types.h"
 #include "grpcpp/support/client_interceptor.h"
 #include "proto/parameter_service.pb.h"
 #include "tests/fault/nemesis/nemesis_job.h"

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -17,16 +18,14 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
-#include "absl/types/optional.h"
 #include "client/calls/server_channel.h"
 #include "client/coordinator_client.h"
 #include "client/remote_server.h"
 #include "client/rollback_accounting.h"
 #include "client/slot_leases.h"
-#include "client/upkeep/heartbeat.h"
-#include "client/upkeep/slot_upkeep.h"
+#include "client/slot_upkeep.h"
 #include "common/clock.h"
-#include "common/process/exit_codes.h"
+#include "common/process/command_line.h"
 #include "common/stop_latch.h"
 #include "proto/coordinator.pb.h"
 #include "tests/fault/nemesis/nemesis_device.h"
@@ -70,7 +69,7 @@ SlotUpkeep MakeUpkeep(const JoinReply& joined, CoordinatorClient* coordinator, S
 // `link_seed` seeds the device's link; without it there is no device. Sets `is_broken` if a failed
 // link ended the work.
 absl::Status Work(const NemesisArguments& arguments, const NemesisJob& job,
-                  absl::optional<uint64_t> link_seed, StopLatch* stop,
+                  std::optional<uint64_t> link_seed, StopLatch* stop,
                   std::atomic<bool>* is_broken) {
   const SteadyClock clock;
   std::vector<ServerEndpoint> servers;
@@ -151,7 +150,7 @@ absl::Status Work(const NemesisArguments& arguments, const NemesisJob& job,
 }
 
 int Main(int argc, char** argv) {
-  const absl::optional<NemesisArguments> arguments = ParseNemesisArguments(argc, argv);
+  const std::optional<NemesisArguments> arguments = ParseNemesisArguments(argc, argv);
   absl::string_view how;
   if (arguments.has_value()) how = arguments->how;
   const bool is_calm = how == "calm";
@@ -170,7 +169,7 @@ int Main(int argc, char** argv) {
                     NemesisJob::Create(
                         arguments->level, pace, NemesisJob::Carriage::kFloats,
                         is_batches ? NemesisJob::Rule::kWholeBatch : NemesisJob::Rule::kEachPush),
-                    is_linked ? absl::make_optional(seed) : absl::nullopt, stop, is_broken);
+                    is_linked ? std::make_optional(seed) : std::nullopt, stop, is_broken);
       },
       &Log);
 }

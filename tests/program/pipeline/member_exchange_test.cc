@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "common/clock.h"
-#include "common/ids.h"
 #include "common/stop_latch.h"
+#include "common/types.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "security/certificate_files.h"

@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/split_mix64.h"
+#include "common/hash.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/backup/backup_fetch.h"
-#include "server/backup/copy_name.h"
+#include "server/backup/backup_location.h"
 #include "tests/server/backup/keeper_peer.h"
 #include "tests/testing/faulty_file_system.h"
 

@@ -14,7 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
 #include "common/clock.h"
-#include "common/ids.h"
+#include "common/types.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/coordinator.grpc.pb.h"

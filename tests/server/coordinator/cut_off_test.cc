@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
-#include "client/server_lease.h"
-#include "client/upkeep/slot_upkeep.h"
-#include "common/split_mix64.h"
+#include "client/remote_server.h"
+#include "client/slot_upkeep.h"
+#include "common/hash.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/job_members.h"
 #include "tests/testing/manual_clock.h"

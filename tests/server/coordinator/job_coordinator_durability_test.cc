@@ -6,9 +6,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/data_fingerprint.h"
-#include "common/ids.h"
-#include "common/split_mix64.h"
+#include "common/hash.h"
+#include "common/types.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/checkpoint.pb.h"

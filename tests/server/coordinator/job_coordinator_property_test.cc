@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/split_mix64.h"
+#include "common/hash.h"
 #include "gtest/gtest.h"
 #include "tests/server/coordinator/job_coordinator_rig.h"
 

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "common/ids.h"
+#include "common/types.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/job_coordinator.h"
 #include "tests/testing/join_request.h"

@@ -6,8 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/data_fingerprint.h"
-#include "common/ids.h"
+#include "common/types.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/server/coordinator/job_coordinator_rig.h"

@@ -1,10 +1,9 @@
-#include "server/coordinator/job_phase.h"
-
 #include <cstdint>
 
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "proto/coordinator.pb.h"
+#include "server/coordinator/job_terms.h"
 
 namespace torchps {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "common/ids.h"
+#include "common/types.h"
 #include "gtest/gtest.h"
 #include "tests/testing/manual_clock.h"
 

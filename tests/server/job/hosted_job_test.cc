@@ -7,10 +7,10 @@
 #include <memory>
 #include <set>
 
-#include "common/ids.h"
-#include "common/split_mix64.h"
+#include "common/hash.h"
+#include "common/types.h"
 #include "gtest/gtest.h"
-#include "server/store/block_copy.h"
+#include "server/store/block.h"
 #include "server/store/store_snapshot.h"
 #include "tests/testing/job_harness.h"
 

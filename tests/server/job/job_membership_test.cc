@@ -1,6 +1,7 @@
 #include "server/job/job_membership.h"
 
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -33,8 +34,8 @@ class JobMembershipTest : public ::testing::Test {
 
   ManualClock clock_;
   JobParts parts_;
-  absl::optional<PushSegments> segments_;
-  absl::optional<JobMembership> membership_;
+  std::optional<PushSegments> segments_;
+  std::optional<JobMembership> membership_;
 };
 
 TEST_F(JobMembershipTest, AdmitsOnlyTheLiveIncarnation) {
@@ -99,9 +100,9 @@ TEST_F(JobMembershipTest, ASlotIsLiveUntilItsLeaseExpires) {
 TEST_F(JobMembershipTest, MinClockIsTheLowestLiveClock) {
   ASSERT_TRUE(membership().Enter(0, 1).ok());
   ASSERT_TRUE(membership().Enter(1, 1).ok());
-  EXPECT_EQ(membership().Advance(0, 1, 3), absl::optional<Step>(3));
+  EXPECT_EQ(membership().Advance(0, 1, 3), std::optional<Step>(3));
   EXPECT_EQ(membership().min_clock(), 0);
-  EXPECT_EQ(membership().Advance(1, 1, 2), absl::optional<Step>(2));
+  EXPECT_EQ(membership().Advance(1, 1, 2), std::optional<Step>(2));
   EXPECT_EQ(membership().min_clock(), 2);
   membership().Leave(1, 1);
   EXPECT_EQ(membership().min_clock(), 3);
@@ -110,8 +111,8 @@ TEST_F(JobMembershipTest, MinClockIsTheLowestLiveClock) {
 TEST_F(JobMembershipTest, AReplacedIncarnationCannotAdvance) {
   ASSERT_TRUE(membership().Enter(0, 1).ok());
   ASSERT_TRUE(membership().Enter(0, 2).ok());
-  EXPECT_EQ(membership().Advance(0, 1, 5), absl::nullopt);
-  EXPECT_EQ(membership().Advance(7, 1, 5), absl::nullopt);
+  EXPECT_EQ(membership().Advance(0, 1, 5), std::nullopt);
+  EXPECT_EQ(membership().Advance(7, 1, 5), std::nullopt);
   EXPECT_EQ(membership().min_clock(), 0);
 }
 

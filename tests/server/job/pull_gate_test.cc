@@ -1,8 +1,7 @@
-#include "server/job/pull_gate.h"
-
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "server/job/slot_clocks.h"
 
 namespace torchps {
 namespace {

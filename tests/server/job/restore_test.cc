@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "common/split_mix64.h"
+#include "common/hash.h"
 #include "gtest/gtest.h"
 #include "server/job/hosted_job.h"
 #include "tests/testing/job_harness.h"

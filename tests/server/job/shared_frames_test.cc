@@ -1,5 +1,3 @@
-#include "server/job/shared_frames.h"
-
 #include <map>
 #include <memory>
 #include <string>
@@ -9,7 +7,8 @@
 #include "common/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "shm/push_segment.h"
+#include "server/job/frame_admission.h"
+#include "shm/push_segments.h"
 
 namespace torchps {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
-#include "common/split_mix64.h"
+#include "common/hash.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/server.h"

@@ -15,17 +15,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/element_runs.h"
-#include "common/split_mix64.h"
+#include "common/hash.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/store/block_copy.h"
+#include "server/store/block.h"
 #include "server/store/job_storage.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/faulty_file_system.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/manual_clock.h"
-#include "wire/absent_table.h"
 #include "wire/encoding.h"
+#include "wire/frame_payload.h"
 
 namespace torchps {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/split_mix64.h"
+#include "common/hash.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/push_log/log_thread.h"

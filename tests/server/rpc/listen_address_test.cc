@@ -1,9 +1,8 @@
-#include "server/rpc/listen_address.h"
-
 #include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/rpc/listening_sockets.h"
 
 namespace torchps {
 namespace {

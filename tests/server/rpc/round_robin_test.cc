@@ -1,5 +1,3 @@
-#include "server/rpc/round_robin.h"
-
 #include <algorithm>
 #include <random>
 #include <vector>
@@ -7,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/rpc/poller.h"
 
 namespace torchps {
 namespace {

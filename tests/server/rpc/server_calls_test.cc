@@ -1,5 +1,3 @@
-#include "server/rpc/server_calls.h"
-
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
@@ -11,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/parameter_service.grpc.pb.h"
+#include "server/rpc/poller.h"
 #include "tests/testing/eventually.h"
 
 namespace torchps {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "common/element_runs.h"
-#include "common/split_mix64.h"
+#include "common/hash.h"
 #include "gtest/gtest.h"
 #include "job/job_spec.h"
 #include "tests/testing/job_harness.h"

@@ -1,6 +1,5 @@
-#include "server/store/latest_progress.h"
-
 #include "gtest/gtest.h"
+#include "server/store/push_gate.h"
 
 namespace torchps {
 namespace {

@@ -1,9 +1,8 @@
-#include "server/store/sample_scale.h"
-
 #include <string>
 
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
+#include "server/store/gradient_sum.h"
 
 namespace torchps {
 namespace {

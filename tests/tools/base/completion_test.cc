@@ -2,7 +2,6 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tools/base/manual_page.h"
 
 namespace torchps {
 namespace {

@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "tools/base/text_table.h"
-
 namespace torchps {
 namespace {
 

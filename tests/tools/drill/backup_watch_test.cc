@@ -1,8 +1,7 @@
-#include "tools/drill/backup_watch.h"
-
 #include <gtest/gtest.h>
 
 #include "tests/tools/testing.h"
+#include "tools/drill/recovery_watch.h"
 
 namespace torchps {
 namespace {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "tests/testing/eventually.h"
 #include "tests/testing/manual_clock.h"
 #include "tests/tools/testing.h"
@@ -58,7 +60,7 @@ TEST_F(PlanDrillTest, WithStagesFaultsHitWorkerProcesses) {
   DrillFigures figures;
   figures.worker_kills = 3;
   figures.stage_kills = {{0, 1}, {1, 2}};
-  EXPECT_NE(DrillText(figures, absl::ZeroDuration(), absl::nullopt)
+  EXPECT_NE(DrillText(figures, absl::ZeroDuration(), std::nullopt)
                 .find("\nkilled processes of workers: 1 of stage 0, 2 of stage 1\n"),
             std::string::npos);
 }
@@ -185,7 +187,7 @@ TEST(RecoveryWatch, MeasuresOutageUntilPushesAreAppliedAgain) {
   figures.worker_freezes = 2;
   figures.recoveries = {recovery};
   figures.faults["kill"] = {1, absl::Milliseconds(700)};
-  figures.faults["partition"] = {2, absl::nullopt};
+  figures.faults["partition"] = {2, std::nullopt};
   figures.longest_stall = absl::Milliseconds(1500);
   Report report;
   report.mutable_rolled_back()->set_blocks(1234);

@@ -1,5 +1,3 @@
-#include "tools/drill/relays.h"
-
 #include <sys/socket.h>
 
 #include <string>
@@ -10,6 +8,7 @@
 #include "client/calls/server_channel.h"
 #include "gtest/gtest.h"
 #include "tools/base/tcp.h"
+#include "tools/drill/fault_proxy.h"
 
 namespace torchps {
 namespace {

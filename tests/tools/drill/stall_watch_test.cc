@@ -1,6 +1,6 @@
-#include "tools/drill/stall_watch.h"
-
 #include <gtest/gtest.h>
+
+#include "tools/drill/recovery_watch.h"
 
 namespace torchps {
 namespace {

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -26,13 +27,13 @@ struct Statuses {
 };
 
 // Returns the text of the check `name`.
-absl::optional<bool> Holds(const Report& report, const std::string& name) {
+std::optional<bool> Holds(const Report& report, const std::string& name) {
   for (const auto& [found, check] : GetChecks(report)) {
     if (found != name) continue;
-    return check.has_holds() ? absl::make_optional(check.holds()) : absl::nullopt;
+    return check.has_holds() ? std::make_optional(check.holds()) : std::nullopt;
   }
   ADD_FAILURE() << "no check is named " << name;
-  return absl::nullopt;
+  return std::nullopt;
 }
 
 // To update the golden files after an intended change: run this test with
@@ -207,9 +208,9 @@ TEST(ReportTest, CleanRunPassesTheConsistencyCheck) {
   for (const char* name :
        {"samples_used", "slot_samples", "evaluations", "pushed_blocks", "acknowledged_blocks",
         "lag_counted", "min_version", "max_version", "clock_gap"}) {
-    EXPECT_EQ(Holds(report, name), absl::optional<bool>(true)) << name;
+    EXPECT_EQ(Holds(report, name), std::optional<bool>(true)) << name;
   }
-  EXPECT_EQ(Holds(report, "lag"), absl::optional<bool>(true));
+  EXPECT_EQ(Holds(report, "lag"), std::optional<bool>(true));
   EXPECT_EQ(report.reconciles().lag().note(), "no bound");
   EXPECT_EQ(report.reconciles().lag().expected(), -1);
   EXPECT_FALSE(report.reconciles().has_updates());
@@ -219,7 +220,7 @@ TEST(ReportTest, DetectsALostSample) {
   Statuses statuses;
   statuses.job.mutable_epoch(1)->set_used(999);
   const Report report = statuses.Build();
-  EXPECT_EQ(Holds(report, "samples_used"), absl::optional<bool>(false));
+  EXPECT_EQ(Holds(report, "samples_used"), std::optional<bool>(false));
   EXPECT_FALSE(report.reconciles().all());
   EXPECT_NE(ReportText(report).find("samples_used: expected 2,000, found 1,999"),
             std::string::npos);
@@ -229,29 +230,29 @@ TEST(ReportTest, DetectsALostGradient) {
   Statuses statuses;
   statuses.servers[1].status->mutable_verdicts()->set_accepted(39);
   const Report report = statuses.Build();
-  EXPECT_EQ(Holds(report, "pushed_blocks"), absl::optional<bool>(false));
-  EXPECT_EQ(Holds(report, "acknowledged_blocks"), absl::optional<bool>(false));
+  EXPECT_EQ(Holds(report, "pushed_blocks"), std::optional<bool>(false));
+  EXPECT_EQ(Holds(report, "acknowledged_blocks"), std::optional<bool>(false));
 }
 
 TEST(ReportTest, DetectsAGradientAppliedTwice) {
   Statuses statuses;
   statuses.servers[0].status->set_max_version(41);
-  EXPECT_EQ(Holds(statuses.Build(), "max_version"), absl::optional<bool>(false));
+  EXPECT_EQ(Holds(statuses.Build(), "max_version"), std::optional<bool>(false));
 }
 
 TEST(ReportTest, DetectsAReadBeyondTheStalenessBound) {
   Statuses statuses;
   statuses.servers[0].status->mutable_clock_gap()->set_max(5);
-  EXPECT_EQ(Holds(statuses.Build(), "clock_gap"), absl::optional<bool>(false));
+  EXPECT_EQ(Holds(statuses.Build(), "clock_gap"), std::optional<bool>(false));
 }
 
 TEST(ReportTest, DetectsAGradientBeyondTheLagBound) {
   Statuses statuses;
   LagContract& lag = *statuses.job.mutable_job()->mutable_consistency()->mutable_lag();
   lag.set_policy(LagContract::REJECT);
-  EXPECT_EQ(Holds(statuses.Build(), "lag"), absl::optional<bool>(true));
+  EXPECT_EQ(Holds(statuses.Build(), "lag"), std::optional<bool>(true));
   lag.set_max_lag(6);
-  EXPECT_EQ(Holds(statuses.Build(), "lag"), absl::optional<bool>(false));
+  EXPECT_EQ(Holds(statuses.Build(), "lag"), std::optional<bool>(false));
 }
 
 TEST(ReportTest, InterruptedRunSkipsTheFinalChecks) {
@@ -260,19 +261,19 @@ TEST(ReportTest, InterruptedRunSkipsTheFinalChecks) {
   statuses.job.mutable_epoch(1)->set_used(600);
   const Report report = statuses.Build();
   EXPECT_FALSE(report.finished());
-  EXPECT_EQ(Holds(report, "samples_used"), absl::nullopt);
+  EXPECT_EQ(Holds(report, "samples_used"), std::nullopt);
   EXPECT_TRUE(report.reconciles().all());
 }
 
 TEST(ReportTest, DetectsARoundMissedByABlock) {
   Statuses statuses;
   statuses.job.mutable_job()->mutable_consistency()->set_mode(ConsistencySpec::SYNC);
-  EXPECT_EQ(Holds(statuses.Build(), "rounds"), absl::optional<bool>(true));
+  EXPECT_EQ(Holds(statuses.Build(), "rounds"), std::optional<bool>(true));
   EXPECT_EQ(ReportText(statuses.Build()).find("lag of applied"), std::string::npos);
-  EXPECT_EQ(Holds(statuses.Build(), "lag"), absl::optional<bool>(true));
-  EXPECT_EQ(Holds(statuses.Build(), "max_version"), absl::nullopt);
+  EXPECT_EQ(Holds(statuses.Build(), "lag"), std::optional<bool>(true));
+  EXPECT_EQ(Holds(statuses.Build(), "max_version"), std::nullopt);
   statuses.servers[1].status->set_min_version(39);
-  EXPECT_EQ(Holds(statuses.Build(), "rounds"), absl::optional<bool>(false));
+  EXPECT_EQ(Holds(statuses.Build(), "rounds"), std::optional<bool>(false));
 }
 
 // Builds the status of a whole-batch job: two workers, 20 updates of three blocks.
@@ -377,7 +378,7 @@ TEST(WholeBatchReportTest, NamesARestartedServer) {
                 "server 1 restarted; it has counted gradients and waits only since then\n"),
             std::string::npos)
       << ReportText(report);
-  EXPECT_EQ(Holds(report, "updates"), absl::nullopt);
+  EXPECT_EQ(Holds(report, "updates"), std::nullopt);
 }
 
 TEST(WholeBatchReportTest, CountsUpdateWaitsAsWaitingNotPushing) {
@@ -401,33 +402,33 @@ TEST(WholeBatchReportTest, CountsUpdateWaitsAsWaitingNotPushing) {
 
 TEST(WholeBatchReportTest, DetectsAGradientOlderThanTheBound) {
   WholeBatches statuses;
-  EXPECT_EQ(Holds(statuses.Build(), "lag"), absl::optional<bool>(true));
+  EXPECT_EQ(Holds(statuses.Build(), "lag"), std::optional<bool>(true));
   EXPECT_EQ(statuses.Build().reconciles().lag().expected(), 1);
-  EXPECT_EQ(Holds(statuses.Build(), "clock_gap"), absl::nullopt);
+  EXPECT_EQ(Holds(statuses.Build(), "clock_gap"), std::nullopt);
   statuses.servers[0].status->mutable_lag()->set_max(2);
-  EXPECT_EQ(Holds(statuses.Build(), "lag"), absl::optional<bool>(false));
+  EXPECT_EQ(Holds(statuses.Build(), "lag"), std::optional<bool>(false));
   statuses.servers[1].status = absl::UnavailableError("connection refused");
-  EXPECT_EQ(Holds(statuses.Build(), "lag"), absl::optional<bool>(false));
+  EXPECT_EQ(Holds(statuses.Build(), "lag"), std::optional<bool>(false));
   statuses.servers[0].status->mutable_lag()->set_max(1);
-  EXPECT_EQ(Holds(statuses.Build(), "lag"), absl::nullopt);
+  EXPECT_EQ(Holds(statuses.Build(), "lag"), std::nullopt);
   statuses.job.mutable_job()->mutable_consistency()->set_staleness_bound(-1);
-  EXPECT_EQ(Holds(statuses.Build(), "lag"), absl::optional<bool>(true));
+  EXPECT_EQ(Holds(statuses.Build(), "lag"), std::optional<bool>(true));
 }
 
 TEST(WholeBatchReportTest, DetectsAVersionWithoutAnUpdate) {
   WholeBatches statuses;
-  EXPECT_EQ(Holds(statuses.Build(), "updates"), absl::optional<bool>(true));
-  EXPECT_EQ(Holds(statuses.Build(), "min_version"), absl::nullopt);
-  EXPECT_EQ(Holds(statuses.Build(), "rounds"), absl::nullopt);
+  EXPECT_EQ(Holds(statuses.Build(), "updates"), std::optional<bool>(true));
+  EXPECT_EQ(Holds(statuses.Build(), "min_version"), std::nullopt);
+  EXPECT_EQ(Holds(statuses.Build(), "rounds"), std::nullopt);
   statuses.servers[0].status->set_block_updates(39);
-  EXPECT_EQ(Holds(statuses.Build(), "updates"), absl::optional<bool>(false));
+  EXPECT_EQ(Holds(statuses.Build(), "updates"), std::optional<bool>(false));
   // The two blocks differ by one update.
   statuses.servers[0].status->set_min_version(19);
-  EXPECT_EQ(Holds(statuses.Build(), "updates"), absl::optional<bool>(true));
+  EXPECT_EQ(Holds(statuses.Build(), "updates"), std::optional<bool>(true));
   statuses.servers[0].status->set_block_updates(41);
-  EXPECT_EQ(Holds(statuses.Build(), "updates"), absl::optional<bool>(false));
+  EXPECT_EQ(Holds(statuses.Build(), "updates"), std::optional<bool>(false));
   statuses.job.set_phase(JobStatus::RUNNING);
-  EXPECT_EQ(Holds(statuses.Build(), "updates"), absl::nullopt);
+  EXPECT_EQ(Holds(statuses.Build(), "updates"), std::nullopt);
 }
 
 TEST(ReportTest, NamesAMissingServerAndSkipsItsChecks) {
@@ -435,7 +436,7 @@ TEST(ReportTest, NamesAMissingServerAndSkipsItsChecks) {
   statuses.servers[1].status = absl::UnavailableError("connection refused");
   const Report report = statuses.Build();
   EXPECT_EQ(report.servers(1).error(), "connection refused");
-  EXPECT_EQ(Holds(report, "pushed_blocks"), absl::nullopt);
+  EXPECT_EQ(Holds(report, "pushed_blocks"), std::nullopt);
   EXPECT_NE(ReportText(report).find("server 1 did not answer: connection refused"),
             std::string::npos);
 }
@@ -446,7 +447,7 @@ TEST(ReportTest, DeadWorkersMissingCountsAreNotLostGradients) {
   statuses.job.mutable_slot(1)->mutable_figures()->set_pushes(15);
   statuses.job.mutable_epoch(0)->set_reissued(50);
   const Report report = statuses.Build();
-  EXPECT_EQ(Holds(report, "pushed_blocks"), absl::nullopt);
+  EXPECT_EQ(Holds(report, "pushed_blocks"), std::nullopt);
   EXPECT_TRUE(report.reconciles().all());
   EXPECT_NE(ReportText(report).find("re-issued"), std::string::npos);
 }
@@ -467,20 +468,20 @@ TEST(ReportTest, AcceptsOnlyReportedRollbacks) {
   server.mutable_lag()->set_count(5);
   const Report report = statuses.Build();
   EXPECT_EQ(report.rolled_back().pushes(), 3);
-  EXPECT_EQ(Holds(report, "min_version"), absl::optional<bool>(true));
-  EXPECT_EQ(Holds(report, "max_version"), absl::optional<bool>(true));
-  EXPECT_EQ(Holds(report, "pushed_blocks"), absl::nullopt);
-  EXPECT_EQ(Holds(report, "kept_blocks"), absl::optional<bool>(true));
+  EXPECT_EQ(Holds(report, "min_version"), std::optional<bool>(true));
+  EXPECT_EQ(Holds(report, "max_version"), std::optional<bool>(true));
+  EXPECT_EQ(Holds(report, "pushed_blocks"), std::nullopt);
+  EXPECT_EQ(Holds(report, "kept_blocks"), std::optional<bool>(true));
   EXPECT_TRUE(report.reconciles().all());
   EXPECT_NE(ReportText(report).find("slot 0: 2 blocks of 2 acknowledged pushes were rolled back"),
             std::string::npos);
   EXPECT_NE(ReportJson(report).find("\"rolled_back\""), std::string::npos);
   server.set_min_version(38);
   server.set_max_version(38);
-  EXPECT_EQ(Holds(statuses.Build(), "kept_blocks"), absl::optional<bool>(false))
+  EXPECT_EQ(Holds(statuses.Build(), "kept_blocks"), std::optional<bool>(false))
       << "less is lost than was told";
   server.set_min_version(36);
-  EXPECT_EQ(Holds(statuses.Build(), "min_version"), absl::optional<bool>(false))
+  EXPECT_EQ(Holds(statuses.Build(), "min_version"), std::optional<bool>(false))
       << "one more is lost than was told";
 }
 

@@ -1,6 +1,6 @@
-#include "tools/report/report_words.h"
-
 #include <gtest/gtest.h>
+
+#include "tools/report/report_text.h"
 
 namespace torchps {
 namespace {

@@ -5,9 +5,8 @@
 #include <sstream>
 
 #include "tests/tools/testing.h"
-#include "tools/checkpoint_command.h"
+#include "tools/job_commands.h"
 #include "tools/report/status_command.h"
-#include "tools/stop_command.h"
 
 namespace torchps {
 namespace {

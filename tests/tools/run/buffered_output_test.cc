@@ -1,7 +1,6 @@
-#include "tools/run/buffered_output.h"
-
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tools/run/run_part.h"
 
 namespace torchps {
 namespace {

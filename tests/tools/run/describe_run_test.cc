@@ -1,10 +1,9 @@
-#include "tools/run/describe_run.h"
-
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "tests/tools/testing.h"
+#include "tools/run/run_report.h"
 
 namespace torchps {
 namespace {

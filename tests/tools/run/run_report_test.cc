@@ -1,17 +1,18 @@
 #include "tools/run/run_report.h"
 
+#include <optional>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "absl/types/optional.h"
 #include "gtest/gtest.h"
 #include "tests/tools/testing.h"
 
 namespace torchps {
 namespace {
 
-absl::StatusOr<absl::optional<Report>> Ask(FakeCluster& cluster, bool finished,
-                                           const PartRestarts& restarts = {}) {
+absl::StatusOr<std::optional<Report>> Ask(FakeCluster& cluster, bool finished,
+                                          const PartRestarts& restarts = {}) {
   return AskForReport(cluster, "127.0.0.1:4711", finished, absl::Seconds(1), restarts, Targets());
 }
 

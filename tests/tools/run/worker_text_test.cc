@@ -1,6 +1,6 @@
-#include "tools/run/worker_text.h"
-
 #include <gtest/gtest.h>
+
+#include "tools/run/progress_view.h"
 
 namespace torchps {
 namespace {

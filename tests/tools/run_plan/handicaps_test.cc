@@ -1,6 +1,6 @@
-#include "tools/run_plan/handicaps.h"
-
 #include <gtest/gtest.h>
+
+#include "tools/run_plan/fault_plan.h"
 
 namespace torchps {
 namespace {

@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include "common/ids.h"
 #include "common/process/file_descriptor.h"
+#include "common/types.h"
 #include "tests/tools/testing.h"
 
 namespace torchps {

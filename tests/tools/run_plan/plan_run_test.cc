@@ -8,7 +8,7 @@
 #include <string>
 #include <thread>
 
-#include "job/momentum.h"
+#include "job/job_warnings.h"
 #include "tests/tools/testing.h"
 #include "tools/run_plan/run_flags.h"
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include "common/process/exit_codes.h"
+#include "common/process/command_line.h"
 
 namespace torchps {
 namespace {

@@ -1,5 +1,3 @@
-#include "worker/cuda/cuda_finite_check.h"
-
 #include <array>
 #include <limits>
 #include <memory>
@@ -16,6 +14,7 @@
 #include "torch/types.h"
 #include "worker/cuda/cuda_link.h"
 #include "worker/cuda/device_copies.h"
+#include "worker/cuda/device_scan.h"
 #include "worker/torch_error.h"
 
 namespace torchps {

@@ -1,12 +1,12 @@
 #include "worker/cuda/cuda_link.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/synchronization/notification.h"
-#include "absl/types/optional.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/gpu.h"
@@ -135,7 +135,7 @@ TEST(CudaLinkTest, TheThreadUsesTheLinksDevice) {
   const auto link = LinkToWritten();
   std::vector<float> device = {1};
   std::vector<float> host = {0};
-  absl::optional<c10::Device> used;
+  std::optional<c10::Device> used;
   ASSERT_TRUE(link->Down(nullptr, device, absl::MakeSpan(host),
                          [&used](const absl::Status&) { used = WrittenDevice::Get()->getDevice(); })
                   .ok());

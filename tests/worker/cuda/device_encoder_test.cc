@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "client/error_feedback.h"
-#include "common/split_mix64.h"
+#include "common/hash.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/encoding_name.h"

@@ -1,5 +1,3 @@
-#include "worker/cuda/gradient_segment.h"
-
 #include <algorithm>
 #include <string>
 

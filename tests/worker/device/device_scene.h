@@ -3,17 +3,17 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
-#include "absl/types/optional.h"
 #include "common/block_map.h"
-#include "common/ids.h"
+#include "common/hash.h"
 #include "common/model_layout.h"
-#include "common/split_mix64.h"
+#include "common/types.h"
 #include "gtest/gtest.h"
 #include "tests/worker/device/fake_link.h"
 
@@ -70,7 +70,7 @@ inline BlockMap DrawMap(const ModelLayout& layout, Draw* draw) {
 struct DrawnPass {
   std::vector<BlockId> blocks;
   uint64_t opens_at = 0;
-  absl::optional<uint64_t> drops_at;
+  std::optional<uint64_t> drops_at;
 };
 
 inline DrawnPass DrawPass(const BlockMap& map, Draw* draw) {

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
-#include "common/split_mix64.h"
+#include "common/hash.h"
 
 namespace torchps {
 

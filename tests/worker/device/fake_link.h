@@ -13,8 +13,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/mutex.h"
-#include "worker/device/copy_shares.h"
 #include "worker/device/device_link.h"
+#include "worker/device/final_shares.h"
 
 namespace torchps {
 

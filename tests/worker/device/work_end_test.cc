@@ -1,10 +1,10 @@
-#include "worker/device/work_end.h"
-
+#include <optional>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "tests/testing/manual_clock.h"
 #include "tests/worker/device/fake_link.h"
+#include "worker/device/device_link.h"
 
 namespace torchps {
 namespace {
@@ -26,7 +26,7 @@ TEST(WorkEndTest, ComesAfterAllEarlierWork) {
                             copied_first += is_computed ? 0 : 1;
                           })
                     .ok());
-    EXPECT_EQ(end.at(), absl::nullopt);
+    EXPECT_EQ(end.at(), std::nullopt);
     while (link.Step() && !end.at().has_value()) clock.Advance(absl::Seconds(1));
     EXPECT_TRUE(is_computed) << "seed " << seed;
     ASSERT_TRUE(end.at().has_value());
@@ -46,7 +46,7 @@ TEST(WorkEndTest, NeverComesOnAFailedLink) {
     const WorkEnd end(&link, &clock);
     while (link.Step()) {
     }
-    EXPECT_EQ(end.at(), absl::nullopt);
+    EXPECT_EQ(end.at(), std::nullopt);
     EXPECT_FALSE(link.AfterCompute().ok());
   }
 }

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "c10/util/Exception.h"
-#include "common/split_mix64.h"
+#include "common/hash.h"
 #include "torch/types.h"
 
 namespace torchps {

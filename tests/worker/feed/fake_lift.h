@@ -11,7 +11,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "common/mutex.h"
-#include "worker/feed/batch_uploader.h"
+#include "worker/feed/batch_loader.h"
 
 namespace torchps {
 

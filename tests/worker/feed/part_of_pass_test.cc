@@ -1,9 +1,8 @@
-#include "worker/feed/part_of_pass.h"
-
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker/feed/batch_loader.h"
 
 namespace torchps {
 namespace {

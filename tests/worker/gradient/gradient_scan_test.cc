@@ -5,8 +5,8 @@
 #include <limits>
 #include <vector>
 
-#include "common/cpu/instruction_set.h"
-#include "common/split_mix64.h"
+#include "common/cpu/cpu_flags.h"
+#include "common/hash.h"
 #include "gtest/gtest.h"
 
 namespace torchps {

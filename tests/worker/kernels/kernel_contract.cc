@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "common/split_mix64.h"
+#include "common/hash.h"
 #include "proto/job.pb.h"
 #include "wire/encoding.h"
 #include "wire/encoding_elements.h"

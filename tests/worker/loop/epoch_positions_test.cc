@@ -1,7 +1,6 @@
-#include "worker/loop/epoch_positions.h"
-
 #include "common/sample_order.h"
 #include "gtest/gtest.h"
+#include "worker/loop/lease_cursor.h"
 
 namespace torchps {
 namespace {

@@ -1,5 +1,7 @@
 #include "worker/loop/prefetch_policy.h"
 
+#include <optional>
+
 #include "gtest/gtest.h"
 
 namespace torchps {
@@ -26,7 +28,7 @@ TEST(PrefetchPolicyTest, ExplicitSettingsOverrideMeasurements) {
 }
 
 TEST(PrefetchPolicyTest, StaysOffIfPullsAreShort) {
-  PrefetchPolicy ahead(absl::nullopt);
+  PrefetchPolicy ahead(std::nullopt);
   EXPECT_FALSE(ahead.on());
   EXPECT_EQ(Take(ahead, 1000, absl::Milliseconds(1), absl::Milliseconds(50)), 0);
   EXPECT_FALSE(ahead.on());
@@ -34,7 +36,7 @@ TEST(PrefetchPolicyTest, StaysOffIfPullsAreShort) {
 }
 
 TEST(PrefetchPolicyTest, BeginsAfterSeveralStepsWithLongPulls) {
-  PrefetchPolicy ahead(absl::nullopt);
+  PrefetchPolicy ahead(std::nullopt);
   EXPECT_EQ(Take(ahead, 7, absl::Milliseconds(20), absl::Milliseconds(80)), 0);
   EXPECT_FALSE(ahead.on());
   EXPECT_EQ(Take(ahead, 100, absl::Milliseconds(20), absl::Milliseconds(80)), 1);
@@ -43,14 +45,14 @@ TEST(PrefetchPolicyTest, BeginsAfterSeveralStepsWithLongPulls) {
 }
 
 TEST(PrefetchPolicyTest, TheFirstPullDoesNotCount) {
-  PrefetchPolicy ahead(absl::nullopt);
+  PrefetchPolicy ahead(std::nullopt);
   ahead.AddPull(absl::Seconds(10));
   ahead.AddStep(absl::Milliseconds(50));
   EXPECT_EQ(Take(ahead, 20, absl::Milliseconds(1), absl::Milliseconds(50)), 0);
 }
 
 TEST(PrefetchPolicyTest, ABorderlineShareDoesNotToggleIt) {
-  PrefetchPolicy ahead(absl::nullopt);
+  PrefetchPolicy ahead(std::nullopt);
   Take(ahead, 50, absl::Milliseconds(12), absl::Milliseconds(88));
   ASSERT_TRUE(ahead.on());
   int changes = 0;

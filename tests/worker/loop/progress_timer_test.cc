@@ -1,7 +1,6 @@
-#include "worker/loop/progress_timer.h"
-
 #include "gtest/gtest.h"
 #include "tests/testing/manual_clock.h"
+#include "worker/loop/progress.h"
 
 namespace torchps {
 namespace {

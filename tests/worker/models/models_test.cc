@@ -13,7 +13,6 @@
 #include "gtest/gtest.h"
 #include "job/job_spec.h"
 #include "worker/models/convnet.h"
-#include "worker/models/linear.h"
 #include "worker/models/mlp.h"
 #include "worker/models/model_registry.h"
 #include "worker/models/resnet18.h"

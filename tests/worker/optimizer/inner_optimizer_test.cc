@@ -1,4 +1,4 @@
-#include "worker/optimizer/inner_optimizer.h"
+#include "worker/inner_optimizer.h"
 
 #include <memory>
 #include <string>

@@ -1,11 +1,10 @@
-#include "worker/pipeline/mailbox.h"
-
 #include <string>
 #include <thread>
 
 #include "common/stop_latch.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker/pipeline/exchange.h"
 
 namespace torchps {
 namespace {

@@ -1,8 +1,7 @@
-#include "worker/precision/loss_scaler.h"
-
 #include <cmath>
 
 #include "gtest/gtest.h"
+#include "worker/precision/precision.h"
 
 namespace torchps {
 namespace {

@@ -1,5 +1,7 @@
 // Tests the types that modules see inside and outside autocast on the CPU, which uses bfloat16.
 
+#include "worker/precision/precision.h"
+
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <torch/nn/modules/linear.h>
@@ -16,8 +18,6 @@
 #include "job/job_spec.h"
 #include "worker/model_use.h"
 #include "worker/models/model_registry.h"
-#include "worker/precision/autocast.h"
-#include "worker/precision/device_precision.h"
 #include "worker/stages/pipeline.h"
 #include "worker/stages/stages.h"
 #include "worker/task.h"

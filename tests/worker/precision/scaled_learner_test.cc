@@ -23,7 +23,7 @@
 #include "worker/flat_model.h"
 #include "worker/kernels/gradient_kernels.h"
 #include "worker/learner.h"
-#include "worker/precision/loss_scaler.h"
+#include "worker/precision/precision.h"
 #include "worker/replicas/replica_group.h"
 #include "worker/replicas/replica_tasks.h"
 #include "worker/stages/placement.h"

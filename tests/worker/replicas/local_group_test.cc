@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/types/optional.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/gpu.h"

@@ -17,7 +17,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/feed/part_of_pass.h"
+#include "worker/feed/batch_loader.h"
 #include "worker/replicas/host_group.h"
 #include "worker/replicas/thread_all_reduce.h"
 

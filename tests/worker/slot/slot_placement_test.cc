@@ -1,5 +1,3 @@
-#include "worker/slot/slot_placement.h"
-
 #include <string>
 #include <utility>
 #include <vector>

@@ -1,11 +1,10 @@
-#include "worker/stages/device_part.h"
-
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "torch/types.h"
 #include "worker/stages/placement.h"
+#include "worker/stages/slot_members.h"
 
 namespace torchps {
 namespace {

@@ -1,5 +1,3 @@
-#include "worker/stages/even_cut.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <functional>
@@ -9,6 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker/stages/placement.h"
 
 namespace torchps {
 namespace {

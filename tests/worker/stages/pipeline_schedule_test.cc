@@ -1,11 +1,10 @@
-#include "worker/stages/pipeline_schedule.h"
-
 #include <algorithm>
 #include <functional>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "worker/stages/pipeline.h"
 
 namespace torchps {
 namespace {

@@ -1,5 +1,6 @@
-#include "server/coordinator/slots/slot_registry.h"
+#include "server/coordinator/slot_registry.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,9 +53,9 @@ TEST(SlotRegistryTest, OtherHolderIgnoresTheSameProcess) {
   SlotRegistry registry(TenSeconds());
   const SlotHolder holder = *registry.Take(3, 1, "a", At(0));
   EXPECT_EQ(registry.OtherHolder(3, 2), holder);
-  EXPECT_EQ(registry.OtherHolder(3, 1), absl::nullopt);
-  EXPECT_EQ(registry.OtherHolder(2, 2), absl::nullopt);
-  EXPECT_EQ(registry.OtherHolder(-1, 2), absl::nullopt);
+  EXPECT_EQ(registry.OtherHolder(3, 1), std::nullopt);
+  EXPECT_EQ(registry.OtherHolder(2, 2), std::nullopt);
+  EXPECT_EQ(registry.OtherHolder(-1, 2), std::nullopt);
 }
 
 TEST(SlotRegistryTest, AnExpiredSlotGetsAHigherIncarnation) {

@@ -1,4 +1,4 @@
-#include "server/coordinator/slots/slot_views.h"
+#include "server/coordinator/slot_views.h"
 
 #include <map>
 

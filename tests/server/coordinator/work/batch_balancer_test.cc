@@ -1,4 +1,4 @@
-#include "server/coordinator/work/batch_balancer.h"
+#include "server/coordinator/batch_balancer.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/split_mix64.h"
+#include "common/hash.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/server/coordinator/work/simulated_machine.h"

@@ -1,4 +1,4 @@
-#include "server/coordinator/work/data_leases.h"
+#include "server/coordinator/data_leases.h"
 
 #include <algorithm>
 #include <map>
@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/split_mix64.h"
+#include "common/hash.h"
 #include "gtest/gtest.h"
 
 namespace torchps {

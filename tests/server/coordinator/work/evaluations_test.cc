@@ -1,4 +1,4 @@
-#include "server/coordinator/work/evaluations.h"
+#include "server/coordinator/evaluations.h"
 
 #include <vector>
 

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "common/split_mix64.h"
+#include "common/hash.h"
 
 namespace torchps {
 

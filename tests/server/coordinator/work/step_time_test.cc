@@ -1,4 +1,4 @@
-#include "server/coordinator/work/step_time.h"
+#include "server/coordinator/step_time.h"
 
 #include <cstdint>
 

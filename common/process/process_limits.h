@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace torchps {
+
+// Returns the soft limit on open files and connections of this process.
+int64_t OpenFileLimit();
+
+// Raises the soft limit on open files to the hard limit. The usual soft limit of 1024 protects
+// programs that call select(), which torchps does not, and a server needs a connection for each
+// worker. Child processes inherit the limit. Keeps the old limit if the kernel refuses. Call from
+// main.
+void RaiseOpenFileLimit();
+
+// The memory available to this process and the source of that limit.
+struct MemoryLimit {
+  int64_t bytes = 0;
+  // Clause for messages, to be followed by the number of bytes: "whose machine has".
+  std::string whose;
+};
+
+// Returns the smallest of these limits: the machine's memory; memory.max (cgroup version 2) or
+// memory.limit_in_bytes (version 1) of this process's control groups and their ancestors, which is
+// a container's limit; and the address space limit (RLIMIT_AS, `ulimit -v`). Skips limits that it
+// cannot read. `root` is "/"; tests pass a directory that contains their proc and sys trees.
+MemoryLimit FindMemoryLimit(const std::string& root = "/");
+
+// Makes this process print a line to standard error when memory allocation fails, before it ends
+// with SIGABRT; a launcher then restarts it. The line starts with `program`, the program name, and
+// ends with `what`, which explains what work survives and what to do.
+//
+// gRPC ends the process silently when an allocation fails: by SIGABRT, or by SIGSEGV after an
+// unchecked malloc(). This function therefore installs handlers for both signals and for
+// std::set_new_handler. Call once from main before starting threads.
+void SayWhenOutOfMemory(const char* program, const char* what);
+
+}  // namespace torchps

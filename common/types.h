@@ -1,0 +1,77 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+// Identifiers and counters shared by the whole system (docs/architecture.md, "The words").
+
+namespace torchps {
+
+// Identifies a logical data-parallel worker, numbered from 0. Each worker process holds a slot.
+using SlotId = int32_t;
+
+// Counts the takeovers of a slot: it increases each time that a process acquires the slot. 0 means
+// that the slot was never held.
+using Incarnation = uint64_t;
+
+// Minimum distance between the incarnations before and after a whole-job resume. A restarted
+// coordinator also skips incarnations, but far fewer. Comparing two incarnations, or an incarnation
+// with the next incarnation in a checkpoint, therefore shows if a resume happened between them.
+inline constexpr Incarnation kResumeGap = Incarnation{1} << 40;
+inline constexpr bool IsOfLaterGeneration(Incarnation incarnation, Incarnation earlier) {
+  return incarnation >= earlier + kResumeGap / 2;
+}
+
+// Counts the pushes of a slot, from 1. The triple (slot, incarnation, step) identifies a push.
+using Step = int64_t;
+
+// The number of gradients applied to a block.
+using Version = int64_t;
+
+// Value of PullRequest.have_version for a block that the worker does not want.
+inline constexpr Version kUnwantedBlock = -2;
+
+// Index of a block in the BlockMap.
+using BlockId = uint32_t;
+
+// Workers and servers reject each other if their protocol versions differ. Increase this with each
+// change in proto/ that an older program would misread.
+inline constexpr uint32_t kProtocolVersion = 8;
+
+// Upper bound on slot numbers. Slots are small, so per-block ledgers can be arrays. The limit is
+// beyond any real cluster and prevents a forged slot number from allocating large arrays.
+inline constexpr SlotId kMaxSlots = 4096;
+
+// Job progress as carried in pushes: the fraction of the job's samples in units of 2^-32. All
+// functions are thread-safe.
+
+inline constexpr double kProgressUnit = 1.0 / (uint64_t{1} << 32);
+
+// Encodes a fraction, clamped to [0, 1 - 2^-32].
+inline uint32_t GetProgress(double part) {
+  return static_cast<uint32_t>(
+      std::clamp(std::floor(part / kProgressUnit), 0.0, static_cast<double>(UINT32_MAX)));
+}
+
+inline double GetPart(uint32_t progress) { return progress * kProgressUnit; }
+
+// Distinguishes data sets of the same size: a hash of a few training samples and a hash of a few
+// test samples (computed in data/dataset.h). Unknown values are 0. Plain value type.
+struct DataFingerprint {
+  uint32_t train = 0;
+  uint32_t test = 0;
+
+  // Returns the encoded form used in JoinRequest and CoordinatorState.
+  uint64_t number() const { return uint64_t{train} << 32 | test; }
+  static DataFingerprint Of(uint64_t number) {
+    return {static_cast<uint32_t>(number >> 32), static_cast<uint32_t>(number)};
+  }
+
+  // Returns this fingerprint with unknown values replaced from `other`.
+  DataFingerprint CompletedBy(const DataFingerprint& other) const {
+    return {train == 0 ? other.train : train, test == 0 ? other.test : test};
+  }
+};
+
+}  // namespace torchps
