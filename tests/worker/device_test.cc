@@ -35,7 +35,7 @@ TEST(DeviceTest, RefusesAnUnknownNameAndListsExpectedNames) {
   }
 }
 
-TEST(DeviceTest, RefusesAMissingGpuByItsWholeIndex) {
+TEST(DeviceTest, RefusesAGpuIndexAbove255) {
   // Truncated to eight bits, these would be cuda:0 and cuda.
   EXPECT_THAT(Refusal("cuda:256"), HasSubstr("cuda"));
   EXPECT_THAT(Refusal("cuda:255"), HasSubstr("cuda"));

@@ -129,7 +129,7 @@ TEST(MetricsTest, RocAreaCountsPairsAndHalvesTies) {
   AddScores(auc, torch::tensor({0.3, 0.7, 0.5}), torch::tensor({0, 1, 0}), state);
   EXPECT_NEAR(auc.value(state), 1, 1e-12);
   AddScores(auc, torch::tensor({{0.3}, {0.1}}), torch::tensor({1, 1}), other);
-  EXPECT_TRUE(std::isnan(auc.value(other))) << "there is one class";
+  EXPECT_TRUE(std::isnan(auc.value(other))) << "only one class";
   state.insert(state.end(), other.begin(), other.end());
   EXPECT_NEAR(auc.value(state), 2.5 / 6, 1e-12);
   AddScores(auc, torch::tensor({NAN}), torch::tensor({1}), state);

@@ -64,7 +64,7 @@ TEST(ModuleTensorsTest, ParametersPrecedeFloatBuffersAndIntegersAreExcluded) {
   EXPECT_TRUE(found->tensors[5].is_same(net.norm->running_var));
 }
 
-TEST(ModuleTensorsTest, ALookTouchesNothing) {
+TEST(ModuleTensorsTest, ComputingTheLayoutDoesNotChangeTheModule) {
   Net net;
   const torch::Tensor weight = net.first->weight;
   const void* const memory = weight.data_ptr();
@@ -85,7 +85,7 @@ TEST(ModuleTensorsTest, AFrozenParameterIsNotSent) {
 }
 
 // The first stage is the exception, because it begins with the layout.
-TEST(ModuleTensorsTest, EachFurtherStageStartsItsOwnBlocks) {
+TEST(ModuleTensorsTest, EachLaterStageStartsNewBlocks) {
   const auto stage = [] {
     return torch::nn::Sequential(torch::nn::Linear(2, 2), torch::nn::BatchNorm1d(2));
   };
@@ -186,7 +186,7 @@ TEST(ModuleTensorsTest, RefusesAConstantThatFilesCannotHold) {
   EXPECT_THAT(Refusal(other), HasSubstr("'turn' is ComplexHalf"));
 }
 
-TEST(ModuleTensorsTest, RefusesAComplexParameterWithItsCure) {
+TEST(ModuleTensorsTest, SuggestsViewAsRealForAComplexParameter) {
   Net net;
   net.register_parameter("filter", torch::ones({2}, torch::kComplexFloat));
   EXPECT_THAT(Refusal(net), HasSubstr("register its torch::view_as_real()"));
@@ -204,7 +204,7 @@ TEST(ModuleTensorsTest, RefusesAFloatBufferWithInfinitiesByName) {
   EXPECT_THAT(Refusal(net), HasSubstr("'mask'"));
 }
 
-TEST(ModuleTensorsTest, RefusesAModuleWithNothingToTrain) { Refusal(torch::nn::Module()); }
+TEST(ModuleTensorsTest, RefusesAModuleWithoutTrainableParameters) { Refusal(torch::nn::Module()); }
 
 }  // namespace
 }  // namespace torchps

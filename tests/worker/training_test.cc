@@ -289,7 +289,7 @@ TEST_F(TrainingTest, RetrainsSamplesOfLatePushes) {
       samples += slot.figures().samples();
       lost += slot.figures().lost_samples();
     }
-    EXPECT_EQ(samples, 3u * 96) << "each sample of each epoch changed something once";
+    EXPECT_EQ(samples, 3u * 96) << "each sample of each epoch was applied once";
     EXPECT_GE(lost, 8u) << "the first batch of the held back worker";
     int64_t booked = 0;
     for (const EpochAccounting& accounting : status.epoch()) {
@@ -445,7 +445,7 @@ TEST_F(TrainingTest, DismissesASlotAfterRepeatedNonFiniteGradients) {
   EXPECT_EQ(status.epoch(0).outstanding(), 0) << "other workers receive its data";
 }
 
-TEST_F(TrainingTest, RejectsANonFinitePushAsAWhole) {
+TEST_F(TrainingTest, RejectPushAppliesNoPartOfTheGradient) {
   const std::vector<Worker> workers =
       Run(Job({"workers=1", "training.nonfinite=REJECT_PUSH"}), /*poison=*/95);
   ASSERT_TRUE(workers[0].status.ok()) << workers[0].status;

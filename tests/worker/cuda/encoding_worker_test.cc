@@ -1,4 +1,5 @@
-// Tests that a worker learns the same bits if the device encodes gradients as if the host does.
+// Compares a worker whose device encodes the gradients with a worker that encodes on the host. Both
+// must learn the same bits.
 
 #include <atomic>
 #include <memory>

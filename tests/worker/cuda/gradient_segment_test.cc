@@ -34,7 +34,7 @@ TEST(GradientSegmentTest, ProvidesTheRequestedBuffers) {
 }
 
 TEST(GradientSegmentTest, ExplainsThatPinningNeedsCuda) {
-  if (FindCudaPinning().ok()) GTEST_SKIP() << "a CUDA is loaded";
+  if (FindCudaPinning().ok()) GTEST_SKIP() << "CUDA is loaded";
   const absl::Status status = MakeGradientSegment(Layout(), 1, /*pinned=*/true).status();
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("has no cudaHostRegister"));

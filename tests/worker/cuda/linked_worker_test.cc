@@ -209,7 +209,7 @@ TEST_P(LiftedWorkerTest, LearnsTheSame) {
   }
 }
 
-TEST_P(LiftedWorkerTest, AnUploadErrorEndsItsOwnStep) {
+TEST_P(LiftedWorkerTest, AnUploadErrorEndsTheFailingStep) {
   FakeLift::Counts counts;
   const Learnt lifted = TrainLifted(JobWith(""), /*seed=*/1, GetParam(), &counts, /*fail_at=*/5);
   EXPECT_EQ(lifted.status.code(), absl::StatusCode::kInternal) << lifted.status;

@@ -35,7 +35,7 @@ class Draw {
     for (size_t i = items->size(); i > 1; --i) std::swap((*items)[i - 1], (*items)[Below(i)]);
   }
 
-  // Advances the device by one step, or not.
+  // Advances the device by up to three steps.
   void MaybeStep(FakeLink* link) {
     for (uint64_t steps = Below(4); steps > 0 && link->Step(); --steps) {
     }

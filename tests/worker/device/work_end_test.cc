@@ -9,7 +9,7 @@
 namespace torchps {
 namespace {
 
-TEST(WorkEndTest, ComesAfterAllEarlierWork) {
+TEST(WorkEndTest, IsSetAfterAllEarlierWork) {
   int copied_first = 0;
   for (uint64_t seed = 1; seed <= 100; ++seed) {
     ManualClock clock;
@@ -38,7 +38,7 @@ TEST(WorkEndTest, ComesAfterAllEarlierWork) {
       << "each copy waited for the computation, although copies carry no mark";
 }
 
-TEST(WorkEndTest, NeverComesOnAFailedLink) {
+TEST(WorkEndTest, IsNeverSetIfTheLinkFails) {
   ManualClock clock;
   // Fails the mark, and then the wait for the mark.
   for (const int64_t fail_at : {0, 1}) {

@@ -27,7 +27,7 @@ TEST(PartOfPassTest, AvoidsSingleSamplesIfNeighboursCanGiveSome) {
   EXPECT_THAT(Sizes(3, 2), ElementsAre(3, 0));
 }
 
-TEST(PartOfPassTest, LaterReplicasComputeNothingOfTooFewSamples) {
+TEST(PartOfPassTest, LaterReplicasAreIdleIfSamplesAreFew) {
   EXPECT_THAT(Sizes(1, 3), ElementsAre(1, 0, 0));
   EXPECT_THAT(Sizes(2, 3), ElementsAre(2, 0, 0));
 }

@@ -96,7 +96,7 @@ TEST(RaisedBatchesTest, DropsAnUnexpectedBatchDuringItsUpload) {
   }
 }
 
-TEST(RaisedBatchesTest, AnErrorAppearsAtItsOwnPass) {
+TEST(RaisedBatchesTest, ReturnsAnErrorForTheFailingPass) {
   for (const int threads : {0, 1, 2}) {
     SCOPED_TRACE("threads " + std::to_string(threads));
     FakeLift::Counts counts;

@@ -72,7 +72,7 @@ TEST_F(GradientWatchTest, TheLastLayersBlocksAreReadyFirst) {
   const std::vector<BlockId> told = Pass();
   EXPECT_TRUE(disarmed_.ok()) << disarmed_;
   ASSERT_THAT(told, UnorderedElementsAre(0, 1, 2));
-  EXPECT_EQ(told[0], 2u) << "the others hold parameters of the first layer";
+  EXPECT_EQ(told[0], 2u) << "the other blocks hold parameters of the first layer";
 }
 
 TEST_F(GradientWatchTest, AReportedBlockIsFinal) {

@@ -222,7 +222,7 @@ Kept KeepOnDevice(KernelRig* rig, EncodingSpec::Kind kind, double fraction, cons
   EXPECT_TRUE(status.ok()) << status;
   Kept kept{bytes.Get(), rest.GetFloats()};
   scratch.Get();
-  EXPECT_EQ(Differences(from.GetFloats(), gradient), 0) << "the gradient is unchanged";
+  EXPECT_EQ(Differences(from.GetFloats(), gradient), 0) << "the kernel changed the gradient";
   return kept;
 }
 

@@ -39,7 +39,7 @@ TEST(LeaseCursorTest, PiecesFollowEachOtherToTheLeasesEnd) {
   EXPECT_FALSE(in_hand.all_taken());
 
   const LeaseCursor::Piece last = in_hand.Next(3);
-  EXPECT_THAT(last.samples, ElementsAre(5, 6)) << "the remainder is a piece";
+  EXPECT_THAT(last.samples, ElementsAre(5, 6)) << "the remainder is a piece, too";
   EXPECT_THAT(last.upcoming, IsEmpty());
   EXPECT_EQ(last.position, 5);
   EXPECT_DOUBLE_EQ(last.progress_begin, 0.4);
@@ -51,7 +51,7 @@ TEST(LeaseCursorTest, PiecesFollowEachOtherToTheLeasesEnd) {
   EXPECT_EQ(in_hand.lease(), nullptr);
 }
 
-TEST(LeaseCursorTest, AReturnedPieceComesAgain) {
+TEST(LeaseCursorTest, ReturnsAPieceAgainAfterRewind) {
   LeaseCursor in_hand = TenSamples();
   ASSERT_TRUE(in_hand.Start(Lease(0, 4)).ok());
   in_hand.Next(2);
@@ -63,7 +63,7 @@ TEST(LeaseCursorTest, AReturnedPieceComesAgain) {
   EXPECT_EQ(in_hand.part().begin(), 2);
 }
 
-TEST(LeaseCursorTest, TheNextLeaseBeginsAtItsOwnBeginning) {
+TEST(LeaseCursorTest, StartsTheNextLeaseAtItsBeginning) {
   LeaseCursor in_hand = TenSamples();
   ASSERT_TRUE(in_hand.Start(Lease(0, 4)).ok());
   in_hand.Next(4);

@@ -15,7 +15,7 @@ TEST(ProgressTest, PrintsOneLinePerIntervalWithMeans) {
   EXPECT_EQ(progress.Line(1, 8, absl::Seconds(12)),
             "torchps_worker progress slot=2 epoch=1 step=8 loss=0.4000 accuracy=- "
             "samples_per_s=100 wait_share=0.25");
-  EXPECT_EQ(progress.Line(1, 8, absl::Seconds(14)), "") << "no step since";
+  EXPECT_EQ(progress.Line(1, 8, absl::Seconds(14)), "") << "no step since the last line";
 }
 
 // Regression test: a diverged model was reported with a loss of 0.

@@ -19,7 +19,7 @@ TEST(ProgressTimerTest, CountsSinceTheLastBeatExceptPauses) {
     EXPECT_EQ(pulse.stalled_for(), absl::ZeroDuration());
   }
   clock.Advance(absl::Seconds(2));
-  EXPECT_EQ(pulse.stalled_for(), absl::Seconds(2)) << "its work begins when its rest ends";
+  EXPECT_EQ(pulse.stalled_for(), absl::Seconds(2)) << "work resumes when the rest ends";
   pulse.Beat();
   EXPECT_EQ(pulse.stalled_for(), absl::ZeroDuration());
 }

@@ -48,7 +48,7 @@ TEST_F(SimulatedSlowdownTest, SlowStretchesComputingButNotSampleFetching) {
             absl::Milliseconds(30));
   EXPECT_EQ(Step(handicap, kBatch / 4, absl::Milliseconds(5), absl::Milliseconds(2)),
             absl::Milliseconds(6))
-      << "a smaller batch is computed sooner, and so its stretch is shorter";
+      << "a smaller batch computes faster, so the added time is shorter";
   EXPECT_EQ(waited_, (std::vector<absl::Duration>{absl::Milliseconds(30), absl::Milliseconds(6)}));
 }
 

@@ -147,7 +147,7 @@ TEST(StepAccountingTest, CountsConsecutiveNonFiniteGradients) {
   EXPECT_FALSE(accounting.TooOftenNonfinite());
   const StepFigures figures = accounting.Figures(absl::ZeroDuration(), {});
   EXPECT_EQ(figures.nonfinite_in_a_row(), 0);
-  EXPECT_EQ(figures.skipped_nonfinite(), 2) << "part of the third gradient was pushed";
+  EXPECT_EQ(figures.skipped_nonfinite(), 2) << "part of the second gradient was pushed";
   EXPECT_EQ(figures.pushes(), 2);
 }
 

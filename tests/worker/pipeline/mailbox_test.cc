@@ -35,7 +35,7 @@ TEST_F(MailboxTest, ParcelsAreTakenByNameInAnyOrder) {
   EXPECT_EQ(mailbox_.Take(1, {TensorMessage::GRADIENT, 3, 1})->micro_batch(), 1);
 }
 
-TEST_F(MailboxTest, TakingWaits) {
+TEST_F(MailboxTest, TakeWaitsForTheParcel) {
   std::thread other([this] {
     EXPECT_TRUE(mailbox_.Put(ParcelFrom(0, {TensorMessage::ORDER, 1, 0})).ok());
   });
@@ -51,7 +51,7 @@ TEST_F(MailboxTest, RefusesAnotherMeetingsParcelAndADuplicate) {
   Mailbox closed(&stop_);
   EXPECT_TRUE(
       absl::IsAborted(closed.Put(ParcelFrom(0, {TensorMessage::ORDER, 1, 0}, /*meeting=*/0))))
-      << "no meeting has the number 0";
+      << "0 is not a valid meeting number";
 }
 
 TEST_F(MailboxTest, TheFirstFailureEndsWaitsButKeepsParcels) {

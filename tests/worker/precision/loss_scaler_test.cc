@@ -49,7 +49,7 @@ TEST(LossScalerTest, AnOverflowRestartsTheCount) {
   EXPECT_EQ(scaler.scale(), 65536);
 }
 
-TEST(LossScalerTest, AtOneTheGradientItselfIsAtFault) {
+TEST(LossScalerTest, DoesNotHalveAScaleOfOne) {
   LossScaler scaler;
   for (int halvings = 0; halvings < 16; ++halvings) {
     EXPECT_TRUE(scaler.OnNotFinite());
@@ -68,7 +68,7 @@ TEST(LossScalerTest, StaysWithinFloat32) {
   EXPECT_TRUE(IsPowerOfTwo(scaler.scale()));
 }
 
-TEST(LossScalerTest, DescribesItselfInALine) {
+TEST(LossScalerTest, FormatsTheScaleLine) {
   LossScaler scaler;
   scaler.OnNotFinite();
   EXPECT_EQ(ScaleLine(3, scaler), "torchps_worker loss_scale slot=3 scale=32768 overflows=1");

@@ -89,7 +89,7 @@ TEST_F(PrecisionTest, OtherPrecisionsChangeNothingOnTheCpu) {
     EXPECT_EQ(Seen(), torch::kFloat32) << TrainingSpec::Precision_Name(precision);
   }
   const Autocast elsewhere(TrainingSpec::BFLOAT16, torch::kCUDA);
-  EXPECT_EQ(Seen(), torch::kFloat32) << "another device's";
+  EXPECT_EQ(Seen(), torch::kFloat32) << "autocast is for another device";
 }
 
 TEST_F(PrecisionTest, RestoresThePreviousModeAfterNestingAndExceptions) {
@@ -127,7 +127,7 @@ TEST_F(PrecisionTest, EachThreadHasItsOwnMode) {
 }
 
 // torch caches a parameter's 16-bit copy while autocast is on.
-TEST_F(PrecisionTest, CopiesOfParametersEndWithIt) {
+TEST_F(PrecisionTest, DropsCachedParameterCopiesAtTheEnd) {
   torch::Tensor before, after;
   {
     const torch::NoGradGuard no_grad;
@@ -147,11 +147,11 @@ TEST_F(PrecisionTest, CopiesOfParametersEndWithIt) {
   }
   EXPECT_TRUE(torch::equal(after, before * 2)) << "the computation used the old values";
   loss.backward();
-  ASSERT_TRUE(net_->layer->weight.grad().defined()) << "a copy without a graph was kept";
+  ASSERT_TRUE(net_->layer->weight.grad().defined()) << "torch kept a cached copy without a graph";
   EXPECT_GT(net_->layer->weight.grad().abs().sum().item<float>(), 0);
 }
 
-TEST_F(PrecisionTest, EachStageOfAPipelineComputesInIt) {
+TEST_F(PrecisionTest, EachPipelineStageUsesThePrecision) {
   std::vector<std::shared_ptr<Witness>> nets;
   std::vector<ModelStage> stages;
   for (int stage = 0; stage < 3; ++stage) {
@@ -172,7 +172,7 @@ TEST_F(PrecisionTest, EachStageOfAPipelineComputesInIt) {
   EXPECT_EQ(Seen(), torch::kFloat32);
 }
 
-TEST_F(PrecisionTest, EvaluationsAndPredictionsComputeInIt) {
+TEST_F(PrecisionTest, EvaluationAndPredictionUseThePrecision) {
   const TensorDataset samples(input_, torch::randint(4, {6}));
   const Task task(net_, CrossEntropy(), DataSource());
   ASSERT_TRUE(Evaluate(task, &samples, torch::kCPU, TrainingSpec::BFLOAT16).ok());

@@ -189,7 +189,7 @@ TEST_P(ScaledLearnerTest, OverflowsHalveTheScaleUntilGradientsFit) {
   EXPECT_EQ(scaled.gradients(), plain.gradients());
 }
 
-TEST_P(ScaledLearnerTest, UnscaledNonFiniteGradientsAreTheSlotsFault) {
+TEST_P(ScaledLearnerTest, ReportsANonFiniteGradientAtScaleOne) {
   Worker worker(TaskFor(GetParam(), std::numeric_limits<double>::infinity()), "precision: FLOAT16",
                 GetParam());
   for (int halvings = 0; halvings < 16; ++halvings) {
@@ -244,7 +244,7 @@ TEST(LearnerPrecisionTest, ForwardUsesTheJobsPrecisionAndGradientsFloat32) {
     const Learner::Gradient gradient = worker.Compute();
     EXPECT_EQ(net->seen, bfloat16 ? torch::kBFloat16 : torch::kFloat32);
     EXPECT_EQ(net->layer->weight.scalar_type(), torch::kFloat32);
-    EXPECT_EQ(gradient.finite, Finite::kUnknown) << "blocks leave one by one";
+    EXPECT_EQ(gradient.finite, Finite::kUnknown) << "blocks are sent one by one";
     EXPECT_GT(worker.told(), 0);
   }
 }

@@ -53,7 +53,7 @@ void Carry(const std::vector<FakeNccl::Operation>& operations) {
 }
 
 int Add(FakeNccl::Operation operation) {
-  EXPECT_TRUE(fake->in_group) << "several operations of one thread are a group";
+  EXPECT_TRUE(fake->in_group) << "several operations on one thread must be grouped";
   fake->open.push_back(operation);
   return fake->result;
 }
@@ -173,7 +173,7 @@ TEST_P(LocalGroupTest, ASubsetOfReplicasSuffices) {
     const double sum = replicas == 1 ? 1 : 3;
     EXPECT_THAT(Elements(tensors.back()), ElementsAre(sum, 10 * sum, 100 * sum));
   }
-  EXPECT_EQ(fake_.groups, 0) << "NCCL would wait for the third forever";
+  EXPECT_EQ(fake_.groups, 0) << "NCCL would wait forever for the third replica";
 }
 
 TEST_P(LocalGroupTest, AFailureIsAStatus) {
@@ -192,7 +192,7 @@ TEST_P(LocalGroupTest, ARefusedTensorDoesNotBreakTheGroup) {
     const absl::Status status = group_->SumToAll(tensors);
     EXPECT_TRUE(absl::IsInternal(status)) << status;
     EXPECT_FALSE(fake_.in_group);
-    EXPECT_EQ(fake_.groups, 0) << "the first would wait for the second forever";
+    EXPECT_EQ(fake_.groups, 0) << "the first replica would wait forever for the second";
   }
   std::vector<torch::Tensor> tensors = Tensors(kReplicas, torch::kFloat32);
   ASSERT_TRUE(group_->SumToAll(tensors).ok());
@@ -230,7 +230,7 @@ class FailingNcclTest : public ::testing::Test {
   std::unique_ptr<NcclGroup> group_;
 };
 
-TEST_F(FailingNcclTest, AFailureEndsBegunWorkAndStartsNothing) {
+TEST_F(FailingNcclTest, AFailureAbortsTheGroupAndLaterOperations) {
   nccl_.result = 1;
   const absl::Status failed = group_->SumToAll(tensors_);
   EXPECT_EQ(failed, absl::InternalError("NCCL failed: unhandled cuda error"));
@@ -253,7 +253,7 @@ TEST_F(FailingNcclTest, AnAbandonedGroupEndsOnce) {
 TEST_F(FailingNcclTest, RefusesAnUnsupportedTensorBeforeAnyDeviceBegins) {
   tensors_[2] = torch::ones({3}, torch::kInt64);
   EXPECT_TRUE(absl::IsInternal(group_->Sum(tensors_)));
-  EXPECT_EQ(nccl_.groups, 0) << "the first two would wait for the third forever";
+  EXPECT_EQ(nccl_.groups, 0) << "the first two replicas would wait forever for the third";
   EXPECT_FALSE(nccl_.in_group);
   tensors_[2] = torch::ones({3});
   EXPECT_TRUE(group_->Sum(tensors_).ok());

@@ -254,7 +254,7 @@ TEST_F(ReplicaGroupTest, DividesEachPass) {
   ExpectSame(SmoothTask, 3, 22, 8, 3e-6);
 }
 
-TEST_F(ReplicaGroupTest, LaterReplicasComputeNothingOfFewSamples) {
+TEST_F(ReplicaGroupTest, LaterReplicasAreIdleIfSamplesAreFew) {
   ExpectSame(MlpTask, 3, 5, 5);
   ExpectSame(MlpTask, 3, 2, 2);
   ExpectSame(MlpTask, 3, 1, 1);
@@ -311,7 +311,7 @@ struct Branching : torch::nn::Module {
   torch::Tensor unused;
 };
 
-// Sample i is (1, 1) if `positive` contains i, else (-1, -1).
+// Sample i is (1, 1) if `positive[i]`, else (-1, -1).
 class Signs final : public Dataset {
  public:
   explicit Signs(std::vector<bool> positive) : positive_(std::move(positive)) {}

@@ -213,7 +213,8 @@ TEST(StagesTest, AnMlpInThreeStagesMatchesTheWhole) {
     Worker whole(Task(WholeMlp(), CrossEntropy(), Digits()), torch::kCPU);
     ExpectSameSteps(cut, whole);
     if (micro_batches == 1) {
-      EXPECT_TRUE(torch::equal(cut.Gradients(), whole.Gradients())) << "the same sums in one order";
+      EXPECT_TRUE(torch::equal(cut.Gradients(), whole.Gradients()))
+          << "one micro-batch adds in the same order";
     }
   }
 }
