@@ -131,7 +131,7 @@ class AbsentParametersTest : public ::testing::Test {
 class AbsentParametersOptimizerTest : public AbsentParametersTest,
                                       public ::testing::WithParamInterface<OptimizerCase> {};
 
-TEST_P(AbsentParametersOptimizerTest, LeavesThemAloneAsTorchDoes) {
+TEST_P(AbsentParametersOptimizerTest, DoesNotChangeAbsentParametersLikeTorch) {
   const OptimizerSpec& spec = GetParam().spec;
   const std::shared_ptr<Branching> alone = NewBranching();
   const auto optimizer = TorchOptimizer(spec, alone->parameters());

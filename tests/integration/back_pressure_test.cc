@@ -92,7 +92,7 @@ class StalledPush {
 
 TEST_F(BackPressureTest, SixteenWorkersShareASlowServerEqually) {
 #ifdef TORCHPS_TSAN
-  GTEST_SKIP() << "the server is as slow as its applies, which the sanitizer slows down again";
+  GTEST_SKIP() << "the sanitizer slows down the updates that this test measures";
 #endif
   // The server is slow enough to be the bottleneck.
   StartServer(/*slow=*/100);

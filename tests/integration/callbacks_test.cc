@@ -154,7 +154,7 @@ TEST_F(CallbacksTest, TrainsTwoInputsTwoLossesAndNamedMetrics) {
   EXPECT_LT(last.loss(), 0.01);
   bool told = false;
   for (const std::string& line : lines_) told = told || line.find(" off_sum=0.") != line.npos;
-  EXPECT_TRUE(told) << "psctl reads them from the worker's lines";
+  EXPECT_TRUE(told) << "psctl parses the metrics in the worker's output";
 }
 
 TEST_F(CallbacksTest, ReportsStepsEpochsAndTheEnd) {
@@ -239,7 +239,7 @@ TEST_F(CallbacksTest, SamplesKeepTheirOrderAndAugmentationIsDeterministic) {
     EXPECT_EQ(seen[i].first, 0.25f * static_cast<float>(i % 4));
     draws.insert(seen[i].second);
   }
-  EXPECT_EQ(draws.size(), 8u) << "another epoch, another draw";
+  EXPECT_EQ(draws.size(), 8u) << "each epoch draws again";
   EXPECT_EQ(seen_by("consistency { mode: SYNC }"), seen) << "independent of the lease boundaries";
   EXPECT_NE(seen_by("seed: 2"), seen);
 }

@@ -235,7 +235,7 @@ TEST(CheckpointResumeTest, AJobResumesFromItsLastCheckpoint) {
   const auto server = StartServer(&clock, dir, /*resume=*/true);
   WholeWorker bert(server->address(), Model(), 2);
   ASSERT_TRUE(bert.status().ok()) << bert.status();
-  EXPECT_EQ(bert.step(), 4) << "the blocks are those of the checkpoint";
+  EXPECT_EQ(bert.step(), 4) << "the blocks come from the checkpoint";
   bert.Start();
   const JobStatus resumed = bert.Status();
   EXPECT_EQ(resumed.resumed_checkpoint(), 1u);

@@ -82,7 +82,7 @@ class PatientWorker {
     } while (reply.action() == AwaitStartReply::INITIALIZE);
   }
 
-  // Works until the job is done or `leases` leases are used. Returns the ranges used.
+  // Works until the job is done. Returns the leases used, and counts them in `finished`.
   std::vector<DataLease> Work(std::atomic<int64_t>* finished) {
     std::vector<DataLease> used;
     NextWorkRequest request;

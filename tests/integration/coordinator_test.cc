@@ -222,7 +222,7 @@ TEST_F(CoordinatorOverGrpcTest, ReassignsTheRangeOfADeadWorker) {
   clock_.Advance(absl::Seconds(6));
   ASSERT_TRUE(anna.Renew().ok());
   clock_.Advance(absl::Seconds(5));
-  EXPECT_EQ(annas.get(), 40) << "all of the epoch, with Bert's range";
+  EXPECT_EQ(annas.get(), 40) << "the whole epoch, including Bert's range";
   const JobStatus status = watcher.Status();
   EXPECT_EQ(status.phase(), JobStatus::DONE);
   EXPECT_EQ(status.epoch(0).used(), 40);

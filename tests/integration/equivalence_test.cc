@@ -165,9 +165,9 @@ JobSpec MakeJob(const OptimizerSpec& optimizer, Rule rule, int workers, int batc
   return *normalised;
 }
 
-// Trains `net` on the module's device without parameter servers: the first `steps` steps of the
-// job, each of `batch` samples in the job's order. `before_step` receives the step number from 0
-// and may change the optimizer.
+// Trains `module` on its device without parameter servers: the first `steps` steps of the job, each
+// of `batch` samples in the job's order. `before_step` receives the step number from 0 and may
+// change the optimizer.
 template <typename Net>
 torch::Tensor TrainAlone(
     Net& module, torch::optim::Optimizer& optimizer, const Dataset& data, int64_t batch,

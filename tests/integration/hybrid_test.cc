@@ -1,4 +1,4 @@
-// Compares replicas of two processes each, several replicas per round, with undivided workers.
+// Compares two replicas, each divided over two processes, with two undivided workers in rounds.
 // Results may differ only by rounding, also if the processes exchange tensors over TLS.
 
 #include <torch/nn/modules/activation.h>

@@ -40,7 +40,7 @@ class OtherDataTest : public ::testing::Test {
     job_ = *NormalizeJobSpec(*job);
   }
 
-  // Owns a table of 40 rows. The numbers begin at `first`.
+  // A worker with a table of 40 rows.
   struct Worker {
     Task task;
     absl::Status status;

@@ -1,4 +1,4 @@
-"""A run leaves a model that Python loads strictly and that is as good there as its report says.
+"""Tests that Python loads a run's model strictly, with the accuracy that the report states.
 
     python_model_test.py PSCTL PS_SERVER PS_WORKER CHECK_MODEL
 """

@@ -145,7 +145,7 @@ TEST_F(JobWatchTest, ValuesCountFromTheTimeOfTheirPull) {
   worker.join();
   ASSERT_TRUE(watched.ok()) << watched;
 
-  ASSERT_EQ(measured_.size(), 2) << "at once, and when the job has ended";
+  ASSERT_EQ(measured_.size(), 2) << "one at the start and one when the job has ended";
   EXPECT_EQ(measured_[0].samples, 0);
   EXPECT_EQ(measured_[0].pushes, 0);
   EXPECT_EQ(measured_[0].evaluation.samples, kTest);
@@ -172,7 +172,7 @@ TEST_F(JobWatchTest, RefusesAnotherModel) {
   worker.join();
 }
 
-TEST_F(JobWatchTest, WithoutTestSamplesNothingIsMeasured) {
+TEST_F(JobWatchTest, RefusesAJobWithoutTestSamples) {
   DataSource data;
   data.train = std::make_shared<Points>(kTrain);
   const absl::Status status =

@@ -80,7 +80,7 @@ TEST(TrainMainTest, TheFactorySeesTheJobsThreadsAndSeed) {
   std::_Exit(is_well && !::testing::Test::HasFailure() ? 0 : 1);
 }
 
-TEST(TrainMainDeathTest, AMissingDeviceEndsItBeforeTheFactory) {
+TEST(TrainMainDeathTest, AMissingDeviceExitsBeforeTheFactory) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_EXIT(End(!CallsFactory({"--device=cuda:99"}, [] {})), ::testing::ExitedWithCode(0), "");
 }

@@ -121,7 +121,7 @@ TEST_F(WorkerFlagsTest, TheFlagsSelectTheJob) {
   Parse({"--local"});
   job = FlaggedJob(overrides);
   ASSERT_TRUE(job.ok()) << job.status();
-  EXPECT_EQ(job->workers(), 1) << "no other process can reach the servers";
+  EXPECT_EQ(job->workers(), 1) << "other processes cannot reach the servers";
 }
 
 TEST_F(WorkerFlagsTest, OnlyTrainingNeedsALearningRate) {

@@ -41,7 +41,8 @@ TEST(Doctor, ChecksDirectories) {
     return CheckDirectory(folder.path(dir), bytes);
   };
   EXPECT_NE(writable("not/there/yet", 0).level, Level::kProblem);
-  EXPECT_FALSE(std::filesystem::exists(folder.path("not"))) << "a look leaves nothing behind";
+  EXPECT_FALSE(std::filesystem::exists(folder.path("not")))
+      << "the check does not leave a directory behind";
   Expect(writable("", int64_t{1} << 60), Level::kProblem, "one checkpoint needs");
   folder.WriteFile("file", "");
   Expect(writable("file", 0), Level::kProblem, "is not a directory");
@@ -60,7 +61,7 @@ TEST(Doctor, ChecksData) {
   Expect(look("digits", "")[0], Level::kOk, "are generated");
   Expect(look("mine", "")[0], Level::kWarning, "only your own program can read it");
   Expect(look("idx", folder.path("nowhere"))[0], Level::kProblem, "train-images");
-  EXPECT_EQ(look("idx", folder.path("nowhere")).size(), 2u) << "those to test on, too";
+  EXPECT_EQ(look("idx", folder.path("nowhere")).size(), 2u) << "the test samples are missing, too";
   Expect(look("csv", folder.path("x.csv"))[0], Level::kProblem, "x.csv");
   Expect(look("csv", folder.WriteFile("x.csv", "a,b,c\n1,2,0\n3,4,1\n"))[0], Level::kOk,
          "2 samples, complete");
@@ -97,7 +98,7 @@ TEST(Doctor, ChecksCertificates) {
   std::ostringstream ignored;
   ASSERT_TRUE(MakeCertificates(request, ignored).ok());
   const std::vector<Finding> good = CheckCertificates(dir, now + absl::Hours(1));
-  EXPECT_EQ(good.size(), 3u) << "a server's, a worker's and an operator's";
+  EXPECT_EQ(good.size(), 3u) << "for a server, a worker and an operator";
   for (const Finding& finding : good) Expect(finding, Level::kOk, "torchps://tiny/");
   for (const Finding& finding : CheckCertificates(dir, now + absl::Hours(24 * 28))) {
     Expect(finding, Level::kWarning, "valid until");

@@ -52,7 +52,7 @@ TEST_F(BackupWatchTest, AsksNoServerBeforeADiskLoss) {
   BackupWatch watch = Watch(/*has_log=*/true);
   EXPECT_TRUE(watch.AreWhole(kPatience));
   watch.OnDeath(1);
-  EXPECT_TRUE(watch.AreWhole(kPatience)) << "it comes back with its files";
+  EXPECT_TRUE(watch.AreWhole(kPatience)) << "the server returns with its files";
   EXPECT_EQ(looks_, 0);
 }
 
@@ -61,11 +61,11 @@ TEST_F(BackupWatchTest, AfterDiskLossWaitsForEachServersAcknowledgement) {
   Acknowledge(0, 10);
   watch.OnLoss(1);
   EXPECT_FALSE(watch.AreWhole(kPatience));
-  EXPECT_EQ(looks_, 0) << "one of them is away";
+  EXPECT_EQ(looks_, 0) << "one server has not returned";
   watch.OnReturn(1, "127.0.0.1:2");
   EXPECT_FALSE(watch.AreWhole(kPatience));
   Acknowledge(1, 3);
-  EXPECT_FALSE(watch.AreWhole(kPatience)) << "server 0 may not know yet that its copies are gone";
+  EXPECT_FALSE(watch.AreWhole(kPatience)) << "server 0 may not know yet that its copies are lost";
   Acknowledge(0, 11);
   EXPECT_TRUE(watch.AreWhole(kPatience));
   looks_ = 0;

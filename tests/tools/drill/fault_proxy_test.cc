@@ -74,7 +74,7 @@ TEST_F(FaultProxyTest, ResetsBothSidesOnRequest) {
   EXPECT_EQ(proxy_->resets(), 1);
   Connect();
   ASSERT_TRUE(WriteAll(client_, "y").ok());
-  EXPECT_EQ(ReadUntilEnd(target_, kPatience, 1).bytes, "y") << "it goes on with new connections";
+  EXPECT_EQ(ReadUntilEnd(target_, kPatience, 1).bytes, "y") << "the proxy accepts new connections";
 }
 
 TEST_F(FaultProxyTest, ResetsPeriodicallyUntilHealed) {

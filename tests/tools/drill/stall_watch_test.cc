@@ -19,8 +19,8 @@ TEST(StallWatch, RecordsTheLongestStallOfOtherWorkers) {
   watch.OnProgress(0, At(10));
   watch.OnProgress(1, At(20));
   EXPECT_EQ(watch.by_kind().at("partition").times, 1);
-  EXPECT_EQ(watch.by_kind().at("partition").longest_stall, At(3)) << "from 5 to 8, of worker 0";
-  EXPECT_EQ(watch.longest_stall(), At(15)) << "of worker 1, which was hit";
+  EXPECT_EQ(watch.by_kind().at("partition").longest_stall, At(3)) << "worker 0, from 5 to 8";
+  EXPECT_EQ(watch.longest_stall(), At(15)) << "worker 1, which the fault hit";
 }
 
 TEST(StallWatch, IgnoresStallsOfWorkersHitByAFault) {

@@ -38,7 +38,7 @@ TEST(ReportJsonTest, DoublesHaveSixDigitsOrAreNull) {
   EXPECT_EQ(json["wall_seconds"], 1.23457);
   EXPECT_EQ(json["result"]["accuracy"], nullptr);
   EXPECT_EQ(json["result"]["loss"], nullptr);
-  EXPECT_EQ(json["name"], "NaN") << "a text is no number";
+  EXPECT_EQ(json["name"], "NaN") << "a text is not a number";
 }
 
 TEST(ReportJsonTest, AbsentFieldsFollowTheSchema) {

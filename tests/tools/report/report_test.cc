@@ -179,7 +179,7 @@ TEST(ReportTest, NonFiniteLossIsAFailure) {
   statuses.job.mutable_evaluation(1)->set_loss(std::numeric_limits<double>::infinity());
   const Report report = statuses.Build();
   EXPECT_FALSE(report.finished());
-  EXPECT_EQ(report.result().best_epoch(), 1) << "the other one was finite";
+  EXPECT_EQ(report.result().best_epoch(), 1) << "the loss of epoch 1 was finite";
   EXPECT_EQ(ReportText(report).find("digits-mlp FAILED: the test loss after epoch 2 is inf; a "
                                     "smaller optimizer.learning_rate or training.clip_norm may "
                                     "help\n"),
@@ -391,7 +391,7 @@ TEST(WholeBatchReportTest, CountsUpdateWaitsAsWaitingNotPushing) {
     const Report::Times& seconds = report.slots(0).seconds();
     return std::make_pair(seconds.push(), seconds.wait());
   };
-  EXPECT_EQ(pushed_and_waited(statuses.Build()), std::make_pair(0.25, 0.5)) << "each push alone";
+  EXPECT_EQ(pushed_and_waited(statuses.Build()), std::make_pair(0.25, 0.5)) << "with EACH_PUSH";
   EXPECT_EQ(pushed_and_waited(whole.Build()), std::make_pair(0.125, 0.625));
   statuses.job.mutable_job()->mutable_consistency()->set_mode(ConsistencySpec::SYNC);
   EXPECT_EQ(pushed_and_waited(statuses.Build()), std::make_pair(0.125, 0.625));
@@ -478,11 +478,11 @@ TEST(ReportTest, AcceptsOnlyReportedRollbacks) {
   EXPECT_NE(ReportJson(report).find("\"rolled_back\""), std::string::npos);
   server.set_min_version(38);
   server.set_max_version(38);
-  EXPECT_EQ(Holds(statuses.Build(), "kept_blocks"), std::optional<bool>(false))
-      << "less is lost than was told";
+  EXPECT_EQ(Holds(statuses.Build(), "kept_blocks"), absl::optional<bool>(false))
+      << "fewer versions are lost than reported";
   server.set_min_version(36);
-  EXPECT_EQ(Holds(statuses.Build(), "min_version"), std::optional<bool>(false))
-      << "one more is lost than was told";
+  EXPECT_EQ(Holds(statuses.Build(), "min_version"), absl::optional<bool>(false))
+      << "one more version is lost than reported";
 }
 
 TEST(ReportTest, StoppedJobIsNotFinished) {
@@ -500,7 +500,7 @@ TEST(ReportTest, ReportsAnEmptyJob) {
   const Report report = BuildReport(job, {});
   EXPECT_EQ(report.samples_per_second(), 0);
   EXPECT_FALSE(report.has_result());
-  EXPECT_TRUE(report.pushed_blocks().has_verdicts()) << "counts of nothing are 0, not missing";
+  EXPECT_TRUE(report.pushed_blocks().has_verdicts()) << "counts without pushes are 0, not missing";
   EXPECT_NE(ReportJson(report).find("\"result\": null"), std::string::npos);
 }
 

@@ -84,10 +84,10 @@ TEST_F(RunDirectoryTest, RefusesASecondRunInTheSameDirectory) {
   EXPECT_EQ(std::string(second.message()).find("another run uses " + run), 0u) << second;
   first->reset();
   EXPECT_EQ(LockRunDirectory(run).status(), absl::OkStatus());
-  EXPECT_EQ(Complaint(false), "") << "the lock's file is of any run";
+  EXPECT_EQ(Complaint(false), "") << "each run writes the lock file";
   std::filesystem::remove(run + "/state/run.lock");
   std::filesystem::create_directory(run + "/state/run.lock");
-  EXPECT_EQ(LockRunDirectory(run).status(), absl::OkStatus()) << "nobody has it";
+  EXPECT_EQ(LockRunDirectory(run).status(), absl::OkStatus()) << "the lock is not held";
 }
 
 TEST_F(RunDirectoryTest, FindsCheckpointsInTheStateFolder) {
@@ -216,9 +216,9 @@ TEST_F(RunDirectoryTest, PrintsTheContinueCommand) {
     std::ofstream(dir + "/" + file) << "x";
   };
   add("my log.txt");
-  EXPECT_EQ(ResumeCommand(dir, ""), "") << "that is no push log";
+  EXPECT_EQ(ResumeCommand(dir, ""), "") << "my log.txt is not a push log";
   add("coordinator.state");
-  EXPECT_EQ(ResumeCommand(dir, ""), "") << "a disk that was full from the first checkpoint on";
+  EXPECT_EQ(ResumeCommand(dir, ""), "") << "the disk was full before the first checkpoint";
   add("log-0-of-1/1.log");
   const std::string quoted = folder_.path("my runs/o'\\''brien");
   const std::string way = "  to resume: psctl run '--dir=" + quoted +
@@ -235,7 +235,7 @@ TEST_F(RunDirectoryTest, PrintsTheContinueCommand) {
 TEST_F(RunDirectoryTest, AcceptsOnlyAModelOfThisRun) {
   Add("model.safetensors");
   const std::string run = folder_.path("run");
-  EXPECT_EQ(DescribeModel(run, absl::InfiniteFuture()), "") << "it is an earlier run's";
+  EXPECT_EQ(DescribeModel(run, absl::InfiniteFuture()), "") << "the model is from an earlier run";
   EXPECT_EQ(DescribeModel(run, absl::InfinitePast()).substr(0, 7 + run.size()), "model: " + run);
   EXPECT_EQ(DescribeModel(folder_.path("none"), absl::InfinitePast()), "");
 }

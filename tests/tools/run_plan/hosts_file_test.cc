@@ -264,10 +264,10 @@ TEST(HostsFileTest, StageProcessesUseTheGpusOfTheirLine) {
             (std::vector<std::string>{"cuda:2", "cuda:3"}));
   EXPECT_EQ(devices("worker beta:1,beta:2,beta:3 gpus=0,1"),
             (std::vector<std::string>{"cuda:0", "cuda:1", "cuda:0"}))
-      << "more processes than GPUs begin again";
+      << "with more processes than GPUs, the numbering wraps around";
   EXPECT_EQ(devices("worker beta:1,gamma:1,beta:2,gamma:2 gpus=0,1"),
             (std::vector<std::string>{"cuda:0", "cuda:0", "cuda:1", "cuda:1"}))
-      << "each machine has GPUs of its own";
+      << "GPUs are numbered on each machine";
   for (const char* wrong : {"gpus=", "gpus=0,0", "gpus=64", "gpus=0 gpus=1"}) {
     EXPECT_FALSE(ParseHosts(std::string("server a\nworker b:1,b:2 ") + wrong + "\n").ok()) << wrong;
   }

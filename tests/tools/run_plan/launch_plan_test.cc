@@ -41,7 +41,7 @@ TEST(LaunchPlanTest, ServersShareADirectoryUnlessDisksAreApart) {
   EXPECT_EQ(ServerProgram(options, 1, Place()).command,
             (Words{"/opt/ps_server", "--listen=127.0.0.1:0", "--exit_with_parent",
                    "--dir=/state/disk-1"}))
-      << "it asks by itself";
+      << "only server 0 gets --copies_at";
 }
 
 TEST(LaunchPlanTest, OnlyServer0GetsTheModelFolder) {
@@ -109,7 +109,7 @@ TEST(LaunchPlanTest, StageDeviceOverridesTheSharedDevice) {
   };
   EXPECT_EQ(has(0, "--device=cuda:3"), 1);
   EXPECT_EQ(has(0, "--device=cuda"), 0);
-  EXPECT_EQ(has(1, "--device=cuda"), 1) << "and takes a GPU by its number (worker/device.h)";
+  EXPECT_EQ(has(1, "--device=cuda"), 1) << "the worker selects a GPU by number (worker/device.h)";
 }
 
 TEST(LaunchPlanTest, NumberedProcessUsesTheGpuOfItsNumber) {
@@ -120,7 +120,7 @@ TEST(LaunchPlanTest, NumberedProcessUsesTheGpuOfItsNumber) {
     const Words command = WorkerProgram(options, 0, place, {"a:1"}, false).command;
     return std::count(command.begin(), command.end(), word);
   };
-  EXPECT_EQ(has("--gpu_number=2"), 0) << "the CPU has none";
+  EXPECT_EQ(has("--gpu_number=2"), 0) << "the CPU does not use a GPU number";
   options.device = "cuda";
   EXPECT_EQ(has("--gpu_number=2"), 1);
   place.device = "cuda:1";
@@ -163,7 +163,7 @@ TEST(LaunchPlanTest, SlowsOnlyTheNamedSlot) {
   }
 }
 
-TEST(LaunchPlanTest, RemoteServerNeedsConsentToListenOnTheNetwork) {
+TEST(LaunchPlanTest, PassesInsecureToRemoteServersOnlyOnRequest) {
   LaunchOptions options = Options();
   const Place place{"alpha", 4711};
   EXPECT_EQ(ServerProgram(options, 0, place).command,

@@ -78,7 +78,7 @@ TEST_F(PlanRunTest, WarnsOnceAboutMomentumWithStaleness) {
             "gradients make the largest stable learning rate about 4.6 times lower than WORKER's, "
             "and lower than without momentum; remove momentum_at, and use a dampening of 0 "
             "(docs/architecture.md, \"Momentum\")");
-  EXPECT_EQ(warning({}), "") << "it is in the workers";
+  EXPECT_EQ(warning({}), "") << "the momentum is in the workers";
   EXPECT_EQ(warning({server, "--workers=1"}), "");
   EXPECT_EQ(warning({server}, "SYNC"), "");
 }
@@ -247,7 +247,7 @@ TEST_F(PlanRunTest, NumbersHostsFileProcessesByMachine) {
   EXPECT_EQ(there->hosts.workers[2].gpu_number, 1);
   const auto here = PlanWithJob({"--device=cuda", "--workers=2"});
   ASSERT_TRUE(here.ok()) << here.status();
-  EXPECT_EQ(here->hosts.workers[1].gpu_number, -1) << "its slot says as much";
+  EXPECT_EQ(here->hosts.workers[1].gpu_number, -1) << "the slot determines the GPU";
 }
 
 TEST_F(PlanRunTest, GpusPerWorkerSplitsAMachineIntoWorkers) {
