@@ -39,6 +39,10 @@ absl::Status CheckManifest(const Manifest& manifest) {
                                      manifest.shard(i).server_index(), "; expected '", name, "'"));
     }
   }
+  // Earlier commits wrote a map. The JSON parser reads a map as one entry with unknown fields.
+  for (const PreprocessingEntry& entry : manifest.job().data().preprocessing()) {
+    if (entry.key().empty()) return NoManifest("its data.preprocessing has an entry without a key");
+  }
   return GetBlocks(manifest).status();
 }
 
