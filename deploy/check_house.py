@@ -116,8 +116,6 @@ WITH_LIBTORCH = {
     "worker/models", "", "worker/precision", "worker/replicas", "worker/slot",
     "worker/stages", "worker/state", "program", "program/pipeline"
 }
-# Rooms that are visible in the whole tree.
-WORDS = {"common", "proto"}
 SUBJECTS_SINCE = "2026-11-28T11:00:00Z"
 OLD_NAMES = """
     boot_id server_life JobPlace ServerPlaces CopyPlace RememberedPlace StepBooks SlotBooks RollbackBooks EpochBooks
@@ -180,23 +178,6 @@ def check_order():
 
     for circle in sorted({circle for room in MAY_INCLUDE for circle in visit(room, [])}):
         yield f"the rooms form a cycle: {circle}"
-
-
-def check_visibility():
-    """Checks that each room is visible to exactly the rooms of the product that may include from it."""
-    for room in MAY_INCLUDE:
-        with open(os.path.join(room, "BUILD"), encoding="utf-8") as file:
-            declared = re.search(r"^package\(default_visibility = \[([^\]]*)\]\)", file.read(),
-                                 re.MULTILINE)
-        labels = re.findall(r'"//([^:"]*):([^"]*)"', declared.group(1)) if declared else []
-        seen_by = {other for other, kind in labels if kind == "__pkg__" and not FREE.match(other)}
-        wanted = {other for other, rooms in MAY_INCLUDE.items() if room in rooms.split()}
-        if ("", "__subpackages__") in labels and room in WORDS:
-            continue
-        if seen_by != wanted or any(
-                kind != "__pkg__" and not FREE.match(other) for other, kind in labels):
-            yield (f"{room}/BUILD is by default visible to {' '.join(sorted(seen_by)) or 'none'}; "
-                   f"those that may include from it are {' '.join(sorted(wanted)) or 'none'}")
 
 
 def check_libtorch(paths):

@@ -43,7 +43,6 @@ class CheckHouseTest(TreeTest):
         self.assertEqual(list(check_house.check_arrows(self.paths)), [])
         self.assertEqual(list(check_house.check_order()), [])
         self.assertEqual(list(check_house.check_libtorch(self.paths)), [])
-        self.assertEqual(list(check_house.check_sizes(self.paths)), [])
         self.assertEqual(list(check_house.check_names(self.paths)), [])
 
     def test_finds_an_upward_include(self):
@@ -77,11 +76,6 @@ class CheckHouseTest(TreeTest):
         self.write("low/a.cc", "#include <torch/types.h>\n")
         self.assertEqual(list(check_house.check_libtorch(self.paths)),
                          ["low/a.cc: low may not see libtorch"])
-
-    def test_finds_a_folder_with_too_many_sources(self):
-        for i in range(check_house.MOST_SOURCES + 1):
-            self.write(f"high/c{i}.cc", "")
-        self.assertIn("high has 33 sources", list(check_house.check_sizes(self.paths))[0])
 
     def test_finds_an_old_name(self):
         self.write("low/a.cc", "int x;\nPulse pulse;\n")
