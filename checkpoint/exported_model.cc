@@ -8,9 +8,32 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "checkpoint/safetensors_writer.h"
+#include "common/block_map.h"
+#include "common/model_layout.h"
 
 namespace torchps {
+namespace {
+
+// Reads the values of a checkpoint tensor by tensor, one block at a time, so memory use does not
+// depend on the model size. Not thread-safe; borrows the reader.
+class ModelValues {
+ public:
+  using Sink = std::function<absl::Status(absl::Span<const float> values)>;
+
+  // REQUIRES: `reader` contains all blocks.
+  explicit ModelValues(const CheckpointReader* reader) : reader_(*reader) {}
+
+  // Passes the elements of `segment` to the sink in order, one call per block. Returns the first
+  // error, including the sink's.
+  absl::Status Read(const Segment& segment, const Sink& sink);
+
+ private:
+  const CheckpointReader& reader_;
+  std::vector<float> values_;  // values of block_
+  int64_t block_ = -1;
+};
 
 absl::Status ModelValues::Read(const Segment& segment, const Sink& sink) {
   const int64_t end = segment.offset + segment.length;
@@ -30,6 +53,8 @@ absl::Status ModelValues::Read(const Segment& segment, const Sink& sink) {
   }
   return absl::OkStatus();
 }
+
+}  // namespace
 
 absl::StatusOr<ExportedModel> ExportedModel::OfCheckpoint(FileSystem* files,
                                                           const CheckpointReader* reader,
@@ -59,15 +84,6 @@ absl::StatusOr<ExportedModel> ExportedModel::OfCheckpoint(FileSystem* files,
   if (absl::Status status = model.AddFile(shared); !status.ok()) return status;
   if (absl::Status status = model.AddTied(*shared); !status.ok()) return status;
   model.SortBySize();
-  return model;
-}
-
-absl::StatusOr<ExportedModel> ExportedModel::OfFile(FileSystem* files, const std::string& path) {
-  absl::StatusOr<std::unique_ptr<SafetensorsReader>> file = SafetensorsReader::Open(files, path);
-  if (!file.ok()) return file.status();
-  ExportedModel model;
-  model.metadata_ = (*file)->metadata();
-  if (absl::Status status = model.AddFile(*std::move(file)); !status.ok()) return status;
   return model;
 }
 

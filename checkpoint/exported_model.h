@@ -10,38 +10,16 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/span.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/safetensors_reader.h"
-#include "common/block_map.h"
-#include "common/model_layout.h"
 #include "storage/file_system.h"
 
 namespace torchps {
 
-// Reads the values of a checkpoint tensor by tensor, one block at a time, so memory use does not
-// depend on the model size. Not thread-safe; borrows the reader.
-class ModelValues {
- public:
-  using Sink = std::function<absl::Status(absl::Span<const float> values)>;
-
-  // REQUIRES: `reader` contains all blocks.
-  explicit ModelValues(const CheckpointReader* reader) : reader_(*reader) {}
-
-  // Passes the elements of `segment` to the sink in order, one call per block. Returns the first
-  // error, including the sink's.
-  absl::Status Read(const Segment& segment, const Sink& sink);
-
- private:
-  const CheckpointReader& reader_;
-  std::vector<float> values_;  // values of block_
-  int64_t block_ = -1;
-};
-
-// Provides the tensors of a module's state_dict for export to another file format. Reads them from
-// a checkpoint and constants.safetensors (tensors that the servers do not hold), or from a model
-// file. Reads large tensors one block at a time. Not thread-safe.
+// Provides the tensors of a module's state_dict for export to a model file. Reads them from a
+// checkpoint and constants.safetensors (tensors that the servers do not hold). Reads large tensors
+// one block at a time. Not thread-safe.
 class ExportedModel {
  public:
   struct Tensor {
@@ -57,9 +35,6 @@ class ExportedModel {
   static absl::StatusOr<ExportedModel> OfCheckpoint(FileSystem* files,
                                                     const CheckpointReader* reader,
                                                     const std::string& constants);
-
-  // Opens the tensors of a safetensors file. Borrows `files`.
-  static absl::StatusOr<ExportedModel> OfFile(FileSystem* files, const std::string& path);
 
   const std::vector<Tensor>& tensors() const { return tensors_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }

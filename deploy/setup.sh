@@ -53,7 +53,7 @@ libbenchmark-dev       benchmarks
 clang                  checks the lock annotations, builds for sanitizers and fuzzing
 libclang-rt-dev        AddressSanitizer and libFuzzer
 python3                reads the results of the tests
-python3-torch?         opens what psctl exports
+python3-torch?         loads trained models
 "
 ENGINE_PACKAGES="
 docker.io              builds and runs containers

@@ -16,7 +16,6 @@
 #include "absl/strings/str_join.h"
 #include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/checkpoint_reader.h"
-#include "checkpoint/export_state_dict.h"
 #include "checkpoint/exported_model.h"
 #include "common/process/command_line.h"
 #include "storage/file_system.h"
@@ -26,29 +25,24 @@
 namespace torchps {
 namespace {
 
-using Export = absl::Status (*)(FileSystem*, const std::string&, const ExportedModel&);
-
 constexpr char kCheckpointName[] = "checkpoint-";
-
-// Returns the exporter for the file's extension; null if unknown.
-Export ExportFor(const std::string& path) {
-  if (absl::EndsWith(path, ".safetensors")) return &ExportSafetensors;
-  if (absl::EndsWith(path, ".pt") || absl::EndsWith(path, ".pth")) return &ExportStateDict;
-  return nullptr;
-}
 
 absl::Status CheckOut(const std::vector<std::string>& paths) {
   if (paths.empty()) {
     return absl::InvalidArgumentError(
-        "psctl export needs --out=FILE, a name that ends in .safetensors, .pt or .pth");
+        "psctl export needs --out=FILE, a name that ends in .safetensors");
   }
   for (const std::string& path : paths) {
-    if (ExportFor(path) == nullptr) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--out is '", path,
-                       "'; expected a name that ends in .safetensors (for the "
-                       "safetensors library) or in .pt or .pth (for torch.load)"));
+    if (absl::EndsWith(path, ".safetensors")) continue;
+    std::string sentence =
+        absl::StrCat("--out is '", path, "'; expected a name that ends in .safetensors");
+    if (absl::EndsWith(path, ".pt") || absl::EndsWith(path, ".pth")) {
+      const std::string stem = path.substr(0, path.rfind('.'));
+      absl::StrAppend(&sentence, ", which Python converts: import torch, safetensors.torch; ",
+                      "torch.save(safetensors.torch.load_file('", stem, ".safetensors'), '", path,
+                      "')");
     }
+    return absl::InvalidArgumentError(sentence);
   }
   return absl::OkStatus();
 }
@@ -69,10 +63,9 @@ absl::StatusOr<std::unique_ptr<CheckpointReader>> OpenCheckpoint(
   };
   const CheckpointDirectory place(files, directories[0]);
   std::error_code ignored;
-  if (!std::filesystem::exists(directories[0], ignored)) {
-    return absl::NotFoundError(
-        absl::StrCat("there is no folder ", directories[0],
-                     "; --dir takes a run's folder, a checkpoint in it, or a .safetensors file"));
+  if (!std::filesystem::is_directory(directories[0], ignored)) {
+    return absl::NotFoundError(absl::StrCat("there is no folder ", directories[0],
+                                            "; --dir takes a run's folder or a checkpoint in it"));
   }
   if (number != 0) {
     const absl::StatusOr<std::vector<uint64_t>> complete = place.Complete();
@@ -123,13 +116,10 @@ int Fail(const absl::Status& status, ExitCode code, std::ostream& error) {
 std::vector<FlagSpec> ExportFlags() {
   return {
       {"dir", "DIR",
-       "A run's folder, a checkpoint in it, or a .safetensors model file. If each server has its "
-       "own directory, repeat the flag for each; the first one selects the checkpoint. Required.",
+       "A run's folder or a checkpoint in it. If each server has its own directory, repeat the "
+       "flag for each; the first one selects the checkpoint. Required.",
        true},
-      {"out", "FILE",
-       "The file to write: .safetensors for the safetensors library, .pt or .pth for torch.load. "
-       "Required.",
-       true},
+      {"out", "FILE", "The file to write; the name ends in .safetensors. Required.", true},
       {"checkpoint", "N", "The number of the checkpoint. Default: the newest that can be loaded."},
   };
 }
@@ -149,46 +139,30 @@ int ExportCommand(const FlagValues& flags, std::ostream& out, std::ostream& erro
   if (!number.ok()) return Fail(number.status(), ExitCode::kUsage, error);
 
   const std::unique_ptr<FileSystem> files = MakePosixFileSystem();
-  std::unique_ptr<CheckpointReader> reader;
-  absl::StatusOr<ExportedModel> model = absl::UnknownError("");
-  std::string what = directories[0];
-  if (absl::EndsWith(directories[0], ".safetensors")) {
-    if (*number != 0 || directories.size() > 1) {
-      return Fail(absl::InvalidArgumentError(
-                      absl::StrCat(directories[0], " is a model file, so ",
-                                   *number != 0 ? "--checkpoint does not apply; leave it out"
-                                                : "a second --dir does not apply; give only one")),
-                  ExitCode::kUsage, error);
-    }
-    model = ExportedModel::OfFile(files.get(), directories[0]);
-  } else {
-    uint64_t wanted = static_cast<uint64_t>(*number);
-    for (std::string& directory : directories) {
-      const std::string typed = directory;
-      const uint64_t before = wanted;
-      TakeCheckpointPath(&directory, &wanted);
-      directory = CheckpointsIn(directory);
-      if (before == 0 || wanted == before) continue;
-      return Fail(absl::InvalidArgumentError(absl::StrCat(
-                      "--dir=", typed, " names checkpoint ", wanted, ", and another --dir or ",
-                      "--checkpoint names checkpoint ", before, "; name one")),
-                  ExitCode::kUsage, error);
-    }
-    auto opened = OpenCheckpoint(files.get(), directories, wanted, error);
-    if (!opened.ok()) return Fail(opened.status(), ExitCode::kData, error);
-    reader = *std::move(opened);
-    what = absl::StrCat("checkpoint ", reader->manifest().checkpoint());
-    model = ExportedModel::OfCheckpoint(files.get(), reader.get(),
-                                        absl::StrCat(directories[0], "/constants.safetensors"));
+  uint64_t wanted = static_cast<uint64_t>(*number);
+  for (std::string& directory : directories) {
+    const std::string typed = directory;
+    const uint64_t before = wanted;
+    TakeCheckpointPath(&directory, &wanted);
+    directory = CheckpointsIn(directory);
+    if (before == 0 || wanted == before) continue;
+    return Fail(absl::InvalidArgumentError(absl::StrCat(
+                    "--dir=", typed, " names checkpoint ", wanted, ", and another --dir or ",
+                    "--checkpoint names checkpoint ", before, "; name one")),
+                ExitCode::kUsage, error);
   }
+  const auto reader = OpenCheckpoint(files.get(), directories, wanted, error);
+  if (!reader.ok()) return Fail(reader.status(), ExitCode::kData, error);
+  const absl::StatusOr<ExportedModel> model = ExportedModel::OfCheckpoint(
+      files.get(), reader->get(), absl::StrCat(directories[0], "/constants.safetensors"));
   if (!model.ok()) return Fail(model.status(), ExitCode::kData, error);
   int64_t bytes = 0;
   for (const ExportedModel::Tensor& tensor : model->tensors()) bytes += tensor.bytes;
   for (const std::string& path : paths) {
-    if (absl::Status status = ExportFor(path)(files.get(), path, *model); !status.ok()) {
+    if (absl::Status status = ExportSafetensors(files.get(), path, *model); !status.ok()) {
       return Fail(status, absl::IsDataLoss(status) ? ExitCode::kData : ExitCode::kFailed, error);
     }
-    out << "wrote " << what << " to " << path << ": "
+    out << "wrote checkpoint " << (*reader)->manifest().checkpoint() << " to " << path << ": "
         << Count(static_cast<int64_t>(model->tensors().size()), "tensor") << ", "
         << FormatBytes(static_cast<double>(bytes)) << std::endl;
   }

@@ -1,8 +1,12 @@
 """Tests that Python loads a run's model strictly, with the accuracy that the report states.
 
+Tests also that psctl evaluates the file of Python's torch.save.
+
     python_model_test.py PSCTL PS_SERVER PS_WORKER CHECK_MODEL
 """
 
+import importlib
+import json
 import os
 import struct
 import subprocess
@@ -43,6 +47,17 @@ def main(psctl, server, worker, check_model):
                     f"--dir={run}", f"--server_binary={server}", f"--worker_binary={worker}"],
                    check=True)
     subprocess.run([sys.executable, check_model, run, folder], check=True)
+
+    sys.path.insert(0, os.path.dirname(check_model))
+    _, state = importlib.import_module("check_model").read_model(f"{run}/model.safetensors")
+    torch.save(state, f"{run}/model.pt")
+    results = []
+    for model in "model.safetensors", "model.pt":
+        text = subprocess.run([psctl, "evaluate", f"--model={run}/{model}", f"--worker_binary={worker}", "--json"],
+                              check=True, stdout=subprocess.PIPE, text=True).stdout
+        results.append(json.loads(text))
+        assert results[-1].pop("model"), text
+    assert results[0] == results[1], results
 
 
 main(*sys.argv[1:])

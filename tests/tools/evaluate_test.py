@@ -61,10 +61,10 @@ def main(psctl, program, job):
     final = json.loads(ask("evaluate", folder, "--json"))
     last = "state/" + max(name for name in os.listdir(f"{folder}/state") if name.startswith("checkpoint-"))
     checkpoint = json.loads(ask("evaluate", f"{folder}/{last}", "--json"))
-    # The file that psctl writes for torch.load also contains the last model.
-    pickled = os.path.join(folder, "exported.pt")
-    subprocess.run([psctl, "export", f"--dir={folder}", f"--out={pickled}"], check=True, stdout=subprocess.DEVNULL)
-    exported = json.loads(ask("evaluate", pickled, "--json"))
+    # An exported file also contains the last model.
+    path = os.path.join(folder, "exported.safetensors")
+    subprocess.run([psctl, "export", f"--dir={folder}", f"--out={path}"], check=True, stdout=subprocess.DEVNULL)
+    exported = json.loads(ask("evaluate", path, "--json"))
     for figures in final, checkpoint, exported:
         del figures["model"]
     assert final == checkpoint == exported, (final, checkpoint, exported)

@@ -1,8 +1,8 @@
 """Reads the files that psctl exported and the servers wrote, as users do.
 
-Expects model.safetensors, model.pt, checkpoints/ and expected.json (name: shape and values) in the
-given folder. Debian does not package the safetensors library, so this test parses these files by the
-public format definition. torch.load is Debian's.
+Expects model.safetensors, checkpoints/ and expected.json (name: shape and values) in the given
+folder. Debian does not package the safetensors library, so this test parses these files by the public
+format definition.
 """
 
 import glob
@@ -10,9 +10,6 @@ import json
 import os
 import struct
 import sys
-import zipfile
-
-import torch
 
 
 def read_safetensors(path):
@@ -53,31 +50,6 @@ def main(folder):
         assert dtype == "F32" and shape == expected[name]["shape"], name
         assert list(struct.unpack(f"<{len(data) // 4}f", data)) == expected[name]["values"], name
 
-    path = os.path.join(folder, "model.pt")
-    assert zipfile.ZipFile(path).testzip() is None
-    for weights_only in (False, True):
-        state = torch.load(path, weights_only=weights_only)
-        assert list(state) == list(expected), list(state)
-        for name, tensor in state.items():
-            assert tensor.dtype == torch.float32 and tensor.is_contiguous(), name
-            assert list(tensor.shape) == expected[name]["shape"], name
-            assert tensor.flatten().tolist() == expected[name]["values"], name
-
-    # A module can load it.
-    class Body(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.body = torch.nn.Linear(11, 37, bias=False)
-            self.body.bias = torch.nn.Parameter(torch.zeros(11))
-            self.norm = torch.nn.Module()
-            self.norm.register_buffer("running_mean", torch.zeros(9))
-            self.head = torch.nn.Linear(7, 5, bias=False)
-            self.scale = torch.nn.Parameter(torch.zeros(()))
-
-    module = Body()
-    module.load_state_dict(torch.load(path))
-    assert module.scale.item() == expected["scale"]["values"][0]
-
     shards = glob.glob(os.path.join(folder, "checkpoints", "*", "*.safetensors"))
     assert len(shards) == 3, shards
     for shard in shards:
@@ -88,7 +60,7 @@ def main(folder):
     manifests = glob.glob(os.path.join(folder, "checkpoints", "*", "MANIFEST.json"))
     with open(manifests[0], encoding="utf-8") as file:
         assert json.load(file)["manifest"]["server_count"] == 3
-    print(f"torch {torch.__version__}: {len(expected)} tensors as expected")
+    print(f"{len(expected)} tensors as expected")
 
 
 main(sys.argv[1])

@@ -6,6 +6,5 @@ set -euo pipefail
 
 dir="$(mktemp -d "$TEST_TMPDIR/export.XXXXXX")"
 "$1" "$dir"
-"$2" export "--dir=$dir/checkpoints" "--out=$dir/model.safetensors" "--out=$dir/model.pt"
-# Uses Debian's Python, because another Python earlier in PATH may lack torch.
-PYTHONDONTWRITEBYTECODE=1 exec /usr/bin/python3 "$3" "$dir"
+"$2" export "--dir=$dir/checkpoints" "--out=$dir/model.safetensors"
+exec python3 "$3" "$dir"
