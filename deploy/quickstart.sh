@@ -4,9 +4,9 @@
 #
 #   deploy/quickstart.sh [options of psctl run]     e.g. --workers=5 --set training.batch_size=64
 #
-# With a straggler: worker 2 stops for 2 s in every 10 s, and the report shows how long the others waited.
+# With a straggler: worker 2 is four times slower, and the report shows how the workers shared the batches.
 #
-#   deploy/quickstart.sh --pause=2:2:10
+#   deploy/quickstart.sh --slow=2:4
 #
 # On MNIST, which is downloaded once into this machine's cache (TORCHPS_CACHE or ~/.cache/torchps):
 #

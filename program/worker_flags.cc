@@ -55,8 +55,6 @@ ABSL_FLAG(double, slow, 1, "slows down computing by this factor, to simulate a s
 ABSL_FLAG(double, pace, 0,
           "minimum milliseconds per step, for the step's share of training.batch_size * accumulate "
           "samples; --slow multiplies this");
-ABSL_FLAG(std::string, pause, "",
-          "FOR:EVERY: pauses for FOR seconds once in EVERY seconds, within a step");
 ABSL_FLAG(int, threads, 1, "threads for torch, divided among the devices");
 ABSL_FLAG(int, loader_threads, 0,
           "threads per device that prepare batches in advance; they then call the dataset and "
@@ -208,9 +206,7 @@ absl::StatusOr<SimulatedSlowdown::Options> FlaggedHandicap() {
   SimulatedSlowdown::Options handicap;
   handicap.slow = absl::GetFlag(FLAGS_slow);
   handicap.pace = absl::Milliseconds(absl::GetFlag(FLAGS_pace));
-  absl::Status status = SimulatedSlowdown::ParsePause(absl::GetFlag(FLAGS_pause), &handicap);
-  if (status.ok()) status = SimulatedSlowdown::Check(handicap);
-  if (!status.ok()) return status;
+  if (absl::Status status = SimulatedSlowdown::Check(handicap); !status.ok()) return status;
   return handicap;
 }
 

@@ -78,7 +78,7 @@ absl::StatusOr<JobSpec> FlaggedJob(const std::vector<std::string>& overrides);
 // Applies --set and --data to a job from another source.
 absl::Status ApplyFlags(const std::vector<std::string>& overrides, JobSpec* job);
 
-// Returns the options in --slow, --pace and --pause.
+// Returns the options in --slow and --pace.
 absl::StatusOr<SimulatedSlowdown::Options> FlaggedHandicap();
 
 // Returns the endpoints in --servers, using --certs. `log` receives later messages about the

@@ -14,9 +14,12 @@ compare.py compares the rows with those of virtual_time.py.
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 
 import contestants
 import rows_file
@@ -25,7 +28,7 @@ from virtual_time import given_rates, names, rate_of, seeds
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 JOB = os.path.join(ROOT, "deploy/jobs/convnet_mnist.textproto")
 SLOW = {"none": (), "one_slow": ((2, 4),), "pauses": ()}  # (slot, factor) of each scenario
-PAUSE = {"pauses": ("2:2:10",)}  # slot, for so many seconds in so many
+PAUSE = {"pauses": ("2:2:10",)}  # slot, for so many seconds in so many; torchps' worker by SIGSTOP
 REAL = ("ddp", "ddp_by_hand", "sync_balanced", "sync_balanced_half_grace", "async_batch")
 WORKERS, BATCH_SIZE = 3, 32
 MOST_OF_PACE = 1.15
@@ -72,17 +75,19 @@ def torchps(arguments, contestant, optimizer, scenario, rate, seed):
     """Returns the row, and the time of its steps divided by their pace."""
     with tempfile.TemporaryDirectory() as folder:
         command = [arguments.psctl, "run", f"--job={JOB}", f"--data={arguments.data}", "--servers=2",
-                   f"--workers={WORKERS}", f"--dir={folder}/run", f"--target_every={arguments.every}"]
+                   f"--workers={WORKERS}", f"--dir={folder}/run", f"--target_every={arguments.every}",
+                   f"--worker_binary={folder}/worker"]
         # The product's pace is of the job's batch_size.
         pace = arguments.pace * (1 if contestant.rounds else WORKERS)
-        command += [f"--pace={slot}:{pace}" for slot in range(WORKERS)]
+        with open(f"{folder}/worker", "w", encoding="utf-8") as file:
+            file.write(f'#!/bin/sh\nexec "{os.path.abspath(arguments.ps_worker)}" --pace={pace} "$@"\n')
+        os.chmod(f"{folder}/worker", 0o755)
         command += [f"--slow={slot}:{factor}" for slot, factor in SLOW[scenario]]
-        command += [f"--pause={pause}" for pause in PAUSE.get(scenario, ())]
         chosen = settings(contestant, optimizer, rate, seed)
         if arguments.epochs:
             chosen["training.epochs"] = arguments.epochs
         command += [f"--set={field}={value}" for field, value in chosen.items()]
-        run(command)
+        run(command, PAUSE.get(scenario, ()))
         with open(f"{folder}/run/report.json", encoding="utf-8") as file:
             report = json.load(file)
         measured = looks(rows_file.read(f"{folder}/run/logs/evaluator.log"))
@@ -107,10 +112,30 @@ def ddp(arguments, contestant, optimizer, scenario, rate, seed):
     return row, row["of_pace"]
 
 
-def run(command):
-    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if result.returncode:
-        sys.exit(f"{' '.join(command)}\nfailed:\n{result.stdout}")
+def run(command, pauses=()):
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    for pause in pauses:
+        threading.Thread(target=pause_worker, args=(process.pid, *pause.split(":")), daemon=True).start()
+    said, _ = process.communicate()
+    if process.returncode:
+        sys.exit(f"{' '.join(command)}\nfailed:\n{said}")
+
+
+def pause_worker(psctl, slot, seconds, every):
+    """Stops psctl's worker of this slot for so many seconds in each `every`, until the worker has ended."""
+    find = ["pgrep", "-P", str(psctl), "-f", "--", f"--slot={slot} "]
+    while not (pid := subprocess.run(find, stdout=subprocess.PIPE, text=True).stdout):
+        time.sleep(0.1)
+    due = time.monotonic()
+    try:
+        while True:
+            due += float(every)
+            time.sleep(max(0.0, due - time.monotonic()))
+            os.kill(int(pid), signal.SIGSTOP)
+            time.sleep(float(seconds))
+            os.kill(int(pid), signal.SIGCONT)
+    except ProcessLookupError:
+        pass
 
 
 def main():
@@ -118,6 +143,7 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="a directory with MNIST as IDX files")
     parser.add_argument("--psctl", default=os.path.join(ROOT, "bazel-bin/tools/psctl"))
+    parser.add_argument("--ps_worker", default=os.path.join(ROOT, "bazel-bin/program/ps_worker"))
     parser.add_argument("--optimizer", default="adam")
     parser.add_argument("--scenario", default="none,one_slow")
     parser.add_argument("--contestant", default="ddp,async_batch", help="of " + ", ".join(REAL))

@@ -95,9 +95,9 @@ TEST(TrainMainDeathTest, EachModeRefusesAnInvalidHandicap) {
       {"--job=" + JobFile(), "--servers=127.0.0.1:1"}};
   for (std::vector<std::string> flags : ways) {
     SCOPED_TRACE(flags.back());
-    flags.emplace_back("--pause=2");
+    flags.emplace_back("--slow=0.5");
     EXPECT_EXIT(std::_Exit(GetCode(flags, [] {})), ::testing::ExitedWithCode(2),
-                "--pause is 2; expected FOR:EVERY in seconds");
+                "--slow is 0.5; expected a factor of at least 1");
   }
 }
 

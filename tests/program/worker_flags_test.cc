@@ -76,7 +76,6 @@ TEST_F(WorkerFlagsTest, NamesIncompatibleFlags) {
            {{"--local", "--resume"}, "--resume needs --dir"},
            {{"--local", "--local_servers=0"}, "--local_servers"},
            {{"--servers=a:1", "--predecessor_died"}, "--slot"},
-           {{"--local", "--pause=1"}, "pause"},
            {{"--local", "--slow=0.5"}, "slow"},
            {{"--local", "--threads=0"}, "--threads"},
            {{"--servers=a:1", "--stage=0"}, "--replica"},

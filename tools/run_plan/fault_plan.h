@@ -10,17 +10,12 @@
 #include "absl/time/time.h"
 #include "tools/base/flag_table.h"
 
-// Flags that slow down single workers of `psctl run`, to test the effect of stragglers: --slow,
-// --pace and --pause. The workers implement them (worker/loop/simulated_slowdown.h).
-
 namespace torchps {
 
-std::vector<FlagSpec> HandicapFlags();
-
-// Returns each slot's worker flags. INVALID_ARGUMENT: a value is invalid, a slot is not in [0,
-// workers), or a flag names a slot twice.
-absl::StatusOr<std::map<int, std::vector<std::string>>> ParseHandicaps(const FlagValues& flags,
-                                                                       int workers);
+// Parses `psctl run --slow=SLOT:FACTOR` into slot -> FACTOR, the value of the worker's --slow
+// (worker/loop/simulated_slowdown.h). INVALID_ARGUMENT: a factor is below 1, a slot is not in [0,
+// workers) or named twice.
+absl::StatusOr<std::map<int, std::string>> ParseSlowWorkers(const FlagValues& flags, int workers);
 
 // Identifies a part of a cluster: "server 0", "worker 2", or one process of a multi-process worker:
 // "worker 2 stage 1".

@@ -128,8 +128,8 @@ ChildProcess::Options WorkerProgram(const LaunchOptions& options, int slot, cons
   if (options.loader_threads > 0) {
     command.push_back(absl::StrCat("--loader_threads=", options.loader_threads));
   }
-  if (const auto found = options.handicaps.find(slot); found != options.handicaps.end()) {
-    command.insert(command.end(), found->second.begin(), found->second.end());
+  if (const auto found = options.slow_workers.find(slot); found != options.slow_workers.end()) {
+    command.push_back(absl::StrCat("--slow=", found->second));
   }
   command.insert(command.end(), options.worker_flags.begin(), options.worker_flags.end());
   ChildProcess::Options program =

@@ -39,11 +39,9 @@ struct LaunchOptions {
   std::vector<std::string> ssh = {"ssh", "-o", "BatchMode=yes"};
   // Interval at which an evaluator process measures the model; empty: do not start one.
   std::string evaluate_every;
-  // Slot -> flags that slow down the worker (tools/run_plan/fault_plan.h).
-  std::map<int, std::vector<std::string>> handicaps;
-
-  std::vector<std::string> worker_flags;  // additional flags for each worker
-  std::map<int, std::string> slow_disks;  // server -> its --slow_disk
+  std::vector<std::string> worker_flags;    // additional flags for each worker
+  std::map<int, std::string> slow_workers;  // slot -> its --slow
+  std::map<int, std::string> slow_disks;    // server -> its --slow_disk
 
   // True if a restarted server can restore the state.
   bool keeps_state() const { return !dir.empty() && durable; }

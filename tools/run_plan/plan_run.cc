@@ -167,7 +167,7 @@ absl::Status PlanJob(const FlagValues& flags, RunPlan& plan) {
   return absl::OkStatus();
 }
 
-// Sets the workers' threads, the restarts and the handicaps.
+// Sets the workers' threads, the restarts and the slow workers.
 absl::Status PlanParts(const FlagValues& flags, RunPlan& plan) {
   LaunchOptions& launch = plan.launch;
   size_t processes = 0;
@@ -185,10 +185,10 @@ absl::Status PlanParts(const FlagValues& flags, RunPlan& plan) {
       flags.Integer("restarts", plan.restarts.most, 0, 1000000);
   if (!restarts.ok()) return restarts.status();
   plan.restarts.most = static_cast<int>(*restarts);
-  absl::StatusOr<std::map<int, std::vector<std::string>>> handicaps =
-      ParseHandicaps(flags, static_cast<int>(plan.hosts.workers.size()));
-  if (!handicaps.ok()) return handicaps.status();
-  launch.handicaps = *std::move(handicaps);
+  absl::StatusOr<std::map<int, std::string>> slow_workers =
+      ParseSlowWorkers(flags, static_cast<int>(plan.hosts.workers.size()));
+  if (!slow_workers.ok()) return slow_workers.status();
+  launch.slow_workers = *std::move(slow_workers);
   return absl::OkStatus();
 }
 

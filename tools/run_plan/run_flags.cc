@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <iterator>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "job/job_override.h"
 #include "proto/job.pb.h"
 #include "tools/base/format.h"
 #include "tools/run_plan/built_in_jobs.h"
-#include "tools/run_plan/fault_plan.h"
 
 namespace torchps {
 namespace {
@@ -74,7 +72,7 @@ std::string FlagsAgain(const FlagValues& flags) {
 }
 
 std::vector<FlagSpec> RunFlags() {
-  std::vector<FlagSpec> flags = {
+  return {
       {"job", "FILE",
        "The job: a file in text format (like those in deploy/jobs), YAML (.yaml) or JSON (.json), "
        "or a built-in job: digits, mnist, text. Required, except to resume a run on this machine, "
@@ -161,9 +159,11 @@ std::vector<FlagSpec> RunFlags() {
       {"insecure", "",
        "Lets servers listen beyond this machine's loopback without encryption. Use it only in a "
        "private network."},
+      {"slow", "SLOT:FACTOR",
+       "Makes one worker compute FACTOR times slower, like a slow machine: it sends each gradient "
+       "only after the longer time, so the gradient is as stale as that machine's.",
+       true},
   };
-  for (FlagSpec& flag : HandicapFlags()) flags.push_back(std::move(flag));
-  return flags;
 }
 
 }  // namespace torchps

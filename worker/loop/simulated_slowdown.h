@@ -2,13 +2,9 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
 
 namespace torchps {
 
@@ -17,7 +13,7 @@ namespace torchps {
 // then as stale as the gradient of a worker that is really that slow. Other threads, such as the
 // one that renews leases, are not slowed down.
 //
-// Thread-compatible. Borrows the clock.
+// Thread-compatible.
 class SimulatedSlowdown {
  public:
   struct Options {
@@ -26,28 +22,18 @@ class SimulatedSlowdown {
     // The minimum duration of a step on a whole batch, including fetching samples; scaled in
     // proportion for other step sizes. `slow` multiplies it. 0: no minimum.
     absl::Duration pace;
-    // The worker pauses for `pause` once per `pause_every`, counted from the first step. The pause
-    // happens within a step. Both 0: never.
-    absl::Duration pause;
-    absl::Duration pause_every;
     // Waits for `time`, or until the worker is asked to stop. May be null only if any() is false.
     std::function<void(absl::Duration time)> wait;
 
     // True if any slowdown is configured.
-    bool any() const {
-      return slow > 1 || pace > absl::ZeroDuration() || pause > absl::ZeroDuration();
-    }
+    bool any() const { return slow > 1 || pace > absl::ZeroDuration(); }
   };
 
   // INVALID_ARGUMENT if a value is out of range; the message names the worker flag.
   static absl::Status Check(const Options& options);
 
-  // Parses "FOR:EVERY", both in seconds, into `pause` and `pause_every`. Leaves them at 0 for "".
-  // INVALID_ARGUMENT as for Check(), or if the format is wrong.
-  static absl::Status ParsePause(absl::string_view text, Options* options);
-
   // `batch` is the number of samples of a whole step: training.batch_size * accumulate.
-  SimulatedSlowdown(Options options, int64_t batch, const Clock* clock);
+  SimulatedSlowdown(Options options, int64_t batch);
 
   bool any() const { return options_.any(); }
 
@@ -64,8 +50,6 @@ class SimulatedSlowdown {
 
   const Options options_;
   const int64_t batch_;
-  const Clock* const clock_;
-  std::optional<absl::Duration> next_pause_;
   absl::Duration held_;  // the forward delay of the current step
 };
 

@@ -313,7 +313,7 @@ SimulatedSlowdown WorkerSlot::MakeHandicap() const {
   }
   const TrainingSpec& training = job().training();
   const int64_t batch = int64_t{training.batch_size()} * std::max(training.accumulate(), 1);
-  return SimulatedSlowdown(std::move(handicap), batch, options_.clock);
+  return SimulatedSlowdown(std::move(handicap), batch);
 }
 
 absl::Status WorkerSlot::Leave(const absl::Status& trained) {

@@ -65,7 +65,7 @@ TEST(LaunchPlanTest, WorkerGetsJobServersAndExtraArguments) {
   options.threads = 2;
   options.loader_threads = 1;
   options.dir = "/state";
-  options.handicaps = {{1, {"--slow=8"}}};
+  options.slow_workers = {{1, "8"}};
   EXPECT_EQ(WorkerProgram(options, 1, Place(), {"a:1", "b:2"}, false).command,
             (Words{"/opt/ps_worker", "--servers=a:1,b:2", "--job=jobs/digits.textproto", "--slot=1",
                    "--exit_with_parent", "--set=training.epochs=3", "--set=workers=2",
@@ -147,7 +147,7 @@ TEST(LaunchPlanTest, EvaluatorGetsServersButNoJobOrSlot) {
   options.device = "cuda";
   options.threads = 4;
   options.evaluate_every = "2s";
-  options.handicaps = {{0, {"--slow=8"}}};
+  options.slow_workers = {{0, "8"}};
   const ChildProcess::Options program = EvaluatorProgram(options, {"a:1", "b:2"});
   EXPECT_EQ(program.name, "evaluator");
   EXPECT_EQ(program.command,
@@ -157,7 +157,7 @@ TEST(LaunchPlanTest, EvaluatorGetsServersButNoJobOrSlot) {
 
 TEST(LaunchPlanTest, SlowsOnlyTheNamedSlot) {
   LaunchOptions options = Options();
-  options.handicaps = {{1, {"--slow=8"}}};
+  options.slow_workers = {{1, "8"}};
   for (const std::string& word : WorkerProgram(options, 0, Place(), {"a:1"}, false).command) {
     EXPECT_EQ(word.find("--slow"), std::string::npos);
   }
