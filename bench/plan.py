@@ -5,18 +5,13 @@ Units that are compared with each other are adjacent, so that they run at nearly
 
 from link import Link
 from sizes import KIB, LARGE, MIB, size_name
-from sources import EncodingEnds, Ensemble, Gloo, Kernels, Memory, TrainStep, Skipped
+from sources import Ensemble, Gloo, Kernels, Memory, TrainStep, Skipped
 
 SIZES = [4 * KIB, MIB, *LARGE]
-WORKERS = [1, 4, 16]
-ENCODINGS = ["float32", "bfloat16", "int8", "top_k"]
+ENCODINGS = ["bfloat16", "int8", "top_k"]
 CASES = ["push_apply", "pull", "push_pull"]
 # Rate in Gbit/s and delay in ms each way.
 LINKS = [(1, 0), (1, 1), (10, 0), (10, 1)]
-# Seconds of a repetition per worker: about ten operations of 16 MiB, so that the counts show fairness. Over a link of 1
-# Gbit/s, one operation lasts 0.14 s.
-SECONDS_PER_WORKER = 0.15
-SECONDS_PER_LINK_WORKER = 0.4
 # Model, batch, steps, warm-up steps: a repetition of a few seconds each.
 MODELS = [("mlp", 64, 150, 20), ("convnet", 64, 40, 5), ("resnet18", 16, 4, 2),
           ("transformer", 8, 10, 2)]
@@ -47,10 +42,7 @@ class Plan:
         self.gloo = self._own(Gloo())
         for size in SIZES[:2] if options.quick else SIZES:
             self._one_worker(size)
-        self._more_workers()
-        self._encodings()
         self._links()
-        self._encoding_ends()
         self._kernels()
         self._train_steps()
         self._memory()
@@ -74,29 +66,13 @@ class Plan:
             self.ensembles[key] = self._own(Ensemble(**scenario))
         return self.ensembles[key]
 
-    def _drive(self, case, cast, groups=(), keep=True, **scenario):
-        """Adds a data_plane unit. `keep`: the processes and their memory stay until the run ends."""
+    def _drive(self, case, cast, groups=(), **scenario):
+        """Adds a data_plane unit, whose processes stay until the run ends."""
         ensemble = self._ensemble(cast, **scenario)
-        workers = scenario.get("workers", 1)
-        seconds = self.options.seconds
-        if workers > 1 and not self.options.quick:
-            seconds = max(seconds, SECONDS_PER_WORKER * workers)
         details = ", ".join(str(value) for key, value in scenario.items() if key != "size")
         label = f"{case} {size_name(scenario['size'])}{', ' if details else ''}{details}"
-
-        def measure():
-            try:
-                return ensemble.measure(case, seconds)
-            finally:
-                if not keep:
-                    ensemble.close()
-
-        self._add(case, label, measure, groups,
-                  start=(lambda: ensemble.start(case)) if keep else None)
-
-    def _product(self, case, groups=(), **scenario):
-        names = {scenario.get("transport", "tcp"), *groups}
-        self._drive(case, "torchps", names, **scenario)
+        self._add(case, label, lambda: ensemble.measure(case, self.options.seconds), groups,
+                  start=lambda: ensemble.start(case))
 
     def _kernel_seconds(self):
         """Returns the seconds for each row of Google Benchmark."""
@@ -107,73 +83,42 @@ class Plan:
         self._drive("raw_tcp", "raw_tcp", size=size)
         for case in ("memcpy", "in_process_apply"):
             self._drive(case, "memory", size=size)
-        for transport in ("tcp", "shm", "tls") if size >= MIB else ("tcp", "shm"):
+        for transport in ("tcp", "shm"):
             for case in CASES:
-                self._product(case, size=size, transport=transport)
+                self._drive(case, "torchps", [transport], size=size, transport=transport)
         self._add("gloo_all_reduce", f"gloo_all_reduce {size_name(size)}",
                   lambda: self.gloo.measure(size, self.options.seconds))
-
-    def _more_workers(self):
-        """Adds many workers with one server, and many plain streams for comparison."""
-        size = MIB if self.options.quick else 16 * MIB
-        for workers in WORKERS[1:2] if self.options.quick else WORKERS[1:]:
-            self._drive("raw_tcp", "raw_tcp", ["scaling"], size=size, workers=workers)
-            self._drive("memcpy", "memory", ["scaling"], keep=False, size=size, workers=workers)
-            for transport in ("tcp", "shm"):
-                for case in CASES:
-                    self._product(case, ["scaling"], size=size, workers=workers,
-                                  transport=transport)
-
-    def _encodings(self):
-        size = MIB if self.options.quick else 16 * MIB
-        for encoding in ENCODINGS[1:]:
-            for case in ("push_apply", "pull") if encoding != "top_k" else ("push_apply",):
-                self._product(case, ["encodings", encoding], size=size, encoding=encoding)
 
     def _links(self):
         links = LINKS[:2] if self.options.quick else LINKS
         for gbits, delay_ms in links:
             link = self._own(Link(gbits, delay_ms))
-            for workers in WORKERS[:2] if self.options.quick else WORKERS:
-                self._link(link, "raw_tcp", "float32", workers)
-                for case in ("push_apply", "pull"):
-                    self._link(link, case, "float32", workers)
+            for case in ("raw_tcp", "push_apply", "pull"):
+                self._link(link, case, "float32")
             if (gbits, delay_ms) == LINKS[0]:
-                for encoding in ENCODINGS[1:]:
-                    for case in ("push_apply", "pull") if encoding != "top_k" else ("push_apply",):
-                        self._link(link, case, encoding, 1)
+                for encoding in ENCODINGS:
+                    self._link(link, "push_apply", encoding)
 
-    def _link(self, link, case, encoding, workers):
+    def _link(self, link, case, encoding):
         """Adds a unit over a link. The processes live for one repetition only, because those of all links together
         would be too many."""
         size = MIB if self.options.quick else 16 * MIB
-        seconds = self.options.seconds
-        if not self.options.quick:
-            seconds = max(seconds, SECONDS_PER_LINK_WORKER * workers / link.gbits)
 
         def measure():
             flags = link.flags()
             if case != "raw_tcp":
                 flags = flags + ["--server_flags=--insecure"]
-            ensemble = Ensemble(size, workers=workers, encoding=encoding, variant=link.name,
-                                flags=flags)
+            ensemble = Ensemble(size, encoding=encoding, variant=link.name, flags=flags)
             try:
-                samples = ensemble.measure(case, seconds, least=1 if workers > 1 else 3)
+                samples = ensemble.measure(case, self.options.seconds)
             finally:
                 ensemble.close()
             for sample in samples:
                 sample["case"] = f"link_{case}"
             return samples
 
-        self._add(f"link_{case}", f"{case} {encoding} over {link.name}, {workers}", measure,
+        self._add(f"link_{case}", f"{case} {encoding} over {link.name}", measure,
                   ["link"] + (["encodings"] if encoding != "float32" else []))
-
-    def _encoding_ends(self):
-        for encoding in ENCODINGS:
-            source = self._own(EncodingEnds(encoding))
-            self._add("encoding_end", f"both ends of {encoding}",
-                      lambda source=source: source.measure(self._kernel_seconds()),
-                      ["encoding_ends", "encodings", encoding])
 
     def _kernels(self):
         kernels = self._own(Kernels())
@@ -204,8 +149,7 @@ class Plan:
             if name not in known:
                 raise Skipped(f"unknown case '{name}'; expected {', '.join(sorted(known))}")
         chosen = [unit for unit in self.units if unit.names & set(names)]
-        raw = [unit for unit in self.units
-               if unit.case == "raw_tcp" and "scaling" not in unit.names]
+        raw = [unit for unit in self.units if unit.case == "raw_tcp"]
         if not any(unit in chosen for unit in raw):
             chosen = raw + chosen
         self.units = chosen

@@ -11,12 +11,10 @@ import os
 import sys
 import time
 
-import plots
 import rows as measured
-import tables
 import verdict
-from plan import Plan, SECONDS_PER_WORKER
-from sources import ROOT, Skipped
+from plan import Plan
+from sources import Skipped
 
 PROBE = bytes(2 << 20)
 # The largest acceptable ratio of the probe's time to the best time.
@@ -65,12 +63,9 @@ class Run:
         for unit in alone:
             for repetition in range(1 if unit.once else self.options.repetitions):
                 self._one(unit, repetition)
-        begin = time.monotonic()
         for unit in others:
             if unit.start:
                 unit.start()
-        print(f"all processes are ready: {time.monotonic() - begin:.0f} s", file=sys.stderr,
-              flush=True)
         for repetition in range(self.options.repetitions):
             begin = time.monotonic()
             for unit in others:
@@ -107,12 +102,10 @@ def parse(arguments):
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", action="append", default=[], metavar="NAME",
                         help="only this case or group; may be repeated; includes raw TCP")
-    parser.add_argument("--json", metavar="FILE", help="also write the rows here")
-    parser.add_argument("--out", default=os.path.join(ROOT, "bench/out"), metavar="DIR",
-                        help="results.json, results.md, rows.md and the plots; default bench/out")
+    parser.add_argument("--json", metavar="FILE", help="writes the rows here")
     parser.add_argument("--repetitions", type=int, default=0, help="default 5; 2 with --quick")
     parser.add_argument("--seconds", type=float, default=0,
-                        help="seconds of one repetition; default 0.4; more for many workers")
+                        help="seconds of one repetition; default 0.4")
     parser.add_argument("--memory_seconds", type=float, default=0,
                         help="seconds of the memory case; default 30")
     parser.add_argument("--attempts", type=int, default=3,
@@ -128,10 +121,8 @@ def parse(arguments):
 
 def describe(run, seconds):
     """Returns the conditions of the measurement, as text."""
-    lines = [f"{run.options.repetitions} repetitions of {run.options.seconds} s, those of many "
-             f"workers of at least {SECONDS_PER_WORKER} s for each, taking turns, on "
-             f"{os.cpu_count()} cores, in {seconds:.0f} s. GB/s is 1e9 bytes of float32 payload "
-             "per second; medians, with the range in brackets."]
+    lines = [f"{run.options.repetitions} repetitions of {run.options.seconds} s, taking turns, on "
+             f"{os.cpu_count()} cores, in {seconds:.0f} s."]
     throttled = sum(sample["throttled"] for sample in run.samples)
     lines.append(f"The spin probe found the machine throttled {run.repeats + throttled} times; "
                  f"{run.repeats} repetitions were repeated, {throttled} samples were kept "
@@ -144,7 +135,6 @@ def describe(run, seconds):
 
 def main():
     options = parse(sys.argv[1:])
-    os.makedirs(options.out, exist_ok=True)
     begin = time.monotonic()
     try:
         plan = Plan(options)
@@ -156,15 +146,9 @@ def main():
     finally:
         plan.close()
     rows = measured.aggregate(run.samples)
-    for path in filter(None, (os.path.join(options.out, "results.json"), options.json)):
-        measured.write_json(path, rows)
-    text = describe(run, time.monotonic() - begin) + "\n" + tables.summary(rows) + "\n" + \
-        verdict.markdown(verdict.judge(rows))
-    for name, words in (("results.md", text), ("rows.md", tables.every_row(rows))):
-        with open(os.path.join(options.out, name), "w", encoding="utf-8") as file:
-            file.write(words)
-    plots.draw(rows, options.out)
-    print(text)
+    if options.json:
+        measured.write_json(options.json, rows)
+    print(describe(run, time.monotonic() - begin) + "\n" + verdict.markdown(verdict.judge(rows)))
 
 
 if __name__ == "__main__":

@@ -192,21 +192,6 @@ class Kernels:
         pass
 
 
-class EncodingEnds:
-    """Measures an encoding at both ends of a push, on one core each and without a network."""
-
-    def __init__(self, encoding):
-        self.encoding = encoding
-
-    def measure(self, seconds):
-        rows = google_benchmark("encodings_benchmark", f"/{self.encoding.upper()}/", seconds)
-        return [{"case": "encoding_end", "encoding": self.encoding,
-                 "variant": row["name"].split("/")[0], "gbps": row["gradient"]} for row in rows]
-
-    def close(self):
-        pass
-
-
 class TrainStep:
     """Measures one model's step, alone and as a worker of one server.
 

@@ -11,7 +11,7 @@ import statistics
 import sys
 
 from link import link_name
-from plan import CASES, LINKS, WORKERS
+from plan import CASES, LINKS
 from rows import ratios
 from sizes import LARGE, MIB, size_name
 
@@ -95,14 +95,12 @@ def one_host(rows):
 def links(rows):
     for gbits, delay_ms in LINKS:
         variant = link_name(gbits, delay_ms)
-        for workers in WORKERS:
-            raw = rows.find("link_raw_tcp", workers=workers, variant=variant)
-            for case in ("push_apply", "pull"):
-                row = rows.find(f"link_{case}", workers=workers, variant=variant)
-                what = f"{case} over {variant}, {workers} worker{'s' if workers > 1 else ''}"
-                yield Bar("link", f"{what}: of raw TCP", ratios(row, raw))
-                yield Bar("link", f"{what}: CPU s/GB by raw TCP's",
-                          ratios(row, raw, "cpu_s_per_gb"), most=2.0 if workers == 1 else None)
+        raw = rows.find("link_raw_tcp", variant=variant)
+        for case in ("push_apply", "pull"):
+            row = rows.find(f"link_{case}", variant=variant)
+            yield Bar("link", f"{case} over {variant}: of raw TCP", ratios(row, raw))
+            yield Bar("link", f"{case} over {variant}: CPU s/GB by raw TCP's",
+                      ratios(row, raw, "cpu_s_per_gb"), most=2.0)
 
 
 def kernels(rows):
@@ -152,20 +150,10 @@ def gloo(rows):
                          "p50_us"), most=most)
 
 
-def fairness(rows):
-    for case in CASES:
-        for transport in ("tcp", "shm"):
-            for workers in WORKERS[1:]:
-                row = rows.find(case, size=16 * MIB, workers=workers, transport=transport)
-                yield Bar("fairness", f"{transport} {case} 16 MiB, {workers} workers: slowest by "
-                          "fastest", row.get("fairness"),
-                          least=0.8 if transport == "tcp" else None)
-
-
 def judge(rows):
     table = Rows(rows)
-    return [bar for question in (tcp, one_host, links, fairness, encodings, kernels, train_steps,
-                                 memory, gloo) for bar in question(table)]
+    return [bar for question in (tcp, one_host, links, encodings, kernels, train_steps, memory, gloo)
+            for bar in question(table)]
 
 
 def markdown(bars):

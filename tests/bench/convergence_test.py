@@ -7,27 +7,23 @@ import subprocess
 import sys
 import tempfile
 import unittest
-import xml.etree.ElementTree
 
 import torch
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../bench/convergence"))
 import balance  # noqa: E402  the path comes first
-import compare  # noqa: E402
 import contestants  # noqa: E402
 import ddp  # noqa: E402
 import drawn_text  # noqa: E402
 import optimizers  # noqa: E402
-import plots  # noqa: E402
 import real  # noqa: E402
 import reclock  # noqa: E402
 import samples  # noqa: E402
 import scenarios  # noqa: E402
 import summary  # noqa: E402
-import tables  # noqa: E402
 import tasks  # noqa: E402
 from rounds import Rounds  # noqa: E402
-from rows_file import RowsFile, read  # noqa: E402
+from rows_file import read  # noqa: E402
 from whole_batch import WholeBatch  # noqa: E402
 
 torch.set_num_threads(1)
@@ -319,10 +315,6 @@ class ClockTest(unittest.TestCase):
             self.assertEqual(with_it[name], without[name])
         self.assertEqual(with_it["final"]["seconds"], without["final"]["seconds"])
 
-    def test_table_shows_time_relative_to_ddp(self):
-        rows = [dict(row(name, 1, (seconds,), (None,)), task="clock") for name, seconds in (("ddp", 4), ("buf", 3))]
-        self.assertIn("| buf | 1 | 3.0 | 0.75 |", tables.every_table(rows))
-
 
 class ReclockTest(unittest.TestCase):
 
@@ -375,18 +367,6 @@ class DrawnTextTest(unittest.TestCase):
             value = (value ^ byte) * 0x100000001b3 & (1 << 64) - 1
         # Same value as in tests/data/text/generated_text_test.cc
         self.assertEqual(value, 0xfed184b3a806c3ec)
-
-
-class PlotsTest(unittest.TestCase):
-
-    def test_draws_scenario_panels_with_contestant_lines(self):
-        rows = [row(name, seed, (1, 2, 3), (0.9, 0.97, 0.98)) for name in ("ddp", "buf") for seed in (1, 2)]
-        drawn = xml.etree.ElementTree.fromstring("\n".join(plots.svg(rows, ["none"], ["ddp", "buf"], 95, 99)))
-        texts = [element.text for element in drawn.iter("{http://www.w3.org/2000/svg}text")]
-        self.assertIn("All workers equal", texts)
-        self.assertIn("no worker waits: 98.00 % in 1.00 of the time", texts)
-        with self.assertRaisesRegex(SystemExit, "flaky: no seed"):
-            "".join(plots.svg(rows, ["flaky"], ["ddp", "buf"], 95, 99))
 
 
 class SamplesTest(unittest.TestCase):
@@ -444,18 +424,6 @@ class SummaryTest(unittest.TestCase):
     def test_at_time_uses_the_last_earlier_look(self):
         self.assertEqual(summary.at_time(row("ddp", 1, (1, 2, 3), (0.9, 0.95, 0.97)), 2.5), 0.95)
 
-    def test_tables_show_each_contestant(self):
-        text = tables.every_table([row("ddp", 1, (1, 2, 3), (0.9, 0.95, 0.98)),
-                                   row("buf", 1, (1, 2, 3), (0.9, 0.95, 0.98))])
-        self.assertIn("| ddp |", text)
-        self.assertIn("| buf |", text)
-
-    def test_rows_file_keeps_rows(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "rows.jsonl")
-            RowsFile(path).add(row("ddp", 1, (1,), (0.9,)))
-            self.assertEqual(len(RowsFile(path).rows), 1)
-
 
 class RealTest(unittest.TestCase):
 
@@ -470,38 +438,10 @@ class RealTest(unittest.TestCase):
         run._by_hand = balance.by_hand([1, 1 / 4], 32)
         self.assertAlmostEqual(found["final"]["loss"], run.run()["final"]["loss"], delta=1e-5)
 
-    def test_settings_describe_the_contestant(self):
-        told = real.settings(contestants.ALL["sync_balanced"], "adam", 0.008, 2)
-        self.assertEqual(told, {"seed": 2, "optimizer.learning_rate": 0.008, "consistency.mode": "SYNC",
-                                "training.balance": "SPEED", "training.evaluate": "false",
-                                "training.global_batch": "false"})
-        told = real.settings(contestants.ALL["async_batch"], "sgd", 0.01, 1)
-        self.assertEqual((told["consistency.mode"], told["consistency.apply"]), ("ASYNC", "WHOLE_BATCH"))
-        self.assertEqual((told["training.global_batch"], told["training.batch_size"]), ("true", 96))
-        told = real.settings(contestants.ALL["sync_balanced_half_grace"], "adam", 0.008, 1)
-        self.assertEqual((told["consistency.backup_workers"], told["consistency.grace_part"]), (1, 0.5))
-
     def test_detects_steps_slower_than_the_pace(self):
         slots = [{"slot": 0, "samples": 320, "seconds": {"compute": 0.5}},
                  {"slot": 2, "samples": 320, "seconds": {"compute": 2.2}}]
         self.assertAlmostEqual(real.of_pace({"slots": slots}, 50, "one_slow"), 1.1)
-
-    def test_compares_only_rows_of_same_rate_and_batch(self):
-        other = dict(row("ddp", 1, (7,), (0.5,)), rate=0.2), dict(row("ddp", 1, (8,), (0.5,)), global_batch=True)
-        ends = compare.ends([row("ddp", 1, (10,), (0.98,)), *other])
-        self.assertEqual(ends[("adam", "0.1", "none")], {"ddp": (10, 0.98)})
-
-    def test_instruments_agree_within_the_tolerances(self):
-        def rows(seconds, accuracy):
-            return [row("ddp", 1, (10,), (0.98,)), row("buf", 1, (seconds,), (accuracy,))]
-
-        def agree(seconds, accuracy):
-            verdicts = dict(compare.compared(compare.ends(rows(5, 0.98)),
-                                             compare.ends(rows(seconds, accuracy)))).values()
-            return all(verdicts)
-        self.assertTrue(agree(5.7, 0.9819))
-        self.assertFalse(agree(5.8, 0.98))
-        self.assertFalse(agree(5, 0.9775))
 
 
 if __name__ == "__main__":

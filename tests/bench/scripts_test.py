@@ -1,18 +1,14 @@
-"""Tests the order of measurements, repetitions and pauses, and the steps from samples to rows and verdicts."""
+"""Tests repetitions and pauses, and the steps from samples to rows and verdicts."""
 
 import argparse
-import itertools
 import os
 import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../bench"))
-import plan  # noqa: E402  the path comes first
-import rows  # noqa: E402
+import rows  # noqa: E402  the path comes first
 import run  # noqa: E402
-import sizes  # noqa: E402
 import sources  # noqa: E402
-import tables  # noqa: E402
 import verdict  # noqa: E402
 
 MIB = 1 << 20
@@ -23,30 +19,6 @@ def sample(case, repetition, gbps, size=16 * MIB, **more):
             "encoding": "float32", "variant": "", "gbps": gbps, "cpu_s_per_gb": 0.2,
             "p50_us": 1.0, "p99_us": 2.0, "rss_mb": 3.0, "repetition": repetition,
             "throttled": False, **more}
-
-
-class PlanTest(unittest.TestCase):
-
-    def plan(self):
-        whole = plan.Plan(argparse.Namespace(case=[], quick=False, seconds=0.1))
-        self.addCleanup(whole.close)
-        return whole
-
-    def test_groups_measurements_by_size(self):
-        whole = self.plan()
-        names = [sizes.size_name(size) for size in plan.SIZES]
-        found = [name for unit in whole.units for name in names
-                 if f" {name}" in unit.label and "scaling" not in unit.names
-                 and "encodings" not in unit.names]
-        self.assertGreater(len(found), 40)
-        self.assertEqual([size for size, _ in itertools.groupby(found)], names)
-
-    def test_raw_tcp_precedes_link_cases(self):
-        links = [unit for unit in self.plan().units
-                 if "link" in unit.names and "encodings" not in unit.names]
-        self.assertEqual([unit.case for unit in links],
-                         ["link_raw_tcp", "link_push_apply", "link_pull"] *
-                         (len(plan.LINKS) * len(plan.WORKERS)))
 
 
 class TalkerTest(unittest.TestCase):
@@ -84,12 +56,11 @@ class TalkerTest(unittest.TestCase):
 class Measured:
     """Fake unit that is also a plan with this unit only; counts measurements."""
 
-    def __init__(self, once=False, alone=False):
+    def __init__(self):
         self.units = [self]
         self.label = "counted"
         self.start = None
-        self.once = once
-        self.alone = alone or once
+        self.once = self.alone = False
         self.calls = 0
 
     def measure(self):
@@ -121,27 +92,12 @@ class RunTest(unittest.TestCase):
         unit, whole = self.run_all(throttled_for=0)
         self.assertEqual((unit.calls, whole.repeats), (8, 0))
 
-    def test_isolated_units_run_before_processes_start(self):
-        once, alone, other = Measured(once=True), Measured(alone=True), Measured()
-        started_after = []
-        other.start = lambda: started_after.append((once.calls, alone.calls))
-        other.units = [other, once, alone]
-        whole = run.Run(other, argparse.Namespace(repetitions=3, attempts=1), SlowFor(0))
-        whole.all()
-        self.assertEqual((once.calls, alone.calls, other.calls), (1, 3, 3))
-        self.assertEqual(started_after, [(1, 3)])
-
     def test_repeats_and_drops_throttled_attempts(self):
         # One throttled probe of the two around an attempt is enough.
         unit, whole = self.run_all(throttled_for=3)
         self.assertEqual((unit.calls, whole.repeats), (10, 2))
         self.assertEqual([each["gbps"] for each in whole.samples], [float(i) for i in range(3, 11)])
         self.assertFalse(any(each["throttled"] for each in whole.samples))
-
-    def test_keeps_the_last_attempt_marked_as_throttled(self):
-        unit, whole = self.run_all(throttled_for=4, attempts=2)
-        self.assertEqual(unit.calls, 9)
-        self.assertEqual([each["throttled"] for each in whole.samples], [True] + 7 * [False])
 
     def test_repeats_at_most_a_quarter(self):
         unit, whole = self.run_all(throttled_for=1000)
@@ -150,12 +106,6 @@ class RunTest(unittest.TestCase):
 
 
 class RowsTest(unittest.TestCase):
-
-    def test_row_begins_with_the_required_fields(self):
-        row, = rows.aggregate([sample("push", 0, 1.0)])
-        self.assertEqual(list(row)[:10],
-                         ["case", "size", "workers", "servers", "gbps", "ratio_to_raw_tcp",
-                          "cpu_s_per_gb", "p50_us", "p99_us", "rss_mb"])
 
     def test_figure_is_the_median_with_range(self):
         row, = rows.aggregate([sample("push", i, gbps) for i, gbps in enumerate([5.0, 1.0, 3.0])])
@@ -173,10 +123,6 @@ class RowsTest(unittest.TestCase):
         row, other = rows.aggregate([*samples, sample("push", 1, 0.5)])
         self.assertEqual(rows.ratio(other, row), 0.5)
         self.assertIsNone(rows.ratio(row, {}))
-
-    def test_raw_tcp_of_another_size_is_not_compared(self):
-        samples = [sample("raw_tcp", 0, 10.0, size=MIB), sample("push", 0, 8.0)]
-        self.assertIsNone(rows.aggregate(samples)[1]["ratio_to_raw_tcp"])
 
     def test_multi_stream_tcp_is_not_compared_with_one(self):
         samples = [sample("raw_tcp", 0, 10.0), sample("raw_tcp", 0, 5.0, workers=16),
@@ -212,55 +158,19 @@ class VerdictTest(unittest.TestCase):
                    for i, speed in speeds]
         samples += [sample("link_pull", i, speed, cpu_s_per_gb=2 / speed, **over)
                     for i, speed in speeds]
-        bar = self.bar(samples, "pull over 10 Gbit/s, 1 ms, 1 worker: CPU s/GB by raw TCP's")
+        bar = self.bar(samples, "pull over 10 Gbit/s, 1 ms: CPU s/GB by raw TCP's")
         self.assertEqual((bar.figure, bar.met), (2.0, True))
-
-    def test_distinguishes_links(self):
-        samples = [sample("link_raw_tcp", 0, 0.12, variant="1 Gbit/s, 0 ms"),
-                   sample("link_pull", 0, 0.06, variant="1 Gbit/s, 1 ms")]
-        bar = self.bar(samples, "pull over 1 Gbit/s, 1 ms, 1 worker: of raw TCP")
-        self.assertIsNone(bar.figure)
 
     def test_unmeasured_bar_is_neither_met_nor_missed(self):
         bar = self.bar([sample("memcpy", 0, 10.0)], "shm pull 16 MiB: of memcpy")
         self.assertIsNone(bar.met)
         self.assertEqual(bar.word, "not measured")
 
-    def test_judges_fairness_by_number_of_workers(self):
-        samples = [sample("pull", 0, 4.0, workers=workers, fairness=fairness)
-                   for workers, fairness in ((4, 0.9), (16, 0.7))]
-        self.assertIs(self.bar(samples, "tcp pull 16 MiB, 4 workers: slowest by fastest").met, True)
-        self.assertIs(self.bar(samples, "tcp pull 16 MiB, 16 workers: slowest by fastest").met, False)
-
-    def test_judges_optimizers_against_an_empty_loop(self):
-        samples = [{"case": "apply_kernel", "variant": "cold/sgd/avx512/threads:1", "gbps": 20.0,
-                    "of_limit": 0.8, "repetition": 0, "throttled": False}]
-        bar = self.bar(samples, "cold/sgd/avx512/threads:1: of the memory bandwidth limit")
-        self.assertEqual(bar.word, "**not met**")
-
     def test_compares_link_encodings_with_float32(self):
         samples = [sample("link_push_apply", 0, gbps, encoding=encoding, variant="1 Gbit/s, 0 ms")
                    for encoding, gbps in (("float32", 0.1), ("bfloat16", 0.2))]
         bar = self.bar(samples, "bfloat16 push over 1 Gbit/s, 0 ms: elements/s by float32's")
         self.assertEqual(bar.figure, 2.0)
-
-
-class TablesTest(unittest.TestCase):
-
-    def test_table_omits_empty_columns(self):
-        text = tables.summary(rows.aggregate(
-            [sample("raw_tcp", 0, 10.0), sample("push_apply", 0, 7.0)]))
-        self.assertIn("| size | raw TCP | push + apply |", text)
-        self.assertIn("| 16 MiB | 10.00 | 7.00 (0.70) |", text)
-
-    def test_encoding_ends_share_a_row(self):
-        ends = [{"case": "encoding_end", "encoding": encoding, "variant": end, "gbps": gbps,
-                 "repetition": 0, "throttled": False}
-                for encoding, end, gbps in (("float32", "server", 5.0), ("int8", "worker", 7.0),
-                                            ("int8", "server", 4.0))]
-        text = tables.summary(rows.aggregate(ends))
-        self.assertIn("| float32 |  | 5.0 |", text)
-        self.assertIn("| int8 | 7.0 | 4.0 |", text)
 
 
 if __name__ == "__main__":
