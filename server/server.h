@@ -70,8 +70,8 @@ class Server {
     std::function<void(const std::string& line)> log;
     // Multiplies the time to apply a frame; at least 1. Simulates a server that cannot keep up.
     double slow = 1;
-    // Upper bounds in bytes, for all workers together. `receive_bytes`: frames being received or
-    // applied, plus half of it for stalled pushes and an eighth for unauthenticated ones.
+    // Upper bounds in bytes, for all workers together. `receive_bytes`: the capacity of the
+    // PushBudget (server/parked/push_budget.h), which holds up to 1 5/8 times as much.
     // `unread_bytes`: data sent ahead of that (server/rpc/receive_window.h), in equal parts of at
     // least 64 KiB. `send_bytes`: copies of blocks being sent. Including gRPC and the allocator, a
     // server stays within 96 MiB plus the model, for blocks of 1 MiB and 32 workers.

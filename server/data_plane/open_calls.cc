@@ -9,39 +9,9 @@
 #include "absl/strings/str_cat.h"
 
 namespace torchps {
-
-OpenPulls::Name OpenPulls::Add(std::weak_ptr<OpenPull> pull) {
-  MutexLock lock(&mutex_);
-  pulls_[++last_name_] = std::move(pull);
-  return last_name_;
-}
-
-void OpenPulls::Remove(Name name) {
-  MutexLock lock(&mutex_);
-  pulls_.erase(name);
-}
-
-void OpenPulls::Watch() {
-  HostedJob* const job = server_->job();
-  if (job == nullptr || !server_->send_budget().waits()) return;
-  std::vector<std::weak_ptr<OpenPull>> pulls;
-  {
-    MutexLock lock(&mutex_);
-    for (const auto& [name, pull] : pulls_) pulls.push_back(pull);
-  }
-  const absl::Duration patience = CallPatience(job);
-  const absl::Duration now = clock_->Now();
-  for (const std::weak_ptr<OpenPull>& open : pulls) {
-    const std::shared_ptr<OpenPull> pull = open.lock();
-    if (pull == nullptr) continue;
-    const std::optional<absl::Duration> since = pull->sending_since();
-    if (since.has_value() && now - *since >= patience) pull->End();
-  }
-}
-
 namespace {
 
-struct Silent {
+struct StalledPush {
   std::shared_ptr<OpenPush> push;
   OpenPush::State state;
   absl::Duration silence;
@@ -56,31 +26,24 @@ absl::Status TooSilent(absl::Duration silence) {
 
 }  // namespace
 
-OpenPushes::Name OpenPushes::Add(std::weak_ptr<OpenPush> push) {
-  MutexLock lock(&mutex_);
-  pushes_[++last_name_] = std::move(push);
-  return last_name_;
-}
-
-void OpenPushes::Remove(Name name) {
-  MutexLock lock(&mutex_);
-  pushes_.erase(name);
+void OpenPulls::Watch() {
+  HostedJob* const job = server_->job();
+  if (job == nullptr || !server_->pull_budget().waits()) return;
+  const absl::Duration patience = CallPatience(job);
+  const absl::Duration now = clock_->Now();
+  for (const std::shared_ptr<OpenPull>& pull : List()) {
+    const std::optional<absl::Duration> since = pull->sending_since();
+    if (since.has_value() && now - *since >= patience) pull->End();
+  }
 }
 
 void OpenPushes::Watch() {
   HostedJob* const job = server_->job();
   if (job == nullptr) return;
-  std::vector<std::weak_ptr<OpenPush>> pushes;
-  {
-    MutexLock lock(&mutex_);
-    for (const auto& [name, push] : pushes_) pushes.push_back(push);
-  }
-  const bool others_wait = server_->receive_budget().waits();
+  const bool others_wait = server_->push_budget().share(PushBudget::Share::kWorking).waits();
   const absl::Duration now = clock_->Now();
-  std::vector<Silent> silent;
-  for (const std::weak_ptr<OpenPush>& open : pushes) {
-    const std::shared_ptr<OpenPush> push = open.lock();
-    if (push == nullptr) continue;
+  std::vector<StalledPush> stalled;
+  for (const std::shared_ptr<OpenPush>& push : List()) {
     OpenPush::State state = push->Describe();
     if (state.holder.has_value()) {
       const absl::Status live = job->CheckLive(state.holder->slot, state.holder->incarnation);
@@ -89,27 +52,34 @@ void OpenPushes::Watch() {
         continue;
       }
     }
-    if (!others_wait || !state.silent_since.has_value()) continue;
-    const absl::Duration silence = now - *state.silent_since;
-    if (silence >= kSilence) silent.push_back({push, std::move(state), silence});
+    // Working pushes do not wait for the bytes of unverified connections.
+    if (!others_wait || !state.reading.has_value() ||
+        state.reading->share == PushBudget::Share::kUnverified) {
+      continue;
+    }
+    const absl::Duration silence = now - state.reading->since;
+    if (silence >= kSilence) stalled.push_back({push, std::move(state), silence});
   }
-  std::stable_sort(silent.begin(), silent.end(),
-                   [](const Silent& a, const Silent& b) { return a.silence > b.silence; });
+  std::stable_sort(stalled.begin(), stalled.end(), [](const StalledPush& a, const StalledPush& b) {
+    return a.silence > b.silence;
+  });
   const absl::Duration patience = CallPatience(job);
   std::set<std::string> connections;
-  std::vector<const Silent*> patient;
-  bool has_room = true;
-  for (const Silent& one : silent) {
+  std::vector<const StalledPush*> kept;
+  bool all_moved = true;
+  for (const StalledPush& one : stalled) {
     const std::string& connection = one.state.connection;
     if (!connection.empty() && !connections.insert(connection).second) {
       one.push->End(TooSilent(one.silence));
       continue;
     }
-    patient.push_back(&one);
-    if (!one.state.is_aside) has_room = has_room && one.push->MoveToStalledBudget();
+    kept.push_back(&one);
+    if (one.state.reading->share == PushBudget::Share::kWorking) {
+      all_moved = all_moved && one.push->MoveToStalledShare();
+    }
   }
-  if (has_room) return;
-  for (const Silent* one : patient) {
+  if (all_moved) return;
+  for (const StalledPush* one : kept) {
     if (one->silence >= patience) one->push->End(TooSilent(one->silence));
   }
 }

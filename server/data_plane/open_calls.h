@@ -5,6 +5,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -13,6 +15,7 @@
 #include "common/types.h"
 #include "server/job/hosted_job.h"
 #include "server/job/parameter_server.h"
+#include "server/parked/push_budget.h"
 
 namespace torchps {
 
@@ -26,12 +29,46 @@ inline absl::Duration CallPatience(HostedJob* job) {
                            kSlowBytesPerSecond);
 }
 
+// Lists open calls without keeping them alive. Thread-safe.
+template <typename Call>
+class OpenCalls {
+ public:
+  using Name = uint64_t;
+
+  Name Add(std::weak_ptr<Call> call) {
+    MutexLock lock(&mutex_);
+    calls_[++last_name_] = std::move(call);
+    return last_name_;
+  }
+  // Removes a call that is complete or was answered. Idempotent.
+  void Remove(Name name) {
+    MutexLock lock(&mutex_);
+    calls_.erase(name);
+  }
+
+ protected:
+  // Returns the listed calls that still exist, in the order of Add().
+  std::vector<std::shared_ptr<Call>> List() const {
+    std::vector<std::shared_ptr<Call>> list;
+    MutexLock lock(&mutex_);
+    for (const auto& [name, weak] : calls_) {
+      if (std::shared_ptr<Call> call = weak.lock()) list.push_back(std::move(call));
+    }
+    return list;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  Name last_name_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<Name, std::weak_ptr<Call>> calls_ ABSL_GUARDED_BY(mutex_);
+};
+
 // Interface of a Pull for OpenPulls. Thread-safe.
 class OpenPull {
  public:
   virtual ~OpenPull() = default;
 
-  // Time since when a block of this pull is being sent and holds a share of the send budget;
+  // Time since when a block of this pull is being sent and holds bytes of the pull budget;
   // otherwise nullopt.
   virtual std::optional<absl::Duration> sending_since() = 0;
   // Cancels the call.
@@ -39,21 +76,15 @@ class OpenPull {
   virtual void End() = 0;
 };
 
-// Cancels Pulls that do not read their blocks while other pulls wait. Each block in flight holds a
-// share of the send budget, and a stuck reader would hold it as long as the connection lives. So a
-// Pull is CANCELLED if other pulls wait and a block was in flight for CallPatience(): the lease
+// Cancels Pulls that do not read their blocks while other pulls wait. Each block in flight holds
+// bytes of the pull budget, and a stuck reader would hold them as long as the connection lives. So
+// a Pull is CANCELLED if other pulls wait and a block was in flight for CallPatience(): the lease
 // time plus the transfer time on a slow link. The worker then repeats the pull.
 //
 // Thread-safe. The server outlives this object.
-class OpenPulls {
+class OpenPulls : public OpenCalls<OpenPull> {
  public:
-  using Name = uint64_t;
-
   OpenPulls(ParameterServer* server, const Clock* clock) : server_(server), clock_(clock) {}
-
-  Name Add(std::weak_ptr<OpenPull> pull);
-  // Removes a pull that is not sending any more. Idempotent.
-  void Remove(Name name);
 
   // Must be called periodically.
   void Watch();
@@ -61,9 +92,6 @@ class OpenPulls {
  private:
   ParameterServer* const server_;
   const Clock* const clock_;
-  Mutex mutex_;
-  Name last_name_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<Name, std::weak_ptr<OpenPull>> pulls_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Interface of an incomplete Push for OpenPushes. Thread-safe.
@@ -73,51 +101,46 @@ class OpenPush {
     SlotId slot = 0;
     Incarnation incarnation = 0;
   };
+  // The wait for one frame: its start, and the share that holds the frame's bytes.
+  struct Reading {
+    absl::Duration since;
+    PushBudget::Share share = PushBudget::Share::kWorking;
+  };
   struct State {
-    // The connection's name; empty for a caller within this process.
-    std::string connection;
     // The sender of the frames so far; empty before the first frame.
     std::optional<Holder> holder;
-    // Since when the push holds a share of the receive budget without new frames. Empty for pushes
-    // on unverified connections.
-    std::optional<absl::Duration> silent_since;
-    // True if the share is in the budget for stalled pushes.
-    bool is_aside = false;
+    // Set while the push waits for a frame.
+    std::optional<Reading> reading;
+    // The connection's name, set with `reading`; empty for a caller within this process.
+    std::string connection;
   };
 
   virtual ~OpenPush() = default;
 
   virtual State Describe() = 0;
-  // Moves a stalled push's share to the stalled budget. Returns false if that budget is full.
-  virtual bool MoveToStalledBudget() = 0;
+  // Moves the bytes that the push holds in kWorking to kStalled. Returns false if kStalled is full.
+  virtual bool MoveToStalledShare() = 0;
   // Ends the call with `status` unless it was answered before.
   virtual void End(const absl::Status& status) = 0;
 };
 
-// Keeps stalled Pushes from blocking other pushes. Each Push from a verified connection takes a
-// share of the receive budget before it asks gRPC for a frame, because gRPC does not report when a
-// frame begins to arrive. (For unverified connections see PushCall.) So:
+// Keeps stalled Pushes from blocking other pushes. Each Push takes bytes of PushBudget before it
+// asks gRPC for a frame, because gRPC does not report when a frame begins to arrive. So:
 //
 // - Pushes of a slot with an expired lease end (ABORTED), even if other pushes do not wait.
-// - While other pushes wait, the share of a push that was silent for kSilence moves to a second
-//   budget, half as large as the first. The waiting pushes use the freed share.
-// - Each connection may keep one such push. Other silent pushes on it end (DEADLINE_EXCEEDED), and
-//   the worker repeats them.
-// - If the second budget is full, the pushes that were silent for CallPatience() end.
+// - While other pushes wait, a push that held bytes of kWorking for kSilence without a new frame is
+//   stalled. Its bytes move to kStalled, and the waiting pushes use the freed bytes.
+// - Each connection may keep one stalled push. Other stalled pushes on it end (DEADLINE_EXCEEDED),
+//   and the worker repeats them.
+// - If kStalled is full, the pushes that were silent for CallPatience() end.
 //
 // Thread-safe. The server outlives this object.
-class OpenPushes {
+class OpenPushes : public OpenCalls<OpenPush> {
  public:
-  using Name = uint64_t;
-
   // Longer than a computing worker needs for the next block, and than a frame needs on most links.
   static constexpr absl::Duration kSilence = absl::Seconds(1);
 
   OpenPushes(ParameterServer* server, const Clock* clock) : server_(server), clock_(clock) {}
-
-  Name Add(std::weak_ptr<OpenPush> push);
-  // Removes a push that is complete or was answered. Idempotent.
-  void Remove(Name name);
 
   // Must be called periodically.
   void Watch();
@@ -125,9 +148,6 @@ class OpenPushes {
  private:
   ParameterServer* const server_;
   const Clock* const clock_;
-  Mutex mutex_;
-  Name last_name_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<Name, std::weak_ptr<OpenPush>> pushes_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace torchps

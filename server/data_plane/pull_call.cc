@@ -36,7 +36,7 @@ PullCall::PullCall(Acceptor acceptor, const Services& services)
       services_(services),
       server_(services.data_plane),
       writer_(&context_),
-      blocks_may_go_(&server_->send_budget()) {}
+      blocks_may_go_(&server_->pull_budget()) {}
 
 void PullCall::OnArrived(bool ok) {
   if (!ok) {

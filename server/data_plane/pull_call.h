@@ -23,7 +23,7 @@ namespace torchps {
 
 // Serves one Pull: waits at the gate without a thread, then sends this server's blocks one at a
 // time. Reads the next block when the last one is sent and it is this pull's turn. So a pull holds
-// memory for one block, taken from the send budget, and pulls share the bandwidth. If the worker
+// memory for one block, taken from the pull budget, and pulls share the bandwidth. If the worker
 // reads shared memory, the answer is one frame without a block.
 //
 // Owned by the pending operations and, while parked, by the continuation.

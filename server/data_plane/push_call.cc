@@ -41,9 +41,10 @@ PushCall::PushCall(Acceptor acceptor, const Services& services)
     : acceptor_(std::move(acceptor)),
       services_(services),
       server_(services.data_plane),
+      budget_(&server_->push_budget()),
       admission_(services.admission),
       reader_(&context_),
-      frames_may_come_(&server_->receive_budget()) {}
+      frames_may_come_(&budget_->share(PushBudget::Share::kWorking)) {}
 
 void PushCall::OnArrived(bool ok) {
   if (!ok) {
@@ -65,9 +66,9 @@ void PushCall::OnArrived(bool ok) {
   }
   frame_bytes_ = job_->store().largest_block_bytes();
   frame_tag_.SetLong(frame_bytes_ > kShortFrameBytes);
-  is_stranger_ = !services_.known->Knows(ConnectionName(context_));
-  if (is_stranger_) {
-    ReadUnauthenticated();
+  is_unverified_ = !services_.known->Knows(ConnectionName(context_));
+  if (is_unverified_) {
+    ReadUnverified();
   } else {
     AwaitFrame();
   }
@@ -76,37 +77,37 @@ void PushCall::OnArrived(bool ok) {
 void PushCall::AwaitFrame() {
   // If the call is cancelled, OnDone answers it.
   frames_may_come_.Await(job_->journal(), frame_bytes_, [call = shared_from_this()] {
-    call->ReadFrame(&call->server_->receive_budget());
+    call->ReadFrame(PushBudget::Share::kWorking);
   });
 }
 
-void PushCall::ReadUnauthenticated() {
-  if (TryEnter(job_->journal(), &server_->unauthenticated_budget(), frame_bytes_)) {
-    ReadFrame(&server_->unauthenticated_budget());
+void PushCall::ReadUnverified() {
+  constexpr PushBudget::Share kShare = PushBudget::Share::kUnverified;
+  if (TryEnter(job_->journal(), &budget_->share(kShare), frame_bytes_)) {
+    ReadFrame(kShare);
   } else {
     Respond(UnknownConnection());
   }
 }
 
-void PushCall::ReadFrame(ByteBudget* budget) {
+void PushCall::ReadFrame(PushBudget::Share share) {
   {
     MutexLock lock(&mutex_);
     if (!answered_) {
-      reading_since_ = server_->clock().Now();
-      budget_ = budget;
+      reading_ = Reading{server_->clock().Now(), share};
       reader_.Read(&frame_, frame_tag_.Arm(shared_from_this()));
       return;
     }
   }
-  budget->GiveBack(frame_bytes_);
+  GiveBack(share);
 }
 
 void PushCall::OnFrame(bool ok) {
-  Arrival arrival{ok, nullptr};
+  Arrival arrival{ok};
   {
     MutexLock lock(&mutex_);
-    reading_since_.reset();
-    arrival.budget = std::exchange(budget_, nullptr);
+    arrival.share = reading_->share;
+    reading_.reset();
     if (handling_) {
       arrived_ = arrival;
       return;
@@ -115,7 +116,7 @@ void PushCall::OnFrame(bool ok) {
   }
   while (true) {
     Handle(arrival.ok);
-    arrival.budget->GiveBack(frame_bytes_);
+    GiveBack(arrival.share);
     MutexLock lock(&mutex_);
     if (!arrived_.has_value()) {
       handling_ = false;
@@ -198,7 +199,7 @@ absl::Status PushCall::CheckAnnounced(const PushHeader& first) const {
 }
 
 absl::Status PushCall::Introduce(const PushHeader& first) {
-  if (!is_stranger_) return absl::OkStatus();
+  if (!is_unverified_) return absl::OkStatus();
   const absl::Status live = job_->CheckLive(first.slot, first.incarnation);
   if (live.ok()) services_.known->Heard(ConnectionName(context_), first.slot, first.incarnation);
   return live;
@@ -245,23 +246,21 @@ OpenPush::State PushCall::Describe() {
   State state;
   MutexLock lock(&mutex_);
   state.holder = holder_;
-  // Other calls do not wait for the unauthenticated budget.
-  if (!reading_since_.has_value() || budget_ == &server_->unauthenticated_budget()) return state;
-  // The context knows the peer, because the call has arrived.
-  state.connection = ConnectionName(context_);
-  state.silent_since = reading_since_;
-  state.is_aside = budget_ == &server_->stalled_budget();
+  state.reading = reading_;
+  // The context knows the peer only after the call has arrived.
+  if (reading_.has_value()) state.connection = ConnectionName(context_);
   return state;
 }
 
-bool PushCall::MoveToStalledBudget() {
+bool PushCall::MoveToStalledShare() {
   {
     MutexLock lock(&mutex_);
-    if (budget_ != &server_->receive_budget()) return true;
-    if (!server_->stalled_budget().TryTake(frame_bytes_)) return false;
-    budget_ = &server_->stalled_budget();
+    if (!reading_.has_value() || reading_->share != PushBudget::Share::kWorking) return true;
+    if (!budget_->share(PushBudget::Share::kStalled).TryTake(frame_bytes_)) return false;
+    reading_->share = PushBudget::Share::kStalled;
   }
-  server_->receive_budget().GiveBack(frame_bytes_);
+  // Without the lock, because it runs the continuations of other calls.
+  GiveBack(PushBudget::Share::kWorking);
   return true;
 }
 

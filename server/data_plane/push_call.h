@@ -15,7 +15,7 @@
 #include "server/data_plane/verified_connections.h"
 #include "server/job/frame_admission.h"
 #include "server/job/parameter_server.h"
-#include "server/parked/byte_budget.h"
+#include "server/parked/push_budget.h"
 #include "server/rpc/poller.h"
 #include "wire/frame_codec.h"
 
@@ -29,8 +29,8 @@ namespace torchps {
 // first error.
 //
 // On an unverified connection (VerifiedConnections), the first frame must be from a live process of
-// the job. It is read only if a small separate budget can cover it immediately; otherwise the call
-// is ABORTED, and the worker sends Hello. So a silent client cannot take budget from workers.
+// the job. It is read only if PushBudget's share for such connections has the bytes immediately;
+// otherwise the call is ABORTED, and the worker sends Hello.
 //
 // Owned by the pending operations and, while parked or queued, by the continuation.
 class PushCall final : public OpenPush, public std::enable_shared_from_this<PushCall> {
@@ -52,7 +52,7 @@ class PushCall final : public OpenPush, public std::enable_shared_from_this<Push
   static void Listen(Acceptor acceptor, const Services& services);
 
   State Describe() override;
-  bool MoveToStalledBudget() override;
+  bool MoveToStalledShare() override;
   void End(const absl::Status& status) override;
 
  private:
@@ -66,9 +66,10 @@ class PushCall final : public OpenPush, public std::enable_shared_from_this<Push
   // Reads the next frame when it is admitted.
   void AwaitFrame();
   // Reads the first frame on an unverified connection, or refuses it.
-  void ReadUnauthenticated();
-  // Reads a frame, using the share that was reserved from `budget`.
-  void ReadFrame(ByteBudget* budget);
+  void ReadUnverified();
+  // Reads a frame, using the bytes that were reserved from `share`.
+  void ReadFrame(PushBudget::Share share);
+  void GiveBack(PushBudget::Share share) { budget_->share(share).GiveBack(frame_bytes_); }
   // Handles a frame, or the end of the stream if `ok` is false.
   void Handle(bool ok);
   // Verifies the connection with the first frame's header. ABORTED: the connection was unverified,
@@ -82,15 +83,16 @@ class PushCall final : public OpenPush, public std::enable_shared_from_this<Push
   void EndOfFrames();
   void Respond(const absl::StatusOr<PushReply>& reply);
 
-  // Result of a read.
+  // Result of a read, and the share that holds the frame's bytes.
   struct Arrival {
     bool ok = false;
-    ByteBudget* budget = nullptr;
+    PushBudget::Share share = PushBudget::Share::kWorking;
   };
 
   const Acceptor acceptor_;
   const Services services_;
   ParameterServer* const server_;
+  PushBudget* const budget_;
   CallAdmission* const admission_;
   grpc::ServerContext context_;
   Reader reader_;
@@ -104,8 +106,8 @@ class PushCall final : public OpenPush, public std::enable_shared_from_this<Push
   // Set before the call can arrive.
   OpenPushes::Name open_name_ = 0;
   // True if the connection was unverified when the call arrived.
-  bool is_stranger_ = false;
-  // The share of the budget for one frame of the job.
+  bool is_unverified_ = false;
+  // The bytes reserved for one frame of the job.
   int64_t frame_bytes_ = 0;
   FrameAdmission frames_may_come_;
   // Header of the first frame; the other frames must match it. This and the counts change when a
@@ -121,9 +123,9 @@ class PushCall final : public OpenPush, public std::enable_shared_from_this<Push
   // True while a thread handles a frame; that thread also handles the frame in `arrived_`.
   bool handling_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<Arrival> arrived_ ABSL_GUARDED_BY(mutex_);
-  // Since when gRPC is reading a frame, the budget of its share, and the sender of earlier frames.
-  std::optional<absl::Duration> reading_since_ ABSL_GUARDED_BY(mutex_);
-  ByteBudget* budget_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  // Set while gRPC reads a frame.
+  std::optional<Reading> reading_ ABSL_GUARDED_BY(mutex_);
+  // The sender of earlier frames.
   std::optional<Holder> holder_ ABSL_GUARDED_BY(mutex_);
   bool answered_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;

@@ -19,10 +19,8 @@ constexpr absl::Duration kLongestSilence = absl::Seconds(1);
 ParameterServer::ParameterServer(const Options& options)
     : options_(options),
       started_(options.clock->Now()),
-      receive_budget_(options.receive_bytes),
-      send_budget_(options.send_bytes),
-      stalled_budget_(options.receive_bytes / 2),
-      unauthenticated_budget_(options.receive_bytes / 8),
+      push_budget_(options.receive_bytes),
+      pull_budget_(options.send_bytes),
       backup_service_({options.files, options.dir, [this] {
                          HostedJob* const hosted = job();
                          return hosted == nullptr ? 0 : hosted->job_id();
@@ -320,10 +318,9 @@ ServerStatus ParameterServer::Describe(bool include_ledger) const {
   status.set_uptime_ms(absl::ToInt64Milliseconds(options_.clock->Now() - started_));
   status.set_bytes_in(bytes_in_.load(std::memory_order_relaxed));
   status.set_bytes_out(bytes_out_.load(std::memory_order_relaxed));
-  status.set_frame_bytes_held(receive_budget_.held() + stalled_budget_.held() +
-                              unauthenticated_budget_.held() + send_budget_.held());
-  status.set_receive_bytes_peak(receive_budget_.high_water());
-  status.set_send_bytes_peak(send_budget_.high_water());
+  status.set_frame_bytes_held(push_budget_.held() + pull_budget_.held());
+  status.set_receive_bytes_peak(push_budget_.share(PushBudget::Share::kWorking).high_water());
+  status.set_send_bytes_peak(pull_budget_.high_water());
   if (HostedJob* const hosted = job(); hosted != nullptr) {
     hosted->Describe(include_ledger, &status);
   } else if (MutexLock lock(&pending_hellos_mutex_); is_greeting_) {

@@ -24,6 +24,7 @@
 #include "server/job/job_parts.h"
 #include "server/job/server_identity.h"
 #include "server/parked/byte_budget.h"
+#include "server/parked/push_budget.h"
 #include "server/parked/replies.h"
 #include "storage/file_system.h"
 
@@ -38,8 +39,8 @@ class ParameterServer {
   struct Options {
     // Identifies this run of the process, so that workers detect a restart. Not 0.
     uint64_t server_incarnation = 0;
-    // Memory budgets in bytes, each for all workers together: for frames being received or applied,
-    // and for copies of blocks being sent.
+    // Memory budgets in bytes, each for all workers together: the capacity of the PushBudget, and
+    // the limit for copies of blocks being sent.
     int64_t receive_bytes = 0;
     int64_t send_bytes = 0;
     // Multiplies the time to apply a frame, at least 1. Simulates a server that cannot keep up.
@@ -115,14 +116,9 @@ class ParameterServer {
   // job's restore. Waits for a restore in progress. Idempotent.
   void Stop();
 
-  ByteBudget& receive_budget() { return receive_budget_; }
-  ByteBudget& send_budget() { return send_budget_; }
-  // Half of receive_budget(), for pushes that stalled and gave way to others
-  // (server/data_plane/open_calls.h).
-  ByteBudget& stalled_budget() { return stalled_budget_; }
-  // An eighth of receive_budget(), for first frames on connections without a verified worker
-  // (server/data_plane/verified_connections.h).
-  ByteBudget& unauthenticated_budget() { return unauthenticated_budget_; }
+  PushBudget& push_budget() { return push_budget_; }
+  // For copies of blocks being sent.
+  ByteBudget& pull_budget() { return pull_budget_; }
   const Clock& clock() const { return *options_.clock; }
 
   ServerStatus Describe(bool include_ledger) const;
@@ -134,10 +130,8 @@ class ParameterServer {
  private:
   const Options options_;
   const absl::Duration started_;
-  ByteBudget receive_budget_;
-  ByteBudget send_budget_;
-  ByteBudget stalled_budget_;
-  ByteBudget unauthenticated_budget_;
+  PushBudget push_budget_;
+  ByteBudget pull_budget_;
   std::atomic<uint64_t> bytes_in_{0};
   std::atomic<uint64_t> bytes_out_{0};
 

@@ -25,7 +25,7 @@ namespace {
 constexpr int64_t kBlockElements = 4096;
 constexpr int64_t kBlockBytes = kBlockElements * sizeof(float);
 constexpr int kBlocks = 4;
-// Frames that fit into the receive budget.
+// Frames that fit into the working pushes' share of the budget.
 constexpr int kShares = 3;
 
 class BackPressureTest : public ::testing::Test {

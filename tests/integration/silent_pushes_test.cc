@@ -1,7 +1,7 @@
 // Tests pushes that send only their beginning, or stay silent. A worker may hang while the
-// connection stays open. Such a push keeps a share of the receive budget only while the budget
-// suffices for other pushes. Pushes from unauthenticated connections, on which a worker has not
-// spoken yet, do not get any share.
+// connection stays open. Such a push keeps bytes of the working pushes' share only while the share
+// suffices for other pushes. Pushes on unverified connections, on which a worker has not spoken
+// yet, do not get any bytes of it.
 
 #include <atomic>
 #include <memory>
@@ -31,10 +31,11 @@ using ::testing::HasSubstr;
 constexpr int64_t kBlockElements = 4096;
 constexpr int64_t kBlockBytes = kBlockElements * sizeof(float);
 constexpr int kBlocks = 4;
-// The number of frames that fit into the receive budget. Half as many more silent pushes may wait.
+// The number of frames that fit into the share of working pushes. Half as many more silent pushes
+// may wait.
 constexpr int kShares = 16;
-// The number of frames that unauthenticated pushes may hold.
-constexpr int kStrangersShares = 2;
+// The number of frames that pushes on unverified connections may hold.
+constexpr int kUnverifiedShares = 2;
 constexpr absl::Duration kLease = absl::Seconds(10);
 // After kSilence a push counts as silent. kPatience also exceeds any lease.
 constexpr absl::Duration kSilence = absl::Milliseconds(1001);
@@ -114,15 +115,15 @@ class SilentPushesTest : public ::testing::Test {
     return std::make_unique<PlainWorker>(PlainChannel(server_->address()), worker.hello());
   }
   // Opens `count` silent pushes on separate connections and waits until the server holds them.
-  void StrangersCome(int count) {
+  void OpenUnverifiedPushes(int count) {
     ASSERT_TRUE(Eventually([&] { return Held() == 0; }));
     for (int i = 0; i < count; ++i) {
-      unauthenticated_clients_.push_back(Worker(/*slot=*/0));
-      strangers_pushes_.push_back(std::make_unique<SilentPush>(*unauthenticated_clients_.back()));
+      unverified_clients_.push_back(Worker(/*slot=*/0));
+      unverified_pushes_.push_back(std::make_unique<SilentPush>(*unverified_clients_.back()));
       // The server answers this call only after it received the earlier Push.
-      ASSERT_TRUE(unauthenticated_clients_.back()->Status().ok());
+      ASSERT_TRUE(unverified_clients_.back()->Status().ok());
     }
-    ASSERT_TRUE(Eventually([&] { return Held() == kStrangersShares * kBlockBytes; }));
+    ASSERT_TRUE(Eventually([&] { return Held() == kUnverifiedShares * kBlockBytes; }));
   }
 
   int64_t Held() {
@@ -134,8 +135,8 @@ class SilentPushesTest : public ::testing::Test {
   ManualClock clock_;
   std::unique_ptr<Server> server_;
   std::unique_ptr<PlainWorker> observer_;
-  std::vector<std::unique_ptr<PlainWorker>> unauthenticated_clients_;
-  std::vector<std::unique_ptr<SilentPush>> strangers_pushes_;
+  std::vector<std::unique_ptr<PlainWorker>> unverified_clients_;
+  std::vector<std::unique_ptr<SilentPush>> unverified_pushes_;
 };
 
 // Runs a push on a separate thread.
@@ -259,22 +260,22 @@ TEST_F(SilentPushesTest, APushEndsWithItsSlotsLease) {
   EXPECT_TRUE(Eventually([&] { return Held() == 0; }));
 }
 
-TEST_F(SilentPushesTest, UnauthenticatedPushesDoNotDelayAWorker) {
+TEST_F(SilentPushesTest, UnverifiedPushesDoNotDelayAWorker) {
   observer_ = Enter(0);
-  ASSERT_NO_FATAL_FAILURE(StrangersCome(40));
+  ASSERT_NO_FATAL_FAILURE(OpenUnverifiedPushes(40));
   // The clock does not advance, so timeouts do not expire.
   const auto worker = Enter(1);
   for (Step step = 1; step <= 3; ++step) {
     const auto pushed = worker->Push(step, 1.0f);
     ASSERT_TRUE(pushed.ok()) << pushed.status();
   }
-  strangers_pushes_.clear();
+  unverified_pushes_.clear();
   EXPECT_TRUE(Eventually([&] { return Held() == 0; }));
 }
 
-TEST_F(SilentPushesTest, AnExcessUnauthenticatedPushMustSayHello) {
+TEST_F(SilentPushesTest, AnExcessUnverifiedPushMustSayHello) {
   observer_ = Enter(0);
-  ASSERT_NO_FATAL_FAILURE(StrangersCome(kStrangersShares));
+  ASSERT_NO_FATAL_FAILURE(OpenUnverifiedPushes(kUnverifiedShares));
   const auto worker = Worker(1);
   const auto refused = worker->Push(/*step=*/1, 1.0f);
   EXPECT_TRUE(absl::IsAborted(refused.status())) << refused.status();
@@ -285,7 +286,7 @@ TEST_F(SilentPushesTest, AnExcessUnauthenticatedPushMustSayHello) {
 }
 
 // After a reconnect, a worker continues with any call.
-TEST_F(SilentPushesTest, PullPushOrRenewalAuthenticatesAConnection) {
+TEST_F(SilentPushesTest, PullPushOrRenewalVerifiesAConnection) {
   observer_ = Enter(0);
   const auto worker = Enter(1);
   const auto pulling = ElsewhereAs(*worker);
@@ -308,7 +309,7 @@ TEST_F(SilentPushesTest, PullPushOrRenewalAuthenticatesAConnection) {
   RenewReply renewed;
   ASSERT_TRUE(renewing->stub().Renew(&context, renew, &renewed).ok());
 
-  ASSERT_NO_FATAL_FAILURE(StrangersCome(kStrangersShares));
+  ASSERT_NO_FATAL_FAILURE(OpenUnverifiedPushes(kUnverifiedShares));
   EXPECT_TRUE(absl::IsAborted(ElsewhereAs(*worker)->Send(frames(2)).status()));
   Step step = 1;
   for (PlainWorker* const known : {pulling.get(), pushing.get(), renewing.get()}) {
@@ -317,26 +318,26 @@ TEST_F(SilentPushesTest, PullPushOrRenewalAuthenticatesAConnection) {
   }
 }
 
-TEST_F(SilentPushesTest, AWorkerWithoutALiveProcessStaysUnauthenticated) {
+TEST_F(SilentPushesTest, AWorkerWithoutALiveProcessStaysUnverified) {
   observer_ = Enter(0);
   const auto worker = Enter(1);
-  const auto unauthenticated = ElsewhereAs(*worker);
+  const auto unverified = ElsewhereAs(*worker);
   PullRequest pull = worker->RequestPull(/*clock=*/0);
   pull.set_incarnation(pull.incarnation() + 1);
-  EXPECT_TRUE(absl::IsAborted(unauthenticated->Pull(pull)));
+  EXPECT_TRUE(absl::IsAborted(unverified->Pull(pull)));
   PushFrame frame = worker->Frame(/*step=*/1, /*block=*/0, 1.0f);
   frame.set_incarnation(frame.incarnation() + 1);
-  EXPECT_TRUE(absl::IsAborted(unauthenticated->Send({frame}).status()));
-  EXPECT_TRUE(unauthenticated->ReadOnlyPull().ok()) << "a read-only pull needs no Hello";
-  ASSERT_NO_FATAL_FAILURE(StrangersCome(kStrangersShares));
-  const auto pushed = unauthenticated->Send({worker->Frame(/*step=*/1, /*block=*/0, 1.0f)});
+  EXPECT_TRUE(absl::IsAborted(unverified->Send({frame}).status()));
+  EXPECT_TRUE(unverified->ReadOnlyPull().ok()) << "a read-only pull needs no Hello";
+  ASSERT_NO_FATAL_FAILURE(OpenUnverifiedPushes(kUnverifiedShares));
+  const auto pushed = unverified->Send({worker->Frame(/*step=*/1, /*block=*/0, 1.0f)});
   EXPECT_TRUE(absl::IsAborted(pushed.status())) << pushed.status();
 }
 
 TEST_F(SilentPushesTest, AConnectionIsForgottenAfterItsWorkerLeaves) {
   observer_ = Enter(0);
   const auto worker = Enter(1);
-  ASSERT_NO_FATAL_FAILURE(StrangersCome(kStrangersShares));
+  ASSERT_NO_FATAL_FAILURE(OpenUnverifiedPushes(kUnverifiedShares));
   // The known worker receives the reason if the push lacks a frame.
   EXPECT_TRUE(absl::IsInvalidArgument(worker->Send({}).status()));
   ASSERT_TRUE(worker->Leave().ok());

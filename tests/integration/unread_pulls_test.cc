@@ -1,4 +1,4 @@
-// Tests pulls that the caller does not read. An unsent block keeps its share of the send budget
+// Tests pulls that the caller does not read. An unsent block keeps its bytes of the pull budget
 // only while the budget suffices for other pulls.
 
 #include <atomic>
