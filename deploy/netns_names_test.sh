@@ -34,6 +34,12 @@ optimizer { sgd {} learning_rate: 0.05 }
 durability { checkpoint_seconds: 1 }
 JOB
 
+# Starts dnsmasq in the hub's namespace, without an upstream server. It answers from $work/zone with TTL 0.
+start_name_server() {
+  ip netns exec "$hub" dnsmasq --conf-file=/dev/null -u root --pid-file="$work/dnsmasq.pid" \
+    --listen-address=198.18.0.254 --bind-interfaces --no-resolv --domain-needed --no-hosts --addn-hosts="$work/zone"
+}
+
 # write_names NAME=NODE...: sets the addresses of the names.
 write_names() {
   local pair
@@ -43,7 +49,11 @@ write_names() {
   done
   # Written in place, because the file is mounted.
   cat "$work/names.new" >"$work/names"
+  reload_zone
 }
+
+# Makes the name server read the zone again.
+reload_zone() { kill -HUP "$(cat "$work/dnsmasq.pid")"; }
 
 # Writes the hosts file and the name server's zone; one of them contains the names. The name server always
 # runs, because a resolver without one waits 6 s before it accepts that a name in the hosts file resolves to
@@ -58,6 +68,7 @@ write_resolver() {
     ln -f "$work/names" "$work/hosts"
     ln -f "$work/localhost" "$work/zone"
   fi
+  reload_zone
 }
 
 # with_names NODE COMMAND...: as `on`, with these files mounted.
@@ -112,7 +123,7 @@ move() {
 
 certs="$work/certs"
 "$binaries/tools/psctl" certs --dir="$certs" --job=names --hosts=alpha,beta >"$work/certs.log"
-ip netns exec "$hub" "$TORCHPS_ROOT/deploy/name_server.py" 198.18.0.254 "$work/zone" &
+start_name_server
 
 declare -A process
 for way in "$@"; do

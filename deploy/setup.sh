@@ -65,6 +65,7 @@ python3                reads the report
 "
 NETNS_PACKAGES="
 iproute2               makes network namespaces
+dnsmasq-base           answers DNS queries in deploy/netns_names_test.sh
 python3                reads the report
 "
 BENCH_PACKAGES="
