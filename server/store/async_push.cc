@@ -7,11 +7,8 @@ namespace torchps {
 absl::StatusOr<PushDecision> AsyncPush::Push(Block* block, const PushHeader& header,
                                              const FramePayload& payload) {
   LedgerEntry& entry = block->Ledger(header.slot);
-  // The lag behind a rolled back version is unknown, and counts as zero.
-  const Version base =
-      restored_ ? std::min(header.base_version, block->version) : header.base_version;
   absl::StatusOr<PushDecision> decision =
-      gate_.Judge(entry, header.incarnation, header.step, base, block->version);
+      gate_.Judge(entry, header.incarnation, header.step, header.base_version, block->version);
   if (!decision.ok() || decision->duplicate) return decision;
   if (header.withheld) {
     decision->verdict = WITHHELD;
@@ -45,6 +42,6 @@ void AsyncPush::SetLive(const std::vector<LiveSlot>& live) {
   live_slots_.store(std::max<int>(1, live.size()), std::memory_order_relaxed);
 }
 
-void AsyncPush::TakeRestored(Block*, Version) { restored_ = true; }
+void AsyncPush::TakeRestored(Block*, Version) { gate_.AllowRolledBack(); }
 
 }  // namespace torchps

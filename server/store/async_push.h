@@ -32,13 +32,11 @@ class AsyncPush final : public PushPolicy {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex) override;
 
  private:
-  const PushGate gate_;
+  PushGate gate_;
   const SampleScale scale_;
   LatestProgress progress_;
   const BlockUpdater* const updater_;
   std::atomic<int> live_slots_{1};
-  // True if workers may hold values from before a rollback. Set before the first push.
-  bool restored_ = false;
 };
 
 }  // namespace torchps

@@ -42,11 +42,8 @@ BatchPush::BatchPush(size_t blocks, const Options& options, const BlockUpdater* 
 absl::StatusOr<PushDecision> BatchPush::Push(Block* block, const PushHeader& header,
                                              const FramePayload& payload) {
   LedgerEntry& entry = block->Ledger(header.slot);
-  // The lag behind a rolled back version is unknown, and counts as zero.
-  const Version base =
-      restored_ ? std::min(header.base_version, block->version) : header.base_version;
   absl::StatusOr<PushDecision> decision =
-      gate_.Judge(entry, header.incarnation, header.step, base, block->version);
+      gate_.Judge(entry, header.incarnation, header.step, header.base_version, block->version);
   if (!decision.ok() || decision->duplicate) return decision;
   Collected& collected = collected_[block->range.id];
   // Also refuses a stale push here: the ledger entry would report the earlier push as applied.
@@ -201,6 +198,6 @@ std::vector<LedgerEntry> BatchPush::SettledLedger(const Block& block) const {
   return collected_[block.range.id].sum.LedgerWithout(block);
 }
 
-void BatchPush::TakeRestored(Block*, Version) { restored_ = true; }
+void BatchPush::TakeRestored(Block*, Version) { gate_.AllowRolledBack(); }
 
 }  // namespace torchps

@@ -98,12 +98,10 @@ class BatchPush final : public PushPolicy {
   void Settle(const std::vector<SlotId>& contributors) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Options options_;
-  const PushGate gate_;
+  PushGate gate_;
   const BlockUpdater* const updater_;
   const Clock* const clock_;
   std::vector<Collected> collected_;  // by BlockId
-  // True if workers may hold values from before a rollback. Set before the first push.
-  bool restored_ = false;
   std::atomic<uint64_t> updates_{0};
   std::atomic<uint64_t> early_updates_{0};
 

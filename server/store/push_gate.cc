@@ -28,6 +28,7 @@ absl::StatusOr<PushDecision> PushGate::Judge(const LedgerEntry& entry, Incarnati
     decision.duplicate = true;
     return decision;
   }
+  if (allows_rolled_back_) base = std::min(base, current);
   if (base < 0 || base > current) {
     return absl::InvalidArgumentError(absl::StrCat(
         "base_version is ", base, ", but the block's versions so far are 0 to ", current));

@@ -48,11 +48,15 @@ struct PushDecision {
 };
 
 // Decides on each push to each block, by incarnation, step and staleness, from the ledger and the
-// lag contract (docs/architecture.md). Pure functions; immutable, so thread-safe.
+// lag contract (docs/architecture.md). Thread-safe after AllowRolledBack().
 class PushGate {
  public:
   // REQUIRES: free_lag >= 1 with WEIGH, max_lag >= 0 with REJECT.
   explicit PushGate(const LagContract& contract) : contract_(contract) {}
+
+  // Accepts gradients of versions that a restore rolled back. Their lag is unknown, and counts as
+  // zero. Must be called before the first push.
+  void AllowRolledBack() { allows_rolled_back_ = true; }
 
   // Returns true if the entry already contains the push of `step` by `incarnation`. Returns false
   // for a new push, even if an earlier incarnation reached a higher step. ABORTED: a later
@@ -64,7 +68,7 @@ class PushGate {
   // `current`. The lag is current - base. ACCEPT applies any lag. WEIGH multiplies the gradient by
   // 1 / max(1, lag / free_lag) (Zhang et al. 2015, Jiang et al. 2017) before it enters the
   // optimizer's moments. REJECT does not apply a push with lag > max_lag. Errors as IsRepeat.
-  // INVALID_ARGUMENT: the block never had version `base`.
+  // INVALID_ARGUMENT: the block never had version `base`, and AllowRolledBack() was not called.
   absl::StatusOr<PushDecision> Judge(const LedgerEntry& entry, Incarnation incarnation, Step step,
                                      Version base, Version current) const;
 
@@ -75,6 +79,7 @@ class PushGate {
 
  private:
   const LagContract contract_;
+  bool allows_rolled_back_ = false;
 };
 
 }  // namespace torchps

@@ -90,6 +90,17 @@ TEST(PushGateTest, RejectsInvalidStepsAndVersions) {
   EXPECT_EQ(gate.Judge({}, 1, 1, -1, 4).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST(PushGateTest, AVersionThatWasRolledBackCountsAsTheCurrentOne) {
+  PushGate gate = MakeGate(LagContract::REJECT, 0, 2);
+  gate.AllowRolledBack();
+  const auto decision = gate.Judge({}, 1, 1, 5, 4);
+  ASSERT_TRUE(decision.ok()) << decision.status();
+  EXPECT_EQ(decision->verdict, ACCEPTED);
+  EXPECT_EQ(decision->lag, 0);
+  EXPECT_EQ(gate.Judge({}, 1, 1, 1, 4)->verdict, REJECTED_STALE);
+  EXPECT_EQ(gate.Judge({}, 1, 1, -1, 4).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST(PushGateTest, ALaterIncarnationsPushIsNew) {
   const PushGate gate = MakeGate(LagContract::ACCEPT, 1, 1);
   LedgerEntry entry;
