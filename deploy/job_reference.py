@@ -11,14 +11,12 @@ import sys
 SOURCE, PAGE = "proto/job.proto", "docs/job.md"
 HEAD = """# The job file
 
-A job file is one `JobSpec`. A file named `.yaml`, `.yml` or `.json` holds it in that format, any other in Protobuf's text
-format ([an example of each](guide.md#the-job-file)). `--set path.to.field=value` sets one field; a list
-is set as a whole, with commas. This page is made from `proto/job.proto` by `deploy/job_reference.py`.
+A job file is one `JobSpec` ([formats](guide.md#the-job-file)). `--set path.to.field=value` sets one field; a list is set
+as a whole, with commas. `deploy/job_reference.py` makes this page from `proto/job.proto`.
 """
 BLOCK = re.compile(r"(message|enum|oneof) (\w+) \{\s*(\}?)")
 FIELD = re.compile(r"(?:(optional|repeated) )?([\w.]+|map<\w+, \w+>) (\w+) = \d+;\s*(?://\s*(.*))?")
 VALUE = re.compile(r"([A-Z][A-Z0-9_]*) = \d+;\s*(?://\s*(.*))?")
-
 
 class Section:
     """A message or an enum, with a row for each field or value."""
@@ -35,7 +33,6 @@ class Section:
             lines += [f"| {columns} |", "|" + "---|" * len(self.rows[0])]
             lines += ["| " + " | ".join(row).replace("  ", " ") + " |" for row in self.rows]
         return "\n".join(lines)
-
 
 def sections(lines):
     found, open_blocks, comment, goes_on = [], [], [], False
@@ -74,13 +71,29 @@ def sections(lines):
             goes_on = True
     return found
 
+def of_job_files(found):
+    """Returns the sections without the fields that are not for job files, and without the types of these fields.
+    Joins neighbours with equal rows."""
+    hidden = {row[1].split()[-1] for section in found for row in section.rows if row[-1].startswith("Not for job files")}
+    kept = []
+    for section in found:
+        section.rows = [row for row in section.rows if not row[-1].startswith("Not for job files")]
+        if section.title in hidden:
+            continue
+        if kept and section.rows == kept[-1].rows and section.words == kept[-1].words:
+            kept[-1].title += f", {section.title}"
+        else:
+            kept.append(section)
+    return kept
 
 def main(check):
     with open(SOURCE, encoding="utf-8") as file:
         lines = file.read().split("\n")
-    found = sections(lines[lines.index("package torchps;") + 1:])
+    found = of_job_files(sections(lines[lines.index("package torchps;") + 1:]))
     for section in found:
         for row in section.rows:
+            if not row[-1]:
+                sys.exit(f"{SOURCE}: {section.title} {row[0]} has no comment")
             row[-1] = row[-1].replace("|", "\\|")
     page = HEAD + "\n".join(section.text() for section in found) + "\n"
     if not check:
@@ -90,6 +103,5 @@ def main(check):
     with open(PAGE, encoding="utf-8") as file:
         if file.read() != page:
             sys.exit(f"{PAGE} is out of date with {SOURCE}: run deploy/job_reference.py")
-
 
 main("--check" in sys.argv[1:])
