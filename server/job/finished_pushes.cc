@@ -10,7 +10,7 @@ FinishedPushes::Id FinishedPushes::Add(Push push) {
     MutexLock lock(&mutex_);
     id = ++last_id_;
     // Checked under the lock, because an update after this point is followed by AnswerSettled().
-    const bool settled = is_settled_(push);
+    const bool settled = owner_->IsSettled(push);
     waiting_[id] = {std::move(push), settled};
     if (!settled) {
       ++unsettled_;
@@ -37,7 +37,7 @@ void FinishedPushes::AnswerSettled() {
     MutexLock lock(&mutex_);
     if (unsettled_ == 0) return;
     for (auto& [id, waiting] : waiting_) {
-      if (waiting.settled || !is_settled_(waiting.push)) continue;
+      if (waiting.settled || !owner_->IsSettled(waiting.push)) continue;
       waiting.settled = true;
       --unsettled_;
       settled.push_back(id);
@@ -65,7 +65,7 @@ void FinishedPushes::Answer(Id id) {
     finished = std::move(it->second);
     waiting_.erase(it);
   }
-  answer_(finished.push);
+  owner_->Answer(finished.push);
 }
 
 }  // namespace torchps

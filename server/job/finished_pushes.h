@@ -37,11 +37,23 @@ class FinishedPushes {
     std::vector<BlockId> part = {};
   };
 
-  // `answer` receives each push that was not cancelled, once, and is called without a lock held.
-  // `is_settled` must not take a lock that a caller of this class holds.
-  FinishedPushes(std::function<bool(const Push&)> is_settled,
-                 std::function<void(const Push&)> answer)
-      : is_settled_(std::move(is_settled)), answer_(std::move(answer)) {}
+  // The job that received the pushes. Implemented by HostedJob. FinishedPushes calls both methods
+  // on the thread that calls Add() or AnswerSettled(). It may also call Answer() on a thread that
+  // runs the journal's continuations (JobLog).
+  class Owner {
+   public:
+    virtual ~Owner() = default;
+
+    // Returns PushPolicy::IsSettled. Called under a lock of FinishedPushes, so it must not take a
+    // lock that a caller of FinishedPushes holds.
+    virtual bool IsSettled(const Push& push) const = 0;
+    // Replies to a push that is settled and durable. Called once for each push that was not
+    // cancelled, without a lock held.
+    virtual void Answer(const Push& push) = 0;
+  };
+
+  // `owner` outlives this object.
+  explicit FinishedPushes(Owner* owner) : owner_(owner) {}
 
   // Sets the journal that pushes wait for; null (the default): pushes do not wait.
   // REQUIRES: Add() has not been called.
@@ -71,8 +83,7 @@ class FinishedPushes {
   void AwaitJournal(Id id) ABSL_LOCKS_EXCLUDED(mutex_);
   void Answer(Id id) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  const std::function<bool(const Push&)> is_settled_;
-  const std::function<void(const Push&)> answer_;
+  Owner* const owner_;
   BlockJournal* journal_ = nullptr;
   mutable Mutex mutex_;
   std::map<Id, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);

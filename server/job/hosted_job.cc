@@ -66,11 +66,7 @@ HostedJob::HostedJob(JobParts parts, const Clock* clock)
       shared_frames_(&push_segments_, &parts_.map, parts_.server_index),
       membership_(parts_, &push_segments_, clock),
       activity_(clock),
-      finished_pushes_(
-          [this](const FinishedPushes::Push& push) {
-            return parts_.policy->IsSettled(push.slot, push.step);
-          },
-          [this](const FinishedPushes::Push& push) { Answer(push); }),
+      finished_pushes_(this),
       pull_gate_(PullBound(parts_.spec.consistency())) {}
 
 HostedJob::~HostedJob() {

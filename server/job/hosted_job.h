@@ -38,7 +38,7 @@ namespace torchps {
 //
 // Thread-safe. Calls that wait are continuations. They run on the thread that makes them due,
 // without a lock held. Owned by the ParameterServer; lives until the process ends.
-class HostedJob {
+class HostedJob final : private FinishedPushes::Owner {
  public:
   // The min clock and the waiting time when the gate releases a pull.
   struct PullGrant {
@@ -57,7 +57,7 @@ class HostedJob {
                                                            const Clock* clock,
                                                            JobStorage* storage = nullptr);
 
-  ~HostedJob();
+  ~HostedJob() override;
   HostedJob(const HostedJob&) = delete;
   HostedJob& operator=(const HostedJob&) = delete;
 
@@ -167,8 +167,11 @@ class HostedJob {
   // return before that round can run.
   absl::Status CatchUp(const PushHeader& header);
 
-  // Answers a push that is settled and durable.
-  void Answer(const FinishedPushes::Push& push) ABSL_LOCKS_EXCLUDED(mutex_);
+  // FinishedPushes::Owner.
+  bool IsSettled(const FinishedPushes::Push& push) const override {
+    return parts_.policy->IsSettled(push.slot, push.step);
+  }
+  void Answer(const FinishedPushes::Push& push) override ABSL_LOCKS_EXCLUDED(mutex_);
 
   // True if pulls or pushes wait for a slot.
   bool AnyWaits() const ABSL_LOCKS_EXCLUDED(mutex_);

@@ -29,7 +29,7 @@ class FakeJournal final : public BlockJournal {
   std::vector<std::function<void()>> waiting_;
 };
 
-class FinishedPushesTest : public ::testing::Test {
+class FinishedPushesTest : public ::testing::Test, private FinishedPushes::Owner {
  protected:
   FinishedPushes::Id Add(SlotId slot, Step step) {
     FinishedPushes::Push push;
@@ -50,9 +50,13 @@ class FinishedPushesTest : public ::testing::Test {
   Step settled_step_ = 0;
   std::vector<SlotId> answered_;
   FakeJournal journal_;
-  FinishedPushes pushes_{
-      [this](const FinishedPushes::Push& push) { return push.step <= settled_step_; },
-      [this](const FinishedPushes::Push& push) { answered_.push_back(push.slot); }};
+  FinishedPushes pushes_{this};
+
+ private:
+  bool IsSettled(const FinishedPushes::Push& push) const override {
+    return push.step <= settled_step_;
+  }
+  void Answer(const FinishedPushes::Push& push) override { answered_.push_back(push.slot); }
 };
 
 TEST_F(FinishedPushesTest, AnswersASettledPushAtOnce) {
