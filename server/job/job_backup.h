@@ -18,6 +18,7 @@
 #include "server/backup/backup_replicator.h"
 #include "server/job/job_parts.h"
 #include "server/push_log/job_log.h"
+#include "server/push_log/push_log.h"
 
 namespace torchps {
 
@@ -25,7 +26,7 @@ namespace torchps {
 // log and, on server 0, the coordinator's files.
 //
 // Thread-safe after Start().
-class JobBackup {
+class JobBackup final : public LogCopier {
  public:
   struct Options {
     // The server that keeps the backup. Not null.
@@ -41,7 +42,7 @@ class JobBackup {
   // `directory` outlives this object.
   JobBackup(const CheckpointDirectory* directory, Options options);
   // Stops.
-  ~JobBackup() { Stop(); }
+  ~JobBackup() override { Stop(); }
 
   // Fetches the files if `is_lost`, that is, the directory is empty of this server's files, or if
   // an earlier fetch was interrupted. UNAVAILABLE: the peer cannot be reached, so the backup's
@@ -50,8 +51,8 @@ class JobBackup {
 
   // Starts to copy existing files and later changes. `log` may be null; it outlives Stop().
   void Start(JobLog* log);
-  // Called when the log was written. May be called before Start().
-  void Wake();
+  // Continues to copy the log. May be called before Start().
+  void Wake() override;
 
   // Block until the backup holds the shard and the log records in it, or the complete checkpoint.
   // Errors as BackupReplicator::Keep().
@@ -67,7 +68,7 @@ class JobBackup {
   // Makes KeepShard() and KeepCheckpoint() return CANCELLED.
   void Abandon();
   // Stops copying and reporting to the log. Idempotent.
-  void Stop();
+  void Stop() override;
 
  private:
   // Files in checkpoints, and the coordinator's files.

@@ -101,11 +101,7 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::OpenLog(
   options.has_checkpoint = checkpoint.has_value();
   options.has_thread = options_.has_log_thread;
   options.draw_salt = options_.draw_salt;
-  if (copies_ != nullptr) {
-    options.is_copied = true;
-    options.written = [this] { copies_->Wake(); };
-    options.stop_copying = [this] { copies_->Stop(); };
-  }
+  options.copier = copies_.get();
   options.log = options_.log;
   absl::StatusOr<std::unique_ptr<JobLog>> log = JobLog::Open(options, share, store_);
   if (!log.ok()) return log.status();

@@ -80,13 +80,12 @@ absl::StatusOr<std::unique_ptr<JobLog>> JobLog::Open(const Options& options, con
   log.identity = identity;
   log.buffer_bytes = options.buffer_bytes;
   log.draw_salt = options.draw_salt;
-  log.is_copied = options.is_copied;
-  log.written = options.written;
+  log.copier = options.copier;
   absl::StatusOr<std::unique_ptr<PushLog>> opened =
       PushLog::Open(options.files, std::move(log), *end);
   if (!opened.ok()) return opened.status();
   journal->log_ = *std::move(opened);
-  journal->stop_copying_ = options.stop_copying;
+  journal->copier_ = options.copier;
   if (options.has_thread) {
     journal->thread_ = std::make_unique<LogThread>(
         journal->log_.get(), options.clock,
@@ -127,7 +126,7 @@ BlockJournal::RoomId JobLog::WhenRoom(std::function<void()> continuation) {
 
 void JobLog::Stop() {
   thread_ = nullptr;
-  if (stop_copying_ != nullptr) stop_copying_();
+  if (copier_ != nullptr) copier_->Stop();
 }
 
 void JobLog::CancelRoom(RoomId id) { log_->CancelRoom(id); }

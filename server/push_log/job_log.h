@@ -34,10 +34,7 @@ class JobLog final : public BlockJournal {
     bool has_checkpoint = false;  // the store was restored from one
     int64_t buffer_bytes = int64_t{32} << 20;
     std::function<uint64_t()> draw_salt = SystemRandom;  // as PushLog
-    bool is_copied = false;                              // as PushLog
-    std::function<void()> written;                       // as PushLog
-    // Ends the calls of RaiseCopied(). Called by Stop(). May be null.
-    std::function<void()> stop_copying;
+    LogCopier* copier = nullptr;                         // as PushLog
     // False: the owner calls WriteGroup(), as the simulator does in simulated time.
     bool has_thread = true;
     // Receives one line for people, on any thread.
@@ -83,7 +80,7 @@ class JobLog final : public BlockJournal {
 
   bool existed_ = false;
   uint64_t replayed_ = 0;
-  std::function<void()> stop_copying_;
+  LogCopier* copier_ = nullptr;
   std::unique_ptr<PushLog> log_;
   std::unique_ptr<LogThread> thread_;
 };

@@ -42,7 +42,7 @@ PushLog::PushLog(FileSystem* files, Options options, const LogEnd& end)
       sequence_(end.durable_sequence),
       durable_(end.durable_sequence),
       durable_bytes_(end.durable_bytes),
-      safe_(options_.is_copied ? 0 : static_cast<int64_t>(end.durable_sequence)) {
+      safe_(options_.copier != nullptr ? 0 : static_cast<int64_t>(end.durable_sequence)) {
   MutexLock lock(&mutex_);
   BeginGroup(LogBuffer(), /*begins_segment=*/true);
   if (end.tail.empty()) return;
@@ -179,7 +179,7 @@ void PushLog::RaiseCopied(uint64_t sequence) {
 }
 
 std::vector<PushLog::Continuation> PushLog::RaiseSafe() {
-  const uint64_t safe = options_.is_copied ? std::min(durable_, copied_) : durable_;
+  const uint64_t safe = options_.copier != nullptr ? std::min(durable_, copied_) : durable_;
   std::vector<Continuation> due = safe_.RaiseTo(static_cast<int64_t>(safe));
   while (!unsafe_.empty() && unsafe_.front().first <= safe) {
     for (Continuation& room : safe_bytes_.RaiseTo(unsafe_.front().second)) {
@@ -245,7 +245,7 @@ absl::StatusOr<bool> PushLog::WriteGroup() {
     current_.reset();
   }
   for (const Continuation& continuation : due) continuation();
-  if (options_.written != nullptr) options_.written();
+  if (options_.copier != nullptr) options_.copier->Wake();
   return true;
 }
 

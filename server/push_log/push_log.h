@@ -25,6 +25,20 @@
 
 namespace torchps {
 
+// Copies a push log to another server, and reports progress to PushLog::RaiseCopied. Implemented by
+// JobBackup. Thread-safe.
+class LogCopier {
+ public:
+  virtual ~LogCopier() = default;
+
+  // Called by PushLog after each write, on the thread that wrote, without a lock held. Must be
+  // fast.
+  virtual void Wake() = 0;
+  // Called by JobLog::Stop, on the thread that stops the log. Waits for a call of RaiseCopied in
+  // progress; no further call follows. Idempotent.
+  virtual void Stop() = 0;
+};
+
 // Logs the changes of a server's blocks. The thread that changes a block appends the change, which
 // only copies it into memory. The log's thread (log_thread.h) writes and syncs the appended records
 // in groups. Calls that wait for the disk are stored continuations.
@@ -43,10 +57,8 @@ class PushLog {
     LogIdentity identity;
     // Bytes that may be in memory and not safe before WhenRoom makes callers wait.
     int64_t buffer_bytes = int64_t{32} << 20;
-    // True if the log is copied and RaiseCopied reports the progress.
-    bool is_copied = false;
-    // Called after a write, without a lock held, on the thread that wrote. May be null.
-    std::function<void()> written;
+    // Outlives this object; null: the log is not copied.
+    LogCopier* copier = nullptr;
     // Returns a random salt for each segment (log_segment.h), which must not be guessable.
     std::function<uint64_t()> draw_salt = SystemRandom;
   };
@@ -106,7 +118,7 @@ class PushLog {
   Extent extent() const;
   // Records that the copy contains everything up to `sequence`, and runs the continuations that are
   // due.
-  // REQUIRES: is_copied.
+  // REQUIRES: `copier` is not null.
   void RaiseCopied(uint64_t sequence);
 
   // Writes and syncs the appended records and runs the continuations that are due. Returns false if

@@ -25,8 +25,8 @@ struct LogRig {
   std::vector<uint64_t> read;  // sequences from the last Open or Read
   std::vector<std::string> payloads;
   std::string directory = kDirectory;
-  uint64_t salts = 20261125;  // seed for the salts
-  bool is_copied = false;     // like PushLog::Options
+  uint64_t salts = 20261125;    // seed for the salts
+  LogCopier* copier = nullptr;  // like PushLog::Options
 
   absl::StatusOr<LogEnd> Read() {
     read.clear();
@@ -48,7 +48,7 @@ struct LogRig {
     options.directory = directory;
     options.identity = Identity();
     options.buffer_bytes = buffer_bytes;
-    options.is_copied = is_copied;
+    options.copier = copier;
     options.draw_salt = [this] { return SplitMix64(salts); };
     return PushLog::Open(&files, options, *end);
   }

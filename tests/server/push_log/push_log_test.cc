@@ -26,6 +26,13 @@ using ::testing::IsEmpty;
 using Operation = FaultyFileSystem::Operation;
 using Fault = FaultyFileSystem::Fault;
 
+// Does nothing; the tests call RaiseCopied().
+class FakeCopier final : public LogCopier {
+ public:
+  void Wake() override {}
+  void Stop() override {}
+};
+
 std::vector<std::string> GetSegments(LogRig& rig) {
   const auto names = rig.files.List(LogRig::kDirectory);
   return names.ok() ? *names : std::vector<std::string>();
@@ -89,7 +96,8 @@ TEST(PushLogTest, BlocksAppendsBeyondTheBuffer) {
 
 TEST(PushLogTest, ACopiedLogIsDurableInBothPlaces) {
   LogRig rig;
-  rig.is_copied = true;
+  FakeCopier copier;
+  rig.copier = &copier;
   auto log = *rig.Open(/*buffer_bytes=*/1000);
   std::vector<int> told;
   LogRig::Append(log.get(), "one");
@@ -154,7 +162,8 @@ TEST(PushLogTest, ReportsTheExtentToCopy) {
 TEST(PushLogTest, AcceptsATornTailAfterTheCopiedPart) {
   for (const bool is_copied : {true, false}) {
     LogRig rig;
-    rig.is_copied = is_copied;
+    FakeCopier copier;
+    if (is_copied) rig.copier = &copier;
     auto log = *rig.Open();
     for (const char* payload : {"one", "two", "three", "four"}) {
       LogRig::Append(log.get(), payload);
