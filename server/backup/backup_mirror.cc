@@ -136,7 +136,7 @@ absl::Status BackupMirror::Meet() {
     wholes.push_back(std::move(whole));
   }
   wholes_ = std::move(wholes);
-  if (options_.log != nullptr) target_ = options_.log();
+  if (options_.log != nullptr) target_ = options_.log->GetExtent();
   std::map<std::string, Growth> growths;
   for (const GrowingFile& file : target_.files) {
     const auto known = growths_.find(file.file);
@@ -187,7 +187,7 @@ absl::StatusOr<bool> BackupMirror::HasSameHead(const std::string& file) const {
 }
 
 void BackupMirror::TakeTarget() {
-  target_ = options_.log();
+  target_ = options_.log->GetExtent();
   std::map<std::string, Growth> growths;
   for (const GrowingFile& file : target_.files) {
     const auto known = growths_.find(file.file);

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -27,6 +26,19 @@ struct GrowingLog {
   uint64_t position = 0;
 };
 
+// A log that is copied while it grows. Implemented by JobBackup for the push log. Called on the
+// replicator's thread (backup_replicator.h), without a lock held.
+class CopiedLog {
+ public:
+  virtual ~CopiedLog() = default;
+
+  // Called by BackupMirror. Returns the log as it is on disk now. While the server runs, the
+  // existing bytes of a named file never change.
+  virtual GrowingLog GetExtent() const = 0;
+  // Called by BackupReplicator when the log and the files before it are copied up to `position`.
+  virtual void RaiseCopied(uint64_t position) = 0;
+};
+
 // Mirrors this server's files to the peer, one piece of at most 1 MiB at a time. It copies whole
 // files, which get their name on the peer once complete, and the growing files of a log. It asks
 // for the peer's list of copies at first and after each error. So it resumes at the end of the
@@ -41,15 +53,13 @@ struct GrowingLog {
 class BackupMirror {
  public:
   struct Options {
-    // Both must outlive this.
+    // All must outlive this. `log` is null if there is no log.
     FileSystem* files = nullptr;
     BackupPeer* peer = nullptr;
+    CopiedLog* log = nullptr;
     std::string directory;
     uint64_t job_id = 0;
     int server_index = 0;
-    // Returns the log as it is on disk now. Null if there is no log. While the server runs, the
-    // existing bytes of a named file never change.
-    std::function<GrowingLog()> log;
   };
   explicit BackupMirror(Options options);
 

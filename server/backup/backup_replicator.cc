@@ -136,9 +136,9 @@ void BackupReplicator::Run() {
       applied_ = known;
     }
     Publish(stepped.status());
-    if (mirror_.position() > told_ && options_.copied != nullptr) {
+    if (mirror_.position() > told_ && options_.mirror.log != nullptr) {
       told_ = mirror_.position();
-      options_.copied(told_);
+      options_.mirror.log->RaiseCopied(told_);
     }
     if (!stepped.ok()) {
       AwaitNextTry();
@@ -167,10 +167,10 @@ void BackupReplicator::Publish(const absl::Status& status) {
     if (stopping_) return;
     if (!status.ok() && failure_.ok()) {
       failing_since_ = now;
-      line = absl::StrCat(
-          "cannot copy this server's files: ", status.message(), "; ",
-          options_.copied != nullptr ? "pushes stay unacknowledged" : "no checkpoint is complete",
-          "; retrying every second");
+      line = absl::StrCat("cannot copy this server's files: ", status.message(), "; ",
+                          options_.mirror.log != nullptr ? "pushes stay unacknowledged"
+                                                         : "no checkpoint is complete",
+                          "; retrying every second");
     } else if (status.ok() && !failure_.ok()) {
       line = absl::StrFormat("this server's files are copied again, after %.1f s; no data is lost",
                              absl::ToDoubleSeconds(now - failing_since_));
@@ -192,7 +192,7 @@ std::string BackupReplicator::Trouble() const {
       "this server's files could not be copied for %.0f s: %s; %s until that server is "
       "started again, or until the cause is fixed",
       absl::ToDoubleSeconds(options_.clock->Now() - failing_since_), failure_.message(),
-      options_.copied != nullptr ? "pushes wait" : "no checkpoint is complete");
+      options_.mirror.log != nullptr ? "pushes wait" : "no checkpoint is complete");
 }
 
 void BackupReplicator::Describe(DurabilityStatus* status) const {

@@ -23,16 +23,13 @@ namespace torchps {
 // Runs the thread that sends a server's files to the backup server (backup_mirror.h), as fast as
 // that server accepts them. After an error it retries once a second.
 //
-// Thread-safe. The callbacks run on this thread, and never after Stop().
+// Thread-safe. `tell` and the log are called on this thread, and never after Stop().
 class BackupReplicator {
  public:
   struct Options {
     BackupMirror::Options mirror;
     // Must outlive this.
     const Clock* clock = nullptr;
-    // Called when the log and the files before it are copied up to `position`. Null if there is no
-    // log.
-    std::function<void(uint64_t position)> copied;
     // Receives one message when copying fails, and one when it works again.
     std::function<void(const std::string& line)> tell = [](const std::string&) {};
     // Time that Keep() waits while copying fails.
@@ -85,7 +82,7 @@ class BackupReplicator {
 
   const Options options_;
   BackupMirror mirror_;  // used only by thread_
-  uint64_t told_ = 0;    // used only by thread_: the last position passed to `copied`
+  uint64_t told_ = 0;    // used only by thread_: the last position passed to the log
 
   mutable Mutex mutex_;
   CondVar wakes_;    // wakes thread_

@@ -115,21 +115,8 @@ void JobBackup::Start(JobLog* log) {
   options.mirror.directory = directory_.path();
   options.mirror.job_id = options_.job_id;
   options.mirror.server_index = options_.server_index;
-  if (log != nullptr) {
-    const std::string folder =
-        GetName(directory_.LogPath(options_.server_index, options_.server_count));
-    options.mirror.log = [log, folder] {
-      const PushLog::Extent extent = log->extent();
-      GrowingLog growing;
-      for (const PushLog::Extent::Segment& segment : extent.segments) {
-        growing.files.push_back(
-            {absl::StrCat(folder, "/", LogSegmentName(segment.number)), segment.bytes});
-      }
-      growing.position = extent.sequence;
-      return growing;
-    };
-    options.copied = [log](uint64_t position) { log->RaiseCopied(position); };
-  }
+  log_ = log;
+  if (log != nullptr) options.mirror.log = this;
   options.clock = options_.clock;
   options.tell = options_.log;
   BackupReplicator::Kept kept = OwnFiles();
@@ -140,6 +127,19 @@ void JobBackup::Start(JobLog* log) {
   }
   sender_ = std::make_unique<BackupReplicator>(std::move(options), kept);
   started_ = sender_.get();
+}
+
+GrowingLog JobBackup::GetExtent() const {
+  const std::string folder =
+      GetName(directory_.LogPath(options_.server_index, options_.server_count));
+  const PushLog::Extent extent = log_->extent();
+  GrowingLog growing;
+  for (const PushLog::Extent::Segment& segment : extent.segments) {
+    growing.files.push_back(
+        {absl::StrCat(folder, "/", LogSegmentName(segment.number)), segment.bytes});
+  }
+  growing.position = extent.sequence;
+  return growing;
 }
 
 void JobBackup::Wake() {

@@ -14,6 +14,7 @@
 #include "common/clock.h"
 #include "common/mutex.h"
 #include "proto/parameter_service.pb.h"
+#include "server/backup/backup_mirror.h"
 #include "server/backup/backup_peer.h"
 #include "server/backup/backup_replicator.h"
 #include "server/job/job_parts.h"
@@ -26,7 +27,7 @@ namespace torchps {
 // log and, on server 0, the coordinator's files.
 //
 // Thread-safe after Start().
-class JobBackup final : public LogCopier {
+class JobBackup final : public LogCopier, private CopiedLog {
  public:
   struct Options {
     // The server that keeps the backup. Not null.
@@ -71,6 +72,10 @@ class JobBackup final : public LogCopier {
   void Stop() override;
 
  private:
+  // CopiedLog.
+  GrowingLog GetExtent() const override;
+  void RaiseCopied(uint64_t position) override { log_->RaiseCopied(position); }
+
   // Files in checkpoints, and the coordinator's files.
   BackupReplicator::Kept OwnFiles() const;
   std::vector<std::string> FilesBeside() const;
@@ -80,6 +85,7 @@ class JobBackup final : public LogCopier {
 
   const CheckpointDirectory& directory_;
   const Options options_;
+  JobLog* log_ = nullptr;  // set by Start()
   std::unique_ptr<BackupReplicator> sender_;
   // Points to `sender_` after Start(); the log's thread reads it.
   std::atomic<BackupReplicator*> started_{nullptr};

@@ -35,6 +35,13 @@ std::string Noise(size_t bytes, uint64_t seed) {
   return noise;
 }
 
+struct FakeLog final : CopiedLog {
+  GrowingLog extent;
+
+  GrowingLog GetExtent() const override { return extent; }
+  void RaiseCopied(uint64_t) override {}
+};
+
 class BackupMirrorTest : public ::testing::Test {
  protected:
   BackupMirrorTest() {
@@ -53,7 +60,7 @@ class BackupMirrorTest : public ::testing::Test {
     options.directory = kOwn;
     options.job_id = 77;
     options.server_index = 1;
-    options.log = [this] { return log_; };
+    options.log = &log_;
     mirror_ = std::make_unique<BackupMirror>(options);
   }
 
@@ -63,13 +70,13 @@ class BackupMirrorTest : public ::testing::Test {
   // Replaces the contents of a log file and raises the log position by one.
   void Grow(int number, const std::string& contents) {
     Write(Segment(number), contents);
-    ++log_.position;
-    for (GrowingFile& file : log_.files) {
+    ++log_.extent.position;
+    for (GrowingFile& file : log_.extent.files) {
       if (file.file != Segment(number)) continue;
       file.bytes = static_cast<int64_t>(contents.size());
       return;
     }
-    log_.files.push_back({Segment(number), static_cast<int64_t>(contents.size())});
+    log_.extent.files.push_back({Segment(number), static_cast<int64_t>(contents.size())});
   }
 
   // Steps until the mirror is idle. Returns the first error.
@@ -91,7 +98,7 @@ class BackupMirrorTest : public ::testing::Test {
 
   FaultyFileSystem files_;
   KeeperPeer peer_;
-  GrowingLog log_;
+  FakeLog log_;
   std::unique_ptr<BackupMirror> mirror_;
 };
 
@@ -210,7 +217,7 @@ TEST_F(BackupMirrorTest, ReplacesTheCopyOfARestartedLog) {
   Grow(2, Noise(100, 2));
   ASSERT_EQ(Run(), absl::OkStatus());
   // The operator moved the log away, so the new segment uses another random number.
-  log_.files.clear();
+  log_.extent.files.clear();
   Grow(1, Noise(kCopyPieceBytes + 100, 3));
   Begin();
   ASSERT_EQ(Run(), absl::OkStatus());
@@ -229,7 +236,7 @@ TEST_F(BackupMirrorTest, DropsFilesThatAreNoLongerWanted) {
   Grow(1, Noise(100, 1));
   Grow(2, Noise(100, 2));
   ASSERT_EQ(Run(), absl::OkStatus());
-  log_.files.erase(log_.files.begin());
+  log_.extent.files.erase(log_.extent.files.begin());
   mirror_->WantOnly({kNewShard});
   ASSERT_EQ(Run(), absl::OkStatus());
   EXPECT_EQ(peer_.Contents(kShard), "-");
@@ -239,7 +246,7 @@ TEST_F(BackupMirrorTest, DropsFilesThatAreNoLongerWanted) {
   EXPECT_EQ(peer_.Contents(Segment(2)), Noise(100, 2));
   // The mirror drops these files at the peer as soon as it reconnects.
   peer_.SetAway(true);
-  log_.files.clear();
+  log_.extent.files.clear();
   mirror_->WantOnly({});
   EXPECT_TRUE(absl::IsUnavailable(Run()));
   peer_.SetAway(false);
@@ -275,7 +282,7 @@ TEST_F(BackupMirrorTest, ConvergesWhicheverCallIsLost) {
     for (int n = 1; n <= 16; ++n) {
       SCOPED_TRACE(absl::StrCat("call ", n, answer_only ? ", its answer" : ""));
       peer_.LoseDisk();
-      log_ = GrowingLog();
+      log_.extent = GrowingLog();
       Begin();
       Write(kShard, shard);
       Write(kManifest, "manifest");

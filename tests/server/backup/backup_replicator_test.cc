@@ -28,6 +28,28 @@ using Version = BackupMirror::Version;
 constexpr char kShard[] = "checkpoint-000000000001/server-1-of-2.safetensors";
 constexpr char kSegment[] = "log-1-of-2/1.log";
 
+class FakeLog final : public CopiedLog {
+ public:
+  GrowingLog GetExtent() const override {
+    MutexLock lock(&mutex_);
+    return extent_;
+  }
+  void RaiseCopied(uint64_t position) override { copied = position; }
+
+  // Replaces the contents by one segment of `bytes`, and raises the position by one.
+  void Grow(const std::string& segment, int64_t bytes) {
+    MutexLock lock(&mutex_);
+    ++extent_.position;
+    extent_.files = {{segment, bytes}};
+  }
+
+  std::atomic<uint64_t> copied{0};  // the last position
+
+ private:
+  mutable Mutex mutex_;
+  GrowingLog extent_ ABSL_GUARDED_BY(mutex_);
+};
+
 class BackupReplicatorTest : public ::testing::Test {
  protected:
   BackupReplicatorTest() {
@@ -43,12 +65,8 @@ class BackupReplicatorTest : public ::testing::Test {
     options.mirror.directory = "/ps";
     options.mirror.job_id = 77;
     options.mirror.server_index = 1;
-    options.mirror.log = [this] {
-      MutexLock lock(&mutex_);
-      return log_;
-    };
+    options.mirror.log = &log_;
     options.clock = &clock_;
-    options.copied = [this](uint64_t position) { copied_ = position; };
     options.tell = [this](const std::string& line) {
       MutexLock lock(&mutex_);
       said_.push_back(line);
@@ -61,11 +79,7 @@ class BackupReplicatorTest : public ::testing::Test {
   }
   void Grow(const std::string& contents) {
     Write(kSegment, contents);
-    {
-      MutexLock lock(&mutex_);
-      ++log_.position;
-      log_.files = {{kSegment, static_cast<int64_t>(contents.size())}};
-    }
+    log_.Grow(kSegment, static_cast<int64_t>(contents.size()));
     sender_->Wake();
   }
   std::string Trouble() {
@@ -88,10 +102,9 @@ class BackupReplicatorTest : public ::testing::Test {
   FaultyFileSystem files_;
   KeeperPeer peer_;
   ManualClock clock_;
+  FakeLog log_;
   Mutex mutex_;
-  GrowingLog log_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> said_ ABSL_GUARDED_BY(mutex_);
-  std::atomic<uint64_t> copied_{0};
   std::unique_ptr<BackupReplicator> sender_;
 };
 
@@ -101,7 +114,7 @@ TEST_F(BackupReplicatorTest, ReportsTheCopiedLogPosition) {
   for (uint64_t position = 1; position <= 5; ++position) {
     log += "record";
     Grow(log);
-    ASSERT_TRUE(Eventually([&] { return copied_ >= position; }));
+    ASSERT_TRUE(Eventually([&] { return log_.copied >= position; }));
     EXPECT_EQ(peer_.Contents(kSegment), log);
   }
   DurabilityStatus status;
@@ -122,9 +135,9 @@ TEST_F(BackupReplicatorTest, ReportsNoProgressWhileThePeerIsAway) {
   EXPECT_THAT(Trouble(), HasSubstr("server 0 at alpha:7000"));
   EXPECT_THAT(Trouble(), HasSubstr("for 12 s"));
   EXPECT_THAT(Trouble(), HasSubstr("pushes wait"));
-  EXPECT_EQ(copied_, 0u);
+  EXPECT_EQ(log_.copied, 0u);
   peer_.SetAway(false);
-  ASSERT_TRUE(AsTimeGoes([&] { return copied_ == 1; }));
+  ASSERT_TRUE(AsTimeGoes([&] { return log_.copied == 1; }));
   EXPECT_TRUE(Eventually([&] { return Trouble().empty(); }));
   EXPECT_TRUE(Eventually([&] { return said() == 2; }))
       << "at the start and at the end of the outage";
@@ -174,7 +187,7 @@ TEST_F(BackupReplicatorTest, StopsWhileThePeerIsAway) {
   sender_->Stop();
   peer_.SetAway(false);
   sender_ = nullptr;
-  EXPECT_EQ(copied_, 0u);
+  EXPECT_EQ(log_.copied, 0u);
 }
 
 TEST_F(BackupReplicatorTest, ContinuesAfterARestartWithoutResendingFiles) {
@@ -182,13 +195,13 @@ TEST_F(BackupReplicatorTest, ContinuesAfterARestartWithoutResendingFiles) {
   Begin();
   Grow(std::string(200, 'x'));
   ASSERT_EQ(sender_->Keep({kShard}, /*complete=*/true, Version::kNew), absl::OkStatus());
-  ASSERT_TRUE(Eventually([&] { return copied_ == 1; }));
+  ASSERT_TRUE(Eventually([&] { return log_.copied == 1; }));
   sender_ = nullptr;
   const int64_t sent = peer_.stored_bytes();
-  copied_ = 0;
+  log_.copied = 0;
   peer_.Revive();
   Begin({{kShard}, {}});
-  ASSERT_TRUE(Eventually([&] { return copied_ == 1; })) << "once the copy is confirmed";
+  ASSERT_TRUE(Eventually([&] { return log_.copied == 1; })) << "once the copy is confirmed";
   EXPECT_EQ(peer_.stored_bytes(), sent + 200) << "only the last piece of the log";
 }
 
