@@ -57,7 +57,7 @@ std::string CallerAddress(const grpc::ServerContext& context) {
                              {{"%5B", "["}, {"%5D", "]"}, {"%25", "%"}});
 }
 
-CallAdmission::CallAdmission(std::function<void(const std::string& line)> log,
+CallAdmission::CallAdmission(LogLine log,
                              std::function<void(const grpc::ServerContext& context)> called)
     : log_(std::move(log)), called_(std::move(called)) {}
 

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "common/log_line.h"
 #include "common/types.h"
 #include "grpcpp/server_context.h"
 #include "security/log_throttle.h"
@@ -46,7 +47,7 @@ class CallAdmission {
   // `log` receives log lines, limited by LogThrottle. `called` is invoked on the caller's thread
   // for each call, admitted or not, to signal that the connection's handshake is complete; it may
   // be null.
-  explicit CallAdmission(std::function<void(const std::string& line)> log,
+  explicit CallAdmission(LogLine log,
                          std::function<void(const grpc::ServerContext& context)> called = nullptr);
 
   // `request` is the name of the request message ("HelloRequest") and identifies the method. `slot`

@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/log_line.h"
 #include "common/mutex.h"
 #include "common/process/file_descriptor.h"
 #include "security/roles.h"
@@ -145,7 +146,7 @@ class CertificateFiles {
     std::string directory;  // see CertificateSet::Read
     Role role = Role::kWorker;
     // Receives a line when new certificates are loaded or rejected. Called on the internal thread.
-    std::function<void(const std::string& line)> log = [](const std::string&) {};
+    LogLine log = IgnoreLine;
     // Returns the current time, for validity checks.
     std::function<absl::Time()> now = [] { return absl::Now(); };
     absl::Duration look_every = absl::Seconds(1);

@@ -1,5 +1,6 @@
 #include "security/credentials.h"
 
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -30,8 +31,7 @@ enum class Peers {
 // Decides for gRPC if a connection to a peer may proceed.
 class PeerVerifier final : public tls::ExternalCertificateVerifier {
  public:
-  PeerVerifier(std::shared_ptr<CertificateFiles> files, Peers peers,
-               std::function<void(const std::string&)> log)
+  PeerVerifier(std::shared_ptr<CertificateFiles> files, Peers peers, LogLine log)
       : files_(std::move(files)), peers_(peers), log_(std::move(log)) {
     MutexLock lock(&lifetime_);
   }
@@ -80,7 +80,7 @@ std::shared_ptr<tls::CertificateProviderInterface> Provider(const CertificateFil
 }  // namespace
 
 std::shared_ptr<grpc::ServerCredentials> TlsServerCredentials(
-    std::shared_ptr<CertificateFiles> files, std::function<void(const std::string& line)> log) {
+    std::shared_ptr<CertificateFiles> files, LogLine log) {
   tls::TlsServerCredentialsOptions options(Provider(*files));
   options.watch_identity_key_cert_pairs();
   // "DONT_VERIFY" only turns off gRPC's verification. PeerVerifier verifies the certificate and
@@ -124,8 +124,8 @@ std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsFor(
   return files == nullptr ? grpc::InsecureChannelCredentials() : TlsChannelCredentials(files);
 }
 
-absl::StatusOr<std::shared_ptr<CertificateFiles>> OpenCertificates(
-    const std::string& directory, Role role, std::function<void(const std::string& line)> log) {
+absl::StatusOr<std::shared_ptr<CertificateFiles>> OpenCertificates(const std::string& directory,
+                                                                   Role role, LogLine log) {
   if (directory.empty()) return std::shared_ptr<CertificateFiles>();
   CertificateFiles::Options options;
   options.directory = directory;

@@ -1,10 +1,10 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "common/log_line.h"
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/security/server_credentials.h"
 #include "security/certificate_files.h"
@@ -21,7 +21,7 @@ namespace torchps {
 // Accepts clients of any role in the same job; security/call_admission.h decides about calls. `log`
 // receives a line for each rejected client, limited by LogThrottle. Called on gRPC's threads.
 std::shared_ptr<grpc::ServerCredentials> TlsServerCredentials(
-    std::shared_ptr<CertificateFiles> files, std::function<void(const std::string& line)> log);
+    std::shared_ptr<CertificateFiles> files, LogLine log);
 
 // Connects only to servers of the same job, under a name in the server's certificate. If a call
 // fails for lack of a connection, the call's error contains the reason.
@@ -39,7 +39,7 @@ std::shared_ptr<grpc::ChannelCredentials> MemberCredentialsFor(
 
 // Opens the directory given by --certs, or returns null if `directory` is empty. Returns the errors
 // of CertificateFiles::Open.
-absl::StatusOr<std::shared_ptr<CertificateFiles>> OpenCertificates(
-    const std::string& directory, Role role, std::function<void(const std::string& line)> log);
+absl::StatusOr<std::shared_ptr<CertificateFiles>> OpenCertificates(const std::string& directory,
+                                                                   Role role, LogLine log);
 
 }  // namespace torchps

@@ -12,7 +12,7 @@ constexpr size_t kLinesPerPeriod = 10;
 
 }  // namespace
 
-LogThrottle::LogThrottle(std::function<void(const std::string& line)> log) : log_(std::move(log)) {}
+LogThrottle::LogThrottle(LogLine log) : log_(std::move(log)) {}
 
 void LogThrottle::Log(const std::string& line, absl::Time now) {
   MutexLock lock(&mutex_);

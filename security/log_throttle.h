@@ -1,10 +1,10 @@
 #pragma once
 
-#include <functional>
 #include <map>
 #include <string>
 
 #include "absl/time/time.h"
+#include "common/log_line.h"
 #include "common/mutex.h"
 
 namespace torchps {
@@ -15,13 +15,13 @@ namespace torchps {
 // Thread-safe. Calls `log` under a lock, one line at a time.
 class LogThrottle {
  public:
-  explicit LogThrottle(std::function<void(const std::string& line)> log);
+  explicit LogThrottle(LogLine log);
 
   // `now` should not decrease, but a decrease is harmless.
   void Log(const std::string& line, absl::Time now);
 
  private:
-  const std::function<void(const std::string& line)> log_;
+  const LogLine log_;
   Mutex mutex_;
   // Lines logged since `since_`, with the number of requests to log each.
   std::map<std::string, int> said_ ABSL_GUARDED_BY(mutex_);

@@ -94,8 +94,7 @@ bool IsOfFirstServer(const std::string& name) {
 }  // namespace
 
 absl::Status FetchBackupOfFirstServer(FileSystem* files, const std::string& directory,
-                                      BackupPeer* peer,
-                                      const std::function<void(const std::string& line)>& log) {
+                                      BackupPeer* peer, const LogLine& log) {
   BackupFetch::Options options;
   options.files = files;
   options.peer = peer;

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/log_line.h"
 #include "grpcpp/channel.h"
 #include "server/backup/backup_peer.h"
 #include "server/job/parameter_server.h"
@@ -33,7 +34,6 @@ absl::Status AskForLastCheckpoint(
 //
 // NOT_FOUND: the peer does not have a backup. Otherwise as BackupFetch::Run().
 absl::Status FetchBackupOfFirstServer(FileSystem* files, const std::string& directory,
-                                      BackupPeer* peer,
-                                      const std::function<void(const std::string& line)>& log);
+                                      BackupPeer* peer, const LogLine& log);
 
 }  // namespace torchps

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/log_line.h"
 #include "common/mutex.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
@@ -67,7 +68,7 @@ class Registration {
                                                                  const std::string& coordinator)>
         connect;
     // Receives sentences for the user.
-    std::function<void(const std::string& line)> log = [](const std::string&) {};
+    LogLine log = IgnoreLine;
     absl::Duration interval = absl::Seconds(5);
     // Delay after a failed call.
     absl::Duration pause = absl::Seconds(1);

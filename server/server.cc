@@ -181,7 +181,7 @@ CoordinatorService::Options Server::CoordinationOptions() {
   return coordination;
 }
 
-std::function<void(const std::string& line)> Server::logger() const {
+LogLine Server::logger() const {
   if (options_.log != nullptr) return options_.log;
   return [](const std::string& line) { std::fprintf(stderr, "ps_server: %s\n", line.c_str()); };
 }

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "common/log_line.h"
 #include "grpcpp/grpcpp.h"
 #include "security/call_admission.h"
 #include "security/certificate_files.h"
@@ -67,7 +68,7 @@ class Server {
     CheckpointConductor::Connect peer_channel;
     // Receives sentences for the user, on any thread. May be called shortly after the server is
     // destroyed, for refused connections. Null: standard error.
-    std::function<void(const std::string& line)> log;
+    LogLine log;
     // Multiplies the time to apply a frame; at least 1. Simulates a server that cannot keep up.
     double slow = 1;
     // Upper bounds in bytes, for all workers together. `receive_bytes`: the capacity of the
@@ -120,7 +121,7 @@ class Server {
   FileSystem* files() const {
     return options_.files != nullptr ? options_.files : own_files_.get();
   }
-  std::function<void(const std::string& line)> logger() const;
+  LogLine logger() const;
   // Connects to the server at that address, which keeps a backup.
   std::shared_ptr<BackupPeer> ReachPeer(int index, const std::string& address) const;
   ParameterServer::Options DataPlaneOptions() const;

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "common/log_line.h"
 #include "common/mutex.h"
 #include "proto/parameter_service.pb.h"
 #include "server/backup/backup_mirror.h"
@@ -31,7 +32,7 @@ class BackupReplicator {
     // Must outlive this.
     const Clock* clock = nullptr;
     // Receives one message when copying fails, and one when it works again.
-    std::function<void(const std::string& line)> tell = [](const std::string&) {};
+    LogLine tell = IgnoreLine;
     // Time that Keep() waits while copying fails.
     absl::Duration patience = absl::Seconds(20);
   };

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "common/log_line.h"
 #include "common/mutex.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/coordinator.grpc.pb.h"
@@ -63,7 +64,7 @@ class CoordinatorService {
     // Decides if a caller may make a call. Must outlive this.
     CallAdmission* admission = nullptr;
     // Receives messages for the user.
-    std::function<void(const std::string& line)> log = [](const std::string&) {};
+    LogLine log = IgnoreLine;
   };
 
   explicit CoordinatorService(Options options);

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "common/log_line.h"
 #include "common/mutex.h"
 #include "server/coordinator/coordinator_store.h"
 
@@ -52,7 +53,7 @@ class StateWriter {
     // holding the lock, and may call Hold().
     std::function<void(uint64_t revision)> synced;
     // Receives messages for the user.
-    std::function<void(const std::string& line)> log;
+    LogLine log;
     // Must outlive this.
     const Clock* clock = nullptr;
     // Time from a change to the sync, and between two attempts.

@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -12,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "checkpoint/checkpoint_directory.h"
 #include "common/clock.h"
+#include "common/log_line.h"
 #include "common/mutex.h"
 #include "proto/parameter_service.pb.h"
 #include "server/backup/backup_mirror.h"
@@ -35,7 +35,7 @@ class JobBackup final : public LogCopier, private CopiedLog {
     const Clock* clock = nullptr;         // outlives this object
     RestoreProgress* progress = nullptr;  // borrowed; may be null
     // Receives one line for people.
-    std::function<void(const std::string& line)> log = [](const std::string&) {};
+    LogLine log = IgnoreLine;
     uint64_t job_id = 0;
     int server_index = 0;
     int server_count = 1;

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "checkpoint/checkpoint_directory.h"
 #include "common/clock.h"
+#include "common/log_line.h"
 #include "common/mutex.h"
 #include "common/process/system_random.h"
 #include "proto/parameter_service.pb.h"
@@ -45,7 +46,7 @@ class JobDirectory final : public JobStorage {
     bool has_log_thread = true;
     std::function<uint64_t()> draw_salt = SystemRandom;  // as PushLog
     // Receives one line for people: a restored or skipped checkpoint, with the reason.
-    std::function<void(const std::string& line)> log = [](const std::string&) {};
+    LogLine log = IgnoreLine;
     // Receives the progress of Open(). Borrowed; may be null.
     RestoreProgress* progress = nullptr;
     // The server that keeps the backup of this directory; null without a backup.

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/clock.h"
+#include "common/log_line.h"
 #include "common/mutex.h"
 #include "common/types.h"
 #include "proto/parameter_service.pb.h"
@@ -48,7 +49,7 @@ class ParameterServer {
     // The directory that keeps the job across restarts of this server. Empty: the job is not saved.
     std::string dir;
     // Receives lines for people, for example a restored checkpoint.
-    std::function<void(const std::string& line)> log = [](const std::string&) {};
+    LogLine log = IgnoreLine;
     // Receives the delay after which HostedJob::MakeDueUpdates should run. May be null; due updates
     // then wait for the next periodic call.
     std::function<void(absl::Duration delay)> wake;

@@ -87,9 +87,7 @@ absl::StatusOr<std::unique_ptr<JobLog>> JobLog::Open(const Options& options, con
   journal->log_ = *std::move(opened);
   journal->copier_ = options.copier;
   if (options.has_thread) {
-    journal->thread_ = std::make_unique<LogThread>(
-        journal->log_.get(), options.clock,
-        [say = options.log](absl::string_view sentence) { say(std::string(sentence)); });
+    journal->thread_ = std::make_unique<LogThread>(journal->log_.get(), options.clock, options.log);
   }
   return journal;
 }

@@ -7,8 +7,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "common/clock.h"
+#include "common/log_line.h"
 #include "common/process/system_random.h"
 #include "proto/parameter_service.pb.h"
 #include "server/push_log/log_thread.h"
@@ -38,7 +38,7 @@ class JobLog final : public BlockJournal {
     // False: the owner calls WriteGroup(), as the simulator does in simulated time.
     bool has_thread = true;
     // Receives one line for people, on any thread.
-    std::function<void(const std::string& line)> log = [](const std::string&) {};
+    LogLine log = IgnoreLine;
   };
 
   // Replays the log into the store. DATA_LOSS: the log is damaged, or begins after the checkpoint

@@ -14,7 +14,7 @@ constexpr absl::Duration kLook = absl::Milliseconds(20);
 
 }  // namespace
 
-LogThread::LogThread(PushLog* log, const Clock* clock, std::function<void(absl::string_view)> tell)
+LogThread::LogThread(PushLog* log, const Clock* clock, LogLine tell)
     : log_(log), clock_(clock), tell_(std::move(tell)), thread_([this] { Run(); }) {}
 
 LogThread::~LogThread() {

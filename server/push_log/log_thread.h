@@ -1,14 +1,13 @@
 #pragma once
 
-#include <functional>
 #include <string>
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "common/log_line.h"
 #include "common/mutex.h"
 #include "server/push_log/push_log.h"
 
@@ -22,7 +21,7 @@ class LogThread {
  public:
   // `log` and `clock` outlive this object. `tell` is called on the log's thread with one sentence
   // when writing begins to fail, when the error changes, and when writing works again.
-  LogThread(PushLog* log, const Clock* clock, std::function<void(absl::string_view)> tell);
+  LogThread(PushLog* log, const Clock* clock, LogLine tell);
   ~LogThread();
   LogThread(const LogThread&) = delete;
   LogThread& operator=(const LogThread&) = delete;
@@ -35,7 +34,7 @@ class LogThread {
 
   PushLog* const log_;
   const Clock* const clock_;
-  const std::function<void(absl::string_view)> tell_;
+  const LogLine tell_;
 
   Mutex mutex_;
   CondVar stop_;

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "common/log_line.h"
 #include "common/process/file_descriptor.h"
 #include "security/log_throttle.h"
 #include "security/protocol_sniffer.h"
@@ -47,7 +48,7 @@ class ConnectionFilter {
     bool own_user_only = false;
     // Receives an admitted connection. The socket is nonblocking and still unread.
     std::function<void(FileDescriptor connection)> admit;
-    std::function<void(const std::string& line)> log = [](const std::string&) {};
+    LogLine log = IgnoreLine;
     // Maximum time and number of connections that are undecided or wait for a handshake. If there
     // are more, the filter closes the oldest.
     absl::Duration patience = absl::Seconds(10);

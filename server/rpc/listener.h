@@ -1,12 +1,12 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "common/log_line.h"
 #include "grpcpp/server_builder.h"
 #include "grpcpp/server_context.h"
 #include "security/certificate_files.h"
@@ -33,7 +33,7 @@ class Listener {
     std::string remedy;
     // Handshake timeout.
     absl::Duration patience = absl::Seconds(10);
-    std::function<void(const std::string& line)> log;
+    LogLine log;
     const Clock* clock = nullptr;  // outlives the listener
   };
 
