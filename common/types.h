@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
-// Identifiers and counters shared by the whole system (docs/architecture.md, "The words").
+// Identifiers and counters shared by the whole system (docs/architecture.md, "Terms").
 
 namespace torchps {
 

@@ -21,7 +21,7 @@ constexpr double kMaxGracePart = 100;
 constexpr int kBoundInUpdates = 1;
 constexpr int kBoundInSteps = 4;
 constexpr int kMaxBoundInUpdates = 1000;
-// One usual step. Below half a step, equally fast workers fall out of step (docs/architecture.md).
+// One usual step. Below half a step, equally fast workers fall out of step.
 constexpr double kPatience = 1;
 constexpr double kLeastPatience = 0.5;
 constexpr double kMaxPatience = 10;

@@ -27,7 +27,7 @@ inline std::string MomentumWarning(const JobSpec& job) {
                       job.workers(),
                       " workers: late gradients make the largest stable learning rate about 4.6 "
                       "times lower than WORKER's, and lower than without momentum; remove "
-                      "momentum_at, and use a dampening of 0 (docs/architecture.md, \"Momentum\")");
+                      "momentum_at, and use a dampening of 0 (docs/protocol.md, \"Momentum\")");
 }
 
 // Returns a sentence for users whose job combines stale gradients (ASYNC with apply EACH_PUSH) with

@@ -34,7 +34,7 @@ class SafetensorsTest : public ::testing::Test {
   FaultyFileSystem files_;
 };
 
-// The example from docs/storage.md, byte for byte.
+// A whole file, byte for byte.
 TEST_F(SafetensorsTest, WritesTheDocumentedBytes) {
   auto writer = SafetensorsWriter::Create(&files_, "/d/f", 150);
   ASSERT_TRUE(writer.ok());

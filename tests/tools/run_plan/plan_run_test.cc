@@ -77,7 +77,7 @@ TEST_F(PlanRunTest, WarnsOnceAboutMomentumWithStaleness) {
             "optimizer.sgd.momentum_at is SERVER in ASYNC with apply EACH_PUSH and 3 workers: late "
             "gradients make the largest stable learning rate about 4.6 times lower than WORKER's, "
             "and lower than without momentum; remove momentum_at, and use a dampening of 0 "
-            "(docs/architecture.md, \"Momentum\")");
+            "(docs/protocol.md, \"Momentum\")");
   EXPECT_EQ(warning({}), "") << "the momentum is in the workers";
   EXPECT_EQ(warning({server, "--workers=1"}), "");
   EXPECT_EQ(warning({server}, "SYNC"), "");
