@@ -77,7 +77,7 @@ MAY_INCLUDE = {
         "checkpoint common common/cpu data job proto shm storage worker/cuda worker/device worker/feed "
         "worker/gradient worker/loop worker/precision worker/stages worker/state",
     "worker/slot":
-        "client client/calls common data job proto wire worker worker/cuda "
+        "client client/calls common data job proto wire worker "
         "worker/device worker/feed worker/gradient worker/loop worker/precision worker/stages",
     "worker/replicas": "common common/process worker worker/feed worker/slot",
     "worker/models": "common data job proto worker worker/replicas worker/stages",

@@ -7,7 +7,6 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
-#include "worker/cuda/cuda_batch_uploader.h"
 #include "worker/feed/batch_loader.h"
 #include "worker/model_use.h"
 #include "worker/precision/precision.h"
@@ -63,23 +62,17 @@ class LossSum {
   std::vector<std::pair<torch::Tensor, double>> losses_;
 };
 
-// Returns null if batches need no upload, or if torch cannot make streams on the device. The second
-// case is logged; each pass then copies the batch itself.
+// Returns null if batches need no upload, or if the uploader cannot be made. The second case is
+// logged; each pass then copies the batch itself.
 std::unique_ptr<BatchUploader> MakeLift(const FlatModel& model, const Learner::Options& options) {
   // The micro-batches of stages are sent to several devices.
   if (model.devices().size() > 1) return nullptr;
-  if (options.make_lift == nullptr && !model.device().is_cuda()) return nullptr;
-  try {
-    if (options.make_lift != nullptr) return options.make_lift(model.device());
-    CudaBatchUploader::Options lift;
-    lift.device = model.device();
-    return std::make_unique<CudaBatchUploader>(std::move(lift));
-  } catch (...) {
-    options.log(
-        absl::StrCat("batches are copied while ", model.device().str(),
-                     " waits, not while it computes: ", ThrownError("making streams").message()));
-    return nullptr;
-  }
+  absl::StatusOr<std::unique_ptr<BatchUploader>> lift =
+      options.device_factory->MakeUploader(model.device());
+  if (lift.ok()) return *std::move(lift);
+  options.log(absl::StrCat("batches are copied while ", model.device().str(),
+                           " waits, not while it computes: ", lift.status().message()));
+  return nullptr;
 }
 
 // Like FinishGradient(), if the gradient is not checked and an outbox copies it.

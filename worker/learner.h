@@ -17,6 +17,7 @@
 #include "worker/device/device_link.h"
 #include "worker/device/encoded_outbox.h"
 #include "worker/device/gradient_outbox.h"
+#include "worker/device_factory.h"
 #include "worker/feed/batch_loader.h"
 #include "worker/finish_gradient.h"
 #include "worker/flat_model.h"
@@ -52,9 +53,8 @@ class Learner {
     bool local_steps = false;
     // Threads that make batches ahead of the passes (worker/feed/batch_loader.h).
     int loader_threads = 0;
-    // For tests: makes the batch uploader in place of a CudaBatchUploader. Null: a GPU uses a
-    // CudaBatchUploader, the CPU needs none.
-    std::function<std::unique_ptr<BatchUploader>(torch::Device device)> make_lift;
+    // Makes the batch uploader. Borrowed.
+    const DeviceFactory* device_factory = GpuFactory::Get();
     // Micro-batches per pass if the model is in stages, limited by the number of samples. 0: two
     // for each stage.
     int micro_batches = 0;

@@ -7,7 +7,6 @@
 
 #include <memory>
 #include <numeric>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +21,7 @@
 #include "tests/worker/device/fake_link.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/utils.h"
+#include "worker/device_factory.h"
 #include "worker/feed/batch_loader.h"
 #include "worker/flat_model.h"
 #include "worker/stages/placement.h"
@@ -135,6 +135,12 @@ struct NobodyListens : Learner::Observer {
   void OnBlock(BlockId) override {}
 };
 
+class NoStreams final : public GpuFactory {
+  absl::StatusOr<std::unique_ptr<BatchUploader>> MakeUploader(torch::Device) const override {
+    return absl::InternalError("making streams failed: no more streams");
+  }
+};
+
 TEST(LearnerTest, ReportsMissingStreamsForBatchesOnce) {
   torch::manual_seed(1);
   ManualClock clock;
@@ -148,9 +154,8 @@ TEST(LearnerTest, ReportsMissingStreamsForBatchesOnce) {
   Learner::Options options;
   options.block_map = &map;
   options.clock = &clock;
-  options.make_lift = [](torch::Device) -> std::unique_ptr<BatchUploader> {
-    throw std::runtime_error("no more streams\nat a place of torch's");
-  };
+  const NoStreams device;
+  options.device_factory = &device;
   options.log = [&said](const std::string& line) { said.push_back(line); };
   Learner learner(task, model.get(), options);
   EXPECT_THAT(said, ::testing::ElementsAre("batches are copied while cpu waits, not while it "

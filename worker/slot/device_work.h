@@ -1,15 +1,8 @@
 #pragma once
 
-#include <memory>
-
-#include "absl/status/statusor.h"
 #include "common/block_map.h"
 #include "proto/job.pb.h"
-#include "worker/cuda/device_scan.h"
-#include "worker/device/device_link.h"
 #include "worker/device/encoded_outbox.h"
-#include "worker/device/encoded_records.h"
-#include "worker/device/finite_check.h"
 #include "worker/flat_model.h"
 #include "worker/slot/worker_options.h"
 
@@ -43,11 +36,6 @@ class DeviceWork {
   EncodedOutbox* Encode();
 
  private:
-  absl::StatusOr<std::unique_ptr<DeviceLink>> MakeLink() const;
-  absl::StatusOr<std::unique_ptr<DeviceScan>> MakeScan() const;
-  absl::StatusOr<std::unique_ptr<FiniteCheck>> MakeFiniteCheck() const;
-  absl::StatusOr<std::unique_ptr<BlockEncoder>> MakeEncoder() const;
-
   const WorkerOptions& options_;
   const JobSpec& job_;
   const BlockMap& block_map_;

@@ -82,7 +82,7 @@ absl::Status Train(const Task& task, const WorkerOptions& options, const MakeCom
   learning.clock = options.clock;
   learning.seed = slot->job().seed();
   learning.loader_threads = options.loader_threads;
-  learning.make_lift = options.make_lift;
+  learning.device_factory = options.device_factory;
   learning.micro_batches = options.micro_batches;
   learning.local_steps = HasLocalSteps(slot->job());
   learning.on_progress = [slot] { slot->pulse()->Beat(); };

@@ -33,7 +33,7 @@ Placement MakePlacement(const WorkerOptions& options, SlotId slot) {
   const Placement placement = options.stage_devices.empty()
                                   ? Placement(DeviceOfSlot(options.device, number))
                                   : Placement(options.stage_devices);
-  return options.make_link == nullptr ? placement : placement.ApartFromHost();
+  return options.device_factory->separates_cpu() ? placement.ApartFromHost() : placement;
 }
 
 std::vector<ReplicaMember> GetMembers(const WorkerOptions& options, const ModelLayout& layout,

@@ -1,15 +1,12 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/calls/server_channel.h"
-#include "common/block_map.h"
 #include "common/clock.h"
 #include "common/model_layout.h"
 #include "common/stop_latch.h"
@@ -18,11 +15,7 @@
 #include "proto/job.pb.h"
 #include "torch/nn/module.h"
 #include "torch/types.h"
-#include "worker/cuda/device_scan.h"
-#include "worker/device/device_link.h"
-#include "worker/device/encoded_records.h"
-#include "worker/device/finite_check.h"
-#include "worker/feed/batch_loader.h"
+#include "worker/device_factory.h"
 #include "worker/loop/simulated_slowdown.h"
 #include "worker/stages/placement.h"
 
@@ -45,21 +38,8 @@ struct WorkerOptions {
   // Devices of the stages of a torchps::Stages, one for each stage. If empty, the whole module is
   // on `device`; otherwise `device` is the first of them.
   std::vector<torch::Device> stage_devices;
-  // For tests: makes the link between host and device in place of a CudaLink. The CPU then acts as
-  // a device with separate memory. Null: a GPU uses a CudaLink, the CPU does not need a link.
-  std::function<absl::StatusOr<std::unique_ptr<DeviceLink>>()> make_link;
-  // For tests: see Learner::Options.
-  std::function<std::unique_ptr<BatchUploader>(torch::Device device)> make_lift;
-  // For tests: makes the scan of gradients with `elements` elements in place of GPU kernels.
-  std::function<absl::StatusOr<std::unique_ptr<DeviceScan>>(int64_t elements)> make_scan;
-  // For tests: makes the check of each block in place of GPU kernels.
-  std::function<absl::StatusOr<std::unique_ptr<FiniteCheck>>(const torch::Tensor& gradients,
-                                                             const BlockMap& block_map)>
-      make_finite_check;
-  // For tests: creates a gradient encoder to use instead of the GPU kernels.
-  std::function<absl::StatusOr<std::unique_ptr<BlockEncoder>>(
-      const torch::Tensor& gradients, const BlockMap& block_map, const EncodingSpec& encoding)>
-      make_encoder;
+  // Makes the objects that copy, check and encode on the device. Borrowed.
+  const DeviceFactory* device_factory = GpuFactory::Get();
   // Micro-batches per pass, so that the stages compute in parallel. 0: two for each stage.
   int micro_batches = 0;
   // If several processes hold the slot's model: the stage of this process, and the addresses

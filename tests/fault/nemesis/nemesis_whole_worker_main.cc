@@ -25,6 +25,7 @@
 #include "tests/fault/nemesis/nemesis_program.h"
 #include "tests/fault/nemesis/nemesis_task.h"
 #include "tests/fault/nemesis/nemesis_wire.h"
+#include "tests/worker/cuda/fake_device.h"
 #include "tests/worker/device/fake_link.h"
 #include "tests/worker/feed/fake_lift.h"
 #include "torch/utils.h"
@@ -50,6 +51,15 @@ void Log(const std::string& line) {
   std::fprintf(stderr, "nemesis_whole_worker: %s\n", line.c_str());
 }
 
+// Encodes by NemesisEncoder in place of kernels. A job without an encoding does not use it.
+class EncodingDevice final : public FakeDevice {
+  absl::StatusOr<std::unique_ptr<BlockEncoder>> MakeEncoder(
+      const torch::Tensor& gradients, const BlockMap& block_map,
+      const EncodingSpec& encoding) const override {
+    return std::make_unique<NemesisEncoder>(gradients, block_map, encoding);
+  }
+};
+
 // Makes the worker use a device made of host memory. Sets `is_broken` when the link fails.
 void UseDevice(const Device& device, std::atomic<bool>* is_broken, WorkerOptions* options) {
   uint64_t random = device.seed;
@@ -62,19 +72,16 @@ void UseDevice(const Device& device, std::atomic<bool>* is_broken, WorkerOptions
   // Copies each block separately.
   link.least_copy_bytes = 1;
   link.has_failed = is_broken;
-  options->make_link = [link] { return std::make_unique<FakeLink>(link); };
   FakeLift::Options lift;
   lift.seed = SplitMix64(random);
-  // Leaked, because the worker may outlive this call.
+  // Leaked, because the worker outlives this call.
   static auto* const counts = new FakeLift::Counts;
+  static auto* const fake = new EncodingDevice;
   lift.counts = counts;
-  options->make_lift = [lift](torch::Device) { return std::make_unique<FakeLift>(lift); };
+  fake->link = link;
+  fake->lift = lift;
+  options->device_factory = fake;
   options->loader_threads = 1;
-  if (!device.encodes) return;
-  options->make_encoder = [](const torch::Tensor& gradients, const BlockMap& map,
-                             const EncodingSpec& encoding) {
-    return std::make_unique<NemesisEncoder>(gradients, map, encoding);
-  };
 }
 
 // Parses the optional fifth argument. Returns false if it is not valid.

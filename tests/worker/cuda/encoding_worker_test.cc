@@ -1,15 +1,14 @@
 // Compares a worker whose device encodes the gradients with a worker that encodes on the host. Both
 // must learn the same bits.
 
-#include <atomic>
-#include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/encoding_name.h"
+#include "tests/worker/cuda/fake_device.h"
 #include "tests/worker/cuda/linked_training.h"
-#include "tests/worker/device/fake_link.h"
 
 namespace torchps {
 namespace {
@@ -20,15 +19,18 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
+const Variant kOdd = {/*loader_threads=*/0, /*is_odd=*/true};
+
 // Trains a worker on a device of host memory that encodes the pushes. Counts the encoders in
 // `made`.
-Learnt TrainEncoding(const JobSpec& job, int* made, bool is_odd = false, uint64_t seed = 1) {
-  int scans = 0;
-  const auto downs = std::make_shared<std::atomic<int64_t>>(0);
-  const FakeLink::Options link{seed, /*own_thread=*/true, /*fail_at=*/-1,
-                               /*least_copy_bytes=*/1, downs.get()};
-  return Train(job, [=] { return std::make_unique<FakeLink>(link); }, downs, Feed(),
-               {ScanByKernels(&scans), EncodeByKernels(made), is_odd});
+Learnt TrainEncoding(const JobSpec& job, int* made, const Variant& variant = {},
+                     uint64_t seed = 1) {
+  FakeDevice device(FakeDevice::Link(seed));
+  device.scan = absl::OkStatus();
+  device.encoder = absl::OkStatus();
+  Learnt learnt = Train(job, device, variant);
+  *made += device.encoders();
+  return learnt;
 }
 
 std::string EncodedAs(EncodingSpec::Kind kind) {
@@ -61,10 +63,9 @@ TEST_P(EncodingWorkerTest, MatchesWithAbsentElementsAndNonFiniteBlocks) {
   for (const std::string more : {"", "training { clip_norm: 0.1 nonfinite: REJECT_PUSH }"}) {
     SCOPED_TRACE(more);
     const JobSpec job = JobWith(EncodedAs(GetParam()), more);
-    const Learnt plain = Train(job, nullptr, std::make_shared<std::atomic<int64_t>>(0), Feed(),
-                               {nullptr, nullptr, /*is_odd=*/true});
+    const Learnt plain = Train(job, kOdd);
     int made = 0;
-    ExpectTheSame(TrainEncoding(job, &made, /*is_odd=*/true, /*seed=*/2), plain);
+    ExpectTheSame(TrainEncoding(job, &made, kOdd, /*seed=*/2), plain);
     EXPECT_EQ(made, 1);
   }
 }
@@ -95,14 +96,9 @@ TEST(EncodingWorkerJobTest, DoesNotEncodeIfTheHostNeedsFloats) {
 
 TEST(EncodingWorkerJobTest, EncodesOnTheHostWithoutKernels) {
   const JobSpec job = JobWith(EncodedAs(EncodingSpec::INT8));
-  const FakeLink::Options link{/*seed=*/1, /*own_thread=*/true, /*fail_at=*/-1,
-                               /*least_copy_bytes=*/1, /*downs=*/nullptr};
-  const Learnt learnt =
-      Train(job, [=] { return std::make_unique<FakeLink>(link); },
-            std::make_shared<std::atomic<int64_t>>(0), Feed(),
-            {nullptr, [](const torch::Tensor&, const BlockMap&, const EncodingSpec&) {
-               return absl::UnavailableError("no NVRTC is to be found");
-             }});
+  FakeDevice device(FakeDevice::Link(/*seed=*/1));
+  device.encoder = absl::UnavailableError("no NVRTC is to be found");
+  const Learnt learnt = Train(job, device);
   ExpectTheSame(learnt, Train(job));
   EXPECT_THAT(learnt.said, ElementsAre(AllOf(HasSubstr("encoded on the host, not by cpu"),
                                              HasSubstr("no NVRTC is to be found"))));
@@ -110,31 +106,18 @@ TEST(EncodingWorkerJobTest, EncodesOnTheHostWithoutKernels) {
 
 TEST(EncodingWorkerJobTest, ChecksBlocksOnTheDeviceUnderHostEncoding) {
   const JobSpec job = JobWith(EncodedAs(EncodingSpec::INT8));
-  const FakeLink::Options link{/*seed=*/1, /*own_thread=*/true, /*fail_at=*/-1,
-                               /*least_copy_bytes=*/1, /*downs=*/nullptr};
-  int looks = 0;
-  const Learnt learnt = Train(job, [=] { return std::make_unique<FakeLink>(link); },
-                              std::make_shared<std::atomic<int64_t>>(0), Feed(),
-                              {nullptr,
-                               [](const torch::Tensor&, const BlockMap&, const EncodingSpec&) {
-                                 return absl::UnavailableError("no memory for it");
-                               },
-                               /*is_odd=*/true, LookByKernels(&looks)});
-  const Learnt plain = Train(job, nullptr, std::make_shared<std::atomic<int64_t>>(0), Feed(),
-                             {nullptr, nullptr, /*is_odd=*/true});
-  ExpectTheSame(learnt, plain);
-  EXPECT_EQ(looks, 1);
+  FakeDevice device(FakeDevice::Link(/*seed=*/1));
+  device.encoder = absl::UnavailableError("no memory for it");
+  device.finite_check = absl::OkStatus();
+  ExpectTheSame(Train(job, device, kOdd), Train(job, kOdd));
+  EXPECT_EQ(device.finite_checks(), 1);
 }
 
 TEST(EncodingWorkerJobTest, ALinkErrorEndsAnEncodingWorker) {
   for (const int64_t fail_at : {5, 50, 200}) {
-    int made = 0;
-    const FakeLink::Options link{/*seed=*/1, /*own_thread=*/true, fail_at,
-                                 /*least_copy_bytes=*/1, /*downs=*/nullptr};
-    const Learnt learnt =
-        Train(JobWith(EncodedAs(EncodingSpec::BFLOAT16)),
-              [=] { return std::make_unique<FakeLink>(link); },
-              std::make_shared<std::atomic<int64_t>>(0), Feed(), {nullptr, EncodeByKernels(&made)});
+    FakeDevice device(FakeDevice::Link(/*seed=*/1, fail_at));
+    device.encoder = absl::OkStatus();
+    const Learnt learnt = Train(JobWith(EncodedAs(EncodingSpec::BFLOAT16)), device);
     EXPECT_EQ(learnt.status.code(), absl::StatusCode::kInternal) << learnt.status;
     EXPECT_THAT(std::string(learnt.status.message()),
                 HasSubstr("operation " + std::to_string(fail_at) + " has failed"));

@@ -10,13 +10,9 @@
 #include "job/job_file.h"
 #include "job/job_spec.h"
 #include "program/local_run.h"
-#include "tests/worker/kernels/host_launcher.h"
 #include "torch/nn/modules/batchnorm.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/utils.h"
-#include "worker/cuda/device_encoder.h"
-#include "worker/cuda/device_scan.h"
-#include "worker/kernels/gradient_kernels.h"
 #include "worker/slot/run_worker.h"
 
 namespace torchps {
@@ -94,9 +90,7 @@ JobSpec JobWith(const std::string& more, const std::string& further) {
   return *NormalizeJobSpec(job);
 }
 
-Learnt Train(const JobSpec& job, MakeLink make_link,
-             const std::shared_ptr<std::atomic<int64_t>>& downs, const Feed& feed,
-             const Extras& extras) {
+Learnt Train(const JobSpec& job, const FakeDevice& device, const Variant& variant) {
   at::set_num_threads(1);
   SteadyClock clock;
   StopLatch stop;
@@ -114,21 +108,17 @@ Learnt Train(const JobSpec& job, MakeLink make_link,
   DataSource data;
   data.train = std::make_shared<Points>();
   const auto net = std::make_shared<Net>();
-  if (extras.is_odd) net->MakeOdd();
+  if (variant.is_odd) net->MakeOdd();
   int64_t before_forward = 0;
-  net->before_forward = [&] { before_forward = *downs; };
+  net->before_forward = [&] { before_forward = device.downs(); };
   net->norm->weight.register_hook(
-      [&](const torch::Tensor&) { learnt.early_downs += *downs - before_forward; });
+      [&](const torch::Tensor&) { learnt.early_downs += device.downs() - before_forward; });
   const Task task(net, CrossEntropy(), data, callbacks);
   WorkerOptions options;
   options.job = job;
   options.servers = cluster->endpoints();
-  options.make_link = std::move(make_link);
-  options.make_lift = feed.make_lift;
-  options.loader_threads = feed.loader_threads;
-  options.make_scan = extras.make_scan;
-  options.make_encoder = extras.make_encoder;
-  options.make_finite_check = extras.make_finite_check;
+  options.device_factory = &device;
+  options.loader_threads = variant.loader_threads;
   Mutex mutex;
   options.log = [&](const std::string& line) {
     MutexLock lock(&mutex);
@@ -137,12 +127,12 @@ Learnt Train(const JobSpec& job, MakeLink make_link,
   options.clock = &clock;
   options.stop = &stop;
   learnt.status = RunWorker(task, options);
-  learnt.downs = *downs;
+  learnt.downs = device.downs();
   return learnt;
 }
 
-Learnt Train(const JobSpec& job) {
-  return Train(job, nullptr, std::make_shared<std::atomic<int64_t>>(0));
+Learnt Train(const JobSpec& job, const Variant& variant) {
+  return Train(job, FakeDevice(), variant);
 }
 
 void ExpectTheSame(const Learnt& learnt, const Learnt& plain) {
@@ -153,30 +143,6 @@ void ExpectTheSame(const Learnt& learnt, const Learnt& plain) {
   for (size_t i = 0; i < plain.values.size(); ++i) {
     EXPECT_TRUE(learnt.values[i].equal(plain.values[i])) << "tensor " << i;
   }
-}
-
-MakeScan ScanByKernels(int* made) {
-  return [made](int64_t elements) {
-    ++*made;
-    return std::make_unique<DeviceScan>(std::make_unique<GradientKernels>(MakeHostLauncher()),
-                                        torch::kCPU, elements, [] { return nullptr; });
-  };
-}
-
-MakeFiniteCheck LookByKernels(int* made) {
-  return [made](const torch::Tensor& gradients, const BlockMap& map) {
-    ++*made;
-    return std::make_unique<CudaFiniteCheck>(std::make_unique<GradientKernels>(MakeHostLauncher()),
-                                             gradients, map, [] { return nullptr; });
-  };
-}
-
-MakeEncoder EncodeByKernels(int* made) {
-  return [made](const torch::Tensor& gradients, const BlockMap& map, const EncodingSpec& encoding) {
-    ++*made;
-    return std::make_unique<DeviceEncoder>(std::make_unique<GradientKernels>(MakeHostLauncher()),
-                                           gradients, map, encoding, [] { return nullptr; });
-  };
 }
 
 }  // namespace torchps

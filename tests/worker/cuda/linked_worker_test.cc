@@ -1,16 +1,15 @@
 // Tests that a CPU worker that copies through a device link ends with bit-identical parameters to
 // one that makes no copies. Also tests this for batches that go through an uploader.
 
-#include <atomic>
-#include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/encoding_name.h"
+#include "tests/worker/cuda/fake_device.h"
 #include "tests/worker/cuda/linked_training.h"
-#include "tests/worker/device/fake_link.h"
 #include "tests/worker/feed/fake_lift.h"
 
 namespace torchps {
@@ -20,13 +19,8 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Copies each block separately.
 Learnt TrainLinked(const JobSpec& job, uint64_t seed, int64_t fail_at = -1) {
-  const auto downs = std::make_shared<std::atomic<int64_t>>(0);
-  const FakeLink::Options options{seed, /*own_thread=*/true, fail_at, /*least_copy_bytes=*/1,
-                                  downs.get()};
-  return Train(
-      job, [=] { return std::make_unique<FakeLink>(options); }, downs);
+  return Train(job, FakeDevice(FakeDevice::Link(seed, fail_at)));
 }
 
 enum class Gradients { kBlockByBlock, kByOneCopy };
@@ -73,32 +67,21 @@ TEST(LinkedWorkerJobTest, LearnsTheSameIfKernelsScanTheGradient) {
        {"training { clip_norm: 0.1 }", "training { clip_norm: 0.1 nonfinite: STOP_JOB }",
         "training { clip_norm: 0.1 } local { steps: 2 inner { sgd {} learning_rate: 0.1 } }"}) {
     SCOPED_TRACE(more);
-    int scans = 0;
-    const FakeLink::Options link{/*seed=*/1, /*own_thread=*/true, /*fail_at=*/-1,
-                                 /*least_copy_bytes=*/1, /*downs=*/nullptr};
-    const Learnt learnt =
-        Train(JobWith(more), [=] { return std::make_unique<FakeLink>(link); },
-              std::make_shared<std::atomic<int64_t>>(0), Feed(), {ScanByKernels(&scans)});
-    ExpectTheSame(learnt, Train(JobWith(more)));
-    EXPECT_EQ(scans, 1);
+    FakeDevice device(FakeDevice::Link(/*seed=*/1));
+    device.scan = absl::OkStatus();
+    ExpectTheSame(Train(JobWith(more), device), Train(JobWith(more)));
+    EXPECT_EQ(device.scans(), 1);
   }
 }
 
 TEST(LinkedWorkerJobTest, ScansOnTheHostWithoutKernels) {
   const JobSpec job = JobWith("training { clip_norm: 0.1 }");
-  const FakeLink::Options link{/*seed=*/1, /*own_thread=*/true, /*fail_at=*/-1,
-                               /*least_copy_bytes=*/1, /*downs=*/nullptr};
-  const Learnt learnt =
-      Train(job, [=] { return std::make_unique<FakeLink>(link); },
-            std::make_shared<std::atomic<int64_t>>(0), Feed(),
-            {[](int64_t) { return absl::UnavailableError("no NVRTC is to be found"); }});
+  FakeDevice device(FakeDevice::Link(/*seed=*/1));
+  device.scan = absl::UnavailableError("no NVRTC is to be found");
+  const Learnt learnt = Train(job, device);
   ExpectTheSame(learnt, Train(job));
   EXPECT_THAT(learnt.said, ElementsAre(AllOf(HasSubstr("not computed by torchps's GPU kernels"),
                                              HasSubstr("no NVRTC is to be found"))));
-}
-
-FakeLink::Options LateLink(uint64_t seed) {
-  return {seed, /*own_thread=*/true, /*fail_at=*/-1, /*least_copy_bytes=*/1, /*downs=*/nullptr};
 }
 
 // Some steps do not reach a layer. In one step a block is not finite and is withheld.
@@ -109,28 +92,24 @@ TEST(LinkedWorkerJobTest, LearnsTheSameIfTheDeviceChecksBlocks) {
     SCOPED_TRACE(more);
     // Uses few blocks because a kernel on the host runs 256 threads that wait for each other.
     const JobSpec job = JobWith("training { epochs: 1 } wire { block_bytes: 512 }", more);
-    const Learnt plain = Train(job, nullptr, std::make_shared<std::atomic<int64_t>>(0), Feed(),
-                               {nullptr, nullptr, /*is_odd=*/true});
+    const Variant odd = {/*loader_threads=*/0, /*is_odd=*/true};
+    const Learnt plain = Train(job, odd);
     for (uint64_t seed = 1; seed <= 2; ++seed) {
       SCOPED_TRACE("seed " + std::to_string(seed));
-      int looks = 0;
-      const Learnt learnt = Train(job, [=] { return std::make_unique<FakeLink>(LateLink(seed)); },
-                                  std::make_shared<std::atomic<int64_t>>(0), Feed(),
-                                  {nullptr, nullptr, /*is_odd=*/true, LookByKernels(&looks)});
+      FakeDevice device(FakeDevice::Link(seed));
+      device.finite_check = absl::OkStatus();
+      const Learnt learnt = Train(job, device, odd);
       ExpectTheSame(learnt, plain);
-      EXPECT_EQ(looks, 1);
+      EXPECT_EQ(device.finite_checks(), 1);
       EXPECT_THAT(learnt.said, ElementsAre());
     }
   }
 }
 
 TEST(LinkedWorkerJobTest, ChecksBlocksOnTheHostWithoutKernels) {
-  const Learnt learnt =
-      Train(JobWith(""), [] { return std::make_unique<FakeLink>(LateLink(/*seed=*/1)); },
-            std::make_shared<std::atomic<int64_t>>(0), Feed(),
-            {nullptr, nullptr, /*is_odd=*/false, [](const torch::Tensor&, const BlockMap&) {
-               return absl::UnavailableError("no NVRTC is to be found");
-             }});
+  FakeDevice device(FakeDevice::Link(/*seed=*/1));
+  device.finite_check = absl::UnavailableError("no NVRTC is to be found");
+  const Learnt learnt = Train(JobWith(""), device);
   ExpectTheSame(learnt, Train(JobWith("")));
   EXPECT_THAT(learnt.said,
               ElementsAre(AllOf(HasSubstr("checks gradients for values that are not finite"),
@@ -159,9 +138,10 @@ TEST(LinkedWorkerJobTest, FinishesWithPrefetchedPulls) {
 }
 
 TEST(LinkedWorkerJobTest, LearnsTheSameWithoutALink) {
-  const auto none = [] { return absl::InternalError("the device gives no streams"); };
+  FakeDevice device;
+  device.link = absl::InternalError("the device gives no streams");
   const JobSpec job = JobWith("");
-  const Learnt learnt = Train(job, none, std::make_shared<std::atomic<int64_t>>(0));
+  const Learnt learnt = Train(job, device);
   ExpectTheSame(learnt, Train(job));
   EXPECT_THAT(learnt.said, ElementsAre(AllOf(HasSubstr("not while it computes"),
                                              HasSubstr("the device gives no streams"))));
@@ -178,12 +158,9 @@ TEST(LinkedWorkerJobTest, ALinkErrorEndsTheWorker) {
 
 Learnt TrainLifted(const JobSpec& job, uint64_t seed, int loader_threads, FakeLift::Counts* counts,
                    int fail_at = -1) {
-  Feed feed;
-  feed.make_lift = [=](torch::Device) {
-    return std::make_unique<FakeLift>(FakeLift::Options{seed, fail_at, counts});
-  };
-  feed.loader_threads = loader_threads;
-  return Train(job, nullptr, std::make_shared<std::atomic<int64_t>>(0), feed);
+  FakeDevice device;
+  device.lift = FakeLift::Options{seed, fail_at, counts};
+  return Train(job, device, {loader_threads});
 }
 
 class LiftedWorkerTest : public ::testing::TestWithParam<int> {};

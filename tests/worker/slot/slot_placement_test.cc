@@ -5,6 +5,7 @@
 #include "common/model_layout.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/worker/cuda/fake_device.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/types.h"
 #include "worker/device.h"
@@ -46,7 +47,9 @@ TEST(SlotPlaceTest, EverythingIsOnOneDeviceByDefault) {
 
 TEST(SlotPlaceTest, TestCopiesMakeTheCpuADevice) {
   WorkerOptions options;
-  options.make_link = [] { return absl::UnavailableError("none is made here"); };
+  FakeDevice device;
+  device.link = absl::UnavailableError("none is made here");
+  options.device_factory = &device;
   EXPECT_FALSE(MakePlacement(options, /*slot=*/0).on_host());
 }
 
