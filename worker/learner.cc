@@ -70,8 +70,8 @@ std::unique_ptr<BatchUploader> MakeLift(const FlatModel& model, const Learner::O
   absl::StatusOr<std::unique_ptr<BatchUploader>> lift =
       options.device_factory->MakeUploader(model.device());
   if (lift.ok()) return *std::move(lift);
-  options.log(absl::StrCat("batches are copied while ", model.device().str(),
-                           " waits, not while it computes: ", lift.status().message()));
+  options.observer->Log(absl::StrCat("batches are copied while ", model.device().str(),
+                                     " waits, not while it computes: ", lift.status().message()));
   return nullptr;
 }
 
@@ -185,7 +185,7 @@ absl::StatusOr<torch::Tensor> Learner::RunPassInStages(PassWork work) {
     pipeline.inputs.push_back(MicroBatch(work.batch, part, parts).input);
   }
   pipeline.loss = [&](int part, const torch::Tensor& output) -> absl::StatusOr<torch::Tensor> {
-    options_.on_progress();
+    options_.observer->OnProgress();
     Batch batch = ToDevice(MicroBatch(work.batch, part, parts), model_->devices().back());
     const absl::StatusOr<Loss> loss =
         GetLoss(task_.objective(), {&task_.module(), {output}, std::move(batch), work.step});
@@ -245,8 +245,8 @@ absl::StatusOr<Learner::Gradient> Learner::ComputePasses(const Step& step, Obser
     absl::StatusOr<Batch> fetched = TakeBatch(step, begin);
     if (!fetched.ok()) return fetched.status();
     gradient.data_time += options_.clock->Now() - asked;
-    options_.on_progress();
-    options_.on_pass(whole);
+    options_.observer->OnProgress();
+    options_.observer->OnPass(whole);
 
     PassWork work;
     work.batch = *std::move(fetched);
@@ -287,7 +287,7 @@ absl::StatusOr<Learner::Gradient> Learner::ComputePasses(const Step& step, Obser
     if (lift_ != nullptr) lift_->EndPass();
     loss_sum.Add(*loss, static_cast<double>(size));
     gradient.samples += static_cast<int64_t>(size);
-    options_.on_progress();
+    options_.observer->OnProgress();
   }
   if (absl::Status status = watch_.Disarm(); !status.ok()) return status;
   if (apart_) {
@@ -354,7 +354,7 @@ absl::Status Learner::Finish(Gradient* gradient) {
   if (!finite.ok()) return finite.status();
   gradient->finite = *finite;
   gradient->overflows = *finite == Finite::kOverflow ? 1 : 0;
-  if (scaler_ != nullptr && scaler_->scale() != scale) options_.on_scale(*scaler_);
+  if (scaler_ != nullptr && scaler_->scale() != scale) options_.observer->OnScale(*scaler_);
   if (encoded_ == nullptr) gradient->absent.clear();
   if (encoded_ == nullptr && !watch_.ReachedAll()) {
     if (options_.local_steps) {

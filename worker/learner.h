@@ -25,6 +25,7 @@
 #include "worker/precision/precision.h"
 #include "worker/stages/pipeline.h"
 #include "worker/task.h"
+#include "worker/training_observer.h"
 
 namespace torchps {
 
@@ -58,24 +59,19 @@ class Learner {
     // Micro-batches per pass if the model is in stages, limited by the number of samples. 0: two
     // for each stage.
     int micro_batches = 0;
-    // Called when a pass ended or its samples arrived.
-    std::function<void()> on_progress = [] {};
     // This replica's number and the number of replicas. Each replica computes a part of each pass
     // (worker/feed/batch_loader.h).
     size_t replica = 0;
     size_t replicas = 1;
-    // Called before a pass of `samples` samples, summed over all replicas.
-    std::function<void(size_t samples)> on_pass = [](size_t) {};
     // The scaler that all replicas of a group share, for training.precision FLOAT16. Null: this
     // learner makes one.
     std::shared_ptr<LossScaler> scaler;
-    // Receives log lines for users.
-    std::function<void(const std::string& line)> log = [](const std::string&) {};
-    // Called if the loss scale changed after a step.
-    std::function<void(const LossScaler& scaler)> on_scale = [](const LossScaler&) {};
+    // Borrowed.
+    TrainingObserver* observer = TrainingObserver::None();
   };
 
-  // Receives events while a step's gradient is computed.
+  // Receives events while a step's gradient is computed (TrainingObserver receives those of all
+  // steps). Implemented by Trainer for the push of the step.
   class Observer {
    public:
     virtual ~Observer() = default;

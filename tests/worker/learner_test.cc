@@ -26,6 +26,7 @@
 #include "worker/flat_model.h"
 #include "worker/stages/placement.h"
 #include "worker/task.h"
+#include "worker/training_observer.h"
 
 namespace torchps {
 namespace {
@@ -135,6 +136,11 @@ struct NobodyListens : Learner::Observer {
   void OnBlock(BlockId) override {}
 };
 
+struct Lines final : TrainingObserver {
+  void Log(const std::string& line) override { said.push_back(line); }
+  std::vector<std::string> said;
+};
+
 class NoStreams final : public GpuFactory {
   absl::StatusOr<std::unique_ptr<BatchUploader>> MakeUploader(torch::Device) const override {
     return absl::InternalError("making streams failed: no more streams");
@@ -150,16 +156,16 @@ TEST(LearnerTest, ReportsMissingStreamsForBatchesOnce) {
   const auto model =
       *FlatModel::Create(task.module(), torch::kCPU, [](const std::string&) { return 0; });
   const BlockMap map = *BlockMap::Create(model->layout(), /*block_bytes=*/8, /*servers=*/1);
-  std::vector<std::string> said;
+  Lines log;
   Learner::Options options;
   options.block_map = &map;
   options.clock = &clock;
   const NoStreams device;
   options.device_factory = &device;
-  options.log = [&said](const std::string& line) { said.push_back(line); };
+  options.observer = &log;
   Learner learner(task, model.get(), options);
-  EXPECT_THAT(said, ::testing::ElementsAre("batches are copied while cpu waits, not while it "
-                                           "computes: making streams failed: no more streams"));
+  EXPECT_THAT(log.said, ::testing::ElementsAre("batches are copied while cpu waits, not while it "
+                                               "computes: making streams failed: no more streams"));
   const std::vector<int64_t> samples = {0, 1, 2, 3};
   Learner::Step step;
   step.samples = samples;

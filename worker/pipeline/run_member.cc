@@ -116,10 +116,7 @@ absl::Status TrainAsLeader(const MemberTask& task, const WorkerOptions& options,
                            const MemberOptions& member, WorkerSlot* slot) {
   StageWork::Options working =
       WorkOptions(slot->job(), &slot->block_map(), slot->model(), options, member);
-  working.on_progress = [slot] { slot->pulse()->Beat(); };
-  working.on_scale = [slot, &options](const LossScaler& scaler) {
-    options.print(ScaleLine(slot->slot(), scaler));
-  };
+  working.observer = slot;
   StageWork work(task, std::move(working));
   ReplicaLeader leader(
       {member.exchange, &work, slot->parameters(), &task.objective, options.micro_batches});

@@ -23,7 +23,7 @@ absl::Status StagePasses::Train(const Work& work) {
       if (absl::Status status = Backward(work, work.first + step.micro_batch, kept); !status.ok())
         return status;
     }
-    work.on_progress();
+    work.observer->OnProgress();
   }
   return absl::OkStatus();
 }
@@ -32,7 +32,7 @@ absl::Status StagePasses::Evaluate(const Work& work) {
   for (int i = 0; i < work.micro_batches; ++i) {
     const absl::StatusOr<Held> kept = Forward(work, work.first + i);
     if (!kept.ok()) return kept.status();
-    work.on_progress();
+    work.observer->OnProgress();
   }
   return absl::OkStatus();
 }

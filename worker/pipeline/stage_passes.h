@@ -10,6 +10,7 @@
 #include "torch/types.h"
 #include "worker/pipeline/exchange.h"
 #include "worker/stages/stages.h"
+#include "worker/training_observer.h"
 
 namespace torchps {
 
@@ -36,8 +37,8 @@ class StagePasses {
     std::function<absl::StatusOr<torch::Tensor>(int micro_batch, const torch::Tensor& output)> loss;
     // Called once, before this stage's first backward pass.
     std::function<absl::Status()> before_backward;
-    // Called after each pass.
-    std::function<void()> on_progress;
+    // OnProgress() is called after each pass.
+    TrainingObserver* observer = TrainingObserver::None();
   };
 
   // Computes forward passes and `loss` in `precision`.

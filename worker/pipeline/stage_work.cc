@@ -112,7 +112,7 @@ absl::StatusOr<Batch> StageWork::Fetch(const ReplicaOrder& order, const MicroBat
     batch_ = *std::move(batch);
     fetched_ = part.pass_begin;
     data_time_ += options_.clock->Now() - began;
-    options_.on_progress();
+    options_.observer->OnProgress();
   }
   return GetRows(batch_, part.begin, part.size);
 }
@@ -187,7 +187,7 @@ absl::StatusOr<StageWork::Gradient> StageWork::Compute(
     Tell(MemberPhase::kBackward, number);
     return absl::OkStatus();
   };
-  work.on_progress = options_.on_progress;
+  work.observer = options_.observer;
   Tell(MemberPhase::kForward, number);
   if (absl::Status status = passes_.Train(work); !status.ok()) return status;
 
@@ -251,7 +251,7 @@ absl::Status StageWork::Conclude(int64_t number, double loss_sum, Gradient* grad
   if (!rules) return absl::OkStatus();
   const double scale = scaler == nullptr ? 1 : scaler->scale();
   gradient->finite = Judge(!ruling.drop(), scaler);
-  if (scaler != nullptr && scaler->scale() != scale) options_.on_scale(*scaler);
+  if (scaler != nullptr && scaler->scale() != scale) options_.observer->OnScale(*scaler);
   if (!ruling.drop()) {
     ClipGradient(model->gradients(), ruling.norm(), options_.job.training().clip_norm());
   }
@@ -325,7 +325,7 @@ absl::Status StageWork::MeasureRound(int64_t number, int first, int batches, Met
     if (!added.ok()) return added;
     return output;
   };
-  work.on_progress = options_.on_progress;
+  work.observer = options_.observer;
   return passes_.Evaluate(work);
 }
 

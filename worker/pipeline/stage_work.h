@@ -26,6 +26,7 @@
 #include "worker/pipeline/stage_passes.h"
 #include "worker/precision/precision.h"
 #include "worker/stages/stages.h"
+#include "worker/training_observer.h"
 
 namespace torchps {
 
@@ -80,10 +81,8 @@ class StageWork {
     Exchange* exchange = nullptr;
     const Clock* clock = nullptr;
     int loader_threads = 0;
-    // Called after each pass and after each batch is loaded.
-    std::function<void()> on_progress = [] {};
-    // Called when the loss scale changed after an order.
-    std::function<void(const LossScaler& scaler)> on_scale = [](const LossScaler&) {};
+    // Borrowed.
+    TrainingObserver* observer = TrainingObserver::None();
     // For tests: called before the first forward and the first backward pass of an order.
     std::function<void(MemberPhase phase, int64_t order)> on_phase;
   };

@@ -15,6 +15,7 @@
 #include "worker/replicas/replica_tasks.h"
 #include "worker/replicas/sync_batch_norm.h"
 #include "worker/torch_error.h"
+#include "worker/training_observer.h"
 
 namespace torchps {
 namespace {
@@ -99,6 +100,20 @@ class ReplicaGroup::Sums final : public BatchSums {
   size_t participants_ = 0;
 };
 
+// Reports a replica's passes to its Sums, and all other events to the group's observer.
+class ReplicaGroup::Passes final : public TrainingObserver {
+ public:
+  Passes(TrainingObserver* observer, Sums* sums) : observer_(observer), sums_(sums) {}
+  void OnProgress() override { observer_->OnProgress(); }
+  void OnPass(size_t samples) override { sums_->BeginPass(samples); }
+  void OnScale(const LossScaler& scaler) override { observer_->OnScale(scaler); }
+  void Log(const std::string& line) override { observer_->Log(line); }
+
+ private:
+  TrainingObserver* const observer_;
+  Sums* const sums_;
+};
+
 struct ReplicaGroup::Replica {
   explicit Replica(Task trained) : task(std::move(trained)) {}
 
@@ -107,6 +122,7 @@ struct ReplicaGroup::Replica {
   // Set only for further replicas.
   std::unique_ptr<FlatModel> own_model;
   std::unique_ptr<Sums> sums;
+  std::unique_ptr<Passes> passes;
   std::unique_ptr<Learner> learner;
   // Result of the current step.
   absl::StatusOr<Learner::Gradient> gradient = Learner::Gradient();
@@ -186,7 +202,8 @@ absl::Status ReplicaGroup::AddReplica(const Task& task, FlatModel* model) {
   }
   Learner::Options learning = options_.learning;
   learning.replica = replicas_.size();
-  learning.on_pass = [sums = replica->sums.get()](size_t samples) { sums->BeginPass(samples); };
+  replica->passes = std::make_unique<Passes>(options_.learning.observer, replica->sums.get());
+  learning.observer = replica->passes.get();
   replica->learner = std::make_unique<Learner>(task, model, std::move(learning));
   replicas_.push_back(std::move(replica));
   return absl::OkStatus();

@@ -64,6 +64,7 @@ class ReplicaGroup {
   absl::StatusOr<Learner::Gradient> Compute(const Learner::Step& step, Learner::Observer* observer);
 
  private:
+  class Passes;
   class Sums;
   struct Replica;
 

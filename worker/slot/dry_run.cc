@@ -16,6 +16,7 @@
 #include "worker/loop/lease_cursor.h"
 #include "worker/slot/try_out.h"
 #include "worker/slot/worker_slot.h"
+#include "worker/training_observer.h"
 
 namespace torchps {
 namespace {
@@ -24,6 +25,15 @@ class NobodyObserves final : public Learner::Observer {
  public:
   absl::Status BeforeGradient(absl::Duration) override { return absl::OkStatus(); }
   void OnBlock(BlockId) override {}
+};
+
+class Logger final : public TrainingObserver {
+ public:
+  explicit Logger(const WorkerOptions* options) : options_(*options) {}
+  void Log(const std::string& line) override { options_.log(line); }
+
+ private:
+  const WorkerOptions& options_;
 };
 
 std::string LossLine(const char* what, const Evaluation& evaluation) {
@@ -50,7 +60,8 @@ absl::StatusOr<Learner::Gradient> FirstGradient(const Task& task, const WorkerOp
   learning.block_map = &*map;
   learning.clock = options.clock;
   learning.seed = job.seed();
-  learning.log = options.log;
+  Logger logger(&options);
+  learning.observer = &logger;
   Learner learner(task, model->get(), learning);
 
   const int64_t all = task.data().train->size();

@@ -10,7 +10,6 @@
 #include "worker/evaluation.h"
 #include "worker/local_steps.h"
 #include "worker/model_use.h"
-#include "worker/precision/precision.h"
 #include "worker/slot/dry_run.h"
 #include "worker/slot/try_out.h"
 #include "worker/torch_error.h"
@@ -85,11 +84,7 @@ absl::Status Train(const Task& task, const WorkerOptions& options, const MakeCom
   learning.device_factory = options.device_factory;
   learning.micro_batches = options.micro_batches;
   learning.local_steps = HasLocalSteps(slot->job());
-  learning.on_progress = [slot] { slot->pulse()->Beat(); };
-  learning.log = options.log;
-  learning.on_scale = [slot, &options](const LossScaler& scaler) {
-    options.print(ScaleLine(slot->slot(), scaler));
-  };
+  learning.observer = slot;
   absl::StatusOr<ComputeGradient> compute = make_compute(task, learning, slot);
   if (!compute.ok()) return compute.status();
   if (learning.local_steps) {

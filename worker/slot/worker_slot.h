@@ -26,9 +26,11 @@
 #include "worker/loop/simulated_slowdown.h"
 #include "worker/loop/step_loop.h"
 #include "worker/module_tensors.h"
+#include "worker/precision/precision.h"
 #include "worker/slot/device_work.h"
 #include "worker/slot/model_handover.h"
 #include "worker/slot/worker_options.h"
+#include "worker/training_observer.h"
 
 namespace torchps {
 
@@ -41,7 +43,7 @@ absl::Status LoadInitialState(torch::nn::Module& module, const WorkerOptions& op
 // Thread-compatible: the calling thread does all torch work; another thread renews the leases.
 // Borrows everything that WorkerOptions borrow, and the module. The module's tensors become views
 // of flat vectors (worker/flat_model.h).
-class WorkerSlot {
+class WorkerSlot final : public TrainingObserver {
  public:
   // Set if this process leads a replica: it holds the first stage of the slot's model, and other
   // processes hold the later stages (worker/pipeline/run_member.h).
@@ -90,6 +92,7 @@ class WorkerSlot {
   ParameterClient* parameters() { return parameters_.get(); }
   FlatModel* model() { return model_.get(); }
   // Must be restarted after each unit of the trainer's work, so that the worker does not seem hung.
+  // OnProgress() does it for a Learner.
   ProgressTimer* pulse() { return &pulse_; }
   const BlockMap& block_map() const { return *block_map_; }
 
@@ -108,6 +111,10 @@ class WorkerSlot {
 
   // Makes the slot's step loop. Call it once.
   StepLoop* MakeLoop(Hooks hooks, bool may_prefetch);
+
+  void OnProgress() override { pulse_.Beat(); }
+  void OnScale(const LossScaler& scaler) override { options_.print(ScaleLine(slot(), scaler)); }
+  void Log(const std::string& line) override { options_.log(line); }
 
   // Makes the configured slowdown.
   SimulatedSlowdown MakeHandicap() const;

@@ -29,6 +29,7 @@
 #include "worker/stages/placement.h"
 #include "worker/stages/stages.h"
 #include "worker/task.h"
+#include "worker/training_observer.h"
 
 namespace torchps {
 namespace {
@@ -47,12 +48,14 @@ struct Net : torch::nn::Cloneable<Net> {
 
 Stages TwoStages() { return Stages({torch::nn::Linear(3, 3), torch::nn::Linear(3, 2)}); }
 
-// Ignores reports and does not request early blocks.
-class Listener final : public Learner::Observer {
+// Ignores most reports and does not request early blocks.
+class Listener final : public Learner::Observer, public TrainingObserver {
  public:
   absl::Status BeforeGradient(absl::Duration) override { return absl::OkStatus(); }
   void OnBlock(BlockId) override { ++told; }
+  void OnScale(const LossScaler& scaler) override { scales.push_back(scaler.scale()); }
   int told = 0;
+  std::vector<double> scales;
 };
 
 DataSource Points() {
@@ -96,7 +99,7 @@ class Worker {
     options.block_map = &map_;
     options.clock = &clock_;
     options.local_steps = local_steps;
-    options.on_scale = [this](const LossScaler& scaler) { scales_.push_back(scaler.scale()); };
+    options.observer = &listener_;
     if (where != Where::kReplicas) {
       learner_ = std::make_unique<Learner>(task_, model_.get(), options);
       return;
@@ -129,7 +132,7 @@ class Worker {
     const absl::Span<float> all = model_->gradients();
     return {all.begin(), all.end()};
   }
-  const std::vector<double>& scales() const { return scales_; }
+  const std::vector<double>& scales() const { return listener_.scales; }
   int told() const { return listener_.told; }
 
  private:
@@ -139,7 +142,6 @@ class Worker {
   std::unique_ptr<FlatModel> model_;
   BlockMap map_;
   Listener listener_;
-  std::vector<double> scales_;
   std::vector<Task> further_;
   std::unique_ptr<Learner> learner_;
   std::unique_ptr<ReplicaGroup> group_;
