@@ -83,7 +83,7 @@ MAY_INCLUDE = {
     "worker/models": "common data job proto worker worker/replicas worker/stages",
     "worker/pipeline":
         "client client/calls common common/cpu data job proto wire worker worker/feed "
-        "worker/gradient worker/precision worker/slot worker/stages",
+        "worker/gradient worker/loop worker/precision worker/slot worker/stages",
     # Uses both client and server.
     "program/pipeline":
         "client/calls common proto security server/rpc wire worker worker/pipeline worker/slot "

@@ -6,18 +6,46 @@
 #include "absl/strings/str_cat.h"
 #include "job/local_steps.h"
 #include "program/worker_program.h"
+#include "proto/coordinator.pb.h"
 #include "torch/utils.h"
+#include "worker/evaluation.h"
 #include "worker/finish_gradient.h"
+#include "worker/loop/loop_hooks.h"
 #include "worker/loop/simulated_slowdown.h"
+#include "worker/slot/model_handover.h"
 #include "worker/slot/worker_slot.h"
 #include "worker/torch_error.h"
 
 namespace torchps {
+namespace {
+
+// Evaluates a module by the program's function, if it is not null.
+class SessionHooks final : public ModelHandover {
+ public:
+  SessionHooks(torch::nn::Module* module, std::function<Evaluation()> evaluate,
+               ModelHandover::Options options)
+      : ModelHandover(std::move(options)), module_(*module), evaluate_(std::move(evaluate)) {}
+
+  bool evaluates() const override { return evaluate_ != nullptr; }
+  absl::Status Evaluate(EvaluationResult* result) override {
+    const torch::NoGradGuard no_grad;
+    const EvaluationMode evaluation(module_);
+    SetEvaluation(evaluate_(), result);
+    return absl::OkStatus();
+  }
+
+ private:
+  torch::nn::Module& module_;
+  const std::function<Evaluation()> evaluate_;
+};
+
+}  // namespace
 
 // State after joining the job.
 struct Session::Joined {
   Options options;
   const Clock* clock = nullptr;
+  std::unique_ptr<LoopHooks> hooks;
   std::unique_ptr<WorkerSlot> slot;
   StepLoop* loop = nullptr;
   std::optional<SimulatedSlowdown> handicap;
@@ -78,17 +106,11 @@ void Session::Join(torch::nn::Module& module, Options options) {
     }
 
     BeginTraining(module);
-    WorkerSlot::Hooks hooks;
-    if (joined->options.evaluate != nullptr) {
-      hooks.evaluate = [&module, options = &joined->options](int) {
-        const torch::NoGradGuard no_grad;
-        const EvaluationMode evaluation(module);
-        return options->evaluate();
-      };
-    }
+    joined->hooks = std::make_unique<SessionHooks>(&module, joined->options.evaluate,
+                                                   joined->slot->HandoverOptions());
     // Prefetching would not help: Next() ends the push before the caller can compute the next
     // gradient, so a pull cannot overlap with it.
-    joined->loop = joined->slot->MakeLoop(std::move(hooks), /*may_prefetch=*/false);
+    joined->loop = joined->slot->MakeLoop(joined->hooks.get(), /*may_prefetch=*/false);
     joined->handicap.emplace(joined->slot->MakeHandicap());
     joined_ = std::move(joined);
     return absl::OkStatus();

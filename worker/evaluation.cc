@@ -10,6 +10,17 @@
 
 namespace torchps {
 
+void SetEvaluation(const Evaluation& evaluation, EvaluationResult* result) {
+  result->set_samples(evaluation.samples);
+  result->set_loss(evaluation.loss);
+  for (const Evaluation::Value& value : evaluation.metrics) {
+    MetricValue& metric = *result->add_metric();
+    metric.set_name(value.name);
+    metric.set_value(value.value);
+    metric.set_lower_is_better(value.lower_is_better);
+  }
+}
+
 absl::Status MetricSums::Add(const Pass& pass) {
   const absl::StatusOr<Loss> loss = GetLoss(objective_, pass);
   if (!loss.ok()) return loss.status();

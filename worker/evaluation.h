@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "proto/coordinator.pb.h"
 #include "worker/objective.h"
 
 namespace torchps {
@@ -30,6 +31,9 @@ struct Evaluation {
     return 0;
   }
 };
+
+// Sets samples, loss and metrics of the result for the coordinator.
+void SetEvaluation(const Evaluation& evaluation, EvaluationResult* result);
 
 // Accumulates an objective's loss and metrics over the passes of an evaluation.
 //

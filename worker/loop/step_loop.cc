@@ -128,7 +128,7 @@ absl::StatusOr<bool> StepLoop::AwaitStart() {
       case AwaitStartReply::INITIALIZE: {
         const absl::Status status = options_.parameters->Initialize(options_.model->values());
         if (!status.ok()) return status;
-        const absl::Status told = options_.on_initialized();
+        const absl::Status told = options_.hooks->OnInitialized();
         if (!told.ok()) return told;
         initialized = true;
         break;
@@ -304,9 +304,7 @@ absl::Status StepLoop::FinishPush() {
   absl::StatusOr<PushResult> push = push_->Finish();
   push_.reset();
   if (!push.ok()) return push.status();
-  if (options_.finish_others != nullptr) {
-    if (absl::Status status = options_.finish_others(&*push); !status.ok()) return status;
-  }
+  if (absl::Status status = options_.hooks->FinishOthers(&*push); !status.ok()) return status;
   const absl::Duration now = options_.clock->Now();
   accounting_.EnterPush(pushed_, pushed_part_, *push, now - began);
   if (push->skipped) return absl::OkStatus();
@@ -337,14 +335,15 @@ absl::Status StepLoop::Evaluate(int epoch, const std::optional<KeepModel>& keep)
   if (absl::Status status = options_.model->ToDevice(); !status.ok()) return status;
   EvaluationResult result;
   result.set_epoch(epoch);
-  if (options_.job.training().evaluate() && options_.evaluate != nullptr) {
+  if (options_.job.training().evaluate() && options_.hooks->evaluates()) {
     options_.pulse->Beat();
-    if (absl::Status evaluated = options_.evaluate(&result); !evaluated.ok()) return evaluated;
+    if (absl::Status evaluated = options_.hooks->Evaluate(&result); !evaluated.ok())
+      return evaluated;
   }
   if (result.samples() > 0) options_.print(EvaluationLine(options_.slot, result));
   result.set_seconds(absl::ToDoubleSeconds(options_.clock->Now() - began));
-  if (keep.has_value() && options_.hand_over != nullptr) {
-    if (absl::Status kept = options_.hand_over(*keep, &result); !kept.ok()) return kept;
+  if (keep.has_value()) {
+    if (absl::Status kept = options_.hooks->HandOver(*keep, &result); !kept.ok()) return kept;
   }
   const absl::Status reported = options_.coordinator->ReportEvaluation(result);
   // Enters before the slot gets a share of a batch, so that no update is made without that share.
@@ -352,11 +351,11 @@ absl::Status StepLoop::Evaluate(int epoch, const std::optional<KeepModel>& keep)
 }
 
 absl::Status StepLoop::PullFinal() {
-  if (options_.on_end == nullptr) return absl::OkStatus();
+  if (!options_.hooks->wants_final_values()) return absl::OkStatus();
   const absl::StatusOr<PullResult> pull = Pull(/*read_only=*/true);
   if (!pull.ok()) return pull.status();
   if (absl::Status status = options_.model->ToDevice(); !status.ok()) return status;
-  return options_.on_end();
+  return options_.hooks->OnEnd();
 }
 
 void StepLoop::Close() {

@@ -18,6 +18,7 @@
 #include "common/types.h"
 #include "proto/coordinator.pb.h"
 #include "worker/loop/lease_cursor.h"
+#include "worker/loop/loop_hooks.h"
 #include "worker/loop/model_vectors.h"
 #include "worker/loop/prefetch_policy.h"
 #include "worker/loop/progress.h"
@@ -69,19 +70,8 @@ class StepLoop {
     ModelVectors* model = nullptr;
     ParameterClient* parameters = nullptr;
     CoordinatorClient* coordinator = nullptr;
-    // Called after this slot pushed the model's initial values on request.
-    std::function<absl::Status()> on_initialized = [] { return absl::OkStatus(); };
-    // Waits for the pushes of the same step by other processes that hold parts of the slot's model,
-    // and adds their results to `result`. Null if one process holds the model.
-    std::function<absl::Status(PushResult* result)> finish_others;
-    // Evaluates the model, which holds the values of an epoch. Sets all fields of `result` except
-    // epoch and seconds. Null: no evaluation.
-    std::function<absl::Status(EvaluationResult* result)> evaluate;
-    // Called with the same values if they must be kept as model files.
-    std::function<absl::Status(const KeepModel& keep, EvaluationResult* result)> hand_over;
-    // Called when the job is done and the model holds the final values. Null: the final values are
-    // not pulled.
-    std::function<absl::Status()> on_end;
+    // Used until Close() returns.
+    LoopHooks* hooks = nullptr;
     // Records when the trainer works and when it waits.
     ProgressTimer* pulse = nullptr;
     const Clock* clock = nullptr;
@@ -120,7 +110,7 @@ class StepLoop {
   // clocks. Blocks until the job starts, and waits for other slots and for the latest push if
   // necessary. CANCELLED: stopped. ABORTED: the coordinator removed the slot because too many
   // consecutive gradients were not finite, or gave the slot to another process. Also returns errors
-  // of the clients and the callbacks.
+  // of the clients and the hooks.
   absl::StatusOr<std::optional<StepWork>> Next();
 
   // Returns true if the current step's gradient would be late or rejected everywhere, so that it is

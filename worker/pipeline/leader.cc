@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "wire/status_codec.h"
+#include "worker/evaluation.h"
 
 namespace torchps {
 
@@ -43,7 +44,7 @@ absl::Status ReplicaLeader::AwaitReady() {
   return absl::OkStatus();
 }
 
-absl::Status ReplicaLeader::Initialize() {
+absl::Status ReplicaLeader::OnInitialized() {
   ReplicaOrder order;
   order.set_task(ReplicaOrder::INITIALIZE);
   Order(order);
@@ -89,7 +90,7 @@ absl::StatusOr<Learner::Gradient> ReplicaLeader::Compute(const Learner::Step& st
 
 absl::Status ReplicaLeader::FinishOthers(PushResult* result) { return AwaitDone(result); }
 
-absl::StatusOr<Evaluation> ReplicaLeader::Evaluate() {
+absl::Status ReplicaLeader::Evaluate(EvaluationResult* result) {
   ReplicaOrder order;
   order.set_task(ReplicaOrder::EVALUATE);
   Order(order);
@@ -106,13 +107,14 @@ absl::StatusOr<Evaluation> ReplicaLeader::Evaluate() {
   }
   Evaluation evaluation;
   evaluation.samples = report->samples();
-  if (evaluation.samples == 0) return evaluation;
+  if (evaluation.samples == 0) return absl::OkStatus();
   evaluation.loss = report->loss_sum() / static_cast<double>(evaluation.samples);
   for (int i = 0; i < report->metric_value_size(); ++i) {
     const Metric& metric = metrics[static_cast<size_t>(i)];
     evaluation.metrics.push_back({metric.name, report->metric_value(i), metric.lower_is_better});
   }
-  return evaluation;
+  SetEvaluation(evaluation, result);
+  return absl::OkStatus();
 }
 
 void ReplicaLeader::End() {

@@ -6,9 +6,10 @@
 #include "absl/status/statusor.h"
 #include "client/parameter_client.h"
 #include "client/pending_push.h"
+#include "proto/coordinator.pb.h"
 #include "proto/replica.pb.h"
-#include "worker/evaluation.h"
 #include "worker/learner.h"
+#include "worker/loop/loop_hooks.h"
 #include "worker/objective.h"
 #include "worker/pipeline/exchange.h"
 #include "worker/pipeline/stage_work.h"
@@ -16,11 +17,11 @@
 namespace torchps {
 
 // Coordinates the other processes of a replica: sends each step to them and collects the results.
-// The slot's StepLoop calls this class at the points at which a worker with the whole model
-// computes alone.
+// The slot's StepLoop calls this class at the points at which a worker with the whole model works
+// alone.
 //
 // Thread-compatible: used by one thread, the leader's trainer. Borrows the options.
-class ReplicaLeader {
+class ReplicaLeader final : public LoopHooks {
  public:
   struct Options {
     Exchange* exchange = nullptr;
@@ -35,13 +36,14 @@ class ReplicaLeader {
   // Blocks until the other processes are ready and connected to the servers.
   absl::Status AwaitReady();
   // Makes the other processes push their initial values.
-  absl::Status Initialize();
+  absl::Status OnInitialized() override;
   // Like Learner::Compute(), for all stages. The other processes then start their pushes.
   absl::StatusOr<Learner::Gradient> Compute(const Learner::Step& step, Learner::Observer* observer);
   // Waits for the other processes' pushes of the latest Compute(), and adds their results.
-  absl::Status FinishOthers(PushResult* result);
+  absl::Status FinishOthers(PushResult* result) override;
   // Evaluates the servers' current values. REQUIRES: the leader pulled its part.
-  absl::StatusOr<Evaluation> Evaluate();
+  absl::Status Evaluate(EvaluationResult* result) override;
+  bool evaluates() const override { return true; }
   // Ends the job in the other processes.
   void End();
 

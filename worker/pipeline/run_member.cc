@@ -122,16 +122,12 @@ absl::Status TrainAsLeader(const MemberTask& task, const WorkerOptions& options,
       {member.exchange, &work, slot->parameters(), &task.objective, options.micro_batches});
   if (absl::Status ready = leader.AwaitReady(); !ready.ok()) return ready;
 
-  WorkerSlot::Hooks hooks;
-  hooks.evaluate = [&leader](int) { return leader.Evaluate(); };
-  hooks.initialize_others = [&leader] { return leader.Initialize(); };
-  hooks.finish_others = [&leader](PushResult* result) { return leader.FinishOthers(result); };
   SimulatedSlowdown handicap = slot->MakeHandicap();
   Trainer::Options training;
   training.compute = [&leader](const Learner::Step& step, Learner::Observer* observer) {
     return leader.Compute(step, observer);
   };
-  training.loop = slot->MakeLoop(std::move(hooks), /*may_prefetch=*/false);
+  training.loop = slot->MakeLoop(&leader, /*may_prefetch=*/false);
   training.handicap = &handicap;
   const absl::Status trained = Trainer(std::move(training)).Run();
   if (trained.ok()) leader.End();

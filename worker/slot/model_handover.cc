@@ -27,7 +27,7 @@ bool EndsTheWorker(const absl::Status& status) {
 
 }  // namespace
 
-absl::Status ModelHandover::HandOverConstants() {
+absl::Status ModelHandover::OnInitialized() {
   std::set<std::string> known;
   for (const Segment& segment : options_.layout->segments()) known.insert(segment.name);
   const std::map<std::string, std::string> tied = TiedNames(*options_.module);

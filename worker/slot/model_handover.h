@@ -11,18 +11,20 @@
 #include "proto/coordinator.pb.h"
 #include "proto/job.pb.h"
 #include "torch/nn/module.h"
+#include "worker/loop/loop_hooks.h"
 #include "worker/state_file.h"
 
 namespace torchps {
 
-// Sends the module's state to the coordinator, which stores it as model files (ModelFile in
-// proto/coordinator.proto). docs/storage.md, "Model files", lists the metadata.
+// The hooks of a process that holds the whole model. Sends the module's state to the coordinator,
+// which stores it as model files (ModelFile in proto/coordinator.proto). docs/storage.md, "Model
+// files", lists the metadata. Subclasses evaluate the module.
 //
 // If a file cannot be stored, the worker logs it and continues training.
 //
 // Thread-compatible: used by the training thread. Borrows the module, the layout and the
 // coordinator.
-class ModelHandover {
+class ModelHandover : public LoopHooks {
  public:
   struct Options {
     JobSpec job;  // completed by the coordinator, with data.preprocessing
@@ -36,11 +38,11 @@ class ModelHandover {
 
   // Sends the constants: the module's state that the servers do not hold. Does nothing if there are
   // none. Returns only errors that end a worker: CANCELLED, ABORTED, UNAVAILABLE.
-  absl::Status HandOverConstants();
+  absl::Status OnInitialized() override;
 
   // Sends the module as the files that `keep` asks for. `result` is the evaluation of the module's
   // current values. Sets `model_not_kept` of `result` if the final model cannot be stored.
-  absl::Status HandOver(const KeepModel& keep, EvaluationResult* result);
+  absl::Status HandOver(const KeepModel& keep, EvaluationResult* result) override;
 
  private:
   // Sets `not_kept` to the reason if the file cannot be stored.

@@ -7,10 +7,12 @@
 #include "common/stop_latch.h"
 #include "data/dataset.h"
 #include "job/local_steps.h"
+#include "proto/coordinator.pb.h"
 #include "worker/evaluation.h"
 #include "worker/local_steps.h"
 #include "worker/model_use.h"
 #include "worker/slot/dry_run.h"
+#include "worker/slot/model_handover.h"
 #include "worker/slot/try_out.h"
 #include "worker/torch_error.h"
 #include "worker/trainer.h"
@@ -42,27 +44,34 @@ ComputeGradient ThrowingNothing(ComputeGradient compute) {
   };
 }
 
-// Returns the hooks for evaluations and for the task's callbacks.
-WorkerSlot::Hooks MakeHooks(const Task& task, torch::Device device,
-                            TrainingSpec::Precision precision, const StopLatch* stop) {
-  WorkerSlot::Hooks hooks;
-  hooks.evaluate = [&task, device, precision, stop](int epoch) {
-    absl::StatusOr<Evaluation> evaluation =
-        Evaluate(task, task.data().test.get(), device, precision, stop);
-    const auto& on_epoch = task.callbacks().on_epoch;
-    if (evaluation.ok() && evaluation->samples > 0 && on_epoch != nullptr) {
-      const absl::Status told = Guarded("on_epoch", [&] { on_epoch(epoch, *evaluation); });
-      if (!told.ok()) return absl::StatusOr<Evaluation>(told);
-    }
-    return evaluation;
-  };
-  if (task.callbacks().on_end != nullptr) {
-    hooks.on_end = [&task] {
-      return Guarded("on_end", [&task] { task.callbacks().on_end(task.module()); });
-    };
+// Evaluates the task's module, and calls the task's callbacks. Borrows everything.
+class TaskHooks final : public ModelHandover {
+ public:
+  TaskHooks(const Task& task, WorkerSlot* slot, const StopLatch* stop)
+      : ModelHandover(slot->HandoverOptions()), task_(task), slot_(*slot), stop_(stop) {}
+
+  bool evaluates() const override { return true; }
+  absl::Status Evaluate(EvaluationResult* result) override {
+    const absl::StatusOr<Evaluation> evaluation =
+        torchps::Evaluate(task_, task_.data().test.get(), slot_.model()->device(),
+                          slot_.job().training().precision(), stop_);
+    if (!evaluation.ok()) return evaluation.status();
+    SetEvaluation(*evaluation, result);
+    const auto& on_epoch = task_.callbacks().on_epoch;
+    if (evaluation->samples == 0 || on_epoch == nullptr) return absl::OkStatus();
+    return Guarded("on_epoch", [&] { on_epoch(result->epoch(), *evaluation); });
   }
-  return hooks;
-}
+
+  bool wants_final_values() const override { return task_.callbacks().on_end != nullptr; }
+  absl::Status OnEnd() override {
+    return Guarded("on_end", [this] { task_.callbacks().on_end(task_.module()); });
+  }
+
+ private:
+  const Task& task_;
+  WorkerSlot& slot_;
+  const StopLatch* const stop_;
+};
 
 absl::StatusOr<ComputeGradient> ComputeAlone(const Task& task, const Learner::Options& options,
                                              WorkerSlot* slot) {
@@ -99,9 +108,8 @@ absl::Status Train(const Task& task, const WorkerOptions& options, const MakeCom
   SimulatedSlowdown handicap = slot->MakeHandicap();
   Trainer::Options training;
   training.compute = ThrowingNothing(*std::move(compute));
-  training.loop = slot->MakeLoop(
-      MakeHooks(task, slot->model()->device(), slot->job().training().precision(), options.stop),
-      /*may_prefetch=*/true);
+  TaskHooks hooks(task, slot, options.stop);
+  training.loop = slot->MakeLoop(&hooks, /*may_prefetch=*/true);
   training.handicap = &handicap;
   if (const auto& on_step = task.callbacks().on_step; on_step != nullptr) {
     training.on_step = [&on_step](int64_t number, const Learner::Gradient& gradient) {

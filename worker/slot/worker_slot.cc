@@ -253,17 +253,21 @@ absl::Status WorkerSlot::BeginGradient() {
 
 ElementRuns WorkerSlot::AbsentElements() const { return watch_->Absent(model_->gradients()); }
 
-StepLoop* WorkerSlot::MakeLoop(Hooks hooks, bool may_prefetch) {
-  ModelHandover::Options keeping;
-  keeping.job = job();
-  keeping.module = &module_;
-  keeping.layout = &model_->layout();
-  keeping.coordinator = &coordinator_;
-  keeping.log = options_.log;
-  handover_ = std::make_unique<ModelHandover>(std::move(keeping));
+ModelHandover::Options WorkerSlot::HandoverOptions() {
+  ModelHandover::Options options;
+  options.job = job();
+  options.module = &module_;
+  options.layout = &model_->layout();
+  options.coordinator = &coordinator_;
+  options.log = options_.log;
+  return options;
+}
 
+StepLoop* WorkerSlot::MakeLoop(LoopHooks* hooks, bool may_prefetch) {
   StepLoop::Options loop;
   loop.job = job();
+  // One process alone cannot restart a step, because it holds only a part.
+  if (data_.replica.has_value()) loop.job.mutable_consistency()->set_stop_stale(false);
   loop.slot = slot();
   loop.train_samples = data_.train_samples;
   loop.may_prefetch = may_prefetch;
@@ -272,33 +276,7 @@ StepLoop* WorkerSlot::MakeLoop(Hooks hooks, bool may_prefetch) {
   loop.model = model_.get();
   loop.parameters = parameters_.get();
   loop.coordinator = &coordinator_;
-  if (data_.replica.has_value()) {
-    // One process alone cannot store the model or restart a step, because it holds only a part.
-    loop.on_initialized = std::move(hooks.initialize_others);
-    loop.finish_others = std::move(hooks.finish_others);
-    loop.job.mutable_consistency()->set_stop_stale(false);
-  } else {
-    loop.on_initialized = [this] { return handover_->HandOverConstants(); };
-    loop.hand_over = [this](const KeepModel& keep, EvaluationResult* result) {
-      return handover_->HandOver(keep, result);
-    };
-  }
-  if (hooks.evaluate != nullptr) {
-    loop.evaluate = [evaluate = std::move(hooks.evaluate)](EvaluationResult* result) {
-      const absl::StatusOr<Evaluation> evaluation = evaluate(result->epoch());
-      if (!evaluation.ok()) return evaluation.status();
-      result->set_samples(evaluation->samples);
-      result->set_loss(evaluation->loss);
-      for (const Evaluation::Value& value : evaluation->metrics) {
-        MetricValue& metric = *result->add_metric();
-        metric.set_name(value.name);
-        metric.set_value(value.value);
-        metric.set_lower_is_better(value.lower_is_better);
-      }
-      return absl::OkStatus();
-    };
-  }
-  loop.on_end = std::move(hooks.on_end);
+  loop.hooks = hooks;
   loop.pulse = &pulse_;
   loop.clock = options_.clock;
   loop.stop = options_.stop;

@@ -19,9 +19,9 @@
 #include "common/types.h"
 #include "proto/coordinator.pb.h"
 #include "torch/nn/module.h"
-#include "worker/evaluation.h"
 #include "worker/flat_model.h"
 #include "worker/gradient/gradient_watch.h"
+#include "worker/loop/loop_hooks.h"
 #include "worker/loop/progress.h"
 #include "worker/loop/simulated_slowdown.h"
 #include "worker/loop/step_loop.h"
@@ -64,18 +64,6 @@ class WorkerSlot final : public TrainingObserver {
     std::optional<Replica> replica = std::nullopt;
   };
 
-  // Called between steps. Null hooks are skipped.
-  struct Hooks {
-    // Evaluates the module in the current state, after `epoch`.
-    std::function<absl::StatusOr<Evaluation>(int epoch)> evaluate;
-    // Called when the module holds the final values.
-    std::function<absl::Status()> on_end;
-    // For the leader of a replica. `initialize_others` makes the other processes push their initial
-    // values; `finish_others` waits for their pushes of a step (StepLoop::Options).
-    std::function<absl::Status()> initialize_others;
-    std::function<absl::Status(PushResult* result)> finish_others;
-  };
-
   // Loads model.init_from into the module and joins with the module's layout. If this process leads
   // a replica, joins with the layout of all stages. INVALID_ARGUMENT if `servers` is empty, or as
   // for CheckPlacement(). Other errors are those of LoadState, CoordinatorClient, ParameterClient
@@ -109,8 +97,12 @@ class WorkerSlot final : public TrainingObserver {
   // Returns the trained elements without a gradient since BeginGradient().
   ElementRuns AbsentElements() const;
 
-  // Makes the slot's step loop. Call it once.
-  StepLoop* MakeLoop(Hooks hooks, bool may_prefetch);
+  // Returns options for the hooks of a process that holds the whole model. They borrow from the
+  // slot.
+  ModelHandover::Options HandoverOptions();
+  // Makes the slot's step loop. Call it once. Borrows the hooks until Leave() returns, or until the
+  // loop is closed.
+  StepLoop* MakeLoop(LoopHooks* hooks, bool may_prefetch);
 
   void OnProgress() override { pulse_.Beat(); }
   void OnScale(const LossScaler& scaler) override { options_.print(ScaleLine(slot(), scaler)); }
@@ -145,7 +137,6 @@ class WorkerSlot final : public TrainingObserver {
   // Made by the first BeginGradient(). Learner does not use it.
   std::unique_ptr<GradientWatch> watch_;
   std::unique_ptr<ParameterClient> parameters_;
-  std::unique_ptr<ModelHandover> handover_;
   // Uses the clients, so it must be destroyed first.
   std::unique_ptr<Heartbeat> heartbeat_;
   std::unique_ptr<StepLoop> loop_;
