@@ -86,8 +86,8 @@ absl::Status SlotUpkeep::Renew(absl::Duration timeout) {
   const absl::Duration interval = timeout;
   const absl::Duration begun = options_.clock->Now();
   timeout /= kCalls;
-  const absl::Duration stalled_for = options_.stalled_for();
-  const Renewals renewals = options_.renew_leases(timeout, stalled_for, options_.lease / 2);
+  const absl::Duration stalled_for = options_.calls->stalled_for();
+  const Renewals renewals = options_.calls->RenewLeases(timeout, stalled_for, options_.lease / 2);
   // The ages refer to the time when the request is sent, because this process may have been
   // suspended.
   const absl::Duration now = options_.clock->Now();
@@ -100,7 +100,8 @@ absl::Status SlotUpkeep::Renew(absl::Duration timeout) {
     if (now - contact.answered >= options_.lease) request.add_silent_server(server);
   }
   const std::vector<int> silent(request.silent_server().begin(), request.silent_server().end());
-  const absl::StatusOr<RenewSlotReply> reply = options_.renew_slot(timeout, std::move(request));
+  const absl::StatusOr<RenewSlotReply> reply =
+      options_.calls->RenewSlot(timeout, std::move(request));
   const absl::Duration period =
       misses ? std::min(interval, options_.lease / kHurriedRenewals) : interval;
   const absl::Duration taken = options_.clock->Now() - begun;
@@ -124,7 +125,7 @@ absl::Status SlotUpkeep::Renew(absl::Duration timeout) {
                               "; it leaves the clocks of all servers, so that other slots do ",
                               "not wait for it, and returns with its next pull or push"));
   }
-  options_.step_aside(timeout, silent);
+  options_.calls->StepAside(timeout, silent);
   return reply.status();
 }
 

@@ -58,6 +58,26 @@ class Heartbeat {
   std::thread thread_;
 };
 
+// The calls of a slot's upkeep, and the state of its trainer.
+//
+// Called by SlotUpkeep on the heartbeat's thread. WorkerSlot implements it with the clients of the
+// coordinator and of the servers; tests implement it without them.
+class UpkeepCalls {
+ public:
+  virtual ~UpkeepCalls() = default;
+
+  // Returns how long the trainer has been working on the current unit of work; zero if it is
+  // waiting for other slots.
+  virtual absl::Duration stalled_for() const = 0;
+  // As CoordinatorClient::RenewSlot, SlotLeases::Renew and SlotLeases::StepAside; each within
+  // `timeout`.
+  virtual absl::StatusOr<RenewSlotReply> RenewSlot(absl::Duration timeout,
+                                                   RenewSlotRequest request) = 0;
+  virtual Renewals RenewLeases(absl::Duration timeout, absl::Duration stalled_for,
+                               absl::Duration longest_pause) = 0;
+  virtual void StepAside(absl::Duration timeout, const std::vector<int>& silent) = 0;
+};
+
 // Does the work of a slot's heartbeat:
 //   - renews the slot's leases on the coordinator and the servers;
 //   - takes the slot out of the servers' clocks if other slots would wait in vain, because only
@@ -76,20 +96,10 @@ class SlotUpkeep {
     // Maximum time for the trainer to finish a piece of work; after that the trainer counts as
     // stalled.
     absl::Duration progress_timeout = absl::InfiniteDuration();
-    // Returns how long the trainer has been working on the current unit of work; zero if it is
-    // waiting for other slots.
-    std::function<absl::Duration()> stalled_for;
-    // CoordinatorClient::RenewSlot, SlotLeases::Renew and SlotLeases::StepAside; each within
-    // `timeout`.
-    std::function<absl::StatusOr<RenewSlotReply>(absl::Duration timeout, RenewSlotRequest request)>
-        renew_slot;
-    std::function<Renewals(absl::Duration timeout, absl::Duration stalled_for,
-                           absl::Duration longest_pause)>
-        renew_leases;
-    std::function<void(absl::Duration timeout, const std::vector<int>& silent)> step_aside;
     // Receives lines for the user.
     std::function<void(const std::string& line)> log = [](const std::string&) {};
     // Borrowed.
+    UpkeepCalls* calls = nullptr;
     const Clock* clock = nullptr;
   };
 

@@ -214,25 +214,29 @@ absl::Status WorkerSlot::Connect() {
   if (const double most = job().consistency().progress_timeout(); most > 0) {
     upkeep.progress_timeout = absl::Seconds(most);
   }
-  upkeep.stalled_for = [this] { return pulse_.stalled_for(); };
-  upkeep.renew_slot = [this](absl::Duration timeout, RenewSlotRequest request) {
-    return coordinator_.RenewSlot(timeout, std::move(request));
-  };
-  upkeep.renew_leases = [this](absl::Duration timeout, absl::Duration stalled_for,
-                               absl::Duration longest_pause) {
-    return parameters_->leases().Renew(timeout, stalled_for, longest_pause);
-  };
-  upkeep.step_aside = [this](absl::Duration timeout, const std::vector<int>& silent) {
-    parameters_->leases().StepAside(timeout, silent);
-  };
   upkeep.log = options_.log;
+  upkeep.calls = this;
   upkeep.clock = options_.clock;
-  const auto shared = std::make_shared<SlotUpkeep>(std::move(upkeep));
+  upkeep_ = std::make_unique<SlotUpkeep>(std::move(upkeep));
   heartbeat_ = std::make_unique<Heartbeat>(
-      RenewalInterval(job()), [shared](absl::Duration timeout) { return shared->Renew(timeout); },
+      RenewalInterval(job()), [this](absl::Duration timeout) { return upkeep_->Renew(timeout); },
       [this](const absl::Status& lost) { options_.stop->Stop(std::string(lost.message())); },
-      [shared] { return shared->pause(); });
+      [this] { return upkeep_->pause(); });
   return absl::OkStatus();
+}
+
+absl::StatusOr<RenewSlotReply> WorkerSlot::RenewSlot(absl::Duration timeout,
+                                                     RenewSlotRequest request) {
+  return coordinator_.RenewSlot(timeout, std::move(request));
+}
+
+Renewals WorkerSlot::RenewLeases(absl::Duration timeout, absl::Duration stalled_for,
+                                 absl::Duration longest_pause) {
+  return parameters_->leases().Renew(timeout, stalled_for, longest_pause);
+}
+
+void WorkerSlot::StepAside(absl::Duration timeout, const std::vector<int>& silent) {
+  parameters_->leases().StepAside(timeout, silent);
 }
 
 void WorkerSlot::PreparePushesOnDevice() {

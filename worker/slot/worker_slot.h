@@ -10,8 +10,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "client/coordinator_client.h"
 #include "client/parameter_client.h"
+#include "client/slot_leases.h"
 #include "client/slot_upkeep.h"
 #include "common/block_map.h"
 #include "common/element_runs.h"
@@ -43,7 +45,7 @@ absl::Status LoadInitialState(torch::nn::Module& module, const WorkerOptions& op
 // Thread-compatible: the calling thread does all torch work; another thread renews the leases.
 // Borrows everything that WorkerOptions borrow, and the module. The module's tensors become views
 // of flat vectors (worker/flat_model.h).
-class WorkerSlot final : public TrainingObserver {
+class WorkerSlot final : public TrainingObserver, private UpkeepCalls {
  public:
   // Set if this process leads a replica: it holds the first stage of the slot's model, and other
   // processes hold the later stages (worker/pipeline/run_member.h).
@@ -125,6 +127,14 @@ class WorkerSlot final : public TrainingObserver {
   FlatModel::Shared SharedMemory() const;
   absl::Status Connect();
 
+  // UpkeepCalls, for the heartbeat's thread.
+  absl::Duration stalled_for() const override { return pulse_.stalled_for(); }
+  absl::StatusOr<RenewSlotReply> RenewSlot(absl::Duration timeout,
+                                           RenewSlotRequest request) override;
+  Renewals RenewLeases(absl::Duration timeout, absl::Duration stalled_for,
+                       absl::Duration longest_pause) override;
+  void StepAside(absl::Duration timeout, const std::vector<int>& silent) override;
+
   torch::nn::Module& module_;
   const Data data_;
   const WorkerOptions options_;
@@ -137,7 +147,8 @@ class WorkerSlot final : public TrainingObserver {
   // Made by the first BeginGradient(). Learner does not use it.
   std::unique_ptr<GradientWatch> watch_;
   std::unique_ptr<ParameterClient> parameters_;
-  // Uses the clients, so it must be destroyed first.
+  // Both use the clients, so they must be destroyed first.
+  std::unique_ptr<SlotUpkeep> upkeep_;
   std::unique_ptr<Heartbeat> heartbeat_;
   std::unique_ptr<StepLoop> loop_;
   // The layout of the model on the servers.

@@ -16,7 +16,7 @@ using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-class SlotUpkeepTest : public ::testing::Test {
+class SlotUpkeepTest : public ::testing::Test, public UpkeepCalls {
  protected:
   SlotUpkeepTest() : upkeep_(MakeOptions()) {}
 
@@ -25,25 +25,27 @@ class SlotUpkeepTest : public ::testing::Test {
     options.slot = 1;
     options.lease = absl::Seconds(10);
     options.progress_timeout = absl::Seconds(600);
-    options.stalled_for = [this] { return stalled_for_; };
-    options.renew_slot = [this](absl::Duration, RenewSlotRequest request) {
-      told_ = std::move(request);
-      return slot_reply_;
-    };
-    options.renew_leases = [this](absl::Duration, absl::Duration stalled_for,
-                                  absl::Duration longest_pause) {
-      EXPECT_EQ(stalled_for, stalled_for_);
-      EXPECT_EQ(longest_pause, absl::Seconds(5));
-      clock_.Advance(taken_);
-      return renewals_;
-    };
-    options.step_aside = [this](absl::Duration, const std::vector<int>& silent) {
-      EXPECT_THAT(silent, ElementsAreArray(told_.silent_server()));
-      ++steps_aside_;
-    };
     options.log = [this](const std::string& line) { lines_.push_back(line); };
+    options.calls = this;
     options.clock = &clock_;
     return options;
+  }
+
+  absl::Duration stalled_for() const override { return stalled_for_; }
+  absl::StatusOr<RenewSlotReply> RenewSlot(absl::Duration, RenewSlotRequest request) override {
+    told_ = std::move(request);
+    return slot_reply_;
+  }
+  Renewals RenewLeases(absl::Duration, absl::Duration stalled_for,
+                       absl::Duration longest_pause) override {
+    EXPECT_EQ(stalled_for, stalled_for_);
+    EXPECT_EQ(longest_pause, absl::Seconds(5));
+    clock_.Advance(taken_);
+    return renewals_;
+  }
+  void StepAside(absl::Duration, const std::vector<int>& silent) override {
+    EXPECT_THAT(silent, ElementsAreArray(told_.silent_server()));
+    ++steps_aside_;
   }
 
   absl::Status Renew() { return upkeep_.Renew(absl::Seconds(3)); }

@@ -43,25 +43,36 @@ constexpr absl::Duration kPatience = absl::Seconds(60);
 
 void Log(const std::string& line) { std::fprintf(stderr, "nemesis_worker: %s\n", line.c_str()); }
 
-// Creates the heartbeat to the coordinator and the servers.
-SlotUpkeep MakeUpkeep(const JoinReply& joined, CoordinatorClient* coordinator, SlotLeases* leases,
-                      const Clock* clock) {
+// Renews the leases of this worker, which never computes.
+class Calls final : public UpkeepCalls {
+ public:
+  Calls(CoordinatorClient* coordinator, SlotLeases* leases)
+      : coordinator_(*coordinator), leases_(*leases) {}
+
+  absl::Duration stalled_for() const override { return absl::ZeroDuration(); }
+  absl::StatusOr<RenewSlotReply> RenewSlot(absl::Duration timeout,
+                                           RenewSlotRequest request) override {
+    return coordinator_.RenewSlot(timeout, std::move(request));
+  }
+  Renewals RenewLeases(absl::Duration timeout, absl::Duration stalled_for,
+                       absl::Duration longest_pause) override {
+    return leases_.Renew(timeout, stalled_for, longest_pause);
+  }
+  void StepAside(absl::Duration timeout, const std::vector<int>& silent) override {
+    leases_.StepAside(timeout, silent);
+  }
+
+ private:
+  CoordinatorClient& coordinator_;
+  SlotLeases& leases_;
+};
+
+SlotUpkeep MakeUpkeep(const JoinReply& joined, UpkeepCalls* calls, const Clock* clock) {
   SlotUpkeep::Options upkeep;
   upkeep.slot = joined.slot();
   upkeep.lease = absl::Seconds(joined.job().membership().lease_seconds());
-  // This worker never computes.
-  upkeep.stalled_for = [] { return absl::ZeroDuration(); };
-  upkeep.renew_slot = [coordinator](absl::Duration timeout, RenewSlotRequest request) {
-    return coordinator->RenewSlot(timeout, std::move(request));
-  };
-  upkeep.renew_leases = [leases](absl::Duration timeout, absl::Duration stalled_for,
-                                 absl::Duration longest_pause) {
-    return leases->Renew(timeout, stalled_for, longest_pause);
-  };
-  upkeep.step_aside = [leases](absl::Duration timeout, const std::vector<int>& silent) {
-    leases->StepAside(timeout, silent);
-  };
   upkeep.log = &Log;
+  upkeep.calls = calls;
   upkeep.clock = clock;
   return SlotUpkeep(std::move(upkeep));
 }
@@ -111,7 +122,8 @@ absl::Status Work(const NemesisArguments& arguments, const NemesisJob& job,
     borrowed.push_back(remotes.back().get());
   }
   SlotLeases leases(joined->slot(), joined->incarnation(), borrowed);
-  SlotUpkeep upkeep = MakeUpkeep(*joined, &coordinator, &leases, &clock);
+  Calls calls(&coordinator, &leases);
+  SlotUpkeep upkeep = MakeUpkeep(*joined, &calls, &clock);
   std::unique_ptr<NemesisDevice> device;
   if (link_seed.has_value()) {
     device =

@@ -71,7 +71,34 @@ class World {
       return at != other.at ? at > other.at : order > other.order;
     }
   };
-  struct Slot {
+  struct Slot final : UpkeepCalls {
+    explicit Slot(World* in) : world(*in) {}
+
+    absl::Duration stalled_for() const override { return absl::ZeroDuration(); }
+    absl::StatusOr<RenewSlotReply> RenewSlot(absl::Duration, RenewSlotRequest request) override {
+      const absl::Duration way = world.Draw(world.delays_.way);
+      request.set_slot(holder.slot);
+      world.Plan(world.now_ + (clock.Now() - world.began_) + way,
+                 [this, request = std::move(request)] { world.Hear(*this, request); });
+      clock.Advance(way);
+      return RenewSlotReply();
+    }
+    Renewals RenewLeases(absl::Duration timeout, absl::Duration,
+                         absl::Duration longest_pause) override {
+      lease->RenewalBegins();
+      const absl::Duration answer = world.Draw(world.delays_.answer);
+      const Fault* const fault = world.Find(holder.slot, answer);
+      clock.Advance(fault == nullptr ? answer : fault->told ? absl::ZeroDuration() : timeout);
+      lease->RenewalEnds(fault == nullptr, longest_pause);
+      Renewals renewals;
+      renewals.contacts[kServer] = lease->contact();
+      return renewals;
+    }
+    void StepAside(absl::Duration, const std::vector<int>&) override {
+      ADD_FAILURE() << "no reply says that the slot is cut off";
+    }
+
+    World& world;
     ManualClock clock;
     std::unique_ptr<ServerLease> lease;
     std::unique_ptr<SlotUpkeep> upkeep;
@@ -91,7 +118,7 @@ class World {
   }
 
   void AddSlot(SlotId number) {
-    slots_.push_back(std::make_unique<Slot>());
+    slots_.push_back(std::make_unique<Slot>(this));
     Slot* const slot = slots_.back().get();
     JoinRequest join;
     join.set_wanted_slot(number);
@@ -102,27 +129,8 @@ class World {
     SlotUpkeep::Options options;
     options.slot = number;
     options.lease = kLease;
-    options.stalled_for = [] { return absl::ZeroDuration(); };
+    options.calls = slot;
     options.clock = &slot->clock;
-    options.renew_leases = [this, slot, number](absl::Duration timeout, absl::Duration,
-                                                absl::Duration longest_pause) {
-      slot->lease->RenewalBegins();
-      const absl::Duration answer = Draw(delays_.answer);
-      const Fault* const fault = Find(number, answer);
-      slot->clock.Advance(fault == nullptr ? answer : fault->told ? absl::ZeroDuration() : timeout);
-      slot->lease->RenewalEnds(fault == nullptr, longest_pause);
-      Renewals renewals;
-      renewals.contacts[kServer] = slot->lease->contact();
-      return renewals;
-    };
-    options.renew_slot = [this, slot](absl::Duration, RenewSlotRequest request) {
-      const absl::Duration way = Draw(delays_.way);
-      request.set_slot(slot->holder.slot);
-      Plan(now_ + (slot->clock.Now() - began_) + way,
-           [this, slot, request = std::move(request)] { Hear(*slot, request); });
-      slot->clock.Advance(way);
-      return RenewSlotReply();
-    };
     slot->upkeep = std::make_unique<SlotUpkeep>(std::move(options));
     Plan(Draw(kLease / 3), [this, slot] { Renew(slot); });
   }
