@@ -79,7 +79,7 @@ MAY_INCLUDE = {
     "worker/slot":
         "client client/calls common data job proto wire worker "
         "worker/device worker/feed worker/gradient worker/loop worker/precision worker/stages",
-    "worker/replicas": "common common/process worker worker/feed worker/slot",
+    "worker/replicas": "common common/process worker worker/feed worker/loop worker/slot",
     "worker/models": "common data job proto worker worker/replicas worker/stages",
     "worker/pipeline":
         "client client/calls common common/cpu data job proto wire worker worker/feed "

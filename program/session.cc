@@ -50,7 +50,7 @@ struct Session::Joined {
   StepLoop* loop = nullptr;
   std::optional<SimulatedSlowdown> handicap;
   // The current step and the time it began. `in_hand` is true until the step is pushed.
-  StepLoop::StepWork work;
+  StepWork work;
   absl::Duration taken_at;
   bool in_hand = false;
   // True if Next() reported that the job is done.
@@ -124,7 +124,7 @@ bool Session::Next() {
     if (joined_->in_hand) return absl::FailedPreconditionError("call Push() before Next()");
     const ProgressTimer::Rest rest(joined_->slot->pulse());
     if (absl::Status status = joined_->loop->FinishPush(); !status.ok()) return status;
-    const absl::StatusOr<std::optional<StepLoop::StepWork>> work = joined_->loop->Next();
+    const absl::StatusOr<std::optional<StepWork>> work = joined_->loop->Next();
     if (!work.ok()) return work.status();
     joined_->is_done = !work->has_value();
     if (joined_->is_done) return absl::OkStatus();

@@ -107,7 +107,7 @@ Learner::Learner(Task task, FlatModel* model, Options options)
   BeginTraining(task_.module());
 }
 
-BatchLoader::Pass Learner::PassAt(const Step& step, size_t begin) const {
+BatchLoader::Pass Learner::PassAt(const StepWork& step, size_t begin) const {
   const auto most = static_cast<size_t>(step.batch_size);
   const absl::Span<const int64_t> whole =
       begin < step.samples.size() ? step.samples.subspan(begin, most)
@@ -119,7 +119,7 @@ BatchLoader::Pass Learner::PassAt(const Step& step, size_t begin) const {
                       step.position + static_cast<int64_t>(begin + part.begin))};
 }
 
-absl::StatusOr<Batch> Learner::TakeBatch(const Step& step, size_t begin) {
+absl::StatusOr<Batch> Learner::TakeBatch(const StepWork& step, size_t begin) {
   const BatchLoader::Pass pass = PassAt(step, begin);
   if (loader_.ahead() > 0) {
     std::vector<BatchLoader::Pass> expected = {pass};
@@ -207,14 +207,14 @@ absl::StatusOr<torch::Tensor> Learner::RunPassInStages(PassWork work) {
   return torch::tensor(mean, torch::kFloat64);
 }
 
-absl::StatusOr<Learner::Gradient> Learner::Compute(const Step& step, Observer* observer) {
+absl::StatusOr<Learner::Gradient> Learner::Compute(const StepWork& step, Observer* observer) {
   absl::StatusOr<Gradient> gradient = ComputePart(step, observer);
   if (!gradient.ok()) return gradient;
   if (absl::Status finished = Finish(&*gradient); !finished.ok()) return finished;
   return gradient;
 }
 
-absl::StatusOr<Learner::Gradient> Learner::ComputePart(const Step& step, Observer* observer) {
+absl::StatusOr<Learner::Gradient> Learner::ComputePart(const StepWork& step, Observer* observer) {
   try {
     return ComputePasses(step, observer);
   } catch (...) {
@@ -223,7 +223,7 @@ absl::StatusOr<Learner::Gradient> Learner::ComputePart(const Step& step, Observe
   }
 }
 
-absl::StatusOr<Learner::Gradient> Learner::ComputePasses(const Step& step, Observer* observer) {
+absl::StatusOr<Learner::Gradient> Learner::ComputePasses(const StepWork& step, Observer* observer) {
   const absl::Duration began = options_.clock->Now();
   const absl::Span<const int64_t> samples = step.samples;
   Gradient gradient;

@@ -22,6 +22,7 @@
 #include "worker/finish_gradient.h"
 #include "worker/flat_model.h"
 #include "worker/gradient/gradient_watch.h"
+#include "worker/loop/step_work.h"
 #include "worker/precision/precision.h"
 #include "worker/stages/pipeline.h"
 #include "worker/task.h"
@@ -117,29 +118,6 @@ class Learner {
     absl::Duration compute_time;
   };
 
-  // The input of a step.
-  struct Step {
-    absl::Span<const int64_t> samples;
-    // The samples to compute next, probably, in this order. For the loader threads. Directly
-    // follows `samples` in memory.
-    absl::Span<const int64_t> upcoming;
-    // The number of earlier steps.
-    int64_t number = 0;
-    int epoch = 0;  // from 1
-    // The first sample's position in the epoch order.
-    int64_t position = 0;
-    // The maximum number of samples in a pass, at least 1.
-    int64_t batch_size = 1;
-    // Job progress, from 0 to 1, before the first and after the last of these samples. Determines
-    // the learning rates of local steps.
-    double progress_begin = 0;
-    double progress_end = 0;
-    // As in StepLoop::StepWork.
-    torchps::Step push_step = 1;
-    uint32_t progress = 0;
-    int64_t share = 0;
-  };
-
   // `model` must be made from task.module(), which is in training mode from now on (BeginTraining()
   // in worker/torch_error.h). REQUIRES: if the model is on several devices, the module is a Stages.
   Learner(Task task, FlatModel* model, Options options);
@@ -151,25 +129,25 @@ class Learner {
   // INTERNAL if the user's code failed. FAILED_PRECONDITION if it replaced a tensor, or added a
   // parameter after the model was laid out. INVALID_ARGUMENT if the dataset returned a batch of the
   // wrong size. Also returns the observer's errors.
-  absl::StatusOr<Gradient> Compute(const Step& step, Observer* observer);
+  absl::StatusOr<Gradient> Compute(const StepWork& step, Observer* observer);
 
   // ComputePart() and Finish() are the two halves of Compute(), for callers that add up the
   // gradients of several replicas in between. ComputePart() leaves the gradient of this replica's
   // part on the device. The sum over all replicas is the gradient of the mean loss. `samples`
   // counts this replica's samples and may be 0; `absent` are the elements that this replica did not
   // reach.
-  absl::StatusOr<Gradient> ComputePart(const Step& step, Observer* observer);
+  absl::StatusOr<Gradient> ComputePart(const StepWork& step, Observer* observer);
   // Prepares gradients() and averaged() for the push. Sets `finite` and `absent`, and adds to
   // `compute_time`.
   absl::Status Finish(Gradient* gradient);
 
  private:
-  absl::StatusOr<Gradient> ComputePasses(const Step& step, Observer* observer);
+  absl::StatusOr<Gradient> ComputePasses(const StepWork& step, Observer* observer);
   // Returns this replica's part of the pass that begins at sample `begin` of the step, or of the
   // upcoming samples.
-  BatchLoader::Pass PassAt(const Step& step, size_t begin) const;
+  BatchLoader::Pass PassAt(const StepWork& step, size_t begin) const;
   // Returns the batch of that pass, which must not be empty.
-  absl::StatusOr<Batch> TakeBatch(const Step& step, size_t begin);
+  absl::StatusOr<Batch> TakeBatch(const StepWork& step, size_t begin);
   // Implements Finish() if the device encodes the gradient.
   absl::StatusOr<Finite> FinishEncoded(ElementRuns* absent);
   // Returns the time the device was idle since `told`, when the step's work was enqueued.
@@ -224,6 +202,6 @@ class Learner {
 
 // Learner::Compute() or a replacement.
 using ComputeGradient = std::function<absl::StatusOr<Learner::Gradient>(
-    const Learner::Step& step, Learner::Observer* observer)>;
+    const StepWork& step, Learner::Observer* observer)>;
 
 }  // namespace torchps

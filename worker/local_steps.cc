@@ -58,7 +58,7 @@ LocalSteps::LocalSteps(const JobSpec& job, Schedule schedule,
       compute_(std::move(compute)),
       clock_(clock) {}
 
-absl::StatusOr<Learner::Gradient> LocalSteps::Compute(const Learner::Step& step,
+absl::StatusOr<Learner::Gradient> LocalSteps::Compute(const StepWork& step,
                                                       Learner::Observer* observer) {
   try {
     const absl::Duration began = clock_->Now();
@@ -71,7 +71,7 @@ absl::StatusOr<Learner::Gradient> LocalSteps::Compute(const Learner::Step& step,
     int64_t with_loss = 0;
     for (int64_t begin = 0; begin < samples; begin += of_step) {
       NoObserver nobody;
-      Learner::Step local = step;
+      StepWork local = step;
       local.samples = step.samples.subspan(begin, of_step);
       const int64_t end = begin + static_cast<int64_t>(local.samples.size());
       local.upcoming = {step.samples.data() + end,

@@ -12,6 +12,7 @@
 #include "worker/flat_model.h"
 #include "worker/inner_optimizer.h"
 #include "worker/learner.h"
+#include "worker/loop/step_work.h"
 
 namespace torchps {
 
@@ -42,7 +43,7 @@ class LocalSteps {
   // steps are done and gradients() are about to be overwritten, but not for blocks. The caller then
   // pushes gradients() and averaged(). `finite` is kNo if the result must not be pushed: all steps
   // failed, or one failed and the job says STOP_JOB.
-  absl::StatusOr<Learner::Gradient> Compute(const Learner::Step& step, Learner::Observer* observer);
+  absl::StatusOr<Learner::Gradient> Compute(const StepWork& step, Learner::Observer* observer);
 
  private:
   LocalSteps(const JobSpec& job, Schedule schedule, std::unique_ptr<InnerOptimizer> optimizer,

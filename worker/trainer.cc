@@ -46,20 +46,17 @@ class Trainer::StepObserver final : public Learner::Observer {
 absl::Status Trainer::Run() {
   const auto close = absl::MakeCleanup([this] { options_.loop->Close(); });
   while (true) {
-    const absl::StatusOr<std::optional<StepLoop::StepWork>> step = options_.loop->Next();
+    const absl::StatusOr<std::optional<StepWork>> step = options_.loop->Next();
     if (!step.ok()) return step.status();
     if (!step->has_value()) return absl::OkStatus();
     if (absl::Status status = TrainStep(**step); !status.ok()) return status;
   }
 }
 
-absl::Status Trainer::TrainStep(const StepLoop::StepWork& step) {
+absl::Status Trainer::TrainStep(const StepWork& step) {
   StepObserver observer(options_.loop, options_.handicap,
                         static_cast<int64_t>(step.samples.size()));
-  absl::StatusOr<Learner::Gradient> gradient = options_.compute(
-      {step.samples, step.upcoming, step.number, step.epoch, step.position, step.batch_size,
-       step.progress_begin, step.progress_end, step.push_step, step.progress, step.share},
-      &observer);
+  absl::StatusOr<Learner::Gradient> gradient = options_.compute(step, &observer);
   if (observer.is_too_late()) {
     options_.loop->RestartStep();
     return absl::OkStatus();

@@ -8,6 +8,7 @@
 #include "worker/learner.h"
 #include "worker/loop/simulated_slowdown.h"
 #include "worker/loop/step_loop.h"
+#include "worker/loop/step_work.h"
 
 namespace torchps {
 
@@ -37,7 +38,7 @@ class Trainer {
  private:
   class StepObserver;
 
-  absl::Status TrainStep(const StepLoop::StepWork& step);
+  absl::Status TrainStep(const StepWork& step);
 
   const Options options_;
 };

@@ -194,7 +194,7 @@ TEST_F(CallbacksTest, ReportsStepsEpochsAndTheEnd) {
 TEST_F(CallbacksTest, AThrowDuringAPushEndsTheWorker) {
   make_compute_ = [](const Task&, const Learner::Options&, WorkerSlot*) {
     return ComputeGradient(
-        [](const Learner::Step&, Learner::Observer* observer) -> absl::StatusOr<Learner::Gradient> {
+        [](const StepWork&, Learner::Observer* observer) -> absl::StatusOr<Learner::Gradient> {
           EXPECT_TRUE(observer->BeforeGradientAndBlocks(absl::ZeroDuration()).ok());
           throw std::runtime_error("no more memory");
         });

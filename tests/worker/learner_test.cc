@@ -101,7 +101,7 @@ absl::Duration NotComputing(Device device, const std::string& training,
   Learner learner(task, model.get(), options);
   std::vector<int64_t> samples(8);
   std::iota(samples.begin(), samples.end(), 0);
-  Learner::Step step;
+  StepWork step;
   step.samples = samples;
   step.epoch = 1;
   step.batch_size = 8;
@@ -167,7 +167,7 @@ TEST(LearnerTest, ReportsMissingStreamsForBatchesOnce) {
   EXPECT_THAT(log.said, ::testing::ElementsAre("batches are copied while cpu waits, not while it "
                                                "computes: making streams failed: no more streams"));
   const std::vector<int64_t> samples = {0, 1, 2, 3};
-  Learner::Step step;
+  StepWork step;
   step.samples = samples;
   step.epoch = 1;
   step.batch_size = 4;
@@ -204,7 +204,7 @@ TEST(LearnerTest, NamesAParameterThatForwardChangesInPlace) {
   options.clock = &clock;
   Learner learner(task, model.get(), options);
   const std::vector<int64_t> samples = {0, 1, 2};
-  Learner::Step step;
+  StepWork step;
   step.samples = samples;
   step.batch_size = 3;
   NobodyListens nobody;

@@ -89,7 +89,7 @@ struct Worker {
     options.clock = &clock;
     options.local_steps = true;
     learner = std::make_unique<Learner>(Task(net, objective, source), model.get(), options);
-    const auto compute = [this](const Learner::Step& step, Learner::Observer* observer) {
+    const auto compute = [this](const StepWork& step, Learner::Observer* observer) {
       return learner->Compute(step, observer);
     };
     auto made = LocalSteps::Create(job, model.get(), compute, &clock);
@@ -100,7 +100,7 @@ struct Worker {
   Learner::Gradient Compute(int64_t samples) {
     std::vector<int64_t> indices(samples);
     std::iota(indices.begin(), indices.end(), 0);
-    Learner::Step step;
+    StepWork step;
     step.samples = indices;
     step.epoch = 1;
     step.batch_size = samples;

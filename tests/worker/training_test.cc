@@ -370,15 +370,14 @@ TEST_F(TrainingTest, SkipsStepsThatOverflowTheirScale) {
                               WorkerSlot* slot) -> absl::StatusOr<ComputeGradient> {
     const auto learner = std::make_shared<Learner>(task, slot->model(), learning);
     const auto steps = std::make_shared<int>(0);
-    return ComputeGradient(
-        [learner, steps](const Learner::Step& step, Learner::Observer* observer) {
-          absl::StatusOr<Learner::Gradient> gradient = learner->Compute(step, observer);
-          if (gradient.ok() && ++*steps <= 5) {
-            gradient->finite = Finite::kOverflow;
-            gradient->overflows = 1;
-          }
-          return gradient;
-        });
+    return ComputeGradient([learner, steps](const StepWork& step, Learner::Observer* observer) {
+      absl::StatusOr<Learner::Gradient> gradient = learner->Compute(step, observer);
+      if (gradient.ok() && ++*steps <= 5) {
+        gradient->finite = Finite::kOverflow;
+        gradient->overflows = 1;
+      }
+      return gradient;
+    });
   };
   const absl::Status trained =
       RunWorker(Task(std::make_shared<Net>(), CrossEntropy(), Data()), Options(job), make);

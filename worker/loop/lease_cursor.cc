@@ -44,20 +44,21 @@ uint64_t LeaseCursor::Finish() {
   return id;
 }
 
-LeaseCursor::Piece LeaseCursor::Next(int64_t most) {
+StepWork LeaseCursor::Next(int64_t most) {
   const auto progress_at = [this](size_t taken) {
     const double part = static_cast<double>(taken) / static_cast<double>(samples_.size());
     return lease_->progress_begin() + part * (lease_->progress_end() - lease_->progress_begin());
   };
-  Piece piece;
-  piece.samples = samples_.subspan(taken_, static_cast<size_t>(most));
-  piece.position = lease_->begin() + static_cast<int64_t>(taken_);
+  StepWork step;
+  step.samples = samples_.subspan(taken_, static_cast<size_t>(most));
+  step.epoch = lease_->epoch();
+  step.position = lease_->begin() + static_cast<int64_t>(taken_);
   taken_before_ = taken_;
-  taken_ += piece.samples.size();
-  piece.upcoming = samples_.subspan(taken_);
-  piece.progress_begin = progress_at(taken_before_);
-  piece.progress_end = progress_at(taken_);
-  return piece;
+  taken_ += step.samples.size();
+  step.upcoming = samples_.subspan(taken_);
+  step.progress_begin = progress_at(taken_before_);
+  step.progress_end = progress_at(taken_);
+  return step;
 }
 
 LeaseRange LeaseCursor::part() const {

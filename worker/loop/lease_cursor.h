@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "proto/coordinator.pb.h"
+#include "worker/loop/step_work.h"
 
 namespace torchps {
 
@@ -36,19 +37,6 @@ class EpochPositions {
 // Thread-compatible.
 class LeaseCursor {
  public:
-  // The samples of a step.
-  struct Piece {
-    // Indices in the training data, valid until the next Start().
-    absl::Span<const int64_t> samples;
-    // The rest of the lease after these samples. Valid as long as `samples`.
-    absl::Span<const int64_t> upcoming;
-    // The first sample's position in the epoch order.
-    int64_t position = 0;
-    // Job progress, from 0 to 1, before the first and after the last of these samples.
-    double progress_begin = 0;
-    double progress_end = 0;
-  };
-
   // `samples` is the epoch size.
   LeaseCursor(uint64_t seed, int64_t samples, bool shuffle);
 
@@ -57,11 +45,12 @@ class LeaseCursor {
   // Ends the current lease and returns its id. REQUIRES: lease() is not null.
   uint64_t Finish();
 
-  // Returns the next `most` samples, or fewer at the end of the lease. REQUIRES: not all_taken().
-  Piece Next(int64_t most);
+  // Returns a step of the next `most` samples, or fewer at the end of the lease. Its spans are
+  // valid until the next Start(). Sets the fields up to progress_end. REQUIRES: not all_taken().
+  StepWork Next(int64_t most);
   // Makes Next() return the latest samples again.
   void Rewind() { taken_ = taken_before_; }
-  // Returns the latest piece as positions in the lease.
+  // Returns the latest step as positions in the lease.
   LeaseRange part() const;
 
   // Null if the slot holds no lease.
@@ -75,7 +64,7 @@ class LeaseCursor {
   std::optional<DataLease> lease_;
   absl::Span<const int64_t> samples_;
   size_t taken_ = 0;
-  // The value of `taken_` before the latest piece.
+  // The value of `taken_` before the latest step.
   size_t taken_before_ = 0;
 };
 

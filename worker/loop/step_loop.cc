@@ -47,7 +47,7 @@ StepLoop::StepLoop(Options options)
       accounting_(options_.job.training()),
       prefetch_policy_(WantsPrefetch(options_)) {}
 
-absl::StatusOr<std::optional<StepLoop::StepWork>> StepLoop::Next() {
+absl::StatusOr<std::optional<StepWork>> StepLoop::Next() {
   const ProgressTimer::Rest rest(options_.pulse);
   if (!started_) {
     if (absl::Status status = Enter(); !status.ok()) return status;
@@ -155,35 +155,29 @@ bool StepLoop::LeaseIsUsedUp() const {
   return in_hand_.all_taken() || (!in_hand_.nothing_taken() && accounting_.TooOftenNonfinite());
 }
 
-absl::StatusOr<StepLoop::StepWork> StepLoop::NextOfLease() {
+absl::StatusOr<StepWork> StepLoop::NextOfLease() {
   if (!pulled_) {
     if (absl::Status status = PullValues(); !status.ok()) return status;
   }
   pulled_ = false;
   const DataLease& lease = *in_hand_.lease();
-  StepWork step;
-  step.batch_size =
+  const int64_t batch_size =
       lease.batch_size() > 0 ? lease.batch_size() : options_.job.training().batch_size();
-  const LeaseCursor::Piece piece = in_hand_.Next(step.batch_size * PassesOfPush(options_.job));
+  StepWork step = in_hand_.Next(batch_size * PassesOfPush(options_.job));
   step_since_ = options_.clock->Now();
-  step.samples = piece.samples;
-  step.upcoming = piece.upcoming;
   step.number = steps_++;
-  step.epoch = lease.epoch();
-  step.position = piece.position;
-  step.progress_begin = piece.progress_begin;
-  step.progress_end = piece.progress_end;
+  step.batch_size = batch_size;
   handed_out_ = GetProgress(step.progress_begin);
   step.push_step = clock_ + 1;
   step.progress = handed_out_;
-  share_ = GetShare(lease, static_cast<int64_t>(piece.samples.size()), step);
+  share_ = GetShare(lease, step);
   step.share = share_;
   // Local steps will change the values.
   if (local_steps_) held_.Clear();
   return step;
 }
 
-int64_t StepLoop::GetShare(const DataLease& lease, int64_t samples, const StepWork& step) const {
+int64_t StepLoop::GetShare(const DataLease& lease, const StepWork& step) const {
   if (lease.reissued()) return 0;
   if (lease.share() > 0) return lease.share();
   // The job has no more samples: this update uses the last batch.
@@ -191,7 +185,7 @@ int64_t StepLoop::GetShare(const DataLease& lease, int64_t samples, const StepWo
     return SamplesOfPush(options_.job) + 1;
   }
   const int64_t planned = step.batch_size * PassesOfPush(options_.job);
-  return samples < planned ? planned : 0;
+  return static_cast<int64_t>(step.samples.size()) < planned ? planned : 0;
 }
 
 absl::Status StepLoop::PullValues() {

@@ -9,7 +9,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "absl/types/span.h"
 #include "client/coordinator_client.h"
 #include "client/parameter_client.h"
 #include "client/pending_pull.h"
@@ -23,6 +22,7 @@
 #include "worker/loop/prefetch_policy.h"
 #include "worker/loop/progress.h"
 #include "worker/loop/step_accounting.h"
+#include "worker/loop/step_work.h"
 
 namespace torchps {
 
@@ -76,30 +76,6 @@ class StepLoop {
     ProgressTimer* pulse = nullptr;
     const Clock* clock = nullptr;
     StopLatch* stop = nullptr;
-  };
-
-  // The samples of the next gradient. The model's current values are those to compute it with.
-  struct StepWork {
-    // Indices in the training data, valid until the next call of Next().
-    absl::Span<const int64_t> samples;
-    // The rest of the lease after these samples. Valid as long as `samples`.
-    absl::Span<const int64_t> upcoming;
-    // The number of earlier steps by this worker.
-    int64_t number = 0;
-    int epoch = 0;  // from 1
-    // The first sample's position in the epoch order.
-    int64_t position = 0;
-    // The maximum number of samples in a pass. If batches are balanced, this is the slot's share.
-    int64_t batch_size = 0;
-    // Job progress, from 0 to 1, before the first and after the last of these samples.
-    double progress_begin = 0;
-    double progress_end = 0;
-    // Without prefetching: the step number of the push, which is the pulled clock + 1, and the job
-    // progress that the push reports (PushFrame.progress).
-    Step push_step = 1;
-    uint32_t progress = 0;
-    // PushFrame.share.
-    int64_t share = 0;
   };
 
   using Outcome = StepAccounting::Outcome;
@@ -156,8 +132,8 @@ class StepLoop {
   absl::Status BeginLease(const DataLease& lease);
   bool LeaseIsUsedUp() const;
   absl::StatusOr<StepWork> NextOfLease();
-  // Returns PushFrame.share of a push of `samples` samples.
-  int64_t GetShare(const DataLease& lease, int64_t samples, const StepWork& step) const;
+  // Returns StepWork::share. REQUIRES: the step's samples and batch_size are set.
+  int64_t GetShare(const DataLease& lease, const StepWork& step) const;
   // Gets the values of the next step, from the prefetch or by pulling now.
   absl::Status PullValues();
   // Pulls the values now. In SYNC, advances the clock past rounds completed without this slot.

@@ -52,7 +52,7 @@ absl::Status ReplicaLeader::OnInitialized() {
   return AwaitDone(&nothing);
 }
 
-absl::StatusOr<Learner::Gradient> ReplicaLeader::Compute(const Learner::Step& step,
+absl::StatusOr<Learner::Gradient> ReplicaLeader::Compute(const StepWork& step,
                                                          Learner::Observer* observer) {
   ReplicaOrder order;
   order.set_task(ReplicaOrder::TRAIN);

@@ -10,6 +10,7 @@
 #include "proto/replica.pb.h"
 #include "worker/learner.h"
 #include "worker/loop/loop_hooks.h"
+#include "worker/loop/step_work.h"
 #include "worker/objective.h"
 #include "worker/pipeline/exchange.h"
 #include "worker/pipeline/stage_work.h"
@@ -38,7 +39,7 @@ class ReplicaLeader final : public LoopHooks {
   // Makes the other processes push their initial values.
   absl::Status OnInitialized() override;
   // Like Learner::Compute(), for all stages. The other processes then start their pushes.
-  absl::StatusOr<Learner::Gradient> Compute(const Learner::Step& step, Learner::Observer* observer);
+  absl::StatusOr<Learner::Gradient> Compute(const StepWork& step, Learner::Observer* observer);
   // Waits for the other processes' pushes of the latest Compute(), and adds their results.
   absl::Status FinishOthers(PushResult* result) override;
   // Evaluates the servers' current values. REQUIRES: the leader pulled its part.

@@ -124,7 +124,7 @@ absl::Status TrainAsLeader(const MemberTask& task, const WorkerOptions& options,
 
   SimulatedSlowdown handicap = slot->MakeHandicap();
   Trainer::Options training;
-  training.compute = [&leader](const Learner::Step& step, Learner::Observer* observer) {
+  training.compute = [&leader](const StepWork& step, Learner::Observer* observer) {
     return leader.Compute(step, observer);
   };
   training.loop = slot->MakeLoop(&leader, /*may_prefetch=*/false);

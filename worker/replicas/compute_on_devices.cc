@@ -18,7 +18,7 @@ MakeCompute ComputeOnDevices(std::vector<Task> further, DeviceList devices) {
         ReplicaGroup::Create(task, slot->model(), further, devices, std::move(options));
     if (!group.ok()) return group.status();
     const std::shared_ptr<ReplicaGroup> replicas = *std::move(group);
-    return ComputeGradient([replicas](const Learner::Step& step, Learner::Observer* observer) {
+    return ComputeGradient([replicas](const StepWork& step, Learner::Observer* observer) {
       return replicas->Compute(step, observer);
     });
   };

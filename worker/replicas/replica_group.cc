@@ -241,7 +241,7 @@ absl::Status ReplicaGroup::AddUp(const std::vector<Learner::Gradient>& parts, in
   return group_->Sum(averaged);
 }
 
-absl::StatusOr<Learner::Gradient> ReplicaGroup::Compute(const Learner::Step& step,
+absl::StatusOr<Learner::Gradient> ReplicaGroup::Compute(const StepWork& step,
                                                         Learner::Observer* observer) {
   const Clock& clock = *options_.learning.clock;
   const absl::Duration began = clock.Now();

@@ -10,6 +10,7 @@
 #include "worker/device.h"
 #include "worker/flat_model.h"
 #include "worker/learner.h"
+#include "worker/loop/step_work.h"
 #include "worker/replicas/local_group.h"
 #include "worker/replicas/replica_threads.h"
 #include "worker/replicas/thread_all_reduce.h"
@@ -61,7 +62,7 @@ class ReplicaGroup {
   // is the time of the slowest replica, `compute_time` the rest. Returns the error of the first
   // replica that failed; the other replicas finish the pass or stop waiting. After CANCELLED, the
   // next step starts normally. The same holds after other errors on devices without NCCL.
-  absl::StatusOr<Learner::Gradient> Compute(const Learner::Step& step, Learner::Observer* observer);
+  absl::StatusOr<Learner::Gradient> Compute(const StepWork& step, Learner::Observer* observer);
 
  private:
   class Passes;

@@ -33,15 +33,15 @@ absl::Status Guarded(const char* what, const std::function<void()>& run) {
 // Converts exceptions of `compute` to a status. If an exception escaped, a push that has begun
 // would wait for blocks forever.
 ComputeGradient ThrowingNothing(ComputeGradient compute) {
-  return [compute = std::move(compute)](
-             const Learner::Step& step,
-             Learner::Observer* observer) -> absl::StatusOr<Learner::Gradient> {
-    try {
-      return compute(step, observer);
-    } catch (...) {
-      return ThrownError("a training step");
-    }
-  };
+  return
+      [compute = std::move(compute)](
+          const StepWork& step, Learner::Observer* observer) -> absl::StatusOr<Learner::Gradient> {
+        try {
+          return compute(step, observer);
+        } catch (...) {
+          return ThrownError("a training step");
+        }
+      };
 }
 
 // Evaluates the task's module, and calls the task's callbacks. Borrows everything.
@@ -77,7 +77,7 @@ absl::StatusOr<ComputeGradient> ComputeAlone(const Task& task, const Learner::Op
                                              WorkerSlot* slot) {
   slot->PreparePushesOnDevice();
   auto learner = std::make_shared<Learner>(task, slot->model(), options);
-  return ComputeGradient([learner](const Learner::Step& step, Learner::Observer* observer) {
+  return ComputeGradient([learner](const StepWork& step, Learner::Observer* observer) {
     return learner->Compute(step, observer);
   });
 }
@@ -100,7 +100,7 @@ absl::Status Train(const Task& task, const WorkerOptions& options, const MakeCom
     absl::StatusOr<std::shared_ptr<LocalSteps>> local =
         LocalSteps::Create(slot->job(), slot->model(), *std::move(compute), options.clock);
     if (!local.ok()) return local.status();
-    compute = [local = *std::move(local)](const Learner::Step& step, Learner::Observer* observer) {
+    compute = [local = *std::move(local)](const StepWork& step, Learner::Observer* observer) {
       return local->Compute(step, observer);
     };
   }

@@ -23,13 +23,13 @@ DataLease Lease(int64_t begin, int64_t end) {
 
 LeaseCursor TenSamples() { return LeaseCursor(/*seed=*/1, /*samples=*/10, /*shuffle=*/false); }
 
-TEST(LeaseCursorTest, PiecesFollowEachOtherToTheLeasesEnd) {
+TEST(LeaseCursorTest, StepsFollowEachOtherToTheLeasesEnd) {
   LeaseCursor in_hand = TenSamples();
   EXPECT_EQ(in_hand.lease(), nullptr);
   ASSERT_TRUE(in_hand.Start(Lease(2, 7)).ok());
   EXPECT_TRUE(in_hand.nothing_taken());
 
-  const LeaseCursor::Piece first = in_hand.Next(3);
+  const StepWork first = in_hand.Next(3);
   EXPECT_THAT(first.samples, ElementsAre(2, 3, 4));
   EXPECT_THAT(first.upcoming, ElementsAre(5, 6));
   EXPECT_EQ(first.position, 2);
@@ -38,8 +38,8 @@ TEST(LeaseCursorTest, PiecesFollowEachOtherToTheLeasesEnd) {
   EXPECT_FALSE(in_hand.nothing_taken());
   EXPECT_FALSE(in_hand.all_taken());
 
-  const LeaseCursor::Piece last = in_hand.Next(3);
-  EXPECT_THAT(last.samples, ElementsAre(5, 6)) << "the remainder is a piece, too";
+  const StepWork last = in_hand.Next(3);
+  EXPECT_THAT(last.samples, ElementsAre(5, 6)) << "the remainder is a step, too";
   EXPECT_THAT(last.upcoming, IsEmpty());
   EXPECT_EQ(last.position, 5);
   EXPECT_DOUBLE_EQ(last.progress_begin, 0.4);
@@ -51,7 +51,7 @@ TEST(LeaseCursorTest, PiecesFollowEachOtherToTheLeasesEnd) {
   EXPECT_EQ(in_hand.lease(), nullptr);
 }
 
-TEST(LeaseCursorTest, ReturnsAPieceAgainAfterRewind) {
+TEST(LeaseCursorTest, ReturnsAStepAgainAfterRewind) {
   LeaseCursor in_hand = TenSamples();
   ASSERT_TRUE(in_hand.Start(Lease(0, 4)).ok());
   in_hand.Next(2);

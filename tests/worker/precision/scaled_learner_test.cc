@@ -114,7 +114,7 @@ class Worker {
   Learner::Gradient Compute() {
     std::vector<int64_t> samples(12);
     std::iota(samples.begin(), samples.end(), 0);
-    Learner::Step step;
+    StepWork step;
     step.samples = samples;
     step.epoch = 1;
     step.batch_size = 6;  // two passes

@@ -169,7 +169,7 @@ class ReplicaGroupTest : public ::testing::Test {
     std::vector<int64_t> indices(samples + 3 * batch_size);
     std::iota(indices.begin(), indices.end(), first);
     for (int64_t& index : indices) index %= kSamples;
-    Learner::Step step;
+    StepWork step;
     step.samples = absl::MakeConstSpan(indices).first(samples);
     step.upcoming = absl::MakeConstSpan(indices).subspan(samples);
     step.epoch = 1;

@@ -137,7 +137,7 @@ class Worker {
   absl::StatusOr<Learner::Gradient> Compute() {
     std::vector<int64_t> samples(setting_.samples);
     std::iota(samples.begin(), samples.end(), static_cast<int64_t>(steps_ % 5));
-    Learner::Step step;
+    StepWork step;
     step.samples = samples;
     step.number = steps_;
     step.epoch = 1;
