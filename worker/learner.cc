@@ -88,23 +88,27 @@ Learner::Learner(Task task, FlatModel* model, Options options)
     : task_(std::move(task)),
       model_(model),
       options_(std::move(options)),
-      apart_(!options_.local_steps && !model_->on_host()),
-      encoded_(apart_ && options_.replicas == 1 ? model_->encoded_outbox() : nullptr),
-      // Clipping and checking need the whole gradient. With several replicas, the gradient is their
-      // sum.
-      copied_(apart_ && !NeedsWholeGradient(options_.training) && options_.replicas == 1 &&
-                      encoded_ == nullptr
-                  ? model_->MakeOutbox()
-                  : nullptr),
-      outbox_(encoded_ != nullptr ? static_cast<Outbox*>(encoded_) : copied_),
-      early_(!options_.local_steps && !NeedsWholeGradient(options_.training) &&
-             options_.replicas == 1 && (model_->on_host() || outbox_ != nullptr)),
+      route_(ChooseRoute(options_, model_)),
       lift_(MakeLift(*model_, options_)),
       loader_(task_.data().train, task_.callbacks().augment, options_.loader_threads, lift_.get()),
       watch_(model_->layout(), *options_.block_map, model_->parameters()),
       scaler_(GetScaler(options_)),
       pipeline_(MakePipeline(task_.module(), *model_, options_.training.precision())) {
   BeginTraining(task_.module());
+}
+
+Learner::Route Learner::ChooseRoute(const Options& options, FlatModel* model) {
+  using Kind = Route::Kind;
+  if (options.local_steps) return {Kind::kKept, /*reports_early=*/false, nullptr, nullptr};
+  // Clipping and checking need the whole gradient. With several replicas, the gradient is their
+  // sum.
+  const bool by_block = !NeedsWholeGradient(options.training) && options.replicas == 1;
+  if (model->on_host()) return {Kind::kInPlace, by_block, nullptr, nullptr};
+  EncodedOutbox* const encoded = options.replicas == 1 ? model->encoded_outbox() : nullptr;
+  if (encoded != nullptr) return {Kind::kEncoded, by_block, nullptr, encoded};
+  GradientOutbox* const copied = by_block ? model->MakeOutbox() : nullptr;
+  if (copied != nullptr) return {Kind::kCopiedByBlock, /*reports_early=*/true, copied, nullptr};
+  return {Kind::kCopied, /*reports_early=*/false, nullptr, nullptr};
 }
 
 BatchLoader::Pass Learner::PassAt(const StepWork& step, size_t begin) const {
@@ -229,10 +233,11 @@ absl::StatusOr<Learner::Gradient> Learner::ComputePasses(const StepWork& step, O
   Gradient gradient;
   absl::Duration observed;
   if (absl::Status status = model_->CheckModule(task_.module()); !status.ok()) return status;
+  Outbox* const outbox = route_.outbox();
   // Also runs if something throws.
-  auto drop = absl::MakeCleanup([this] {
+  auto drop = absl::MakeCleanup([this, outbox] {
     watch_.Disarm().IgnoreError();
-    if (outbox_ != nullptr) outbox_->Drop();
+    if (outbox != nullptr) outbox->Drop();
   });
   const bool is_weighted = task_.objective().weighted_loss != nullptr;
   LossSum loss_sum(/*read_at_once=*/model_->on_host());
@@ -264,19 +269,19 @@ absl::StatusOr<Learner::Gradient> Learner::ComputePasses(const StepWork& step, O
         if (absl::Status status = observer->BeforeGradient(told - began - gradient.data_time);
             !status.ok())
           return status;
-        if (!apart_) {
+        if (!route_.leaves_device()) {
           if (absl::Status status = observer->BeforeBlocks(); !status.ok()) return status;
         }
         observed = options_.clock->Now() - told;
         model_->ZeroGradients();
         watch_.BeginStep();
-        if (outbox_ != nullptr) outbox_->BeginStep();
+        if (outbox != nullptr) outbox->BeginStep();
       }
-      if (early_ && is_last) {
-        if (is_weighted && !apart_) observer->OnWeight(*gradient.weight);
+      if (route_.reports_early && is_last) {
+        if (is_weighted && !route_.leaves_device()) observer->OnWeight(*gradient.weight);
         watch_.Arm(
-            [this, observer](BlockId block) {
-              outbox_ != nullptr ? outbox_->BlockFinal(block) : observer->OnBlock(block);
+            [outbox, observer](BlockId block) {
+              outbox != nullptr ? outbox->BlockFinal(block) : observer->OnBlock(block);
             },
             micro_batches);
       }
@@ -290,7 +295,7 @@ absl::StatusOr<Learner::Gradient> Learner::ComputePasses(const StepWork& step, O
     options_.observer->OnProgress();
   }
   if (absl::Status status = watch_.Disarm(); !status.ok()) return status;
-  if (apart_) {
+  if (route_.leaves_device()) {
     // The device continues computing in the meantime. If it cannot report when it is done, waits
     // for it first, so that times are correct.
     std::optional<WorkEnd> computed;
@@ -302,9 +307,9 @@ absl::StatusOr<Learner::Gradient> Learner::ComputePasses(const StepWork& step, O
     const absl::Duration told = options_.clock->Now();
     if (absl::Status status = observer->BeforeBlocks(); !status.ok()) return status;
     observed += IdleSince(told, computed);
-    if (outbox_ != nullptr) {
+    if (outbox != nullptr) {
       if (is_weighted) observer->OnWeight(*gradient.weight);
-      outbox_->Open([observer](BlockId block) { observer->OnBlock(block); });
+      outbox->Open([observer](BlockId block) { observer->OnBlock(block); });
     }
   }
   gradient.loss_sum = loss_sum.Read();
@@ -327,7 +332,7 @@ absl::Duration Learner::IdleSince(absl::Duration told,
 }
 
 absl::StatusOr<Finite> Learner::FinishEncoded(ElementRuns* absent) {
-  auto drop = absl::MakeCleanup([this] { encoded_->Drop(); });
+  auto drop = absl::MakeCleanup([this] { route_.encoded->Drop(); });
   absl::StatusOr<Finite> finite = FinishGradientOnDevice(options_.training, model_, scaler_.get());
   if (!finite.ok()) return finite;
   absent->clear();
@@ -339,28 +344,41 @@ absl::StatusOr<Finite> Learner::FinishEncoded(ElementRuns* absent) {
       return ThrownError("looking for absent gradients");
     }
   }
-  if (absl::Status status = encoded_->Finish(*absent); !status.ok()) return status;
+  if (absl::Status status = route_.encoded->Finish(*absent); !status.ok()) return status;
   return finite;
+}
+
+absl::StatusOr<Finite> Learner::FinishRoute(ElementRuns* absent) {
+  switch (route_.kind) {
+    case Route::Kind::kKept:
+      return FinishLocalGradient(options_.training, model_, scaler_.get());
+    case Route::Kind::kEncoded:
+      return FinishEncoded(absent);
+    case Route::Kind::kCopiedByBlock:
+      return FinishCopies(*model_, route_.copied);
+    case Route::Kind::kInPlace:
+    case Route::Kind::kCopied:
+      break;
+  }
+  return FinishGradient(options_.training, model_, scaler_.get());
 }
 
 absl::Status Learner::Finish(Gradient* gradient) {
   const absl::Duration began = options_.clock->Now();
   const double scale = scaler_ == nullptr ? 1 : scaler_->scale();
-  const absl::StatusOr<Finite> finite =
-      options_.local_steps  ? FinishLocalGradient(options_.training, model_, scaler_.get())
-      : encoded_ != nullptr ? FinishEncoded(&gradient->absent)
-      : copied_ != nullptr  ? FinishCopies(*model_, copied_)
-                            : FinishGradient(options_.training, model_, scaler_.get());
+  const absl::StatusOr<Finite> finite = FinishRoute(&gradient->absent);
   if (!finite.ok()) return finite.status();
   gradient->finite = *finite;
   gradient->overflows = *finite == Finite::kOverflow ? 1 : 0;
   if (scaler_ != nullptr && scaler_->scale() != scale) options_.observer->OnScale(*scaler_);
-  if (encoded_ == nullptr) gradient->absent.clear();
-  if (encoded_ == nullptr && !watch_.ReachedAll()) {
-    if (options_.local_steps) {
-      if (absl::Status status = model_->ToHost(); !status.ok()) return status;
+  if (route_.kind != Route::Kind::kEncoded) {
+    gradient->absent.clear();
+    if (!watch_.ReachedAll()) {
+      if (route_.kind == Route::Kind::kKept) {
+        if (absl::Status status = model_->ToHost(); !status.ok()) return status;
+      }
+      gradient->absent = watch_.Absent(model_->gradients());
     }
-    gradient->absent = watch_.Absent(model_->gradients());
   }
   gradient->compute_time += options_.clock->Now() - began;
   return absl::OkStatus();

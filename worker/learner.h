@@ -142,13 +142,44 @@ class Learner {
   absl::Status Finish(Gradient* gradient);
 
  private:
+  // How a step's gradient gets from the passes to the push.
+  struct Route {
+    enum class Kind {
+      // The passes compute it in the host memory that is pushed.
+      kInPlace,
+      // It stays in the passes' memory, for the inner optimizer of local steps.
+      kKept,
+      // Finish() copies it from the device to the host as a whole.
+      kCopied,
+      // `copied` brings each block to the host once it is final.
+      kCopiedByBlock,
+      // The device encodes each block once it is final, or all blocks in Finish() if the gradient
+      // is clipped or checked as a whole. `encoded` brings the records to the host.
+      kEncoded,
+    };
+
+    Kind kind = Kind::kInPlace;
+    // True if blocks are reported in the last pass, before the gradient is complete.
+    bool reports_early = false;
+    // Null unless the kind says otherwise.
+    GradientOutbox* copied = nullptr;
+    EncodedOutbox* encoded = nullptr;
+
+    bool leaves_device() const { return kind != Kind::kInPlace && kind != Kind::kKept; }
+    // Returns the outbox, or null.
+    Outbox* outbox() const { return encoded != nullptr ? static_cast<Outbox*>(encoded) : copied; }
+  };
+  // Determines the route, and makes the model's GradientOutbox if the route uses one.
+  static Route ChooseRoute(const Options& options, FlatModel* model);
+
   absl::StatusOr<Gradient> ComputePasses(const StepWork& step, Observer* observer);
   // Returns this replica's part of the pass that begins at sample `begin` of the step, or of the
   // upcoming samples.
   BatchLoader::Pass PassAt(const StepWork& step, size_t begin) const;
   // Returns the batch of that pass, which must not be empty.
   absl::StatusOr<Batch> TakeBatch(const StepWork& step, size_t begin);
-  // Implements Finish() if the device encodes the gradient.
+  // Brings the gradient to the end of its route. Sets `absent` only if the device encodes.
+  absl::StatusOr<Finite> FinishRoute(ElementRuns* absent);
   absl::StatusOr<Finite> FinishEncoded(ElementRuns* absent);
   // Returns the time the device was idle since `told`, when the step's work was enqueued.
   // `computed` is the end of that work; nullopt: it had ended by `told`.
@@ -180,16 +211,7 @@ class Learner {
   const Task task_;
   FlatModel* const model_;
   const Options options_;
-  // True if gradients must be copied to the host.
-  const bool apart_;
-  // The outbox that copies them, encoded or unencoded. If both are null, ToHost() copies them, or
-  // they are on the host.
-  EncodedOutbox* const encoded_;
-  GradientOutbox* const copied_;
-  // Either outbox, or null.
-  Outbox* const outbox_;
-  // True if blocks are reported early.
-  const bool early_;
+  const Route route_;
   // Null if each pass copies the batch itself, if necessary, while the host waits.
   const std::unique_ptr<BatchUploader> lift_;
   BatchLoader loader_;
