@@ -49,20 +49,20 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
   const std::string& error() const { return error_; }
 
   bool start_object(std::size_t) override {
-    if (state_ == State::kStart) return Go(State::kNames);
+    if (state_ == State::kStart) return MoveTo(State::kNames);
     if (state_ != State::kEntry) return Open("an object");
     seen_.clear();
-    if (name_ == kMetadata) return Go(State::kMetadata);
+    if (name_ == kMetadata) return MoveTo(State::kMetadata);
     header_->tensors.emplace_back();
     header_->tensors.back().name = name_;
-    return Go(State::kFields);
+    return MoveTo(State::kFields);
   }
 
   bool key(string_t& text) override {
     if (state_ == State::kSkipped) return true;
     if (state_ == State::kNames) {
       name_ = text;
-      return names_.insert(text).second ? Go(State::kEntry)
+      return names_.insert(text).second ? MoveTo(State::kEntry)
                                         : Refuse(absl::StrCat("has '", text, "' twice"));
     }
     if (!seen_.insert(text).second) {
@@ -70,20 +70,20 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
     }
     key_ = text;
     if (state_ == State::kMetadata) return true;
-    if (text == "dtype") return Go(State::kDtype);
-    if (text == "shape") return Go(State::kShape);
-    if (text == "data_offsets") return Go(State::kOffsets);
+    if (text == "dtype") return MoveTo(State::kDtype);
+    if (text == "shape") return MoveTo(State::kShape);
+    if (text == "data_offsets") return MoveTo(State::kOffsets);
     return Skip(State::kFields);
   }
 
   bool end_object() override {
     if (state_ == State::kSkipped) return Close();
-    if (state_ == State::kNames) return Go(State::kEnd);
+    if (state_ == State::kNames) return MoveTo(State::kEnd);
     if (state_ == State::kFields &&
         seen_.count("dtype") + seen_.count("shape") + seen_.count("data_offsets") != 3) {
       return Refuse(absl::StrCat("lacks dtype, shape or data_offsets of '", name_, "'"));
     }
-    return Go(State::kNames);
+    return MoveTo(State::kNames);
   }
 
   bool string(string_t& text) override {
@@ -98,12 +98,12 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
                      [&text](const DtypeEntry& entry) { return entry.name == text; });
     tensor.dtype = known == std::end(kDtypes) ? Dtype::kOther : known->dtype;
     if (tensor.dtype == Dtype::kOther) tensor.other_dtype = text;
-    return Go(State::kFields);
+    return MoveTo(State::kFields);
   }
 
   bool start_array(std::size_t) override {
-    if (state_ == State::kShape) return Go(State::kShapeNumbers);
-    if (state_ == State::kOffsets) return Go(State::kOffsetNumbers);
+    if (state_ == State::kShape) return MoveTo(State::kShapeNumbers);
+    if (state_ == State::kOffsets) return MoveTo(State::kOffsetNumbers);
     return Open("an array");
   }
 
@@ -133,7 +133,7 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
       tensor.end = numbers_[1];
     }
     numbers_.clear();
-    return Go(State::kFields);
+    return MoveTo(State::kFields);
   }
 
   bool null() override { return Scalar("a null"); }
@@ -163,7 +163,7 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
     kEnd,
   };
 
-  bool Go(State state) {
+  bool MoveTo(State state) {
     state_ = state;
     return true;
   }
@@ -179,7 +179,7 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
   bool Skip(State after) {
     after_ = after;
     depth_ = 0;
-    return Go(State::kSkipped);
+    return MoveTo(State::kSkipped);
   }
   // Ignores a value that is neither a tensor nor metadata, if allowed in this state.
   bool SkipHere() {
@@ -188,14 +188,14 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
   }
   bool Scalar(absl::string_view what) {
     if (state_ != State::kSkipped && !SkipHere()) return RefusePosition(what);
-    return depth_ > 0 || Go(after_);
+    return depth_ > 0 || MoveTo(after_);
   }
   bool Open(absl::string_view what) {
     if (state_ != State::kSkipped && !SkipHere()) return RefusePosition(what);
     ++depth_;
     return true;
   }
-  bool Close() { return --depth_ > 0 || Go(after_); }
+  bool Close() { return --depth_ > 0 || MoveTo(after_); }
 
   SafetensorsHeader* const header_;
   State state_ = State::kStart;

@@ -82,7 +82,7 @@ absl::Status FanOutCall::Conclude(Part& part, const absl::Status& status) {
     part.greeting = false;
     return absl::OkStatus();
   }
-  if (part.server->IsStranger(status, part.greeting)) return Retry(part, status);
+  if (part.server->IsAnotherProgram(status, part.greeting)) return Retry(part, status);
   if (absl::IsUnimplemented(status)) return NoTorchpsServer(part.server->endpoint());
   if (absl::IsAborted(status) && rules_.forgotten == Rules::Forgotten::kDone) {
     part.done = true;
@@ -92,10 +92,10 @@ absl::Status FanOutCall::Conclude(Part& part, const absl::Status& status) {
     part.greeted_incarnation = part.server->server_incarnation();
     part.pending_hellos = 0;
   }
-  const bool may_greet = rules_.forgotten == Rules::Forgotten::kGreetAgain ||
-                         (rules_.forgotten == Rules::Forgotten::kGreetIfKnown &&
-                          part.server->server_incarnation() != 0);
-  if (absl::IsAborted(status) && may_greet && !part.greeting &&
+  const bool may_say_hello = rules_.forgotten == Rules::Forgotten::kGreetAgain ||
+                             (rules_.forgotten == Rules::Forgotten::kGreetIfKnown &&
+                              part.server->server_incarnation() != 0);
+  if (absl::IsAborted(status) && may_say_hello && !part.greeting &&
       part.pending_hellos < kMaxGreetings) {
     ++part.pending_hellos;
     part.greeting = true;

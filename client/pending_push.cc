@@ -48,7 +48,7 @@ class PendingPush::Round final : public FanOutCall {
         shared_buffer_(options_.segment == nullptr ? -1
                                                    : options_.segment->GetBuffer(options_.trained)),
         averaged_from_(FirstAveraged(*options_.block_map)),
-        is_told_(options_.block_map->blocks().size()),
+        is_reported_(options_.block_map->blocks().size()),
         is_ready_(options_.block_map->blocks().size()),
         is_withheld_(options_.block_map->blocks().size()),
         is_alone_(options_.block_map->blocks().size()),
@@ -63,8 +63,8 @@ class PendingPush::Round final : public FanOutCall {
   void AddReady(BlockId block) {
     // The push failed early, and the caller may have released the elements.
     if (finished()) return;
-    TPS_CHECK(!is_told_[block], "a block became ready twice");
-    is_told_[block] = true;
+    TPS_CHECK(!is_reported_[block], "a block became ready twice");
+    is_reported_[block] = true;
     const BlockRange& range = options_.block_map->blocks()[block];
     if (options_.check_finite && CoversAll(GetAbsent(block), range.length)) {
       held_.push_back(block);
@@ -78,7 +78,7 @@ class PendingPush::Round final : public FanOutCall {
     }
     // Before the first block is sent, the whole step may still be skipped.
     if (!some_finite_) {
-      if (held_.size() < is_told_.size()) return;
+      if (held_.size() < is_reported_.size()) return;
       if (withheld_ > 0) {
         result_.skipped = true;
         SayNothing();
@@ -93,7 +93,7 @@ class PendingPush::Round final : public FanOutCall {
     // The push failed early, and the borrowed objects may be gone, including the client's.
     if (finished()) return;
     for (const BlockRange& block : options_.block_map->blocks()) {
-      if (is_told_[block.id] || block.averaged || absent.empty()) continue;
+      if (is_reported_[block.id] || block.averaged || absent.empty()) continue;
       ElementRuns runs = RunsWithin(absent, block.offset, block.offset + block.length);
       if (runs.empty()) continue;
       if (runs.size() > kMaxAbsentRuns) {
@@ -105,7 +105,7 @@ class PendingPush::Round final : public FanOutCall {
       absent_.emplace(block.id, std::move(runs));
     }
     for (const BlockRange& block : options_.block_map->blocks()) {
-      if (!is_told_[block.id]) AddReady(block.id);
+      if (!is_reported_[block.id]) AddReady(block.id);
     }
   }
 
@@ -316,7 +316,7 @@ class PendingPush::Round final : public FanOutCall {
   const int64_t averaged_from_;
   std::optional<double> weight_;  // nullopt: Options::weight
   // By block: reported as ready by the caller; may be sent; non-finite; needs a separate frame.
-  std::vector<bool> is_told_;
+  std::vector<bool> is_reported_;
   std::vector<bool> is_ready_;
   std::vector<bool> is_withheld_;
   std::vector<bool> is_alone_;

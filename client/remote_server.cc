@@ -86,7 +86,7 @@ std::unique_ptr<ClientCall> RemoteServer::MakeHello() {
       [this](const HelloReply& reply) { return TakeHello(reply); });
 }
 
-bool RemoteServer::IsStranger(const absl::Status& status, bool greeting) const {
+bool RemoteServer::IsAnotherProgram(const absl::Status& status, bool greeting) const {
   const bool is_known = server_incarnation_ != 0 || has_moved_;
   if (!is_known || has_lost_model_) return false;
   switch (status.code()) {

@@ -151,7 +151,7 @@ class RemoteServer {
   // True if `status` shows that another program answered instead of the previously greeted server.
   // While the server was down, another program may have taken over the address. `greeting`: the
   // call was a Hello.
-  bool IsStranger(const absl::Status& status, bool greeting) const;
+  bool IsAnotherProgram(const absl::Status& status, bool greeting) const;
   // Treats a server without a model as an error from now on. Before the job starts, a server may
   // lose the model in a restart, even after a Hello; then the coordinator requests initialization
   // again.

@@ -134,12 +134,12 @@ void SlotUpkeep::TellWhoIsWaitedFor(const Renewals& renewals, absl::Duration sta
   const bool waits = stalled_for == absl::ZeroDuration() && by.has_value() &&
                      by->slot != options_.slot && by->time >= kLongWait;
   if (!waits) {
-    told_.reset();
+    logged_at_.reset();
     return;
   }
   const absl::Duration now = options_.clock->Now();
-  if (told_.has_value() && now - *told_ < kLineInterval) return;
-  told_ = now;
+  if (logged_at_.has_value() && now - *logged_at_ < kLineInterval) return;
+  logged_at_ = now;
   options_.log(absl::StrCat("waiting for slot ", by->slot, ": ", by->server,
                             " has received neither a pull nor a push from it for ",
                             Seconds(by->time)));

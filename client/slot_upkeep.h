@@ -118,7 +118,7 @@ class SlotUpkeep {
   const Options options_;
   absl::Duration pause_;
   bool aside_ = false;
-  std::optional<absl::Duration> told_;  // time of the last log line about waiting
+  std::optional<absl::Duration> logged_at_;  // time of the last log line about waiting
 };
 
 }  // namespace torchps

@@ -6,9 +6,7 @@
 
 namespace torchps {
 
-std::string NameInWhole(int stage, const std::string& name) {
-  return absl::StrCat(stage, ".", name);
-}
+std::string FullName(int stage, const std::string& name) { return absl::StrCat(stage, ".", name); }
 
 absl::StatusOr<ModelLayout> JoinLayouts(const std::vector<ModelLayout>& stages) {
   std::vector<Segment> segments;

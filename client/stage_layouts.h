@@ -19,7 +19,7 @@ namespace torchps {
 
 // Returns the name in the whole module of a stage's tensor, as in torchps::Stages, for example
 // "1.fc.weight".
-std::string NameInWhole(int stage, const std::string& name);
+std::string FullName(int stage, const std::string& name);
 
 // Joins stage layouts into the whole layout. The segment names must be names in the whole module.
 // INVALID_ARGUMENT if `stages` is empty, or for the reasons of ModelLayout::Create, for example a

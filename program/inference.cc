@@ -40,10 +40,10 @@ std::vector<std::vector<double>> Square(const std::vector<double>& elements) {
   return rows;
 }
 
-std::string EvaluationLine(const Evaluation& evaluation, const InferenceRequest& look,
+std::string EvaluationLine(const Evaluation& evaluation, const InferenceRequest& request,
                            const std::string& samples) {
-  if (look.json) {
-    Json json = {{"model", look.model},
+  if (request.json) {
+    Json json = {{"model", request.model},
                  {"samples", evaluation.samples},
                  {"data", samples},
                  {"loss", evaluation.loss},
@@ -64,46 +64,46 @@ std::string EvaluationLine(const Evaluation& evaluation, const InferenceRequest&
 }
 
 // Returns the requested samples. FAILED_PRECONDITION: there are no such samples.
-absl::StatusOr<const Dataset*> GetSamples(const Task& task, const InferenceRequest& look) {
+absl::StatusOr<const Dataset*> GetSamples(const Task& task, const InferenceRequest& request) {
   const DataSource& data = task.data();
-  if (look.has_new_data && data.test_description.empty()) {
+  if (request.has_new_data && data.test_description.empty()) {
     return absl::FailedPreconditionError(
         "the program opens its own data, so it cannot predict the file named here; leave out the "
         "file to predict the program's test set");
   }
-  const Dataset* const samples = (look.on_training_data ? data.train : data.test).get();
+  const Dataset* const samples = (request.on_training_data ? data.train : data.test).get();
   if (samples != nullptr && samples->size() > 0) return samples;
-  return absl::FailedPreconditionError(look.on_training_data
+  return absl::FailedPreconditionError(request.on_training_data
                                            ? "the job's data have no training samples"
                                            : "the job's data have no test samples; "
                                              "--on_training_data uses the training samples");
 }
 
 absl::Status WritePredictions(const Task& task, const Dataset& samples,
-                              const InferenceRequest& look) {
+                              const InferenceRequest& request) {
   absl::StatusOr<std::unique_ptr<PredictionWriter>> writer =
-      PredictionWriter::Open(look.out, look.json, task.data());
+      PredictionWriter::Open(request.out, request.json, task.data());
   if (!writer.ok()) return writer.status();
   const auto write = [&writer](const Batch& batch, const torch::Tensor& output) {
     return (*writer)->Add(batch, output);
   };
   const absl::Status written =
-      Predict(task, samples, look.device, look.precision, write, look.stop);
+      Predict(task, samples, request.device, request.precision, write, request.stop);
   return written.ok() ? (*writer)->Close() : written;
 }
 
 absl::Status WriteEvaluation(const Task& task, const Dataset& samples,
-                             const InferenceRequest& look) {
-  const absl::StatusOr<std::unique_ptr<OutputFile>> out = OutputFile::Open(look.out);
+                             const InferenceRequest& request) {
+  const absl::StatusOr<std::unique_ptr<OutputFile>> out = OutputFile::Open(request.out);
   if (!out.ok()) return out.status();
   const absl::StatusOr<Evaluation> evaluation =
-      Evaluate(task, &samples, look.device, look.precision, look.stop);
+      Evaluate(task, &samples, request.device, request.precision, request.stop);
   if (!evaluation.ok()) return evaluation.status();
   // If the data are not the model's, training and test samples are the same dataset.
-  const bool is_trained_on = look.on_training_data && task.data().train != task.data().test;
+  const bool is_trained_on = request.on_training_data && task.data().train != task.data().test;
   const std::string described =
       is_trained_on ? "the training samples" : task.data().test_description;
-  (*out)->Line(EvaluationLine(*evaluation, look, described));
+  (*out)->Line(EvaluationLine(*evaluation, request, described));
   return (*out)->Close();
 }
 
@@ -119,17 +119,17 @@ absl::Status PrepareGeneration(DataSpec& data) {
   return absl::OkStatus();
 }
 
-absl::Status WriteText(const Task& task, const InferenceRequest& look) {
-  const absl::StatusOr<TextModel> model = TextModel::Open(task, look.device, look.precision);
+absl::Status WriteText(const Task& task, const InferenceRequest& request) {
+  const absl::StatusOr<TextModel> model = TextModel::Open(task, request.device, request.precision);
   if (!model.ok()) return model.status();
-  const bool has_bytes = model->vocabulary() == kByteValues && !look.has_token_ids;
+  const bool has_bytes = model->vocabulary() == kByteValues && !request.has_token_ids;
   const TokenForm form = has_bytes ? TokenForm::kBytes : TokenForm::kIds;
-  const absl::StatusOr<std::vector<int64_t>> prompt = GetTokens(look.prompt, form);
+  const absl::StatusOr<std::vector<int64_t>> prompt = GetTokens(request.prompt, form);
   if (!prompt.ok()) return prompt.status();
   const absl::StatusOr<std::vector<int64_t>> tokens =
-      model->Continue(*prompt, look.sampling, look.stop);
+      model->Continue(*prompt, request.sampling, request.stop);
   if (!tokens.ok()) return tokens.status();
-  const absl::StatusOr<std::unique_ptr<OutputFile>> out = OutputFile::Open(look.out);
+  const absl::StatusOr<std::unique_ptr<OutputFile>> out = OutputFile::Open(request.out);
   if (!out.ok()) return out.status();
   (*out)->Line(GetText(*tokens, form));
   return (*out)->Close();
@@ -137,17 +137,18 @@ absl::Status WriteText(const Task& task, const InferenceRequest& look) {
 
 }  // namespace
 
-absl::Status PrepareJob(const InferenceRequest& look, JobSpec* job) {
+absl::Status PrepareJob(const InferenceRequest& request, JobSpec* job) {
   // The evaluation needs a test set, even if the job trains without one.
   job->mutable_training()->set_evaluate(true);
-  const absl::StatusOr<Preprocessing::Metadata> metadata = GetMetadata(MakeModelFile(look.model));
+  const absl::StatusOr<Preprocessing::Metadata> metadata =
+      GetMetadata(MakeModelFile(request.model));
   if (!metadata.ok()) return metadata.status();
   DataSpec& data = *job->mutable_data();
   SetPreprocessing(*metadata, job);
-  if (look.what == InferenceRequest::kGenerate && HasPreprocessing(*job)) {
+  if (request.what == InferenceRequest::kGenerate && HasPreprocessing(*job)) {
     return PrepareGeneration(data);
   }
-  if (look.has_new_data) {
+  if (request.has_new_data) {
     data.set_use(PREDICTION);
   } else if (HasPreprocessing(*job)) {
     data.set_use(EVALUATION);
@@ -155,24 +156,24 @@ absl::Status PrepareJob(const InferenceRequest& look, JobSpec* job) {
   return absl::OkStatus();
 }
 
-absl::Status RunInference(const Task& task, const InferenceRequest& look) {
-  const absl::Status loaded = LoadState(task.module(), MakeModelFile(look.model));
+absl::Status RunInference(const Task& task, const InferenceRequest& request) {
+  const absl::Status loaded = LoadState(task.module(), MakeModelFile(request.model));
   if (!loaded.ok()) return loaded;
-  task.module().to(look.device);
-  if (look.what == InferenceRequest::kGenerate) return WriteText(task, look);
-  const absl::StatusOr<const Dataset*> samples = GetSamples(task, look);
+  task.module().to(request.device);
+  if (request.what == InferenceRequest::kGenerate) return WriteText(task, request);
+  const absl::StatusOr<const Dataset*> samples = GetSamples(task, request);
   if (!samples.ok()) return samples.status();
-  const bool predicts = look.what == InferenceRequest::kPredict;
-  const absl::Status written =
-      predicts ? WritePredictions(task, **samples, look) : WriteEvaluation(task, **samples, look);
+  const bool predicts = request.what == InferenceRequest::kPredict;
+  const absl::Status written = predicts ? WritePredictions(task, **samples, request)
+                                        : WriteEvaluation(task, **samples, request);
   std::error_code unknown;
-  if (!written.ok() || !std::filesystem::is_regular_file(look.out, unknown)) return written;
+  if (!written.ok() || !std::filesystem::is_regular_file(request.out, unknown)) return written;
   std::printf("wrote the %s of %lld %s samples to %s\n", predicts ? "predictions" : "evaluation",
               static_cast<long long>((*samples)->size()),
-              look.has_new_data       ? "new"
-              : look.on_training_data ? "training"
-                                      : "test",
-              look.out.c_str());
+              request.has_new_data       ? "new"
+              : request.on_training_data ? "training"
+                                         : "test",
+              request.out.c_str());
   return absl::OkStatus();
 }
 

@@ -261,7 +261,7 @@ absl::Status CheckTrainFlags() {
   return absl::OkStatus();
 }
 
-absl::Status CheckLookFlags(bool can) {
+absl::Status CheckInferenceFlags(bool can) {
   if (!can) {
     return absl::InvalidArgumentError(
         "this program has its own training loop, so it does not support --evaluate, --predict or "

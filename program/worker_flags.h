@@ -70,7 +70,7 @@ bool JoinsAnyJob(const std::vector<std::string>& overrides);
 
 // Checks that the flags are consistent. `can`: the program supports this mode.
 absl::Status CheckTrainFlags();
-absl::Status CheckLookFlags(bool can);
+absl::Status CheckInferenceFlags(bool can);
 absl::Status CheckWatchFlags(bool can);
 
 // Returns the normalized job from --job, --set and --data. Also returns errors in the job file.

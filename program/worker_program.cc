@@ -281,12 +281,12 @@ void TakePreprocessing(JobSpec* job) {
 
 // Trains, or runs inference on a model.
 absl::Status WorkAsFlagged(const WorkerProgram& work, const std::string& program, JobSpec job,
-                           bool looks, StopLatch* stop, TaskSetup* making) {
+                           bool is_inference, StopLatch* stop, TaskSetup* making) {
   if (absl::Status status = Download(program, *stop, job); !status.ok()) return status;
-  if (!looks) TakePreprocessing(&job);
+  if (!is_inference) TakePreprocessing(&job);
   FlaggedWorker worker(job, program, stop, making);
   absl::Status result = worker.Prepare();
-  if (result.ok() && looks) {
+  if (result.ok() && is_inference) {
     const InferenceRequest look = worker.Look();
     result = PrepareJob(look, &job);
     if (result.ok()) result = work.look(job, look, [making] { return making->End(); });
@@ -298,11 +298,11 @@ absl::Status WorkAsFlagged(const WorkerProgram& work, const std::string& program
 
 // Returns the exit code for the program's result and prints the result. `reason` is the reason of a
 // stop.
-int Conclude(absl::Status result, const std::string& program, bool looks,
+int Conclude(absl::Status result, const std::string& program, bool is_inference,
              const std::string& reason) {
   // A stopped worker succeeded: it returned the samples and freed the slot. A stopped inference
   // request failed, because it does not have a result.
-  if (absl::IsCancelled(result) && !looks) {
+  if (absl::IsCancelled(result) && !is_inference) {
     PrintLine(stdout, absl::StrCat("torchps_worker stopped: ", reason));
     result = absl::OkStatus();
   }
@@ -343,10 +343,10 @@ int RunWorkerProgram(int argc, char** argv, const WorkerProgram& work) {
 
   const WorkerMode mode = FlaggedMode();
   const bool watches = mode == WorkerMode::kWatch;
-  const bool looks = mode == WorkerMode::kLook;
-  absl::Status result = watches ? CheckWatchFlags(work.watch != nullptr)
-                        : looks ? CheckLookFlags(work.look != nullptr)
-                                : CheckTrainFlags();
+  const bool is_inference = mode == WorkerMode::kLook;
+  absl::Status result = watches        ? CheckWatchFlags(work.watch != nullptr)
+                        : is_inference ? CheckInferenceFlags(work.look != nullptr)
+                                       : CheckTrainFlags();
   if (result.ok()) {
     absl::StatusOr<JobSpec> job;
     const bool joins = JoinsAnyJob(overrides);
@@ -369,7 +369,7 @@ int RunWorkerProgram(int argc, char** argv, const WorkerProgram& work) {
           if (watches) {
             result = WatchAsFlagged(work, program, overrides, &stop, &making);
           } else if (result.ok()) {
-            result = WorkAsFlagged(work, program, *std::move(job), looks, &stop, &making);
+            result = WorkAsFlagged(work, program, *std::move(job), is_inference, &stop, &making);
           }
         } catch (...) {
           // Calls of torch may run the module's code and throw.
@@ -382,13 +382,13 @@ int RunWorkerProgram(int argc, char** argv, const WorkerProgram& work) {
       stop.Stop(reason);
       if (making.Stop(reason)) {
         // The training thread cannot be interrupted, and the objects it uses must not be destroyed.
-        std::_Exit(Conclude(absl::CancelledError(reason), program, looks, reason));
+        std::_Exit(Conclude(absl::CancelledError(reason), program, is_inference, reason));
       }
       trainer.join();
-      return Conclude(std::move(result), program, looks, stop.reason());
+      return Conclude(std::move(result), program, is_inference, stop.reason());
     }
   }
-  return Conclude(std::move(result), program, looks, /*reason=*/"");
+  return Conclude(std::move(result), program, is_inference, /*reason=*/"");
 }
 
 }  // namespace torchps

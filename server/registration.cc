@@ -76,7 +76,7 @@ void Registration::Learn(const ServerIdentity& told) {
 
 std::string Registration::coordinator() const {
   MutexLock lock(&mutex_);
-  return place_.coordinator;
+  return identity_.coordinator;
 }
 
 void Registration::Stop() {
@@ -130,7 +130,7 @@ void Registration::Run() {
     place = Settle(std::move(place));
     {
       MutexLock lock(&mutex_);
-      place_ = place;
+      identity_ = place;
     }
     wait = Register(place).ok() ? options_.interval : options_.pause;
   }

@@ -104,7 +104,7 @@ class Registration {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<ServerIdentity> told_ ABSL_GUARDED_BY(mutex_);
   // The identity in the next or last call.
-  ServerIdentity place_ ABSL_GUARDED_BY(mutex_);
+  ServerIdentity identity_ ABSL_GUARDED_BY(mutex_);
   bool is_new_ ABSL_GUARDED_BY(mutex_) = false;
   grpc::ClientContext* calling_ ABSL_GUARDED_BY(mutex_) = nullptr;
 

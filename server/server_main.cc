@@ -89,7 +89,7 @@ int main(int argc, char** argv) {
 
   torchps::StopSignal
       stop;  // before other threads start, so that these inherit the blocked signals
-  torchps::SayWhenOutOfMemory(
+  torchps::ReportOutOfMemory(
       "ps_server",
       "it ends; a restarted server restores what durability.level covers. Give it more memory, or "
       "the job more servers");

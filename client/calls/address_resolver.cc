@@ -63,11 +63,11 @@ void AddressResolver::Run() {
       index = *missed_.begin();
       missed_.erase(missed_.begin());
     }
-    Look(index);
+    Resolve(index);
   }
 }
 
-void AddressResolver::Look(int index) {
+void AddressResolver::Resolve(int index) {
   const std::string here = Find(index).address;
   for (const std::string& candidate : Candidates(index)) {
     if (candidate == here) continue;

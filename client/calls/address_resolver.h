@@ -61,7 +61,7 @@ class AddressResolver {
 
   void Run();
   // Switches to another address of this server if a program listens there.
-  void Look(int index) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Resolve(int index) ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns the addresses from the file and the coordinator.
   std::vector<std::string> Candidates(int index) ABSL_LOCKS_EXCLUDED(mutex_);
   std::optional<std::string> AskCoordinator(int index) ABSL_LOCKS_EXCLUDED(mutex_);

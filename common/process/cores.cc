@@ -43,7 +43,7 @@ double GetQuota(const std::string& group) {
 // unlimited.
 double Quota() {
   double least = 0;
-  const auto look = [&least](const std::string& group) {
+  const auto read_group = [&least](const std::string& group) {
     const double quota = GetQuota(group);
     if (quota > 0 && (least == 0 || quota < least)) least = quota;
   };
@@ -58,8 +58,8 @@ double Quota() {
     const std::string root =
         controllers.empty() ? std::string(kGroups) : std::string(kGroups) + "/" + controllers;
     std::string path = line.substr(second + 1);
-    for (; path.size() > 1; path.resize(path.rfind('/'))) look(root + path);
-    look(root);
+    for (; path.size() > 1; path.resize(path.rfind('/'))) read_group(root + path);
+    read_group(root);
   }
   return least;
 }

@@ -97,7 +97,7 @@ size_t sentence_bytes = 0;
 
 struct sigaction earlier_of_segv;
 
-void Say() {
+void PrintOutOfMemory() {
   const ssize_t ignored = write(STDERR_FILENO, sentence, sentence_bytes);
   static_cast<void>(ignored);
 }
@@ -105,7 +105,7 @@ void Say() {
 // Runs on the thread that called abort(). If a failed malloc() caused the call, errno still holds
 // ENOMEM. When the handler returns, abort() ends the process.
 void OnAbort(int) {
-  if (errno == ENOMEM) Say();
+  if (errno == ENOMEM) PrintOutOfMemory();
 }
 
 // Runs on the thread that accessed an invalid address. When the handler returns, the thread repeats
@@ -113,7 +113,7 @@ void OnAbort(int) {
 void OnSegv(int, siginfo_t* fault, void*) {
   constexpr uintptr_t kFirstPage = 4096;
   const auto where = reinterpret_cast<uintptr_t>(fault->si_addr);
-  if (errno == ENOMEM && where < kFirstPage) Say();
+  if (errno == ENOMEM && where < kFirstPage) PrintOutOfMemory();
   sigaction(SIGSEGV, &earlier_of_segv, nullptr);
 }
 
@@ -124,7 +124,7 @@ void OnSegv(int, siginfo_t* fault, void*) {
 
 }  // namespace
 
-void SayWhenOutOfMemory(const char* program, const char* what) {
+void ReportOutOfMemory(const char* program, const char* what) {
   const int printed =
       std::snprintf(sentence, sizeof(sentence),
                     "%s: the system refuses this process more memory; %s\n", program, what);

@@ -34,6 +34,6 @@ MemoryLimit FindMemoryLimit(const std::string& root = "/");
 // gRPC ends the process silently when an allocation fails: by SIGABRT, or by SIGSEGV after an
 // unchecked malloc(). This function therefore installs handlers for both signals and for
 // std::set_new_handler. Call once from main before starting threads.
-void SayWhenOutOfMemory(const char* program, const char* what);
+void ReportOutOfMemory(const char* program, const char* what);
 
 }  // namespace torchps

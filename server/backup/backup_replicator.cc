@@ -136,9 +136,9 @@ void BackupReplicator::Run() {
       applied_ = known;
     }
     Publish(stepped.status());
-    if (mirror_.position() > told_ && options_.mirror.log != nullptr) {
-      told_ = mirror_.position();
-      options_.mirror.log->RaiseCopied(told_);
+    if (mirror_.position() > reported_ && options_.mirror.log != nullptr) {
+      reported_ = mirror_.position();
+      options_.mirror.log->RaiseCopied(reported_);
     }
     if (!stepped.ok()) {
       AwaitNextTry();

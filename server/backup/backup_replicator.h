@@ -82,8 +82,8 @@ class BackupReplicator {
   std::string Trouble() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
-  BackupMirror mirror_;  // used only by thread_
-  uint64_t told_ = 0;    // used only by thread_: the last position passed to the log
+  BackupMirror mirror_;    // used only by thread_
+  uint64_t reported_ = 0;  // used only by thread_: the last position passed to the log
 
   mutable Mutex mutex_;
   CondVar wakes_;    // wakes thread_

@@ -127,7 +127,7 @@ absl::Status CoordinatedJob::Load(const CoordinatorState& state, absl::Duration 
   initialization_ = state.initialization();
   stopped_ = state.stopped();
   resumed_checkpoint_ = state.resumed_checkpoint();
-  places_.Restore(state);
+  server_addresses_.Restore(state);
   CheckpointSchedule::Memory checkpoints;
   checkpoints.last_number = state.last_checkpoint();
   checkpoints.kept.assign(state.kept_checkpoint().begin(), state.kept_checkpoint().end());
@@ -162,7 +162,7 @@ void CoordinatedJob::WaitForWorkers(absl::Duration now) {
   }
   initializer_ = -1;
   terms_.server_count = 0;
-  places_.Clear();
+  server_addresses_.Clear();
   if (!work_.Complete()) stopped_.clear();
   const bool is_over = work_.Complete() && phase() == JobStatus::DONE;
   phase_.Enter(is_over ? JobStatus::DONE : JobStatus::GATHERING, now);
@@ -184,7 +184,7 @@ void CoordinatedJob::Advance(absl::Duration now) {
   }
   if (phase() == JobStatus::INITIALIZING && !initialized_) ChooseInitializer();
   if (phase() == JobStatus::RUNNING && work_.Complete()) End(now);
-  phase_.Tell();
+  phase_.Publish();
 }
 
 void CoordinatedJob::ChooseInitializer() {
@@ -194,9 +194,9 @@ void CoordinatedJob::ChooseInitializer() {
 }
 
 std::optional<AwaitStartReply> CoordinatedJob::GetStart(SlotId slot) const {
-  if (told_phase() == JobStatus::DONE) return StartReply(AwaitStartReply::DONE);
-  if (told_phase() == JobStatus::RUNNING) return StartReply(AwaitStartReply::START);
-  if (told_phase() == JobStatus::INITIALIZING && !initialized_ && initializer_ == slot) {
+  if (published_phase() == JobStatus::DONE) return StartReply(AwaitStartReply::DONE);
+  if (published_phase() == JobStatus::RUNNING) return StartReply(AwaitStartReply::START);
+  if (published_phase() == JobStatus::INITIALIZING && !initialized_ && initializer_ == slot) {
     return StartReply(AwaitStartReply::INITIALIZE, initialization_);
   }
   return std::nullopt;
@@ -204,7 +204,7 @@ std::optional<AwaitStartReply> CoordinatedJob::GetStart(SlotId slot) const {
 
 std::optional<NextWorkReply> CoordinatedJob::GetNextWork(MemberState& member) {
   NextWorkReply reply;
-  if (told_phase() == JobStatus::DONE) {
+  if (published_phase() == JobStatus::DONE) {
     member.set_state(SlotAccounting::FINISHED);
     reply.set_done(true);
   } else if (!stopped_.empty() || !work_.HandOut(&member, &reply)) {
@@ -328,7 +328,7 @@ CoordinatorState CoordinatedJob::Save(absl::Duration now) const {
   CoordinatorState state;
   state.set_job_id(id_);
   terms_.SaveTo(&state);
-  places_.SaveTo(&state);
+  server_addresses_.SaveTo(&state);
   state.set_phase(phase());
   state.set_running_seconds(absl::ToDoubleSeconds(RunningTime(now)));
   const CheckpointSchedule::Memory& checkpoints = schedule_.memory();
@@ -351,14 +351,14 @@ CoordinatorState CoordinatedJob::Save(absl::Duration now) const {
 JobStatus CoordinatedJob::Describe(absl::Duration now) const {
   JobStatus status;
   status.set_coordinator_incarnation(options_.coordinator_incarnation);
-  status.set_phase(told_phase());
+  status.set_phase(published_phase());
   status.set_job_id(id_);
   *status.mutable_job() = terms_.job;
   status.set_running_seconds(absl::ToDoubleSeconds(RunningTime(now)));
   status.set_parameters(terms_.layout.trained_size());
   status.set_model(terms_.model);
   status.set_data(terms_.data);
-  for (const ServerAddress& place : places_.all()) *status.add_server() = place;
+  for (const ServerAddress& place : server_addresses_.all()) *status.add_server() = place;
   members_.Describe(&status);
   work_.Describe(&status);
   status.set_epochs_without_best(work_.stopped_after());

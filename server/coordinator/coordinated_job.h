@@ -93,7 +93,7 @@ class CoordinatedJob {
   bool awaits_terms() const { return terms_.server_count == 0; }
   JobMembers& members() { return members_; }
   JobWork& work() { return work_; }
-  ServerAddresses& places() { return places_; }
+  ServerAddresses& server_addresses() { return server_addresses_; }
   uint64_t resumed_checkpoint() const { return resumed_checkpoint_; }
   // Returns true if the job was restored from a state that may be older than the workers'
   // knowledge.
@@ -103,7 +103,7 @@ class CoordinatedJob {
 
   // See job_phase.h.
   JobStatus::Phase phase() const { return phase_.phase(); }
-  JobStatus::Phase told_phase() const { return phase_.told(); }
+  JobStatus::Phase published_phase() const { return phase_.told(); }
   absl::Duration RunningTime(absl::Duration now) const { return phase_.RunningTime(now); }
   uint64_t revision() const { return phase_.revision(); }
   uint64_t vital_revision() const { return phase_.vital_revision(); }
@@ -177,7 +177,7 @@ class CoordinatedJob {
   JobWork work_;
   CheckpointSchedule schedule_;
   JobPhase phase_;
-  ServerAddresses places_;
+  ServerAddresses server_addresses_;
   bool restored_ = false;
 
   SlotId initializer_ = -1;

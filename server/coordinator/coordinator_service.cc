@@ -222,10 +222,10 @@ void CoordinatorService::StoreModel(
   const absl::Status applied =
       Apply([&](JobCoordinator& coordinator, absl::Duration now) -> Answer {
         if (models_ == nullptr) return nullptr;
-        RenewSlotRequest speaker;
-        speaker.set_slot(call->request().slot());
-        speaker.set_incarnation(call->request().incarnation());
-        status = coordinator.RenewSlot(speaker, now).status();
+        RenewSlotRequest caller;
+        caller.set_slot(call->request().slot());
+        caller.set_incarnation(call->request().incarnation());
+        status = coordinator.RenewSlot(caller, now).status();
         if (status.ok()) {
           models_->Receive(call->request(), [call](const auto& reply) { call->Respond(reply); });
         }
@@ -263,8 +263,9 @@ CoordinatorService::Made CoordinatorService::Make(const Change& change) {
     made.ready.push_back([give = std::move(give)](const StateWriter::Kept&) { give(); });
   }
   for (EvictedSlot& gone : coordinator_.TakeGone()) {
-    made.ready.push_back(
-        [this, gone = std::move(gone)](const StateWriter::Kept&) { eviction_notifier_.Say(gone); });
+    made.ready.push_back([this, gone = std::move(gone)](const StateWriter::Kept&) {
+      eviction_notifier_.Notify(gone);
+    });
   }
   if (own != nullptr) made.ready.push_back(std::move(own));
   made.revision = coordinator_.revision();

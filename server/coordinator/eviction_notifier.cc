@@ -15,7 +15,7 @@ constexpr absl::Duration kTimeout = absl::Seconds(5);
 
 }  // namespace
 
-void EvictionNotifier::Say(EvictedSlot gone) {
+void EvictionNotifier::Notify(EvictedSlot gone) {
   if (connect_ == nullptr) return;
   MutexLock lock(&mutex_);
   if (stopping_) return;
@@ -46,11 +46,11 @@ void EvictionNotifier::Run() {
       gone = std::move(gone_.front());
       gone_.pop_front();
     }
-    Tell(gone);
+    NotifyServers(gone);
   }
 }
 
-void EvictionNotifier::Tell(const EvictedSlot& gone) {
+void EvictionNotifier::NotifyServers(const EvictedSlot& gone) {
   std::vector<std::unique_ptr<ParameterService::Stub>> stubs(gone.servers.size());
   std::vector<int> reached;
   for (size_t i = 0; i < gone.servers.size(); ++i) {

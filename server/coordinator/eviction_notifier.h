@@ -20,12 +20,12 @@ namespace torchps {
 // Thread-safe. Uses a separate thread, which starts with the first call.
 class EvictionNotifier {
  public:
-  // If `connect` is null, Say() does nothing.
+  // If `connect` is null, Notify() does nothing.
   explicit EvictionNotifier(CheckpointConductor::Connect connect) : connect_(std::move(connect)) {}
   ~EvictionNotifier() { Stop(); }
 
   // Queues the notification. Does not block.
-  void Say(EvictedSlot gone);
+  void Notify(EvictedSlot gone);
 
   // Cancels running calls and stops the thread. Idempotent.
   void Stop();
@@ -33,7 +33,7 @@ class EvictionNotifier {
  private:
   void Run();
   // Notifies all servers in parallel and waits for the answers.
-  void Tell(const EvictedSlot& gone) ABSL_LOCKS_EXCLUDED(mutex_);
+  void NotifyServers(const EvictedSlot& gone) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const CheckpointConductor::Connect connect_;
   ServerCalls calls_;

@@ -54,7 +54,7 @@ absl::StatusOr<JoinReply> JobCoordinator::Join(const JoinRequest& request, absl:
   const absl::StatusOr<JobMembers::Taken> taken = job_->members().Take(request, now);
   if (!taken.ok()) return taken.status();
   if (taken->is_new) job_->ChangedVitally();
-  job_->places().Tell(request, job_->terms().server_count);
+  job_->server_addresses().CheckAndLearn(request, job_->terms().server_count);
   JoinReply reply;
   reply.set_slot(taken->holder.slot);
   reply.set_incarnation(taken->holder.incarnation);
@@ -68,11 +68,12 @@ absl::StatusOr<JoinReply> JobCoordinator::Join(const JoinRequest& request, absl:
 JobCoordinator::ParkedCall JobCoordinator::AwaitStart(const AwaitStartRequest& request,
                                                       absl::Duration now,
                                                       Reply<AwaitStartReply> reply) {
-  const absl::StatusOr<MemberState*> speaker = Speaker(request.slot(), request.incarnation(), now);
-  if (!speaker.ok()) {
-    return parked_.AnswerNow<AwaitStartReply>(std::move(reply), speaker.status());
+  const absl::StatusOr<MemberState*> caller =
+      FindMember(request.slot(), request.incarnation(), now);
+  if (!caller.ok()) {
+    return parked_.AnswerNow<AwaitStartReply>(std::move(reply), caller.status());
   }
-  MemberState& member = **speaker;
+  MemberState& member = **caller;
   if (!member.awaits_start()) job_->Changed();
   member.set_awaits_start(true);
   // Claims for an earlier initialisation do not count, because those values were lost.
@@ -93,11 +94,12 @@ JobCoordinator::ParkedCall JobCoordinator::AwaitStart(const AwaitStartRequest& r
 JobCoordinator::ParkedCall JobCoordinator::NextWork(const NextWorkRequest& request,
                                                     absl::Duration now,
                                                     Reply<NextWorkReply> reply) {
-  const absl::StatusOr<MemberState*> speaker = Speaker(request.slot(), request.incarnation(), now);
-  absl::Status status = speaker.status();
-  if (status.ok()) status = TakeIn(request, **speaker, now);
+  const absl::StatusOr<MemberState*> caller =
+      FindMember(request.slot(), request.incarnation(), now);
+  absl::Status status = caller.status();
+  if (status.ok()) status = TakeIn(request, **caller, now);
   if (!status.ok()) return parked_.AnswerNow<NextWorkReply>(std::move(reply), status);
-  const MemberState& member = **speaker;
+  const MemberState& member = **caller;
   if (member.has_answer()) {
     return parked_.AnswerNow<NextWorkReply>(std::move(reply), member.answer());
   }
@@ -108,18 +110,20 @@ JobCoordinator::ParkedCall JobCoordinator::NextWork(const NextWorkRequest& reque
 
 absl::StatusOr<RenewSlotReply> JobCoordinator::RenewSlot(const RenewSlotRequest& request,
                                                          absl::Duration now) {
-  const absl::StatusOr<MemberState*> speaker = Speaker(request.slot(), request.incarnation(), now);
-  if (!speaker.ok()) return speaker.status();
+  const absl::StatusOr<MemberState*> caller =
+      FindMember(request.slot(), request.incarnation(), now);
+  if (!caller.ok()) return caller.status();
   RenewSlotReply reply;
-  reply.set_cut_off(job_->members().Hear(request, now));
+  reply.set_cut_off(job_->members().RecordRenewal(request, now));
   return reply;
 }
 
 absl::StatusOr<ReportEvaluationReply> JobCoordinator::ReportEvaluation(
     const ReportEvaluationRequest& request, absl::Duration now) {
-  const absl::StatusOr<MemberState*> speaker = Speaker(request.slot(), request.incarnation(), now);
-  if (!speaker.ok()) return speaker.status();
-  MemberState& member = **speaker;
+  const absl::StatusOr<MemberState*> caller =
+      FindMember(request.slot(), request.incarnation(), now);
+  if (!caller.ok()) return caller.status();
+  MemberState& member = **caller;
   const int epoch = request.result().epoch();
   if (job_->work().WasReportedBy(request.slot(), epoch)) return ReportEvaluationReply();
   if (epoch == 0 || member.evaluating() != epoch) {
@@ -133,18 +137,20 @@ absl::StatusOr<ReportEvaluationReply> JobCoordinator::ReportEvaluation(
 
 absl::StatusOr<LeaveJobReply> JobCoordinator::LeaveJob(const LeaveJobRequest& request,
                                                        absl::Duration now) {
-  const absl::StatusOr<MemberState*> speaker = Speaker(request.slot(), request.incarnation(), now);
-  if (!speaker.ok()) {
+  const absl::StatusOr<MemberState*> caller =
+      FindMember(request.slot(), request.incarnation(), now);
+  if (!caller.ok()) {
     // The slot already left or its lease expired, so this call succeeds.
     if (has_job() && job_->members().IsLatest({request.slot(), request.incarnation()})) {
       return LeaveJobReply();
     }
-    return speaker.status();
+    return caller.status();
   }
   const SlotHolder leaver{request.slot(), request.incarnation()};
-  Expire(leaver,
-         job_->told_phase() == JobStatus::DONE ? SlotAccounting::FINISHED : SlotAccounting::LEFT,
-         request.reason());
+  Expire(
+      leaver,
+      job_->published_phase() == JobStatus::DONE ? SlotAccounting::FINISHED : SlotAccounting::LEFT,
+      request.reason());
   Settle(now);
   return LeaveJobReply();
 }
@@ -154,7 +160,7 @@ void JobCoordinator::Tick(absl::Duration now) {
   const std::vector<SlotHolder> expired = job_->members().Expire(now);
   for (const SlotHolder& dead : expired) {
     Expire(dead, SlotAccounting::EXPIRED, "its lease ran out");
-    gone_.push_back({dead, job_->places().addresses()});
+    gone_.push_back({dead, job_->server_addresses().addresses()});
   }
   const bool waited_enough = job_->work().EndLongWaits(now);
   if (!expired.empty() || waited_enough) Settle(now);
@@ -163,11 +169,11 @@ void JobCoordinator::Tick(absl::Duration now) {
 void JobCoordinator::OnSynced(uint64_t revision, absl::Duration now) {
   if (!has_job()) return;
   job_->OnSynced(revision);
-  if (job_->told_phase() != job_->phase()) Settle(now);
+  if (job_->published_phase() != job_->phase()) Settle(now);
 }
 
-absl::StatusOr<MemberState*> JobCoordinator::Speaker(SlotId slot, Incarnation incarnation,
-                                                     absl::Duration now) {
+absl::StatusOr<MemberState*> JobCoordinator::FindMember(SlotId slot, Incarnation incarnation,
+                                                        absl::Duration now) {
   if (!has_job()) {
     return absl::AbortedError(
         "no job has been submitted to this coordinator since it was started: join again");
@@ -267,7 +273,8 @@ absl::StatusOr<RegisterServerReply> JobCoordinator::RegisterServer(
         absl::StrCat("the running job has ", server_count,
                      " servers; this server belongs to a job with ", request.server_count()));
   }
-  const absl::StatusOr<bool> changed = job_->places().Register(request.place(), server_count);
+  const absl::StatusOr<bool> changed =
+      job_->server_addresses().Register(request.place(), server_count);
   if (!changed.ok()) return changed.status();
   if (*changed) job_->Changed();
   return RegisterServerReply();
@@ -278,7 +285,7 @@ absl::StatusOr<LocateServersReply> JobCoordinator::LocateServers(const LocateSer
   LocateServersReply reply;
   if (!has_job()) return reply;
   reply.set_job_id(job_->id());
-  for (const ServerAddress& place : job_->places().all()) *reply.add_server() = place;
+  for (const ServerAddress& place : job_->server_addresses().all()) *reply.add_server() = place;
   return reply;
 }
 

@@ -140,7 +140,7 @@ class JobCoordinator {
  private:
   // Expires dead slots, then returns the live member that called and renews its lease. Returns
   // INVALID_ARGUMENT or ABORTED as in SlotRegistry::Renew.
-  absl::StatusOr<MemberState*> Speaker(SlotId slot, Incarnation incarnation, absl::Duration now);
+  absl::StatusOr<MemberState*> FindMember(SlotId slot, Incarnation incarnation, absl::Duration now);
   // Records a NextWork call, once even if it is repeated.
   absl::Status TakeIn(const NextWorkRequest& request, MemberState& member, absl::Duration now);
   // Ends the incarnation, hands its work to other slots, and records `state` and `reason`.
@@ -150,7 +150,7 @@ class JobCoordinator {
   // Advances the job as far as possible and answers all parked calls that can be answered.
   // REQUIRES: has_job().
   void Settle(absl::Duration now);
-  bool IsToldDone() const { return has_job() && job_->told_phase() == JobStatus::DONE; }
+  bool IsToldDone() const { return has_job() && job_->published_phase() == JobStatus::DONE; }
   JobStatus Describe(absl::Duration now) const;
 
   const CoordinatedJob::Options job_options_;

@@ -72,7 +72,7 @@ absl::StatusOr<MemberState*> JobMembers::Renew(SlotHolder holder, absl::Duration
   return &accounting_.at(holder.slot);
 }
 
-bool JobMembers::Hear(const RenewSlotRequest& request, absl::Duration now) {
+bool JobMembers::RecordRenewal(const RenewSlotRequest& request, absl::Duration now) {
   const auto at = [now](double age) { return now - absl::Seconds(age); };
   std::map<int, SlotViews::Contact> contacts;
   for (const ServerContact& told : request.contact()) {
@@ -83,8 +83,8 @@ bool JobMembers::Hear(const RenewSlotRequest& request, absl::Duration now) {
     contact.first_reached = at(told.first_reached_seconds());
     contact.last_reached = at(told.last_reached_seconds());
   }
-  return views_.Hear(request.slot(), std::move(contacts), absl::Seconds(request.stalled_seconds()),
-                     now);
+  return views_.RecordRenewal(request.slot(), std::move(contacts),
+                              absl::Seconds(request.stalled_seconds()), now);
 }
 
 void JobMembers::End(SlotHolder holder, SlotAccounting::State state, const std::string& reason) {

@@ -42,7 +42,7 @@ class JobMembers {
 
   // Records the report that came with a renewal. Returns true if the slot is cut off from a server
   // that other slots can reach. REQUIRES: Renew() succeeded.
-  bool Hear(const RenewSlotRequest& request, absl::Duration now);
+  bool RecordRenewal(const RenewSlotRequest& request, absl::Duration now);
 
   // Returns the holders with an expired lease; the caller must pass each one to End(). Must be
   // called often, because a pause means that this process was suspended (SlotViews::Pass).

@@ -20,7 +20,7 @@ void JobPhase::Enter(JobStatus::Phase phase, absl::Duration now) {
   if (phase == JobStatus::DONE) ended_at_ = now;
 }
 
-void JobPhase::Tell() {
+void JobPhase::Publish() {
   if (!is_kept_ || synced_revision_ >= phase_revision_) told_ = phase_;
 }
 

@@ -32,7 +32,7 @@ class JobPhase {
 
   void Enter(JobStatus::Phase phase, absl::Duration now);
   // Publishes the current phase, if it is synced or the state is not saved.
-  void Tell();
+  void Publish();
 
   // Continues from a state saved at this revision. `ran` is the running time at that point.
   void Restore(JobStatus::Phase phase, uint64_t revision, absl::Duration ran, absl::Duration now);

@@ -7,21 +7,21 @@
 namespace torchps {
 
 void ServerAddresses::MakeRoom(int server_count) {
-  while (static_cast<int>(places_.size()) < server_count) {
+  while (static_cast<int>(server_addresses_.size()) < server_count) {
     ServerAddress place;
-    place.set_server_index(static_cast<int>(places_.size()));
-    places_.push_back(std::move(place));
+    place.set_server_index(static_cast<int>(server_addresses_.size()));
+    server_addresses_.push_back(std::move(place));
   }
 }
 
-void ServerAddresses::Tell(const JoinRequest& request, int server_count) {
+void ServerAddresses::CheckAndLearn(const JoinRequest& request, int server_count) {
   if (request.server_address_size() != server_count) return;
   MakeRoom(server_count);
   for (int i = 0; i < server_count; ++i) {
     const std::string& address = request.server_address(i);
-    if (address.empty() || places_[i].server_incarnation() != 0) continue;
+    if (address.empty() || server_addresses_[i].server_incarnation() != 0) continue;
     // Addresses appear in messages. An address with control characters is unreachable anyway.
-    places_[i].set_address(Printable(address));
+    server_addresses_[i].set_address(Printable(address));
   }
 }
 
@@ -34,7 +34,7 @@ absl::StatusOr<bool> ServerAddresses::Register(const ServerAddress& place, int s
   }
   if (absl::Status valid = CheckServerAddress(place.address()); !valid.ok()) return valid;
   MakeRoom(server_count);
-  ServerAddress& known = places_[index];
+  ServerAddress& known = server_addresses_[index];
   if (known.address() == place.address() &&
       known.server_incarnation() == place.server_incarnation()) {
     return false;
@@ -46,19 +46,19 @@ absl::StatusOr<bool> ServerAddresses::Register(const ServerAddress& place, int s
 
 std::vector<std::string> ServerAddresses::addresses() const {
   std::vector<std::string> addresses;
-  for (const ServerAddress& place : places_) addresses.push_back(place.address());
+  for (const ServerAddress& place : server_addresses_) addresses.push_back(place.address());
   return addresses;
 }
 
 void ServerAddresses::SaveTo(CoordinatorState* state) const {
-  for (const ServerAddress& place : places_) state->add_server_address(place.address());
+  for (const ServerAddress& place : server_addresses_) state->add_server_address(place.address());
 }
 
 void ServerAddresses::Restore(const CoordinatorState& state) {
-  places_.clear();
+  server_addresses_.clear();
   MakeRoom(state.server_address_size());
   for (int i = 0; i < state.server_address_size(); ++i) {
-    places_[i].set_address(state.server_address(i));
+    server_addresses_[i].set_address(state.server_address(i));
   }
 }
 

@@ -18,7 +18,7 @@ class ServerAddresses {
  public:
   // Records the addresses from a worker's request; unknown addresses are empty. Ignores the request
   // if it lists a different number of servers.
-  void Tell(const JoinRequest& request, int server_count);
+  void CheckAndLearn(const JoinRequest& request, int server_count);
 
   // Records the address that a server registers. Returns true if this changed anything. Returns
   // FAILED_PRECONDITION if the index is out of range, and INVALID_ARGUMENT if the address is not
@@ -28,16 +28,16 @@ class ServerAddresses {
   // Returns the addresses by server index. Unknown addresses are empty.
   std::vector<std::string> addresses() const;
   // Returns all entries in server order. Empty before the first report.
-  const std::vector<ServerAddress>& all() const { return places_; }
+  const std::vector<ServerAddress>& all() const { return server_addresses_; }
 
   void SaveTo(CoordinatorState* state) const;
   void Restore(const CoordinatorState& state);
-  void Clear() { places_.clear(); }
+  void Clear() { server_addresses_.clear(); }
 
  private:
   void MakeRoom(int server_count);
 
-  std::vector<ServerAddress> places_;
+  std::vector<ServerAddress> server_addresses_;
 };
 
 }  // namespace torchps

@@ -17,8 +17,8 @@ constexpr absl::Duration kLeastStandstill = absl::Milliseconds(500);
 
 }  // namespace
 
-bool SlotViews::Hear(SlotId slot, std::map<int, Contact> contacts, absl::Duration stalled_for,
-                     absl::Duration now) {
+bool SlotViews::RecordRenewal(SlotId slot, std::map<int, Contact> contacts,
+                              absl::Duration stalled_for, absl::Duration now) {
   if (now < blind_until_) contacts.clear();
   View& view = views_[slot];
   view.stalled_for = stalled_for;

@@ -40,8 +40,8 @@ class SlotViews {
 
   // Records a report of `slot` for each server that admitted the slot. Returns true if the slot is
   // cut off from one of them.
-  bool Hear(SlotId slot, std::map<int, Contact> contacts, absl::Duration stalled_for,
-            absl::Duration now);
+  bool RecordRenewal(SlotId slot, std::map<int, Contact> contacts, absl::Duration stalled_for,
+                     absl::Duration now);
 
   // Must be called often. After a long pause between two calls, this process was suspended, and the
   // reports that arrive next may be old. They are ignored for a short time.

@@ -45,7 +45,7 @@ void ParameterServiceShell::Listen(Poller* poller) {
   };
   // Called before the answer, because a push may follow the answer immediately.
   const auto hear = [this](const auto& call) {
-    known_.Heard(call->connection(), call->request().slot(), call->request().incarnation());
+    known_.RecordCall(call->connection(), call->request().slot(), call->request().incarnation());
   };
   listen_for(&Service::RequestHello, [this, hear](const auto& call) {
     server_->Hello(call->request(), [call, hear](const absl::StatusOr<HelloReply>& reply) {

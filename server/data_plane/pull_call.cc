@@ -81,7 +81,7 @@ absl::Status PullCall::Begin() {
   shared_ = request.shared_memory();
   // Called before the answer, because a push may follow the answer immediately.
   if (job_->CheckLive(request.slot(), request.incarnation()).ok()) {
-    services_.known->Heard(ConnectionName(context_), request.slot(), request.incarnation());
+    services_.known->RecordCall(ConnectionName(context_), request.slot(), request.incarnation());
   }
   const absl::StatusOr<HostedJob::ParkedId> parked = job_->Pull(
       request.slot(), request.incarnation(), request.clock(), request.ahead(),

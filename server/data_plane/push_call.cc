@@ -201,7 +201,8 @@ absl::Status PushCall::CheckAnnounced(const PushHeader& first) const {
 absl::Status PushCall::Introduce(const PushHeader& first) {
   if (!is_unverified_) return absl::OkStatus();
   const absl::Status live = job_->CheckLive(first.slot, first.incarnation);
-  if (live.ok()) services_.known->Heard(ConnectionName(context_), first.slot, first.incarnation);
+  if (live.ok())
+    services_.known->RecordCall(ConnectionName(context_), first.slot, first.incarnation);
   return live;
 }
 

@@ -4,8 +4,8 @@
 
 namespace torchps {
 
-void VerifiedConnections::Heard(const std::string& connection, SlotId slot,
-                                Incarnation incarnation) {
+void VerifiedConnections::RecordCall(const std::string& connection, SlotId slot,
+                                     Incarnation incarnation) {
   if (connection.empty()) return;
   const absl::Duration now = clock_->Now();
   MutexLock lock(&mutex_);

@@ -31,7 +31,7 @@ class VerifiedConnections {
   explicit VerifiedConnections(const Clock* clock) : clock_(clock) {}
 
   // Records that this live incarnation of the slot used `connection` (ConnectionName).
-  void Heard(const std::string& connection, SlotId slot, Incarnation incarnation);
+  void RecordCall(const std::string& connection, SlotId slot, Incarnation incarnation);
 
   // True if the connection is verified. Always true within this process.
   bool Knows(const std::string& connection) const;

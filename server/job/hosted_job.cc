@@ -95,7 +95,7 @@ absl::Status HostedJob::RestoreFrom(JobStorage* storage, const HelloRequest& req
 absl::Status HostedJob::Enter(SlotId slot, Incarnation incarnation, HelloReply* reply) {
   const absl::StatusOr<JobMembership::Entry> entry = membership_.Enter(slot, incarnation);
   if (!entry.ok()) return entry.status();
-  activity_.Heard(slot);
+  activity_.RecordCall(slot);
   RaiseMinClocks();
   reply->set_min_clock(entry->min_clock);
   reply->set_last_step(entry->last_step);
@@ -203,7 +203,7 @@ absl::Status HostedJob::PushFrame(const PushHeader& header, const FramePayload& 
   }
   const absl::Status pushed =
       header.shared_blocks > 0 ? PushShared(header) : PushBlock(header, payload);
-  if (pushed.ok()) activity_.Heard(header.slot);
+  if (pushed.ok()) activity_.RecordCall(header.slot);
   // This frame may have completed an update that other slots wait for, even if the stream fails
   // later.
   if (parts_.collects_pushes() && header.step > 0) RaiseMinClocks();
@@ -332,7 +332,7 @@ absl::StatusOr<HostedJob::ParkedId> HostedJob::Pull(SlotId slot, Incarnation inc
   const absl::StatusOr<JobMembership::PullClock> begun =
       membership_.BeginPull(slot, incarnation, claimed, ahead);
   if (!begun.ok()) return begun.status();
-  activity_.Heard(slot);
+  activity_.RecordCall(slot);
   parts_.policy->PullBegan(slot);
   const Step clock = begun->judged;
   RaiseMinClocks();

@@ -123,7 +123,7 @@ void JobBackup::Start(JobLog* log) {
   MutexLock lock(&mutex_);
   for (const std::string& file : FilesBeside()) {
     kept.others.push_back(file);
-    beside_.insert(file);
+    extra_files_.insert(file);
   }
   sender_ = std::make_unique<BackupReplicator>(std::move(options), kept);
   started_ = sender_.get();
@@ -162,13 +162,13 @@ void JobBackup::Prune() {
   files.insert(files.end(), own.others.begin(), own.others.end());
   // Under the lock, so that a file sent in the meantime is not removed.
   MutexLock lock(&mutex_);
-  files.insert(files.end(), beside_.begin(), beside_.end());
+  files.insert(files.end(), extra_files_.begin(), extra_files_.end());
   sender_->KeepOnly(std::move(files));
 }
 
 void JobBackup::Send(const std::string& file) {
   MutexLock lock(&mutex_);
-  beside_.insert(file);
+  extra_files_.insert(file);
   if (BackupReplicator* const sender = started_; sender != nullptr) {
     sender->Send(file, /*complete=*/false, BackupMirror::Version::kNew);
   }

@@ -90,7 +90,7 @@ class JobBackup final : public LogCopier, private CopiedLog {
   // Points to `sender_` after Start(); the log's thread reads it.
   std::atomic<BackupReplicator*> started_{nullptr};
   Mutex mutex_;
-  std::set<std::string> beside_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::string> extra_files_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace torchps

@@ -59,21 +59,21 @@ absl::StatusOr<HelloReply> ParameterServer::Hello(const HelloRequest& request) {
 
 void ParameterServer::RecordAddress(const HelloRequest& request) {
   const int index = request.server_index();
-  MutexLock lock(&place_mutex_);
-  if (!place_.has_value()) {
-    place_.emplace();
-    place_->job_id = request.job_id();
-    place_->server_index = index;
-    place_->server_count = request.server_count();
+  MutexLock lock(&identity_mutex_);
+  if (!identity_.has_value()) {
+    identity_.emplace();
+    identity_->job_id = request.job_id();
+    identity_->server_index = index;
+    identity_->server_count = request.server_count();
   }
   if (request.server_address_size() != request.server_count()) return;
-  if (place_->address.empty()) place_->address = request.server_address(index);
-  if (!request.server_address(0).empty()) place_->coordinator = request.server_address(0);
+  if (identity_->address.empty()) identity_->address = request.server_address(index);
+  if (!request.server_address(0).empty()) identity_->coordinator = request.server_address(0);
 }
 
 std::optional<ServerIdentity> ParameterServer::place() const {
-  MutexLock lock(&place_mutex_);
-  return place_;
+  MutexLock lock(&identity_mutex_);
+  return identity_;
 }
 
 void ParameterServer::Hello(const HelloRequest& request, Reply<HelloReply> reply) {
@@ -144,14 +144,14 @@ void ParameterServer::AnswerSlowHellos() {
   {
     MutexLock lock(&pending_hellos_mutex_);
     const absl::Duration now = options_.clock->Now();
-    for (auto greeting = pending_hellos_.begin(); greeting != pending_hellos_.end();) {
-      const bool is_under_way = greeting == pending_hellos_.begin();
-      if (greeting->reply == nullptr || now - greeting->since < kLongestSilence) {
-        ++greeting;
+    for (auto hello = pending_hellos_.begin(); hello != pending_hellos_.end();) {
+      const bool is_under_way = hello == pending_hellos_.begin();
+      if (hello->reply == nullptr || now - hello->since < kLongestSilence) {
+        ++hello;
         continue;
       }
-      waiting.push_back(std::exchange(greeting->reply, nullptr));
-      greeting = is_under_way ? std::next(greeting) : pending_hellos_.erase(greeting);
+      waiting.push_back(std::exchange(hello->reply, nullptr));
+      hello = is_under_way ? std::next(hello) : pending_hellos_.erase(hello);
     }
   }
   HelloReply busy;

@@ -90,7 +90,7 @@ class ParameterServer {
 
   // This server's identity, with the addresses that workers reported: the server's address from the
   // first worker, the coordinator's from the latest. Empty before the first Hello.
-  std::optional<ServerIdentity> place() const ABSL_LOCKS_EXCLUDED(place_mutex_);
+  std::optional<ServerIdentity> place() const ABSL_LOCKS_EXCLUDED(identity_mutex_);
 
   // Null before the first Hello.
   HostedJob* job() const { return job_.load(std::memory_order_acquire); }
@@ -147,7 +147,7 @@ class ParameterServer {
   // Answers the queued slow Hellos one after the other.
   void AnswerHellos();
 
-  void RecordAddress(const HelloRequest& request) ABSL_LOCKS_EXCLUDED(place_mutex_);
+  void RecordAddress(const HelloRequest& request) ABSL_LOCKS_EXCLUDED(identity_mutex_);
 
   absl::StatusOr<std::unique_ptr<HostedJob>> CreateJob(const HelloRequest& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -177,8 +177,8 @@ class ParameterServer {
   std::shared_ptr<BackupPeer> peer_ ABSL_GUARDED_BY(peer_mutex_);
   bool peer_is_over_ ABSL_GUARDED_BY(peer_mutex_) = false;
 
-  mutable Mutex place_mutex_;
-  std::optional<ServerIdentity> place_ ABSL_GUARDED_BY(place_mutex_);
+  mutable Mutex identity_mutex_;
+  std::optional<ServerIdentity> identity_ ABSL_GUARDED_BY(identity_mutex_);
 
   // Set once under `mutex_`, then read without it.
   std::atomic<HostedJob*> job_{nullptr};

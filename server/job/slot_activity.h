@@ -65,7 +65,7 @@ class SlotActivity {
   explicit SlotActivity(const Clock* clock) : clock_(clock) {}
 
   // Records that the slot entered, pulled or pushed.
-  void Heard(SlotId slot) {
+  void RecordCall(SlotId slot) {
     heard_ns_[slot].store(absl::ToInt64Nanoseconds(clock_->Now()), std::memory_order_relaxed);
   }
   // Records how long the slot's trainer has been in one piece of work, as the heartbeat reports.
@@ -73,7 +73,7 @@ class SlotActivity {
     stalled_ns_[slot].store(absl::ToInt64Nanoseconds(stalled_for), std::memory_order_relaxed);
   }
 
-  // REQUIRES: Heard() was called for the slot.
+  // REQUIRES: RecordCall() was called for the slot.
   absl::Duration silence(SlotId slot) const {
     return clock_->Now() - absl::Nanoseconds(heard_ns_[slot].load(std::memory_order_relaxed));
   }

@@ -34,7 +34,7 @@ absl::StatusOr<PushDecision> AsyncPush::Push(Block* block, const PushHeader& hea
   }
   PushGate::Record(*decision, header.incarnation, header.step, &entry);
   record.slots = absl::MakeConstSpan(&header.slot, 1);
-  Tell(*block, record);
+  Report(*block, record);
   return decision;
 }
 

@@ -56,7 +56,7 @@ absl::StatusOr<PushDecision> BatchPush::Push(Block* block, const PushHeader& hea
     PushGate::Record(*decision, header.incarnation, header.step, &entry);
     BlockRecord record;
     record.slots = absl::MakeConstSpan(&header.slot, 1);
-    Tell(*block, record);
+    Report(*block, record);
     return decision;
   }
   if (header.withheld) {
@@ -126,12 +126,12 @@ void BatchPush::Update(Block* block) {
     record.version_before = block->version;
     record.slots = collected.sum.contributors();
     block->PassOver(block->version + 1);
-    Tell(*block, record);
+    Report(*block, record);
   } else {
     BlockRecord record = collected.sum.TakeMean(*block);
     record.terms.gradient_factor = *part;
     updater_->Apply(block, record.elements, record.terms, record.absent);
-    Tell(*block, record);
+    Report(*block, record);
   }
   updates_.fetch_add(1, std::memory_order_relaxed);
   if (*part < 1) early_updates_.fetch_add(1, std::memory_order_relaxed);

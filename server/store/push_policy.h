@@ -90,7 +90,7 @@ class PushPolicy {
   void SetJournal(BlockJournal* journal) { journal_ = journal; }
 
  protected:
-  void Tell(const Block& block, const BlockRecord& record) const
+  void Report(const Block& block, const BlockRecord& record) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block.mutex) {
     if (journal_ != nullptr) journal_->Record(block, record);
   }

@@ -43,7 +43,7 @@ absl::StatusOr<PushDecision> SyncPush::Push(Block* block, const PushHeader& head
     PushGate::Record(decision, header.incarnation, header.step, &entry);
     BlockRecord record;
     record.slots = absl::MakeConstSpan(&header.slot, 1);
-    Tell(*block, record);
+    Report(*block, record);
     return decision;
   }
 
@@ -92,7 +92,7 @@ void SyncPush::FinishRounds(Block* block) {
     } else {
       const BlockRecord record = round.sum.TakeMean(*block);
       updater_->Apply(block, record.elements, record.terms, record.absent);
-      Tell(*block, record);
+      Report(*block, record);
       blocks_finished_.fetch_add(1, std::memory_order_acq_rel);
     }
     BeginNext(&round);
@@ -111,7 +111,7 @@ void SyncPush::PassOver(Block* block, Version version, absl::Span<const SlotId> 
   block->PassOver(version);
   record.kind = BlockRecord::Kind::kPassed;
   record.slots = contributors;
-  Tell(*block, record);
+  Report(*block, record);
   blocks_finished_.fetch_add(version - record.version_before, std::memory_order_acq_rel);
 }
 

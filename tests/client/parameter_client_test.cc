@@ -65,7 +65,7 @@ class ParameterClientTest : public ::testing::Test {
     options.slot = slot_;
     options.incarnation = 5;
     options.patience = patience;
-    options.log = [this](const std::string& line) { said_.push_back(line); };
+    options.log = [this](const std::string& line) { logged_.push_back(line); };
     options.clock = client_clock_;
     options.stop = &stop_;
     options.loop = loop_.get();
@@ -94,7 +94,7 @@ class ParameterClientTest : public ::testing::Test {
   std::vector<float> gradients_;
   std::vector<float> averaged_ = {0.25f, 0.75f};
   std::vector<float> values_;
-  std::vector<std::string> said_;
+  std::vector<std::string> logged_;
   SlotId slot_ = 3;
   // Null: each client creates a loop.
   std::unique_ptr<CallLoop> loop_;
@@ -644,7 +644,7 @@ TEST_F(WorkerMomentumClientTest, ASkippedStepKeepsTheMomentum) {
 TEST_F(WorkerMomentumClientTest, ASuccessorLogsAndStartsWithoutMomentum) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
-  EXPECT_THAT(said_, SizeIs(0));
+  EXPECT_THAT(logged_, SizeIs(0));
   Step(*client, 1, 3);
   HelloReply reply;
   reply.set_server_incarnation(1000);
@@ -652,9 +652,9 @@ TEST_F(WorkerMomentumClientTest, ASuccessorLogsAndStartsWithoutMomentum) {
   servers_[0]->SetHelloReply(reply);
   const auto successor = MakeClient();
   ASSERT_TRUE(successor->Hello().ok());
-  EXPECT_THAT(said_, ElementsAre(HasSubstr("slot 3 pushed 1 steps in an earlier process")));
+  EXPECT_THAT(logged_, ElementsAre(HasSubstr("slot 3 pushed 1 steps in an earlier process")));
   ASSERT_TRUE(successor->Hello().ok());
-  EXPECT_THAT(said_, SizeIs(1)) << "the same process again";
+  EXPECT_THAT(logged_, SizeIs(1)) << "the same process again";
   Step(*successor, 2, 3);
   EXPECT_THAT(Pushed(0, 1, 0), ElementsAre(6, 6, 6, 6));
 }
@@ -738,8 +738,8 @@ TEST_F(ParameterClientTest, CountsLostUpdatesOnce) {
   const RollbackAccounting::Lost lost = client->TakeRolledBack();
   EXPECT_EQ(lost.blocks, 3u) << "steps 4 and 5 of one block, 5 of the other";
   EXPECT_EQ(lost.pushes, 2u);
-  ASSERT_EQ(said_.size(), 1u);
-  EXPECT_THAT(said_[0], HasSubstr("back from checkpoint 9; slot 3 lost the pushes of 3 blocks"));
+  ASSERT_EQ(logged_.size(), 1u);
+  EXPECT_THAT(logged_[0], HasSubstr("back from checkpoint 9; slot 3 lost the pushes of 3 blocks"));
   // The interrupted step was sent again, with the same number, to the restarted server.
   EXPECT_EQ(servers_[0]->pushes().back().frames[0].step(), 6);
   EXPECT_EQ(servers_[0]->pushes().back().frames[0].server_incarnation(), 2000);

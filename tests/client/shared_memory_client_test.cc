@@ -85,7 +85,7 @@ class SharedMemoryClientTest : public ::testing::Test {
     options.slot = 3;
     options.incarnation = 5;
     options.push_segment = segment_.get();
-    options.log = [this](const std::string& line) { said_.push_back(line); };
+    options.log = [this](const std::string& line) { logged_.push_back(line); };
     options.clock = &clock_;
     options.stop = &stop_;
     auto client = *ParameterClient::Create(std::move(options));
@@ -126,7 +126,7 @@ class SharedMemoryClientTest : public ::testing::Test {
   std::unique_ptr<PushSegment> segment_;
   std::vector<float> averaged_ = std::vector<float>(10, 0.75f);
   bool may_share_ = true;
-  std::vector<std::string> said_;
+  std::vector<std::string> logged_;
 };
 
 TEST_F(SharedMemoryClientTest, SendsOnlyNamesAndVerdictsThroughTheNetwork) {
@@ -151,7 +151,7 @@ TEST_F(SharedMemoryClientTest, SendsOnlyNamesAndVerdictsThroughTheNetwork) {
     }
   }
   EXPECT_THAT(segment_->buffer(0).subspan(layout_.trained_size()), ::testing::Each(0.75f));
-  EXPECT_THAT(said_, IsEmpty());
+  EXPECT_THAT(logged_, IsEmpty());
 }
 
 // Like a worker's steps that arrive from a device in turn.
@@ -215,8 +215,8 @@ TEST_F(SharedMemoryClientTest, SendsBlocksOfOneVersionInOneFrame) {
     EXPECT_FALSE(frame.payload().empty());
   }
   ExpectPull(*client, {1, 3, 5});
-  ASSERT_THAT(said_, SizeIs(1));
-  EXPECT_THAT(said_[0], HasSubstr("the network"));
+  ASSERT_THAT(logged_, SizeIs(1));
+  EXPECT_THAT(logged_[0], HasSubstr("the network"));
 }
 
 TEST_F(SharedMemoryClientTest, SendsOtherMemoryThroughTheNetwork) {
@@ -237,7 +237,7 @@ TEST_F(SharedMemoryClientTest, MakesNoOfferIfTheJobForbids) {
   const auto client = Greet();
   EXPECT_FALSE(servers_[0]->hellos()[0].has_shared_memory());
   ExpectPull(*client, {0, 1, 2, 3, 4, 5});
-  EXPECT_THAT(said_, IsEmpty());
+  EXPECT_THAT(logged_, IsEmpty());
 }
 
 TEST_F(SharedMemoryClientTest, DeclinesAForgedOffer) {
@@ -247,9 +247,9 @@ TEST_F(SharedMemoryClientTest, DeclinesAForgedOffer) {
   Offer(1, values_[1]->offer());
   const auto client = Greet();
   ExpectPull(*client, {0, 2, 4});
-  ASSERT_THAT(said_, SizeIs(1));
-  EXPECT_THAT(said_[0], HasSubstr("server 0"));
-  EXPECT_THAT(said_[0], HasSubstr("is not the offered segment"));
+  ASSERT_THAT(logged_, SizeIs(1));
+  EXPECT_THAT(logged_[0], HasSubstr("server 0"));
+  EXPECT_THAT(logged_[0], HasSubstr("is not the offered segment"));
 }
 
 TEST_F(SharedMemoryClientTest, PullsAnUnstableBlockThroughTheNetwork) {

@@ -92,7 +92,7 @@ TEST_F(ConnectionFilterTest, ReportsWhyAHandshakeDidNotStart) {
   const FileDescriptor second = Visit(GetRecord(300));
   EXPECT_NE(ReadUntilEnd(second, kPatience).kind, TcpEnd::kOpen);
   EXPECT_TRUE(Eventually(
-      [&] { return Said("has waited too long for its TLS handshake; the limit is 1"); }));
+      [&] { return Logged("has waited too long for its TLS handshake; the limit is 1"); }));
 }
 
 // The server needs file descriptors, regardless of the number of connections.
@@ -119,7 +119,8 @@ TEST_F(ConnectionFilterTest, LeavesFileDescriptorsFree) {
   for (const FileDescriptor& visitor : visitors) {
     ASSERT_EQ(connect(visitor.get(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
   }
-  EXPECT_TRUE(Eventually([&] { return Said("does not accept connections while fewer than 40"); }));
+  EXPECT_TRUE(
+      Eventually([&] { return Logged("does not accept connections while fewer than 40"); }));
   std::vector<FileDescriptor> files;
   for (int i = 0; i < 38; ++i) {
     files.emplace_back(open("/dev/null", O_RDONLY | O_CLOEXEC));

@@ -35,7 +35,7 @@ class ConnectionFilterTest : public ::testing::Test {
     };
     options.log = [this](const std::string& line) {
       MutexLock lock(&mutex_);
-      said_.push_back(line);
+      logged_.push_back(line);
     };
     auto filter = ConnectionFilter::Create(std::move(options));
     ASSERT_TRUE(filter.ok()) << filter.status();
@@ -81,16 +81,16 @@ class ConnectionFilterTest : public ::testing::Test {
     record += {static_cast<char>(bytes >> 8), static_cast<char>(bytes & 0xff)};
     return record + std::string(bytes, 'x');
   }
-  bool Said(const std::string& words) {
+  bool Logged(const std::string& words) {
     MutexLock lock(&mutex_);
-    return std::any_of(said_.begin(), said_.end(),
+    return std::any_of(logged_.begin(), logged_.end(),
                        [&](const std::string& line) { return absl::StrContains(line, words); });
   }
 
   SteadyClock clock_;
   Mutex mutex_;
   std::vector<FileDescriptor> admitted_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::string> said_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> logged_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<ConnectionFilter> filter_;
 };
 

@@ -105,7 +105,7 @@ TEST_F(ConnectionFilterTest, AdmitsHttp2AndLeavesAllBytesUnread) {
     char bytes[64];
     EXPECT_EQ(recv(connection.get(), bytes, sizeof(bytes), 0), 24);
   }
-  EXPECT_TRUE(said_.empty());
+  EXPECT_TRUE(logged_.empty());
 }
 
 TEST_F(ConnectionFilterTest, AnswersABrowserWithHttp400) {
@@ -115,7 +115,7 @@ TEST_F(ConnectionFilterTest, AnswersABrowserWithHttp400) {
   EXPECT_EQ(end.kind, TcpEnd::kClosed);
   EXPECT_THAT(end.bytes, HasSubstr("HTTP/1.1 400"));
   EXPECT_THAT(end.bytes, HasSubstr("this is a torchps server"));
-  EXPECT_TRUE(Eventually([&] { return Said("127.0.0.1: it speaks HTTP/1"); }));
+  EXPECT_TRUE(Eventually([&] { return Logged("127.0.0.1: it speaks HTTP/1"); }));
   EXPECT_EQ(admitted(), 0);
 }
 
@@ -131,7 +131,7 @@ TEST_F(ConnectionFilterTest, ClosesConnectionsThatSendRandomBytes) {
   }
   EXPECT_EQ(admitted(), 0);
   MutexLock lock(&mutex_);
-  EXPECT_LE(said_.size(), 2) << "one sentence for all of them";
+  EXPECT_LE(logged_.size(), 2) << "one sentence for all of them";
 }
 
 // The filter closes a silent connection after the timeout. Other connections do not wait for it.
@@ -143,7 +143,7 @@ TEST_F(ConnectionFilterTest, ClosesConnectionsAfterTheTimeout) {
   const FileDescriptor slow = Visit("P");
   EXPECT_NE(ReadUntilEnd(silent, kPatience).kind, TcpEnd::kOpen);
   EXPECT_NE(ReadUntilEnd(slow, kPatience).kind, TcpEnd::kOpen);
-  EXPECT_TRUE(Eventually([&] { return Said("has not sent a recognizable request in time"); }));
+  EXPECT_TRUE(Eventually([&] { return Logged("has not sent a recognizable request in time"); }));
 }
 
 TEST_F(ConnectionFilterTest, ClosesTheOldestConnectionAboveTheLimit) {
@@ -154,7 +154,7 @@ TEST_F(ConnectionFilterTest, ClosesTheOldestConnectionAboveTheLimit) {
   std::vector<FileDescriptor> silent;
   for (int i = 0; i < 30; ++i) silent.push_back(Visit(""));
   EXPECT_NE(ReadUntilEnd(silent.front(), kPatience).kind, TcpEnd::kOpen);
-  EXPECT_TRUE(Eventually([&] { return Said("more than 10 of them"); }));
+  EXPECT_TRUE(Eventually([&] { return Logged("more than 10 of them"); }));
   const FileDescriptor worker = Visit(kPreface);
   EXPECT_TRUE(Eventually([&] { return admitted() == 1; }));
   EXPECT_EQ(ReadUntilEnd(silent.back(), absl::ZeroDuration()).kind, TcpEnd::kOpen);
@@ -202,7 +202,7 @@ TEST_F(ConnectionFilterTest, AdmitsOnlyTheServersUser) {
   ASSERT_TRUE(reason.has_value());
   EXPECT_THAT(*reason, HasSubstr("belongs to user 65534"));
   EXPECT_THAT(*reason, HasSubstr("--certs=DIR"));
-  EXPECT_TRUE(Eventually([&] { return Said("belongs to user 65534"); }));
+  EXPECT_TRUE(Eventually([&] { return Logged("belongs to user 65534"); }));
   EXPECT_EQ(admitted(), 1);
 }
 

@@ -88,7 +88,7 @@ class GracefulStopTest : public ::testing::TestWithParam<bool> {
     } else {
       server.program->AskToStop();
     }
-    EXPECT_EQ(server.program->AwaitExit(kPatience), 0) << Said(server);
+    EXPECT_EQ(server.program->AwaitExit(kPatience), 0) << Logged(server);
   }
   // Stops server 0 first, because it takes the last checkpoint for all servers.
   void StopServers() {
@@ -98,7 +98,7 @@ class GracefulStopTest : public ::testing::TestWithParam<bool> {
     kill(server.program->pid(), SIGKILL);
     server.program->AwaitExit(kPatience);
   }
-  static std::string Said(const ServerProgram& server) {
+  static std::string Logged(const ServerProgram& server) {
     return absl::StrJoin(server.program->error(), "\n");
   }
 
@@ -124,7 +124,7 @@ TEST_P(GracefulStopTest, SavesAllStepsBeforeItStops) {
   ASSERT_NO_FATAL_FAILURE(AwaitSteps(200));
   StopWorkers();
   StopServers();
-  for (const ServerProgram& server : servers_) EXPECT_THAT(Said(server), Not(HasSubstr(kLost)));
+  for (const ServerProgram& server : servers_) EXPECT_THAT(Logged(server), Not(HasSubstr(kLost)));
 
   ASSERT_NO_FATAL_FAILURE(StartServers());
   StartWorkers();
@@ -146,7 +146,7 @@ TEST_P(GracefulStopTest, TakesACheckpointWhenOneServerStops) {
   ASSERT_NO_FATAL_FAILURE(AwaitSteps(200));
   StopWorkers();
   StopServer(servers_[1]);
-  EXPECT_THAT(Said(servers_[1]), Not(HasSubstr(kLost)));
+  EXPECT_THAT(Logged(servers_[1]), Not(HasSubstr(kLost)));
   // Server 0 cannot take another checkpoint.
   KillServer(servers_[0]);
 
@@ -169,9 +169,10 @@ TEST_P(GracefulStopTest, ReportsLostStepsIfServerZeroIsDown) {
   StopWorkers();
   KillServer(servers_[0]);
   StopServer(servers_[1]);
-  EXPECT_THAT(Said(servers_[1]), HasSubstr(kLost));
-  EXPECT_THAT(Said(servers_[1]), HasSubstr(" gradients of this server's blocks since checkpoint "));
-  EXPECT_THAT(Said(servers_[1]), HasSubstr("server 0 at " + servers_[0].address + ": "));
+  EXPECT_THAT(Logged(servers_[1]), HasSubstr(kLost));
+  EXPECT_THAT(Logged(servers_[1]),
+              HasSubstr(" gradients of this server's blocks since checkpoint "));
+  EXPECT_THAT(Logged(servers_[1]), HasSubstr("server 0 at " + servers_[0].address + ": "));
 }
 
 TEST_P(GracefulStopTest, KeepsReportedStepsWhileWorkersPush) {

@@ -51,7 +51,7 @@ std::string NewDirectory() {
 }
 
 // Collects the server's messages. Thread-safe.
-class Said {
+class Logged {
  public:
   std::function<void(const std::string& line)> log() {
     return [this](const std::string& line) {
@@ -77,7 +77,7 @@ class Said {
 // Starts a server with one thread for calls. A null `files` selects the operating system's files.
 // `said` may be null.
 std::unique_ptr<Server> StartServer(const Clock* clock, const std::string& dir, bool resume = false,
-                                    FileSystem* files = nullptr, Said* said = nullptr) {
+                                    FileSystem* files = nullptr, Logged* said = nullptr) {
   Server::Options options;
   if (said != nullptr) options.log = said->log();
   options.clock = clock;
@@ -376,7 +376,7 @@ TEST(CheckpointResumeTest, KeepsTheLastFiniteCheckpoint) {
   const std::string dir = NewDirectory();
   const JobHarness::Options model = Model("checkpoint_seconds: 0 keep: 2");
   {
-    Said said;
+    Logged said;
     const auto server = StartServer(&clock, dir, /*resume=*/false, /*files=*/nullptr, &said);
     WholeWorker anna(server->address(), model, 1);
     ASSERT_TRUE(anna.status().ok()) << anna.status();
@@ -402,7 +402,7 @@ TEST(CheckpointResumeTest, KeepsTheLastFiniteCheckpoint) {
               "start it with --resume");
   }
   {
-    Said said;
+    Logged said;
     const auto server = StartServer(&clock, dir, /*resume=*/true, /*files=*/nullptr, &said);
     WholeWorker bert(server->address(), model, 2);
     ASSERT_TRUE(bert.status().ok()) << bert.status();
@@ -420,7 +420,7 @@ TEST(CheckpointResumeTest, KeepsTheLastFiniteCheckpoint) {
   // Follows the message's advice.
   std::filesystem::remove_all(dir + "/checkpoint-000000000005");
   std::filesystem::remove_all(dir + "/checkpoint-000000000006");
-  Said said;
+  Logged said;
   const auto server = StartServer(&clock, dir, /*resume=*/true, /*files=*/nullptr, &said);
   WholeWorker carl(server->address(), model, 3);
   ASSERT_TRUE(carl.status().ok()) << carl.status();

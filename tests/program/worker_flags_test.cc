@@ -95,10 +95,10 @@ TEST_F(WorkerFlagsTest, NamesIncompatibleFlags) {
 
 TEST_F(WorkerFlagsTest, RefusesModesThatTheProgramLacks) {
   Parse({"--evaluate=m.pt"});
-  EXPECT_TRUE(CheckLookFlags(/*can=*/true).ok());
-  EXPECT_THAT(CheckLookFlags(/*can=*/false).message(), HasSubstr("its own training loop"));
+  EXPECT_TRUE(CheckInferenceFlags(/*can=*/true).ok());
+  EXPECT_THAT(CheckInferenceFlags(/*can=*/false).message(), HasSubstr("its own training loop"));
   Parse({"--evaluate=", "--predict=m.pt", "--data=new.csv", "--on_training_data"});
-  EXPECT_THAT(CheckLookFlags(/*can=*/true).message(), HasSubstr("leave out --data or"));
+  EXPECT_THAT(CheckInferenceFlags(/*can=*/true).message(), HasSubstr("leave out --data or"));
   Parse({"--predict=", "--data=", "--noon_training_data"});
   Parse({"--evaluate_every=5s", "--servers=a:1"});
   EXPECT_TRUE(CheckWatchFlags(/*can=*/true).ok());

@@ -153,7 +153,7 @@ Finding WorkerFinding(const std::string& device, const GpuFacts& facts) {
 
 }  // namespace
 
-GpuFacts LookForGpus(const absl::StatusOr<std::string>& worker) {
+GpuFacts FindGpus(const absl::StatusOr<std::string>& worker) {
   GpuFacts facts;
   facts.driver = DriverVersion();
   facts.device_files = DeviceFiles();
@@ -178,7 +178,7 @@ std::vector<Finding> CheckDevice(const std::string& device,
   if (device != "auto" && !absl::StrContains(device, "cuda")) {
     return {{Level::kOk, "device", device, ""}};
   }
-  const GpuFacts facts = LookForGpus(worker);
+  const GpuFacts facts = FindGpus(worker);
   if (device == "auto" && !SeesGpu(facts)) {
     return {{Level::kOk, "device", "auto selects the CPU, because no GPU is visible", ""}};
   }

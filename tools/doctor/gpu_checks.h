@@ -25,7 +25,7 @@ struct GpuFacts {
 
 // Looks for the driver and runs `worker`, a program with the flags of program/train.h, to list the
 // devices. Blocks for up to a minute.
-GpuFacts LookForGpus(const absl::StatusOr<std::string>& worker);
+GpuFacts FindGpus(const absl::StatusOr<std::string>& worker);
 
 // Returns findings on the driver, the visible GPUs and the worker program, for a worker on `device`
 // (cuda, cuda:N, several, cuda:all). If the program sees a GPU, that counts more than the driver's

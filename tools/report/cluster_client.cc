@@ -111,7 +111,7 @@ class GrpcClusterClient final : public ClusterClient {
   GrpcClusterClient(std::vector<std::string> addresses,
                     std::shared_ptr<CertificateFiles> certificates)
       : addresses_(std::move(addresses)), certificates_(std::move(certificates)) {
-    ways_.resize(addresses_.size());
+    servers_.resize(addresses_.size());
     for (size_t i = 0; i < addresses_.size(); ++i) FindAgain(static_cast<int>(i));
   }
 
@@ -131,7 +131,7 @@ class GrpcClusterClient final : public ClusterClient {
     request.set_wait_until_done(wait_until_done);
     JobStatus reply;
     const absl::Status status = Explained(
-        0, Coordinator::NewStub(ways_.front().channel)->GetJobStatus(&context, request, &reply));
+        0, Coordinator::NewStub(servers_.front().channel)->GetJobStatus(&context, request, &reply));
     if (!status.ok()) return status;
     registered_.assign(reply.server().begin(), reply.server().end());
     return reply;
@@ -142,7 +142,7 @@ class GrpcClusterClient final : public ClusterClient {
     context.set_deadline(After(timeout));
     CheckpointStatus reply;
     FindAgain(0);
-    const std::shared_ptr<grpc::Channel> channel = ways_.front().channel;
+    const std::shared_ptr<grpc::Channel> channel = servers_.front().channel;
     const grpc::Status status =
         Coordinator::NewStub(channel)->TakeCheckpoint(&context, TakeCheckpointRequest(), &reply);
     // If the channel is ready, the error is the server's answer.
@@ -160,7 +160,7 @@ class GrpcClusterClient final : public ClusterClient {
     FindAgain(server);
     ServerStatus reply;
     const absl::Status status =
-        Explained(server, ParameterService::NewStub(ways_[server].channel)
+        Explained(server, ParameterService::NewStub(servers_[server].channel)
                               ->GetServerStatus(&context, ServerStatusRequest(), &reply));
     if (status.ok()) return reply;
     // The server may have moved; tries the address that the coordinator knows.
@@ -176,7 +176,7 @@ class GrpcClusterClient final : public ClusterClient {
     request.set_reason(std::string(reason));
     ShutdownReply reply;
     FindAgain(server);
-    const std::shared_ptr<grpc::Channel> channel = ways_[server].channel;
+    const std::shared_ptr<grpc::Channel> channel = servers_[server].channel;
     const absl::Status status =
         Explained(server, ParameterService::NewStub(channel)->Shutdown(&context, request, &reply));
     if (!status.ok()) return status;
@@ -193,7 +193,7 @@ class GrpcClusterClient final : public ClusterClient {
     const absl::Status status = InWords(grpc_status);
     if (status.code() != absl::StatusCode::kUnavailable) return status;
     // If the channel is ready, the error is the server's answer.
-    if (ways_[server].channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY) {
+    if (servers_[server].channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY) {
       return FromGrpcStatus(grpc_status);
     }
     const absl::Status refused = Refusal(server);
@@ -201,11 +201,11 @@ class GrpcClusterClient final : public ClusterClient {
   }
 
   absl::Status Refusal(int server) const {
-    if (ways_[server].address.empty()) {
+    if (servers_[server].address.empty()) {
       return absl::UnavailableError("no server has written this file yet");
     }
     const ProbeResult probe =
-        ProbeServer(ways_[server].address, certificates_.get(), kProbeTimeout);
+        ProbeServer(servers_[server].address, certificates_.get(), kProbeTimeout);
     switch (probe.kind) {
       case ProbeResult::kRefused:
         return absl::UnauthenticatedError(probe.reason);
@@ -217,7 +217,7 @@ class GrpcClusterClient final : public ClusterClient {
   }
 
   // Connection to one server.
-  struct Way {
+  struct ServerLink {
     std::string address;  // HOST:PORT; empty if the server's file does not exist yet
     std::shared_ptr<grpc::Channel> channel;
     bool is_registered = false;  // address from the coordinator
@@ -225,21 +225,22 @@ class GrpcClusterClient final : public ClusterClient {
 
   // If the server's address was given as a file, rereads that file.
   void FindAgain(int server) {
-    Way& way = ways_[server];
+    ServerLink& link = servers_[server];
     const absl::StatusOr<AddressSource> source = AddressSource::Parse(addresses_[server]);
-    if (way.channel != nullptr && (way.is_registered || !source.ok() || !source->is_file())) return;
+    if (link.channel != nullptr && (link.is_registered || !source.ok() || !source->is_file()))
+      return;
     std::string address = addresses_[server];
     if (source.ok()) address = source->Find().value_or("");
-    if (way.channel == nullptr || address != way.address) GoTo(server, address);
+    if (link.channel == nullptr || address != link.address) GoTo(server, address);
   }
 
   // Switches to the address that the coordinator knows. Returns false if it is unknown or not new.
   bool GoWhereRegistered(int server) {
     if (server >= static_cast<int>(registered_.size())) return false;
     const std::string& address = registered_[server].address();
-    if (ways_[server].address == address || !CheckServerAddress(address).ok()) return false;
+    if (servers_[server].address == address || !CheckServerAddress(address).ok()) return false;
     GoTo(server, address);
-    ways_[server].is_registered = true;
+    servers_[server].is_registered = true;
     return true;
   }
 
@@ -250,15 +251,15 @@ class GrpcClusterClient final : public ClusterClient {
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
     // The status of a large job, with slots and blocks, exceeds gRPC's default of 4 MiB.
     arguments.SetMaxReceiveMessageSize(64 << 20);
-    ways_[server].address = address;
-    ways_[server].channel = grpc::CreateCustomChannel(
+    servers_[server].address = address;
+    servers_[server].channel = grpc::CreateCustomChannel(
         ChannelTarget(address), ChannelCredentialsFor(certificates_), arguments);
-    ways_[server].is_registered = false;
+    servers_[server].is_registered = false;
   }
 
   const std::vector<std::string> addresses_;
   const std::shared_ptr<CertificateFiles> certificates_;
-  std::vector<Way> ways_;
+  std::vector<ServerLink> servers_;
   // Server addresses in the coordinator's last answer.
   std::vector<ServerAddress> registered_;
 };

@@ -27,7 +27,7 @@ int WatchStatus(ClusterClient& cluster, std::ostream& out, int interrupt_fd) {
   const SteadyClock clock;
   std::optional<ClusterView> previous;
   for (;;) {
-    ClusterView view = LookAtCluster(cluster, kAnswerTimeout, clock.Now());
+    ClusterView view = ReadCluster(cluster, kAnswerTimeout, clock.Now());
     const std::string text = StatusText(view, previous.has_value() ? &*previous : nullptr);
     // Clears the screen only when the new text is ready, to avoid flicker.
     out << (terminal ? "\x1b[H\x1b[J" : "") << text << (terminal ? "" : "\n") << std::flush;
@@ -48,7 +48,7 @@ std::vector<FlagSpec> StatusFlags() {
 
 int ShowStatus(ClusterClient& cluster, std::ostream& out) {
   const SteadyClock clock;
-  const ClusterView view = LookAtCluster(cluster, kAnswerTimeout, clock.Now());
+  const ClusterView view = ReadCluster(cluster, kAnswerTimeout, clock.Now());
   out << StatusText(view, nullptr) << std::flush;
   if (!NoneReachable(view)) return static_cast<int>(ExitCode::kOk);
   const bool refused = ExitCodeFor(view.job.status()) == ExitCode::kRefused;

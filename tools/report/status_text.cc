@@ -274,7 +274,7 @@ std::string SlotTable(const ClusterView& view, const std::map<int, double>& rate
 
 }  // namespace
 
-ClusterView LookAtCluster(ClusterClient& cluster, absl::Duration timeout, absl::Duration now) {
+ClusterView ReadCluster(ClusterClient& cluster, absl::Duration timeout, absl::Duration now) {
   absl::StatusOr<JobStatus> job = cluster.GetJobStatus(/*wait_until_done=*/false, timeout);
   return {std::move(job), AskAllServers(cluster, timeout), now};
 }

@@ -18,7 +18,7 @@ struct ClusterView {
 };
 
 // Asks each server for the status, and server 0 also for the job.
-ClusterView LookAtCluster(ClusterClient& cluster, absl::Duration timeout, absl::Duration now);
+ClusterView ReadCluster(ClusterClient& cluster, absl::Duration timeout, absl::Duration now);
 
 // Returns the cluster's state: a headline and two tables. With a `previous` view, rates are
 // averages since that view, otherwise since the start of the job. A server that did not answer gets

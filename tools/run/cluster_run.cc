@@ -81,7 +81,7 @@ absl::Status ClusterRun::StartWorkers() {
   if (options_.on_servers) options_.on_servers(ServerAddresses());
   for (const std::string& line :
        DescribeRun(options_.job, options_.launch, options_.hosts, ServerAddresses())) {
-    view_.Say(line);
+    view_.Print(line);
   }
   for (size_t i = 0; i < options_.hosts.workers.size(); ++i) {
     const int slot = static_cast<int>(i);
@@ -227,9 +227,9 @@ absl::Status ClusterRun::HandleDeath(Part& part) {
   if (!delay.has_value()) return Failure(part, how + StaysDownText(options_.restarts));
   ShowHeldOutput(part, absl::InfiniteDuration());
   part.buffered_output.Clear();
-  view_.Say(absl::StrCat(part.process->name(), " ", how, "; restarting it",
-                         part.is_server ? absl::StrCat(" at ", part.address) : "", " (restart ",
-                         part.restarts.restarts(), ")"));
+  view_.Print(absl::StrCat(part.process->name(), " ", how, "; restarting it",
+                           part.is_server ? absl::StrCat(" at ", part.address) : "", " (restart ",
+                           part.restarts.restarts(), ")"));
   part.restart_at = clock_.Now() + *delay;
   // Not through ssh, because the remote worker may outlive ssh. Not after a lost lease, because
   // another process may now use the slot.
@@ -329,7 +329,7 @@ void ClusterRun::HandleLine(Part& part, ChildProcess::Stream stream, absl::strin
   if (!status.has_value()) {
     // Other status lines are for manual use.
     if (absl::StartsWith(line, "torchps_")) return;
-    view_.Say(absl::StrCat(part.process->name(), ": ", line));
+    view_.Print(absl::StrCat(part.process->name(), ": ", line));
   } else if (part.is_server && status->event == "ready") {
     const absl::StatusOr<std::string> address =
         ReachableAddress(options_.hosts.servers[part.index], status->Field("address"));
@@ -351,7 +351,7 @@ void ClusterRun::HandleMeasured(absl::string_view line) {
     if (measured_.ok()) measured_ = heard.status();
     return;
   }
-  for (const std::string& met : heard->lines) view_.Say(met);
+  for (const std::string& met : heard->lines) view_.Print(met);
   view_.SetRow(static_cast<int>(options_.hosts.workers.size()),
                absl::StrCat("evaluator  ", heard->row));
 }
@@ -374,13 +374,13 @@ void ClusterRun::HandleWorkerStatus(const Part& part, const StatusLine& line) {
     if (options_.faults != nullptr) options_.faults->OnDone(part.index, clock_.Now());
     view_.FinishRow(part.index, absl::StrCat(name, "done after ", line.Field("pushes"), " steps"));
   } else if (line.event == "evaluation") {
-    view_.Say(EvaluationText(line, epochs));
+    view_.Print(EvaluationText(line, epochs));
   }
 }
 
 void ClusterRun::ShowHeldOutput(Part& part, absl::Duration until) {
   for (const std::string& line : part.buffered_output.Take(until)) {
-    view_.Say(absl::StrCat(part.process->name(), ": ", line));
+    view_.Print(absl::StrCat(part.process->name(), ": ", line));
   }
 }
 

@@ -87,7 +87,7 @@ ProgressView::Options ProgressView::OfTerminal() {
 ProgressView::ProgressView(Options options, int rows, std::ostream& out, const Clock& clock)
     : options_(options), out_(out), clock_(clock), rows_(rows) {}
 
-void ProgressView::Say(absl::string_view line) {
+void ProgressView::Print(absl::string_view line) {
   EraseRows();
   out_ << line << "\n";
   DrawRows();

@@ -37,7 +37,7 @@ class ProgressView {
   ProgressView(Options options, int rows, std::ostream& out, const Clock& clock);
 
   // Prints a permanent line.
-  void Say(absl::string_view line);
+  void Print(absl::string_view line);
   // Changes the text of a row. REQUIRES: 0 <= row < rows.
   void SetRow(int row, absl::string_view text);
   // Sets the row's final text and shows it regardless of the interval.

@@ -49,7 +49,7 @@ void EncodedOutbox::BlockFinal(BlockId block) {
   SendEarly(final);
 }
 
-void EncodedOutbox::Open(Tell tell) {
+void EncodedOutbox::Open(OnBlock tell) {
   std::vector<BlockId> taken_back;
   {
     MutexLock lock(&mutex_);
@@ -77,7 +77,7 @@ void EncodedOutbox::Open(Tell tell) {
 void EncodedOutbox::SendEarly(const Final& final) {
   Send(final, [this, blocks = final.blocks](const absl::Status& status) {
     if (!status.ok()) return Keep(status);
-    Tell tell;
+    OnBlock tell;
     {
       MutexLock lock(&mutex_);
       tell = tell_;

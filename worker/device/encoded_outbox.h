@@ -57,7 +57,7 @@ class EncodedOutbox final : public Outbox, public EncodedBlocks {
 
   void BeginStep() override ABSL_LOCKS_EXCLUDED(mutex_);
   void BlockFinal(BlockId block) override ABSL_LOCKS_EXCLUDED(mutex_);
-  void Open(Tell tell) override ABSL_LOCKS_EXCLUDED(mutex_);
+  void Open(OnBlock tell) override ABSL_LOCKS_EXCLUDED(mutex_);
   void Drop() override ABSL_LOCKS_EXCLUDED(mutex_);
   // Ends the step, after the caller queued all work on the device. `absent` names the trained
   // elements without a gradient; these elements must not be in blocks that were final. Blocks until
@@ -91,7 +91,7 @@ class EncodedOutbox final : public Outbox, public EncodedBlocks {
   Mutex mutex_;
   bool in_step_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_open_ ABSL_GUARDED_BY(mutex_) = false;
-  Tell tell_ ABSL_GUARDED_BY(mutex_);
+  OnBlock tell_ ABSL_GUARDED_BY(mutex_);
   FinalShares final_ ABSL_GUARDED_BY(mutex_){options_.block_map, &shares_};
   // Blocks that became final before Open().
   std::vector<Final> waiting_ ABSL_GUARDED_BY(mutex_);

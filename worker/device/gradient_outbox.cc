@@ -90,7 +90,7 @@ void GradientOutbox::CopyElementsDown(const DeviceLink::Mark& computed, BlockRun
 
 void GradientOutbox::OnDown(BlockRun blocks, const absl::Status& status) {
   if (!status.ok()) return Keep(status);
-  Tell tell;
+  OnBlock tell;
   {
     MutexLock lock(&mutex_);
     if (!is_open_) {
@@ -102,7 +102,7 @@ void GradientOutbox::OnDown(BlockRun blocks, const absl::Status& status) {
   for (BlockId block = blocks.begin; block < blocks.end; ++block) tell(block);
 }
 
-void GradientOutbox::Open(Tell tell) {
+void GradientOutbox::Open(OnBlock tell) {
   std::vector<BlockRun> held;
   {
     MutexLock lock(&mutex_);

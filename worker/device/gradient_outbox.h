@@ -26,7 +26,7 @@ namespace torchps {
 class Outbox {
  public:
   // Called from any thread, once for each block. It must not block: it may only post work.
-  using Tell = std::function<void(BlockId block)>;
+  using OnBlock = std::function<void(BlockId block)>;
 
   virtual ~Outbox() = default;
 
@@ -39,7 +39,7 @@ class Outbox {
   virtual void BlockFinal(BlockId block) = 0;
   // Reports that the step's push began after the previous push ended. Blocks are reported from now
   // on.
-  virtual void Open(Tell tell) = 0;
+  virtual void Open(OnBlock tell) = 0;
   // Abandons the step. Waits for pending copies; `tell` is not called afterwards. Does nothing
   // after the step is finished.
   virtual void Drop() = 0;
@@ -97,7 +97,7 @@ class GradientOutbox final : public Outbox {
   void BeginStep() override ABSL_LOCKS_EXCLUDED(mutex_);
   void BlockFinal(BlockId block) override ABSL_LOCKS_EXCLUDED(mutex_);
   // The push sends gradients() and averaged().
-  void Open(Tell tell) override ABSL_LOCKS_EXCLUDED(mutex_);
+  void Open(OnBlock tell) override ABSL_LOCKS_EXCLUDED(mutex_);
   // Ends the step, after the caller queued all work on the device. Blocks until the host receives
   // the step; `tell` is not called afterwards. Returns the link's first error, as do all later
   // steps.
@@ -124,7 +124,7 @@ class GradientOutbox final : public Outbox {
   bool in_step_ ABSL_GUARDED_BY(mutex_) = false;
   // True after the step's push began with this buffer.
   bool is_open_ ABSL_GUARDED_BY(mutex_) = false;
-  Tell tell_ ABSL_GUARDED_BY(mutex_);
+  OnBlock tell_ ABSL_GUARDED_BY(mutex_);
   FinalShares final_ ABSL_GUARDED_BY(mutex_){options_.block_map, &shares_};
   // Blocks received by the host but not reported yet.
   std::vector<BlockRun> held_ ABSL_GUARDED_BY(mutex_);

@@ -42,7 +42,7 @@ StepLoop::StepLoop(Options options)
       has_rounds_(HasRounds(options_.job.consistency())),
       collects_pushes_(CollectsPushes(options_.job.consistency())),
       local_steps_(HasLocalSteps(options_.job)),
-      in_hand_(options_.job.seed(), options_.train_samples, options_.job.training().shuffle()),
+      cursor_(options_.job.seed(), options_.train_samples, options_.job.training().shuffle()),
       progress_(options_.slot, options_.progress_interval, options_.clock->Now()),
       accounting_(options_.job.training()),
       prefetch_policy_(WantsPrefetch(options_)) {}
@@ -62,7 +62,7 @@ absl::StatusOr<std::optional<StepWork>> StepLoop::Next() {
   }
   while (true) {
     if (options_.stop->stopped()) return absl::CancelledError(options_.stop->reason());
-    if (in_hand_.lease() != nullptr) {
+    if (cursor_.lease() != nullptr) {
       if (!LeaseIsUsedUp()) {
         absl::StatusOr<StepWork> step = NextOfLease();
         if (!step.ok()) return step.status();
@@ -71,7 +71,7 @@ absl::StatusOr<std::optional<StepWork>> StepLoop::Next() {
       if (absl::Status status = FinishPush(); !status.ok()) return status;
       // The lease counts as used only if the coordinator accepts it: the last push may have raised
       // the count of non-finite gradients to the quarantine limit.
-      finished_lease_ = in_hand_.Finish();
+      finished_lease_ = cursor_.Finish();
     }
     const absl::StatusOr<bool> more = TakeWork();
     if (!more.ok()) return more.status();
@@ -144,7 +144,7 @@ absl::StatusOr<bool> StepLoop::AwaitStart() {
 }
 
 absl::Status StepLoop::BeginLease(const DataLease& lease) {
-  if (absl::Status status = in_hand_.Start(lease); !status.ok()) return status;
+  if (absl::Status status = cursor_.Start(lease); !status.ok()) return status;
   // If pushes are collected, the values were pulled before the lease was requested, unless the slot
   // was idle or waited for the lease.
   pulled_ = collects_pushes_ && entered_ && !lease.pull_again();
@@ -152,7 +152,7 @@ absl::Status StepLoop::BeginLease(const DataLease& lease) {
 }
 
 bool StepLoop::LeaseIsUsedUp() const {
-  return in_hand_.all_taken() || (!in_hand_.nothing_taken() && accounting_.TooOftenNonfinite());
+  return cursor_.all_taken() || (!cursor_.nothing_taken() && accounting_.TooOftenNonfinite());
 }
 
 absl::StatusOr<StepWork> StepLoop::NextOfLease() {
@@ -160,10 +160,10 @@ absl::StatusOr<StepWork> StepLoop::NextOfLease() {
     if (absl::Status status = PullValues(); !status.ok()) return status;
   }
   pulled_ = false;
-  const DataLease& lease = *in_hand_.lease();
+  const DataLease& lease = *cursor_.lease();
   const int64_t batch_size =
       lease.batch_size() > 0 ? lease.batch_size() : options_.job.training().batch_size();
-  StepWork step = in_hand_.Next(batch_size * PassesOfPush(options_.job));
+  StepWork step = cursor_.Next(batch_size * PassesOfPush(options_.job));
   step_since_ = options_.clock->Now();
   step.number = steps_++;
   step.batch_size = batch_size;
@@ -243,7 +243,7 @@ void StepLoop::EndStep(Outcome outcome) {
   // The caller waits for this push or for the next pull, so the push is urgent.
   push_->AllReady(CallLoop::Urgency::kSoon, std::exchange(outcome.absent, {}));
   pushed_ = std::move(outcome);
-  pushed_part_ = in_hand_.part();
+  pushed_part_ = cursor_.part();
   backward_time_.Add(options_.clock->Now() - transfers_since_);
   if (prefetch_policy_.AddStep(pushed_.compute_time + pushed_.data_time)) {
     options_.print(absl::StrFormat("torchps_worker prefetch_policy slot=%d on=%d pull_share=%.2f",
@@ -261,7 +261,7 @@ bool StepLoop::IsTooLate() {
 void StepLoop::RestartStep() {
   ++stops_in_a_row_;
   accounting_.EnterStopped(options_.clock->Now() - step_since_);
-  in_hand_.Rewind();
+  cursor_.Rewind();
   --steps_;
 }
 
@@ -306,7 +306,7 @@ absl::Status StepLoop::FinishPush() {
   // If pushes are collected, a push ends when the update is made.
   progress_.Add(pushed_.samples, pushed_.loss_sum,
                 collects_pushes_ ? now - began : absl::ZeroDuration());
-  const std::string line = progress_.Line(in_hand_.lease()->epoch(), clock_, now);
+  const std::string line = progress_.Line(cursor_.lease()->epoch(), clock_, now);
   if (!line.empty()) options_.print(line);
   return absl::OkStatus();
 }

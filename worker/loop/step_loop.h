@@ -157,7 +157,7 @@ class StepLoop {
   // The caller's computation changes the values.
   const bool local_steps_;
   // Without a lease, the loop requests one.
-  LeaseCursor in_hand_;
+  LeaseCursor cursor_;
   Progress progress_;
   // The page covers the time since the last answered NextWork.
   StepAccounting accounting_;

@@ -42,14 +42,14 @@ absl::Status CheckJob(const JobSpec& job) {
 
 ModuleTensors::GetGroup GetGroups(const MemberTask& task, const JobSpec& job, int stage) {
   return [&task, &job, stage](const std::string& name) {
-    return GetGroup(job.optimizer(), task.NameInWhole(stage, name));
+    return GetGroup(job.optimizer(), task.FullName(stage, name));
   };
 }
 
 // Returns `layout` with the names of the whole model.
 absl::StatusOr<ModelLayout> InWhole(const MemberTask& task, int stage, const ModelLayout& layout) {
   std::vector<Segment> segments = layout.segments();
-  for (Segment& segment : segments) segment.name = task.NameInWhole(stage, segment.name);
+  for (Segment& segment : segments) segment.name = task.FullName(stage, segment.name);
   return ModelLayout::Create(std::move(segments));
 }
 
@@ -141,8 +141,8 @@ absl::Status Lead(const MemberTask& task, const WorkerOptions& options, const Me
   WorkerSlot::Data data = {static_cast<int64_t>(own.train_samples()), task.data.description,
                            task.data.Metadata(), DataFingerprint::Of(own.data_fingerprint())};
   data.replica.emplace();
-  data.replica->name_in_whole = [&task](const std::string& name) {
-    return task.NameInWhole(/*number=*/0, name);
+  data.replica->full_name = [&task](const std::string& name) {
+    return task.FullName(/*number=*/0, name);
   };
   for (const RendezvousRequest& request : *members) {
     const absl::StatusOr<ModelLayout> layout = DecodeLayout(request.layout());

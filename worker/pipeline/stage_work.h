@@ -46,8 +46,8 @@ struct MemberTask {
   bool has_whole_names = false;
 
   // Returns the tensor's name on servers, in model files and in parameter groups.
-  std::string NameInWhole(int number, const std::string& name) const {
-    return has_whole_names ? name : torchps::NameInWhole(number, name);
+  std::string FullName(int number, const std::string& name) const {
+    return has_whole_names ? name : torchps::FullName(number, name);
   }
 };
 

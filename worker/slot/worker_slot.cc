@@ -84,7 +84,7 @@ absl::StatusOr<std::unique_ptr<WorkerSlot>> WorkerSlot::Join(torch::nn::Module& 
   const JobSpec job = options.job;
   const std::optional<Replica>& replica = data.replica;
   const auto group_of = [&job, &replica](const std::string& name) {
-    return GetGroup(job.optimizer(), replica.has_value() ? replica->name_in_whole(name) : name);
+    return GetGroup(job.optimizer(), replica.has_value() ? replica->full_name(name) : name);
   };
   const absl::StatusOr<ModelLayout> layout =
       replica.has_value() ? JoinLayouts(replica->layouts) : LayoutOfModule(module, group_of);

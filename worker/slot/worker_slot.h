@@ -53,7 +53,7 @@ class WorkerSlot final : public TrainingObserver, private UpkeepCalls {
     // Layouts of all stages, with the tensor names of the whole model. The first is the module's.
     std::vector<ModelLayout> layouts;
     // Maps a tensor name of the module to the name in the whole model.
-    std::function<std::string(const std::string& name)> name_in_whole;
+    std::function<std::string(const std::string& name)> full_name;
     std::vector<ReplicaMember> members;
   };
 

@@ -18,10 +18,10 @@ using ::testing::HasSubstr;
 // Returns a layout with one weight, and one statistic if `averaged` is above 0.
 ModelLayout GetStage(int stage, int64_t trained, int64_t averaged) {
   std::vector<Segment> segments(averaged > 0 ? 2 : 1);
-  segments[0].name = NameInWhole(stage, "weight");
+  segments[0].name = FullName(stage, "weight");
   segments[0].shape = {trained};
   if (averaged > 0) {
-    segments[1].name = NameInWhole(stage, "mean");
+    segments[1].name = FullName(stage, "mean");
     segments[1].shape = {averaged};
     segments[1].averaged = true;
   }

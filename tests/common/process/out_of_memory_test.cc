@@ -20,7 +20,7 @@ constexpr char kWords[] = "a_program: the system refuses this process more memor
 TEST(OutOfMemoryDeathTest, ReportsAFailedNew) {
   EXPECT_EXIT(
       {
-        SayWhenOutOfMemory("a_program", "it ends");
+        ReportOutOfMemory("a_program", "it ends");
         static_cast<void>(::operator new(kTooMuch));
       },
       testing::KilledBySignal(SIGABRT), kWords);
@@ -29,7 +29,7 @@ TEST(OutOfMemoryDeathTest, ReportsAFailedNew) {
 TEST(OutOfMemoryDeathTest, ReportsAnAbortAfterAFailedMalloc) {
   EXPECT_EXIT(
       {
-        SayWhenOutOfMemory("a_program", "it ends");
+        ReportOutOfMemory("a_program", "it ends");
         // Like gRPC. The volatile size keeps the compiler from removing the call.
         volatile size_t bytes = kTooMuch;
         if (std::malloc(bytes) == nullptr) std::abort();
@@ -40,7 +40,7 @@ TEST(OutOfMemoryDeathTest, ReportsAnAbortAfterAFailedMalloc) {
 TEST(OutOfMemoryDeathTest, ReportsAWriteToAFailedAllocation) {
   EXPECT_EXIT(
       {
-        SayWhenOutOfMemory("a_program", "it ends");
+        ReportOutOfMemory("a_program", "it ends");
         volatile size_t bytes = kTooMuch;
         *static_cast<volatile char*>(std::malloc(bytes)) = 1;
       },
@@ -50,7 +50,7 @@ TEST(OutOfMemoryDeathTest, ReportsAWriteToAFailedAllocation) {
 TEST(OutOfMemoryDeathTest, IgnoresOtherFaults) {
   EXPECT_EXIT(
       {
-        SayWhenOutOfMemory("a_program", "it ends");
+        ReportOutOfMemory("a_program", "it ends");
         errno = 0;
         volatile char* volatile nowhere = nullptr;
         *nowhere = 1;
@@ -61,7 +61,7 @@ TEST(OutOfMemoryDeathTest, IgnoresOtherFaults) {
 TEST(OutOfMemoryDeathTest, IgnoresOtherAborts) {
   EXPECT_EXIT(
       {
-        SayWhenOutOfMemory("a_program", "it ends");
+        ReportOutOfMemory("a_program", "it ends");
         errno = 0;
         std::abort();
       },

@@ -79,7 +79,7 @@ class World {
       const absl::Duration way = world.Draw(world.delays_.way);
       request.set_slot(holder.slot);
       world.Plan(world.now_ + (clock.Now() - world.began_) + way,
-                 [this, request = std::move(request)] { world.Hear(*this, request); });
+                 [this, request = std::move(request)] { world.RecordRenewal(*this, request); });
       clock.Advance(way);
       return RenewSlotReply();
     }
@@ -153,9 +153,9 @@ class World {
     Plan(now_ + (slot->clock.Now() - began_), [this, slot] { Renew(slot); });
   }
 
-  void Hear(const Slot& slot, const RenewSlotRequest& request) {
+  void RecordRenewal(const Slot& slot, const RenewSlotRequest& request) {
     EXPECT_TRUE(members_->Renew(slot.holder, now_).ok());
-    if (members_->Hear(request, now_)) cut_off_.emplace_back(now_, slot.holder.slot);
+    if (members_->RecordRenewal(request, now_)) cut_off_.emplace_back(now_, slot.holder.slot);
   }
 
   uint64_t random_;

@@ -14,7 +14,7 @@ TEST(JobPhaseTest, AnnouncesAtOnceWithoutADirectory) {
   JobPhase phase(/*is_kept=*/false);
   phase.Enter(JobStatus::RUNNING, At(1));
   EXPECT_EQ(phase.told(), JobStatus::GATHERING);
-  phase.Tell();
+  phase.Publish();
   EXPECT_EQ(phase.told(), JobStatus::RUNNING);
 }
 
@@ -27,11 +27,11 @@ TEST(JobPhaseTest, AnnouncesAPhaseOnceItsRevisionIsSynced) {
   phase.ChangedVitally();
 
   phase.OnSynced(entered - 1);
-  phase.Tell();
+  phase.Publish();
   EXPECT_EQ(phase.told(), JobStatus::GATHERING);
   phase.OnSynced(entered);
   phase.OnSynced(entered - 1);  // an outdated sync report does not revert the phase
-  phase.Tell();
+  phase.Publish();
   EXPECT_EQ(phase.told(), JobStatus::RUNNING);
 }
 
@@ -40,10 +40,10 @@ TEST(JobPhaseTest, AnnouncesARestoredPhaseOnceItIsSynced) {
   phase.Restore(JobStatus::DONE, 7, At(3), At(100));
   EXPECT_GT(phase.revision(), 7u);
   EXPECT_EQ(phase.vital_revision(), phase.revision());
-  phase.Tell();
+  phase.Publish();
   EXPECT_EQ(phase.told(), JobStatus::GATHERING);
   phase.OnSynced(7);
-  phase.Tell();
+  phase.Publish();
   EXPECT_EQ(phase.told(), JobStatus::DONE);
 }
 

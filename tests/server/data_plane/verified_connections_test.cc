@@ -19,9 +19,9 @@ constexpr absl::Duration kAMoment = absl::Milliseconds(1);
 class VerifiedConnectionsTest : public ::testing::Test {
  protected:
   // Reports a call by incarnation 1 of `slot`, which is live until End().
-  void Heard(const std::string& connection, SlotId slot) {
+  void RecordCall(const std::string& connection, SlotId slot) {
     live_.insert({slot, 1});
-    known_.Heard(connection, slot, 1);
+    known_.RecordCall(connection, slot, 1);
   }
   void End(SlotId slot) { live_.erase({slot, 1}); }
 
@@ -40,7 +40,7 @@ class VerifiedConnectionsTest : public ::testing::Test {
 
 TEST_F(VerifiedConnectionsTest, VerifiesAConnectionAfterALiveSlotsCall) {
   EXPECT_FALSE(known_.Knows("ipv4:10.0.0.2:5000"));
-  Heard("ipv4:10.0.0.2:5000", 3);
+  RecordCall("ipv4:10.0.0.2:5000", 3);
   EXPECT_TRUE(known_.Knows("ipv4:10.0.0.2:5000"));
   EXPECT_FALSE(known_.Knows("ipv4:10.0.0.2:5001"));
   Forget();
@@ -49,21 +49,21 @@ TEST_F(VerifiedConnectionsTest, VerifiesAConnectionAfterALiveSlotsCall) {
 
 TEST_F(VerifiedConnectionsTest, KnowsConnectionsWithinTheProcess) {
   EXPECT_TRUE(known_.Knows(""));
-  Heard("", 3);
+  RecordCall("", 3);
   End(3);
   Forget();
   EXPECT_TRUE(known_.Knows(""));
 }
 
 TEST_F(VerifiedConnectionsTest, ForgetsAConnectionWithItsLastIncarnation) {
-  Heard("a", 3);
-  Heard("b", 4);
+  RecordCall("a", 3);
+  RecordCall("b", 4);
   End(3);
   Forget();
   EXPECT_FALSE(known_.Knows("a"));
   EXPECT_TRUE(known_.Knows("b"));
   // Two slots in one process share a connection.
-  Heard("b", 5);
+  RecordCall("b", 5);
   End(4);
   Forget();
   EXPECT_TRUE(known_.Knows("b"));
@@ -73,8 +73,8 @@ TEST_F(VerifiedConnectionsTest, ForgetsAConnectionWithItsLastIncarnation) {
 }
 
 TEST_F(VerifiedConnectionsTest, KeepsTheConnectionOfASuccessor) {
-  Heard("old", 3);
-  known_.Heard("new", 3, 2);
+  RecordCall("old", 3);
+  known_.RecordCall("new", 3, 2);
   live_ = {{3, 2}};
   Forget();
   EXPECT_FALSE(known_.Knows("old"));
@@ -82,10 +82,10 @@ TEST_F(VerifiedConnectionsTest, KeepsTheConnectionOfASuccessor) {
 }
 
 TEST_F(VerifiedConnectionsTest, ForgetsAnIdleConnection) {
-  Heard("silent", 3);
-  Heard("renewing", 3);
+  RecordCall("silent", 3);
+  RecordCall("renewing", 3);
   clock_.Advance(kPatience - kAMoment);
-  Heard("renewing", 3);
+  RecordCall("renewing", 3);
   Forget();
   EXPECT_TRUE(known_.Knows("silent"));
   clock_.Advance(kAMoment);
@@ -97,11 +97,11 @@ TEST_F(VerifiedConnectionsTest, ForgetsAnIdleConnection) {
 TEST_F(VerifiedConnectionsTest, EvictsTheConnectionIdleForLongest) {
   const auto name = [](size_t number) { return absl::StrCat("ipv4:10.0.0.2:", number); };
   for (size_t i = 0; i < VerifiedConnections::kMax; ++i) {
-    Heard(name(i), 3);
+    RecordCall(name(i), 3);
     clock_.Advance(absl::Nanoseconds(1));
   }
-  Heard(name(0), 3);
-  Heard("one more", 3);
+  RecordCall(name(0), 3);
+  RecordCall("one more", 3);
   EXPECT_TRUE(known_.Knows("one more"));
   EXPECT_TRUE(known_.Knows(name(0)));
   EXPECT_FALSE(known_.Knows(name(1)));

@@ -112,20 +112,19 @@ TEST(GpuChecks, AsksTheProgramForVisibleDevices) {
   const std::string sees = folder.WriteScript(
       "sees",
       "[ \"$1\" = --devices ] && echo 'torchps_worker devices seen=cpu,cuda:0,cuda:1,cuda:2'\n");
-  EXPECT_EQ(LookForGpus(sees).seen,
-            (std::vector<std::string>{"cpu", "cuda:0", "cuda:1", "cuda:2"}));
-  EXPECT_EQ(LookForGpus(sees).complaint, "");
+  EXPECT_EQ(FindGpus(sees).seen, (std::vector<std::string>{"cpu", "cuda:0", "cuda:1", "cuda:2"}));
+  EXPECT_EQ(FindGpus(sees).complaint, "");
 
-  const GpuFacts none = LookForGpus(folder.WriteScript(
+  const GpuFacts none = FindGpus(folder.WriteScript(
       "none", "echo 'torchps_worker devices seen=cpu'\necho 'none: no GPU here: none' >&2\n"));
   EXPECT_EQ(none.seen, std::vector<std::string>{"cpu"});
   EXPECT_EQ(none.complaint, "no GPU here: none");
 
-  EXPECT_EQ(LookForGpus(folder.WriteScript("mute", "exit 3\n"))
+  EXPECT_EQ(FindGpus(folder.WriteScript("mute", "exit 3\n"))
                 .complaint.find("did not list any devices and exited with code 3"),
             0u);
-  EXPECT_FALSE(LookForGpus(folder.path("nowhere")).complaint.empty());
-  EXPECT_FALSE(LookForGpus(absl::InvalidArgumentError("not built")).worker.ok());
+  EXPECT_FALSE(FindGpus(folder.path("nowhere")).complaint.empty());
+  EXPECT_FALSE(FindGpus(absl::InvalidArgumentError("not built")).worker.ok());
 }
 
 TEST(GpuChecks, CpuJobsDoNotNeedACudaBuild) {

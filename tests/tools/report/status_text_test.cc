@@ -26,7 +26,7 @@ TEST(StatusTextTest, RunningClusterShowsAHeadlineAndTwoTables) {
   FakeCluster cluster;
   SetRunning(cluster);
   EXPECT_EQ(
-      StatusText(LookAtCluster(cluster, kTimeout, absl::ZeroDuration()), nullptr),
+      StatusText(ReadCluster(cluster, kTimeout, absl::ZeroDuration()), nullptr),
       "digits-mlp is running: epoch 2 of 2, 2.50 s, 800 samples/s, test accuracy 93.50 % after "
       "epoch 2\n"
       "mlp with 50,890 parameters, on generated digits of seed 1, asynchronous, each push alone, "
@@ -71,7 +71,7 @@ TEST(StatusTextTest, WholeBatchJobShowsBatchesInsteadOfLead) {
   cluster.servers[1]->mutable_slot(0)->set_push_wait_seconds(0.25);
   cluster.servers[1]->mutable_slot(0)->set_longest_push_wait_seconds(0.055);
   const auto text = [&] {
-    return StatusText(LookAtCluster(cluster, kTimeout, absl::ZeroDuration()), nullptr);
+    return StatusText(ReadCluster(cluster, kTimeout, absl::ZeroDuration()), nullptr);
   };
   EXPECT_NE(
       text().find(
@@ -114,7 +114,7 @@ TEST(StatusTextTest, ListsTheDevicesBelowAMultiDeviceSlot) {
     member.set_model_bytes(3 << 20);
   }
   const auto text = [&] {
-    return StatusText(LookAtCluster(cluster, kTimeout, absl::ZeroDuration()), nullptr);
+    return StatusText(ReadCluster(cluster, kTimeout, absl::ZeroDuration()), nullptr);
   };
   EXPECT_NE(text().find("slot  host   device     path     state             epoch  clock"),
             std::string::npos)
@@ -137,7 +137,7 @@ TEST(StatusTextTest, ShowsTheTransportOfASlot) {
   SetRunning(cluster);
   cluster.servers[0]->mutable_slot(0)->set_shared_memory(true);
   const auto text = [&] {
-    return StatusText(LookAtCluster(cluster, kTimeout, absl::ZeroDuration()), nullptr);
+    return StatusText(ReadCluster(cluster, kTimeout, absl::ZeroDuration()), nullptr);
   };
   EXPECT_NE(text().find("shared with 1 of 2"), std::string::npos) << text();
   cluster.servers[1]->mutable_slot(0)->set_shared_memory(true);
@@ -147,9 +147,9 @@ TEST(StatusTextTest, ShowsTheTransportOfASlot) {
 TEST(StatusTextTest, RatesCoverTheTimeSinceTheLastLook) {
   FakeCluster cluster;
   SetRunning(cluster);
-  const ClusterView before = LookAtCluster(cluster, kTimeout, absl::Seconds(10));
+  const ClusterView before = ReadCluster(cluster, kTimeout, absl::Seconds(10));
   cluster.job->mutable_slot(0)->mutable_figures()->set_samples(1700);
-  const ClusterView after = LookAtCluster(cluster, kTimeout, absl::Seconds(12));
+  const ClusterView after = ReadCluster(cluster, kTimeout, absl::Seconds(12));
   EXPECT_NE(StatusText(after, &before).find(", 250 samples/s,"), std::string::npos)
       << StatusText(after, &before);
 }
@@ -199,7 +199,7 @@ TEST(StatusTextTest, ReportsServersWithoutAJob) {
   FakeCluster cluster;
   cluster.job = FromText<JobStatus>("phase: NO_JOB");
   const std::string text =
-      StatusText(LookAtCluster(cluster, kTimeout, absl::ZeroDuration()), nullptr);
+      StatusText(ReadCluster(cluster, kTimeout, absl::ZeroDuration()), nullptr);
   EXPECT_EQ(text.find("no job yet: no worker has connected\n"), 0u) << text;
 }
 
@@ -208,7 +208,7 @@ TEST(StatusTextTest, WaitingJobCountsJoinedWorkers) {
   cluster.job = FromText<JobStatus>(
       "phase: GATHERING job { name: 'digits' workers: 3 } slot { slot: 0 state: JOINED }");
   const std::string text =
-      StatusText(LookAtCluster(cluster, kTimeout, absl::ZeroDuration()), nullptr);
+      StatusText(ReadCluster(cluster, kTimeout, absl::ZeroDuration()), nullptr);
   EXPECT_EQ(text.find("digits is gathering: 1 of 3 workers joined\n"), 0u) << text;
 }
 

@@ -48,9 +48,9 @@ TEST(ProgressViewTest, PrintsPermanentLinesAboveTheRows) {
   ManualClock clock;
   std::ostringstream out;
   ProgressView view({true, 80, absl::Seconds(5)}, 1, out, clock);
-  view.Say("first");
+  view.Print("first");
   view.SetRow(0, "row");
-  view.Say("second");
+  view.Print("second");
   EXPECT_EQ(out.str(), "first\nrow\n\x1b[1A\x1b[Jsecond\nrow\n");
 }
 

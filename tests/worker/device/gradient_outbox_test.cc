@@ -204,7 +204,7 @@ class OutboxTest : public ::testing::Test {
     return options;
   }
 
-  GradientOutbox::Tell TellsTo(std::vector<BlockId>* told) {
+  GradientOutbox::OnBlock TellsTo(std::vector<BlockId>* told) {
     return [told](BlockId block) { told->push_back(block); };
   }
 

@@ -31,11 +31,11 @@ Contact Missed(double answered, double missed) {
 
 class SlotViewsTest : public ::testing::Test {
  protected:
-  bool Hear(double seconds, SlotId slot, const Contacts& contacts) {
-    return views_.Hear(slot, contacts, absl::ZeroDuration(), absl::Seconds(seconds));
+  bool RecordRenewal(double seconds, SlotId slot, const Contacts& contacts) {
+    return views_.RecordRenewal(slot, contacts, absl::ZeroDuration(), absl::Seconds(seconds));
   }
-  bool Hear(double seconds, SlotId slot, const Contact& contact) {
-    return Hear(seconds, slot, Contacts{{kServer, contact}});
+  bool RecordRenewal(double seconds, SlotId slot, const Contact& contact) {
+    return RecordRenewal(seconds, slot, Contacts{{kServer, contact}});
   }
   void Pass(double seconds) { views_.Pass(absl::Seconds(seconds)); }
 
@@ -43,74 +43,76 @@ class SlotViewsTest : public ::testing::Test {
 };
 
 TEST_F(SlotViewsTest, CutsOffASlotIfAnotherSucceeds) {
-  EXPECT_FALSE(Hear(107, 0, Reached(0, 107)));
-  EXPECT_FALSE(Hear(111.9, 1, Missed(100, 104))) << "less than a lease";
-  EXPECT_TRUE(Hear(112, 1, Missed(100, 104)));
-  EXPECT_FALSE(Hear(112, 0, Reached(0, 111))) << "a slot that reaches the server is not cut off";
-  EXPECT_FALSE(Hear(113, 1, Reached(113, 113))) << "the server is reachable again";
+  EXPECT_FALSE(RecordRenewal(107, 0, Reached(0, 107)));
+  EXPECT_FALSE(RecordRenewal(111.9, 1, Missed(100, 104))) << "less than a lease";
+  EXPECT_TRUE(RecordRenewal(112, 1, Missed(100, 104)));
+  EXPECT_FALSE(RecordRenewal(112, 0, Reached(0, 111)))
+      << "a slot that reaches the server is not cut off";
+  EXPECT_FALSE(RecordRenewal(113, 1, Reached(113, 113))) << "the server is reachable again";
 }
 
 TEST_F(SlotViewsTest, RequiresContactWellAfterTheMissedRenewals) {
-  EXPECT_FALSE(Hear(107, 0, Reached(0, 106.9)));
-  EXPECT_FALSE(Hear(112, 1, Missed(100, 104))) << "the server may have crashed just after";
-  EXPECT_FALSE(Hear(112.1, 0, Missed(106.9, 110.9)));
+  EXPECT_FALSE(RecordRenewal(107, 0, Reached(0, 106.9)));
+  EXPECT_FALSE(RecordRenewal(112, 1, Missed(100, 104))) << "the server may have crashed just after";
+  EXPECT_FALSE(RecordRenewal(112.1, 0, Missed(106.9, 110.9)));
   for (double seconds = 113; seconds < 200; ++seconds) {
-    EXPECT_FALSE(Hear(seconds, 1, Missed(100, 104))) << seconds;
-    EXPECT_FALSE(Hear(seconds + 0.5, 0, Missed(106.9, 110.9))) << seconds;
+    EXPECT_FALSE(RecordRenewal(seconds, 1, Missed(100, 104))) << seconds;
+    EXPECT_FALSE(RecordRenewal(seconds + 0.5, 0, Missed(106.9, 110.9))) << seconds;
   }
 }
 
 TEST_F(SlotViewsTest, AllowsALeaseToFindARestartedServer) {
-  Hear(150, 0, Reached(150, 150));
-  EXPECT_FALSE(Hear(151, 1, Missed(100, 104)));
-  Hear(161, 0, Reached(150, 161));
-  EXPECT_FALSE(Hear(161.9, 1, Missed(100, 104)));
-  EXPECT_TRUE(Hear(162, 1, Missed(100, 104))) << "a lease after the other slot found it";
+  RecordRenewal(150, 0, Reached(150, 150));
+  EXPECT_FALSE(RecordRenewal(151, 1, Missed(100, 104)));
+  RecordRenewal(161, 0, Reached(150, 161));
+  EXPECT_FALSE(RecordRenewal(161.9, 1, Missed(100, 104)));
+  EXPECT_TRUE(RecordRenewal(162, 1, Missed(100, 104))) << "a lease after the other slot found it";
 }
 
 TEST_F(SlotViewsTest, NeverCutsOffASingleSlot) {
-  for (double seconds = 0; seconds < 100; ++seconds) EXPECT_FALSE(Hear(seconds, 0, Missed(-9, -5)));
+  for (double seconds = 0; seconds < 100; ++seconds)
+    EXPECT_FALSE(RecordRenewal(seconds, 0, Missed(-9, -5)));
 }
 
 TEST_F(SlotViewsTest, IgnoresOldReportsAndForgottenSlots) {
-  Hear(110, 0, Reached(0, 110));
-  EXPECT_TRUE(Hear(116, 1, Missed(100, 104)));
-  EXPECT_FALSE(Hear(116.1, 1, Missed(100, 104)));
-  Hear(117, 0, Reached(0, 117));
-  EXPECT_TRUE(Hear(117, 1, Missed(100, 104)));
+  RecordRenewal(110, 0, Reached(0, 110));
+  EXPECT_TRUE(RecordRenewal(116, 1, Missed(100, 104)));
+  EXPECT_FALSE(RecordRenewal(116.1, 1, Missed(100, 104)));
+  RecordRenewal(117, 0, Reached(0, 117));
+  EXPECT_TRUE(RecordRenewal(117, 1, Missed(100, 104)));
   views_.Forget(0);
-  EXPECT_FALSE(Hear(117, 1, Missed(100, 104)));
+  EXPECT_FALSE(RecordRenewal(117, 1, Missed(100, 104)));
 }
 
 TEST_F(SlotViewsTest, JudgesEachServerSeparately) {
-  Hear(111, 0, {{1, Missed(100, 104)}, {2, Reached(0, 111)}});
-  EXPECT_FALSE(Hear(112, 1, {{1, Missed(100, 104)}, {2, Reached(0, 112)}}));
-  EXPECT_TRUE(Hear(112, 1, {{1, Missed(100, 104)}, {2, Missed(100, 104)}}));
+  RecordRenewal(111, 0, {{1, Missed(100, 104)}, {2, Reached(0, 111)}});
+  EXPECT_FALSE(RecordRenewal(112, 1, {{1, Missed(100, 104)}, {2, Reached(0, 112)}}));
+  EXPECT_TRUE(RecordRenewal(112, 1, {{1, Missed(100, 104)}, {2, Missed(100, 104)}}));
 }
 
 TEST_F(SlotViewsTest, IgnoresSlotsWithoutAReport) {
-  EXPECT_FALSE(Hear(111, 0, Contacts()));
-  EXPECT_FALSE(Hear(112, 1, Missed(100, 104)));
-  Hear(112, 0, Reached(0, 112));
-  EXPECT_FALSE(Hear(113, 1, Contacts()));
+  EXPECT_FALSE(RecordRenewal(111, 0, Contacts()));
+  EXPECT_FALSE(RecordRenewal(112, 1, Missed(100, 104)));
+  RecordRenewal(112, 0, Reached(0, 112));
+  EXPECT_FALSE(RecordRenewal(113, 1, Contacts()));
 }
 
 TEST_F(SlotViewsTest, IgnoresReportsFromACoordinatorPause) {
   Pass(100);
   Pass(106);
-  Hear(106, 0, Reached(0, 106));
+  RecordRenewal(106, 0, Reached(0, 106));
   // Both servers and their network pause for seven seconds; slot 0's message arrives late.
   Pass(113);
-  EXPECT_FALSE(Hear(113, 0, Reached(7, 112.9)));
-  EXPECT_FALSE(Hear(113.1, 1, Missed(100, 104)));
+  EXPECT_FALSE(RecordRenewal(113, 0, Reached(7, 112.9)));
+  EXPECT_FALSE(RecordRenewal(113.1, 1, Missed(100, 104)));
   Pass(115);
-  EXPECT_FALSE(Hear(115, 1, Missed(100, 104)));
-  Hear(115, 0, Reached(0, 115));
-  EXPECT_TRUE(Hear(115.1, 1, Missed(100, 104))) << "reported since";
+  EXPECT_FALSE(RecordRenewal(115, 1, Missed(100, 104)));
+  RecordRenewal(115, 0, Reached(0, 115));
+  EXPECT_TRUE(RecordRenewal(115.1, 1, Missed(100, 104))) << "reported since";
 }
 
 TEST_F(SlotViewsTest, RemembersTheTrainersTimeOnOneTask) {
-  views_.Hear(3, {}, absl::Seconds(41), absl::ZeroDuration());
+  views_.RecordRenewal(3, {}, absl::Seconds(41), absl::ZeroDuration());
   EXPECT_EQ(views_.stalled_for(3), absl::Seconds(41));
   EXPECT_EQ(views_.stalled_for(4), absl::ZeroDuration());
   views_.Forget(3);
