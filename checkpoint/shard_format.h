@@ -29,7 +29,8 @@ inline constexpr char kVersionsTensorName[] = "versions";
 // A row for each block and slot that pushed to it, ascending.
 inline constexpr char kLedgerTensorName[] = "ledger";
 
-// A row for each run of elements that missed gradients of the block, ascending. Absent if empty.
+// A row for each run of elements that some gradients of the block did not contain, ascending. The
+// tensor is absent if there are none.
 inline constexpr char kMissedTensorName[] = "missed";
 
 enum MissedColumn {

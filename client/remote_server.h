@@ -69,8 +69,8 @@ class ServerLease {
     begun_ = clock_->Now();
   }
 
-  // Records the end of a renewal. If two renewals begin more than `longest_pause` apart, the server
-  // may have been unreachable in between, so a new run begins.
+  // Records the end of a renewal. If it began more than `longest_pause` after the previous answered
+  // one, the server may have been unreachable in between; then first_reached is set anew.
   void RenewalEnds(bool answered, absl::Duration longest_pause) {
     MutexLock lock(&mutex_);
     if (!answered) {

@@ -35,8 +35,8 @@ class MissedSteps {
   bool empty() const { return runs_.empty(); }
   absl::Span<const MissedRun> runs() const { return runs_; }
 
-  // Records that `gradients` more gradients did not contain the `absent` elements. REQUIRES:
-  // CheckRuns(absent) is OK; `gradients` > 0.
+  // Adds `gradients` to the count of gradients that did not contain the `absent` elements.
+  // REQUIRES: CheckRuns(absent) is OK; `gradients` > 0.
   void Add(absl::Span<const ElementRun> absent, int64_t gradients = 1);
 
   // Returns INVALID_ARGUMENT, naming the first run that breaks the rules above, exceeds `length`

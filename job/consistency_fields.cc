@@ -16,8 +16,9 @@ constexpr int64_t kMaxLag = int64_t{1} << 40;  // keeps all products below 2^63
 constexpr double kGracePart = 0.5;
 constexpr double kMaxGracePart = 100;
 
-// Default staleness bounds. WHOLE_BATCH counts updates: a gradient one update old still helps.
-// EACH_PUSH counts steps: equally fast workers use this much.
+// Default staleness bounds. With WHOLE_BATCH the bound counts updates; a gradient that is one
+// update old still helps. With EACH_PUSH it counts steps; even equally fast workers drift apart by
+// about this many.
 constexpr int kBoundInUpdates = 1;
 constexpr int kBoundInSteps = 4;
 constexpr int kMaxBoundInUpdates = 1000;

@@ -42,7 +42,7 @@ absl::StatusOr<GradientScan> ScanOnDevice(const TrainingSpec& training, FlatMode
 
 absl::Status FetchGradient(FlatModel* model, const LossScaler* scaler) {
   if (absl::Status status = model->CheckViews(); !status.ok()) return status;
-  // The device does it faster than the host.
+  // Removes the loss scale on the device if possible, which is faster than on the host.
   const bool there = model->has_one_vector();
   if (there) {
     try {

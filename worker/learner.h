@@ -93,8 +93,8 @@ class Learner {
       return status.ok() ? BeforeBlocks() : status;
     }
     // Called when the gradient of `block` is final and may be sent. The caller may be a thread of
-    // torch, of a stage or of the device link. May not be called for a block; the block is then
-    // final when Compute() returns.
+    // torch, of a stage or of the device link. Blocks without a call are final when Compute()
+    // returns.
     virtual void OnBlock(BlockId block) = 0;
   };
 

@@ -13,8 +13,8 @@
 namespace torchps {
 namespace {
 
-// A wait for the next step ends after this many steps of the other slots, and not before
-// kLeastWait.
+// A slot stops waiting for the next step after this many times the longest step of any slot, but
+// not before kLeastWait.
 constexpr double kStepsOfWait = 1.5;
 constexpr absl::Duration kLeastWait = absl::Milliseconds(50);
 

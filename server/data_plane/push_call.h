@@ -83,7 +83,7 @@ class PushCall final : public OpenPush, public std::enable_shared_from_this<Push
   void EndOfFrames();
   void Respond(const absl::StatusOr<PushReply>& reply);
 
-  // Result of a read, and the share that holds the frame's bytes.
+  // Result of a read, and the share of the push budget that holds the frame's bytes.
   struct Arrival {
     bool ok = false;
     PushBudget::Share share = PushBudget::Share::kWorking;

@@ -74,8 +74,8 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::OpenOwn(const Jo
     origin = OpenLog(share, *origin);
     if (!origin.ok() || goes_on_from_log()) return origin;
   }
-  // An earlier incarnation may have written a shard of an incomplete checkpoint. This one reports
-  // that content to the workers as lost, so the shard must never be restored.
+  // An earlier incarnation may have written a shard of an incomplete checkpoint. The current
+  // incarnation reports the updates in it to the workers as lost, so it must never be restored.
   const absl::Status disowned =
       directory_.RemoveShardsAbove(origin_.checkpoint, *complete, server_index_, server_count_);
   if (!disowned.ok()) return absl::UnavailableError(disowned.message());

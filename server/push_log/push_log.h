@@ -76,7 +76,8 @@ class PushLog {
       uint64_t number = 0;
       int64_t bytes = 0;  // valid bytes
     };
-    // Without a last segment that is still empty, because it may be created again.
+    // The segments on disk. A last segment that is still empty is left out, because the log may
+    // create it again.
     std::vector<Segment> segments;
     uint64_t sequence = 0;  // of the last record
   };

@@ -149,7 +149,7 @@ TEST_F(EncodedPushTest, WithholdsNonfiniteBlocks) {
   EXPECT_EQ(GetLastFrame(2).encoding(), EncodingSpec::BFLOAT16);
 }
 
-TEST_F(EncodedPushTest, TakesBackRejectedBlocks) {
+TEST_F(EncodedPushTest, ReturnsRejectedBlocksToTheirSource) {
   const auto client = MakeClientOfBlocks();
   servers_[0]->SetVerdict(REJECTED_STALE, /*lag=*/9);
   ASSERT_TRUE(Push(client.get(), 1).ok());

@@ -715,7 +715,8 @@ TEST_F(ParameterClientTest, RepeatsHelloAfterAServerForgotTheSlot) {
   ASSERT_TRUE(client->Pull(1, false, absl::MakeSpan(values_)).ok());
   EXPECT_THAT(servers_[0]->hellos(), SizeIs(2));
   EXPECT_EQ(servers_[0]->pulls()[1].server_incarnation(), 2000);
-  // The other server requires the steps that the slot pushed there; a jump would park the slot.
+  // Although server 0 restarted with a higher clock, the client does not advance to it: server 1
+  // would park a pull whose clock is above the steps pushed there.
   EXPECT_EQ(servers_[0]->pulls()[1].clock(), 1);
   ASSERT_TRUE(client->Pull(2, false, absl::MakeSpan(values_)).ok());
   EXPECT_EQ(servers_[1]->pulls()[1].clock(), 2);
@@ -867,7 +868,8 @@ TEST_F(ParameterClientTest, AnEncodedRetrySendsTheSameBytes) {
   using Pairs = std::vector<std::pair<uint32_t, float>>;
   EXPECT_EQ(entries(pushes[1].frames[0]), (Pairs{{2, 3.0f}, {3, 4.0f}}));
   EXPECT_EQ(pushes[2].frames[0].payload(), pushes[1].frames[0].payload());
-  // The residual of 1 and 2 is added. Among equal values the first are sent.
+  // The residuals of elements 0 and 1 are added. Of equal values, those with lower indices are
+  // sent.
   EXPECT_EQ(entries(pushes[3].frames[0]), (Pairs{{1, 4.0f}, {3, 4.0f}}));
   // That push was rejected, so the residual is still complete: 3, 6, 6, 8.
   EXPECT_EQ(entries(pushes[4].frames[0]), (Pairs{{1, 6.0f}, {3, 8.0f}}));

@@ -75,7 +75,7 @@ struct Mlp : torch::nn::Module {
   torch::nn::Linear first{nullptr}, second{nullptr}, last{nullptr};
 };
 
-// Convolutions and batch norm on the same inputs, used as images.
+// A network with convolutions and batch norm. It takes the inputs of the Mlp, reshaped to images.
 struct SmallConvNet : torch::nn::Module {
   static constexpr int64_t kChannels = 2, kSide = 4;
   static_assert(kChannels * kSide * kSide == kFeatures, "an image is a sample");

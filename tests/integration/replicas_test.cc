@@ -162,7 +162,7 @@ TEST_F(ReplicasTest, TwoDeviceWorkersTrainInRounds) {
   ExpectDone(Run(Job("consistency { mode: SYNC }"), {2, 3}), 4);
 }
 
-TEST_F(ReplicasTest, TwoDeviceWorkersTakeLocalSteps) {
+TEST_F(ReplicasTest, WorkersWithSeveralDevicesTakeLocalSteps) {
   const JobSpec job =
       Job("consistency { mode: SYNC } local { steps: 2 inner { sgd {} learning_rate: 0.1 } }",
           /*rate=*/0.7);

@@ -122,7 +122,7 @@ TEST(MetricsTest, RocAreaCountsPairsAndHalvesTies) {
   const Objective objective = CrossEntropy(2);
   EXPECT_NEAR(GetEvaluation(objective, torch::stack({-scores, scores}, 1), targets).metric("auc"),
               0.75, 1e-12);
-  // 2.5 of 6 pairs, in the states of two workers.
+  // Over the scores of both workers, 2.5 of 6 pairs are in the right order; a tie counts half.
   const Metric auc = AreaUnderRoc();
   std::vector<double> state;
   std::vector<double> other;
@@ -161,7 +161,8 @@ TEST(MetricsTest, RocAreaOfManyScoresUsesBoundedMemory) {
 }
 
 TEST(MetricsTest, AWeightedLossDividesByTheTotalWeight) {
-  // 300 samples form two batches. Fewer samples of the second batch count.
+  // 300 samples form two batches. Samples from 270 on have weight 0, so the second batch has a
+  // lower total weight.
   const torch::Tensor targets = torch::arange(300).to(torch::kFloat32).unsqueeze(1);
   const Objective objective([](const torch::Tensor& output, const torch::Tensor& target) {
     const torch::Tensor counts = target.lt(270).to(torch::kFloat32);

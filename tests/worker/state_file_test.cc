@@ -313,7 +313,7 @@ TEST_F(StateFileTest, RefusesBigEndianNumbers) {
 }
 
 TEST_F(StateFileTest, NamesAnArchiveOfTorchSaveInCpp) {
-  // For this many layers torch compresses the layers' code.
+  // With this many layers, torch compresses the code of the layers in the archive.
   torch::nn::Sequential layers;
   for (int i = 0; i < 20; ++i) layers->push_back(torch::nn::Linear(2, 2));
   torch::save(layers, Path("cpp.pt"));

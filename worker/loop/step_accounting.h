@@ -29,7 +29,7 @@ class StepAccounting {
     // The loss scale was too large, so the gradient must not be pushed either. Overflows are
     // expected and do not count towards quarantine.
     bool overflowed = false;
-    // Steps that overflowed: this step, or local steps.
+    // The number of steps that overflowed: at most 1, or with local steps the number of those.
     int64_t overflows = 0;
     // Local steps skipped because the gradient was not finite. The other local steps were applied.
     int64_t skipped_steps = 0;

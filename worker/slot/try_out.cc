@@ -48,8 +48,7 @@ absl::StatusOr<double> MeanLoss(const Task& task, Batch batch) {
   return loss->mean.item<double>();
 }
 
-// Returns true if the values differ by more than rounding, or if one is not finite. If none of a
-// part's samples count, the part's loss is not finite.
+// Returns true if the values differ by more than rounding, or if one is not finite.
 bool Differs(double a, double b) { return !(std::abs(a - b) <= 1e-4 * std::max(1.0, std::abs(a))); }
 
 absl::Status TryLoss(const Task& task, const JobSpec& job,

@@ -30,7 +30,8 @@ TEST(OutOfMemoryDeathTest, ReportsAnAbortAfterAFailedMalloc) {
   EXPECT_EXIT(
       {
         ReportOutOfMemory("a_program", "it ends");
-        // Like gRPC. The volatile size keeps the compiler from removing the call.
+        // gRPC aborts like this when malloc fails. The volatile size keeps the compiler from
+        // removing the call.
         volatile size_t bytes = kTooMuch;
         if (std::malloc(bytes) == nullptr) std::abort();
       },

@@ -143,7 +143,7 @@ std::vector<uint8_t> Decoded(const std::string& png, int64_t channels) {
 }
 
 // The expected values are the file's values, as in Pillow: gAMA does not change them.
-TEST(DecodeImageTest, KeepsPngValuesAtEachDepth) {
+TEST(DecodeImageTest, ScalesPngValuesOfEachDepthTo8Bits) {
   // 16 bits: 0x6042 / 257 is 95.9.
   EXPECT_THAT(Decoded(Png(2, 16, 0, "\x60\x42\xff\xff"), 1), ElementsAre(96, 255));
   EXPECT_THAT(Decoded(Png(1, 16, 2, "\x60\x42\xff\xff\x01\x01"), 3), ElementsAre(96, 255, 1));

@@ -542,7 +542,7 @@ TEST(LastCheckpointTest, OwesTheLastCheckpointAfterARestart) {
   EXPECT_FALSE(rig.coordinator().wants_last_checkpoint());
 }
 
-TEST(ToldPhaseTest, AnnouncesTheStartOnlyAfterSavingIt) {
+TEST(PublishedPhaseTest, AnnouncesTheStartOnlyAfterSavingIt) {
   Rig rig(OnRequest(), 1, /*has_directory=*/true);
   const Rig::Worker anna = rig.NewWorker(), bert = rig.NewWorker();
   const CoordinatorState gathering = rig.coordinator().Save(rig.now());
@@ -573,7 +573,7 @@ TEST(ToldPhaseTest, AnnouncesTheStartOnlyAfterSavingIt) {
   EXPECT_EQ(Words(rig.AwaitStart(anna, /*initialized=*/true)), "ABORTED");
 }
 
-TEST(ToldPhaseTest, ARestartedCoordinatorAnnouncesOnlyASyncedPhase) {
+TEST(PublishedPhaseTest, ARestartedCoordinatorAnnouncesOnlyASyncedPhase) {
   Rig rig(OnRequest(), 1, /*has_directory=*/true);
   const std::vector<Rig::Worker> workers = rig.Start(2);
   rig.FillDisk(true);
@@ -584,7 +584,7 @@ TEST(ToldPhaseTest, ARestartedCoordinatorAnnouncesOnlyASyncedPhase) {
   EXPECT_EQ(Words(start), "START");
 }
 
-TEST(ToldPhaseTest, AFullDiskDelaysOnlyTheEnd) {
+TEST(PublishedPhaseTest, AFullDiskDelaysOnlyTheEnd) {
   JoinRequest terms = OnRequest();
   terms.mutable_job()->mutable_training()->set_epochs(1);
   terms.mutable_job()->mutable_training()->set_evaluate(false);

@@ -232,7 +232,7 @@ TEST(JobLogTest, RoundsMayLackMoreRunsThanFrames) {
     }
     AppendRun(begin, options.trained, &header.absent);
     if (header.absent.size() > kMaxAbsentRuns) {
-      // The last gap counts as a gradient of zero.
+      // A header holds kMaxAbsentRuns runs. The elements of the last run count as pushed.
       header.absent.pop_back();
     }
     const absl::Status pushed =

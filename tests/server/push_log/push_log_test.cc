@@ -156,9 +156,9 @@ TEST(PushLogTest, ReportsTheExtentToCopy) {
   }
 }
 
-// The copy of a log may end with a piece of several groups that a crash of the keeper has torn.
-// Records after the tear were on this disk, but not in the copy. They were not acknowledged, so the
-// log ends before the tear.
+// If the server that keeps the copy crashes while it writes, the end of the copy may be damaged.
+// Records after the damage were on the log's own disk, but not in the copy. They were not
+// acknowledged, so reading ends before the damage.
 TEST(PushLogTest, AcceptsATornTailAfterTheCopiedPart) {
   for (const bool is_copied : {true, false}) {
     LogRig rig;

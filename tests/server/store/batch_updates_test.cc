@@ -352,7 +352,7 @@ Outcome Simulate(Kill kill) {
   return outcome;
 }
 
-TEST(BatchUpdatesTest, MatchTheRuleInDouble) {
+TEST(BatchUpdatesTest, MatchADoublePrecisionReference) {
   const Outcome outcome = Simulate(Kill::kNever);
   EXPECT_GT(outcome.early, 5);
   EXPECT_GT(outcome.verdicts.at(REJECTED_STALE), 3);

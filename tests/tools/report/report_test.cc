@@ -415,7 +415,7 @@ TEST(WholeBatchReportTest, DetectsAGradientOlderThanTheBound) {
   EXPECT_EQ(Holds(statuses.Build(), "lag"), std::optional<bool>(true));
 }
 
-TEST(WholeBatchReportTest, DetectsAVersionWithoutAnUpdate) {
+TEST(WholeBatchReportTest, DetectsDifferingVersionAndUpdateCounts) {
   WholeBatches statuses;
   EXPECT_EQ(Holds(statuses.Build(), "updates"), std::optional<bool>(true));
   EXPECT_EQ(Holds(statuses.Build(), "min_version"), std::nullopt);

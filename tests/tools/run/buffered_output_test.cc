@@ -8,7 +8,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-TEST(BufferedOutputTest, ReleasesALineOnceAfterTheDelay) {
+TEST(BufferedOutputTest, ReleasesEachLineAfterTheDelayOnlyOnce) {
   BufferedOutput held;
   held.Add(absl::Seconds(1), "ps_worker: no such file");
   held.Add(absl::Seconds(3), "ps_server: no space");

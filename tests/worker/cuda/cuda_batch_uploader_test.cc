@@ -123,7 +123,7 @@ TEST(CudaBatchUploaderTest, ThrowsADeviceErrorAndRestoresTheStream) {
   }
 }
 
-class CudaLiftGpuTest : public GpuTest {};
+class CudaBatchUploaderGpuTest : public GpuTest {};
 
 // Row i is filled with index i. Rows are large, so that copies last.
 class Rows final : public Dataset {
@@ -143,7 +143,7 @@ class Rows final : public Dataset {
   const int64_t width_;
 };
 
-TEST_F(CudaLiftGpuTest, StagedBatchesArePinnedAndKeepTheirStrides) {
+TEST_F(CudaBatchUploaderGpuTest, StagedBatchesArePinnedAndKeepTheirStrides) {
   CudaBatchUploader lift({});
   Batch batch = SmallBatch();
   batch.more_inputs = {torch::rand({2, 3, 4, 4}).contiguous(torch::MemoryFormat::ChannelsLast)};
@@ -158,7 +158,7 @@ TEST_F(CudaLiftGpuTest, StagedBatchesArePinnedAndKeepTheirStrides) {
 }
 
 // The computation lags far behind the host, and the uploader reuses memory again and again.
-TEST_F(CudaLiftGpuTest, EachComputationReadsItsOwnBatch) {
+TEST_F(CudaBatchUploaderGpuTest, EachComputationReadsItsOwnBatch) {
   const torch::NoGradGuard no_grad;
   constexpr int64_t kRows = 16;
   constexpr int64_t kPasses = 60;

@@ -151,7 +151,7 @@ TEST(StepAccountingTest, CountsConsecutiveNonFiniteGradients) {
   EXPECT_EQ(figures.pushes(), 2);
 }
 
-TEST(StepAccountingTest, ScaleOverflowsAreNotTheSlotsFault) {
+TEST(StepAccountingTest, ScaleOverflowsDoNotCountTowardsQuarantine) {
   StepAccounting accounting(QuarantineAfter(1));
   accounting.BeginPage(absl::ZeroDuration());
   StepAccounting::Outcome step = Computed(8, INFINITY);

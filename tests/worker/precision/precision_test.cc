@@ -246,7 +246,7 @@ TEST(DevicePrecisionTest, TheCpuRefusesOnlyFloat16) {
             "expected FLOAT32 or BFLOAT16 for the CPU, or a GPU (--device=cuda)");
 }
 
-TEST(DevicePrecisionTest, Tf32IsOnOnlyOnRequest) {
+TEST(DevicePrecisionTest, Tf32IsOffByDefault) {
   const auto allowed = [] {
     const at::Context& context = at::globalContext();
     EXPECT_EQ(context.allowTF32CuDNN(), context.allowTF32CuBLAS());

@@ -169,7 +169,8 @@ TEST_P(ScaledLearnerTest, TheScaleIsUndoneToTheBit) {
 }
 
 TEST_P(ScaledLearnerTest, OverflowsHalveTheScaleUntilGradientsFit) {
-  // Sums of twelve samples' gradients of about 1e34 are too large for 2^16, but not for 2^10.
+  // The sum of twelve samples' gradients of about 1e34 exceeds float32 at loss scale 2^16, but not
+  // at 2^10.
   Worker plain(TaskFor(GetParam(), 1e34), "", GetParam());
   Worker scaled(TaskFor(GetParam(), 1e34), "precision: FLOAT16", GetParam());
   plain.Compute();

@@ -264,7 +264,8 @@ TEST(DataLeasesTest, AvoidsASingleSampleFromAReturnedRange) {
   EXPECT_EQ(Words(leases.Take(kBert, {4, 2})), "1: 7-9*");
 }
 
-// Returns a range of `samples` samples and cuts it again.
+// Leases all `samples` samples as one range, hands the range back, and returns the leases that are
+// cut from it next.
 std::vector<std::string> CutAgain(int64_t samples, DataLeases::Size size) {
   DataLeases::Options options;
   options.samples = samples;
