@@ -139,7 +139,7 @@ class Scratch:
             return
         self.job = subprocess.Popen(["psctl", "run", "digits", "--workers=1", "--epochs=100000"], cwd=self.path,
                                     env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        next((line for line in self.job.stdout if "epoch" in line), None)
+        next((line for line in self.job.stdout if "test accuracy" in line), None)
 
     def stop_job(self):
         if self.job:
@@ -165,8 +165,8 @@ class Scratch:
         try:
             done = subprocess.run(words, cwd=self.path, env=self.environment, input=b"y\n", stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT, timeout=5 if follows else 240)
-        except subprocess.TimeoutExpired:
-            return "" if follows else "did not end within 240 s"
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return "" if follows else str(error)
         last = "\n    ".join(done.stdout.decode(errors="replace").strip().split("\n")[-6:])
         return f"exited with {done.returncode}:\n    {last}" if done.returncode else ""
 
