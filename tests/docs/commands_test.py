@@ -59,7 +59,8 @@ def commands(text):
 @functools.lru_cache(None)
 def help_of(program, *subcommand):
     arguments = ["help", *subcommand] if subcommand else ["--help"]
-    return subprocess.run([program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
+    done = subprocess.run([program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    return done.stdout if "--" in done.stdout else ""
 
 
 @functools.lru_cache(None)
@@ -69,9 +70,8 @@ def sources(folder):
 
 def faults(programs, command):
     """Yields a sentence for each name in a command that does not exist."""
-    for path in IN_TREE.findall(re.sub(r"//\S+|bazel-bin/\S+|build/\S+", "", command)):
-        if not (ROOT / path).exists():
-            yield f"there is no {path}"
+    paths = IN_TREE.findall(re.sub(r"//\S+|bazel-bin/\S+|build/\S+", "", command))
+    yield from (f"there is no {path}" for path in paths if not (ROOT / path).exists())
     for package, target in TARGET.findall(command):
         if not (ROOT / package).is_dir():
             yield f"there is no folder {package}"
@@ -86,9 +86,10 @@ def faults(programs, command):
         known = help_of(f"{programs}/tools/psctl", command.split(name)[1].split()[0])
     else:
         known = help_of(f"{programs}/{'server/ps_server' if name == 'ps_server' else 'program/ps_worker'}")
-    for flag in re.findall(r"(?<= )--([a-z]\w*)", command):
-        if not re.search(rf"--{flag}\b", known):
-            yield f"{name} has no flag --{flag}"
+    if not known:
+        yield f"{name} has no help on '{command}'"
+    flags = re.findall(r"(?<= )--([a-z]\w*)", command)
+    yield from (f"{name} has no flag --{flag}" for flag in flags if not re.search(rf"--{flag}\b", known))
 
 
 def reason_not_to_run(command):
@@ -135,11 +136,10 @@ class Scratch:
         return re.sub(r"(?<= )NAME(?= |$)", lambda _: self.newest_run(command, ""), command)
 
     def start_job(self):
-        if self.job and self.job.poll() is None:
-            return
-        self.job = subprocess.Popen(["psctl", "run", "digits", "--workers=1", "--epochs=100000"], cwd=self.path,
-                                    env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        next((line for line in self.job.stdout if "test accuracy" in line), None)
+        if not self.job or self.job.poll() is not None:
+            command = ["psctl", "run", "digits", "--workers=1", "--epochs=100000"]
+            self.job = subprocess.Popen(command, cwd=self.path, env=self.environment, stdout=subprocess.PIPE, text=True)
+            next((line for line in self.job.stdout if "test accuracy" in line), None)
 
     def stop_job(self):
         if self.job:
