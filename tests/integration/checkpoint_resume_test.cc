@@ -412,7 +412,7 @@ TEST(CheckpointResumeTest, KeepsTheLastFiniteCheckpoint) {
     EXPECT_EQ(bert.data().Status()->nonfinite_blocks(), 2u);
     const std::vector<std::string> told = said.With("checkpoint 5 is not finite: 2 of its blocks");
     ASSERT_EQ(told.size(), 1u);
-    EXPECT_TRUE(absl::StrContains(told[0], "checkpoint 1 stays")) << told[0];
+    EXPECT_TRUE(absl::StrContains(told[0], "checkpoint 1 is kept")) << told[0];
     bert.Start();
     ASSERT_TRUE(bert.TakeCheckpoint().ok());
     EXPECT_EQ(CheckpointsIn(dir), (std::vector<std::string>{"01", "05", "06"}));

@@ -304,9 +304,12 @@ TEST_P(AsyncEquivalenceTest, OneWorkerMatchesTorchOnAnyServerCount) {
   const auto train = [&](Rule rule, int servers) {
     const JobSpec job = MakeJob(GetParam().spec, rule, /*workers=*/1, kBatch);
     torch::Tensor trained = TrainOnServers(job, data, servers);
+    // Adam divides by the size of a gradient. With weight decay, sums close to zero enlarge
+    // rounding differences, which depend on the CPU: up to 3e-5 after 300 steps.
+    const bool has_small_sums = GetParam().spec.has_adam() && GetParam().spec.weight_decay() > 0;
     ExpectEquivalent(
         absl::StrCat(GetName(rule), ", 1 worker, servers: ", servers, ", ", GetParam().label),
-        trained, alone);
+        trained, alone, kSteps, has_small_sums ? 1e-4 : kTolerance);
     return trained;
   };
   train(Rule::kEachPush, /*servers=*/1);

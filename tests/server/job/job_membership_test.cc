@@ -136,7 +136,7 @@ TEST_F(JobMembershipTest, NamesTheQuietestOfTheSlowestSlots) {
   EXPECT_FALSE(membership().FurthestBehind(activity).has_value());
   for (const SlotId slot : {0, 1, 2}) {
     ASSERT_TRUE(membership().Enter(slot, 1).ok());
-    activity.Heard(slot);
+    activity.RecordCall(slot);
     clock_.Advance(absl::Seconds(1));
   }
   EXPECT_EQ(membership().FurthestBehind(activity)->slot, 0);
@@ -145,7 +145,7 @@ TEST_F(JobMembershipTest, NamesTheQuietestOfTheSlowestSlots) {
   membership().Advance(0, 1, 1);
   EXPECT_EQ(membership().FurthestBehind(activity)->slot, 1);
   EXPECT_EQ(membership().FurthestBehind(activity)->silence, absl::Seconds(2));
-  activity.Heard(1);
+  activity.RecordCall(1);
   EXPECT_EQ(membership().FurthestBehind(activity)->slot, 2);
   membership().Leave(2, 1);
   EXPECT_EQ(membership().FurthestBehind(activity)->slot, 1);

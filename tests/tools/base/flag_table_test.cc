@@ -64,7 +64,7 @@ TEST(FlagTableTest, BareWordSetsTheBareFlag) {
   EXPECT_EQ(flags->Get("job"), "job.textproto");
   EXPECT_EQ(flags->Get("workers"), "2");
   EXPECT_EQ(table.Parse({"a", "b"}).status().message(),
-            "'psctl run' takes one --job, but got 'b' beside 'a'");
+            "'psctl run' takes one --job, but got 'b' and 'a'");
 }
 
 TEST(FlagTableTest, SeveralBareWordsSetARepeatableFlag) {
