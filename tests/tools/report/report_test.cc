@@ -478,10 +478,10 @@ TEST(ReportTest, AcceptsOnlyReportedRollbacks) {
   EXPECT_NE(ReportJson(report).find("\"rolled_back\""), std::string::npos);
   server.set_min_version(38);
   server.set_max_version(38);
-  EXPECT_EQ(Holds(statuses.Build(), "kept_blocks"), absl::optional<bool>(false))
+  EXPECT_EQ(Holds(statuses.Build(), "kept_blocks"), std::optional<bool>(false))
       << "fewer versions are lost than reported";
   server.set_min_version(36);
-  EXPECT_EQ(Holds(statuses.Build(), "min_version"), absl::optional<bool>(false))
+  EXPECT_EQ(Holds(statuses.Build(), "min_version"), std::optional<bool>(false))
       << "one more version is lost than reported";
 }
 
