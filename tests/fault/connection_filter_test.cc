@@ -154,7 +154,7 @@ TEST_F(ConnectionFilterTest, ClosesTheOldestConnectionAboveTheLimit) {
   std::vector<FileDescriptor> silent;
   for (int i = 0; i < 30; ++i) silent.push_back(Visit(""));
   EXPECT_NE(ReadUntilEnd(silent.front(), kPatience).kind, TcpEnd::kOpen);
-  EXPECT_TRUE(Eventually([&] { return Logged("more than 10 of them"); }));
+  EXPECT_TRUE(Eventually([&] { return Logged("more than 10 are open"); }));
   const FileDescriptor worker = Visit(kPreface);
   EXPECT_TRUE(Eventually([&] { return admitted() == 1; }));
   EXPECT_EQ(ReadUntilEnd(silent.back(), absl::ZeroDuration()).kind, TcpEnd::kOpen);
