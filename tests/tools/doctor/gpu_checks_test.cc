@@ -100,9 +100,9 @@ TEST(GpuChecks, NamesTheVariableThatHidesGpus) {
 
 TEST(GpuChecks, NamesAMissingGpuIndex) {
   Expect(GpuFindings("cuda:2", Healthy())[2], Level::kProblem,
-         "sees cpu, cuda:0, cuda:1, and no cuda:2");
+         "sees cpu, cuda:0, cuda:1, but not cuda:2");
   Expect(GpuFindings("cuda:0,cuda:2,cpu", Healthy())[2], Level::kProblem,
-         "sees cpu, cuda:0, cuda:1, and no cuda:2");
+         "sees cpu, cuda:0, cuda:1, but not cuda:2");
   Expect(GpuFindings("cuda:0,cuda:1", Healthy())[2], Level::kOk, "sees cpu, cuda:0, cuda:1");
   Expect(GpuFindings("cuda:all", Healthy())[2], Level::kOk, "sees cpu, cuda:0, cuda:1");
 }

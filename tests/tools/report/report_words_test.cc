@@ -59,7 +59,7 @@ TEST(PhrasesTest, SingleVersionIsNotARange) {
 TEST(PhrasesTest, NamesANonFiniteModelWithAdvice) {
   EXPECT_EQ(NotFiniteText(0, /*has_checkpoint=*/true), "");
   EXPECT_EQ(NotFiniteText(3, /*has_checkpoint=*/false),
-            "the model is not finite: 3 blocks of it hold infinite or NaN values; restart the job "
+            "the model is not finite: 3 blocks hold infinite or NaN values; restart the job "
             "with a smaller optimizer.learning_rate or with training.clip_norm\n");
 }
 
