@@ -91,7 +91,7 @@ TEST(ReportTest, NonFiniteModelGetsAdvice) {
   EXPECT_EQ(ReportText(statuses.Build()).find("not finite"), std::string::npos);
   last.set_nonfinite_blocks(2);
   EXPECT_NE(ReportText(statuses.Build())
-                .find("the model is not finite: 2 blocks of it hold infinite or NaN values; to go "
+                .find("the model is not finite: 2 blocks hold infinite or NaN values; to go "
                       "back, stop the job, move the non-finite checkpoints away"),
             std::string::npos);
 }
