@@ -235,13 +235,13 @@ TEST(StatusTextTest, ShowsDurabilityAndStorageErrors) {
             std::string::npos);
   EXPECT_EQ(text().find("not finite"), std::string::npos);
   cluster.servers[1]->set_nonfinite_blocks(1);
-  EXPECT_NE(text().find("the model is not finite: 1 block of it holds infinite or NaN values; to "
+  EXPECT_NE(text().find("the model is not finite: 1 block holds infinite or NaN values; to "
                         "go back, stop the job, move the non-finite checkpoints away, and start "
                         "the job with --resume (docs/operate.md)\n"),
             std::string::npos)
       << text();
   checkpoint.set_nonfinite_blocks(7);
-  EXPECT_NE(text().find("the model is not finite: 7 blocks of it hold"), std::string::npos);
+  EXPECT_NE(text().find("the model is not finite: 7 blocks hold"), std::string::npos);
   cluster.job->set_stopped("slot 1: a gradient was not finite");
   EXPECT_NE(text().find("stopped early: slot 1: a gradient was not finite\n"), std::string::npos);
 }
@@ -353,7 +353,7 @@ TEST(StopClusterTest, ReportsUnnamedServers) {
   EXPECT_EQ(cluster.shut_down, (std::vector<int>{0}));
   EXPECT_EQ(error.str(),
             "psctl: server 1 at 127.0.0.1:4712 was not asked to stop: --servers does not name it; "
-            "'psctl stop --servers=127.0.0.1:4712' does\n");
+            "'psctl stop --servers=127.0.0.1:4712' stops it\n");
 }
 
 TEST(StopClusterTest, ReportsAnUnnamedServerBeforeTheLast) {
