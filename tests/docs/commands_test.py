@@ -31,6 +31,7 @@ TARGET = re.compile(r"(?<!\S)-?//([\w/]*?)(?:/?\.\.\.|:(\w+))(?=\s|$)")
 STATIC = [(re.compile(pattern), reason) for pattern, reason in (
     (r"^(\w+=\S+ )*(sudo|docker\S*|kubectl|ssh|bazel|deploy/\S+|(bazel-bin/)?bench/\S+)( |$)", "installs or builds"),
     (r"^program ", "the reader's program"),
+    (r"--prune(?!.*--yes)", "asks on a terminal"),
     (r"cuda|--gpus", "GPU"),
     (r"--download|--mirrors", "network"),
     (r"\b[a-z]+:\d{4}|0\.0\.0\.0|--hosts=\w+\.hosts|=file:", "several machines"),
