@@ -26,7 +26,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "common/clock.h"
-#include "job/job_override.h"
+#include "job/job_file.h"
 #include "job/job_spec.h"
 #include "program/train.h"
 #include "torch/cuda.h"

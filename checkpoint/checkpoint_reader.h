@@ -1,13 +1,15 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "checkpoint/block_image.h"
+#include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/shard_format.h"
 #include "checkpoint/shard_reader.h"
 #include "common/block_map.h"
 #include "common/model_layout.h"
@@ -51,6 +53,59 @@ class CheckpointReader {
   const ManifestBlocks cut_;
   int slots_ = 0;
   std::vector<std::unique_ptr<ShardReader>> shards_;  // by server; null if not needed
+};
+
+// Restores one server's blocks from the newest usable checkpoint, written by any number of servers.
+// A checkpoint is usable if all shards that this server needs are present and undamaged.
+//
+// If the checkpoint divides the model differently, blocks are assembled element by element. The
+// version, and each slot's ledger entry, are then the highest of the overlapping old blocks. This
+// is safe because only a whole job resumes on another number of servers. Workers do not have a push
+// in progress then.
+//
+// Thread-compatible.
+class Restore {
+ public:
+  struct Request {
+    std::string directory;
+    uint64_t job_id = 0;
+    const ModelLayout* layout = nullptr;  // needed only during Open
+    const BlockMap* blocks = nullptr;     // needed only during Open
+    int server_index = 0;
+    // If above 0, the whole job resumed from this checkpoint, and `incarnation` was assigned after
+    // that. Open then accepts only this checkpoint or a checkpoint that the job wrote later.
+    // Otherwise the blocks of two servers could be from different histories.
+    uint64_t resumed_checkpoint = 0;
+    Incarnation incarnation = 0;
+  };
+
+  // Reads and checks all shards that this server needs. `files` must outlive the result.
+  //   NOT_FOUND            the directory does not contain a checkpoint: the server starts new
+  //   FAILED_PRECONDITION  the directory belongs to another job or another model
+  //   DATA_LOSS            all checkpoints are unusable, or the job resumed from a checkpoint that
+  //                        is missing; the message lists the reasons
+  static absl::StatusOr<std::unique_ptr<Restore>> Open(FileSystem* files, const Request& request);
+
+  const Manifest& manifest() const { return reader_->manifest(); }
+  uint64_t checkpoint() const { return manifest().checkpoint(); }
+  // Reasons why newer checkpoints were not used, as sentences; empty if this is the newest.
+  const std::vector<std::string>& passed_over() const { return passed_over_; }
+  // Number of optimizer arrays of each trained block.
+  int slots() const { return reader_->slots(); }
+
+  // The server's blocks, ascending. ReadBlock reads block i into `out` and reuses the memory.
+  // DATA_LOSS: the file changed after Open.
+  const std::vector<BlockRange>& blocks() const { return blocks_; }
+  absl::Status ReadBlock(size_t i, BlockBuffer* out);
+
+ private:
+  Restore(std::unique_ptr<CheckpointReader> reader, std::vector<BlockRange> blocks,
+          std::vector<std::string> passed_over);
+
+  const std::unique_ptr<CheckpointReader> reader_;
+  const std::vector<BlockRange> blocks_;
+  const std::vector<std::string> passed_over_;
+  BlockBuffer old_;  // for blocks that are divided differently
 };
 
 }  // namespace torchps

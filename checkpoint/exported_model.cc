@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "checkpoint/safetensors_writer.h"
+#include "checkpoint/safetensors_file.h"
 #include "common/block_map.h"
 #include "common/model_layout.h"
 

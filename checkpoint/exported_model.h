@@ -12,7 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/safetensors.h"
-#include "checkpoint/safetensors_reader.h"
+#include "checkpoint/safetensors_file.h"
 #include "storage/file_system.h"
 
 namespace torchps {

@@ -7,7 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "checkpoint/checkpoint_directory.h"
 #include "storage/crc32c.h"
-#include "wire/layout_codec.h"
+#include "transport/layout_codec.h"
 
 namespace torchps {
 namespace {

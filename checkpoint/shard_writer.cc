@@ -7,7 +7,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "checkpoint/safetensors_reader.h"
+#include "checkpoint/safetensors_file.h"
 #include "checkpoint/shard_format.h"
 #include "common/check.h"
 

@@ -7,8 +7,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "checkpoint/block_image.h"
-#include "checkpoint/safetensors_writer.h"
+#include "checkpoint/safetensors_file.h"
+#include "checkpoint/shard_format.h"
 #include "common/block_map.h"
 #include "common/types.h"
 #include "proto/parameter_service.pb.h"

@@ -18,7 +18,7 @@
 #include "common/stop_latch.h"
 #include "grpcpp/alarm.h"
 #include "grpcpp/completion_queue.h"
-#include "rpc/event_poller.h"
+#include "transport/event_poller.h"
 
 namespace torchps {
 

@@ -8,7 +8,7 @@
 #include "client/calls/address_resolver.h"
 #include "common/text.h"
 #include "grpcpp/client_context.h"
-#include "wire/status_codec.h"
+#include "transport/status_codec.h"
 
 namespace torchps {
 namespace {

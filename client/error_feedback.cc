@@ -4,9 +4,9 @@
 
 #include "common/check.h"
 #include "common/cpu/cpu_flags.h"
-#include "wire/encoding.h"
-#include "wire/residual_encoding.h"
-#include "wire/top_k.h"
+#include "transport/encoding.h"
+#include "transport/residual_encoding.h"
+#include "transport/top_k.h"
 
 namespace torchps {
 namespace {

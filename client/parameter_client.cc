@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "job/consistency_fields.h"
-#include "shm/shared_layout.h"
-#include "wire/layout_codec.h"
+#include "transport/layout_codec.h"
+#include "transport/shared_layout.h"
 
 namespace torchps {
 namespace {

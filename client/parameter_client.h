@@ -28,7 +28,7 @@
 #include "common/stop_latch.h"
 #include "common/types.h"
 #include "proto/parameter_service.pb.h"
-#include "shm/push_segments.h"
+#include "transport/push_segments.h"
 
 namespace torchps {
 

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/calls/client_call.h"
 #include "client/calls/retry_deadline.h"
-#include "shm/shared_values.h"
+#include "transport/shared_values.h"
 
 namespace torchps {
 namespace {

@@ -11,10 +11,10 @@
 #include "client/calls/retry_deadline.h"
 #include "common/check.h"
 #include "common/cpu/finite_check.h"
-#include "shm/shared_values.h"
-#include "wire/frame_codec.h"
-#include "wire/frame_payload.h"
-#include "wire/status_codec.h"
+#include "transport/frame_codec.h"
+#include "transport/frame_payload.h"
+#include "transport/shared_values.h"
+#include "transport/status_codec.h"
 
 namespace torchps {
 namespace {

@@ -19,7 +19,7 @@
 #include "common/types.h"
 #include "proto/job.pb.h"
 #include "proto/parameter_service.pb.h"
-#include "shm/push_segments.h"
+#include "transport/push_segments.h"
 
 namespace torchps {
 

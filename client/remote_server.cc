@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/calls/address_resolver.h"
-#include "client/calls/this_host.h"
-#include "shm/shared_layout.h"
-#include "wire/status_codec.h"
+#include "client/calls/server_channel.h"
+#include "transport/shared_layout.h"
+#include "transport/status_codec.h"
 
 namespace torchps {
 namespace {

@@ -22,7 +22,7 @@
 #include "common/types.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "proto/parameter_service.grpc.pb.h"
-#include "shm/shared_values.h"
+#include "transport/shared_values.h"
 
 namespace torchps {
 

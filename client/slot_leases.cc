@@ -6,7 +6,7 @@
 #include "absl/time/clock.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/completion_queue.h"
-#include "wire/status_codec.h"
+#include "transport/status_codec.h"
 
 namespace torchps {
 namespace {

@@ -6,8 +6,8 @@
 #include "common/check.h"
 #include "common/cpu/cpu_flags.h"
 #include "common/cpu/finite_check.h"
-#include "job/job_warnings.h"
-#include "job/parameter_groups.h"
+#include "job/job_spec.h"
+#include "job/optimizer_fields.h"
 
 namespace torchps {
 namespace {

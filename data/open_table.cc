@@ -12,7 +12,7 @@
 #include "common/sample_order.h"
 #include "data/opening.h"
 #include "data/table/csv.h"
-#include "data/table/csv_columns.h"
+#include "data/table/csv_classes.h"
 #include "data/tensor_dataset.h"
 
 namespace torchps {

@@ -1,7 +1,11 @@
 #include "data/opening.h"
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "data/open_images.h"
+#include "data/open_table.h"
+#include "data/open_text.h"
 
 namespace torchps {
 
@@ -29,6 +33,26 @@ absl::Status NotTrainedOn(const std::string& what, const JobSpec& job) {
       absl::StrFormat("data.source is \"%s\", but the model file's metadata do not describe %s; "
                       "use a model.safetensors from a run on such data",
                       job.data().source(), what));
+}
+
+absl::StatusOr<DataSource> OpenData(const JobSpec& job, const std::string& path_override) {
+  const std::string& path = path_override.empty() ? job.data().path() : path_override;
+  const std::string& source = job.data().source();
+  if (source == "digits") return OpenDigits(job, path);
+  if (source == "idx") return OpenIdx(job, path);
+  if (source == "cifar10") return OpenCifar10(job, path);
+  if (source == "images") return OpenImageFolder(job, path);
+  if (source == "csv") return OpenCsv(job, path);
+  if (source == "text") return OpenText(job, path);
+  if (source == "tokens") return OpenTokens(job, path);
+  return absl::InvalidArgumentError(absl::StrCat(
+      "data.source: expected digits, idx, cifar10, images, csv, text or tokens, got \"", source,
+      "\""));
+}
+
+bool HasPreprocessing(const JobSpec& job) {
+  const absl::StatusOr<Preprocessing> known = KnownPreprocessing(job);
+  return known.ok() && (known->is_table() || known->is_images() || known->is_text());
 }
 
 }  // namespace torchps

@@ -28,4 +28,24 @@ absl::StatusOr<Preprocessing> KnownPreprocessing(const JobSpec& job);
 // Returns INVALID_ARGUMENT: the model was not trained on `what`, the job's kind of data.
 absl::Status NotTrainedOn(const std::string& what, const JobSpec& job);
 
+// Opens the samples that job.data names: digits | idx | cifar10 | images | csv | text | tokens. If
+// `path_override` (the worker's --data) is not empty, it replaces job.data.path. Image files and
+// tokens are read batch by batch, other data at once. The same job and files give the same samples
+// on every machine. `test` is null if job.training.evaluate is false. REQUIRES: NormalizeJobSpec
+// accepted `job`.
+//
+// If job.data.use is EVALUATION or PREDICTION, opens only the samples for `test`, converted by
+// job.data.preprocessing; `train` is a dataset of the same shape. For text, PREDICTION without a
+// path does not open a file, because the model gets a prompt.
+//
+// NOT_FOUND: a file is missing; the message names it and suggests a fix. DATA_LOSS: a file is
+// truncated or damaged. INVALID_ARGUMENT: the source is unknown (the message lists the known
+// sources), a label is out of range, or a field of job.data does not fit the file. Messages are one
+// sentence.
+absl::StatusOr<DataSource> OpenData(const JobSpec& job, const std::string& path_override = "");
+
+// Returns true if job.data.preprocessing defines how samples become model inputs. job.data.use may
+// be EVALUATION or PREDICTION only then.
+bool HasPreprocessing(const JobSpec& job);
+
 }  // namespace torchps

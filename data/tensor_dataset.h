@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "data/dataset.h"
-#include "data/table/row_set.h"
+#include "data/table/csv.h"
 
 namespace torchps {
 

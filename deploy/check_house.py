@@ -25,87 +25,86 @@ MAY_INCLUDE = {
     "storage": "common common/process",
     "job/file": "common proto",
     "job": "common job/file proto",
-    "wire": "common common/cpu proto",
-    "shm": "common common/cpu common/process proto",
-    "rpc": "common/process storage",
+    "transport": "common common/cpu common/process proto storage",
     "security": "common common/process",
-    "checkpoint": "common proto storage wire",
+    "checkpoint": "common proto storage transport",
     "checkpoint/pickle": "checkpoint storage",
     # The file readers do not use libtorch; data/ makes data sets from their results.
     "data/file": "",
-    "data/download": "storage",
     "data/image": "common data/file",
     "data/table": "common data/file proto",
     "data/text": "common",
-    "data": "common data/download data/file data/image data/table data/text proto",
+    "data": "common data/file data/image data/table data/text proto storage",
     # The parts of a server. The coordinator is a separate component in the same process: it sees neither
     # values nor pushes.
     "server/optimizer": "common common/cpu job proto",
     "server/parked": "common",
-    "server/rpc": "common common/process rpc security wire",
-    "server/model_files": "checkpoint common proto storage",
+    "server/rpc": "common common/process security transport",
     "server/coordinator":
-        "checkpoint common common/process job proto rpc security server/model_files "
-        "server/parked server/rpc storage wire",
-    "server/store": "checkpoint common common/cpu job proto server/optimizer shm wire",
+        "checkpoint common common/process job proto security server/parked server/rpc storage "
+        "transport",
+    "server/store": "checkpoint common common/cpu job proto server/optimizer transport",
     "server/push_log":
-        "checkpoint common common/process proto server/store server/parked storage wire",
-    "server/backup": "common proto server/parked storage wire",
+        "checkpoint common common/process proto server/parked server/store storage transport",
+    "server/backup": "common proto server/parked storage transport",
     "server/job":
-        "checkpoint common common/process job proto server/backup server/push_log server/store "
-        "server/parked shm storage wire",
+        "checkpoint common common/process job proto server/backup server/parked server/push_log "
+        "server/store storage transport",
     "server/data_plane":
-        "common proto security server/backup server/job server/rpc server/parked wire",
+        "common proto security server/backup server/job server/parked server/rpc transport",
     "server":
-        "common common/process proto rpc security server/coordinator server/backup server/data_plane "
-        "server/job server/rpc storage wire",
+        "common common/process proto security server/backup server/coordinator server/data_plane "
+        "server/job server/rpc storage transport",
     # The parts of a worker, without libtorch and with it.
-    "client/calls": "common proto rpc security wire",
-    "client": "client/calls common common/cpu job proto rpc shm wire",
+    "client/calls": "common proto security transport",
+    "client": "client/calls common common/cpu job proto transport",
     "worker/loop": "client common job proto",
-    "worker/device": "client common proto wire worker/kernels",
+    "worker/device": "client common proto transport worker/kernels",
     "worker/cuda":
-        "common common/process proto shm wire worker/device worker/feed worker/gradient worker/kernels",
+        "common common/process proto transport worker/device worker/feed worker/gradient "
+        "worker/kernels",
     "worker/gradient": "common common/cpu",
-    "worker/kernels": "common common/process wire worker/gradient",
+    "worker/kernels": "common common/process transport worker/gradient",
     "worker/feed": "common data",
     "worker/precision": "proto",
     "worker/stages": "common proto worker/precision",
-    "worker/state": "checkpoint checkpoint/pickle storage",
     # Trains, but does not call servers; worker/slot does.
     "worker":
-        "checkpoint common common/cpu data job proto shm storage worker/cuda worker/device worker/feed "
-        "worker/gradient worker/loop worker/precision worker/stages worker/state",
+        "checkpoint checkpoint/pickle common common/cpu data job proto storage transport "
+        "worker/cuda worker/device worker/feed worker/gradient worker/loop worker/precision "
+        "worker/stages",
     "worker/slot":
-        "client client/calls common data job proto wire worker "
-        "worker/device worker/feed worker/gradient worker/loop worker/precision worker/stages",
+        "client client/calls common data job proto transport worker worker/device worker/feed "
+        "worker/gradient worker/loop worker/precision worker/stages",
     "worker/replicas": "common common/process worker worker/feed worker/loop worker/slot",
     "worker/models": "common data job proto worker worker/replicas worker/stages",
     "worker/pipeline":
-        "client client/calls common common/cpu data job proto wire worker worker/feed "
+        "client client/calls common common/cpu data job proto transport worker worker/feed "
         "worker/gradient worker/loop worker/precision worker/slot worker/stages",
     # Uses both client and server.
     "program/pipeline":
-        "client/calls common proto security server/rpc wire worker worker/pipeline worker/slot "
-        "worker/stages",
-    "program":
-        "client client/calls common common/process data data/download job program/pipeline proto rpc "
-        "security server storage wire worker worker/loop worker/models worker/precision worker/replicas "
+        "client/calls common proto security server/rpc transport worker worker/pipeline "
         "worker/slot worker/stages",
+    "program":
+        "client client/calls common common/process data job program/pipeline proto security "
+        "server storage transport worker worker/loop worker/models worker/precision "
+        "worker/replicas worker/slot worker/stages",
     # psctl: a room for each command that needs several files.
     "tools/base": "common common/process",
     "tools/report":
-        "common common/process job proto rpc security tools/base tools/run_folder wire",
+        "common common/process job proto security tools/base tools/run_folder transport",
     "tools/run_folder": "common common/process proto storage tools/base",
     "tools/run_plan": "common common/process job proto tools/base tools/report tools/run_folder",
     "tools/run":
-        "common common/process data/download job proto security storage tools/base tools/report "
+        "common common/process data job proto security storage tools/base tools/report "
         "tools/run_folder tools/run_plan",
     "tools/runs": "common/process job proto storage tools/base tools/report tools/run_folder",
-    "tools/drill": "common common/process proto storage tools/base tools/report tools/run tools/run_plan wire",
+    "tools/drill":
+        "common common/process proto storage tools/base tools/report tools/run tools/run_plan "
+        "transport",
     "tools/doctor":
-        "common common/process data/download data/image data/table data/text job proto security shm "
-        "tools/base tools/run_folder tools/run_plan",
+        "common common/process data data/image data/table data/text job proto security tools/base "
+        "tools/run_folder tools/run_plan transport",
     "tools":
         "checkpoint common common/process security storage tools/base tools/doctor tools/drill "
         "tools/report tools/run tools/run_folder tools/run_plan tools/runs",
@@ -114,7 +113,7 @@ MAY_INCLUDE = {
 WITH_LIBTORCH = {
     "data", "worker", "worker/cuda", "worker/feed", "worker/gradient", "worker/pipeline",
     "worker/models", "", "worker/precision", "worker/replicas", "worker/slot",
-    "worker/stages", "worker/state", "program", "program/pipeline"
+    "worker/stages", "program", "program/pipeline"
 }
 SUBJECTS_SINCE = "2026-11-28T11:00:00Z"
 OLD_NAMES = """

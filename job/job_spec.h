@@ -1,9 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "job/consistency_fields.h"
 #include "proto/job.pb.h"
 
 namespace torchps {
@@ -22,5 +25,33 @@ absl::StatusOr<JobSpec> NormalizeJobSpec(JobSpec job);
 // there are no training samples, or if the warm-up leaves no steps for a COSINE schedule. REQUIRES:
 // `job` is normalised.
 absl::Status CompleteJobSpec(JobSpec* job, int64_t train_samples);
+
+// Returns true if the workers keep the momentum instead of the servers (optimizer.sgd.momentum_at).
+// REQUIRES: `optimizer` belongs to a normalised job.
+inline bool MomentumInWorkers(const OptimizerSpec& optimizer) {
+  return optimizer.sgd().momentum_at() == SgdSpec::WORKER;
+}
+
+// Returns a warning for the user if staleness harms the job's momentum, otherwise an empty string.
+// REQUIRES: `job` is normalised.
+inline std::string MomentumWarning(const JobSpec& job) {
+  const SgdSpec& sgd = job.optimizer().sgd();
+  if (sgd.momentum() <= 0 || sgd.momentum_at() != SgdSpec::SERVER || job.workers() < 2 ||
+      !AppliesEachPush(job.consistency())) {
+    return "";
+  }
+  // 0.35 and 1.6 in units of 1 / curvature, for 3 prefetching workers and a momentum of 0.9.
+  return absl::StrCat("optimizer.sgd.momentum_at is SERVER in ASYNC with apply EACH_PUSH and ",
+                      job.workers(),
+                      " workers: late gradients make the largest stable learning rate about 4.6 "
+                      "times lower than WORKER's, and lower than without momentum; remove "
+                      "momentum_at, and use a dampening of 0 (docs/protocol.md, \"Momentum\")");
+}
+
+// Returns a sentence for users whose job combines stale gradients (ASYNC with apply EACH_PUSH) with
+// a learning rate that is probably too high, otherwise an empty string. This is only a hint,
+// because the limit depends on the model; docs/guide.md lists measurements. REQUIRES: `job` is
+// normalised.
+std::string RateHint(const JobSpec& job);
 
 }  // namespace torchps

@@ -3,10 +3,10 @@
 #include <functional>
 
 #include "absl/status/statusor.h"
-#include "data/data_registry.h"
+#include "data/opening.h"
 #include "data/tensor_dataset.h"
-#include "job/hyperparameter.h"
-#include "program/staged_task.h"
+#include "job/optimizer_fields.h"
+#include "program/task_setup.h"
 #include "proto/job.pb.h"
 #include "worker/model_use.h"
 #include "worker/objective.h"

@@ -9,10 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "client/calls/address_resolver.h"
 #include "job/job_file.h"
-#include "job/job_override.h"
 #include "job/job_spec.h"
-#include "rpc/server_address.h"
 #include "security/credentials.h"
+#include "transport/server_address.h"
 
 ABSL_FLAG(std::vector<std::string>, servers, {},
           "all servers of the job, comma-separated, in the same order for every worker: HOST:PORT, "

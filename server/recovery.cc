@@ -13,7 +13,7 @@
 #include "grpcpp/client_context.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "server/backup/backup_fetch.h"
-#include "wire/status_codec.h"
+#include "transport/status_codec.h"
 
 namespace torchps {
 namespace {

@@ -10,7 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "proto/coordinator.grpc.pb.h"
-#include "wire/status_codec.h"
+#include "transport/status_codec.h"
 
 namespace torchps {
 namespace {

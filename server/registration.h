@@ -15,9 +15,9 @@
 #include "common/mutex.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
-#include "rpc/server_address.h"
-#include "server/job/server_identity.h"
+#include "server/job/job_parts.h"
 #include "storage/file_system.h"
+#include "transport/server_address.h"
 
 namespace torchps {
 

@@ -8,12 +8,12 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "rpc/grpc_process.h"
-#include "rpc/server_address.h"
 #include "security/credentials.h"
 #include "server/backup/backup_peer.h"
 #include "server/recovery.h"
-#include "wire/frame_codec.h"
+#include "transport/frame_codec.h"
+#include "transport/grpc_process.h"
+#include "transport/server_address.h"
 
 namespace torchps {
 namespace {

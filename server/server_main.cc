@@ -16,14 +16,13 @@
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
 #include "common/process/command_line.h"
-#include "common/process/cores.h"
 #include "common/process/process_limits.h"
 #include "common/process/stop_signal.h"
-#include "rpc/grpc_process.h"
 #include "security/credentials.h"
 #include "server/server.h"
 #include "storage/file_system.h"
 #include "storage/slow_file_system.h"
+#include "transport/grpc_process.h"
 
 ABSL_FLAG(
     std::string, listen, "127.0.0.1:0",

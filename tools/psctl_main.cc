@@ -28,7 +28,6 @@
 #include "tools/run_plan/run_flags.h"
 #include "tools/runs/compare_command.h"
 #include "tools/runs/runs_command.h"
-#include "tools/runs/show_command.h"
 
 namespace torchps {
 namespace {

@@ -8,8 +8,7 @@
 #include "torch/types.h"
 #include "worker/cuda/device_scan.h"
 #include "worker/device/device_link.h"
-#include "worker/device/encoded_records.h"
-#include "worker/device/finite_check.h"
+#include "worker/device/encoded_outbox.h"
 #include "worker/feed/batch_loader.h"
 
 namespace torchps {

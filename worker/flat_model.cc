@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
-#include "shm/shared_layout.h"
 #include "torch/utils.h"
+#include "transport/shared_layout.h"
 #include "worker/cuda/pinned_memory.h"
 #include "worker/device.h"
 #include "worker/torch_error.h"

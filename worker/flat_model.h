@@ -15,20 +15,18 @@
 #include "common/block_map.h"
 #include "common/model_layout.h"
 #include "common/types.h"
-#include "shm/push_segments.h"
 #include "torch/nn/module.h"
 #include "torch/types.h"
+#include "transport/push_segments.h"
 #include "worker/cuda/device_copies.h"
 #include "worker/cuda/device_scan.h"
 #include "worker/device/device_link.h"
 #include "worker/device/encoded_outbox.h"
-#include "worker/device/encoded_records.h"
-#include "worker/device/finite_check.h"
 #include "worker/device/gradient_outbox.h"
 #include "worker/loop/model_vectors.h"
 #include "worker/module_tensors.h"
-#include "worker/stages/placement.h"
 #include "worker/stages/slot_members.h"
+#include "worker/stages/stages.h"
 
 namespace torchps {
 
@@ -46,7 +44,7 @@ namespace torchps {
 // On a CUDA device, the flat tensors are on the device, and pinned host buffers mirror them. The
 // spans below are always host memory. On the CPU the spans are the flat tensors, and ToDevice() and
 // ToHost() do nothing. A module in stages on several GPUs uses flat tensors on each GPU for the
-// stage's elements (worker/stages/placement.h). The host buffers hold the elements of all stages.
+// stage's elements (worker/stages/stages.h). The host buffers hold the elements of all stages.
 //
 // UseLink() makes pulled blocks go to the device one by one while the device computes; an outbox
 // does the same for gradients. Without a link, each direction is one blocking copy.

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
-#include "job/parameter_groups.h"
+#include "job/optimizer_fields.h"
 #include "torch/optim/adagrad.h"
 #include "torch/optim/adam.h"
 #include "torch/optim/adamw.h"

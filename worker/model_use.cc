@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "checkpoint/safetensors_reader.h"
+#include "checkpoint/safetensors_file.h"
 #include "storage/file_system.h"
 #include "torch/utils.h"
 #include "worker/evaluation.h"

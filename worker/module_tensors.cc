@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "torch/utils.h"
 #include "worker/stages/stages.h"
-#include "worker/state/state_sources.h"
+#include "worker/state_sources.h"
 
 namespace torchps {
 namespace {

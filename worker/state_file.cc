@@ -13,7 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "checkpoint/safetensors.h"
 #include "storage/file_system.h"
-#include "worker/state/state_sources.h"
+#include "worker/state_sources.h"
 #include "worker/torch_error.h"
 
 namespace torchps {

@@ -314,5 +314,5 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "data_plane: %s\n", std::string(status.message()).c_str());
   }
   std::fflush(stdout);
-  _exit(status.ok() ? 0 : 1);  // does not tear down gRPC (rpc/grpc_process.h)
+  _exit(status.ok() ? 0 : 1);  // does not tear down gRPC (transport/grpc_process.h)
 }

@@ -22,10 +22,10 @@
 #include "google/protobuf/text_format.h"
 #include "job/job_spec.h"
 #include "proto/parameter_service.grpc.pb.h"
-#include "rpc/grpc_process.h"
 #include "security/credentials.h"
-#include "shm/push_segments.h"
-#include "wire/status_codec.h"
+#include "transport/grpc_process.h"
+#include "transport/push_segments.h"
+#include "transport/status_codec.h"
 
 namespace torchps {
 namespace {

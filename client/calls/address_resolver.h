@@ -14,8 +14,8 @@
 #include "common/clock.h"
 #include "common/mutex.h"
 #include "grpcpp/client_context.h"
-#include "rpc/server_address.h"
 #include "security/certificate_files.h"
+#include "transport/server_address.h"
 
 namespace torchps {
 

@@ -15,8 +15,8 @@
 #include "grpcpp/support/async_unary_call.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "proto/parameter_service.pb.h"
-#include "wire/frame_codec.h"
-#include "wire/status_codec.h"
+#include "transport/frame_codec.h"
+#include "transport/status_codec.h"
 
 namespace torchps {
 

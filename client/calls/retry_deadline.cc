@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "rpc/server_address.h"
 #include "security/connection_probe.h"
+#include "transport/server_address.h"
 
 namespace torchps {
 namespace {
@@ -35,7 +35,7 @@ constexpr absl::Duration kBusyPause = absl::Milliseconds(250);
 constexpr absl::Duration kForeignAfter = absl::Seconds(3);
 constexpr absl::Duration kProbeTimeout = absl::Milliseconds(500);
 
-// Retries begin about as soon as the channel reconnects (rpc/grpc_process.h).
+// Retries begin about as soon as the channel reconnects (transport/grpc_process.h).
 Backoff::Options Pauses() {
   Backoff::Options pauses;
   pauses.max = absl::Seconds(1);

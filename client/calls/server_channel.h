@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -46,5 +47,21 @@ inline constexpr int kMaxParcelBytes = 1 << 30;
 // Returns a channel to another process of a replica (worker/pipeline/exchange.h).
 std::shared_ptr<grpc::Channel> ConnectToMember(
     const std::string& address, const std::shared_ptr<CertificateFiles>& certificates);
+
+// True if `address` ("HOST:PORT") belongs to this machine: a loopback address, or an address of a
+// local interface. Empty addresses mean a server in this process, so they are local. Resolves host
+// names, which may block as long as the system's resolver; unknown names are not local.
+//
+// The result is a hint: a container's port that is published on this machine looks local, too.
+bool IsLocalAddress(const std::string& address);
+
+// Identify the worker process. Thread-safe.
+
+// Returns the host name; "unknown" if the system does not know the name.
+std::string HostName();
+
+// Returns a random nonzero number. It distinguishes this process from a later process with the same
+// arguments.
+uint64_t DrawNonce();
 
 }  // namespace torchps

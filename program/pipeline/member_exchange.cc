@@ -8,7 +8,7 @@
 #include "common/clock.h"
 #include "common/types.h"
 #include "grpcpp/client_context.h"
-#include "wire/status_codec.h"
+#include "transport/status_codec.h"
 #include "worker/pipeline/tensor_codec.h"
 
 namespace torchps {

@@ -15,7 +15,6 @@
 #include "common/clock.h"
 #include "common/mutex.h"
 #include "common/stop_latch.h"
-#include "program/pipeline/member_listener.h"
 #include "program/pipeline/replica_rendezvous.h"
 #include "program/pipeline/tensor_sender.h"
 #include "proto/replica.pb.h"

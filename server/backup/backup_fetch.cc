@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/backup/backup_location.h"
+#include "server/backup/backup_peer.h"
 
 namespace torchps {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "server/backup/backup_location.h"
+#include "server/backup/backup_peer.h"
 
 namespace torchps {
 namespace {

@@ -5,7 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "server/backup/backup_location.h"
+#include "server/backup/backup_peer.h"
 
 namespace torchps {
 namespace {

@@ -16,7 +16,6 @@
 #include "server/coordinator/job_members.h"
 #include "server/coordinator/job_terms.h"
 #include "server/coordinator/job_work.h"
-#include "server/coordinator/server_addresses.h"
 #include "server/coordinator/slot_registry.h"
 
 namespace torchps {

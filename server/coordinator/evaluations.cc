@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "wire/evaluation_score.h"
+#include "transport/evaluation_score.h"
 
 namespace torchps {
 

@@ -8,7 +8,7 @@
 #include "job/job_difference.h"
 #include "job/job_spec.h"
 #include "server/coordinator/resumed_state.h"
-#include "wire/layout_codec.h"
+#include "transport/layout_codec.h"
 
 namespace torchps {
 

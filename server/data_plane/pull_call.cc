@@ -8,7 +8,7 @@
 #include "common/types.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "server/rpc/listening_sockets.h"
-#include "wire/status_codec.h"
+#include "transport/status_codec.h"
 
 namespace torchps {
 namespace {

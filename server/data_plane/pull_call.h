@@ -17,7 +17,7 @@
 #include "server/job/frame_admission.h"
 #include "server/job/parameter_server.h"
 #include "server/rpc/poller.h"
-#include "wire/frame_codec.h"
+#include "transport/frame_codec.h"
 
 namespace torchps {
 

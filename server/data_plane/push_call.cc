@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/rpc/listening_sockets.h"
-#include "wire/status_codec.h"
+#include "transport/status_codec.h"
 
 namespace torchps {
 namespace {

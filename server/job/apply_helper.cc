@@ -1,7 +1,7 @@
 #include "server/job/apply_helper.h"
 
 #include "absl/time/time.h"
-#include "common/process/cores.h"
+#include "common/process/process_limits.h"
 
 namespace torchps {
 namespace {

@@ -12,9 +12,9 @@
 #include "server/job/apply_helper.h"
 #include "server/parked/byte_budget.h"
 #include "server/store/block_journal.h"
-#include "shm/push_segments.h"
-#include "shm/shared_segment.h"
-#include "wire/frame_codec.h"
+#include "transport/frame_codec.h"
+#include "transport/push_segments.h"
+#include "transport/shared_segment.h"
 
 namespace torchps {
 

@@ -9,7 +9,7 @@
 #include "common/process/failpoint.h"
 #include "job/consistency_fields.h"
 #include "server/job/slot_clocks.h"
-#include "shm/shared_layout.h"
+#include "transport/shared_layout.h"
 
 namespace torchps {
 namespace {

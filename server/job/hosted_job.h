@@ -23,13 +23,12 @@
 #include "server/job/frame_admission.h"
 #include "server/job/job_membership.h"
 #include "server/job/job_parts.h"
-#include "server/job/slot_activity.h"
 #include "server/job/slot_clocks.h"
 #include "server/store/block_journal.h"
 #include "server/store/job_storage.h"
 #include "server/store/parameter_store.h"
-#include "shm/push_segments.h"
-#include "wire/frame_codec.h"
+#include "transport/frame_codec.h"
+#include "transport/push_segments.h"
 
 namespace torchps {
 

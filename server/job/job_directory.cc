@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "checkpoint/block_image.h"
-#include "checkpoint/restore.h"
+#include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/shard_format.h"
 #include "checkpoint/shard_writer.h"
 #include "common/check.h"
 #include "common/process/failpoint.h"

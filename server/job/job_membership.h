@@ -13,9 +13,8 @@
 #include "common/mutex.h"
 #include "common/types.h"
 #include "server/job/job_parts.h"
-#include "server/job/slot_activity.h"
 #include "server/job/slot_clocks.h"
-#include "shm/push_segments.h"
+#include "transport/push_segments.h"
 
 namespace torchps {
 

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/ledger_entry.h"
 #include "common/process/process_limits.h"
 #include "common/types.h"
 #include "job/job_difference.h"
@@ -14,7 +13,7 @@
 #include "server/store/batch_push.h"
 #include "server/store/gradient_sum.h"
 #include "server/store/sync_push.h"
-#include "wire/layout_codec.h"
+#include "transport/layout_codec.h"
 
 namespace torchps {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "server/backup/backup_location.h"
+#include "server/backup/backup_peer.h"
 
 namespace torchps {
 namespace {

@@ -23,7 +23,6 @@
 #include "server/job/hosted_job.h"
 #include "server/job/job_directory.h"
 #include "server/job/job_parts.h"
-#include "server/job/server_identity.h"
 #include "server/parked/byte_budget.h"
 #include "server/parked/push_budget.h"
 #include "server/parked/replies.h"

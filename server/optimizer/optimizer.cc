@@ -6,13 +6,26 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
-#include "server/optimizer/adagrad.h"
-#include "server/optimizer/adam.h"
-#include "server/optimizer/delayed_nesterov.h"
-#include "server/optimizer/rmsprop.h"
+#include "job/job_spec.h"
+#include "job/optimizer_fields.h"
+#include "server/optimizer/adaptive.h"
 #include "server/optimizer/sgd.h"
 
 namespace torchps {
+
+ParameterGroups::ParameterGroups(const OptimizerSpec& spec) {
+  // If momentum is at the workers, they have already added the decay to the gradient.
+  const bool decays = !MomentumInWorkers(spec);
+  of_.reserve(spec.group_size() + 1);
+  for (int group = -1; group < spec.group_size(); ++group) {
+    // Unset in a normalized job if the group does not set it.
+    const double factor = group >= 0 && spec.group(group).has_learning_rate_factor()
+                              ? spec.group(group).learning_rate_factor()
+                              : 1.0;
+    of_.push_back({spec.learning_rate() * factor, decays ? GetWeightDecay(spec, group) : 0.0});
+  }
+}
+
 namespace {
 
 absl::Status Missing(absl::string_view field) {

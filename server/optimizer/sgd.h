@@ -34,4 +34,41 @@ class Sgd final : public Optimizer {
   const InstructionSet set_;
 };
 
+// Implements delayed Nesterov momentum (Liu et al. 2024, c = 0). Each gradient moves the value when
+// it arrives. After P gradients, the momentum moves the value by their sum, as if P workers stepped
+// together. For gradient g, rate r, decay w, momentum u and value p:
+//   t  = number of earlier gradients
+//   g += w p
+//   p -= r g,  s += g
+//   if P divides t + 1:   m = u m + s,  p -= r u m,  s = 0
+// The paper divides g by P, here and in s. This class does not: with local steps, the server
+// already scales a gradient to its part of a step of all workers (server/store/async_push.h), so s
+// is the mean over P gradients. If P = 1, this is torch.optim.SGD with nesterov. Slots
+// "momentum_buffer" = m and "gathered" = s.
+//
+// t counts gradients per element: an element with missed gradients waits for P of them.
+class DelayedNesterov final : public Optimizer {
+ public:
+  struct Options {
+    double momentum = 0;  // above 0
+    // P: the job's workers, live or not, so that a replay of the log computes the same result.
+    int workers = 1;
+  };
+
+  // REQUIRES: this machine supports `set`; workers >= 1.
+  DelayedNesterov(Options options, InstructionSet set) : options_(options), set_(set) {}
+
+  absl::string_view name() const override { return "sgd"; }
+  int slots() const override { return 2; }
+  absl::string_view slot_name(int i) const override {
+    return i == 0 ? "momentum_buffer" : "gathered";
+  }
+  void Apply(const ApplyParameters& parameters, float* values, absl::Span<float* const> slots,
+             const float* gradient, int64_t n) const override;
+
+ private:
+  const Options options_;
+  const InstructionSet set_;
+};
+
 }  // namespace torchps

@@ -10,7 +10,7 @@
 #include "server/push_log/log_record.h"
 #include "server/push_log/log_segment.h"
 #include "storage/file_system.h"
-#include "wire/frame_payload.h"
+#include "transport/frame_payload.h"
 
 namespace torchps {
 

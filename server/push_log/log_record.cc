@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "common/check.h"
 #include "storage/crc32c.h"
-#include "wire/frame_payload.h"
+#include "transport/frame_payload.h"
 
 namespace torchps {
 namespace {

@@ -9,13 +9,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "checkpoint/block_image.h"
+#include "checkpoint/shard_format.h"
 #include "common/element_runs.h"
 #include "common/types.h"
 #include "proto/job.pb.h"
 #include "server/store/block_journal.h"
-#include "wire/frame_codec.h"
-#include "wire/frame_payload.h"
+#include "transport/frame_codec.h"
+#include "transport/frame_payload.h"
 
 // Encodes the records of the push log (docs/storage.md, "The push log"). Each header has a fixed
 // length and carries a checksum, which protects the lengths in it. Another checksum protects the

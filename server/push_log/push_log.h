@@ -1,6 +1,9 @@
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -12,18 +15,54 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/check.h"
 #include "common/mutex.h"
 #include "common/process/system_random.h"
 #include "server/parked/replies.h"
-#include "server/push_log/log_buffer.h"
 #include "server/push_log/log_reader.h"
 #include "server/push_log/log_record.h"
 #include "server/push_log/log_segment.h"
 #include "storage/file_system.h"
-#include "wire/frame_payload.h"
+#include "transport/frame_payload.h"
 
 namespace torchps {
+
+// Byte buffer that keeps its memory when cleared. New memory would cost page faults, and a vector's
+// resize would zero it first. Not thread-safe.
+class LogBuffer {
+ public:
+  size_t size() const { return size_; }
+  uint8_t* data() { return bytes_.get(); }
+  absl::string_view view() const { return {reinterpret_cast<const char*>(bytes_.get()), size_}; }
+
+  // Appends `bytes` uninitialized bytes and returns their address. May move the existing bytes.
+  uint8_t* Extend(size_t bytes) {
+    if (size_ + bytes > capacity_) {
+      capacity_ = std::max({size_ + bytes, 2 * capacity_, kLeastBytes});
+      void* const moved = std::realloc(bytes_.release(), capacity_);
+      TPS_CHECK(moved != nullptr, "no memory for the push log's buffer");
+      bytes_.reset(static_cast<uint8_t*>(moved));
+    }
+    uint8_t* const begin = bytes_.get() + size_;
+    size_ += bytes;
+    return begin;
+  }
+
+  void Clear() { size_ = 0; }
+
+ private:
+  static constexpr size_t kLeastBytes = 64 << 10;
+
+  struct Free {
+    void operator()(uint8_t* bytes) const { std::free(bytes); }
+  };
+
+  std::unique_ptr<uint8_t, Free> bytes_;
+  size_t size_ = 0;
+  size_t capacity_ = 0;
+};
 
 // Copies a push log to another server, and reports progress to PushLog::RaiseCopied. Implemented by
 // JobBackup. Thread-safe.

@@ -4,7 +4,7 @@
 #include "server/push_log/log_record.h"
 #include "server/store/block.h"
 #include "server/store/block_updater.h"
-#include "wire/frame_payload.h"
+#include "transport/frame_payload.h"
 
 namespace torchps {
 

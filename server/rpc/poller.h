@@ -19,8 +19,8 @@
 #include "grpcpp/completion_queue.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/support/async_unary_call.h"
-#include "rpc/event_poller.h"
-#include "wire/status_codec.h"
+#include "transport/event_poller.h"
+#include "transport/status_codec.h"
 
 #ifdef TORCHPS_TSAN
 #endif

@@ -15,7 +15,7 @@
 #include "security/call_admission.h"
 #include "server/rpc/listening_sockets.h"
 #include "server/rpc/poller.h"
-#include "wire/status_codec.h"
+#include "transport/status_codec.h"
 
 namespace torchps {
 

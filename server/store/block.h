@@ -9,7 +9,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/types/span.h"
-#include "checkpoint/block_image.h"
+#include "checkpoint/shard_format.h"
 #include "common/block_map.h"
 #include "common/cpu/aligned_array.h"
 #include "common/cpu/finite_check.h"
@@ -18,7 +18,7 @@
 #include "common/types.h"
 #include "grpcpp/support/slice.h"
 #include "server/store/push_gate.h"
-#include "shm/shared_layout.h"
+#include "transport/shared_layout.h"
 
 namespace torchps {
 

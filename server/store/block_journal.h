@@ -8,7 +8,7 @@
 #include "common/element_runs.h"
 #include "common/types.h"
 #include "server/store/block.h"
-#include "wire/frame_payload.h"
+#include "transport/frame_payload.h"
 
 namespace torchps {
 

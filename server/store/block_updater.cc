@@ -7,7 +7,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/memory/memory.h"
 #include "common/missed_steps.h"
-#include "job/parameter_groups.h"
+#include "job/optimizer_fields.h"
 #include "server/optimizer/elementwise.h"
 
 namespace torchps {

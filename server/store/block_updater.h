@@ -11,10 +11,9 @@
 #include "job/schedule.h"
 #include "proto/job.pb.h"
 #include "server/optimizer/optimizer.h"
-#include "server/optimizer/parameter_groups.h"
 #include "server/store/block.h"
 #include "server/store/block_journal.h"
-#include "wire/frame_payload.h"
+#include "transport/frame_payload.h"
 
 namespace torchps {
 

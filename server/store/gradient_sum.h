@@ -6,12 +6,11 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/types/span.h"
 #include "common/element_runs.h"
-#include "common/ledger_entry.h"
 #include "common/types.h"
 #include "proto/job.pb.h"
 #include "server/store/block.h"
 #include "server/store/block_journal.h"
-#include "wire/frame_codec.h"
+#include "transport/frame_codec.h"
 
 namespace torchps {
 

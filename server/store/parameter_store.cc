@@ -11,8 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/element_runs.h"
-#include "wire/encoding.h"
-#include "wire/status_codec.h"
+#include "transport/encoding.h"
+#include "transport/status_codec.h"
 
 namespace torchps {
 namespace {

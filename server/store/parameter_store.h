@@ -23,8 +23,8 @@
 #include "server/store/block_updater.h"
 #include "server/store/push_policy.h"
 #include "server/store/store_snapshot.h"
-#include "shm/shared_values.h"
-#include "wire/frame_codec.h"
+#include "transport/frame_codec.h"
+#include "transport/shared_values.h"
 
 namespace torchps {
 

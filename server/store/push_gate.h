@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
-#include "common/ledger_entry.h"
 #include "common/types.h"
 #include "proto/job.pb.h"
 #include "proto/parameter_service.pb.h"

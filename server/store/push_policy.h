@@ -8,7 +8,7 @@
 #include "server/store/block.h"
 #include "server/store/block_journal.h"
 #include "server/store/push_gate.h"
-#include "wire/frame_codec.h"
+#include "transport/frame_codec.h"
 
 namespace torchps {
 

@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "checkpoint/block_image.h"
+#include "checkpoint/shard_format.h"
 #include "common/clock.h"
 #include "common/types.h"
 #include "server/store/block.h"

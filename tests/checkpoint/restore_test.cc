@@ -1,5 +1,3 @@
-#include "checkpoint/restore.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "checkpoint/checkpoint_directory.h"
+#include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/manifest.h"
 #include "common/types.h"
 #include "tests/testing/faulty_file_system.h"

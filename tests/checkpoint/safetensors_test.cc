@@ -7,8 +7,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "checkpoint/safetensors_reader.h"
-#include "checkpoint/safetensors_writer.h"
+#include "checkpoint/safetensors_file.h"
 #include "storage/crc32c.h"
 #include "tests/testing/faulty_file_system.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint_directory.h"
-#include "checkpoint/safetensors_reader.h"
+#include "checkpoint/safetensors_file.h"
 #include "checkpoint/shard_reader.h"
 #include "checkpoint/shard_writer.h"
 #include "tests/testing/faulty_file_system.h"

@@ -14,7 +14,7 @@
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
 #include "tests/testing/manual_clock.h"
-#include "wire/status_codec.h"
+#include "transport/status_codec.h"
 
 namespace torchps {
 namespace {

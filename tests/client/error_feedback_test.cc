@@ -9,7 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/encoding_name.h"
-#include "wire/encoding.h"
+#include "transport/encoding.h"
 
 namespace torchps {
 namespace {

@@ -9,8 +9,8 @@
 #include "client/parameter_client.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "shm/shared_layout.h"
 #include "tests/client/fake_parameter_server.h"
+#include "transport/shared_layout.h"
 
 namespace torchps {
 namespace {

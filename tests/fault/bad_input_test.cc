@@ -24,8 +24,8 @@
 #include "tests/testing/job_harness.h"
 #include "tests/testing/plain_worker.h"
 #include "tools/base/tcp.h"
-#include "wire/frame_codec.h"
-#include "wire/status_codec.h"
+#include "transport/frame_codec.h"
+#include "transport/status_codec.h"
 
 namespace torchps {
 namespace {

@@ -14,11 +14,11 @@
 #include "gmock/gmock.h"
 #include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
-#include "rpc/grpc_process.h"
 #include "tests/fault/nemesis/nemesis_journal.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/plain_worker.h"
 #include "tests/testing/program.h"
+#include "transport/grpc_process.h"
 
 namespace torchps {
 namespace {

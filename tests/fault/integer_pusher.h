@@ -13,9 +13,9 @@
 #include "client/pending_pull.h"
 #include "common/block_map.h"
 #include "common/types.h"
-#include "shm/push_segments.h"
 #include "tests/fault/integer_rig.h"
 #include "tests/worker/device/fake_link.h"
+#include "transport/push_segments.h"
 #include "worker/device/gradient_outbox.h"
 #include "worker/device/value_uploader.h"
 

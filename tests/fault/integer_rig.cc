@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "job/job_spec.h"
 #include "tests/testing/plain_worker.h"
-#include "wire/layout_codec.h"
+#include "transport/layout_codec.h"
 
 namespace torchps {
 namespace {

@@ -12,14 +12,14 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "proto/coordinator.grpc.pb.h"
-#include "rpc/grpc_process.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/join_request.h"
 #include "tests/testing/plain_worker.h"
 #include "tests/testing/program.h"
 #include "tests/testing/shared_worker.h"
-#include "wire/status_codec.h"
+#include "transport/grpc_process.h"
+#include "transport/status_codec.h"
 
 namespace torchps {
 namespace {

@@ -22,11 +22,11 @@
 #include "client/parameter_client.h"
 #include "common/hash.h"
 #include "gtest/gtest.h"
-#include "rpc/grpc_process.h"
 #include "server/server.h"
 #include "tests/fault/integer_pusher.h"
 #include "tests/fault/integer_rig.h"
 #include "tools/drill/fault_proxy.h"
+#include "transport/grpc_process.h"
 
 namespace torchps {
 namespace {

@@ -22,11 +22,11 @@
 #include "common/stop_latch.h"
 #include "common/types.h"
 #include "gtest/gtest.h"
-#include "rpc/grpc_process.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/plain_worker.h"
 #include "tests/testing/program.h"
-#include "wire/layout_codec.h"
+#include "transport/grpc_process.h"
+#include "transport/layout_codec.h"
 
 namespace torchps {
 namespace {

@@ -12,13 +12,13 @@
 #include "client/parameter_client.h"
 #include "gtest/gtest.h"
 #include "proto/coordinator.grpc.pb.h"
-#include "rpc/grpc_process.h"
-#include "rpc/server_address.h"
 #include "server/server.h"
 #include "tests/fault/integer_rig.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/plain_worker.h"
-#include "wire/layout_codec.h"
+#include "transport/grpc_process.h"
+#include "transport/layout_codec.h"
+#include "transport/server_address.h"
 
 namespace torchps {
 namespace {

@@ -19,7 +19,7 @@
 #include "tests/testing/job_harness.h"
 #include "tests/testing/plain_worker.h"
 #include "tests/testing/program.h"
-#include "wire/layout_codec.h"
+#include "transport/layout_codec.h"
 
 namespace torchps {
 namespace {

@@ -21,12 +21,12 @@
 #include "common/clock.h"
 #include "common/hash.h"
 #include "gtest/gtest.h"
-#include "rpc/grpc_process.h"
 #include "server/server.h"
-#include "shm/push_segments.h"
 #include "tests/fault/integer_pusher.h"
 #include "tests/fault/integer_rig.h"
 #include "tests/testing/checkpoint_driver.h"
+#include "transport/grpc_process.h"
+#include "transport/push_segments.h"
 
 namespace torchps {
 namespace {

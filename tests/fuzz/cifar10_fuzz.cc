@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "data/image/cifar10.h"
+#include "data/image/image_sets.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/scratch_file.h"
 

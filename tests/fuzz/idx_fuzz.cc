@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "data/image/idx.h"
+#include "data/image/image_sets.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/scratch_file.h"
 

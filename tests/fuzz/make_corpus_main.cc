@@ -21,8 +21,8 @@
 #include "server/push_log/log_segment.h"
 #include "tests/fuzz/small_checkpoint.h"
 #include "tests/testing/faulty_file_system.h"
-#include "wire/encoding.h"
-#include "wire/frame_codec.h"
+#include "transport/encoding.h"
+#include "transport/frame_codec.h"
 
 namespace torchps {
 namespace {

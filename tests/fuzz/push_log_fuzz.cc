@@ -13,7 +13,7 @@
 #include "server/push_log/log_segment.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/testing/faulty_file_system.h"
-#include "wire/frame_codec.h"
+#include "transport/frame_codec.h"
 
 namespace torchps {
 namespace {

@@ -20,9 +20,8 @@
 #include "job/job_spec.h"
 #include "program/local_run.h"
 #include "proto/coordinator.grpc.pb.h"
-#include "worker/models/convnet.h"
+#include "worker/models/vision_models.h"
 #include "worker/objective.h"
-#include "worker/replicas/compute_on_devices.h"
 #include "worker/replicas/replica_tasks.h"
 #include "worker/slot/run_worker.h"
 

@@ -18,7 +18,7 @@
 #include "common/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "job/job_override.h"
+#include "job/job_file.h"
 #include "job/job_spec.h"
 #include "program/local_run.h"
 #include "proto/coordinator.grpc.pb.h"

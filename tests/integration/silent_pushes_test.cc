@@ -21,7 +21,7 @@
 #include "tests/testing/job_harness.h"
 #include "tests/testing/manual_clock.h"
 #include "tests/testing/plain_worker.h"
-#include "wire/status_codec.h"
+#include "transport/status_codec.h"
 
 namespace torchps {
 namespace {

@@ -21,7 +21,6 @@
 #include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
 #include "job/job_file.h"
-#include "job/job_override.h"
 #include "job/job_spec.h"
 #include "program/local_run.h"
 #include "proto/coordinator.grpc.pb.h"

@@ -1,11 +1,10 @@
-#include "job/hyperparameter.h"
-
 #include <cstdint>
 #include <string>
 
 #include "gtest/gtest.h"
 #include "job/job_difference.h"
-#include "job/job_override.h"
+#include "job/job_file.h"
+#include "job/optimizer_fields.h"
 
 namespace torchps {
 namespace {

@@ -1,10 +1,9 @@
-#include "job/job_override.h"
-
 #include <string>
 
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
+#include "job/job_file.h"
 
 namespace torchps {
 namespace {

@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
-#include "job/job_override.h"
+#include "job/job_file.h"
 
 namespace torchps {
 namespace {

@@ -1,11 +1,10 @@
-#include "job/parameter_groups.h"
-
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "job/optimizer_fields.h"
 
 namespace torchps {
 namespace {

@@ -4,7 +4,6 @@
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "job/job_spec.h"
-#include "job/job_warnings.h"
 #include "tests/testing/async_job.h"
 
 namespace torchps {

@@ -4,7 +4,7 @@
 #include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
 #include "job/job_difference.h"
-#include "job/job_override.h"
+#include "job/job_file.h"
 #include "job/job_spec.h"
 
 namespace torchps {

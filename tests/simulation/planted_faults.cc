@@ -7,7 +7,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "common/check.h"
-#include "wire/encoding.h"
+#include "transport/encoding.h"
 
 namespace torchps::simulation {
 namespace {

@@ -7,8 +7,8 @@
 #include "common/types.h"
 #include "server/store/parameter_store.h"
 #include "tests/simulation/scenario.h"
-#include "wire/frame_codec.h"
-#include "wire/frame_payload.h"
+#include "transport/frame_codec.h"
+#include "transport/frame_payload.h"
 
 namespace torchps::simulation {
 

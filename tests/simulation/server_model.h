@@ -15,7 +15,7 @@
 #include "tests/simulation/patience_model.h"
 #include "tests/simulation/scenario.h"
 #include "tests/simulation/world.h"
-#include "wire/frame_codec.h"
+#include "transport/frame_codec.h"
 
 namespace torchps::simulation {
 

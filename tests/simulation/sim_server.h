@@ -25,7 +25,7 @@
 #include "tests/simulation/sim_disk.h"
 #include "tests/simulation/sim_storage.h"
 #include "tests/simulation/world.h"
-#include "wire/frame_codec.h"
+#include "transport/frame_codec.h"
 
 namespace torchps::simulation {
 

@@ -8,7 +8,7 @@
 
 #include "common/types.h"
 #include "tests/simulation/sim_worker.h"
-#include "wire/layout_codec.h"
+#include "transport/layout_codec.h"
 
 namespace torchps::simulation {
 namespace {

@@ -7,8 +7,8 @@
 #include "absl/time/time.h"
 #include "checkpoint/manifest.h"
 #include "tests/testing/plain_worker.h"
-#include "wire/layout_codec.h"
-#include "wire/status_codec.h"
+#include "transport/layout_codec.h"
+#include "transport/status_codec.h"
 
 namespace torchps {
 namespace {

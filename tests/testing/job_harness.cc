@@ -7,7 +7,7 @@
 #include "google/protobuf/text_format.h"
 #include "job/job_spec.h"
 #include "tests/testing/async_job.h"
-#include "wire/layout_codec.h"
+#include "transport/layout_codec.h"
 
 namespace torchps {
 

@@ -11,7 +11,7 @@
 #include "server/job/hosted_job.h"
 #include "server/store/job_storage.h"
 #include "tests/testing/manual_clock.h"
-#include "wire/frame_payload.h"
+#include "transport/frame_payload.h"
 
 namespace torchps {
 

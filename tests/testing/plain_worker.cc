@@ -8,9 +8,9 @@
 #include "common/check.h"
 #include "grpcpp/create_channel.h"
 #include "security/credentials.h"
-#include "wire/frame_codec.h"
-#include "wire/layout_codec.h"
-#include "wire/status_codec.h"
+#include "transport/frame_codec.h"
+#include "transport/layout_codec.h"
+#include "transport/status_codec.h"
 
 namespace torchps {
 namespace {

@@ -12,7 +12,7 @@
 #include "common/block_map.h"
 #include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
-#include "job/parameter_groups.h"
+#include "job/optimizer_fields.h"
 #include "program/pipeline/member_exchange.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "proto/parameter_service.grpc.pb.h"

@@ -6,7 +6,7 @@
 #include "checkpoint/manifest.h"
 #include "checkpoint/shard_writer.h"
 #include "common/check.h"
-#include "wire/layout_codec.h"
+#include "transport/layout_codec.h"
 
 namespace torchps {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/block_image.h"
-#include "checkpoint/restore.h"
+#include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/shard_format.h"
 #include "common/block_map.h"
 #include "common/model_layout.h"
 #include "proto/checkpoint.pb.h"

@@ -6,9 +6,9 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/check.h"
-#include "shm/shared_layout.h"
-#include "wire/layout_codec.h"
-#include "wire/status_codec.h"
+#include "transport/layout_codec.h"
+#include "transport/shared_layout.h"
+#include "transport/status_codec.h"
 
 namespace torchps {
 namespace {

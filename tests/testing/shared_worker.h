@@ -7,10 +7,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "shm/shared_layout.h"
-#include "shm/shared_segment.h"
-#include "shm/shared_values.h"
 #include "tests/testing/plain_worker.h"
+#include "transport/shared_layout.h"
+#include "transport/shared_segment.h"
+#include "transport/shared_values.h"
 
 namespace torchps {
 

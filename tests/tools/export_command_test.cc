@@ -11,8 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "checkpoint/checkpoint_directory.h"
-#include "checkpoint/safetensors_reader.h"
-#include "checkpoint/safetensors_writer.h"
+#include "checkpoint/safetensors_file.h"
 #include "tests/testing/sample_checkpoint.h"
 #include "tests/tools/testing.h"
 

@@ -8,15 +8,15 @@
 #include "common/block_map.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "shm/push_segments.h"
 #include "tests/testing/gpu.h"
 #include "tests/worker/device/fake_link.h"
 #include "torch/nn/functional/loss.h"
 #include "torch/nn/modules/batchnorm.h"
 #include "torch/nn/modules/conv.h"
 #include "torch/nn/modules/linear.h"
+#include "transport/push_segments.h"
 #include "worker/module_tensors.h"
-#include "worker/stages/placement.h"
+#include "worker/stages/stages.h"
 
 namespace torchps {
 namespace {

@@ -24,7 +24,7 @@
 #include "worker/device_factory.h"
 #include "worker/feed/batch_loader.h"
 #include "worker/flat_model.h"
-#include "worker/stages/placement.h"
+#include "worker/stages/stages.h"
 #include "worker/task.h"
 #include "worker/training_observer.h"
 

@@ -13,7 +13,7 @@
 #include "torch/nn/modules/linear.h"
 #include "torch/utils.h"
 #include "worker/objective.h"
-#include "worker/stages/placement.h"
+#include "worker/stages/stages.h"
 #include "worker/task.h"
 
 namespace torchps {

@@ -21,7 +21,6 @@
 #include "torch/types.h"
 #include "worker/objective.h"
 #include "worker/slot/dry_run.h"
-#include "worker/slot/try_out.h"
 #include "worker/task.h"
 
 namespace torchps {

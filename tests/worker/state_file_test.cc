@@ -11,7 +11,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
-#include "checkpoint/safetensors_reader.h"
+#include "checkpoint/safetensors_file.h"
 #include "gtest/gtest.h"
 #include "storage/file_system.h"
 #include "tests/checkpoint/pickle/python_state_dict.h"

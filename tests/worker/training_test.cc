@@ -12,7 +12,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "job/job_file.h"
-#include "job/job_override.h"
 #include "job/job_spec.h"
 #include "program/local_run.h"
 #include "tests/testing/eventually.h"

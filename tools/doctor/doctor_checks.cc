@@ -25,16 +25,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
-#include "data/image/cifar10.h"
-#include "data/image/idx.h"
 #include "data/image/image_folder.h"
+#include "data/image/image_sets.h"
 #include "data/table/csv.h"
-#include "data/table/csv_columns.h"
+#include "data/table/csv_classes.h"
 #include "data/text/token_file.h"
 #include "security/certificate_files.h"
 #include "security/roles.h"
-#include "shm/shared_segment.h"
 #include "tools/base/format.h"
+#include "transport/shared_segment.h"
 
 namespace torchps {
 namespace {

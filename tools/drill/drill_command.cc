@@ -19,7 +19,7 @@
 #include "tools/base/interrupt.h"
 #include "tools/report/report_text.h"
 #include "tools/run/progress_view.h"
-#include "tools/run/run_in_directory.h"
+#include "tools/run/run_command.h"
 #include "tools/run_plan/plan_run.h"
 #include "tools/run_plan/run_flags.h"
 

@@ -13,13 +13,13 @@
 #include "absl/strings/str_split.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "proto/parameter_service.grpc.pb.h"
-#include "rpc/grpc_process.h"
-#include "rpc/server_address.h"
 #include "security/connection_probe.h"
 #include "security/credentials.h"
 #include "tools/report/report_text.h"
 #include "tools/run_folder/run_list.h"
-#include "wire/status_codec.h"
+#include "transport/grpc_process.h"
+#include "transport/server_address.h"
+#include "transport/status_codec.h"
 
 namespace torchps {
 namespace {

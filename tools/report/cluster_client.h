@@ -63,7 +63,7 @@ std::unique_ptr<ClusterClient> ConnectToCluster(
 std::vector<ServerAnswer> AskAllServers(ClusterClient& cluster, absl::Duration timeout);
 
 // Parses "h:p,file:PATH" into a list. INVALID_ARGUMENT: a part is not a server address
-// (rpc/server_address.h); the message names it.
+// (transport/server_address.h); the message names it.
 absl::StatusOr<std::vector<std::string>> ParseAddresses(absl::string_view text);
 
 // Returns the client that the flags of ClusterFlags() select for `psctl COMMAND`. Without

@@ -12,8 +12,8 @@
 #include "job/consistency_fields.h"
 #include "tools/report/report_checks.h"
 #include "tools/report/report_text.h"
-#include "wire/evaluation_score.h"
-#include "wire/status_codec.h"
+#include "transport/evaluation_score.h"
+#include "transport/status_codec.h"
 
 namespace torchps {
 namespace {

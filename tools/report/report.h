@@ -9,7 +9,7 @@
 #include "proto/parameter_service.pb.h"
 #include "proto/report.pb.h"
 
-// Builds the message Report (proto/report.proto). tools/report/report_json.h and
+// Builds the message Report (proto/report.proto). tools/report/report_command.h and
 // tools/report/report_text.h write it. Pure functions.
 
 namespace torchps {

@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "job/consistency_fields.h"
-#include "wire/status_codec.h"
+#include "transport/status_codec.h"
 
 namespace torchps {
 namespace {

@@ -12,7 +12,7 @@
 #include "job/consistency_fields.h"
 #include "tools/base/format.h"
 #include "tools/report/report_checks.h"
-#include "wire/status_codec.h"
+#include "transport/status_codec.h"
 
 namespace torchps {
 

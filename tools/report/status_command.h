@@ -1,12 +1,34 @@
 #pragma once
 
 #include <ostream>
+#include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "tools/base/flag_table.h"
 #include "tools/report/cluster_client.h"
+#include "tools/report/report.h"
 
 namespace torchps {
+
+// The answers of a running cluster at one time.
+struct ClusterView {
+  absl::StatusOr<JobStatus> job;
+  std::vector<ServerAnswer> servers;
+  absl::Duration seen_at;  // steady clock
+};
+
+// Asks each server for the status, and server 0 also for the job.
+ClusterView ReadCluster(ClusterClient& cluster, absl::Duration timeout, absl::Duration now);
+
+// Returns the cluster's state: a headline and two tables. With a `previous` view, rates are
+// averages since that view, otherwise since the start of the job. A server that did not answer gets
+// a row with dashes.
+std::string StatusText(const ClusterView& view, const ClusterView* previous);
+
+// Returns true if no server answered.
+bool NoneReachable(const ClusterView& view);
 
 // Implements `psctl status`: shows the state of a running cluster, once or every second.
 

@@ -30,7 +30,7 @@ namespace torchps {
 // the workers, reports the job's state and stops the servers. A resumed job that has not started
 // yet is not reported, because the previous run did so.
 //
-// Restarts a part that dies (tools/run_plan/restart_policy.h) if that can help: always for a
+// Restarts a part that dies (tools/run_plan/launch_plan.h) if that can help: always for a
 // worker, and for a server if the server keeps state in a directory. A server restarts at the same
 // address.
 //

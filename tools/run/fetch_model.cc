@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
-#include "data/download/download_mnist.h"
+#include "data/download_mnist.h"
 #include "tools/base/child_process.h"
 #include "tools/base/format.h"
 

@@ -13,8 +13,8 @@
 #include "tools/base/child_process.h"
 #include "tools/run_plan/fault_plan.h"
 #include "tools/run_plan/hosts_file.h"
+#include "tools/run_plan/launch_plan.h"
 #include "tools/run_plan/plan_run.h"
-#include "tools/run_plan/restart_policy.h"
 
 namespace torchps {
 

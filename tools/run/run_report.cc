@@ -11,7 +11,7 @@
 #include "proto/coordinator.pb.h"
 #include "tools/base/format.h"
 #include "tools/report/report.h"
-#include "tools/report/report_json.h"
+#include "tools/report/report_command.h"
 #include "tools/report/report_text.h"
 
 namespace torchps {

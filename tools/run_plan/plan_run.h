@@ -2,15 +2,26 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/job.pb.h"
 #include "tools/base/flag_table.h"
 #include "tools/run_plan/hosts_file.h"
 #include "tools/run_plan/launch_plan.h"
-#include "tools/run_plan/restart_policy.h"
 #include "tools/run_plan/targets.h"
 
 namespace torchps {
+
+// Chooses the machine of each part of `psctl run` from the flags. Error messages are one sentence
+// that names the flag. Stateless.
+
+// Returns the parts' locations: this machine with numbers of servers and workers, or a hosts file.
+// --gpus sets the GPUs of each worker.
+absl::StatusOr<Hosts> PlanHosts(const FlagValues& flags, const JobSpec& job);
+
+// INVALID_ARGUMENT: a server would listen on the network without encryption, and --insecure is not
+// set; or a flag requires other machines.
+absl::Status CheckHosts(const FlagValues& flags, const Hosts& hosts);
 
 // The plan of one run, from the flags and the job (PlanRun()). Copyable.
 struct RunPlan {

@@ -4,7 +4,7 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
-#include "job/job_override.h"
+#include "job/job_file.h"
 #include "proto/job.pb.h"
 #include "tools/base/format.h"
 #include "tools/run_plan/built_in_jobs.h"

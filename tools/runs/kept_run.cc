@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "tools/report/report_json.h"
+#include "tools/report/report_command.h"
 
 namespace torchps {
 namespace {

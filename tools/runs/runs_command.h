@@ -11,6 +11,13 @@
 
 namespace torchps {
 
+// Implements `psctl show`: prints the report of a finished run from the run folder.
+
+std::vector<FlagSpec> ShowFlags();
+
+// Returns exit code 0 if shown, 5 if the run does not exist or lacks a report.
+int ShowCommand(const FlagValues& flags, std::ostream& out, std::ostream& error);
+
 // Implements `psctl runs`: lists the runs of a folder, or deletes old runs.
 
 std::vector<FlagSpec> RunsFlags();

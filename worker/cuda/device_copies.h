@@ -10,8 +10,6 @@
 #include "common/block_map.h"
 #include "worker/device/device_link.h"
 #include "worker/device/encoded_outbox.h"
-#include "worker/device/encoded_records.h"
-#include "worker/device/finite_check.h"
 #include "worker/device/gradient_outbox.h"
 #include "worker/device/value_uploader.h"
 #include "worker/kernels/kernel_launcher.h"

@@ -6,7 +6,7 @@
 #include "ATen/ops/zeros.h"
 #include "ATen/ops/zeros_like.h"
 #include "common/check.h"
-#include "wire/top_k.h"
+#include "transport/top_k.h"
 #include "worker/cuda/device_kernels.h"
 #include "worker/kernels/kernel_shapes.h"
 

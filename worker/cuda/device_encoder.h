@@ -12,7 +12,7 @@
 #include "common/types.h"
 #include "proto/job.pb.h"
 #include "worker/cuda/device_copies.h"
-#include "worker/device/encoded_records.h"
+#include "worker/device/encoded_outbox.h"
 #include "worker/kernels/gradient_kernels.h"
 
 namespace torchps {

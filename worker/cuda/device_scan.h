@@ -11,7 +11,7 @@
 #include "common/block_map.h"
 #include "common/types.h"
 #include "worker/cuda/device_copies.h"
-#include "worker/device/finite_check.h"
+#include "worker/device/device_link.h"
 #include "worker/gradient/gradient_scan.h"
 #include "worker/kernels/gradient_kernels.h"
 

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/model_layout.h"
-#include "shm/push_segments.h"
+#include "transport/push_segments.h"
 
 namespace torchps {
 

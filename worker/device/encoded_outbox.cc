@@ -6,8 +6,29 @@
 #include <utility>
 
 #include "common/check.h"
+#include "transport/encoding.h"
 
 namespace torchps {
+
+namespace {
+
+// Aligns each verdict, so that a GPU reads whole words.
+constexpr size_t kAlignment = 16;
+static_assert(sizeof(GradientVerdict) % kAlignment == 0, "bytes are aligned as verdicts are");
+
+}  // namespace
+
+EncodedRecords::EncodedRecords(const BlockMap& map, const EncodingSpec& encoding)
+    : encoding_(encoding.kind()), fraction_(encoding.fraction()) {
+  for (const BlockRange& block : map.blocks()) {
+    if (block.averaged) break;
+    bytes_.push_back(EncodedBytes(encoding_, block.length, fraction_));
+    const size_t padded = (bytes_.back() + kAlignment - 1) / kAlignment * kAlignment;
+    begins_.push_back(begins_.back() + kVerdictFloats +
+                      static_cast<int64_t>(padded / sizeof(float)));
+  }
+}
+
 EncodedOutbox::EncodedOutbox(const Options& options)
     : options_(options),
       shares_(*options.block_map, options.least_copy_bytes),

@@ -13,7 +13,6 @@
 #include "common/types.h"
 #include "worker/device/device_link.h"
 #include "worker/device/final_shares.h"
-#include "worker/device/finite_check.h"
 
 namespace torchps {
 

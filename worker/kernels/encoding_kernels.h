@@ -2,11 +2,11 @@
 
 #include <cstdint>
 
-#include "wire/encoding_elements.h"
+#include "transport/encoding_elements.h"
 #include "worker/kernels/kernel_shapes.h"
 
 // Kernels for error feedback on one gradient block, as in EncodeKeepingRest() of
-// wire/residual_encoding.h, and for returning a block that was not applied to the residual.
+// transport/residual_encoding.h, and for returning a block that was not applied to the residual.
 // Compiled by NVRTC for the GPU, and by a test for the host. If `verdict` reports a gradient that
 // is not finite, the kernels do not write the residual or the bytes.
 

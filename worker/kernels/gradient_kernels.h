@@ -12,8 +12,8 @@
 namespace torchps {
 
 // Scans, clips and encodes a gradient on the GPU before it is pushed. The results have the same
-// bits as worker/gradient/gradient_scan.h and wire/residual_encoding.h on the host, except for NaN
-// payloads.
+// bits as worker/gradient/gradient_scan.h and transport/residual_encoding.h on the host, except for
+// NaN payloads.
 //
 // Pointers refer to device memory. Each call queues kernels on a stream and returns without
 // waiting. The memory must stay valid until the kernels end. Thread-safe, but only one call at a

@@ -2,12 +2,12 @@
 
 #include <cstdint>
 
-#include "wire/encoding_elements.h"
+#include "transport/encoding_elements.h"
 #include "worker/kernels/kernel_shapes.h"
 
 // Kernels for TOP_K with error feedback on one gradient block. They select the same elements as
-// EncodeKeepingRest() of wire/residual_encoding.h; among equal magnitudes, the first. Compiled by
-// NVRTC for the GPU, and by a test for the host. If `verdict` reports a gradient that is not
+// EncodeKeepingRest() of transport/residual_encoding.h; among equal magnitudes, the first. Compiled
+// by NVRTC for the GPU, and by a test for the host. If `verdict` reports a gradient that is not
 // finite, the kernels do not write the residual or the entries.
 //
 //   TpsTopKBegin               clears the counts and the cut

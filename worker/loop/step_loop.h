@@ -20,7 +20,6 @@
 #include "worker/loop/loop_hooks.h"
 #include "worker/loop/model_vectors.h"
 #include "worker/loop/prefetch_policy.h"
-#include "worker/loop/progress.h"
 #include "worker/loop/step_accounting.h"
 #include "worker/loop/step_work.h"
 

@@ -9,10 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "job/built_ins.h"
-#include "worker/models/convnet.h"
-#include "worker/models/mlp.h"
-#include "worker/models/resnet18.h"
 #include "worker/models/transformer.h"
+#include "worker/models/vision_models.h"
 #include "worker/objective.h"
 
 namespace torchps {

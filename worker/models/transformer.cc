@@ -13,7 +13,7 @@
 
 #include "absl/strings/match.h"
 #include "common/check.h"
-#include "worker/stages/placement.h"
+#include "worker/stages/stages.h"
 
 namespace torchps {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "wire/status_codec.h"
+#include "transport/status_codec.h"
 #include "worker/evaluation.h"
 
 namespace torchps {

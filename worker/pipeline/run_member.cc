@@ -6,15 +6,15 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/calls/this_host.h"
+#include "client/calls/server_channel.h"
 #include "client/parameter_client.h"
 #include "client/stage_layouts.h"
 #include "common/stop_latch.h"
 #include "data/dataset.h"
 #include "job/local_steps.h"
-#include "job/parameter_groups.h"
+#include "job/optimizer_fields.h"
 #include "torch/utils.h"
-#include "wire/layout_codec.h"
+#include "transport/layout_codec.h"
 #include "worker/device.h"
 #include "worker/evaluation.h"
 #include "worker/module_tensors.h"

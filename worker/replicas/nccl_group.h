@@ -11,7 +11,6 @@
 #include "torch/types.h"
 #include "worker/device.h"
 #include "worker/replicas/host_group.h"
-#include "worker/replicas/local_group.h"
 
 namespace torchps {
 

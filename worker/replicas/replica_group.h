@@ -11,7 +11,7 @@
 #include "worker/flat_model.h"
 #include "worker/learner.h"
 #include "worker/loop/step_work.h"
-#include "worker/replicas/local_group.h"
+#include "worker/replicas/host_group.h"
 #include "worker/replicas/replica_threads.h"
 #include "worker/replicas/thread_all_reduce.h"
 #include "worker/task.h"

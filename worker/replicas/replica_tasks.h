@@ -6,9 +6,14 @@
 
 #include "absl/status/statusor.h"
 #include "worker/device.h"
+#include "worker/slot/run_worker.h"
 #include "worker/task.h"
 
 namespace torchps {
+
+// Returns the compute factory for RunWorker() that trains the task's module and the modules of
+// `further` tasks on `devices`, as one ReplicaGroup (worker/replicas/replica_group.h).
+MakeCompute ComputeOnDevices(std::vector<Task> further, DeviceList devices);
 
 // Returns tasks for further replicas of `lead`, one on each of `devices`, with separate modules and
 // the lead's datasets. `make` is the factory that made `lead`. It is called again with the same

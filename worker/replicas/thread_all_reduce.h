@@ -9,7 +9,7 @@
 #include "absl/types/span.h"
 #include "common/mutex.h"
 #include "torch/types.h"
-#include "worker/replicas/local_group.h"
+#include "worker/replicas/host_group.h"
 
 namespace torchps {
 

@@ -4,21 +4,136 @@
 #include <cmath>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/block_map.h"
 #include "job/local_steps.h"
-#include "job/parameter_groups.h"
+#include "job/optimizer_fields.h"
+#include "torch/utils.h"
 #include "worker/device.h"
+#include "worker/feed/batch_loader.h"
 #include "worker/flat_model.h"
 #include "worker/learner.h"
 #include "worker/loop/lease_cursor.h"
-#include "worker/slot/try_out.h"
+#include "worker/model_use.h"
+#include "worker/objective.h"
 #include "worker/slot/worker_slot.h"
+#include "worker/torch_error.h"
 #include "worker/training_observer.h"
 
 namespace torchps {
+
+namespace {
+
+constexpr int64_t kSamples = 16;
+constexpr int64_t kSamplesOfPart = 4;
+
+// The first samples of a dataset. Borrows the dataset.
+class FirstSamples final : public Dataset {
+ public:
+  FirstSamples(const Dataset* data, int64_t most)
+      : data_(*data), size_(std::min(data->size(), most)) {}
+
+  int64_t size() const override { return size_; }
+  DataShape shape() const override { return data_.shape(); }
+  absl::StatusOr<Batch> Get(absl::Span<const int64_t> indices) const override {
+    return data_.Get(indices);
+  }
+
+ private:
+  const Dataset& data_;
+  const int64_t size_;
+};
+
+torch::Device GetDevice(const torch::nn::Module& module) {
+  const std::vector<torch::Tensor> parameters = module.parameters();
+  return parameters.empty() ? torch::Device(torch::kCPU) : parameters.front().device();
+}
+
+absl::StatusOr<double> MeanLoss(const Task& task, Batch batch) {
+  const Pass pass = task.Forward(ToDevice(std::move(batch), GetDevice(task.module())));
+  const absl::StatusOr<Loss> loss = GetLoss(task.objective(), pass);
+  if (!loss.ok()) return loss.status();
+  return loss->mean.item<double>();
+}
+
+// Returns true if the values differ by more than rounding, or if one is not finite.
+bool Differs(double a, double b) { return !(std::abs(a - b) <= 1e-4 * std::max(1.0, std::abs(a))); }
+
+absl::Status TryLoss(const Task& task, const JobSpec& job,
+                     const std::function<void(const std::string& line)>& print) {
+  const EvaluationMode evaluation(task.module());
+  const torch::NoGradGuard no_grad;
+  // Spreads the samples evenly, because the first samples may all belong to one class.
+  const int64_t all = task.data().train->size();
+  const int64_t samples = std::min(all, kSamples);
+  std::vector<int64_t> some(samples);
+  for (int64_t i = 0; i < samples; ++i) some[i] = i * (all / samples);
+  const absl::StatusOr<Batch> batch = FetchBatch(*task.data().train, some);
+  if (!batch.ok()) return batch.status();
+  const absl::StatusOr<double> whole = MeanLoss(task, *batch);
+  if (!whole.ok()) return whole.status();
+  const bool is_divided = job.workers() > 1 || job.training().accumulate() > 1;
+  if (task.objective().weighted_loss != nullptr || !is_divided || samples < 2) {
+    return absl::OkStatus();
+  }
+  // Detects a module with random layers: the loss differs at each call.
+  const absl::StatusOr<double> again = MeanLoss(task, *batch);
+  if (!again.ok()) return again.status();
+  double of_parts = 0;
+  for (int64_t begin = 0; begin < samples; begin += kSamplesOfPart) {
+    const int64_t size = std::min(kSamplesOfPart, samples - begin);
+    const absl::StatusOr<double> part = MeanLoss(task, GetRows(*batch, begin, size));
+    if (!part.ok()) return part.status();
+    of_parts += *part * static_cast<double>(size) / static_cast<double>(samples);
+  }
+  if (!std::isfinite(*whole) || Differs(*whole, *again) || !Differs(*whole, of_parts)) {
+    return absl::OkStatus();
+  }
+  print(absl::StrFormat(
+      "the loss is not a mean over samples: %.4g on %d samples, but %.4g averaged over their "
+      "parts; "
+      "several workers would train differently from one process (return a WeightedLoss: "
+      "docs/guide.md)",
+      *whole, samples, of_parts));
+  return absl::OkStatus();
+}
+
+// Batch norm cannot train on a single sample, and torch's message for that is hard to interpret.
+absl::Status CheckBatchNorm(const torch::nn::Module& module, const JobSpec& job) {
+  const int64_t batch = job.training().batch_size();
+  if (!job.training().global_batch() || batch >= 2 * job.workers()) return absl::OkStatus();
+  for (const auto& layer : module.named_modules()) {
+    if (!absl::StrContains(layer.value()->name(), "BatchNorm")) continue;
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "job field training.batch_size is %d; expected at least 2 samples for each of %d workers, "
+        "since '%s' is a batch norm",
+        batch, job.workers(), layer.key()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Evaluation> TryOut(const Task& task, const JobSpec& job,
+                                  const std::function<void(const std::string& line)>& print) {
+  if (absl::Status status = CheckBatchNorm(task.module(), job); !status.ok()) return status;
+  try {
+    TryLoss(task, job, print).IgnoreError();
+  } catch (...) {
+    // The module may still train even if it fails without gradients. If training fails too, the
+    // first step reports the error.
+  }
+  const Dataset* const test = task.data().test.get();
+  if (!job.training().evaluate() || test == nullptr || test->size() == 0) return Evaluation();
+  const FirstSamples some(test, kSamples);
+  return Evaluate(task, &some, GetDevice(task.module()));
+}
+
 namespace {
 
 class NobodyObserves final : public Learner::Observer {

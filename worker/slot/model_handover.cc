@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "data/preprocessing.h"
-#include "wire/evaluation_score.h"
+#include "transport/evaluation_score.h"
 #include "worker/state_file.h"
 
 namespace torchps {

@@ -13,7 +13,6 @@
 #include "worker/model_use.h"
 #include "worker/slot/dry_run.h"
 #include "worker/slot/model_handover.h"
-#include "worker/slot/try_out.h"
 #include "worker/torch_error.h"
 #include "worker/trainer.h"
 

@@ -17,7 +17,7 @@
 #include "torch/types.h"
 #include "worker/device_factory.h"
 #include "worker/loop/simulated_slowdown.h"
-#include "worker/stages/placement.h"
+#include "worker/stages/stages.h"
 
 // Determines the devices of a slot's model from the worker's options. Stateless.
 

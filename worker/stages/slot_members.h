@@ -9,7 +9,7 @@
 #include "common/model_layout.h"
 #include "proto/coordinator.pb.h"
 #include "torch/types.h"
-#include "worker/stages/placement.h"
+#include "worker/stages/stages.h"
 
 namespace torchps {
 

@@ -1,5 +1,4 @@
-#include "client/calls/this_host.h"
-
+#include "client/calls/server_channel.h"
 #include "gtest/gtest.h"
 
 namespace torchps {

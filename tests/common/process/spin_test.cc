@@ -2,7 +2,7 @@
 #include <thread>
 
 #include "absl/time/time.h"
-#include "common/process/cores.h"
+#include "common/process/process_limits.h"
 #include "gtest/gtest.h"
 
 namespace torchps {

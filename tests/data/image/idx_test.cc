@@ -1,8 +1,7 @@
-#include "data/image/idx.h"
-
 #include <string>
 
 #include "absl/status/status.h"
+#include "data/image/image_sets.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/data/test_files.h"

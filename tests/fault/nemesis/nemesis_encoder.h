@@ -13,9 +13,9 @@
 #include "common/check.h"
 #include "common/element_runs.h"
 #include "proto/job.pb.h"
-#include "wire/encoding.h"
-#include "wire/residual_encoding.h"
-#include "worker/device/encoded_records.h"
+#include "transport/encoding.h"
+#include "transport/residual_encoding.h"
+#include "worker/device/encoded_outbox.h"
 
 namespace torchps {
 

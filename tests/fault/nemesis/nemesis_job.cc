@@ -4,7 +4,7 @@
 #include "common/check.h"
 #include "google/protobuf/text_format.h"
 #include "job/job_spec.h"
-#include "wire/layout_codec.h"
+#include "transport/layout_codec.h"
 
 namespace torchps {
 

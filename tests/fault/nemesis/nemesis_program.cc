@@ -7,8 +7,8 @@
 #include "absl/strings/str_split.h"
 #include "common/process/command_line.h"
 #include "common/process/stop_signal.h"
-#include "rpc/grpc_process.h"
 #include "tests/fault/nemesis/nemesis_job.h"
+#include "transport/grpc_process.h"
 
 namespace torchps {
 

@@ -9,8 +9,8 @@
 #include "absl/time/time.h"
 #include "client/calls/retry_deadline.h"
 #include "job/consistency_fields.h"
-#include "wire/layout_codec.h"
-#include "wire/status_codec.h"
+#include "transport/layout_codec.h"
+#include "transport/status_codec.h"
 
 namespace torchps {
 namespace {

@@ -1,8 +1,8 @@
 // Runs nemesis trials (nemesis_trial.h) with whole workers that train a libtorch module.
 
 #include "gtest/gtest.h"
-#include "rpc/grpc_process.h"
 #include "tests/fault/nemesis/nemesis_trial.h"
+#include "transport/grpc_process.h"
 
 namespace torchps {
 namespace {

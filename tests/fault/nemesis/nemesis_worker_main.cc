@@ -33,7 +33,7 @@
 #include "tests/fault/nemesis/nemesis_journal.h"
 #include "tests/fault/nemesis/nemesis_program.h"
 #include "tests/fault/nemesis/nemesis_pusher.h"
-#include "wire/layout_codec.h"
+#include "transport/layout_codec.h"
 
 namespace torchps {
 namespace {

@@ -11,7 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/backup/backup_fetch.h"
-#include "server/backup/backup_location.h"
+#include "server/backup/backup_peer.h"
 #include "tests/server/backup/keeper_peer.h"
 #include "tests/testing/faulty_file_system.h"
 

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/backup/backup_location.h"
+#include "server/backup/backup_peer.h"
 #include "tests/testing/faulty_file_system.h"
 
 namespace torchps {

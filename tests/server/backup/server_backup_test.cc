@@ -12,7 +12,6 @@
 #include "common/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "rpc/grpc_process.h"
 #include "server/server.h"
 #include "storage/file_system.h"
 #include "tests/testing/checkpoint_driver.h"
@@ -20,7 +19,8 @@
 #include "tests/testing/faulty_file_system.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/plain_worker.h"
-#include "wire/layout_codec.h"
+#include "transport/grpc_process.h"
+#include "transport/layout_codec.h"
 
 namespace torchps {
 namespace {

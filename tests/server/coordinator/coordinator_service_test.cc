@@ -18,13 +18,13 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/coordinator.grpc.pb.h"
-#include "rpc/grpc_process.h"
 #include "server/server.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/faulty_file_system.h"
 #include "tests/testing/join_request.h"
 #include "tests/testing/plain_worker.h"
-#include "wire/status_codec.h"
+#include "transport/grpc_process.h"
+#include "transport/status_codec.h"
 
 namespace torchps {
 namespace {

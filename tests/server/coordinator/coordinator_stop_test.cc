@@ -16,14 +16,14 @@
 #include "common/clock.h"
 #include "gtest/gtest.h"
 #include "proto/coordinator.grpc.pb.h"
-#include "rpc/grpc_process.h"
 #include "security/call_admission.h"
 #include "server/coordinator/coordinator_service.h"
 #include "server/rpc/poller.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/join_request.h"
 #include "tests/testing/plain_worker.h"
-#include "wire/status_codec.h"
+#include "transport/grpc_process.h"
+#include "transport/status_codec.h"
 
 namespace torchps {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/job/slot_activity.h"
+#include "server/job/slot_clocks.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/manual_clock.h"
 

@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/job/frame_admission.h"
-#include "shm/push_segments.h"
+#include "transport/push_segments.h"
 
 namespace torchps {
 namespace {

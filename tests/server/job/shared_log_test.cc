@@ -12,11 +12,11 @@
 #include "gtest/gtest.h"
 #include "server/store/block_journal.h"
 #include "server/store/job_storage.h"
-#include "shm/push_segments.h"
-#include "shm/shared_layout.h"
-#include "shm/shared_segment.h"
 #include "tests/testing/job_harness.h"
-#include "wire/layout_codec.h"
+#include "transport/layout_codec.h"
+#include "transport/push_segments.h"
+#include "transport/shared_layout.h"
+#include "transport/shared_segment.h"
 
 namespace torchps {
 namespace {

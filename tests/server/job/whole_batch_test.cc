@@ -6,7 +6,7 @@
 
 #include "gtest/gtest.h"
 #include "server/job/hosted_job.h"
-#include "server/job/slot_activity.h"
+#include "server/job/slot_clocks.h"
 #include "tests/testing/job_harness.h"
 
 namespace torchps {

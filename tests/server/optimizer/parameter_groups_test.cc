@@ -1,6 +1,5 @@
-#include "server/optimizer/parameter_groups.h"
-
 #include "gtest/gtest.h"
+#include "server/optimizer/optimizer.h"
 
 namespace torchps {
 namespace {

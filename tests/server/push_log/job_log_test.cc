@@ -24,8 +24,8 @@
 #include "tests/testing/faulty_file_system.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/manual_clock.h"
-#include "wire/encoding.h"
-#include "wire/frame_payload.h"
+#include "transport/encoding.h"
+#include "transport/frame_payload.h"
 
 namespace torchps {
 namespace {

@@ -12,8 +12,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/push_log/log_segment.h"
-#include "wire/encoding.h"
-#include "wire/frame_codec.h"
+#include "transport/encoding.h"
+#include "transport/frame_codec.h"
 
 namespace torchps {
 namespace {

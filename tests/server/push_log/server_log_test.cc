@@ -13,7 +13,6 @@
 #include "common/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "rpc/grpc_process.h"
 #include "server/server.h"
 #include "tests/testing/checkpoint_driver.h"
 #include "tests/testing/eventually.h"
@@ -21,7 +20,8 @@
 #include "tests/testing/job_harness.h"
 #include "tests/testing/plain_worker.h"
 #include "tests/testing/shared_worker.h"
-#include "wire/layout_codec.h"
+#include "transport/grpc_process.h"
+#include "transport/layout_codec.h"
 
 namespace torchps {
 namespace {

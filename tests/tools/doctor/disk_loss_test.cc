@@ -1,6 +1,6 @@
-#include "tools/doctor/disk_loss.h"
-
 #include <gtest/gtest.h>
+
+#include "tools/doctor/doctor_command.h"
 
 namespace torchps {
 namespace {

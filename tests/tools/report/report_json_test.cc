@@ -1,5 +1,3 @@
-#include "tools/report/report_json.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -7,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/tools/testing.h"
+#include "tools/report/report_command.h"
 #include "tools/report/report_text.h"
 
 namespace torchps {

@@ -11,7 +11,7 @@
 #include "common/process/version.h"
 #include "tests/tools/testing.h"
 #include "tools/report/report_checks.h"
-#include "tools/report/report_json.h"
+#include "tools/report/report_command.h"
 #include "tools/report/report_text.h"
 
 namespace torchps {

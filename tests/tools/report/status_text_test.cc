@@ -1,5 +1,3 @@
-#include "tools/report/status_text.h"
-
 #include <gtest/gtest.h>
 
 #include <sstream>

@@ -8,7 +8,7 @@
 #include <string>
 #include <thread>
 
-#include "job/job_warnings.h"
+#include "job/job_spec.h"
 #include "tests/tools/testing.h"
 #include "tools/run_plan/run_flags.h"
 

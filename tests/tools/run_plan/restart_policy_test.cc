@@ -1,9 +1,8 @@
-#include "tools/run_plan/restart_policy.h"
-
 #include <gtest/gtest.h>
 #include <signal.h>
 
 #include "common/process/command_line.h"
+#include "tools/run_plan/launch_plan.h"
 
 namespace torchps {
 namespace {

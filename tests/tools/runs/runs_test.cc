@@ -11,14 +11,13 @@
 #include "storage/run_folder.h"
 #include "tests/tools/testing.h"
 #include "tools/report/cluster_client.h"
-#include "tools/report/report_json.h"
+#include "tools/report/report_command.h"
 #include "tools/report/report_text.h"
 #include "tools/run_folder/run_directory.h"
 #include "tools/run_folder/run_list.h"
 #include "tools/run_folder/run_record.h"
 #include "tools/runs/compare_command.h"
 #include "tools/runs/runs_command.h"
-#include "tools/runs/show_command.h"
 
 namespace torchps {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <initializer_list>
 
-#include "wire/encoding_elements.h"
+#include "transport/encoding_elements.h"
 #include "worker/gradient/sum_order.h"
 
 namespace torchps {

@@ -11,10 +11,10 @@
 #include "absl/types/span.h"
 #include "common/hash.h"
 #include "proto/job.pb.h"
-#include "wire/encoding.h"
-#include "wire/encoding_elements.h"
-#include "wire/residual_encoding.h"
-#include "wire/top_k.h"
+#include "transport/encoding.h"
+#include "transport/encoding_elements.h"
+#include "transport/residual_encoding.h"
+#include "transport/top_k.h"
 #include "worker/gradient/gradient_scan.h"
 
 namespace torchps {

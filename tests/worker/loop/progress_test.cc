@@ -1,8 +1,7 @@
-#include "worker/loop/progress.h"
-
 #include <limits>
 
 #include "gtest/gtest.h"
+#include "worker/loop/step_accounting.h"
 
 namespace torchps {
 namespace {

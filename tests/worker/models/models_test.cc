@@ -12,11 +12,9 @@
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "job/job_spec.h"
-#include "worker/models/convnet.h"
-#include "worker/models/mlp.h"
 #include "worker/models/model_registry.h"
-#include "worker/models/resnet18.h"
 #include "worker/models/transformer.h"
+#include "worker/models/vision_models.h"
 
 namespace torchps {
 namespace {

@@ -26,7 +26,6 @@
 #include "worker/precision/precision.h"
 #include "worker/replicas/replica_group.h"
 #include "worker/replicas/replica_tasks.h"
-#include "worker/stages/placement.h"
 #include "worker/stages/stages.h"
 #include "worker/task.h"
 #include "worker/training_observer.h"

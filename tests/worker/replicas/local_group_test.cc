@@ -1,8 +1,6 @@
 // Tests the contract of the groups on the CPU: the copying group, and the NCCL group with a fake
 // NCCL.
 
-#include "worker/replicas/local_group.h"
-
 #include <cstring>
 #include <memory>
 #include <string>

@@ -9,7 +9,6 @@
 #include "gtest/gtest.h"
 #include "torch/utils.h"
 #include "worker/replicas/host_group.h"
-#include "worker/replicas/local_group.h"
 
 namespace torchps {
 namespace {

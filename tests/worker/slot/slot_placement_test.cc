@@ -10,7 +10,6 @@
 #include "torch/types.h"
 #include "worker/device.h"
 #include "worker/slot/worker_options.h"
-#include "worker/stages/placement.h"
 #include "worker/stages/stages.h"
 
 namespace torchps {

@@ -7,7 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/stages/placement.h"
+#include "worker/stages/stages.h"
 
 namespace torchps {
 namespace {

@@ -26,10 +26,9 @@
 #include "gtest/gtest.h"
 #include "worker/flat_model.h"
 #include "worker/learner.h"
-#include "worker/models/mlp.h"
 #include "worker/models/transformer.h"
+#include "worker/models/vision_models.h"
 #include "worker/module_tensors.h"
-#include "worker/stages/placement.h"
 #include "worker/stages/slot_members.h"
 
 namespace torchps {
