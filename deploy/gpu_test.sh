@@ -9,9 +9,10 @@
 #                          [--leak_seconds=40]
 #       On any Linux with an NVIDIA driver and a python3 with the same torch version. Needs only this
 #       folder (deploy/) and the bundle, without a network.
-#   deploy/gpu_test.sh rehearse [--bundle=.gpu.tar.gz] [--out=.gpu_out]
-#       On the build machine: checks on the CPU that the bundle loads, passes its unit tests and trains, in an
-#       environment with only the bundle, torch's libraries and a stand-in for CUDA's.
+#   deploy/gpu_test.sh rehearse [--bundle=.gpu.tar.gz] [--out=.gpu_out] [--only=STAGE,...]
+#                          [--leak_seconds=20]
+#       On the build machine: the same on the CPU, in an environment with only the bundle, torch's
+#       libraries and stand-ins for CUDA's.
 #
 # pack exits with 75 if pip cannot fetch the wheels. The last line of run and rehearse is 'N passed, N
 # failed'. OUT/gpu.json contains the figures, OUT/log the output of each program. docs/gpus.md explains the
@@ -22,9 +23,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 cannot_fetch=75  # exit code if a wheel is unavailable
 largest_mib=60  # bundle size limit, because transfers to a borrowed machine are limited
-without_torch=(//server:ps_server //tools:psctl)  # the usual build has them already
-with_torch=(//program:ps_worker //bench:train_step //bench:device_copy
-  //tests/program:train_main_test
+programs=(//program:ps_worker //server:ps_server //tools:psctl //bench:train_step //bench:device_copy)
+tests=(//tests/program:train_main_test
   //tests/worker:device_test //tests/worker:flat_model_test //tests/worker:torch_error_test
   //tests/worker:training_test //tests/worker/cuda:cuda_batch_uploader_test //tests/worker/cuda:cuda_link_test
   //tests/worker/cuda:device_encoder_test //tests/worker/cuda:cuda_finite_check_test
@@ -45,7 +45,9 @@ for argument in "$@"; do
     "pack --out="?* | "run --bundle="?* | "rehearse --bundle="?*) bundle="${argument#*=}" ;;
     "pack --data="?*) data="${argument#*=}" ;;
     "run --out="?* | "rehearse --out="?*) out="${argument#*=}" ;;
-    "run --seconds="?* | "run --only="?* | "run --leak_seconds="?*) passed_on+=("$argument") ;;
+    "run --seconds="?* | "run --only="?* | "rehearse --only="?* | \
+      "run --leak_seconds="?* | "rehearse --leak_seconds="?*)
+      passed_on+=("$argument") ;;
     *) die "unknown option '$argument' of '$command'; the head of this file lists them." ;;
   esac
 done
@@ -100,37 +102,42 @@ fetch_torch() {
   touch "$folder/complete"
 }
 
-# build OPTION... TARGET...: builds the targets with these options and copies them into the bundle.
-build() {
-  local options=() binaries label
-  while [[ "$1" == --* ]]; do options+=("$1") && shift; done
-  bazel build "${options[@]}" "$@"
-  binaries="$(bazel info "${options[@]}" bazel-bin 2>/dev/null)"
-  for label in "${@#//}"; do install -m 755 -t "$unpacked/bin" "$binaries/${label/://}"; done
+# Sets `libraries` to the folders of torch's and CUDA's runtime libraries.
+find_libraries() {
+  local cudart
+  cudart="$(ls -d "$cache/torch-$torch"/nvidia/*/lib)"
+  libraries=("$cache/torch-$torch/torch/lib" "$cudart")
 }
 
 pack() {
   "$TORCHPS_ROOT/deploy/setup.sh" build gpu
   fetch_torch
-  local torch_root="$cache/torch-$torch/torch" program needed kib started=$SECONDS
-  local bazel=(--jobs="$(compile_jobs)" --noshow_progress --ui_event_filters=-info)
-  cd "$TORCHPS_ROOT"
-  say "building against torch $torch"
-  mkdir -p "$unpacked"/{bin,lib,jobs}
-  build "${bazel[@]}" "${without_torch[@]}"
+  local torch_root="$cache/torch-$torch/torch" binaries label needed kib
   export TORCHPS_LIBTORCH="$torch_root"
-  build "${bazel[@]}" --config=cuda "${with_torch[@]}"
-  bazel test "${bazel[@]}" --config=cuda --test_summary=none //tests/third_party/...
+  cd "$TORCHPS_ROOT"
+  local started=$SECONDS
+  local bazel=(--config=cuda --jobs="$(compile_jobs)" --noshow_progress --ui_event_filters=-info)
+  say "building against torch $torch"
+  bazel build "${bazel[@]}" "${programs[@]}" "${tests[@]}"
+  bazel test "${bazel[@]}" --test_summary=none //tests/third_party/...
+  binaries="$(bazel info "${bazel[@]}" bazel-bin 2>/dev/null)"
   say "built in $((SECONDS - started)) s"
+
+  mkdir -p "$unpacked"/{bin,lib,jobs}
+  for label in "${programs[@]}" "${tests[@]}"; do
+    label="${label#//}"
+    install -m 755 "$binaries/${label/://}" "$unpacked/bin/${label##*:}"
+  done
   strip "$unpacked"/bin/*
   # The programs then use LD_LIBRARY_PATH in any folder.
-  for program in "$unpacked"/bin/*; do patchelf --remove-rpath "$program"; done
+  for label in "$unpacked"/bin/*; do patchelf --remove-rpath "$label"; done
 
-  LD_LIBRARY_PATH="$torch_root/lib" ldd "$unpacked"/bin/* |
-    awk -v torch="$cache/" '
-      $1 ~ /^lib(cu|nccl|nv)/ {next}
+  find_libraries
+  python3 "$TORCHPS_ROOT/deploy/gpu/stand_ins.py" --out="$work" "${libraries[@]}" >/dev/null
+  LD_LIBRARY_PATH="$(IFS=:; echo "${libraries[*]}:$work")" ldd "$unpacked"/bin/* |
+    awk -v torch="$cache/" -v work="$work/" '
       $2 == "=>" && $3 == "not" {print "missing " $1 > "/dev/stderr"; exit 1}
-      $2 == "=>" && index($3, torch) != 1 &&
+      $2 == "=>" && index($3, torch) != 1 && index($3, work) != 1 &&
         $1 !~ /^(libc|libm|libdl|librt|libpthread|libresolv|libutil|libstdc\+\+|libgcc_s)\.so/ {print $3}' |
     sort -u | xargs cp -L -t "$unpacked/lib"
 
@@ -164,16 +171,15 @@ unpack_bundle() {
 }
 
 rehearse() {
-  local torch_lib cudart_lib
   unpack_bundle
   torch="$(sed -nE 's/.*"torch": "([^"+]+).*/\1/p' "$unpacked/VERSION.json")"
   [ -f "$cache/torch-$torch/complete" ] || die "torch $torch is not in $cache; '$0 pack' fetches it."
-  torch_lib="$cache/torch-$torch/torch/lib"
-  cudart_lib="$(ls -d "$cache/torch-$torch"/nvidia/*/lib)"
-  python3 -B "$TORCHPS_ROOT/deploy/gpu/stand_ins.py" --out="$work/stand_ins" "$torch_lib" "$cudart_lib"
+  find_libraries
+  python3 "$TORCHPS_ROOT/deploy/gpu/stand_ins.py" --out="$work/stand_ins" "${libraries[@]}"
+  libraries+=("$work/stand_ins")
   env -i PATH=/usr/bin:/bin HOME="$work" TMPDIR="$work" /usr/bin/python3 -B \
-    "$TORCHPS_ROOT/deploy/gpu/run.py" --bundle="$unpacked" --out="$out" \
-    --rehearse="$torch_lib:$cudart_lib:$work/stand_ins"
+    "$TORCHPS_ROOT/deploy/gpu/run.py" --bundle="$unpacked" --out="$out" --device=cpu \
+    --torch_lib="$(IFS=:; echo "${libraries[*]}")" "${passed_on[@]}"
 }
 
 here="$PWD"

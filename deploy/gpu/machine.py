@@ -37,14 +37,18 @@ def gpu_memory_mib():
     return int(nvidia_smi("memory.used", limit_s=10)[0][0])
 
 
-def memory_of(pid):
+def memory_of(pid, on_gpu):
     """Returns the memory of a process in bytes: resident, mapped from the driver (pinned), and on the GPU."""
     status = read(f"/proc/{pid}/status")
     own = re.search(r"VmRSS:\s*(\d+) kB", status)
-    mapped = re.findall(r"^([0-9a-f]+)-([0-9a-f]+) .*/dev/nvidia", read(f"/proc/{pid}/maps"), re.MULTILINE)
-    return {"resident memory": int(own.group(1)) * 1024 if own else 0,
-            "memory mapped from the driver": sum(int(end, 16) - int(begin, 16) for begin, end in mapped),
-            "the GPU's memory": gpu_memory_mib() * MIB}
+    memory = {"resident memory": int(own.group(1)) * 1024 if own else 0}
+    if on_gpu:
+        memory["memory mapped from the driver"] = sum(
+            int(end, 16) - int(begin, 16) for begin, end in
+            re.findall(r"^([0-9a-f]+)-([0-9a-f]+) .*/dev/nvidia", read(f"/proc/{pid}/maps"),
+                       re.MULTILINE))
+        memory["the GPU's memory"] = gpu_memory_mib() * MIB
+    return memory
 
 
 def read(path):

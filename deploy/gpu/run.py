@@ -2,11 +2,11 @@
 """Runs the stages of deploy/gpu_test.sh (stages.py) on a bundle. The last line is 'N passed, N failed';
 OUT/gpu.json contains the figures, OUT/log the output of each program.
 
-    run.py --bundle=FOLDER --out=FOLDER [--seconds=560] [--only=STAGE,...] [--leak_seconds=40]
-           [--rehearse=FOLDER[:FOLDER]...]
+    run.py --bundle=FOLDER --out=FOLDER [--device=cuda] [--seconds=560] [--only=STAGE,...]
+           [--leak_seconds=40] [--torch_lib=FOLDER[:FOLDER]...]
 
-Uses the torch of this Python, which must have the bundle's version. With --rehearse, runs on the CPU with
-the torch libraries in these folders.
+Uses the torch of this Python, which must have the bundle's version, or the libraries in the folders of
+--torch_lib.
 """
 
 import argparse
@@ -23,7 +23,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from machine import nvidia_smi  # noqa: E402
 from runner import Run  # noqa: E402
-from stages import LEAK_S, Place  # noqa: E402
+from stages import Place  # noqa: E402
 
 # In less time, a worker's memory is not meaningful.
 LEAST_LEAK_S = 10
@@ -90,29 +90,28 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bundle", required=True)
     parser.add_argument("--out", required=True)
+    parser.add_argument("--device", default="cuda")
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--only", default="")
-    parser.add_argument("--leak_seconds", type=int, default=LEAK_S)
-    parser.add_argument("--rehearse", default="")
+    parser.add_argument("--leak_seconds", type=int)
+    parser.add_argument("--torch_lib", default="")
     options = parser.parse_args()
-    if options.leak_seconds < LEAST_LEAK_S:
+    if options.leak_seconds is not None and options.leak_seconds < LEAST_LEAK_S:
         refuse(f"--leak_seconds={options.leak_seconds}: expected at least {LEAST_LEAK_S}.")
 
     with open(os.path.join(options.bundle, "VERSION.json"), encoding="utf-8") as file:
         version = json.load(file)
-    if options.rehearse:
-        torch = options.rehearse.split(":")
-    else:
+    if options.device != "cpu":
         check_driver()
-        torch = [torch_libraries(version["torch"])]
+    torch = options.torch_lib.split(":") if options.torch_lib else [torch_libraries(version["torch"])]
     check_glibc(version["glibc"])
     folders = [os.path.join(os.path.abspath(options.bundle), "lib"), *torch]
     # Followed by the machine's own setting, because some machines need it to find the driver.
     machines = os.environ.get("LD_LIBRARY_PATH")
     os.environ["LD_LIBRARY_PATH"] = ":".join(folders + ([machines] if machines else []))
-    check_libraries(options.bundle, folders, alone=bool(options.rehearse))
+    check_libraries(options.bundle, folders, alone=options.device == "cpu")
 
-    place = Place(os.path.abspath(options.bundle), not options.rehearse, options.leak_seconds)
+    place = Place(os.path.abspath(options.bundle), options.device, options.leak_seconds)
     stages = place.stages()
     if options.only:
         wanted = options.only.split(",")
@@ -121,7 +120,7 @@ def main():
             refuse(f"unknown stage {', '.join(sorted(unknown))}; expected "
                    f"{', '.join(stage.name for stage in stages)}.")
         stages = [stage for stage in stages if stage.name in wanted]
-    print(f"bundle of {version['commit']}, torch {version['torch']}, device {place.device}", flush=True)
+    print(f"bundle of {version['commit']}, torch {version['torch']}, device {options.device}", flush=True)
     seconds = place.seconds() if options.seconds is None else options.seconds
     run = Run(options.out, seconds - (time.monotonic() - began))
     # On SIGTERM, stops the started programs and reports the results so far.

@@ -1,6 +1,6 @@
 """The stages of deploy/gpu_test.sh on a machine with a GPU, in order.
 
-A rehearsal runs three of them on the CPU: whether the bundle loads, its unit tests, and one training job.
+On the CPU (a rehearsal) the same stages run in smaller sizes, without the parts that need a GPU.
 """
 
 import contextlib
@@ -22,8 +22,8 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import check_report  # noqa: E402  (of deploy/)
 
 
-# Default of --leak_seconds: how long the worker's memory is observed. Starting and stopping the worker and
-# the server takes additional time.
+# Default of --leak_seconds on a GPU: how long the worker's memory is observed. Starting and stopping the
+# worker and the server takes additional time.
 LEAK_S = 40
 LEAK_START_AND_END_S = 10
 # No program except a drill takes longer on a GPU. The limit stops a hanging program without losing the stage.
@@ -36,15 +36,15 @@ LOCAL_STEPS = ["--set=local.steps=4", "--set=local.inner.kind=adam", "--set=loca
 
 
 class Place:
-    """The bundle, and the device to test: a GPU, or the CPU for a rehearsal."""
+    """The bundle, and the device to test."""
 
-    def __init__(self, bundle, on_gpu=True, leak_seconds=LEAK_S):
+    def __init__(self, bundle, device, leak_seconds=None):
         self.bundle = bundle
-        self.on_gpu = on_gpu
-        self.device = "cuda" if on_gpu else "cpu"
-        self.leak_seconds = leak_seconds
+        self.device = device
+        self.on_gpu = device != "cpu"
+        self.leak_seconds = leak_seconds or (LEAK_S if self.on_gpu else 20)
         # On other machines, only the stage's limit applies.
-        self.command_s = COMMAND_S if on_gpu else None
+        self.command_s = COMMAND_S if self.on_gpu else None
 
     def program(self, name):
         return os.path.join(self.bundle, "bin", name)
@@ -60,19 +60,17 @@ class Place:
     def stages(self):
         # Time limits. The total is shorter than their sum, because most stages need half. The most important
         # stages come first, because a hang or the loss of the machine may prevent later ones.
-        if not self.on_gpu:
-            return [Stage("facts", self.facts, 15), Stage("unit", self.unit, 120),
-                    Stage("train", self.train_one, 60)]
-        return [Stage("facts", self.facts, 30), Stage("unit", self.unit, 90), Stage("same", self.same, 40),
-                Stage("speed", self.speed, 190), Stage("train", self.train, 100),
-                Stage("encodings", self.encodings, 60), Stage("members", self.members, 50),
-                Stage("precision", self.precision, 60), Stage("faults", self.faults, 100),
-                Stage("leak", self.leak, self.leak_seconds + LEAK_START_AND_END_S)]
+        leak = self.leak_seconds + LEAK_START_AND_END_S
+        limits = ((30, 90, 40, 190, 100, 60, 50, 60, 100, leak) if self.on_gpu else
+                  (15, 120, 30, 60, 120, 80, 60, 45, 90, leak))
+        names = ("facts", "unit", "same", "speed", "train", "encodings", "members", "precision", "faults",
+                 "leak")
+        return [Stage(name, getattr(self, name), limit) for name, limit in zip(names, limits)]
 
     def seconds(self):
         """Returns the default time for all stages: shorter than the limit for a command on a borrowed
         machine, plus any longer leak test."""
-        return 560 + max(0, self.leak_seconds - LEAK_S)
+        return (560 if self.on_gpu else 480) + max(0, self.leak_seconds - LEAK_S)
 
     # The stages.
 
@@ -90,7 +88,7 @@ class Place:
         if run.check("pinned copies each way", copied.code == 0, copied.said):
             run.figure("device_copy", json.loads(copied.out))
         seen = run.command([self.program("ps_worker"), "--devices"])
-        wanted = "cuda:0" if self.on_gpu else "cpu"
+        wanted = self.device if ":" in self.device else self.device + (":0" if self.on_gpu else "")
         run.check(f"ps_worker sees {wanted}", wanted in re.split("[=,\n]", seen.out), seen.said)
         doctor = run.command([self.program("psctl"), "doctor", f"--device={self.device}",
                               f"--job={self.job('convnet_digits')}", f"--dir={run.folder}"])
@@ -113,7 +111,8 @@ class Place:
 
     def same(self, run):
         """Checks that a worker's steps equal those of a plain loop on the same device."""
-        compared = run.command([self.program("equivalence_test"), "--gtest_filter=Devices/*/Gpu"])
+        compared = run.command([self.program("equivalence_test"),
+                                f"--gtest_filter=Devices/*/{'Gpu' if self.on_gpu else 'Cpu'}"])
         found = re.findall(r"^(.*): relative parameter difference (\S+) after (\d+) steps",
                            compared.out, re.MULTILINE)
         for what, difference, steps in found:
@@ -122,32 +121,31 @@ class Place:
         run.check("one step and a hundred of two models are compared", len(found) == 4,
                   f"{len(found)} comparisons; exit code {compared.code}")
 
-    def train_one(self, run):
-        """Runs a whole job with one worker."""
-        self._train(run, f"digits, 1 on {self.device}", "convnet_digits", 1)
-
     def train(self, run):
-        """Runs whole jobs: one worker, two that share the GPU, one on the GPU and one on the CPU."""
-        self.train_one(run)
-        self._train(run, "digits, 2 on cuda", "convnet_digits", 2)
+        """Runs whole jobs: one worker, two that share the device, one on the device and one on the CPU."""
+        for workers in (1, 2):
+            self._train(run, f"digits, {workers} on {self.device}", "convnet_digits", workers)
         self._train_mixed(run, "digits, one on the device and one on the CPU", "convnet_digits")
         if self.mnist:
-            for workers in (1, 2):
-                self._train(run, f"MNIST, {workers} on cuda", "convnet_mnist", workers,
+            for workers in (1, 2) if self.on_gpu else (2,):
+                self._train(run, f"MNIST, {workers} on {self.device}", "convnet_mnist", workers,
                             [f"--data={self.mnist}"])
         said = self._train(run, "digits, 4 local steps", "convnet_digits", 1, LOCAL_STEPS, accuracy=0.95)
-        run.check("digits, 4 local steps: the GPU looks at their difference",
-                  "are not computed by torchps's GPU kernels" not in said, said[-2000:])
+        if self.on_gpu:
+            run.check("digits, 4 local steps: the GPU looks at their difference",
+                      "are not computed by torchps's GPU kernels" not in said, said[-2000:])
 
     def members(self, run):
-        """Runs one worker with several members: two replicas on the same GPU, and a process for each stage
-        of a model."""
-        self._train(run, "digits, two replicas", "convnet_digits", 1, accuracy=0.97, device="cuda:0,cuda:0")
+        """Runs one worker with several members: replicas on two devices (may be the same one twice), and a
+        process for each stage of a model."""
+        each = self.device + ":0" if self.device == "cuda" else self.device
+        self._train(run, "digits, two replicas", "convnet_digits", 1, accuracy=0.97,
+                    device=f"{each},{each}")
         self._train(run, "digits, an MLP in two processes", "mlp_digits", 1, ["--stages=2"], accuracy=0.9)
 
     def encodings(self, run):
         """Checks that each encoding trains as well as float32. Uses TCP, because payloads in shared memory
-        are not encoded. Checks that the GPU encodes."""
+        are not encoded. Checks that a worker on a GPU encodes there."""
         epochs = ["--set=training.epochs=2", "--set=wire.shared_memory=false"]
         for kind in ("FLOAT32", "BFLOAT16", "INT8", "TOP_K"):
             # A tenth of the elements; otherwise a job of a few hundred steps would end before most are sent.
@@ -155,17 +153,26 @@ class Place:
             said = self._train(run, f"digits, {kind}", "convnet_digits", 1,
                                epochs + [f"--set=wire.push.kind={kind}", *more],
                                accuracy=0.9 if kind == "TOP_K" else 0.95)
-            if kind != "FLOAT32":
-                run.check(f"digits, {kind}: the GPU encodes", encodes_on_gpu(said, kind), said[-2000:])
+            if self.on_gpu and kind != "FLOAT32":
+                run.check(f"digits, {kind}: the GPU encodes",
+                          encodes_on_device(said, kind, self.device), said[-2000:])
 
     def precision(self, run):
         """Checks that each precision trains as well as float32, and measures its step time, alone and as a
         worker."""
-        for precision in ("TF32", "BFLOAT16", "FLOAT16"):
-            self._train(run, f"digits, {precision}", "convnet_digits", 1,
-                        [f"--set=training.precision={precision}"], accuracy=0.97)
-        flags = dict(model="resnet18", batch=128, steps=60, warm_up=20)
-        for precision in ("FLOAT32", "TF32", "BFLOAT16", "FLOAT16"):
+        if self.on_gpu:
+            for precision in ("TF32", "BFLOAT16", "FLOAT16"):
+                self._train(run, f"digits, {precision}", "convnet_digits", 1,
+                            [f"--set=training.precision={precision}"], accuracy=0.97)
+        else:
+            self._expect(run, "float16 on the CPU", [
+                self.program("ps_worker"), "--local", f"--job={self.job('convnet_digits')}",
+                "--device=cpu", "--set=training.precision=FLOAT16"], 2,
+                "training.precision is FLOAT16, but device 'cpu' cannot train in it")
+        flags = (dict(model="resnet18", batch=128, steps=60, warm_up=20) if self.on_gpu else
+                 dict(model="convnet", batch=8, steps=5, warm_up=1))
+        for precision in (("FLOAT32", "TF32", "BFLOAT16", "FLOAT16") if self.on_gpu else
+                          ("FLOAT32", "BFLOAT16")):
             for place in ("alone", "worker"):
                 name = f"{flags['model']}, batch {flags['batch']}, {precision}, {place}"
                 found = []
@@ -177,41 +184,47 @@ class Place:
     def faults(self, run):
         """Checks recovery from killed processes, and the error message and exit code of impossible settings.
         """
-        seconds = 20
-        before = gpu_memory_mib()
+        # A job that outlasts the drill, even on a fast machine.
+        epochs, seconds = (80, 20) if self.on_gpu else (6, 6)
+        before = gpu_memory_mib() if self.on_gpu else 0
         report = os.path.join(run.folder, "drill.json")
-        # 80 epochs outlast the drill, even on a fast machine.
         drill = run.command(
             [self.program("psctl"), "drill", f"--job={self.job('convnet_digits')}",
-             "--set=training.epochs=80", "--servers=2", "--workers=2", "--device=cuda",
-             "--kill=server:every=2s", "--kill=worker:every=3s", f"--seconds={seconds}", "--seed=7",
-             f"--report={report}"], 70)
+             f"--set=training.epochs={epochs}", "--servers=2", "--workers=2",
+             f"--device={self.device}", "--kill=server:every=2s", "--kill=worker:every=3s",
+             f"--seconds={seconds}", "--seed=7", f"--report={report}"],
+            70 if self.on_gpu else None)
         run.check("the job survives kill -9 of servers and workers", drill.code == 0,
                   drill.said[-2000:])
         killed = re.search(r"^killed: (\d+) servers?, (\d+) workers?", drill.out, re.MULTILINE)
         run.figure("killed", killed.group(0) if killed else "")
         run.check("servers and workers were killed",
                   killed and int(killed.group(1)) > 0 and int(killed.group(2)) > 0, drill.out[-500:])
-        lasted_s = json.loads(read(report) or "{}").get("wall_seconds", 0)
-        run.figure("drill_s", lasted_s)
-        run.check(f"the job lasts as long as its {seconds} s of faults", lasted_s >= seconds, f"{lasted_s} s")
-        run.check("killed workers leave no memory on the GPU",
-                  gpu_memory_mib() <= before + 64, f"{before} MiB before, {gpu_memory_mib()} after")
+        if self.on_gpu:
+            lasted_s = json.loads(read(report) or "{}").get("wall_seconds", 0)
+            run.figure("drill_s", lasted_s)
+            run.check(f"the job lasts as long as its {seconds} s of faults", lasted_s >= seconds,
+                      f"{lasted_s} s")
+            run.check("killed workers leave no memory on the GPU",
+                      gpu_memory_mib() <= before + 64, f"{before} MiB before, {gpu_memory_mib()} after")
         alone = [self.program("ps_worker"), "--local", f"--job={self.job('convnet_digits')}"]
+        # On a machine without a GPU the message differs.
         self._expect(run, "an index that does not exist", alone + ["--device=cuda:99"], 2,
-                     "is not there; GPUs seen here:")
+                     "is not there; GPUs seen here:" if self.on_gpu else "CUDA sees no GPU here")
         self._expect(run, "an unknown device", alone + ["--device=gpu"], 2,
                      "device 'gpu' is not known")
         self._expect(run, "no visible GPU", alone + ["--device=cuda"], 2, "CUDA sees no GPU here",
                      {"CUDA_VISIBLE_DEVICES": ""})
-        with self._server(run) as address:
-            self._expect(run, "a batch too large for the GPU's memory",
-                         self._train_step(model="resnet18", batch=30000, steps=1, warm_up=0) +
-                         [f"--servers={address}"], 1, "out of memory")
+        if self.on_gpu:
+            with self._server(run) as address:
+                self._expect(run, "a batch too large for the GPU's memory",
+                             self._train_step(model="resnet18", batch=30000, steps=1, warm_up=0) +
+                             [f"--servers={address}"], 1, "out of memory")
 
     def speed(self, run):
         """Measures a step of a plain loop, and of a worker through shared memory and TCP, alternately."""
-        times = {(case, place): [] for case in speed.CASES for place in speed.PLACES}
+        cases = speed.ON_GPU if self.on_gpu else speed.REHEARSED
+        times = {(case, place): [] for case in cases for place in speed.PLACES}
         # As many rounds as time allows, at most three.
         longest_s = 0
         try:
@@ -221,13 +234,13 @@ class Place:
                 began = time.monotonic()
                 for (case, place), found in times.items():
                     self._time_step(run, f"{case}, {place}", place,
-                                    self._train_step(**speed.CASES[case]["flags"]), found)
+                                    self._train_step(**cases[case]["flags"]), found)
                     # Recorded at once, in case the run is cut before the evaluation.
                     run.figure(f"{case}, {place}: each, in us", list(found))
                 longest_s = max(longest_s, time.monotonic() - began)
         finally:
             # Also evaluates partial results.
-            speed.judge(run, times)
+            speed.judge(run, cases, times)
 
     def leak(self, run):
         """Checks that a worker's resident, pinned and GPU memory does not grow during training."""
@@ -236,11 +249,11 @@ class Place:
             worker = stack.enter_context(run.started(
                 [self.program("ps_worker"), f"--servers={address}", "--set=workers=1",
                  f"--job={self.job('convnet_digits')}", "--set=training.epochs=1000000",
-                 "--set=durability.level=NONE", "--device=cuda", "--exit_with_parent"],
+                 "--set=durability.level=NONE", f"--device={self.device}", "--exit_with_parent"],
                 log_file=stack.enter_context(open(os.path.join(run.folder, "worker"), "w"))))
             samples = []
             while run.left_s() > LEAK_START_AND_END_S - 2 and worker.poll() is None:
-                samples.append(memory_of(worker.pid))
+                samples.append(memory_of(worker.pid, self.on_gpu))
                 time.sleep(0.5)
             alive = worker.poll() is None
             worker.send_signal(signal.SIGTERM)
@@ -280,7 +293,7 @@ class Place:
             addresses = [stack.enter_context(self._server(run)) for _ in range(2)]
             servers = f"--servers={','.join(addresses)}"
             log = stack.enter_context(open(os.path.join(run.folder, "mixed"), "w", encoding="utf-8"))
-            for slot, device in enumerate(("cuda", "cpu")):
+            for slot, device in enumerate((self.device, "cpu")):
                 stack.enter_context(run.started(
                     [self.program("ps_worker"), servers, f"--job={self.job(job)}", "--set=workers=2",
                      "--set=durability.level=NONE", f"--slot={slot}", f"--device={device}",
@@ -320,7 +333,7 @@ class Place:
                   f"code {ended.code}: {ended.error[-500:]}")
 
     def _train_step(self, **flags):
-        return [self.program("train_step"), "--device=cuda", *(
+        return [self.program("train_step"), f"--device={self.device}", *(
             f"--{name}={value}" for name, value in flags.items())]
 
     def _time_step(self, run, name, place, arguments, found):
@@ -334,6 +347,9 @@ class Place:
             found.append(json.loads(ended.out.strip().splitlines()[-1])["mean_us"])
 
 
-def encodes_on_gpu(said, kind):
-    """Returns true if the worker reported that its GPU encodes the pushes (worker/slot/worker_slot.cc)."""
-    return re.search(rf"gradients are encoded as {kind} on cuda\b", said) is not None
+# Program output.
+
+
+def encodes_on_device(said, kind, device):
+    """Returns true if the worker reported that the device encodes the pushes (worker/worker_slot.cc)."""
+    return re.search(rf"gradients are encoded as {kind} on {re.escape(device)}\b", said) is not None

@@ -61,6 +61,15 @@ class RunnerTest(unittest.TestCase):
         self.assertEqual((results["passed"], results["failed"]), (1, 1))
         self.assertIn("  FAILED two is three: it is two", self.said)
 
+    def test_writes_results_after_each_stage(self):
+        def second(its):
+            self.assertEqual(self.results()["figures"], {"first": {"here": True}})
+
+        its = self.run_for(10)
+        its.go([Stage("first", lambda its: its.figure("here", True), 5), Stage("second", second, 5)])
+        self.assertEqual(its.counts(), (0, 0))
+        self.assertEqual(list(self.results()["stages"]), ["first", "second"])
+
     def test_writes_results_within_a_stage(self):
         def first(its):
             its.figure("here", True)
@@ -91,8 +100,8 @@ class RunnerTest(unittest.TestCase):
         said = io.StringIO()
         self.addCleanup(signal.signal, signal.SIGTERM, signal.getsignal(signal.SIGTERM))
         with mock.patch.object(run, "Place", lambda *_: place), \
-                mock.patch.object(sys, "argv", ["run.py", f"--bundle={self.out}/bundle", f"--out={self.out}",
-                                                "--rehearse=/lib"]), \
+                mock.patch.object(sys, "argv", ["run.py", f"--bundle={self.out}/bundle", "--device=cpu",
+                                                f"--out={self.out}", "--torch_lib=/lib"]), \
                 mock.patch.dict(os.environ), contextlib.redirect_stdout(said), \
                 self.assertRaises(SystemExit) as ended:
             run.main()
@@ -129,6 +138,24 @@ class RunnerTest(unittest.TestCase):
         self.assertEqual(its.counts(), (0, 1))
         self.assertIn("'sleep' had not ended", self.results()["checks"][0]["why"])
 
+    def test_command_limit_does_not_end_the_stage(self):
+        ended = []
+        its = Run(self.out, 1000, say=self.said.append)
+        its.go([Stage("hangs", lambda its: ended.append(its.command(["sleep", "1000"], limit_s=0.1)),
+                      1000)])
+        self.assertEqual(its.counts(), (0, 0))
+        self.assertIsNone(ended[0].code)
+
+    def test_stage_end_kills_grandchildren(self):
+        children = []
+
+        def stage(its):
+            with its.started(["sh", "-c", "sleep 1000 & echo $!; wait"]) as process:
+                children.append(int(process.stdout.readline()))
+
+        self.run_for(10).go([Stage("first", stage, 5)])
+        self.expect_ended(children[0])
+
     def expect_ended(self, pid):
         # The process may still be a zombie that its new parent has not reaped.
         self.assertNotIn("State:\tS", machine.read(f"/proc/{pid}/status"))
@@ -155,6 +182,18 @@ class RunnerTest(unittest.TestCase):
         self.assertIsNone(ended[-1].code)
         self.expect_ended(int(ended[-1].out))
 
+    def test_ends_a_program_that_prints_no_line(self):
+        lines = []
+
+        def stage(its):
+            with its.started(["sleep", "1000"]) as process:
+                lines.append(its.first_line(process, limit_s=0.1))
+            with its.started(["sh", "-c", "echo ready; sleep 1000"]) as process:
+                lines.append(its.first_line(process))
+
+        Run(self.out, 1000, say=self.said.append).go([Stage("first", stage, 1000)])
+        self.assertEqual(lines, ["", "ready\n"])
+
     def test_command_returns_exit_code_and_output(self):
         ended = []
         its = self.run_for(1000)
@@ -167,20 +206,62 @@ class RunnerTest(unittest.TestCase):
 class StagesTest(unittest.TestCase):
 
     def test_stages_fit_at_two_thirds_of_their_limits(self):
-        on_gpu = stages.Place(".gpu").stages()
+        on_gpu = stages.Place(".gpu", "cuda").stages()
         self.assertEqual([stage.name for stage in on_gpu],
                          ["facts", "unit", "same", "speed", "train", "encodings", "members",
                           "precision", "faults", "leak"])
         self.assertLess(sum(stage.limit_s for stage in on_gpu) * 2 / 3, 560)
 
-    def test_rehearsal_loads_tests_and_trains(self):
-        rehearsed = stages.Place(".gpu", on_gpu=False).stages()
-        self.assertEqual([stage.name for stage in rehearsed], ["facts", "unit", "train"])
-
     def test_leak_seconds_extends_the_limits(self):
-        place, longer = stages.Place(".gpu"), stages.Place(".gpu", leak_seconds=600)
-        self.assertEqual((place.stages()[-1].limit_s, longer.stages()[-1].limit_s), (50, 610))
-        self.assertEqual(longer.seconds(), place.seconds() + 560)
+        for device, usual in (("cuda", 40), ("cpu", 20)):
+            place, longer = stages.Place(".gpu", device), stages.Place(".gpu", device, leak_seconds=600)
+            self.assertEqual(place.stages()[-1].limit_s, usual + 10)
+            self.assertEqual(longer.stages()[-1].limit_s, 610)
+            self.assertEqual(longer.seconds(), place.seconds() + 560)
+
+    def test_leak_stage_observes_for_leak_seconds(self):
+        clock = Clock()
+        looked = []
+        worker = mock.Mock(pid=1, returncode=0)
+        worker.poll = lambda: None
+
+        def look(pid, on_gpu):
+            looked.append(clock.now)
+            return {"resident memory": 1 << 20}
+
+        with tempfile.TemporaryDirectory() as out:
+            its = Run(out, 10000, clock, say=lambda line: None)
+            place = stages.Place(".gpu", "cpu", leak_seconds=600)
+            with mock.patch.object(place, "_server", lambda its: contextlib.nullcontext("address")), \
+                    mock.patch.object(its, "started", lambda *_, **__: contextlib.nullcontext(worker)), \
+                    mock.patch.object(stages, "memory_of", look), \
+                    mock.patch.object(stages.time, "sleep",
+                                      lambda seconds: setattr(clock, "now", clock.now + seconds)):
+                its.go(place.stages()[-1:])
+            self.assertEqual(its.counts(), (3, 0))
+        self.assertAlmostEqual(looked[-1] - looked[0], 600, delta=5)
+
+    def test_programs_of_a_stage_exit_with_their_parent(self):
+        started = []
+        process = mock.Mock(pid=1, returncode=0)
+        process.stdout.readline = lambda: "torchps_server ready address=127.0.0.1:1 pid=1"
+
+        def start(arguments, **_):
+            started.append(arguments)
+            return contextlib.nullcontext(process)
+
+        with tempfile.TemporaryDirectory() as out:
+            its = Run(out, 100, Clock(), say=lambda line: None)
+            its.folder = out
+            place = stages.Place(".gpu", "cpu")
+            with mock.patch.object(its, "started", start), \
+                    mock.patch.object(its, "command", lambda *_: mock.Mock(code=1, said="")):
+                place.leak(its)
+                place._train_mixed(its, "mixed", "job")
+        names = [os.path.basename(arguments[0]) for arguments in started]
+        self.assertEqual(sorted(names), 3 * ["ps_server"] + 3 * ["ps_worker"])
+        for arguments in started:
+            self.assertIn("--exit_with_parent", arguments)
 
     def test_steady_growth_is_a_leak(self):
         mib = machine.MIB
@@ -193,41 +274,104 @@ class StagesTest(unittest.TestCase):
         self.assertFalse(growth.keeps_growing(one_step))
         self.assertFalse(growth.keeps_growing(noise))
 
-    def test_detects_that_the_gpu_encodes(self):
+    def test_finds_the_device_that_encodes(self):
         said = "worker 0: gradients are encoded as INT8 on cuda:0\nworker 0   done after 250 steps\n"
-        self.assertTrue(stages.encodes_on_gpu(said, "INT8"))
-        self.assertFalse(stages.encodes_on_gpu(said, "TOP_K"))
-        self.assertFalse(stages.encodes_on_gpu(
-            "worker 0: gradients are encoded on the host, not by cuda:0: no NVRTC\n", "INT8"))
+        self.assertTrue(stages.encodes_on_device(said, "INT8", "cuda"))
+        self.assertTrue(stages.encodes_on_device(said, "INT8", "cuda:0"))
+        self.assertFalse(stages.encodes_on_device(said, "TOP_K", "cuda"))
+        self.assertFalse(stages.encodes_on_device(said, "INT8", "cuda:1"))
+        self.assertFalse(stages.encodes_on_device(
+            "worker 0: gradients are encoded on the host, not by cuda:0: no NVRTC\n", "INT8", "cuda"))
+
+    def encodings(self, device, says):
+        """Returns the checks of the stage by name, if psctl prints `says` for each job."""
+        checks = {}
+        its = mock.Mock()
+        its.check = lambda what, holds, why="": checks.update({what: holds}) or holds
+        place = stages.Place(".gpu", device)
+        with mock.patch.object(place, "_train", lambda *_, **__: says):
+            place.encodings(its)
+        return checks
+
+    def test_stage_fails_if_gpu_does_not_encode(self):
+        self.assertEqual(self.encodings("cpu", "done"), {})
+        self.assertEqual(list(self.encodings("cuda", "done").values()), [False] * 3)
+        says = "gradients are encoded as INT8 on cuda:0"
+        self.assertEqual(self.encodings("cuda", says),
+                         {"digits, BFLOAT16: the GPU encodes": False,
+                          "digits, INT8: the GPU encodes": True,
+                          "digits, TOP_K: the GPU encodes": False})
 
     def test_measures_the_memory_of_a_process(self):
-        with mock.patch.object(machine, "gpu_memory_mib", lambda: 3):
-            memory = machine.memory_of(os.getpid())
+        memory = machine.memory_of(os.getpid(), on_gpu=False)
+        self.assertEqual(list(memory), ["resident memory"])
         self.assertGreater(memory["resident memory"], 1 << 20)
-        self.assertEqual(memory["the GPU's memory"], 3 << 20)
+        self.assertEqual(machine.memory_of(1 << 30, on_gpu=False), {"resident memory": 0})
 
 
 class SpeedTest(unittest.TestCase):
     """Tests the speed stage: a missed bar is reported without failing; a slower worker fails."""
 
+    CASES = {"net": dict(fails_above=1.5, flags=dict(batch=100))}
+
     def setUp(self):
         self.said = []
-        self.run = mock.Mock(say=self.said.append)
+        self.checks = {}
+        self.figures = {}
+        self.run = mock.Mock()
+        self.run.say = self.said.append
+        self.run.check = lambda what, holds, why="": self.checks.update({what: holds})
+        self.run.figure = lambda name, value: self.figures.update({name: value})
 
-    def test_judges_a_step(self):
-        cases = {"net": dict(fails_above=1.5, flags=dict(batch=100))}
-        for worker, holds, line in (
-                ([10.1, 10.3, 10.3], True, "net, worker: 10.3 ms, 1.03 of alone; bar 1.03: met"),
-                ([12.9], True, "net, worker: 12.9 ms, 1.29 of alone; bar 1.03: missed"),
-                ([15.1], False, "net, worker: 15.1 ms, 1.51 of alone; bar 1.03: missed")):
-            with mock.patch.object(speed, "CASES", cases):
-                speed.judge(self.run, {("net", "alone"): [10e3], ("net", "worker, TCP"): [],
-                                       ("net", "worker"): [1e3 * ms for ms in worker]})
-            self.assertEqual(self.said[-2:], ["net, alone: 10.0 ms", line])
-            self.assertEqual(self.run.check.call_args[0][1], holds)
+    def judge(self, alone, worker, tcp, cases=None):
+        speed.judge(self.run, cases or self.CASES,
+                    {("net", place): [1000 * ms for ms in found]
+                     for place, found in zip(speed.PLACES, (alone, worker, tcp))})
+
+    def test_accepts_a_step_within_the_bar(self):
+        self.judge([10, 11, 10], [10.1, 10.3, 10.3], [20, 20, 20])
+        self.assertEqual(self.said, ["net, alone: 10.0 ms",
+                                     "net, worker: 10.3 ms, 1.03 of alone; bar 1.03: met",
+                                     "net, worker, TCP: 20.0 ms, 2.00 of alone"])
+        self.assertEqual(self.checks, {"net: a worker's step takes at most 1.5 of a plain step": True})
+        self.assertEqual(self.figures["net, worker"],
+                         {"ms": 10.3, "rounds": 3, "samples_per_second": 9708.7, "by_alone": 1.03,
+                          "bar": 1.03, "bar_is_met": True})
+
+    def test_missed_bar_is_reported_without_failing(self):
+        self.judge([10], [12.9], [20])
+        self.assertIn("net, worker: 12.9 ms, 1.29 of alone; bar 1.03: missed", self.said)
+        self.assertFalse(self.figures["net, worker"]["bar_is_met"])
+        self.assertEqual(list(self.checks.values()), [True])
+
+    def test_slower_worker_fails(self):
+        self.judge([10], [15.1], [20])
+        self.assertEqual(list(self.checks.values()), [False])
+
+    def test_skips_checks_without_a_comparison(self):
+        self.judge([], [15], [20])
+        self.assertEqual(self.said, ["net, worker: 15.0 ms", "net, worker, TCP: 20.0 ms"])
+        self.judge([10], [99], [], cases={"net": dict(fails_above=None, flags=dict(batch=1))})
+        self.assertIn("net, worker: 99.0 ms, 9.90 of alone", self.said)
+        self.assertEqual(self.checks, {})
+
+    def test_stores_each_time_at_once(self):
+        place = stages.Place(".gpu", "cuda")
+        self.run.left_s = lambda: 0
+        seen = []
+
+        def time_step(its, name, where, arguments, found):
+            seen.append(dict(self.figures))
+            found.append(1000 * len(seen))
+
+        with mock.patch.object(place, "_time_step", time_step):
+            place.speed(self.run)
+        self.assertEqual(len(seen), 9)
+        self.assertEqual(seen[2], {"resnet18, batch 128, alone: each, in us": [1000],
+                                   "resnet18, batch 128, worker: each, in us": [2000]})
 
     def test_warm_up_covers_the_prefetch_decision(self):
-        for case in speed.CASES.values():
+        for case in {**speed.ON_GPU, **speed.REHEARSED}.values():
             # Equals kStepsBeforeDeciding of worker/loop/prefetch_policy.h.
             self.assertGreater(case["flags"]["warm_up"], 8)
 
