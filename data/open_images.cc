@@ -11,13 +11,13 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "data/data_registry.h"
 #include "data/download_mnist.h"
 #include "data/file/file_bytes.h"
 #include "data/image/digits.h"
 #include "data/image/image_folder.h"
 #include "data/image/image_sets.h"
 #include "data/image_dataset.h"
-#include "data/opening.h"
 
 namespace torchps {
 namespace {

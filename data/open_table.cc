@@ -10,7 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/sample_order.h"
-#include "data/opening.h"
+#include "data/data_registry.h"
 #include "data/table/csv.h"
 #include "data/table/csv_classes.h"
 #include "data/tensor_dataset.h"

@@ -6,7 +6,7 @@
 
 #include <torch/torch.h>
 
-#include "data/opening.h"
+#include "data/data_registry.h"
 #include "program/session.h"
 
 namespace nn = torch::nn;

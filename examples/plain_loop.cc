@@ -5,7 +5,7 @@
 
 #include "absl/types/span.h"
 #include "common/sample_order.h"
-#include "data/opening.h"
+#include "data/data_registry.h"
 
 namespace examples {
 namespace {

@@ -16,7 +16,7 @@ namespace torchps {
 // Returns the values of model.name that worker/models can build.
 std::vector<std::string> BuiltInModels();
 
-// Returns the values of data.source that data/opening.h can open.
+// Returns the values of data.source that data/data_registry.h can open.
 std::vector<std::string> BuiltInDataSources();
 
 // Returns the names that ps_worker measures on some built-in task: the loss and all metrics.

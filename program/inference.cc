@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "data/opening.h"
+#include "data/data_registry.h"
 #include "data/preprocessing.h"
 #include "program/predictions.h"
 #include "program/text_generation.h"

@@ -3,7 +3,7 @@
 #include <functional>
 
 #include "absl/status/statusor.h"
-#include "data/opening.h"
+#include "data/data_registry.h"
 #include "data/tensor_dataset.h"
 #include "job/optimizer_fields.h"
 #include "program/task_setup.h"

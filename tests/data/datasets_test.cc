@@ -14,9 +14,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "data/data_registry.h"
 #include "data/dataset.h"
 #include "data/image_dataset.h"
-#include "data/opening.h"
 #include "data/preprocessing.h"
 #include "data/tensor_dataset.h"
 #include "data/text_dataset.h"

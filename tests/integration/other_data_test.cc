@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
 #include "common/stop_latch.h"
-#include "data/opening.h"
+#include "data/data_registry.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "job/job_file.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/match.h"
-#include "data/opening.h"
+#include "data/data_registry.h"
 #include "gtest/gtest.h"
 #include "job/built_ins.h"
 #include "job/job_spec.h"

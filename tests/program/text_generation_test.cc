@@ -15,7 +15,7 @@
 
 #include "absl/status/status.h"
 #include "common/stop_latch.h"
-#include "data/opening.h"
+#include "data/data_registry.h"
 #include "data/tensor_dataset.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

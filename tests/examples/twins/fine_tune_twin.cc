@@ -1,6 +1,6 @@
 // Trains examples/fine_tune.cc without torchps for one epoch: the same frozen layers, from the file
 // in the second argument, and a new head.
-#include "data/opening.h"
+#include "data/data_registry.h"
 #include "tests/examples/twins/plain_training.h"
 #include "worker/state_file.h"
 

@@ -1,4 +1,4 @@
-#include "data/opening.h"
+#include "data/data_registry.h"
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
