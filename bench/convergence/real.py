@@ -122,7 +122,7 @@ def run(command, pauses=()):
 
 
 def pause_worker(psctl, slot, seconds, every):
-    """Stops psctl's worker of this slot for so many seconds in each `every`, until the worker has ended."""
+    """Pauses the worker of `slot` for `seconds` in each period of `every` seconds, until the worker ends."""
     find = ["pgrep", "-P", str(psctl), "-f", "--", f"--slot={slot} "]
     while not (pid := subprocess.run(find, stdout=subprocess.PIPE, text=True).stdout):
         time.sleep(0.1)

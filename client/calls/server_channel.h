@@ -52,7 +52,7 @@ std::shared_ptr<grpc::Channel> ConnectToMember(
 // local interface. Empty addresses mean a server in this process, so they are local. Resolves host
 // names, which may block as long as the system's resolver; unknown names are not local.
 //
-// The result is a hint: a container's port that is published on this machine looks local, too.
+// The result is a hint: a published port of a container on this machine also looks local.
 bool IsLocalAddress(const std::string& address);
 
 // Identify the worker process. Thread-safe.
