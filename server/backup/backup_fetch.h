@@ -11,10 +11,10 @@
 
 namespace torchps {
 
-// Restores a server's files from the server that holds the backup copies.
+// Restores a server's files from the server that holds their backup copies.
 //
-// During the restore, a marker file (server-1.fetching) in the directory shows that the files are
-// incomplete. After an interruption, the next fetch begins again. Thread-compatible.
+// During the restore, a marker file (server-1.fetching for server 1) in the directory shows that
+// the files are incomplete. After an interruption, the next fetch begins again. Thread-compatible.
 class BackupFetch {
  public:
   struct Options {
@@ -35,12 +35,14 @@ class BackupFetch {
   // Returns true if an interrupted fetch left the directory incomplete.
   bool WasBrokenOff() const;
 
-  // Returns the number of bytes restored. Returns 0 if there are no copies; the directory is
-  // unchanged then.
+  // Fetches all copies and returns the number of bytes restored. Returns 0 if there are no copies,
+  // and leaves the directory unchanged.
   //   UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED  the peer or the network failed; retry later
-  //   FAILED_PRECONDITION  the peer holds copies of more than one job
+  //   FAILED_PRECONDITION  the peer holds copies of more than one job, works for another job, or
+  //                        has no directory
+  //   INVALID_ARGUMENT     the peer lists an invalid file name
   //   DATA_LOSS            the size of a copy differs from the list
-  //   other codes          the local disk failed
+  //   other codes          the local or the peer's disk failed
   absl::StatusOr<int64_t> Run();
 
  private:

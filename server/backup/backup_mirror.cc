@@ -14,7 +14,7 @@ namespace {
 // so it tells two files of the same name apart.
 constexpr int64_t kHeadBytes = 72;
 
-// Maximum number of names in one call.
+// Maximum number of files in one DropCopies call.
 constexpr size_t kMaxDropped = 1000;
 
 }  // namespace
@@ -165,7 +165,7 @@ absl::Status BackupMirror::MeetGrowing(const GrowingFile& file, int64_t there, G
   if (growth->replaces) {
     growth->copied = 0;
   } else if (growth->copied == 0 || growth->copied > there) {
-    // Sent before a restart; the last piece may be torn.
+    // The copy was sent before a restart, so the last piece may be torn. Send that piece again.
     growth->copied = std::max<int64_t>(0, there - kCopyPieceBytes);
   }
   return absl::OkStatus();
@@ -256,7 +256,8 @@ absl::StatusOr<bool> BackupMirror::SendLog() {
     }
     const auto source = Open(file.file);
     if (absl::IsNotFound(source.status())) {
-      // The checkpoint made this log file obsolete, so the next view of the log omits it.
+      // The log removed this file, because a checkpoint made it obsolete. GetExtent() no longer
+      // lists it.
       TakeTarget();
       if (growths_.count(file.file) > 0) return source.status();
       return true;

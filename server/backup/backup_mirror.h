@@ -45,9 +45,9 @@ class CopiedLog {
 // copies after a restart of either server.
 //
 // It copies in the order that recovery needs: first the files of complete checkpoints, then the
-// log, then the files of future checkpoints. So the peer never holds a shard without the log of the
-// updates in that shard. position() counts a log position only after everything before it was
-// copied.
+// log, then the files of incomplete checkpoints. So the peer never holds a shard without the log of
+// the updates in that shard. position() rises to a log position only after the complete checkpoints
+// and the log up to that position are copied.
 //
 // Not thread-safe. Uses memory for one piece.
 class BackupMirror {
@@ -113,14 +113,15 @@ class BackupMirror {
   absl::StatusOr<bool> HasSameHead(const std::string& file) const;
   void TakeTarget();
   absl::Status DropSome();
-  // Returns the next whole file to send, or null if all are copied. Among incomplete checkpoint
-  // files, a small file overtakes a large transfer; other large files wait for that transfer.
+  // Returns the next whole file to send, or null if all are copied. `complete` selects complete or
+  // incomplete checkpoints. In incomplete ones, small files come first, then the large file in
+  // transfer, then other large files.
   Whole* Next(bool complete);
-  // Sends one piece of a whole file. Returns false if all are copied.
+  // Sends one piece of the file Next(complete). Returns false if there is no such file.
   absl::StatusOr<bool> SendWhole(bool complete);
   absl::StatusOr<bool> SendLog();
-  // Sends a piece of `file`, up to byte `bytes`, or up to the end if `bytes` is -1. Returns true
-  // once the file is complete and sets `size` to the bytes sent.
+  // Sends the next piece of the first `bytes` bytes of `file`, or of the whole file if `bytes` is
+  // -1. Sets `size` to the number of bytes to send in all. Returns true once all are sent.
   absl::StatusOr<bool> SendUpload(const std::string& file, int64_t bytes, int64_t* size);
   absl::Status SendPiece(const ReadableFile& source, const std::string& file, int64_t whole_bytes,
                          int64_t offset, int64_t end, int64_t* reached);

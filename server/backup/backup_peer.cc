@@ -121,7 +121,7 @@ absl::StatusOr<Response> GrpcBackupPeer::Call(
   MutexLock lock(&mutex_);
   contexts_.erase(&context);
   if (status.ok()) return response;
-  // The server may have moved. A new stub also makes gRPC resolve the name again.
+  // The server may have moved. A new stub also makes gRPC resolve the host name again.
   if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) {
     stub_ = nullptr;
     if (!other_address_.empty()) address_ = std::exchange(other_address_, std::string());

@@ -18,12 +18,14 @@
 
 namespace torchps {
 
-// Maximum size of one piece. Crashes can tear only the last piece of a copy.
+// Maximum size of a piece, the part of a file that one call transfers. Crashes can tear only the
+// last piece of a copy.
 inline constexpr int64_t kCopyPieceBytes = int64_t{1} << 20;
 
-// Returns INVALID_ARGUMENT unless `file` is a valid name of a copy. Another server chose this path
-// below its directory. Valid names have at most two parts and 200 bytes. The parts contain letters,
-// digits, '-', '_' and '.', and do not begin with '.'. The name must not end in ".tmp".
+// Returns INVALID_ARGUMENT unless `file` is a valid name of a copy. Another server chose this name,
+// which is a path below that server's directory, so it must be checked. Valid names have at most
+// 200 bytes and at most two parts, separated by '/'. The parts contain letters, digits, '-', '_'
+// and '.', and do not begin with '.'. The name must not end in ".tmp".
 absl::Status CheckBackupName(absl::string_view file);
 
 // Returns the folder for copies of a server's files in another server's directory, for example
@@ -38,9 +40,10 @@ struct BackupLocation {
   std::string address;  // as the workers know it
 };
 
-// Returns the location for the server that receives `request`: the next server, or the first for
-// the last server. Returns FAILED_PRECONDITION if the job uses a single server, or if the worker
-// does not send the address.
+// Returns the server that holds the copies of the server that receives `request`: the next one in
+// --servers, or the first one for the last server. Returns FAILED_PRECONDITION if the job uses a
+// single server or the worker does not send the address, and INVALID_ARGUMENT if server_index is
+// out of range.
 absl::StatusOr<BackupLocation> GetBackupLocation(const HelloRequest& request);
 
 // Interface to the server that holds the copies of another server's files. It covers four calls of

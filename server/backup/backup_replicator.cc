@@ -163,7 +163,7 @@ void BackupReplicator::Publish(const absl::Status& status) {
     }
     mirror_.CountBytes(&copied_bytes_, &uncopied_bytes_);
     const absl::Duration now = options_.clock->Now();
-    // Stop() cancelled the step.
+    // Stop() cancelled the step, which is not a failure.
     if (stopping_) return;
     if (!status.ok() && failure_.ok()) {
       failing_since_ = now;

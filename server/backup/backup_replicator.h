@@ -24,7 +24,7 @@ namespace torchps {
 // Runs the thread that sends a server's files to the backup server (backup_mirror.h), as fast as
 // that server accepts them. After an error it retries once a second.
 //
-// Thread-safe. `tell` and the log are called on this thread, and never after Stop().
+// Thread-safe. Calls `tell` and the CopiedLog on this thread, and never after Stop().
 class BackupReplicator {
  public:
   struct Options {
@@ -33,7 +33,7 @@ class BackupReplicator {
     const Clock* clock = nullptr;
     // Receives one message when copying fails, and one when it works again.
     LogLine tell = IgnoreLine;
-    // Time that Keep() waits while copying fails.
+    // Keep() returns an error once copying has failed for this long.
     absl::Duration patience = absl::Seconds(20);
   };
   // Files from before a restart. Existing copies of files in complete checkpoints stay valid. The
@@ -55,7 +55,7 @@ class BackupReplicator {
                     BackupMirror::Version version);
   // Same as Keep(), without waiting.
   void Send(const std::string& file, bool complete, BackupMirror::Version version);
-  // Drops the copies of other whole files.
+  // Drops the copies of all whole files that are not in `files`.
   void KeepOnly(std::vector<std::string> files);
   // Wakes the thread because the log changed.
   void Wake();
@@ -90,8 +90,8 @@ class BackupReplicator {
   CondVar changed_;  // wakes Keep()
   std::deque<Change> changes_ ABSL_GUARDED_BY(mutex_);
   uint64_t posted_ ABSL_GUARDED_BY(mutex_) = 0;  // number of changes posted
-  uint64_t applied_ ABSL_GUARDED_BY(mutex_) =
-      0;  // posted changes that the last published step included
+  // Number of posted changes that the last published step included.
+  uint64_t applied_ ABSL_GUARDED_BY(mutex_) = 0;
   bool woken_ ABSL_GUARDED_BY(mutex_) = false;
   bool abandoned_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

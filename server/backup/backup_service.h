@@ -19,7 +19,8 @@ namespace torchps {
 // Answers the backup calls of other servers one by one on a dedicated thread, so that polling
 // threads never wait for the disk. Starts the thread with the first call.
 //
-// Thread-safe. Answers on the service's thread, or at once.
+// Thread-safe. Sends an answer on the service's thread, or on the calling thread if it refuses the
+// call.
 class BackupService {
  public:
   struct Options {
@@ -37,8 +38,9 @@ class BackupService {
   BackupService(const BackupService&) = delete;
   BackupService& operator=(const BackupService&) = delete;
 
-  // Same as in BackupStore, with further errors. FAILED_PRECONDITION: there is no directory, or the
-  // job differs from this server's job. UNAVAILABLE: the server is stopping.
+  // Each runs the BackupStore method with the same name and sends the result. Also sends
+  // FAILED_PRECONDITION if there is no directory or the request names a different job than this
+  // server's, and UNAVAILABLE if the server is stopping.
   void Store(StoreCopyRequest request, Reply<StoreCopyReply> reply);
   void Drop(DropCopiesRequest request, Reply<DropCopiesReply> reply);
   void List(ListCopiesRequest request, Reply<ListCopiesReply> reply);

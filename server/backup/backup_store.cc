@@ -10,7 +10,7 @@
 namespace torchps {
 namespace {
 
-// Bounds the duration of the last sync of a large file.
+// Bytes between two syncs of a large file. This bounds the duration of the last sync.
 constexpr int64_t kSyncEvery = int64_t{64} << 20;
 
 StoreCopyReply Ends(int64_t bytes) {
@@ -76,9 +76,10 @@ absl::StatusOr<StoreCopyReply> BackupStore::StoreWhole(const StoreCopyRequest& r
   const auto bytes = static_cast<int64_t>(request.file().bytes());
   const auto offset = static_cast<int64_t>(request.offset());
   const auto size = static_cast<int64_t>(request.data().size());
-  // The file may start to grow again under a name that was synced for an older file.
+  // This file replaces a growing file of the same name. If a growing file follows later, the
+  // directory must be synced again.
   owner->named.erase(path);
-  // Write a small file at once. This leaves a large transfer untouched.
+  // Write a small file at once. This does not disturb a large transfer in progress.
   if (size == bytes) {
     absl::Status stored = files_->CreateDirectories(ParentDirectory(path));
     if (stored.ok()) stored = WriteFileAtomically(*files_, path, request.data());
@@ -237,7 +238,7 @@ absl::Status BackupStore::ListFile(const std::string& folder, const std::string&
   const std::string path = absl::StrCat(folder, "/", file);
   const auto owner = owners_.find({copied.job_id(), copied.server_index()});
   if (absl::EndsWith(file, ".tmp")) {
-    // Left over from before a restart.
+    // If that server has not called List() yet, the file is left over from before a restart.
     if (owner == owners_.end()) return UnlessNotFound(files_->RemoveFile(path));
     return absl::OkStatus();
   }

@@ -16,16 +16,16 @@
 namespace torchps {
 
 // Stores exact copies of other servers' files. Each server's copies are in a separate folder of
-// this server's directory (copy_name.h).
+// this server's directory (BackupFolderName).
 //
-// There are two kinds of files. Whole files (CopiedFile.bytes above 0): the file gets the final
-// name, replacing an older file, only when all of it is on disk. Until then, only this object knows
-// the pieces, so they do not survive a restart. Growing files (bytes 0): the file has the final
-// name from the first piece on, and each piece is synced before the answer. So a crash can tear at
-// most the last piece. After a restart, the sender sends the last piece again, and it overwrites
-// the torn one.
+// There are two kinds of files. Whole files (CopiedFile.bytes above 0) get the final name,
+// replacing an older file, only when all pieces are on disk. Until then, only this object knows the
+// pieces, so they do not survive a restart. Growing files (CopiedFile.bytes 0) have the final name
+// from the first piece on, and each piece is synced before the answer. So a crash can tear at most
+// the last piece. After a restart, the sender sends the last piece again, and it overwrites the
+// torn one.
 //
-// Each server must request the list first. So the requesting server notices lost copies.
+// Each server must call List() before the first Store(), so that it notices lost copies.
 //
 // Not thread-safe. Also returns errors of the file system.
 class BackupStore {
