@@ -10,21 +10,22 @@ namespace {
 // Bounds of a slot's share, as multiples of an equal share.
 constexpr double kFloor = 0.125;
 constexpr double kCeiling = 2;
-// Minimum share for a slow slot, because batch norm cannot train on one sample.
+// Minimum share of a slow slot in samples, because batch norm cannot train on a single sample.
 constexpr double kLeast = 2;
 // Maximum relative change of a share from one plan to the next.
 constexpr double kLargestMove = 0.25;
-// Maximum relative excess of a step over the shortest possible step, unless a standard error is
-// larger.
+// A step may exceed the shortest possible step by this fraction, or by the relative standard error
+// of its predicted time if that is larger (Candidate::slack()).
 constexpr double kSlack = 0.02;
-// Shares begin to move if one would change by a sample, and the slot's time by more than kStart and
-// by this many standard errors. Leaving equal shares requires more errors, because most machines
-// are equal and are tested thousands of times. Once moving, shares continue until all times are
-// within their slack.
+// Shares begin to move if a slot's share would change by at least one sample. The predicted time of
+// the slot's step must change by more than the fraction kStart and by kErrors standard errors.
+// Equal shares begin to move only at kErrorsFromEqual standard errors. Most machines are equally
+// fast, and among thousands of plans chance alone would exceed kErrors. Shares that move continue
+// until no slot's time would change by more than slack().
 constexpr double kStart = 0.03;
 constexpr double kErrorsFromEqual = 4;
 constexpr double kErrors = 2;
-// If a slot's time error is larger, the slot keeps the current share.
+// If the relative standard error of a slot's predicted time exceeds this, the slot keeps its share.
 constexpr double kLargestError = 0.15;
 // Number of missed plans in a row after which a slot rests.
 constexpr int kPlansMissed = 2;
@@ -45,10 +46,10 @@ double Reach(double total, double most, const Sum& sum) {
 
 }  // namespace
 
-// Predicts that a step of x samples lasts fixed + x * per_sample seconds.
+// A participating slot. Its step of x samples is predicted to last fixed + x * per_sample seconds.
 struct BatchBalancer::Candidate {
   Slot* slot;
-  double base;  // share, scaled so that all add up to the whole step
+  double base;  // share, scaled so that all shares add up to WholeStep()
   double least, most;
   double fixed, per_sample;
   double error;  // relative standard error of the seconds; 0: unknown
@@ -143,7 +144,7 @@ void BatchBalancer::Rest(SlotId slot) {
 void BatchBalancer::Remove(SlotId slot) {
   waiting_.erase(slot);
   if (slots_.erase(slot) == 0) return;
-  // All slots have left, as before a resume, so the next slots are the first again.
+  // Once all slots have left, as before a resume, EqualShare() counts the expected slots again.
   if (slots_.empty()) all_came_ = false;
   ShareOut();
 }
@@ -155,7 +156,8 @@ int BatchBalancer::GetLatest(SlotId slot) const {
 
 void BatchBalancer::Admit(Slot* slot) {
   const double share = EqualShare();
-  // The first slots' whole numbers add up to their total share.
+  // Until all expected slots have joined, round the sum of the shares so far, not each share. So
+  // the batches add up to the sum of the shares.
   const double before = all_came_ ? 0 : share * static_cast<double>(slots_.size() - 1);
   slot->share = share;
   slot->batch = std::max(
@@ -167,7 +169,7 @@ void BatchBalancer::Admit(Slot* slot) {
 void BatchBalancer::MakeRoomFor(Slot* slot) {
   const std::vector<Slot*> present = Present();
   const double whole = WholeStep(present.size());
-  // The slot had the whole step while it was alone.
+  // A slot that was alone before still has the share of the whole step.
   if (slot->share >= whole && present.size() > 1) slot->share = EqualShare();
   double others = -slot->share;
   for (const Slot* of : present) others += of->share;
@@ -215,7 +217,7 @@ void BatchBalancer::ShareOut() {
           : kErrors;
   double shares = 0;
   bool off = false;
-  // Fraction of the way to the wanted shares that this plan moves.
+  // This plan moves all shares by this fraction of the way to the wanted shares.
   double part = 1;
   for (size_t i = 0; i < all.size(); ++i) {
     const Candidate& of = all[i];
@@ -230,7 +232,8 @@ void BatchBalancer::ShareOut() {
   const bool adds_up = std::abs(shares - WholeStep(all.size())) < 0.5;
   moving_ = off;
   if (!moving_ && adds_up) return;
-  // After slots join or leave, shares keep their proportions, but respect the new bounds at once.
+  // If slots only joined or left, the shares keep their proportions. But if a share is outside of
+  // the bounds, all shares become the wanted shares at once.
   if (!moving_) part = 0;
   for (const Candidate& of : all) {
     if (of.base < of.least - kRounding || of.base > of.most + kRounding) part = 1;
@@ -282,7 +285,8 @@ std::vector<double> BatchBalancer::Wanted(const std::vector<Candidate>& all) con
     largest = std::max(largest, of.most);
     shortest = std::max(shortest, of.Seconds(of.least));
   }
-  // Find the shortest step: all slots take equally long, within their bounds.
+  // Find the shortest possible step, in which all slots take equally long as far as their bounds
+  // allow.
   shortest = std::max(shortest, Reach(whole, longest, [&](double seconds) {
                         double sum = 0;
                         for (const Candidate& of : all)
@@ -314,7 +318,7 @@ void BatchBalancer::RoundShares() {
     given += slot->batch;
     rests.emplace_back(slot->share - slot->batch, slot);
   }
-  // Round up the largest remainders; among equals, the lowest slot's remainder.
+  // Round up the largest remainders first. Among equal remainders, the lowest slot comes first.
   std::stable_sort(rests.begin(), rests.end(),
                    [](const auto& a, const auto& b) { return a.first > b.first; });
   const int missing = static_cast<int>(std::lround(sum)) - given;

@@ -11,28 +11,32 @@
 
 namespace torchps {
 
-// Decides the batch size for each slot's step. The participating slots together get batch_size
-// times their number or, with training.global_batch, batch_size. If training.balance is SPEED, the
-// shares make all steps equally long (LB-BSP: Chen et al. 2020, "Semi-dynamic load balancing").
-// Otherwise the shares are equal.
+// Decides the batch size of each slot: the samples in each pass (forward and backward) of the next
+// step. If training.global_batch is set, the batches of the participating slots add up to
+// batch_size. Otherwise they add up to batch_size times the number of these slots. A share is a
+// batch before it is rounded to a whole number. If training.balance is SPEED, the shares make all
+// steps equally long (LB-BSP: Chen et al. 2020, "Semi-dynamic load balancing"). Otherwise the
+// shares are equal.
 //
-// Each plan contains shares for all slots. Slots use a plan's share once. If a slot asks again, the
-// next plan begins. In SYNC, where slots alternate, a plan is one round.
+// Each plan contains one share for each participating slot. When a slot that has taken the share
+// asks again, the next plan begins. In SYNC, where each slot asks once per round, a plan is one
+// round.
 //
-// Speed is not simply samples / seconds: a step has a fixed cost, so a slot with fewer samples
-// would look slower and get even fewer. StepTime predicts the seconds of a step from the samples,
-// with an error. The plan uses the shares that are closest to equal among all shares with a slowest
-// step within 2 %, or one standard error, of the shortest possible. Shares move only if the
-// predicted change in a slot's time exceeds 3 % and several times the error, and by a quarter at
-// most. So machines that cannot be distinguished keep equal shares. Slots without a reliable
+// StepTime predicts the seconds of a step from the samples, with a standard error. The quotient
+// samples / seconds would ignore the fixed cost of a step: a slot with fewer samples would look
+// slower and get even fewer. The wanted shares are as equal as possible, but no step may exceed the
+// shortest possible step by more than 2 %, or by one standard error if that is larger. Shares move
+// only if the predicted time of a slot's step would change by more than 3 % and by several standard
+// errors. From one plan to the next, a share changes by a quarter at most, except to satisfy new
+// bounds. So machines that cannot be distinguished keep equal shares. Slots without a reliable
 // estimate keep the current share.
 //
 // If a slot misses two plans, or rests, it does not participate until it asks again. The other
 // slots share the samples in the meantime.
 //
-// Not thread-safe; does not read a clock. Invariant: once all `workers` have joined, the planned
-// batches of the participating slots add up to the whole step, unless that is less than one sample
-// for each.
+// Not thread-safe; does not read a clock. Invariant: once all `workers` slots have joined, the
+// batches of the participating slots add up as described above, unless the sum is less than one
+// sample for each.
 class BatchBalancer {
  public:
   // `training` is normalised. `workers`, at least 1, is the expected number of slots.
@@ -42,13 +46,13 @@ class BatchBalancer {
   // from now on.
   int BatchFor(SlotId slot);
 
-  // Includes the slot, which may be new, from the next plan on. The next BatchFor() of this slot,
-  // or of a slot that has taken its share, begins that plan.
+  // Lets the slot, which may be new, participate from the next plan on. That plan begins with the
+  // next BatchFor() for this slot or for a slot that has taken its share.
   void AwaitPlan(SlotId slot) { waiting_.insert(slot); }
 
-  // Returns true if the current plan does not contain a share for the slot. The slot is new, rests,
-  // or waits for the next plan. Until all `workers` have joined, plans contain shares for new
-  // slots.
+  // Returns true if the current plan does not contain a share for the slot, because the slot is
+  // new, rests, or waits for the next plan. Until all `workers` slots have joined, plans contain
+  // shares for new slots.
   bool IsOutsidePlan(SlotId slot) const;
   // Returns true if the current plan contains a share that the slot has not taken.
   bool HasShare(SlotId slot) const;
@@ -56,8 +60,8 @@ class BatchBalancer {
   // Returns the predicted seconds of the longest planned pass; 0 if all times are unknown.
   double LongestPass();
 
-  // Records that the slot computed `samples` in `seconds`, in passes of the latest batch. Does
-  // nothing if either is 0 or the slot is unknown.
+  // Records that the slot computed `samples` in `seconds`, in passes of GetLatest() samples. Does
+  // nothing if `samples` or `seconds` is 0 or the slot is unknown.
   void Observe(SlotId slot, uint64_t samples, double seconds);
 
   // Lets the other slots share the slot's samples until its next BatchFor(), because the slot does
@@ -70,8 +74,8 @@ class BatchBalancer {
   // Returns the result of the slot's latest BatchFor(); 0 if the slot is unknown.
   int GetLatest(SlotId slot) const;
 
-  // Returns the planned batches by slot, including resting slots. Times are not saved, because new
-  // measurements replace them quickly.
+  // Returns the planned batches by slot, including resting slots. Measured times are not saved,
+  // because new measurements replace them quickly.
   std::map<SlotId, int> Save() const;
   // Restores the batches that Save() returned. REQUIRES: all are at least 1, and slots were not
   // added yet.
@@ -95,7 +99,8 @@ class BatchBalancer {
   Slot& Join(SlotId slot);
   // Computes the first share of a new slot.
   void Admit(Slot* slot);
-  // Gives a new or returning slot a share; the other slots share the rest.
+  // Scales the shares of the other slots so that all shares, including that of the new or returning
+  // `slot`, add up to WholeStep().
   void MakeRoomFor(Slot* slot);
   // Moves the shares of the participating slots towards the wanted shares.
   void ShareOut();
@@ -108,9 +113,10 @@ class BatchBalancer {
 
   // Returns the participating slots.
   std::vector<Slot*> Present();
-  // Returns the share of one slot if all were equally fast. Expected slots count as well until they
-  // have joined.
+  // Returns the share of one slot if all were equally fast. Until all expected slots have joined,
+  // the missing ones count as participants.
   double EqualShare() const;
+  // Returns the sum of the shares of `slots` participating slots.
   double WholeStep(size_t slots) const { return EqualShare() * static_cast<double>(slots); }
 
   const bool by_speed_;
@@ -120,7 +126,7 @@ class BatchBalancer {
   bool all_came_ = false;
   std::map<SlotId, Slot> slots_;
   std::set<SlotId> waiting_;
-  // The shares are moving towards the wanted shares.
+  // True while the shares move towards the wanted shares, which may take several plans.
   bool moving_ = false;
 };
 

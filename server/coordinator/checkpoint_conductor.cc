@@ -108,7 +108,7 @@ absl::StatusOr<CheckpointStatus> CheckpointConductor::Take(
   if (!manifest.ok()) return manifest.status();
   const absl::StatusOr<std::string> text = EncodeManifest(*manifest);
   if (!text.ok()) return text.status();
-  // Also reads the manifest back.
+  // WriteManifest() also reads the manifest back.
   const absl::Status written = options_.directory->WriteManifest(plan.number, *text);
   if (!written.ok()) return written;
   CommitCheckpointRequest commit;
@@ -120,7 +120,8 @@ absl::StatusOr<CheckpointStatus> CheckpointConductor::Take(
     commit.add_keep(keep);
   }
   if (absl::Status status = Commit(commit); !status.ok()) {
-    // Some server restarted after writing the shard, and continued from an older checkpoint.
+    // A server restarted after it wrote the shard and restored an older checkpoint, or removed the
+    // shard. So the checkpoint is incomplete, and the manifest must not remain.
     if (absl::IsFailedPrecondition(status)) {
       status.Update(options_.directory->RemoveManifest(plan.number));
     }
@@ -217,7 +218,8 @@ absl::Status CheckpointConductor::Commit(const CommitCheckpointRequest& request)
         [&](int server, grpc::ClientContext* context, grpc::CompletionQueue* queue) {
           return stubs_[server]->AsyncCommitCheckpoint(context, request, queue);
         });
-    // When an unavailable server returns, it still has the shard but lacks the manifest.
+    // Ask unavailable servers again, because they may still have the shard and lack only the
+    // manifest.
     absl::Status failure;
     std::vector<int> again;
     for (const int server : asked) {

@@ -29,21 +29,23 @@ namespace torchps {
 // Thread-safe. Calls `done` on the conductor's thread.
 class CheckpointConductor {
  public:
-  // Opens a channel to server `index`. The workers reported `address`.
+  // Returns a channel to server `index`. `address` is the one that the workers or the server itself
+  // reported; empty if it is unknown.
   using Connect = std::function<absl::StatusOr<std::shared_ptr<grpc::Channel>>(
       int index, const std::string& address)>;
   using Done = std::function<void(uint64_t number, const absl::StatusOr<CheckpointStatus>&)>;
 
   struct Options {
-    // Server 0's directory, where the manifest is written first.
+    // Server 0's directory. The conductor writes the manifest there first, and then sends it to the
+    // servers.
     std::shared_ptr<const CheckpointDirectory> directory;
     Connect connect;
     Done done;
     // Timeout for a server's status reply.
     absl::Duration look_timeout = absl::Seconds(10);
-    // Timeout for writing a shard, in addition to the time for the data, and for committing the
-    // manifest.
+    // Timeout for writing a shard. The conductor adds the time that the bytes of the shard need.
     absl::Duration shard_timeout = absl::Minutes(10);
+    // Timeout for storing the manifest on a server.
     absl::Duration commit_timeout = absl::Seconds(60);
     // Time during which the commit to an unavailable server is retried, and the pause between
     // attempts.
@@ -70,13 +72,14 @@ class CheckpointConductor {
                                          const Begin& begin);
   absl::StatusOr<CheckpointStatus> Take(const JobCoordinator::CheckpointPlan& plan);
   absl::Status ConnectAll(const JobCoordinator::CheckpointPlan& plan);
-  // Checks that every server is reachable and ready, so that an unreachable one does not cost the
-  // others a shard. Returns the bytes of the largest shard.
+  // Checks that every server is reachable and ready, so that no server writes a shard in vain.
+  // Returns the largest size of a server's values and optimizer state in bytes, which is about the
+  // size of the shard.
   absl::StatusOr<uint64_t> LookAtServers(const JobCoordinator::CheckpointPlan& plan);
   absl::StatusOr<Manifest> WriteShards(const JobCoordinator::CheckpointPlan& plan,
                                        absl::Duration timeout);
-  // Sends the manifest to all servers. If `everywhere` is set, all servers already store it and may
-  // now remove older checkpoints.
+  // Sends the manifest to all servers. `everywhere` in the request means that all servers already
+  // store it, so they may now remove older checkpoints.
   absl::Status Commit(const CommitCheckpointRequest& request);
   // Returns "server 1 at HOST:PORT".
   std::string GetName(int index) const;

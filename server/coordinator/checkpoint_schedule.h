@@ -13,11 +13,11 @@ namespace torchps {
 // keep.
 //
 // A checkpoint is due after an interval, after a number of steps of any slot, when a user requests
-// it, and once after the job has ended. The first is due as soon as the job runs, so that a server
-// that dies early can restart from it. The next ones follow at shorter intervals that grow up to
-// the configured interval. Only one checkpoint runs at a time. After a failure, the next attempt
-// uses a new number, because servers may hold parts of the failed one. The newest checkpoints are
-// kept. If they are not finite, the newest finite checkpoint is kept as well.
+// it, and once after the job has ended. The first is due as soon as the model is initialised, so
+// that a server that dies early can restart from it. The intervals after it are short at first and
+// grow up to the configured interval. Only one checkpoint runs at a time. After a failure, the next
+// attempt uses a new number, because servers may hold parts of the failed one. The newest
+// checkpoints are kept. If these are all nonfinite, the newest finite checkpoint is kept as well.
 //
 // Not thread-safe. Does not read a clock: the caller passes `now`, which must not decrease. `steps`
 // is the highest number of steps of any slot.
@@ -34,8 +34,8 @@ class CheckpointSchedule {
     int64_t steps = 0;
     // Number of checkpoints to keep, at least 1.
     int keep = 1;
-    // Maximum pause after a failed checkpoint. After the first failures in a row, the pauses are 1,
-    // 2, 4 seconds and so on. An outage of some seconds may also last all night.
+    // Maximum pause after a failed checkpoint. The pauses after failures in a row are 1, 2, 4
+    // seconds and so on, because an outage may last some seconds or all night.
     absl::Duration retry = absl::Minutes(2);
   };
 
@@ -52,10 +52,11 @@ class CheckpointSchedule {
   // Continues the schedule of the same job after a restart.
   void Restore(Memory memory);
 
-  // The job runs, or runs again. Checkpoints are never due before this call.
+  // Starts the schedule once the model is initialised, or after a restart. No checkpoint is due
+  // before this call. Repeated calls have no effect.
   void Start(absl::Duration now, int64_t steps);
-  // The job has ended. If `one_more` is set, a last checkpoint is due; otherwise it was taken
-  // already. Later checkpoints are taken only on request.
+  // Records the end of the job. If `one_more` is true, a last checkpoint is due. False means that
+  // the end of the job is saved already. After that, checkpoints are taken only on request.
   void End(bool one_more);
   // Requests a checkpoint that begins after this call.
   void Request() { requested_ = true; }
@@ -76,12 +77,14 @@ class CheckpointSchedule {
   // Restore(), if the last checkpoint is not finite, this is a guess: the oldest one kept, because
   // a nonfinite model stays nonfinite.
   uint64_t newest_finite() const { return newest_finite_; }
-  // The running checkpoint is complete. `status` contains the number, size, times and finiteness.
+  // Records that the running checkpoint is complete. `status` contains the size, times and number
+  // of nonfinite blocks.
   void Succeed(const CheckpointStatus& status, absl::Duration now);
   void Fail(const absl::Status& error, absl::Duration now);
 
  private:
-  // Returns the time until the next checkpoint after the latest one; infinite if not by time.
+  // Returns the time between the starts of the latest checkpoint and the next one. It is infinite
+  // if checkpoints by time are disabled.
   absl::Duration Interval() const;
 
   const Options options_;

@@ -12,14 +12,14 @@
 namespace torchps {
 namespace {
 
-// Incarnations assigned after the state was saved (a power failure loses the last moments) are
-// never assigned again.
+// A restarted coordinator skips this many incarnations. The process before it may have assigned
+// some after the state was saved, and these must never be assigned again.
 constexpr Incarnation kIncarnationGap = 1 << 20;
-// Same gap for a copy of the state, after which many processes may have run.
+// Same for a state from a backup copy. Many processes may have joined since that copy was made.
 constexpr Incarnation kCopyGap = kIncarnationGap << 10;
 
-// Training starts after this many failed first checkpoints, so that a full disk does not stop a
-// job.
+// If the first checkpoint fails this many times, training starts without it, so that a full disk
+// does not stop a job.
 constexpr int kFirstTries = 2;
 
 SlotRegistry::Options SlotOptions(const JobSpec& job, Incarnation first_incarnation) {
@@ -154,7 +154,7 @@ absl::Status CoordinatedJob::CheckInHand(const CoordinatorState& state) const {
 
 void CoordinatedJob::WaitForWorkers(absl::Duration now) {
   for (auto& [slot, member] : members_.accounting()) {
-    // The cause may be fixed by now.
+    // The cause of the nonfinite gradients may be fixed by now.
     member.set_quarantined(false);
     if (!members_.IsLive(slot)) continue;
     EndIncarnation({slot, member.incarnation()}, SlotAccounting::LEFT,
@@ -208,7 +208,7 @@ std::optional<NextWorkReply> CoordinatedJob::GetNextWork(MemberState& member) {
     member.set_state(SlotAccounting::FINISHED);
     reply.set_done(true);
   } else if (!stopped_.empty() || !work_.HandOut(&member, &reply)) {
-    // After a stop, the slot only waits for the end.
+    // After an early stop, the slot only waits for the end of the job.
     member.set_state(SlotAccounting::WAITING);
     if (member.idle() || work_.AwaitsStep(member.slot())) return std::nullopt;
     reply.set_go_idle(true);
@@ -276,7 +276,7 @@ void CoordinatedJob::EndIncarnation(SlotHolder dead, SlotAccounting::State state
 }
 
 std::optional<CoordinatedJob::CheckpointPlan> CoordinatedJob::BeginCheckpoint(absl::Duration now) {
-  // Not while the model is being initialised again.
+  // No checkpoint begins before the model is initialised, or while a slot initialises it again.
   if (!options_.has_directory || !durable() || !initialized_) return std::nullopt;
   if (!schedule_.Due(now, members_.MostSteps())) return std::nullopt;
   CheckpointPlan plan;
@@ -294,7 +294,8 @@ absl::StatusOr<CheckpointStatus> CoordinatedJob::EndCheckpoint(
   if (!outcome.ok()) {
     schedule_.Fail(outcome.status(), now);
     if (phase() == JobStatus::INITIALIZING && ++first_failures_ < kFirstTries) {
-      // The initial values may be lost with a server, so they must be pushed again.
+      // The checkpoint may have failed because a server lost the initial values. So a slot must
+      // push them again.
       initialized_ = false;
       ++initialization_;
     }

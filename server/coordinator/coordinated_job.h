@@ -23,13 +23,15 @@ namespace torchps {
 // The coordinator's job, from submission to end. Owns the terms, slots, work, checkpoints and
 // server addresses, and tracks the phase and the running time.
 //
-//   GATHERING --all slots await--> INITIALIZING --initialised--> RUNNING
+//   GATHERING --all slots call AwaitStart--> INITIALIZING --model initialised--> RUNNING
 //     --all epochs closed, all evaluations reported--> DONE
 //
-// Answers depend on told_phase() (JobPhase); training continues in the meantime.
+// Answers depend on published_phase(), which may stay behind phase() until the state is synced to
+// disk (JobPhase). Training continues in the meantime.
 //
 // Decides the work of each slot, but does not handle calls: JobCoordinator does. JobCoordinator
-// calls Advance() after each change, and Changed() after it changes members() or places() directly.
+// calls Advance() after each change, and Changed() after it changes members() or server_addresses()
+// directly.
 //
 // Not thread-safe. Does not read a clock: the caller passes `now`, which must not decrease.
 class CoordinatedJob {
@@ -46,22 +48,22 @@ class CoordinatedJob {
   enum class Return {
     // The same workers continue: their slots are live with full leases, and they keep their work.
     kInPlace,
-    // Same as kInPlace, but the state comes from a copy, which may miss incarnations that were
-    // assigned later.
+    // Same as kInPlace, but the state comes from a backup copy (server/backup). The coordinator may
+    // have assigned incarnations after that copy was made.
     kFromCopy,
     // The workers are gone: all slots are free, and unfinished work is handed out again. The job
-    // waits for workers as at the start. They may use a different number of servers.
+    // waits for workers as at the start. The new workers may use a different number of servers.
     kResume,
   };
 
   // Describes the next checkpoint, which has begun.
   struct CheckpointPlan {
     uint64_t number = 0;
-    // The state before any server writes a shard. Samples that are used in it are part of the
-    // servers' values.
+    // The coordinator's state before any server writes a shard. So the shards contain the gradients
+    // of all samples that this state counts as used.
     CoordinatorState state;
-    // Checkpoints to keep once this one is complete, including it. The second list applies if it is
-    // not finite.
+    // Checkpoints to keep once this one is complete, including this one. `keep_if_nonfinite`
+    // replaces `keep` if this one is not finite.
     std::vector<uint64_t> keep;
     std::vector<uint64_t> keep_if_nonfinite;
   };
@@ -78,7 +80,7 @@ class CoordinatedJob {
                                                                  Return how, absl::Duration now);
   // Returns the resumed job with the terms of the first worker that joins. Returns
   // FAILED_PRECONDITION if the worker changes a fixed field or asks for fewer epochs than have
-  // begun, and DATA_LOSS as above. REQUIRES: awaits_terms().
+  // begun, and DATA_LOSS as Restore() does. REQUIRES: awaits_terms().
   absl::StatusOr<std::unique_ptr<CoordinatedJob>> ResumeWith(const JobTerms& joiner,
                                                              absl::Duration now) const;
 
@@ -94,13 +96,13 @@ class CoordinatedJob {
   JobWork& work() { return work_; }
   ServerAddresses& server_addresses() { return server_addresses_; }
   uint64_t resumed_checkpoint() const { return resumed_checkpoint_; }
-  // Returns true if the job was restored from a state that may be older than the workers'
-  // knowledge.
+  // Returns true if Restore() made this object. The workers may have answers that are newer than
+  // the restored state.
   bool restored() const { return restored_; }
   // Returns the first incarnation that this object assigns.
   Incarnation own_from() const { return own_from_; }
 
-  // See job_phase.h.
+  // See JobPhase (job_terms.h).
   JobStatus::Phase phase() const { return phase_.phase(); }
   JobStatus::Phase published_phase() const { return phase_.told(); }
   absl::Duration RunningTime(absl::Duration now) const { return phase_.RunningTime(now); }
@@ -108,46 +110,48 @@ class CoordinatedJob {
   uint64_t vital_revision() const { return phase_.vital_revision(); }
   void Changed() { phase_.Changed(); }
   void ChangedVitally() { phase_.ChangedVitally(); }
-  // Advance() may publish a new phase after this call.
+  // Records that a state with at least this revision is synced. Advance() may publish a new phase
+  // after that.
   void OnSynced(uint64_t revision) { phase_.OnSynced(revision); }
 
-  // Returns true if the job asks for durability beyond this process.
+  // Returns true unless the job's durability.level is NONE.
   bool durable() const;
 
-  // Enters further phases while their conditions hold.
+  // Enters further phases while their conditions hold, and publishes the phase if it is synced.
   void Advance(absl::Duration now);
 
-  // Returns the answer for `slot` at the start, or nullopt if the slot must wait.
+  // Returns the answer to the AwaitStart call of `slot`, or nullopt if the slot must wait.
   std::optional<AwaitStartReply> GetStart(SlotId slot) const;
   // Assigns the slot's next work and records the answer in the slot's accounting. Returns nullopt
   // if the slot must wait for work.
   std::optional<NextWorkReply> GetNextWork(MemberState& member);
 
-  // Counts the initialisations of the model, from 0. The count rises if the values of the last one
-  // may be lost.
+  // Returns the number of the current initialisation of the model, from 0. A new one begins if the
+  // values of the previous one may be lost.
   uint32_t initialization() const { return initialization_; }
-  // The slot reports that it initialised the model for the current count. Returns false if the slot
-  // was not asked to. REQUIRES: training has not begun.
+  // Records that the slot has pushed the initial values for initialization(). Returns false if the
+  // slot was not asked to. REQUIRES: training has not begun.
   bool TakeInitialized(SlotId slot);
   // Records an evaluation result. REQUIRES: `member` evaluates the result's epoch.
   void TakeEvaluation(EvaluationResult result, MemberState& member, absl::Duration now);
-  // Returns ABORTED if the slot's gradients are not finite and the incarnation has ended. The whole
-  // job may have ended with it.
+  // Ends the slot's incarnation and returns ABORTED if the figures in `request` report too many
+  // nonfinite gradients (training.nonfinite, training.quarantine_after). This may also end the job.
   absl::Status CheckFinite(const NextWorkRequest& request, absl::Duration now);
   // Ends the incarnation, hands its work to other slots, and records `state` and `reason`.
   void EndIncarnation(SlotHolder dead, SlotAccounting::State state, const std::string& reason);
 
   // Requests a checkpoint that begins after this call.
   void RequestCheckpoint() { schedule_.Request(); }
-  // Returns the plan of the checkpoint that is due now, if any. It runs until EndCheckpoint().
+  // Begins the checkpoint that is due now, if any, and returns the plan. It runs until
+  // EndCheckpoint().
   std::optional<CheckpointPlan> BeginCheckpoint(absl::Duration now);
   // Records the outcome of the running checkpoint. Returns the answer for the callers that wait for
   // it.
   absl::StatusOr<CheckpointStatus> EndCheckpoint(const absl::StatusOr<CheckpointStatus>& outcome,
                                                  absl::Duration now);
   uint64_t newest_finite_checkpoint() const { return schedule_.newest_finite(); }
-  // Returns true if the job runs or has ended, takes checkpoints, and made progress since the last
-  // one.
+  // Returns true if the job takes checkpoints, has started, and has not completed the checkpoint
+  // after the job's end.
   bool wants_last_checkpoint() const;
 
   CoordinatorState Save(absl::Duration now) const;
@@ -156,16 +160,17 @@ class CoordinatedJob {
  private:
   CoordinatedJob(Options options, uint64_t id, JobTerms terms, Incarnation first_incarnation);
 
-  // Restores the members from `state`. Returns DATA_LOSS if they are inconsistent.
+  // Fills in the fields of this object from `state`. Returns DATA_LOSS if `state` is inconsistent.
   absl::Status Load(const CoordinatorState& state, absl::Duration now);
-  // Returns DATA_LOSS if the members' work does not match the work handed out.
+  // Returns DATA_LOSS if a live slot evaluates an epoch that was never opened for evaluation, or if
+  // an outstanding data lease has no live holder.
   absl::Status CheckInHand(const CoordinatorState& state) const;
-  // Frees all slots of a resumed job.
+  // Frees all slots of a resumed job, and returns to GATHERING unless the job is over.
   void WaitForWorkers(absl::Duration now);
   void End(absl::Duration now);
   void ChooseInitializer();
-  // Returns true if the model is saved well enough for training to start. If servers restart from
-  // checkpoints, the first checkpoint must exist.
+  // Returns true if training may start. If servers restart from checkpoints, the first checkpoint
+  // must exist or must have failed several times.
   bool ModelIsKept() const;
 
   const Options options_;

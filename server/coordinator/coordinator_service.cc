@@ -46,7 +46,8 @@ std::string NotFinite(const CheckpointStatus& last, uint64_t finite) {
                         "optimizer.learning_rate or with training.clip_norm"));
 }
 
-// Returns true if `response` contains an incarnation that an earlier state does not cover.
+// Returns true if `response` contains an incarnation that this process assigned. A state from an
+// earlier process does not cover it (JobCoordinator::GivesOut).
 template <class Response>
 bool NamesNewcomer(const JobCoordinator&, const absl::StatusOr<Response>&) {
   return false;
@@ -92,7 +93,7 @@ void CoordinatorService::Tick() {
     coordinator.Tick(now);
     std::optional<JobCoordinator::CheckpointPlan> plan = coordinator.BeginCheckpoint(now);
     if (!plan.has_value()) return nullptr;
-    // The number must be stored before it is sent to a server.
+    // The checkpoint's number must be stored before it is sent to a server.
     return [this, plan = *std::move(plan)](const StateWriter::Kept& kept) {
       if (kept.job.ok()) {
         conductor_->Start(plan);
@@ -151,7 +152,7 @@ void CoordinatorService::Stop() {
   }
   reader = nullptr;
   eviction_notifier_.Stop();
-  // The conductor's last outcome is still saved.
+  // The conductor stops before the writer, so that the outcome of the last checkpoint is saved.
   if (conductor_ != nullptr) conductor_->Stop();
   std::vector<std::function<void()>> ready;
   {
@@ -255,10 +256,10 @@ absl::Status CoordinatorService::Apply(const Change& change, Opens opens) {
 
 CoordinatorService::Made CoordinatorService::Make(const Change& change) {
   Made made;
-  // Read under mutex_, so that the coordinator's time never decreases.
+  // The clock is read under mutex_, so that the coordinator's time never decreases.
   Answer own = change(coordinator_, options_.clock->Now());
-  // Parked calls belong to slots, which a job without a saved state does not have yet, or ask for
-  // the status. So they do not depend on Kept.
+  // Answers to parked calls do not depend on Kept. A worker learns the slot, and parks a call for
+  // it, only after the job is saved. Other parked calls ask for the status or a checkpoint.
   for (std::function<void()>& give : coordinator_.TakeReady()) {
     made.ready.push_back([give = std::move(give)](const StateWriter::Kept&) { give(); });
   }
@@ -301,7 +302,7 @@ absl::StatusOr<std::optional<CoordinatorState>> CoordinatorService::FindState() 
     return latest;
   }
   if (reader_ == nullptr) {
-    // The cause of the last failure may be fixed.
+    // The last attempt failed. Read again, because the cause may be fixed by now.
     reader_ = std::make_unique<ResumeReader>(options_.files, options_.directory);
   }
   std::optional<absl::StatusOr<ResumeReader::Found>> found = reader_->Take();
@@ -341,8 +342,8 @@ absl::Status CoordinatorService::Open() {
 
   StateWriter::Options writing;
   writing.store = store_.get();
-  // The store of a resumed job contains the state before the resume. If a coordinator restarted
-  // from it, it would assign this coordinator's incarnations again.
+  // The store of a resumed job still contains the state from before the resume. A coordinator that
+  // restarted from that state would assign this coordinator's incarnations again.
   if (state->has_value() && !options_.resume) {
     const absl::StatusOr<uint64_t> synced = store_->Sync();
     writing.has_state = synced.ok();

@@ -34,11 +34,12 @@ namespace torchps {
 // Exposes a JobCoordinator over gRPC. Each call locks, runs one method, unlocks and answers. Parked
 // calls do not hold a thread and are dropped when the caller disconnects.
 //
-// If there is a directory, the coordinator survives the end of the process. It stores its state
-// before it sends an answer that depends on it, and it conducts the job's checkpoints. If the job
-// cannot be stored, it does not begin (state_writer.h). The first call opens the directory, since
-// only the first server of a job is asked to coordinate. On resume, reading begins at once
-// (resume_reader.h), and calls return UNAVAILABLE in the meantime.
+// If there is a directory, a restarted process continues as the coordinator of the same job. The
+// service stores the coordinator's state before it sends an answer that depends on this state, and
+// conducts the job's checkpoints. A job that cannot be stored does not begin (state_writer.h).
+// Every server has this service, but only the first server of a job is asked to coordinate. So the
+// first call opens the directory. If `resume` is set, Listen() begins to read the directory
+// (ResumeReader), and calls return UNAVAILABLE until it is read.
 //
 // Thread-safe. Must outlive the completion queues that it listens on.
 class CoordinatorService {
@@ -55,7 +56,7 @@ class CoordinatorService {
     FileSystem* files = nullptr;
     // Resume the job in the directory with new processes (resumed_state.h).
     bool resume = false;
-    // The directory may be a copy.
+    // The directory may have been fetched from a backup copy (CoordinatedJob::Return::kFromCopy).
     bool from_copy = false;
     // Called on any thread with the name of each new file in the directory that is not part of a
     // checkpoint. May be null.
@@ -79,9 +80,10 @@ class CoordinatorService {
   // Expires slots and begins the checkpoint that is due. Must be called periodically.
   void Tick();
 
-  // Starts one more checkpoint if the job uses checkpoints and changed since the last one. Blocks
-  // for at most `timeout`. Returns OK if everything is in a checkpoint. Must be called before
-  // Stop(), outside of a call's thread.
+  // Takes one more checkpoint if JobCoordinator::wants_last_checkpoint() is true, and blocks until
+  // it is complete. Returns OK also if no checkpoint is needed, DEADLINE_EXCEEDED after `timeout`,
+  // and otherwise the checkpoint's error. Must be called before Stop(), and not on a thread that
+  // handles calls.
   absl::Status TakeLastCheckpoint(absl::Duration timeout);
 
   // Answers parked and future calls with UNAVAILABLE, cancels a running checkpoint and stores the
@@ -92,8 +94,8 @@ class CoordinatorService {
   using Service = Coordinator::AsyncService;
   using Answer = StateWriter::Answer;
 
-  // States if a call may open the directory and so make this server the coordinator. Calls of
-  // servers, and workers' calls to locate a server, may be sent to a wrong address.
+  // States if a call may open the directory and so make this server the coordinator. RegisterServer
+  // and LocateServers may not, because their callers may have the address of a wrong server.
   enum class Opens { kYes, kNo };
 
   // Arms the poller's queue with a method that answers at once, or with one that may park.
@@ -111,7 +113,7 @@ class CoordinatorService {
   using Change = std::function<Answer(JobCoordinator&, absl::Duration now)>;
   absl::Status Apply(const Change& change, Opens opens = Opens::kYes) ABSL_LOCKS_EXCLUDED(mutex_);
   // Same as Apply(), but also works after Stop(). For changes that do not park calls. REQUIRES:
-  // opened.
+  // Open() succeeded.
   void MakeAnyhow(const Change& change) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // The answers that a change made due, and the revisions that they depend on.

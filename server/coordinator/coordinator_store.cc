@@ -58,10 +58,10 @@ absl::StatusOr<std::optional<CoordinatorState>> CoordinatorStore::Load() const {
   const bool has_synced = synced.ok() && synced->has_value();
   const bool has_recent = recent.ok() && recent->has_value();
   if (has_synced && has_recent) {
-    // If the files belong to two jobs, the synced state is the later one, because a new job syncs
-    // the first state. For one job, the state with the higher incarnations is newer. Revisions
-    // alone do not decide: a process that could not read the latest state restarts from a lower
-    // revision.
+    // If the files belong to two jobs, the synced state is the later one, because new jobs sync
+    // their first state. If both belong to one job, the state with the higher incarnations is
+    // newer. Revisions alone do not decide: a process that could not read the latest state restarts
+    // from a lower revision.
     const auto age = [](const CoordinatorState& state) {
       return std::make_pair(state.next_incarnation(), state.revision());
     };

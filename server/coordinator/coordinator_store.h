@@ -39,9 +39,10 @@ class CoordinatorStore {
   // failure.
   absl::Status Write(const CoordinatorState& state, bool sync);
 
-  // Syncs the last state in coordinator.state, because the previous process may have ended before
-  // the directory sync. Returns the revision, which may be lower than that of the newest state.
-  // Returns NOT_FOUND if the file does not exist, and the errors of Load().
+  // Makes coordinator.state survive a power failure. The previous process may have ended after it
+  // replaced the file and before it synced the directory. Returns the revision of the state in the
+  // file, which may be lower than the revision in coordinator.recent. Returns NOT_FOUND if the file
+  // does not exist, and the errors of Load().
   absl::StatusOr<uint64_t> Sync();
 
   const std::string& path() const { return state_path_; }

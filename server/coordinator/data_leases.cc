@@ -25,8 +25,8 @@ DataLeases::Range FromProto(const DataRange& proto) {
   return {proto.epoch(), proto.begin(), proto.end()};
 }
 
-// Returns the length of a lease from `available` consecutive samples. Avoids pushes of a single
-// sample, on which batch norm cannot train, if other pushes can give up one or two.
+// Returns the length of a lease from `available` consecutive samples. Shortens the lease by one or
+// two samples if that avoids a push of a single sample, on which batch norm cannot train.
 int64_t LeaseLength(DataLeases::Size size, int64_t available) {
   const int64_t most = size.push_samples * size.pushes;
   int64_t length = std::min(most, available);
@@ -35,7 +35,8 @@ int64_t LeaseLength(DataLeases::Size size, int64_t available) {
   return length;
 }
 
-// Same for a returned range. If pushes contain two samples, an odd range ends in a piece of three.
+// Same for a returned range. If pushes contain two samples, an odd range ends in a piece of three,
+// because a piece of one would remain otherwise.
 int64_t ReturnedLength(DataLeases::Size size, int64_t available) {
   if (size.push_samples != 2 || available % 2 == 0) return LeaseLength(size, available);
   if (available <= 3) return available;
@@ -226,7 +227,7 @@ absl::Status DataLeases::Restore(const DataLeasesState& state) {
     return damaged(handed_out, " samples were handed out for ", state.pushes(), " pushes");
   }
 
-  // Ranges must not be outstanding or returned twice.
+  // No position may occur twice in the outstanding and returned ranges.
   std::set<Range> seen;
   const auto check = [&](const Range& range) {
     if (range.epoch < 1 || range.epoch > static_cast<int>(epochs.size()) || range.begin < 0 ||

@@ -35,16 +35,17 @@ class DataLeases {
     // the last range is cut to fit. Ranges handed out again do not count twice. 0 means unlimited.
     int64_t max_pushes = 0;
     // Samples in a common step for all slots; 0 if each slot makes separate steps. An epoch's last
-    // step may be shorter. The slots share it, so that the next epoch begins with a new step, as in
-    // one process. Batch norm fails on one sample, so a last step with one sample gets another from
-    // the step before.
+    // step may be shorter. All slots together make this shorter step, so that the next epoch begins
+    // with a new step, as in training with one process. Batch norm fails on a single sample, so a
+    // last step of one sample takes another one from the step before.
     int64_t step_samples = 0;
   };
 
   // Maximum lease size: `pushes` pushes with `push_samples` samples each, both at least 1. Leases
   // are shorter at the end of an epoch or a returned range. They are also shorter by one or two
   // samples if a push would otherwise contain a single sample and `push_samples` exceeds two. If
-  // pushes contain two samples, three returned samples are one lease, to be used in one push.
+  // `push_samples` is two, the last three samples of a returned range form one lease for one push,
+  // because a push of a single sample would remain otherwise.
   struct Size {
     int64_t push_samples = 1;
     int64_t pushes = 1;
@@ -71,8 +72,9 @@ class DataLeases {
     // decreases.
     double progress_begin = 0;
     double progress_end = 0;
-    // Samples in a whole step that a lease in an epoch's shorter last step represents. The leases
-    // in that step add up to a whole step. 0 for other steps.
+    // For a lease in an epoch's shorter last step: the number of samples of a whole step that the
+    // lease stands for. The shares of all leases in that step add up to `step_samples`. 0 for other
+    // leases.
     int64_t share = 0;
   };
 
@@ -83,8 +85,8 @@ class DataLeases {
   };
 
   struct Finished {
-    // False for a repeat, and for a lease that was released before (the range belongs to another
-    // slot now or later). Such calls have no effect.
+    // False if the lease was finished or released before. The range of a released lease goes to
+    // another slot. Such a call has no effect.
     bool counted = false;
     int epoch = 0;  // of the lease, if counted
     // True if this call closed the epoch.
@@ -100,7 +102,7 @@ class DataLeases {
     int64_t reissued = 0;  // handed out again, each time counted
     int64_t lost = 0;      // reported as lost, each time counted
     // True if the epoch is closed: all leases are finished, and the epoch's remaining samples will
-    // not be handed out. Then used = samples, unless max_pushes cut the epoch short.
+    // not be handed out. Then used = samples, unless max_pushes or Stop() cut the epoch short.
     bool closed = false;
   };
 
@@ -129,18 +131,18 @@ class DataLeases {
   // is false, that may change, because a range may return. Holders may own several leases.
   std::optional<Lease> Take(SlotHolder holder, Size size);
 
-  // Finishes a lease. `holder` has used all samples of lease `id`, except that the gradients of
-  // `lost` were not applied: those parts return. Returns INVALID_ARGUMENT if the lease was never
-  // handed out, or if the parts are not disjoint, ascending and within the lease. See Finished for
-  // calls that do not count.
+  // Finishes a lease. `holder` has used all samples of lease `id`. The gradients of the parts in
+  // `lost` were not applied, so these parts are handed out again. Returns INVALID_ARGUMENT if the
+  // lease was never handed out, or if the parts are not disjoint, ascending and within the lease.
+  // See Finished for calls that do not count.
   absl::StatusOr<Finished> Finish(uint64_t id, SlotHolder holder, absl::Span<const Part> lost = {});
 
   // Reclaims the unfinished leases of a dead holder, to be handed out again. Returns the number of
   // reclaimed samples.
   int64_t Release(SlotHolder holder);
 
-  // Stops handing out new ranges; returned ranges are still handed out again. Returns the epoch
-  // that this closed, or 0.
+  // Stops handing out new ranges; returned ranges are still handed out again. Returns the number of
+  // the epoch that this call closed, or 0.
   int Stop();
 
   // Returns true if each epoch is closed and handing out has ended.
@@ -164,7 +166,7 @@ class DataLeases {
     int64_t unissued = 0;
     int64_t reissued = 0;
     int64_t lost = 0;
-    int64_t position = 0;  // first one never handed out
+    int64_t position = 0;  // first position never handed out
   };
   struct Outstanding {
     Range range;
@@ -172,7 +174,7 @@ class DataLeases {
   };
 
   Epoch& epoch(int number) { return epochs_[number - 1]; }
-  // Returns true if all new ranges are handed out.
+  // Returns true if no more new ranges will be handed out.
   bool Exhausted() const;
   bool Closed(const Epoch& epoch) const;
   // Returns the fraction of the job's samples that was handed out, 0 to 1.
@@ -180,13 +182,12 @@ class DataLeases {
   // Returns the position at which an epoch's shorter last step begins, or options_.samples if all
   // steps are equal.
   int64_t LastStepBegin() const;
-  // Returns the samples in a whole step that the last step's positions before `position` represent.
+  // Returns the Lease::share of the last step's positions before `position`.
   int64_t ShareBefore(int64_t position) const;
   // Cuts the next new range; nullopt if Exhausted().
   std::optional<Range> NextNewRange(Size size);
-  // Cuts a piece from the next range that a slot gave back. The piece contains at least two
-  // samples, unless the range contains, or a push consists of, only one. REQUIRES: a slot gave a
-  // range back.
+  // Cuts a piece from the first returned range. The piece contains at least two samples, unless the
+  // range contains only one or `size.push_samples` is 1. REQUIRES: HasReturned().
   Range NextReturnedRange(Size size);
 
   const Options options_;

@@ -12,8 +12,8 @@
 namespace torchps {
 
 // Tracks the evaluations of a job: the epochs to evaluate, the assigned slots, and the results.
-// Each evaluation is reported once. If a slot dies before that, the next slot that asks gets the
-// evaluation.
+// Each evaluation is reported once. If a slot dies before it reports, the next slot that asks gets
+// the evaluation.
 //
 // Thread-compatible. Value type.
 class Evaluations {
@@ -43,8 +43,8 @@ class Evaluations {
   int latest() const { return by_epoch_.empty() ? 0 : by_epoch_.rbegin()->first; }
   // Returns the highest score of the reported evaluations.
   std::optional<double> BestScore() const;
-  // Returns the number of epochs reported since the last new best. The new best exceeds all earlier
-  // scores by more than `min_delta`.
+  // Returns the number of epochs reported since the last new best. A score is a new best if it
+  // exceeds the previous new best by more than `min_delta`.
   int EpochsWithoutBest(double min_delta) const;
   // Appends the reported results, ordered by epoch.
   void AddResultsTo(JobStatus* status) const;

@@ -12,10 +12,11 @@
 
 namespace torchps {
 
-// Notifies all servers that a slot was evicted. The slot's process may still run and reach the
-// other servers while it cannot reach the coordinator's server. They would wait for the process,
-// although the data already belongs to another slot. The process exits once a server reports the
-// lost slot. If a server cannot be reached, it expires the slot's lease instead.
+// Notifies all servers that a slot was evicted. The slot's process may still run and reach all
+// servers except server 0, the coordinator. Without the notification, these servers would wait for
+// gradients, although the samples already belong to another slot. A notified server refuses the
+// next call of the process, which then exits. A server that the notification does not reach drops
+// the slot when the lease there ends.
 //
 // Thread-safe. Uses a separate thread, which starts with the first call.
 class EvictionNotifier {

@@ -22,7 +22,8 @@ uint64_t DrawNonZero(uint64_t seed, int draw) {
 
 JobCoordinator::JobCoordinator(Options options)
     : job_options_{DrawNonZero(options.seed, 1), options.has_directory},
-      // Far from 0 and from incarnations of other jobs, with space to rise.
+      // Random, so that the incarnations of two jobs differ with high probability. At most 2^32, so
+      // that incarnations can rise.
       first_incarnation_((DrawNonZero(options.seed, 3) >> 32) + 1),
       job_id_(DrawNonZero(options.seed, 2)) {}
 
@@ -81,7 +82,7 @@ JobCoordinator::ParkedCall JobCoordinator::AwaitStart(const AwaitStartRequest& r
   if (claims && job_->phase() < JobStatus::RUNNING && !job_->TakeInitialized(request.slot())) {
     const std::string what = absl::StrCat(
         "slot ", request.slot(), " was not asked to initialise the model, but reports that it did");
-    // An earlier coordinator incarnation may have asked.
+    // An earlier coordinator incarnation may have asked the slot.
     return parked_.AnswerNow<AwaitStartReply>(
         std::move(reply), job_->restored() ? absl::AbortedError(absl::StrCat(what, ": join again"))
                                            : absl::InvalidArgumentError(what));
@@ -195,7 +196,8 @@ absl::Status JobCoordinator::TakeIn(const NextWorkRequest& request, MemberState&
   if (request.call() == member.call() && member.call() > 0) return absl::OkStatus();
   if (request.call() != member.call() + 1) return refused(" comes after call ", member.call());
   if (job_->phase() < JobStatus::RUNNING) {
-    // The disk may have refused the state with the start.
+    // The restored state may be older than the start of the job, for example if it is a backup
+    // copy.
     if (job_->restored())
       return refused(" comes before the start of the job, as far as this coordinator knows");
     return absl::FailedPreconditionError("the job has not started: call AwaitStart first");

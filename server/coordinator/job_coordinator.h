@@ -27,8 +27,8 @@ namespace torchps {
 //
 //   NO_JOB --Join--> a job (CoordinatedJob)
 //
-// Calls that ask for a phase stay parked until the phase is published. Training continues in the
-// meantime.
+// Calls that wait for a phase stay parked until that phase is published (JobPhase in job_terms.h).
+// Training continues in the meantime.
 //
 // Slots die when the lease expires, when the process leaves, or when a newer incarnation holds the
 // slot. The work of a dead slot (a data lease, an evaluation, the initialisation of the model) is
@@ -75,7 +75,8 @@ class JobCoordinator {
   ParkedCall GetJobStatus(const JobStatusRequest& request, absl::Duration now,
                           Reply<JobStatus> reply);
 
-  // Calls without a slot. They also return FAILED_PRECONDITION if there is no job.
+  // Calls that name no slot. Without a job, RegisterServer() returns FAILED_PRECONDITION, and
+  // LocateServers() returns an empty list.
   absl::StatusOr<RegisterServerReply> RegisterServer(const RegisterServerRequest& request,
                                                      absl::Duration now);
   absl::StatusOr<LocateServersReply> LocateServers(const LocateServersRequest& request,
@@ -84,7 +85,8 @@ class JobCoordinator {
   ParkedCall TakeCheckpoint(const TakeCheckpointRequest& request, absl::Duration now,
                             Reply<CheckpointStatus> reply);
 
-  // Returns the plan of the checkpoint that is due now, if any. It runs until EndCheckpoint().
+  // Begins the checkpoint that is due now, if any, and returns the plan. It runs until
+  // EndCheckpoint().
   std::optional<CheckpointPlan> BeginCheckpoint(absl::Duration now);
   // Records the outcome of the running checkpoint: the size and times, or the error.
   void EndCheckpoint(const absl::StatusOr<CheckpointStatus>& outcome, absl::Duration now);
@@ -93,8 +95,8 @@ class JobCoordinator {
   // has_job().
   uint64_t newest_finite_checkpoint() const { return job_->newest_finite_checkpoint(); }
 
-  // Returns true if the job runs or has ended, uses checkpoints, and made progress since the last
-  // one.
+  // Returns true if the job takes checkpoints, has started, and has not completed the checkpoint
+  // after the job's end.
   bool wants_last_checkpoint() const { return has_job() && job_->wants_last_checkpoint(); }
 
   // REQUIRES: has_job().
@@ -104,13 +106,14 @@ class JobCoordinator {
   absl::Status Restore(const CoordinatorState& state, Return how, absl::Duration now);
 
   bool has_job() const { return job_ != nullptr; }
-  // Returns true if the job asks for durability beyond this process.
+  // Returns true if there is a job with a durability.level other than NONE.
   bool durable() const { return has_job() && job_->durable(); }
-  // Rises with each change of Save(), except for changes of the time. An answer that became due
-  // since then must not be sent before that state is stored.
+  // Rises with each change of the state that Save() returns, except for changes of the time. An
+  // answer that became due at a revision must not be sent before a state of that or a higher
+  // revision is stored.
   uint64_t revision() const { return has_job() ? job_->revision() : 0; }
   // Returns the last revision with a change that must survive a power failure: slot holders, the
-  // phase, checkpoints or evaluations. Other lost changes are repeated.
+  // phase, checkpoints or evaluations. The loss of other changes only repeats work.
   uint64_t vital_revision() const { return has_job() ? job_->vital_revision() : 0; }
 
   // Records that a state with at least this revision is synced. Must be called after every sync if
@@ -118,14 +121,14 @@ class JobCoordinator {
   void OnSynced(uint64_t revision, absl::Duration now);
 
   // Returns true if this object assigns `incarnation`; earlier coordinators assigned lower numbers.
-  // The incarnation must not be sent to a process before a state that this object saved is synced.
-  // Otherwise a restarted coordinator would assign it again. REQUIRES: has_job().
+  // Such an incarnation must not be sent to a worker before a state of this object is synced.
+  // Otherwise a restarted coordinator would assign the same incarnation again. REQUIRES: has_job().
   bool GivesOut(Incarnation incarnation) const { return incarnation >= job_->own_from(); }
 
-  // Ends the slots with an expired lease. All other calls do this too; Tick() is needed while calls
-  // do not arrive.
+  // Evicts the slots with an expired lease, and ends waits that are too long
+  // (JobWork::EndLongWaits). Most calls do this too. Tick() is needed while no calls arrive.
   void Tick(absl::Duration now);
-  // Returns the slots evicted since the last call.
+  // Returns the slots that Tick() has evicted since the last call.
   std::vector<EvictedSlot> TakeGone() { return std::exchange(gone_, {}); }
 
   // Drops a parked call whose caller disconnected. Ignores unknown and answered calls.
@@ -141,7 +144,7 @@ class JobCoordinator {
   // Expires dead slots, then returns the live member that called and renews its lease. Returns
   // INVALID_ARGUMENT or ABORTED as in SlotRegistry::Renew.
   absl::StatusOr<MemberState*> FindMember(SlotId slot, Incarnation incarnation, absl::Duration now);
-  // Records a NextWork call, once even if it is repeated.
+  // Records a NextWork call. A repeated call has no effect.
   absl::Status TakeIn(const NextWorkRequest& request, MemberState& member, absl::Duration now);
   // Ends the incarnation, hands its work to other slots, and records `state` and `reason`.
   void Expire(SlotHolder dead, SlotAccounting::State state, const std::string& reason);

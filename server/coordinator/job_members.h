@@ -18,7 +18,8 @@ namespace torchps {
 
 // Tracks the addresses of a job's servers. Workers report addresses from --servers when they join.
 // An address that a server registers itself overrides them while this coordinator runs. After a
-// restart of the coordinator, the last address counts until the server registers again.
+// restart of the coordinator, the last known address is used until a worker joins or the server
+// registers again.
 //
 // Not thread-safe. Empty until the first report.
 class ServerAddresses {
@@ -48,8 +49,9 @@ class ServerAddresses {
 };
 
 // Manages the slots of a job: the holder, the lease and the accounting of each slot. The figures of
-// a slot are summed over all incarnations. The quarantine lasts until the slot pushes again. All
-// other fields are reset with each incarnation.
+// a slot are summed over all incarnations. A slot that was removed for nonfinite gradients stays
+// quarantined, also under the next incarnation, until it has pushed a finite gradient. All other
+// fields are reset with each incarnation.
 //
 // Not thread-safe. The caller passes the time, which must not decrease.
 class JobMembers {
@@ -76,7 +78,8 @@ class JobMembers {
   bool RecordRenewal(const RenewSlotRequest& request, absl::Duration now);
 
   // Returns the holders with an expired lease; the caller must pass each one to End(). Must be
-  // called often, because a pause means that this process was suspended (SlotViews::Pass).
+  // called often, because a long pause between two calls is taken for a suspension of this process
+  // (SlotViews::Pass).
   std::vector<SlotHolder> Expire(absl::Duration now) {
     views_.Pass(now);
     return registry_.Expire(now);

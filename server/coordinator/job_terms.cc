@@ -58,8 +58,8 @@ absl::Status CheckSameSamples(const char* of, uint32_t job, uint32_t joiner) {
       " (compared by a few of them)", ": all workers need the same data, in the same order"));
 }
 
-// Fills in fields that older versions omitted. They saved a job with all defaults, but could not
-// distinguish 0 from an absent field.
+// Fills in fields that older versions omitted. They saved all fields of the job except those with
+// the value 0. An absent field would now get a default that may differ from 0.
 JobSpec SavedJob(JobSpec job) {
   ConsistencySpec* consistency = job.mutable_consistency();
   if (!consistency->has_mode()) consistency->set_mode(ConsistencySpec::ASYNC);

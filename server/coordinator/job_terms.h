@@ -17,9 +17,9 @@ namespace torchps {
 // Tracks the phase of a job, the phase that may be published, the running time, and the revisions
 // of the coordinator state.
 //
-// If the state is saved on disk, a phase is published only after it is synced (OnSynced). Otherwise
-// a coordinator that restarts in the previous phase would wait for workers that already began or
-// ended.
+// A phase is published when answers may show it to workers. If the state is saved on disk, this
+// happens only after the state with that phase is synced (OnSynced). Otherwise a coordinator could
+// restart in the previous phase and wait for workers that already train or have ended.
 //
 // Not thread-safe. Does not read a clock: the caller passes `now`, which must not decrease.
 class JobPhase {
@@ -37,8 +37,8 @@ class JobPhase {
   // Continues from a state saved at this revision. `ran` is the running time at that point.
   void Restore(JobStatus::Phase phase, uint64_t revision, absl::Duration ran, absl::Duration now);
 
-  // Returns the time from entering RUNNING to entering DONE, excluding the time without a
-  // coordinator.
+  // Returns the time since the job entered RUNNING, at most until it entered DONE. Times without a
+  // coordinator do not count.
   absl::Duration RunningTime(absl::Duration now) const;
 
   // Rises with each change of the state, except for changes of the time.
@@ -60,7 +60,7 @@ class JobPhase {
   uint64_t phase_revision_ = 0;  // revision of the last phase change
   JobStatus::Phase told_ = JobStatus::GATHERING;
 
-  // Running time at the last stop of the job.
+  // Running time in the restored state; 0 for a new job.
   absl::Duration ran_before_;
   absl::Duration started_at_;
   absl::Duration ended_at_;
@@ -88,8 +88,9 @@ struct JobTerms {
   void SaveTo(CoordinatorState* state) const;
 
   // Returns the terms with which a stopped job continues when `joiner` joins. The result uses the
-  // joiner's job, completed, and the joiner's server count. Returns FAILED_PRECONDITION if the
-  // joiner changed a field that must not change; the message names the field and the reason.
+  // joiner's job, completed by CompleteJobSpec(), and the joiner's server count. Returns
+  // FAILED_PRECONDITION if the joiner changed a field that must not change; the message names the
+  // field and the reason.
   absl::StatusOr<JobTerms> ResumeWith(const JobTerms& joiner) const;
 
   // Returns FAILED_PRECONDITION if the joiner's terms differ from these. The message names the

@@ -100,7 +100,8 @@ bool JobWork::EndLongWaits(absl::Duration now) {
 }
 
 bool JobWork::HasNoPart(SlotId slot) const {
-  // In SYNC, a round waits for each slot. Any slot may use returned samples.
+  // In SYNC each slot has a part, because the round waits for it. Returned samples may go to any
+  // slot.
   if (samples_of_step_ == 0 || !evaluators_rest_ || leases_.HasReturned()) return false;
   if (!leases_.HasMore() || !leases_.HasOutstanding()) return false;
   const auto wait = awaiting_.find(slot);
@@ -121,9 +122,10 @@ bool JobWork::HandOutLease(MemberState* member, bool has_waited, NextWorkReply* 
   const std::optional<DataLeases::Lease> lease =
       leases_.Take({member->slot(), member->incarnation()}, size);
   if (!lease.has_value()) return false;
-  // Use three returned samples in one push, not in one push of two and one of one.
+  // Use three returned samples in one push. Otherwise the second push would contain a single
+  // sample, on which batch norm fails.
   if (lease->reissued && lease->range.size() == 3 && batch_size == 2) batch_size = 3;
-  // Other slots may have made an update since this slot pulled.
+  // Tell the slot to pull again if other slots may have made an update since the last pull.
   const bool is_first_of_epoch = member->epoch() < lease->range.epoch && lease->range.epoch > 1;
   const bool pull_again =
       has_waited || (is_first_of_epoch && MissesLastStep(member->slot(), lease->range.epoch - 1));
@@ -164,12 +166,13 @@ absl::Status JobWork::Finish(const NextWorkRequest& handed_in, absl::Duration ru
   if (outcome->closed_epoch) {
     epoch.closed_at = running;
     const bool hands_in = keeps_models_ && leases_.Complete();
-    // If other slots already train on the next step, the first slot that asks for the step after it
-    // evaluates: the shares of that step are not yet planned.
+    // If other slots already train on the next step, they may need this slot's share. So the first
+    // slot that asks for a later step evaluates, because no shares are planned for that step yet.
     const bool trains_on = samples_of_step_ > 0 && evaluators_rest_ && leases_.HasOutstanding();
     if (evaluates_ || hands_in) {
       evaluations_.Open(outcome->epoch, trains_on ? -1 : holder.slot);
-      // Another waiting slot may begin the next plan before this slot asks for work.
+      // This slot will evaluate. Exclude it from the next plan now, because another slot may begin
+      // that plan before this slot asks for work.
       if (evaluators_rest_ && !trains_on) balancer_.Rest(holder.slot);
     }
   }
@@ -178,7 +181,8 @@ absl::Status JobWork::Finish(const NextWorkRequest& handed_in, absl::Duration ru
 
 void JobWork::Report(const EvaluationResult& result) {
   evaluations_.Report(result.epoch(), result);
-  // If all leases of the current epoch are finished, no later lease will close it.
+  // If all leases of the current epoch are finished already, the early stop itself closes the
+  // epoch. So the evaluation is opened here and not by Finish().
   if (const int closed = StopWithoutBest(); closed > 0) evaluations_.Open(closed, /*slot=*/-1);
 }
 
@@ -193,8 +197,8 @@ int JobWork::StopWithoutBest() {
 bool JobWork::MayBeLast(int epoch) const {
   if (epoch != evaluations_.latest()) return false;
   if (leases_.Complete()) return true;
-  // This evaluation may trigger early stopping. If a later epoch has begun, the end of that epoch
-  // uploads the model.
+  // This evaluation may trigger early stopping. If a later epoch has begun, the final model is
+  // uploaded after that epoch instead.
   return stopping_.patience() > 0 &&
          evaluations_.EpochsWithoutBest(stopping_.min_delta()) + 1 >= stopping_.patience();
 }
@@ -223,7 +227,7 @@ void JobWork::Describe(JobStatus* status) const {
       epoch.set_train_loss(figures->second.loss_sum /
                            static_cast<double>(figures->second.loss_samples));
     } else if (accounting.used > 0) {
-      // Reports would show 0 as the best loss.
+      // Use NaN, because reports would show 0 as the best loss.
       epoch.set_train_loss(std::numeric_limits<double>::quiet_NaN());
     }
     if (accounting.closed)
@@ -274,9 +278,8 @@ absl::Status JobWork::Restore(const CoordinatorState& state) {
     batches[saved.slot()] = saved.batch_size();
   }
   balancer_.Restore(batches);
-  // An early stop stays in effect, even if an evaluation in progress at that time was a new best.
-  // The evaluation of the epoch that it closed is already assigned or reported, so it is not opened
-  // again.
+  // An early stop stays in effect, even if an evaluation that was running at the time of the stop
+  // was a new best. If the stop closed an epoch, the evaluation of that epoch may be open already.
   int closed = 0;
   if (state.epochs_without_best() > 0 && stopping_.patience() > 0) {
     stopped_after_ = state.epochs_without_best();

@@ -27,21 +27,22 @@ class JobWork {
   JobWork(const JobTerms& terms, bool keeps_models);
 
   // Assigns an evaluation or a data lease to `member` and fills in `reply`. Returns false if there
-  // is currently no work for it. The other slots share the batch of a slot without a lease. In SYNC
-  // an evaluator keeps its batch, since the round waits for it.
+  // is currently no work for it. A slot without a lease leaves the batch to the other slots. In
+  // SYNC a slot that evaluates keeps the batch, because the round waits for the gradient.
   bool HandOut(MemberState* member, NextWorkReply* reply);
 
   // Returns true if HandOut() returned false because the current step does not include the slot.
   // The slot gets a share of the next step.
   bool AwaitsStep(SlotId slot) const { return awaiting_.count(slot) > 0; }
-  // Ends waits that last longer than the other slots' steps, since all other slots may have
-  // stopped. Returns true if it ended a wait: HandOut() then returns work for that slot. Must be
-  // called several times a second.
+  // Ends the wait of a slot that has waited longer than the other slots' steps last, because these
+  // slots may all have stopped. Returns true if it ended a wait: HandOut() then returns work for
+  // that slot. Must be called several times a second.
   bool EndLongWaits(absl::Duration now);
 
-  // Records a finished data lease. The holder has used all samples except `lost`; the job has run
-  // for `running`. Returns INVALID_ARGUMENT if the lease was never handed out or the lost ranges
-  // are outside of it. Repeated calls have no effect.
+  // Records a finished data lease. `handed_in` names the holder, the lease and the lost ranges. The
+  // holder has used all other samples of the lease. `running` is the job's running time. Returns
+  // INVALID_ARGUMENT if the lease was never handed out or the lost ranges are outside of it.
+  // Repeated calls have no effect.
   absl::Status Finish(const NextWorkRequest& handed_in, absl::Duration running);
 
   // Records an evaluation result. Ends the job early if training.early_stopping says so. REQUIRES:
@@ -82,13 +83,13 @@ class JobWork {
   // Assigns an evaluation to `member`. Returns false if none is open.
   bool HandOutEvaluation(MemberState* member, NextWorkReply* reply);
   // Returns true if the current step does not include this slot. Either the slot came in the middle
-  // of the step, or the step ends an epoch and is too short for all slots. In both cases the update
-  // would contain one gradient too many.
+  // of the step, or the step ends an epoch and is too short for all slots. In both cases a gradient
+  // of this slot would be one too many for the update.
   bool HasNoPart(SlotId slot) const;
   // Returns true if the slot was not part of the epoch's shorter last step.
   bool MissesLastStep(SlotId slot, int epoch) const;
-  // Stops the job if training.early_stopping requires it. Returns the epoch that this closed; 0 if
-  // it closed no epoch.
+  // Stops the job if training.early_stopping requires it. Returns the number of the epoch that this
+  // call closed; 0 if it closed no epoch.
   int StopWithoutBest();
   // Returns true if `epoch` may be the last one, so that the evaluating slot uploads the final
   // model.
@@ -107,8 +108,8 @@ class JobWork {
     bool is_over = false;
   };
   std::map<SlotId, Wait> awaiting_;
-  // Latest epoch in whose shorter last step the slot took part. Not saved: after a restart a slot
-  // may wait or pull once more than necessary.
+  // For each slot, the latest epoch with a shorter last step in which the slot took part. Not
+  // saved: after a restart a slot may wait or pull once more than necessary.
   std::map<SlotId, int> last_step_of_;
   BatchBalancer balancer_;
   DataLeases leases_;

@@ -177,7 +177,7 @@ absl::Status ModelStore::Finish(const StoreModelRequest& piece, const std::strin
   const std::string path = MakePath(piece.file());
   if (piece.file() == MODEL_BEST) {
     const std::optional<double> before = ScoreIn(files_, path);
-    // Another slot stored an equally good model first.
+    // Another slot has already stored a model that is at least as good.
     if (before.has_value() && *before >= ScoreIn(files_, temporary)) {
       return files_->RemoveFile(temporary);
     }

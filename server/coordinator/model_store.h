@@ -18,17 +18,18 @@
 
 namespace torchps {
 
-// Stores the model files that workers upload (StoreModel in proto/coordinator.proto). Constants are
-// stored in the coordinator's directory. Models are stored in `model_directory`, possibly
-// elsewhere. The store's thread writes the files. Each file appears under the final name only after
-// it was written completely, read back and synced to disk. Each slot uploads to a separate
-// temporary file, so slots that evaluate at the same time do not collide. best.safetensors keeps
-// the model with the highest score in the file metadata.
+// Stores the model files that workers upload (StoreModel in proto/coordinator.proto).
+// MODEL_CONSTANTS is stored in the coordinator's directory, `directory`. The other files are stored
+// in `model_directory`, which may be a different one. The store's thread writes the files. Each
+// file appears under the final name only after it was written completely, read back and synced to
+// disk. Each slot uploads to a separate temporary file, so slots that evaluate at the same time do
+// not collide. An upload replaces best.safetensors only if the score in the metadata is higher.
 //
-// If a worker dies during an upload, the temporary file remains until the same slot begins again or
-// the store is created again.
+// If a worker dies during an upload, the temporary file remains until the same slot uploads the
+// file again or the next ModelStore for the directory is created.
 //
-// Thread-safe. Answers on the store's thread.
+// Thread-safe. Calls `answer` on the store's thread, or on the calling thread during and after
+// Stop().
 class ModelStore {
  public:
   using Answer = std::function<void(const absl::StatusOr<StoreModelReply>& reply)>;
@@ -42,8 +43,8 @@ class ModelStore {
   // Answers all waiting and future calls with UNAVAILABLE. Idempotent.
   void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Writes a piece and answers with a status that StoreModel documents. REQUIRES: the slot is
-  // alive.
+  // Queues a piece. `answer` receives a status that StoreModel documents, once the piece is
+  // written. REQUIRES: the slot is live.
   void Receive(StoreModelRequest piece, Answer answer) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

@@ -13,9 +13,9 @@
 
 namespace torchps {
 
-// Stores the coordinator calls that wait for an answer, and the answers that have become due. Each
-// slot may park at most one AwaitStart and one NextWork. Repeating a call replaces the parked one.
-// This class does not know why a call waits.
+// Stores the coordinator calls that wait for an answer, and the answers that are due but not sent
+// yet. Each slot may park at most one AwaitStart and one NextWork. Repeating a call replaces the
+// parked one. This class does not know why a call waits.
 //
 // Not thread-safe. Invariant: each call is answered once or cancelled.
 class ParkedCalls {

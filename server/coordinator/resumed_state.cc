@@ -15,8 +15,9 @@
 namespace torchps {
 namespace {
 
-// Reads all shards that are in the directory. If the servers share the directory, these are all
-// shards of the checkpoint. Servers also skip checkpoints that they cannot load.
+// Returns an error if a shard of the checkpoint cannot be loaded. Reads only the shards in this
+// directory, which are all shards if the servers share it. Servers also skip checkpoints that they
+// cannot load, so the job must not resume from one.
 absl::Status CheckShards(const CheckpointDirectory& directory, const Manifest& manifest,
                          const std::function<absl::Status(uint64_t checkpoint)>& on_shard) {
   const absl::StatusOr<ManifestBlocks> cut = GetBlocks(manifest);
@@ -57,8 +58,8 @@ absl::StatusOr<ResumedState> FindResumedState(
   }
 
   std::vector<std::string> passed_over;
-  // Includes skipped checkpoints, because servers compare incarnations to recognize earlier states
-  // (IsOfLaterGeneration).
+  // The maximum over all checkpoints, including skipped ones. Servers compare incarnations to
+  // recognize checkpoints from before the resume (IsOfLaterGeneration in common/types.h).
   Incarnation next_incarnation = 0;
   absl::StatusOr<Manifest> manifest = directory.Newest(
       [&](const Manifest& one) {

@@ -35,11 +35,11 @@ struct ResumedState {
   std::vector<std::string> passed_over;
 };
 
-// Finds the state that matches the state of the restarted servers. Servers with a push log restore
-// everything, so the latest state matches. Other servers restore the newest checkpoint, so the
-// state in that checkpoint matches. Reads all shards of the checkpoint that are in the directory.
-// Calls `on_shard` with the checkpoint number before each shard; an error from `on_shard` ends the
-// search and is returned.
+// Finds the coordinator state that matches the blocks that the restarted servers restore. Servers
+// with a push log restore everything, so the latest coordinator state matches. Other servers
+// restore the newest checkpoint, so the state in that checkpoint matches. Reads all shards of the
+// checkpoint that are in the directory. Calls `on_shard` with the checkpoint number before each
+// shard; an error from `on_shard` ends the search and is returned.
 //   NOT_FOUND  the directory does not contain a state to resume from
 //   DATA_LOSS  the contents of the directory are damaged
 absl::StatusOr<ResumedState> FindResumedState(

@@ -28,7 +28,8 @@ struct SlotHolder {
   }
 };
 
-// Describes a slot with an expired lease at the coordinator, and the servers that may not know.
+// Describes a slot with an expired lease at the coordinator, and the addresses of the servers to
+// notify.
 struct EvictedSlot {
   SlotHolder holder;
   std::vector<std::string> servers;  // in server order; empty if unknown
@@ -40,8 +41,8 @@ struct EvictedSlot {
 // the lease expires or the process leaves. Either ends the incarnation. After that, another process
 // or the same one may hold the slot under a higher incarnation.
 //
-// Not thread-safe. The caller passes the time, which must not decrease. An expired lease counts
-// until Expire() is called, so callers call Expire() first.
+// Not thread-safe. The caller passes the time, which must not decrease. A holder stays live after
+// the lease has expired until Expire() is called, so callers call Expire() first.
 class SlotRegistry {
  public:
   struct Options {

@@ -6,11 +6,13 @@
 namespace torchps {
 namespace {
 
-// Fractions of a lease. docs/protocol.md, "Leases of slots", explains them.
+// Fractions of a lease. SlotViews explains the first two. A longer pause than kStoodStill between
+// two calls of Pass() means that the process was suspended.
 constexpr double kLater = 1.0 / 4;
 constexpr double kLately = 1.0 / 2;
 constexpr double kStoodStill = 1.0 / 2;
-// Longer than the deadline of a call to the coordinator.
+// Reports are ignored for this time after a suspension. It is longer than the deadline of a
+// RenewSlot call, at most a ninth of a lease, so that older calls have arrived or failed by then.
 constexpr double kBlind = 1.0 / 8;
 // For a short lease, half of it could be normal scheduling delay of a busy machine.
 constexpr absl::Duration kLeastStandstill = absl::Milliseconds(500);

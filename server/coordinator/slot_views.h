@@ -15,18 +15,20 @@ namespace torchps {
 //
 // A slot is cut off from a server if
 //   - the server has not answered the slot for a lease, and
-//   - the server has answered each renewal of another slot for a lease, also recently, and one of
-//     these began at least a quarter of a lease after the first renewal that this slot missed.
-// The last condition separates both cases, however the renewals are timed: a server that is down
-// for all slots does not answer later requests. The quarter allows for the server's response time
-// and the delay of a request to the coordinator.
+//   - the server has answered all renewals of some other slot for a lease, and
+//   - the last of these renewals began at most half a lease ago, and at least a quarter of a lease
+//     after the first renewal that the cut-off slot missed.
+// The last condition excludes a server that is down: it would not have answered a renewal that
+// began so much later. The quarter allows for the server's response time and the delay of a
+// request to the coordinator.
 //
 // Not thread-safe. The caller passes the time, which must not decrease.
 class SlotViews {
  public:
-  // Results of a slot's renewals at one server, in the coordinator's time. Times are never too
-  // early, and too late by at most the delay of the request. The series consists of the latest
-  // renewals if all of them were answered.
+  // Results of a slot's renewals at one server, in the coordinator's time. Each time may be later
+  // than the true one, by at most the delay of the RenewSlot request. The series is the run of
+  // answered renewals without a miss up to the latest renewal. It is empty if the latest one was
+  // not answered.
   struct Contact {
     absl::Duration answered;               // last answered renewal
     std::optional<absl::Duration> missed;  // start of the first unanswered renewal since then
@@ -43,14 +45,15 @@ class SlotViews {
   bool RecordRenewal(SlotId slot, std::map<int, Contact> contacts, absl::Duration stalled_for,
                      absl::Duration now);
 
-  // Must be called often. After a long pause between two calls, this process was suspended, and the
-  // reports that arrive next may be old. They are ignored for a short time.
+  // Must be called often. A long pause between two calls means that this process was suspended. The
+  // reports that arrive just after the pause may be old, so they are ignored for a short time.
   void Pass(absl::Duration now);
 
   // Removes the slot's reports.
   void Forget(SlotId slot) { views_.erase(slot); }
 
-  // Returns the last reported value; zero if the slot is idle or has not reported.
+  // Returns the duration of the trainer's current piece of work as last reported; zero if the slot
+  // is idle or has not reported.
   absl::Duration stalled_for(SlotId slot) const;
 
  private:

@@ -17,7 +17,8 @@
 namespace torchps {
 
 // Holds back the coordinator's answers until the state that they depend on is stored. Writes the
-// state on a separate thread. Each write serves all answers that arrived in the meantime.
+// state on a separate thread. Each write releases all answers that depend on the written state or
+// on an earlier one.
 //
 // States that must survive a power failure are synced before the answers are sent. Other states are
 // passed to the kernel first, which is sufficient if only the process ends. They are synced within
@@ -25,14 +26,15 @@ namespace torchps {
 //
 // The job continues if the disk fails. The answers are sent after one attempt, a message is logged,
 // and the write is retried every second. If the coordinator dies before a write succeeds, it
-// restarts with an older state. That costs work, but never mixes up two processes
-// (JobCoordinator::Restore). The coordinator publishes a new phase only after the state is synced,
-// because a phase cannot be taken back.
+// restarts with an older state. The workers then repeat some work. But no incarnation is assigned
+// twice, because a restarted coordinator skips many numbers (CoordinatedJob::Restore). The
+// coordinator publishes a new phase only after the state is synced, because workers that have seen
+// a phase never return to the one before.
 //
 // If the first state of a job cannot be saved, the job does not begin, and the answers that depend
 // on it are refused. Otherwise a restarted coordinator would not know the job and would give it a
-// new id, which servers with the old id would reject. If the job was resumed, it would restart with
-// the state before the resume.
+// new id, which servers with the old id would reject. After a resume, a restarted coordinator would
+// continue from the state before the resume.
 //
 // If a restarted coordinator cannot save the first state of a known job, it does not admit new
 // processes. Otherwise the next coordinator would restart from the same state and assign the same
@@ -44,8 +46,8 @@ class StateWriter {
   struct Options {
     // Must outlive this.
     CoordinatorStore* store = nullptr;
-    // True if the store already contains a synced state to which a restarted coordinator may
-    // return. False for a resumed job, which has not begun again yet.
+    // True if the store contains a synced state from which a restarted coordinator may continue.
+    // False for a resumed job, because the stored state is from before the resume.
     bool has_state = false;
     // Returns the current state. Called on the writer's thread without holding the lock.
     std::function<CoordinatorState()> snapshot;
@@ -56,11 +58,11 @@ class StateWriter {
     LogLine log;
     // Must outlive this.
     const Clock* clock = nullptr;
-    // Time from a change to the sync, and between two attempts.
+    // Maximum time from a change to the sync, and the pause between two attempts after a failure.
     absl::Duration pause = absl::Seconds(1);
   };
-  // Shows if the disk contains the states that an answer may depend on. Errors are UNAVAILABLE, and
-  // an answer that depends on the state sends the error instead.
+  // The outcome of saving the state, which each answer receives. Both fields are OK or UNAVAILABLE.
+  // An answer that depends on a field with an error sends this error instead of the reply.
   struct Kept {
     // Error if a restarted coordinator would not know the job.
     absl::Status job;
@@ -85,7 +87,7 @@ class StateWriter {
   void Run();
   // Tries to store the current state, then runs the answers that are due.
   void Store(bool sync) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns the value for answers after a write that ended with `status`.
+  // Returns the argument for answers after a write that ended with `status`.
   Kept WhatIsKept(const absl::Status& status) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   struct Held {

@@ -8,25 +8,27 @@
 namespace torchps {
 namespace {
 
-// Observation count in a level's median. It outvotes two outliers, for example from a cold page
-// cache.
+// Number of observations in the median for `level`. The median ignores two outliers, for example
+// from a cold page cache.
 constexpr size_t kLatest = 5;
-// Level and noise average about this many observations. The level's standard error is then a
-// fourteenth of the noise. Speed changes are detected earlier: see kChange.
+// `level` and the noise are averages over about this many observations. The standard error of
+// `level` is then a fourteenth of the noise, 1 / sqrt(200). Page's test detects a change of speed
+// much sooner (kChange).
 constexpr double kMemory = 200;
 // Prior of the noise, weighted as kLatest observations. The deviation of five observations may be
 // small by chance.
 constexpr double kFirstNoise = 0.3;
 // Lower bound of the noise, since machines vary this much from step to step.
 constexpr double kLeastNoise = 0.02;
-// Observations further off, in standard deviations, count as this.
+// An observation that is further from the prediction, in standard deviations, counts as this far.
 constexpr double kFarthest = 3;
-// Page's test: adds up the deviations beyond kShift, and detects a speed change above kChange. That
-// requires at least five observations.
+// Page's test adds up the deviations beyond kShift. It detects a change of speed when the sum
+// exceeds kChange. Both are in standard deviations. One observation adds at most kFarthest -
+// kShift, so detection requires at least five observations.
 constexpr double kShift = 1;
 constexpr double kChange = 8;
-// Prior standard deviation of `fixed`, and the upper bound. If it were larger, noise would hide the
-// time per sample.
+// Prior standard deviation of `fixed`, and the upper bound. If `fixed` were larger, noise would
+// hide the time per sample.
 constexpr double kFixedDeviation = 0.5;
 constexpr double kLargestFixed = 0.95;
 // The estimate of `fixed` fades to the prior in about this many observations.
@@ -87,7 +89,7 @@ void StepTime::MoveTo(double samples) {
 }
 
 void StepTime::Update(double log_seconds) {
-  // Speed drifts. This limits the filter's memory to kMemory observations.
+  // The speed drifts, so this line limits the filter's memory to kMemory observations.
   variance_ += noise_ * noise_ / (kMemory * kMemory);
   fixed_ *= 1 - 1 / kFixedMemory;
   fixed_variance_ +=

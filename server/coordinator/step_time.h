@@ -8,16 +8,18 @@ namespace torchps {
 //
 //   seconds = level * (fixed + (1 - fixed) * samples / reference),
 //
-// where `reference` is an early batch of the slot. If a machine slows down, `level` changes.
-// `fixed`, the part of a step that does not grow with the samples, belongs to the model and stays.
-// Equal steps contain no information about `fixed`, so it keeps the last estimate, at first 0. That
-// overestimates the effect of samples, so a share that is moved by it does not overshoot, and the
-// moves then reveal `fixed`.
+// where `reference` is the number of samples in an early step. `level` changes if the machine
+// becomes slower or faster. `fixed` is the fraction of a reference step that does not grow with the
+// samples. It depends on the model and hardly changes. Steps of equal size contain no information
+// about `fixed`. So it keeps the last estimate, which is 0 at first. While it is 0, samples seem to
+// cost more than they do, so BatchBalancer moves too few samples rather than too many. The steps
+// after such a move have other sizes and reveal `fixed`.
 //
 // The estimator is a Kalman filter (recursive least squares with a prior) of `fixed` and the
-// logarithm of a step's seconds. Observations more than three deviations off count as three (Huber
-// 1964), so an outlier moves little. Page's test (1954) separates a change of speed from noise:
-// then the median of the last five observations replaces the estimate.
+// logarithm of a step's seconds. An observation more than three standard deviations from the
+// prediction counts as three (Huber 1964), so an outlier changes the estimate little. Page's test
+// (1954) separates a change of speed from noise. After such a change, the median of the last five
+// observations replaces the estimate of `level`.
 //
 // Not thread-safe; does not read a clock.
 class StepTime {
@@ -45,9 +47,9 @@ class StepTime {
   double Slope(double samples) const;
   // Replaces the time of a step with the median of the last few observations.
   void TakeLevel();
-  // Moves the state to a step of `samples`.
+  // Sets `samples_` to `samples` and adapts the rest of the state.
   void MoveTo(double samples);
-  // Updates the state with a step of `samples_`.
+  // Updates the state with an observed step of `samples_`.
   void Update(double log_seconds);
 
   std::deque<Observation> latest_;
@@ -60,7 +62,8 @@ class StepTime {
   double variance_ = 0;
   double fixed_variance_ = 0;
   double covariance_ = 0;
-  // Standard deviation of an observation's logarithm, and the observation count in that mean.
+  // Standard deviation of an observation's logarithm, and the number of observations in this
+  // running mean.
   double noise_ = 0;  // 0: not known yet
   double noise_observations_ = 0;
   // Page's sums: recent deviations above and below the prediction.
