@@ -54,7 +54,8 @@ struct Scalars {
   float momentum;
 };
 
-// The slots are square_avg, then grad_avg if centered, then the buffer with momentum.
+// The arguments after the value are square_avg, grad_avg if centered, and momentum_buffer with
+// momentum.
 template <bool kCentered, bool kMomentum>
 struct RmsPropElement {
   Scalars s;

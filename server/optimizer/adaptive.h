@@ -11,7 +11,7 @@ namespace torchps {
 //   g += w p
 //   a += g^2
 //   p -= r / (1 + (t - 1) lr_decay) * g / (sqrt(a) + epsilon)
-// Slot "sum" = a, initialized to initial_accumulator.
+// Keeps one array between steps (Optimizer::slots): "sum" = a, which starts at initial_accumulator.
 class Adagrad final : public Optimizer {
  public:
   struct Options {
@@ -43,9 +43,9 @@ class Adagrad final : public Optimizer {
 //   u  = g / (sqrt(v - c^2) + epsilon)              (c = 0 if not centered)
 //   b  = momentum b + u, u = b                      (with momentum only)
 //   p -= r u
-// v - c^2 is a variance, negative only by rounding. torch returns NaN then; this class uses 0.
-// Slots "square_avg" = v; then "grad_avg" = c if centered; then "momentum_buffer" = b with
-// momentum.
+// Rounding can make the variance v - c^2 negative. torch then returns NaN; this class uses 0.
+// Arrays between steps, in this order: "square_avg" = v; "grad_avg" = c, if centered;
+// "momentum_buffer" = b, with momentum.
 class RmsProp final : public Optimizer {
  public:
   struct Options {
@@ -77,12 +77,12 @@ class RmsProp final : public Optimizer {
 //   m  = beta1 m + (1 - beta1) g
 //   v  = beta2 v + (1 - beta2) g^2
 //   p -= r / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + epsilon)
-// Slots "exp_avg" = m and "exp_avg_sq" = v.
+// Arrays between steps: "exp_avg" = m and "exp_avg_sq" = v.
 class Adam final : public Optimizer {
  public:
   enum class Decay {
-    kL2,         // Adam: part of the gradient
-    kDecoupled,  // AdamW: shrinks the value, without effect on m and v
+    kL2,         // Adam: adds the decay to the gradient
+    kDecoupled,  // AdamW: shrinks the value; m and v do not see the decay
   };
   struct Options {
     double beta1 = 0.9;

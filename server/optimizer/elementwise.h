@@ -9,9 +9,9 @@
 
 namespace torchps {
 
-// Element-wise operations on blocks, with the properties of ForEachElement (elementwise.h):
-// vectorized, same bits on each instruction set, denormals count as zero. The first argument points
-// to span.size() floats at any byte address, and does not overlap the span.
+// Element-wise operations on blocks. As with ElementLoop below, they are vectorized, give the same
+// bits on each instruction set, and treat denormals as zero. `terms` and `targets` point to as many
+// floats as the span has. They may be at any byte address, but must not overlap the span.
 
 // sums += factor * terms.
 void AddScaled(const float* terms, float factor, absl::Span<float> sums,
@@ -24,14 +24,16 @@ void Scale(float factor, absl::Span<float> values, InstructionSet set = BestInst
 void MoveTowards(const float* targets, float share, absl::Span<float> values,
                  InstructionSet set = BestInstructionSet());
 
-// Prefetches arrays in strips of 8 cache lines. The processor cannot keep up with several parallel
-// arrays. Software prefetch 2 KiB ahead makes cold passes 10 to 20 % faster (bench/README.md).
+// Prefetches arrays in strips of 8 cache lines. The processor's own prefetching falls behind when a
+// loop reads several arrays in parallel. Prefetching 2 KiB ahead makes a pass over arrays outside
+// the cache 10 to 20 % faster (bench/apply_kernels_benchmark.cc).
 class Strip {
  public:
   static constexpr int64_t kElements = 128;
 
   [[gnu::always_inline]] static void PrefetchAhead(const float* strip) {
-    // An integer, because the address may be beyond the array. Prefetching it is harmless.
+    // An integer, because a pointer far beyond the end of the array would be undefined. Prefetching
+    // such an address is harmless.
     const uintptr_t ahead = reinterpret_cast<uintptr_t>(strip) + kAheadBytes;
     for (size_t byte = 0; byte < kElements * sizeof(float); byte += 64) {
       __builtin_prefetch(reinterpret_cast<const void*>(ahead + byte));
@@ -42,15 +44,15 @@ class Strip {
   static constexpr uintptr_t kAheadBytes = 2048;
 };
 
-// Runs an optimizer's loop, vectorized for `set`: calls element(gradient[i], values[i],
-// slots[i]...) for n elements. `Element` is a small struct with the step's constants. The call
-// operator is marked [[gnu::always_inline]], receives the gradient by value and the other arguments
-// by reference.
+// Calls element(gradient[i], values[i], slots[i]...) for n elements. ForEachElement runs this loop
+// vectorized for the instruction set `set`. `Element` is a small struct with the constants of one
+// step. The call operator is marked [[gnu::always_inline]]. It receives the gradient by value and
+// the other arguments by reference.
 //
 // The arrays must not overlap; `gradient` may be at any byte address. Compile with -O3
 // -fno-math-errno -fno-trapping-math -ffp-contract=off. The loop is then vectorized, and each
-// element gets the same bits on each instruction set and at each position. Denormals count as zero
-// (common/cpu/cpu_flags.h).
+// element gets the same bits on each instruction set and at each position in the array. Denormals
+// count as zero (common/cpu/cpu_flags.h).
 template <typename Element>
 class ElementLoop {
  public:

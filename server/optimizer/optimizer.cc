@@ -18,7 +18,7 @@ ParameterGroups::ParameterGroups(const OptimizerSpec& spec) {
   const bool decays = !MomentumInWorkers(spec);
   of_.reserve(spec.group_size() + 1);
   for (int group = -1; group < spec.group_size(); ++group) {
-    // Unset in a normalized job if the group does not set it.
+    // Normalization leaves this field unset if the group does not set it.
     const double factor = group >= 0 && spec.group(group).has_learning_rate_factor()
                               ? spec.group(group).learning_rate_factor()
                               : 1.0;

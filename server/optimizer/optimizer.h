@@ -14,7 +14,7 @@
 namespace torchps {
 
 // Hyperparameters of one parameter group. The learning rate is the base rate times the group's
-// factor; schedule and lag contract change it further in each step.
+// factor. In each step, the schedule and the push's rate factor (GradientTerms) multiply it.
 struct GroupHyperparameters {
   double learning_rate = 0;
   double weight_decay = 0;
@@ -26,7 +26,7 @@ class ParameterGroups {
  public:
   explicit ParameterGroups(const OptimizerSpec& spec);
 
-  // Number of groups in the job, without the defaults (group -1).
+  // Number of groups in the job. Group -1, which holds the defaults, is not included.
   int size() const { return static_cast<int>(of_.size()) - 1; }
 
   // REQUIRES: -1 <= group < size().
@@ -38,21 +38,21 @@ class ParameterGroups {
 
 // Parameters of one Apply call.
 struct ApplyParameters {
-  // Learning rate for these elements and this step, including group factor, schedule and lag
-  // contract.
+  // Learning rate for these elements and this step: the group's rate times the factors of the
+  // schedule and of the push.
   double learning_rate = 0;
   double weight_decay = 0;
-  // Number of this gradient in the block, from 1: the block's version + 1.
+  // The optimizer's step for these elements, from 1: the block's version + 1, less the steps that
+  // the elements missed (MissedSteps).
   Version step = 1;
 };
 
-// Applies one gradient to the values of a block: a loop over floats, in place, with the definitions
-// of torch.optim.
+// Applies one gradient to the values of a block in place, as torch.optim defines it.
 //
-// Stateless after construction, so thread-safe. The state between steps is in the slots: `slots()`
-// float32 arrays as long as the values, which the caller owns. Each element is independent, so a
-// block may be passed in pieces (frames as they arrive, runs of one parameter group) if all pieces
-// use the same `step`.
+// Stateless after construction, so thread-safe. The state between steps is in optimizer slots:
+// `slots()` float32 arrays of the same length as the values, which the caller owns. Each element is
+// independent, so the caller may pass a block in pieces, for example one piece for each parameter
+// group.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -79,9 +79,9 @@ class Optimizer {
 };
 
 // Returns the optimizer for a normalized spec (job/job_spec.h), with loops for `set`, which this
-// machine must support. Only delayed momentum uses `workers`, the job's number of workers. Each set
-// computes the same bits. INVALID_ARGUMENT: a kind or a value is missing in the spec; the message
-// names the field.
+// machine must support. Only delayed momentum uses `workers`, the job's number of workers. The
+// results have the same bits with each instruction set. INVALID_ARGUMENT: a kind or a value is
+// missing in the spec; the message names the field.
 absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerSpec& spec,
                                                          InstructionSet set = BestInstructionSet(),
                                                          int workers = 1);

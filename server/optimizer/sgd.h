@@ -11,7 +11,7 @@ namespace torchps {
 //   b  = g in the first step, momentum b + (1 - dampening) g later   (with momentum only)
 //   g  = g + momentum b with Nesterov (Sutskever et al. 2013), else b
 //   p -= r g
-// Slot "momentum_buffer" = b, only with momentum.
+// Keeps one array between steps (Optimizer::slots), only with momentum: "momentum_buffer" = b.
 class Sgd final : public Optimizer {
  public:
   struct Options {
@@ -34,24 +34,27 @@ class Sgd final : public Optimizer {
   const InstructionSet set_;
 };
 
-// Implements delayed Nesterov momentum (Liu et al. 2024, c = 0). Each gradient moves the value when
-// it arrives. After P gradients, the momentum moves the value by their sum, as if P workers stepped
-// together. For gradient g, rate r, decay w, momentum u and value p:
+// Implements delayed Nesterov momentum (Liu et al. 2024, with their constant c = 0). Each gradient
+// moves the value when it arrives. The momentum changes, and moves the value, only once in P
+// gradients, and uses their sum. So it acts as if P workers took one step together. For gradient g,
+// rate r, decay w, momentum u and value p:
 //   t  = number of earlier gradients
 //   g += w p
 //   p -= r g,  s += g
 //   if P divides t + 1:   m = u m + s,  p -= r u m,  s = 0
 // The paper divides g by P, here and in s. This class does not: with local steps, the server
 // already scales a gradient to its part of a step of all workers (server/store/async_push.h), so s
-// is the mean over P gradients. If P = 1, this is torch.optim.SGD with nesterov. Slots
-// "momentum_buffer" = m and "gathered" = s.
+// is the mean over P gradients. If P = 1, this is torch.optim.SGD with nesterov. Arrays between
+// steps: "momentum_buffer" = m and "gathered" = s.
 //
-// t counts gradients per element: an element with missed gradients waits for P of them.
+// Each element has a separate t. A gradient that lacks the element does not raise t, so the
+// momentum of this element waits until P gradients contained it.
 class DelayedNesterov final : public Optimizer {
  public:
   struct Options {
     double momentum = 0;  // above 0
-    // P: the job's workers, live or not, so that a replay of the log computes the same result.
+    // P: the number of workers that the job asks for, not of live slots. So a replay of the push
+    // log computes the same result.
     int workers = 1;
   };
 
