@@ -12,18 +12,19 @@
 namespace torchps {
 
 // Bounds the memory that a server's calls hold for frames at the same time. Each call reserves
-// bytes before it asks gRPC for a frame, or before it copies a block to send. The call returns them
-// when the memory is free again. If the budget is exhausted, calls wait in FIFO order. So a fast
-// worker cannot crowd out another worker.
+// bytes before it asks gRPC for a frame, or before it copies a block to send. The call returns the
+// bytes when the memory is free again. If the budget is exhausted, calls wait in FIFO order. So a
+// fast worker cannot crowd out another worker.
 //
 //   if (budget.Take(bytes, [call] { call->Read(); }) == 0) Read();
 //   ...
 //   budget.GiveBack(bytes);
 //
 // Thread-safe. The thread that returns bytes runs the continuations that waited for them, without
-// holding the lock. If a continuation calls GiveBack() itself, the outer call runs the newly served
-// continuations later. So the stack stays flat however long the queue is. Invariant: at most
-// `capacity` bytes are held, except that a larger request is held alone.
+// holding the lock. If a continuation calls GiveBack() itself, the GiveBack() that runs this
+// continuation runs the newly served continuations after it. So the stack stays flat however long
+// the queue is. Invariant: at most `capacity` bytes are held, except that a request above
+// `capacity` is served while the budget holds 0 bytes.
 class ByteBudget {
  public:
   using Continuation = std::function<void()>;

@@ -14,13 +14,13 @@ namespace torchps {
 //
 //   share        frames                                    limit         if the share is full
 //   kWorking     of pushes on verified connections         capacity      the push waits, FIFO
-//   kStalled     of pushes that sent nothing while others  capacity / 2  the push keeps its bytes of
-//                waited (OpenPushes)                                     kWorking, and ends later
+//   kStalled     of silent pushes while other pushes       capacity / 2  the push keeps its bytes of
+//                wait (OpenPushes)                                       kWorking until it ends
 //   kUnverified  first frames on unverified connections    capacity / 8  the server refuses the push
 //                (VerifiedConnections)
 //
 // Thread-safe. Invariant: holds at most 1 5/8 times `capacity`, except that a share may hold one
-// frame that is larger than its limit.
+// frame that is larger than the limit of the share.
 class PushBudget {
  public:
   enum class Share { kWorking, kStalled, kUnverified };

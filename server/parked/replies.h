@@ -25,9 +25,9 @@ struct ParkedReply {
   Reply<T> reply;
 };
 
-// Collects answers that are decided but not sent yet. The policy class decides under the caller's
-// lock. Then the caller runs the answers after releasing the lock. So only policy code runs under
-// the lock, and an answer may call back into the policy. Not thread-safe.
+// Collects answers that are decided but not sent yet. A class without a lock (ParkedCalls of the
+// coordinator) adds them while the caller holds a lock. The caller removes the answers, releases
+// the lock and runs them. So an answer may call back into that class. Not thread-safe.
 class PendingReplies {
  public:
   template <typename T>
@@ -42,8 +42,8 @@ class PendingReplies {
   std::vector<std::function<void()>> ready_;
 };
 
-// Holds a number that only rises, and the continuations that wait for a threshold. Because a wait
-// may last a training step, each wait is a stored continuation and does not hold a thread.
+// Holds a number that only rises, and continuations that wait until it reaches a threshold. Because
+// a wait may last a training step, each wait is a stored continuation and does not hold a thread.
 //
 // Not thread-safe. The owner locks, and runs the returned continuations outside the lock.
 class Watermark {
