@@ -31,10 +31,11 @@ namespace {
 constexpr absl::Duration kFarewell = absl::Seconds(1);
 // Retry interval while waiting for free descriptors or for the end of a handshake.
 constexpr absl::Duration kPause = absl::Milliseconds(100);
-// Sweep interval for handshakes while connections do not wait for one.
+// Time between two sweeps of the handshake limiter while connections do not wait for it.
 constexpr absl::Duration kLook = absl::Seconds(1);
-// Shares of the descriptor limit, used if that limit is low. Unauthenticated clients must leave
-// descriptors for workers.
+// If the process's descriptor limit is low, WithinFileLimit() reduces max_waiting,
+// handshake_limiter.most and reserved_files to these parts of it: 1/4, 1/8, 1/4. Unauthenticated
+// clients must leave descriptors for workers.
 constexpr int64_t kWaitingPart = 4;
 constexpr int64_t kHandshakesPart = 8;
 constexpr int64_t kReservedPart = 4;
@@ -42,7 +43,8 @@ constexpr int kEvents = 64;
 
 std::string Words(int error) { return absl::AsciiStrToLower(std::strerror(error)); }
 
-// Returns the peer's address in gRPC's notation, because it is compared with the address of a call.
+// Returns the peer's address in gRPC's notation, because HandshakeLimiter compares it with the
+// address of a call.
 std::string GetAddress(sockaddr_storage address, socklen_t size) {
   auto& six = reinterpret_cast<sockaddr_in6&>(address);
   if (address.ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&six.sin6_addr)) {
@@ -149,7 +151,8 @@ void ConnectionFilter::Serve() {
       paused_ = false;
       for (size_t i = 0; i < listeners_.size(); ++i) Watch(listeners_[i].get(), EPOLLIN, i + 1);
     }
-    // The last handshake may just have ended. The event then stays readable until Sweep().
+    // If the last handshake ended just now, the limiter is empty, but the event stays readable
+    // until Sweep(). So the event also causes a sweep below.
     bool sweep = !handshake_limiter_.empty();
     for (int i = 0; i < count; ++i) {
       const uint64_t number = events[i].data.u64;
@@ -205,7 +208,7 @@ void ConnectionFilter::Pause() {
   for (const FileDescriptor& listener : listeners_) {
     epoll_ctl(poll_.get(), EPOLL_CTL_DEL, listener.get(), nullptr);
   }
-  // Close the oldest undecided connection first.
+  // Frees one descriptor at once.
   if (!peers_.empty()) Forget(peers_.begin());
 }
 
@@ -246,7 +249,7 @@ void ConnectionFilter::Inspect(Peers::iterator at, bool ended) {
   }
   const ssize_t got = recv(fd, bytes, sizeof(bytes), MSG_PEEK);
   if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
-    // Closed without sending a byte, for example a port scan or a health check.
+    // The peer closed the connection without sending a byte, as a port scan or a health check does.
     Forget(at);
     return;
   }
@@ -339,7 +342,8 @@ void ConnectionFilter::Refuse(Peer& peer, Protocol protocol, const std::string& 
   if (protocol == Protocol::kHttp1)
     answer = Http1Refusal(absl::StrCat("This client ", reason, "."));
   const int fd = peer.connection.get();
-  // The answer fits into an empty socket buffer. Refuse even if the client does not read it.
+  // The answer fits into an empty socket buffer. If the send fails, the filter still refuses the
+  // client.
   if (!answer.empty() && send(fd, answer.data(), answer.size(), MSG_NOSIGNAL) < 0) answer.clear();
   shutdown(fd, SHUT_WR);
   peer.leaving = true;

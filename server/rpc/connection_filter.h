@@ -22,8 +22,9 @@ namespace torchps {
 
 // Accepts a server's connections and inspects the first bytes before gRPC sees them. gRPC silently
 // drops a TLS client of a plaintext server, a plaintext client of a TLS server, and a browser. The
-// filter refuses them with one sentence that both sides can read. An undecided connection costs one
-// file descriptor. The filter closes it after `patience`, or earlier if too many connections wait.
+// filter refuses them with one sentence that both sides can read. A connection costs one file
+// descriptor while its protocol is undecided. The filter closes it after `patience`, or earlier if
+// too many connections wait.
 //
 // Each TLS handshake occupies a descriptor for up to ten seconds before the peer is authenticated.
 // So the filter hands a connection to gRPC only after the first TLS record is complete. It also
@@ -49,8 +50,8 @@ class ConnectionFilter {
     // Receives an admitted connection. The socket is nonblocking and still unread.
     std::function<void(FileDescriptor connection)> admit;
     LogLine log = IgnoreLine;
-    // Maximum time and number of connections that are undecided or wait for a handshake. If there
-    // are more, the filter closes the oldest.
+    // Limits for connections that are undecided or wait for a handshake: the time of each, and the
+    // number of all. Above that number, the filter closes the oldest.
     absl::Duration patience = absl::Seconds(10);
     size_t max_waiting = 512;
     // Used only with `tls`.
@@ -84,7 +85,8 @@ class ConnectionFilter {
     absl::Duration deadline;
     // The peer was refused. Further bytes are discarded so that the peer can read the refusal.
     bool leaving = false;
-    // The first record is complete; the peer waits for a handshake slot.
+    // The first TLS record is complete; the peer waits until the handshake limiter allows another
+    // handshake.
     bool waits = false;
   };
   // Keyed by a number that rises with each arrival. epoll events carry this number.
@@ -109,9 +111,11 @@ class ConnectionFilter {
   void Refuse(Peer& peer, Protocol protocol, const std::string& reason);
   void LogRefusal(const Peer& peer, const std::string& what);
   Peers::iterator Forget(Peers::iterator peer);
-  // Closes the connections that reached the deadline. Returns the time until the next deadline.
+  // Closes the connections that reached the deadline. Returns the time until Serve() must check
+  // again: until the next deadline, or less if a handshake or a pause may end before it.
   absl::Duration DismissLate();
-  // Stops accepting for kPause because descriptors are short.
+  // Called if the process lacks descriptors or memory for another connection. Stops accepting for
+  // at most kPause, and closes the oldest connection that gRPC does not have yet.
   void Pause();
 
   const Options options_;

@@ -91,8 +91,8 @@ bool HandshakeLimiter::IsClosed(int socket) const {
 }
 
 HandshakeLimiter::BySocket::iterator HandshakeLimiter::End(BySocket::iterator handshake) {
-  // Fails harmlessly if the socket was closed. A new descriptor with the same number was never
-  // added.
+  // Fails harmlessly if the socket was closed: epoll forgot it, and a new socket with the same
+  // number is not registered there.
   epoll_ctl(events_.get(), EPOLL_CTL_DEL, handshake->first, nullptr);
   const auto of_host = of_host_.find(HostOfAddress(handshake->second.address));
   if (--of_host->second == 0) of_host_.erase(of_host);

@@ -16,8 +16,8 @@ namespace torchps {
 // Counts the TLS handshakes in progress at a server. Connections are not authenticated before the
 // handshake ends. So this class limits concurrent handshakes, in total and for each host.
 //
-// The handshake ends when the connection makes a call, when the connection is closed, or when
-// gRPC's handshake timeout expires. The service reports only the first case, because gRPC owns the
+// A handshake ends when the connection makes a call, when the connection is closed, or when gRPC's
+// handshake timeout expires. HasCalled() reports only the first case, because gRPC owns the
 // connection. Sweep() detects the other two. It detects a closed connection through epoll, because
 // an epoll instance forgets a closed file.
 //
@@ -33,7 +33,8 @@ class HandshakeLimiter {
 
   explicit HandshakeLimiter(Limits limits);
 
-  // Readable if a handshake has ended since the last Sweep(). Some ends are found only by Sweep().
+  // Descriptor that is readable if a handshake has ended since the last Sweep(). It does not show
+  // the ends that only Sweep() detects.
   int event_fd() const { return events_.get(); }
 
   // Returns true if another handshake from `host` may begin; `host` as in "10.0.0.2" or "[::1]".
@@ -48,7 +49,7 @@ class HandshakeLimiter {
   bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
 
   // Ends the handshake of the connection from `address`, which has made a call. Does nothing if
-  // there is none.
+  // there is no such handshake.
   void HasCalled(const std::string& address);
 
   // Removes the handshakes that have ended.

@@ -15,7 +15,7 @@
 namespace torchps {
 
 // Listening port of a process of the job. Decides if the process may listen there without TLS, and
-// passes the connections that the filter admits to a gRPC server.
+// passes the connections that a ConnectionFilter admits to a gRPC server.
 //
 // Thread-safe once open. Use: Create(), Attach() to a builder, BuildAndStart(), Open().
 class Listener {
@@ -51,11 +51,12 @@ class Listener {
   // Stops accepting connections. Idempotent.
   void Close() { filter_->Close(); }
 
-  // HOST:PORT with the actual port, as configured and as other machines reach it.
+  // Both return HOST:PORT with the actual port. address() returns the configured host, and
+  // reachable_at() the host name that other machines use (ReachableHost).
   const std::string& address() const { return address_; }
   const std::string& reachable_at() const { return reachable_at_; }
 
-  // Reports that a caller's call has arrived, so the caller's handshake has ended.
+  // Called when a call arrives: the handshake of the call's connection has ended.
   void EndHandshake(const grpc::ServerContext& context);
 
  private:

@@ -20,9 +20,10 @@ namespace torchps {
 // on for the size to take effect. If not, that argument must be off to bound the memory.
 bool CanSetReceiveWindow();
 
-// Sets the window. Each connection adopts the new size with the next estimate: at the first bytes,
-// then within about 100 ms of traffic. Does nothing if gRPC does not support it. Thread-safe.
-// REQUIRES: first called before the first connection.
+// Sets the window. Each connection adopts the new size with gRPC's next bandwidth estimate: a new
+// connection at the first bytes, an older one within about 100 ms of traffic. Does nothing if gRPC
+// does not support custom sizes. Thread-safe. REQUIRES: the first call comes before the first
+// connection.
 void SetReceiveWindow(int64_t bytes);
 
 }  // namespace torchps

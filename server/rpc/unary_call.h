@@ -53,13 +53,13 @@ class UnaryCall final : public std::enable_shared_from_this<UnaryCall<Request, R
   // Returns the name of the call's connection (ConnectionName).
   std::string connection() const { return ConnectionName(context_); }
 
-  // Checks if the caller may make the call that `request` names (security/roles.h), without
-  // a slot. Used if the permission depends on the request's content.
+  // Returns OK if the caller's role permits the request name `request` (security/roles.h). Does not
+  // check the slot. Handlers use this if the permission depends on the request's content.
   absl::Status Admit(absl::string_view request) {
     return admission_->Admit(context_, request, std::nullopt);
   }
 
-  // Runs `hook` once if the call is cancelled before it is answered, or at once if it was already
+  // Runs `hook` if the call is cancelled before it is answered. Runs it now if the call was already
   // cancelled.
   void OnCancel(std::function<void()> hook) {
     bool run_now = false;
@@ -74,7 +74,7 @@ class UnaryCall final : public std::enable_shared_from_this<UnaryCall<Request, R
     if (run_now) hook();
   }
 
-  // Answers the call; only the first answer counts.
+  // Answers the call. Does nothing if it was already answered.
   void Respond(const absl::StatusOr<Reply>& reply) {
     MutexLock lock(&mutex_);
     if (answered_) return;
