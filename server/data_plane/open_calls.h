@@ -22,7 +22,7 @@ namespace torchps {
 // Returns how long a stalled call may keep other calls waiting: the lease time plus the time of one
 // block on a slow link. Thread-safe.
 inline absl::Duration CallPatience(HostedJob* job) {
-  // Bandwidth of the slowest link that is waited for.
+  // On a link slower than this, a call may be ended while its block is still in transfer.
   constexpr double kSlowBytesPerSecond = 1 << 20;
   return absl::Seconds(job->spec().membership().lease_seconds() +
                        static_cast<double>(job->store().largest_block_bytes()) /
@@ -68,8 +68,8 @@ class OpenPull {
  public:
   virtual ~OpenPull() = default;
 
-  // Time since when a block of this pull is being sent and holds bytes of the pull budget;
-  // otherwise nullopt.
+  // Returns when gRPC began to send this pull's current block, which holds bytes of the pull
+  // budget. Returns nullopt if no block is being sent.
   virtual std::optional<absl::Duration> sending_since() = 0;
   // Cancels the call.
   // REQUIRES: sending_since() returned a time.
@@ -77,7 +77,7 @@ class OpenPull {
 };
 
 // Cancels Pulls that do not read their blocks while other pulls wait. Each block in flight holds
-// bytes of the pull budget, and a stuck reader would hold them as long as the connection lives. So
+// bytes of the pull budget, and a stuck reader would hold these bytes until the connection ends. So
 // a Pull is CANCELLED if other pulls wait and a block was in flight for CallPatience(): the lease
 // time plus the transfer time on a slow link. The worker then repeats the pull.
 //
@@ -101,7 +101,7 @@ class OpenPush {
     SlotId slot = 0;
     Incarnation incarnation = 0;
   };
-  // The wait for one frame: its start, and the share that holds the frame's bytes.
+  // The wait for one frame: its start, and the PushBudget share that holds the frame's bytes.
   struct Reading {
     absl::Duration since;
     PushBudget::Share share = PushBudget::Share::kWorking;
@@ -137,7 +137,8 @@ class OpenPush {
 // Thread-safe. The server outlives this object.
 class OpenPushes : public OpenCalls<OpenPush> {
  public:
-  // Longer than a computing worker needs for the next block, and than a frame needs on most links.
+  // Longer than a worker needs to compute the next block, and longer than a frame needs on most
+  // links.
   static constexpr absl::Duration kSilence = absl::Seconds(1);
 
   OpenPushes(ParameterServer* server, const Clock* clock) : server_(server), clock_(clock) {}

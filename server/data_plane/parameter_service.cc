@@ -64,7 +64,8 @@ void ParameterServiceShell::Listen(Poller* poller) {
   });
   listen_for(&Service::RequestLeave, [this](const auto& call) {
     const LeaveRequest& request = call->request();
-    // Sent by the coordinator for a slot with an expired lease; applies to any server incarnation.
+    // Only the coordinator sends a Leave without a server incarnation: when it evicts a slot. This
+    // Leave applies to any incarnation of the server.
     const bool is_farewell = request.server_incarnation() == 0;
     if (is_farewell) {
       if (const absl::Status may = call->Admit(kFarewell); !may.ok()) return call->Respond(may);

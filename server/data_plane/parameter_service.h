@@ -19,7 +19,7 @@ namespace torchps {
 // Thread-safe after Listen. `server` and `admission` outlive this object.
 class ParameterServiceShell {
  public:
-  // `shut_down` runs at most once, when a peer asks to end the process.
+  // `shut_down` runs after each Shutdown call, with which a peer asks to end the process.
   ParameterServiceShell(ParameterServer* server, CallAdmission* admission,
                         std::function<void()> shut_down);
 

@@ -201,8 +201,8 @@ void PullCall::OnWritten(bool ok) {
 }
 
 void PullCall::OnTurn(bool) {
-  // Released here because another thread polls now: a waiting call may send a block inside
-  // Release().
+  // Release() may run a waiting call, which then sends a block. This may take long, so it happens
+  // here and not in OnWritten(): during a long turn, another thread polls.
   blocks_may_go_.Release(job_->store().largest_block_bytes());
   SendNext();
 }

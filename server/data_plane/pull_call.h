@@ -22,9 +22,9 @@
 namespace torchps {
 
 // Serves one Pull: waits at the gate without a thread, then sends this server's blocks one at a
-// time. Reads the next block when the last one is sent and it is this pull's turn. So a pull holds
-// memory for one block, taken from the pull budget, and pulls share the bandwidth. If the worker
-// reads shared memory, the answer is one frame without a block.
+// time. Reads the next block when the previous one is sent and it is this pull's turn. So a pull
+// holds memory for one block, taken from the pull budget, and pulls share the bandwidth. If the
+// worker reads shared memory, the answer is one frame without a block.
 //
 // Owned by the pending operations and, while parked, by the continuation.
 class PullCall final : public OpenPull, public std::enable_shared_from_this<PullCall> {
@@ -64,7 +64,8 @@ class PullCall final : public OpenPull, public std::enable_shared_from_this<Pull
   // Sends the next block when the budget allows it.
   void SendNext();
   void SendBlock();
-  // Sends one frame in place of the blocks: they may now be read from shared memory.
+  // Sends one frame without a block. It tells the worker that the gate allows it to read the blocks
+  // from shared memory.
   void SendShared();
   void Finish(const absl::Status& status);
   // Finishes a call that did not begin to send.
@@ -83,22 +84,23 @@ class PullCall final : public OpenPull, public std::enable_shared_from_this<Pull
   CallTag<PullCall> finished_tag_{&PullCall::OnFinished};
 
   HostedJob* job_ = nullptr;
-  // 0 before the first block.
+  // 0 until the call begins to send blocks.
   OpenPulls::Name open_name_ = 0;
   HostedJob::PullGrant grant_;
   bool shared_ = false;
   EncodingSpec::Kind encoding_ = EncodingSpec::FLOAT32;
   size_t next_block_ = 0;
   FrameAdmission blocks_may_go_;
-  // By owned block, the version that the worker holds from this server incarnation. May be empty.
+  // The version of each block of this server that the worker already holds. Empty if the worker
+  // named none.
   std::vector<Version> have_;
 
-  // The thread that sets this first decides: the call sends, or it finishes without sending.
   Mutex mutex_;
+  // The thread that sets this first decides if the call sends or finishes without sending.
   bool decided_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   HostedJob::ParkedId parked_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Since when gRPC is sending a block.
+  // When gRPC began to send the current block.
   std::optional<absl::Duration> sending_since_ ABSL_GUARDED_BY(mutex_);
 };
 

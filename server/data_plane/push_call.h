@@ -22,7 +22,8 @@
 namespace torchps {
 
 // Serves one Push: reads frames and passes each to the job on the queue's thread, so that a block
-// is applied while it is in the cache. Then answers; in SYNC, when the round is complete.
+// is applied while it is in the cache. Then answers, as soon as the push is settled and durable
+// (HostedJob::FinishPush).
 //
 // Reads a frame only when FrameAdmission allows it. The next frame arrives while the current one is
 // applied, so the two overlap. The frames of a call are handled in order, and handling stops at the
@@ -75,10 +76,11 @@ class PushCall final : public OpenPush, public std::enable_shared_from_this<Push
   // Verifies the connection with the first frame's header. ABORTED: the connection was unverified,
   // and the frame's sender is not live here.
   absl::Status Introduce(const PushHeader& first);
-  // INVALID_ARGUMENT if the announced number of blocks is 0 or above this server's. The number ends
-  // the stream and limits the memory for it.
+  // INVALID_ARGUMENT if the announced number of blocks is 0 or above this server's. The stream ends
+  // after this number of blocks, which also limits the call's memory.
   absl::Status CheckAnnounced(const PushHeader& first) const;
-  // Checks a frame against the call. The first frame sets the call's name, job and length.
+  // Parses a frame and checks that it belongs to this push. The first frame sets the slot,
+  // incarnation, step and number of blocks of the push.
   absl::Status Admit(const grpc::ByteBuffer& frame, PushHeader* header, FramePayload* payload);
   void EndOfFrames();
   void Respond(const absl::StatusOr<PushReply>& reply);
@@ -103,20 +105,20 @@ class PushCall final : public OpenPush, public std::enable_shared_from_this<Push
   CallTag<PushCall> finished_tag_{&PushCall::OnFinished};
 
   HostedJob* job_ = nullptr;
-  // Set before the call can arrive.
+  // Name in `services_.open`. Set before the call can arrive.
   OpenPushes::Name open_name_ = 0;
   // True if the connection was unverified when the call arrived.
   bool is_unverified_ = false;
   // The bytes reserved for one frame of the job.
   int64_t frame_bytes_ = 0;
   FrameAdmission frames_may_come_;
-  // Header of the first frame; the other frames must match it. This and the counts change when a
-  // frame arrives, before the next read.
+  // Header of the first frame; the other frames must match it. This header and the next two counts
+  // change only while a frame is handled, before the next read begins.
   PushHeader name_;
   uint32_t frames_ = 0;
   uint64_t blocks_ = 0;
-  // Blocks of a stream that carries a part of the server's blocks. Not longer than the server's
-  // blocks.
+  // The blocks received so far, if several streams share this push (PushHeader::part). At most the
+  // number of this server's blocks.
   std::vector<BlockId> part_;
 
   Mutex mutex_;

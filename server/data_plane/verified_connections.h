@@ -24,8 +24,8 @@ namespace torchps {
 // the longest silent.
 class VerifiedConnections {
  public:
-  // Each slot uses one connection per process of a replica, and for a moment two when it
-  // reconnects.
+  // Each process of a slot uses one connection, and for a moment two when it reconnects. Most slots
+  // have one process.
   static constexpr size_t kMax = 2 * kMaxSlots;
 
   explicit VerifiedConnections(const Clock* clock) : clock_(clock) {}
@@ -33,7 +33,8 @@ class VerifiedConnections {
   // Records that this live incarnation of the slot used `connection` (ConnectionName).
   void RecordCall(const std::string& connection, SlotId slot, Incarnation incarnation);
 
-  // True if the connection is verified. Always true within this process.
+  // True if the connection is verified. Always true for a call from within this process, which has
+  // an empty connection name.
   bool Knows(const std::string& connection) const;
 
   // Forgets connections with a process that is not live, and connections silent for `patience`.
