@@ -10,13 +10,15 @@
 
 namespace torchps {
 
-// Implements asynchronous SGD: applies each push when it arrives, under the lag contract. Averaged
-// blocks move towards the pushed values by 1 / (live slots), or by the push's part of a full step
-// if the scale covers all slots. So one step by each slot moves them to about the mean.
+// Implements asynchronous SGD: applies each push when it arrives, as the LagContract
+// (proto/job.proto) allows. Averaged blocks (batch-norm statistics) move a part of the way to the
+// pushed values. The part is 1 / (number of live slots), or 1 if `scale` counts the samples of all
+// slots, times the push's factors. So one step by each slot moves them to about the mean.
 class AsyncPush final : public PushPolicy {
  public:
   // `scale` weighs a push by its samples. `progress_slack` is how far a push's progress may be
-  // behind the latest push (LatestProgress). `updater` outlives this object.
+  // behind the latest push, in units of 2^-32 of the job (LatestProgress). `updater` outlives this
+  // object.
   AsyncPush(const LagContract& contract, const SampleScale& scale, uint32_t progress_slack,
             const BlockUpdater* updater)
       : gate_(contract), scale_(scale), progress_(progress_slack), updater_(updater) {}

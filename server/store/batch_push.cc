@@ -9,14 +9,15 @@
 namespace torchps {
 namespace {
 
-// Slack of a whole batch as a part of one slot's equal share, at least one sample. Smaller than the
-// smallest share that BatchBalancer assigns, so the slack never leaves out a slot that is merely
-// slow.
+// The sum may lack this part of one slot's equal share, or one sample, and still be a whole batch.
+// The part is smaller than the smallest share that the coordinator's BatchBalancer assigns. So an
+// update never leaves out a slot that is merely slow.
 constexpr double kSlackOfShare = 1.0 / 16;
-// Smaller shares have no slack, for the same reason.
+// If the equal share has fewer samples, the batch must be complete, for the same reason.
 constexpr double kLeastShareWithSlack = 2;
-// Shortest turn. On a machine with more threads than cores, a step of a few milliseconds is often
-// late by several times the step time, and such waits do not justify an early update.
+// Shortest turn of waiting (Unsettled::turn). On a machine with more threads than cores, a step of
+// a few milliseconds is often late by several times the step time, and such waits do not justify an
+// early update.
 constexpr absl::Duration kLeastTurn = absl::Milliseconds(50);
 
 LagContract BoundContract(int64_t bound) {
@@ -46,7 +47,8 @@ absl::StatusOr<PushDecision> BatchPush::Push(Block* block, const PushHeader& hea
       gate_.Judge(entry, header.incarnation, header.step, header.base_version, block->version);
   if (!decision.ok() || decision->duplicate) return decision;
   Collected& collected = collected_[block->range.id];
-  // Also refuses a stale push here: the ledger entry would report the earlier push as applied.
+  // Refuses a stale push as well. The slot's ledger entry contains an earlier push that is still in
+  // the sum, so recording the entry now would report that push as applied.
   if (collected.sum.Has(header.slot)) {
     return absl::UnavailableError(
         absl::StrCat("slot ", header.slot, " has contributed to the next update of block ",
@@ -111,8 +113,9 @@ std::optional<double> BatchPush::PartWhenDue(const Collected& collected) const {
 bool BatchPush::CannotContribute(SlotId slot) const {
   const auto found = ended_.find(slot);
   if (found == ended_.end()) return false;
-  // The slot may wait for a block on another server. Or the pull is still on the way after a recent
-  // answer.
+  // An unsettled slot waits for an update here. A settled slot waits for a block on another server,
+  // unless its push was answered a moment ago and its next pull is on the way. The time limit gives
+  // that pull time to arrive.
   return unsettled_.count(slot) > 0 || clock_->Now() - found->second >= kLeastTurn;
 }
 
@@ -181,8 +184,8 @@ bool BatchPush::TakeDue() {
   bool any = false;
   for (auto& [slot, unsettled] : unsettled_) {
     if (now < unsettled.due) continue;
-    // Ends one turn per call, even if the server was stopped for several. It may not have read the
-    // pushes of that time yet.
+    // Ends one turn per call, even if the process was suspended for several turns. Pushes that
+    // arrived in that time may not have been read yet.
     ++unsettled.turns;
     unsettled.due = now + unsettled.turn;
     any = true;

@@ -20,21 +20,23 @@ namespace torchps {
 // same batches as in a single process, and updates do not wait for a particular slot.
 //
 // The block is updated
-//   - when the sum contains a whole batch, less a small slack: shares that were replanned during
-//     the batch may add up to one or two samples less;
-//   - when each live slot has contributed or cannot contribute. The second case is a slot with a
-//     finished push and without a pull since: it waits for another block, and waiting for it would
-//     be a deadlock;
-//   - early, after a contributing slot waited for `patience` times its usual step: after the k-th
-//     such wait if the sum contains at least a 2^-k part of a batch. The gradient is then
-//     multiplied by the part that arrived, as if the missing samples had a gradient of zero.
+//   - when the sum contains a whole batch, or lacks at most 1/16 of one slot's equal share, or one
+//     sample. The coordinator may change the slots' shares during a batch, and they may then add up
+//     to one or two samples less;
+//   - when each live slot has contributed or cannot contribute. A slot cannot contribute between
+//     the end of its push and its next pull: it waits for an update of another block, so waiting
+//     for this slot could be a deadlock;
+//   - early, when a contributing slot has waited k times `patience` usual steps, and the sum
+//     contains at least a 2^-k part of a batch. The gradient is then multiplied by the part that
+//     arrived, as if the missing samples had a gradient of zero.
 //
 // Staleness: a gradient computed on values more than `bound` updates old is refused
-// (REJECTED_STALE). Gradients that are one to `bound` updates old count towards the current update.
+// (REJECTED_STALE). Gradients that are one to `bound` updates old become part of the current
+// update.
 //
-// The push is settled when each block here applied or refused it, and may be acknowledged only
-// then. Checkpoints and logs do not contain collected gradients. The server drops them in a crash,
-// with the ledger entries, and the worker repeats the push. Costs one more array per block.
+// A push is settled when each block here applied or refused it, and may be acknowledged only then.
+// Checkpoints and logs do not contain gradients that wait in a sum, nor their ledger entries. A
+// crash loses both, and the worker repeats the push. Costs one more array per block.
 class BatchPush final : public PushPolicy {
  public:
   struct Options {
@@ -80,7 +82,7 @@ class BatchPush final : public PushPolicy {
   // State of a slot with collected gradients that are not applied yet.
   struct Unsettled {
     int blocks = 0;
-    // `patience` times the usual step; zero until the push ends.
+    // Length of one turn of waiting: `patience` times the usual step. Zero until the push ends.
     absl::Duration turn = absl::ZeroDuration();
     // The end of the current turn.
     absl::Duration due = absl::InfiniteDuration();

@@ -68,8 +68,8 @@ struct Block {
     return static_cast<size_t>(slot) < ledger.size() ? ledger[slot] : LedgerEntry();
   }
 
-  // Moves the values to `shared_values` (borrowed, as long as the range). Readers in other
-  // processes use `shared_head` to check the values they read.
+  // Moves the values to `shared_values`, which are borrowed and have the length of the range.
+  // Readers in other processes use `shared_head` to check the values they read.
   void MoveTo(absl::Span<float> shared_values, SharedBlock* shared_head)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
@@ -91,9 +91,10 @@ struct Block {
   std::shared_ptr<ValueBuffer> buffer ABSL_GUARDED_BY(mutex);
   // Null until other processes may read the values.
   SharedBlock* head ABSL_GUARDED_BY(mutex) = nullptr;
-  // The optimizer's arrays, each as long as the range; empty for an averaged block.
+  // The optimizer's arrays, each with the length of the range. Empty for an averaged block.
   std::vector<std::vector<float>> slots ABSL_GUARDED_BY(mutex);
-  // The result of the last check. Gradients are always finite, but an optimizer may overflow.
+  // The result of the last LookWhetherFinite(). Gradients are always finite, but an optimizer may
+  // overflow.
   bool finite ABSL_GUARDED_BY(mutex) = true;
   // Steps without a gradient for some elements; the optimizer's step count leaves them out.
   MissedSteps missed ABSL_GUARDED_BY(mutex);

@@ -16,7 +16,7 @@ namespace torchps {
 // change completely. The push log saves them, so that a replay makes the same change.
 struct GradientTerms {
   double rate_factor = 1.0;  // multiplies the learning rate and the share
-  double share = 1.0;        // how far an averaged block moves to the pushed value
+  double share = 1.0;        // part of the way from an averaged block's values to the pushed ones
   // Part of the job's samples that were assigned before the gradient's samples, in units of 2^-32.
   uint32_t progress = 0;
   double gradient_factor = 1.0;  // multiplies the gradient before the optimizer uses it
@@ -48,8 +48,8 @@ struct BlockRecord {
 // Records the changes to one server's blocks, so that a change can be durable before it is
 // acknowledged.
 //
-// Thread-safe. In SYNC a gradient that waits for its round did not change the block yet. It is
-// recorded, with the ledger entry, when the round is applied.
+// Thread-safe. A gradient that SyncPush or BatchPush has only added to a sum has not changed the
+// block yet. They record the update when they make it, with the ledger entries of its contributors.
 class BlockJournal {
  public:
   virtual ~BlockJournal() = default;
@@ -65,9 +65,10 @@ class BlockJournal {
 
   // Identifies a continuation that waits in WhenRoom; 0 is invalid.
   using RoomId = uint64_t;
-  // Waits for capacity to record one more call. Returns 0 if there is capacity now; `continuation`
-  // does not run then. Otherwise `continuation` runs on another thread, maybe before this returns,
-  // unless it is cancelled or the journal is stopped first. Called without a lock held.
+  // Waits until the journal can take more records. Returns 0 if it can take them now;
+  // `continuation` does not run then. Otherwise `continuation` runs on another thread, maybe before
+  // this returns, unless it is cancelled or the journal is stopped first. Called without a lock
+  // held.
   virtual RoomId WhenRoom(std::function<void()> continuation) {
     (void)continuation;
     return 0;

@@ -34,7 +34,7 @@ class BlockTable {
   // Number of blocks in the whole model.
   size_t blocks_of_all_servers() const { return by_id_.size(); }
 
-  // Counts a block that got the first values. Must be called once per block, without the block's
+  // Counts a block that got its first values. Must be called once per block, without the block's
   // lock.
   void CountInitialized();
   // True if each block is initialized.

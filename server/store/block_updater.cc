@@ -201,7 +201,7 @@ void BlockUpdater::ApplyTo(Block* block, const GradientTerms& terms,
     block->missed.Add(absent);
   }
   ++block->version;
-  // The block's id spreads the checks over several gradients.
+  // Because of the block's id, blocks at the same version are checked in different updates.
   if ((block->version + block->range.id) % kLookEvery == 0) block->LookWhetherFinite();
 }
 

@@ -38,15 +38,15 @@ class BlockUpdater {
   // Runs one optimizer step in place, decoding the payload as it reads. For an averaged block, sets
   // value += share * (pushed - value). Raises the version by one.
   //
-  // The learning rate's schedule uses the progress in `terms`, or the block's version. The gradient
-  // factor multiplies the optimizer's input before weight decay. It also multiplies the share,
-  // which is at most 1.
+  // The learning rate's schedule depends on the progress in `terms` or on the block's version, as
+  // the job chooses (ScheduleSpec.by). The gradient factor multiplies the optimizer's input before
+  // weight decay. It also multiplies the share, which is at most 1.
   //
   // Leaves `absent` elements unchanged, values and optimizer slots, and counts a missed step for
   // them. As in torch.optim for a parameter without a gradient, their step count does not rise; the
   // schedule does advance. Checks periodically that the block is finite.
-  // REQUIRES: the gradient is checked and as long as the block, or empty if all elements are
-  // absent. Averaged blocks have no absent elements.
+  // REQUIRES: the gradient is checked, and has the length of the block or, if all elements are
+  // absent, length 0. Averaged blocks have no absent elements.
   void Apply(Block* block, const FramePayload& payload, const GradientTerms& terms,
              absl::Span<const ElementRun> absent = {}) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex);

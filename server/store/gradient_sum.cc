@@ -24,8 +24,9 @@ SampleScale GetSampleScale(const JobSpec& job) {
 
 namespace {
 
-// Scales the sum down, so that it overflows a float only if the mean does. Scaling by a power of
-// two changes only exponents. Larger sums stay correct except near the largest float.
+// The sum is kept in units of this many samples, so that a sum of up to this many samples overflows
+// a float only if the mean does. Dividing by a power of two changes only exponents. A sum of more
+// samples can overflow only if the mean is near the largest float.
 constexpr float kSamplesAsOne = 1 << 24;
 
 }  // namespace

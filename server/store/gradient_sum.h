@@ -17,9 +17,9 @@ namespace torchps {
 // Scales a push by its number of samples, in a job with pushes of different sizes.
 struct SampleScale {
   enum class Of {
-    kNothing,   // each push counts fully
-    kRate,      // the learning rate is for whole_step samples
-    kGradient,  // a gradient of n samples is scaled by n / whole_step
+    kNothing,   // a push is not scaled
+    kRate,      // for a push of n samples, the learning rate is scaled by n / whole_step
+    kGradient,  // for a push of n samples, the gradient is scaled by n / whole_step
   };
   Of of = Of::kNothing;
   // Above 0, except for kNothing.
@@ -29,21 +29,22 @@ struct SampleScale {
   bool is_of_all = false;
 };
 
-// Returns the scale for an ASYNC job. With local steps, a push counts as the samples' part of the
-// step that SYNC would average over the workers. The factor applies to the gradient, so that
-// momentum scales with it. Optimizers that divide by the gradient's size, such as Adam, would
-// cancel the factor, so it applies to the learning rate there. It also applies to the rate without
-// local steps if batches differ (training.balance, training.global_batch).
+// Returns the scale for a job with EACH_PUSH. With local steps, `whole_step` is the number of
+// samples in one push by each worker. So one push by each worker has about the effect of one SYNC
+// step, which averages these pushes. SGD scales the gradient, so that momentum scales with it.
+// Other optimizers, such as Adam, divide by the gradient's size and would cancel the factor, so
+// they scale the learning rate. Without local steps, the learning rate is scaled, and only if
+// pushes may differ in size (training.balance, training.global_batch).
 // REQUIRES: `job` is normalized and complete.
 SampleScale GetSampleScale(const JobSpec& job);
 
 // Sums the gradients that a block collects for the next update, for their weighted mean.
 //
-// Each slot contributes at most once. The slot's ledger entry changes at that time, but reaches the
-// disk only with the update; LedgerWithout() returns the ledger that matches the block's values. An
-// element that only some gradients lack counts as zero in those gradients. An element that each
-// gradient lacks stays absent, as in torch's DDP with find_unused_parameters. Gradients are summed
-// in the order of arrival, so two runs may differ by rounding.
+// Each slot contributes at most once. A slot's ledger entry changes when its gradient is added, but
+// reaches the disk only with the update. LedgerWithout() returns the ledger that matches the
+// block's values. An element that only some gradients lack counts as zero in those gradients. An
+// element that each gradient lacks stays absent, as in torch's DDP with find_unused_parameters.
+// Gradients are summed in the order of arrival, so two runs may differ by rounding.
 //
 // Not thread-safe: guarded by the block's lock. Needs as much memory as the block's values once a
 // gradient has arrived.
@@ -79,7 +80,7 @@ class GradientSum {
 
   std::vector<float> sum_;
   double weight_ = 0;
-  // Elements that are absent in each gradient with a weight.
+  // Elements that are absent in all gradients of the sum that were not withheld.
   ElementRuns absent_;
   uint32_t progress_ = 0;
   // Highest progress of the updates so far. Old samples must not lower it.

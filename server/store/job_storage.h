@@ -45,7 +45,7 @@ class JobStorage {
 
   virtual ~JobStorage() = default;
 
-  // Restores the blocks of this share with StoreSnapshot::Restore, perhaps twice for a block if a
+  // Restores the blocks of this share with StoreSnapshot::Restore. May restore a block twice, if a
   // newer copy is damaged. Returns nullopt if this job is not saved here.
   //   FAILED_PRECONDITION  the job cannot be saved here, or the saved job is another one
   //   NOT_FOUND            `must_be_known` is set, but the job is not saved here
@@ -54,7 +54,7 @@ class JobStorage {
   virtual absl::StatusOr<std::optional<Origin>> Open(const JobShare& share,
                                                      ParameterStore* store) = 0;
 
-  // Records each change from now on; null if changes are not recorded.
+  // Returns the journal that records each change from now on; null if changes are not recorded.
   // REQUIRES: Open() returned OK.
   virtual BlockJournal* journal() = 0;
 

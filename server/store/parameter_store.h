@@ -43,7 +43,8 @@ class ParameterStore {
     bool unchanged = false;  // the reader holds this version; `values` is empty
   };
 
-  // Counts each (slot, incarnation, step, block) once, and repeats.
+  // Counts each (slot, incarnation, step, block) once under its verdict, and repeated pushes
+  // separately.
   struct Counters {
     VerdictCounts verdicts;
     IntegerHistogram lag;  // lag of applied blocks
@@ -63,8 +64,8 @@ class ParameterStore {
                           Admission admission);
 
   // Applies one frame of a push. INVALID_ARGUMENT: as Initialize, except that gradients may have
-  // any encoding, or returned by the policy. ABORTED: the block has no values yet. Otherwise errors
-  // of `admission`.
+  // any encoding. ABORTED: the block has no values yet. Otherwise errors of `admission` and of
+  // PushPolicy::Push.
   absl::Status Push(const PushHeader& header, const FramePayload& payload, Admission admission);
 
   // Fills `reply` with the verdicts of a finished push on the blocks in `part`, or on each block if
@@ -77,8 +78,9 @@ class ParameterStore {
 
   // Returns a block's values, encoded; an averaged block is always FLOAT32. Lends the values
   // without a copy if the encoding is FLOAT32 and the values are not in shared memory; otherwise
-  // copies them under the lock. Returns `unchanged` if the block is at version `have`. Version 0 is
-  // always read, because other initial values may have replaced it.
+  // copies them under the lock. Returns `unchanged` if the block is at version `have`. A block at
+  // version 0 is always read, because other initial values may have replaced the ones that the
+  // reader has.
   // REQUIRES: `index` < owned(), `encoding` is not TOP_K. ABORTED: the block has no values yet.
   absl::StatusOr<Image> Read(size_t index, EncodingSpec::Kind encoding = EncodingSpec::FLOAT32,
                              Version have = 0);
@@ -106,7 +108,7 @@ class ParameterStore {
   // Returns the slot's ledger entry in each block, in ascending order of blocks.
   std::vector<LedgerEntry> GetEntries(SlotId slot);
 
-  // The highest block version that pushes to this process have reached; never falls.
+  // The highest block version that a change in this process has reached. It never falls.
   Version highest_version() const { return highest_version_.load(std::memory_order_relaxed); }
 
   // Number of changes to the blocks: the sum of their versions.

@@ -58,7 +58,7 @@ absl::StatusOr<PushDecision> PushGate::Judge(const LedgerEntry& entry, Incarnati
 
 void PushGate::Record(const PushDecision& decision, Incarnation incarnation, Step step,
                       LedgerEntry* entry) {
-  // Acknowledgements to another process do not apply to this one's steps.
+  // The entry's acknowledged_step is a step of the earlier incarnation, so it is reset.
   if (entry->incarnation != incarnation) entry->acknowledged_step = 0;
   entry->incarnation = incarnation;
   entry->last_step = step;

@@ -11,9 +11,10 @@
 
 namespace torchps {
 
-// Tracks the job's progress by the pushes that a server received. Slow or paused slots may push
-// gradients for samples assigned long ago, and must not turn the learning rate schedule back. Slots
-// hold leases in parallel, so each push may be behind the latest by a slack.
+// Tracks the job's progress by the pushes that a server received. A slow or paused slot may push a
+// gradient for samples that were assigned long ago. Such a push must not turn the learning rate's
+// schedule back. Because slots hold sample leases in parallel, a push may still be a little behind
+// the latest push: by at most `slack`.
 // Thread-safe.
 class LatestProgress {
  public:
@@ -47,13 +48,13 @@ struct PushDecision {
 };
 
 // Decides on each push to each block, by incarnation, step and staleness, from the ledger and the
-// lag contract (docs/architecture.md). Thread-safe after AllowRolledBack().
+// LagContract (proto/job.proto). Thread-safe after AllowRolledBack().
 class PushGate {
  public:
   // REQUIRES: free_lag >= 1 with WEIGH, max_lag >= 0 with REJECT.
   explicit PushGate(const LagContract& contract) : contract_(contract) {}
 
-  // Accepts gradients of versions that a restore rolled back. Their lag is unknown, and counts as
+  // Accepts gradients of versions that a restore rolled back. Their lag is unknown, and is taken as
   // zero. Must be called before the first push.
   void AllowRolledBack() { allows_rolled_back_ = true; }
 

@@ -12,7 +12,7 @@
 
 namespace torchps {
 
-// Describes a live slot. It pushes each step above `clock`.
+// Describes a live slot, which will push each step above `clock`.
 struct LiveSlot {
   SlotId slot = 0;
   Step clock = 0;
@@ -31,20 +31,20 @@ class PushPolicy {
  public:
   virtual ~PushPolicy() = default;
 
-  // Decides on one frame, and applies it or keeps it for the round. The ledger contains the
-  // decision when this returns. Errors as PushGate::Judge. INVALID_ARGUMENT: no slot can be at this
-  // step. UNAVAILABLE: the frame is too early; push again.
-  // REQUIRES: payload and header.absent have been checked. The payload is finite and as long as the
-  // block, or empty if the block is withheld or entirely absent.
+  // Decides on one frame. Applies an accepted gradient now, or adds it to the sum for the next
+  // update. The ledger contains the decision when this returns. Errors as PushGate::Judge.
+  // INVALID_ARGUMENT: no slot can be at this step. UNAVAILABLE: the frame is too early; push again.
+  // REQUIRES: payload and header.absent have been checked. The payload is finite and has the length
+  // of the block, or is empty if the block is withheld or entirely absent.
   virtual absl::StatusOr<PushDecision> Push(Block* block, const PushHeader& header,
                                             const FramePayload& payload)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex) = 0;
 
-  // Sets the live slots. The caller may omit calls for clocks that rise only by the slot's pushes.
-  // The caller then runs Reconsider on each block.
+  // Sets the live slots. Not called if a clock rises only because the slot pushed. After each call,
+  // the caller runs Reconsider on each block.
   virtual void SetLive(const std::vector<LiveSlot>& live) = 0;
 
-  // Makes the updates of this block that are due after the last change of live slots.
+  // Makes the updates of this block that are due by now, for example because of SetLive().
   virtual void Reconsider(Block* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex) = 0;
 
   // Called when the slot's push ended and the slot waits for it to settle. `is_whole` is true if
@@ -61,13 +61,14 @@ class PushPolicy {
   // parts have arrived. The server acknowledges the push only then.
   virtual bool IsSettled(SlotId slot, Step step) const = 0;
 
-  // Time at which an update becomes due without a push; infinite if there is none. TakeDue() then
-  // returns true once, and the caller runs Reconsider on each block.
+  // Returns the time at which an update becomes due without a push; infinite if there is none. The
+  // first call of TakeDue() after that time returns true, and the caller then runs Reconsider on
+  // each block.
   virtual absl::Duration next_due() const { return absl::InfiniteDuration(); }
   virtual bool TakeDue() { return false; }
 
-  // Number of steps that each block here finished for all slots, the min clock in SYNC. -1 in other
-  // modes.
+  // Returns the number of rounds that all blocks here have finished. In SYNC this is the min clock.
+  // Returns -1 with other update rules.
   virtual int64_t completed_rounds() const = 0;
 
   // Counts of this process if pushes are collected in batches (BatchPush); otherwise zero.

@@ -54,8 +54,9 @@ absl::StatusOr<PushDecision> SyncPush::Push(Block* block, const PushHeader& head
 
   Round& round = rounds_[block->range.id];
   if (round.sum.Has(header.slot)) {
-    // Each slot contributes once per round. The ledger entry belongs to the round, so a second push
-    // gets a verdict only after the round; it is late then.
+    // Each slot contributes once per round. Until the round is applied, the slot's ledger entry
+    // belongs to its first push. So the second push must be repeated, and gets the verdict LATE
+    // after the round.
     return absl::UnavailableError(
         absl::StrCat("slot ", header.slot, "'s incarnation ", entry.incarnation,
                      " contributed to step ", header.step, " of block ", header.block,
@@ -142,7 +143,7 @@ bool SyncPush::TakeDue() {
   if (!has_grace()) return false;
   MutexLock lock(&mutex_);
   if (clock_->Now() < due_) return false;
-  // If a round's quorum came later, IsComplete() sets the time again.
+  // If the grace time of another block's round ends later, IsComplete() sets due_ again.
   due_ = absl::InfiniteDuration();
   return true;
 }

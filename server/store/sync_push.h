@@ -16,16 +16,16 @@ namespace torchps {
 // Implements synchronous SGD: each block collects the gradients of step t from the live slots and
 // applies their mean, weighted by samples, once. This is round t. With b backup workers, a round
 // needs all live slots but b (Chen et al. 2016, "Revisiting distributed synchronous SGD"); later
-// gradients are LATE and not applied. After that quorum the round waits for the missing slots for a
-// grace time, or until they have arrived. It does not wait for slots that are behind: slots without
-// a gradient, in time or late, for the previous round, because these are still computing on old
-// values.
+// gradients are LATE and not applied. After that quorum, the round waits up to a grace time for the
+// missing slots. It does not wait for a slot that is behind: a slot without any gradient for the
+// previous round, not even a late one. This slot still computes on old values.
 //
 // Round t waits for the live slots with a clock below t. If a slot leaves or dies, the round stops
 // waiting for it, but keeps a gradient that arrived. Servers finish a round at different times. A
-// slot that enters in between starts at the later clock, and does not push to a round that another
-// server is still collecting. If all live slots are past a round, or pushed only withheld blocks,
-// the round is skipped without a change of values. Costs one more array per block.
+// slot that enters while servers are at different rounds starts at the highest clock, and does not
+// push to the lower rounds that other servers are still collecting. If all live slots are past a
+// round, or pushed only withheld blocks, the round is skipped without a change of values. Costs one
+// more array per block.
 class SyncPush final : public PushPolicy {
  public:
   // Block ids are below `blocks`; this server owns `owned` blocks. The grace is `grace_part` times
@@ -45,8 +45,9 @@ class SyncPush final : public PushPolicy {
   int64_t completed_rounds() const override;
   std::vector<LedgerEntry> SettledLedger(const Block& block) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block.mutex) override;
-  // Saved blocks may be some rounds apart. Blocks far behind skip the rounds that the foremost
-  // block has finished, except for the last, which may still be in progress here.
+  // Restored blocks may be some rounds apart. A block that is behind skips the rounds that the
+  // foremost block has finished. It does not skip the last of these rounds, because gradients for
+  // it may still arrive.
   void TakeRestored(Block* block, Version highest)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex) override;
 
@@ -56,7 +57,7 @@ class SyncPush final : public PushPolicy {
     GradientSum sum;
     // End of the previous round, or creation of this object.
     absl::Duration began = absl::ZeroDuration();
-    // Time of the quorum; infinite while more slots than the backup workers are missing.
+    // Time of the quorum; infinite while more slots are missing than there are backup workers.
     absl::Duration quorum_at = absl::InfiniteDuration();
   };
 
@@ -69,7 +70,8 @@ class SyncPush final : public PushPolicy {
   Step SlowestClock() const;
   // Resets `round` to collect the next round.
   void BeginNext(Round* round);
-  // True if no gradient of the slot arrived for the block's last round, in time or late.
+  // True if no gradient of the slot, in time or late, has arrived for the block's last finished
+  // round.
   static bool IsBehind(const Block& block, const LiveSlot& live)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block.mutex);
   bool has_grace() const { return grace_part_ > 0; }
@@ -91,7 +93,7 @@ class SyncPush final : public PushPolicy {
 
   mutable Mutex mutex_;
   std::vector<LiveSlot> live_ ABSL_GUARDED_BY(mutex_);
-  // The earliest end of a grace since TakeDue().
+  // The earliest end of a grace time that IsComplete() found since TakeDue().
   absl::Duration due_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteDuration();
 };
 
