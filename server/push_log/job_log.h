@@ -31,10 +31,10 @@ class JobLog final : public BlockJournal {
     FileSystem* files = nullptr;  // borrowed, like the clock
     const Clock* clock = nullptr;
     std::string directory;        // used by this log only
-    bool has_checkpoint = false;  // the store was restored from one
+    bool has_checkpoint = false;  // the store was restored from a checkpoint
     int64_t buffer_bytes = int64_t{32} << 20;
-    std::function<uint64_t()> draw_salt = SystemRandom;  // as PushLog
-    LogCopier* copier = nullptr;                         // as PushLog
+    std::function<uint64_t()> draw_salt = SystemRandom;  // as PushLog::Options
+    LogCopier* copier = nullptr;                         // as PushLog::Options
     // False: the owner calls WriteGroup(), as the simulator does in simulated time.
     bool has_thread = true;
     // Receives one line for people, on any thread.
@@ -46,8 +46,9 @@ class JobLog final : public BlockJournal {
   static absl::StatusOr<std::unique_ptr<JobLog>> Open(const Options& options, const JobShare& share,
                                                       ParameterStore* store);
 
-  // True if a log existed; and the number of records that the blocks lacked.
+  // True if Open() found a log.
   bool existed() const { return existed_; }
+  // Number of log records that Open() applied, because the blocks lacked them.
   uint64_t replayed() const { return replayed_; }
 
   void Record(const Block& block, const BlockRecord& record) override
@@ -58,18 +59,18 @@ class JobLog final : public BlockJournal {
   // Writes the remaining records if the disk works.
   void Stop() override;
 
-  // Called around a checkpoint, as PushLog: Rotate() before the first block is copied, Flush()
-  // after the last one. When the checkpoint is complete and verified, DropThrough() with the result
-  // of Rotate().
+  // For checkpoints; each calls the PushLog method of the same name. Call Rotate() before the first
+  // block is copied, and Flush() after the last block is copied. When the checkpoint is complete
+  // and verified, call DropThrough() with the result of Rotate().
   uint64_t Rotate() { return log_->Rotate(); }
   absl::Status Flush() { return log_->Flush(); }
   absl::Status DropThrough(uint64_t sequence) { return log_->DropThrough(sequence); }
 
-  // Used to copy the log, as PushLog.
+  // For the copy of the log (LogCopier). Both call the PushLog method of the same name.
   PushLog::Extent extent() const { return log_->extent(); }
   void RaiseCopied(uint64_t sequence) { log_->RaiseCopied(sequence); }
 
-  // Does the work of the log's thread if the log runs without a thread. As PushLog.
+  // Does the work of the log's thread if the log runs without a thread. As PushLog::WriteGroup.
   absl::StatusOr<bool> WriteGroup() { return log_->WriteGroup(); }
 
   // Fills the log's counters and, if writing fails, the error.

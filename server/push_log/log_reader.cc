@@ -24,7 +24,8 @@ class Window {
  public:
   explicit Window(const ReadableFile& file) : file_(file) {}
 
-  // Returns `bytes` from `offset` on, but not beyond `end`. Valid until the next call.
+  // Returns `bytes` bytes from `offset` on, or fewer if `end` comes first. The span is valid until
+  // the next call.
   absl::StatusOr<absl::Span<const uint8_t>> At(int64_t offset, int64_t bytes, int64_t end) {
     bytes = std::min(bytes, end - offset);
     if (offset < begin_ || offset + bytes > begin_ + static_cast<int64_t>(buffer_.size())) {
@@ -212,12 +213,12 @@ class Reading {
     return static_cast<int64_t>(header->bytes);
   }
 
-  // True if a crash may have caused the damage at `damaged`: no later record was written after the
-  // damaged one was synced. Disks write pages in any order, so valid records that were never
-  // acknowledged may follow.
+  // True if a crash may have caused the damage at offset `damaged`: no later record shows that the
+  // damaged record was on disk before. Disks write pages in any order, so valid records that were
+  // never acknowledged may follow.
   absl::StatusOr<bool> IsTornTail(Window& window, int64_t damaged, int64_t end) {
     constexpr auto kHeader = static_cast<int64_t>(kLogRecordHeaderBytes);
-    // Upper bound: the rest in records of minimal size.
+    // At most this many records fit into the rest of the segment.
     const auto records_left = static_cast<uint64_t>((end - damaged) / kHeader);
     for (int64_t offset = damaged + 1; offset <= end - kHeader; ++offset) {
       const absl::StatusOr<absl::Span<const uint8_t>> bytes = window.At(offset, kHeader, end);
@@ -271,10 +272,11 @@ int GetCount(const std::string& name) {
   return count;
 }
 
-// True if the segment belongs to this job and may contain records. Also true if it cannot be read.
+// True if the segment belongs to this job and may contain records. Also true if the header is
+// damaged.
 absl::StatusOr<bool> HasRecords(FileSystem& files, const std::string& path, uint64_t job_id) {
   const absl::StatusOr<std::unique_ptr<ReadableFile>> file = files.OpenForReading(path);
-  if (absl::IsNotFound(file.status())) return false;  // its server is removing it
+  if (absl::IsNotFound(file.status())) return false;  // the server that owns the log is removing it
   if (!file.ok()) return file.status();
   if ((*file)->size() <= static_cast<int64_t>(kLogSegmentHeaderBytes)) return false;
   char bytes[kLogSegmentHeaderBytes];

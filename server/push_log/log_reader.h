@@ -23,8 +23,8 @@ struct LogEnd {
   // The last record that is known to be on disk. Records after it may have been read from the page
   // cache.
   uint64_t durable_sequence = 0;
-  int64_t durable_bytes = 0;  // in the last segment
-  std::string tail;           // the records after durable_bytes
+  int64_t durable_bytes = 0;  // length of the last segment up to the end of that record
+  std::string tail;           // the bytes of the records after that record
 };
 
 // Calls `visit` for each record of the log in `directory`, in order. The payload is valid during

@@ -78,8 +78,9 @@ struct LogRecord {
 inline constexpr size_t kLogRecordHeaderBytes = 96;
 inline constexpr size_t kLogLedgerRowBytes = 56;
 
-// The number for the largest block if every second element is absent. Frames allow fewer
-// (kMaxAbsentRuns), but the intersection of several gradients' runs in a SYNC round may be finer.
+// Number of absent runs in the largest block if every second element is absent. Frames allow fewer
+// (kMaxAbsentRuns), but the intersection of the runs of several gradients in one update may have
+// more.
 inline constexpr size_t kMaxLoggedAbsentRuns = kMaxFramePayloadBytes / sizeof(float) / 2;
 
 // Returns the size of a record in bytes.
@@ -87,8 +88,9 @@ inline constexpr size_t kMaxLoggedAbsentRuns = kMaxFramePayloadBytes / sizeof(fl
 // kMaxFramePayloadBytes.
 size_t LogRecordBytes(size_t rows, size_t absent_runs, size_t payload_bytes);
 
-// Writes LogRecordBytes() to `destination`, without mark, checksums and durable_sequence;
-// SealLogRecord adds these. Uses the payload's encoding and ignores `record.encoding`.
+// Writes a record of LogRecordBytes() bytes to `destination`. Leaves out the mark (the first 4
+// bytes), the checksums and durable_sequence, which SealLogRecord adds. Uses the payload's encoding
+// and ignores `record.encoding`.
 // REQUIRES: as LogRecordBytes.
 void WriteLogRecord(const LogRecord& record, const FramePayload& payload, uint8_t* destination);
 
@@ -96,7 +98,7 @@ void WriteLogRecord(const LogRecord& record, const FramePayload& payload, uint8_
 // length. May be repeated for another segment.
 size_t SealLogRecord(uint64_t salt, uint64_t durable_sequence, uint8_t* record);
 
-// The lengths that a header announces.
+// The lengths and sequences in a record's header.
 struct LogRecordHeader {
   size_t rows = 0;
   size_t absent_runs = 0;

@@ -25,8 +25,8 @@ struct LogIdentity {
   }
 };
 
-// Header of a segment, one file of the log. Segments are numbered from 1 without gaps; checkpoints
-// remove the first ones.
+// Header of a segment, one file of the log. Segments are numbered from 1 without gaps. The server
+// removes the oldest segments after a checkpoint.
 struct LogSegmentHeader {
   LogIdentity identity;
   uint64_t number = 0;
@@ -43,9 +43,9 @@ inline constexpr size_t kLogSegmentHeaderBytes = 72;
 
 std::array<uint8_t, kLogSegmentHeaderBytes> EncodeLogSegmentHeader(const LogSegmentHeader& header);
 
-// Reads a header; `bytes` may be shorter if the file is. DATA_LOSS: the header is damaged; the
-// message names the fault. FAILED_PRECONDITION: another version of this program wrote it. All
-// functions are thread-safe.
+// Reads a header. `bytes` may be shorter than a header if the file is. DATA_LOSS: the header is
+// damaged; the message names the fault. FAILED_PRECONDITION: another version of this program wrote
+// it. All functions are thread-safe.
 absl::StatusOr<LogSegmentHeader> ReadLogSegmentHeader(absl::Span<const uint8_t> bytes);
 
 // Convert between a number and "00000000000000000001.log"; nullopt if `name` is not a segment's

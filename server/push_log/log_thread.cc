@@ -42,7 +42,8 @@ void LogThread::Run() {
   std::string trouble;
   absl::Duration since;
   while (true) {
-    // Read before the write, so that records from before the stop are written once more after it.
+    // Read before WriteGroup(). So the last WriteGroup() begins after the stop, and writes all
+    // records from before it.
     const bool last = stopping();
     const absl::StatusOr<bool> wrote = log_->WriteGroup();
     if (!wrote.ok()) {
@@ -56,7 +57,8 @@ void LogThread::Run() {
       AwaitNextTry();
       continue;
     }
-    // Another thread may have written the last group.
+    // Writing works again also if WriteGroup() had nothing to write, because Flush() on another
+    // thread wrote the records.
     if (!trouble.empty()) {
       trouble.clear();
       tell_(absl::StrFormat("writing the push log works again after %.1f s; no change was lost",

@@ -268,8 +268,8 @@ absl::Status PushLog::WriteOut(Group* group) {
   }
   ReachFailpoint(Failpoint::kLogWritten);
   if (absl::Status synced = file_->Sync(); !synced.ok()) {
-    // Data of a failed sync may be lost even if the next sync succeeds. So it is written again, to
-    // a new segment, and that segment's header contains the valid length of this one.
+    // Data of a failed sync may be lost even if the next sync succeeds. So the next attempt writes
+    // it to a new segment, and the header there contains the valid length of this one.
     file_.reset();
     return synced;
   }
@@ -304,8 +304,8 @@ absl::Status PushLog::OpenSegment(Group* group) {
   if (!file.ok()) return file.status();
   absl::Status status =
       (*file)->Append(absl::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
-  // Written together with the first records. They may contain the tail of the previous segment,
-  // which ends at the valid length as soon as this segment exists.
+  // The first records are written together with the header. They may repeat the tail of the
+  // previous segment, because that segment ends at `previous_bytes` as soon as this one exists.
   if (status.ok()) status = (*file)->Append(group->records.view());
   if (status.ok()) status = (*file)->Sync();
   if (status.ok()) status = files_->Rename(temporary, path);

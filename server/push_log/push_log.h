@@ -94,7 +94,7 @@ class PushLog {
   struct Options {
     std::string directory;
     LogIdentity identity;
-    // Bytes that may be in memory and not safe before WhenRoom makes callers wait.
+    // Limit for the bytes of records that are not safe yet. Above it, WhenRoom makes callers wait.
     int64_t buffer_bytes = int64_t{32} << 20;
     // Outlives this object; null: the log is not copied.
     LogCopier* copier = nullptr;
@@ -130,13 +130,15 @@ class PushLog {
   PushLog(const PushLog&) = delete;
   PushLog& operator=(const PushLog&) = delete;
 
-  // Appends a copy of the record and the payload. Assigns the sequences, and ignores the record's.
+  // Appends a copy of the record and the payload. Assigns `sequence` and `durable_sequence`, and
+  // ignores their values in `record`.
   void Append(LogRecord record, const FramePayload& payload);
 
   // Stores `continuation` until all records appended so far are safe. Returns 0 if they are safe
   // already; `continuation` does not run then.
   WaiterId WhenDurable(Continuation continuation);
-  // Does the same until the buffer is below the limit.
+  // Stores `continuation` until at most `buffer_bytes` are not safe. Returns 0 if that is so
+  // already; `continuation` does not run then.
   WaiterId WhenRoom(Continuation continuation);
   // Forgets a waiter that has not started.
   void CancelDurable(WaiterId id);
@@ -144,19 +146,20 @@ class PushLog {
 
   // Starts a new segment for later records. Returns the sequence of the last record before it.
   uint64_t Rotate();
-  // Removes the segments that contain only records up to `sequence`, oldest first. Not for
-  // concurrent calls. Errors as FileSystem; the next call removes the remaining segments.
+  // Removes the segments that contain only records up to `sequence`, oldest first. Must not be
+  // called on two threads at the same time. Errors as FileSystem; the next call removes the
+  // remaining segments.
   absl::Status DropThrough(uint64_t sequence);
 
-  // Writes all records appended so far on this thread, and returns when they are on disk. Errors as
-  // FileSystem; the records are kept.
+  // Writes, on the calling thread, all records that were appended so far. Returns when they are on
+  // disk. Errors as FileSystem; the records are kept.
   absl::Status Flush();
 
   Figures figures() const;
 
   // The part of the log to copy.
   Extent extent() const;
-  // Records that the copy contains everything up to `sequence`, and runs the continuations that are
+  // Called when the copy contains all records up to `sequence`. Runs the continuations that are
   // due.
   // REQUIRES: `copier` is not null.
   void RaiseCopied(uint64_t sequence);
@@ -191,8 +194,8 @@ class PushLog {
   // Moves the next group to current_. Returns false if there is no group to write.
   bool TakeGroup() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   // Completes the records for the segment that they are written to. The log's thread does this
-  // rather than the appending thread, which is on the path of a push. This way the checksum covers
-  // exactly the bytes written, even if the source of the copy has changed.
+  // rather than the appending thread, which is on the path of a push. So the checksum is computed
+  // from the copied bytes, and is right even if their source changed during the copy.
   static void Seal(Group* group, uint64_t salt);
   absl::Status WriteOut(Group* group) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   // Returns the continuations that are due after a write or a copy.
@@ -220,12 +223,12 @@ class PushLog {
   LogBuffer spare_ ABSL_GUARDED_BY(mutex_);
   uint64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;  // of the last record
   int64_t appended_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t durable_ ABSL_GUARDED_BY(mutex_) = 0;  // sequence that is on disk
+  uint64_t durable_ ABSL_GUARDED_BY(mutex_) = 0;  // the last sequence on disk
   // Bytes of the last segment that are on disk; readable without write_mutex_.
   int64_t durable_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t copied_ ABSL_GUARDED_BY(mutex_) = 0;   // sequence that is in the copy
-  Watermark safe_ ABSL_GUARDED_BY(mutex_);        // sequences
-  Watermark safe_bytes_ ABSL_GUARDED_BY(mutex_);  // in units of appended_bytes_
+  uint64_t copied_ ABSL_GUARDED_BY(mutex_) = 0;   // the last sequence in the copy
+  Watermark safe_ ABSL_GUARDED_BY(mutex_);        // the last safe sequence
+  Watermark safe_bytes_ ABSL_GUARDED_BY(mutex_);  // the safe part of appended_bytes_
   // Sequence and end_bytes of groups that are on disk but not safe yet.
   std::deque<std::pair<uint64_t, int64_t>> unsafe_ ABSL_GUARDED_BY(mutex_);
   Figures figures_ ABSL_GUARDED_BY(mutex_);

@@ -15,7 +15,7 @@ absl::Status Missing(const LogRecord& record, const Block& block)
       ": the changes in between are neither in the log nor in the checkpoint"));
 }
 
-// Other kinds leave the version unchanged.
+// True if a change of this kind raises the block's version.
 bool RaisesVersion(LogKind kind) {
   return kind == LogKind::kGradient || kind == LogKind::kPassedOver;
 }
