@@ -6,7 +6,8 @@
 namespace torchps {
 namespace {
 
-// Longer than applying a block of 1 MiB (some 100 us), and longer than the gap between two frames.
+// Time that a thread spins before it sleeps. Longer than applying a block of 1 MiB (some 100 us),
+// and longer than the gap between two frames.
 constexpr absl::Duration kPatience = absl::Microseconds(300);
 
 }  // namespace
@@ -34,7 +35,8 @@ void ApplyHelper::Run(size_t pieces, absl::FunctionRef<void(size_t piece)> work)
   task.DoPieces();
   {
     MutexLock lock(&mutex_);
-    // Withdraws the task if the helper is still idle. Otherwise the helper is at its last piece.
+    // Withdraws the task if the helper is still idle. Otherwise the helper still works on its last
+    // piece.
     if (task_ == &task && !is_helping_) task_ = nullptr;
   }
   const auto is_done = [&] { return task_ != &task; };

@@ -10,10 +10,10 @@
 
 namespace torchps {
 
-// Lets a second thread share one caller's work if a core is idle. A frame from shared memory brings
-// many blocks at the same time, so two threads can apply them in parallel. The caller works as
-// well, and never waits for a helper that is still idle. Both threads spin for a moment before they
-// sleep.
+// Lets a second thread share one caller's work if a core is idle. Because a frame from shared
+// memory brings many blocks at the same time, two threads can apply them in parallel. The caller
+// works as well, and never waits for a helper that is still idle. Both threads spin for a moment
+// before they sleep.
 //
 // Thread-safe. Helps one caller at a time; other callers work alone.
 class ApplyHelper {

@@ -16,7 +16,7 @@
 
 namespace torchps {
 
-// Writes a server's shards on a separate thread, one at a time. A call that asks for a shard waits
+// Writes a server's shards on a separate thread, one at a time. Calls that ask for a shard wait
 // without a thread, and training continues.
 //
 // Thread-safe. Replies run on the checkpointer's thread, or before the call returns. Borrows the
@@ -29,9 +29,9 @@ class Checkpointer {
   Checkpointer(const Checkpointer&) = delete;
   Checkpointer& operator=(const Checkpointer&) = delete;
 
-  // Replies when the shard is on disk. Does not rewrite a shard that was the last one written or is
-  // still being written. ALREADY_EXISTS: the shard of another checkpoint is being written.
-  // UNAVAILABLE: the server is stopping. Otherwise as JobDirectory::WriteShard.
+  // Replies when the shard is on disk. If the shard of this checkpoint is being written or was the
+  // last one written, does not write it again. ALREADY_EXISTS: the shard of another checkpoint is
+  // being written. UNAVAILABLE: the server is stopping. Otherwise as JobDirectory::WriteShard.
   void WriteShard(uint64_t checkpoint, Reply<ShardInfo> reply);
 
   // Replies when the checkpoint's manifest is on disk and superfluous files are removed.

@@ -9,7 +9,8 @@ FinishedPushes::Id FinishedPushes::Add(Push push) {
   {
     MutexLock lock(&mutex_);
     id = ++last_id_;
-    // Checked under the lock, because an update after this point is followed by AnswerSettled().
+    // Checked under the lock. If an update settles the push after this check, the AnswerSettled()
+    // that follows the update finds the push.
     const bool settled = owner_->IsSettled(push);
     waiting_[id] = {std::move(push), settled};
     if (!settled) {

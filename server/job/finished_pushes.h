@@ -15,11 +15,11 @@
 
 namespace torchps {
 
-// Holds pushes that have arrived completely but are not answered yet. A push is answered when it is
-// settled (PushPolicy::IsSettled) and the journal holds it.
+// Holds pushes that have arrived completely but are not answered yet. FinishedPushes answers a push
+// when it is settled (PushPolicy::IsSettled) and durable in the journal.
 //
-// Thread-safe. The journal keeps only a number, so Cancel() frees a push immediately. The owner
-// stops the journal before destroying this object.
+// Thread-safe. The continuation in the journal holds only the id of a push, so Cancel() frees the
+// push immediately. The owner stops the journal before destroying this object.
 class FinishedPushes {
  public:
   using Done = std::function<void(const absl::StatusOr<PushReply>&)>;

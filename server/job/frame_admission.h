@@ -65,19 +65,21 @@ class FrameAdmission {
   // record. Returns false if the call was cancelled; `go` does not run then.
   bool Await(BlockJournal* journal, int64_t bytes, Continuation go);
 
-  // Returns the bytes that Await() took. Called when the frame's memory is free again.
+  // Gives the bytes that Await() took back to the budget. Called when the frame's memory is free
+  // again.
   void Release(int64_t bytes) { budget_->GiveBack(bytes); }
 
-  // Must be called when the call ends. Returns true if the call was waiting; the continuation does
-  // not run.
+  // Must be called when the call ends. Returns true if the call was waiting; the continuation then
+  // does not run.
   bool Cancel();
 
  private:
   void AwaitBytes(int64_t bytes, const Continuation& go);
   void Enter(int64_t bytes, const Continuation& go);
-  // Begins a wait in the next queue. Returns the wait's number, or 0 if the call was cancelled.
+  // Begins a wait for the journal or for the budget. Returns the wait's number, or 0 if the call
+  // was cancelled.
   uint64_t BeginWait();
-  // Makes `leave` the way to end wait `number`, unless that wait is over.
+  // Stores `leave`, which removes wait `number` from its queue, unless that wait is over.
   void StandInLine(uint64_t number, Continuation leave);
 
   ByteBudget* const budget_;

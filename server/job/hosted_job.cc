@@ -14,8 +14,8 @@
 namespace torchps {
 namespace {
 
-// Longer than any job; a higher step is forged. Sums of steps over a server's blocks fit in 64
-// bits.
+// More steps than any job has; a higher step is forged. Sums of steps over a server's blocks fit in
+// 64 bits.
 constexpr Step kMaxStep = int64_t{1} << 36;
 
 absl::Status CheckStep(Step step) {
@@ -70,7 +70,7 @@ HostedJob::HostedJob(JobParts parts, const Clock* clock)
       pull_gate_(PullBound(parts_.spec.consistency())) {}
 
 HostedJob::~HostedJob() {
-  // The journal's continuations use this object.
+  // Stops the journal now, because its continuations use this object.
   if (journal_ != nullptr) journal_->Stop();
 }
 
@@ -105,7 +105,7 @@ absl::Status HostedJob::Enter(SlotId slot, Incarnation incarnation, HelloReply* 
     restored->set_checkpoint(restored_->checkpoint);
     restored->set_from_log(restored_->from_log);
     for (const LedgerEntry& known : parts_.store->GetEntries(slot)) {
-      // Steps that another incarnation pushed do not count for this one, even if the numbers match.
+      // Reports 0 for a step that another incarnation pushed, even if the numbers match.
       restored->add_block_step(known.incarnation == incarnation ? known.last_step : 0);
       restored->add_slot_step(known.last_step);
     }
@@ -168,7 +168,8 @@ void HostedJob::MakeDueUpdates() {
     return;
   }
   {
-    // `wake_` may have asked for this call too early.
+    // `wake_` may have caused this call a little too early, so AnnounceDue() must announce the time
+    // again.
     MutexLock lock(&mutex_);
     announced_due_ = absl::InfiniteDuration();
   }
@@ -218,7 +219,8 @@ absl::Status HostedJob::CatchUp(const PushHeader& header) {
       membership_.BeginPull(header.slot, header.incarnation, header.step - 1, /*ahead=*/false);
   if (!claim.ok()) return claim.status();
   RaiseMinClocks();
-  // The slot was here before and is too far ahead: the policy returns the error.
+  // If the claim was not recorded, the slot has pulled here before and is too far ahead. The policy
+  // then refuses the frame.
   if (claim->recorded < header.step - 1 || is_next()) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat(
       "slot ", header.slot, " is at step ", header.step, ", but this restored server is at step ",
@@ -235,15 +237,15 @@ absl::Status HostedJob::PushShared(const PushHeader& header) {
   const std::shared_ptr<const SharedSegment> segment =
       push_segments_.Find(header.slot, header.incarnation);
   if (segment == nullptr) {
-    // An incarnation that is not live must send Hello again, and can share memory again then.
+    // An incarnation that is not live must send Hello again, which may also share its memory again.
     const absl::Status admitted = membership_.Admit(header.slot, header.incarnation);
     if (!admitted.ok()) return admitted;
     return absl::InvalidArgumentError(absl::StrCat(
         "slot ", header.slot, " pushed from shared memory, but shares none with this server"));
   }
   // A gradient is read twice, to apply and to record it, and a faulty worker may write to it in
-  // between. So this reads both from a copy. If pushes are collected, the log records their mean
-  // instead.
+  // between. So both read a copy. If pushes are collected, the log records their mean instead, and
+  // no copy is needed.
   const bool keeps_gradients = journal_ != nullptr && !parts_.collects_pushes();
   return shared_frames_.Push(header, *segment, keeps_gradients,
                              [this](const PushHeader& one, const FramePayload& payload) {
@@ -269,7 +271,8 @@ HostedJob::ParkedId HostedJob::FinishPush(SlotId slot, Incarnation incarnation, 
     }
     usual_step = step_times_.Usual(slot);
   }
-  // After a server restart the step time is unknown; the policy waits as long as for a dead slot.
+  // After a server restart the step time is unknown. The policy then uses the lease time, which is
+  // how long it waits for a dead slot.
   if (usual_step == absl::InfiniteDuration()) {
     usual_step = absl::Seconds(spec().membership().lease_seconds());
   }
@@ -303,7 +306,8 @@ void HostedJob::Answer(const FinishedPushes::Push& push) {
     const absl::Duration waited = clock_->Now() - push.finished;
     figures.waited += waited;
     figures.longest_wait = std::max(figures.longest_wait, waited);
-    // If pushes are collected, all parts of a push are answered when it is whole; count it once.
+    // If pushes are collected, each part of a push is answered only after the whole push has
+    // arrived. So this code runs for each part, and must count the push once.
     const std::pair<Incarnation, Step> name(push.incarnation, push.step);
     if (figures.last_push != name) ++figures.pushes;
     figures.last_push = name;

@@ -80,29 +80,30 @@ class HostedJob final : private FinishedPushes::Owner {
     return membership_.Admit(slot, incarnation);
   }
 
-  // Renews the slot's lease. Returns this server's progress and the slot that it waits for.
-  // `stalled_for` is how long the slot's trainer has been in one piece of work. ABORTED: as Pull().
+  // Renews the slot's lease. Returns this server's progress and the slot that other slots wait for,
+  // if any. `stalled_for` is how long the slot's trainer has been in one piece of work. ABORTED: as
+  // Pull().
   absl::StatusOr<RenewReply> Renew(SlotId slot, Incarnation incarnation,
                                    absl::Duration stalled_for = absl::ZeroDuration());
   void Leave(SlotId slot, Incarnation incarnation);
   // Does the same as Leave(), and refuses this incarnation from now on.
   void End(SlotId slot, Incarnation incarnation);
 
-  // Applies one frame of a Push; step 0 initializes. Errors as in ParameterStore. INVALID_ARGUMENT:
-  // the frame refers to shared memory that is not shared, or to blocks that this server does not
-  // own.
+  // Applies one frame of a Push. Step 0 sets initial values. Errors as ParameterStore::Push and
+  // Initialize. INVALID_ARGUMENT: the frame refers to shared memory that is not shared, or to
+  // blocks that this server does not own.
   absl::Status PushFrame(const PushHeader& header, const FramePayload& payload);
 
   // Called after the last frame of (slot, incarnation, step), or of a `part` of the blocks. `done`
-  // receives the reply once the push is settled (PushPolicy::IsSettled) and the journal holds it.
-  // The slot's clock rises when all blocks have seen the step. Returns the id for CancelPush().
-  // `done` receives the errors of ParameterStore::Acknowledge.
+  // receives the reply once the push is settled (PushPolicy::IsSettled) and the journal has made it
+  // durable. The slot's clock rises when all blocks have seen the step. Returns the id for
+  // CancelPush(). `done` receives the errors of ParameterStore::Acknowledge.
   ParkedId FinishPush(SlotId slot, Incarnation incarnation, Step step, PushDone done,
                       std::vector<BlockId> part = {});
 
   // Runs `done` when the staleness bound allows a read at `clock`: now, or later from the parked
-  // call. `ahead` is true if the slot is still computing that step. ABORTED: the incarnation is not
-  // live here; `done` does not run.
+  // call. `ahead` is true if the slot has not pushed step `clock` yet. ABORTED: the incarnation is
+  // not live here; `done` does not run.
   absl::StatusOr<ParkedId> Pull(SlotId slot, Incarnation incarnation, Step clock, bool ahead,
                                 PullDone done);
 
@@ -145,10 +146,10 @@ class HostedJob final : private FinishedPushes::Owner {
   struct SlotFigures {
     uint64_t pushes = 0;
     std::pair<Incarnation, Step> last_push = {0, 0};      // the last one counted
-    std::pair<Incarnation, Step> last_finished = {0, 0};  // whose frames all arrived
+    std::pair<Incarnation, Step> last_finished = {0, 0};  // the last one received
     uint64_t parked_pulls = 0;
     absl::Duration parked;
-    // How long finished pushes waited for their update.
+    // Waits of completely received pushes for their answer: the sum, and the longest wait.
     absl::Duration waited;
     absl::Duration longest_wait;
   };
@@ -162,8 +163,8 @@ class HostedJob final : private FinishedPushes::Owner {
   // Restores the blocks from `storage` for the worker that sent `request`, if anything is saved.
   absl::Status RestoreFrom(JobStorage* storage, const HelloRequest& request);
   // In SYNC after a restore, a slot may push a step of a later round than this server's current
-  // one. The step then sets the slot's clock, like a first pull. UNAVAILABLE: other slots must
-  // return before that round can run.
+  // one. The push then raises the slot's clock, as the slot's first pull would. UNAVAILABLE: other
+  // slots must return before that round can run.
   absl::Status CatchUp(const PushHeader& header);
 
   // FinishedPushes::Owner.
@@ -175,7 +176,8 @@ class HostedJob final : private FinishedPushes::Owner {
   // True if pulls or pushes wait for a slot.
   bool AnyWaits() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Calls `wake_` when the next update is due by time, unless it was already called for this one.
+  // Calls `wake_` with the delay until the next update that is due by time. Does nothing if `wake_`
+  // already knows that time.
   void AnnounceDue() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Runs the pulls and answers the pushes that are due after clocks or blocks changed.

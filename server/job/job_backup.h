@@ -42,12 +42,12 @@ class JobBackup final : public LogCopier, private CopiedLog {
   };
   // `directory` outlives this object.
   JobBackup(const CheckpointDirectory* directory, Options options);
-  // Stops.
+  // Calls Stop().
   ~JobBackup() override { Stop(); }
 
-  // Fetches the files if `is_lost`, that is, the directory is empty of this server's files, or if
-  // an earlier fetch was interrupted. UNAVAILABLE: the peer cannot be reached, so the backup's
-  // files are unknown. Otherwise as BackupFetch::Run().
+  // Fetches the files from the backup if `is_lost` or if an earlier fetch was interrupted.
+  // `is_lost` is true if the directory contains none of this server's files. UNAVAILABLE: the peer
+  // cannot be reached, so the backup's files are unknown. Otherwise as BackupFetch::Run().
   absl::Status FetchIfLost(bool is_lost);
 
   // Starts to copy existing files and later changes. `log` may be null; it outlives Stop().
@@ -55,11 +55,12 @@ class JobBackup final : public LogCopier, private CopiedLog {
   // Continues to copy the log. May be called before Start().
   void Wake() override;
 
-  // Block until the backup holds the shard and the log records in it, or the complete checkpoint.
-  // Errors as BackupReplicator::Keep().
+  // KeepShard() blocks until the backup holds the shard and the log records of the changes in it.
+  // KeepCheckpoint() blocks until it holds the shard and the manifest. Errors as
+  // BackupReplicator::Keep().
   absl::Status KeepShard(uint64_t checkpoint);
   absl::Status KeepCheckpoint(uint64_t checkpoint);
-  // Removes shards and manifests from the backup that are gone from the directory.
+  // Removes from the backup the shards and manifests that are no longer in the directory.
   void Prune();
   // Copies a file that is not part of a checkpoint.
   void Send(const std::string& file);
@@ -76,7 +77,8 @@ class JobBackup final : public LogCopier, private CopiedLog {
   GrowingLog GetExtent() const override;
   void RaiseCopied(uint64_t position) override { log_->RaiseCopied(position); }
 
-  // Files in checkpoints, and the coordinator's files.
+  // OwnFiles() returns this server's files in checkpoints. FilesBeside() returns, on server 0, the
+  // coordinator's state and model files.
   BackupReplicator::Kept OwnFiles() const;
   std::vector<std::string> FilesBeside() const;
   std::string ShardFile(uint64_t checkpoint) const;

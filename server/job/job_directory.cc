@@ -28,7 +28,7 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::Open(const JobSh
                                                                      ParameterStore* store) {
   Begin("looks for checkpoints");
   if (const absl::Status prepared = directory_.Prepare(); !prepared.ok()) return prepared;
-  // If another job was refused after it took the lock, the right job may follow.
+  // Releases the lock if an earlier Open() of this object took it and then failed.
   lock_ = nullptr;
   absl::StatusOr<std::unique_ptr<FileLock>> lock =
       options_.files->Lock(directory_.ServerLockPath(share.server));
@@ -59,7 +59,7 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::Open(const JobSh
 }
 
 JobDirectory::~JobDirectory() {
-  // The log's thread and the backup's thread use each other.
+  // Stops the log and its copying, because their threads use each other.
   if (log_ != nullptr) log_->Stop();
 }
 
@@ -74,8 +74,9 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::OpenOwn(const Jo
     origin = OpenLog(share, *origin);
     if (!origin.ok() || goes_on_from_log()) return origin;
   }
-  // An earlier incarnation may have written a shard of an incomplete checkpoint. The current
-  // incarnation reports the updates in it to the workers as lost, so it must never be restored.
+  // An earlier process of this server may have written a shard of an incomplete checkpoint. The
+  // current process reports the updates in that shard to the workers as lost, so the shard must
+  // never be restored.
   const absl::Status disowned =
       directory_.RemoveShardsAbove(origin_.checkpoint, *complete, server_index_, server_count_);
   if (!disowned.ok()) return absl::UnavailableError(disowned.message());
@@ -132,8 +133,8 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::RestoreNewest(
   if (absl::IsNotFound(restore.status())) return std::optional<Origin>();
   if (!restore.ok()) return restore.status();
   for (const std::string& reason : (*restore)->passed_over()) options_.log(reason);
-  // The manifest may be here although the last sync failed. New changes are recorded on top of
-  // these blocks, so a power failure must not replace them with older blocks.
+  // The manifest may be here although the last sync failed. New changes are recorded on top of the
+  // restored blocks, so a power failure must not replace these blocks with older ones.
   if (const absl::Status synced = directory_.Sync((*restore)->checkpoint()); !synced.ok()) {
     // Reports a disk error as UNAVAILABLE. It is not the worker's fault, and the worker should
     // retry.
@@ -170,7 +171,8 @@ void JobDirectory::Describe(DurabilityStatus* status) {
     status->set_trouble(trouble_);
   }
   if (copies_ != nullptr) copies_->Describe(status);
-  // Comes last, so that a log failure hides a checkpoint or backup failure.
+  // Comes last, so that an error of the log replaces an error of the checkpoint or backup in
+  // `trouble`.
   if (log_ != nullptr) log_->Describe(status);
 }
 
@@ -192,8 +194,8 @@ std::optional<JobDirectory::Unkept> JobDirectory::FindUnkept() {
 }
 
 absl::StatusOr<ShardInfo> JobDirectory::WriteShard(uint64_t checkpoint) {
-  // Refuses a delayed request. The coordinator does not wait for this shard any more, and the shard
-  // would stay on disk for long.
+  // Refuses a delayed request for an older checkpoint. The coordinator does not wait for that shard
+  // any more, and the shard would stay on disk for long.
   if (checkpoint < written_) {
     return absl::FailedPreconditionError(
         absl::StrCat("checkpoint ", checkpoint, " was abandoned for checkpoint ", written_));
@@ -232,7 +234,8 @@ absl::StatusOr<ShardInfo> JobDirectory::TryWriteShard(uint64_t checkpoint) {
       std::move(blocks));
   if (!writer.ok()) return writer.status();
   if (copy_ == nullptr) copy_ = store_->snapshot().MakeCopy();
-  // Before the first block is copied, so that the copies contain everything logged so far.
+  // Rotates the log before the first block is copied, so that the copies contain everything that
+  // was logged before.
   if (log_ != nullptr) covered_[checkpoint] = log_->Rotate();
   absl::Duration longest_pause;
   written_changes_ = 0;
@@ -248,8 +251,9 @@ absl::StatusOr<ShardInfo> JobDirectory::TryWriteShard(uint64_t checkpoint) {
     if (absl::Status written = (*writer)->Append(copy_->image()); !written.ok()) return written;
   }
   ReachFailpoint(Failpoint::kShardWritten);
-  // Flushes the log first. A restart after a shard with an unlogged push would restore a push that
-  // the restarted server had reported as lost.
+  // Flushes the log before the shard is finished, so that the shard contains no push that the log
+  // lacks. Otherwise one restart could report such a push as lost, and a later restart could
+  // restore it from the shard.
   if (log_ != nullptr) {
     if (absl::Status logged = log_->Flush(); !logged.ok()) return logged;
   }
@@ -272,7 +276,8 @@ absl::Status JobDirectory::CheckRoom(uint64_t checkpoint, int64_t bytes) const {
 }
 
 absl::Status JobDirectory::Commit(const CommitCheckpointRequest& request) {
-  // Refuses an old shard: the workers know that its content was rolled back.
+  // Refuses a shard from before a rollback: this process has reported the updates in that shard to
+  // the workers as lost.
   if (!goes_on_from_log() && request.checkpoint() > origin_.checkpoint &&
       request.checkpoint() != written_) {
     return absl::FailedPreconditionError(

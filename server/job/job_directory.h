@@ -44,7 +44,7 @@ class JobDirectory final : public JobStorage {
     std::string path;
     // False: the caller runs WriteLog(), as the simulator does.
     bool has_log_thread = true;
-    std::function<uint64_t()> draw_salt = SystemRandom;  // as PushLog
+    std::function<uint64_t()> draw_salt = SystemRandom;  // as PushLog::Options
     // Receives one line for people: a restored or skipped checkpoint, with the reason.
     LogLine log = IgnoreLine;
     // Receives the progress of Open(). Borrowed; may be null.
@@ -73,9 +73,10 @@ class JobDirectory final : public JobStorage {
   // REQUIRES: Open() returned OK.
   std::optional<Unkept> FindUnkept();
 
-  // Writes the blocks one after the other, each with the values at that moment. Removes shards of
-  // failed checkpoints first, so that at most one unfinished shard takes space. With a push log,
-  // the log and its backup contain all changes in the shard when this returns.
+  // Copies and writes the blocks one after the other, each with the values at the moment of its
+  // copy. Removes shards of failed checkpoints first, so that at most one unfinished shard takes
+  // space. With a push log, the log and its backup contain all changes in the shard when this
+  // returns.
   //
   // CANCELLED: Abandon() was called. FAILED_PRECONDITION: a block has no values yet.
   // RESOURCE_EXHAUSTED: the disk is too small for the shard, and writing did not begin.
@@ -140,17 +141,18 @@ class JobDirectory final : public JobStorage {
   std::unique_ptr<JobBackup> copies_;
   // Null unless durability is LOG. The log's thread uses the store.
   std::unique_ptr<JobLog> log_;
-  // By checkpoint: the last log record that the shard makes superfluous. Used only by the thread
-  // that writes shards.
+  // For each checkpoint: the sequence of the last log record that its shard makes superfluous. Used
+  // only by the checkpointer's thread.
   std::map<uint64_t, uint64_t> covered_;
   uint64_t written_ = 0;         // the last checkpoint with a shard from this process
-  int64_t written_changes_ = 0;  // block changes that it contains
+  int64_t written_changes_ = 0;  // block changes in that shard
   // Allocated for the first shard, then reused.
   std::unique_ptr<BlockCopy> copy_;
 
   Mutex mutex_;
+  // The last complete checkpoint; 0: none.
   uint64_t committed_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t committed_changes_ ABSL_GUARDED_BY(mutex_) = 0;  // that checkpoint's block changes
+  int64_t committed_changes_ ABSL_GUARDED_BY(mutex_) = 0;  // block changes in its shard
   std::string trouble_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -29,7 +29,8 @@ absl::StatusOr<JobMembership::Entry> JobMembership::Enter(SlotId slot, Incarnati
     }
     live_incarnation_[slot].store(incarnation);
     const std::vector<LedgerEntry> entries = store_->GetEntries(slot);
-    // If a push was cut short, some blocks are a step ahead of the slot.
+    // If the slot's last push was cut short, only some blocks have its step. The slot's own step is
+    // the last one that all blocks have.
     Step own_step = entries.empty() ? 0 : std::numeric_limits<Step>::max();
     for (const LedgerEntry& entry : entries) {
       told.last_step = std::max(told.last_step, entry.last_step);
@@ -113,7 +114,8 @@ absl::StatusOr<JobMembership::PullClock> JobMembership::BeginPull(SlotId slot,
     pull.recorded = clocks_.slots().at(slot).clock;
     pull.jumped = pull.recorded > before;
   }
-  // Another server was ahead when this slot entered. Rounds up to the slot's clock run without it.
+  // Another server was ahead when this slot entered. Rounds up to the slot's clock do not wait for
+  // the slot.
   if (pull.jumped) Announce();
   return pull;
 }
@@ -145,8 +147,8 @@ std::optional<JobMembership::Behind> JobMembership::FurthestBehind(
   MutexLock lock(&mutex_);
   for (const auto& [slot, state] : clocks_.slots()) {
     if (!state.live || state.incarnation == 0) continue;
-    // With WHOLE_BATCH a clock counts only the slot's pushes, and slots do not wait for a slot
-    // after its contribution.
+    // In WHOLE_BATCH a clock says only how many pushes the slot made. And the other slots do not
+    // wait for a slot after its contribution.
     if (!by_clock_ && !policy_->IsSettled(slot, state.clock)) continue;
     const Step clock = by_clock_ ? state.clock : 0;
     const absl::Duration silence = activity.silence(slot);

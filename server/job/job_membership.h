@@ -22,8 +22,9 @@ namespace torchps {
 // each change, it passes the live slots to the store, in order, and frees the memory that a gone
 // slot shared.
 //
-// Thread-safe. Enter, Leave, ExpireLeases and a pull that jumped may raise min_clock(); the caller
-// must check it afterwards. Borrows the constructor's arguments.
+// Thread-safe. Enter, Leave, ExpireLeases and a pull that raises its slot's clock may raise
+// min_clock(), so the caller must check min_clock() afterwards. Borrows the constructor's
+// arguments.
 class JobMembership {
  public:
   // The result of Enter().
@@ -36,7 +37,7 @@ class JobMembership {
   struct PullClock {
     Step judged = 0;      // the clock that the gate uses for the pull
     Step recorded = 0;    // the slot's clock after the pull
-    bool jumped = false;  // the pull raised it
+    bool jumped = false;  // the pull raised the slot's clock
   };
 
   JobMembership(const JobParts& parts, PushSegments* segments, const Clock* clock);
@@ -44,7 +45,7 @@ class JobMembership {
   // Makes the slot live. Errors as SlotClocks::CheckEntry.
   absl::StatusOr<Entry> Enter(SlotId slot, Incarnation incarnation);
 
-  // Expects the slots in the restored blocks to return (SlotClocks::Expect).
+  // Expects the slots in the ledgers of the restored blocks to return (SlotClocks::Expect).
   // REQUIRES: the store has been restored, and no slot has entered.
   void ExpectRestored();
 
@@ -74,10 +75,10 @@ class JobMembership {
   int64_t min_clock() const;
   int live_slots() const;
 
-  // Returns the slot that the other slots wait for, if any: the most silent of the slots that are
-  // furthest behind, or with WHOLE_BATCH are still missing. Ignores slots without a process.
-  // Returns nullopt if no such slot is live.
-  // REQUIRES: `activity` knows each slot that has entered.
+  // Returns the slot that the other slots wait for, if any. This is the slot with the longest
+  // silence among the live slots with the lowest clock. If the job uses WHOLE_BATCH, it is the slot
+  // with the longest silence among those without a gradient that waits for an update. Ignores slots
+  // without a process. REQUIRES: `activity` knows each slot that has entered.
   struct Behind {
     SlotId slot = 0;
     absl::Duration silence;  // since its last pull or push

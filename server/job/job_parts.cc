@@ -18,7 +18,8 @@
 namespace torchps {
 namespace {
 
-// The fraction of the job's samples that are leased across all slots, in JobProgress units.
+// Returns the part of the job's samples that all slots together hold in sample leases, in units of
+// 2^-32 (GetProgress).
 uint32_t LeasesSideBySide(const JobSpec& job) {
   const auto pushes = static_cast<double>(job.optimizer().schedule().total_steps());
   const int64_t passes = PassesOfPush(job);

@@ -11,7 +11,8 @@
 namespace torchps {
 namespace {
 
-// After this wait a Hello is answered with the restore progress. Shorter than the workers' timeout.
+// After waiting this long, a Hello is answered with the restore progress. Shorter than the workers'
+// timeout.
 constexpr absl::Duration kLongestSilence = absl::Seconds(1);
 
 }  // namespace
@@ -93,7 +94,7 @@ void ParameterServer::Hello(const HelloRequest& request, Reply<HelloReply> reply
         return;
       }
     }
-    // Takes seconds for a large model, and lease renewals must not wait for it.
+    // Restoring or sharing a large model takes seconds, and lease renewals must not wait for it.
     if (TakesLong(request)) {
       pending_hellos_.push_back({request, std::move(reply), options_.clock->Now()});
       if (is_greeting_) return;
@@ -264,7 +265,7 @@ void ParameterServer::CommitCheckpoint(const CommitCheckpointRequest& request,
 }
 
 std::optional<JobDirectory::Unkept> ParameterServer::FindUnkept() {
-  // A restore holds the mutex for long.
+  // While a restore runs, job() is null, and `mutex_` is held for long.
   if (job() == nullptr) return std::nullopt;
   MutexLock lock(&mutex_);
   return directory_ == nullptr ? std::nullopt : directory_->FindUnkept();

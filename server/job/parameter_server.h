@@ -52,8 +52,8 @@ class ParameterServer {
     // Receives the delay after which HostedJob::MakeDueUpdates should run. May be null; due updates
     // then wait for the next periodic call.
     std::function<void(absl::Duration delay)> wake;
-    // Connects to the server that keeps the backup of this one's files, at the address that workers
-    // report. Null: jobs with durability.copies are refused.
+    // Connects to the server that keeps the backup of this server's files, at the address that
+    // workers report. Null: jobs with durability.copies are refused.
     std::function<std::shared_ptr<BackupPeer>(int index, const std::string& address)> reach_peer;
     // Outlive this object. `files` is needed only with `dir`.
     const Clock* clock = nullptr;
@@ -109,7 +109,8 @@ class ParameterServer {
   // Backs up a file in `dir` that is not part of a checkpoint, if the job has a backup.
   void CopyBeside(const std::string& file);
 
-  // Returns the changes that would be lost if this process ended now, although the job is saved.
+  // Returns the block changes that would be lost if this process ended now. Returns nullopt if
+  // there are none, or if the job is not saved at all.
   std::optional<JobDirectory::Unkept> FindUnkept();
 
   // Gives up the shard that is being written, and replies to the calls that wait for it or for the
@@ -160,7 +161,7 @@ class ParameterServer {
   absl::StatusOr<Checkpointer*> CheckpointerFor(uint64_t job_id);
 
   mutable Mutex pending_hellos_mutex_;
-  // The first entry is in progress. A list keeps it in place while other entries are added or
+  // The first entry is in progress. The list keeps it in place while other entries are added or
   // removed.
   std::list<PendingHello> pending_hellos_ ABSL_GUARDED_BY(pending_hellos_mutex_);
   // Errors of Hellos that got a "still restoring" reply; returned when the worker retries.

@@ -25,7 +25,8 @@ absl::Status SlotClocks::CheckEntry(SlotId slot, Incarnation incarnation) const 
 Step SlotClocks::Enter(SlotId slot, Incarnation incarnation, Step own_step, absl::Duration now) {
   Slot& state = slots_[slot];
   TPS_CHECK(state.incarnation <= incarnation, "an older incarnation entered");
-  // While slots are expected, some clocks are unknown, so min_clock_ may be too low.
+  // Expect() does not raise min_clock_, because a slot with a lower clock may be expected next. So
+  // min_clock_ may be too low before the first slot enters.
   RaiseMinClock();
   const Incarnation holder = state.incarnation > 0 ? state.incarnation : state.least;
   if (!state.live || holder != incarnation) {

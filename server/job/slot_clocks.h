@@ -117,9 +117,9 @@ class SlotClocks {
 
   // Makes the slot live and returns the slot's clock. An incarnation that is live or expected keeps
   // its clock; any other starts at max(min clock, own_step). `own_step` is the highest step that
-  // this incarnation pushed to all blocks. Steps that earlier incarnations pushed do not count:
-  // after a server restart they can be ahead at one server and behind at another, and two slots
-  // would then wait for each other forever.
+  // this incarnation pushed to all blocks. Steps that earlier incarnations pushed are ignored.
+  // After a server restart, these steps can be ahead at one server and behind at another, and two
+  // slots would then wait for each other forever.
   // REQUIRES: CheckEntry() returned OK.
   Step Enter(SlotId slot, Incarnation incarnation, Step own_step, absl::Duration now);
 
@@ -168,8 +168,8 @@ class SlotClocks {
 };
 
 // Decides which slots may pull, by stale synchronous parallel (Ho et al. 2013). A slot at clock c
-// may pull when c - min_clock <= bound. min_clock is the lowest clock of the live slots (ASYNC) or
-// the number of completed rounds (SYNC, with bound 0).
+// may pull when c - min_clock <= bound. min_clock is the lowest clock of the live slots (EACH_PUSH)
+// or the number of completed rounds (SYNC, with bound 0).
 //
 // A pull that must wait is a stored continuation, so waiting does not hold a thread. Invariant: the
 // gate never releases a pull while c - min_clock > bound.
