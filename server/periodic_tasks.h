@@ -22,10 +22,10 @@ class PeriodicTasks {
   PeriodicTasks(const PeriodicTasks&) = delete;
   PeriodicTasks& operator=(const PeriodicTasks&) = delete;
 
-  // Moves the next run forward to `delay` from now, unless it is earlier.
+  // Makes the next run start `delay` from now, unless it is due earlier.
   void Hurry(absl::Duration delay);
 
-  // Waits for a run in progress. Idempotent.
+  // Waits for a run in progress and ends the thread. Idempotent.
   void Stop();
 
  private:

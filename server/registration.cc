@@ -138,7 +138,7 @@ void Registration::Run() {
 
 absl::Status Registration::Register(const ServerIdentity& place) {
   const bool is_own = place.server_index == 0;
-  // Clusters within one process do not use addresses.
+  // Servers of a cluster within one process have no addresses and do not register.
   if (place.address.empty()) return absl::OkStatus();
   if (place.coordinator.empty() && !is_own) return absl::UnavailableError("not known where");
   Remember(place);
@@ -170,7 +170,8 @@ absl::Status Registration::Register(const ServerIdentity& place) {
     MutexLock lock(&mutex_);
     calling_ = nullptr;
   }
-  // Retries if the coordinator is away or still without a job. Other refusals need a person.
+  // Run() retries after any error. Only these two errors need the help of a person, so the log
+  // reports them.
   const bool is_refused = absl::IsPermissionDenied(status) || absl::IsInvalidArgument(status);
   const std::string complaint = is_refused ? std::string(status.message()) : "";
   if (is_refused && complaint != complaint_) {
@@ -182,7 +183,7 @@ absl::Status Registration::Register(const ServerIdentity& place) {
 }
 
 void Registration::Remember(const ServerIdentity& place) {
-  // Server 0 runs the coordinator in the same process.
+  // Server 0 needs no saved identity, because it runs the coordinator in the same process.
   if (options_.directory.empty() || place.server_index == 0) return;
   if (remembered_.has_value() && *remembered_ == place) return;
   const absl::Status kept =

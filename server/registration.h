@@ -103,7 +103,7 @@ class Registration {
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<ServerIdentity> told_ ABSL_GUARDED_BY(mutex_);
-  // The identity in the next or last call.
+  // The identity that the thread registered last, or registers next.
   ServerIdentity identity_ ABSL_GUARDED_BY(mutex_);
   bool is_new_ ABSL_GUARDED_BY(mutex_) = false;
   grpc::ClientContext* calling_ ABSL_GUARDED_BY(mutex_) = nullptr;

@@ -18,7 +18,7 @@
 namespace torchps {
 namespace {
 
-// Leases last seconds, so this only limits how late an expired lease is noticed.
+// Slot leases last seconds, so an expired lease is noticed early enough.
 constexpr absl::Duration kHousekeepingInterval = absl::Milliseconds(100);
 
 // Running calls are short, except parked calls, which are cancelled after this time.
@@ -30,16 +30,17 @@ constexpr absl::Duration kHandshakeTimeout = absl::Seconds(10);
 // Limit for a checkpoint on another server. Kubernetes allows 30 s between SIGTERM and SIGKILL.
 constexpr absl::Duration kAskedCheckpointTimeout = absl::Seconds(20);
 
-// gRPC's minimum.
+// gRPC's minimum for a receive window.
 constexpr int64_t kMinWindowBytes = int64_t{64} << 10;
 
 // Assumed number of workers before a job exists.
 constexpr int kWorkersBeforeJob = 32;
 
-// HTTP/2's maximum.
+// HTTP/2's maximum for one frame.
 constexpr int kMaxHttp2FrameBytes = (1 << 24) - 1;
 
-// Connects to the server with the backup; pushes wait while it is away. Uses a separate connection.
+// Returns a channel with a separate connection to the server that keeps the backup. It reconnects
+// quickly, because pushes wait while that server is away.
 std::shared_ptr<grpc::Channel> BackupChannel(
     const std::string& address, const std::shared_ptr<CertificateFiles>& certificates) {
   grpc::ChannelArguments arguments;
@@ -51,7 +52,7 @@ std::shared_ptr<grpc::Channel> BackupChannel(
   return grpc::CreateCustomChannel(address, ChannelCredentialsFor(certificates), arguments);
 }
 
-// Connects to another server's control plane.
+// Returns a channel for control calls to another server.
 std::shared_ptr<grpc::Channel> ChannelTo(const std::string& address,
                                          const std::shared_ptr<CertificateFiles>& certificates) {
   grpc::ChannelArguments arguments;
@@ -68,8 +69,8 @@ absl::Status CheckAddresses(const Server::Options& options) {
   return absl::InvalidArgumentError(absl::StrCat("coordinator: ", valid.message()));
 }
 
-// Checks the directory at the start; otherwise the first checkpoint or the first logged step would
-// fail.
+// Returns an error if this server cannot write to the directory. Without this check at the start,
+// the first checkpoint or logged step would fail.
 absl::Status CheckDirectory(FileSystem& files, const std::string& directory) {
   const auto refused = [&directory](const absl::Status& why) {
     return absl::Status(why.code(),
@@ -254,7 +255,7 @@ absl::Status Server::Listen() {
     door_ = *std::move(door);
     door_->Attach(&builder);
   }
-  // Limits unfinished handshakes, and connections that stop after the first bytes.
+  // Time limit for handshakes, also on connections that send nothing after the first bytes.
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
                              static_cast<int>(absl::ToInt64Milliseconds(kHandshakeTimeout)));
   // Permits the workers' keepalive pings; otherwise gRPC refuses them with "too many pings".
@@ -262,8 +263,9 @@ absl::Status Server::Listen() {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
-  // The receive windows of all workers share `unread_bytes`; a frame that is being read gets more
-  // window. Without the bandwidth estimate, HTTP/2 frames must be allowed to be large.
+  // The receive windows of all workers share `unread_bytes`. While the server reads a frame, gRPC
+  // gives it more window. Without bandwidth estimation, gRPC does not raise the size of HTTP/2
+  // frames, so the maximum is set here.
   ShareReceiveWindow();
   builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, options_.sets_receive_window ? 1 : 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kMaxHttp2FrameBytes);

@@ -26,8 +26,8 @@
 
 namespace torchps {
 
-// Runs a parameter server without a separate process: listens, serves ParameterService and
-// Coordinator on its threads, and expires leases. Only server 0 of a job receives Coordinator
+// Runs a parameter server inside the current process: listens, serves ParameterService and
+// Coordinator on separate threads, and expires leases. Only server 0 of a job receives Coordinator
 // calls.
 //
 // Thread-safe. One process may contain several servers.
@@ -59,7 +59,7 @@ class Server {
     // On server 0: continue the job in `dir` with new workers.
     bool resume = false;
     // On server 0: the server with the backup of `dir`. Start() fetches the backup if `dir` is
-    // empty. Empty: there is no backup.
+    // empty. Empty: does not fetch one.
     std::string copies_at;
     // Outlives the server. Null: the operating system's files.
     FileSystem* files = nullptr;
@@ -73,9 +73,10 @@ class Server {
     double slow = 1;
     // Upper bounds in bytes, for all workers together. `receive_bytes`: the capacity of the
     // PushBudget (server/parked/push_budget.h), which holds up to 1 5/8 times as much.
-    // `unread_bytes`: data sent ahead of that (server/rpc/receive_window.h), in equal parts of at
-    // least 64 KiB. `send_bytes`: copies of blocks being sent. Including gRPC and the allocator, a
-    // server stays within 96 MiB plus the model, for blocks of 1 MiB and 32 workers.
+    // `unread_bytes`: data that workers send before the server asks for it
+    // (server/rpc/receive_window.h). Each worker gets an equal part, at least 64 KiB. `send_bytes`:
+    // copies of blocks being sent. Including gRPC and the allocator, a server stays within 96 MiB
+    // plus the model, for blocks of 1 MiB and 32 workers.
     int64_t receive_bytes = int64_t{16} << 20;
     int64_t unread_bytes = int64_t{4} << 20;
     int64_t send_bytes = int64_t{24} << 20;
@@ -87,7 +88,7 @@ class Server {
     uint64_t seed = 1;
     // Outlives the server.
     const Clock* clock = nullptr;
-    // Called once, on a server thread, when a peer calls Shutdown. It must not destroy the server.
+    // Called on a server thread after each Shutdown call of a peer. It must not destroy the server.
     std::function<void()> on_shutdown_request;
   };
 
@@ -122,7 +123,7 @@ class Server {
     return options_.files != nullptr ? options_.files : own_files_.get();
   }
   LogLine logger() const;
-  // Connects to the server at that address, which keeps a backup.
+  // Returns a connection to the server `index` at `address`, which keeps a backup.
   std::shared_ptr<BackupPeer> ReachPeer(int index, const std::string& address) const;
   ParameterServer::Options DataPlaneOptions() const;
   CoordinatorService::Options CoordinationOptions();

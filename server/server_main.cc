@@ -70,7 +70,8 @@ ABSL_FLAG(bool, exit_with_parent, false, "stop when standard input ends: for lau
 
 namespace {
 
-// Servers write several hundred MB/s. An operator in a hurry can send SIGKILL.
+// Enough for tens of GB, because servers write several hundred MB/s. An operator who does not want
+// to wait can send SIGKILL.
 constexpr absl::Duration kLastCheckpointTimeout = absl::Minutes(2);
 
 int Fail(const absl::Status& status) {
