@@ -12,11 +12,11 @@ namespace torchps {
 // frame is applied. Three shares have separate limits, so that stalled pushes and unverified
 // connections cannot use the bytes of working pushes:
 //
-//   share        frames                                    limit         if the share is full
-//   kWorking     of pushes on verified connections         capacity      the push waits, FIFO
-//   kStalled     of silent pushes while other pushes       capacity / 2  the push keeps its bytes of
-//                wait (OpenPushes)                                       kWorking until it ends
-//   kUnverified  first frames on unverified connections    capacity / 8  the server refuses the push
+//   share        frames                                   limit         if the share is full
+//   kWorking     of pushes on verified connections        capacity      the push waits, FIFO
+//   kStalled     of silent pushes while other pushes      capacity / 2  the push keeps its bytes of
+//                wait (OpenPushes)                                      kWorking until it ends
+//   kUnverified  first frames on unverified connections   capacity / 8  the server refuses the push
 //                (VerifiedConnections)
 //
 // Thread-safe. Invariant: holds at most 1 5/8 times `capacity`, except that a share may hold one
