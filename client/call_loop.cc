@@ -10,13 +10,15 @@
 namespace torchps {
 
 void CallLoop::Wake::Set(grpc::CompletionQueue* queue) {
-  // Fires at once. Later times would be rounded up to the next millisecond and use gRPC's timers.
+  // This time has passed, so the alarm fires at once. gRPC would round a later time up to the next
+  // millisecond and use its timers.
   alarm_.Set(queue, gpr_inf_past(GPR_CLOCK_REALTIME), static_cast<QueueEvent*>(this));
 }
 
 CallLoop::CallLoop(Options options) : options_(options) {
   thread_ = std::thread([this] { Run(); });
-  // Rounds check the latch in Advance().
+  // A stop posts empty work, which wakes the polling thread. Each round checks the latch in
+  // Advance().
   on_stop_.emplace(options_.stop, [this] { Post([] {}); });
 }
 
@@ -60,7 +62,7 @@ absl::Status CallLoop::Await(const FanOutCall& round) {
   {
     MutexLock lock(&mutex_);
     is_waited_for_ = true;
-    // The loop's thread stops polling after the next event.
+    // If the loop's thread polls, it sees is_waited_for_ after the next event and stops.
     while (is_polled_ && !round.finished()) is_free_.Wait(&mutex_);
     is_waited_for_ = false;
     if (is_polled_) return round.outcome();
@@ -97,8 +99,8 @@ bool CallLoop::MustPark(uint64_t* polls_seen) {
   if (stopping_) return false;
   if (is_polled_ || is_waited_for_) return true;
   if (!rounds_.empty() || !posted_.empty()) return false;
-  // A thread that just polled probably polls again soon. If it does not, the loop's thread must
-  // maintain the connections.
+  // If a thread waited in Await() since the last check, it will probably wait again soon. Otherwise
+  // the loop's thread must poll to maintain the connections.
   return std::exchange(*polls_seen, polls_) != polls_;
 }
 

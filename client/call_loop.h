@@ -22,19 +22,20 @@
 
 namespace torchps {
 
-// Polls one completion queue for any number of rounds of calls. Threads that wait for a round poll
-// for all rounds, so that the waiting thread handles the reply itself. Otherwise the loop's thread
-// polls. Only one thread polls at a time. Other threads use Post() to act on a round. So rounds
-// need no lock, and their events are strictly ordered.
+// Polls one completion queue for any number of rounds. A round here is a FanOutCall: one call to
+// each of several servers. A thread that waits for a round polls for all rounds, so that it handles
+// the reply itself. While no thread waits, the loop's thread polls. Only one thread polls at a
+// time. Other threads use Post() to act on a round. So rounds need no lock, and their events are
+// strictly ordered.
 //
 // Thread-safe, except that only one thread at a time may call Await().
 class CallLoop {
  public:
   // When posted work must run if no thread polls.
   enum class Urgency {
-    kNow,
-    // Together with the next event. Does not wake a thread. For threads that are about to call
-    // Await().
+    kNow,  // at once; wakes a thread
+    // The work waits for the next event, and no thread wakes for it. For threads that are about to
+    // call Await().
     kSoon,
   };
 
@@ -42,8 +43,8 @@ class CallLoop {
     // Both borrowed.
     const Clock* clock = nullptr;
     StopLatch* stop = nullptr;
-    // After a thread finishes Await(), it often waits again soon. For this time no other thread
-    // polls, unless rounds are in progress or kNow work was posted.
+    // After a thread finishes Await(), it often waits again soon. For this time the loop's thread
+    // does not poll, unless rounds are in progress or kNow work was posted.
     absl::Duration linger = absl::Milliseconds(100);
   };
 
@@ -53,13 +54,13 @@ class CallLoop {
   CallLoop(const CallLoop&) = delete;
   CallLoop& operator=(const CallLoop&) = delete;
 
-  // Starts a round and keeps it alive until the Advance() call that finishes it returns.
+  // Starts `round`. Keeps it alive until it has finished and its last Advance() call has returned.
   void Begin(std::shared_ptr<FanOutCall> round, Urgency urgency = Urgency::kNow);
 
   // Runs `work` on the polling thread, after all work posted before. `work` must not block.
   void Post(std::function<void()> work, Urgency urgency = Urgency::kNow);
 
-  // Blocks until `round` finishes, and returns the outcome. REQUIRES: Begin(round) was called.
+  // Blocks until `round` finishes, and returns round.outcome(). REQUIRES: Begin(round) was called.
   absl::Status Await(const FanOutCall& round);
 
   // For tests: true if a thread is polling now and thus maintains the connections.
@@ -104,7 +105,7 @@ class CallLoop {
   Wake wake_{this};
 
   mutable Mutex mutex_;
-  // The first is signalled when the loop's thread may need to poll, the second when polling stops.
+  // may_poll_ is signalled when the loop's thread may need to poll, is_free_ when it stops polling.
   CondVar may_poll_, is_free_;
   bool is_polled_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_waited_for_ ABSL_GUARDED_BY(mutex_) = false;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr absl::Duration kPromptTimeout = absl::Seconds(5);
 constexpr absl::Duration kParkTimeout = absl::Seconds(30);
-// Bounds the delay until an expired lease is noticed.
+// Pause between two attempts of Join(). It bounds the time until Join() notices an expired lease.
 constexpr absl::Duration kSlotRetry = absl::Milliseconds(100);
 constexpr absl::Duration kLeavePatience = absl::Seconds(3);
 
@@ -86,7 +86,8 @@ absl::StatusOr<Reply> CoordinatorClient::Call(Method<Request, Reply> method, con
       patience_.Answered();
       continue;
     }
-    // A coordinator that is reading a large job reports this. Unreachable coordinators are silent.
+    // A coordinator that is reading a large job says so in the status. An unreachable coordinator
+    // is silent.
     const std::optional<std::string> busy = BusyWith(status);
     const absl::StatusOr<absl::Duration> delay =
         busy.has_value() ? patience_.Busy(Printable(*busy)) : patience_.Failed(status);
@@ -96,7 +97,7 @@ absl::StatusOr<Reply> CoordinatorClient::Call(Method<Request, Reply> method, con
     if (rules.stoppable) {
       options_.stop->WaitFor(*delay);
     } else {
-      // After a stop, WaitFor() would return at once and the retries would be unlimited.
+      // After a stop, WaitFor() would return at once, and the retries would follow without a pause.
       absl::SleepFor(*delay);
     }
   }

@@ -22,8 +22,8 @@
 namespace torchps {
 
 // Makes a worker's calls to the coordinator (a role of server 0). Repeats each call until it is
-// answered or the patience is used up. Repeats a parked call every 30 s. Waits without limit for a
-// coordinator that is reading a job to resume.
+// answered or the patience is used up. Repeats a parked call every 30 s. Waits without limit while
+// the coordinator reads the job that it resumes.
 //
 // Errors of each call:
 //   UNAVAILABLE          the coordinator did not answer for `patience`
@@ -57,19 +57,21 @@ class CoordinatorClient {
   // process that held the slot during all of `patience`.
   absl::StatusOr<JoinReply> Join(const JoinRequest& request);
 
-  // Blocks until this worker must act, and returns the action.
+  // Blocks until this worker must act, and returns the action. `initialized`: this slot has pushed
+  // the initial values that the last call requested.
   absl::StatusOr<AwaitStartReply::Action> AwaitStart(bool initialized);
 
-  // Reports a finished lease (0: none) and the figures since the last call, and requests the next
-  // work. `lost` are the parts of the lease that did not change the model. Blocks if `idle`.
+  // Reports a finished sample lease (0: none) and the figures since the last call, and requests the
+  // next work. `lost` are the parts of the lease whose gradients changed no values. `idle`: the
+  // slot has left the servers' clocks, so the call may wait until there is work.
   absl::StatusOr<NextWorkReply> NextWork(uint64_t finished_lease, const StepFigures& figures,
                                          absl::Span<const LeaseRange> lost, bool idle);
 
   absl::Status ReportEvaluation(const EvaluationResult& result);
 
-  // Uploads one piece of a model file, in the caller's order. OUT_OF_RANGE: start again at offset
-  // 0. Other errors besides the class's errors: the server did not store the file, for the reason
-  // in the message.
+  // Sends one piece of a model file: the bytes `data` at `offset` in a file of `bytes` bytes. The
+  // caller must send the pieces in order. OUT_OF_RANGE: start again at offset 0. Errors that the
+  // class does not list: the server did not store the file, for the reason in the message.
   absl::Status StoreModel(ModelFile file, int64_t bytes, int64_t offset, absl::string_view data);
 
   // Leaves the job permanently; `reason` is empty if the work is done. Retries for a few seconds,
@@ -105,7 +107,7 @@ class CoordinatorClient {
   SlotId slot_ = 0;
   Incarnation incarnation_ = 0;
   uint64_t calls_ = 0;           // number of NextWork() calls
-  uint32_t initialization_ = 0;  // last requested by AwaitStart()
+  uint32_t initialization_ = 0;  // number in the last AwaitStartReply
 };
 
 }  // namespace torchps

@@ -23,8 +23,8 @@ void Add(absl::Span<const float> terms, absl::Span<float> sums) {
                          static_cast<int64_t>(sums.size()));
 }
 
-// Calls visit(begin, length, first byte, bytes) for pieces of a block. Each piece can be encoded
-// separately and fits into the L1 cache.
+// Calls visit(first element, elements, first byte, bytes) for pieces of a block. Each piece can be
+// encoded separately and fits into the L1 cache.
 template <typename Visit>
 void ForEachPiece(EncodingSpec::Kind encoding, size_t elements, Visit visit) {
   size_t at = 0;

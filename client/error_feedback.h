@@ -17,8 +17,8 @@ namespace torchps {
 // (Seide et al. 2014, "1-bit SGD"; Karimireddy et al. 2019). Q is the encoding and e the residual,
 // initially 0. Each gradient g of a block is sent as Q(g + e), and e becomes g + e - Q(g + e). If
 // the gradient was not applied, the sent values return to e. So the applied values plus e always
-// equal the sum of all gradients, up to rounding. Steps at a change of the learning rate may add a
-// small difference.
+// equal the sum of all gradients, up to rounding. The servers apply values that are sent late at
+// the learning rate of the later step.
 //
 // Thread-compatible; different threads may use different blocks at the same time. Costs one float
 // per trained element plus the encoded bytes of all blocks, allocated once.
@@ -39,8 +39,8 @@ class ErrorFeedback {
                                    absl::Span<const ElementRun> absent = {});
 
   // Adds the values pushed in `step` back to the residual, because the servers did not apply them
-  // (REJECTED_STALE, LATE). May be repeated. Ignores steps other than the last encoded step, for
-  // example of a withheld block.
+  // (REJECTED_STALE, LATE). May be repeated. Ignores steps other than the last encoded step: a
+  // withheld block, for example, was not encoded.
   void TakeBack(BlockId block, Step step);
 
   // Residual of all trained elements, in model order. REQUIRES: no push is in progress.

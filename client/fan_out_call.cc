@@ -9,7 +9,8 @@
 namespace torchps {
 namespace {
 
-// Consecutive greetings of one server incarnation in one round. After that many, ABORTED is final.
+// Maximum number of consecutive greetings of one server incarnation in one round. After that,
+// ABORTED is final.
 constexpr int kMaxGreetings = 3;
 
 }  // namespace
@@ -115,7 +116,7 @@ absl::Status FanOutCall::Retry(Part& part, const absl::Status& failure) {
   const absl::StatusOr<absl::Duration> delay = part.server->Failed(failure);
   if (!delay.ok()) return delay.status();
   part.next_try = clock_->Now() + *delay;
-  // After a reconnect, the server may not know this slot, so greetings are counted again.
+  // After a reconnect, the server may not know this slot, so greetings are counted from 0 again.
   part.pending_hellos = 0;
   return part.next_try < give_up_at_ ? absl::OkStatus() : part.server->WithName(failure);
 }

@@ -15,17 +15,19 @@
 
 namespace torchps {
 
-// Makes one call to each of several servers concurrently, and repeats failed calls until all
-// servers have answered. Derived classes create the calls.
+// Makes one round of calls: one call to each of several servers, concurrently. Repeats failed calls
+// until all servers have answered. Derived classes create the calls.
 //
-// Runs on the polling thread of the CallLoop that started the round. Used once. Borrows clock,
-// latch and servers. When the round is finished, no call is in flight.
+// All functions run on the polling thread of the CallLoop that started the round. Each object is
+// used for one round. Borrows clock, latch and servers. When the round is finished, no call is in
+// flight.
 class FanOutCall {
  public:
   // Limits of a round in addition to the servers' patience, and the reactions to errors.
   struct Rules {
-    // Reaction to ABORTED, the answer of a server that does not know this slot: greet again always;
-    // greet again if the server was greeted before; fail; or treat the call as done.
+    // Reaction to ABORTED, the answer of a server that does not know this slot: greet it (send
+    // Hello) and repeat the call; the same, but only if the server was greeted before; fail; or
+    // treat the call as done.
     enum class Forgotten { kGreetAgain, kGreetIfKnown, kFail, kDone };
     Forgotten forgotten = Forgotten::kGreetAgain;
     // True if a server may hold the call for a long time. Then a timeout on a working connection
@@ -33,7 +35,8 @@ class FanOutCall {
     bool may_park = false;
     // The time that the round may continue after a stop.
     absl::Duration grace_after_stop = absl::ZeroDuration();
-    // May end the round earlier than the servers' patience.
+    // A call is not repeated later than this time after Begin(), even if the server's patience is
+    // longer.
     absl::Duration patience = absl::InfiniteDuration();
     // Makes no call before this time.
     absl::Duration not_before = absl::ZeroDuration();
@@ -46,8 +49,8 @@ class FanOutCall {
   FanOutCall& operator=(const FanOutCall&) = delete;
 
   void Begin(grpc::CompletionQueue* queue);
-  // Does all actions that are due. Returns the time of the next one; infinite if only an event can
-  // continue the round.
+  // Does all actions that are due. Returns the time of the next action; infinite if only an event
+  // can continue the round.
   absl::Duration Advance();
   // Makes the first calls now, ignoring `not_before`.
   void Hurry();
@@ -83,7 +86,7 @@ class FanOutCall {
     std::unique_ptr<ClientCall> call;  // in flight
     bool greeting = false;             // the current or next call is a Hello
     bool done = false;
-    // Greetings of this server incarnation since the last failed connection.
+    // Number of greetings of `greeted_incarnation` since the last failed connection.
     int pending_hellos = 0;
     uint64_t greeted_incarnation = 0;
     absl::Duration next_try = absl::ZeroDuration();

@@ -13,7 +13,7 @@ namespace torchps {
 namespace {
 
 constexpr absl::Duration kLeavePatience = absl::Seconds(3);
-// Short, because the query only saves time.
+// Short, because the query in IsTooLate() only saves work on a gradient that servers would refuse.
 constexpr absl::Duration kAskPatience = absl::Seconds(1);
 
 }  // namespace
@@ -220,7 +220,8 @@ bool ParameterClient::IsTooLate(Step step) {
   size_t too_late = 0;
   FanOutCall::Rules rules;
   rules.patience = kAskPatience;
-  // Restarted servers cannot answer; their call counts as done.
+  // A restarted server does not know the slot and answers ABORTED. Its call counts as done, without
+  // a reply.
   rules.forgotten = FanOutCall::Rules::Forgotten::kDone;
   const absl::Status asked = CallAll(
       owners,
@@ -242,7 +243,7 @@ absl::Status ParameterClient::Leave() {
   FanOutCall::Rules rules;
   rules.grace_after_stop = kLeavePatience;
   rules.patience = kLeavePatience;
-  // The server already dropped the slot.
+  // A server that answers ABORTED has already dropped the slot.
   rules.forgotten = FanOutCall::Rules::Forgotten::kDone;
   return CallAll(
       greeted, [](RemoteServer& server) { return server.MakeLeave(kLeavePatience); }, rules);

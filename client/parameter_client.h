@@ -32,17 +32,17 @@
 
 namespace torchps {
 
-// Represents all parameter servers to a worker as one flat vector, which the worker pulls and
-// pushes gradients for. Talks to all servers in parallel, with one stream per server and step, and
-// one block per frame. Repeats failed transfers under the same (slot, incarnation, step), so that
-// each push is applied once.
+// Presents all parameter servers to a worker as one flat vector of values. The worker pulls the
+// vector and pushes gradients for it. Talks to all servers in parallel, with one stream per server
+// and step, and one block per frame. Repeats failed transfers under the same (slot, incarnation,
+// step), so that each push is applied once.
 //
-// Calls block until all servers have answered. BeginPull and BeginPush return at once, and the
-// returned object is finished later. So a push, the next pull and the trainer's computation can
-// overlap. The client retries a silent server until Options::patience is used up. If a server does
-// not know this slot (ABORTED), the client sends a Hello before each retry. If a restarted server
-// restored the model, the client continues from the restored state. It counts this slot's lost
-// pushes and does not repeat them.
+// Calls block until all servers have answered, except BeginPull and BeginPush. These return an
+// object at once, and the caller finishes it later. So a push, the next pull and the trainer's
+// computation can overlap. The client retries a silent server until Options::patience is used up.
+// If a server does not know this slot (ABORTED), the client sends a Hello before each retry. If a
+// restarted server restored the model, the client continues from the restored state. It counts this
+// slot's lost pushes and does not repeat them.
 //
 // Errors of each call:
 //   UNAVAILABLE          a server did not answer for `patience`
@@ -54,7 +54,8 @@ namespace torchps {
 //
 // Several processes may share one slot, each with a client for one part of the model. Their pushes
 // of one step form one push of the slot. Clients of a part need no Hello(), because the first pull
-// or push greets the servers. They do not use shared memory, and their pushes are never skipped.
+// or push sends it. They do not use shared memory. They send a push even if all of their blocks are
+// non-finite (PushResult::skipped is never true).
 //
 // Thread-compatible: only the trainer's thread makes calls, except that another thread may use
 // leases() at the same time. The waiting thread or the loop's thread handles the network
@@ -70,10 +71,11 @@ class ParameterClient {
     // The layout known to the servers, if this process holds only a part of a slot's model. Then
     // `layout` and `block_map` describe that part (BlockMap::Part). Otherwise empty.
     std::optional<ModelLayout> whole_layout;
-    // Normalized, as confirmed by the coordinator.
+    // Normalized (job/job_spec.h), as confirmed by the coordinator.
     JobSpec job;
     uint64_t job_id = 0;
-    // As named by the coordinator; 0 if the job was not resumed.
+    // The checkpoint from which the job resumed, as reported by the coordinator; 0 if the job was
+    // not resumed.
     uint64_t resumed_checkpoint = 0;
     SlotId slot = 0;
     Incarnation incarnation = 0;
@@ -96,8 +98,8 @@ class ParameterClient {
     CallLoop* loop = nullptr;
   };
 
-  // INVALID_ARGUMENT if `servers` is empty or does not match the block map. Does not contact the
-  // servers.
+  // Returns INVALID_ARGUMENT if `servers` is empty, or if the block map is for another number of
+  // servers. Does not contact the servers.
   static absl::StatusOr<std::unique_ptr<ParameterClient>> Create(Options options);
 
   ParameterClient(const ParameterClient&) = delete;
@@ -107,35 +109,36 @@ class ParameterClient {
   // servers' min clocks and this slot's last step.
   absl::StatusOr<Step> Hello();
 
-  // Makes BeginPush() push the trained blocks encoded by `blocks`, without gradients, from now on.
-  // Borrows `blocks`. REQUIRES: CanTakeEncoded(); no push was started.
+  // From now on, BeginPush() gets the trained blocks in encoded form from `blocks`, and no
+  // gradients. Borrows `blocks`. REQUIRES: CanTakeEncoded(); no push was started.
   void TakeEncoded(EncodedBlocks* blocks);
-  // True if the job uses an encoding and gradients are pushed exactly as computed: without worker
-  // momentum, and without servers that read floats in shared memory.
+  // True if the job uses a lossy encoding but no worker momentum, and if servers cannot read the
+  // floats in shared memory (Options::push_segment is null).
   bool CanTakeEncoded() const;
 
   // Pushes initial values, layout.size() elements, as step 0.
   absl::Status Initialize(absl::Span<const float> values);
 
-  // Pulls all layout.size() values as soon as the staleness bound permits `clock` to read.
-  // `read_only` pulls ignore the bound and need no Hello. Keeps the blocks' versions for the next
-  // push. After an error, `values` may be partly new. `held`: the versions that `values` contain
-  // from earlier pulls; updated. Servers do not send unchanged blocks again. Null: unknown.
-  // `on_block`: see PendingPull::Options::on_block, here and below.
+  // Pulls all layout.size() values as soon as the staleness bound permits a slot with this `clock`
+  // to read. `read_only` pulls ignore the bound and need no Hello. Keeps the blocks' versions for
+  // the next push. After an error, `values` may be partly new. `held`: the versions that `values`
+  // contain from earlier pulls; the call updates them. Servers do not send unchanged blocks again.
+  // Null: the versions are unknown. `on_block`: see PendingPull::Options::on_block, here and below.
   absl::StatusOr<PullResult> Pull(Step clock, bool read_only, absl::Span<float> values,
                                   CachedVersions* held = nullptr,
                                   std::function<void(BlockId)> on_block = nullptr);
 
-  // Starts a pull, which the caller finishes later. Pushes started before it is finished are based
-  // on the previous pull's versions. The pull may run before the push of step `clock`. It starts at
-  // `not_before`, or when it is finished. The client must outlive the returned object.
+  // Returns a pull that the caller finishes later. It starts at the clock time `not_before`, or
+  // earlier if the caller calls Finish(). Pushes that begin before Finish() returns are based on
+  // the previous pull's versions. With PullKind::kAhead, the pull may run before the push of step
+  // `clock`. The client must outlive the returned object.
   std::unique_ptr<PendingPull> BeginPull(Step clock, PullKind kind, absl::Span<float> values,
                                          CachedVersions* held = nullptr,
                                          absl::Duration not_before = absl::ZeroDuration(),
                                          std::function<void(BlockId)> on_block = nullptr);
 
   // Pushes `gradients` (layout.trained_size()) and the values of the averaged buffers
-  // (layout.averaged_size()) as step `step`. They were computed from `weight` samples on the values
+  // (layout.averaged_size()) as step `step`. Both were computed from `weight` samples on the values
   // of the last finished pull. Rejected and late blocks are not errors. Does not apply worker
   // momentum; BeginPush does. REQUIRES: `step` is above all earlier steps.
   absl::StatusOr<PushResult> Push(Step step, int64_t weight, absl::Span<const float> gradients,
@@ -157,9 +160,9 @@ class ParameterClient {
 
   // True if each server would now refuse a gradient of `step` based on the last finished pull. In
   // SYNC, the round is over on each server; in ASYNC, the gradient's lag exceeds LargestLag()
-  // (job/consistency_fields.h). Queries all servers at once, unless the number of updates since the
-  // last step must be too small. Returns false if a server does not answer within one second.
-  // Called once per step. A push may be in progress.
+  // (job/consistency_fields.h). Queries all servers at once. In ASYNC it skips the query if too few
+  // updates can have happened since the last step (UpdatePace). Returns false if a server does not
+  // answer within one second. Called once per step. A push may be in progress.
   bool IsTooLate(Step step);
 
   // Makes the slot leave each server's clock. Retries for a few seconds, even after a stop.
@@ -167,7 +170,8 @@ class ParameterClient {
 
   // Returns the acknowledged updates that restarted servers lost since the last call.
   RollbackAccounting::Lost TakeRolledBack() { return accounting_.TakeLost(); }
-  // Adds losses of other processes that hold the slot, to be reported here.
+  // Adds the losses of other processes that share the slot, so that TakeRolledBack() returns them
+  // too.
   void AddRolledBack(const RollbackAccounting::Lost& lost) { accounting_.AddLost(lost); }
 
   // The slot's leases on the servers, used by the heartbeat thread.

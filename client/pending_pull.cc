@@ -16,9 +16,10 @@
 namespace torchps {
 namespace {
 
-// Maximum number of passes over blocks that the server is changing. Each change lasts less than a
-// millisecond. If the server crashed during a change, the change never ends, and the network
-// reports the crash.
+// Maximum number of passes over the blocks in shared memory. A pass skips blocks that the server is
+// changing, and each change lasts less than a millisecond. If the server crashed during a change,
+// the change never ends. After the last pass, the client pulls over the network, which reports the
+// crash.
 constexpr int kMaxPasses = 500;
 constexpr Version kNoVersion = -1;
 
@@ -26,7 +27,7 @@ FanOutCall::Rules PullRules(PullKind kind, absl::Duration not_before) {
   FanOutCall::Rules rules;
   rules.not_before = not_before;
   rules.may_park = true;
-  // Read-only clients do not greet servers, and servers do not require it.
+  // Read-only clients send no Hello, and servers do not require it.
   if (kind == PullKind::kReadOnly) rules.forgotten = FanOutCall::Rules::Forgotten::kGreetIfKnown;
   return rules;
 }
@@ -67,9 +68,11 @@ class PendingPull::Round final : public FanOutCall {
     request.set_read_only(options_.kind == PullKind::kReadOnly);
     request.set_ahead(options_.kind == PullKind::kAhead);
     incarnations_[server.index()] = server.server_incarnation();
-    // The coordinator already started the job for a client that pulls as a slot.
+    // A slot pulls only after the coordinator has started the job, so the server must have the
+    // model.
     if (options_.kind != PullKind::kReadOnly) server.ExpectModel();
-    // Until it is greeted again, a restarted server may use different shared memory.
+    // Read-only pulls do not use shared memory: a restarted server answers them without a new
+    // Hello, but its values are in other memory.
     if (options_.kind != PullKind::kReadOnly && !rest_by_network_[server.index()] &&
         server.shared_values() != nullptr) {
       request.set_shared_memory(true);
@@ -99,7 +102,8 @@ class PendingPull::Round final : public FanOutCall {
 
   // True if the held blocks of this server equal the values that the server would send.
   bool KnowsWhatItHas(const RemoteServer& server) const {
-    // Read-only clients need exact values, and may hold decoded values.
+    // Read-only pulls must return exact values, but values from earlier pulls may have passed a
+    // lossy encoding.
     if (had_.versions.empty() || (options_.kind == PullKind::kReadOnly && !options_.exact))
       return false;
     return server.server_incarnation() != 0 &&
@@ -114,7 +118,7 @@ class PendingPull::Round final : public FanOutCall {
 
   bool Suffices(RemoteServer& server) override { return !rest_by_network_[server.index()]; }
 
-  // Copies the values when the server permits reading them.
+  // Copies the values from shared memory. `header` is the server's permission to read them.
   absl::Status ReadShared(RemoteServer& server, const PullHeader& header,
                           const SharedValues& shared) {
     if (!header.shared) {
@@ -128,7 +132,7 @@ class PendingPull::Round final : public FanOutCall {
       if (pass > 0) std::this_thread::yield();
       const auto is_read = [&](size_t index) {
         const BlockRange& block = options_.block_map->blocks()[owned[index]];
-        // Version 0 may be written more than once.
+        // Initial values may be written more than once, each time as version 0.
         const Version have = knows && Had(block.id) > 0 ? Had(block.id) : kNoVersion;
         const std::optional<Version> version =
             shared.Read(index, have, options_.values.data() + block.offset);
@@ -154,7 +158,7 @@ class PendingPull::Round final : public FanOutCall {
                          const FramePayload& payload, Brought& brought) {
     const std::vector<BlockRange>& blocks = options_.block_map->blocks();
     const std::optional<BlockId> id = options_.block_map->Find(header.block);
-    // A restarted server that was not greeted again also sends blocks of other parts.
+    // A restarted server that was not greeted again also sends blocks of other parts of the model.
     const bool is_own = id.has_value() && blocks[*id].server == server.index();
     const bool may_be_others = !id.has_value() && !options_.block_map->is_whole();
     if (!(is_own || may_be_others) || !brought.insert(header.block).second) {
@@ -206,10 +210,12 @@ class PendingPull::Round final : public FanOutCall {
   const Options options_;
   absl::Duration began_ = absl::InfiniteDuration();
   std::vector<Version> versions_;
-  // By server: true if shared memory did not provide all blocks.
+  // By server: true if shared memory did not provide all blocks, so that the rest is pulled over
+  // the network.
   std::vector<bool> rest_by_network_;
-  // Versions of the values before the pull, and the incarnations of the queried servers.
+  // Versions of the values before the pull.
   CachedVersions had_;
+  // By server: the incarnation that the latest call addressed.
   std::vector<uint64_t> incarnations_;
   PullResult result_;
 };

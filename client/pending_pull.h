@@ -23,8 +23,8 @@ namespace torchps {
 struct CachedVersions {
   // By block; empty if the versions are unknown.
   std::vector<Version> versions;
-  // By server: the incarnation that reported these versions. Restarted servers restart the version
-  // count.
+  // By server: the incarnation that reported these versions. Versions of different incarnations are
+  // not comparable.
   std::vector<uint64_t> incarnations;
 
   void Clear() {
@@ -35,18 +35,18 @@ struct CachedVersions {
 
 // Results of a pull besides the values.
 struct PullResult {
-  // The smallest min clock (ASYNC) or completed round (SYNC) that a server reported.
+  // The smallest min clock (ASYNC) or number of finished rounds (SYNC) that a server reported.
   Step min_clock = 0;
   // The longest time that a server's staleness bound delayed this pull.
   absl::Duration parked;
-  // The remaining time, from the start of the pull to the last value.
+  // The time from the start of the pull to the last value, minus `parked`.
   absl::Duration moving;
 };
 
 // Selects when servers may answer a pull.
 enum class PullKind {
   kBounded,   // as soon as the staleness bound permits
-  kAhead,     // the same, but the claimed step is still being computed
+  kAhead,     // like kBounded, but the slot still computes the step that it names
   kReadOnly,  // at once, without staleness bound or slot
 };
 
@@ -67,16 +67,17 @@ class PendingPull {
     std::vector<RemoteServer*> servers;
     SlotId slot = 0;
     Incarnation incarnation = 0;
-    // The step that the slot claims to have finished.
+    // The step that the slot claims to have finished, or with kAhead still computes.
     Step step = 0;
     PullKind kind = PullKind::kBounded;
-    // The pull starts at this time, or when a thread waits for it.
+    // The pull starts at this time, or earlier if Finish() is called.
     absl::Duration not_before = absl::ZeroDuration();
-    // As long as the block map.
+    // One value for each element of the block map.
     absl::Span<float> values;
-    // The versions that `values` contain; updated by Finish(). Null: unknown.
+    // The versions that `values` contain; updated by Finish(). Null: the versions are unknown.
     CachedVersions* held = nullptr;
-    // True if values must arrive without lossy encoding, even for a read-only client.
+    // True if the job's pulls use no lossy encoding. Then values from earlier pulls equal the
+    // server's.
     bool exact = true;
     // Called on the polling thread when a requested block is complete in `values`, even if it was
     // unchanged. Called again if the transfer is repeated. Must not block. May be null.

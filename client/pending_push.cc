@@ -61,7 +61,7 @@ class PendingPush::Round final : public FanOutCall {
   void SetWeight(double weight) { weight_ = weight; }
 
   void AddReady(BlockId block) {
-    // The push failed early, and the caller may have released the elements.
+    // If the push has already failed, the caller may have released the elements.
     if (finished()) return;
     TPS_CHECK(!is_reported_[block], "a block became ready twice");
     is_reported_[block] = true;
@@ -90,7 +90,7 @@ class PendingPush::Round final : public FanOutCall {
   }
 
   void AddAll(const ElementRuns& absent) {
-    // The push failed early, and the borrowed objects may be gone, including the client's.
+    // If the push has already failed, the borrowed objects may be gone, including the client's.
     if (finished()) return;
     for (const BlockRange& block : options_.block_map->blocks()) {
       if (is_reported_[block.id] || block.averaged || absent.empty()) continue;
@@ -127,9 +127,9 @@ class PendingPush::Round final : public FanOutCall {
   }
 
   // Applies the worker momentum to the block. Runs here because each block passes here exactly
-  // once, even if the push is repeated, and is in the cache. Runs as a separate pass because the
-  // finite check must precede the change of the momentum. Returns false if the block must be
-  // withheld.
+  // once, even if the push is repeated, and is probably still in the cache. Runs as a separate pass
+  // because the finite check must precede the change of the momentum. Returns false if the block
+  // must be withheld.
   bool TakeMomentum(const BlockRange& block) {
     if (options_.momentum == nullptr || block.averaged) return true;
     return options_.momentum->Apply(block.id, options_.computed_on, GetAbsent(block.id),
@@ -207,7 +207,7 @@ class PendingPush::Round final : public FanOutCall {
     const bool is_last = index + 1 == header.block_count;
     if (IsEmpty(header, block)) return ClientPush::Frame{Empty(header), is_last};
     if (ComesEncoded(block)) return ClientPush::Frame{AsItCame(header, block), is_last};
-    // A block shared in an earlier attempt is shared again.
+    // If the first attempt shared the floats, later attempts send the same floats, not an encoding.
     if (options_.error_feedback == nullptr || block.averaged || shares_[server.index()]) {
       return ClientPush::Frame{EncodePushFrame(header, Elements(block), memory_.reference()),
                                is_last};
@@ -232,8 +232,9 @@ class PendingPush::Round final : public FanOutCall {
         memory_.reference());
   }
 
-  // Names blocks that the server reads in shared memory. The server may still read them for an
-  // earlier attempt, so they must not change until the push is answered.
+  // Returns the next frame, which names blocks that the server reads in shared memory; nullopt if
+  // no block is ready. The server may still read the blocks for an earlier attempt, so they must
+  // not change until the push is answered.
   std::optional<ClientPush::Frame> SharedFrame(const RemoteServer& server, SharedRuns& runs) const {
     const std::optional<SharedRuns::Run> run =
         runs.Next(is_ready_, options_.base_versions, is_alone_);
@@ -252,7 +253,8 @@ class PendingPush::Round final : public FanOutCall {
     return ClientPush::Frame{Empty(header), runs.done()};
   }
 
-  // Copies averaged values to shared memory. They are stored among the trained values.
+  // Copies averaged values to the buffer that holds the gradients, at their offset in the flat
+  // vector.
   void ShareAveraged(const BlockRange& block) const {
     const absl::Span<const float> elements = Elements(block);
     float* const there = options_.segment->buffer(shared_buffer_).data() + block.offset;
@@ -264,7 +266,8 @@ class PendingPush::Round final : public FanOutCall {
                           : options_.trained.subspan(block.offset, block.length);
   }
 
-  // Returns the gradient of a block that was not applied, and never will be for this step.
+  // Adds the sent gradient of `block` back to the residual, because the server refused the block
+  // and will not apply it later.
   void TakeBack(BlockId block) {
     if (options_.encoded != nullptr) options_.encoded->TakeBack(block);
     if (options_.error_feedback != nullptr) {
@@ -315,31 +318,32 @@ class PendingPush::Round final : public FanOutCall {
   const int shared_buffer_;
   const int64_t averaged_from_;
   std::optional<double> weight_;  // nullopt: Options::weight
-  // By block: reported as ready by the caller; may be sent; non-finite; needs a separate frame.
-  std::vector<bool> is_reported_;
-  std::vector<bool> is_ready_;
-  std::vector<bool> is_withheld_;
-  std::vector<bool> is_alone_;
+  // By block.
+  std::vector<bool> is_reported_;  // the caller reported the block as ready
+  std::vector<bool> is_ready_;     // the block may be sent
+  std::vector<bool> is_withheld_;  // the block is not finite
+  std::vector<bool> is_alone_;     // the block needs a separate frame
   // Elements without a gradient, for the blocks that contain such elements.
   absl::flat_hash_map<BlockId, ElementRuns> absent_;
-  // Blocks that are ready but non-finite or absent, until the first finite block is ready.
+  // Ready blocks that are not finite or have only absent elements. They wait here until the first
+  // finite block is ready.
   std::vector<BlockId> held_;
   size_t withheld_ = 0;
   // Initially true for a part of a model: other parts of the step may already be sent, so this part
-  // can only be withheld block by block.
+  // cannot skip the step and withholds single blocks.
   bool some_finite_ = !options_.block_map->is_whole();
   // By server: the ready blocks in order, which is the frame order in each attempt.
   std::vector<std::vector<BlockId>> ready_;
-  // By server: true if an attempt was made; true if the first attempt used shared memory.
-  std::vector<bool> is_tried_;
-  std::vector<bool> shares_;
+  // By server.
+  std::vector<bool> is_tried_;  // an attempt was made
+  std::vector<bool> shares_;    // the first attempt used shared memory
   BorrowedMemory memory_;
   PushResult result_;
 };
 
 PendingPush::PendingPush(Options options)
     : loop_(options.loop), round_(std::make_shared<Round>(std::move(options))) {
-  // The first call can begin only when a block is ready.
+  // No thread must wake now, because the first call can begin only when a block is ready.
   loop_->Begin(round_, CallLoop::Urgency::kSoon);
 }
 

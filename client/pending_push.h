@@ -24,23 +24,26 @@
 namespace torchps {
 
 // Provides the trained blocks of a push in encoded form, for example from a GPU, which then copies
-// fewer bytes to the host. Replaces the gradient's floats and ErrorFeedback, with the same bytes.
-// The implementation keeps the encoding error and adds it to the next gradient.
+// fewer bytes to the host. Takes the place of the gradient's floats and of ErrorFeedback, and
+// provides the bytes that ErrorFeedback would provide. The implementation keeps the encoding error
+// and adds it to the next gradient.
 //
-// Thread-safe. The functions refer to the current push, from the time that the block is ready until
-// the push ends. The bytes do not change during that time, so a repeated push sends the same bytes.
+// Thread-safe. The functions describe the current push. They may be called for a block from the
+// time that it is ready until the push ends. The bytes do not change during that time, so a
+// repeated push sends the same bytes.
 class EncodedBlocks {
  public:
   virtual ~EncodedBlocks() = default;
 
   virtual EncodingSpec::Kind encoding() const = 0;
-  // True if the block's gradient is finite. Otherwise the block does not provide bytes, and the
+  // True if the block's gradient is finite. If it is not, GetBytes() must not be called, and the
   // kept encoding error is unchanged.
   virtual bool IsFinite(BlockId block) const = 0;
-  // Returns the block's encoded bytes. Absent elements are sent as zero.
+  // Returns the block's encoded bytes. Absent elements (PendingPush::AllReady) are zero in them.
   virtual absl::Span<const uint8_t> GetBytes(BlockId block) const = 0;
-  // Records that the block was not applied and never will be for this step. May be repeated.
-  // Ignores blocks that were not encoded. May defer the work.
+  // Adds the block's sent values back to the kept encoding error, because the server refused the
+  // block in this step. Repeated calls change nothing. Ignores blocks that were not encoded. The
+  // implementation may do the work later.
   virtual void TakeBack(BlockId block) = 0;
 };
 
@@ -58,8 +61,8 @@ struct PushResult {
 // stream per server, while the caller prepares the next blocks.
 //
 // Withholds non-finite blocks: the servers count them as pushed but do not change the values. Sends
-// nothing before the first finite block, so a step without finite blocks leaves no trace. Blocks
-// with only absent elements do not count in this decision.
+// nothing before the first finite block, so a step without finite blocks leaves no trace. For this,
+// a block with only absent elements is neither finite nor non-finite.
 //
 // Thread-safe, except Finish(). Borrows the elements during this object's lifetime. The destructor
 // abandons an unfinished push. Blocks that were applied remain applied, and the step number must
@@ -81,6 +84,7 @@ class PendingPush {
     Step step = 0;
     // Number of samples behind the gradient.
     int64_t weight = 0;
+    // See PushFrame.share.
     int64_t share = 0;
     // The part of the job's samples assigned before these samples, in units of 2^-32.
     uint32_t progress = 0;
@@ -116,15 +120,17 @@ class PendingPush {
   PendingPush(const PendingPush&) = delete;
   PendingPush& operator=(const PendingPush&) = delete;
 
-  // Sets the gradient's weight in the update if it differs from Options::weight. Present elements
-  // are a sum over Options::weight samples, and the update divides by `weight`. REQUIRES: no block
-  // is ready yet.
+  // Sets the gradient's weight in the mean of its update, if this is not Options::weight
+  // (PushFrame.loss_weight). The elements are a sum over samples, divided by Options::weight. The
+  // update multiplies them by Options::weight and divides by the sum of the gradients' weights.
+  // REQUIRES: no block is ready yet.
   void SetWeight(double weight);
   // Permits `block` to be sent. REQUIRES: called once per block.
   void BlockReady(BlockId block);
-  // Permits all remaining blocks to be sent. Use kSoon if the caller continues with a Finish() of
-  // this client. `absent`: trained elements without a gradient, which are zero in the gradient.
-  // None is inside a block that was ready before. The servers do not change these elements.
+  // Permits all remaining blocks to be sent. Use kSoon if the caller's next call is Finish() on
+  // this push or on a pull of the same client. `absent`: trained elements without a gradient. They
+  // are zero in the gradient, and the servers do not change them. REQUIRES: no absent element is in
+  // a block that BlockReady() reported.
   void AllReady(CallLoop::Urgency urgency = CallLoop::Urgency::kNow, ElementRuns absent = {});
 
   // Blocks until each server has answered. After that, gRPC holds no references to the elements.

@@ -34,7 +34,7 @@ class ServerLease {
   // History of the renewals, in clock times.
   struct Contact {
     absl::Duration answered;  // when the server last answered a renewal or Hello
-    // Start of the first unanswered renewal after that.
+    // Start of the first unanswered renewal after `answered`.
     std::optional<absl::Duration> missed;
     // Starts of the first and last renewal in the current unbroken run of answered renewals.
     std::optional<absl::Duration> first_reached;
@@ -51,7 +51,7 @@ class ServerLease {
     contact_.answered = clock_->Now();
   }
 
-  // Stops renewals until the next greeting.
+  // Stops renewals until the next greeting (Hello).
   void End() {
     MutexLock lock(&mutex_);
     server_incarnation_ = 0;
@@ -69,13 +69,14 @@ class ServerLease {
     begun_ = clock_->Now();
   }
 
-  // Records the end of a renewal. If it began more than `longest_pause` after the previous answered
-  // one, the server may have been unreachable in between; then first_reached is set anew.
+  // Records the end of a renewal. If the renewal began more than `longest_pause` after the start of
+  // the previous answered renewal, the server may have been unreachable in between. Then a new run
+  // of answered renewals begins (Contact::first_reached).
   void RenewalEnds(bool answered, absl::Duration longest_pause) {
     MutexLock lock(&mutex_);
     if (!answered) {
       contact_.first_reached.reset();
-      // Renewals that began before a greeting do not count after it.
+      // A renewal that began before the last greeting does not count as missed.
       if (!contact_.missed.has_value() && begun_ >= contact_.answered) contact_.missed = begun_;
       return;
     }
@@ -101,8 +102,8 @@ class ServerLease {
   Contact contact_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Represents one parameter server from the view of one slot: the address, the greeted incarnation
-// and the retry state.
+// Represents one parameter server from the view of one slot: the address, the incarnation that
+// answered the last greeting (Hello), and the retry state.
 //
 // Silent servers may have moved. If the endpoint uses an AddressResolver, the client looks up the
 // new address with the same patience, and greets the server there like a restarted one.
@@ -112,9 +113,10 @@ class ServerLease {
 // rounds.
 class RemoteServer {
  public:
-  // Greets the server with `hello`; fills in server_index. Offers shared memory only if the server
-  // is on this machine; `map` is needed to read the server's offer. Records the losses of a
-  // restarted server in `accounting`. Borrows `map` and `accounting`.
+  // `hello` is the request for all greetings; the constructor fills in server_index. The request
+  // offers shared memory only while the server is on this machine. `map` is needed to read the
+  // server's offer. `accounting` records the losses of a restarted server. Borrows `map` and
+  // `accounting`.
   RemoteServer(ServerEndpoint endpoint, HelloRequest hello, const BlockMap* map,
                RollbackAccounting* accounting, RetryDeadline::Options patience);
 
@@ -122,28 +124,29 @@ class RemoteServer {
   ServerEndpoint endpoint() const { return line()->endpoint; }
   int index() const { return index_; }
   RetryDeadline& patience() { return patience_; }
-  // For Push and Pull, which use byte frames. Use it only for a call that begins at once.
+  // For Push and Pull, which use byte frames. Use the stub only for a call that begins at once,
+  // because it is destroyed when the server moves.
   grpc::GenericStub* generic_stub() { return &line()->generic_stub; }
   // For all other calls.
   std::shared_ptr<ParameterService::Stub> stub() const;
   // The slot's lease on this server.
   ServerLease& lease() { return lease_; }
 
-  // From the last greeting; 0 before the first.
+  // The incarnation that answered the last greeting; 0 before the first greeting.
   uint64_t server_incarnation() const { return server_incarnation_; }
-  // The clock to start from: the maximum of the server's min clock and this slot's last step, from
+  // The clock to start from: the maximum of the server's min clock and this slot's last step, as of
   // the last greeting.
   Step start_clock() const { return start_clock_; }
-  // The slot's last step seen by a block on this server, from any process of the slot, from the
-  // last greeting.
+  // The last step of the slot that a block on this server has seen, as of the last greeting. The
+  // step may be from an earlier process of the slot.
   Step last_step() const { return last_step_; }
   // Shared memory with this server's values. If it is set, the server also reads pushes from the
   // memory offered in Hello. Null: payloads use the network. Replaced by the next greeting; holders
   // may keep the old one.
   const std::shared_ptr<const SharedValues>& shared_values() const { return shared_values_; }
 
-  // Creates a Hello and stores the reply. FAILED_PRECONDITION if ExpectModel() was called and the
-  // server lost the model.
+  // Creates a Hello call, which stores the reply in this object. The call fails with
+  // FAILED_PRECONDITION if ExpectModel() was called and the server lost the model.
   std::unique_ptr<ClientCall> MakeHello();
   // Describes the restore that a greeted server must finish before it admits the slot, for example
   // "reads checkpoint 7, 40 % done". Empty if the server admitted the slot.
@@ -152,15 +155,15 @@ class RemoteServer {
   // While the server was down, another program may have taken over the address. `greeting`: the
   // call was a Hello.
   bool IsAnotherProgram(const absl::Status& status, bool greeting) const;
-  // Treats a server without a model as an error from now on. Before the job starts, a server may
-  // lose the model in a restart, even after a Hello; then the coordinator requests initialization
-  // again.
+  // From now on, a server without a model is an error. Before the job starts it is none: a server
+  // may lose the model in a restart, even after a Hello, and the coordinator then requests
+  // initialization again.
   void ExpectModel() { expects_model_ = true; }
 
-  // Creates a Leave. Ends lease renewals until the next greeting.
+  // Creates a Leave call. Ends lease renewals until the next greeting.
   std::unique_ptr<ClientCall> MakeLeave(absl::Duration timeout);
 
-  // Creates a Renew; passes the reply to `take`.
+  // Creates a Renew call, which passes the reply to `take`.
   std::unique_ptr<ClientCall> MakeRenew(absl::Duration timeout,
                                         std::function<void(const RenewReply&)> take);
 

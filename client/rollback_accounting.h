@@ -21,8 +21,8 @@ namespace torchps {
 class RollbackAccounting {
  public:
   struct Lost {
-    uint64_t blocks = 0;  // (step, block) pairs
-    uint64_t pushes = 0;  // steps with a lost block that lost none before
+    uint64_t blocks = 0;  // number of lost (step, block) pairs
+    uint64_t pushes = 0;  // number of steps whose first lost block is in `blocks`
     Step first_step = 0;  // the earliest lost step; 0 if none is lost
 
     Lost& operator+=(const Lost& other);
@@ -36,7 +36,8 @@ class RollbackAccounting {
       : listener_(std::move(listener)), applied_(blocks), kept_(blocks) {}
 
   // Records that `step` was acknowledged as applied to `block`. `by_former_boot`: the reply is from
-  // a server incarnation before the one last passed to RollBack().
+  // an earlier incarnation of the server than the one whose `last_step` was last passed to
+  // RollBack().
   void Applied(BlockId block, Step step, bool by_former_boot);
 
   // Records that a restarted server kept this slot's steps of `block` only up to `last_step`.
@@ -58,7 +59,7 @@ class RollbackAccounting {
 
   Mutex mutex_;
   std::vector<StepSet> applied_ ABSL_GUARDED_BY(mutex_);  // by block, without lost steps
-  std::vector<Step> kept_ ABSL_GUARDED_BY(mutex_);        // by block, from the last RollBack
+  std::vector<Step> kept_ ABSL_GUARDED_BY(mutex_);        // by block, as passed to RollBack()
   StepSet lost_steps_ ABSL_GUARDED_BY(mutex_);
   Lost untold_ ABSL_GUARDED_BY(mutex_);
 };

@@ -76,7 +76,7 @@ Renewals SlotLeases::Renew(absl::Duration timeout, absl::Duration stalled_for,
   Renewals renewals;
   for (const std::unique_ptr<Call>& call : calls) {
     ServerLease& lease = call->server->lease();
-    // Servers that do not know the slot are alive, too.
+    // A server that does not know the slot has answered, too.
     lease.RenewalEnds(!RetryDeadline::MayRetry(FromGrpcStatus(call->status)), longest_pause);
     renewals.contacts[call->server->index()] = lease.contact();
     if (!call->status.ok() || !call->reply.has_waited_for()) continue;
@@ -94,7 +94,7 @@ void SlotLeases::StepAside(absl::Duration timeout, const std::vector<int>& silen
   for (RemoteServer* const server : Greeted()) {
     if (std::find(silent.begin(), silent.end(), server->index()) != silent.end()) continue;
     AddCall(calls, server, slot_, incarnation_);
-    // If the Leave fails, the lease expires.
+    // Stops the renewals, so that the lease expires if the Leave fails.
     server->lease().End();
   }
   MakeAll(calls, timeout, [](Call& call, grpc::CompletionQueue* queue) {

@@ -34,14 +34,14 @@ class SlotLeases {
   SlotLeases(SlotId slot, Incarnation incarnation, std::vector<RemoteServer*> servers)
       : slot_(slot), incarnation_(incarnation), servers_(std::move(servers)) {}
 
-  // Renews the lease on each greeted server within `timeout`. `stalled_for`: how long the trainer
-  // has worked without finishing a pass. `longest_pause`: see ServerLease::RenewalEnds.
+  // Renews the lease on each server that admitted the slot, within `timeout`. `stalled_for`: see
+  // UpkeepCalls::stalled_for (client/slot_upkeep.h). `longest_pause`: see ServerLease::RenewalEnds.
   Renewals Renew(absl::Duration timeout, absl::Duration stalled_for, absl::Duration longest_pause);
 
-  // Leaves the clocks of all greeted servers, except the `silent` servers, as far as they answer
-  // within `timeout`. Renewals to silent servers continue, so that their recovery is noticed. The
+  // Leaves the clocks of all servers that admitted the slot, except the `silent` servers. Gives up
+  // after `timeout`. Renewals to silent servers continue, so that their recovery is noticed. The
   // slot returns with the next pull or push: the server answers it with ABORTED, and the client
-  // greets the server again.
+  // sends Hello again.
   void StepAside(absl::Duration timeout, const std::vector<int>& silent);
 
  private:

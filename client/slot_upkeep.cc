@@ -56,12 +56,12 @@ void Heartbeat::Run() {
 
 namespace {
 
-// Waits longer than the first time are logged, and repeated at the second interval.
+// SlotUpkeep logs a wait of kLongWait or more, and repeats the line every kLineInterval.
 constexpr absl::Duration kLongWait = absl::Seconds(10);
 constexpr absl::Duration kLineInterval = absl::Seconds(30);
-// The heartbeat's time is shared by the coordinator call, the server calls and a Leave.
+// Number of calls that share the heartbeat's time: to the servers, to the coordinator, and a Leave.
 constexpr double kCalls = 3;
-// Renewals per lease while a server does not answer.
+// Number of renewals per lease time while a server does not answer.
 constexpr double kHurriedRenewals = 8;
 
 std::string Seconds(absl::Duration time) {
@@ -88,8 +88,8 @@ absl::Status SlotUpkeep::Renew(absl::Duration timeout) {
   timeout /= kCalls;
   const absl::Duration stalled_for = options_.calls->stalled_for();
   const Renewals renewals = options_.calls->RenewLeases(timeout, stalled_for, options_.lease / 2);
-  // The ages refer to the time when the request is sent, because this process may have been
-  // suspended.
+  // Reads the clock again, because this process may have been suspended since `begun`. The request
+  // states the ages at the time when it is sent.
   const absl::Duration now = options_.clock->Now();
   RenewSlotRequest request;
   request.set_stalled_seconds(absl::ToDoubleSeconds(stalled_for));

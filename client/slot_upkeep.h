@@ -32,8 +32,8 @@ class Heartbeat {
   using Pause = std::function<absl::Duration()>;
 
   // Calls `renew` after `interval`, then with the delays that `pause` returns; null means always
-  // `interval`. Only ABORTED ends the renewals early, because the slot's incarnation is over. Other
-  // errors are left to the trainer's calls, for example an unreachable server.
+  // `interval`. Only ABORTED ends the renewals early, because the slot's incarnation is over. The
+  // trainer's calls report other errors, for example an unreachable server.
   Heartbeat(absl::Duration interval, Renew renew, OnLost on_lost, Pause pause = nullptr);
 
   // Stops. Waits for a renewal in flight, at most until the renewal's timeout.
@@ -41,7 +41,7 @@ class Heartbeat {
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
 
-  // OK while the slot is held.
+  // Returns OK while the slot is held, otherwise the status that `on_lost` received.
   absl::Status status() const;
 
  private:
@@ -58,7 +58,7 @@ class Heartbeat {
   std::thread thread_;
 };
 
-// The calls of a slot's upkeep, and the state of its trainer.
+// Makes the calls of a slot's upkeep, and reports the state of the slot's trainer.
 //
 // Called by SlotUpkeep on the heartbeat's thread. WorkerSlot implements it with the clients of the
 // coordinator and of the servers; tests implement it without them.
@@ -90,8 +90,8 @@ class SlotUpkeep {
  public:
   struct Options {
     SlotId slot = 0;
-    // Servers that answer no renewal for this time count as silent. While a renewal is missed,
-    // renewals begin every eighth of this time.
+    // A server that answers no renewal for this time counts as silent. While a server leaves a
+    // renewal unanswered, a renewal begins every eighth of this time.
     absl::Duration lease;
     // Maximum time for the trainer to finish a piece of work; after that the trainer counts as
     // stalled.
@@ -106,7 +106,7 @@ class SlotUpkeep {
   explicit SlotUpkeep(Options options) : options_(std::move(options)) {}
 
   // Renews the leases within `timeout`, which is the time between two renewals. ABORTED: the slot
-  // is lost. Other errors are left to the trainer's calls.
+  // is lost. Other errors need no action, because the trainer's calls report them.
   absl::Status Renew(absl::Duration timeout);
 
   // Delay before the next renewal. Renewals begin at regular times, regardless of their duration.

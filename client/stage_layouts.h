@@ -15,7 +15,7 @@ namespace torchps {
 //
 //   | trained of stage 0 | of stage 1 | ... | averaged of stage 0 | of stage 1 | ... |
 //
-// Blocks do not span two stages. Free functions without state.
+// Blocks do not span two stages. All functions are thread-safe.
 
 // Returns the name in the whole module of a stage's tensor, as in torchps::Stages, for example
 // "1.fc.weight".

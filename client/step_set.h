@@ -23,11 +23,13 @@ class StepSet {
     }
   };
 
-  // Maximum number of runs; the oldest are dropped beyond it. This limits memory if every other
-  // push of a slot is rejected. A longer rollback is then reported as smaller than it is.
+  // Maximum number of runs. Beyond it, Add() drops the run with the lowest steps. This limits
+  // memory if every other push of a slot is rejected. A rollback that reaches the dropped steps is
+  // reported as smaller than it is.
   static constexpr size_t kMaxRuns = 4096;
 
-  // Returns how many steps are new to the set. REQUIRES: run.first <= run.last.
+  // Adds the steps of `run`. Returns how many of them were not in the set. REQUIRES: run.first <=
+  // run.last.
   uint64_t Add(Run run);
 
   // Removes and returns all steps above `step`.
@@ -44,8 +46,8 @@ class StepSet {
 class UpdatePace {
  public:
   // Records that the worker computes on values of `version`. Called once per step. Returns the
-  // estimated updates since the last call, which is at least the updates since the pull. Infinite
-  // if unknown.
+  // estimated number of updates since the last call; infinite if unknown. The worker pulled
+  // `version` after the last call, so the number of updates since that pull is not higher.
   double UpdatesSinceLastStep(Version version, absl::Duration now) {
     const absl::Duration passed = now - last_;
     const double updates = per_update_ > absl::ZeroDuration()
@@ -62,7 +64,7 @@ class UpdatePace {
   }
 
  private:
-  // Weight of the latest step in the moving average.
+  // Weight of the latest step in the moving average `per_update_`.
   static constexpr double kNewest = 0.2;
 
   absl::Duration last_;

@@ -80,7 +80,7 @@ bool WorkerMomentum::Apply(BlockId block, absl::Span<const float> values,
                                 gradient.data() + (position - range.offset), next - position);
     position = next;
   }
-  // A non-finite v makes u non-finite.
+  // `gradient` now holds u. A non-finite v makes u non-finite, so one check is enough.
   if (FirstNonFinite(gradient) < 0) return true;
   std::fill_n(momentum_.begin() + range.offset, range.length, 0.0f);
   return false;

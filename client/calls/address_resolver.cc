@@ -7,7 +7,7 @@
 namespace torchps {
 namespace {
 
-// Longer than most restarts at the same address.
+// A silence of this length starts a lookup. Most restarts at the same address are shorter.
 constexpr absl::Duration kMissedAfter = absl::Seconds(1);
 
 }  // namespace

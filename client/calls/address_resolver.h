@@ -20,10 +20,10 @@
 namespace torchps {
 
 // Finds the current addresses of a job's servers. Starts with the addresses in --servers. For a
-// missed server, it reads the file that --servers names for the server, and asks the coordinator,
-// where servers register (Coordinator.LocateServers). It switches to a new address only if a
-// program listens there, so wrong or old entries are harmless. The caller's greeting verifies the
-// server.
+// server that was passed to Miss(), it reads the file that --servers names for the server. It also
+// asks the coordinator, where servers register (Coordinator.LocateServers). It switches to a new
+// address only if a program listens there, so wrong or old entries are harmless. The Hello that the
+// caller then sends verifies the server.
 //
 // Thread-safe. A separate thread does the lookups; it starts with the first Miss(). All clients of
 // the same server list should share one resolver.
@@ -34,7 +34,7 @@ class AddressResolver {
     std::vector<AddressSource> servers;
     // The worker's certificates; null: no TLS.
     std::shared_ptr<CertificateFiles> certificates;
-    // Time between two lookups of a server.
+    // Minimum time between two lookups of a server.
     absl::Duration pause = absl::Seconds(1);
     // Timeout for the coordinator's answer, and for a connection to a new address.
     absl::Duration timeout = absl::Seconds(1);
@@ -90,7 +90,8 @@ ServerEndpoint GetLatest(const ServerEndpoint& endpoint);
 std::string GetAddress(const ServerEndpoint& endpoint);
 
 // Returns the new endpoint of a server that did not answer at `endpoint` for `silence`; nullopt if
-// it did not change. Starts a lookup after one second of silence.
+// no new endpoint is known. Starts a lookup after one second of silence, or at once if the server
+// has not written its address file yet.
 std::optional<ServerEndpoint> MovedFrom(const ServerEndpoint& endpoint, absl::Duration silence);
 
 }  // namespace torchps

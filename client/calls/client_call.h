@@ -20,10 +20,11 @@
 
 namespace torchps {
 
-// Receives one event of a completion queue. The tag is the event's address, as a QueueEvent*.
+// Receives one event of a completion queue. The event's tag is the address of this object, as a
+// QueueEvent*.
 class QueueEvent {
  public:
-  // Called on the polling thread. May destroy the event.
+  // Called on the polling thread. May destroy this object.
   virtual void Happened(bool ok) = 0;
 
  protected:
@@ -56,7 +57,8 @@ class ClientCall {
   const absl::Status& status() const { return status_; }
 
  protected:
-  // Represents one kind of operation of the call. At most one operation of each kind is in flight.
+  // Represents one kind of operation of the call: write, read or finish. At most one operation of
+  // each kind is in flight.
   class Operation final : public QueueEvent {
    public:
     explicit Operation(ClientCall* call) : call_(call) {}

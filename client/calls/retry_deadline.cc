@@ -29,9 +29,9 @@ namespace {
 constexpr absl::Duration kFirstLine = absl::Seconds(2);
 constexpr absl::Duration kLineInterval = absl::Seconds(10);
 constexpr absl::Duration kBusyPause = absl::Milliseconds(250);
-// Peers that answer in another protocol after this time are not torchps servers, because a server
-// speaks HTTP/2 as soon as it listens. Silence is not a proof: the kernel accepts connections for a
-// frozen process.
+// If a peer that never answered a call speaks another protocol after this time of silence, it is
+// not a torchps server: a server speaks HTTP/2 as soon as it listens. Silence is not a proof: the
+// kernel accepts connections for a frozen process.
 constexpr absl::Duration kForeignAfter = absl::Seconds(3);
 constexpr absl::Duration kProbeTimeout = absl::Milliseconds(500);
 
@@ -69,7 +69,7 @@ bool RetryDeadline::MayRetry(const absl::Status& status) {
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kDeadlineExceeded:
     // A call may return these if the connection or server fails during the call. Servers also
-    // cancel a pull that does not read while other calls wait (server/data_plane).
+    // cancel a pull whose client does not read while other calls wait (server/data_plane).
     case absl::StatusCode::kCancelled:
     case absl::StatusCode::kUnknown:
       return true;
@@ -138,7 +138,7 @@ absl::StatusOr<absl::Duration> RetryDeadline::Failed(const absl::Status& failure
       next_line_ = now + kLineInterval;
     }
   }
-  // Retries no later than the next time that this function may decide.
+  // The delay ends no later than the next time at which this function may give up.
   const absl::Duration decision =
       !has_answered_ && silence < kForeignAfter ? kForeignAfter : options_.patience;
   return std::min(backoff_.Next(), decision - silence);

@@ -24,7 +24,7 @@ namespace {
 
 constexpr int kKeepaliveMs = 10'000;
 constexpr int kKeepaliveTimeoutMs = 5'000;
-// How far a stream of values may be ahead of the reader: a few blocks.
+// The bytes by which a stream of values may be ahead of the reader: a few blocks.
 constexpr int kHttp2WindowBytes = 16 << 20;
 
 }  // namespace

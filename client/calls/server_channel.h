@@ -41,7 +41,8 @@ std::string GetRelay(absl::string_view relays, const std::string& address);
 ServerEndpoint ConnectToServer(int index, const std::string& address,
                                std::shared_ptr<CertificateFiles> certificates = nullptr);
 
-// Maximum message size between two processes of a replica: the activations of a micro-batch.
+// Maximum size in bytes of a message between two processes of a replica: the activations of a
+// micro-batch.
 inline constexpr int kMaxParcelBytes = 1 << 30;
 
 // Returns a channel to another process of a replica (worker/pipeline/exchange.h).
@@ -55,7 +56,7 @@ std::shared_ptr<grpc::Channel> ConnectToMember(
 // The result is a hint: a published port of a container on this machine also looks local.
 bool IsLocalAddress(const std::string& address);
 
-// Identify the worker process. Thread-safe.
+// The following functions identify the worker process. Thread-safe.
 
 // Returns the host name; "unknown" if the system does not know the name.
 std::string HostName();
