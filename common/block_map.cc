@@ -8,7 +8,8 @@
 namespace torchps {
 namespace {
 
-// Each block costs some hundred bytes of state; a larger number means that the block size is wrong.
+// Each block costs some hundred bytes of state. More blocks than this mean that the block size is
+// too small.
 constexpr int64_t kMaxBlocks = int64_t{1} << 24;
 
 }  // namespace

@@ -64,8 +64,9 @@ class BlockMap {
 
  private:
   std::vector<BlockRange> blocks_;
-  std::vector<std::vector<BlockId>> owned_;
-  // Only set in a part. The part's blocks keep the order of the whole map.
+  std::vector<std::vector<BlockId>> owned_;  // by server
+  // whole_ids_ and all_owned_ are empty in a whole map. The blocks of a part keep the order of the
+  // whole map.
   std::vector<BlockId> whole_ids_;
   std::vector<std::vector<BlockId>> all_owned_;
 };

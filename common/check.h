@@ -7,7 +7,7 @@
 // headers define that name.
 #define TPS_CHECK(condition, message) ABSL_RAW_CHECK(condition, message)
 
-// Checks in debug builds only.
+// Same as TPS_CHECK in debug builds; does nothing in other builds.
 #ifdef NDEBUG
 #define TPS_DCHECK(condition, message) \
   do {                                 \

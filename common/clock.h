@@ -23,7 +23,7 @@ class SteadyClock final : public Clock {
 };
 
 // Exponential backoff between retries: the delay doubles from `initial` to `max`. A seeded random
-// draw shortens each delay by up to 25 %, so that many callers do not retry in step. Not
+// draw shortens each delay by up to 25 %, so that many callers do not retry at the same time. Not
 // thread-safe.
 class Backoff {
  public:

@@ -8,7 +8,7 @@
 
 namespace torchps {
 
-// Contiguous elements [begin, end). The user defines the origin of the indices.
+// Contiguous elements [begin, end). The code that uses a run defines which element has index 0.
 struct ElementRun {
   int64_t begin = 0;
   int64_t end = 0;
@@ -35,8 +35,8 @@ ElementRuns RunsWithin(absl::Span<const ElementRun> runs, int64_t begin, int64_t
 // Returns the intersection of `a` and `b`.
 ElementRuns RunsInBoth(absl::Span<const ElementRun> a, absl::Span<const ElementRun> b);
 
-// Returns INVALID_ARGUMENT, naming the first run that breaks the rules above or exceeds `length`
-// elements.
+// Returns INVALID_ARGUMENT, naming the first run that breaks the rules of ElementRuns or ends after
+// `length` elements.
 absl::Status CheckRuns(absl::Span<const ElementRun> runs, int64_t length);
 
 }  // namespace torchps

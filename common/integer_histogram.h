@@ -6,8 +6,9 @@
 
 namespace torchps {
 
-// Histogram of small non-negative integers such as lags and clock gaps. Counts are exact up to
-// kBuckets - 2; the last bucket counts larger values. Not thread-safe.
+// Histogram of small non-negative integers, such as lags and differences between a clock and the
+// min clock. Counts are exact up to kBuckets - 2; the last bucket counts larger values. Not
+// thread-safe.
 class IntegerHistogram {
  public:
   static constexpr int kBuckets = 65;

@@ -5,8 +5,8 @@
 
 namespace torchps {
 
-// Receives a message for people: one line, without a newline. Not null unless the owner says so.
-// Must be thread-safe where the owner does not name the thread.
+// Receives a message for people: one line, without a newline. Not null, unless the class that
+// stores it permits null. Must be thread-safe, unless that class names the thread that calls it.
 using LogLine = std::function<void(const std::string& line)>;
 
 // Discards a message; the usual default.

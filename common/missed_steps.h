@@ -9,7 +9,7 @@
 
 namespace torchps {
 
-// Elements of a block that were absent from `steps` of the block's gradients.
+// Run of elements that `steps` updates of their block did not contain.
 struct MissedRun {
   int64_t begin = 0;  // [begin, end), counted from the block's first element
   int64_t end = 0;
@@ -20,9 +20,9 @@ struct MissedRun {
   }
 };
 
-// Counts for each element of a block the gradients that did not contain it. An optimizer that
-// counts steps per parameter, as torch.optim does, uses the block's version minus this count. For
-// most blocks the counts are all zero, and the object is empty.
+// Counts, for each element of a block, the updates that did not contain the element. An optimizer
+// that counts steps per parameter, as torch.optim does, uses the block's version minus this count.
+// For most blocks all counts are zero, and the object is empty.
 //
 // Value type. Runs ascend and do not overlap, each run missed at least one step, and adjacent runs
 // have different counts. Thread-compatible.
@@ -35,12 +35,12 @@ class MissedSteps {
   bool empty() const { return runs_.empty(); }
   absl::Span<const MissedRun> runs() const { return runs_; }
 
-  // Adds `gradients` to the count of gradients that did not contain the `absent` elements.
-  // REQUIRES: CheckRuns(absent) is OK; `gradients` > 0.
+  // Adds `gradients`, a number of updates, to the counts of the `absent` elements. REQUIRES:
+  // CheckRuns(absent) is OK; `gradients` > 0.
   void Add(absl::Span<const ElementRun> absent, int64_t gradients = 1);
 
-  // Returns INVALID_ARGUMENT, naming the first run that breaks the rules above, exceeds `length`
-  // elements, or missed more than `gradients` steps.
+  // Returns INVALID_ARGUMENT, naming the first run that breaks the rules above, ends after `length`
+  // elements, or missed more than `gradients` updates.
   static absl::Status Check(absl::Span<const MissedRun> runs, int64_t length, int64_t gradients);
 
  private:

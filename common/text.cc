@@ -52,7 +52,8 @@ std::string Printable(absl::string_view text) {
 
 namespace {
 
-// Longer names are not searched: they are unlikely misspellings, and the search is quadratic.
+// Maximum length in bytes of a name to search for. Longer names are unlikely to be misspellings,
+// and the search takes quadratic time.
 constexpr size_t kLongestMisspelling = 64;
 
 // In names of up to this length the first letter must match, because many short words differ in a

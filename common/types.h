@@ -18,8 +18,9 @@ using SlotId = int32_t;
 using Incarnation = uint64_t;
 
 // Minimum distance between the incarnations before and after a whole-job resume. A restarted
-// coordinator also skips incarnations, but far fewer. Comparing two incarnations, or an incarnation
-// with the next incarnation in a checkpoint, therefore shows if a resume happened between them.
+// coordinator also skips incarnations, but far fewer. So the distance between two incarnations
+// shows if a resume happened between them. Checkpoints store the next incarnation for this
+// comparison.
 inline constexpr Incarnation kResumeGap = Incarnation{1} << 40;
 inline constexpr bool IsOfLaterGeneration(Incarnation incarnation, Incarnation earlier) {
   return incarnation >= earlier + kResumeGap / 2;
@@ -28,7 +29,7 @@ inline constexpr bool IsOfLaterGeneration(Incarnation incarnation, Incarnation e
 // Counts the pushes of a slot, from 1. The triple (slot, incarnation, step) identifies a push.
 using Step = int64_t;
 
-// The number of gradients applied to a block.
+// The number of updates of a block.
 using Version = int64_t;
 
 // Value of PullRequest.have_version for a block that the worker does not want.

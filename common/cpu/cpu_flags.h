@@ -52,9 +52,9 @@ template <typename Loop, typename... Args>
 
 }  // namespace instruction_set_internal
 
-// Calls Loop::Run(args...), compiled for `set`. `Run` is a static function marked
-// [[gnu::always_inline]], as are the functions called in the function's loops. Pointers that do not
-// overlap are marked __restrict there. REQUIRES: this machine supports `set`.
+// Calls Loop::Run(args...), compiled for `set`. `Run` must be a static function marked
+// [[gnu::always_inline]]. The functions that its loops call must have the same mark. Pointers that
+// do not overlap should be marked __restrict. REQUIRES: this machine supports `set`.
 template <typename Loop, typename... Args>
 auto RunVectorised(InstructionSet set, Args... args) {
 #if defined(__x86_64__)
@@ -75,9 +75,10 @@ auto RunVectorised(InstructionSet set, Args... args) {
 //
 // Optimizer moments of elements that no longer receive a gradient decay into denormals and stay
 // there for tens of thousands of steps. The processor handles each denormal operation in microcode,
-// a hundred times slower. Comparisons in the kernels would miss intermediate results, such as
-// squares, and cost operations in each pass. The mode costs two instructions per call. It acts
-// alike in scalar and vector code, so the results are bit-identical for all instruction sets.
+// a hundred times slower. Replacing small numbers by comparisons in the loops would miss
+// intermediate results, such as squares, and would cost operations for each element. This mode
+// costs two instructions per call. It has the same effect in scalar and vector code, so the results
+// are bit-identical for all instruction sets.
 //
 // The destructor restores the previous mode, so scopes may nest. On other architectures this class
 // does nothing; results there differ by less than 1.2e-38 per operation.

@@ -29,7 +29,7 @@ struct AnyNonFinite {
 template <typename Bits>
 int64_t FirstWithExponent(const uint8_t* numbers, int64_t count, Bits exponent,
                           InstructionSet set) {
-  // Only search a chunk that contains such a number.
+  // Searches element by element only in a chunk that contains a number with this exponent.
   constexpr int64_t kChunk = 4096;
   for (int64_t begin = 0; begin < count; begin += kChunk) {
     const int64_t chunk = std::min(kChunk, count - begin);

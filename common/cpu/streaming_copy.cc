@@ -18,7 +18,8 @@ constexpr size_t kLineBytes = 64;
 constexpr size_t kPages = 4;
 constexpr size_t kGroupBytes = kPages * kPageBytes;
 
-// Copies a cache line and prefetches the same line of the next group. The source may be unaligned.
+// Copies a cache line and prefetches the same line of the next group of kPages pages. The source
+// may be unaligned.
 inline void CopyLine(uint8_t* destination, const uint8_t* source) {
   _mm_prefetch(reinterpret_cast<const char*>(source + kGroupBytes), _MM_HINT_T0);
   const auto* from = reinterpret_cast<const __m128i*>(source);

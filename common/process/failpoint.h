@@ -2,8 +2,8 @@
 
 namespace torchps {
 
-// Points at which a crash separates two actions and which file or network faults cannot reach.
-// Tests can kill the process at a failpoint:
+// Points between two actions of the program at which injected file or network faults cannot stop
+// it. Tests can kill the process at a failpoint:
 //
 //   TORCHPS_FAILPOINT=NAME:kill:N    sends SIGKILL when the point is reached for the N-th time
 //
@@ -24,7 +24,7 @@ struct FailpointRow {
   const char* moment;
 };
 
-// Lists all failpoints; tests/fault/failpoint_test.cc checks that each of them fires.
+// Lists all failpoints; tests/fault/failpoint_test.cc checks that each kills its process.
 inline constexpr FailpointRow kFailpoints[] = {
     {Failpoint::kPushApplied, "push.applied",
      "a frame has changed its block; nothing else records it"},

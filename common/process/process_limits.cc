@@ -43,9 +43,9 @@ void Lower(int64_t bytes, const char* whose, MemoryLimit& limit) {
   if (bytes < limit.bytes) limit = {bytes, whose};
 }
 
-// Applies the limits of the group at `path` in the hierarchy at `mount` and of the group's
-// ancestors. Inside a container, `path` is often the host's path while `mount` already shows the
-// container's group. Then `path` does not exist, and the root directory holds the limit.
+// Lowers `limit` to the limits of the control group at `path`, in the hierarchy at `mount`, and of
+// the group's ancestors. Inside a container, `path` is often the host's path while `mount` already
+// shows the container's group. Then `path` does not exist, and the root directory holds the limit.
 void LowerToGroups(const std::string& mount, std::string path, const char* file,
                    MemoryLimit& limit) {
   while (true) {
@@ -96,11 +96,12 @@ MemoryLimit FindMemoryLimit(const std::string& root) {
 
 namespace {
 
-// Formatted in advance, because formatting may need memory.
+// The line that PrintOutOfMemory() writes. ReportOutOfMemory() formats it in advance, because
+// formatting may need memory.
 char sentence[512];
 size_t sentence_bytes = 0;
 
-struct sigaction earlier_of_segv;
+struct sigaction earlier_of_segv;  // the handler before ReportOutOfMemory()
 
 void PrintOutOfMemory() {
   const ssize_t ignored = write(STDERR_FILENO, sentence, sentence_bytes);
@@ -181,7 +182,7 @@ double Quota() {
     const double quota = GetQuota(group);
     if (quota > 0 && (least == 0 || quota < least)) least = quota;
   };
-  std::ifstream file("/proc/self/cgroup");  // lines "0::/path", "4:cpu,cpuacct:/path"
+  std::ifstream file("/proc/self/cgroup");  // lines like "0::/path" or "4:cpu,cpuacct:/path"
   std::string line;
   while (std::getline(file, line)) {
     const size_t first = line.find(':');

@@ -30,9 +30,10 @@ struct MemoryLimit {
 // cannot read. `root` is "/"; tests pass a directory that contains their proc and sys trees.
 MemoryLimit FindMemoryLimit(const std::string& root = "/");
 
-// Makes this process print a line to standard error when memory allocation fails, before it ends
-// with SIGABRT; a launcher then restarts it. The line starts with `program`, the program name, and
-// ends with `what`, which explains what work survives and what to do.
+// Makes this process print a line to standard error when memory allocation fails, before the
+// process ends with SIGABRT or SIGSEGV. The launcher then restarts the process. The line starts
+// with `program`, the program name, and ends with `what`, which explains what work survives and
+// what to do.
 //
 // gRPC ends the process silently when an allocation fails: by SIGABRT, or by SIGSEGV after an
 // unchecked malloc(). This function therefore installs handlers for both signals and for

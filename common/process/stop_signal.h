@@ -9,10 +9,10 @@ namespace torchps {
 // within the process.
 //
 // Construct it first in main, before starting threads, so that all threads inherit the blocked
-// signals. Threads that libraries start before main block the signals when the first one reaches
-// them. The constructor also ignores SIGPIPE: if the launcher that read this process's output dies,
-// the process must still shut down cleanly. Request() is thread-safe; call the other functions from
-// main's thread. Create at most one per process.
+// signals. A thread that a library started before main blocks the signals when the first signal
+// reaches it. The constructor also ignores SIGPIPE: if the launcher that read this process's output
+// dies, the process must still shut down cleanly. Request() is thread-safe; call the other
+// functions from main's thread. Create at most one per process.
 class StopSignal {
  public:
   StopSignal();
