@@ -17,7 +17,8 @@
 
 namespace torchps {
 
-// Returns the size of the smallest independently decodable unit: an element, a group or an entry.
+// Returns the size in bytes of the smallest independently decodable unit: an element, an INT8 group
+// or a TOP_K entry.
 size_t EncodingUnitBytes(EncodingSpec::Kind kind);
 
 // Returns the encoded size of `elements` >= 0 elements. Only TOP_K uses `fraction`, in (0, 1]: it
@@ -33,7 +34,7 @@ void Encode(EncodingSpec::Kind kind, absl::Span<const float> elements, double fr
 
 // Decodes `bytes` written by Encode, which may be unaligned. REQUIRES: `bytes` is well formed for
 // elements.size() elements (FramePayload::Check). For kinds other than TOP_K, `bytes` may be a
-// piece with boundaries at which Encode may be split.
+// piece of the encoding, of a multiple of kInt8GroupElements elements (see Encode).
 void Decode(EncodingSpec::Kind kind, absl::Span<const uint8_t> bytes, absl::Span<float> elements,
             InstructionSet set = BestInstructionSet());
 

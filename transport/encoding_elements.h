@@ -74,8 +74,8 @@ class Int8Scale {
     if (largest >= kInfinityBits) return;
     scale_ = GetFloat(largest) / 127.0f;
     scale_ = scale_ < kLargest ? scale_ : kLargest;
-    // A smaller scale could have an infinite inverse. The numbers of such a group are practically
-    // zero.
+    // A scale below the smallest normal number could have an infinite inverse. All numbers of such
+    // a group are practically zero.
     if (scale_ < kSmallestNormal) scale_ = 0;
     inverse_ = scale_ > 0 ? 1.0f / scale_ : 0.0f;
   }

@@ -6,10 +6,10 @@
 namespace torchps {
 
 // Receives the events of one completion queue. Before the thread sleeps, the poller spins for up to
-// kSpin, but only if the previous wait ended within kSpin. On one machine the next event then
-// usually arrives within kSpin as well, and waking a sleeping thread would add a fifth of that
-// time. If events are infrequent, as over a network link, spinning would waste CPU time (see
-// docs/results.md).
+// kSpin, but only if the previous wait ended within kSpin. If the peer is on the same machine, the
+// next event then usually arrives within kSpin as well, and waking a sleeping thread would add a
+// fifth of kSpin. If events are infrequent, as over a network link, spinning would waste CPU time
+// (see docs/results.md).
 //
 // For use by one thread at a time. The queue must outlive this object.
 class EventPoller {

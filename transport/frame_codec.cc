@@ -22,7 +22,8 @@ constexpr uint32_t kFixed32 = 5;
 
 constexpr uint32_t kPayloadField = 15;
 
-// Length limits of varints in general, and of varints that Protobuf accepts as a tag or a length.
+// Maximum length in bytes of any varint, and of a varint that Protobuf accepts as a tag or a
+// length.
 constexpr size_t kMaxVarintBytes = 10;
 constexpr size_t kMaxTagBytes = 5;
 
@@ -228,7 +229,8 @@ absl::StatusOr<ElementRuns> ReadTableAt(const std::vector<grpc::Slice>& slices, 
   return ReadAbsentTable(bytes);
 }
 
-// `store` fills the fields to which `encoding` and `absent_runs` refer.
+// Parses a frame, which messages call `name`. `store` receives each integer field. `encoding` and
+// `absent_runs` refer to two fields that `store` sets; they are read when the payload is reached.
 absl::Status ParseFrame(const grpc::ByteBuffer& frame, absl::string_view name, StoreField store,
                         const EncodingSpec::Kind& encoding, const uint32_t& absent_runs,
                         ElementRuns* absent, FramePayload* payload) {
@@ -245,7 +247,8 @@ absl::Status ParseFrame(const grpc::ByteBuffer& frame, absl::string_view name, S
     frame_bytes += slice.size();
   }
   HeaderReader reader(beginning, copied);
-  // If `beginning` ends before the frame does, the fault is a header above the size limit.
+  // Returns the error for a header that cannot be read. If the header ends beyond `beginning`, its
+  // size is the fault.
   const auto broken = [&](const auto&... what) {
     if (reader.left() == 0 && copied < frame_bytes) {
       return Malformed(name, "its header is longer than ", kMaxFrameHeaderBytes, " bytes");

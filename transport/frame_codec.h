@@ -52,7 +52,8 @@ struct PushHeader {
   // Returns the gradient's weight in the mean of an update: `loss_weight`, or `weight` if
   // `loss_weight` is 0.
   double mean_weight() const;
-  // Sets `loss_weight`. A gradient without any counted loss receives the smallest nonzero weight.
+  // Sets `loss_weight`. A `weight` of 0, from a gradient without any counted loss, becomes the
+  // smallest nonzero `loss_weight`.
   void SetLossWeight(double weight);
 
   // The block elements that the gradient does not contain. They are encoded as a table in front of
@@ -72,12 +73,13 @@ struct PullHeader {
   bool shared = false;
 };
 
-// Encode a frame that borrows `payload`: FLOAT32 elements, or bytes that Encode (transport/encoding.h)
-// wrote in header.encoding. gRPC reads the payload while sending, so the payload must stay
-// unchanged until the frame releases its reference to `keep_alive`. gRPC releases the reference on
-// any of its threads, after sending the bytes or when the call ends. To reuse the memory, callers
-// wait for the last reference. If the memory outlives the channel, `keep_alive` may be null.
-// REQUIRES: `payload` is at most kMaxFramePayloadBytes long, header.absent at most kMaxAbsentRuns.
+// Encode a frame that borrows `payload`: FLOAT32 elements, or bytes that Encode
+// (transport/encoding.h) wrote in header.encoding. gRPC reads the payload while sending, so the
+// payload must stay unchanged until the frame releases its reference to `keep_alive`. gRPC releases
+// the reference on any of its threads, after sending the bytes or when the call ends. To reuse the
+// memory, callers wait for the last reference. If the memory outlives the channel, `keep_alive` may
+// be null. REQUIRES: `payload` is at most kMaxFramePayloadBytes long, header.absent at most
+// kMaxAbsentRuns.
 grpc::ByteBuffer EncodePushFrame(const PushHeader& header, absl::Span<const float> payload,
                                  std::shared_ptr<const void> keep_alive);
 grpc::ByteBuffer EncodePushFrame(const PushHeader& header, absl::Span<const uint8_t> payload,
@@ -85,8 +87,8 @@ grpc::ByteBuffer EncodePushFrame(const PushHeader& header, absl::Span<const uint
 grpc::ByteBuffer EncodePullFrame(const PullHeader& header, absl::Span<const float> payload,
                                  std::shared_ptr<const void> keep_alive);
 
-// Encodes a frame that owns `payload`, which the server copied or encoded from a block while
-// holding the block's lock. REQUIRES: `payload` is at most kMaxFramePayloadBytes long.
+// Encodes a frame that owns `payload`. The server copies or encodes a block into `payload` while it
+// holds the block's lock. REQUIRES: `payload` is at most kMaxFramePayloadBytes long.
 grpc::ByteBuffer EncodePullFrame(const PullHeader& header, grpc::Slice payload);
 
 // Parse a frame, which may be split into slices at any byte. `*payload` excludes the table of

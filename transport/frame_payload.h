@@ -12,17 +12,17 @@
 #include "grpcpp/support/slice.h"
 #include "proto/job.pb.h"
 
-// The block elements that a gradient does not contain, encoded as bytes. Each run consists of its
-// first element and its length, both as unsigned 32-bit little-endian integers (docs/protocol.md).
-// All functions are thread-safe.
+// Table of the block elements that a gradient does not contain, encoded as bytes. For each run it
+// holds the first element and the length, both as unsigned 32-bit little-endian integers
+// (docs/protocol.md). All functions are thread-safe.
 
 namespace torchps {
 
 inline constexpr size_t kAbsentRunBytes = 8;
 
-// Keeps a forged run count from allocating much memory. Real models stay below this limit; only a
-// block of 512 KiB or more, made of one-element tensors with every second tensor absent, would
-// exceed it.
+// Maximum number of runs. Keeps a forged run count from allocating much memory. Real models stay
+// below this limit: only a block of 512 KiB or more, made of one-element tensors with every second
+// tensor absent, would exceed it.
 inline constexpr size_t kMaxAbsentRuns = size_t{1} << 16;
 inline constexpr size_t kMaxAbsentTableBytes = kMaxAbsentRuns * kAbsentRunBytes;
 
@@ -51,9 +51,9 @@ class FramePayload {
   // Creates an empty payload.
   FramePayload() = default;
 
-  // Refers to the bytes of `slices`, in order, except the first `skipped_bytes` bytes.
-  // docs/protocol.md describes the encodings. REQUIRES: the slices contain at least `skipped_bytes`
-  // bytes.
+  // Creates a payload of the bytes of `slices`, in order, without the first `skipped_bytes` bytes.
+  // `encoding` is the encoding of these bytes (docs/protocol.md). REQUIRES: the slices contain at
+  // least `skipped_bytes` bytes.
   explicit FramePayload(std::vector<grpc::Slice> slices, size_t skipped_bytes = 0,
                         EncodingSpec::Kind encoding = EncodingSpec::FLOAT32);
 
@@ -71,9 +71,9 @@ class FramePayload {
 
   // Calls `visit` for consecutive runs of elements, in order and without gaps, with the index of
   // the run's first element. Runs are not empty and are valid only during the call. FLOAT32 runs
-  // point into the slices at any byte address, so read them through common/cpu/streaming_copy.h.
-  // Runs of other encodings are decoded into a small stack buffer that stays in the first-level
-  // cache. REQUIRES: Check(elements) is OK.
+  // point into the slices at any byte address, so read them as UnalignedFloat
+  // (common/cpu/streaming_copy.h). Runs of other encodings are decoded into a small stack buffer
+  // that stays in the first-level cache. REQUIRES: Check(elements) is OK.
   void ForEachRun(
       int64_t elements,
       absl::FunctionRef<void(int64_t first_element, absl::Span<const float> run)> visit) const;

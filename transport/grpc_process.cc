@@ -12,7 +12,8 @@
 namespace torchps {
 namespace {
 
-// Larger than any frame buffer and than the total free memory.
+// Larger than any frame buffer, so that malloc() never maps a buffer separately. Also larger than
+// the memory that the process frees, so that malloc() never returns it to the system.
 constexpr int kKeptBytes = 1 << 30;
 
 }  // namespace
@@ -24,14 +25,15 @@ void PrepareGrpcProcess() {
   mallopt(M_MMAP_THRESHOLD, kKeptBytes);
   mallopt(M_TRIM_THRESHOLD, kKeptBytes);
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  // Holds a reference that is never released.
+  // Takes a reference that is never released, so that gRPC is never shut down.
   grpc_init();
 }
 
 namespace {
 
 constexpr int kInitialBackoffMs = 100;
-// Also limits the duration of an attempt: a TLS handshake over a slow link takes about 0.3 s.
+// Also the time that gRPC gives to an attempt to connect. A TLS handshake over a slow link takes
+// about 0.3 s.
 constexpr int kMinBackoffMs = 1'000;
 constexpr int kMaxBackoffMs = 1'000;
 constexpr int kNameLookupMs = 1'000;

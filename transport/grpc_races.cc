@@ -4,12 +4,12 @@
 #ifdef TORCHPS_TSAN
 
 // The suppressions cover these false positives:
-// - The code in gRPC's headers is instrumented and runs before the tag is returned. This code reads
-//   data that another thread wrote when that thread started the operation.
+// - The code in gRPC's headers is instrumented. Before a completion queue returns a tag, this code
+//   reads data that another thread wrote when that thread started the operation.
 // - The last thread to release a slice frees the borrowed memory. gRPC orders this with an internal
 //   counter.
-// - Code in Write that runs after the tag is armed precedes the next Write, possibly on another
-//   thread. Only the queue orders the two.
+// - Write() still runs some code after it has started the operation. The next Write() may run on
+//   another thread. Only the completion queue orders the two calls.
 // - Instrumented and uninstrumented code share standard library templates. ThreadSanitizer
 //   therefore sees gRPC's accesses to containers, but not gRPC's locks.
 extern "C" const char* __tsan_default_suppressions() {

@@ -48,7 +48,7 @@ absl::Status PushSegments::Open(SlotId slot, Incarnation incarnation,
   // Ignore a Hello that arrives after the Hello of a later process.
   if (entry.incarnation > incarnation) return absl::OkStatus();
   entry.incarnation = incarnation;
-  // Swap, so that the old segment is unmapped after the lock is released.
+  // `segment` takes the old segment, so that it is unmapped after the lock is released.
   std::swap(entry.segment, segment);
   return absl::OkStatus();
 }

@@ -59,14 +59,15 @@ class PushSegments {
   explicit PushSegments(const ModelLayout& layout) : layout_(layout) {}
 
   // Maps the segment that this incarnation of the slot offers and replaces the segment of an
-  // earlier incarnation. On error, returned as from SharedSegment::Open, the slot is left without a
+  // earlier incarnation. Returns the errors of SharedSegment::Open; after an error the slot has no
   // segment.
   absl::Status Open(SlotId slot, Incarnation incarnation, const SharedSegment::Offer& offer);
 
-  // Unmaps the slot's segment if it belongs to this incarnation or an older one.
+  // Releases the slot's segment if it belongs to this incarnation or an older one. It is unmapped
+  // when the last reader is done.
   void Close(SlotId slot, Incarnation incarnation);
 
-  // Returns null if this incarnation of the slot does not share a segment.
+  // Returns the segment of this incarnation of the slot, or null if it does not share one.
   std::shared_ptr<const SharedSegment> Find(SlotId slot, Incarnation incarnation) const;
 
   // Returns true if the segment contains buffer number `buffer`.

@@ -12,17 +12,18 @@
 namespace torchps {
 namespace {
 
-// Both arrays are read from memory. Explicit prefetching keeps more loads in flight than the
-// hardware prefetcher. Each prefetch covers one strip: 8 cache lines of each array.
+// The loops read both arrays from memory. Explicit prefetching keeps more loads in flight than the
+// hardware prefetcher. Each prefetch covers one strip of kStrip elements, which is 8 cache lines of
+// each array, at a distance of kAhead elements.
 constexpr int64_t kStrip = 128;
 constexpr int64_t kAhead = 512;
-// Only the first pass over an INT8 group waits for memory, and it has nothing to prefetch. The
-// second pass runs from the cache and prefetches the next group.
+// The prefetch distance for INT8, in elements. The first of the two passes over an INT8 group reads
+// from memory. The second pass reads from the cache, so it prefetches the next group.
 constexpr int64_t kGroupAhead = kInt8GroupElements + 256;
 
 template <int64_t kElementsAhead>
 [[gnu::always_inline]] inline void PrefetchStrip(const float* strip) {
-  // An integer instead of a pointer, because the address may lie past the end of the array.
+  // `ahead` is an integer, not a pointer, because the address may lie past the end of the array.
   // Prefetching such an address is harmless.
   const uintptr_t ahead = reinterpret_cast<uintptr_t>(strip) + kElementsAhead * sizeof(float);
   for (size_t byte = 0; byte < kStrip * sizeof(float); byte += 64) {

@@ -9,8 +9,8 @@
 namespace torchps {
 
 // Applies error feedback to a block in a single pass. Adds `gradient` to `residual`, encodes the
-// sum like Encode (transport/encoding.h), and stores the encoding error in `residual`: the sum minus its
-// decoded value. Writes EncodedBytes(...) bytes to `destination`, which may be unaligned.
+// sum like Encode (transport/encoding.h), and stores the encoding error in `residual`: the sum
+// minus its decoded value. Writes EncodedBytes(...) bytes to `destination`, which may be unaligned.
 //
 // Thread-safe; returns the same bits on all instruction sets. REQUIRES: `kind` is not FLOAT32; both
 // arrays are equally long, do not overlap, and contain only finite numbers.

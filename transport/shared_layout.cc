@@ -41,7 +41,8 @@ size_t PushSegmentLayout::GetOffset(const BlockRange& block, int buffer) const {
 
 ValueSegmentLayout::ValueSegmentLayout(const BlockMap& map, int server) {
   const std::vector<BlockId>& owned = map.owned_by(server);
-  // Aligns blocks of the usual sizes to pages.
+  // The values begin at a page. Blocks of the usual sizes, which are multiples of the page size,
+  // then all begin at pages.
   size_t end = RoundUp(GetHead(owned.size()), kPageBytes);
   values_.reserve(owned.size());
   for (const BlockId id : owned) {

@@ -15,9 +15,9 @@
 
 // Conversion between a shared segment's offer and the message in Hello. Thread-safe.
 
-// Memory layout of the segments that workers and servers share (transport/shared_segment.h). Both sides
-// compute it from the parameters agreed in Hello, so offsets are never sent. Offsets count bytes
-// from the beginning of the segment. Immutable and therefore thread-safe.
+// Memory layout of the segments that workers and servers share (transport/shared_segment.h). Both
+// sides compute it from the parameters agreed in Hello, so offsets are never sent. Offsets count
+// bytes from the beginning of the segment. Immutable and therefore thread-safe.
 
 namespace torchps {
 
@@ -28,7 +28,7 @@ SharedSegment::Offer DecodeOffer(const SharedMemory& message);
 // processes copy it; readers detect a torn copy and discard it. This is a sequence lock: the
 // sequence number is odd during a change. Writers exclude each other with a separate lock. Readers
 // and writers never wait here. If a writer dies during a change, the number stays odd, and readers
-// use another way to get the values.
+// must get the values over the network.
 //
 // Mapped at different addresses in different processes. The initial state is all zeros.
 class alignas(64) SharedBlock {
@@ -77,7 +77,7 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free &&
               std::atomic<Version>::is_always_lock_free);
 
 // The layout of a worker's segment. It holds the pushed elements in one buffer, or in two
-// alternating buffers (GradientOutbox).
+// alternating buffers (worker/device/gradient_outbox.h).
 //
 //   | header page | gradients, trained_size() floats, averaged values, averaged_size() floats |
 //   | second buffer, same layout |
@@ -107,7 +107,8 @@ class ValueSegmentLayout {
  public:
   ValueSegmentLayout(const BlockMap& map, int server);
 
-  // Return the offsets for owned block number `index`, in the order of BlockMap::owned_by.
+  // Return the offsets of the SharedBlock and of the values of owned block number `index`, in the
+  // order of BlockMap::owned_by.
   size_t GetHead(size_t index) const;
   size_t GetValues(size_t index) const { return values_[index]; }
   size_t bytes() const { return bytes_; }

@@ -52,7 +52,7 @@ absl::Status CheckFile(const SharedSegment::Offer& offer, const FileDescriptor& 
   if (fstat(path.get(), &file) != 0 || fstatfs(path.get(), &system) != 0) {
     return NotAsOffered(offer, absl::StrCat("cannot be examined: ", std::strerror(errno)));
   }
-  // Only tmpfs is accepted. Touching a page of hugetlbfs memory that cannot be allocated raises
+  // Accepts only tmpfs, not hugetlbfs. Touching a hugetlbfs page that cannot be allocated raises
   // SIGBUS.
   if (!S_ISREG(file.st_mode) || system.f_type != TMPFS_MAGIC) {
     return NotAsOffered(offer, "is not memory");

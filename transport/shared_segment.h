@@ -18,9 +18,9 @@ namespace torchps {
 // mode is 0600, and Open() checks the mode and the owner. The offer and the segment contain the
 // same nonce, because in another container the process id may refer to a different process.
 //
-// The bytes are not synchronised; their users synchronise (transport/shared_layout.h describes the
-// layout). The object itself is immutable and therefore thread-safe. Owns the mapping and, in the
-// creator, the file. Other mappings of the same memory remain valid.
+// This class does not synchronise access to the bytes; its users do (transport/shared_layout.h).
+// The object itself is immutable and therefore thread-safe. Owns the mapping and, in the creator,
+// the file. Other mappings of the same memory remain valid.
 class SharedSegment {
  public:
   // Identifies a segment to a peer. Peers send only these numbers, never a path.

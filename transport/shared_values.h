@@ -56,21 +56,22 @@ class SharedRuns {
     size_t end = 0;
   };
 
-  // Maximum size of a run, except for a single larger block. At this size the cost of a frame is
-  // small compared to the apply (about 20 us to 1 ms), and the server's thread soon switches to the
-  // next worker.
+  // Maximum size of a run, except for a single larger block. At this size the cost of a frame
+  // (about 20 us) is small compared to the time that the server needs to apply the run (about 1
+  // ms). Yet the server's thread soon switches to the next worker.
   static constexpr int64_t kMaxRunBytes = int64_t{8} << 20;
 
   // `map` must outlive this object.
   SharedRuns(const BlockMap* map, int server);
 
-  // Returns the next run of ready blocks that were not in a run yet, or nullopt if there is none. A
-  // block marked `alone` forms a run by itself; by default none is marked. All arguments are
-  // indexed by block. Calls must pass the same arguments, except that more blocks may become ready.
+  // Returns the next run of ready blocks that were not in a run yet, or nullopt if there are no
+  // such blocks. A block marked `alone` forms a run by itself; by default no block is marked. All
+  // arguments are indexed by block. Calls must pass the same arguments, except that more blocks may
+  // become ready.
   std::optional<Run> Next(const std::vector<bool>& is_ready, const std::vector<Version>& versions,
                           const std::vector<bool>& alone = {});
 
-  // Returns true if each block was in a run.
+  // Returns true if each block of the server was in a run.
   bool done() const { return left_ == 0; }
 
  private:

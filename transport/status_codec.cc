@@ -47,7 +47,8 @@ void Add(const VerdictCounts& part, VerdictCounts* sum) {
 
 namespace {
 
-// Payload URL of a busy status, and the prefix of the call's error details.
+// The payload URL of an absl::Status made by BusyError(), and the prefix of the error details that
+// carry it in a grpc::Status.
 constexpr char kBusyUrl[] = "torchps/busy";
 constexpr absl::string_view kBusyDetails = "torchps/busy:";
 

@@ -13,7 +13,7 @@
 
 namespace torchps {
 
-// Functions on verdict counts. Pure functions.
+// The following are pure functions on verdict counts.
 
 // Increments the count for `verdict`. Returns false, leaving the counts unchanged, if a gradient
 // cannot receive this verdict.
@@ -37,9 +37,9 @@ inline std::string RestoringText(const Restoring& restoring) {
   return absl::StrFormat("%s, %.0f %% done", restoring.what(), 100 * restoring.part());
 }
 
-// A status is sent in the call's trailers, for which HTTP/2 peers reserve 8 KiB by default. A
-// longer trailer would replace the error by a different one. Non-ASCII bytes take three bytes
-// there.
+// Maximum length of a status message. gRPC sends it in the call's trailers, for which HTTP/2 peers
+// reserve 8 KiB by default. If the trailers are longer, the peer sees a different error. A
+// non-ASCII byte takes three bytes in the trailers.
 inline constexpr size_t kMaxStatusMessageBytes = 2048;
 
 // Returns UNAVAILABLE for a server that is reachable but cannot serve yet. `what` describes the

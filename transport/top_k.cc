@@ -111,7 +111,8 @@ uint8_t* Append(size_t index, float value, uint8_t* to) {
   return to + kTopKEntryBytes;
 }
 
-// Collects the elements that reach a threshold, at most `room` elements.
+// Collects the elements that reach a threshold. If there are more than `room`, it collects the
+// first `room` and sets `overflown`.
 struct Candidates {
   Candidates(uint32_t threshold, int64_t room, absl::Span<const float> elements,
              InstructionSet set) {
