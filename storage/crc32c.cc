@@ -20,8 +20,8 @@ uint32_t Multiply(uint32_t a, uint32_t b) {
 }  // namespace
 
 uint32_t Crc32cCombine(uint32_t first, uint32_t second, uint64_t second_bytes) {
-  // Appending `second_bytes` zero bytes multiplies a CRC by x to the 8 * second_bytes.
-  uint32_t square = kOne >> 8;  // starts at x^8 and is squared in each step
+  // Appending `second_bytes` zero bytes multiplies a CRC by x^(8 * second_bytes).
+  uint32_t square = kOne >> 8;  // x^8 at first, squared in each pass of the loop
   uint32_t power = kOne;
   for (; second_bytes != 0; second_bytes >>= 1) {
     if ((second_bytes & 1) != 0) power = Multiply(square, power);

@@ -53,7 +53,7 @@ class ReadableFile {
  public:
   virtual ~ReadableFile() = default;
 
-  // Fills `out` completely. Returns DATA_LOSS if the file ends before.
+  // Fills `out` with the bytes from `offset` on. Returns DATA_LOSS if the file has too few bytes.
   virtual absl::Status ReadAt(int64_t offset, absl::Span<char> out) const = 0;
 
   // Returns the size at the time of opening.
@@ -66,8 +66,8 @@ class FileLock {
   virtual ~FileLock() = default;
 };
 
-// Thread-safe. Paths have the form that the operating system expects. Parent directories must
-// exist.
+// Operations on files and directories. Thread-safe. Paths have the form that the operating system
+// expects. Parent directories must exist.
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
@@ -78,8 +78,8 @@ class FileSystem {
   virtual absl::StatusOr<std::unique_ptr<WritableFile>> OpenForAppend(const std::string& path) = 0;
   virtual absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForReading(const std::string& path) = 0;
 
-  // Replaces an existing file at `to`. Renaming, creating or removing a file survives a power
-  // failure only after SyncDirectory.
+  // Renames a file, replacing an existing file at `to`. Renaming, creating or removing a file
+  // survives a power failure only after SyncDirectory.
   virtual absl::Status Rename(const std::string& from, const std::string& to) = 0;
   virtual absl::Status RemoveFile(const std::string& path) = 0;
   // Returns FAILED_PRECONDITION if the directory is not empty.

@@ -27,8 +27,9 @@ namespace {
 
 // The kernel transfers slightly less than 2 GiB per call.
 constexpr size_t kLargestCall = size_t{1} << 30;
+// Append() asks the kernel to write to disk each time that this many bytes were added.
 constexpr int64_t kHandedOverBytes = 16 << 20;
-// The kernel clears the bits of the umask.
+// The kernel removes the permissions in the umask from these modes.
 constexpr mode_t kFileMode = 0666;
 constexpr mode_t kDirectoryMode = 0777;
 
@@ -59,8 +60,8 @@ class PosixWritableFile final : public WritableFile {
   absl::Status Append(absl::string_view data) override {
     if (absl::Status status = Write(size_, data); !status.ok()) return status;
     size_ += static_cast<int64_t>(data.size());
-    // Start writing to disk early, so that syncing a large file is short and does not delay other
-    // syncs. Sync() reports errors.
+    // Starts writing to disk early, so that a later Sync() of a large file is short and does not
+    // delay the syncs of other files. Sync() reports errors of these writes.
     if (size_ - handed_over_ >= kHandedOverBytes) {
       sync_file_range(fd_.get(), handed_over_, size_ - handed_over_, SYNC_FILE_RANGE_WRITE);
       handed_over_ = size_;

@@ -24,8 +24,9 @@ std::string AbsoluteIfThere(const std::string& path);
 // psctl or ps_server --dir=run stored such files there. Does not create the folder.
 std::string StateDirectory(const std::string& run);
 
-// Returns true if a file or folder of this name is server state: a checkpoint, a push log, or the
-// coordinator's state. Locks and models are not.
+// Returns true if a file or folder of this name belongs to the servers' state: a checkpoint, a push
+// log, the coordinator's state, a server's addresses, or copies of a neighbour's files. Locks and
+// models do not belong to it.
 bool IsServerState(absl::string_view name);
 
 // Creates an empty folder runs/NAME-YYYYMMDD-HHMMSS in the current directory, with a number
