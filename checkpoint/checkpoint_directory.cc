@@ -56,8 +56,8 @@ absl::Status In(const std::string& path, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
 }
 
-// True if the caller may fall back to an older checkpoint. Not for errors that the user can fix,
-// such as a full disk or missing permissions.
+// True if the caller may fall back to an older checkpoint. False for errors that the user can fix,
+// such as missing permissions.
 bool IsDamage(const absl::Status& status) {
   return absl::IsDataLoss(status) || absl::IsNotFound(status);
 }
@@ -126,8 +126,8 @@ absl::Status CheckpointDirectory::WriteManifest(uint64_t checkpoint, absl::strin
   }
   absl::StatusOr<std::string> present = ReadWholeFile(*files_, path, kMaxManifestBytes);
   if (present.ok()) {
-    // An earlier attempt may have failed at the last sync. Without this sync a power cut could
-    // remove the manifest.
+    // An earlier call may have written the manifest and then failed to sync the directory. Without
+    // a sync, a power failure could remove the manifest.
     if (*present == text) return files_->SyncDirectory(CheckpointPath(checkpoint));
     return absl::AlreadyExistsError(absl::StrCat(path, " exists with different contents"));
   }
@@ -270,7 +270,7 @@ absl::Status CheckpointDirectory::PruneOne(uint64_t checkpoint, int server_index
   }
   for (const std::string& name : *names) {
     const int server = ShardServer(name);
-    // The servers divide the shards of an earlier, larger cluster among them.
+    // If an earlier, larger cluster wrote the checkpoint, each server removes a part of the shards.
     const bool own = server >= 0 && server % server_count == server_index;
     if (!own && name != TemporaryPath(kManifestName)) continue;
     if (absl::Status status = UnlessNotFound(files_->RemoveFile(absl::StrCat(path, "/", name)));
@@ -279,7 +279,7 @@ absl::Status CheckpointDirectory::PruneOne(uint64_t checkpoint, int server_index
     }
   }
   const absl::Status status = files_->RemoveDirectory(path);
-  // The directory still contains files of other servers.
+  // FAILED_PRECONDITION means that the directory still contains files of other servers.
   return absl::IsFailedPrecondition(status) ? absl::OkStatus() : UnlessNotFound(status);
 }
 

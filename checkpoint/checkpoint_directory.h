@@ -21,7 +21,7 @@ namespace torchps {
 //   DIR/log-0-of-2/           see server/push_log/log_segment.h
 //
 // A checkpoint is complete if the manifest exists. Thread-safe: the object is stateless, and
-// several processes may work in one directory. Returns FileSystem's errors.
+// several processes may work in one directory. All functions also return FileSystem's errors.
 class CheckpointDirectory {
  public:
   // `files` must outlive this object.
@@ -53,8 +53,8 @@ class CheckpointDirectory {
   // checkpoint. ALREADY_EXISTS: the checkpoint contains a different manifest.
   absl::Status WriteManifest(uint64_t checkpoint, absl::string_view text) const;
 
-  // Makes the checkpoint's files durable. Call this before using a checkpoint if the last sync of
-  // its completion may have failed.
+  // Syncs the directories of a complete checkpoint. Call this before restoring from it, because the
+  // sync after writing the manifest may have failed.
   absl::Status Sync(uint64_t checkpoint) const;
 
   // --- Reading ---
@@ -78,25 +78,26 @@ class CheckpointDirectory {
   // --- Removing ---
 
   // Removes this server's files of checkpoints below `newest` that are not in `keep`. For each
-  // checkpoint, removes the manifest, then the shards (including shards of an earlier, larger
-  // cluster), then the directory if it is empty. Before removing any file, reads back the manifest
-  // of `newest` and checks the size of the shards in this directory. ShardWriter read these shards
-  // back before the manifest was written. If a check fails, returns the error and does not remove
-  // anything.
+  // checkpoint, removes the manifest, then the shards (including this server's share of an earlier,
+  // larger cluster's shards), then the directory if it is empty. Before removing any file, reads
+  // back the manifest of `newest` and checks the size of the shards in this directory. Their
+  // contents need no check, because ShardWriter read them back before the manifest was written. If
+  // a check fails, returns the error and does not remove anything.
   absl::Status Prune(int server_index, int server_count, uint64_t newest,
                      const std::vector<uint64_t>& keep) const;
 
   // Removes this server's files of failed checkpoints: all checkpoints without a manifest, except
-  // `checkpoint`. Some may use a higher number, if the coordinator restarted from an older state
-  // because it could not save the newest. REQUIRES: these checkpoints are not in progress.
+  // `checkpoint`. Some of these may have a higher number than `checkpoint`, if the coordinator
+  // could not save its newest state and restarted from an older one. REQUIRES: no checkpoint other
+  // than `checkpoint` is in progress.
   absl::Status RemoveFailed(uint64_t checkpoint, int server_index, int server_count) const;
 
   // Invalidates a checkpoint by removing the manifest.
   absl::Status RemoveManifest(uint64_t checkpoint) const;
 
   // Removes this server's shards of all checkpoints above `checkpoint`, except those in `except`,
-  // so that they can never be completed. Called by a server that restored `checkpoint` and reported
-  // later updates as lost.
+  // so that these checkpoints can never be completed. Called by a server that restored `checkpoint`
+  // and reported later updates as lost.
   absl::Status RemoveShardsAbove(uint64_t checkpoint, const std::vector<uint64_t>& except,
                                  int server_index, int server_count) const;
 

@@ -37,12 +37,14 @@ class CheckpointReader {
   // The blocks as the manifest divides the model. They may differ from the blocks of the running
   // job.
   const std::vector<BlockRange>& blocks() const { return cut_.blocks.blocks(); }
+  // Number of optimizer arrays of each trained block.
   int slots() const { return slots_; }
 
   // Returns the block in blocks() that contains this element.
   BlockId BlockAt(int64_t element) const;
 
-  // REQUIRES: `block` overlaps a range in `needed`. Returns DATA_LOSS like ShardReader.
+  // Read a block of blocks(), or only its values, into `out`. REQUIRES: the block overlaps a range
+  // in `needed`. Return DATA_LOSS if the file changed after Open.
   absl::Status ReadBlock(BlockId block, BlockBuffer* out) const;
   absl::Status ReadValues(BlockId block, std::vector<float>* out) const;
 
@@ -60,8 +62,8 @@ class CheckpointReader {
 //
 // If the checkpoint divides the model differently, blocks are assembled element by element. The
 // version, and each slot's ledger entry, are then the highest of the overlapping old blocks. This
-// is safe because only a whole job resumes on another number of servers. Workers do not have a push
-// in progress then.
+// is safe: the division changes only if a whole job resumes on another number of servers, and then
+// no worker has a push in progress.
 //
 // Thread-compatible.
 class Restore {
@@ -73,8 +75,9 @@ class Restore {
     const BlockMap* blocks = nullptr;     // needed only during Open
     int server_index = 0;
     // If above 0, the whole job resumed from this checkpoint, and `incarnation` was assigned after
-    // that. Open then accepts only this checkpoint or a checkpoint that the job wrote later.
-    // Otherwise the blocks of two servers could be from different histories.
+    // that. Open then accepts only this checkpoint or a checkpoint that the job wrote later. With
+    // any other checkpoint, this server's blocks could be from another history than the other
+    // servers'.
     uint64_t resumed_checkpoint = 0;
     Incarnation incarnation = 0;
   };
@@ -105,7 +108,7 @@ class Restore {
   const std::unique_ptr<CheckpointReader> reader_;
   const std::vector<BlockRange> blocks_;
   const std::vector<std::string> passed_over_;
-  BlockBuffer old_;  // for blocks that are divided differently
+  BlockBuffer old_;  // one of the old blocks from which a block is assembled
 };
 
 }  // namespace torchps

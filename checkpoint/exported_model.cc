@@ -114,7 +114,7 @@ absl::Status ExportedModel::AddTied(const SafetensorsReader& constants) {
     return absl::DataLossError(
         absl::StrCat(constants.path(), " is damaged or belongs to another model: ", what));
   };
-  // Readers of both formats refuse duplicate names.
+  // Readers of safetensors files refuse duplicate names.
   std::map<std::string, size_t> place;
   for (size_t i = 0; i < tensors_.size(); ++i) {
     if (!place.emplace(tensors_[i].name, i).second) {
@@ -163,7 +163,7 @@ absl::Status ExportSafetensors(FileSystem* files, const std::string& path,
                                const ExportedModel& model) {
   SafetensorsHeader plan;
   plan.metadata = model.metadata();
-  plan.metadata["format"] = "pt";  // expected by readers of PyTorch tensors
+  plan.metadata["format"] = "pt";  // "pt" marks PyTorch tensors; some readers require it
   for (const ExportedModel::Tensor& tensor : model.tensors()) {
     constexpr int64_t kLongest = std::numeric_limits<int64_t>::max();
     plan.tensors.push_back({tensor.name, tensor.dtype, tensor.shape, kLongest, kLongest});

@@ -31,7 +31,7 @@ class ExportedModel {
 
   // Opens the checkpoint's parameters and averaged buffers, and the tensors in `constants` if that
   // file exists. Borrows `files` and `reader`. REQUIRES: `reader` contains all blocks. DATA_LOSS:
-  // the file is damaged or belongs to another model.
+  // `constants` is damaged or belongs to another model.
   static absl::StatusOr<ExportedModel> OfCheckpoint(FileSystem* files,
                                                     const CheckpointReader* reader,
                                                     const std::string& constants);

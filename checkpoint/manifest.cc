@@ -39,7 +39,8 @@ absl::Status CheckManifest(const Manifest& manifest) {
                                      manifest.shard(i).server_index(), "; expected '", name, "'"));
     }
   }
-  // Earlier commits wrote a map. The JSON parser reads a map as one entry with unknown fields.
+  // Earlier versions of torchps wrote preprocessing as a map. The JSON parser reads a map as one
+  // entry with unknown fields.
   for (const PreprocessingEntry& entry : manifest.job().data().preprocessing()) {
     if (entry.key().empty()) return NoManifest("its data.preprocessing has an entry without a key");
   }

@@ -19,12 +19,12 @@ inline constexpr uint32_t kCheckpointFormatVersion = 2;
 // Readers and writers refuse larger manifests.
 inline constexpr int64_t kMaxManifestBytes = int64_t{256} << 20;
 
-// Sets format_version and encodes. INVALID_ARGUMENT: the manifest is not valid; the message is the
-// reason.
+// Sets format_version of `manifest` and returns the text of MANIFEST.json. INVALID_ARGUMENT: the
+// manifest is not valid; the message is the reason.
 absl::StatusOr<std::string> EncodeManifest(Manifest manifest);
 
-// DATA_LOSS: the text is not an encoded manifest; the message is the reason. FAILED_PRECONDITION:
-// the format version is not supported.
+// Returns the manifest in the text of MANIFEST.json. DATA_LOSS: the text is not an encoded
+// manifest; the message is the reason. FAILED_PRECONDITION: the format version is not supported.
 absl::StatusOr<Manifest> DecodeManifest(absl::string_view text);
 
 // The layout and the blocks of a checkpoint. GetBlocks returns DATA_LOSS if the manifest is

@@ -40,8 +40,9 @@ std::string Quoted(const std::string& text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// Builds the header from the parser's events. Events expose duplicate names, and a small file
-// cannot cause large allocations. Unknown fields are skipped; other unexpected values are refused.
+// Builds the header from the parser's events. A parsed JSON object would hide duplicate names, and
+// a small file could cause large allocations. Unknown fields are skipped; other unexpected values
+// are refused.
 class HeaderHandler final : public nlohmann::json_sax<Json> {
  public:
   explicit HeaderHandler(SafetensorsHeader* header) : header_(header) {}
@@ -215,7 +216,7 @@ std::string SizeFault(const TensorInfo& tensor) {
   for (const int64_t dimension : tensor.shape) {
     if (__builtin_mul_overflow(bytes, dimension, &bytes)) return "has too many elements";
   }
-  // The element size is unknown, and may be less than a byte.
+  // The element size of kOther is unknown, and may be less than a byte.
   if (tensor.dtype == Dtype::kOther) bytes = tensor.end - tensor.begin;
   if (tensor.end < tensor.begin || tensor.end - tensor.begin != bytes) {
     return absl::StrCat("is at [", tensor.begin, ", ", tensor.end, "), but its shape needs ", bytes,

@@ -59,7 +59,7 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;
 };
 
-// The limit in Python's safetensors.
+// Maximum header size in bytes, as in Python's safetensors.
 inline constexpr int64_t kMaxSafetensorsHeaderBytes = 100'000'000;
 
 // Returns the JSON without padding. REQUIRES: the tensors do not include kOther.

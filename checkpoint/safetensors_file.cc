@@ -90,7 +90,8 @@ absl::StatusOr<uint32_t> SafetensorsReader::Checksum() {
       crc = Crc32c(crc, absl::string_view(buffer.data(), size));
     }
     crcs_.push_back(crc);
-    // Reading a small tensor twice is faster than combining checksums.
+    // For a small tensor, which is still in `buffer`, a second checksum is faster than
+    // Crc32cCombine.
     const size_t bytes = static_cast<size_t>(tensor.end - tensor.begin);
     all = bytes < kSmallBytes ? Crc32c(all, absl::string_view(buffer.data(), bytes))
                               : Crc32cCombine(all, crc, bytes);
@@ -120,9 +121,10 @@ absl::Status SafetensorsReader::Read(size_t i, absl::Span<char> out) const {
 
 namespace {
 
-// Alignment of the data, so that tensors in a mapped file are aligned.
+// The tensors' data begins at a multiple of this many bytes, so that tensors in a mapped file are
+// aligned.
 constexpr int64_t kAlignment = 64;
-// Shorter writes are buffered.
+// Append() gathers shorter pieces up to this size and writes them together.
 constexpr size_t kGatheredBytes = 256 << 10;
 
 }  // namespace

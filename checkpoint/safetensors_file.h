@@ -22,7 +22,7 @@ absl::StatusOr<bool> LooksLikeSafetensors(const ReadableFile& file);
 // Reads a safetensors file, which may be untrusted. Checks sizes against the file size before
 // allocating memory.
 //
-// Thread-safe after Open and Checksum return.
+// Thread-safe, except that no other call may run during Checksum().
 class SafetensorsReader {
  public:
   // Reads the header. `files` must outlive the reader. DATA_LOSS: the file is not a safetensors
@@ -66,8 +66,8 @@ class SafetensorsWriter {
     uint32_t crc32c = 0;  // of the whole file
   };
 
-  // `files` must outlive the writer. `header_room` is the maximum header size in bytes, from
-  // SafetensorsHeaderRoom.
+  // `files` must outlive the writer. `header_room` is the maximum size of FormatSafetensorsHeader's
+  // result in bytes.
   static absl::StatusOr<std::unique_ptr<SafetensorsWriter>> Create(FileSystem* files,
                                                                    std::string path,
                                                                    int64_t header_room);
@@ -81,6 +81,7 @@ class SafetensorsWriter {
   // CRC-32C of the data so far, without the header.
   uint32_t data_crc32c() const { return data_crc_; }
 
+  // Writes the header with `metadata`, syncs the file and renames it from PATH.tmp to PATH.
   // REQUIRES: the last tensor is complete, and the header fits into `header_room`.
   absl::StatusOr<Result> Finish(const std::map<std::string, std::string>& metadata);
 

@@ -15,8 +15,8 @@ namespace torchps {
 // Names shared by ShardWriter and ShardReader only.
 
 inline constexpr char kShardFormat[] = "torchps shard";
-// Version 3 adds a table of missed steps. Shards without missed steps use version 2, so that older
-// torchps versions can read them.
+// Version 3 adds a table of missed steps. Shards without missed steps (common/missed_steps.h) use
+// version 2, so that older torchps versions can read them.
 inline constexpr char kShardFormatVersion[] = "2";
 inline constexpr char kShardFormatVersionWithMissed[] = "3";
 
@@ -26,15 +26,16 @@ inline std::string BlockTensorName(BlockId block) {
 inline std::string SlotTensorName(BlockId block, int slot) {
   return absl::StrFormat("block/%08d/slot/%d", block, slot);
 }
-// Contains one element, present if the number of floats is odd, to align the integers that follow.
+// A tensor of one float, present if the number of floats is odd. It aligns the integers that
+// follow.
 inline constexpr char kPaddingTensorName[] = "padding";
 // The version of each block, in block order.
 inline constexpr char kVersionsTensorName[] = "versions";
-// A row for each block and slot that pushed to it, ascending.
+// A table with a row for each block and each slot that pushed to the block, ascending.
 inline constexpr char kLedgerTensorName[] = "ledger";
 
-// A row for each run of elements that some gradients of the block did not contain, ascending. The
-// tensor is absent if there are none.
+// A table with a row for each run of elements that some updates of the block did not contain,
+// ascending. The tensor is absent if there are no such runs.
 inline constexpr char kMissedTensorName[] = "missed";
 
 enum MissedColumn {
@@ -67,7 +68,7 @@ struct BlockImage {
   std::vector<absl::Span<const float>> slots;
   // Indexed by slot. Shorter than the slot count if the last slots did not push.
   absl::Span<const LedgerEntry> ledger;
-  // Gradients counted in `version` that did not update some elements.
+  // Runs of elements that some of the `version` updates did not contain.
   absl::Span<const MissedRun> missed;
 };
 

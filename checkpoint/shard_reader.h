@@ -24,9 +24,9 @@ namespace torchps {
 class ShardReader {
  public:
   // Reads the whole file once. The shard must match `header`, the bytes and crc32c in the
-  // manifest's `info`, and `blocks`, which the manifest's layout determines. NOT_FOUND, and
-  // FileSystem's codes. DATA_LOSS: the file is damaged, truncated or a different shard; the message
-  // contains the file and the reason.
+  // manifest's `info`, and `blocks`, which the manifest's layout determines. Returns FileSystem's
+  // errors, such as NOT_FOUND. DATA_LOSS: the file is damaged, truncated or a different shard; the
+  // message contains the file and the reason.
   static absl::StatusOr<std::unique_ptr<ShardReader>> Open(FileSystem* files,
                                                            const std::string& path,
                                                            const ShardHeader& header,
@@ -57,7 +57,7 @@ class ShardReader {
   const std::unique_ptr<SafetensorsReader> file_;
   std::vector<BlockRange> blocks_;
   int slots_ = 0;
-  std::vector<size_t> tensor_;  // index of each block's values; the slots follow
+  std::vector<size_t> tensor_;  // index of each block's values; the optimizer arrays follow
   std::vector<Version> versions_;
   std::vector<std::vector<LedgerEntry>> ledgers_;
   std::vector<std::vector<MissedRun>> missed_;

@@ -30,7 +30,8 @@ std::map<std::string, std::string> Metadata(const ShardHeader& header, uint32_t 
           {"data_crc32c", absl::StrFormat("%08x", data_crc32c)}};
 }
 
-// Returns an upper bound for the header size in bytes. Only the ledger length is unknown.
+// Returns an upper bound for the header size in bytes. The numbers of ledger rows and missed runs
+// are not known yet, so it allows for the longest numbers.
 int64_t HeaderRoom(const ShardHeader& header, const std::vector<ShardBlock>& blocks) {
   SafetensorsHeader plan;
   plan.metadata = Metadata(header, 0);

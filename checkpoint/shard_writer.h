@@ -45,15 +45,15 @@ class ShardWriter {
                                                              const ShardHeader& header,
                                                              std::vector<ShardBlock> blocks);
 
-  // Returns the size of the shard in bytes, excluding ledgers.
+  // Returns the size of the shard in bytes, without the ledger and the table of missed steps.
   static int64_t LeastBytes(const ShardHeader& header, const std::vector<ShardBlock>& blocks);
 
-  // Appends the next block. REQUIRES: range and arrays match `blocks`. After an error the shard is
-  // unusable.
+  // Appends the next block. REQUIRES: its range and its number of arrays match `blocks`. After an
+  // error the shard is unusable.
   absl::Status Append(const BlockImage& block);
 
-  // Completes the file after the last block, syncs it and reads it back. Sets all fields except the
-  // two times.
+  // Completes the file after the last block, syncs it and reads it back. Sets all fields of the
+  // result except nonfinite_blocks and the two times.
   absl::StatusOr<ShardInfo> Finish();
 
  private:
@@ -68,8 +68,8 @@ class ShardWriter {
   size_t next_ = 0;  // index in blocks_
   uint64_t floats_ = 0;
   std::vector<Version> versions_;
-  std::vector<int64_t> ledger_;  // rows, like missed_
-  std::vector<int64_t> missed_;
+  std::vector<int64_t> ledger_;  // the rows of the table, one after another
+  std::vector<int64_t> missed_;  // the same for the missed steps
 };
 
 }  // namespace torchps

@@ -47,7 +47,7 @@ using PickleValues = std::vector<PickleValue>;
 // Errors are DATA_LOSS, with a message that completes "... is not a state_dict: ".
 class PickleMachine {
  public:
-  // Resolves the names and ids in the pickle. A pickle can repeat a call in two bytes, so a World
+  // Resolves the names and ids in the pickle. Two bytes of a pickle can repeat a call, so a World
   // must limit the size and the number of the objects that it keeps.
   class World {
    public:
@@ -65,10 +65,11 @@ class PickleMachine {
 
   PickleMachine(absl::string_view pickle, World* world) : rest_(pickle), world_(world) {}
 
-  // Returns the one object that the pickle creates. May be called once.
+  // Runs the pickle and returns the one object that it creates. May be called once.
   absl::StatusOr<PickleValue> Run();
 
-  // REQUIRES: `value` is a kTuple or kDict of this machine.
+  // Return the values of a tuple or the items of a dictionary. REQUIRES: `value` is a kTuple or a
+  // kDict of this machine.
   absl::Span<const PickleValue> MakeTuple(const PickleValue& value) const;
   const Items& GetItems(const PickleValue& value) const;
 

@@ -25,10 +25,10 @@ constexpr size_t kMaxPickleBytes = size_t{32} << 20;
 constexpr size_t kMaxTensors = size_t{1} << 20;
 constexpr size_t kMaxDimensions = 64;
 constexpr size_t kMaxNameBytes = 4096;
-constexpr size_t kMaxKeyBytes = 64;  // torch uses numbers
-// Maximum length of text from the file in a message.
+constexpr size_t kMaxKeyBytes = 64;  // torch's keys are small numbers
+// Maximum length in bytes of a text from the file that a message shows.
 constexpr size_t kMaxShownBytes = 100;
-// Dictionary levels searched for tensors.
+// Number of dictionary levels that LargestNested() searches for tensors.
 constexpr int kDeepestPath = 3;
 
 absl::Status Refused(absl::string_view why) { return absl::DataLossError(why); }

@@ -25,7 +25,7 @@ struct PickledTensor {
 };
 
 // Parses data.pkl of torch.save(module.state_dict(), file) and returns the tensors in file order.
-// libtorch's reader returns None for an OrderedDict.
+// Replaces libtorch's reader, which returns None for an OrderedDict.
 //
 // Skips entries that are not tensors, for example an epoch. Does not call functions that the file
 // names, so untrusted bytes are safe. Thread-safe.

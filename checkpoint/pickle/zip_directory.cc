@@ -18,7 +18,7 @@ constexpr absl::string_view kEntry("PK\1\2", 4);
 constexpr absl::string_view kZip64End("PK\6\6", 4);
 constexpr absl::string_view kZip64Locator("PK\6\7", 4);
 constexpr absl::string_view kEnd("PK\5\6", 4);
-constexpr int64_t kEntryBytes = 46;  // without name and fields
+constexpr int64_t kEntryBytes = 46;  // without the name, the extra field and the comment
 constexpr int64_t kZip64EndBytes = 56;
 constexpr int64_t kZip64LocatorBytes = 20;
 constexpr int64_t kEndBytes = 22;
@@ -48,7 +48,8 @@ absl::StatusOr<std::string> Read(const ReadableFile& file, int64_t offset, int64
   return bytes;
 }
 
-// Reads the directory. Searches for it in the same way as torch's reader.
+// Reads the directory. Searches for it in the same way as torch's reader, so that both see the same
+// entries.
 absl::StatusOr<std::string> ReadDirectory(const ReadableFile& file) {
   const int64_t tail_bytes = std::min(file.size(), kEndBytes + kMaxCommentBytes);
   const absl::StatusOr<std::string> tail = Read(file, file.size() - tail_bytes, tail_bytes);
@@ -87,7 +88,9 @@ absl::Status CheckNothingIsCompressed(const ReadableFile& file) {
     const int64_t bytes = kEntryBytes + name_bytes + Number(rest, 30, 2) + Number(rest, 32, 2);
     if (bytes > static_cast<int64_t>(rest.size())) return Damaged();
     const absl::string_view name = rest.substr(kEntryBytes, static_cast<size_t>(name_bytes));
-    // TorchScript source. It is not read here; it identifies a TorchScript archive.
+    // Archives of TorchScript and of C++'s torch::save have source files in code/, which may be
+    // compressed. torchps does not read them: worker/state_sources.cc refuses such archives with a
+    // clearer message.
     const bool is_code =
         absl::StartsWith(name.substr(std::min(name.find('/'), name.size())), "/code/");
     if (Number(rest, 10, 2) != 0 && !is_code) {
