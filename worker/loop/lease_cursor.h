@@ -32,7 +32,7 @@ class EpochPositions {
   std::vector<int64_t> order_;
 };
 
-// Iterates over the samples of the slot's current data lease, one step at a time.
+// Iterates over the samples of the slot's current sample lease, one step at a time.
 //
 // Thread-compatible.
 class LeaseCursor {
@@ -45,12 +45,13 @@ class LeaseCursor {
   // Ends the current lease and returns its id. REQUIRES: lease() is not null.
   uint64_t Finish();
 
-  // Returns a step of the next `most` samples, or fewer at the end of the lease. Its spans are
-  // valid until the next Start(). Sets the fields up to progress_end. REQUIRES: not all_taken().
+  // Returns a step of the next `most` samples, or of fewer at the end of the lease. Sets only the
+  // fields from StepWork::samples to StepWork::progress_end. The step's spans are valid until the
+  // next Start(). REQUIRES: not all_taken().
   StepWork Next(int64_t most);
-  // Makes Next() return the latest samples again.
+  // Makes Next() return the samples of the latest step again.
   void Rewind() { taken_ = taken_before_; }
-  // Returns the latest step as positions in the lease.
+  // Returns the positions of the latest step's samples, counted from the start of the lease.
   LeaseRange part() const;
 
   // Null if the slot holds no lease.

@@ -6,28 +6,32 @@
 
 namespace torchps {
 
-// A slot's work between the steps of its loop. The functions here do nothing.
+// The work that a slot does between the steps of its loop, such as an evaluation. The functions of
+// this base class do nothing.
 //
-// Called by StepLoop, on the thread that calls StepLoop; an error ends the job for the slot.
-// Implemented by ReplicaLeader (worker/pipeline/leader.h), if several processes hold the slot's
-// model. If one process holds it, ModelHandover (worker/slot/model_handover.h) stores it, and the
-// subclasses in worker/slot/run_worker.cc and program/session.cc evaluate it.
+// StepLoop calls the hooks on the thread that calls StepLoop. An error ends the job for the slot.
+// If several processes hold the slot's model, ReplicaLeader (worker/pipeline/leader.h) implements
+// the hooks. If one process holds the model, ModelHandover (worker/slot/model_handover.h) stores
+// it, and subclasses of ModelHandover in worker/slot/run_worker.cc and program/session.cc evaluate
+// it.
 class LoopHooks {
  public:
   virtual ~LoopHooks() = default;
 
-  // Called after this slot pushed the model's initial values on request.
+  // Called after this slot pushed the model's initial values because the coordinator asked for
+  // them.
   virtual absl::Status OnInitialized() { return absl::OkStatus(); }
-  // Waits for the pushes of the same step by other processes that hold parts of the slot's model,
-  // and adds their results to `result`.
+  // Called when this process's push of a step has ended. Waits until the other processes that hold
+  // parts of the slot's model have pushed the step, and adds their results to `result`.
   virtual absl::Status FinishOthers(PushResult* /*result*/) { return absl::OkStatus(); }
 
   // Returns true if Evaluate() is to be called.
   virtual bool evaluates() const { return false; }
-  // Evaluates the model, which holds the values of epoch `result->epoch()`. Sets all other fields
-  // of `result` except seconds.
+  // Evaluates the model, which holds the values pulled after epoch `result->epoch()`. Sets the
+  // samples, the loss and the metrics in `result`.
   virtual absl::Status Evaluate(EvaluationResult* /*result*/) { return absl::OkStatus(); }
-  // Called with the same values if they must be kept as model files.
+  // Stores the model in the files that `keep` selects. Called after the evaluation, if any, while
+  // the model holds the same values. Not called if server 0 stores no models.
   virtual absl::Status HandOver(const KeepModel& /*keep*/, EvaluationResult* /*result*/) {
     return absl::OkStatus();
   }

@@ -20,9 +20,10 @@ class SmoothedTime {
   absl::Duration value_;
 };
 
-// Decides if a worker pulls the next step's values while computing the current step, unless the job
-// decides it. Prefetching hides a pull, but adds one version of lag to each gradient. It is worth
-// that only if pulls are a large part of a step.
+// Decides if a worker prefetches: pulls the next step's values while it computes the current step.
+// If the job sets consistency.prefetch, follows the job. Prefetching hides the time of a pull, but
+// adds one version of lag to each gradient. That pays only if pulls take a large part of the step
+// time.
 //
 // Thread-compatible. Durations are passed in; the class reads no clock.
 class PrefetchPolicy {
@@ -32,7 +33,8 @@ class PrefetchPolicy {
   explicit PrefetchPolicy(std::optional<bool> wanted)
       : wanted_(wanted), on_(wanted.value_or(false)) {}
 
-  // Adds the transfer time of a pull, without the time the staleness bound delayed it.
+  // Adds the transfer time of a pull. `took` excludes the time for which the staleness bound
+  // delayed the pull.
   void AddPull(absl::Duration took) {
     // The first pull opens connections and transfers every block.
     if (is_first_) {
@@ -54,7 +56,7 @@ class PrefetchPolicy {
 
   bool on() const { return on_; }
 
-  // Returns the pull's share of the step time if the pull were not hidden, or 0 before any
+  // Returns the share of the step time that a pull takes without prefetching, or 0 before any
   // measurement.
   double share() const {
     const absl::Duration whole = pull_.value() + step_.value();
@@ -63,13 +65,14 @@ class PrefetchPolicy {
   }
 
  private:
-  // One version of lag costs 3 workers about 0.2 points of accuracy with Adam and 0.35 to 0.8
-  // points with momentum (docs/protocol.md, "Update rules"). Saving less than a tenth of the time
-  // is not worth that.
+  // Above this share(), prefetching begins. One version of lag costs 3 workers about 0.2 points of
+  // accuracy with Adam and 0.35 to 0.8 points with momentum (docs/protocol.md, "Update rules").
+  // Saving less than a tenth of the time is not worth that.
   static constexpr double kOn = 0.1;
-  // Half of kOn, so that a share near the threshold does not toggle on().
+  // At or below this share(), prefetching ends. Lower than kOn, so that a share near the threshold
+  // does not toggle on().
   static constexpr double kOff = 0.05;
-  // The first steps warm up caches.
+  // Number of steps to measure before the first decision, because the first steps warm up caches.
   static constexpr int kStepsBeforeDeciding = 8;
 
   const std::optional<bool> wanted_;

@@ -9,7 +9,8 @@
 namespace torchps {
 namespace {
 
-// The forward part of a step's computing time: backward is about twice as expensive as forward.
+// The forward pass's share in a step's computing time: backward takes about twice as long as
+// forward.
 constexpr double kForward = 1.0 / 3;
 
 }  // namespace

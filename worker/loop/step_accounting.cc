@@ -40,7 +40,8 @@ std::string Progress::Line(int epoch, Step step, absl::Duration now) {
 
 namespace {
 
-// True if the gradient came too late for each block that it contributes to.
+// True if each block of the push was rejected or late, apart from blocks withheld because they were
+// not finite.
 bool ChangedNothing(const VerdictCounts& verdicts) {
   return verdicts.rejected() + verdicts.late() > 0 && verdicts.accepted() + verdicts.scaled() == 0;
 }
@@ -93,7 +94,8 @@ void StepAccounting::EnterPush(const Outcome& step, const LeaseRange& part, cons
   }
   ++pushes_;
   figures_.set_pushes(figures_.pushes() + 1);
-  // Rejected and late gradients are expected: the next pull brings newer values.
+  // Rejected and late gradients are not errors: the slot continues with the newer values of the
+  // next pull.
   if (push.verdicts.rejected() + push.verdicts.late() > 0) {
     figures_.set_rejected_pushes(figures_.rejected_pushes() + 1);
   }

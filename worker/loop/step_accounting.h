@@ -22,9 +22,9 @@ class Progress {
  public:
   Progress(SlotId slot, absl::Duration interval, absl::Duration now);
 
-  // Adds a step of `samples` samples. `loss_sum` is the sum of the losses and `waited` the waiting
-  // time within the step. A loss that is not finite is excluded from the mean; the mean is nan if
-  // no other loss is left.
+  // Adds a step of `samples` samples. `loss_sum` is the sum of the samples' losses, and `waited` is
+  // the waiting time within the step. The line shows the mean loss of the steps with a finite
+  // `loss_sum`, or nan if there are none.
   void Add(int64_t samples, double loss_sum, absl::Duration waited);
 
   // Returns a line if `interval` has passed since the last line and a step was added; otherwise "".
@@ -46,7 +46,7 @@ class Progress {
 // Thread-safe. Borrows the clock.
 class ProgressTimer {
  public:
-  // Stops the timer for the object's lifetime: the trainer is waiting.
+  // Stops the timer for the object's lifetime. Used while the trainer waits for servers.
   class Rest {
    public:
     explicit Rest(ProgressTimer* pulse) : pulse_(pulse) { pulse_->since_ns_ = kResting; }
@@ -64,7 +64,7 @@ class ProgressTimer {
   // Restarts the timer: the trainer finished a unit of work, or begins one.
   void Beat() { since_ns_ = absl::ToInt64Nanoseconds(clock_->Now()); }
 
-  // Returns zero while the trainer waits.
+  // Returns the time since the last Beat(), or zero while the timer is stopped.
   absl::Duration stalled_for() const {
     const int64_t since = since_ns_;
     return since == kResting ? absl::ZeroDuration() : clock_->Now() - absl::Nanoseconds(since);
@@ -78,9 +78,9 @@ class ProgressTimer {
 };
 
 // Collects the step figures that a slot sends to the coordinator with each NextWork: times, push
-// verdicts, lost samples, and the number of consecutive gradients that were not finite. A page
-// covers the time since the previous NextWork. The count of consecutive gradients continues over
-// pages.
+// verdicts, lost samples, and the number of consecutive gradients that were not finite. The figures
+// since the previous NextWork form a page. Only the count of consecutive gradients and pushes()
+// continue when a new page begins.
 //
 // Thread-compatible. Durations are passed in; the class reads no clock.
 class StepAccounting {
@@ -94,12 +94,13 @@ class StepAccounting {
     // The loss scale was too large, so the gradient must not be pushed either. Overflows are
     // expected and do not count towards quarantine.
     bool overflowed = false;
-    // The number of steps that overflowed: at most 1, or with local steps the number of those.
+    // The number of overflows: 0 or 1, or the number of local steps that overflowed.
     int64_t overflows = 0;
-    // Local steps skipped because the gradient was not finite. The other local steps were applied.
+    // The number of local steps skipped because the gradient was not finite. The step's other local
+    // steps were applied.
     int64_t skipped_steps = 0;
-    // Trained elements that the step did not reach. The gradient lacks them, and the optimizer
-    // leaves them unchanged.
+    // Trained elements that backward() did not reach. The push lacks them, and the optimizer leaves
+    // them unchanged.
     ElementRuns absent;
     absl::Duration data_time;     // fetching samples
     absl::Duration compute_time;  // everything else except transfers
@@ -111,21 +112,23 @@ class StepAccounting {
   // sent.
   void BeginPage(absl::Duration now);
 
-  // Adds a pull: the time the staleness bound delayed it, and the time until the values arrived.
+  // Adds a pull. The staleness bound delayed it for `waited`; the rest of the time until the values
+  // arrived is `pulled`.
   void EnterPull(absl::Duration waited, absl::Duration pulled);
   // Adds a step that was abandoned and restarted because the gradient would have arrived too late.
   void EnterStopped(absl::Duration computed);
   // Adds a step that was computed completely.
   void EnterStep(const Outcome& step);
-  // Adds a step's push, for which the slot waited `took`. The step's samples are at `part` of the
-  // lease.
+  // Adds a step's push, for which the slot waited `took`. The step's samples are at the positions
+  // `part` of the sample lease.
   void EnterPush(const Outcome& step, const LeaseRange& part, const PushResult& push,
                  absl::Duration took);
 
-  // Returns the page's figures at `now`. `rolled_back` are the pushes lost since the previous page.
+  // Returns the page's figures at `now`. `rolled_back` are the pushes that restarted servers lost
+  // since the previous page.
   StepFigures Figures(absl::Duration now, const RollbackAccounting::Lost& rolled_back) const;
-  // Returns the samples of the page that changed nothing and must be leased again, as positions in
-  // the lease.
+  // Returns the samples whose pushes changed no block since BeginPage(), as positions in the sample
+  // lease. They must be leased again.
   absl::Span<const LeaseRange> lost() const { return lost_; }
 
   // True if the number of consecutive gradients that were not finite reached the limit, so that the
@@ -135,8 +138,8 @@ class StepAccounting {
   int64_t pushes() const { return pushes_; }
 
  private:
-  // Adds the loss of a step whose samples count as used. The loss may be any value if a block was
-  // not finite.
+  // Adds the loss of a step whose samples count as used. If the loss is not finite, adds the number
+  // of samples to those without a loss instead.
   void AddLoss(const Outcome& step);
 
   // 0: no limit.

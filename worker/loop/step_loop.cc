@@ -15,7 +15,8 @@ namespace {
 
 // Multiple of the expected pull time to reserve, because pulls vary more than passes do.
 constexpr double kPullMargin = 3;
-// A slot whose steps are stopped this often in a row is too slow, not unlucky.
+// If a slot restarted its step this many times in a row, it is always too slow. Its next attempt is
+// pushed although it may be late.
 constexpr int kMaxStopsInARow = 3;
 
 std::optional<bool> WantsPrefetch(const StepLoop::Options& options) {
@@ -69,8 +70,9 @@ absl::StatusOr<std::optional<StepWork>> StepLoop::Next() {
         return *step;
       }
       if (absl::Status status = FinishPush(); !status.ok()) return status;
-      // The lease counts as used only if the coordinator accepts it: the last push may have raised
-      // the count of non-finite gradients to the quarantine limit.
+      // The next NextWork returns this lease. If the last push raised the count of non-finite
+      // gradients to the quarantine limit, the coordinator evicts the slot and does not accept the
+      // lease.
       finished_lease_ = cursor_.Finish();
     }
     const absl::StatusOr<bool> more = TakeWork();
@@ -145,8 +147,8 @@ absl::StatusOr<bool> StepLoop::AwaitStart() {
 
 absl::Status StepLoop::BeginLease(const DataLease& lease) {
   if (absl::Status status = cursor_.Start(lease); !status.ok()) return status;
-  // If pushes are collected, the values were pulled before the lease was requested, unless the slot
-  // was idle or waited for the lease.
+  // In WHOLE_BATCH and SYNC, TakeWork() pulled the values before it requested the lease, unless the
+  // slot was idle. If pull_again is set, other slots made updates since that pull.
   pulled_ = collects_pushes_ && entered_ && !lease.pull_again();
   return Enter();
 }
@@ -172,7 +174,7 @@ absl::StatusOr<StepWork> StepLoop::NextOfLease() {
   step.progress = handed_out_;
   share_ = GetShare(lease, step);
   step.share = share_;
-  // Local steps will change the values.
+  // Local steps will change the values, so the next pull must transfer all blocks.
   if (local_steps_) held_.Clear();
   return step;
 }
@@ -180,7 +182,8 @@ absl::StatusOr<StepWork> StepLoop::NextOfLease() {
 int64_t StepLoop::GetShare(const DataLease& lease, const StepWork& step) const {
   if (lease.reissued()) return 0;
   if (lease.share() > 0) return lease.share();
-  // The job has no more samples: this update uses the last batch.
+  // The job has no more samples. This share exceeds a whole batch, so the update uses the samples
+  // received so far (PushFrame.share).
   if (lease.progress_end() >= 1 && options_.job.training().global_batch()) {
     return SamplesOfPush(options_.job) + 1;
   }
@@ -209,7 +212,8 @@ absl::Status StepLoop::PullValues() {
   pull_time_.Add(pull->moving);
   prefetch_policy_.AddPull(pull->moving);
   const absl::Duration took = options_.clock->Now() - began;
-  // A pull is first parked and then transfers values, so this wait covered the end of the pull.
+  // Servers first park a pull and then send the values. `took` covers only the end of a prefetch.
+  // So at most the part of `took` beyond the transfer time was spent parked.
   const absl::Duration waited =
       std::min(pull->parked, std::max(took - pull->moving, absl::ZeroDuration()));
   accounting_.EnterPull(waited, took - waited);
@@ -240,7 +244,7 @@ void StepLoop::EndStep(Outcome outcome) {
     return;
   }
   stops_in_a_row_ = 0;
-  // The caller waits for this push or for the next pull, so the push is urgent.
+  // kSoon, because the caller will next wait for this push or for the next pull.
   push_->AllReady(CallLoop::Urgency::kSoon, std::exchange(outcome.absent, {}));
   pushed_ = std::move(outcome);
   pushed_part_ = cursor_.part();
@@ -269,7 +273,8 @@ absl::Status StepLoop::BeginTransfers(int64_t samples) {
   const ProgressTimer::Rest rest(options_.pulse);
   if (absl::Status status = FinishPush(); !status.ok()) return status;
   transfers_since_ = options_.clock->Now();
-  // A gradient that may be clipped or dropped as a whole was checked before any block is sent.
+  // If the gradient may be clipped or dropped as a whole, it was checked already. Otherwise, the
+  // push checks each block.
   const TrainingSpec& training = options_.job.training();
   const bool check_finite =
       local_steps_ || (training.clip_norm() == 0 && training.nonfinite() == SKIP_BLOCK &&
@@ -303,7 +308,8 @@ absl::Status StepLoop::FinishPush() {
   accounting_.EnterPush(pushed_, pushed_part_, *push, now - began);
   if (push->skipped) return absl::OkStatus();
   ++clock_;
-  // If pushes are collected, a push ends when the update is made.
+  // In WHOLE_BATCH and SYNC, a push ends when the update is made, so the slot waited for other
+  // slots.
   progress_.Add(pushed_.samples, pushed_.loss_sum,
                 collects_pushes_ ? now - began : absl::ZeroDuration());
   const std::string line = progress_.Line(cursor_.lease()->epoch(), clock_, now);
@@ -321,8 +327,8 @@ absl::Status StepLoop::Evaluate(int epoch, const std::optional<KeepModel>& keep)
   }
   const absl::StatusOr<PullResult> pull = Pull(/*read_only=*/true);
   if (!pull.ok()) return pull.status();
-  // The pull may have greeted a restarted server, which would then wait for this slot. In SYNC this
-  // concerns only a slot that was idle and had already left.
+  // If a server restarted, the pull said Hello to it, and the server would now wait for this slot.
+  // In SYNC, only a slot that was idle has left the clocks.
   if (!entered_) {
     if (absl::Status status = LeaveServers(); !status.ok()) return status;
   }
@@ -340,7 +346,8 @@ absl::Status StepLoop::Evaluate(int epoch, const std::optional<KeepModel>& keep)
     if (absl::Status kept = options_.hooks->HandOver(*keep, &result); !kept.ok()) return kept;
   }
   const absl::Status reported = options_.coordinator->ReportEvaluation(result);
-  // Enters before the slot gets a share of a batch, so that no update is made without that share.
+  // Enters the clocks before the slot gets a share of a batch. Otherwise an update might be made
+  // without that share.
   return reported.ok() && collects_pushes_ && !has_rounds_ ? Enter() : reported;
 }
 
@@ -367,7 +374,7 @@ absl::Status StepLoop::Enter() {
 }
 
 absl::Status StepLoop::Leave() {
-  // Drops values that are not needed any more.
+  // Drops a prefetch whose values are not needed any more.
   ahead_.reset();
   if (!entered_) return absl::OkStatus();
   entered_ = false;

@@ -30,9 +30,10 @@ namespace torchps {
 // gradients: the Trainer, or the training loop of a program (program/session.h).
 //
 //   EACH_PUSH           NextWork -> for each step of the lease: Pull, compute, Push
-//   WHOLE_BATCH, SYNC   Pull, then NextWork -> a lease of exactly one step: compute, Push. In this
-//                       order all slots that wait for update t hold their leases of step t + 1
-//                       before any of them can ask for one of step t + 2.
+//   WHOLE_BATCH, SYNC   Pull, then NextWork -> a lease of exactly one step: compute, Push. A slot
+//                       pulls after its push has ended, and the push ends with the update. So a
+//                       slot can request the lease of step t + 2 only after update t + 1. The other
+//                       slots of this update hold their leases of step t + 1 by then.
 //
 // Pushes run in the background while the caller computes. If the loop prefetches, so do pulls:
 //
@@ -47,8 +48,8 @@ namespace torchps {
 // lease, and the coordinator leases them again.
 //
 // A prefetching pull begins as late as it can while still finishing with the backward pass, so that
-// its values are fresh. The staleness bound counts the slot's own step t if the values lack it
-// (docs/protocol.md, "Update rules").
+// its values are fresh. These values may lack the slot's own push of step t. The server
+// nevertheless applies the staleness bound to clock t (docs/protocol.md, "Update rules").
 //
 // Thread-compatible, except that BlockReady() may be called from any thread. Borrows everything.
 class StepLoop {
@@ -69,7 +70,7 @@ class StepLoop {
     ModelVectors* model = nullptr;
     ParameterClient* parameters = nullptr;
     CoordinatorClient* coordinator = nullptr;
-    // Used until Close() returns.
+    // Called until Close() returns.
     LoopHooks* hooks = nullptr;
     // Records when the trainer works and when it waits.
     ProgressTimer* pulse = nullptr;
@@ -88,10 +89,10 @@ class StepLoop {
   // of the clients and the hooks.
   absl::StatusOr<std::optional<StepWork>> Next();
 
-  // Returns true if the current step's gradient would be late or rejected everywhere, so that it is
-  // not worth computing. Used with consistency.stop_stale, before BeginTransfers(). Limits the
-  // number of consecutive true results, so that even a slot that is always too slow pushes now and
-  // then.
+  // Returns true if all servers would reject the current step's gradient or call it late, so that
+  // it is not worth computing. Call it before BeginTransfers(). Returns false without
+  // consistency.stop_stale. Also returns false after three calls of RestartStep() in a row, so that
+  // even a slot that is always too slow pushes now and then.
   bool IsTooLate();
   // Abandons the current step: Next() returns the same samples again, with fresh values. REQUIRES:
   // BeginTransfers() was not called for the step.
@@ -104,8 +105,9 @@ class StepLoop {
   // Allows sending the gradient of `block`, which is final. Any thread may call it, between
   // BeginTransfers() and EndStep() or DropStep().
   void BlockReady(BlockId block) { push_->BlockReady(block); }
-  // Sets the gradient's weight in the update, if it is not the number of samples (WeightedLoss).
-  // Call it after BeginTransfers() and before any block is ready.
+  // Sets the gradient's weight in the update; by default, the weight is the number of samples.
+  // Needed for a WeightedLoss (worker/objective.h). Call it after BeginTransfers() and before any
+  // block is ready.
   void SetWeight(double weight) { push_->SetWeight(weight); }
   // Ends the step: the whole gradient is final.
   void EndStep(Outcome outcome);
@@ -114,8 +116,8 @@ class StepLoop {
   // Waits for the push in flight, if any, and records the result.
   absl::Status FinishPush();
 
-  // Ends a push in flight cleanly, within the grace period after a stop. Call it after the last
-  // step or an error.
+  // Waits for a push in flight, after a stop for at most kPushGrace (client/pending_push.cc), and
+  // drops a prefetch. Call it after the last step or an error.
   void Close();
 
   // Returns the number of acknowledged pushes.
@@ -141,11 +143,13 @@ class StepLoop {
   absl::StatusOr<PullResult> Pull(bool read_only);
   // Returns the latest time to begin a pull that must end with the current backward pass.
   absl::Duration LatestPull() const;
-  // Evaluates the servers' current values, if the job evaluates, and hands them over.
+  // Pulls the servers' current values and evaluates them if the job evaluates. Calls
+  // LoopHooks::HandOver() with them if `keep` is set.
   absl::Status Evaluate(int epoch, const std::optional<KeepModel>& keep);
   // Pulls the final values of the job, if the caller asked for them.
   absl::Status PullFinal();
-  // Enter or leave the servers' clocks.
+  // Enter() and Leave() enter and leave the servers' clocks, if the slot has not done so already.
+  // LeaveServers() always calls the servers.
   absl::Status Enter();
   absl::Status Leave();
   absl::Status LeaveServers();
@@ -153,9 +157,9 @@ class StepLoop {
   const Options options_;
   const bool has_rounds_;
   const bool collects_pushes_;
-  // The caller's computation changes the values.
+  // True if the job has local steps, which change the values.
   const bool local_steps_;
-  // Without a lease, the loop requests one.
+  // If the cursor holds no lease, Next() requests one.
   LeaseCursor cursor_;
   Progress progress_;
   // The page covers the time since the last answered NextWork.
@@ -164,9 +168,9 @@ class StepLoop {
   Step clock_ = 0;
   bool entered_ = false;
   int64_t steps_ = 0;
-  // Steps restarted since the last completed one.
+  // The number of steps restarted since the last completed step.
   int stops_in_a_row_ = 0;
-  // The versions in values() and in next_values().
+  // The block versions in values() and in next_values().
   CachedVersions held_;
   CachedVersions next_held_;
   // Job progress when the current step's samples were leased.
@@ -182,7 +186,7 @@ class StepLoop {
   bool pulled_ = false;
   uint64_t finished_lease_ = 0;
 
-  // The push of step clock_ + 1 and the outcome of that step. Between steps, all blocks are ready.
+  // The push of step clock_ + 1 and that step's outcome. Between steps, all its blocks are ready.
   std::unique_ptr<PendingPush> push_;
   Outcome pushed_;
   LeaseRange pushed_part_;

@@ -13,8 +13,8 @@ namespace torchps {
 struct StepWork {
   // Indices in the training data, valid until the next call of StepLoop::Next().
   absl::Span<const int64_t> samples;
-  // The samples to compute next, probably, in this order: the rest of the lease. Directly follows
-  // `samples` in memory, and is valid as long.
+  // The rest of the lease. The next steps will probably compute these samples, in this order.
+  // Directly follows `samples` in memory, and becomes invalid with it.
   absl::Span<const int64_t> upcoming;
   int epoch = 0;  // from 1
   // The first sample's position in the epoch order.
@@ -24,13 +24,13 @@ struct StepWork {
   double progress_begin = 0;
   double progress_end = 0;
 
-  // The number of earlier steps by this worker.
+  // The number of steps that this worker began earlier.
   int64_t number = 0;
-  // The maximum number of samples in a pass, at least 1. If batches are balanced, this is the
-  // slot's share.
+  // The maximum number of samples in a pass, at least 1. If training.balance is SPEED, the
+  // coordinator sets it for each lease.
   int64_t batch_size = 1;
-  // Without prefetching: the step number of the push, which is the pulled clock + 1, and the job
-  // progress that the push reports (PushFrame.progress).
+  // The step number of the push and the job progress that the push reports (PushFrame.progress).
+  // REQUIRES: no prefetching, with which `push_step` may be too low.
   Step push_step = 1;
   uint32_t progress = 0;
   // PushFrame.share.
