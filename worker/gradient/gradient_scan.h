@@ -19,9 +19,9 @@ struct GradientScan {
 GradientScan ScanGradient(absl::Span<const float> elements,
                           InstructionSet set = BestInstructionSet());
 
-// Scales `elements` to the norm `clip_norm` if `norm`, the norm of `elements`, is above it. The
-// factor is clip_norm / (norm + 1e-6), as in torch.nn.utils.clip_grad_norm_. Returns true if it
-// scaled. `clip_norm` 0 disables clipping.
+// Scales `elements` to the norm `clip_norm` if `norm`, the norm of `elements`, is above
+// `clip_norm`. The factor is clip_norm / (norm + 1e-6), as in torch.nn.utils.clip_grad_norm_.
+// Returns true if it scaled. `clip_norm` 0 disables clipping.
 bool ClipGradient(absl::Span<float> elements, double norm, double clip_norm);
 
 }  // namespace torchps

@@ -36,13 +36,15 @@ struct GradientWatch::State {
   // By parameter: a gradient was added in this step.
   std::vector<bool> reached ABSL_GUARDED_BY(mutex);
   OnReady on_ready ABSL_GUARDED_BY(mutex);
-  // True until the end of the first pass.
+  // True until the first Disarm().
   bool observing ABSL_GUARDED_BY(mutex) = true;
-  // False if a gradient was added more than once in the first pass.
+  // False if a gradient was added more than `passes` times while `observing`. Blocks are then never
+  // reported.
   bool early ABSL_GUARDED_BY(mutex) = true;
   // The number of additions that make a gradient final.
   int passes ABSL_GUARDED_BY(mutex) = 1;
-  // Since Arm(): additions by parameter, and parameters that are not final by block.
+  // Since Arm(). By parameter: the number of additions to the gradient. By block: the number of
+  // parameters without a final gradient.
   std::vector<int> added ABSL_GUARDED_BY(mutex);
   std::vector<int> missing ABSL_GUARDED_BY(mutex);
   absl::Status status ABSL_GUARDED_BY(mutex);
@@ -84,7 +86,7 @@ class GradientWatch::Hook final : public torch::autograd::FunctionPostHook {
 
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
                                             const torch::autograd::variable_list& inputs) override {
-    // The graph may reach a parameter without an incoming gradient. It then adds no gradient.
+    // The graph may reach a parameter with an undefined gradient, which is not added.
     if (!inputs.empty() && inputs[0].defined()) state_->OnGradient(index_);
     return outputs;
   }

@@ -22,9 +22,10 @@ namespace torchps {
 // with an undefined gradient. The gradients here are always defined, because they are views of one
 // flat vector.
 //
-// If one backward() adds a gradient twice (a backward() within a backward(), such as
-// checkpointing), a block would be reported too early. The first pass is therefore only observed.
-// If it adds a gradient twice, blocks are never reported early.
+// If one backward() adds a gradient twice (a backward() within a backward(), such as activation
+// checkpointing), a block would be reported too early. Therefore no blocks are reported before the
+// first Disarm(). If a gradient is added twice before that, later steps do not report blocks
+// either.
 //
 // Thread-compatible. Hooks run on torch's threads; on the CPU, on the thread that calls backward().
 // Several threads may call backward() concurrently.
@@ -38,22 +39,24 @@ class GradientWatch {
   // stay at the current address: a gradient at another address does not make a block ready.
   GradientWatch(const ModelLayout& layout, const BlockMap& map,
                 const std::vector<torch::Tensor>& parameters);
-  // The hooks may stay alive in a graph, but are inactive from now on.
+  // An autograd graph may keep the hooks alive, but they report nothing from now on.
   ~GradientWatch();
   GradientWatch(const GradientWatch&) = delete;
   GradientWatch& operator=(const GradientWatch&) = delete;
 
-  // Begins a step: marks all parameters as unreached. REQUIRES: as for Arm().
+  // Begins a step: marks all parameters as unreached. REQUIRES: disarmed; backward() is not
+  // running.
   void BeginStep();
   // Returns true if backward() reached each parameter since BeginStep().
   bool ReachedAll() const;
   // Returns the elements of parameters that backward() did not reach since BeginStep(), armed or
   // not.
   ElementRuns Unreached() const;
-  // Returns the elements of Unreached() for which the parameter's gradient is zero. If the gradient
-  // is not zero, other code wrote it, and it counts. `gradients` contains all trained elements.
+  // Returns the elements of Unreached(), except parameters with a nonzero gradient: code other than
+  // backward() wrote that gradient, and it must be pushed. `gradients` contains all trained
+  // elements.
   ElementRuns Absent(absl::Span<const float> gradients) const;
-  // The same for gradients in one vector on a device. Waits for the device. Throws torch's
+  // Same as above for gradients in one vector on a device. Waits for the device. Throws torch's
   // exceptions.
   ElementRuns Absent(const torch::Tensor& gradients) const;
 
@@ -62,9 +65,9 @@ class GradientWatch {
   // will follow.
   void Arm(OnReady on_ready, int passes = 1);
 
-  // Stops reporting blocks. FAILED_PRECONDITION names a parameter if its gradient was added again
-  // after the block was reported. Blocks are not reported if a pass does not reach one of their
-  // parameters. Returns OK if disarmed already.
+  // Stops reporting blocks. FAILED_PRECONDITION names a parameter if its gradient was added to
+  // after it was final, in a step that reports blocks. Blocks are not reported if a pass does not
+  // reach one of their parameters. Returns OK if disarmed already.
   absl::Status Disarm();
 
  private:

@@ -10,18 +10,22 @@ namespace torchps {
 // and the host and a GPU must compute the same norm to the last bit.
 //
 //   elements      | run of 512 elements           | run of 512 | ...
-//   a run's sum     lane k of 32 adds elements k, k + 32, k + 64 ... of the run, from 0;
-//                   then lane k adds lane k + 16, and k + 8, + 4, + 2, + 1: lane 0 has the sum
-//   all sums        the same, as if they were the elements, until one is left
+//   a run's sum     1. Lane k, from 0 to 31, starts at 0 and adds the squares of the run's elements
+//                      k, k + 32, k + 64 ...
+//                   2. Lane k adds lane k + 16, then lanes k + 8, k + 4, k + 2 and k + 1. Lane 0
+//                      now has the run's sum.
+//   all sums        512 sums form a run again. They are added in the same way, without squaring,
+//                   until one sum is left.
 //
-// Each GPU warp consists of 32 lanes. On a CPU, 32 parallel sums hide the latency of an addition.
+// There are 32 lanes because a GPU warp has 32 threads. On a CPU, 32 parallel sums hide the latency
+// of an addition.
 struct SumOrder {
   static constexpr int kLanes = 32;
   static constexpr int kRun = 512;
 
   TPS_HOST_DEVICE static int64_t Runs(int64_t numbers) { return (numbers + kRun - 1) / kRun; }
 
-  // Exact, so fusing it with the addition makes no difference.
+  // The product is exact, so a fused multiply-add returns the same sum.
   TPS_HOST_DEVICE static double Term(float element) {
     return static_cast<double>(element) * static_cast<double>(element);
   }
