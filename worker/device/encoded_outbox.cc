@@ -103,14 +103,14 @@ void EncodedOutbox::SendEarly(const Final& final) {
       MutexLock lock(&mutex_);
       tell = tell_;
     }
-    // Hooks may run after the step was dropped.
+    // A hook of autograd may report a block while another thread drops the step.
     if (tell == nullptr) return;
     for (BlockId block = blocks.begin; block < blocks.end; ++block) tell(block);
   });
 }
 
 void EncodedOutbox::Send(const Final& final, DeviceLink::Done done, const ElementRuns& absent) {
-  // Sends zero bytes for a block that is completely absent.
+  // Does not encode a block that is completely absent, because the push sends no elements for it.
   std::vector<std::pair<BlockId, ElementRuns>> encoded;
   for (BlockId id = final.blocks.begin; id < final.blocks.end; ++id) {
     const BlockRange& block = options_.block_map->blocks()[id];

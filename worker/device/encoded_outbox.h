@@ -21,9 +21,10 @@
 
 namespace torchps {
 
-// Layout of the records of the trained blocks in a vector of floats. The device fills the records
-// and the host copies them. Each record is the GradientVerdict followed by the encoded bytes.
-// Records are stored in the order of the blocks, so one copy transfers neighbours.
+// Layout of a vector of floats with one record for each trained block: the GradientVerdict
+// (worker/kernels/kernel_shapes.h) followed by the encoded bytes. The device fills the records,
+// which are then copied to the host. They are in the order of the blocks, so one copy transfers
+// neighbouring blocks.
 //
 // Immutable, so thread-safe.
 class EncodedRecords {
@@ -35,7 +36,7 @@ class EncodedRecords {
   double fraction() const { return fraction_; }
   // Returns the size of all records, in floats.
   int64_t size() const { return begins_.back(); }
-  // Returns the records of a run of trained blocks, in floats.
+  // Returns the range of the records of a run of trained blocks, in floats.
   ElementRun Of(BlockRun blocks) const { return {begins_[blocks.begin], begins_[blocks.end]}; }
 
   // The verdict and the bytes of one record. `record` must be aligned for doubles.
@@ -60,7 +61,8 @@ class EncodedRecords {
 
   const EncodingSpec::Kind encoding_;
   const double fraction_;
-  // By trained block, followed by the end.
+  // By trained block: where the record begins, in floats. The last element is the end of all
+  // records.
   std::vector<int64_t> begins_ = {0};
   std::vector<size_t> bytes_;
 };
@@ -84,24 +86,27 @@ class BlockEncoder {
   // false, the caller knows that the gradient is finite, and the verdict is undefined. Elements in
   // `absent`, counted from the start of the block, are sent as zero and keep the residual.
   virtual absl::Status Encode(BlockId block, bool looks, absl::Span<const ElementRun> absent) = 0;
-  // Adds the block's record back to the residual. REQUIRES: Encode() filled the record.
+  // Adds the decoded bytes of the block's record back to the residual, because no server applied
+  // them. REQUIRES: Encode() filled the record.
   virtual absl::Status TakeBack(BlockId block) = 0;
 };
 
-// Outbox for gradients that the device encodes. The encoded bytes are copied down, and the push
-// sends these bytes (client/pending_push.h).
+// Outbox for gradients that the device encodes. The encoded bytes are copied to the host (down),
+// and the push sends them (EncodedBlocks in client/pending_push.h).
 //
 //    compute   | backward t                    | forward t + 1
-//    down      |        encode b9, b9, b8 ..       averaged
+//    down      |        encode and copy b9, b8 ..  averaged
 //    push      |  .. t - 1 |   sends t ..
 //
-// The previous push may still return bytes to a block's residual. So a step is encoded only after
-// Open(), and blocks that are final earlier wait. The copies are small, and records change only
-// while no push runs, so one set of records on each side is enough.
+// Until it ends, the previous push may return bytes to a block's residual (TakeBack()). So a step
+// is encoded only after Open(), and blocks that are final earlier wait until then. The copies are
+// small, and no push reads the records while they change. So one set of records on the device and
+// one on the host are enough.
 //
 // Finish() encodes the blocks that BlockFinal() did not report, without calling `tell` for them.
 //
-// Thread-safe as Outbox and EncodedBlocks specify. Borrows everything, as long as the link lives.
+// Thread-safe as Outbox and EncodedBlocks specify. Borrows everything in Options until the link is
+// destroyed.
 class EncodedOutbox final : public Outbox, public EncodedBlocks {
  public:
   struct Options {
@@ -113,8 +118,8 @@ class EncodedOutbox final : public Outbox, public EncodedBlocks {
     // Host copies of the encoder's memory(), aligned for doubles, and of the averaged elements.
     absl::Span<float> host_records;
     absl::Span<float> host_averaged;
-    // If true, each block is checked before it is encoded. If false, the worker drops a whole
-    // gradient that is not finite.
+    // If true, each block is checked before it is encoded. If false, the worker checks whole
+    // gradients, and drops a gradient that is not finite.
     bool looks = true;
     int64_t least_copy_bytes = CopyShares::kLeastBytes;
   };
@@ -130,9 +135,9 @@ class EncodedOutbox final : public Outbox, public EncodedBlocks {
   void Open(OnBlock tell) override ABSL_LOCKS_EXCLUDED(mutex_);
   void Drop() override ABSL_LOCKS_EXCLUDED(mutex_);
   // Ends the step, after the caller queued all work on the device. `absent` names the trained
-  // elements without a gradient; these elements must not be in blocks that were final. Blocks until
-  // the host receives the step; `tell` is not called afterwards. Returns the link's first error, as
-  // do all later steps. REQUIRES: Open().
+  // elements without a gradient; these elements must not be in blocks that BlockFinal() reported.
+  // Blocks until the host receives the step; `tell` is not called afterwards. Returns the link's
+  // first error; the Finish() of each later step returns it again. REQUIRES: Open().
   absl::Status Finish(const ElementRuns& absent) ABSL_LOCKS_EXCLUDED(mutex_);
 
   EncodingSpec::Kind encoding() const override;
@@ -165,7 +170,7 @@ class EncodedOutbox final : public Outbox, public EncodedBlocks {
   FinalShares final_ ABSL_GUARDED_BY(mutex_){options_.block_map, &shares_};
   // Blocks that became final before Open().
   std::vector<Final> waiting_ ABSL_GUARDED_BY(mutex_);
-  // By trained block: the record of the current push is filled and was not taken back.
+  // By trained block: true if the record of the current push is filled and was not taken back.
   std::vector<bool> is_sent_ ABSL_GUARDED_BY(mutex_);
   // Blocks of the current push whose records return to the residual before the next encoding.
   std::vector<BlockId> taken_back_ ABSL_GUARDED_BY(mutex_);

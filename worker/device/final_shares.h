@@ -17,13 +17,14 @@ struct BlockRun {
 };
 
 // Groups a model's blocks into shares. Small neighbours are copied together, because each copy
-// between host and device costs about 10 us beyond the transfer. Each share contains either trained
-// or averaged blocks.
+// between host and device costs about 10 us beyond the transfer. Each share contains only trained
+// or only averaged blocks.
 //
 // Immutable, so thread-safe.
 class CopyShares {
  public:
-  // The bus transfers 1 MiB in 20 to 40 us.
+  // The default minimum size of a share, in bytes. The bus transfers 1 MiB in 20 to 40 us, so the
+  // 10 us of the copy matter less.
   static constexpr int64_t kLeastBytes = 1 << 20;
 
   // Makes shares of at least `least_bytes`. The last trained share and the last averaged share may
@@ -38,14 +39,15 @@ class CopyShares {
   std::vector<size_t> share_of_;  // by block
 };
 
-// Returns the longest runs of wanted blocks within `blocks`.
+// Returns the blocks within `blocks` for which `wanted` is true, as the longest possible runs.
 std::vector<BlockRun> GetRuns(const std::vector<bool>& wanted, BlockRun blocks);
 
 // Returns the run's elements in the flat vector.
 ElementRun GetElements(const BlockMap& map, BlockRun run);
 
-// Tracks the shares of a step's gradient whose work is completely queued on the device, so that
-// they can be copied down. Thread-compatible. Borrows both arguments.
+// Tracks the final blocks of a step's gradient: those for which all device work is queued. Once all
+// blocks of a share are final, the share can be copied to the host. Thread-compatible. Borrows both
+// arguments.
 class FinalShares {
  public:
   FinalShares(const BlockMap* block_map, const CopyShares* shares);
@@ -59,7 +61,7 @@ class FinalShares {
   std::vector<BlockRun> LeftOfTrained() const;
   std::vector<BlockRun> LeftOfAveraged() const;
 
-  // The trained blocks precede the averaged blocks.
+  // Returns the number of trained blocks, which precede the averaged blocks.
   BlockId trained_blocks() const { return trained_blocks_; }
 
  private:

@@ -24,7 +24,8 @@ namespace torchps {
 // Only one thread may call these functions, except BlockFinal(), which any thread may call.
 class Outbox {
  public:
-  // Called from any thread, once for each block. It must not block: it may only post work.
+  // Called from any thread, at most once for each block of a step. It must not block: it may only
+  // post work.
   using OnBlock = std::function<void(BlockId block)>;
 
   virtual ~Outbox() = default;
@@ -36,18 +37,18 @@ class Outbox {
   // blocks only, at most once a step. Ignored outside a step, because a failed backward() may
   // return on one autograd thread while another thread still runs a hook.
   virtual void BlockFinal(BlockId block) = 0;
-  // Reports that the step's push began after the previous push ended. Blocks are reported from now
-  // on.
+  // Reports that the previous push has ended and the step's push has begun. Calls `tell` with each
+  // block that the push may send, until the step ends.
   virtual void Open(OnBlock tell) = 0;
   // Abandons the step. Waits for pending copies; `tell` is not called afterwards. Does nothing
   // after the step is finished.
   virtual void Drop() = 0;
 };
 
-// Copies a step's gradient to the host and reports each block to the push. Each block is copied
-// down as soon as it is final, while the device computes the other blocks. It is reported after the
-// host received it and the push began. Two host buffers alternate, so that a step is copied down
-// while the previous push still sends the other buffer:
+// Copies a step's gradient to the host and reports each block to the push. Each block is copied to
+// the host (down) once its share is final (FinalShares), while the device computes the other
+// blocks. The block is reported after the host received it and the push began. Two host buffers
+// alternate, so that a step is copied down while the previous push still sends the other buffer:
 //
 //   compute   | backward t              |           | backward t + 1
 //   down      |   b9 b8 .. b0           |           |   b9 b8 ..
@@ -61,8 +62,8 @@ class Outbox {
 // Finish() copies the blocks that BlockFinal() did not report, without calling `tell`: the caller
 // then marks all blocks as ready (PendingPush::AllReady).
 //
-// With a FiniteCheck, the device checks each trained block before the copy, and the verdict is
-// copied after the block. So the push does not need to read the values that it sends.
+// If there is a FiniteCheck, the device checks each trained block before the copy, and the check's
+// verdict is copied after the block. So the push does not need to read the values that it sends.
 //
 // Thread-safe as Outbox specifies. Borrows everything.
 class GradientOutbox final : public Outbox {
@@ -73,7 +74,7 @@ class GradientOutbox final : public Outbox {
     // Device memory: gradients of the trained elements, and averaged elements.
     absl::Span<const float> gradients;
     absl::Span<const float> averaged;
-    // Host memory, each as long as the layout.
+    // Host memory. Each buffer holds all elements of the layout.
     std::array<absl::Span<float>, 2> buffers;
     // If null, the device checks no block.
     FiniteCheck* look = nullptr;
@@ -95,11 +96,11 @@ class GradientOutbox final : public Outbox {
 
   void BeginStep() override ABSL_LOCKS_EXCLUDED(mutex_);
   void BlockFinal(BlockId block) override ABSL_LOCKS_EXCLUDED(mutex_);
-  // The push sends gradients() and averaged().
+  // The push sends the elements of gradients() and averaged().
   void Open(OnBlock tell) override ABSL_LOCKS_EXCLUDED(mutex_);
   // Ends the step, after the caller queued all work on the device. Blocks until the host receives
-  // the step; `tell` is not called afterwards. Returns the link's first error, as do all later
-  // steps.
+  // the step; `tell` is not called afterwards. Returns the link's first error; the Finish() of each
+  // later step returns it again.
   absl::Status Finish() ABSL_LOCKS_EXCLUDED(mutex_);
   void Drop() override ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -121,7 +122,7 @@ class GradientOutbox final : public Outbox {
 
   Mutex mutex_;
   bool in_step_ ABSL_GUARDED_BY(mutex_) = false;
-  // True after the step's push began with this buffer.
+  // True once the current step's push has begun. The push uses the current buffer.
   bool is_open_ ABSL_GUARDED_BY(mutex_) = false;
   OnBlock tell_ ABSL_GUARDED_BY(mutex_);
   FinalShares final_ ABSL_GUARDED_BY(mutex_){options_.block_map, &shares_};

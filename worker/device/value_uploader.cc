@@ -17,7 +17,7 @@ absl::Status ValueUploader::Begin(absl::Span<const float> host) {
   if (!status_.ok()) return status_;
   status_ = options_.link->AwaitUps();
   if (status_.ok() && !std::exchange(has_begun_, true)) {
-    // The memory may have belonged to a freed tensor that a queued kernel still reads.
+    // The memory of `staging` may have belonged to a freed tensor that a queued kernel still reads.
     absl::StatusOr<DeviceLink::Mark> made = options_.link->AfterCompute();
     if (made.ok()) is_free_ = *std::move(made);
     status_ = made.status();

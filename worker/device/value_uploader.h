@@ -14,10 +14,10 @@
 
 namespace torchps {
 
-// Copies pulled values from the host to the device. Each block is copied up when it arrives, into a
-// staging vector, while the device computes with the first vector. TakeOver() copies within the
-// device, after the last copy up. So the values that forward() reads keep their address, and the
-// worker does not wait.
+// Copies pulled values from the host to the device (up). Each block is copied into a staging vector
+// when it arrives, while the device computes with another vector, `values`. TakeOver() copies from
+// the staging vector to `values`, after the last copy up. So the values that forward() reads keep
+// their address, and the worker does not wait.
 //
 //   pull      |   lands b3 b0 b2 ..      |
 //   up        |         b3 b0 b2 ..      |
@@ -25,8 +25,8 @@ namespace torchps {
 //
 //   Begin() Landed()... TakeOver() Begin() ...
 //
-// If a repeated call delivers a block again, the block is copied again. TakeOver() keeps the old
-// values of blocks that did not arrive. Dropping a pull leaves the values unchanged.
+// If a retry of the pull delivers a block again, the block is copied again. TakeOver() keeps the
+// old values of blocks that did not arrive. A pull without TakeOver() leaves the values unchanged.
 //
 // A single thread must call Begin() and TakeOver(). Any thread may call Landed() between them.
 // Borrows everything.
@@ -35,8 +35,8 @@ class ValueUploader {
   struct Options {
     DeviceLink* link = nullptr;
     const BlockMap* block_map = nullptr;
-    // Device memory, each as long as the layout: the destination of copies, and the vector used for
-    // computing.
+    // Device memory. Both vectors hold all elements of the layout: `staging` receives copies, and
+    // the device computes with `values`.
     absl::Span<float> staging;
     absl::Span<float> values;
     int64_t least_copy_bytes = CopyShares::kLeastBytes;
@@ -46,8 +46,8 @@ class ValueUploader {
   ValueUploader(const ValueUploader&) = delete;
   ValueUploader& operator=(const ValueUploader&) = delete;
 
-  // Prepares a pull into `host`, which must be as long as the layout. Blocks until the device
-  // finishes reading the previous pull, so that the caller may overwrite it.
+  // Prepares a pull into `host`, which must hold all elements of the layout. Blocks until the
+  // copies of the previous pull have ended, so that the caller may overwrite their source.
   absl::Status Begin(absl::Span<const float> host) ABSL_LOCKS_EXCLUDED(mutex_);
   // Reports that `block` arrived. The block must not change until it arrives again or until the
   // next Begin().
@@ -72,8 +72,9 @@ class ValueUploader {
   std::vector<bool> is_newer_ ABSL_GUARDED_BY(mutex_);
   // By share: number of blocks that have not arrived.
   std::vector<int> missing_ ABSL_GUARDED_BY(mutex_);
-  // After this mark, queued computing no longer reads `staging`, until the next TakeOver().
+  // True after the first Begin().
   bool has_begun_ ABSL_GUARDED_BY(mutex_) = false;
+  // After this mark, the device no longer reads `staging`, until the next TakeOver().
   DeviceLink::Mark is_free_ ABSL_GUARDED_BY(mutex_);
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
