@@ -9,8 +9,8 @@
 namespace torchps {
 namespace {
 
-// Other tensors, for example of a dataset already on the device, are moved by the computing thread
-// when they arrive.
+// Returns true if Begin() can copy the tensor. Arrive() moves other tensors on the computing
+// thread, for example those of a dataset that is already on the device.
 bool CanRise(const at::Tensor& tensor) {
   return tensor.defined() && tensor.is_cpu() && tensor.layout() == at::kStrided &&
          !tensor.requires_grad();

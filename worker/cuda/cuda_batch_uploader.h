@@ -19,9 +19,9 @@ namespace torchps {
 //
 // The uploader relies on torch's caching allocators instead of a ring of buffers. The pinned
 // allocator records each copy on the copy stream and reuses memory only after the copy ends. The
-// device allocator returns memory to the copy stream after the computing stream, registered in
-// Arrive(), passes the last use. So batches may differ in size and type, and a program may keep a
-// batch indefinitely.
+// device allocator reuses a batch's memory for later copies only after the computing stream has
+// passed the last use. Arrive() registers this stream with the allocator. So batches may differ in
+// size and type, and a program may keep a batch indefinitely.
 //
 // Thread-safe as BatchUploader specifies.
 class CudaBatchUploader final : public BatchUploader {
@@ -29,12 +29,12 @@ class CudaBatchUploader final : public BatchUploader {
   // Limits how many passes a thread may queue on the device beyond the pass being computed.
   static constexpr size_t kPassesAhead = 2;
 
-  // Copies a tensor to pinned memory, or to the device on the current stream.
+  // Pin copies a tensor to pinned memory. Copy queues a copy to the device on the current stream.
   using Pin = std::function<at::Tensor(const at::Tensor& tensor)>;
   using Copy = std::function<at::Tensor(const at::Tensor& tensor, c10::Device device)>;
 
   struct Options {
-    // If the index is missing, the calling thread's current device.
+    // If the index is missing, the constructor uses the calling thread's current device.
     c10::Device device = c10::Device(c10::DeviceType::CUDA, 0);
     // For tests.
     Pin pin = &PinByTorch;
@@ -60,9 +60,10 @@ class CudaBatchUploader final : public BatchUploader {
   const c10::impl::VirtualGuardImpl guard_;
   const c10::Device device_;
   const c10::Stream up_;
-  // Torch 1.13 can wait for a stream but not for an event.
+  // EndPass() makes this stream wait for an event, and then waits for the stream, because torch
+  // 1.13 cannot wait for an event.
   const c10::Stream wait_;
-  // Ends of the last passes, oldest first.
+  // Events at the ends of the last passes, oldest first.
   std::deque<c10::Event> passes_;
 };
 

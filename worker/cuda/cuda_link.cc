@@ -53,7 +53,7 @@ CudaLink::~CudaLink() {
   }
   downs_thread_.join();
   marks_thread_.join();
-  // Also after an error, because the caller is about to free the memory.
+  // Waits for the copies even after an error, because the caller is about to free the memory.
   for (const c10::Stream& stream : {streams_.down, streams_.up}) {
     try {
       guard_.synchronizeStream(stream);

@@ -24,12 +24,13 @@ namespace torchps {
 
 // DeviceLink for a GPU. Uses torch's device-independent streams and events, so it does not need the
 // CUDA toolkit and also compiles in a build without CUDA. Copies run on two streams of torch's
-// pool, separate from the calling thread's computing stream. In a hook, the computing stream is the
-// stream of backward(). Host memory must be pinned, or the copies wait for each other.
+// pool, separate from the calling thread's computing stream. In an autograd hook, the computing
+// stream is the stream of backward(). Host memory must be pinned, or the copies wait for each
+// other.
 //
-// The first thread waits for the copies down in sequence and runs the callbacks. The second thread
-// does this for marks. Each thread waits on a separate stream, because torch 1.13 cannot wait for
-// an event.
+// One thread waits for the copies to the host (down), in sequence, and runs the callbacks of
+// Down(). A second thread waits for the marks of WhenReached() and runs those callbacks. Each
+// thread waits on a separate stream, because torch 1.13 cannot wait for an event.
 //
 // Thread-safe.
 class CudaLink final : public DeviceLink {
@@ -82,12 +83,14 @@ class CudaLink final : public DeviceLink {
   static void CopyByTorch(const float* from, c10::Device from_device, float* to,
                           c10::Device to_device, int64_t elements);
 
-  // Runs torch code, which may throw. After an error, returns the error without running `run`.
+  // Runs `run`, which calls torch and may throw. If the link failed before, returns that error
+  // without running `run`. `what` names the work in the error message.
   absl::Status Run(const char* what, absl::FunctionRef<void()> run) ABSL_LOCKS_EXCLUDED(mutex_);
   c10::Stream ComputeStream() const { return guard_.getStream(options_.device); }
   std::shared_ptr<const c10::Event> Record(const c10::Stream& stream) const;
   static void Wait(const Mark& mark, const c10::Stream& stream);
-  // Waits on `stream` for each of `jobs`, which mutex_ guards, until the link ends.
+  // Waits on `stream` for the mark of each of `jobs`, which mutex_ guards, and runs the job's
+  // callback. Returns when the link is destroyed.
   void RunDones(std::deque<Job>* jobs, const c10::Stream& stream) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Options options_;
@@ -101,7 +104,8 @@ class CudaLink final : public DeviceLink {
   std::deque<Job> downs_ ABSL_GUARDED_BY(mutex_);
   std::deque<Job> marks_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  // Held while a copy with the mark at the copy's end, or kernels, are queued on the down stream.
+  // Held while a thread queues kernels, or a copy and the mark at its end, on the down stream. So
+  // `downs_` has the order of the stream.
   Mutex down_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
 
   std::thread downs_thread_;

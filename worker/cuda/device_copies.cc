@@ -14,7 +14,8 @@
 namespace torchps {
 namespace {
 
-// Newer torch versions expose the driver's stream handle; older versions only in the CUDA headers.
+// Newer torch versions expose the driver's stream handle. Older versions expose it only in the CUDA
+// headers, so FindHandle() returns null.
 template <typename Stream>
 auto FindHandle(int) -> decltype(&Stream::native_handle) {
   return &Stream::native_handle;

@@ -25,7 +25,8 @@ CurrentStream GetCurrentStream(c10::Device device);
 // Owns the link and the memory that a model on a device needs for copying while it computes
 // (worker/device).
 //
-// Thread-compatible; inbox and outbox specify more. Keeps the model's tensors, borrows the map.
+// Thread-compatible; ValueUploader and the outbox classes say which functions other threads may
+// call. Keeps the model's tensors, borrows the map.
 class DeviceCopies {
  public:
   struct Options {
@@ -46,11 +47,10 @@ class DeviceCopies {
   // Null until MakeOutbox().
   GradientOutbox* outbox() { return outbox_.get(); }
   // Makes the outbox; returns null if its two buffers cannot be pinned. `look` checks gradients on
-  // the device; may be null. REQUIRES: an outbox does not exist yet. This also applies to the
-  // functions below.
+  // the device; may be null. REQUIRES, here and in the two functions below: no outbox exists yet.
   GradientOutbox* MakeOutbox(std::unique_ptr<FiniteCheck> look);
-  // Like above, with the caller's buffers, each as long as the layout and pinned if the device is a
-  // GPU. Borrows the buffers.
+  // Same as above, with the caller's buffers. REQUIRES: each buffer holds all elements of the
+  // layout, and is pinned if the device is a GPU. Borrows the buffers.
   GradientOutbox* MakeOutbox(std::unique_ptr<FiniteCheck> look,
                              std::array<absl::Span<float>, 2> buffers);
 

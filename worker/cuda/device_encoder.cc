@@ -13,7 +13,7 @@
 namespace torchps {
 namespace {
 
-// Returns enough for the largest block.
+// Returns the scratch size that suffices for any trained block, in bytes.
 int64_t ScratchBytes(const BlockMap& block_map, EncodingSpec::Kind kind) {
   const int64_t longest = LongestTrained(block_map);
   const int64_t scan = GradientKernels::ScanScratchBytes(longest);

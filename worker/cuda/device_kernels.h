@@ -22,8 +22,8 @@ struct DeviceKernels {
   CurrentStream current_stream;
 };
 
-// Allocates at least `bytes` of uninitialized device memory. Doubles, because the kernels store
-// doubles and need the alignment.
+// Allocates at least `bytes` of uninitialized device memory. The elements are doubles, because the
+// kernels store doubles and need their alignment.
 at::Tensor DoublesFor(int64_t bytes, c10::Device device);
 
 // Returns the length of the longest trained block, in elements. Scratch memory of that length

@@ -41,7 +41,7 @@ absl::StatusOr<GradientScan> DeviceScan::ScanAndClip(const at::Tensor& gradients
     status = kernels_->Scale(gradients.data_ptr<float>(), elements_, verdict, stream);
   }
   if (!status.ok()) return status;
-  // Copies on the same stream.
+  // Copies on the current stream, so after the kernels, and waits for the copy.
   const at::Tensor host = verdict_.to(at::kCPU);
   GradientVerdict found;
   std::memcpy(&found, host.data_ptr(), sizeof(found));

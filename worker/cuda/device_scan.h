@@ -18,7 +18,7 @@
 namespace torchps {
 
 // Runs ScanGradient() and ClipGradient() on the device. The result has the same bits as on the
-// host; torch's own sums do not have a fixed order.
+// host. Does not use torch's sums, because their order is not fixed.
 //
 // Thread-compatible. Any function may throw c10::Error.
 class DeviceScan {

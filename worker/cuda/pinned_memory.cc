@@ -43,7 +43,7 @@ PinnedMemory::~PinnedMemory() {
 
 namespace {
 
-// Unpins the memory before unmapping it.
+// The destructor unpins the memory before it unmaps it.
 struct PinnedSegment {
   std::unique_ptr<PushSegment> segment;
   std::unique_ptr<PinnedMemory> pinned;
