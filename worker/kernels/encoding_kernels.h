@@ -6,13 +6,15 @@
 #include "worker/kernels/kernel_shapes.h"
 
 // Kernels for error feedback on one gradient block, as in EncodeKeepingRest() of
-// transport/residual_encoding.h, and for returning a block that was not applied to the residual.
-// Compiled by NVRTC for the GPU, and by a test for the host. If `verdict` reports a gradient that
-// is not finite, the kernels do not write the residual or the bytes.
+// transport/residual_encoding.h. If no server applied the block, the TakeBack kernels add the sent
+// bytes back to the residual. Compiled by NVRTC for the GPU, and by a test for the host. If
+// `verdict` reports a gradient that is not finite, the kernels do not write the residual or the
+// bytes.
 
 namespace torchps {
 
-// Elements of one thread: first the sum of residual and gradient, later the part that was not sent.
+// Elements of one thread: first the sums of residual and gradient, later the parts of them that
+// were not sent.
 struct ThreadSums {
   float sums[kThreadElements];
 
@@ -46,7 +48,7 @@ extern "C" __global__ void TpsKeepBfloat16(const float* __restrict__ gradient,
   }
 }
 
-// Returns the largest `own` among the block's threads, in each thread.
+// Returns, to each thread of a thread block, the largest `own` of these threads.
 __device__ inline uint32_t LargestOfBlock(uint32_t own) {
   __shared__ uint32_t of_warps[kBlockWarps];
   for (int half = kWarpThreads / 2; half > 0; half /= 2) {
@@ -60,7 +62,8 @@ __device__ inline uint32_t LargestOfBlock(uint32_t own) {
   return own;
 }
 
-// Each block encodes one group. REQUIRES: `bytes` is aligned for floats, and so is each group.
+// Each thread block encodes one group: the elements that share an INT8 scale. REQUIRES: `bytes` is
+// aligned for floats, and so is each group.
 extern "C" __global__ void TpsKeepInt8(const float* __restrict__ gradient,
                                        float* __restrict__ residual, int64_t n,
                                        const GradientVerdict* __restrict__ verdict,
@@ -96,7 +99,8 @@ extern "C" __global__ void TpsTakeBackBfloat16(const uint8_t* __restrict__ bytes
   }
 }
 
-// Decodes the bytes of TpsKeepInt8 and adds them to `residual`. Each block decodes one group.
+// Decodes the bytes of TpsKeepInt8 and adds them to `residual`. Each thread block decodes one
+// group.
 extern "C" __global__ void TpsTakeBackInt8(const uint8_t* __restrict__ bytes, int64_t n,
                                            float* __restrict__ residual) {
   const uint8_t* const from = bytes + blockIdx.x * (sizeof(float) + kInt8GroupElements);

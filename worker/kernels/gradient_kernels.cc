@@ -12,12 +12,14 @@ int64_t Ceiling(int64_t number, int64_t divisor) { return (number + divisor - 1)
 
 int64_t SumBlocks(int64_t numbers) { return Ceiling(SumOrder::Runs(numbers), kBlockWarps); }
 
-// Limits of the blocks that count a digit. At the end, each block merges up to kTopKLargestDigit
-// counts, so it must first count more elements than that. 1024 blocks keep any GPU busy.
+// Limits for the thread blocks of TpsTopKCount: the maximum number of blocks, which keeps any GPU
+// busy, and the number of elements for each block. At the end, each block merges up to
+// kTopKLargestDigit counts, so it should first count more elements than that.
 constexpr int64_t kMaxCountBlocks = 1024;
 constexpr int64_t kCountElements = 4096;
 
-// Scratch memory for TOP_K: counts of each digit, the cut, and two numbers for each chunk.
+// Number of counts of all digits in the scratch memory for TOP_K. The scratch memory also contains
+// the cut, and two numbers for each chunk.
 constexpr int64_t kTopKCounts = kTopKDigits * kTopKLargestDigit;
 
 }  // namespace

@@ -37,7 +37,7 @@ class GradientKernels {
   static int64_t TopKScratchBytes(int64_t elements);
 
   // Computes the norm of `elements`, checks that they are finite, and finds the factor that limits
-  // the norm to `clip_norm`; 0 disables clipping.
+  // the norm to `clip_norm`; 0 disables clipping. Writes the results to `verdict`.
   absl::Status Scan(const float* elements, int64_t count, double clip_norm, void* scratch,
                     GradientVerdict* verdict, Stream stream);
   // Multiplies `elements` by the factor in `verdict`, which an earlier kernel on the stream writes.
@@ -46,8 +46,8 @@ class GradientKernels {
   // Error feedback: adds `gradient` to `residual`, writes the encoded sum to `bytes`, and keeps the
   // encoding error in `residual`. `bytes` must be aligned to 2 bytes, or to 4 for INT8 and TOP_K.
   // Does nothing if `verdict`, from an earlier Scan() on the stream, reports a gradient that is not
-  // finite. REQUIRES: if `verdict` is null, the gradient is finite; otherwise the bytes are
-  // undefined.
+  // finite. REQUIRES: the gradient is finite, if `verdict` is null. The bytes are undefined if this
+  // is violated.
   absl::Status KeepBfloat16(const float* gradient, float* residual, int64_t count,
                             const GradientVerdict* verdict, uint8_t* bytes, Stream stream);
   absl::Status KeepInt8(const float* gradient, float* residual, int64_t count,

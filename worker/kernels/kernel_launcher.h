@@ -44,9 +44,9 @@ class KernelLauncher {
 
   virtual ~KernelLauncher() = default;
 
-  // Queues `kernel` on the stream, with `blocks` > 0 blocks of kBlockThreads threads, and returns
-  // without waiting. `arguments` points to the argument values, which are copied. INTERNAL: the
-  // device rejects the kernel, perhaps because an earlier kernel failed.
+  // Queues `kernel` on the stream, with `blocks` > 0 thread blocks of kBlockThreads threads, and
+  // returns without waiting. `arguments` points to the argument values, which are copied. INTERNAL:
+  // the device rejects the kernel, perhaps because an earlier kernel failed.
   virtual absl::Status Launch(Kernel kernel, int64_t blocks, absl::Span<void* const> arguments,
                               Stream stream) = 0;
 };

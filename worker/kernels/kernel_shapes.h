@@ -4,8 +4,8 @@
 
 #include "common/host_device.h"
 
-// Constants and types shared by the kernels and the launching code. Each block runs kBlockThreads
-// threads.
+// Constants and types shared by the kernels and the launching code. A thread block of the GPU runs
+// kBlockThreads threads; a gradient block is a block of the model.
 
 namespace torchps {
 
@@ -13,7 +13,7 @@ inline constexpr int kWarpThreads = 32;
 inline constexpr int kBlockThreads = 256;
 inline constexpr int kBlockWarps = kBlockThreads / kWarpThreads;
 
-// Elements that one block processes. In INT8, as many elements share a scale.
+// Number of elements that one thread block processes, and of elements that share a scale in INT8.
 inline constexpr int64_t kChunk = 1024;
 inline constexpr int kThreadElements = static_cast<int>(kChunk / kBlockThreads);
 
@@ -33,7 +33,8 @@ TPS_HOST_DEVICE inline bool IsLeftOut(const GradientVerdict* verdict) {
 }
 
 // Selects the k largest magnitudes: elements above `magnitude`, plus the first `at` elements equal
-// to it. The kernels find the digits of `magnitude` one by one, from the highest.
+// to it. The kernels find the digits of `magnitude` one by one, from the highest: a magnitude has
+// 31 bits, in digits of 11, 10 and 10 bits.
 struct TopKCut {
   uint32_t magnitude;
   uint32_t at;

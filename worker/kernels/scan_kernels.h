@@ -10,8 +10,8 @@
 
 namespace torchps {
 
-// Each warp sums one run. After lane k adds lane k + 16, only the first 16 lanes count, and so on.
-// The values in the remaining lanes are ignored.
+// Each warp sums one run (SumOrder). After lane k has added lane k + 16, only lanes 0 to 15 are
+// used; after it has added lane k + 8, only lanes 0 to 7; and so on.
 template <typename Number>
 __device__ inline void SumRunOfWarp(const Number* __restrict__ numbers, int64_t n,
                                     double* __restrict__ sums) {
@@ -23,7 +23,7 @@ __device__ inline void SumRunOfWarp(const Number* __restrict__ numbers, int64_t 
   const int64_t begin = run * SumOrder::kRun;
   double sum = 0;
   if (begin + SumOrder::kRun <= n) {
-    // Issue the loads before the first value is needed.
+    // Issues all loads before the first value is needed.
     Number row[kRows];
     for (int i = 0; i < kRows; ++i) row[i] = numbers[begin + i * SumOrder::kLanes + lane];
     for (int i = 0; i < kRows; ++i) sum += SumOrder::Term(row[i]);
@@ -44,7 +44,7 @@ extern "C" __global__ void TpsSumSums(const double* numbers, int64_t n, double* 
   SumRunOfWarp(numbers, n, sums);
 }
 
-// `sum` is the sum of squares. Runs one block, with one active thread.
+// `sum` is the sum of squares. Runs one thread block, with one active thread.
 extern "C" __global__ void TpsJudge(const double* sum, double clip_norm, GradientVerdict* verdict) {
   if (threadIdx.x != 0) return;
   constexpr double kLargest = 0x1.fffffffffffffp+1023;

@@ -5,10 +5,11 @@
 #include "transport/encoding_elements.h"
 #include "worker/kernels/kernel_shapes.h"
 
-// Kernels for TOP_K with error feedback on one gradient block. They select the same elements as
-// EncodeKeepingRest() of transport/residual_encoding.h; among equal magnitudes, the first. Compiled
-// by NVRTC for the GPU, and by a test for the host. If `verdict` reports a gradient that is not
-// finite, the kernels do not write the residual or the entries.
+// Kernels for TOP_K with error feedback on one gradient block. They send the same elements as
+// EncodeKeepingRest() of transport/residual_encoding.h: those above the cut, which is the k-th
+// largest magnitude (TopKCut), and the first elements on the cut. Compiled by NVRTC for the GPU,
+// and by a test for the host. If `verdict` reports a gradient that is not finite, the kernels do
+// not write the residual or the entries.
 //
 //   TpsTopKBegin               clears the counts and the cut
 //   TpsTopKCount, TpsTopKPick  for each digit: count the elements, pick the digit of the cut
@@ -19,7 +20,7 @@
 
 namespace torchps {
 
-// Runs one block.
+// Runs one thread block.
 extern "C" __global__ void TpsTopKBegin(uint32_t k, TopKCut* cut, uint32_t* counts) {
   for (int i = static_cast<int>(threadIdx.x); i < kTopKDigits * kTopKLargestDigit;
        i += kBlockThreads) {
@@ -28,8 +29,9 @@ extern "C" __global__ void TpsTopKBegin(uint32_t k, TopKCut* cut, uint32_t* coun
   if (threadIdx.x == 0) *cut = {0, k};
 }
 
-// Counts the digit of `digit_bits` above `low_bits` in the elements that match the cut in the
-// higher bits. First adds `gradient`, if not null, to `residual`. Runs any number of blocks.
+// The digit consists of the `digit_bits` bits above the lowest `low_bits` bits of a magnitude. For
+// each value of the digit, counts the elements with this value, if their higher bits equal those of
+// the cut. First adds `gradient`, if not null, to `residual`. Runs any number of thread blocks.
 extern "C" __global__ void TpsTopKCount(const float* __restrict__ gradient,
                                         float* __restrict__ residual, int64_t n, int low_bits,
                                         int digit_bits, const GradientVerdict* __restrict__ verdict,
@@ -59,10 +61,11 @@ extern "C" __global__ void TpsTopKCount(const float* __restrict__ gradient,
   }
 }
 
-// Finds the cut's digit from the highest down, first in sums of neighbours. Runs one block.
+// Finds the cut's digit: goes down from the highest value of the digit until the counts add up to
+// the elements to send. Searches sums of neighbouring counts first. Runs one thread block.
 extern "C" __global__ void TpsTopKPick(int low_bits, int digit_bits, const GradientVerdict* verdict,
                                        TopKCut* cut, const uint32_t* counts) {
-  // The counts are empty.
+  // TpsTopKCount did not count.
   if (IsLeftOut(verdict)) return;
   __shared__ uint32_t sums[kBlockThreads];
   const int thread = static_cast<int>(threadIdx.x);
@@ -80,7 +83,7 @@ extern "C" __global__ void TpsTopKPick(int low_bits, int digit_bits, const Gradi
   *cut = {cut->magnitude | static_cast<uint32_t>(digit) << low_bits, at};
 }
 
-// Counts the elements above the cut and on the cut. Each block counts one chunk.
+// Counts the elements above the cut and on the cut. Each thread block counts one chunk.
 extern "C" __global__ void TpsTopKCountChunks(const float* __restrict__ elements, int64_t n,
                                               const TopKCut* __restrict__ cut,
                                               uint32_t* __restrict__ above,
@@ -109,8 +112,8 @@ extern "C" __global__ void TpsTopKCountChunks(const float* __restrict__ elements
   equal[blockIdx.x] = equal_of_block;
 }
 
-// Replaces each chunk's count by the sum over the preceding chunks. Runs one block; each thread
-// sums a range of chunks.
+// Replaces each chunk's count by the sum over the preceding chunks. Runs one thread block; each
+// thread sums a range of chunks.
 extern "C" __global__ void TpsTopKOffsets(int64_t chunks, uint32_t* above, uint32_t* equal) {
   __shared__ uint32_t sums[2][kBlockThreads];
   const int thread = static_cast<int>(threadIdx.x);
@@ -136,8 +139,7 @@ extern "C" __global__ void TpsTopKOffsets(int64_t chunks, uint32_t* above, uint3
 
 // Writes the entries of one chunk and sets the sent elements to 0. The first `cut->at` elements on
 // the cut are sent. So an entry's position is the number of earlier elements above the cut, plus
-// the number of earlier elements on the cut, at most `cut->at`. `entries` is aligned for 32-bit
-// numbers.
+// the number of earlier elements on the cut that are sent. `entries` is aligned for 32-bit numbers.
 extern "C" __global__ void TpsTopKWrite(float* __restrict__ elements, int64_t n,
                                         const GradientVerdict* __restrict__ verdict,
                                         const TopKCut* __restrict__ cut,
@@ -145,7 +147,8 @@ extern "C" __global__ void TpsTopKWrite(float* __restrict__ elements, int64_t n,
                                         const uint32_t* __restrict__ equal,
                                         uint32_t* __restrict__ entries) {
   if (IsLeftOut(verdict)) return;
-  // Packs two counts into one word: neither exceeds kBlockThreads.
+  // By warp: its number of elements above the cut and, shifted by 16 bits, on the cut. Both fit in
+  // 16 bits.
   __shared__ uint32_t of_warps[kBlockWarps];
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / kWarpThreads;
