@@ -70,7 +70,8 @@ Batch GetRows(const Batch& batch, int64_t begin, int64_t size) {
 }
 
 // Holds a batch that is expected, being made, or made. The loader's mutex guards the non-const
-// members, except while one thread makes the batch: that thread set `begun`.
+// members, with two exceptions. The thread that set `is_raised` moves from `batch` without the
+// mutex. The thread that took the finished job out of `jobs_` is then its only user.
 struct BatchLoader::Job {
   explicit Job(Pass what) : pass(std::move(what)) {}
 
@@ -80,7 +81,7 @@ struct BatchLoader::Job {
   // Set by the thread that begins the upload.
   bool is_raised = false;
   absl::StatusOr<Batch> batch = absl::UnknownError("not made");
-  // Replaces the batch when the upload begins.
+  // Replaces `batch` when the upload begins.
   std::optional<BatchUploader::Rising> rising;
   std::exception_ptr thrown;
 };
@@ -125,7 +126,8 @@ absl::StatusOr<Batch> BatchLoader::Take(const Pass& pass) {
   BatchUploader::Rising rising = job != nullptr && job->rising.has_value()
                                      ? *std::move(job->rising)
                                      : lift_->Begin(*std::move(batch));
-  // Queues the next upload behind this one, before the device starts on it.
+  // Queues the upload of the next batch now, so that it runs while the device computes with this
+  // batch.
   std::move(taking).Invoke();
   RaiseNext();
   return lift_->Arrive(std::move(rising));
@@ -140,7 +142,7 @@ std::shared_ptr<BatchLoader::Job> BatchLoader::TakeJob(const Pass& pass) {
   if (found == jobs_.end()) return nullptr;
   std::shared_ptr<Job> job = *found;
   jobs_.erase(found);
-  // If no thread began the batch, the caller makes it sooner.
+  // If no thread began the batch, the caller makes it at once instead of waiting.
   if (!job->begun) return nullptr;
   const auto is_being_raised = [&job] {
     return job->is_raised && !job->rising.has_value() && job->thrown == nullptr;

@@ -16,11 +16,12 @@
 #include "common/mutex.h"
 #include "data/dataset.h"
 
-// Splits the samples of a pass among the replicas of a worker with several devices. Stateless.
+// PartsOfPass() and GetPart() split the samples of a pass among the replicas of a worker with
+// several devices. Stateless.
 
 namespace torchps {
 
-// The range of samples, counted from the first sample of the pass.
+// The samples that one replica computes, counted from the first sample of the pass.
 struct PartOfPass {
   size_t begin = 0;
   size_t size = 0;
@@ -47,18 +48,18 @@ PartOfPass GetPart(size_t samples, size_t replica, size_t replicas);
 // device's work. All functions may throw torch's exceptions.
 class BatchUploader {
  public:
-  // Holds a batch being copied. Dropping it loses only the batch: the memory on both sides is kept
-  // until the copy ends.
+  // Holds a batch that is being copied. May be destroyed at any time: the memory on the host and
+  // the device stays allocated until the copy ends.
   struct Rising {
     Batch batch;
-    // Null if Arrive() makes the copy.
+    // The end of the copy, for which Arrive() lets the device wait. Null if Arrive() makes the
+    // copy.
     std::shared_ptr<const void> end;
   };
 
   virtual ~BatchUploader() = default;
 
-  // Prepares the calling thread, which must be a thread of the caller's, to call the other
-  // functions.
+  // Prepares a loader thread to call the other functions. May change the thread's current device.
   virtual void EnterThread() = 0;
   // Returns the same batch in memory that Begin() can copy from.
   virtual Batch Stage(Batch batch) = 0;
@@ -66,15 +67,15 @@ class BatchUploader {
   virtual Rising Begin(Batch batch) = 0;
   // Returns the batch on the device, for work that the calling thread enqueues from now on.
   virtual Batch Arrive(Rising rising) = 0;
-  // Called when all work that uses the last batch is enqueued. Blocks if the calling thread is
-  // several passes ahead of the device. Otherwise the enqueued batches would fill the device
-  // memory.
+  // Called when all work that uses the latest batch from Arrive() is enqueued. Blocks while the
+  // calling thread is several passes ahead of the device, because the enqueued batches would
+  // otherwise fill the device memory.
   virtual void EndPass() = 0;
 };
 
-// Returns the samples at `indices`. The dataset may be the user's. INVALID_ARGUMENT if a tensor
-// does not have one row for each index; the message names the tensor. Other errors are the
-// dataset's.
+// Returns the samples at `indices`. Checks the batch, because the dataset may be user code.
+// INVALID_ARGUMENT if a tensor does not have one row for each index; the message names the tensor.
+// Other errors are the dataset's.
 absl::StatusOr<Batch> FetchBatch(const Dataset& dataset, absl::Span<const int64_t> indices);
 
 // Returns rows [begin, begin + size) of a batch. Shares the batch's memory.
@@ -83,9 +84,10 @@ Batch GetRows(const Batch& batch, int64_t begin, int64_t size);
 // Fetches and augments the batches of training passes. Loader threads make batches ahead of the
 // training thread, like the workers of torch.utils.data.DataLoader.
 //
-// The contents of a batch depend only on the pass, not on the number of threads. Each thread
-// accounts for at most two finished batches, so memory is bounded. Several threads call the dataset
-// and `augment` concurrently. Thread-compatible: one thread calls Expect() and Take().
+// The contents of a batch depend only on the pass, not on the number of threads. Only batches given
+// to Expect() are made ahead: about two for each thread, which bounds the memory. Several threads
+// call the dataset and `augment` concurrently. Thread-compatible: one thread calls Expect() and
+// Take().
 //
 // If there is an uploader (`lift`), the loader stages each batch for upload. It uploads only the
 // next batch ahead of time; later batches wait in host memory, because device memory is scarcer.
@@ -112,7 +114,7 @@ class BatchLoader {
   BatchLoader(const BatchLoader&) = delete;
   BatchLoader& operator=(const BatchLoader&) = delete;
 
-  // The number of passes to give Expect().
+  // The number of future passes that the caller should give to Expect().
   size_t ahead() const { return 2 * threads_.size(); }
 
   // Sets the passes that Take() will probably be called for, soonest first. Drops the batches of
@@ -128,9 +130,10 @@ class BatchLoader {
   struct Job;
 
   absl::StatusOr<Batch> Make(const Pass& pass) const;
-  // Waits until the job of `pass` is made. Returns null if no thread began it.
+  // Removes the job of `pass` from `jobs_` and waits until its batch is made. Returns null if no
+  // thread began to make the batch.
   std::shared_ptr<Job> TakeJob(const Pass& pass) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Begins uploading the next batch if it is made.
+  // Begins uploading the first batch of `jobs_` if that batch is made.
   void RaiseNext() ABSL_LOCKS_EXCLUDED(mutex_);
   // Makes batches until the loader is destroyed.
   void Work();
@@ -145,8 +148,8 @@ class BatchLoader {
   CondVar changed_;
   // In the expected order.
   std::deque<std::shared_ptr<Job>> jobs_ ABSL_GUARDED_BY(mutex_);
-  // True until Take() begins uploading the batch it returns. The next batch must be uploaded behind
-  // it.
+  // True from the start of Take() until the upload of the returned batch has begun. The next batch
+  // must be uploaded after that batch.
   bool is_taking_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
