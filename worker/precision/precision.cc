@@ -46,8 +46,8 @@ std::string ScaleLine(int slot, const LossScaler& scaler) {
 
 namespace {
 
-// Since torch 2.4, one pair of functions serves all devices. Before, each device needed different
-// functions.
+// Since torch 2.4, torch's autocast functions take the device type. Older versions have separate
+// functions for the CPU and for GPUs.
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 4)
 
 bool IsEnabled(torch::DeviceType device) { return at::autocast::is_autocast_enabled(device); }
@@ -104,8 +104,8 @@ Autocast::Autocast(TrainingSpec::Precision precision, torch::DeviceType device)
 
 Autocast::~Autocast() {
   if (!on_) return;
-  // Drops the cached copies, because the parameters are about to change, and the copies may lack a
-  // graph.
+  // Drops torch's cached 16-bit copies of the parameters: the parameters are about to change, and
+  // copies made without gradients lack the autograd graph that the next pass needs.
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
   Set(device_, was_enabled_, type_before_);
 }

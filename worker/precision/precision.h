@@ -27,13 +27,14 @@ void SetTf32(TrainingSpec::Precision precision);
 class LossScaler {
  public:
   static constexpr double kFirst = 1 << 16;
-  // 1 means unscaled. Above the maximum, even float32 would not benefit.
+  // kLeast means unscaled. Gradients that need a scale above kMax would be too small to matter even
+  // in float32.
   static constexpr double kLeast = 1;
   static constexpr double kMax = 1 << 24;
   static constexpr int kStepsToDouble = 2000;
 
   double scale() const { return scale_; }
-  // Returns the number of steps that overflowed at their scale.
+  // Returns the number of overflows: calls of OnNotFinite() that returned true.
   int64_t overflows() const { return overflows_; }
 
   // Called after a step with a finite gradient. Returns true if the scale changed.
@@ -52,14 +53,13 @@ class LossScaler {
 // Returns the line that a worker prints when the scale changes.
 std::string ScaleLine(int slot, const LossScaler& scaler);
 
-// Enables torch's autocast on the calling thread for this object's lifetime. Operations on one kind
-// of device then compute in the 16-bit type of training.precision, if torch considers them safe.
-// Meant for forward passes and losses. Parameters and gradients stay float32. The backward pass
-// uses the same types as the forward pass and runs outside autocast.
+// Enables torch's autocast on the calling thread for this object's lifetime. Operations on devices
+// of type `device` then compute in the 16-bit type of training.precision, if torch considers them
+// safe in 16 bits. Meant for forward passes and losses. Parameters and gradients stay float32. The
+// backward pass uses the same types as the forward pass and runs outside autocast.
 //
-// Has no effect for FLOAT32 and TF32, or for FLOAT16 on the CPU, which cannot train in it
-// (worker/precision/precision.h). On the CPU, a model trained in FLOAT16 is evaluated in
-// float32.
+// Has no effect for FLOAT32 and TF32, or for FLOAT16 on the CPU, which cannot train in FLOAT16
+// (CheckPrecision()). On the CPU, a model trained in FLOAT16 is evaluated in float32.
 //
 // Must be destroyed on the thread that made it. The destructor restores the thread's previous state
 // and drops torch's cached 16-bit copies of parameters.
