@@ -8,10 +8,10 @@
 
 namespace torchps {
 
-// Sets up the work that a slot's device does in addition to computing, if one device apart from the
-// host holds the model: copying, checking and encoding gradients (docs/gpus.md). Other models are
-// left unchanged. If the device lacks a capability, the functions log it and the host does the
-// work.
+// Sets up the work that a slot's device does in addition to computing: copying, checking and
+// encoding gradients (docs/gpus.md). Applies only if one device with separate memory, such as a
+// GPU, holds the whole model. If the device lacks a capability, the functions log it and the host
+// does the work.
 //
 // Thread-compatible. Borrows everything.
 class DeviceWork {
@@ -28,11 +28,12 @@ class DeviceWork {
   // If the job checks or clips whole gradients, makes the device do that.
   void Scan();
   // If gradients are copied block by block, makes the device check each block before it is copied.
-  // REQUIRES: as for Encode(), which was not called or returned null.
+  // REQUIRES: Link() was called before, if it is used; Encode() was not called or returned null.
   void Look();
   // Makes the device encode gradients and returns the outbox they arrive in. Returns null without
-  // any change if local steps end on the host, or if the host must check gradients. REQUIRES: the
-  // job configures an encoding; Link() and Scan() were called before, if they are used.
+  // any change if the host must encode: the model has no link, the job has local steps, whole
+  // gradients must be checked without Scan(), or the encoder cannot be made. REQUIRES: the job
+  // configures an encoding; Link() and Scan() were called before, if they are used.
   EncodedOutbox* Encode();
 
  private:

@@ -81,7 +81,8 @@ absl::Status TryLoss(const Task& task, const JobSpec& job,
   if (task.objective().weighted_loss != nullptr || !is_divided || samples < 2) {
     return absl::OkStatus();
   }
-  // Detects a module with random layers: the loss differs at each call.
+  // Detects a module with random layers: its loss differs at each call, so a comparison with the
+  // parts shows nothing.
   const absl::StatusOr<double> again = MeanLoss(task, *batch);
   if (!again.ok()) return again.status();
   double of_parts = 0;

@@ -15,7 +15,8 @@ namespace torchps {
 namespace {
 
 constexpr size_t kPieceBytes = 1 << 20;
-// If the server restarts during the upload, it forgets the pieces it received.
+// Maximum number of uploads of one file. A server that restarts during an upload forgets the pieces
+// it received, so the upload begins again.
 constexpr int kTries = 5;
 
 // 17 digits restore the same double.

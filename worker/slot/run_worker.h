@@ -18,10 +18,10 @@ using MakeCompute = std::function<absl::StatusOr<ComputeGradient>(
     const Task& task, const Learner::Options& options, WorkerSlot* slot)>;
 
 // Runs one worker. Joins a job with the module's layout and lays the module out on the slot's
-// device or on the `stage_devices`. Trains until the job is done or `stop` is stopped, then leaves
-// the job. The calling thread does the torch work, except for stages before the last and threads
-// that `make_compute` adds. Another thread renews the leases. If `make_compute` is null, a Learner
-// computes.
+// device or on the `stage_devices`. Trains until the job is done or `options.stop` is stopped, then
+// leaves the job. The calling thread does the torch work, except for stages before the last and
+// threads that `make_compute` adds. Another thread renews the leases. If `make_compute` is null, a
+// Learner computes.
 //
 // After joining, seeds torch's process-wide generator from job.seed and the slot. If a program runs
 // several workers, it must create all tasks before the first worker joins.

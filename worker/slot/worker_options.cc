@@ -8,7 +8,7 @@
 namespace torchps {
 namespace {
 
-// Returns the devices of all replicas, the lead first.
+// Returns the devices of all replicas of the model, the lead replica's first.
 DeviceList GetDevices(const WorkerOptions& options) {
   DeviceList devices = {options.device};
   devices.insert(devices.end(), options.further_devices.begin(), options.further_devices.end());

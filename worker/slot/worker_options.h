@@ -19,7 +19,8 @@
 #include "worker/loop/simulated_slowdown.h"
 #include "worker/stages/stages.h"
 
-// Determines the devices of a slot's model from the worker's options. Stateless.
+// Defines a worker's options, and functions that determine the devices of the slot's model from the
+// options. Stateless.
 
 namespace torchps {
 
@@ -40,7 +41,8 @@ struct WorkerOptions {
   std::vector<torch::Device> stage_devices;
   // Makes the objects that copy, check and encode on the device. Borrowed.
   const DeviceFactory* device_factory = GpuFactory::Get();
-  // Micro-batches per pass, so that the stages compute in parallel. 0: two for each stage.
+  // Number of micro-batches per pass, so that the stages compute in parallel. 0: two for each
+  // stage.
   int micro_batches = 0;
   // If several processes hold the slot's model: the stage of this process, and the addresses
   // (HOST:PORT) of all processes in stage order. -1: this process holds the whole model.
@@ -50,11 +52,12 @@ struct WorkerOptions {
   SlotId slot = -1;
   // Tries one batch without joining a job (worker/slot/dry_run.h). `servers` is then empty.
   bool dry_run = false;
-  // The previous process of `slot` is known to be dead, so the worker need not wait for that lease.
+  // The previous process of `slot` is known to be dead, so the worker need not wait until that
+  // process's slot lease expires.
   bool predecessor_died = false;
-  // Slows this worker down. If `wait` is null, the worker waits on `stop`.
+  // Slows this worker down. If `handicap.wait` is null, the worker waits on `stop`.
   SimulatedSlowdown::Options handicap;
-  // Threads that make batches ahead of the training thread.
+  // Number of threads that make batches ahead of the training thread.
   int loader_threads = 0;
   // Copies a gradient to the host only once it is complete, as a hand-written training loop would.
   bool copies_whole_gradients = false;
@@ -78,7 +81,8 @@ absl::Status CheckPlacement(const WorkerOptions& options, const torch::nn::Modul
 // CheckPlacement() is OK.
 Placement MakePlacement(const WorkerOptions& options, SlotId slot);
 
-// Returns the devices that hold the slot's model if there are several. Ignores other processes.
+// Returns the devices of this process that hold the slot's model, for the join request. Returns an
+// empty list if there is only one.
 std::vector<ReplicaMember> GetMembers(const WorkerOptions& options, const ModelLayout& layout,
                                       const std::string& host);
 

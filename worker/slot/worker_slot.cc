@@ -27,7 +27,7 @@
 namespace torchps {
 namespace {
 
-// Renewals per lease: the slot survives two lost renewals.
+// Number of renewals in the time of a lease, so that the slot survives two lost renewals.
 constexpr double kRenewalsPerLease = 3;
 
 absl::Duration RenewalInterval(const JobSpec& job) {
@@ -95,7 +95,7 @@ absl::StatusOr<std::unique_ptr<WorkerSlot>> WorkerSlot::Join(torch::nn::Module& 
   std::unique_ptr<WorkerSlot> slot(new WorkerSlot(module, data, std::move(options)));
   slot->whole_layout_ = *layout;
   if (absl::Status taken = slot->TakeSlot(*layout); !taken.ok()) return taken;
-  // Laid out after joining, because the GPU may depend on the slot.
+  // Lays the module out after joining, because the choice of the GPU may depend on the slot.
   absl::Status status = slot->LayOut(group_of);
   if (status.ok()) status = slot->Connect();
   if (!status.ok()) return slot->Leave(status);
@@ -127,7 +127,8 @@ absl::Status WorkerSlot::TakeSlot(const ModelLayout& layout) {
   request.set_train_samples(data_.train_samples);
   request.set_data_fingerprint(data_.fingerprint.number());
   const std::string& model = options_.job.model().name();
-  // If a process holds one stage, the module differs but the model is the same.
+  // A process with only one stage reports the class of the whole model, not the class of its
+  // module.
   const std::string own = data_.replica.has_value() ? "Stages" : module_.name();
   request.set_model(model.empty() ? own : model);
   request.set_data(data_.description);
@@ -305,7 +306,7 @@ absl::Status WorkerSlot::Leave(const absl::Status& trained) {
     if (absl::Status lost = heartbeat_->status(); !lost.ok()) {
       outcome = LostSlot(slot(), lost);
     } else if (!trained.ok()) {
-      // Reports the first error.
+      // Ignores an error of leaving, because `trained`, the first error, is reported.
       parameters_->Leave().IgnoreError();
     }
     heartbeat_.reset();

@@ -81,16 +81,16 @@ class WorkerSlot final : public TrainingObserver, private UpkeepCalls {
   const JoinReply& joined() const { return joined_; }
   ParameterClient* parameters() { return parameters_.get(); }
   FlatModel* model() { return model_.get(); }
-  // Must be restarted after each unit of the trainer's work, so that the worker does not seem hung.
-  // OnProgress() does it for a Learner.
+  // Returns the timer to restart (Beat()) after each unit of the trainer's work, so that the worker
+  // does not seem hung. OnProgress() restarts it for a Learner.
   ProgressTimer* pulse() { return &pulse_; }
   const BlockMap& block_map() const { return *block_map_; }
 
-  // Makes the device process gradients before they are pushed. Applies if one device apart from the
-  // host holds the model. The device encodes gradients if the job configures an encoding and the
-  // host does not need the floats (docs/gpus.md). Otherwise the device checks each block. If the
-  // device lacks a capability, logs that, and the host does the work. Call it before creating a
-  // Learner.
+  // Makes the device process gradients before they are pushed. Applies if one device with separate
+  // memory, such as a GPU, holds the whole model. The device encodes gradients if the job
+  // configures an encoding and the host does not need the floats (docs/gpus.md). Otherwise the
+  // device checks each block. If the device lacks a capability, logs that, and the host does the
+  // work. Call it before creating a Learner.
   void PreparePushesOnDevice();
 
   // For a loop without a Learner: sets the gradients to zero. Call it before each gradient.
@@ -147,7 +147,7 @@ class WorkerSlot final : public TrainingObserver, private UpkeepCalls {
   // Made by the first BeginGradient(). Learner does not use it.
   std::unique_ptr<GradientWatch> watch_;
   std::unique_ptr<ParameterClient> parameters_;
-  // Both use the clients, so they must be destroyed first.
+  // `upkeep_` and `heartbeat_` use the clients above, so they must be destroyed before them.
   std::unique_ptr<SlotUpkeep> upkeep_;
   std::unique_ptr<Heartbeat> heartbeat_;
   std::unique_ptr<StepLoop> loop_;
