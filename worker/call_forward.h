@@ -10,8 +10,8 @@
 
 #include "data/dataset.h"
 
-// Calls a module's forward() with one or several tensors, for any supported return type.
-// TORCH_MODULE classes and plain classes lack a common base class with such a function.
+// Calls a module's forward() with one or several tensors, for any supported return type. A
+// template, because torch::nn::Module itself declares no forward().
 
 namespace torchps {
 namespace call_forward_internal {
@@ -55,9 +55,9 @@ bool Call(Net& net, std::vector<torch::Tensor>& inputs, std::vector<torch::Tenso
 
 }  // namespace call_forward_internal
 
-// Returns the outputs of net.forward() for the batch's inputs, one tensor argument each, at most
-// six. Throws forward()'s exceptions, and c10::Error if forward() takes another number of tensors
-// or returns none.
+// Calls net.forward() with each of the batch's one to six inputs as an argument, and returns the
+// outputs. Throws forward()'s exceptions, and c10::Error if forward() takes another number of
+// tensors or returns none.
 template <typename Net>
 std::vector<torch::Tensor> CallForward(Net& net, const Batch& batch) {
   namespace internal = call_forward_internal;

@@ -53,7 +53,7 @@ absl::StatusOr<std::unique_ptr<DeviceScan>> GpuFactory::MakeScan(
 
 absl::StatusOr<std::unique_ptr<FiniteCheck>> GpuFactory::MakeFiniteCheck(
     const torch::Tensor& gradients, const BlockMap& block_map) const {
-  // Tests use the CPU as the device, which does not need kernels.
+  // In tests the device may be the CPU. The host then checks the blocks.
   if (!gradients.is_cuda()) return nullptr;
   return OnGpu(gradients, [&] { return CudaFiniteCheck::Create(gradients, block_map); });
 }

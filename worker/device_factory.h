@@ -14,12 +14,13 @@
 namespace torchps {
 
 // Makes the objects that copy, check and encode on a worker's device. Learner calls MakeUploader(),
-// DeviceWork (worker/slot/device_work.h) calls the other functions, and MakePlacement() calls
-// separates_cpu(). GpuFactory implements it for workers; tests implement it with devices of host
-// memory (tests/worker/cuda/fake_device.h).
+// DeviceWork (worker/slot/device_work.h) calls the other Make functions, and MakePlacement()
+// (worker/slot/worker_options.h) calls separates_cpu(). Workers use GpuFactory; tests use host
+// memory in place of a device (tests/worker/cuda/fake_device.h).
 //
-// An error means that the device lacks a capability: the caller logs it, and the host does the
-// work. Thread-compatible: the worker's thread calls it. The results borrow `gradients`' memory.
+// An error means that the device lacks a capability: the caller logs the error, and the host does
+// the work. Thread-compatible: the worker's thread calls it. The results borrow `gradients`'
+// memory.
 class DeviceFactory {
  public:
   virtual ~DeviceFactory() = default;
@@ -35,17 +36,17 @@ class DeviceFactory {
   // Makes the scan that checks and clips the whole vector `gradients`.
   virtual absl::StatusOr<std::unique_ptr<DeviceScan>> MakeScan(
       const torch::Tensor& gradients) const = 0;
-  // Makes the check of each block. Returns null if the host must check blocks.
+  // Makes the check that each block is finite. Returns null if the host must check blocks.
   virtual absl::StatusOr<std::unique_ptr<FiniteCheck>> MakeFiniteCheck(
       const torch::Tensor& gradients, const BlockMap& block_map) const = 0;
-  // Makes the encoder of the blocks. REQUIRES: `encoding` is normalized and not FLOAT32.
+  // Makes the encoder of the gradient's blocks. REQUIRES: `encoding` is normalized and not FLOAT32.
   virtual absl::StatusOr<std::unique_ptr<BlockEncoder>> MakeEncoder(
       const torch::Tensor& gradients, const BlockMap& block_map,
       const EncodingSpec& encoding) const = 0;
 };
 
-// Makes links, streams and kernels of GPUs. A model on the CPU is in the host's vectors and needs
-// none of them. Stateless.
+// Makes the objects for GPUs. A model on the CPU is in the host's vectors and does not need them.
+// Stateless.
 class GpuFactory : public DeviceFactory {
  public:
   bool separates_cpu() const override { return false; }

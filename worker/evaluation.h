@@ -16,7 +16,7 @@ struct Evaluation {
     std::string name;  // Metric::name
     double value = 0;
     bool lower_is_better = false;
-    std::vector<double> state = {};  // of a metric with state
+    std::vector<double> state = {};  // from Metric::add; empty without it
   };
 
   int64_t samples = 0;  // 0: no samples were evaluated
@@ -32,7 +32,7 @@ struct Evaluation {
   }
 };
 
-// Sets samples, loss and metrics of the result for the coordinator.
+// Copies samples, loss and metrics to `result`, the message to the coordinator.
 void SetEvaluation(const Evaluation& evaluation, EvaluationResult* result);
 
 // Accumulates an objective's loss and metrics over the passes of an evaluation.
@@ -45,7 +45,7 @@ class MetricSums {
         parts_(objective->metrics.size()),
         states_(objective->metrics.size()) {}
 
-  // Returns errors of GetLoss(). Throws the objective's exceptions.
+  // Adds a pass. Returns errors of GetLoss(). Throws the objective's exceptions.
   absl::Status Add(const Pass& pass);
 
   // Returns the result over all passes so far. `samples` is 0 before the first pass.
@@ -56,13 +56,14 @@ class MetricSums {
   int64_t samples_ = 0;
   double loss_sum_ = 0;
   double loss_weight_ = 0;
-  // Each metric uses one of the two, for Metric::measure and Metric::add respectively.
+  // By metric. A metric with Metric::add uses `states_`; any other metric uses `parts_`.
   std::vector<Metric::Part> parts_;
   std::vector<std::vector<double>> states_;
 };
 
-// INVALID_ARGUMENT if metric names are not printable or not distinct. Also returned if `best_by`
-// (training.best_by) is neither empty, nor "loss", nor a metric name.
+// INVALID_ARGUMENT if a metric's name is empty, is "loss", occurs twice, or has characters other
+// than letters, digits and '_'; or if `best_by` (training.best_by) is neither empty, nor "loss",
+// nor a metric's name.
 absl::Status CheckMetrics(const Objective& objective, const std::string& best_by);
 
 }  // namespace torchps

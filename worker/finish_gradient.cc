@@ -26,8 +26,9 @@ void UndoScale(FlatModel* model, const LossScaler* scaler) {
   gradients.mul_(inverse);
 }
 
-// Also runs on the device. Removes the scale first, because clip_norm refers to the unscaled
-// gradient. The stream keeps that order. REQUIRES: scan() is not null.
+// Removes the loss scale, then checks and clips the gradient, all on the device. The device's
+// stream keeps this order, which matters because clip_norm refers to the unscaled gradient.
+// REQUIRES: scan() is not null.
 absl::StatusOr<GradientScan> ScanOnDevice(const TrainingSpec& training, FlatModel* model,
                                           const LossScaler* scaler) {
   try {

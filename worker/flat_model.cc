@@ -211,7 +211,8 @@ absl::Span<float> FlatModel::next_values() {
 }
 
 absl::Status FlatModel::UseNextValues() {
-  // Switching vectors would silently undo a replaced value.
+  // If the program replaced a value's tensor, switching vectors would silently undo the
+  // replacement.
   if (absl::Status status = CheckValues(); !status.ok()) return status;
   current_ = 1 - current_;
   if (!on_host()) return ToDevice();
@@ -246,7 +247,7 @@ absl::Span<const float> FlatModel::averaged() {
   return values().subspan(layout_.trained_size());
 }
 
-// Without a link, a copy is complete when it returns (worker/stages/slot_members.h).
+// Without a link, the copy functions of DevicePart return when the copy is complete.
 
 absl::Status FlatModel::ToDevice() {
   if (on_host()) return absl::OkStatus();

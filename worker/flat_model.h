@@ -46,11 +46,13 @@ namespace torchps {
 // ToHost() do nothing. A module in stages on several GPUs uses flat tensors on each GPU for the
 // stage's elements (worker/stages/stages.h). The host buffers hold the elements of all stages.
 //
-// UseLink() makes pulled blocks go to the device one by one while the device computes; an outbox
-// does the same for gradients. Without a link, each direction is one blocking copy.
+// With a link (UseLink()), pulled blocks are copied to the device one by one while the device
+// computes. An outbox (worker/device/gradient_outbox.h) copies the gradient's blocks to the host in
+// the same way. Without a link, values and gradients are each copied as a whole, and the host
+// waits.
 //
-// The second value vector, next_values(), receives a pull while forward and backward use the first.
-// On the CPU, swapping them copies no data: each tensor is pointed at the other vector.
+// The second value vector, next_values(), receives a pull while forward and backward use values().
+// On the CPU, swapping the two vectors copies no data: each tensor is pointed at the other vector.
 //
 // Thread-compatible: used by the trainer's thread. Another thread may use the spans while forward,
 // backward, ToDevice and ToHost are not running, and next_values() except during UseNextValues().
@@ -70,9 +72,10 @@ class FlatModel final : public ModelVectors {
   // Moves `module` to the placement's devices (a torch::Device, or one for each stage) and moves
   // parameters and float buffers into the flat tensors, keeping their values.
   //
-  // If the memory for `shared` cannot be allocated, or pinned for a GPU, it is not shared;
-  // not_shared() returns the reason. If `mirrored` is false, a model on GPUs lacks host buffers: do
-  // not use host spans or copies. This suits a replica that is never sent.
+  // If the memory for `shared` cannot be allocated, or pinned for a GPU, no memory is shared, and
+  // not_shared() returns the reason. If `mirrored` is false, a model on GPUs lacks host buffers,
+  // and host spans and copies must not be used. A replica that exchanges nothing with servers needs
+  // no host buffers.
   //
   // INVALID_ARGUMENT as for FindTensors and Placement::Check, or if a device is missing. INTERNAL
   // if torch cannot move the module, for example because the device memory is too small.
@@ -90,21 +93,22 @@ class FlatModel final : public ModelVectors {
   // True if the flat tensors are in host memory.
   bool on_host() const { return parts_.empty(); }
 
-  // Makes copies use `link`. Call it before the first pull. Borrows the map. INTERNAL: out of
-  // memory. REQUIRES: has_one_vector() and not on_host().
+  // Makes copies between host and device use `link`. Call it before the first pull. Borrows the
+  // map. INTERNAL: out of memory. REQUIRES: has_one_vector() and not on_host().
   absl::Status UseLink(std::unique_ptr<DeviceLink> link, const BlockMap& block_map);
   // Makes the outbox, which must not exist yet, check each block of a gradient before copying it.
   void UseFiniteCheck(std::unique_ptr<FiniteCheck> look) { look_ = std::move(look); }
-  // Returns the outbox that brings gradients() and averaged() to the host in place of ToHost(),
-  // which must not be called any more. The first call makes it. Returns null without a link, if
-  // memory cannot be pinned, or if the shared memory was not allocated for an outbox.
+  // Returns the outbox, which the first call makes. From then on the outbox copies gradients() and
+  // averaged() to the host, and ToHost() must not be called. Returns null without a link, if memory
+  // cannot be pinned, or if the shared memory was not allocated for an outbox.
   GradientOutbox* MakeOutbox();
 
-  // Makes gradients come to the host as encoded by `encoder` on the device. gradients() and
-  // ToHost() must not be used any more. `looks`: see EncodedOutbox::Options. RESOURCE_EXHAUSTED if
-  // memory cannot be pinned; the model is then unchanged. REQUIRES: there is a link and no outbox.
+  // Makes the device encode gradients with `encoder`, so that only encoded blocks are copied to the
+  // host. gradients() and ToHost() must not be used any more. `looks`: see EncodedOutbox::Options.
+  // RESOURCE_EXHAUSTED if memory cannot be pinned; the model is then unchanged. REQUIRES: there is
+  // a link and no outbox.
   absl::Status UseEncoder(std::unique_ptr<BlockEncoder> encoder, bool looks);
-  // Null without UseEncoder().
+  // Returns null without UseEncoder().
   EncodedOutbox* encoded_outbox() const {
     return copies_ == nullptr ? nullptr : copies_->encoded_outbox();
   }
@@ -113,7 +117,7 @@ class FlatModel final : public ModelVectors {
   void UseScan(std::unique_ptr<DeviceScan> scan) { scan_ = std::move(scan); }
   DeviceScan* scan() const { return scan_.get(); }
 
-  // Null without UseLink().
+  // Returns null without UseLink().
   DeviceLink* link() const { return copies_ == nullptr ? nullptr : copies_->link(); }
 
   // Returns the trained parameters in the order of the layout's segments.
@@ -160,7 +164,8 @@ class FlatModel final : public ModelVectors {
   // FAILED_PRECONDITION names a trained parameter that an in-place operation changed since Create()
   // or TakeChanges(). The next pull would undo the change.
   absl::Status CheckUnchanged() const;
-  // Accepts in-place changes, which the worker's optimizer made.
+  // Makes CheckUnchanged() accept the in-place changes so far, which the inner optimizer of local
+  // steps made.
   void TakeChanges();
 
   // FAILED_PRECONDITION names the first value or gradient that is no longer a view because it was
@@ -172,43 +177,45 @@ class FlatModel final : public ModelVectors {
   // A sent tensor. The segment is at the same index in layout_.segments().
   struct Member {
     torch::Tensor tensor;
-    // One view for each value vector on the device. A GPU uses only the first.
+    // On the host, the view of the segment in each value vector. On a device, only the first is
+    // set.
     std::array<torch::Tensor, 2> value_views;
     torch::Tensor gradient_view;  // undefined for an averaged tensor
-    uint32_t version = 0;         // the version of `tensor`, raised by each in-place operation
+    uint32_t version = 0;         // torch's count of in-place changes at the last TakeChanges()
   };
 
   FlatModel(ModuleTensors module, Placement placement,
             absl::StatusOr<std::shared_ptr<PushSegment>> segment, bool mirrored);
 
-  // Returns zeros. If the model is on a device, the memory is as long as an outbox buffer, so that
-  // an outbox can reuse it.
+  // Returns zeros for host_gradients_. If the model is on a device, the memory is as long as an
+  // outbox buffer, so that an outbox can reuse it.
   torch::Tensor HostGradients(const torch::TensorOptions& elements) const;
-  // Returns the part that holds a segment's tensor, null for the host vectors, and the first
-  // element.
+  // Returns the part that holds a segment's tensor, or null if the host vectors hold it, and the
+  // index of the tensor's first element there.
   std::pair<const DevicePart*, int64_t> Find(const Segment& segment) const;
   // Sets the members' views of value vector `index`, which is 0 on a device.
   void MakeViews(size_t index);
   // OK if all values are still views.
   absl::Status CheckValues() const;
 
-  // The index of the current views.
+  // The index into Member::value_views of the views that forward() uses.
   size_t view_index() const { return on_host() ? current_ : 0; }
 
   const ModelLayout layout_;
   const Placement placement_;
   const absl::Status not_shared_;
   std::string channels_last_name_;
-  // The gradient tensor keeps it alive, too.
+  // Also owned by host_gradients_, because the module's gradients may outlive this object.
   const std::shared_ptr<PushSegment> segment_;
   // The elements on each device. Empty if the model is on the host.
   std::vector<DevicePart> parts_;
-  // Pinned if a GPU copies from and to them. next_values() makes the second value vector.
+  // The two value vectors; next_values() allocates the second. Pinned if a GPU copies from and to
+  // them.
   std::array<torch::Tensor, 2> host_values_;
   torch::Tensor host_gradients_;
   // Null without a link.
   std::unique_ptr<DeviceCopies> copies_;
-  // Passed to the outbox when it is made.
+  // The finite check for the outbox that MakeOutbox() will make.
   std::unique_ptr<FiniteCheck> look_;
   std::unique_ptr<DeviceScan> scan_;
   // The index of values() in host_values_.

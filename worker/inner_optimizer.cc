@@ -64,7 +64,7 @@ using Parameters = std::vector<Parameter>;
 template <typename TorchOptimizer, typename TorchOptions>
 class TorchInnerOptimizer final : public InnerOptimizer {
  public:
-  // The tensors and options of one torch group.
+  // The tensors and options of one of torch's parameter groups.
   struct Group {
     std::vector<torch::Tensor> tensors;
     TorchOptions options;
@@ -85,7 +85,7 @@ class TorchInnerOptimizer final : public InnerOptimizer {
     for (Parameter& parameter : parameters_) {
       while (run != absent.end() && run->end <= parameter.elements.begin) ++run;
       if (run == absent.end()) break;
-      // Runs always cover whole parameters.
+      // Each run of absent elements covers whole parameters.
       if (run->begin <= parameter.elements.begin) parameter.tensor.mutable_grad() = torch::Tensor();
     }
     std::vector<torch::optim::OptimizerParamGroup>& groups = optimizer_->param_groups();
@@ -97,7 +97,7 @@ class TorchInnerOptimizer final : public InnerOptimizer {
 
  private:
   Parameters parameters_;
-  std::vector<double> rates_;  // by group, without the schedule
+  std::vector<double> rates_;  // learning rates by group, before the schedule's factor
   std::unique_ptr<TorchOptimizer> optimizer_;
 };
 

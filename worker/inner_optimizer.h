@@ -14,8 +14,8 @@
 namespace torchps {
 
 // The optimizer for a worker's local steps (LocalSpec.inner). Runs torch::optim in place on a
-// module's parameters, on any device. The state, such as moments, persists across pushes as long as
-// this object exists.
+// module's parameters, on any device. The optimizer state, such as moments, is kept between pushes
+// and ends with this object.
 //
 // Thread-compatible: used by the computing thread. Keeps the parameters alive.
 class InnerOptimizer {
@@ -29,8 +29,9 @@ class InnerOptimizer {
       const std::vector<torch::Tensor>& parameters);
 
   // Makes a step with the parameters' gradients. `rate_factor`, from the schedule, multiplies the
-  // learning rate. Parameters with `absent` elements keep their values and state, as in
-  // torch.optim; their gradients are undefined afterwards. Throws torch's exceptions.
+  // learning rate. `absent` are the elements that the step did not reach: their parameters keep
+  // values and state, as in torch.optim, and have undefined gradients afterwards. Throws torch's
+  // exceptions.
   virtual void Step(double rate_factor, absl::Span<const ElementRun> absent) = 0;
 };
 

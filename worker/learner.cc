@@ -65,7 +65,7 @@ class LossSum {
 // Returns null if batches need no upload, or if the uploader cannot be made. The second case is
 // logged; each pass then copies the batch itself.
 std::unique_ptr<BatchUploader> MakeLift(const FlatModel& model, const Learner::Options& options) {
-  // The micro-batches of stages are sent to several devices.
+  // An uploader has one device, but the micro-batches of stages go to several.
   if (model.devices().size() > 1) return nullptr;
   absl::StatusOr<std::unique_ptr<BatchUploader>> lift =
       options.device_factory->MakeUploader(model.device());
@@ -75,7 +75,7 @@ std::unique_ptr<BatchUploader> MakeLift(const FlatModel& model, const Learner::O
   return nullptr;
 }
 
-// Like FinishGradient(), if the gradient is not checked and an outbox copies it.
+// Like FinishGradient(), for a gradient that is not checked as a whole and that an outbox copies.
 absl::StatusOr<Finite> FinishCopies(const FlatModel& model, GradientOutbox* outbox) {
   if (absl::Status status = outbox->Finish(); !status.ok()) return status;
   if (absl::Status status = model.CheckViews(); !status.ok()) return status;
@@ -100,8 +100,8 @@ Learner::Learner(Task task, FlatModel* model, Options options)
 Learner::Route Learner::ChooseRoute(const Options& options, FlatModel* model) {
   using Kind = Route::Kind;
   if (options.local_steps) return {Kind::kKept, /*reports_early=*/false, nullptr, nullptr};
-  // Clipping and checking need the whole gradient. With several replicas, the gradient is their
-  // sum.
+  // Clipping and checking need the whole gradient. With several replicas, the gradient is complete
+  // only when those of the replicas are summed.
   const bool by_block = !NeedsWholeGradient(options.training) && options.replicas == 1;
   if (model->on_host()) return {Kind::kInPlace, by_block, nullptr, nullptr};
   EncodedOutbox* const encoded = options.replicas == 1 ? model->encoded_outbox() : nullptr;
@@ -152,7 +152,7 @@ int Learner::MicroBatches(int64_t samples) const {
 
 torch::Tensor Learner::Scaled(const torch::Tensor& loss) const {
   if (scaler_ == nullptr || scaler_->scale() == 1) return loss;
-  // The scaled loss may overflow float16.
+  // Casts first, because the scaled loss may overflow float16.
   return loss.to(torch::kFloat32) * scaler_->scale();
 }
 
@@ -296,8 +296,9 @@ absl::StatusOr<Learner::Gradient> Learner::ComputePasses(const StepWork& step, O
   }
   if (absl::Status status = watch_.Disarm(); !status.ok()) return status;
   if (route_.leaves_device()) {
-    // The device continues computing in the meantime. If it cannot report when it is done, waits
-    // for it first, so that times are correct.
+    // The device may still compute while BeforeBlocks() runs. A link reports when the device is
+    // done. Without a link, loss_sum.Read() waits for the device first, so that the times are
+    // correct.
     std::optional<WorkEnd> computed;
     if (DeviceLink* const link = model_->link(); link != nullptr) {
       computed.emplace(link, options_.clock);
@@ -314,12 +315,12 @@ absl::StatusOr<Learner::Gradient> Learner::ComputePasses(const StepWork& step, O
   }
   gradient.loss_sum = loss_sum.Read();
   if (options_.replicas > 1) {
-    // Finish() checks only the lead's views.
+    // Finish() runs only on the first replica, so each replica checks its own views here.
     if (absl::Status status = model_->CheckViews(); !status.ok()) return status;
   }
   if (!watch_.ReachedAll()) gradient.absent = watch_.Unreached();
   gradient.compute_time = options_.clock->Now() - began - gradient.data_time - observed;
-  // From here on, Finish() waits for the copies.
+  // Finish() waits for the outbox's copies, so they must not be dropped here.
   std::move(drop).Cancel();
   return gradient;
 }

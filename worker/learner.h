@@ -34,12 +34,12 @@ namespace torchps {
 //
 // If the model's stages are on different devices (FlatModel::devices()), a pass is cut into
 // micro-batches so that the stages compute in parallel (worker/stages/pipeline.h). The gradient is
-// the same up to rounding. Exceptions are layers that depend on the other samples in a batch (batch
+// the same up to rounding, except with layers that depend on the other samples in a batch (batch
 // norm) or on the order of random draws (dropout).
 //
-// Thread-compatible: the calling thread does the work, apart from torch's threads and the threads
-// of all stages but the last. Borrows the model. Exceptions and errors of the user's module,
-// objective and dataset are returned as a status.
+// Thread-compatible: the calling thread and torch's threads compute. If the model is in stages,
+// each stage but the last also has a thread. Borrows the model. Exceptions and errors of the user's
+// module, objective and dataset are returned as a status.
 class Learner {
  public:
   struct Options {
@@ -71,23 +71,23 @@ class Learner {
     TrainingObserver* observer = TrainingObserver::None();
   };
 
-  // Receives events while a step's gradient is computed (TrainingObserver receives those of all
-  // steps). Implemented by Trainer for the push of the step.
+  // Receives the events of one step while its gradient is computed. (TrainingObserver receives
+  // events of the whole training.) Trainer implements it to push the gradient.
   class Observer {
    public:
     virtual ~Observer() = default;
-    // Called after the forward pass. `compute_time` is the computing time so far, without fetching
-    // samples. This function and BeforeBlocks() are called once per step, on the computing thread.
-    // An error ends the step.
+    // Called after the first forward pass of the step. `compute_time` is the computing time so far,
+    // without fetching samples. This function and BeforeBlocks() are called once per step, on the
+    // computing thread. An error ends the step.
     virtual absl::Status BeforeGradient(absl::Duration compute_time) = 0;
-    // Called before gradients() are overwritten and blocks are reported. On the host, that is
-    // before the backward pass; otherwise, it is after the backward pass was enqueued on the
-    // device.
+    // Called before gradients() are overwritten and blocks are reported. If the model is on the
+    // host, that is before the first backward pass; otherwise, it is after the last backward pass
+    // was enqueued on the device.
     virtual absl::Status BeforeBlocks() { return absl::OkStatus(); }
     // Sets the weight of the gradient, if it is not the number of samples. Called at most once,
     // after BeforeBlocks() and before any OnBlock().
     virtual void OnWeight(double /*weight*/) {}
-    // Calls both, if no work lies in between.
+    // Calls BeforeGradient(), then BeforeBlocks(). For callers that do no work between the two.
     absl::Status BeforeGradientAndBlocks(absl::Duration compute_time) {
       const absl::Status status = BeforeGradient(compute_time);
       return status.ok() ? BeforeBlocks() : status;
@@ -110,11 +110,11 @@ class Learner {
     ElementRuns absent;
     // Local steps skipped because the gradient was not finite.
     int64_t skipped_steps = 0;
-    // Local steps skipped as overflows (Finite::kOverflow), or 1 if this step overflowed.
+    // The number of local steps that overflowed (Finite::kOverflow). Without local steps, 1 if this
+    // step overflowed, else 0.
     int64_t overflows = 0;
     absl::Duration data_time;  // fetching samples
-    // Everything else except time spent in the observer. Observer time counts while a device
-    // computes.
+    // All time except `data_time` and the time in the observer while no device computed.
     absl::Duration compute_time;
   };
 
@@ -122,9 +122,10 @@ class Learner {
   // in worker/torch_error.h). REQUIRES: if the model is on several devices, the module is a Stages.
   Learner(Task task, FlatModel* model, Options options);
 
-  // Computes a step: leaves the gradient of the mean loss over the samples, clipped, in gradients()
-  // and averaged(). May run several passes. Reports blocks early in the last pass if gradients are
-  // neither clipped nor checked, on the CPU or with a device link.
+  // Computes a step. Leaves the clipped gradient of the mean loss over the samples in gradients(),
+  // and the buffers in averaged(). May run several passes. Reports blocks early, in the last pass,
+  // if the model is on the CPU or has a device link, and gradients are neither clipped nor checked
+  // as a whole.
   //
   // INTERNAL if the user's code failed. FAILED_PRECONDITION if it replaced a tensor, or added a
   // parameter after the model was laid out. INVALID_ARGUMENT if the dataset returned a batch of the
@@ -145,11 +146,11 @@ class Learner {
   // How a step's gradient gets from the passes to the push.
   struct Route {
     enum class Kind {
-      // The passes compute it in the host memory that is pushed.
+      // The passes write the gradient to the host memory that is pushed.
       kInPlace,
-      // It stays in the passes' memory, for the inner optimizer of local steps.
+      // The gradient stays where the passes wrote it, for the inner optimizer of local steps.
       kKept,
-      // Finish() copies it from the device to the host as a whole.
+      // Finish() copies the whole gradient from the device to the host.
       kCopied,
       // `copied` brings each block to the host once it is final.
       kCopiedByBlock,
@@ -161,7 +162,7 @@ class Learner {
     Kind kind = Kind::kInPlace;
     // True if blocks are reported in the last pass, before the gradient is complete.
     bool reports_early = false;
-    // Null unless the kind says otherwise.
+    // `copied` is set only for kCopiedByBlock, `encoded` only for kEncoded.
     GradientOutbox* copied = nullptr;
     EncodedOutbox* encoded = nullptr;
 
@@ -173,16 +174,17 @@ class Learner {
   static Route ChooseRoute(const Options& options, FlatModel* model);
 
   absl::StatusOr<Gradient> ComputePasses(const StepWork& step, Observer* observer);
-  // Returns this replica's part of the pass that begins at sample `begin` of the step, or of the
-  // upcoming samples.
+  // Returns this replica's part of the pass that begins at sample `begin`, counted over the step's
+  // samples followed by the upcoming samples.
   BatchLoader::Pass PassAt(const StepWork& step, size_t begin) const;
-  // Returns the batch of that pass, which must not be empty.
+  // Returns the batch of PassAt(step, begin). REQUIRES: that pass has samples.
   absl::StatusOr<Batch> TakeBatch(const StepWork& step, size_t begin);
-  // Brings the gradient to the end of its route. Sets `absent` only if the device encodes.
+  // Completes the gradient's route to the push. Sets `absent` only if the device encodes.
   absl::StatusOr<Finite> FinishRoute(ElementRuns* absent);
   absl::StatusOr<Finite> FinishEncoded(ElementRuns* absent);
-  // Returns the time the device was idle since `told`, when the step's work was enqueued.
-  // `computed` is the end of that work; nullopt: it had ended by `told`.
+  // Returns how long the device has been idle since `told`. By then, the step's work was enqueued
+  // on the device. `computed` gives the end of this work; nullopt means that the work had ended by
+  // `told`.
   absl::Duration IdleSince(absl::Duration told, const std::optional<WorkEnd>& computed) const;
 
   // A forward and a backward pass of a batch.
@@ -191,7 +193,7 @@ class Learner {
     int micro_batches = 1;
     // The number of earlier steps.
     int64_t step = 0;
-    // The number of samples of the pass and of the step.
+    // The numbers of samples in this replica's part of the pass, and in the step.
     double samples = 1;
     double step_samples = 1;
     // Called with the weight of the pass before gradients change. An error ends the pass.
@@ -203,7 +205,7 @@ class Learner {
   absl::StatusOr<torch::Tensor> RunPassInStages(PassWork work);
   // Runs the forward pass of a whole batch in the job's precision.
   absl::StatusOr<Loss> ForwardToLoss(Batch batch, int64_t step) const;
-  // Returns the loss multiplied by the scale, if any, as the start of backward().
+  // Returns the loss multiplied by the loss scale, if any. backward() starts from the result.
   torch::Tensor Scaled(const torch::Tensor& loss) const;
   // Returns the number of micro-batches for a pass of `samples` samples.
   int MicroBatches(int64_t samples) const;
@@ -212,7 +214,8 @@ class Learner {
   FlatModel* const model_;
   const Options options_;
   const Route route_;
-  // Null if each pass copies the batch itself, if necessary, while the host waits.
+  // Uploads batches while the device computes. Null: each pass copies its batch, if the model is on
+  // a device, and waits for the copy.
   const std::unique_ptr<BatchUploader> lift_;
   BatchLoader loader_;
   GradientWatch watch_;
@@ -222,7 +225,7 @@ class Learner {
   const std::unique_ptr<Pipeline> pipeline_;
 };
 
-// Learner::Compute() or a replacement.
+// Learner::Compute(), or a function that replaces it, such as LocalSteps::Compute().
 using ComputeGradient = std::function<absl::StatusOr<Learner::Gradient>(
     const StepWork& step, Learner::Observer* observer)>;
 

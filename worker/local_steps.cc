@@ -100,7 +100,7 @@ absl::StatusOr<Learner::Gradient> LocalSteps::Compute(const StepWork& step,
       sum.absent =
           ++taken == 1 ? std::move(gradient->absent) : RunsInBoth(sum.absent, gradient->absent);
     }
-    // Assumes the mean loss of the other steps for those whose loss is not finite.
+    // For local steps whose loss is not finite, assumes the mean loss of the others.
     sum.loss_sum *= static_cast<double>(samples) / static_cast<double>(with_loss);
     const bool must_end = sum.skipped_steps > 0 && job_.training().nonfinite() == STOP_JOB;
     if (must_end || (taken == 0 && sum.skipped_steps > 0)) {

@@ -22,7 +22,7 @@ namespace torchps {
 //   u = anchor - values
 // The anchor is a copy of the pulled values.
 //
-// The optimizer state persists across pushes as long as this object exists. Steps with a gradient
+// The optimizer state is kept between pushes and ends with this object. Local steps with a gradient
 // that is not finite are skipped.
 //
 // Thread-compatible: used by the thread that computes gradients. Borrows its constructor's
@@ -38,18 +38,21 @@ class LocalSteps {
                                                             const Clock* clock);
 
   // Like Learner::Compute(), for all local steps together. `loss_sum` covers all samples, each at
-  // the values that the step began with. Steps with a loss that is not finite count at the mean of
-  // the others; if there are no others, `loss_sum` is not finite. The observer is called when the
-  // steps are done and gradients() are about to be overwritten, but not for blocks. The caller then
-  // pushes gradients() and averaged(). `finite` is kNo if the result must not be pushed: all steps
-  // failed, or one failed and the job says STOP_JOB.
+  // the values that its local step began with. For a local step whose loss is not finite, the mean
+  // loss of the others is assumed; if no loss is finite, neither is `loss_sum`.
+  //
+  // Calls the observer when the local steps are done and gradients() are about to be overwritten,
+  // but not for blocks. The caller then pushes gradients() and averaged(), unless `finite` is kNo
+  // or kOverflow. kOverflow: all local steps overflowed. kNo: the optimizer took no step and at
+  // least one gradient was not finite, or one was not finite and training.nonfinite is STOP_JOB.
   absl::StatusOr<Learner::Gradient> Compute(const StepWork& step, Learner::Observer* observer);
 
  private:
   LocalSteps(const JobSpec& job, Schedule schedule, std::unique_ptr<InnerOptimizer> optimizer,
              FlatModel* model, ComputeGradient compute, const Clock* clock);
 
-  // Returns the number of samples per step. The last step gets the remainder.
+  // Returns the number of samples per local step, for a push of `samples` samples. The last local
+  // step gets the rest.
   int64_t SamplesOfStep(int64_t samples) const;
   // Copies the pulled values into the anchor.
   void DropAnchor();
@@ -63,7 +66,7 @@ class LocalSteps {
   const ComputeGradient compute_;
   const Clock* const clock_;
   torch::Tensor anchor_;
-  // The number of steps begun by this object.
+  // The number of local steps begun by this object.
   int64_t steps_ = 0;
 };
 

@@ -49,7 +49,7 @@ absl::StatusOr<Preprocessing::Metadata> GetMetadata(const std::string& path) {
 
 namespace {
 
-// Without gradients, larger batches fit in memory than in training.
+// Samples per batch. Without gradients, larger batches fit in memory than in training.
 constexpr int64_t kBatch = 256;
 
 // Calls `use` with a forward pass of each batch in the dataset.

@@ -15,11 +15,12 @@
 #include "worker/evaluation.h"
 #include "worker/task.h"
 
-// Evaluates a module on samples and computes predictions. Both functions run the module in
-// evaluation mode without gradients on `device`, which must hold the parameters. Each layer's mode
-// is restored. `precision` should be that of the training. Exceptions and errors of the user's
-// module, objective and dataset are returned as a status. `stop` may be null; if it is stopped, the
-// functions return CANCELLED before the next batch.
+// Loads a trained module, evaluates it on samples and computes predictions. Evaluate() and
+// Predict() run the module in evaluation mode without gradients on `device`, which must hold the
+// parameters, and then restore each layer's mode. `precision` should be that of the training.
+// Exceptions and errors of the user's module, objective and dataset are returned as a status.
+// `stop` may be null. After a stop, Evaluate() and Predict() return CANCELLED before the next
+// batch.
 
 namespace torchps {
 

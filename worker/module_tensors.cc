@@ -43,8 +43,9 @@ struct Extent {
   uintptr_t end;
 };
 
-// Returns a view into `vector`, which represents memory from address `begin` on, that covers the
-// tensor's elements. Expanded dimensions count once.
+// `vector` stands for the memory from address `begin` on, one element for each float. Returns the
+// view of `vector` at the addresses of the tensor's elements. Uses one index of each expanded
+// dimension, because all its indices share their memory.
 torch::Tensor PlacesIn(const torch::Tensor& vector, uintptr_t begin, const torch::Tensor& tensor) {
   std::vector<int64_t> sizes = tensor.sizes().vec();
   for (size_t i = 0; i < sizes.size(); ++i) {
@@ -60,7 +61,8 @@ bool ShareElements(const torch::Tensor& one, const Extent& a, const torch::Tenso
   if (a.end <= b.begin || b.end <= a.begin || one.device() != other.device()) return false;
   const bool are_dense = one.is_non_overlapping_and_dense() && other.is_non_overlapping_and_dense();
   if (are_dense || (a.begin - b.begin) % sizeof(float) != 0) return true;
-  // Interleaved tensors, for example columns of one table.
+  // The tensors may interleave, for example as columns of one table. Marks the elements of one, and
+  // looks for a marked element of the other.
   const uintptr_t begin = std::min(a.begin, b.begin);
   const auto elements = static_cast<int64_t>((std::max(a.end, b.end) - begin) / sizeof(float));
   const torch::Tensor is_taken = torch::zeros({elements}, torch::kBool);
@@ -147,8 +149,8 @@ absl::Status Collect(const torch::nn::Module& module, const ModuleTensors::GetGr
   return absl::OkStatus();
 }
 
-// Makes each stage start a block. The layout is then the same if one process holds the model or one
-// process per stage does (client/stage_layouts.h).
+// Makes each stage start a new block. Then one process with the whole model and several processes
+// with a stage each use the same blocks (client/stage_layouts.h).
 void MarkStages(const torch::nn::Module& module, std::vector<Segment>* segments) {
   if (dynamic_cast<const StagesImpl*>(&module) == nullptr) return;
   std::set<std::pair<std::string, bool>> begun = {{"0", false}, {"0", true}};

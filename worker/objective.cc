@@ -84,7 +84,7 @@ absl::Status CheckScalar(const torch::Tensor& loss) {
                    " elements; expected one: the mean over the batch"));
 }
 
-// [B, K], in the units of the data.
+// Returns outputs minus targets, [B, K], in the units of the data.
 torch::Tensor GetErrors(const Pass& pass) {
   return (pass.Numbers(pass.output()) - pass.Numbers(pass.batch.target)).to(torch::kFloat64);
 }
@@ -113,7 +113,7 @@ absl::StatusOr<Loss> GetLoss(const Objective& objective, const Pass& pass) {
   }
   loss.weight = value.weight;
   loss.weighted_sum = value.sum;
-  // The mean is undefined if no sample in the batch counts.
+  // If the weight is 0, the batch has no mean loss. Uses the sum, because dividing by 0 gives NaN.
   loss.mean = value.weight > 0 ? value.sum.detach() / value.weight : value.sum.detach();
   return loss;
 }
@@ -180,7 +180,8 @@ Metric AreaUnderRoc() {
     for (int64_t i = 0; i < scores.numel(); ++i) {
       const double score = scores.data_ptr<double>()[i];
       const double positive = target.data_ptr<double>()[i];
-      // NaN cannot be sorted. As a count, it makes the area NaN.
+      // A NaN score cannot be sorted. Stored as the number of negatives instead, it makes the area
+      // NaN.
       const bool is_nan = std::isnan(score);
       state.insert(state.end(), {is_nan ? 0 : score, is_nan ? score : 1 - positive, positive});
     }

@@ -68,7 +68,7 @@ struct WeightedLoss {
 
 // The loss of a batch.
 struct Loss {
-  // Returns the sum over all counted elements, without a gradient.
+  // Returns the loss summed over the batch: the mean times the weight. Without a gradient.
   double sum() const { return mean.item<double>() * weight; }
 
   // Returns this batch's part of the loss of a step, for backward() to start from. `samples` and
@@ -86,9 +86,9 @@ struct Loss {
 // A value type. The functions should be stateless, because several threads may use copies.
 struct Objective {
   // `loss` is called with a Pass, or, for models with one output, with an output and a target. It
-  // must return either a scalar (the mean over the batch's samples) or a WeightedLoss. Then several
-  // workers train like one process. Evaluations are compared by the first metric, or by the loss if
-  // there is none; training.best_by overrides this.
+  // must return either a scalar (the mean over the batch's samples) or a WeightedLoss. With either,
+  // several workers train like one process. Evaluations are compared by the first metric, or by the
+  // loss if there is none; training.best_by overrides this.
   template <typename Function>
   Objective(Function loss, std::vector<Metric> metrics = {}) : metrics(std::move(metrics)) {
     if constexpr (std::is_invocable_v<Function, const torch::Tensor&, const torch::Tensor&>) {
@@ -100,7 +100,7 @@ struct Objective {
     }
   }
 
-  // Returns the mean of a batch; for a WeightedLoss, the sum divided by the weight.
+  // Returns the mean loss of a batch; for a WeightedLoss, the sum divided by the weight.
   std::function<torch::Tensor(const Pass& pass)> loss;
   // Null if the loss is a mean over samples.
   std::function<WeightedLoss(const Pass& pass)> weighted_loss;
@@ -141,9 +141,10 @@ Metric MacroF1(int64_t classes);
 // sample. The area is the fraction of pairs from both classes in which class 1 scores higher; ties
 // count half. NaN unless both classes occur.
 //
-// The state consists of triples: a score and the number of samples of classes 0 and 1. States of
-// several workers can be concatenated. The area is exact up to 2^20 samples. Larger states merge
-// neighboring scores, which changes the area by about 0.000001.
+// The state consists of triples: a score, the number of samples of class 0 with this score, and the
+// number of samples of class 1. States of several workers can be concatenated. The area is exact up
+// to 2^20 samples. Larger states merge neighboring scores, which changes the area by about
+// 0.000001.
 Metric AreaUnderRoc();
 
 // "perplexity": e to the power of the mean cross entropy of outputs [B, T, V] and targets [B, T].

@@ -20,7 +20,8 @@ namespace torchps {
 namespace {
 
 constexpr int64_t kLengthBytes = 8;
-// Aligns the data, so that a mapped file contains aligned tensors.
+// Bytes. The data begin at a multiple of this in the file, so that the tensors of a memory-mapped
+// file are aligned.
 constexpr size_t kAlignment = 64;
 constexpr size_t kPieceBytes = 1 << 20;
 // The maximum number of names that a message lists per kind of difference.
@@ -82,11 +83,11 @@ std::string ShardHint(const std::string& path) {
              : "";
 }
 
-// Names on one side only, and faults of tensors on both sides.
+// Names that only the file or only the module has, and faults of tensors that both have.
 struct Differences {
-  std::vector<std::string> missing;  // in the file
-  std::vector<std::string> extra;
-  std::vector<std::string> skipped;  // also extra, with a dtype that modules do not use
+  std::vector<std::string> missing;  // not in the file
+  std::vector<std::string> extra;    // not in the module
+  std::vector<std::string> skipped;  // not in the module, with a dtype that torchps cannot load
   std::vector<std::string> misfits;
 };
 
@@ -163,8 +164,8 @@ absl::StatusOr<StateSources> Open(FileSystem* files, const std::string& path) {
   }
 }
 
-// Allows only rounding of floating-point numbers. Integers, and numbers converted to integers, must
-// keep their value.
+// INVALID_ARGUMENT if converting `loaded` to `type` changes a value, except by rounding a
+// floating-point number to another floating-point type.
 absl::Status CheckConversion(const std::string& name, const torch::Tensor& loaded,
                              torch::ScalarType type, const std::string& path) {
   const torch::ScalarType from = loaded.scalar_type();

@@ -22,11 +22,12 @@
 
 namespace torchps {
 
-// Returns each name of a tensor with an earlier name, mapped to the earlier name.
+// Returns the second and later names of each tensor with several names, mapped to the tensor's
+// first name.
 std::map<std::string, std::string> TiedNames(const torch::nn::Module& module);
 
-// Produces the bytes of such a file piece by piece, so that a model of any size needs little
-// memory. Shares the module's tensors: Read() returns the values at the time of the call.
+// Produces the bytes of a module's state file piece by piece, so that a model of any size needs
+// little memory. Shares the module's tensors: Read() returns the values at the time of the call.
 class StateFile {
  public:
   // Selects the tensors whose name `wanted` accepts; null accepts all. INVALID_ARGUMENT names a
@@ -49,7 +50,7 @@ class StateFile {
  private:
   StateFile() = default;
 
-  std::string header_;  // length and JSON
+  std::string header_;  // the header's length, then JSON
   std::vector<torch::Tensor> tensors_;
   int64_t bytes_ = 0;
 };
@@ -65,17 +66,17 @@ enum class Match {
 };
 
 // Loads the state into the module's tensors, by name. `path` is a safetensors file, a file of
-// Python's torch.save(module.state_dict(), file), or the JSON index of such files as shards in the
-// same folder. The contents determine the format. Converts values to the module's types.
-// Floating-point numbers are rounded as in torch, so a float64 above float32's range becomes
-// infinite. Other conversions must keep each value. Skips tensors with unsupported dtypes unless
-// the module uses their names.
+// Python's torch.save(module.state_dict(), file), or a JSON index that names several such files
+// (shards) in the same folder. The contents determine the format. Converts values to the module's
+// types. Floating-point numbers are rounded as in torch, so a float64 above float32's range becomes
+// infinite. Other conversions must keep each value. A tensor with an unsupported dtype is an error
+// only if the module has a tensor of this name.
 //
 // INVALID_ARGUMENT names missing and extra tensors, tensors that differ in shape or do not convert,
 // and a prefix that would make the names match. NOT_FOUND or DATA_LOSS for errors of the file.
 // INTERNAL for errors of torch. After an error the module is unchanged, because the file is read
 // before the first tensor changes. The exception is a device that fails during the copy.
-// `unmatched`, if not null, receives the names on one side only.
+// `unmatched`, if not null, receives the names that only the file or only the module has.
 absl::Status LoadState(torch::nn::Module& module, const std::string& path,
                        Match match = Match::kAll, std::vector<std::string>* unmatched = nullptr);
 

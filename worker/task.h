@@ -37,8 +37,8 @@ struct Callbacks {
   // model.safetensors.
   std::function<void(torch::nn::Module& module)> on_end;
   // Changes a training batch before the module uses it, for example by random crops. Runs on the
-  // CPU. The generator's seed depends on job.seed, the epoch and the batch's position in it, so
-  // that each worker would change a sample in the same way.
+  // CPU. The generator's seed depends on job.seed, the epoch and the batch's position in the epoch,
+  // so the change does not depend on the worker.
   std::function<Batch(Batch batch, torch::Generator generator)> augment;
 };
 

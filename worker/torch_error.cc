@@ -60,8 +60,8 @@ void AddModes(const torch::nn::Module& module, std::vector<bool>* modes) {
   }
 }
 
-// Restores modes from `next` on. Outer modules come first, because train() also sets the layers
-// inside.
+// Restores modes from `next` on. Sets each module before the layers inside it, because train() also
+// sets those layers.
 void RestoreModes(torch::nn::Module& module, const std::vector<bool>& modes, size_t* next) {
   // A layer that was added in the meantime keeps the mode of the module around it.
   if (*next == modes.size()) return;

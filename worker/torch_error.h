@@ -10,18 +10,18 @@
 
 namespace torchps {
 
-// Converts an exception of torch, or of user code based on it, to INTERNAL with the message "`what`
-// failed: " and the first line of the exception's message. The other lines are dropped: torch
-// appends a backtrace, and CUDA debugging advice.
+// Converts an exception of torch, or of user code that calls torch, to INTERNAL with the message
+// "`what` failed: " and the first line of the exception's message. Drops the other lines: torch
+// appends a backtrace, and CUDA appends debugging advice.
 absl::Status TorchError(absl::string_view what, const std::exception& error);
 
-// The same for the current exception. User code may throw other types than std::exception.
+// TorchError() for the current exception, which may have any type, because user code may throw any.
 // REQUIRES: called in a catch block.
 absl::Status ThrownError(absl::string_view what);
 
 // Puts `module` into training mode by calling train(), which the module may override. Layers that
-// were in evaluation mode, such as frozen batch norm, stay in it, unless the whole module was.
-// Throws train()'s exceptions.
+// were in evaluation mode, such as frozen batch norm, stay in it, unless `module` itself was in
+// evaluation mode. Throws train()'s exceptions.
 void BeginTraining(torch::nn::Module& module);
 
 // Puts a module into evaluation mode for this object's lifetime, then restores the mode of each
@@ -37,7 +37,7 @@ class EvaluationMode {
 
  private:
   torch::nn::Module& module_;
-  // True if the layer was in training mode. Each layer precedes the layers inside it.
+  // For each layer, true if it was in training mode. A layer precedes the layers inside it.
   std::vector<bool> modes_;
 };
 

@@ -28,7 +28,8 @@ class Trainer::StepObserver final : public Learner::Observer {
   void OnBlock(BlockId block) override {
     if (!handicap_->any()) loop_->BlockReady(block);
   }
-  // True if the step was stopped before its gradient was computed.
+  // True if the step ended before its gradient was computed, because the push would be late or
+  // rejected.
   bool is_too_late() const { return is_too_late_; }
   // True if the step's push may have begun. Otherwise, the previous push may still be in flight.
   bool has_begun() const { return has_begun_; }

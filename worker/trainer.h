@@ -12,16 +12,18 @@
 
 namespace torchps {
 
-// Trains a task until its job ends: computes the gradient of each step from the step loop.
+// Trains a task until its job ends: takes steps from the step loop and computes the gradient of
+// each.
 //
-// Thread-compatible: all work runs on the thread that calls Run(). Borrows everything.
+// Thread-compatible: all work runs on the thread that calls Run(). Borrows the pointers in Options.
 class Trainer {
  public:
   struct Options {
-    // Learner::Compute() or a replacement.
+    // Computes the gradient of a step (see ComputeGradient).
     ComputeGradient compute;
     StepLoop* loop = nullptr;
-    // Delays the gradients of steps. Blocks are then not reported early.
+    // Delays gradients to simulate a slow worker. If a delay is configured, blocks are not reported
+    // early.
     SimulatedSlowdown* handicap = nullptr;
     // Called after the gradient of step `number` was computed. Run() returns an error of this
     // function.

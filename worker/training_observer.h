@@ -7,8 +7,8 @@
 
 namespace torchps {
 
-// Receives events of a process that computes gradients, for as long as it trains. Learner::Observer
-// receives those of one step.
+// Receives the events of a process that computes gradients, from all its steps. (Learner::Observer
+// receives the events of one step.)
 //
 // Called by Learner, StageWork and StagePasses. Implemented by WorkerSlot, and by ReplicaGroup for
 // each replica. With several replicas, their threads call all functions but OnScale() concurrently.
@@ -16,7 +16,7 @@ class TrainingObserver {
  public:
   virtual ~TrainingObserver() = default;
 
-  // Called when a pass ended or its samples arrived.
+  // Called when a pass has ended, and when the samples of a pass have arrived.
   virtual void OnProgress() {}
   // Called before a pass of `samples` samples, summed over all replicas. StageWork does not call
   // it.
