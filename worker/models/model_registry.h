@@ -16,9 +16,9 @@ namespace torchps {
 // read the data, for example a transformer on images.
 absl::StatusOr<Task> MakeTask(const JobSpec& job, DataSource data);
 
-// Cuts the module of MakeTask(job, ...), an mlp or transformer, into `stages` stages that share it.
-// Tensors keep their names. INVALID_ARGUMENT for another model, or if there are more stages than
-// layers. REQUIRES: stages >= 1.
+// Cuts the module of MakeTask(job, ...), an mlp or transformer, into `stages` stages that share its
+// layers. Tensors keep their names. INVALID_ARGUMENT for another model, or if there are more stages
+// than layers. REQUIRES: stages >= 1.
 absl::StatusOr<Stages> CutModule(const JobSpec& job, const torch::nn::Module& module, int stages);
 
 }  // namespace torchps

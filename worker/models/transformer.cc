@@ -27,7 +27,8 @@ class Attention : public torch::nn::Module {
     register_module("output", output_);
   }
 
-  // `future` is bool [T, T], true if a position must not attend to another. [B, T, D] -> [B, T, D].
+  // [B, T, D] -> [B, T, D]. `future` is bool [T, T]; element (i, j) is true if position i must not
+  // attend to position j.
   torch::Tensor forward(const torch::Tensor& input, const torch::Tensor& future) {
     const int64_t batch = input.size(0);
     const int64_t length = input.size(1);
@@ -75,7 +76,7 @@ class Block : public torch::nn::Module {
   torch::nn::Linear narrow_;
 };
 
-// Returns the causal mask, bool [T, T]: true if a position must not attend to a later one.
+// Returns the causal mask, bool [T, T]: element (i, j) is true if j > i.
 torch::Tensor GetFuture(int64_t length, torch::Device device) {
   return torch::ones({length, length}, torch::TensorOptions(device).dtype(torch::kBool)).triu(1);
 }
@@ -182,7 +183,7 @@ Stages Transformer::InStages(int stages) const {
       stage->embedding = stage->register_module("embedding", embedding_);
       stage->position = stage->register_module("position", position_);
     }
-    // Registers layers under the numbers they have in the whole model.
+    // Registers layers under their numbers in the whole model.
     const auto blocks = stage->register_module("blocks", std::make_shared<torch::nn::Module>());
     for (size_t layer = firsts[i]; layer < firsts[i + 1]; ++layer) {
       stage->blocks.push_back(blocks_->ptr<Block>(layer));

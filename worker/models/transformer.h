@@ -12,7 +12,7 @@
 
 namespace torchps {
 
-// Decoder-only transformer (Vaswani et al. 2017) on bytes, arranged as GPT-2: learned positions,
+// Decoder-only transformer (Vaswani et al. 2017) on bytes, arranged like GPT-2: learned positions,
 // layer norm before each part, and a feed-forward part four times as wide with GELU. The output
 // layer shares the embedding's parameter (Press and Wolf 2017). Position t attends to bytes 0 to t
 // only. There is no dropout, so a worker's step depends only on values and samples. forward: int64
@@ -32,10 +32,11 @@ class Transformer : public torch::nn::Module {
 
   torch::Tensor forward(const torch::Tensor& input);
 
-  // Returns the same modules as `stages` stages, cut to minimize the heaviest stage. Tensors keep
-  // their names. The embedding belongs to the first stage. The last stage uses it as the output
-  // layer, so its values are sent with each batch's activations, and the gradients return together.
-  // This adds vocabulary * width numbers to each transfer between stages. REQUIRES: 1 <= stages <=
+  // Returns the same modules as `stages` stages, cut so that the stage with the most parameters has
+  // as few as possible. Tensors keep their names. The embedding belongs to the first stage, but the
+  // last stage uses it as the output layer. So each stage sends the embedding's values to the next
+  // stage with each micro-batch's activations, and receives the gradients of both together. This
+  // adds vocabulary * width numbers to each transfer between stages. REQUIRES: 1 <= stages <=
   // layers().
   Stages InStages(int stages) const;
   int layers() const { return static_cast<int>(blocks_->size()); }

@@ -24,7 +24,7 @@ torch::Tensor LinearModel::forward(const torch::Tensor& input) {
 
 namespace {
 
-// Some consecutive layers, registered under the numbers they have in the whole model.
+// A stage of an Mlp: consecutive layers, registered under their numbers in the whole model.
 struct MlpStage : torch::nn::Module {
   torch::Tensor forward(torch::Tensor x) {
     if (is_first) x = x.flatten(1);

@@ -35,8 +35,8 @@ class Mlp : public torch::nn::Module {
 
   torch::Tensor forward(const torch::Tensor& input);
 
-  // Returns the same layers as `stages` stages, cut to minimize the heaviest stage. Tensors keep
-  // their names. REQUIRES: 1 <= stages <= linear_layers().
+  // Returns the same layers as `stages` stages, cut so that the stage with the most parameters has
+  // as few as possible. Tensors keep their names. REQUIRES: 1 <= stages <= linear_layers().
   Stages InStages(int stages) const;
   int linear_layers() const { return static_cast<int>(layers_->size() + 1) / 2; }
 
