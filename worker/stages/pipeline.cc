@@ -122,7 +122,7 @@ absl::Status Pipeline::Forward(int stage, int micro_batch, const Work& work,
     if (!loss.ok()) return loss.status();
     kept.output = *std::move(loss);
   } else {
-    // Passes a detached tensor on the same memory, so that the graph ends here.
+    // Passes a detached tensor on the same memory, so that this stage's autograd graph ends here.
     Put(&activations_, stage + 1, {kept.output.detach(), kept.output.requires_grad()});
   }
   held->push_back(std::move(kept));

@@ -16,8 +16,9 @@
 #include "torch/types.h"
 #include "worker/stages/stages.h"
 
-// Orders the work of the stages on the parts of a batch: one forward, one backward (Narayanan et
-// al. 2019, "PipeDream"; 2021, the flushed form in Megatron-LM). Free functions without state.
+// Orders the work of a model's stages on the parts of a batch, and runs the stages in this order.
+// The order is one forward, one backward (Narayanan et al. 2019, "PipeDream"), in the form of
+// Megatron-LM (Narayanan et al. 2021): all passes of a batch end before the next batch begins.
 
 namespace torchps {
 
@@ -27,25 +28,26 @@ struct PipelineStep {
   int micro_batch = 0;
 };
 
-// Returns all passes of stage `stage` of `stages` with `micro_batches` micro-batches, in order. The
-// stage begins with as many forward passes as there are later stages. Then backward and forward
-// passes alternate, and the remaining backward passes follow. Micro-batches are processed in order
-// in both directions.
+// Returns all passes of stage `stage` of `stages` with `micro_batches` micro-batches, in order. A
+// free function without state. The stage begins with as many forward passes as there are later
+// stages. Then backward and forward passes alternate, and the remaining backward passes follow.
+// Micro-batches are processed in order in both directions.
 //
 // The stage holds a micro-batch's activations from the forward pass to the backward pass, for at
 // most `stages - stage` micro-batches at a time. If each forward pass needs time f and each
 // backward pass time b, the total is (micro_batches + stages - 1) * (f + b). So filling and
-// draining cost `stages - 1` turns.
+// draining the pipeline costs (stages - 1) * (f + b).
 //
 // REQUIRES: 0 <= stage < stages, micro_batches >= 1.
 std::vector<PipelineStep> OneForwardOneBackward(int stage, int stages, int micro_batches);
 
 // Runs the forward and backward passes of a module in stages, each on a separate device, on parts
 // of a batch. While one stage computes a micro-batch, the other stages compute other micro-batches
-// (worker/stages/pipeline.h defines the order). backward() adds to the parameters'
-// gradients as usual, so they finally contain the sum over the micro-batches.
+// (OneForwardOneBackward() defines the order). backward() adds to the parameters' gradients as
+// usual, so they finally contain the sum over the micro-batches.
 //
-// Each stage's graph ends at the stage's input. Stages exchange activation values and gradients.
+// Each stage's autograd graph ends at the stage's input. Stages exchange activation values and
+// gradients.
 //
 // Uses one thread per stage, except for the last stage, which the caller of Run() computes. So
 // `loss` runs on the caller's thread. The threads run until this object is destroyed.
@@ -83,10 +85,10 @@ class Pipeline {
  private:
   // Data sent to a stage.
   struct Passed {
-    torch::Tensor tensor;  // undefined: without gradient
+    torch::Tensor tensor;  // undefined: there is no gradient
     bool wants_gradient = false;
   };
-  // By receiving stage.
+  // The waiting data, by receiving stage.
   using Queues = std::vector<std::deque<Passed>>;
   // Tensors that a stage keeps between the two passes of a micro-batch.
   struct Held {
@@ -99,7 +101,8 @@ class Pipeline {
     std::exception_ptr thrown;  // null: `status` contains the error
   };
 
-  // Computes one stage in each run, until this object is destroyed.
+  // The function of a stage's thread. Computes the stage in each run, until this object is
+  // destroyed.
   void Serve(int stage);
   // Computes one stage in one run. Errors stop the run.
   void RunStage(int stage, const Work& work);
@@ -109,7 +112,7 @@ class Pipeline {
   void Put(Queues* queues, int stage, Passed passed) ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns the next item for `stage`. CANCELLED: the run failed.
   absl::StatusOr<Passed> Take(Queues* queues, int stage) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Records the first failure. Later failures result from the first.
+  // Records a failure. Ignores all but the first of a run, because the later ones result from it.
   void Fail(Failure failure) ABSL_LOCKS_EXCLUDED(mutex_);
 
   int last() const { return static_cast<int>(stages_.size()) - 1; }

@@ -76,14 +76,15 @@ ReplicaMember Member(const std::string& host, torch::Device device, int stage, i
   return member;
 }
 
-// Elements of values and gradients of a stage. On a GPU they exist twice, because the host keeps
-// network buffers.
+// Returns the number of elements of a stage's values and gradients in memory. On a GPU, each
+// element exists twice, because the host keeps buffers for the network.
 int64_t StageElements(int64_t trained, int64_t averaged, bool on_host) {
   return (on_host ? 1 : 2) * (2 * trained + averaged);
 }
 
-// Elements as in worker/flat_model.h. The lead holds a second vector of values as the target of
-// pulls. On a GPU, the host mirrors both vectors and the gradients.
+// Returns the number of elements that a replica keeps in memory (worker/flat_model.h). The lead
+// holds a second vector of values as the target of pulls. On a GPU, the host mirrors both vectors
+// and the gradients.
 int64_t ReplicaElements(const ModelLayout& layout, bool is_lead, bool is_gpu) {
   const int64_t alone = layout.size() + layout.trained_size();
   if (!is_lead) return alone;

@@ -20,8 +20,8 @@ namespace torchps {
 //   values()             | part, trained | part, averaged |
 //   gradients()          | part, trained |
 //
-// Copies block: they wait for earlier work on the device and are complete on return. All functions
-// except the accessors throw torch's exceptions.
+// Each function that copies waits for earlier work on the device, and returns when the copy is
+// complete. All functions except the accessors throw torch's exceptions.
 //
 // Copies of this object share the vectors. Thread-compatible.
 class DevicePart {
@@ -40,8 +40,9 @@ class DevicePart {
   void GiveGradients(const torch::Tensor& host_gradients) const;
 
  private:
-  // Calls `use` for each run of the host's value vector on this device, with the offset in
-  // values(). Calls it once if the module is not cut.
+  // Calls `use` for each run of elements of the host's value vector that this device holds, with
+  // the run's offset there, its offset in values() and its length. If the module is not cut, that
+  // is one run.
   void ForEachRun(
       const std::function<void(int64_t in_host, int64_t in_part, int64_t length)>& use) const;
 
@@ -49,21 +50,22 @@ class DevicePart {
   torch::Tensor values_, gradients_;
 };
 
-// List the members that hold a slot's copy of the model, for the worker's join request. Members are
-// devices with a full replica each, devices with a stage each, or processes with a stage each. Each
-// entry contains the member's location, the trained part, and the memory for values, gradients and
-// their network copies. Slots with a single member send an empty list. Free functions without
-// state.
+// The functions below list the members that hold a slot's copy of the model, for the worker's join
+// request. Members are devices with a full replica each, devices with a stage each, or processes
+// with a stage each. Each entry contains the member's location, the trained part, and the bytes of
+// memory for values, gradients and their copies for the network. Slots with a single member send an
+// empty list. Free functions without state.
 
-// Each device holds the whole model; the first device leads.
+// Returns the members if each device holds the whole model and the first device is the lead.
 std::vector<ReplicaMember> DeviceMembers(const std::vector<torch::Device>& devices,
                                          const ModelLayout& layout, const std::string& host);
 
-// Each device holds one stage. Returns an empty list if the module is not cut.
+// Returns the members if each device holds one stage. Returns an empty list if the module is not
+// cut.
 std::vector<ReplicaMember> StageMembers(const Placement& placement, const ModelLayout& layout,
                                         const std::string& host);
 
-// A process on `host` holds stage `stage` with `layout`.
+// Returns the member for a process on `host` that holds stage `stage`; `layout` is the stage's.
 ReplicaMember ProcessMember(int stage, torch::Device device, const ModelLayout& layout,
                             const std::string& host);
 

@@ -47,8 +47,9 @@ torch::Tensor StagesImpl::forward(torch::Tensor input) {
 
 namespace {
 
-// Fills parts from the first layer on, each up to the weight `most`, and leaves one layer for each
-// later part. Returns more than `parts` parts if `most` is too small.
+// Cuts layers into parts, from the first layer on. Each part takes layers up to the total weight
+// `most`, but leaves one layer for each later part. Returns the index of each part's first layer.
+// If `most` is too small, the result has more than `parts` parts.
 std::vector<size_t> Fill(const std::vector<int64_t>& weights, size_t parts, int64_t most) {
   std::vector<size_t> firsts = {0};
   int64_t weight = 0;

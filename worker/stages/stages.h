@@ -21,7 +21,7 @@
 
 namespace torchps {
 
-// Wraps a module that is part of another module. The module's forward() accepts a tensor and
+// Wraps a module that is one stage of a larger model. The module's forward() accepts a tensor and
 // returns a tensor. Accepts modules of torch, TORCH_MODULE holders, subclasses of
 // torch::nn::Module, and torch::nn::Sequential. Copies share the module.
 class ModelStage {
@@ -63,7 +63,8 @@ class ModelStage {
 // device. Workers with one device and workers with one device per stage can train the same job.
 //
 // If a worker uses as many devices as stages, stage k runs on the k-th device, and parts of a batch
-// train on all devices at once (worker/stages/pipeline.h). Other code calls forward().
+// train on all devices at once (worker/stages/pipeline.h). Otherwise, forward() runs the stages one
+// after the other.
 class StagesImpl final : public torch::nn::Module {
  public:
   // REQUIRES: at least one stage.
@@ -88,8 +89,8 @@ class Stages : public torch::nn::ModuleHolder<StagesImpl> {
 
 // Cuts a sequence of layers into `parts` consecutive parts such that the heaviest part is as light
 // as possible. Returns the index of each part's first layer. Each part contains at least one layer.
-// If several cuts are equal, the earlier parts get more layers. A free function without state.
-// REQUIRES: 1 <= parts <= weights.size(), and weights are non-negative.
+// If several cuts are equally good, the earlier parts get more layers. A free function without
+// state. REQUIRES: 1 <= parts <= weights.size(), and weights are non-negative.
 std::vector<size_t> EvenCut(const std::vector<int64_t>& weights, size_t parts);
 
 // Elements of a stage in a flat layout: one run of trained and one run of averaged elements. Either
