@@ -28,7 +28,7 @@ absl::Status ReplicaFollower::Run() {
       case ReplicaOrder::TRAIN: {
         const absl::StatusOr<bool> pushed = Train(number, order, done.mutable_report());
         if (!pushed.ok()) return pushed.status();
-        // The leader knows the result and does not wait for a push.
+        // The leader knows that there is no push, and does not wait for DONE.
         if (!*pushed) continue;
         break;
       }

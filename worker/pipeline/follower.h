@@ -25,7 +25,7 @@ class ReplicaFollower {
     Exchange* exchange = nullptr;
     StageWork* work = nullptr;
     FlatModel* model = nullptr;
-    // Client for this process's part.
+    // The client for this process's part of the model.
     ParameterClient* parameters = nullptr;
     // For tests; as in StageWork.
     std::function<void(MemberPhase phase, int64_t order)> on_phase;
@@ -38,13 +38,14 @@ class ReplicaFollower {
   absl::Status Run();
 
  private:
-  // Returns false if the step does not push.
+  // Computes a step and pushes this process's part. Returns false if there was no push, because the
+  // gradient was not finite.
   absl::StatusOr<bool> Train(int64_t number, const ReplicaOrder& order, ReplicaReport* report);
   absl::Status Pull(int64_t clock, bool read_only);
   void Tell(MemberPhase phase, int64_t number) const;
 
   const Options options_;
-  // Versions of the model's values.
+  // The versions of the blocks in the model's values; Pull() skips unchanged blocks.
   CachedVersions held_;
 };
 

@@ -18,8 +18,7 @@
 namespace torchps {
 
 // Coordinates the other processes of a replica: sends each step to them and collects the results.
-// The slot's StepLoop calls this class at the points at which a worker with the whole model works
-// alone.
+// The slot's StepLoop calls this class where the other processes must take part in a step.
 //
 // Thread-compatible: used by one thread, the leader's trainer. Borrows the options.
 class ReplicaLeader final : public LoopHooks {
@@ -40,7 +39,8 @@ class ReplicaLeader final : public LoopHooks {
   absl::Status OnInitialized() override;
   // Like Learner::Compute(), for all stages. The other processes then start their pushes.
   absl::StatusOr<Learner::Gradient> Compute(const StepWork& step, Learner::Observer* observer);
-  // Waits for the other processes' pushes of the latest Compute(), and adds their results.
+  // Waits for the other processes' pushes of the latest Compute(), and adds their results to
+  // `result`.
   absl::Status FinishOthers(PushResult* result) override;
   // Evaluates the servers' current values. REQUIRES: the leader pulled its part.
   absl::Status Evaluate(EvaluationResult* result) override;
@@ -51,7 +51,7 @@ class ReplicaLeader final : public LoopHooks {
  private:
   // Sends `order` to the other processes.
   void Order(const ReplicaOrder& order);
-  // Waits until the other processes have finished the latest order. Adds their reports.
+  // Waits until the other processes have finished the latest order. Adds their reports to `result`.
   absl::Status AwaitDone(PushResult* result);
 
   const Options options_;

@@ -244,7 +244,7 @@ absl::Status RunMember(const MemberTask& task, WorkerOptions options, const Memb
   absl::Status ended = !own.ok()                  ? own.status()
                        : member.exchange->leads() ? Lead(task, options, member, *own)
                                                   : Follow(task, options, member, *own);
-  // A call cancelled because the replica ended returns that reason.
+  // If this process was stopped because the replica ended, returns the reason for that end.
   const absl::Status replica = member.exchange->status();
   const bool stopped_by_it = !replica.ok() && options.stop->reason() == replica.message();
   if (absl::IsCancelled(ended) && stopped_by_it) ended = replica;

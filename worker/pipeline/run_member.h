@@ -12,7 +12,7 @@ namespace torchps {
 // Options of a replica process in addition to the worker's options.
 struct MemberOptions {
   Exchange* exchange = nullptr;  // borrowed
-  // For tests: called before each part of an order.
+  // For tests: called at each phase of an order.
   std::function<void(MemberPhase phase, int64_t order)> on_phase;
 };
 

@@ -26,9 +26,9 @@ namespace torchps {
 class StagePasses {
  public:
   struct Work {
-    // The leader's order for these passes; part of the message names.
+    // The number of the leader's order for these passes. It is part of the parcels' names.
     int64_t order = 0;
-    // Number of the first micro-batch.
+    // The number of the first micro-batch, in the parcels' names.
     int first = 0;
     int micro_batches = 1;
     // Returns the input; first stage only.

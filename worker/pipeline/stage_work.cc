@@ -16,15 +16,16 @@
 namespace torchps {
 namespace {
 
-// The same size as in an evaluation by a single process (worker/model_use.cc).
+// Samples per batch of an evaluation, as in an evaluation by a single process
+// (worker/model_use.cc).
 constexpr int64_t kTestBatch = 256;
 
-// Default number of micro-batches per stage. Filling and draining the pipeline then costs at most
-// half of the time.
+// Default number of micro-batches per stage. Filling and draining the pipeline then takes less than
+// a third of the time (worker/stages/pipeline.h).
 constexpr int kMicroBatchesPerStage = 2;
 
 // Batches per stage in one round of an evaluation. The first stage waits for the last stage after
-// each round, because forward-only passes would let it run far ahead.
+// each round, because with forward passes only, the first stage could run far ahead of the last.
 constexpr int kTestBatchesPerStage = 4;
 
 absl::Status CheckInputs(const Batch& batch) {
@@ -173,7 +174,7 @@ absl::StatusOr<StageWork::Gradient> StageWork::Compute(
     losses.push_back(loss.detach());
     // The mean over all samples is the mean of the micro-batch means, weighted by sample counts.
     const double weight = static_cast<double>(parts[part].size) / samples;
-    // Float16 cannot represent the scale.
+    // Casts first, because float16 cannot represent the scale.
     return scaler_.has_value() ? loss.to(torch::kFloat32) * (weight * scaler_->scale())
                                : loss * weight;
   };

@@ -41,8 +41,8 @@ struct MemberTask {
   DataSource data;
   // As in Callbacks::augment; may be null.
   BatchLoader::Augment augment = nullptr;
-  // True if the stage's tensors use the names of the whole model, which another process may hold
-  // undivided. Otherwise the stage number is prefixed, as in torchps::Stages.
+  // True if the stage's tensors keep their names in the undivided model. Otherwise, the names in
+  // the whole model start with the stage number, as in torchps::Stages.
   bool has_whole_names = false;
 
   // Returns the tensor's name on servers, in model files and in parameter groups.
@@ -52,12 +52,12 @@ struct MemberTask {
 };
 
 // Phases of a step in a replica process: before the pull, at the first forward pass, at the first
-// backward pass, before a push that was announced to the leader, and while the push is in progress.
-// The leader reports only the passes.
+// backward pass, between the report of the gradient to the leader and the push, and during the
+// push. The leader reports only kForward and kBackward.
 enum class MemberPhase { kPull, kForward, kBackward, kComputed, kPush };
 
 // Thrown by MemberOptions::on_phase in tests to simulate a killed process. It bypasses all code
-// that converts exceptions to statuses, so the process does not say goodbye.
+// that converts exceptions to statuses, so the process sends no farewell to the other processes.
 struct MemberKilled {};
 
 // Executes the leader's orders in one replica process: computes the gradient of the stage's
@@ -68,14 +68,15 @@ struct MemberKilled {};
 // micro-batches, and the micro-batches of all passes of a step run without a break.
 //
 // Thread-compatible; computes on the calling thread (and torch's threads). Loader threads prepare
-// the batches of this order and of the announced next samples. Borrows model, exchange, map and
-// clock. Errors and exceptions of the user's stage, objective or dataset are returned as statuses.
+// the batches of this order and of the upcoming samples (ReplicaOrder.upcoming). Borrows model,
+// exchange, map and clock. Errors and exceptions of the user's stage, objective or dataset are
+// returned as statuses.
 class StageWork {
  public:
   struct Options {
     // Normalized, as confirmed by the coordinator.
     JobSpec job;
-    // The map of this process's part.
+    // The blocks of this process's part of the model.
     const BlockMap* block_map = nullptr;
     FlatModel* model = nullptr;
     Exchange* exchange = nullptr;
@@ -106,7 +107,7 @@ class StageWork {
       int64_t number, const ReplicaOrder& order,
       const std::function<absl::Status(absl::Duration compute_time)>& before_gradient);
 
-  // Number of batches prepared ahead.
+  // Returns the number of batches that the loader prepares ahead.
   size_t ahead() const { return loader_.ahead(); }
 
   // Evaluates the current model on all test samples. Returns sums (samples, loss_sum and metrics)
@@ -119,14 +120,15 @@ class StageWork {
   struct MicroBatch {
     int64_t pass_begin = 0;  // start of the batch in the order's samples
     int64_t pass_size = 0;
-    int64_t begin = 0;  // in the batch
+    int64_t begin = 0;  // first sample, in the batch
     int64_t size = 0;
   };
 
   std::vector<MicroBatch> Cut(const ReplicaOrder& order) const;
-  // Returns a batch of the order's samples, or of the announced next samples.
+  // Returns the pass of `size` samples from `begin` on, counted over the order's samples followed
+  // by the upcoming samples.
   BatchLoader::Pass PassAt(const ReplicaOrder& order, int64_t begin, int64_t size) const;
-  // Returns the batch at `begin` and the next batches that the loader prepares ahead.
+  // Returns the pass at `begin` and the next passes that the loader prepares ahead.
   std::vector<BatchLoader::Pass> PassesFrom(const ReplicaOrder& order, int64_t begin) const;
   // Returns the samples of the micro-batch. Keeps the last fetched batch.
   absl::StatusOr<Batch> Fetch(const ReplicaOrder& order, const MicroBatch& part);
@@ -145,8 +147,8 @@ class StageWork {
   StagePasses passes_;
   BatchLoader loader_;
   GradientWatch watch_;
-  // Set for training.precision FLOAT16. Identical in all processes, because all see the same
-  // decisions.
+  // Set for training.precision FLOAT16. Identical in all processes, because all receive the same
+  // rulings (GradientRuling).
   std::optional<LossScaler> scaler_;
   // Start of the last fetched batch in the order's samples, and the batch.
   int64_t fetched_ = -1;

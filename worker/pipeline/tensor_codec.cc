@@ -24,7 +24,7 @@ constexpr TypePair kTypes[] = {
     {TensorHeader::UINT8, torch::kUInt8},     {TensorHeader::BOOL, torch::kBool},
 };
 
-// Far above real tensor sizes; keeps a product of two such numbers within 64 bits.
+// Far above real tensor sizes. With this limit, the number of bytes fits into 64 bits.
 constexpr int64_t kMaxElements = int64_t{1} << 40;
 
 }  // namespace

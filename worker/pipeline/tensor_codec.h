@@ -10,13 +10,13 @@
 
 namespace torchps {
 
-// Returns the header that describes a tensor without the elements; type NONE if it is undefined.
-// INVALID_ARGUMENT: the element type cannot be transferred.
+// Returns the header of a tensor, without the elements. The type is NONE if the tensor is
+// undefined. INVALID_ARGUMENT: the element type cannot be transferred.
 absl::StatusOr<TensorHeader> DescribeTensor(const torch::Tensor& tensor);
 
-// Moves the tensor out of a received parcel, without copying. Undefined if the header contains type
-// NONE. INVALID_ARGUMENT: an unknown type, a negative dimension, or a byte count that does not
-// match type and shape.
+// Moves the tensor out of a received parcel, without copying. Returns an undefined tensor if the
+// header's type is NONE. INVALID_ARGUMENT: an unknown type, a negative dimension, or a byte count
+// that does not match type and shape.
 absl::StatusOr<torch::Tensor> TakeTensor(TensorMessage* parcel);
 
 }  // namespace torchps
