@@ -38,7 +38,8 @@ absl::StatusOr<std::unique_ptr<LocalGroup>> MakeLocalGroup(const DeviceList& dev
 
 namespace {
 
-// Maximum part of another device's tensor held on the first device: 64 MiB of float32.
+// The maximum number of elements of another device's tensor that are on the first device at a time:
+// 64 MiB of float32.
 constexpr int64_t kPieceElements = int64_t{1} << 24;
 
 void Add(const torch::Tensor& sum, const torch::Tensor& other) {

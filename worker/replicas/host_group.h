@@ -20,7 +20,8 @@ class LocalGroup {
  public:
   virtual ~LocalGroup() = default;
 
-  // Sets the first tensor to the sum of the tensors. The other tensors are undefined afterwards.
+  // Sets the first tensor to the sum of the tensors. The contents of the other tensors are
+  // unspecified afterwards.
   virtual absl::Status Sum(absl::Span<const torch::Tensor> tensors) = 0;
   // Sets each tensor to the sum of the tensors, bit-identical on each device.
   virtual absl::Status SumToAll(absl::Span<const torch::Tensor> tensors) = 0;
@@ -37,8 +38,8 @@ class LocalGroup {
 absl::StatusOr<std::unique_ptr<LocalGroup>> MakeLocalGroup(const DeviceList& devices);
 
 // Sums and copies tensors with torch only. The first device fetches the other tensors in order and
-// adds them. On the CPU it adds in memory. Between GPUs, torch copies directly if the machine
-// supports it. The group may contain a device more than once.
+// adds them. Tensors on the first device are added without a copy. Between GPUs, torch copies
+// directly if the machine supports it. The group may contain a device more than once.
 class HostGroup final : public LocalGroup {
  public:
   absl::Status Sum(absl::Span<const torch::Tensor> tensors) override;

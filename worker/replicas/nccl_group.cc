@@ -80,7 +80,8 @@ absl::Status NcclGroup::Together(absl::Span<const torch::Tensor> tensors, const 
   if (!error_.ok()) return error_;
   std::vector<Piece> pieces;
   try {
-    // Done first: if only some devices begin an operation, they wait for the other devices forever.
+    // Checks the tensors before the first device begins. If only some devices begin an operation,
+    // they wait for the other devices forever.
     for (const torch::Tensor& tensor : tensors) pieces.push_back(GetPiece(tensor));
   } catch (const std::exception& error) {
     return TorchError("handing tensors to NCCL", error);

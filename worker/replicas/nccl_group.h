@@ -23,7 +23,7 @@ struct Nccl {
 
   int (*init_all)(Communicator* communicators, int count, const int* devices) = nullptr;
   int (*destroy)(Communicator communicator) = nullptr;
-  // Also ends operations in progress on the device.
+  // Destroys the communicator, and ends operations in progress on the device.
   int (*abort)(Communicator communicator) = nullptr;
   const char* (*error_text)(int result) = nullptr;
   int (*group_start)() = nullptr;
@@ -37,7 +37,8 @@ struct Nccl {
 };
 
 // Returns the functions of the NCCL library that this process has loaded, for example as part of a
-// CUDA build of torch. UNAVAILABLE names the first missing function, if NCCL is not loaded.
+// CUDA build of torch. UNAVAILABLE if NCCL is not loaded; the message names the first missing
+// function.
 absl::StatusOr<Nccl> FindNccl();
 
 // Connects different GPUs with one NCCL communicator each. Operations run on the devices' default

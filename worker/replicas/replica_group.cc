@@ -53,7 +53,7 @@ class TimedObserver final : public Learner::Observer {
   absl::Duration held_;
 };
 
-// Needed because torch::manual_seed uses the same seed for each device.
+// Seeds the generator of one GPU. torch::manual_seed would use the same seed for each GPU.
 void SeedDevice(torch::Device device, uint64_t seed) {
   if (!device.is_cuda()) return;
   at::Generator generator = at::globalContext().defaultGenerator(device);
@@ -66,7 +66,7 @@ absl::Status CheckSyncDevices(torch::Device lead, const DeviceList& further) {
   if (lead.is_cuda()) gpus.push_back(lead);
   for (const torch::Device& device : further) {
     if (!device.is_cuda()) continue;
-    // Autograd uses one thread per GPU, which would wait for itself.
+    // Two replicas on one GPU share autograd's thread for this GPU, which would wait for itself.
     if (std::find(gpus.begin(), gpus.end(), device) != gpus.end()) {
       return absl::InvalidArgumentError(
           absl::StrCat("training.sync_batchnorm needs a GPU for each replica; expected '",
@@ -85,8 +85,8 @@ class ReplicaGroup::Sums final : public BatchSums {
   Sums(ThreadAllReduce* meeting, size_t replica, size_t replicas)
       : meeting_(meeting), replica_(replica), replicas_(replicas) {}
 
-  // Sets the pass's sample count over the replicas. Runs on this replica's thread before torch's
-  // backward threads start.
+  // Sets the number of samples in the pass, summed over the replicas. Runs on this replica's thread
+  // before torch's backward threads start.
   void BeginPass(size_t samples) { participants_ = PartsOfPass(samples, replicas_); }
 
   absl::Status Add(const torch::Tensor& tensor) override {
@@ -119,7 +119,7 @@ struct ReplicaGroup::Replica {
 
   const Task task;
   FlatModel* model = nullptr;
-  // Set only for further replicas.
+  // Owns `model` in further replicas. Null in the lead.
   std::unique_ptr<FlatModel> own_model;
   std::unique_ptr<Sums> sums;
   std::unique_ptr<Passes> passes;
@@ -135,7 +135,7 @@ ReplicaGroup::ReplicaGroup(Options options, std::unique_ptr<LocalGroup> group, s
       crew_(replicas) {}
 
 ReplicaGroup::~ReplicaGroup() {
-  // The user's modules outlive the group.
+  // The user's modules outlive the group, so their batch norms must not keep pointers to its Sums.
   for (const auto& replica : replicas_) {
     SynchronizeBatchNorms(replica->task.module(), nullptr).IgnoreError();
   }
@@ -155,7 +155,7 @@ absl::StatusOr<std::unique_ptr<ReplicaGroup>> ReplicaGroup::Create(const Task& l
   absl::StatusOr<std::unique_ptr<LocalGroup>> group = MakeLocalGroup(all);
   if (!group.ok()) return group.status();
   options.learning.replicas = all.size();
-  // The replicas' gradients are summed, so they must use the same scale.
+  // The replicas' gradients are summed, so the replicas must use the same loss scale.
   options.learning.scaler = std::make_shared<LossScaler>();
   auto replicas =
       absl::WrapUnique(new ReplicaGroup(std::move(options), *std::move(group), all.size()));
@@ -248,7 +248,7 @@ absl::StatusOr<Learner::Gradient> ReplicaGroup::Compute(const StepWork& step,
   if (absl::Status status = CopyValues(); !status.ok()) return status;
   meeting_.Begin();
   TimedObserver timed(observer, &clock);
-  // The time that the observer held the lead, without computation on the lead's device.
+  // The time that the observer delayed the lead while the lead's device computed nothing.
   absl::Duration held;
   crew_.Run([&](size_t i) {
     Replica& replica = *replicas_[i];
@@ -287,7 +287,7 @@ absl::StatusOr<Learner::Gradient> ReplicaGroup::Compute(const StepWork& step,
   for (size_t i = 1; i < parts.size() && parts[i].samples > 0; ++i) {
     whole.absent = RunsInBoth(whole.absent, parts[i].absent);
   }
-  // Other replicas compute while the lead is held. That time is counted once.
+  // Excludes the lead's delay, even if other replicas computed in the meantime.
   const absl::Duration all = clock.Now() - began - held;
   whole.data_time = std::min(whole.data_time, all);
   whole.compute_time = all - whole.data_time;

@@ -61,7 +61,7 @@ class ReplicaGroup {
   // Like Learner::Compute(), for all replicas together. Does not report blocks early. `data_time`
   // is the time of the slowest replica, `compute_time` the rest. Returns the error of the first
   // replica that failed; the other replicas finish the pass or stop waiting. After CANCELLED, the
-  // next step starts normally. The same holds after other errors on devices without NCCL.
+  // next step starts normally; without NCCL, also after other errors.
   absl::StatusOr<Learner::Gradient> Compute(const StepWork& step, Learner::Observer* observer);
 
  private:

@@ -16,12 +16,13 @@ namespace torchps {
 MakeCompute ComputeOnDevices(std::vector<Task> further, DeviceList devices);
 
 // Returns tasks for further replicas of `lead`, one on each of `devices`, with separate modules and
-// the lead's datasets. `make` is the factory that made `lead`. It is called again with the same
-// torch seed, on the current device. If `make` is null or returns the lead's module, the lead's
-// module is cloned. The modules' state is copied from the lead's module.
+// the lead's datasets. `make` is the factory that made `lead`. It is called once for each of
+// `devices`, with torch seeded with `seed` and with that device as the current one. If `make` is
+// null or returns the lead's module, the lead's module is cloned. The modules' state is copied from
+// the lead's module.
 //
-// INVALID_ARGUMENT: the module cannot be cloned, or `make` returned a different module. Also
-// returns errors of `make`. INTERNAL: a device is not available.
+// INVALID_ARGUMENT: the module cannot be cloned, or `make` returned a module with other tensors.
+// Also returns errors of `make`. INTERNAL: a device is not available.
 absl::StatusOr<std::vector<Task>> MakeReplicaTasks(
     const Task& lead, const std::function<absl::StatusOr<Task>()>& make, uint64_t seed,
     torch::Device lead_device, const DeviceList& devices);

@@ -38,15 +38,15 @@ void AddAll(BatchSums* sums, const torch::Tensor& tensor) {
   TORCH_CHECK(status.ok(), std::string(status.message()));
 }
 
-// Statistics over the elements of all replicas, one number per channel.
+// Statistics over the replicas' elements. `mean` and `variance` have one number per channel.
 struct Statistics {
   torch::Tensor mean;
   torch::Tensor variance;  // divided by the element count
-  torch::Tensor elements;  // element count per channel: one number, on the device
+  torch::Tensor elements;  // element count of a channel: one number, on the device
 };
 
-// Computes the mean and mean square across replicas, weighted by elements. Uses double, so that the
-// difference of squares keeps float32 precision.
+// Returns the statistics of all replicas, computed from the sums of x and of x squared. Uses
+// double, so that the difference of squares keeps float32 precision.
 Statistics StatisticsOfAll(const torch::Tensor& input, BatchSums* sums) {
   const int64_t channels = input.size(1);
   const auto [variance, mean] =
@@ -71,7 +71,8 @@ Statistics StatisticsOfAll(const torch::Tensor& input, BatchSums* sums) {
 // replicas.
 class Normalize final : public torch::autograd::Function<Normalize> {
  public:
-  // Passes `sums` as a number, because a context can store numbers; `sums` outlives the graph.
+  // `sums` is the address of a BatchSums that outlives the autograd graph. It is a number, because
+  // a context cannot store pointers.
   static torch::Tensor forward(AutogradContext* context, const torch::Tensor& input,
                                const torch::Tensor& weight, const torch::Tensor& bias,
                                const torch::Tensor& mean, const torch::Tensor& variance,
@@ -95,7 +96,7 @@ class Normalize final : public torch::autograd::Function<Normalize> {
     const std::vector<int64_t> dimensions = AllButChannels(input);
 
     const torch::Tensor normalized = (input - ForEach(input, mean)) * ForEach(input, scale);
-    // The gradients of bias and weight from this replica's samples; the sum adds the other
+    // The gradients of bias and weight from this replica's samples. `sum` is their sum over the
     // replicas.
     const torch::Tensor of_bias = gradient.sum(dimensions);
     const torch::Tensor of_weight = (gradient * normalized).sum(dimensions);

@@ -10,11 +10,11 @@
 
 // Batch norm modules that can share statistics across all devices of a worker. User modules may use
 // SyncBatchNorm1d, 2d and 3d instead of torch's BatchNorm1d, 2d and 3d. Parameters, buffers, names
-// and options are the same, so model files are interchangeable. They compute like torch's modules,
-// unless the job sets training.sync_batchnorm and the worker uses several devices. Then a training
-// pass normalizes with the mean and variance over the samples of all devices. The backward pass
-// adds the gradients across devices, as for a single device with the whole batch
-// (torch.nn.SyncBatchNorm).
+// and options are the same, so model files are interchangeable. The Sync modules compute like
+// torch's modules, unless the job sets training.sync_batchnorm and the worker uses several devices.
+// In that case, a training pass normalizes with the mean and variance over the samples of all
+// devices. The backward pass also sums over the devices. The result is that of a single device with
+// the whole batch, as with torch.nn.SyncBatchNorm.
 
 namespace torchps {
 
@@ -100,7 +100,7 @@ class SyncBatchNorm3dImpl : public SyncBatchNormImplBase<3, SyncBatchNorm3dImpl>
 TORCH_MODULE(SyncBatchNorm3d);
 
 // Makes the SyncBatchNorm modules in `module` use `sums`. INVALID_ARGUMENT names a batch norm of
-// torch, which cannot use it.
+// torch, which cannot use `sums`.
 absl::Status SynchronizeBatchNorms(torch::nn::Module& module, BatchSums* sums);
 
 }  // namespace torchps

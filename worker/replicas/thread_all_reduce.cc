@@ -33,8 +33,8 @@ absl::Status ThreadAllReduce::SumToAll(size_t replica, size_t participants,
   tensors_[replica] = tensor;
   ++waiting_;
   if (waiting_ == participants_) {
-    // The other replicas wait. A replica that calls Leave() blocks on the lock until the sum is
-    // done.
+    // Holds the lock during the sum. The other participants wait for the sum, and a replica that
+    // calls Leave() blocks on the lock.
     const absl::Status summed =
         group_->SumToAll(absl::MakeConstSpan(tensors_).first(participants_));
     tensors_.assign(tensors_.size(), torch::Tensor());
@@ -53,7 +53,7 @@ absl::Status ThreadAllReduce::SumToAll(size_t replica, size_t participants,
 void ThreadAllReduce::Leave(const absl::Status& status) {
   const MutexLock lock(&mutex_);
   ++left_;
-  // Later failures result from the first.
+  // Only the first failure abandons the group. Later failures result from it.
   const bool is_first = status_.ok();
   Fail(status);
   if (is_first && !status.ok() && !absl::IsCancelled(status)) group_->Abandon();

@@ -39,7 +39,7 @@ class ThreadAllReduce {
 
  private:
   void Fail(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Fails if a replica that is waited for cannot arrive any more.
+  // Fails if replicas wait, and the replicas that have not left are too few to complete the sum.
   void CheckReachable() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   LocalGroup* const group_;
@@ -47,10 +47,10 @@ class ThreadAllReduce {
   mutable Mutex mutex_;
   CondVar changed_;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
-  // By replica, for the waiting replicas; otherwise undefined.
+  // The tensors of the waiting replicas, by replica; undefined for the other replicas.
   std::vector<torch::Tensor> tensors_ ABSL_GUARDED_BY(mutex_);
   size_t waiting_ ABSL_GUARDED_BY(mutex_) = 0;
-  // As passed by the first waiting replica.
+  // The number of participants and the tensor length that the first waiting replica passed.
   size_t participants_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t length_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t left_ ABSL_GUARDED_BY(mutex_) = 0;
