@@ -99,7 +99,8 @@ absl::Status WriteEvaluation(const Task& task, const Dataset& samples,
   const absl::StatusOr<Evaluation> evaluation =
       Evaluate(task, &samples, request.device, request.precision, request.stop);
   if (!evaluation.ok()) return evaluation.status();
-  // If the data are not the model's, training and test samples are the same dataset.
+  // With data.use EVALUATION or PREDICTION, `train` may be the test dataset, which holds no
+  // training samples.
   const bool is_trained_on = request.on_training_data && task.data().train != task.data().test;
   const std::string described =
       is_trained_on ? "the training samples" : task.data().test_description;

@@ -28,7 +28,7 @@ struct InferenceRequest {
   // kGenerate only.
   std::string prompt;
   Sampling sampling;
-  // kGenerate only: use token ids even if the vocabulary has 256 tokens, as for bytes.
+  // kGenerate only: read and write token ids. If false, a vocabulary of 256 tokens means bytes.
   bool has_token_ids = false;
   // Write JSON instead of text or CSV.
   bool json = false;
@@ -38,9 +38,9 @@ struct InferenceRequest {
   const StopLatch* stop = nullptr;
 };
 
-// Adds the preprocessing in the model file's metadata to the job. Call it before opening the job's
-// data. INVALID_ARGUMENT: the file's metadata cannot be read. FAILED_PRECONDITION: the request is
-// kGenerate and the model was not trained on text. Also returns GetMetadata's errors.
+// Prepares the job for the request: adds the preprocessing in the model file's metadata, and
+// selects the data to open. Call it before opening the job's data. FAILED_PRECONDITION: the request
+// is kGenerate, but the job's data are not text. Also returns GetMetadata's errors.
 absl::Status PrepareJob(const InferenceRequest& look, JobSpec* job);
 
 // Runs the request and writes the result:
@@ -52,7 +52,8 @@ absl::Status PrepareJob(const InferenceRequest& look, JobSpec* job);
 //   - kGenerate writes the prompt and the continuation: bytes if the vocabulary is 256, else token
 //     ids.
 //
-// Returns the errors of LoadState, of the user's code, and of writing. CANCELLED: `stop` stopped.
+// Returns the errors of LoadState, of the user's code, and of writing. CANCELLED: `stop` was
+// stopped.
 absl::Status RunInference(const Task& task, const InferenceRequest& look);
 
 }  // namespace torchps

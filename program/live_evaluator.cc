@@ -27,12 +27,13 @@ using Json = nlohmann::ordered_json;
 
 // The deadline of a call that the coordinator answers immediately.
 constexpr absl::Duration kAnswer = absl::Seconds(5);
-// The deadline of a call that the coordinator parks. It is limited, to detect a lost machine.
+// The deadline of a call that the coordinator parks. It limits the time until a lost machine is
+// detected.
 constexpr absl::Duration kParked = absl::Seconds(30);
 // The pause between two calls while the job has not started or the server is unavailable.
 constexpr absl::Duration kPause = absl::Milliseconds(100);
 
-// Queries the coordinator. Fails after the coordinator did not answer for `patience`.
+// Asks the coordinator for the job status.
 class JobQuestions {
  public:
   explicit JobQuestions(const LiveEvaluatorOptions& options)
@@ -119,7 +120,7 @@ class Watch {
                                                : "the job's data have no test samples; "
                                                  "--on_training_data uses the training samples");
     }
-    // The servers do not hold frozen parameters.
+    // Frozen parameters come from the init_from file, because the servers do not hold them.
     if (const ModelSpec& model = job.model(); !model.init_from().empty()) {
       const absl::Status loaded = LoadState(task.module(), model.init_from(),
                                             model.init_partial() ? Match::kCommon : Match::kAll);
@@ -182,7 +183,7 @@ class Watch {
         parameters_(std::move(parameters)),
         questions_(options) {}
 
-  // True for errors that end when a restarted server has restored the values.
+  // True for errors that a restarting server causes until it has restored its values.
   static bool IsPassing(const absl::Status& status) {
     return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
            absl::IsFailedPrecondition(status);

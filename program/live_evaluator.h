@@ -23,10 +23,11 @@ namespace torchps {
 
 // The evaluation of a job's values at one moment.
 struct Measured {
-  // At the time when the values arrived, not when the evaluation ended.
+  // The next three numbers are from the time when the values arrived, not when the evaluation
+  // ended.
   double seconds = 0;   // since the job started
-  int64_t samples = 0;  // used by leases that finished until then
-  int64_t pushes = 0;   // made by these leases
+  int64_t samples = 0;  // in sample leases that were finished by then
+  int64_t pushes = 0;   // for these leases
   Evaluation evaluation;
 };
 
@@ -46,12 +47,12 @@ struct LiveEvaluatorOptions {
   const Clock* clock = nullptr;
   StopLatch* stop = nullptr;
 
-  // The period between the starts of two measurements. If a measurement is longer, measurements are
-  // skipped.
+  // The period between the starts of two measurements. If a measurement takes longer than this, the
+  // measurements that are due before its end are skipped.
   absl::Duration every = absl::Seconds(5);
   // Use the training samples instead of the test set.
   bool on_training_data = false;
-  // Called for each measurement. An error ends the watch, and WatchJob returns it.
+  // Called for each measurement. An error ends the measurements, and WatchJob returns it.
   std::function<absl::Status(const Measured& measured)> on_measured;
 };
 
@@ -60,14 +61,15 @@ struct LiveEvaluatorOptions {
 absl::StatusOr<JobStatus> AwaitRunningJob(const LiveEvaluatorOptions& options);
 
 // Returns the servers' job, running or waiting for workers, as the coordinator completed it.
-// FAILED_PRECONDITION: the servers do not have a job. UNAVAILABLE and CANCELLED as above.
+// FAILED_PRECONDITION: the servers do not have a job. UNAVAILABLE and CANCELLED: see
+// AwaitRunningJob().
 absl::StatusOr<JobSpec> JobOfServers(const LiveEvaluatorOptions& options);
 
 // Measures the values of the running job: now, then in intervals of `every`, and again after the
 // job ended. `job` is the coordinator's copy, and `task` is the workers' task. If a server is
-// restarting, skips the measurement and logs a line. UNAVAILABLE and CANCELLED as above.
-// FAILED_PRECONDITION: there are no samples to measure. INVALID_ARGUMENT: the servers hold another
-// model. Also returns the errors of the user's code.
+// restarting, skips the measurement and logs a line. UNAVAILABLE and CANCELLED: see
+// AwaitRunningJob(). FAILED_PRECONDITION: there are no samples to measure. INVALID_ARGUMENT: the
+// servers hold another model. Also returns the errors of the user's code.
 absl::Status WatchJob(const Task& task, const JobSpec& job, const LiveEvaluatorOptions& options);
 
 }  // namespace torchps

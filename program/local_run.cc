@@ -97,7 +97,7 @@ constexpr absl::Duration kLastCheckpoint = absl::Minutes(1);
 
 std::string JobFileIn(const std::string& dir) { return absl::StrCat(dir, "/job.textproto"); }
 
-// Saves the job next to the model, for `psctl evaluate` and later use.
+// Saves the job next to the model, because `psctl evaluate` needs both.
 absl::Status KeepJobFile(const std::string& dir, JobSpec job) {
   job.mutable_data()->set_path(AbsoluteIfThere(job.data().path()));
   std::string text;

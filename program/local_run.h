@@ -78,10 +78,10 @@ class LocalRun {
   // The servers' endpoints; the coordinator's is first. REQUIRES: End() was not called.
   const std::vector<ServerEndpoint>& endpoints() const { return cluster_->endpoints(); }
 
-  // Writes the last checkpoint and stops the servers. `result` is the worker's result; a worker
-  // that was refused did not continue the job. Passes the job's outcome and the model's path to
-  // `print`, and errors to `log`. Returns `result`, or RESOURCE_EXHAUSTED if the job ended but the
-  // model could not be saved. May be called once.
+  // Writes the last checkpoint and stops the servers. `result` is the worker's result. Passes the
+  // job's outcome and the model's path to `print`, and errors to `log`. If the job was resumed and
+  // `result` is OK or CANCELLED, writes the job file. Returns `result`, or RESOURCE_EXHAUSTED if
+  // the job ended but the model could not be saved. Call it at most once.
   absl::Status End(const absl::Status& result, const Say& print, const Say& log);
 
  private:
@@ -90,7 +90,7 @@ class LocalRun {
 
   std::string dir_;
   std::unique_ptr<InProcessCluster> cluster_;
-  // True if the folder's job file may describe the job before it was resumed.
+  // True if the folder's job file is from before the job was resumed. The resumed job may differ.
   bool has_other_terms_;
 };
 

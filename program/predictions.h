@@ -14,8 +14,8 @@
 
 namespace torchps {
 
-// Writes a file that appears under the final name when it is complete. Writes directly to pipes and
-// devices. Not thread-safe.
+// Writes a file under a temporary name, and renames it when it is complete. Writes directly to
+// pipes and devices. Not thread-safe.
 class OutputFile {
  public:
   // Opens `path`, or standard output if `path` is empty. INVALID_ARGUMENT: the file cannot be
@@ -46,15 +46,15 @@ class OutputFile {
 enum class PredictionForm {
   kCsv,          // a title line, then one line per sample
   kJsonLines,    // one JSON object per sample
-  kNumpy,        // .npy, float32 [samples, numbers]: the last columns of the CSV
+  kNumpy,        // .npy, float32 [samples, numbers]: the same numbers as at the end of a CSV line
   kSafetensors,  // `output` like kNumpy; if available, `predicted` and `target` (int64 or float32)
 };
 
 // Writes a model's answers, sample by sample.
 //
 // The numbers of a sample depend on the model. A model that chooses a class gives the probability
-// of each class. A regression gives the predicted numbers in the units of the data. Otherwise they
-// are the model's output. Not thread-safe.
+// of each class. A regression gives the predicted numbers in the units of the data. Any other model
+// gives its output. Not thread-safe.
 class PredictionWriter {
  public:
   // Opens `path`, as in OutputFile. The suffix selects the format: .jsonl, .npy or .safetensors.

@@ -19,7 +19,7 @@
 namespace torchps {
 namespace {
 
-// Evaluates a module by the program's function, if it is not null.
+// Evaluates a module with the program's function. Null: the worker does not evaluate.
 class SessionHooks final : public ModelHandover {
  public:
   SessionHooks(torch::nn::Module* module, std::function<Evaluation()> evaluate,
@@ -108,8 +108,8 @@ void Session::Join(torch::nn::Module& module, Options options) {
     BeginTraining(module);
     joined->hooks = std::make_unique<SessionHooks>(&module, joined->options.evaluate,
                                                    joined->slot->HandoverOptions());
-    // Prefetching would not help: Next() ends the push before the caller can compute the next
-    // gradient, so a pull cannot overlap with it.
+    // Prefetching would not help: Next() waits for the push before it pulls, and the caller
+    // computes the next gradient after Next(). So a pull cannot overlap with computing.
     joined->loop = joined->slot->MakeLoop(joined->hooks.get(), /*may_prefetch=*/false);
     joined->handicap.emplace(joined->slot->MakeHandicap());
     joined_ = std::move(joined);
@@ -180,7 +180,8 @@ torch::Device Session::device() const {
 absl::Status Session::Leave() {
   if (joined_ != nullptr) {
     job_ = job();
-    // A loop that ends early did not fail, but the servers must not wait for the slot.
+    // If the loop ended before the job, the session did not fail, but the servers must not wait for
+    // the slot.
     const absl::Status early = absl::CancelledError("the program's loop has ended before the job");
     const bool is_early = status_.ok() && !joined_->is_done;
     const absl::Status left = joined_->slot->Leave(is_early ? early : status_);

@@ -14,8 +14,8 @@
 #include "worker/evaluation.h"
 
 // Runs a custom training loop: with several losses, several modules, or data that are generated
-// during training. If one loss of a batch's output and target is enough, TrainMain is shorter
-// (program/train.h).
+// during training. If the loss depends only on a batch's output and target, a program with
+// TrainMain is shorter (program/train.h).
 //
 //   int main(int argc, char** argv) {
 //     return torchps::SessionMain(argc, argv, [](torchps::Session& session) {
@@ -34,9 +34,9 @@ namespace torchps {
 struct WorkerOptions;
 
 // Represents a job's worker that the caller drives. It joins with one module, which may contain
-// several. Each loop iteration is a step: Next() pulls the values, the caller's backward() computes
-// the gradient in the module's parameters, and Push() sends it. The servers run the optimizer, so
-// the loop does not contain one.
+// several modules. Each loop iteration is a step: Next() pulls the values, the caller's backward()
+// computes the gradient in the module's parameters, and Push() sends it. The servers run the
+// optimizer, so the loop does not contain one.
 //
 // The session keeps the first error: later calls do not do anything, Next() returns false, and
 // status() returns the error. So a loop does not need error handling, and SessionMain prints the
@@ -47,8 +47,8 @@ struct WorkerOptions;
 class Session {
  public:
   struct Options {
-    // Samples per epoch; training.epochs and the report count them. A loop that generates data
-    // chooses the epoch size. At least 1.
+    // Samples per epoch. training.epochs and the report count epochs of this size. A loop that
+    // generates data chooses the epoch size. At least 1.
     int64_t samples = 0;
     // Describes the data in one line, for the report.
     std::string data = {};
@@ -57,7 +57,7 @@ class Session {
     std::function<Evaluation()> evaluate = nullptr;
   };
 
-  // Used by SessionMain.
+  // Used by SessionMain. Join() calls `connect` for the worker's options.
   Session(JobSpec job, std::function<absl::StatusOr<WorkerOptions>()> connect);
   ~Session();
   Session(const Session&) = delete;
@@ -67,8 +67,8 @@ class Session {
   const JobSpec& job() const;
 
   // Joins the job with `module`. Moves the module's parameters and buffers to the device in
-  // --device (device()). Also seeds torch's generator differently in each worker. So draw data that
-  // all workers share before this call.
+  // --device (device()). Also seeds torch's generator differently in each worker. So if all workers
+  // need the same random data, draw them before this call.
   void Join(torch::nn::Module& module, Options options);
 
   // Begins the next step: pulls the values into the module and sets the gradients to zero. Returns
@@ -87,7 +87,7 @@ class Session {
   const absl::Status& status() const { return status_; }
 
   // The functions below describe the step that Next() began. If the session did not join because of
-  // an error, they return: no samples, 0, slot -1, the CPU.
+  // an error, they return: no samples, epoch 0, step 0, slot -1, the CPU.
 
   // Indices from 0 to Options::samples - 1, at most batch_size * accumulate of them. Other workers
   // do not get these samples in this epoch.
@@ -101,14 +101,14 @@ class Session {
   // Leaves the job, and returns status(). If the job is not done, the other workers continue
   // without this worker. Called by SessionMain at the end.
   absl::Status Leave();
-  // Records the reason for leaving, unless an earlier call failed. Called by SessionMain first if
-  // the loop throws.
+  // Records `error` as the reason for leaving, unless an earlier call failed. If the loop throws,
+  // SessionMain calls this function before Leave().
   void Fail(const absl::Status& error);
 
  private:
   struct Joined;
 
-  // Runs torch's and the caller's code, and converts exceptions to errors.
+  // Calls `run`, unless the session has failed, and records its error or exception.
   void Guard(const char* what, const std::function<absl::Status()>& run);
 
   JobSpec job_;

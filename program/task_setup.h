@@ -31,7 +31,7 @@ struct StagedTask {
 using StagedTaskFactory = std::function<absl::StatusOr<StagedTask>(const JobSpec& job)>;
 
 // Works like TrainMain(). If --stage=K and --replica are set, this process creates and trains stage
-// K; otherwise all stages, as a torchps::Stages.
+// K; otherwise it creates and trains all stages, as a torchps::Stages.
 //
 //   return torchps::TrainStagesMain(argc, argv, [](const torchps::JobSpec& job) {
 //     return torchps::StagedTask{
@@ -42,16 +42,17 @@ using StagedTaskFactory = std::function<absl::StatusOr<StagedTask>(const JobSpec
 //   });
 int TrainStagesMain(int argc, char** argv, const StagedTaskFactory& factory);
 
-// Tracks if a program is creating the task. The program's code then reads or generates data and
-// cannot respond to a stop, and the process does not hold a slot yet.
+// Tracks whether a program is creating the task. In this phase, the program's code reads or
+// generates data and cannot respond to a stop, and the process does not hold a slot yet.
 //
 // Thread-safe.
 class TaskSetup {
  public:
-  // Begins creating the task. CANCELLED: the process was stopped before; do not create the task.
+  // Call it before the program creates the task. CANCELLED: the process was stopped; do not create
+  // the task.
   absl::Status Begin();
-  // Ends creating the task, successful or not. CANCELLED: the process was stopped. May be called
-  // again.
+  // Call it when the program has created the task or failed to. CANCELLED: the process was stopped.
+  // May be called again.
   absl::Status End();
 
   // Stops the process. Returns true if the task is being created: the process may then end
@@ -71,10 +72,10 @@ class TaskSetup {
 };
 
 // Changes how the process ends if torch throws from a destructor, for example when freeing the
-// memory of a failed GPU. It then ends with code 1 and a message on standard error, prefixed with
-// `program`. By default it would end with SIGABRT, and a launcher would treat that as a crash and
-// restart the program. Other failures are unchanged. Uses std::set_terminate. Call it once in main,
-// before threads start.
+// memory of a failed GPU. The process then ends with exit code 1 and a message on standard error,
+// prefixed with `program`. By default, it would end with SIGABRT, and a launcher would treat that
+// as a crash and restart the program. Other failures are unchanged. Uses std::set_terminate. Call
+// it once in main, before threads start.
 void EndWellWhenTorchThrows(const char* program);
 
 }  // namespace torchps

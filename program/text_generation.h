@@ -31,10 +31,10 @@ class TextModel {
   static absl::StatusOr<TextModel> Open(const Task& task, torch::Device device,
                                         TrainingSpec::Precision precision);
 
-  // Appends sampling.length tokens to `tokens`. The module sees the last tokens, at most as many as
-  // in a training sample. The same seed always gives the same tokens. INVALID_ARGUMENT: `tokens` is
-  // empty, or a token is outside the vocabulary. FAILED_PRECONDITION: the outputs are not finite.
-  // CANCELLED: `stop` stopped; it may be null.
+  // Appends sampling.length tokens to `tokens`. For each token, the module's input is the last
+  // tokens, at most as many as a training sample has. The same seed always gives the same tokens.
+  // INVALID_ARGUMENT: `tokens` is empty, or a token is outside the vocabulary. FAILED_PRECONDITION:
+  // the outputs are not finite. CANCELLED: `stop`, which may be null, was stopped.
   absl::StatusOr<std::vector<int64_t>> Continue(std::vector<int64_t> tokens,
                                                 const Sampling& sampling,
                                                 const StopLatch* stop = nullptr) const;

@@ -21,7 +21,8 @@ absl::StatusOr<Task> MakeTask(const TaskFactory& factory, const JobSpec& job) {
     if (task.ok() && !task->status().ok()) return task->status();
     return task;
   } catch (...) {
-    // The job and the data cause the failure, so a restart would fail again.
+    // INVALID_ARGUMENT, because the job or the data cause the failure, so a restart would fail
+    // again.
     return absl::InvalidArgumentError(ThrownError("making the task").message());
   }
 }
@@ -103,7 +104,8 @@ WorkerProgram GetProgram(const TaskFactory& factory, const ModuleCutter& cut = n
   return program;
 }
 
-// Creates the stage. The seed depends only on the stage, so the process does not matter.
+// Creates the stage. The seed depends only on the job and the stage, so that every process creates
+// the same parameters.
 ModelStage MakeStage(const StagedTask& task, const JobSpec& job, size_t stage) {
   uint64_t seed = job.seed() + stage;
   torch::manual_seed(SplitMix64(seed));

@@ -192,7 +192,7 @@ absl::StatusOr<JobSpec> FlaggedJob(const std::vector<std::string>& overrides) {
       path.empty() ? absl::StatusOr<JobSpec>(JobSpec()) : ParseJobFile(path);
   if (!job.ok()) return job.status();
   if (absl::Status status = ApplyFlags(overrides, &*job); !status.ok()) return status;
-  // Other processes cannot reach the servers.
+  // Other processes cannot reach the servers of --local, so there is one worker.
   if (absl::GetFlag(FLAGS_local)) job->set_workers(1);
   // Inference does not train, so the learning rate is optional.
   if (FlaggedMode() == WorkerMode::kLook && job->optimizer().learning_rate() == 0) {

@@ -49,12 +49,12 @@ ABSL_DECLARE_FLAG(bool, exit_with_parent);
 
 namespace torchps {
 
-// Interprets flags that need more than a value. Call these functions after the flags were parsed,
-// except TakeOverrides; they are then thread-safe. Errors are INVALID_ARGUMENT with one sentence
-// that names the flag.
+// The functions below check and combine flags. Call them after the flags were parsed, except
+// TakeOverrides; they are then thread-safe. Errors are INVALID_ARGUMENT with one sentence that
+// names the flag.
 
 // Removes each --set from an unparsed command line, and returns the assignments in order. absl's
-// flag parser would keep only the last.
+// flag parser would keep only the last --set.
 std::vector<std::string> TakeOverrides(std::vector<char*>* arguments);
 
 // The purpose of a worker program.
@@ -81,8 +81,9 @@ absl::Status ApplyFlags(const std::vector<std::string>& overrides, JobSpec* job)
 // Returns the options in --slow and --pace.
 absl::StatusOr<SimulatedSlowdown::Options> FlaggedHandicap();
 
-// Returns the endpoints in --servers, using --certs. `log` receives later messages about the
-// certificates. Also returns the errors of OpenCertificates() and GetEndpoints().
+// Returns the endpoints in --servers, using --certs. `log` receives messages about the
+// certificates, also after this function returned. Also returns the errors of OpenCertificates()
+// and GetEndpoints().
 absl::StatusOr<std::vector<ServerEndpoint>> FlaggedServers(
     const std::function<void(const std::string& line)>& log);
 

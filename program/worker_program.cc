@@ -44,8 +44,8 @@
 namespace torchps {
 namespace {
 
-// The nice value of a program that measures a running job. If workers need the CPU, it gets about a
-// tenth of a core.
+// The nice value of a program that measures a running job. If workers need the CPU, the program
+// gets about a tenth of a core.
 constexpr int kWatchNice = 10;
 
 // Sets the thread count of torch and of the BLAS library, which torch does not set.
@@ -124,7 +124,7 @@ class FlaggedWorker {
         devices->front(),
         told >= 0 ? told : NumberOfMember(options_.slot, options_.stage, options_.replica));
     options_.further_devices.assign(devices->begin() + 1, devices->end());
-    // So that torch::kCUDA in the user's code means this device.
+    // Makes this device the current one, so that torch::kCUDA in the user's code means it.
     if (absl::Status status = UseDevice(options_.device); !status.ok()) return status;
     const int replicas = static_cast<int>(devices->size());
     SetTorchThreads(std::max(1, absl::GetFlag(FLAGS_threads) / replicas));
@@ -296,8 +296,8 @@ absl::Status WorkAsFlagged(const WorkerProgram& work, const std::string& program
   return worker.End(result);
 }
 
-// Returns the exit code for the program's result and prints the result. `reason` is the reason of a
-// stop.
+// Returns the exit code for the program's result and prints the result. `reason` is the reason for
+// a stop, if there was one.
 int Conclude(absl::Status result, const std::string& program, bool is_inference,
              const std::string& reason) {
   // A stopped worker succeeded: it returned the samples and freed the slot. A stopped inference
@@ -351,7 +351,7 @@ int RunWorkerProgram(int argc, char** argv, const WorkerProgram& work) {
     absl::StatusOr<JobSpec> job;
     const bool joins = JoinsAnyJob(overrides);
     if (watches) {
-      // Gives training priority on this machine. All threads inherit this.
+      // Gives training on this machine priority. All threads inherit the nice value.
       setpriority(PRIO_PROCESS, 0, kWatchNice);
     } else if (!joins) {
       job = FlaggedJob(overrides);
@@ -372,7 +372,7 @@ int RunWorkerProgram(int argc, char** argv, const WorkerProgram& work) {
             result = WorkAsFlagged(work, program, *std::move(job), is_inference, &stop, &making);
           }
         } catch (...) {
-          // Calls of torch may run the module's code and throw.
+          // Calls of torch may throw, also because they run the module's code.
           result = ThrownError("the program");
         }
         making.End().IgnoreError();

@@ -14,10 +14,11 @@
 namespace torchps {
 namespace {
 
-// So two beats may be lost before a process counts as dead.
+// The number of beats in the time of one lease. Each beat has one lease to be answered.
 constexpr double kBeatsPerLease = 3;
 
-// The deadline of a call that the leader parks; the process repeats the call after that.
+// The deadline of a Meet call, which the leader parks. After the deadline, the process repeats the
+// call.
 constexpr absl::Duration kMeetTimeout = absl::Seconds(30);
 
 // Short, because a farewell must not wait for unreachable processes.
@@ -73,8 +74,8 @@ MemberExchange::~MemberExchange() {
     changed_.SignalAll();
   }
   if (beats_.joinable()) beats_.join();
-  // Other processes may still need the last parcels. They notice the end when this process stops
-  // listening.
+  // Other processes may still need the last parcels. They notice that this process ends when it
+  // stops listening.
   if (post_ != nullptr) post_->Drain();
   // Answer all parked calls first, because shutting down the queue waits for them.
   gathering_.Close(absl::UnavailableError("the replica's leader has ended"));
@@ -152,7 +153,8 @@ absl::StatusOr<RendezvousReply> MemberExchange::Meet(const RendezvousRequest& ow
     if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status)) {
       return absl::Status(status.code(), absl::StrCat(GetName(0), ": ", status.message()));
     }
-    // The leader answered: it waits for other processes or for the slot.
+    // The deadline passed while the leader parked the call, because it waits for other processes or
+    // for its slot.
     if (absl::IsDeadlineExceeded(status)) heard = options_.clock->Now();
     if (options_.clock->Now() - heard >= options_.patience) {
       return absl::UnavailableError(
@@ -243,7 +245,7 @@ absl::Status MemberExchange::OnParcel(TensorMessage parcel) {
 void MemberExchange::OnLost(int to, TensorMessage::Kind kind, const absl::Status& why) {
   {
     const MutexLock lock(&mutex_);
-    // The other process may not have read the leader's reply yet.
+    // The other process may not have read the leader's reply yet. Until then, it rejects beats.
     const bool is_early = kind == TensorMessage::BEAT && absl::IsAborted(why) && !ready_[to] &&
                           options_.clock->Now() < began_ + options_.patience;
     if (ended_ || is_early) return;

@@ -23,13 +23,14 @@
 
 namespace torchps {
 
-// Exchanges parcels between the processes of a replica by gRPC (proto/replica.proto). Each process
-// listens on an address and calls the other processes. All calls have deadlines and are made once:
-// if a parcel is lost, the replica ends. The leader and each other process exchange three beats per
-// lease. So a process that dies, hangs or is disconnected is detected within one lease.
+// Exchanges parcels (TensorMessage) between the processes of a replica by gRPC
+// (proto/replica.proto). Each process listens on an address and calls the other processes. All
+// calls have deadlines and are made once: if a parcel is lost, the replica ends. The leader and
+// each other process send each other three heartbeats (beats) per lease. If a process hangs or is
+// disconnected, the other detects this when a beat has no answer after one lease.
 //
-// Thread-compatible, like Exchange. Uses three more threads: gRPC's server queue, the sender and
-// the beats. Borrows the clock and the latch.
+// Thread-compatible, like Exchange. Uses three more threads: for calls of other processes, for the
+// sender and for the beats. Borrows the clock and the latch.
 class MemberExchange final : public Exchange {
  public:
   struct Options {
@@ -40,27 +41,28 @@ class MemberExchange final : public Exchange {
     // The worker's certificates. Null: no TLS. The process then listens only on loopback and
     // accepts only processes of this user and of root.
     std::shared_ptr<CertificateFiles> certificates = nullptr;
-    // Disables TLS: binds to any address and accepts any client.
+    // Without certificates: allows listening on any address, and accepts any client.
     bool insecure = false;
-    // A process that does not answer for this long counts as dead.
+    // The deadline of a parcel. A process that does not answer for this long is considered dead.
     absl::Duration lease = absl::Seconds(10);
     // Maximum wait for the other processes to connect.
     absl::Duration patience = absl::Seconds(60);
     std::function<void(const std::string& line)> log = [](const std::string&) {};
     const Clock* clock = nullptr;
-    // Stops all waiting in this process. The exchange stops it when the replica ends.
+    // Stopping the latch ends all waiting in this process. The exchange stops the latch when the
+    // replica ends.
     StopLatch* stop = nullptr;
   };
 
   // Starts listening. Returns MemberListener's errors.
   static absl::StatusOr<std::unique_ptr<MemberExchange>> Listen(Options options);
-  // Sends a farewell if the exchange failed. Blocks until sent parcels have arrived, for at most
-  // one lease.
+  // Blocks until all sent parcels have arrived or failed, for at most one lease.
   ~MemberExchange() override;
 
   // The address this process listens on: HOST:PORT.
   const std::string& address() const { return listener_->address(); }
-  // Sets the addresses of the processes, in stage order. Call it once, before the functions below.
+  // Sets the addresses of the processes, in stage order, and starts the beats. Call it once, before
+  // the functions below.
   void Connect(const std::vector<std::string>& addresses);
 
   absl::StatusOr<std::vector<RendezvousRequest>> Gather(const RendezvousRequest& own) override;
@@ -83,11 +85,11 @@ class MemberExchange final : public Exchange {
 
   void OnMeet(const MemberListener::MeetCall& call) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status OnParcel(TensorMessage parcel) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Begins the exchange after the leader announced the meeting.
+  // Starts to send and accept parcels of `meeting`, which the leader drew.
   void Open(const RendezvousReply& meeting) ABSL_LOCKS_EXCLUDED(mutex_);
   // Ends the replica and wakes all waiting calls. Returns false if it had ended before.
   bool End(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Handles a parcel that did not arrive.
+  // Ends the replica, because a parcel to stage `to` did not arrive.
   void OnLost(int to, TensorMessage::Kind kind, const absl::Status& why)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void SayFarewell(const std::string& reason);
@@ -107,7 +109,7 @@ class MemberExchange final : public Exchange {
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   // Id of the meeting; nullopt before it begins.
   std::optional<uint64_t> meeting_ ABSL_GUARDED_BY(mutex_);
-  // When the meeting began, and which processes were ready since then.
+  // When the meeting began, and which processes have sent READY since then, by stage.
   absl::Duration began_ ABSL_GUARDED_BY(mutex_);
   std::vector<bool> ready_ ABSL_GUARDED_BY(mutex_);
 

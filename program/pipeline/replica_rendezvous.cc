@@ -14,7 +14,8 @@ namespace torchps {
 
 namespace {
 
-// Calls are short, except parked calls, which are cancelled at the end.
+// The time that Stop() gives to calls in progress. It is short, because only parked calls take
+// longer, and these are cancelled.
 constexpr absl::Duration kDrainTime = absl::Milliseconds(200);
 
 }  // namespace

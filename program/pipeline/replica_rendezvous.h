@@ -70,9 +70,10 @@ class MemberListener {
   std::unique_ptr<Poller> poller_;
 };
 
-// Collects the other processes of a replica at the leader: each waits here until the meeting
-// begins. If several processes of a stage arrive, the latest replaces the earlier processes. The
-// nonce identifies a process that calls again.
+// Collects the other processes of a replica (visitors) at the leader. Each waits here until the
+// leader has joined the job and begins the meeting, which is one run of these processes together.
+// If several processes of a stage arrive, the latest replaces the others. The nonce shows that a
+// process calls again.
 //
 // Thread-safe, except for Gather() and Begin(), which one thread calls in turn. Borrows the clock
 // and the latch. Calls answers without holding a lock.
@@ -93,20 +94,21 @@ class ReplicaRendezvous {
 
   explicit ReplicaRendezvous(Options options);
 
-  // Registers a visitor that waits for an answer. Refuses it with UNAVAILABLE if the meeting began
-  // without it or was dismissed, and with FAILED_PRECONDITION if it does not match the leader.
+  // Registers a visitor that waits for an answer. Refuses the visitor with UNAVAILABLE if the
+  // meeting began without it or after Close(), and with FAILED_PRECONDITION if it does not match
+  // the leader.
   void Visit(const RendezvousRequest& visitor, Answer answer) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Blocks until all stages arrived, and returns their requests, `own` first. CANCELLED: stopped.
   // UNAVAILABLE: some stages did not arrive in time.
   absl::StatusOr<std::vector<RendezvousRequest>> Gather(const RendezvousRequest& own)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Sends the meeting to the gathered processes, now and if they ask again.
+  // Answers the gathered processes with the meeting, also if they call again later.
   void Begin(const RendezvousReply& meeting) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Refuses the waiting visitors, because the meeting failed.
+  // Refuses the waiting visitors with `why`, because the meeting failed.
   void Dismiss(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Refuses the waiting visitors and all later visitors.
+  // Refuses the waiting visitors with `why`, and all later visitors.
   void Close(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

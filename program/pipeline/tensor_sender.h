@@ -18,9 +18,9 @@
 
 namespace torchps {
 
-// Sends parcels to the other processes of a replica. Each parcel is one call with a deadline,
-// without retries. A message is a short header and the tensor's memory, without a copy, in
-// Protobuf's wire format. The tensor's memory is borrowed until the call ends.
+// Sends parcels (TensorMessage) to the other processes of a replica. Each parcel is one call with a
+// deadline, without retries. A message is a short header and the tensor's memory, without a copy,
+// in Protobuf's wire format. The tensor's memory is borrowed until the call ends.
 //
 // Thread-safe. Uses one thread to complete the calls.
 class TensorSender {
@@ -42,7 +42,8 @@ class TensorSender {
   // Blocks until all calls have ended.
   void Drain() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Cancels the calls in progress, except farewells, without calling `on_lost`.
+  // Cancels the calls in progress, except farewells, without calling `on_lost`. Later parcels,
+  // except farewells, are dropped.
   void Cancel() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
