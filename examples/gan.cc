@@ -24,7 +24,8 @@ struct Gan : nn::Module {
   torch::Tensor Draw(int64_t images) { return generator->forward(torch::randn({images, kNoise})); }
 };
 
-// The least-squares loss (Mao et al. 2017). The target is 1 for real images and 0 for drawn images.
+// Returns the least-squares loss (Mao et al. 2017). The critic wants 1 for real images and 0 for
+// drawn images. The generator wants 1 for drawn images.
 torch::Tensor Off(const torch::Tensor& judged, double wanted) {
   return (judged - wanted).square().mean();
 }
@@ -38,7 +39,7 @@ void Train(torchps::Session& session) {
   options.evaluate = [&] {
     const torch::Tensor drawn = gan.Draw(1000);
     const auto loss = Off(gan.critic->forward(drawn), 1).item<double>();
-    // The mean pixel of real digits is 0 after normalization.
+    // "ink" should approach 0, the mean pixel of real digits after normalization.
     return torchps::Evaluation{1000, loss, {{"ink", drawn.mean().item<double>()}}};
   };
   session.Join(gan, options);

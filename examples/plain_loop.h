@@ -8,12 +8,13 @@
 
 #include "data/dataset.h"
 
-// Helpers of mnist_single_process.cc that libtorch lacks: reading samples, and a module's accuracy.
+// Helpers for mnist_single_process.cc. They read samples and compute a module's accuracy, which
+// libtorch does not provide.
 
 namespace examples {
 
-// Reads MNIST's IDX files in the directory `argv[1]`. Without it, generates 6,000 training digits
-// and 1,000 test digits. Exits with 1 if the files cannot be read.
+// Reads MNIST's IDX files in the directory `argv[1]`. Without an argument, generates 6,000 training
+// digits and 1,000 test digits. Exits with 1 if the files cannot be read.
 torchps::DataSource OpenDigits(int argc, char** argv);
 
 // Returns the batches of `epochs` passes over `dataset`, in a new order for each pass.

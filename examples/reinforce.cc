@@ -45,7 +45,7 @@ void Train(torchps::Session& session) {
     return torchps::Evaluation{100, steps, {}};
   };
   session.Join(policy, options);
-  double usual = kMaxSteps;  // the baseline
+  double usual = kMaxSteps;  // steps of a usual walk so far: the baseline
   while (session.Next()) {
     torch::Tensor loss = torch::zeros({});
     const auto walks = static_cast<double>(session.samples().size());
