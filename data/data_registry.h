@@ -15,17 +15,19 @@ namespace torchps {
 // True if the job evaluates, so that it needs a test set.
 bool WantsTest(const JobSpec& job);
 
-// Returns INVALID_ARGUMENT: data.path is empty, and must be set to `what`.
+// Returns the INVALID_ARGUMENT error for an empty data.path. `what` names the file or folder that
+// the path must lead to, for example "a CSV file".
 absl::Status NeedsPath(const std::string& source, const std::string& what);
 
 // Returns the dataset sizes, for example "10000 to train on, 10000 to test on".
 std::string Counts(const DataSource& source);
 
-// Returns the model's preprocessing from job.data.preprocessing; empty if it is not set.
-// INVALID_ARGUMENT: an entry is invalid.
+// Returns the preprocessing of the trained model, from job.data.preprocessing; empty if the job has
+// none. INVALID_ARGUMENT: an entry is invalid.
 absl::StatusOr<Preprocessing> KnownPreprocessing(const JobSpec& job);
 
-// Returns INVALID_ARGUMENT: the model was not trained on `what`, the job's kind of data.
+// Returns the INVALID_ARGUMENT error for a model that was not trained on `what`, the kind of data
+// that the job names, for example "images".
 absl::Status NotTrainedOn(const std::string& what, const JobSpec& job);
 
 // Opens the samples that job.data names: digits | idx | cifar10 | images | csv | text | tokens. If

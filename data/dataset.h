@@ -48,7 +48,8 @@ class Dataset {
   virtual ~Dataset() = default;
 
   virtual int64_t size() const = 0;
-  // For modules that adapt to the data. The default is enough for a program with a fixed module.
+  // Returns the shape of the samples, from which a model may take its layer sizes. A program with a
+  // fixed module can keep this default.
   virtual DataShape shape() const { return {}; }
 
   // Returns the samples at `indices`, in that order, as a batch of indices.size() rows. The batch
@@ -57,9 +58,9 @@ class Dataset {
   virtual absl::StatusOr<Batch> Get(absl::Span<const int64_t> indices) const = 0;
 
   // Returns a number that is equal in workers with the same samples, and almost certainly different
-  // otherwise. A job refuses a worker with a different number. 0 means unknown and is not compared;
-  // return 0 if samples differ between reads. A custom class may return FingerprintOfSamples()
-  // (data/dataset.h).
+  // otherwise. The coordinator refuses a worker whose number differs from the job's. 0 means
+  // unknown and is not compared; return 0 if samples differ between reads. A custom class may
+  // return FingerprintOfSamples(), declared below.
   virtual uint32_t Fingerprint() const { return 0; }
 };
 
@@ -92,7 +93,7 @@ struct DataSource {
 // last bits between machines although the data are the same.
 enum class Fingerprinted {
   kAllNumbers,
-  kWholeNumbers,  // for other numbers, only the shapes
+  kWholeNumbers,  // of floating-point tensors only the shapes
 };
 
 // Returns a non-zero number that identifies the samples: a hash (common/hash.h) of the dataset
@@ -102,10 +103,10 @@ enum class Fingerprinted {
 // REQUIRES: samples do not differ between reads.
 uint32_t FingerprintOfSamples(const Dataset& data, Fingerprinted numbers);
 
-// Returns a non-zero fingerprint for a custom hash.
+// Shortens a custom 64-bit hash to a fingerprint, which is never 0.
 uint32_t FingerprintOfHash(uint64_t hash);
 
-// Returns the fingerprints of a job's datasets, which may be null.
+// Returns the fingerprints of a job's two datasets; 0 for a dataset that is null.
 DataFingerprint GetFingerprint(const DataSource& source);
 
 }  // namespace torchps

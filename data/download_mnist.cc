@@ -58,7 +58,8 @@ std::string Sha256Of(absl::string_view data) {
   return absl::BytesToHexString({reinterpret_cast<const char*>(digest), sizeof(digest)});
 }
 
-// The bytes received so far, at most one more than expected.
+// The bytes received so far: at most one byte more than expected, which shows that the file is too
+// long.
 struct Body {
   const size_t expected_bytes;
   std::string bytes;

@@ -46,7 +46,7 @@ struct DownloadOptions {
 // Downloads `files` into `directory`, which is created if necessary. Keeps existing files with the
 // right checksum. Receives a new file in memory, and creates it only after checking the checksum
 // and syncing it. So several processes may call this concurrently, and a killed process does not
-// leave a partial file. On one machine they wait for each other, so each file is downloaded once.
+// leave a partial file. Processes on one machine take turns, so each file is downloaded once.
 // Honors the usual proxy variables.
 //
 // FAILED_PRECONDITION: a different file with that name exists; it is not changed. DATA_LOSS: all

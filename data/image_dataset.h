@@ -21,7 +21,7 @@ struct Normalization {
 // a constant channel. Uses integer sums, so the result is exact for any number of images.
 Normalization MeasureNormalization(const ImageSet& images);
 
-// Maps each byte to the normalized value, per channel.
+// [c][b] is the normalized value of byte `b` in channel `c`.
 using NormalizedValues = std::vector<std::array<float, 256>>;
 NormalizedValues GetValues(const Normalization& normalization);
 

@@ -63,7 +63,9 @@ std::string Text(const ImageSize& size) {
   return absl::StrFormat("%dx%dx%d", size.channels, size.height, size.width);
 }
 
-// Returns the model's preprocessing if it fits these images, otherwise `measured`.
+// Returns `known`, the model's preprocessing, if it has the shape and classes of `measured`.
+// Otherwise returns `measured`, the preprocessing measured on the job's images. If `known` scales
+// differently, says so in `description`.
 Preprocessing Chosen(const Preprocessing& known, Preprocessing measured, std::string& description) {
   const bool fits = known.is_images() && known.channels == measured.channels &&
                     known.height == measured.height && known.width == measured.width &&
@@ -215,7 +217,8 @@ absl::StatusOr<DataSource> ImagesToPredict(const JobSpec& job, const std::string
   return source;
 }
 
-// Opens test images from a reader's results. The training images may be missing.
+// Opens test images from the results of reading the two parts of a data set. The training images
+// may be missing: `train` may be NOT_FOUND.
 absl::StatusOr<DataSource> ImagesToEvaluate(const JobSpec& job, absl::StatusOr<ImageSet> train,
                                             absl::StatusOr<ImageSet> test,
                                             const std::string& name) {
@@ -266,7 +269,7 @@ absl::StatusOr<DataSource> OpenIdx(const JobSpec& job, const std::string& path) 
   }
   if (!train.ok()) return train.status();
   if (!test.ok()) return test.status();
-  // At least two, because a model needs a choice.
+  // At least two classes, because a model needs a choice.
   const int64_t classes = std::max<int64_t>(MaxLabel(*train) + 1, 2);
   if (test->size() > 0) {
     if (test->height != train->height || test->width != train->width) {

@@ -18,7 +18,7 @@
 namespace torchps {
 namespace {
 
-// Epochs begin at 1; order 0 splits a table.
+// The epoch whose sample order splits a table. Training uses the orders of epochs from 1.
 constexpr int kSplitEpoch = 0;
 
 using Rows = absl::Span<const int64_t>;
@@ -49,7 +49,7 @@ std::vector<int64_t> AllRows(const RowSet& table) {
   return rows;
 }
 
-// Refuses a column without a value in the training rows, because the mean is undefined.
+// Refuses a column without a value in the training rows, because its mean would be undefined.
 absl::Status CheckColumns(const RowSet& table, Rows rows, const std::string& path) {
   for (size_t c = 0; c < table.columns.size(); ++c) {
     const bool any = std::any_of(rows.begin(), rows.end(), [&](int64_t row) {

@@ -56,8 +56,8 @@ absl::StatusOr<std::unique_ptr<TokenFile>> OpenTokenFile(const JobSpec& job,
   return file;
 }
 
-// Returns the job's vocabulary, or one more than the largest token in `files`. INVALID_ARGUMENT:
-// this exceeds the limit of data.tokens.vocabulary.
+// Returns the job's vocabulary, or one more than the largest token in `files`. INVALID_ARGUMENT: a
+// token in `files` exceeds the limit of data.tokens.vocabulary.
 absl::StatusOr<int64_t> Vocabulary(const JobSpec& job, const std::vector<const TokenFile*>& files) {
   if (job.data().tokens().vocabulary() > 0) return job.data().tokens().vocabulary();
   int64_t vocabulary = 2;  // at least two, because a model needs a choice

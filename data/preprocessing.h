@@ -42,8 +42,9 @@ struct Preprocessing {
   // Converts a row of columns.size() values, as in RowSet, to features() elements.
   void EncodeRow(const double* values, float* input) const;
 
-  // Tables: float64 [N, columns] with NaN for missing values -> float32 [N, features()]. Images:
-  // uint8 [N, C, H, W] -> float32 of the same shape. Throws c10::Error for other shapes.
+  // Converts raw samples to the model's input. Tables: float64 [N, columns] with NaN for missing
+  // values -> float32 [N, features()]. Images: uint8 [N, C, H, W] -> float32 of the same shape.
+  // Throws c10::Error for other shapes.
   torch::Tensor Input(const torch::Tensor& raw) const;
   // Returns the numbers that a regression predicts, in the units of the training table, for outputs
   // [N, targets]. For other models, returns `output`.

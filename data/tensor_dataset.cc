@@ -71,7 +71,8 @@ Moments MeasureColumn(const std::vector<double>& values, size_t columns, size_t 
     if (!std::isnan(value)) square_sum += (value - mean) * (value - mean);
   }
   const double deviation = std::sqrt(square_sum / count);
-  // Because of rounding, a constant column may differ from the mean. Scaling this would add noise.
+  // By rounding, the values of a constant column may differ from the mean. Dividing by such a
+  // deviation would turn rounding errors into noise.
   return {mean, deviation > 1e-12 * std::max(1.0, std::abs(mean)) ? deviation : 1.0};
 }
 
@@ -96,7 +97,7 @@ Preprocessing MeasurePreprocessing(const RowSet& table, absl::Span<const int64_t
   result.class_names = table.class_names;
   result.label_column = table.label_column;
   if (!table.labels.empty()) {
-    // At least two, because a model needs a choice.
+    // At least two classes, because a model needs a choice.
     const int64_t largest = *std::max_element(table.labels.begin(), table.labels.end());
     result.classes =
         std::max<int64_t>({largest + 1, 2, static_cast<int64_t>(table.class_names.size())});

@@ -28,7 +28,8 @@ class TensorDataset final : public Dataset {
 
   int64_t size() const override { return samples_.input.size(0); }
   absl::StatusOr<Batch> Get(absl::Span<const int64_t> indices) const override;
-  // Covers whole numbers only, because other numbers may be computed by the program.
+  // Covers the values of integer tensors only. A program may have computed floating-point values,
+  // and these may differ between machines.
   uint32_t Fingerprint() const override;
 
  private:

@@ -18,13 +18,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-// Order matters: libjpeg's headers need FILE and size_t.
-// After jpeglib.h, because it uses those types.
-
 namespace torchps {
 namespace {
 
-// 200 MB in color. Limits the memory for a damaged header.
+// Limits the memory that a damaged header can request. An image of this size has 200 MB in color.
 constexpr int64_t kMaxPixels = int64_t{1} << 26;
 
 constexpr absl::string_view kJpegMagic("\xff\xd8\xff", 3);

@@ -29,8 +29,9 @@ struct DecodedImage {
 // `wanted`, because this is much faster. Otherwise the size is the file's. Ignores EXIF
 // orientation.
 //
-// Keeps the file's numbers: divides 16-bit numbers by 257 and does not apply gamma. Converts color
-// to gray with JPEG's weights. Composites transparent pixels on black. Converts a CMYK JPEG to RGB.
+// Keeps the values in the file: divides 16-bit values by 257 and does not apply gamma. Converts
+// color to gray with JPEG's weights. Composites transparent pixels on black. Converts a CMYK JPEG
+// to RGB.
 //
 // Messages begin with `name`. DATA_LOSS: the file is damaged or truncated. INVALID_ARGUMENT: the
 // file is neither JPEG nor PNG, or contains more than 2^26 pixels.

@@ -17,8 +17,9 @@ constexpr int kSide = 28;
 constexpr int64_t kPixel = 1024;  // lengths are in 1/1024 of a pixel
 constexpr int kClasses = 10;
 
-// Draws a digit as strokes in a box of 100 x 100 (x to the right, y down), separated by '|'. '~'
-// connects the points by a smooth curve, '-' by straight lines.
+// A way to write a digit: strokes separated by '|', in a box of 100 x 100 units (x to the right, y
+// down). A stroke begins with '~' if a smooth curve connects its points, with '-' for straight
+// lines.
 struct Style {
   int digit;
   absl::string_view strokes;
@@ -256,7 +257,8 @@ void DrawGlyph(const Glyph& glyph, Dice& dice, uint8_t* pixels) {
 
 ImageSet GenerateDigits(int64_t samples, uint64_t seed, DigitsPart part) {
   const std::array<std::vector<Glyph>, kClasses> font = ParseFont();
-  // The generator runs between the inputs, so that similar inputs give unrelated states.
+  // SplitMix64 advances before each further input is added, so that similar inputs (seed, part and
+  // image number) give unrelated states.
   uint64_t base = seed;
   base = SplitMix64(base) ^ static_cast<uint64_t>(part);
   base = SplitMix64(base);

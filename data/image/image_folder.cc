@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Far above the size of a camera's image files.
+// The largest image file. Cameras write far smaller files.
 constexpr int64_t kMaxFileBytes = int64_t{256} << 20;
 
 absl::Status SystemError(const fs::path& path, const std::error_code& error) {

@@ -55,7 +55,7 @@ struct ImageFolder {
 };
 
 // Reads the names in `directory`, which contains a folder for each class. Ignores hidden files and
-// __MACOSX. Counts other files that are not images of a class.
+// __MACOSX. Counts files outside a class folder and files that are not images in `passed_over`.
 //
 // NOT_FOUND: the folder does not exist. INVALID_ARGUMENT: there are fewer classes than
 // `least_classes`, a class without images, an image in an unsupported format, or a folder below a

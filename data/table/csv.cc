@@ -166,7 +166,7 @@ class RowReader {
       const size_t column = layout_.features[i];
       double value = kMissing;
       if (IsMissing(fields[column])) {
-        // accepted by CheckMissing()
+        // CheckMissing() has accepted it; `value` stays NaN
       } else if (layout_.is_category[i]) {
         const absl::StatusOr<double> category = ReadCategory(line, i, fields[column]);
         if (!category.ok()) return category.status();
@@ -224,7 +224,7 @@ class RowReader {
         label);
   }
 
-  // Replaces the label text numbers by classes.
+  // Replaces the numbers that `labels_` gave to class texts by class numbers.
   absl::Status FinishClasses() {
     CsvClasses classes = asked_.schema ? FindClasses(labels_.texts(), *asked_.schema)
                                        : NumberClasses(labels_.texts(), rows_.rows);
@@ -282,7 +282,7 @@ class RowReader {
   const char separator_;
   const bool needs_answers_;
   bool has_answers_;
-  std::vector<size_t> answers_;         // columns
+  std::vector<size_t> answers_;         // the columns with the answers
   std::vector<Dictionary> categories_;  // by feature
   Dictionary labels_;
   std::vector<int64_t> label_lines_;  // the line where each text in `labels_` first occurs

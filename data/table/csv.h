@@ -39,7 +39,7 @@ struct RowSet {
   bool has_answers = true;  // true if each row contains a class or targets
   bool had_header = false;
   int64_t dropped = 0;                // rows dropped because of a missing value
-  std::vector<std::string> left_out;  // names, else numbers, of the ignored columns
+  std::vector<std::string> left_out;  // the ignored columns: names, or numbers without a header
 };
 
 // The columns and classes of a trained model.
@@ -61,7 +61,7 @@ struct CsvColumns {
   std::vector<std::string> ignored = {};
   // Columns with categories.
   std::vector<std::string> categories = {};
-  // With `schema`: reads an unknown category as NaN. Otherwise it is refused.
+  // Only used with `schema`. If true, an unknown category becomes NaN; otherwise it is refused.
   bool allow_unknown_category = false;
   // True if the first line is a header. Unset: the reader detects it from the lines.
   std::optional<bool> header = std::nullopt;
@@ -80,8 +80,8 @@ struct CsvColumns {
   // columns. If the model was trained without a header, the reader uses positions: the file
   // contains only the features, or the training file's columns with or without the answers.
   std::optional<TableSchema> schema = std::nullopt;
-  // With `schema`, false for a prediction: the file may lack answers, and all rows are used. A
-  // missing or unknown answer sets RowSet::has_answers to false.
+  // Only used with `schema`. False for a prediction: the file may lack answers, and all rows are
+  // used. A missing or unknown answer sets RowSet::has_answers to false.
   bool needs_answers = true;
 };
 

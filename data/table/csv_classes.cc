@@ -18,7 +18,8 @@ namespace {
 
 constexpr double kMaxWhole = 1e15;  // a double is exact up to this
 constexpr size_t kShownNames = 20;
-// More distinct numbers are classes only if they repeat.
+// If a column has more distinct numbers than this, they are classes only if they repeat. Otherwise
+// they are probably values to predict.
 constexpr size_t kFewClasses = 100;
 
 // Returns the whole number in a text such as "3", "3.0" or "-1"; NaN for other texts.
@@ -31,7 +32,7 @@ double WholeNumber(const std::string& text) {
 
 std::string GetName(double whole) { return absl::StrFormat("%.0f", whole + 0.0); }
 
-// Returns the index of each text in a sorted list.
+// Returns the index in `sorted` of each of `values`. REQUIRES: `sorted` contains all of them.
 template <typename Values, typename Sorted>
 std::vector<int32_t> GetPlaces(const Values& values, const Sorted& sorted) {
   std::vector<int32_t> places;

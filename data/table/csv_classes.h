@@ -29,8 +29,8 @@ inline constexpr int32_t kMaxClasses = 65536;  // limits the size of a model's l
 // The classes of a column's distinct texts.
 struct CsvClasses {
   std::vector<std::string> names;  // empty: classes are numbers
-  std::vector<int32_t> of_text;    // -1: the text is not a class
-  std::string expected;            // expected value, for the error message
+  std::vector<int32_t> of_text;    // the class of each text; -1: not a class
+  std::string expected;            // the text after "expected" in the error message
 };
 
 // Assigns classes to `texts`, the distinct texts in `rows` rows. Whole numbers are used unchanged

@@ -13,7 +13,7 @@ bool IsMissing(absl::string_view field);
 // True if a field is a number of any size.
 bool IsNumber(absl::string_view field);
 
-// Returns false if a field is not a number within float32's range, the type of batches.
+// Returns false if a field is not a number in the range of float32, the type of batches.
 bool ReadNumber(absl::string_view field, double& value);
 
 // Returns the text after "expected" in the error for a field that ReadNumber() refused.

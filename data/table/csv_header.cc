@@ -21,9 +21,10 @@ namespace {
 
 using Numbers = std::vector<double>;
 
-// A range over fewer rows may be by chance.
+// With fewer rows, line 1 may be out of the other rows' range by chance.
 constexpr int64_t kEnoughRows = 5;
-// If there are fewer rows per class, a class that occurs only in line 1 may be a rare class.
+// If there are fewer rows per class, a class that occurs only in line 1 may be a rare class and not
+// a column's name.
 constexpr int64_t kManyRows = 10;
 // Line 1 is a header if a row would contain these values with less than this probability.
 constexpr double kSmallChance = 4e-3;
@@ -44,7 +45,8 @@ bool IsRising(const Numbers& numbers) {
          numbers.end();
 }
 
-// True if the numbers rise in equal steps. False for two numbers, because these always do.
+// True if the numbers rise in equal steps. False for fewer than three numbers, because two numbers
+// do not show that steps are equal.
 bool IsSteady(const Numbers& numbers) {
   if (numbers.size() < 3 || !IsRising(numbers)) return false;
   const double step = numbers[1] - numbers[0];
@@ -82,10 +84,11 @@ class NumberColumn {
     previous_ = value;
   }
 
-  // Returns the probability of line 1's value in a row.
+  // Returns the estimated probability that a row has line 1's value in this column.
   double Chance() const { return (same_ + 1.0) / (values_ + 1.0); }
   // True if line 1 does not fit this column: it is a whole number while the rows below are
-  // decimals, or it is outside their range. The first value of a time series or an index does fit.
+  // decimals, or it is outside their range. Line 1 always fits a column that only rises or only
+  // falls, such as a time series or an index.
   bool StandsOut() const {
     if (rises_ || falls_) return false;
     const bool is_out_of_range = first_ < min_ || first_ > max_;
@@ -130,7 +133,7 @@ class ClassColumn {
   bool IsOfOtherKind() const {
     return values_ > 0 && numbers_ == (first_is_number() ? 0 : values_);
   }
-  // True if line 1 does not repeat but the other values do.
+  // True if line 1's value does not occur in the rows below, but these rows repeat values.
   bool StandsOut() const { return !Recurs() && 2 * classes() <= values_; }
 
  private:
@@ -145,11 +148,14 @@ class ClassColumn {
 
 // Distinguishes a header of numbers, such as 0,1,2,3 or 2019,2020,2021,kind, from a row.
 //
-// In a header, names differ, and feature names rise. The answer's name continues the equal steps,
-// or is a class that does not occur in the rows. In addition, most columns must not contain values
-// like the names; or the names are 0, 1, 2, ..., the rows do not look like that, and a row with
-// these values is unlikely. In doubt line 1 is a row, because a lost sample is hard to
-// notice.
+// In a header, all names differ, and the names of the features rise. The name of the answer
+// continues their equal steps, or is a class that does not occur in the rows. In addition, one of
+// these must hold:
+//   - Most columns do not contain values like their name.
+//   - The names are 0, 1, 2, ..., the rows do not rise like this, and a row with these values is
+//     unlikely.
+//
+// In doubt line 1 is a row, because a lost sample is hard to notice.
 class HeaderOfNumbers {
  public:
   HeaderOfNumbers(const CsvText::Fields& line, const CsvLayout& layout) : line_(line) {
@@ -203,7 +209,8 @@ class HeaderOfNumbers {
       return false;
     if (features_.empty()) return Contrast() == Columns();
     if (label_ && label_->IsOfOtherKind()) return true;
-    // With only two features, the values of a row increase half of the time by chance.
+    // This requires three columns, because the values of two features rise by chance in half of the
+    // rows.
     if (Columns() >= 3 && Contrast() == Columns()) return true;
     return !HasSimilarRows() && (StandsOut() || IsUnlikely());
   }
@@ -243,13 +250,13 @@ class HeaderOfNumbers {
 
   bool HasSimilarRows() const { return 2 * (HasSteps() ? steady_rows_ : alike_rows_) >= rows_; }
 
-  // True if most columns lack values like line 1's. If line 1 does not rise in steps, requires all
-  // columns.
+  // True if most columns lack values like line 1's. All columns must lack them if line 1 does not
+  // rise in equal steps.
   bool StandsOut() const {
     return Contrast() >= 2 && (HasSteps() ? 2 * Contrast() >= Columns() : Contrast() == Columns());
   }
 
-  // True if line 1 is ordered unlike the rows, and a row with these values is unlikely.
+  // True if line 1 has an order that most rows lack, and a row with these values is unlikely.
   bool IsUnlikely() const {
     const bool has_order =
         CountsFromZero() || (HasNewClass() && features_.size() >= 3 &&
@@ -293,10 +300,10 @@ class HeaderOfNumbers {
   int64_t rows_ = 0;
   int64_t steady_rows_ = 0;
   int64_t alike_rows_ = 0;  // rows that rise, or contain the first line's numbers in another order
-  bool continues_ = false;  // the second line's first number continues the first line
+  bool continues_ = false;  // the first number of line 2 is that of line 1, plus one
 };
 
-// True if `columns` uses a name in the line, and not the column's number.
+// True if `columns` names a column by a text that is in the line, and not by the column's number.
 bool HasAskedName(const CsvText::Fields& line, const CsvColumns& columns) {
   const auto is_name = [&line](const std::string& name) {
     uint64_t number;
@@ -307,7 +314,8 @@ bool HasAskedName(const CsvText::Fields& line, const CsvColumns& columns) {
          absl::c_any_of(columns.ignored, is_name) || absl::c_any_of(columns.categories, is_name);
 }
 
-// True if a line contains a name of a schema. Ignores case: FindLayout() reports a different case.
+// True if a line contains a name of a schema. Ignores upper and lower case; FindLayout() then
+// reports that a name's case differs.
 bool HasNameOf(const TableSchema& schema, const CsvText::Fields& line) {
   absl::flat_hash_set<std::string> fields;
   for (const std::string& field : line) fields.insert(absl::AsciiStrToLower(field));
@@ -337,7 +345,8 @@ absl::StatusOr<bool> HasHeader(const CsvText& text, const CsvText::Fields& first
   if (columns.schema && HasNames(*columns.schema)) return HasNameOf(*columns.schema, first_line);
   if (HasAskedName(first_line, columns)) return true;
   const absl::StatusOr<CsvLayout> layout = FindLayout(first_line, false, columns);
-  // The line lacks a name, or a number is out of range. FindLayout() reports this for the header.
+  // FindLayout() failed, because `columns` has a name that is not in the line, or a number that is
+  // too large. ReadTable() will call it again and report the error.
   if (!layout.ok()) return !absl::c_all_of(first_line, IsNumber);
   if (HasTextForNumber(first_line, *layout)) return true;
   HeaderOfNumbers header(first_line, *layout);

@@ -103,7 +103,7 @@ class Purposes {
 
   bool IsFree(size_t column) const { return field_of_[column].empty(); }
 
-  // Assigns the last unassigned column to the class.
+  // Makes the last column without a purpose the class column.
   std::optional<size_t> TakeLast() {
     for (size_t column = field_of_.size(); column-- > 0;) {
       if (!IsFree(column)) continue;
@@ -178,7 +178,7 @@ absl::Status FindAnswersByName(const CsvColumns& columns, const NameIndex& index
     if (column.ok()) layout.label = *column;
     if (!column.ok()) missing.push_back(schema.label_column);
   } else {
-    // Older models do not store the class name.
+    // Older model files do not contain the name of the class column.
     const std::string last = absl::StrCat(layout.names.size() - 1);
     const absl::StatusOr<size_t> column =
         index.Find("data.csv.label_column", columns.label.empty() ? last : columns.label);

@@ -104,7 +104,7 @@ bool IsUtf8(absl::string_view text) {
   return true;
 }
 
-// The bytes from 0x80 in which Windows-1252 differs from Latin-1. 0: same as Latin-1.
+// The Unicode characters of the bytes 0x80 to 0x9f in Windows-1252. 0: the same as in Latin-1.
 constexpr uint16_t kWindows1252[] = {
     0x20ac, 0,      0x201a, 0x0192, 0x201e, 0x2026, 0x2020, 0x2021, 0x02c6, 0x2030, 0x0160,
     0x2039, 0x0152, 0,      0x017d, 0,      0,      0x2018, 0x2019, 0x201c, 0x201d, 0x2022,
@@ -190,7 +190,7 @@ Quotes SplitFields(absl::string_view line, char separator, CsvText::Fields& fiel
 struct Candidate {
   char separator;
   size_t in_first_line = 0;
-  int64_t agreeing_lines = 0;  // lines with the same count
+  int64_t agreeing_lines = 0;  // lines with as many separators as the first line
 };
 
 Candidate Count(absl::string_view text, char separator) {
@@ -203,7 +203,8 @@ Candidate Count(absl::string_view text, char separator) {
     const size_t separators = fields.size() + (is_bad ? 1 : 0) - 1;
     if (lines++ == 0) candidate.in_first_line = separators;
     if (candidate.in_first_line == 0) break;
-    // The end of a bad line is unknown. Reading the file reports the error.
+    // A bad quote hides where the line's fields end, so the line counts as agreeing. Reading the
+    // file reports the error.
     if (is_bad || separators == candidate.in_first_line) ++candidate.agreeing_lines;
   }
   return candidate;
@@ -211,7 +212,8 @@ Candidate Count(absl::string_view text, char separator) {
 
 bool IsBetter(const Candidate& a, const Candidate& b) {
   if (a.agreeing_lines != b.agreeing_lines) return a.agreeing_lines > b.agreeing_lines;
-  // Each field may contain a decimal comma.
+  // If each field contains a decimal comma, a line has one comma more than separators. So that many
+  // commas do not make the comma better than `a`.
   if (b.separator == ',' && a.in_first_line > 0 && b.in_first_line <= a.in_first_line + 1) {
     return true;
   }

@@ -36,7 +36,7 @@ class CsvText {
   absl::string_view Table() const { return absl::string_view(text_).substr(begin_); }
 
   std::string text_;
-  size_t begin_ = 0;          // of the table, after a line "sep=;"
+  size_t begin_ = 0;          // where the table begins, after a line "sep=;"
   int64_t lines_before_ = 0;  // lines before `begin_`
   char separator_ = ',';
 };

@@ -22,7 +22,8 @@ namespace {
 // Tokens per read in a scan; enough to make the system calls cheap.
 constexpr int64_t kPieceTokens = int64_t{1} << 19;
 
-// Pieces of a file without a header that are sampled to detect the token width.
+// Number and size in bytes of the pieces from which the token width of a file without a header is
+// detected.
 constexpr int64_t kSamplePieces = 16;
 constexpr int64_t kSamplePieceBytes = int64_t{1} << 16;
 

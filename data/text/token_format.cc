@@ -109,8 +109,8 @@ constexpr OtherFile kOtherFiles[] = {
     {"\x80\x05\x95", "a Python pickle"},
 };
 
-// Counts 16-bit words above `threshold` at each of four repeating positions. 65535 counts as small,
-// because it is the upper half of a negative number.
+// Counts the 16-bit words above `threshold`, separately for each word index modulo 4. 65535 counts
+// as small, because it is the upper half of a negative number.
 struct LargeWords {
   LargeWords(absl::string_view sample, uint64_t threshold) {
     for (size_t i = 0; i + 2 <= sample.size(); i += 2) {
@@ -121,12 +121,12 @@ struct LargeWords {
   int64_t at[4] = {};
 };
 
-// True if `few` is too small compared with `many` to be by chance.
+// True if `few` is so much smaller than `many` that chance does not explain it.
 bool IsRare(int64_t few, int64_t many) { return many >= 4 * few + 16; }
 
-// True if few of the 32-bit numbers' upper halves are above `threshold`, but many lower halves are.
-// A threshold above 0 also requires half of the words at the first position, because special 16-bit
-// tokens may occur at even positions only.
+// True if few upper halves of the 32-bit numbers are above `threshold`, but many lower halves are.
+// With a threshold above 0, half of the words at position 0 must also be above it, because special
+// 16-bit tokens may occur at even positions only.
 bool LooksWider(const LargeWords& large, int threshold, int64_t words) {
   const int64_t lower = large.at[0] + large.at[2];
   return IsRare(large.at[1] + large.at[3], lower) && (threshold == 0 || 8 * large.at[0] >= words);
@@ -139,7 +139,7 @@ bool HasSmallPosition(const LargeWords& large, int64_t words) {
   return IsRare(*few, *many) && 8 * *many >= words;
 }
 
-// A distribution over fewer bytes may be by chance.
+// The least sample size in bytes for each check: smaller samples may fail it by chance.
 constexpr size_t kLeastText = 64;
 constexpr size_t kLeastBytes = 1024;
 
@@ -157,7 +157,7 @@ class ByteCounts {
     return absl::c_count_if(counts_, [](int64_t count) { return count > 0; });
   }
 
-  // In bits.
+  // Returns the entropy of a byte at these positions, in bits.
   double Entropy() const {
     double entropy = 0;
     for (const int64_t count : counts_) {
