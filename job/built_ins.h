@@ -19,7 +19,8 @@ std::vector<std::string> BuiltInModels();
 // Returns the values of data.source that data/data_registry.h can open.
 std::vector<std::string> BuiltInDataSources();
 
-// Returns the names that ps_worker measures on some built-in task: the loss and all metrics.
+// Returns "loss" and the names of all metrics that ps_worker measures in at least one built-in
+// task.
 std::vector<std::string> BuiltInMetrics();
 
 // Return INVALID_ARGUMENT if the model or data source is not built into ps_worker. The message

@@ -11,8 +11,9 @@ namespace torchps {
 namespace {
 
 constexpr int64_t kMaxLag = int64_t{1} << 40;  // keeps all products below 2^63
-// The step times of equally fast workers differ by less than this part. A round that drops a worker
-// lasts 1.5 times the time to the quorum.
+// Default of grace_part, the time that a round waits after its quorum, as a part of the time to the
+// quorum. Step times of equally fast workers differ by less than this part. A round that drops a
+// worker lasts 1.5 times the time to the quorum.
 constexpr double kGracePart = 0.5;
 constexpr double kMaxGracePart = 100;
 
@@ -22,7 +23,8 @@ constexpr double kMaxGracePart = 100;
 constexpr int kBoundInUpdates = 1;
 constexpr int kBoundInSteps = 4;
 constexpr int kMaxBoundInUpdates = 1000;
-// One usual step. Below half a step, equally fast workers fall out of step.
+// The default patience is one usual step of the slot. With less than half a step, a push would
+// often not wait for the pushes of equally fast workers.
 constexpr double kPatience = 1;
 constexpr double kLeastPatience = 0.5;
 constexpr double kMaxPatience = 10;
@@ -111,11 +113,12 @@ void NormalizeConsistency(ConsistencySpec* consistency, int32_t workers, FieldCh
   }
   LagContract* lag = consistency->mutable_lag();
   if (!lag->has_free_lag()) {
-    // Prefetched values also lack the slot's own last push.
+    // The lag among equally fast slots: one update by each other slot. Prefetched values also lack
+    // the slot's own last push.
     lag->set_free_lag(prefetch ? workers : std::max(workers - 1, 1));
   }
-  // The lag of a slot at half the speed of the other slots. With a bound below the lag of equally
-  // fast slots, those slots would lose work, too.
+  // The lag of a slot at half the speed of the other slots. A bound below the lag of equally fast
+  // slots would refuse gradients of these slots, too.
   if (!lag->has_max_lag()) lag->set_max_lag(int64_t{2} * workers);
   check.Range<int64_t>("consistency.lag.free_lag", lag->free_lag(), 1, kMaxLag);
   check.Range<int64_t>("consistency.lag.max_lag", lag->max_lag(), 1, kMaxLag);

@@ -31,7 +31,7 @@ bool IsUtf8(absl::string_view text) {
     for (int j = 1; j < length; ++j) {
       if ((static_cast<uint8_t>(text[i + j]) & 0xc0) != 0x80) return false;
     }
-    // Overlong three- and four-byte forms, surrogates, and code points above U+10FFFF.
+    // Refuses overlong three- and four-byte forms, surrogates, and code points above U+10FFFF.
     const auto second = length > 2 ? static_cast<uint8_t>(text[i + 1]) : uint8_t{0x80};
     if ((first == 0xe0 && second < 0xa0) || (first == 0xed && second >= 0xa0) ||
         (first == 0xf0 && second < 0x90) || (first == 0xf4 && second >= 0x90)) {

@@ -184,7 +184,7 @@ absl::Status CheckSameJob(const JobSpec& mine, const JobSpec& theirs, absl::stri
 namespace {
 
 struct Reason {
-  absl::string_view field;  // or a prefix of several fields
+  absl::string_view field;  // path of a field, or the prefix of several paths
   absl::string_view why;
 };
 
@@ -201,7 +201,8 @@ constexpr Reason kReasons[] = {
     {"durability.level", "the files on the disk were written for it"},
 };
 
-// Returns `before` with the fields that may change copied from `now`.
+// Returns a copy of `before` in which the fields that a resumed job may change have the values of
+// `now`.
 JobSpec Changed(const JobSpec& before, const JobSpec& now) {
   JobSpec job = before;
   job.set_name(now.name());
@@ -214,7 +215,8 @@ JobSpec Changed(const JobSpec& before, const JobSpec& now) {
   training.set_clip_norm(now.training().clip_norm());
   training.set_evaluate(now.training().evaluate());
   training.set_nonfinite(now.training().nonfinite());
-  // Parameters, state and gradients are float32 with any precision.
+  // A resumed job may change the precision, because parameters, state and gradients are always
+  // float32.
   training.set_precision(now.training().precision());
   training.set_quarantine_after(now.training().quarantine_after());
   // If workers share each batch, the number of updates does not depend on the number of workers.

@@ -92,7 +92,7 @@ std::string Reworded(const std::string& message) {
   }
   absl::string_view rest = message;
   if (absl::ConsumePrefix(&rest, "Expected \"{\", found ") && absl::ConsumeSuffix(&rest, ".")) {
-    // The text is quoted twice.
+    // The parser adds quotes to a text that may already be in quotes.
     if (absl::StartsWith(rest, "\"\"")) rest = rest.substr(1, rest.size() - 2);
     return absl::StrCat("expected a {, not ", rest,
                         "; write the fields of a message in { }, as in model { name: \"mlp\" }");

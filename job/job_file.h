@@ -10,7 +10,7 @@
 namespace torchps {
 
 // Reads a job file: YAML if the name ends in .yaml or .yml, JSON if it ends in .json, otherwise
-// Protobuf's text format. Neither sets defaults nor validates (see NormalizeJobSpec). Returns
+// Protobuf's text format. Does not set defaults or validate fields (see NormalizeJobSpec). Returns
 // INVALID_ARGUMENT, as in "jobs/mnist.textproto:7: ...", naming the line; for an unknown field also
 // the field and the known fields. Returns NOT_FOUND if the file cannot be read. Thread-safe.
 absl::StatusOr<JobSpec> ParseJobFile(const std::string& path);

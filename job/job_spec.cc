@@ -108,7 +108,8 @@ void NormalizeData(DataSpec* data, FieldChecker& check) {
   if (data->source() == "images" || data->has_images()) {
     NormalizeImages(data->mutable_images(), check);
   }
-  // 0 derives the size from the files. A vocabulary of 1 would leave no token to predict.
+  // 0 means that the vocabulary is derived from the files. A vocabulary of 1 would leave no token
+  // to predict.
   if (const int32_t vocabulary = data->tokens().vocabulary(); vocabulary != 0) {
     check.Range("data.tokens.vocabulary", vocabulary, 2, kMaxVocabulary);
   }
@@ -335,9 +336,9 @@ absl::Status CompleteJobSpec(JobSpec* job, int64_t train_samples) {
 
 namespace {
 
-// Rule-of-thumb limits for a single worker. P workers in ASYNC tolerate 1/P of them. Measured with
-// three workers: for Adam 0.002 was best and 0.004 worse; for plain SGD 0.05 was best and 0.2
-// diverged.
+// Rule-of-thumb limits of the learning rate for a single worker. With P workers in ASYNC the limit
+// is 1/P of it. Measured with three workers: for Adam 0.002 was best and 0.004 worse; for plain SGD
+// 0.05 was best and 0.2 diverged.
 constexpr double kMaxOfAdaptive = 0.01;
 constexpr double kMaxOfSgd = 0.4;  // learning rate / (1 - momentum)
 
@@ -352,7 +353,8 @@ double MostOf(const OptimizerSpec& optimizer) {
 std::string RateHint(const JobSpec& job) {
   const int workers = job.workers();
   if (!AppliesEachPush(job.consistency()) || workers < 2) return "";
-  // An outer learning rate is not comparable to a rate for gradients.
+  // With local steps, the rate multiplies differences of parameters, so the limits for gradients do
+  // not apply.
   if (HasLocalSteps(job)) return "";
   // Workers that share a batch also share the rate (server/store/async_push.h).
   const int sharers = job.training().global_batch() ? workers : 1;

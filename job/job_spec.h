@@ -40,7 +40,8 @@ inline std::string MomentumWarning(const JobSpec& job) {
       !AppliesEachPush(job.consistency())) {
     return "";
   }
-  // 0.35 and 1.6 in units of 1 / curvature, for 3 prefetching workers and a momentum of 0.9.
+  // The largest stable learning rate is 0.35 with SERVER and 1.6 with WORKER, in units of 1 /
+  // curvature, for 3 prefetching workers and a momentum of 0.9.
   return absl::StrCat("optimizer.sgd.momentum_at is SERVER in ASYNC with apply EACH_PUSH and ",
                       job.workers(),
                       " workers: late gradients make the largest stable learning rate about 4.6 "

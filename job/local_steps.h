@@ -6,8 +6,8 @@
 
 namespace torchps {
 
-// Numbers of steps and samples per push, for jobs with and without local steps. Stateless free
-// functions. REQUIRES: `job` is normalised and completed (job/job_spec.h).
+// Numbers of steps and samples per push, for jobs with and without local steps. REQUIRES: `job` is
+// normalised and completed (job/job_spec.h).
 
 // Returns true if workers train locally and push the difference (LocalSpec). Accepts any job.
 bool HasLocalSteps(const JobSpec& job);
@@ -26,8 +26,8 @@ int64_t PassesOfPush(const JobSpec& job);
 // `workers` and rounded up if training.global_batch is set.
 int64_t EqualBatch(const JobSpec& job);
 
-// Returns the samples in a full push of one slot, with the batch_size for which the learning rate
-// is meant.
+// Returns batch_size times the passes per push, the number of samples for which the learning rate
+// is set. With training.global_batch, all slots share them. Otherwise each slot pushes this many.
 int64_t SamplesOfPush(const JobSpec& job);
 
 // Returns the samples in the pushes of all `workers` together.

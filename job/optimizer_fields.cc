@@ -66,7 +66,7 @@ namespace {
 constexpr int64_t kMaxSteps = int64_t{1} << 40;  // keeps all products below 2^63
 constexpr int kMaxGroups = 1000;
 
-// Template because Adam and AdamW contain the same fields.
+// A template, because AdamSpec and AdamWSpec are different types with the same fields.
 template <typename Spec>
 void NormalizeAdam(Spec* spec, const std::string& path, FieldChecker& check) {
   if (!spec->has_beta1()) spec->set_beta1(0.9);
@@ -128,7 +128,8 @@ void NormalizeSchedule(ScheduleSpec* schedule, const std::string& path, FieldChe
   check.Range<int64_t>(path + ".total_steps", schedule->total_steps(), 0,
                        std::numeric_limits<int64_t>::max());
   check.Range(path + ".final_fraction", schedule->final_fraction(), 0.0, 1.0);
-  // An explicit total_steps counts gradients; otherwise the schedule covers the whole job.
+  // By default, a COSINE schedule without total_steps follows the job's progress in samples. All
+  // other schedules follow the number of applied gradients.
   const bool is_whole_job =
       schedule->shape() == ScheduleSpec::COSINE && schedule->total_steps() == 0;
   if (!schedule->has_by()) {

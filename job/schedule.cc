@@ -49,7 +49,7 @@ absl::StatusOr<Schedule> Schedule::Create(const ScheduleSpec& spec) {
       }
       return Schedule(spec);
     default:
-      // Proto enums are open: a later version can send a shape that this version does not know.
+      // Proto enums are open: the job of a later release may contain a shape that is unknown here.
       return absl::InvalidArgumentError(absl::StrCat("optimizer.schedule.shape is ", spec.shape(),
                                                      "; expected CONSTANT, STEP or COSINE"));
   }

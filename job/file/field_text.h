@@ -13,7 +13,7 @@
 
 namespace torchps {
 
-// Suggestions for a user who named a field that does not exist. Thread-safe.
+// Two functions that suggest names to a user who named an unknown field. Thread-safe.
 
 // Returns the paths of the job fields with exactly this name: "optimizer.learning_rate" for
 // "learning_rate", and for the abbreviation "lr". Returns only the matches on the highest level, at
@@ -26,8 +26,8 @@ std::vector<std::string> PlacesOfField(absl::string_view name);
 std::string DescribeFields(const google::protobuf::Descriptor& message,
                            absl::string_view unknown_name);
 
-// Value as text, with the field's path, such as training.epochs. Both are views of the caller's
-// strings.
+// A value as text, and the path of its field, such as training.epochs. Both are views of the
+// caller's strings.
 struct FieldText {
   absl::string_view path;
   absl::string_view value;

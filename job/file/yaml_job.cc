@@ -42,7 +42,8 @@ bool IsNull(const yaml_node_t& node) {
   return text.empty() || text == "~" || text == "null";
 }
 
-// Fills messages from the nodes of a YAML document. `path` is the job field for a node.
+// Fills messages from the nodes of a YAML document. `path` is the job field that a node sets, such
+// as training.epochs.
 class YamlReader {
  public:
   YamlReader(absl::string_view source_name, yaml_document_t* document)
@@ -188,7 +189,7 @@ class YamlReader {
   yaml_document_t& document_;
 };
 
-// Converts the parser's error.
+// Returns the status for an error of libyaml's parser.
 absl::Status NotYaml(absl::string_view source_name, const yaml_parser_t& parser) {
   if (parser.error == YAML_READER_ERROR) {
     return absl::InvalidArgumentError(
