@@ -32,14 +32,14 @@ std::optional<SlotId> GetSlot(const Request&, ...) {
 
 }  // namespace security_internal
 
-// Decides at the start of each server method if the caller may make this call.
+// Decides at the start of each server method whether the caller may make this call.
 //
 // With TLS, the caller's identity is in the certificate, which was verified when the connection was
 // established (security/credentials.h). Without TLS, all callers that pass the connection filter
 // (server/rpc/connection_filter.h) are trusted. Calls from within this process are trusted as well.
 //
-// The caller receives a rejection as a status. The server logs it, too, because an operator who
-// swapped two certificates may look at either end.
+// The caller receives a rejection as a status. The server also logs it: an operator who swapped two
+// certificates may read the messages of either process.
 //
 // Thread-safe. Must outlive the calls.
 class CallAdmission {
@@ -58,7 +58,7 @@ class CallAdmission {
   absl::Status Admit(const grpc::ServerContext& context, absl::string_view request,
                      std::optional<SlotId> slot);
 
-  // Same, for a call with the request available.
+  // Like the other Admit(), but takes the method and the slot from `request`.
   template <class Request>
   absl::Status Admit(const grpc::ServerContext& context, const Request& request) {
     return Admit(context, Request::descriptor()->name(), security_internal::GetSlot(request, 0));

@@ -54,7 +54,8 @@ X509Pointer NewCertificate(EVP_PKEY* key, const std::string& name, absl::Time no
   X509Pointer certificate(X509_new());
   unsigned char serial[kSerialBytes];
   RAND_bytes(serial, kSerialBytes);
-  // positive, and of full length
+  // Clear the sign bit, because serial numbers are positive. Set the next bit, so that all have the
+  // full length.
   serial[0] = static_cast<unsigned char>((serial[0] & 0x7f) | 0x40);
   BIGNUM* const number = BN_bin2bn(serial, kSerialBytes, nullptr);
   BN_to_ASN1_INTEGER(number, X509_get_serialNumber(certificate.get()));

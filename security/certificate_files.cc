@@ -25,7 +25,7 @@ namespace {
 // Certificate chains of torchps need about 2 KiB, so a file above this limit is not a certificate.
 constexpr size_t kMaxFileBytes = 256 << 10;
 constexpr size_t kMaxChain = 8;
-// 112 bits: rejects keys below P-224 or RSA 2048, and SHA-1.
+// OpenSSL's level for 112 bits. It rejects keys below P-224 or RSA 2048, and SHA-1.
 constexpr int kSecurityLevel = 2;
 
 absl::Status Bad(const std::string& path, absl::string_view what) {
@@ -293,9 +293,11 @@ PeerVerdict CertificateSet::CheckPeer(absl::string_view chain_pem,
   if (chain.empty()) return fault(PeerFault::kUnreadable, "has a certificate that cannot be read");
   X509* const leaf = chain.front().get();
   const absl::StatusOr<Identity> identity = GetIdentity(leaf);
-  // Not verified yet, but the name helps the user to find the certificate.
+  // The identity is not verified yet, but the message names it to help the user find the
+  // certificate.
   const std::string name = identity.ok() ? absl::StrCat(" ", ToUri(*identity)) : "";
-  // Checked first, so that a worker's certificate used as a server's is reported as such.
+  // The role is checked before the chain, because this message names the role. VerifyChain() would
+  // only say that the certificate is not made for a server.
   if (host.has_value() && identity.ok() && identity->role != Role::kServer) {
     return fault(PeerFault::kWrongRole,
                  absl::StrCat("has the certificate", name, " for the role ",

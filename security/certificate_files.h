@@ -124,7 +124,7 @@ class CertificateSet {
  private:
   CertificateSet() = default;
 
-  // Returns words such as "that expired at ...".
+  // On failure, the verdict's `words` are a relative clause such as "that expired at ...".
   PeerVerdict VerifyChain(const std::vector<x509_st*>& chain, bool of_server, absl::Time now) const;
 
   std::string certificate_pem_;

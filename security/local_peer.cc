@@ -73,11 +73,12 @@ absl::StatusOr<uid_t> OwnerOfPeer(int socket_fd) {
   }
   const FileDescriptor netlink(socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
   if (netlink.get() < 0) return SystemError();
-  // The kernel normally answers within the call; the timeout guards against exceptions.
+  // The kernel normally answers at once. Without the timeout, recv() would block forever if it did
+  // not.
   const timeval patience{1, 0};
   setsockopt(netlink.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
 
-  // Asks for the peer's socket, with the local and remote addresses exchanged.
+  // Ask for the peer's socket: its local address is this socket's remote address, and vice versa.
   Request request{};
   request.header.nlmsg_len = sizeof(request);
   request.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;

@@ -20,11 +20,11 @@ absl::StatusOr<uid_t> OwnerOfPeer(int socket);
 // this process's user namespace (a container): usually 65534. Returns nullopt if all users are
 // mapped, as outside a container.
 std::optional<uid_t> OverflowUser();
-// Same, computed from the contents of /proc/self/uid_map and /proc/sys/kernel/overflowuid.
+// Like OverflowUser(), for these contents of /proc/self/uid_map and /proc/sys/kernel/overflowuid.
 std::optional<uid_t> GetOverflowUser(const std::string& uid_map, const std::string& overflow);
 
-// Decides if a server that runs as `own` serves a client of user `owner`; it serves only `own` and
-// root. Returns PERMISSION_DENIED for another user. Returns UNAUTHENTICATED if both are the
+// Decides whether a server that runs as `own` serves a client of user `owner`; it serves only `own`
+// and root. Returns PERMISSION_DENIED for another user. Returns UNAUTHENTICATED if both are the
 // overflow user, because the client may then be any unmapped user. Messages continue a sentence
 // that starts with the client's address and "it".
 absl::Status CheckOwner(uid_t owner, uid_t own, std::optional<uid_t> overflow);

@@ -48,8 +48,8 @@ std::string NoTlsAlert();
 // sends the reason as an unencrypted alert, which can only carry a code defined by TLS.
 enum class ServerAlert { kUnknownAuthority, kExpired, kWrongName, kOther };
 std::string AlertRecord(ServerAlert alert);
-// Returns the meaning of such an alert as the predicate of a sentence: "does not know the authority
-// that ...".
+// Returns the meaning of a ServerAlert in a TLS record as the predicate of a sentence: "does not
+// know the authority that ...".
 std::string AlertInWords(absl::string_view record);
 
 }  // namespace torchps

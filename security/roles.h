@@ -18,8 +18,8 @@ enum class Role { kServer, kWorker, kOperator };
 absl::string_view RoleName(Role role);
 
 // The identity of a process, stored as a URI in the certificate's subject alternative name:
-// torchps://JOB/ROLE/NAME. A URI is used because DNS names there specify host names, and the common
-// name is not checked.
+// torchps://JOB/ROLE/NAME. DNS names in that field stand for hosts, so the identity is not a DNS
+// name.
 struct Identity {
   // The job or cluster for which the certificates were created. Certificates of another job are
   // rejected even if the same authority signed them.
