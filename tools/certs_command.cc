@@ -25,7 +25,8 @@ constexpr int kDefaultDays = 365;
 constexpr int kMaxDays = 3650;
 // Longer than the validity of any certificate that the authority signs.
 constexpr absl::Duration kAuthorityValidity = absl::Hours(24 * kMaxDays * 2);
-// Makes certificates valid on machines with slower clocks.
+// Certificates are valid from this long before now, so that machines whose clocks are behind accept
+// them.
 constexpr absl::Duration kClockSkew = absl::Hours(1);
 
 absl::StatusOr<std::unique_ptr<CertificateAuthority>> LoadOrMake(const CertsRequest& request,

@@ -45,7 +45,7 @@ int CheckpointCommand(const FlagValues& flags, std::ostream& out, std::ostream& 
 
 namespace {
 
-// Allows for a last checkpoint.
+// Includes the time for a last checkpoint.
 constexpr absl::Duration kStopTimeout = absl::Seconds(60);
 constexpr absl::Duration kAnswerTimeout = absl::Seconds(3);
 
@@ -57,8 +57,9 @@ std::string NotNamedText(ClusterClient& cluster) {
   if (!first.ok() || first->job_id() == 0 || first->server_index() != 0) return "";
   const int lacking = first->server_count() - static_cast<int>(named.size());
   if (lacking <= 0) return "";
-  // Only a job's coordinator is asked, because this request makes a server a coordinator, and it
-  // would then require a last checkpoint.
+  // The check above has shown that this server is a job's coordinator. On any other server, the
+  // request would create a coordinator, and that server would then require a last checkpoint to
+  // stop.
   const absl::StatusOr<JobStatus> job =
       cluster.GetJobStatus(/*wait_until_done=*/false, kAnswerTimeout);
   std::vector<int> absent;

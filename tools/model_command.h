@@ -21,8 +21,8 @@ int EvaluateCommand(const FlagValues& flags, std::ostream& out, std::ostream& er
 int PredictCommand(const FlagValues& flags, std::ostream& out, std::ostream& error);
 int GenerateCommand(const FlagValues& flags, std::ostream& out, std::ostream& error);
 
-// Returns the run folder that contains the model and a job file: the model's folder, or a folder
-// above if the model is a checkpoint. Returns "" if not found.
+// Return the run folder to which a model belongs, and the job file in it. This is the model's
+// folder, or a folder above if the model is a checkpoint. Return "" if not found.
 std::string GetRunFolder(const std::string& model);
 std::string GetJobFile(const std::string& model);
 

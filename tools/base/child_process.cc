@@ -67,7 +67,8 @@ constexpr size_t kLongestLine = 64 * 1024;
 // children or Ctrl-C.
 constexpr size_t kMaxAtOnce = 64 * 1024;
 
-// Returns the most that the pipe of an exited child can still hold. A process started by the child
+// Returns the capacity of a pipe in bytes: the most output that an exited child can have left in
+// it. Reading to the end of the stream could take forever, because a process started by the child
 // may still be writing to the pipe.
 size_t MostIn(int pipe) {
   const int bytes = fcntl(pipe, F_GETPIPE_SZ);
@@ -158,8 +159,8 @@ absl::Status ChildProcess::Spawn() {
   const std::string& program = options_.command.front();
   int in[2], out[2], error[2];
   Descriptor child_in, child_out, child_error;
-  // Close-on-exec; otherwise a child would inherit the pipes of another child and hide that child's
-  // end.
+  // Close-on-exec; otherwise a child would inherit the pipes of another child and keep them open
+  // after that child's end.
   if (pipe2(in, O_CLOEXEC) != 0) return CannotStart(program, errno);
   child_in.Reset(in[0]);
   stdin_.Reset(in[1]);
@@ -260,8 +261,8 @@ void ChildProcess::ReadLines(Pipe& pipe, Stream stream, size_t max_bytes, const 
 
 void ChildProcess::AskToStop() {
   if (exited_) return;
-  // SIGCONT must precede SIGTERM because it also cancels a debugger's stop requests. LeakSanitizer
-  // stops all threads at exit and would hang if SIGCONT arrived then.
+  // SIGCONT must precede SIGTERM. LeakSanitizer stops all threads when the process exits; a SIGCONT
+  // at that time would cancel the stops, and the process would hang.
   kill(pid_, SIGCONT);
   if (options_.stop_by_stdin) {
     stdin_.Reset(-1);

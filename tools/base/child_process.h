@@ -14,7 +14,7 @@
 #include "common/clock.h"
 #include "tools/base/flag_table.h"
 
-// Functions that find the programs psctl starts.
+// Finds the programs that psctl starts, and runs them as child processes.
 
 namespace torchps {
 

@@ -8,7 +8,8 @@
 namespace torchps {
 namespace {
 
-// Bash splits a command line at each '='. The flags of absl programs are in the --help output.
+// Bash splits a command line at each '=', so the script looks for the flag one or two words back.
+// It finds the flags of ps_server and ps_worker in their --help output.
 constexpr char kBash[] = R"sh(# Completion of torchps for bash, made by `psctl completion bash`.
 
 _psctl_values() {
@@ -114,7 +115,7 @@ bool HasValues(const FlagSpec& flag) {
   return !flag.choices.empty() || GetFiles(flag) != Files::kNone;
 }
 
-// "--epochs=", or "--insecure" for a switch.
+// Returns the text that the user types for the flag: "--epochs=", or "--insecure" for a switch.
 std::string Typed(const FlagSpec& flag) {
   return absl::StrCat("--", flag.name, flag.placeholder.empty() ? "" : "=");
 }

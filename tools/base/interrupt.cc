@@ -9,7 +9,8 @@
 namespace torchps {
 namespace {
 
-// nohup sets SIGHUP to ignored, but a signalfd reports a blocked signal even if it is ignored.
+// Returns true if SIGHUP is ignored, as under nohup. It must then stay out of the signalfd, which
+// reports a blocked signal even if it is ignored.
 bool IgnoresHangup() {
   struct sigaction action = {};
   return sigaction(SIGHUP, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;

@@ -25,8 +25,8 @@ absl::StatusOr<FileDescriptor> HoldLoopbackPort(int* port);
 // ("127.0.0.2"). UNAVAILABLE: the connection failed.
 absl::StatusOr<FileDescriptor> ConnectTcp(const std::string& address, const std::string& from = "");
 
-// Starts the same connection with a non-blocking socket and does not wait. A failed connection
-// shows up in the first read or write.
+// Like ConnectTcp(), but does not wait for the connection. The socket is non-blocking. A failed
+// connection shows up in the first read or write.
 absl::StatusOr<FileDescriptor> BeginTcp(const std::string& address, const std::string& from = "");
 
 // Blocks until the kernel has accepted all bytes. UNAVAILABLE: the connection is closed.

@@ -19,8 +19,8 @@ struct Finding {
   std::string advice;   // how to fix a problem; empty if not needed
 };
 
-// Each function checks one requirement on this machine and leaves the machine unchanged. It blocks
-// while it reads a file or waits up to a second for an address.
+// Each function in this file checks one requirement on this machine and leaves the machine
+// unchanged. It blocks while it reads a file or waits up to a second for an address.
 
 // Checks that `address` resolves, and reports if it accepts connections. A free address is fine: a
 // server could listen there, or is not started yet.

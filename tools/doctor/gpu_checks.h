@@ -28,8 +28,8 @@ struct GpuFacts {
 GpuFacts FindGpus(const absl::StatusOr<std::string>& worker);
 
 // Returns findings on the driver, the visible GPUs and the worker program, for a worker on `device`
-// (cuda, cuda:N, several, cuda:all). If the program sees a GPU, that counts more than the driver's
-// files.
+// (cuda, cuda:N, several, cuda:all). If the program sees a GPU, missing files of the driver are not
+// a problem.
 std::vector<Finding> GpuFindings(const std::string& device, const GpuFacts& facts);
 
 // Checks that workers on this machine can compute on `device` (see ps_worker's --device).

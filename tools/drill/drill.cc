@@ -11,8 +11,9 @@
 namespace torchps {
 namespace {
 
-// Connections per kind. The total exceeds the server's limit for waiting connections
-// (server/rpc/connection_filter.h), so that the server must drop some.
+// Number of connections of each kind in UnauthenticatedClients. The total exceeds the server's
+// limit for waiting connections (server/rpc/connection_filter.h), so that the server must drop
+// some.
 constexpr int kStrangersOfEach = 200;
 
 // Interval between checks of the copies, and the timeout for each server.

@@ -31,7 +31,8 @@ std::string Seconds(const std::optional<absl::Duration>& duration) {
                               : "never";
 }
 
-// Returns the shortfall and the excess in a comparison, or "-" if it was not evaluated.
+// Missing() and TooMuch() return by how much the actual number of a comparison is below or above
+// the expected one, or "-" if the report did not judge it.
 std::string Missing(const Report::Check& check) {
   return check.has_holds() ? WithThousands(std::max<int64_t>(0, check.expected() - check.actual()))
                            : "-";
@@ -180,7 +181,7 @@ absl::StatusOr<DrillOptions> PlanDrill(const FlagValues& flags,
     return absl::InvalidArgumentError(
         "a drill needs a fault, for example --kill=server:every=5s or --freeze=worker:every=8s");
   }
-  // More frequent than people need, to detect stalls.
+  // Progress lines several times a second, more than people need, show stalls precisely.
   options.run.launch.worker_flags.push_back("--progress_seconds=0.2");
   if (BreaksNetwork(options.faults.rules)) {
     // Shared memory would bypass the broken network.

@@ -24,7 +24,7 @@ struct DrillOptions {
   FaultSchedule::Options faults;
 };
 
-// See PlanRun (tools/run_plan/plan_run.h).
+// Reads the flags of a drill. Like PlanRun() (tools/run_plan/plan_run.h), and with the same errors.
 absl::StatusOr<DrillOptions> PlanDrill(const FlagValues& flags,
                                        const std::string& program_directory);
 

@@ -163,8 +163,8 @@ void FaultProxy::Run() {
           it = connections_.erase(it);
           continue;
         }
-        // Leaves out a socket without work to do, because poll() would report an error on it in any
-        // case.
+        // Leaves out a socket that has nothing to read or write. poll() always reports errors of a
+        // socket, so the loop would not wait.
         const auto watch = [&files](const FileDescriptor& end, const Pipe& in, const Pipe& out) {
           const auto events =
               static_cast<short>((in.wants_read() ? POLLIN : 0) | (out.empty() ? 0 : POLLOUT));
@@ -198,7 +198,7 @@ void FaultProxy::Accept(const Orders& orders) {
     }
     MakeNonBlocking(client);
     for (const FileDescriptor* const end : {&client, &*target}) {
-      // Otherwise small messages wait for the peer's delayed acknowledgement.
+      // With Nagle's algorithm, small messages would wait for the peer's delayed acknowledgement.
       const int on = 1;
       setsockopt(end->get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     }

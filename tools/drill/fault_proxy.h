@@ -45,7 +45,7 @@ class FaultProxy {
 
   const std::string& address() const { return address_; }
 
-  // Each of these returns after the thread has carried it out.
+  // Each of the next three functions returns after the proxy's thread has carried out the request.
 
   // Resets the connections that are open now.
   void ResetAll();
@@ -57,7 +57,7 @@ class FaultProxy {
   // Stops injecting faults.
   void Heal();
 
-  // Connections accepted, and connections that this proxy reset.
+  // Return the number of connections that this proxy has accepted, and of those that it has reset.
   uint64_t accepted() const;
   uint64_t resets() const;
 

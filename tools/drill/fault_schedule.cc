@@ -215,15 +215,15 @@ FaultSchedule::FaultSchedule(const Options& options) {
   uint64_t random = options.seed;
   // A separate generator, so that network rules do not change the times of other rules.
   uint64_t random_links = options.seed;
-  // Likewise for the stage of a worker.
+  // The stages of workers have their own generator, too, for the same reason.
   uint64_t random_stages = ~options.seed;
   for (const FaultRule& rule : options.rules) {
     const int count = rule.is_server ? options.servers : options.workers;
     const bool once = rule.every == absl::ZeroDuration();
     for (absl::Duration tick = once ? rule.at : rule.every; tick <= options.length;
          tick += rule.every) {
-      // Drawn even if unused, so that a fixed index in one rule does not change the times of other
-      // rules.
+      // Draws a part even if the rule names one, so that a fixed index in one rule does not change
+      // the times of other rules.
       const auto drawn =
           static_cast<int>(UniformBelow(random, static_cast<uint64_t>(std::max(count, 1))));
       const double shift = (UnitDouble(SplitMix64(random)) - 0.5) / 2;

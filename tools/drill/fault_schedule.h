@@ -15,8 +15,8 @@ namespace torchps {
 // Rule of a drill: a kind of fault, the target and the times.
 struct FaultRule {
   Fault::Kind kind = Fault::Kind::kKill;
-  // kCut and kReset apply to a worker and a server (is_server is false), a server and the workers,
-  // or the two halves of the job. Other kinds apply to one part.
+  // kCut and kReset break network links: from one worker to one server (is_server is false), from
+  // all workers to one server, or between the two halves of the job. Other kinds apply to one part.
   bool is_server = false;
   bool halves = false;
   int index = -1;                               // -1: random each time

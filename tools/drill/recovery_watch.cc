@@ -51,7 +51,7 @@ BackupWatch::BackupWatch(int servers, bool has_log, Connect connect)
 void BackupWatch::OnDeath(int server) {
   addresses_[static_cast<size_t>(server)].clear();
   client_ = nullptr;
-  // Restarted servers count from zero.
+  // The restarted server counts its progress from zero.
   before_.reset();
 }
 
@@ -101,7 +101,7 @@ namespace {
 constexpr absl::Duration kLook = absl::Milliseconds(10);
 constexpr absl::Duration kAnswerTimeout = absl::Seconds(1);
 
-// Restarted servers count from zero.
+// Returns true if the server has applied a push since its restart: a new process counts from zero.
 bool HasApplied(const ServerStatus& status) { return Applied(status.verdicts()) > 0; }
 
 }  // namespace

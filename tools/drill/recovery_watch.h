@@ -30,7 +30,7 @@ class StallWatch {
   void OnDone(int worker, absl::Duration now);
 
   // Records that a fault of this kind begins; `hit` are the affected workers. Returns a number for
-  // End(). For an instantaneous fault, call both.
+  // End(). For an instantaneous fault, call End() at once.
   int Begin(absl::string_view kind, std::set<int> hit, absl::Duration now);
   void End(int fault, absl::Duration now);
 
@@ -40,7 +40,7 @@ class StallWatch {
     std::optional<absl::Duration> longest_stall;
   };
   const std::map<std::string, Figures>& by_kind() const { return by_kind_; }
-  // Over the workers, hit or not.
+  // The longest stall of any worker, whether or not a fault hit it.
   absl::Duration longest_stall() const { return longest_; }
 
  private:

@@ -18,7 +18,7 @@
 namespace torchps {
 namespace {
 
-// The metric with a separate field.
+// The metric that has its own fields in the report, besides the list of metrics.
 constexpr char kAccuracy[] = "accuracy";
 
 // Returns 0 if `whole` is 0.
@@ -75,7 +75,7 @@ Report::Slot GetSlot(const SlotAccounting& accounting, const StepFigures& figure
   slot.set_lost_samples(static_cast<int64_t>(figures.lost_samples()));
   slot.set_stopped_steps(static_cast<int64_t>(figures.stopped_steps()));
   *slot.mutable_seconds() = GetTimes(figures, 1);
-  // Infinity, so that the shares of an empty total are 0.
+  // If the total time is 0, divides by infinity, so that all shares are 0.
   const double total = TotalSeconds(figures);
   *slot.mutable_shares() =
       GetTimes(figures, total > 0 ? total : std::numeric_limits<double>::infinity());
@@ -113,7 +113,7 @@ Report::Server GetServer(int index, const ServerAnswer& answer, double job_secon
   return server;
 }
 
-// `mean` holds the sum of the values until Finish().
+// Adds the histogram of one server to `whole`. `mean` holds the sum of the values until Finish().
 void Merge(const Histogram& part, Report::Distribution& whole) {
   while (whole.histogram_size() < part.bucket_size()) whole.add_histogram(0);
   for (int i = 0; i < part.bucket_size(); ++i) {
@@ -342,7 +342,8 @@ StepFigures GetFigures(const SlotAccounting& slot, const ConsistencySpec& consis
                        const std::vector<ServerAnswer>& servers) {
   StepFigures figures = slot.figures();
   if (AppliesEachPush(consistency)) return figures;
-  // The servers hold a push at the same time, so the longest wait counts.
+  // The servers hold the parts of a push at the same time, so the slot waits for the longest wait,
+  // not the sum.
   double waited = 0;
   for (const ServerAnswer& answer : servers) {
     if (!answer.status.ok()) continue;

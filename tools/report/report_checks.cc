@@ -12,13 +12,14 @@
 namespace torchps {
 namespace {
 
-// Reason to skip a comparison, if `applies`.
+// A reason not to judge a comparison. Ignored unless `applies`.
 struct Doubt {
   bool applies;
   const char* reason;
 };
 
-// Records a comparison, and the result unless a doubt applies; then the first such doubt.
+// Records the two numbers of a comparison. Also records whether it `holds`, or the first doubt that
+// applies, if any.
 void Judge(bool holds, int64_t expected, int64_t actual, const std::vector<Doubt>& doubts,
            Report::Check* check) {
   check->set_expected(expected);

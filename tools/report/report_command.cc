@@ -47,7 +47,7 @@ Json MendedValue(const FieldDescriptor& field, const Json& printed) {
 }
 
 Json MendedMessage(const Descriptor& type, const Json& printed) {
-  // The job is documented in Protobuf's JSON mapping.
+  // The job stays in Protobuf's JSON mapping, the documented format of a job.
   if (&type == JobSpec::descriptor()) return printed;
   Json mended = Json::object();
   for (int i = 0; i < type.field_count(); ++i) {
@@ -142,7 +142,7 @@ std::string ReportJson(const Report& report) {
   const auto printed = google::protobuf::util::MessageToJsonString(report, &text, options);
   TPS_CHECK(printed.ok(), "Protobuf cannot print a report");
   Json mended = MendedMessage(*Report::descriptor(), Json::parse(text));
-  // Omitted if empty, like other fields that only some runs use.
+  // Empty lists of targets and members are omitted, like other fields that only some runs use.
   if (report.targets().empty()) mended.erase("targets");
   for (Json& slot : mended["slots"]) {
     if (slot["members"].empty()) slot.erase("members");

@@ -21,8 +21,9 @@ namespace torchps {
 // with one pass over the descriptor.
 std::string ReportJson(const Report& report);
 
-// Parses the output of ReportJson(). The result is equal except for omitted digits and fields of
-// newer versions. Non-finite numbers become NaN. DATA_LOSS: not a report.
+// Parses the output of ReportJson(). The result equals the original report, except for digits that
+// the JSON omits and fields of newer versions. Non-finite numbers become NaN. DATA_LOSS: not a
+// report.
 absl::StatusOr<Report> ParseReportJson(const std::string& text);
 
 // Writes `text` to a temporary file and renames it to `path`, so that readers see either the old or
@@ -44,7 +45,8 @@ struct ReportRequest {
   bool wait = false;
   // If `wait`: how long server 0 may be unreachable.
   absl::Duration patience = absl::Seconds(60);
-  // Length of one waiting request, before a health check of the server.
+  // The longest time of one waiting request. After it, a short request checks that the server still
+  // answers.
   absl::Duration parked_for = absl::Seconds(30);
 };
 

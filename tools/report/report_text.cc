@@ -283,7 +283,8 @@ struct Range {
   int64_t count = 0;
 };
 
-// Returns one range per value if there are few, otherwise 0, 1, 2-3, 4-7, 8-15 and so on.
+// Returns the rows of a histogram: one for each value if there are few values, otherwise one for
+// each of the ranges 0, 1, 2-3, 4-7, 8-15 and so on.
 std::vector<Range> GetRanges(const Report::Distribution& distribution) {
   constexpr int64_t kMaxRows = 12;
   const int64_t used = distribution.histogram_size();

@@ -97,7 +97,8 @@ std::string Updates(const ClusterView& view) {
                       FormatSeconds(updates->longest_wait_seconds()), "\n");
 }
 
-// Refusals are reported as the server's action: "refuses this client", "answers, but ...".
+// Returns true if the server refused the request. The message of `status` then begins with the
+// server's action: "refuses this client", "answers, but ...".
 bool Refused(const absl::Status& status) { return ExitCodeFor(status) == ExitCode::kRefused; }
 
 std::string Headline(const ClusterView& view, const std::map<int, double>& rates) {
@@ -145,15 +146,16 @@ std::string Headline(const ClusterView& view, const std::map<int, double>& rates
                       NotFiniteText(NonfiniteBlocks(view), job.checkpoint().number() > 0));
 }
 
-// Returns true if slots wait for slots that are some steps behind. They do not wait with apply
-// WHOLE_BATCH, so the tables omit clock gaps.
+// Returns true if pulls may park until other slots catch up. They never park with apply
+// WHOLE_BATCH, so the tables then omit clock gaps and parked pulls.
 bool IsBoundInSteps(const ClusterView& view) {
   if (!view.job.ok()) return true;
   const ConsistencySpec& consistency = view.job->job().consistency();
   return HasRounds(consistency) || AppliesEachPush(consistency);
 }
 
-// Smaller backlogs are normal.
+// Status mentions a server with more bytes than this that are not copied yet. Smaller backlogs are
+// normal.
 constexpr uint64_t kMuchUncopied = uint64_t{32} << 20;
 
 std::string ServerTable(const ClusterView& view) {

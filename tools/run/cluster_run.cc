@@ -128,7 +128,8 @@ absl::Status ClusterRun::MakeReport(bool finished) {
   if (options_.on_report) options_.on_report(**report);
   const absl::Status shown = ShowReport(**report, options_.report_file, out_);
   if (!shown.ok()) {
-    // Run() prints only the first failure, and that is the one that ended the run.
+    // Run() prints only the first failure. If the run failed before the report, this is not the
+    // first.
     if (!finished) error_ << "psctl: " << shown.message() << std::endl;
     return shown;
   }
@@ -231,8 +232,8 @@ absl::Status ClusterRun::HandleDeath(Part& part) {
                            part.is_server ? absl::StrCat(" at ", part.address) : "", " (restart ",
                            part.restarts.restarts(), ")"));
   part.restart_at = clock_.Now() + *delay;
-  // Not through ssh, because the remote worker may outlive ssh. Not after a lost lease, because
-  // another process may now use the slot.
+  // Only a signal (exit code above 128) that ended a local worker proves that the worker is gone. A
+  // remote worker may outlive ssh, and after a lost lease another process may use the slot.
   part.seen_dead =
       part.leads() && part.PlaceIn(options_.hosts).host.empty() && part.process->exit_code() > 128;
   return absl::OkStatus();
@@ -327,7 +328,7 @@ void ClusterRun::HandleLine(Part& part, ChildProcess::Stream stream, absl::strin
   if (part.is_evaluator && IsMeasured(line)) return HandleMeasured(line);
   const std::optional<StatusLine> status = ParseStatusLine(line);
   if (!status.has_value()) {
-    // Other status lines are for manual use.
+    // All other status lines are for users who start the programs without psctl.
     if (absl::StartsWith(line, "torchps_")) return;
     view_.Print(absl::StrCat(part.process->name(), ": ", line));
   } else if (part.is_server && status->event == "ready") {

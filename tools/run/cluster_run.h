@@ -27,8 +27,8 @@ namespace torchps {
 // Runs a job from the start of the first server to the end of the last one. Starts the servers, the
 // workers and, if the run uses targets, the evaluator; shows their output; makes the report when
 // the workers have finished; then stops the parts. If a part fails or psctl is interrupted, stops
-// the workers, reports the job's state and stops the servers. A resumed job that has not started
-// yet is not reported, because the previous run did so.
+// the workers, reports the job's state and stops the servers. If a resumed job ends before a worker
+// makes progress, makes no report, because the report of the previous run still holds.
 //
 // Restarts a part that dies (tools/run_plan/launch_plan.h) if that can help: always for a
 // worker, and for a server if the server keeps state in a directory. A server restarts at the same

@@ -13,10 +13,12 @@ namespace torchps {
 
 // Formats the workers' status lines for people.
 
-// "epoch 2/5   step    340   loss 0.1234    3,210 samples/s   waiting  4 %"
+// Returns, for example,
+// "epoch 2/5   step    340   loss 0.1234    3,210 samples/s   waiting  4 %".
 std::string ProgressText(const StatusLine& line, int epochs);
 
-// "epoch 2/5   test accuracy 93.50 %   test loss 0.2100   on 1,000 samples"
+// Returns, for example,
+// "epoch 2/5   test accuracy 93.50 %   test loss 0.2100   on 1,000 samples".
 std::string EvaluationText(const StatusLine& line, int epochs);
 
 // Shows the progress of `psctl run`: permanent lines, and one changing row per worker. On a

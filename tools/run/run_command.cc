@@ -45,8 +45,8 @@ JobSpec KeptJob(const ClusterRun::Options& options) {
   return job;
 }
 
-// Opens the run folder, creating one if the user did not name it. If parts are remote, `dir` names
-// the servers' folder on their machines. `lock` reserves the folder for this run.
+// Opens the run folder, creating one if the user did not name it. If parts are remote, the flag
+// --dir names the servers' folder on their machines. `lock` reserves the folder for this run.
 absl::StatusOr<std::string> OpenRunDirectory(ClusterRun::Options& options, absl::Time now,
                                              std::unique_ptr<FileLock>& lock) {
   LaunchOptions& launch = options.launch;
@@ -58,7 +58,7 @@ absl::StatusOr<std::string> OpenRunDirectory(ClusterRun::Options& options, absl:
     dir = *made;
   }
   if (const absl::Status made = PrepareRunDirectory(dir); !made.ok()) return made;
-  // On remote machines, the same name relative to ssh's starting directory.
+  // Remote servers without a --dir use the same name, relative to ssh's starting directory.
   if (!launch.elsewhere || launch.dir.empty()) launch.dir = dir;
   if (!launch.elsewhere && !launch.disks_apart) {
     launch.dir = StateDirectory(dir);
@@ -74,7 +74,8 @@ absl::StatusOr<std::string> OpenRunDirectory(ClusterRun::Options& options, absl:
   absl::Status kept = later ? absl::OkStatus() : KeepJob(dir, job);
   if (kept.ok() && !launch.resume) kept = KeepWrittenJob(dir, launch.job_text);
   if (!kept.ok()) return kept;
-  // Workers on this machine need a job file.
+  // Workers on this machine read the job from a file. A built-in job has none, and some files can
+  // be read only once, so these workers get the job file in the run folder.
   if (!launch.elsewhere && (!BuiltInJob(launch.job_file).empty() || IsReadOnce(launch.job_file))) {
     launch.job_file = absl::StrCat(dir, "/job.textproto");
   }

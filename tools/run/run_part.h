@@ -22,8 +22,8 @@ namespace torchps {
 // the lines of a failing process belong to the failure message. Thread-compatible.
 class BufferedOutput {
  public:
-  // Long enough for a process to exit after the last line (unloading libtorch is slow), short
-  // enough for the user.
+  // The time for which a line waits. Long enough for a process to exit after the last line
+  // (unloading libtorch is slow), short enough for the user.
   static constexpr absl::Duration kHold = absl::Seconds(1);
 
   // Adds a line, without the program's name; the caller adds the name when showing the line.

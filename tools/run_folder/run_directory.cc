@@ -53,7 +53,7 @@ void LookAt(const std::string& dir, Contents& contents) {
     uint64_t checkpoint = 0;
     if (IsOfAnyRun(name) || (name == kState && entry.is_directory(error))) continue;
     if (absl::ConsumePrefix(&number, "checkpoint-") && absl::SimpleAtoi(number, &checkpoint)) {
-      // A checkpoint without a manifest is the remainder of a crash.
+      // A checkpoint without a manifest was left by a crash and cannot be used.
       if (!fs::exists(entry.path() / "MANIFEST.json", error)) continue;
       ++contents.checkpoints;
       contents.newest = std::max(contents.newest, checkpoint);
@@ -97,7 +97,7 @@ absl::Status CannotWriteTo(const std::string& dir, int error_number) {
 }
 
 absl::Status Keep(const std::string& dir, const std::string& name, const std::string& text) {
-  // Renamed into place, because other processes may be reading the old file.
+  // Write a temporary file and rename it, because other processes may be reading the old file.
   const std::string path = absl::StrCat(dir, "/", name);
   const std::string temporary = absl::StrCat(path, ".tmp");
   std::ofstream file(temporary);
@@ -153,7 +153,8 @@ absl::StatusOr<std::unique_ptr<FileLock>> LockRunDirectory(const std::string& di
   fs::create_directory(state, ignored);
   absl::StatusOr<std::unique_ptr<FileLock>> lock = files->Lock(absl::StrCat(state, "/run.lock"));
   if (lock.ok()) return lock;
-  // Invalid files and read-only file systems cause the same status code.
+  // A held lock has the same status code as an invalid lock file or a read-only file system, so
+  // this reads the message.
   if (!absl::IsFailedPrecondition(lock.status()) ||
       !absl::StrContains(lock.status().message(), " is held by ")) {
     return std::unique_ptr<FileLock>();

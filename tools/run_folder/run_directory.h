@@ -30,7 +30,7 @@ absl::Status PrepareRunDirectory(const std::string& dir);
 // another process holds the lock.
 absl::StatusOr<std::unique_ptr<FileLock>> LockRunDirectory(const std::string& dir);
 
-// Saves the job, as a description of the model. Errors as PrepareRunDirectory.
+// Saves the job, which later describes the model. Errors as PrepareRunDirectory.
 absl::Status KeepJob(const std::string& dir, const JobSpec& job);
 
 // Saves the job file as the user wrote it. Errors as PrepareRunDirectory.

@@ -48,7 +48,8 @@ std::string GetNames(const std::vector<ListedRun>& runs) {
   return absl::StrJoin(names, ", ");
 }
 
-// Tries a shared lock, which does not disturb the holder.
+// Returns true if a process holds the lock. Only tries to get a shared lock, which does not disturb
+// the holder.
 bool IsHeld(const std::string& lock_file) {
   const int fd = open(lock_file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return false;

@@ -13,8 +13,8 @@ namespace torchps {
 // Outcome of a run.
 enum class RunOutcome { kFinished, kFailed, kStopped };
 
-// Contents of run.json in a run's folder: how `psctl run` was started and how it ended. Together
-// with job.textproto, later commands do not need the run's flags.
+// Contents of run.json in a run's folder: how `psctl run` was started and how it ended. Later
+// commands read it and job.textproto, so the user need not repeat the run's flags.
 struct RunRecord {
   std::vector<std::string> command;  // the command line
   std::string directory;             // working directory of the command

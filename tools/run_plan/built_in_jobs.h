@@ -16,7 +16,7 @@ std::string JobText(const std::string& file);
 // /dev.
 bool IsReadOnce(const std::string& file);
 
-// Returns the short names.
+// Returns the short names of the built-in jobs.
 std::vector<std::string> BuiltInJobNames();
 
 }  // namespace torchps

@@ -92,7 +92,7 @@ absl::Status AddPart(const std::vector<std::string>& words, Hosts& hosts) {
                      "' is not a part of a cluster; expected 'server HOST[:PORT]', 'worker HOST "
                      "[slots=N | gpus=0,1]' or 'worker HOST:PORT,HOST:PORT [gpus=0,1]'"));
   }
-  // ssh would treat such a word as an option.
+  // ssh would treat a host that begins with "-" as an option.
   if (words.size() < 2 || absl::StartsWith(words[1], "-")) {
     return absl::InvalidArgumentError(absl::StrCat("expected a host after '", kind, "'"));
   }

@@ -55,9 +55,9 @@ absl::StatusOr<Hosts> ReadHostsFile(const std::string& path);
 // workers.
 absl::Status SpreadGpus(int gpus, int per_worker, Hosts* hosts);
 
-// Numbers the processes of each machine that do not name a GPU, from 0 in file order, and skips
-// GPUs that other lines of the machine name. Slots and stages do not suffice if a machine runs more
-// processes of one worker than of another.
+// Sets Place::gpu_number of the processes that do not name a GPU: on each machine from 0 in file
+// order, leaving out GPUs that other lines of the machine name. Slot and stage cannot select the
+// GPU if a machine runs more processes of one worker than of another.
 void NumberProcesses(Hosts* hosts);
 
 // Splits each worker into `stages` processes on this machine, on free loopback ports, and reserves

@@ -164,7 +164,7 @@ ChildProcess::Options WorkerProgram(const LaunchOptions& options, int slot, cons
   program.name = absl::StrCat("worker ", slot);
   if (stage >= 0) absl::StrAppend(&program.name, " stage ", stage);
   // By default OpenMP threads spin while they wait for each other. If other processes use the
-  // cores, a waiting thread delays the whole group (docs/operate.md).
+  // cores, a spinning thread delays the threads that it waits for (docs/operate.md).
   if (!elsewhere && options.threads > 1) program.environment = {"OMP_WAIT_POLICY=passive"};
   return program;
 }

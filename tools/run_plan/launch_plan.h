@@ -105,10 +105,10 @@ absl::Status DeleteServerDirectory(const LaunchOptions& options, int index);
 // that host (Debian uses 127.0.1.1).
 ChildProcess::Options ServerProgram(const LaunchOptions& options, int index, const Place& place);
 
-// Returns the command of a worker; for a multi-process worker (Place::stages), that of process
-// `stage`, otherwise -1. Through ssh, the command line contains the job text, so the other machine
-// does not need the file. If `predecessor_died`, the slot's previous process is gone, and the
-// worker does not wait for that process's lease.
+// Returns the command of a worker, or of process `stage` of a multi-process worker (Place::stages).
+// `stage` is -1 for all other workers. Through ssh, the command line contains the job text, so the
+// other machine does not need the file. If `predecessor_died`, the slot's previous process is gone,
+// and the worker does not wait for that process's lease.
 ChildProcess::Options WorkerProgram(const LaunchOptions& options, int slot, const Place& worker,
                                     const std::vector<std::string>& server_addresses,
                                     bool predecessor_died, int stage = -1);

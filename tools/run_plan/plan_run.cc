@@ -116,7 +116,7 @@ absl::StatusOr<Hosts> PlanHosts(const FlagValues& flags, const JobSpec& job) {
     const absl::Status spread = SpreadGpus((*gpus)->per_host, (*gpus)->per_worker, &*hosts);
     if (!spread.ok()) return spread;
   }
-  // On one machine the slot numbers suffice.
+  // On one machine the slot numbers suffice to select the GPUs.
   if (hosts.ok() && flags.Has("hosts")) NumberProcesses(&*hosts);
   return hosts;
 }
@@ -190,7 +190,8 @@ absl::Status FindPrograms(const FlagValues& flags, const std::string& program_di
   return absl::OkStatus();
 }
 
-// Accurate enough for runs of minutes, and needs a few percent of one core for a small test set.
+// The evaluator's default interval. It is accurate enough for runs of minutes, and measuring takes
+// a few percent of one core for a small test set.
 constexpr char kTargetEvery[] = "5s";
 
 // Finds typing errors before processes start. Custom programs may define more models and data.
@@ -284,7 +285,7 @@ absl::Status PlanJob(const FlagValues& flags, RunPlan& plan) {
   if (!hosts.ok()) return hosts.status();
   const int workers = static_cast<int>(hosts->workers.size());
   if (workers != job->workers()) {
-    // Repeated because defaults and limits may depend on the number of workers.
+    // Reads the job again, because defaults and limits may depend on the number of workers.
     launch.set.push_back(absl::StrCat("workers=", workers));
     job = ReadJob(launch);
     if (!job.ok()) return job.status();

@@ -16,7 +16,8 @@ std::vector<FlagSpec> RunFlags();
 // "--set=training.clip_norm=VALUE"; "" if the field is unknown.
 std::string RunFlagFor(absl::string_view field);
 
-// Returns the assignments of --set and of the short forms, as "training.epochs=3", in this order.
+// Returns assignments such as "training.epochs=3": first those of --set, then those of the short
+// forms.
 std::vector<std::string> Assignments(const FlagValues& flags);
 
 // Returns the quoted arguments that resume the run, each after a space. Omits the flags that the
