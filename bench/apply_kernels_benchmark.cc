@@ -42,7 +42,8 @@ namespace {
 constexpr int64_t kBlockElements = (1 << 20) / sizeof(float);
 constexpr int64_t kColdBlocks = 192;
 constexpr int64_t kWarmBlocks = 1;
-// Number of workers; optimizers with delayed momentum alternate between two kinds of steps.
+// The number of workers in the job. Optimizers with delayed momentum take a different step once in
+// this many steps.
 constexpr int kWorkers = 4;
 
 using Floats = std::vector<float>;
@@ -108,7 +109,8 @@ class Row {
   }
   void ClearGradient() { std::fill(gradient_.begin(), gradient_.end(), 0.0f); }
 
-  // Returns the seconds for apply(gradient, values, slots, n) over the blocks.
+  // Returns the thread's processor time, in seconds, for calling apply(gradient, values, slots, n)
+  // on each block of the row.
   template <typename Apply>
   double GetTime(Apply apply) {
     const double begin = ThreadSeconds();

@@ -55,7 +55,7 @@ absl::Status SystemError(absl::string_view what) {
   return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(errno)));
 }
 
-// Moves this thread into the namespace.
+// Opens the TUN device `name` in the network namespace `network`, into which it moves this thread.
 absl::StatusOr<int> OpenDevice(const std::string& network, const std::string& name) {
   const int space = open(absl::StrCat("/run/netns/", network).c_str(), O_RDONLY | O_CLOEXEC);
   if (space < 0 || setns(space, CLONE_NEWNET) != 0) {
@@ -73,14 +73,14 @@ absl::StatusOr<int> OpenDevice(const std::string& network, const std::string& na
   return device;
 }
 
-// Carries the packets of a direction; run by a separate thread. Lives until the process exits.
+// Carries the packets of one direction, on a separate thread. Exists until the process exits.
 class Direction {
  public:
   Direction(int from, int to, double bytes_per_second, absl::Duration delay)
       : from_(from), to_(to), bytes_per_second_(bytes_per_second), delay_(delay) {}
 
   void Run() {
-    // The default slack would lengthen each sleep by 50 us.
+    // With the default timer slack, the kernel would lengthen each sleep by 50 us.
     prctl(PR_SET_TIMERSLACK, 1);
     for (;;) {
       Deliver(absl::Now());
@@ -96,7 +96,7 @@ class Direction {
     std::unique_ptr<char[]> bytes;
   };
 
-  // Blocks until a packet is sent or due.
+  // Blocks until `from_` has a packet or it is time to deliver one to `to_`.
   void Await() const {
     pollfd sent = {from_, POLLIN, 0};
     timespec left = {};

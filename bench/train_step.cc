@@ -180,7 +180,7 @@ absl::Status TrainAlone(int argc, char** argv, std::vector<absl::Duration>* aske
   return absl::OkStatus();
 }
 
-// Returns the flags for an equivalent worker.
+// Returns the command line of a worker that trains the same model, batch size and number of steps.
 std::vector<std::string> WorkerArguments() {
   std::vector<std::string> arguments = {"train_step"};
   const auto set = [&arguments](const std::string& field, const auto& value) {

@@ -3,8 +3,9 @@
 //
 // Starts servers and workers as separate processes on free ports, lets the workers repeat one
 // operation at the same time, and prints one JSON object per repetition. Repetitions of several
-// cases alternate. In --interactive mode, each line on standard input ("CASE SECONDS LEAST")
-// requests one repetition; bench/run.py uses this to alternate between scenarios.
+// cases alternate. In --interactive mode, each line on standard input, "CASE SECONDS LEAST",
+// requests one repetition with at least LEAST operations; bench/run.py uses this to alternate
+// between scenarios.
 //
 // bench/README.md lists the cases and explains the figures.
 

@@ -24,7 +24,7 @@ double Percentile(const std::vector<int64_t>& sorted, double part) {
   return static_cast<double>(sorted[index]);
 }
 
-// Parses "... address=WHERE ...".
+// Returns WHERE from a line "... address=WHERE ...", which a server or peer prints at its start.
 absl::StatusOr<std::string> AddressIn(const std::string& line) {
   for (const absl::string_view word : absl::StrSplit(line, ' ')) {
     constexpr absl::string_view kKey = "address=";

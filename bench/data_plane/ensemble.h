@@ -51,7 +51,8 @@ class Ensemble {
   explicit Ensemble(Options options);
 
   absl::Status StartAll();
-  // Runs one round and returns the lines of the accounts.
+  // Gives one order to all workers. Returns a line with the Account (bench/data_plane/worker.h) of
+  // each worker, and raises `*max_resident_bytes` to the peak memory in this time.
   absl::StatusOr<std::vector<std::string>> Round(const std::string& case_name,
                                                  absl::Duration duration, int64_t least,
                                                  int64_t* max_resident_bytes);

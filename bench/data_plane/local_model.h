@@ -25,11 +25,11 @@ class LocalModel {
   // block. REQUIRES: `begin` is a multiple of kBlockElements within the model.
   void ApplyBlock(int64_t begin, const float* gradient);
 
-  // Marks the end of a gradient.
+  // Call after the last block of each gradient.
   void EndStep() { ++parameters_.step; }
 
   int64_t elements() const { return static_cast<int64_t>(values_.size()); }
-  // Returns the length of the block that begins there.
+  // Returns the number of elements of the block that begins at element `begin`.
   int64_t BlockElements(int64_t begin) const;
 
  private:

@@ -37,11 +37,11 @@ struct Peers {
   std::vector<std::string> addresses;  // of servers or peers, as they printed them
 };
 
-// Makes memcpy and in_process_apply.
+// Returns the stage for the cases memcpy and in_process_apply.
 absl::StatusOr<std::unique_ptr<Stage>> MakeMemoryStage(const Scenario& scenario);
-// Makes raw_tcp.
+// Returns the stage for the case raw_tcp.
 absl::StatusOr<std::unique_ptr<Stage>> MakeTcpStage(const Scenario& scenario, const Peers& peers);
-// Makes push_apply, pull and push_pull.
+// Returns the stage for the cases push_apply, pull and push_pull.
 absl::StatusOr<std::unique_ptr<Stage>> MakeTorchpsStage(const Scenario& scenario,
                                                         const Peers& peers);
 

@@ -41,7 +41,7 @@ enum class Cast {
 struct Case {
   absl::string_view name;
   Cast cast;
-  // Number of Scenario::bytes transfers per operation: 2 for push and pull together.
+  // How often one operation transfers Scenario::bytes: 2 times if it pushes and pulls.
   int payloads;
 };
 

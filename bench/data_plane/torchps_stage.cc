@@ -32,7 +32,8 @@ namespace {
 
 constexpr uint64_t kJobId = 1;
 
-// For small messages, headers are a significant part.
+// Allowance for headers, as a part of the float32 bytes. Headers are a significant part of small
+// messages.
 constexpr double kHeadersShare = 0.1;
 
 // Returns the maximum wire bytes per float32 byte for an encoding, including headers.
