@@ -4,9 +4,9 @@
 
 namespace torchps {
 
-// Returns `job` with defaults for tests that count single pushes: ASYNC with a whole batch per
-// worker, unless `job` sets these fields. The usual defaults collect whole batches, and workers
-// share a batch.
+// Returns `job` for tests that count single pushes. Sets mode ASYNC, in which each push is an
+// update, and a full batch for each worker, unless `job` sets these fields. By default a server
+// collects pushes until they add up to one batch of all workers.
 inline JobSpec AsyncUnlessSaid(const JobSpec& job) {
   JobSpec result;
   result.mutable_consistency()->set_mode(ConsistencySpec::ASYNC);

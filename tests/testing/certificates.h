@@ -28,11 +28,11 @@ class TestCertificates {
   std::string Make(Role role, const std::string& name = "any",
                    std::vector<std::string> hosts = {"127.0.0.1", "localhost"},
                    TestValidity validity = TestValidity()) const;
-  // Writes new files to an existing directory.
+  // Replaces the files in a directory that Make() returned.
   void Replace(const std::string& directory, Role role, const std::string& name = "any",
                std::vector<std::string> hosts = {"127.0.0.1", "localhost"},
                TestValidity validity = TestValidity()) const;
-  // Opens the result of Make() in that role. Errors end the test.
+  // Creates a directory with Make() and opens its certificates. Errors end the test.
   std::shared_ptr<CertificateFiles> Open(Role role, const std::string& name = "any") const;
 
   const CertificateAuthority& authority() const { return *authority_; }

@@ -14,7 +14,8 @@
 
 namespace torchps {
 
-// Takes checkpoints in place of a coordinator, for jobs with a test's workers. Not thread-safe.
+// Takes checkpoints in place of a coordinator, for tests that simulate the workers themselves. Not
+// thread-safe.
 class CheckpointDriver {
  public:
   struct Options {

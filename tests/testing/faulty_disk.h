@@ -41,8 +41,8 @@ inline void Write(std::string* file, int64_t offset, absl::string_view data) {
   file->replace(static_cast<size_t>(offset), data.size(), data.data(), data.size());
 }
 
-// Describes a name that was bound to a file or removed, and the file's former name in the same
-// directory.
+// Describes a change of a directory that is not yet synced: `path` now names `inode`, or no file.
+// After a rename within the directory, `former_path` is the old name; otherwise it is empty.
 struct PendingName {
   std::string path;
   InodePtr inode;  // null: the name was removed
@@ -84,14 +84,16 @@ class FaultyFileSystem::Disk {
   Fault fault_ ABSL_GUARDED_BY(mutex_);
   int64_t off_at_ ABSL_GUARDED_BY(mutex_) = std::numeric_limits<int64_t>::max();
   int64_t capacity_ ABSL_GUARDED_BY(mutex_) = std::numeric_limits<int64_t>::max();
+  // Rises with each Crash() and KillProcesses(). Files and locks of an earlier generation do
+  // nothing.
   uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;
 
   std::map<std::string, faulty::InodePtr> names_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, faulty::InodePtr> durable_names_ ABSL_GUARDED_BY(mutex_);
-  // By directory, in the order of the changes.
+  // Unsynced changes of each directory, in the order in which they were made.
   std::map<std::string, std::vector<faulty::PendingName>> pending_names_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> directories_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, uint64_t> locks_ ABSL_GUARDED_BY(mutex_);  // path: generation
+  std::map<std::string, uint64_t> locks_ ABSL_GUARDED_BY(mutex_);  // by path: generation_
 
   int64_t UsedBytes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     int64_t used = 0;

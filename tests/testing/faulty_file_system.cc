@@ -57,7 +57,7 @@ void FaultyFileSystem::SetCapacity(int64_t bytes) {
 void FaultyFileSystem::Crash(uint64_t seed) {
   const MutexLock lock(&disk_->mutex_);
   const auto chance = [&seed](uint64_t bound) { return UniformBelow(seed, bound); };
-  // Half of the crashes keep everything or lose everything, to cover the extremes.
+  // A quarter of the crashes keeps all unsynced changes, and another quarter loses them all.
   const uint64_t mood = chance(4);
   const auto survives = [&] { return mood == 0 ? true : mood == 1 ? false : chance(2) == 0; };
 
@@ -70,7 +70,7 @@ void FaultyFileSystem::Crash(uint64_t seed) {
   disk_->pending_names_.clear();
   disk_->names_ = disk_->durable_names_;
 
-  // In the order of names, so that a seed is reproducible.
+  // Visits the files in the order of their names, so that a seed always tears the same files.
   for (auto& [path, inode] : disk_->names_) {
     for (const PendingChange& change : inode->pending) {
       if (change.forgotten || !survives()) continue;
@@ -205,8 +205,8 @@ absl::Status FaultyFileSystem::RemoveDirectory(const std::string& unclean) {
       return FileError(FileAction::kWrite, "remove", path, ENOTEMPTY);
     }
   }
-  // The names become durable with the removal. Otherwise a crash could leave files without a
-  // directory.
+  // Unsynced removals of files in this directory become durable with it. Otherwise a crash could
+  // leave files without a directory.
   for (const PendingName& name : disk_->pending_names_[path]) disk_->BindDurably(name);
   disk_->pending_names_.erase(path);
   disk_->directories_.erase(path);

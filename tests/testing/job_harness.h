@@ -27,7 +27,8 @@ class JobHarness {
     int workers = 2;
     // Borrowed; null: the job is not stored.
     JobStorage* storage = nullptr;
-    // Text format. Merged over SGD with learning rate 1; then AsyncUnlessSaid() sets the defaults.
+    // Job fields in text format. They override the harness's fields (SGD, learning rate 1), and
+    // AsyncUnlessSaid() sets the remaining defaults.
     std::string job;
   };
 
@@ -59,7 +60,8 @@ class JobHarness {
                                                   float value, Version base = -1,
                                                   uint32_t weight = 1);
 
-  // `granted` becomes true when the pull is released. `refused` is the status of a refused pull.
+  // `granted` becomes true when the server lets the pull read, at once or after parking it.
+  // `refused` is the status of a refused pull.
   struct Pulling {
     bool granted = false;
     HostedJob::PullGrant grant;

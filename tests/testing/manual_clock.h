@@ -15,7 +15,8 @@ class ManualClock final : public Clock {
   void Advance(absl::Duration by) { nanoseconds_ += absl::ToInt64Nanoseconds(by); }
 
  private:
-  // Not zero, because a deadline that was never set would then look correct.
+  // Does not start at 0, because a deadline that the code forgot to set is 0 and would look
+  // correct.
   std::atomic<int64_t> nanoseconds_{1000000000000};
 };
 

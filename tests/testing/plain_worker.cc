@@ -42,7 +42,8 @@ PlainWorker::PlainWorker(std::shared_ptr<grpc::Channel> channel, HelloRequest he
   };
   absl::StatusOr<BlockMap> map = cut(hello_.server_count());
   int index = hello_.server_index();
-  // Leaves it to the server to refuse an impossible placement.
+  // If the server index in `hello_` is impossible, cuts the model for one server. The test wants
+  // the server to refuse that Hello.
   if (!map.ok() || index < 0 || index >= hello_.server_count()) {
     map = cut(1);
     index = 0;

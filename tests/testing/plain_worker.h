@@ -15,8 +15,8 @@
 
 namespace torchps {
 
-// Returns a channel to "HOST:PORT" with a separate connection and a message size limit for blocks.
-// Uses TLS if `certificates` is not null.
+// Returns a channel to "HOST:PORT" with its own connection. It accepts messages as large as a
+// frame. Uses TLS if `certificates` is not null.
 std::shared_ptr<grpc::Channel> PlainChannel(
     const std::string& address, const std::shared_ptr<CertificateFiles>& certificates = nullptr);
 
@@ -26,7 +26,8 @@ std::shared_ptr<grpc::Channel> PlainChannel(
 // Not thread-safe.
 class PlainWorker {
  public:
-  // `hello` is the first request: job, layout, placement, slot and incarnation.
+  // `hello` is the request that Hello() sends: job, layout, server index and count, slot and
+  // incarnation.
   PlainWorker(std::shared_ptr<grpc::Channel> channel, HelloRequest hello);
 
   ParameterService::Stub& stub() { return *stub_; }
@@ -39,11 +40,12 @@ class PlainWorker {
   const std::vector<BlockRange>& blocks() const { return blocks_; }
 
   absl::Status Hello();
-  // Sets each element of each block.
+  // Initializes each element of this server's blocks with `value`.
   absl::Status Initialize(float value);
   absl::Status Pull(Step clock);
   absl::Status ReadOnlyPull();
-  // Pushes `gradient` for each element of each block, computed on the last pulled versions.
+  // Pushes a gradient with all elements equal to `gradient`. The base versions are those of the
+  // last pull. PushBlocks() uses one value for each block.
   absl::StatusOr<PushReply> Push(Step step, float gradient);
   absl::StatusOr<PushReply> PushBlocks(Step step, const std::function<float(BlockId)>& gradient);
   absl::Status Renew();

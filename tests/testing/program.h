@@ -46,7 +46,7 @@ class Program {
   std::vector<std::string> error_;
 };
 
-// Holds a ready ps_server and the address.
+// A ps_server and the address on which it listens.
 struct ServerProgram {
   std::unique_ptr<Program> program;
   std::string address;

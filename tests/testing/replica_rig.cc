@@ -41,7 +41,8 @@ std::vector<std::vector<absl::Status>> ReplicaRig::Run(
   };
   std::vector<std::vector<Member>> members(replicas);
   for (std::vector<Member>& replica : members) {
-    // Before the threads start, because all threads share torch's random generator.
+    // Makes the modules before the threads start, because all threads share torch's random
+    // generator.
     std::vector<ModelStage> stages = options_.make();
     std::vector<std::string> addresses;
     for (size_t stage = 0; stage < stages.size(); ++stage) {
@@ -90,7 +91,8 @@ std::vector<std::vector<absl::Status>> ReplicaRig::Run(
           const int stage = member.exchange->stage();
           if (kill == nullptr || !kill({replica, stage, phase, order})) return;
           member.exchange->Break();
-          // So that the member does not wait for servers during unwinding.
+          // Stops the member's calls, so that it does not wait for servers while the exception
+          // unwinds.
           member.stop->Stop("killed by the test");
           throw MemberKilled();
         };
@@ -99,7 +101,7 @@ std::vector<std::vector<absl::Status>> ReplicaRig::Run(
         } catch (const MemberKilled&) {
           member.status = absl::CancelledError("killed by the test");
         }
-        // Like the end of a process.
+        // Destroys the model and the connections, as the end of a process would.
         member.task.reset();
         member.exchange = nullptr;
       });
@@ -122,7 +124,7 @@ absl::Status ReplicaRig::RunUndivided(int workers) {
   options.servers = cluster_->endpoints();
   options.clock = &clock_;
   options.stop = &stop_;
-  // Before the threads start, as above.
+  // Makes the modules before the threads start, because all threads share torch's random generator.
   std::vector<Task> tasks;
   for (int worker = 0; worker < workers; ++worker) {
     tasks.emplace_back(Stages(options_.make()), options_.objective, options_.data);

@@ -33,7 +33,7 @@ class ReplicaRig {
     // Creates the model's stages, in order.
     std::function<std::vector<ModelStage>()> make;
     Objective objective = CrossEntropy();
-    // Objective of the last stage, if that stage's process runs another program.
+    // Objective of the last stage if it differs, as when that stage's process runs another program.
     std::optional<Objective> last_objective;
     DataSource data;
     int servers = 2;
@@ -47,7 +47,7 @@ class ReplicaRig {
     std::shared_ptr<CertificateFiles> certificates = nullptr;
   };
 
-  // Identifies a member and the member's current phase.
+  // Identifies a member, the current phase, and the leader's order that the member executes.
   struct Moment {
     int replica = 0;
     int stage = 0;
@@ -58,15 +58,17 @@ class ReplicaRig {
   explicit ReplicaRig(Options options);
 
   // Runs this many replicas at once until they end. Returns the statuses by replica and stage.
-  // Calls `kill` in each phase, on the member's thread. If it returns true, the member dies at
-  // once, without notice to the other members, and the status is CANCELLED.
+  // Calls `kill` in each phase, on the member's thread. If `kill` returns true, the member dies at
+  // once, without notice to the other members, and its status is CANCELLED.
   std::vector<std::vector<absl::Status>> Run(
       int replicas, const std::function<bool(const Moment& moment)>& kill = nullptr);
 
-  // Runs the same job with workers that hold the whole model, at once. Returns the first error.
+  // Runs the same job with `workers` concurrent workers that each hold the whole model. Returns the
+  // first error.
   absl::Status RunUndivided(int workers = 1);
 
-  // Returns the servers' trained values, in the order of the stages.
+  // Returns the servers' values: the trained parameters in the order of the stages, then the
+  // averaged buffers.
   torch::Tensor ReadServers();
   ServerStatus GetStatus(int server);
   JobStatus Job();

@@ -57,8 +57,8 @@ BlockBuffer SampleModel::Block(const BlockRange& range, int64_t age) const {
       }
     }
   }
-  // Slot 1 did not push. Slot 0 is ahead in odd blocks, slot 2 in even blocks. In odd blocks a
-  // later incarnation made slot 2's last step.
+  // Slot 1 did not push. Odd blocks contain 5 more steps of slot 0 than even blocks, and 5 fewer of
+  // slot 2. In odd blocks a later incarnation made slot 2's last step.
   block.ledger.resize(3);
   const int64_t ahead = range.id % 2 == 0 ? 0 : 5;
   block.ledger[0] = {4, 20 + ahead + age, ACCEPTED, 3, static_cast<uint64_t>(7 + age), 19 + age};

@@ -22,18 +22,18 @@ struct SampleModel {
   explicit SampleModel(int64_t block_bytes = 256);
 
   BlockMap Cut(int servers) const;
-  // Returns the block `range` of `values` and `slots`. Version and ledger depend on the block's
-  // offset and on `age`.
+  // Returns the block `range` of `values` and `slots`. Version and ledger depend on the block and
+  // on `age`, so that a test can tell checkpoints with different ages apart.
   BlockBuffer Block(const BlockRange& range, int64_t age) const;
 
   ModelLayout layout;
   int64_t block_bytes;
   std::vector<float> values;              // the flat vector
   std::vector<std::vector<float>> slots;  // the optimizer's arrays, for the trained elements
-  std::vector<int64_t> missed;            // missed steps per trained element, often 0
+  std::vector<int64_t> missed;            // for each trained element: steps that missed it
 };
 
-// Writes server k's shard of a checkpoint with these blocks.
+// Writes the shard of server `server` of `servers`, with these blocks.
 absl::StatusOr<ShardInfo> WriteShard(FileSystem& files, const std::string& directory,
                                      uint64_t checkpoint, int server, int servers,
                                      const std::vector<BlockBuffer>& blocks);
@@ -46,12 +46,14 @@ Manifest MakeManifest(const SampleModel& model, uint64_t checkpoint,
 absl::Status WriteCheckpoint(FileSystem& files, const std::string& directory, uint64_t checkpoint,
                              int servers, const SampleModel& model, int64_t age = 0);
 
-// Restores the state of server `server`.
+// The state that RestoreServer() read: the checkpoint's number, the reasons for passing over newer
+// checkpoints, and the server's blocks.
 struct RestoredServer {
   uint64_t checkpoint = 0;
   std::vector<std::string> passed_over;
   std::vector<BlockBuffer> blocks;
 };
+// Restores the state of server `server` from the newest usable checkpoint in `directory`.
 absl::StatusOr<RestoredServer> RestoreServer(FileSystem& files, const std::string& directory,
                                              const SampleModel& model, int server, int servers);
 

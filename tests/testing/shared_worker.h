@@ -14,7 +14,8 @@
 
 namespace torchps {
 
-// Extends PlainWorker with shared memory. Not thread-safe.
+// Uses a PlainWorker for the calls, and sends gradients and receives values through shared memory.
+// Not thread-safe.
 class SharedWorker {
  public:
   SharedWorker(std::shared_ptr<grpc::Channel> channel, HelloRequest hello);
@@ -31,7 +32,7 @@ class SharedWorker {
   absl::StatusOr<PushReply> Push(Step step, uint32_t blocks_in_frame = 1000);
   PushFrame Frame(Step step, BlockId block, uint32_t blocks) const;
 
-  // Waits for the pull's grant, then reads each block until the read is consistent.
+  // Calls Pull, and after the server's reply reads each block until the read is not torn.
   absl::Status Pull(Step clock);
   // Tries to read one block once, without a pull.
   std::optional<Version> Read(BlockId block, float* destination) const {
