@@ -35,7 +35,8 @@ void AccountingModel::CheckProgress(const DataLease& lease) {
   if (!lease.reissued()) accounting_.handed_out += lease.end() - lease.begin();
   const double after = static_cast<double>(accounting_.handed_out) / total;
   const auto is = [](double told, double counted) { return std::abs(told - counted) < 1e-9; };
-  // If pushes are counted too, the progress is the larger of the two.
+  // With max_pushes the coordinator also counts pushes, and job progress is the larger of the
+  // fractions of samples and of pushes. The model counts only samples, so it checks lower bounds.
   const bool is_so =
       training.max_pushes() > 0
           ? lease.progress_begin() >= std::max(before, accounting_.progress) - 1e-9 &&

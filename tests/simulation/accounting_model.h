@@ -20,12 +20,13 @@ class AccountingModel {
   void OnNamed(Incarnation incarnation, uint64_t nonce);
   // Reports that a worker got this lease.
   void OnLease(SlotId slot, Incarnation incarnation, const DataLease& lease);
-  // Reports that a worker returned a lease, if any. `status` is the accounting after that.
+  // Reports a NextWork call, which may have returned a lease. `status` is the coordinator's
+  // accounting after the call.
   void OnHandedIn(const NextWorkRequest& request, const JobStatus& status);
-  // Reports that the coordinator's state of this revision is saved now. Remembers the model's
-  // state.
+  // Reports that the coordinator saves the state of this revision now. Remembers the model's state.
   void OnKept(uint64_t revision) { kept_[revision] = accounting_; }
-  // Reports that the coordinator restored this revision. Returns to the model's state of that time.
+  // Reports that the coordinator restored this revision. Returns to the state that OnKept()
+  // remembered for it.
   void OnRestored(uint64_t revision);
   // Checks the accounting at the end of the job.
   void CheckEnd(const JobStatus& status) const;
@@ -43,7 +44,7 @@ class AccountingModel {
     std::map<int, std::vector<bool>> used;  // by epoch and position
     std::map<int, int64_t> used_count;
     int64_t handed_out = 0;  // samples, without reissued leases
-    double progress = 0;     // of the last lease
+    double progress = 0;     // at the end of the last lease
   };
 
   // Checks the lease's progress, and updates the model's progress.

@@ -24,7 +24,8 @@ double BatchModel::Whole(const std::set<SlotId>& live) const {
 double BatchModel::Slack(const std::set<SlotId>& live) const {
   if (live.size() < 2) return 0;
   const double share = Whole(live) / static_cast<double>(live.size());
-  // If shares are below two samples, a slack of one sample could leave out a whole slot.
+  // The slack is the number of samples that a whole batch may lack. If a slot's share is below two
+  // samples, a slack of one sample could leave out a whole slot.
   return share < 2 ? 0 : std::max(1.0, share / 16);
 }
 
@@ -45,8 +46,8 @@ double BatchModel::PartOfBatch(const std::set<SlotId>& live) const {
 BatchModel::Due BatchModel::DueNow(const Slots& slots) const {
   if (parts_.empty()) return Due::kNo;
   if (IsFull(slots.live)) return Due::kMust;
-  // If a live slot pushed and did not pull since, the slot waits for another block. It cannot
-  // contribute to this block.
+  // A slot whose push has ended and that has not pulled since waits for another block. The batch of
+  // this block must do without it.
   const auto must_lack = [&](SlotId slot) {
     return slots.patience->HasEnded(slot) && slots.is_collected(slot);
   };

@@ -13,7 +13,7 @@
 
 namespace torchps::simulation {
 
-// Implements the whole-batch rule for one block a second time, from the specification. Holds the
+// Implements the whole-batch rule for one block a second time, from docs/protocol.md. Holds the
 // pushes collected for the next update, and decides if the update may or must happen now.
 class BatchModel {
  public:
@@ -25,8 +25,8 @@ class BatchModel {
     int64_t samples = 0;
     int64_t share = 0;    // PushHeader.share
     double weight = 0;    // `samples`, or 0 if withheld
-    double gradient = 0;  // of each element; 0 if absent
-    bool absent = false;
+    double gradient = 0;  // of each element; 0 if `absent`
+    bool absent = false;  // the step did not reach the block's parameters
   };
   enum class Due { kNo, kMay, kMust };
   // State of the server outside the block.
@@ -52,21 +52,22 @@ class BatchModel {
   bool Holds(SlotId slot) const { return parts_.count(slot) > 0; }
   bool empty() const { return parts_.empty(); }
   const std::map<SlotId, Part>& parts() const { return parts_; }
-  // Number of samples that all parts, or the last added part, count as.
+  // Number of samples by which all parts, or the last added part, fill the batch: a part's share if
+  // it is set and does not end the job, otherwise its samples.
   int64_t fill() const;
   int64_t last_fill() const { return last_fill_; }
 
-  // Number of samples in a whole batch, and the number that may be missing in an update.
+  // Number of samples in a whole batch, and the number that the batch may lack (the slack).
   double Whole(const std::set<SlotId>& live) const;
   double Slack(const std::set<SlotId>& live) const;
-  // True if an update now would be early, and the part of a batch that it would count as. The last
-  // update of the job is never early.
+  // IsEarly() is true if an update now would be early. PartOfBatch() is the factor for the update's
+  // gradient: 1 unless it is early. The last update of the job is never early.
   bool IsEarly(const std::set<SlotId>& live) const;
   double PartOfBatch(const std::set<SlotId>& live) const;
 
   Due DueNow(const Slots& slots) const;
 
-  // Samples of all gradients; 0 if all are withheld.
+  // Number of samples of all gradients; 0 if all are withheld.
   double Weight() const;
   // Returns the mean gradient of an element, weighted by samples. REQUIRES: Weight() > 0.
   double Mean() const;
@@ -75,7 +76,7 @@ class BatchModel {
 
  private:
   int64_t GetFill(const Part& part) const;
-  // True if the job ends with this part.
+  // True if the part's share marks the end of the job's samples (PushFrame.share).
   bool EndsJob(const Part& part) const { return !is_of_each_ && part.share > batch_samples_; }
   bool IsFull(const std::set<SlotId>& live) const;
 

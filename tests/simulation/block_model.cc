@@ -99,7 +99,8 @@ void BlockModel::PushAsync(const PushHeader& header, bool restored) {
 }
 
 void BlockModel::PushSync(const PushHeader& header, bool restored) {
-  // The other servers completed these rounds while this server was down.
+  // A restored block can be rounds behind the other servers, which went on while this server was
+  // down. A push of a later step ends the open round and skips the rounds in between.
   if (restored && header.step > version_ + 1 && !round_.empty()) EndRound(/*missing=*/{});
   if (restored && header.step > version_ + 1) {
     version_ = header.step - 1;
@@ -143,7 +144,8 @@ void BlockModel::PushBatch(const PushHeader& header, bool restored) {
   LedgerEntry& entry = ledger_[header.slot];
   entry.last_step = header.step;
   entry.last_lag = version_ - header.base_version;
-  // The age of values from before a rollback is unknown.
+  // The worker may have pulled before the rollback, at a version that the block no longer has. The
+  // lag is then unknown and counts as 0.
   if (restored && entry.last_lag < 0) entry.last_lag = 0;
   if (entry.last_lag < 0) {
     world_->Violation("block ", id_, " took a push on version ", header.base_version,
@@ -227,7 +229,7 @@ void BlockModel::MakeUpdate(const std::set<SlotId>& live) {
 }
 
 absl::Duration BlockModel::Grace(const std::map<SlotId, Step>& missing) const {
-  // The round does not wait for slots that did not push since the round before the last.
+  // A round has a grace only for missing slots that pushed in the previous round.
   const bool any_follows = std::any_of(missing.begin(), missing.end(), [&](const auto& entry) {
     return std::max(entry.second, LastStep(entry.first)) >= version_;
   });
@@ -303,7 +305,8 @@ void BlockModel::Observe(const State& state, const FindMissing& find_missing,
                       "; expected version ", version_, " with value ", element_.value);
     return;
   }
-  // Copies the value, because rounding errors must not add up and a restored value must be equal.
+  // Copies the real value into the model, because rounding errors must not add up, and Restore()
+  // compares values exactly.
   element_.value = state.value;
   for (auto event = history_.rbegin(); event != history_.rend() && event->version == version_;
        ++event) {
@@ -315,7 +318,7 @@ void BlockModel::Acknowledge(const Name& name, const BlockVerdict& verdict) {
   const auto& [slot, incarnation, step] = name;
   const LedgerEntry& entry = ledger_[slot];
   const bool has_it = entry.incarnation == incarnation && entry.last_step >= step;
-  if (has_it && entry.last_step > step) return;  // a late repeat
+  if (has_it && entry.last_step > step) return;  // the answer to a late repeat
   if (!has_it || round_.count(slot) > 0 || batch_.Holds(slot)) {
     world_->Violation("slot ", slot, "'s step ", step, " by incarnation ", incarnation,
                       " was acknowledged before block ", id_, has_it ? " applied it" : " had it");

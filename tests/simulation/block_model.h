@@ -92,7 +92,7 @@ class BlockModel {
     LedgerEntry entry;
     Version version = 0;
     SgdModel::State element;
-    bool whole = true;  // false between the contributors of one round
+    bool whole = true;  // false for all but the last contributor of an update
     bool acknowledged = false;
   };
   struct Contribution {
@@ -106,12 +106,13 @@ class BlockModel {
   void PushAsync(const PushHeader& header, bool restored);
   void PushSync(const PushHeader& header, bool restored);
   void PushBatch(const PushHeader& header, bool restored);
-  // Checks the update made since the last call, or that there was no update.
+  // Checks the update that the real block made since the last call, or that no update was due.
   void ObserveBatch(const State& state, const BatchModel::Slots& slots);
   void MakeUpdate(const std::set<SlotId>& live);
-  // `missing` is the result of FindMissing.
+  // Ends the current round. `missing` is the result of FindMissing.
   void EndRound(const std::map<SlotId, Step>& missing);
-  // Returns how long a round waits for these slots after it reached the quorum.
+  // Returns how long the current round waits for these slots after it reached the quorum
+  // (quorum_since_).
   absl::Duration Grace(const std::map<SlotId, Step>& missing) const;
   void Note(std::optional<SlotId> slot, const LedgerEntry& entry);
 
@@ -122,13 +123,13 @@ class BlockModel {
   bool initialized_ = false;
   Version version_ = 0;
   SgdModel::State element_;  // of each element
-  // Includes pushes that wait for their round.
+  // Includes pushes that wait for their round or batch.
   std::map<SlotId, LedgerEntry> ledger_;
   std::map<SlotId, Contribution> round_;
   // The end of the previous round. Empty if it ended before the server's restart, or in the first
   // round.
   std::optional<absl::Duration> began_;
-  // The time since when the round only lacks backup workers.
+  // The time since when at most `backup_workers` live slots are missing in the round (the quorum).
   std::optional<absl::Duration> quorum_since_;
   BatchModel batch_;
   // True if a push was collected since the last Observe().

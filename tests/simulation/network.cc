@@ -8,7 +8,7 @@ void Network::Arrival::Send(const absl::Status& status, std::any response) {
   if (over_) return;
   over_ = true;
   on_cancel_ = nullptr;
-  // Dead processes do not send the answer.
+  // A server that died, or restarted since the call arrived, does not send the answer.
   if (broken_ || !server_->alive() || server_->life() != server_incarnation_) return;
   const std::optional<absl::Duration> transit = network_->Transit(server_, client_);
   if (!transit.has_value()) return;
@@ -72,11 +72,12 @@ void Network::SendFrames(uint64_t call, const ArrivalPointer& arrival,
         return;
       }
       if (is_first) arrival->server_incarnation_ = server->life();
-      // The restart closed the connection, and finished calls do not accept more frames.
+      // If the server restarted since the first frame, the restart closed the connection.
       if (arrival->server_incarnation_ != server->life()) return;
       server->Run(server->life(), [this, call, arrival, frame, is_first] {
         const auto open = open_.find(call);
         if (is_first && open != open_.end()) open->second.arrivals.push_back(arrival);
+        // A call that was answered accepts no more frames.
         if (!arrival->over_) frame(arrival);
       });
     });
@@ -88,7 +89,7 @@ void Network::End(uint64_t call, const absl::Status& status, const std::any& res
   if (found == open_.end()) return;
   const auto open = std::make_shared<OpenCall>(std::move(found->second));
   open_.erase(found);
-  // Tells the server about duplicates without an answer and about calls that timed out.
+  // Cancels the arrivals that the server has not answered: duplicates, and calls that timed out.
   for (const std::weak_ptr<Arrival>& weak : open->arrivals) {
     const ArrivalPointer arrival = weak.lock();
     if (arrival == nullptr || arrival->over_) continue;
@@ -133,7 +134,8 @@ void Network::OnDeath(Process* dead) {
   std::vector<uint64_t> of_dead_client;
   for (const auto& [id, open] : open_) {
     if (open.client == dead) of_dead_client.push_back(id);
-    // Connections to a dead process break at once, but connections to a dead machine stay silent.
+    // Four of five calls to the dead process break at once, as if only the process died. The others
+    // stay silent until their timeout, as if the whole machine died.
     if (open.server == dead && world_->Chance(0.8)) {
       Fail(id, absl::UnavailableError("connection reset"));
     }

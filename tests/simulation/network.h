@@ -26,11 +26,11 @@ namespace torchps::simulation {
 // Not thread-safe.
 class Network {
  public:
-  // Current fault rates.
+  // Current fault rates: the fractions of messages that are lost and of calls that arrive twice.
   struct Weather {
     double loss = 0;
     double doubling = 0;
-    // Part of the messages that are delayed by up to `longest`.
+    // Fraction of the messages that are delayed by up to `longest`.
     double stray = 0;
     absl::Duration latency = absl::Milliseconds(1);
     absl::Duration longest = absl::Seconds(2);
@@ -73,8 +73,8 @@ class Network {
 
   Weather& weather() { return weather_; }
 
-  // Calls `server` with these frames. Runs `done` once, if the client is not restarted before, with
-  // the answer, UNAVAILABLE, or DEADLINE_EXCEEDED after `timeout`.
+  // Calls `server` with these frames. Runs `done` once, with the answer, UNAVAILABLE, or
+  // DEADLINE_EXCEEDED after `timeout`. Does not run it if the client died or restarted before.
   template <typename Response>
   void Call(Process* client, Process* server, absl::Duration timeout, std::vector<Frame> frames,
             std::function<void(absl::StatusOr<Response>)> done) {

@@ -52,7 +52,8 @@ bool PatienceModel::HasEnded(SlotId slot) const {
 bool PatienceModel::MayWait(SlotId id, absl::Duration now) const {
   if (!HasEnded(id)) return false;
   const Slot& slot = slots_.at(id);
-  // The slot was just answered and is about to pull.
+  // The slot waits here, or this server has just answered its push and the pull follows, or the
+  // push ended long enough ago to wait at another server.
   return slot.wait.has_value() || slot.settled == now || now - *slot.ended >= kShortestTurn;
 }
 

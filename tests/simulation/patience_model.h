@@ -9,11 +9,11 @@
 
 namespace torchps::simulation {
 
-// Implements the clock of the whole-batch rule a second time. Holds the slots that wait for an
-// update at one server, and the number of turns that each slot waited. Each turn is `patience`
-// times the slot's usual step, and at least 50 ms. The usual step is the median of the slot's last
-// five times between the answer to a pull and the end of the push computed from it. Before the
-// first time it is the length of a lease.
+// Implements the patience of the whole-batch rule a second time, from docs/protocol.md. Holds the
+// slots that wait for an update at one server, and the number of turns that each slot waited. Each
+// turn is `patience` times the slot's usual step, and at least 50 ms. The usual step is the median
+// of the slot's last five times between the answer to a pull and the end of the push computed from
+// it. Until the first such time is known, it is the length of the slot lease.
 //
 // The specification does not define the median of an even number of values, nor exactly when the
 // next turn begins. So there are two counts: an early update is allowed by MostTurns() and required
@@ -25,9 +25,9 @@ class PatienceModel {
   void OnDeath() { slots_.clear(); }
   void OnPull(SlotId slot) { slots_[slot].ended.reset(); }
   void OnPullAnswered(SlotId slot, absl::Duration now) { slots_[slot].pulled = now; }
-  // Reports the last frame of a push. kThis: a block collected a part of this push. kAnother:
-  // blocks collected only parts of another push of the slot, and this push is a late repeat. The
-  // server may confuse the ends of the two pushes.
+  // Reports the last frame of a push. kNothing: no block collected a push of the slot. kThis: a
+  // block collected a part of this push. kAnother: blocks collected only parts of another push of
+  // the slot, and this push is a late repeat. The server may confuse the ends of the two pushes.
   enum class Waits { kNothing, kAnother, kThis };
   void OnPushEnd(SlotId slot, Incarnation incarnation, Step step, Waits waits, absl::Duration now);
   // Reports that the slot's pushes are no longer collected in any block of the server.
@@ -50,18 +50,18 @@ class PatienceModel {
   struct Wait {
     absl::Duration since;
     absl::Duration shortest_turn;
-    // Counted from the end of the slot's push.
+    // Infinite until the slot's push ends. Turns of this length begin at that end.
     absl::Duration longest_turn = absl::InfiniteDuration();
     absl::Duration due = absl::InfiniteDuration();  // the end of the next turn
     int turns = 0;                                  // completed
   };
   struct Slot {
-    std::optional<absl::Duration> pulled;  // since the last push ended
-    std::optional<absl::Duration> ended;   // the last push, since the last pull
+    std::optional<absl::Duration> pulled;  // when a pull was answered after the last push
+    std::optional<absl::Duration> ended;   // when a push ended after the last pull
     absl::Duration settled;
     Incarnation incarnation = 0;  // of the last push that ended
     Step step = 0;
-    std::vector<absl::Duration> steps;  // all of the slot's times
+    std::vector<absl::Duration> steps;  // all measured step times
     std::optional<Wait> wait;
   };
 

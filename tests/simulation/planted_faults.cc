@@ -113,7 +113,8 @@ void CollectedPushes::Rewind(const Clock* clock, ParameterStore* store) {
       const FramePayload payload = ReadPayload(*scenario_, push);
       store->Push(push, payload, [] { return absl::OkStatus(); }).IgnoreError();
     }
-    // Restores the ledger without the collected pushes.
+    // Changes nothing but the ledger: a captured block leaves out the entries of collected pushes,
+    // and the sums stay.
     Change(clock, store, index, [](Content*) { return true; });
   }
   blocks_.clear();

@@ -13,7 +13,8 @@
 namespace torchps::simulation {
 
 // Functions that plant faults in a server's blocks. The server code does not contain hooks for
-// them: each function changes a copy of a block and restores the block from the copy.
+// them: each function changes a copy of a block and restores the block from the copy. The names in
+// parentheses are values of Fault (scenario.h).
 
 // Makes the block forget a step of a slot, as if the server did not check the ledger
 // (kSkipLedgerCheck).
@@ -40,7 +41,8 @@ class CollectedPushes {
   // Finds the blocks that were updated since the last call. If `gives_whole_mean`, changes their
   // values as if the update were not early. REQUIRES in that case: momentum is 0.
   void OnUpdates(const Clock* clock, ParameterStore* store, bool gives_whole_mean);
-  // Restores the sums of a restarted server's blocks, without ledger entries.
+  // Puts the collected gradients back into the blocks of a restarted server, without their ledger
+  // entries.
   void Rewind(const Clock* clock, ParameterStore* store);
 
  private:

@@ -12,10 +12,10 @@
 
 namespace torchps::simulation {
 
-// Simulates a process that can die and freeze. An action runs only if the process was not restarted
-// since, and not while the process is frozen. Actions that arrive during a freeze run later in the
-// order of arrival, before newer actions, even if the process freezes again. So the frames of a
-// call stay in order, as on a connection.
+// Simulates a process that can die and freeze. An action runs only if the process has not restarted
+// since the action was scheduled, and not while the process is frozen. Actions that arrive during a
+// freeze run later in the order of arrival, before newer actions, even if the process freezes
+// again. So the frames of a call stay in order, as on a connection.
 //
 // Outlives all events of the World.
 class Process {
@@ -49,7 +49,8 @@ class Process {
     });
   }
 
-  // Runs `action` now, or when the process thaws. Drops it if the process is not in `life` then.
+  // Runs `action` now, or when the process thaws. Drops it if the process has died or restarted
+  // since start number `life`.
   void Run(uint64_t life, std::function<void()> action) {
     if (!alive_ || life != life_) return;
     if (world_->now() >= frozen_until_ && waiting_.empty()) {
@@ -61,7 +62,7 @@ class Process {
   }
 
  private:
-  // Schedules one event per waiting action. The event runs the first waiting action.
+  // Schedules an event that runs the first waiting action. Called once for each waiting action.
   void RunOneWhenThawed() {
     world_->After(frozen_until_ - world_->now(), [this, life = life_] {
       if (!alive_ || life != life_) return;

@@ -16,7 +16,8 @@ uint64_t Hash(SlotId slot, Incarnation incarnation, Step step, BlockId block) {
   return SplitMix64(state);
 }
 
-// Most seeds contain most kinds of faults. Seeds without some kinds find other errors.
+// Returns the mean time between two faults of a kind: in 6 of 10 draws between `low` and `high`,
+// otherwise infinite. Seeds that lack some kinds of faults find other errors.
 absl::Duration Sometimes(World* world, absl::Duration low, absl::Duration high) {
   return world->Chance(0.6) ? world->Between(low, high) : absl::InfiniteDuration();
 }
@@ -28,8 +29,8 @@ void DrawWholeBatches(World* world, ConsistencySpec* consistency) {
   consistency->set_patience(0.5 + 1.5 * UnitDouble(world->Draw()));
 }
 
-// Draws global or per-slot batches, shared equally or by speed. Some shares are below two samples,
-// which is a case without slack.
+// Draws global or per-slot batches, shared equally or by speed. Some shares are below two samples:
+// such a batch must be complete (BatchModel::Slack()).
 void DrawBatches(World* world, TrainingSpec* training) {
   training->set_batch_size(4 + 4 * static_cast<int>(world->Below(4)));
   training->set_global_batch(world->Chance(0.6));
@@ -80,7 +81,8 @@ void DrawMomentum(World* world, SgdSpec* sgd) {
   sgd->set_nesterov(world->Chance(0.5));
 }
 
-// A zombie needs a long sequence of events, which other faults would usually interrupt.
+// Turns off the other faults of processes and connections. A zombie (Scenario::zombies) needs a
+// long sequence of events, which those faults would usually interrupt.
 void LeaveToZombies(Scenario* scenario) {
   for (absl::Duration* const trouble :
        {&scenario->worker_deaths, &scenario->worker_freezes, &scenario->worker_leaves,

@@ -52,11 +52,11 @@ struct Scenario {
   // A worker freezes until another worker holds its slot, and thaws when a server restarted.
   absl::Duration zombies = absl::InfiniteDuration();
   absl::Duration server_deaths = absl::InfiniteDuration();
-  // Part of the server deaths that are power cuts of the machine.
+  // Fraction of the server deaths that are power cuts of the machine.
   double power_cuts = 0;
   // True if all servers keep their state in one directory, as with `psctl run`.
   bool shares_directory = false;
-  // Part of the disk operations that fail, and part after which the process dies.
+  // Fraction of the disk operations that fail, and fraction during which the process dies.
   double disk_errors = 0;
   double deaths_in_writing = 0;
   absl::Duration full_disks = absl::InfiniteDuration();
@@ -94,7 +94,8 @@ bool IsWithheld(SlotId slot, Incarnation incarnation, Step step, BlockId block);
 // True if the step did not reach the block's parameters. The gradient is then neither sent nor
 // withheld.
 bool IsAbsent(SlotId slot, Incarnation incarnation, Step step, BlockId block);
-// Returns the number of samples of a gradient. For whole batches the lease sets it instead.
+// Returns the number of samples of a gradient. For whole batches the lease determines this number
+// instead.
 uint32_t GetWeight(SlotId slot, Step step);
 
 }  // namespace torchps::simulation

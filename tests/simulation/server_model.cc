@@ -51,7 +51,8 @@ void ServerModel::OnJob(HostedJob* job, bool restored, bool from_log) {
 }
 
 void ServerModel::Expect() {
-  // Sets each known slot's clock to the last step that all blocks contain.
+  // Each slot in a restored ledger is live at first. Its clock is the last step that all blocks
+  // contain.
   std::set<SlotId> known;
   for (const BlockModel& block : blocks_) {
     for (const auto& [slot, entry] : block.ledger()) known.insert(slot);
@@ -154,7 +155,8 @@ void ServerModel::OnRenew(SlotId slot, Incarnation incarnation,
     world_->Violation(name_, " reports min clock ", reply->min_clock(), " and version ",
                       reply->max_version(), "; expected ", min_clock, " and ", highest);
   }
-  // Workers use this version to decide if their gradient would be refused.
+  // With whole batches this version must be exact: workers use it to decide if their gradient would
+  // be refused.
   if (scenario_->whole_batches() && reply->max_version() != highest) {
     world_->Violation(name_, " reports version ", reply->max_version(), "; it is at ", highest);
   }
@@ -191,7 +193,8 @@ void ServerModel::OnHousekeeping(absl::Duration running_since) {
 }
 
 void ServerModel::OnFrame(const PushHeader& header, const absl::Status& status) {
-  // A restored server may be rounds behind. A push reports the slot's clock, like a first pull.
+  // A restored server may be several rounds behind. A push of step s then shows that the slot is at
+  // clock s - 1, as the first pull after Hello would.
   if (restored_ && scenario_->synchronous() && header.step > CompletedRounds() + 1 &&
       Heard(header.slot, header.incarnation)) {
     Claim(slots_[header.slot], header.step - 1);

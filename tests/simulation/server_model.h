@@ -23,14 +23,15 @@ namespace torchps::simulation {
 // SimServer reports each request and answer. After each event the model is compared with the
 // server.
 //
-// Continues over restarts of the server.
+// One model covers all restarts of a server.
 class ServerModel {
  public:
   ServerModel(World* world, const Scenario* scenario, int server);
 
   // Reports the server's death, which ends all waiting calls.
   void OnDeath();
-  // Reports that the restarted server created a job, new or restored. Compares it with the history.
+  // Reports that the restarted server created a job, new or restored. Compares the job's blocks
+  // with the history.
   void OnJob(HostedJob* job, bool restored, bool from_log);
 
   void OnHello(SlotId slot, Incarnation incarnation, const HelloReply& reply);
@@ -47,7 +48,7 @@ class ServerModel {
   void OnPull(const PullRequest& request);
   void OnGrant(SlotId slot, Step clock, Step min_clock);
 
-  // Report that a call waits, or does not wait any more.
+  // Report that the server parked a call, or that a parked call ended.
   void OnPullParked(uint64_t call, SlotId slot, Step clock);
   void OnPushParked(uint64_t call, SlotId slot, Step step);
   void OnWaitOver(uint64_t call);
@@ -55,7 +56,7 @@ class ServerModel {
   // Compares the server with the model. Called at the end of an event.
   void Check();
 
-  // True if the server does not have a live slot or a job.
+  // True if the server has no job or no live slot.
   bool IsOver() const;
   // Checks that blocks do not hold collected pushes. REQUIRES: IsOver().
   void CheckEnd() const;
@@ -77,7 +78,7 @@ class ServerModel {
  private:
   struct Slot {
     Incarnation incarnation = 0;
-    Incarnation least = 0;  // from the restored ledgers
+    Incarnation least = 0;  // the highest in the restored ledgers; Hello needs at least this
     bool live = false;
     bool pulled = false;
     Step clock = 0;
@@ -107,7 +108,8 @@ class ServerModel {
   void CheckWaits();
   // True if each block here applied the push that the call waits for.
   bool IsSettled(const Wait& wait) const;
-  // True if the call waits for a slot that was heard recently.
+  // True if a slot that was heard recently explains the wait: its clock is behind, or its push is
+  // missing in a block.
   bool HasReason(const Wait& wait) const;
   void CheckUpdateCounts() const;
   std::set<SlotId> LiveSlots() const;
@@ -135,7 +137,9 @@ class ServerModel {
   Step min_clock_ = 0;
   Step min_clock_before_ = 0;  // at the end of the last event
   std::map<uint64_t, Wait> waits_;
-  bool leases_judged_ = false;  // in this event; otherwise a frozen server may not know the time
+  // True if the server expired leases in this event. In other events a server that was frozen may
+  // still count dead slots as live.
+  bool leases_judged_ = false;
   // Answers in this event. Judged at the end of the event, when all changes are known.
   std::vector<Acknowledged> acknowledged_;
   std::vector<Granted> granted_;

@@ -28,13 +28,14 @@ void ServerModel::CheckWaits() {
                         min_clock_before_);
       return;
     }
-    // The push waits for the log, and the disk may refuse writes for any time.
+    // The push waits for the log, and a failing disk may delay the log for any time.
     const bool waits_for_disk = !wait.is_pull && scenario_->logs() && IsSettled(wait);
     if (waits_for_disk) continue;
     if (!leases_judged_ || world_->now() - wait.since <= scenario_->lease() + absl::Seconds(1)) {
       continue;
     }
-    // A dead slot's call waits for its deadline. Other calls need a live slot that still must act.
+    // A dead slot's call waits until its deadline. Any other call may wait only for a live slot
+    // that must still push.
     const auto waiting = slots_.find(wait.slot);
     if (waiting == slots_.end() || !waiting->second.live) continue;
     if (!HasReason(wait)) {

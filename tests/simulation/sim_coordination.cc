@@ -16,7 +16,7 @@ constexpr absl::Duration kLookTimeout = absl::Seconds(2);
 constexpr absl::Duration kShardTimeout = absl::Seconds(5);
 constexpr absl::Duration kCommitPatience = absl::Seconds(5);
 constexpr absl::Duration kCommitPause = absl::Milliseconds(500);
-// The same as in StateWriter.
+// The same value as in StateWriter.
 constexpr absl::Duration kSyncPause = absl::Seconds(1);
 
 }  // namespace
@@ -34,7 +34,8 @@ void SimServer::StartCoordinator() {
       CoordinatorStore::Open(&disk_.files(), SimDisk::directory());
   if (!process_.alive()) return;
   if (!store.ok()) {
-    // Like a process that fails to start: another start follows later.
+    // The process dies, as ps_server does if it cannot open its store. The simulation restarts it
+    // later.
     Kill(/*power_cut=*/false);
     return;
   }
@@ -91,7 +92,7 @@ void SimServer::KeepState() {
   const bool sync =
       coordinator_->vital_revision() > synced_revision_ || world_->now() - last_sync_ >= kSyncPause;
   const CoordinatorState state = coordinator_->Save(world_->now());
-  // The state may be saved even if the write failed.
+  // Reports the state before the write, because the disk may keep it even if the write fails.
   accounting_->OnKept(state.revision());
   const absl::Status written = store_->Write(state, sync);
   if (!process_.alive()) return;

@@ -11,7 +11,7 @@ namespace {
 
 using Operation = FaultyFileSystem::Operation;
 
-// Writes to such a file, a shard, are long work.
+// Part of a shard's file name. Writing a shard is long work (SimDisk::LongWork).
 constexpr absl::string_view kLong = ".safetensors";
 
 bool Changes(Operation operation) {

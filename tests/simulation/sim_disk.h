@@ -29,8 +29,8 @@ class SimDisk {
   FileSystem& files() { return files_; }
   static std::string directory() { return "kept"; }
 
-  // Marks long work, during which other events may happen, each after a call of `before_others`.
-  // Other work is instantaneous. Only one LongWork may exist at a time.
+  // Marks long work. Each write to a shard then calls `before_others` and lets a few other events
+  // happen. Other work takes no virtual time. Only one LongWork may exist at a time.
   class LongWork {
    public:
     LongWork(SimDisk* disk, std::function<void()> before_others) : disk_(disk) {
@@ -50,8 +50,8 @@ class SimDisk {
 
   // Makes all operations fail until Recover().
   void Cut() { is_cut_ = true; }
-  // Reports that the process is gone, by a power cut or alone, with all open files. The disk is
-  // usable again.
+  // Makes the disk usable again after the process died. With `power_cut` the machine lost power,
+  // and unsynced changes may be lost.
   void Recover(bool power_cut);
 
  private:

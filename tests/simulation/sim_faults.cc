@@ -11,7 +11,8 @@ namespace torchps::simulation {
 PushHeader SimServer::PlantInPush(HostedJob* job, const PushHeader& header) {
   PushHeader taken = header;
   if (header.step == 0) return taken;
-  // These two faults need EACH_PUSH, because collected pushes keep their ledger entries elsewhere.
+  // These two faults need EACH_PUSH, because planted_faults.h cannot change the ledger entries of
+  // collected pushes.
   if (fault_ == Fault::kSkipLedgerCheck && !scenario_->collects()) {
     ForgetStep(world_->clock(), &job->store(), header.block, header.slot, header.step);
   }

@@ -11,7 +11,7 @@
 namespace torchps::simulation {
 namespace {
 
-// The same as in Server.
+// The same value as in Server.
 constexpr absl::Duration kTick = absl::Milliseconds(100);
 
 }  // namespace
@@ -58,7 +58,7 @@ void SimServer::Kill(bool power_cut) {
 
 void SimServer::FinishKill(bool power_cut) {
   if (disk_.in_long_work()) {
-    // The process's work is still on the stack.
+    // The process is in a long write, whose functions are still on the call stack.
     world_->After(absl::Milliseconds(1), [this, power_cut] { FinishKill(power_cut); });
     return;
   }
@@ -336,7 +336,8 @@ void SimServer::WriteShard(const Arrival& arrival, const WriteShardRequest& requ
   }
   writing_shard_ = number;
   const uint64_t life = process_.life();
-  // WriteShard also writes the log, and so answers pushes.
+  // WriteShard() also writes the log, which answers parked pushes. The model must check these
+  // answers before other events run.
   const absl::StatusOr<ShardInfo> info = storage_->WriteShard(number, [this] { model_.Check(); });
   world_->Trace(process_.name(), ": its shard of checkpoint ", number, ": ",
                 info.status().ToString());

@@ -29,12 +29,13 @@
 
 namespace torchps::simulation {
 
-// Result of a pull.
+// One block in the result of a pull.
 struct PulledBlock {
   BlockId block = 0;
   Version version = 0;
   bool unchanged = false;
 };
+// Result of a pull.
 struct Pulled {
   Step min_clock = 0;
   std::vector<PulledBlock> blocks;
@@ -75,11 +76,12 @@ class SimServer {
   // The current incarnation.
   uint64_t server_incarnation() const { return server_incarnation_; }
   int deaths() const { return deaths_; }
-  // True if the coordinator restored an older state than it had reported.
+  // True if a restarted coordinator restored an older state than the one on which its last answers
+  // were based.
   bool has_forgotten() const { return has_forgotten_; }
 
-  // Calls of the parameter service. Each push is one frame per block; `index` and `count` number
-  // them.
+  // Calls of the parameter service. A push has one frame for each block; Push() takes frame `index`
+  // of `count`.
   using Arrival = Network::ArrivalPointer;
   void Hello(const Arrival& arrival, const HelloRequest& request);
   void Push(const Arrival& arrival, const PushHeader& header, size_t index, size_t count);
@@ -91,7 +93,8 @@ class SimServer {
   void WriteShard(const Arrival& arrival, const WriteShardRequest& request);
   void CommitCheckpoint(const Arrival& arrival, const CommitCheckpointRequest& request);
 
-  // Calls of the coordinator. REQUIRES: index() is 0.
+  // Calls of the coordinator. Prompt() makes a call that the coordinator answers without parking
+  // it. REQUIRES: index() is 0.
   template <typename Request, typename Response>
   void Prompt(const Arrival& arrival,
               absl::StatusOr<Response> (JobCoordinator::*method)(const Request&, absl::Duration),
@@ -119,16 +122,17 @@ class SimServer {
     CommitCheckpointRequest commit;
     int left = 0;
     bool over = false;
-    absl::Duration give_up;  // for the current round of commits
+    absl::Duration give_up;  // when to stop repeating the current commit
   };
   using ConductedPointer = std::shared_ptr<Conducted>;
 
   void Tick();
   // Makes the updates that are due.
   void MakeDueUpdates();
-  // Plant the run's fault, if it belongs there. PlantInPush returns the changed push. PlantInAnswer
-  // returns a false answer to frame `index` of `count`, or nullopt. PlantInUpdates changes the
-  // updates made since the last call, and PlantInReturn changes a restored job.
+  // These functions plant the run's fault. Each does nothing if the fault is of another kind.
+  // PlantInPush returns the changed push. PlantInAnswer returns a false answer to frame `index` of
+  // `count`, or nullopt. PlantInUpdates changes the updates made since the last call, and
+  // PlantInReturn changes a restored job.
   PushHeader PlantInPush(HostedJob* job, const PushHeader& header);
   std::optional<PushReply> PlantInAnswer(const PushHeader& header, size_t index,
                                          size_t count) const;
@@ -168,14 +172,14 @@ class SimServer {
   ServerModel model_;
   SimDisk disk_;
   CollectedPushes collected_;
-  bool has_died_ = false;  // and did not create a job since
+  bool has_died_ = false;  // and accepted no Hello since
   std::vector<SimServer*> peers_;
   OnTakeover on_takeover_;
   std::unique_ptr<AccountingModel> accounting_;
   int deaths_ = 0;
-  bool has_committed_ = false;  // in any incarnation
+  bool has_committed_ = false;  // a checkpoint, in any incarnation
   bool ending_ = false;
-  uint64_t told_revision_ = 0;  // of the coordinator's state, in any incarnation
+  uint64_t told_revision_ = 0;  // last state revision behind sent answers, in any incarnation
   bool has_forgotten_ = false;
 
   // State of the current process.
@@ -188,14 +192,14 @@ class SimServer {
   bool keeping_state_ = false;
   bool has_state_ = false;         // a state is synced
   bool has_own_state_ = false;     // a state of this process is synced
-  bool state_is_refused_ = false;  // retried after a pause
+  bool state_is_refused_ = false;  // the last write failed; retried after a pause
   uint64_t synced_revision_ = 0;
   absl::Duration last_sync_;
   std::vector<Answer> held_;
   uint64_t writing_shard_ = 0;
   std::map<uint64_t, ShardInfo> written_shards_;
   uint64_t last_wait_ = 0;
-  uint64_t early_updates_ = 0;  // of blocks
+  uint64_t early_updates_ = 0;  // that the server counted at the last PlantInUpdates()
 };
 
 }  // namespace torchps::simulation

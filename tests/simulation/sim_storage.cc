@@ -14,7 +14,8 @@ JobDirectory::Options DirectoryOptions(World* world, SimDisk* disk) {
   options.clock = world->clock();
   options.path = SimDisk::directory();
   options.has_log_thread = false;
-  // Derived from the time, to keep a seed's events unchanged.
+  // Derives the salt from the time instead of World::Draw(), so that salts do not change the random
+  // numbers of a seed.
   options.draw_salt = [world] {
     auto state = static_cast<uint64_t>(absl::ToInt64Nanoseconds(world->now()));
     return SplitMix64(state);

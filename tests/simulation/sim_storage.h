@@ -29,10 +29,11 @@ class SimStorage final : public JobStorage {
   // Result of the last Open(), also if the server refused the Hello that led to it.
   const std::optional<Origin>& origin() const { return origin_; }
 
-  // Writes the shard. Other events happen in between, each after a call of `before_others`.
+  // Writes the shard as long work (SimDisk::LongWork), during which other events happen.
   absl::StatusOr<ShardInfo> WriteShard(uint64_t checkpoint, std::function<void()> before_others);
   absl::Status Commit(const CommitCheckpointRequest& request) { return directory_.Commit(request); }
-  // Does one iteration of the log thread. Returns false if there is nothing to write.
+  // Writes and syncs one group of log records, as the log thread does. Returns false if there was
+  // none.
   absl::StatusOr<bool> WriteLog() { return directory_.WriteLog(); }
 
  private:

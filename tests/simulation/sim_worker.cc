@@ -59,7 +59,8 @@ void SimWorker::Kill() {
 
 void SimWorker::Exit(const absl::Status& why) {
   world_->Trace(process_.name(), " ends: ", why.ToString());
-  // The coordinator may forget what it reported if its disk failed before it died.
+  // A coordinator whose disk failed before it died restarts from an older state. It may then refuse
+  // this worker with INVALID_ARGUMENT.
   const bool is_forgotten = servers_.front()->has_forgotten() && absl::IsInvalidArgument(why);
   if (!absl::IsAborted(why) && !absl::IsCancelled(why) && !is_forgotten) {
     world_->Violation(process_.name(),
@@ -219,7 +220,7 @@ void SimWorker::AwaitStart(bool initialized, uint32_t initialization) {
 }
 
 void SimWorker::NextWork() {
-  // If pushes are collected, pull the values before the next lease.
+  // If the server collects pushes, pulls the values before it asks for the next lease.
   if (scenario_->collects() && entered_ && !pulled_) {
     PullValues([this] {
       pulled_ = true;
@@ -288,7 +289,8 @@ void SimWorker::Evaluate(int epoch) {
       if (entered_) {
         evaluate();
       } else {
-        // A restarted server got a Hello for the pull.
+        // The worker had left the servers. The pull may have said Hello to a restarted server, so
+        // it leaves again.
         TellLeaving(evaluate);
       }
     });

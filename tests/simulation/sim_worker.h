@@ -32,7 +32,8 @@ class SimWorker {
   Incarnation incarnation() const { return joined_.incarnation(); }
   // True if the coordinator reported the end of the job.
   bool finished() const { return finished_; }
-  // Acknowledged pushes that servers reported lost.
+  // Number of blocks, over all pushes, for which a server acknowledged a push and later reported it
+  // lost.
   uint64_t rolled_back_blocks() const { return rolled_back_blocks_; }
 
   // Returns the request that would return the current lease.
@@ -44,8 +45,8 @@ class SimWorker {
   void LeaveEarly();
   // Leaves the servers' clocks and continues.
   void StepAside();
-  // Freezes before the next push, with a gradient that the servers do not know yet, and runs
-  // `then`.
+  // Freezes before the next push, with a gradient that the servers do not know yet. Runs `then`
+  // when the freeze begins.
   void FreezeBeforePush(absl::Duration duration, std::function<void()> then);
 
  private:
@@ -101,7 +102,8 @@ class SimWorker {
 
   void Join();
   void Enter(Then then);
-  // Says Hello. If `round` is not null and is dropped, the call is dropped without an answer.
+  // Says Hello and runs `ended` with the status. Does not run it if `round` is not null and was
+  // dropped.
   void Greet(int server, const RoundPointer& round, Ended ended);
   void TakeHello(int server, const HelloReply& reply);
   void TakeRestored(int server, const HelloReply& reply);
@@ -113,7 +115,7 @@ class SimWorker {
   void LeaveServers(Then then);
   void TellLeaving(Then then);
   void Finish();
-  // Ends this process by itself.
+  // Ends this process. Reports a violation if `why` is an error that this worker must not get.
   void Exit(const absl::Status& why);
   void Beat();
 
@@ -150,7 +152,7 @@ class SimWorker {
     uint64_t life = 0;
     Step start_clock = 0;
     bool expects_model = false;
-    bool greeted = false;  // and did not leave since
+    bool greeted = false;  // said Hello to this server, and did not leave since
   };
   std::vector<Server> known_;
   std::vector<Version> versions_;

@@ -367,7 +367,8 @@ SimWorker::TransferPointer SimWorker::BeginPush(Step step, uint32_t progress) {
               const Verdict was = verdict.verdict();
               transfer->applied |= was == ACCEPTED || was == SCALED;
               transfer->refused |= was == REJECTED_STALE || was == LATE;
-              // An answer from before the restart, after the restarted server reported its steps.
+              // The server gave this answer before it restarted. The restarted server has already
+              // reported that it does not contain the step.
               if (life != known_[server].life && step > kept_[verdict.block()]) {
                 ++rolled_back_blocks_;
               } else {

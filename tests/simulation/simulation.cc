@@ -13,7 +13,7 @@
 namespace torchps::simulation {
 namespace {
 
-// Enough time for such a short job once the faults stopped.
+// Virtual time in which each simulated job ends after the last fault.
 constexpr absl::Duration kTimeToFinish = absl::Seconds(120);
 
 // Longer than the longest transit, server freeze and lease together.
@@ -123,7 +123,7 @@ class Simulation {
     });
   }
 
-  // Calls `strike` repeatedly until the faults stop.
+  // Calls `strike` at random times, `mean` apart on average, until the faults stop.
   void Repeat(absl::Duration mean, std::function<void()> strike) {
     if (mean == absl::InfiniteDuration()) return;
     world_.After(world_.NextAfter(mean), [this, mean, strike = std::move(strike)] {
@@ -140,8 +140,8 @@ class Simulation {
     return nullptr;
   }
 
-  // Freezes a worker that holds a gradient for longer than the lease. A worker that starts in the
-  // meantime gets the slot.
+  // Freezes `zombie` before a push, for longer than its lease. Kills and restarts `another` after
+  // that lease, so that it can get the zombie's slot.
   void MakeZombie(SimWorker* zombie, SimWorker* another) {
     zombie->FreezeBeforePush(scenario_.lease() + absl::Milliseconds(1500), [this, another] {
       world_.After(scenario_.lease() + absl::Milliseconds(200), [this, another] {
@@ -156,9 +156,9 @@ class Simulation {
     });
   }
 
-  // Creates the worst case while the slot's previous holder is still frozen. The server dies soon
-  // after the takeover. When it restarts, the previous holder arrives first, and is cut off from
-  // the servers that would report its lost slot.
+  // Creates the worst case for the server's check of incarnations, while the slot's previous holder
+  // is still frozen. The server dies soon after the takeover. When it restarts, the previous holder
+  // arrives first, and is cut off from the servers that would report its lost slot.
   void OnTakeover(SimServer* server, Incarnation before, Incarnation now) {
     SimWorker* const zombie = GetWorker(before);
     SimWorker* const successor = GetWorker(now);
@@ -166,7 +166,7 @@ class Simulation {
         successor == nullptr || !zombie->process()->frozen()) {
       return;
     }
-    // Only at one server, and not at the coordinator if there are other servers.
+    // Does this at one server only, and at the coordinator only if there is no other server.
     const int others = scenario_.servers - 1;
     if (others > 0 && server->index() != 1 + static_cast<int>(before % others)) return;
     const absl::Duration death = world_.Between(absl::ZeroDuration(), scenario_.fastest_step);
@@ -251,7 +251,7 @@ class Simulation {
       network_.Part(worker, server, world_.now() + time);
     });
     Repeat(scenario_.resets, [this] {
-      // Not drawn as arguments, because the compiler chooses the order of arguments.
+      // Draws both before the call, because the compiler may evaluate arguments in any order.
       Process* const worker = SomeWorker()->process();
       Process* const server = SomeServer()->process();
       network_.Reset(worker, server);

@@ -7,7 +7,7 @@
 namespace torchps::simulation {
 namespace {
 
-// Sanitizers are about ten times slower.
+// A build with a sanitizer is about ten times slower.
 #if defined(TORCHPS_ASAN) || defined(TORCHPS_TSAN)
 constexpr uint64_t kSeeds = 200;
 #else

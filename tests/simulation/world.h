@@ -33,7 +33,7 @@ class World {
 
   // Runs the next event. Returns false if there is none.
   bool Step();
-  // Runs a few events within the current event, which simulates work that lasts.
+  // Runs a few events within the current event, to simulate that the current event takes time.
   void GoOnMeanwhile();
   uint64_t events() const { return events_run_; }
 
@@ -52,7 +52,7 @@ class World {
     if (is_traced_) Print(absl::StrCat(parts...));
   }
 
-  // Reports an error that the simulation found. Only the first report counts.
+  // Reports an error that the simulation found. Keeps only the first report.
   template <typename... Parts>
   void Violation(const Parts&... parts) {
     if (!violation_.empty()) return;
@@ -69,7 +69,8 @@ class World {
   class ManualClock final : public Clock {
    public:
     absl::Duration Now() const override { return now; }
-    // Not zero, because a deadline that was never set would then look correct.
+    // Does not start at 0, because a deadline that the code forgot to set is 0 and would look
+    // correct.
     const absl::Duration start = absl::Seconds(1000);
     absl::Duration now = start;
   };
@@ -79,7 +80,7 @@ class World {
   const bool is_traced_;
   ManualClock clock_;
   uint64_t random_;
-  // By time, then by the order of After() calls.
+  // Scheduled events, ordered by time and then by the After() calls.
   std::map<std::pair<absl::Duration, uint64_t>, std::function<void()>> events_;
   uint64_t last_event_ = 0;
   uint64_t events_run_ = 0;
