@@ -76,7 +76,8 @@ std::string RandomBytes(uint64_t& random, size_t size) {
 
 class BadInputTest : public ::testing::Test {
  protected:
-  // Sends one bad request as slot 1 or without a slot, and lists the expected code and words.
+  // A bad request: `act` sends it, as `peer` or as raw bytes. The server must answer with `code`
+  // and a message that contains `words`.
   struct Case {
     std::string name;
     std::function<absl::Status(PlainWorker& peer)> act;
@@ -107,7 +108,7 @@ class BadInputTest : public ::testing::Test {
     return std::make_unique<PlainWorker>(PlainChannel(server_->address()), GetHello(slot));
   }
 
-  // Sends slot 1's Hello after `change`.
+  // Sends the peer's Hello after `change` modifies it.
   static absl::Status ChangedHello(PlainWorker& peer,
                                    const std::function<void(HelloRequest&)>& change) {
     HelloRequest hello = peer.hello();
@@ -436,7 +437,8 @@ TEST_F(BadInputTest, RejectsBadRequestsWithoutDisturbingAHealthyWorker) {
        [](PlainWorker& peer) { return peer.Send({}).status(); },
        StatusCode::kInvalidArgument,
        {"without a frame"}},
-      // In the cases below, the server may apply some frames of a push. They carry zero gradients.
+      // In the next three cases the server may apply some frames of a push before it refuses the
+      // rest. These frames carry zero gradients.
       {"fewer blocks than announced",
        [](PlainWorker& peer) { return peer.Send({peer.Frame(1, 0, 0.0f)}).status(); },
        StatusCode::kInvalidArgument,
@@ -604,7 +606,8 @@ TEST_F(BadInputTest, RejectsBadRequestsWithoutDisturbingAHealthyWorker) {
     ASSERT_FALSE(healthy.failed()) << bad.name;
   }
 
-  // Sends frames of random bytes. Some parse as headers of a push to another server.
+  // Sends frames of random bytes. Some parse as headers of a push to another server incarnation,
+  // which the server answers with ABORTED.
   uint64_t random = 20240609;
   std::printf("seed %lu\n", random);
   const auto channel = PlainChannel(server_->address());

@@ -49,7 +49,7 @@ TEST_F(ConnectionFilterTest, LimitsTheHandshakesOfEachHost) {
   std::vector<FileDescriptor> crowd;
   for (int i = 0; i < 10; ++i) crowd.push_back(Visit(record, "127.0.0.2"));
   ASSERT_TRUE(Eventually([&] { return admitted() == 2; }));
-  // This connection is accepted after the other host's.
+  // Connects from another host, after the ten connections of 127.0.0.2.
   const FileDescriptor other = Visit(record);
   ASSERT_TRUE(Eventually([&] { return admitted() == 3; }));
   EXPECT_EQ(GetPeer(2), GetAddress(other));
@@ -63,7 +63,8 @@ TEST_F(ConnectionFilterTest, LimitsTheHandshakesOfEachHost) {
   EXPECT_EQ(GetPeer(4), GetAddress(crowd[4]));
 }
 
-// Otherwise the filter's thread, which waits for the event, would spin forever.
+// The filter's thread polls the event. If the event stayed set without handshakes, the thread would
+// spin.
 TEST_F(ConnectionFilterTest, ClearsTheEventAfterTheLastHandshake) {
   ConnectionFilter::Options options;
   options.tls = true;

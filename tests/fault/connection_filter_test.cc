@@ -39,7 +39,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Sniffs each prefix of each kind of opening, one byte longer at a time.
+// Sniffs each prefix of the first bytes of each protocol.
 TEST(OpeningTest, DetectsTheProtocolFromTheFewestBytes) {
   struct Case {
     std::string bytes;
@@ -134,7 +134,8 @@ TEST_F(ConnectionFilterTest, ClosesConnectionsThatSendRandomBytes) {
   EXPECT_LE(logged_.size(), 2) << "one sentence for all of them";
 }
 
-// The filter closes a silent connection after the timeout. Other connections do not wait for it.
+// The filter closes a connection that sends nothing, or only a part of the first bytes, until the
+// timeout.
 TEST_F(ConnectionFilterTest, ClosesConnectionsAfterTheTimeout) {
   ConnectionFilter::Options options;
   options.patience = absl::Milliseconds(50);
@@ -184,7 +185,8 @@ TEST_F(ConnectionFilterTest, FindsTheOwnerOfAConnection) {
   EXPECT_EQ(*owner, geteuid());
 }
 
-// A user without privileges may connect on loopback. The test must run as root to change user.
+// On loopback, any user of the machine can connect. With `own_user_only` the filter must refuse
+// users other than the server's. The test must run as root to change its user.
 TEST_F(ConnectionFilterTest, AdmitsOnlyTheServersUser) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can change the user";
   ConnectionFilter::Options options;
@@ -239,7 +241,8 @@ int64_t ResidentBytes() {
   return pages * sysconf(_SC_PAGESIZE);
 }
 
-// Opens 5,000 idle connections to a server, with and without TLS, while a worker trains.
+// Opens 5,000 idle connections to a server (300 with a sanitizer), with and without TLS, while a
+// worker trains.
 class ManyConnectionsTest : public ::testing::TestWithParam<bool> {};
 
 TEST_P(ManyConnectionsTest, CostLittleMemoryAndDoNotDelayWorkers) {

@@ -125,7 +125,8 @@ TEST_P(FailpointTest, LosesNothingInACrash) {
   ASSERT_TRUE(worker.Hello().ok());
   EXPECT_GE(worker.hello_reply().last_step(), acknowledged);
   ASSERT_TRUE(worker.ReadOnlyPull().ok());
-  // Repeats the push with an unknown outcome, with the same step.
+  // Pushes the remaining steps. The first may repeat a push that the crash left without an answer:
+  // the server may contain it and must not apply it again.
   double sum = 0;
   for (Step step = 1; step <= kSteps + 1; ++step) {
     sum += Gradient(step);

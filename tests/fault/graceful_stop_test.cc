@@ -147,7 +147,7 @@ TEST_P(GracefulStopTest, TakesACheckpointWhenOneServerStops) {
   StopWorkers();
   StopServer(servers_[1]);
   EXPECT_THAT(Logged(servers_[1]), Not(HasSubstr(kLost)));
-  // Server 0 cannot take another checkpoint.
+  // Kills server 0, so that it cannot take another checkpoint.
   KillServer(servers_[0]);
 
   ASSERT_NO_FATAL_FAILURE(StartServers());

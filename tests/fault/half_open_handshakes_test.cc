@@ -29,7 +29,7 @@ namespace {
 constexpr int kFiles = 320;
 // The number of descriptors that server/rpc/connection_filter.h keeps free.
 constexpr int kReserved = 64;
-// More than kFiles.
+// More connections than the server may open files.
 constexpr int kStrangers = 400;
 
 // Returns the ClientHello that OpenSSL sends.
@@ -89,7 +89,8 @@ class HalfOpenHandshakesTest : public ::testing::Test {
     return crowd;
   }
 
-  // Expects that a worker from before the crowd, a new worker and an operator are all served.
+  // Pushes once, connects the crowd, and expects that the server then serves a new worker and an
+  // operator and opens few files for the crowd.
   void ExpectThatWorkGoesOn(const std::string& bytes) {
     const auto early = Enter(0);
     ASSERT_TRUE(early->Initialize(0.0f).ok());

@@ -12,8 +12,9 @@ namespace {
 
 constexpr int64_t kTrained = IntegerRig::kTrained;
 constexpr int64_t kSize = IntegerRig::kTrained + IntegerRig::kAveraged;
-// On average, one in this many steps pulls while the gradient is half computed. So a block may have
-// to be sent again before the other blocks are ready.
+// On average, one in this many steps also pulls while some blocks of its gradient are still
+// missing. During this pull a connection may break, and the pusher must then send blocks again
+// before the other blocks are ready.
 constexpr uint64_t kLongSteps = 4;
 
 }  // namespace
@@ -76,7 +77,8 @@ absl::StatusOr<PullResult> IntegerPusher::Pull(Step clock, CachedVersions* held)
     inbox_->Landed(block);
 #ifdef TORCHPS_TSAN
     // If a call is repeated, a block may arrive again during the block's upload. Then the block is
-    // uploaded again, and only the last upload counts. TSan would report the overlap, so wait here.
+    // uploaded again, and the last upload overwrites the earlier ones. TSan would report the
+    // overlap, so wait here.
     link_->AwaitUps().IgnoreError();
 #endif
   });
@@ -105,7 +107,7 @@ absl::StatusOr<PushResult> IntegerPusher::PushFromDevice(Step step) {
   const auto push = options_.client->BeginPush(step, options_.weight, outbox_->gradients(),
                                                outbox_->averaged(), values_,
                                                /*check_finite=*/false);
-  // Runs before `push` is destroyed.
+  // Drop() ends the use of `push` by the callback below, and runs before `push` is destroyed.
   auto drop = absl::MakeCleanup([this] { outbox_->Drop(); });
   outbox_->Open([&push](BlockId block) { push->BlockReady(block); });
   if (UniformBelow(random_, kLongSteps) == 0) {
@@ -142,7 +144,7 @@ void IntegerPusher::ComputeBlocks(size_t count) {
     const BlockRange block = to_compute_.back();
     to_compute_.pop_back();
     std::copy_n(gradient_.begin() + block.offset, block.length, gradients_.begin() + block.offset);
-    // Finish() copies the remaining blocks.
+    // Does not report one block in eight as final. Finish() copies these blocks.
     if (UniformBelow(random_, 8) > 0) outbox_->BlockFinal(block.id);
   }
 }

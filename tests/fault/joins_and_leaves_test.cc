@@ -102,7 +102,8 @@ void LiveOnce(const std::string& address, int number) {
   ASSERT_EQ(FromGrpcStatus(coordinator->LeaveJob(&context, leave, &left)), absl::OkStatus());
 }
 
-// gRPC's pools start another thread if a busy machine delays the existing threads.
+// Number of threads by which the server may grow: gRPC's pools start another thread if a busy
+// machine delays the existing ones.
 constexpr int kPoolThreads = 2;
 
 TEST(JoinsAndLeaves, DoNotLeakResources) {
@@ -122,7 +123,8 @@ TEST(JoinsAndLeaves, DoNotLeakResources) {
   // Warms up: thread pools fill and the heap grows to its usual size.
   int number = 0;
   for (; number < joins / 10; ++number) ASSERT_NO_FATAL_FAILURE(LiveOnce(server.address, number));
-  // Waits until the leases of workers that left without Leave expire.
+  // Waits until the number of open files is the same twice in a row. It falls while the server
+  // drops workers that did not say Leave.
   Holdings before;
   const auto at_rest = [&](Holdings* holdings) {
     int last = -1;

@@ -1,4 +1,5 @@
-// Tests the lag contract from a worker's side, over real gRPC.
+// Tests the lag contract (consistency.lag: the server's rule for pushes with a large lag) from a
+// worker's side, over real gRPC.
 
 #include <algorithm>
 #include <atomic>

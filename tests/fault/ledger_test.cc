@@ -44,7 +44,7 @@ constexpr absl::Duration kPatience = absl::Seconds(60);
 enum class Gradients {
   kOnHost,
   kLinked,  // copied from a device over a link
-  kBroken,  // the link also fails at times, and another process continues
+  kBroken,  // like kLinked, but the link fails at times and a new process continues
 };
 
 struct LedgerCase {
@@ -124,7 +124,7 @@ class LedgerTest : public ::testing::TestWithParam<LedgerCase> {
         options.link->seed = SplitMix64(random);
       }
       if (GetParam().gradients == Gradients::kBroken) {
-        // Fails within about the first ten steps.
+        // The link fails at one of its first 500 operations, which are about ten steps.
         options.link->fail_at = static_cast<int64_t>(UniformBelow(random, 500));
       }
       Step pushed = 0;
@@ -151,7 +151,8 @@ class LedgerTest : public ::testing::TestWithParam<LedgerCase> {
         return;
       }
       clock = *greeted;
-      // Otherwise the servers do not know the step, and the next process pushes it again.
+      // If the clock is below the step, no server knows the step, and the next process pushes it
+      // again.
       if (clock >= pushed) EnterTornStep(slot, pushed, book);
     }
   }
@@ -167,7 +168,8 @@ class LedgerTest : public ::testing::TestWithParam<LedgerCase> {
         if (slot == 0 && rig_.clock().Now() >= until) last_step_ = std::min<Step>(last_step_, step);
         if (step > last_step_) return absl::OkStatus();
       } else if (const absl::Duration now = rig_.clock().Now(); now >= until) {
-        // Continues on a slow machine until a link failed during a push.
+        // On a slow machine the time may end before a link has failed during a push. This slot then
+        // continues, for at most kPatience, until that happens.
         const bool waits = GetParam().gradients == Gradients::kBroken && book->torn == 0;
         if (!waits || now >= until + kPatience) return absl::OkStatus();
       }
@@ -265,8 +267,8 @@ TEST_P(LedgerTest, AppliesEachAcknowledgedPushExactlyOnce) {
       const SlotBook& book = accounting[slot];
       EXPECT_GT(book.acknowledged, 0);
       for (const BlockId block : owned) {
-        // The count rises once per step above the last step. So this count up to this last step
-        // means that each step was applied once.
+        // A block applies only steps above its last step, and then raises `applied` by one. So if
+        // both numbers equal the slot's record, the block applied each recorded step once.
         const LedgerEntryStatus& row = ledger[{block, slot}];
         EXPECT_EQ(row.last_step(), book.last_step[block]) << "block " << block << " slot " << slot;
         EXPECT_EQ(row.applied(), book.applied[block]) << "block " << block << " slot " << slot;
@@ -321,7 +323,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         LedgerCase{"AsyncResetEvery150ms", ConsistencySpec::ASYNC, absl::Milliseconds(150), 0, 10},
         LedgerCase{"SyncResetEvery150ms", ConsistencySpec::SYNC, absl::Milliseconds(150), 0, 5},
-        // On average about four pushes to one server.
+        // Cuts a connection within 80,000 bytes: on average after about four pushes to one server.
         LedgerCase{"AsyncCutAtRandomBytes", ConsistencySpec::ASYNC, absl::InfiniteDuration(), 80000,
                    5},
         LedgerCase{"LinkedAsyncResetEvery150ms", ConsistencySpec::ASYNC, absl::Milliseconds(150), 0,

@@ -31,7 +31,8 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kMib = int64_t{1} << 20;
 constexpr int kSlots = 16;
-// Large enough that the frames of a push need memory in addition to the model.
+// The model has 16 MiB, so that receiving pushes of all slots needs much more memory than the idle
+// server has.
 constexpr int64_t kElements = 16 * kMib / sizeof(float);
 constexpr Step kMaxSteps = 200;
 

@@ -37,11 +37,13 @@ constexpr int kBlocks = 32;
 constexpr int kWorkers = 32;
 constexpr Step kPushes = 2;
 
-// The bound that server/server.h states for 1 MiB blocks and 32 workers, plus a tenth for memory
-// that belongs to the model but is not counted as state.
+// Upper bound for the resident memory: kStateShare times the counted state, plus kBeside. A tenth
+// of the state allows for memory that belongs to the model but is not counted. server/server.h
+// states kBeside for 1 MiB blocks and 32 workers.
 constexpr double kStateShare = 1.1;
 constexpr int64_t kBeside = 96 * kMib;
-// The part for frames that are being received or applied.
+// The part of kBeside for frames that are being received or applied
+// (Server::Options::receive_bytes).
 constexpr int64_t kReceive = 16 * kMib;
 
 JobHarness::Options Model() {
@@ -102,11 +104,12 @@ TEST_F(MemoryProcessTest, StaysUnderTheMemoryBoundWhenOverloaded) {
   ASSERT_NE(server.address, "");
   std::vector<std::unique_ptr<ParameterClient>> workers;
   for (SlotId slot = 0; slot < kWorkers; ++slot) workers.push_back(Enter(server.address, slot));
-  // The initial values too. The client sends them in place, so all workers can share one vector.
+  // The gradient of each push, and the initial values. The client does not change them, so all
+  // workers share one vector.
   const std::vector<float> gradient(kBlocks * kBlockElements, 1.0f);
   ASSERT_EQ(workers.front()->Initialize(gradient), absl::OkStatus());
 
-  // Held until all threads run.
+  // Locked until all threads have started, so that they push at the same time.
   Mutex start;
   start.Lock();
   std::vector<std::thread> threads;
@@ -133,7 +136,7 @@ TEST_F(MemoryProcessTest, StaysUnderTheMemoryBoundWhenOverloaded) {
   EXPECT_EQ(status->verdicts().accepted() + status->verdicts().scaled(), kApplied * kBlocks);
   EXPECT_EQ(status->verdicts().acknowledged(), kApplied * kBlocks);
   ASSERT_EQ(status->state_bytes(), kBlocks * kMib);
-  // The pushes filled the receive window.
+  // The pushes used all bytes that the server allows for received frames.
   EXPECT_EQ(status->receive_bytes_peak(), kReceive);
 
   const int64_t peak = PeakResidentBytes(server.program->pid());

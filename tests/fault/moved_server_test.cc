@@ -157,7 +157,8 @@ TEST_F(MovedServerTest, FindsAMovedServerThroughTheCoordinator) {
   const auto client = Join({servers_[0]->address(), servers_[1]->address()});
   ASSERT_NO_FATAL_FAILURE(Begin(*client));
   ASSERT_NO_FATAL_FAILURE(Step(*client));
-  // After the registration, server 1's directory remembers the coordinator's address.
+  // Waits for the registration. From then on, server 1's directory contains the coordinator's
+  // address, which a moved server needs to register again.
   ASSERT_TRUE(Eventually([&] { return Registered()[1] == servers_[1]->address(); }));
   for (int moves = 0; moves < 2; ++moves) {
     ASSERT_NO_FATAL_FAILURE(StartServer(1));

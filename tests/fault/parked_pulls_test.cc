@@ -72,7 +72,7 @@ class ManyPulls {
     for (const auto& call : calls_) count += call->ended && call->status.error_code() == code;
     return count;
   }
-  // Calls that returned this many frames.
+  // Number of calls that returned this many frames.
   int brought(int frames) const {
     int count = 0;
     for (const auto& call : calls_) count += call->frames == frames;

@@ -1,5 +1,6 @@
 // Tests durability LOG on a real disk. Kills ps_server at random times while two slots push integer
-// gradients, each until it is acknowledged. At the end each block contains each push exactly once.
+// gradients and repeat each push until it is acknowledged. At the end each block contains each push
+// exactly once.
 
 #include <signal.h>
 #include <unistd.h>
@@ -148,7 +149,8 @@ TEST(PushLogProcessTest, AppliesAcknowledgedPushesOnceDespiteKills) {
     server = StartServerProgram({absl::StrCat("--dir=", directory)});
     ASSERT_NE(server.address, "");
     scene.Announce(server.address);
-    // Kills after some more pushes, at any point of the other slot's push and of the log.
+    // Kills the server after 1 to 20 more acknowledgements. The other slot's push and the log's
+    // writes may then be at any point.
     reached = scene.AwaitAcknowledged(reached + 1 + static_cast<int>(UniformBelow(random, 20)));
     if (life == kLives) break;
     ASSERT_EQ(kill(server.program->pid(), SIGKILL), 0);

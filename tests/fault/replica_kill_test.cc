@@ -69,7 +69,7 @@ class Books {
  public:
   void Note(const ReplicaRig::Moment& moment) {
     const MutexLock lock(&mutex_);
-    // The leader begins each step before any member pushes a part of it.
+    // The leader, stage 0, begins each step before any member pushes a part of the gradient.
     if (moment.stage == 0 && moment.phase == MemberPhase::kForward) ++begun_;
   }
   int64_t begun() {
@@ -86,7 +86,7 @@ ReplicaRig::Moment RandomMoment(uint64_t seed) {
   uint64_t random = seed;
   ReplicaRig::Moment fatal;
   fatal.stage = static_cast<int>(UniformBelow(random, kStages));
-  // Order 1 initializes the model.
+  // The leader's order 1 initializes the model.
   fatal.order = 2 + static_cast<int64_t>(UniformBelow(random, kOrders - 1));
   const MemberPhase phases[] = {MemberPhase::kForward, MemberPhase::kBackward, MemberPhase::kPull,
                                 MemberPhase::kComputed, MemberPhase::kPush};
@@ -118,7 +118,7 @@ void KillOneAndGoOn(const std::string& mode, const ReplicaRig::Moment& fatal) {
   }
   for (int server = 0; server < 2; ++server) {
     const ServerStatus status = rig.GetStatus(server);
-    // Each block contains the last step of the second incarnation and no other incarnation.
+    // The ledgers of all blocks name the same last step and the same incarnation.
     int64_t last_step = 0;
     uint64_t incarnation = 0;
     for (const LedgerEntryStatus& entry : status.ledger()) {
@@ -151,7 +151,8 @@ TEST(ReplicaKillInSyncTest, ResumesAfterAMemberDies) {
   for (const uint64_t seed : {101, 102, 103}) KillOneAndGoOn("SYNC", RandomMoment(seed));
 }
 
-// The other members' parts are pushed, but their round waits for the dead member's part.
+// The member dies after it computed its part of the gradient and before it pushes it. The other
+// members' parts may be at the servers. The next incarnation must not wait for the missing part.
 TEST(ReplicaKillInSyncTest, DoesNotWaitForTheDeadMembersPart) {
   for (const int stage : {1, 2}) {
     ReplicaRig::Moment fatal;

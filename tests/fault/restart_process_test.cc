@@ -28,7 +28,7 @@ constexpr int kLives = 12;
 
 float GetGradient(Step step, BlockId block) { return static_cast<float>((step * 7 + block) % 5); }
 
-// Restarts the server on the same port once the kernel releases the port.
+// Starts a server on the same port with the same directory.
 ServerProgram Restart(const std::string& address, const std::string& directory) {
   return StartServerProgram(
       {absl::StrCat("--listen=", address), absl::StrCat("--dir=", directory)});

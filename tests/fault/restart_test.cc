@@ -182,10 +182,12 @@ TEST_P(RestartTest, ReportsExactlyTheLostPushes) {
   uint64_t attempts = 1;
   const absl::Duration until = rig_.clock().Now() + absl::Seconds(seconds);
   const absl::Duration give_up = until + absl::Seconds(60);
-  // Continues on a slow machine until there were enough restarts and checkpoints.
+  // On a slow machine this loop continues after `until`, until there were enough restarts and
+  // checkpoints.
   while (rig_.clock().Now() < until ||
          ((kills < 8 || checkpoints.taken() < 4) && rig_.clock().Now() < give_up)) {
-    // The restarted server restores the job when the first worker says Hello.
+    // Take() fails until the first worker has said Hello, because the restarted server only then
+    // restores the job.
     while (checkpoints.taken() < attempts && rig_.clock().Now() < give_up) {
       if (!checkpoints.Take().ok()) rig_.stop().WaitFor(absl::Milliseconds(5));
     }

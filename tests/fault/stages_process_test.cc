@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 constexpr absl::Duration kPatience = absl::Minutes(4);
 
-// The job runs longer than the faults need to occur, on any machine. It does not need files.
+// On any machine this job still runs when the last fault occurs. It needs no data files.
 constexpr char kJob[] = R"(
   name: "staged"
   workers: 2

@@ -21,8 +21,8 @@ using ::testing::HasSubstr;
 
 constexpr absl::Duration kPatience = absl::Minutes(4);
 
-// The job runs longer than the faults of a drill need to occur, on any machine: 60 epochs last 4.5
-// s on the fastest machine so far. It does not need files.
+// On any machine this job still runs when the last fault of a drill occurs: 60 epochs take 4.5 s on
+// the fastest machine so far. It needs no data files.
 constexpr char kJob[] = R"(
   name: "supervised"
   workers: 2
@@ -74,8 +74,8 @@ TEST(Supervision, SurvivesKilledServersAndWorkers) {
   EXPECT_FALSE(absl::StrContains(out, "never"));
 }
 
-// Simulates a suspended machine: frozen longer than the lease. One server is frozen too, so that
-// the job does not end first.
+// Simulates a suspended machine: the worker is frozen for longer than its lease. One server is also
+// frozen, so that the job does not end before the worker resumes.
 TEST(Supervision, ResumesAWorkerSuspendedBeyondItsLease) {
   const std::string out = ExpectSurvived(
       {kShort, "--freeze=server.1:at=500ms:for=4s", "--freeze=worker.1:at=300ms:for=3s"});
@@ -133,7 +133,7 @@ TEST(Supervision, ResumesAnInterruptedRun) {
   EXPECT_EQ(refused.AwaitExit(kPatience), 2);
   EXPECT_THAT(refused.error().back(), HasSubstr("--resume continues that job"));
 
-  // The run is refused with another model and leaves the job file and the report unchanged.
+  // A resume with another seed is refused, and leaves the job file and the report unchanged.
   const auto kept = [&dir](const std::string& name) {
     std::ifstream file(dir + "/" + name);
     return std::string(std::istreambuf_iterator<char>(file), {});

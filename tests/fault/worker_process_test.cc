@@ -25,7 +25,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The job runs for a few seconds and does not need files.
+// The job takes a few seconds and needs no data files.
 constexpr char kJob[] = R"(
   name: "faults"
   model { name: "linear" }
@@ -129,14 +129,14 @@ TEST(WorkerProcess, RefusesBadWorkersWithoutDisturbingTheJob) {
                                         absl::StrCat("--data=", std::getenv("TEST_TMPDIR"))}),
                 ExitCode::kData, {"train-images-idx3-ubyte"});
 
-  // Errors in the job or model, compared with the running job.
+  // A job or model that differs from the running job's.
   ExpectRefusal(
       WorkerCommand(servers, {"--set=training.epochs=100000", "--set=optimizer.learning_rate=0.5"}),
       ExitCode::kRefused, {"optimizer.learning_rate", "0.5"});
   ExpectRefusal(WorkerCommand(servers, {"--set=training.epochs=100000", "--set=model.name=mlp"}),
                 ExitCode::kRefused, {"model"});
 
-  // Addresses of other programs, or without a program.
+  // The address of another program, and an address at which no program listens.
   const WebServer web;
   ExpectRefusal(WorkerCommand(web.address()), ExitCode::kRefused,
                 {web.address(), "is not a torchps server"});
@@ -159,7 +159,7 @@ TEST(WorkerProcess, RefusesBadWorkersWithoutDisturbingTheJob) {
 TEST(WorkerProcess, ReturnsUnusedDataWhenStopped) {
   const ServerProgram server = StartServerProgram();
   const std::string job = "--set=training.epochs=30";
-  // Slow enough to be in the middle of the job when it is stopped, on any machine.
+  // On any machine, this worker is slow enough to be in the middle of the job when it is stopped.
   Program first(WorkerCommand(server.address, {job, "--slow=1000", "--progress_seconds=0.01"}));
   ASSERT_NE(first.AwaitLine("torchps_worker progress "), "");
   first.AskToStop();

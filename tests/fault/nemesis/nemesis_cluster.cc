@@ -20,7 +20,8 @@ namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(120);
 constexpr absl::Duration kResetPeriod = absl::Milliseconds(700);
-// The server then reads a shard of 10 kB, or the log of half a second, for about a second.
+// With these flags a restarted server needs about one second to read a shard of 10 kB, or the log
+// of half a second of pushes.
 constexpr char kSlowShard[] = "--slow_disk=0.02:reads";
 constexpr char kSlowLog[] = "--slow_disk=1:reads";
 
@@ -214,7 +215,8 @@ bool NemesisCluster::Supervise() {
 void NemesisCluster::ResetConnections() {
   next_reset_ += kResetPeriod;
   ++resets_;
-  // Does not reset links that are cut, because the peers would notice the reset.
+  // Does not reset links that are cut, because a peer that gets a reset would know that the other
+  // peer is away.
   std::vector<NetworkLink> whole;
   for (int slot = 0; slot < NemesisJob::kSlots; ++slot) {
     for (int server = 0; server < NemesisJob::kServers; ++server) {

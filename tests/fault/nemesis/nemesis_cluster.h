@@ -22,7 +22,7 @@ namespace torchps {
 // are failures of the test that owns this object. Not thread-safe.
 class NemesisCluster {
  public:
-  // Kinds of faults. Network cuts last shorter or longer than the time to detect them.
+  // Kinds of faults. Some network cuts end before the processes detect them, others later.
   enum class Blow {
     kKillWorker,
     kKillServer,
@@ -42,7 +42,7 @@ class NemesisCluster {
     kLinkedPushers,  // like kPushers, with gradients from a device (nemesis_device.h)
     kWhole,          // nemesis_whole_worker_main.cc: host, gradients in shared memory
     kWholeLinked,    // on a device made of host memory
-    kWholeEncoding,  // the same, and the device encodes the gradients
+    kWholeEncoding,  // like kWholeLinked, and the device encodes the gradients
   };
 
   struct Options {
@@ -59,7 +59,7 @@ class NemesisCluster {
   // Returns false if a process ended with an unexpected exit code.
   bool Supervise();
 
-  // Hits a random part. Does nothing if the part is down.
+  // Hits a random server or worker. Does nothing if that process is down.
   void Strike(Blow blow);
   // Ends all current faults and stops the connection resets.
   void Heal();

@@ -11,8 +11,9 @@
 namespace torchps {
 
 // Describes the job of the nemesis tests. The values of a block show which pushes were applied.
-// Each slot owns counters in each block: one per remainder of the step modulo each of two numbers.
-// A push adds one to two of them. Floats count exactly, so one lost or doubled push is visible.
+// Each slot owns counters in each block, one for each remainder modulo 128 and one for each
+// remainder modulo 127. The push of step s adds one to the counters of s mod 128 and s mod 127.
+// Floats count exactly, so one lost or doubled push is visible.
 struct NemesisJob {
   static constexpr int kServers = 2;
   static constexpr int kSlots = 3;
@@ -23,7 +24,8 @@ struct NemesisJob {
   // steps.
   static constexpr int kStalenessBound = 16;
   static constexpr int kLeaseSeconds = 1;
-  // For workers that compute.
+  // Samples in a batch of the workers that train a module, and in a whole batch of
+  // Rule::kWholeBatch.
   static constexpr int kBatch = 4;
   // Exit code of a worker after its device's link failed.
   static constexpr int kBrokenLink = 64;
@@ -33,16 +35,17 @@ struct NemesisJob {
   ModelLayout layout;
   BlockMap map;
 
-  // kHurried: two checkpoints per second, and leases expire after one second. kCalm: neither occurs
-  // within a test, even on a busy machine, and slots do not wait for each other.
+  // kHurried: two checkpoints per second, and leases expire after one second. kCalm: a test sees no
+  // periodic checkpoint and no expired lease, even on a busy machine, and slots do not wait for
+  // each other.
   enum class Pace { kHurried, kCalm };
   // The encoding and transport of gradients. In INT8 they are kUnitOfInt8 times as large, so each
   // group's scale is 1 and the encoding is exact.
   enum class Carriage { kFloats, kInt8, kSharedMemory };
   static constexpr int kUnitOfInt8 = 127;
   // When the servers update a block. kWholeBatch: each batch contains two pushes, and half of their
-  // sum is applied at a learning rate of 2. So the counts stay whole numbers, and the third slot is
-  // late.
+  // sum is applied at a learning rate of 2. So the counts stay whole numbers. The third slot's push
+  // is too late for the batch.
   enum class Rule { kEachPush, kWholeBatch };
   static constexpr int kPushWeight = 2;
   static NemesisJob Create(DurabilitySpec::Level level, Pace pace = Pace::kHurried,

@@ -103,7 +103,7 @@ NemesisBook NemesisBook::Read(const std::string& path, const BlockMap& map) {
       for (const BlockId id : map.owned_by(server)) {
         Step has = 0;
         const bool told = static_cast<bool>(line >> has);
-        // The first incarnation was not restored and reports no steps.
+        // A server reports steps only if it has restored the job. Its first incarnation has not.
         if (!told && (same || first)) continue;
         Block& block = book.blocks[id];
         const auto lost = block.present.upper_bound(has);
@@ -116,7 +116,8 @@ NemesisBook NemesisBook::Read(const std::string& path, const BlockMap& map) {
               id, " is at step ", has, " and step ", *block.present.rbegin(), " was acknowledged"));
         }
         block.present.erase(lost, block.present.end());
-        // The servers refuse later pushes up to this step, except a repeat of the push in flight.
+        // The block does not contain the unanswered steps above `has`. Only one of these pushes can
+        // still arrive: the push in flight, which the process repeats.
         const bool kept = in_flight > has && block.unknown.count(in_flight) > 0;
         block.unknown.erase(block.unknown.upper_bound(has), block.unknown.end());
         if (kept) block.unknown.insert(in_flight);

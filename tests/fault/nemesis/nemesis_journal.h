@@ -48,9 +48,9 @@ struct NemesisBook {
   std::vector<Block> blocks = std::vector<Block>(NemesisJob::kBlocks);
   int64_t steps = 0;                 // acknowledged by all servers
   std::vector<absl::Duration> done;  // the times of Done(), in order
-  int64_t acknowledged = 0;          // (step, block) acknowledgements
+  int64_t acknowledged = 0;          // (step, block) pairs that were acknowledged
   int64_t rolled_back = 0;           // part of `acknowledged` that a restarted server reported lost
-  int64_t refused = 0;               // (step, block), refused as too old
+  int64_t refused = 0;               // (step, block) pairs that were refused as too old
   int64_t incarnations = 0;
   int64_t restored_lives = 0;  // server restarts that the slot noticed
   // Errors of servers: a step lost without a restart, or lost despite a complete log.

@@ -1,4 +1,4 @@
-// Tests that the nemesis test detects lost and doubled pushes in a journal.
+// Tests NemesisBook, with which the nemesis tests find lost and doubled pushes.
 
 #include "tests/fault/nemesis/nemesis_journal.h"
 
@@ -44,7 +44,7 @@ TEST(NemesisBook, IgnoresAnIncompleteLine) {
 }
 
 TEST(NemesisBook, RollsBackStepsThatARestoredServerLost) {
-  // Block 0 is one step behind the other blocks.
+  // The restored server 0 has block 0 at step 1, and blocks 2 and 4 at step 2.
   const NemesisBook book = Read(std::string(kThreeSteps) + "life 0 21 0 1 2 2\n");
   EXPECT_EQ(book.rolled_back, 4);
   EXPECT_EQ(book.restored_lives, 1);

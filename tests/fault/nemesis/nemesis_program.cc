@@ -40,7 +40,7 @@ int RunNemesisProgram(
   stop.Stop(signals.Wait());
   trainer.join();
   if (!result.ok()) log(result.ToString());
-  // Stopped before training.
+  // `work` returns CANCELLED if it was stopped before it trained.
   if (absl::IsCancelled(result)) return static_cast<int>(ExitCode::kOk);
   if (is_broken) return NemesisJob::kBrokenLink;
   return static_cast<int>(ExitCodeFor(result));

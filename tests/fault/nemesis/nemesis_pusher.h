@@ -54,15 +54,14 @@ class NemesisPusher {
   };
 
   absl::Status Greet(int server);
-  // Repeats the call until it is answered. A stop does not end it, because the outcome of a started
-  // call must be recorded.
+  // Repeats the call until it is answered, for at most a minute. A stop does not end it, because
+  // the journal must contain the outcome of a started call.
   absl::Status Persist(const std::function<absl::Status(grpc::ClientContext*)>& call);
   // Like Persist(), and says Hello again if the server forgot this slot.
   absl::Status PersistAt(int server, const std::function<absl::Status(grpc::ClientContext*)>& call);
   // Pulls from all servers at once, as a worker does. A server learns the step of a reconnected
   // slot only from the slot's first pull. So a slot that waited for one server first could deadlock
-  // with another slot. A stop ends the pull, because a lost slot could wait for a slot that waits
-  // for it.
+  // with another slot. A stop ends the pull even while the servers park it.
   absl::Status PullAll();
   std::unique_ptr<PullCall> BeginPull(int server);
   absl::Status FinishPull(PullCall& call);

@@ -46,7 +46,7 @@ absl::Duration NemesisStalls::Away(absl::Duration begin, absl::Duration end) con
   absl::Duration away;
   for (const Fault& fault : faults_) {
     if (!fault.server_is_away) continue;
-    // Earlier time is already counted.
+    // Leaves out the time that an earlier fault covers, which is already added.
     begin = std::max(begin, fault.began);
     const absl::Duration until = std::min(end, fault.ended);
     if (until <= begin) continue;

@@ -8,7 +8,7 @@
 
 namespace torchps {
 
-// Measures how long a slot made no step without being hit by a fault. Callers report the faults and
+// Measures how long a slot made no step although no fault hit it. Callers report the faults and
 // then the times of the slots' steps, all from the same clock. Not thread-safe.
 //
 // The interval between two steps is not judged if a fault hit the slot in it. All slots wait for a
@@ -18,12 +18,12 @@ class NemesisStalls {
  public:
   // Returns the fault's number, for End(). `hit` contains the affected slots.
   int Begin(std::set<SlotId> hit, bool server_is_away, absl::Duration now);
-  // Only the first call for a fault counts.
+  // Ends a fault. Later calls for the same fault have no effect.
   void End(int fault, absl::Duration now);
 
   struct Verdict {
-    // The longest stall of a slot without a fault, not counting and counting the time that a server
-    // was away.
+    // The longest stall of a slot without a fault. `longest` leaves out the time that a server was
+    // away; `longest_in_all` includes it.
     absl::Duration longest = absl::ZeroDuration();
     absl::Duration longest_in_all = absl::ZeroDuration();
     // The end and the slot of the longest stall.

@@ -29,7 +29,8 @@ TEST(NemesisStalls, CountsAStallCausedByAnotherSlotsFault) {
 
 TEST(NemesisStalls, ExcludesServerDowntime) {
   NemesisStalls stalls;
-  // Overlapping faults count once, and so does time before the previous step.
+  // A server is away from 0 to 4 and from 5 to 6. Time that two faults share is subtracted once,
+  // and time before the first step not at all.
   stalls.End(stalls.Begin({}, true, absl::Seconds(0)), absl::Seconds(3));
   stalls.End(stalls.Begin({}, true, absl::Seconds(2)), absl::Seconds(4));
   stalls.End(stalls.Begin({}, true, absl::Seconds(5)), absl::Seconds(6));

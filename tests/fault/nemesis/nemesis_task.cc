@@ -15,7 +15,8 @@
 namespace torchps {
 namespace {
 
-// An epoch ends now and then, when a slot leaves the clocks and enters them again.
+// Few enough that epochs end during a trial. At each end a slot leaves the servers' clocks and
+// enters them again.
 constexpr int64_t kSamples = 400;
 
 class Ones final : public Dataset {
@@ -39,7 +40,7 @@ struct Counters : torch::nn::Module {
   }
 
   // If the loss is the mean output, the gradient of a layer's weights is the mean input over the
-  // batch. These are quarters of whole numbers, so sums of floats are exact.
+  // batch. Each element is a quarter of a whole number, so sums of floats are exact.
   torch::Tensor forward(const torch::Tensor& ones) {
     const NemesisWire::Name name = wire->NameOfGradient();
     const torch::Tensor gradient = torch::tensor(NemesisJob::Gradient(name.slot, name.step));

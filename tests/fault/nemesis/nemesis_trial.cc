@@ -170,7 +170,8 @@ void NemesisTrial::Run() {
           next_blow = now + absl::Milliseconds(500 + UniformBelow(random_, 1500));
         }
         if (pushes == 0) {
-          // Continues on a slow machine until a link failed.
+          // On a slow machine the time may end before a link has failed. The trial then continues
+          // until one has.
           const bool waits = cluster_->has_links() && cluster_->broken_links() == 0;
           return now - began_ >= longest && !waits;
         }

@@ -102,7 +102,7 @@ Carriage GetCarriage(const std::optional<Device>& device) {
 
 absl::Status Work(const NemesisArguments& arguments, const std::optional<Device>& device,
                   StopLatch* stop, std::atomic<bool>* is_broken) {
-  // Three such processes run on a small machine.
+  // Computes with one thread, because three such processes share a small machine.
   at::set_num_threads(1);
   const Carriage carriage = GetCarriage(device);
   const NemesisJob job = NemesisJob::Create(arguments.level, NemesisJob::Pace::kHurried, carriage);

@@ -18,7 +18,8 @@ using grpc::experimental::InterceptionHookPoints;
 using grpc::experimental::Interceptor;
 using grpc::experimental::InterceptorBatchMethods;
 
-// Returns the message that is being sent, for any serialization.
+// Returns the message that is being sent, parsed from its bytes. Push sends raw bytes, the other
+// calls send Protobuf messages.
 template <typename Message>
 Message Sent(InterceptorBatchMethods* methods) {
   // Deserialize() consumes the bytes, so use a copy; the copy shares the memory.
@@ -36,7 +37,8 @@ bool Succeeded(InterceptorBatchMethods* methods) {
 
 }  // namespace
 
-// gRPC 1.51 does not accept null for other calls.
+// Observes nothing. gRPC 1.51 needs an interceptor for each call, also for calls that the journal
+// ignores.
 class NemesisWire::OtherCall final : public Interceptor {
  public:
   void Intercept(InterceptorBatchMethods* methods) override { methods->Proceed(); }
@@ -163,7 +165,7 @@ void NemesisWire::PullBegins(const PullRequest& request) {
 
 void NemesisWire::PushBegins(Step step) {
   MutexLock lock(&mutex_);
-  // Initial values, or a repeated push.
+  // Step 0 pushes the initial values. A repeated push is in the journal already.
   if (step == 0 || step == begun_) return;
   TPS_CHECK(step == computed_, "the gradient was computed for another step");
   TPS_CHECK(step > begun_, "a step is pushed after a later one");

@@ -1,8 +1,8 @@
 // nemesis_worker SERVERS SLOT JOURNAL LEVEL [calm | batches | linked=SEED]: pushes counters
 // (nemesis_job.h) to all servers until SIGTERM, with plain Protobuf stubs, and records each call in
 // a journal. It also renews leases like a worker. If only this worker is cut off from a server, it
-// leaves the clocks. If `linked` is given, a device (nemesis_device.h) computes the gradients, and
-// the device's link fails at some time.
+// leaves the clocks of the other servers. If `linked` is given, a device (nemesis_device.h)
+// computes the gradients, and the device's link fails at some time.
 
 #include <algorithm>
 #include <atomic>
@@ -43,7 +43,7 @@ constexpr absl::Duration kPatience = absl::Seconds(60);
 
 void Log(const std::string& line) { std::fprintf(stderr, "nemesis_worker: %s\n", line.c_str()); }
 
-// Renews the leases of this worker, which never computes.
+// Renews the leases of this worker. It computes nothing, so it never counts as hung.
 class Calls final : public UpkeepCalls {
  public:
   Calls(CoordinatorClient* coordinator, SlotLeases* leases)
