@@ -5,9 +5,10 @@
 
 #include "common/check.h"
 
-// Runs the fuzz target on arbitrary bytes. The target must return for any input. A wrong result is
-// as bad as a crash, and FUZZ_CHECK reports it. Called by libFuzzer (deploy/fuzz.sh) and by
-// fuzz_driver.cc, which turns the target into a test with any compiler.
+// The fuzz target. Each *_fuzz.cc defines it and runs it on arbitrary bytes. The target must return
+// for any input. A wrong result is as bad as a crash, and FUZZ_CHECK reports it. libFuzzer
+// (deploy/fuzz.sh) calls the target, and so does fuzz_driver.cc, which needs no libFuzzer and runs
+// as a test.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 #define FUZZ_CHECK(condition) TPS_CHECK(condition, "a fuzz target found a wrong result")

@@ -14,7 +14,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace torchps;
   const absl::string_view bytes(reinterpret_cast<const char*>(data), size);
 
-  // Adds one byte at a time. The decision must not change or be late.
+  // Adds one byte at a time. A decision must not change later, and must be made after kSniffedBytes
+  // at the latest.
   Protocol decided = Protocol::kUndecided;
   for (size_t have = 0; have <= std::min(size, 2 * kSniffedBytes); ++have) {
     const Protocol opening = SniffProtocol(bytes.substr(0, have));
@@ -35,7 +36,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     // The parsed text must survive encoding and parsing.
     FUZZ_CHECK(ParseGoAwayFrame(GoAwayFrame(*reason)) == reason);
   }
-  // Accepts any length.
+  // AlertInWords() must return words for input of any length.
   FUZZ_CHECK(!AlertInWords(bytes).empty());
   return 0;
 }

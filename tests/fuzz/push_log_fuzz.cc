@@ -23,7 +23,8 @@ constexpr size_t kRowsAt = 10;
 constexpr size_t kPayloadBytesAt = 64;
 constexpr size_t kAbsentRunsAt = 72;
 
-// Corrects the mark and the checksums of each record with valid lengths.
+// Corrects the mark and the checksums of the records (SealLogRecord()), up to the first with an
+// invalid length.
 void Seal(uint64_t salt, std::vector<uint8_t>& segment) {
   uint64_t durable = 0;
   for (size_t at = kLogSegmentHeaderBytes; at + kLogRecordHeaderBytes <= segment.size();) {

@@ -7,7 +7,8 @@
 
 namespace torchps {
 
-// The shard in the corpus and in the fuzz target: two trained blocks and an averaged block.
+// The shard that make_corpus writes and shard_fuzz.cc reads: two trained blocks and an averaged
+// block.
 
 inline ShardHeader SmallShardHeader() {
   ShardHeader header;
