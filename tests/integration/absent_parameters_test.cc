@@ -40,8 +40,8 @@ constexpr int64_t kSteps = 40;
 constexpr int64_t kBatch = 8;
 constexpr double kTolerance = 1e-5;
 
-// Tensors of 16, 5, 30, 5, 7 (never reached), 10 and 2 elements. Blocks of 16 elements therefore
-// mix reached and absent parameters, and some blocks contain only the branch.
+// Elements: body 20 + 5, branch 60 + 12, unused 7 (never reached), head 10 + 2. Some blocks of 16
+// elements mix reached and absent parameters, and some contain only the branch.
 struct Branching : torch::nn::Module {
   Branching() {
     body = register_module("body", torch::nn::Linear(4, 5));
@@ -201,7 +201,8 @@ TEST_F(AbsentParametersTest, CountsAGradientWrittenByHand) {
   EXPECT_TRUE(module->unused.eq(5.0f).all().item<bool>()) << module->unused;
 }
 
-// Sample i is row i. The target decides if the pass takes the branch.
+// A batch that starts at sample kBatch * p is the input of pass p. The target decides if the pass
+// takes the branch.
 class Rows final : public Dataset {
  public:
   int64_t size() const override { return kSteps * kBatch; }
@@ -211,7 +212,8 @@ class Rows final : public Dataset {
   }
 };
 
-// The same module, for a Task.
+// Branching for a Task, which needs forward(). Returns the input, from which BranchingLoss()
+// computes the loss.
 struct TaskNet : Branching {
   torch::Tensor forward(torch::Tensor input) { return input; }
 };
@@ -257,8 +259,8 @@ TEST_F(AbsentParametersTest, OnePassOfAnAccumulatedStepReachesThem) {
   }
 }
 
-// Like DDP with find_unused_parameters: a parameter that some workers did not reach counts as zero
-// in the mean. A parameter that every worker missed stays unchanged.
+// As in DDP with find_unused_parameters, the mean over workers contains a zero for each worker that
+// did not reach the parameter. A parameter that no worker reached stays unchanged.
 TEST_F(AbsentParametersTest, SyncAppliesAParameterThatOneWorkerReached) {
   constexpr int kWorkers = 2;
   const OptimizerSpec spec = Decaying();
@@ -277,7 +279,7 @@ TEST_F(AbsentParametersTest, SyncAppliesAParameterThatOneWorkerReached) {
 
   const JobSpec job = Job(spec, "workers: 2 consistency { mode: SYNC }");
   torch::Tensor learnt;
-  // Created on this thread because torch's seed is shared by the threads.
+  // Makes the modules before the threads start, because all threads share torch's generator.
   std::vector<std::shared_ptr<Branching>> modules;
   for (int i = 0; i < kWorkers; ++i) modules.push_back(NewBranching());
   std::vector<std::thread> threads;

@@ -25,7 +25,8 @@ namespace {
 constexpr int64_t kBlockElements = 4096;
 constexpr int64_t kBlockBytes = kBlockElements * sizeof(float);
 constexpr int kBlocks = 4;
-// Frames that fit into the working pushes' share of the budget.
+// Number of frames for which the server has memory: at most this many received and this many to
+// send.
 constexpr int kShares = 3;
 
 class BackPressureTest : public ::testing::Test {
@@ -102,7 +103,7 @@ TEST_F(BackPressureTest, SixteenWorkersShareASlowServerEqually) {
   for (SlotId slot = 0; slot < kWorkers; ++slot) workers.push_back(Enter(slot));
   std::vector<Step> done(kWorkers, 0);
   std::atomic<bool> first_is_through{false};
-  // Held until each thread is ready.
+  // Locked until all threads have started, so that they push at the same time.
   Mutex start;
   start.Lock();
   std::vector<std::thread> threads;
@@ -124,7 +125,7 @@ TEST_F(BackPressureTest, SixteenWorkersShareASlowServerEqually) {
 
   const ServerStatus status = Status(*workers[0]);
   EXPECT_LE(status.receive_bytes_peak(), kShares * kBlockBytes);
-  // More workers wanted to push than the budget admits.
+  // The workers used the whole budget, because more of them wanted to push than it admits.
   EXPECT_EQ(status.receive_bytes_peak(), kShares * kBlockBytes);
   // The worker may receive the answer shortly before the server frees the frame.
   EXPECT_TRUE(Eventually([&] { return Status(*workers[0]).frame_bytes_held() == 0; }));
@@ -172,7 +173,7 @@ TEST_F(BackPressureTest, QueuedPushesContinueAfterAStalledWorkerLeaves) {
     EXPECT_TRUE(other->Push(/*step=*/1, 1.0f).ok());
     has_pushed = true;
   });
-  // Leaving the queue does not block the queue.
+  // A push that waits for the budget and is cancelled must not block the pushes behind it.
   {
     const auto gone = Enter(kShares + 1);
     const StalledPush in_line(*gone);

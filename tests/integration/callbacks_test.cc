@@ -132,7 +132,7 @@ class CallbacksTest : public ::testing::Test {
   const SteadyClock clock_;
   StopLatch stop_;
   int loader_threads_ = 0;
-  // The default that RunWorker() uses.
+  // Empty: RunWorker() computes with the task's module.
   MakeCompute make_compute_;
   std::vector<std::string> lines_;
   JobStatus status_;
@@ -214,7 +214,8 @@ TEST_F(CallbacksTest, AStopInterruptsAnEvaluation) {
   EXPECT_EQ(epochs, 0) << "a stopped evaluation is not reported";
 }
 
-// The first input's numbers by batch, as augmentation receives them, and the random draws.
+// For each batch that augmentation receives: the first number of the first input, and a random
+// number drawn there.
 using Seen = std::vector<std::pair<float, float>>;
 
 TEST_F(CallbacksTest, SamplesKeepTheirOrderAndAugmentationIsDeterministic) {

@@ -36,7 +36,7 @@ namespace {
 
 constexpr int64_t kSamples = 40;
 
-// By default, writes checkpoints only on request. `durability` overrides this.
+// A job that writes checkpoints only on request, unless `durability` overrides this.
 JobHarness::Options Model(const std::string& durability = "checkpoint_seconds: 0") {
   JobHarness::Options model;
   model.workers = 1;
@@ -181,7 +181,7 @@ class WholeWorker {
                                                                        const Request&, Reply*),
                              const Request& request) {
     absl::StatusOr<Reply> outcome;
-    // The coordinator of a resumed job reads the checkpoint first.
+    // The coordinator of a resumed job answers UNAVAILABLE until it has read the checkpoint.
     Eventually(
         [&] {
           outcome = CallOnce(method, request);
@@ -228,7 +228,7 @@ TEST(CheckpointResumeTest, AJobResumesFromItsLastCheckpoint) {
     EXPECT_EQ(taken->number(), 1u);
     EXPECT_TRUE(std::filesystem::exists(taken->directory() + "/MANIFEST.json"));
     EXPECT_EQ(anna.Status().checkpoint().completed(), 1u);
-    // The checkpoint excludes later steps.
+    // Makes three more steps, which the checkpoint does not contain.
     for (int i = 0; i < 3; ++i) ASSERT_TRUE(anna.Work());
   }
 
@@ -252,13 +252,13 @@ TEST(CheckpointResumeTest, AJobResumesFromItsLastCheckpoint) {
     EXPECT_EQ(accounting.reissued(), accounting.epoch() == 1 ? 4 : 0)
         << "the lease that the worker held";
   }
-  // The fourth of 20 pushes ran twice: the model contained it, but the worker did not complete the
-  // lease.
+  // The samples of the fourth of 20 leases were pushed twice: the checkpoint contained the push,
+  // but not the completed lease.
   ASSERT_TRUE(bert.data().ReadOnlyPull().ok());
   EXPECT_EQ(bert.data().values()[0][0], -21);
 }
 
-// Blocks the first reader of a shard until released.
+// Blocks each read of a shard until GoOn().
 class ReadingStop {
  public:
   explicit ReadingStop(FaultyFileSystem* files) {
@@ -385,7 +385,7 @@ TEST(CheckpointResumeTest, KeepsTheLastFiniteCheckpoint) {
     const absl::StatusOr<CheckpointStatus> good = anna.TakeCheckpoint();
     ASSERT_TRUE(good.ok()) << good.status();
     EXPECT_EQ(good->nonfinite_blocks(), 0u);
-    // Both values are finite. Their sum is not.
+    // Each gradient is finite, but their sum, which the values hold, is not.
     ASSERT_TRUE(anna.Work(3e38f));
     ASSERT_TRUE(anna.Work(3e38f));
     for (int i = 0; i < 4; ++i) {
@@ -417,7 +417,7 @@ TEST(CheckpointResumeTest, KeepsTheLastFiniteCheckpoint) {
     ASSERT_TRUE(bert.TakeCheckpoint().ok());
     EXPECT_EQ(CheckpointsIn(dir), (std::vector<std::string>{"01", "05", "06"}));
   }
-  // Follows the message's advice.
+  // Follows the message's advice and removes the later checkpoints.
   std::filesystem::remove_all(dir + "/checkpoint-000000000005");
   std::filesystem::remove_all(dir + "/checkpoint-000000000006");
   Logged said;
@@ -455,7 +455,7 @@ TEST(CoordinatorLossTest, PushesAndPullsContinueWithoutTheCoordinator) {
   WholeWorker anna(coordinator->address(), Model(), 1);
   ASSERT_TRUE(anna.status().ok());
   anna.Start();
-  // The job's second server, without a coordinator.
+  // A worker of the same job at a second server. It makes no calls to the coordinator.
   PlainWorker elsewhere(PlainChannel(other->address()), anna.data().hello());
   ASSERT_TRUE(elsewhere.Hello().ok());
   ASSERT_TRUE(elsewhere.Initialize(0).ok());

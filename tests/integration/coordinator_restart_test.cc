@@ -34,7 +34,8 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kSamples = 1600;
 
-// Three workers and leases of one batch cause many requests.
+// Returns the Join request for a job that causes many requests: three workers, and leases of one
+// batch.
 JoinRequest ManyLeases() {
   JoinRequest request = SmallJoin();
   JobSpec& job = *request.mutable_job();
@@ -189,7 +190,8 @@ TEST(CoordinatorRestartTest, RestartsAnytimeAndUsesEachSampleOnce) {
   const int64_t leases = 2 * kSamples / 4;
   int kills = 0;
   for (int64_t next = 0; next < leases && done < 3; ++kills) {
-    // Before, during and after the start, and at any point between.
+    // Kills the server before the first lease, and then after a random number of further leases
+    // each time.
     ASSERT_TRUE(Eventually([&] { return finished >= next || done == 3; }, absl::Seconds(60)));
     KillAndRestart(&server, flags);
     next = finished + 1 + static_cast<int64_t>(UniformBelow(random, leases / 6));

@@ -26,7 +26,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Call deadline on a slow machine.
+// Deadline of each call. Enough for a slow machine.
 constexpr auto kPatience = std::chrono::seconds(60);
 
 // Plays one worker process's side of the control plane, on a separate connection. Each call blocks.
@@ -48,7 +48,7 @@ class Client {
     return status;
   }
 
-  // Returns the action's name, or the error's.
+  // Returns the action's name, or the error's message.
   std::string AwaitStart(bool initialized = false) {
     AwaitStartRequest request;
     request.set_slot(slot_);
@@ -121,14 +121,14 @@ class Client {
     return reply;
   }
 
-  // Sends an AwaitStart that the caller cancels while the call is parked.
+  // Sends an AwaitStart that reaches the deadline while it is parked, and returns the status code.
   grpc::StatusCode AwaitStartAndHangUp() {
     AwaitStartRequest request;
     request.set_slot(slot_);
     request.set_incarnation(incarnation_);
     AwaitStartReply reply;
     grpc::ClientContext context;
-    // Only the deadline ends this call.
+    // This deadline ends the call, because the job does not start before it.
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
     return stub_->AwaitStart(&context, request, &reply).error_code();
   }

@@ -49,7 +49,7 @@ class DeltaPullTest : public ::testing::Test {
     return hello;
   }
 
-  // Returns slot 1 after one whole push. Slot 1 changes the values that slot 0 pulls.
+  // Returns a worker as slot 1 after one whole push. It changes the values that slot 0 pulls.
   std::unique_ptr<PlainWorker> EnterTrainer(const std::string& wire = "") {
     auto worker = std::make_unique<PlainWorker>(PlainChannel(server_->address()), Hello(1, wire));
     EXPECT_TRUE(worker->Hello().ok());
@@ -83,7 +83,8 @@ class DeltaPullTest : public ::testing::Test {
     return *std::move(client);
   }
 
-  // Overwrites the values before the pull, so that the test sees the blocks sent.
+  // Fills values_ with kUntouched before the pull, so that the test sees which blocks the server
+  // sent.
   void Pull(ParameterClient& client, CachedVersions* held, bool read_only = false) {
     values_.assign(kTrained + kAveraged, kUntouched);
     const auto pulled = client.Pull(/*clock=*/0, read_only, absl::MakeSpan(values_), held);
@@ -159,7 +160,7 @@ TEST_F(DeltaPullTest, IgnoresVersionsOfAnotherServerIncarnation) {
   client.reset();
   server_->Stop();
   StartServer(/*seed=*/1000);
-  // The same number of gradients as before, on other values.
+  // The blocks reach the same version as before, with other values.
   trainer = std::make_unique<PlainWorker>(PlainChannel(server_->address()), Hello(1));
   ASSERT_TRUE(trainer->Hello().ok());
   ASSERT_TRUE(trainer->Initialize(8).ok());
@@ -188,7 +189,8 @@ TEST_F(DeltaPullTest, AReadOnlyPullReplacesDecodedValues) {
   Pull(*client, &held);
   Pull(*client, &held, /*read_only=*/true);
   EXPECT_THAT(Block(0), Each(4.0f));
-  // The worker may keep the exact values because they are of that version.
+  // The read-only pull sent values of the current version, so this pull need not send the block
+  // again.
   Pull(*client, &held);
   EXPECT_THAT(Block(0), Each(kUntouched));
 }

@@ -42,7 +42,7 @@ constexpr int64_t kStepsOfJoiner = 3;
 constexpr int64_t kJoinAt = 30;
 constexpr uint64_t kSeed = 16;
 
-// Rows of a linear map with noise.
+// Samples of a linear map with noise.
 class Rows final : public Dataset {
  public:
   Rows() {
@@ -72,7 +72,7 @@ class ElasticTest : public ::testing::Test {
     data_.train = std::make_shared<Rows>();
   }
 
-  // Returns the default job of one worker.
+  // Returns a job of one worker, with the default consistency.
   static JobSpec Job() {
     return *NormalizeJobSpec(
         *ParseJobText("workers: 1 training { epochs: 20 batch_size: 32 evaluate: false } "

@@ -75,7 +75,7 @@ struct Mlp : torch::nn::Module {
   torch::nn::Linear first{nullptr}, second{nullptr}, last{nullptr};
 };
 
-// A network with convolutions and batch norm. It takes the inputs of the Mlp, reshaped to images.
+// A network with convolutions and batch norm. The inputs are those of the Mlp, reshaped to images.
 struct SmallConvNet : torch::nn::Module {
   static constexpr int64_t kChannels = 2, kSide = 4;
   static_assert(kChannels * kSide * kSide == kFeatures, "an image is a sample");
@@ -88,7 +88,8 @@ struct SmallConvNet : torch::nn::Module {
   std::shared_ptr<ConvNet> net;
 };
 
-// Creates the same parameters in each call because initialization draws from torch's generator.
+// Returns a module with the same parameters in each call: seeds torch's generator, from which the
+// initialization draws.
 template <typename Net>
 std::shared_ptr<Net> NewModule() {
   torch::manual_seed(kSeed);
@@ -190,7 +191,7 @@ torch::Tensor TrainAlone(
   return FlatParameters(module);
 }
 
-// Returns the values on the servers.
+// Returns the trained parameters on the servers.
 template <typename Net>
 torch::Tensor ReadServers(const InProcessCluster& cluster, const JobSpec& job, const Clock* clock,
                           StopLatch* stop) {
@@ -244,8 +245,8 @@ torch::Tensor TrainOnServers(const JobSpec& job, std::shared_ptr<const Dataset> 
   if (job.training().evaluate()) source.test = data;
   source.train = std::move(data);
   StopLatch stop;
-  // Created before the first thread because torch's generator is shared by the threads, and a
-  // worker that joins seeds it.
+  // Makes the tasks before the first thread starts, because all threads share torch's generator,
+  // and a worker that joins seeds it.
   std::vector<Task> tasks;
   for (int worker = 0; worker < job.workers(); ++worker) {
     tasks.emplace_back(NewModule<Net>(), objective, source);
@@ -304,8 +305,8 @@ TEST_P(AsyncEquivalenceTest, OneWorkerMatchesTorchOnAnyServerCount) {
   const auto train = [&](Rule rule, int servers) {
     const JobSpec job = MakeJob(GetParam().spec, rule, /*workers=*/1, kBatch);
     torch::Tensor trained = TrainOnServers(job, data, servers);
-    // Adam divides by the size of a gradient. With weight decay, sums close to zero enlarge
-    // rounding differences, which depend on the CPU: up to 3e-5 after 300 steps.
+    // Adam divides by the gradient's size. Where gradient and weight decay almost cancel, this
+    // enlarges rounding differences, which depend on the CPU: up to 3e-5 after 300 steps.
     const bool has_small_sums = GetParam().spec.has_adam() && GetParam().spec.weight_decay() > 0;
     ExpectEquivalent(
         absl::StrCat(GetName(rule), ", 1 worker, servers: ", servers, ", ", GetParam().label),
@@ -365,7 +366,7 @@ TEST(EquivalenceTest, GroupsAndScheduleMatchTorchParameterGroups) {
                    TrainOnServers(job, data, /*servers=*/3), alone);
 }
 
-// Without lateness, the rules for late gradients equal torch's momentum.
+// Expects that momentum at `at` equals torch's momentum if no gradient is late.
 void ExpectMomentumIsTorchs(SgdSpec::MomentumAt at, bool nesterov) {
   constexpr int kBatch = 25;
   OptimizerSpec spec = Parse(R"pb(
@@ -411,7 +412,8 @@ TEST(EquivalenceTest, ClippingMatchesTorchOnTheWholeGradient) {
   const std::shared_ptr<Mlp> module = NewMlp();
   const std::unique_ptr<torch::optim::Optimizer> optimizer =
       TorchOptimizer(spec, module->parameters());
-  // Between the norms of the first and the last gradients, so clipping affects only some steps.
+  // This norm lies between those of the first and the last gradients, so clipping affects only some
+  // steps.
   constexpr double kNorm = 0.8;
   int clipped = 0;
   const torch::Tensor alone = TrainAlone(*module, *optimizer, *data, kBatch, [&](int64_t) {
@@ -448,7 +450,7 @@ TEST(EquivalenceTest, AccumulatedPassesMatchOneLargerBatch) {
                    TrainOnServers(job, data, /*servers=*/3), alone, kPushes);
 }
 
-// The reference loop runs on the same device.
+// Compares a worker on a device with a torch loop on the same device.
 class DeviceEquivalenceTest : public DeviceTestBase {
  protected:
   void SetUp() override {
@@ -510,8 +512,8 @@ TEST(EquivalenceTest, FourWorkersMatchOneProcessWithFourfoldBatch) {
   }
 }
 
-// During the job, the slow worker's batches shrink and the other workers' batches grow. The pace
-// depends on the machine, but the result does not.
+// During the job, the slow worker's batches shrink and the other workers' batches grow. How fast
+// they change depends on the machine. The trained model does not.
 TEST(EquivalenceTest, BatchesBySpeedMatchOneProcess) {
   constexpr int kWorkers = 3;
   constexpr int kBatch = 32;
@@ -565,7 +567,8 @@ TEST(EquivalenceTest, WeightedLossAndShortBatchMatchOneProcess) {
     for (const auto& [rule, workers] : {std::pair(Rule::kEachPush, 1), std::pair(Rule::kSync, 3),
                                         std::pair(Rule::kWholeBatch, 3)}) {
       JobSpec job = MakeJob(spec, rule, workers, kBatch);
-      // In EACH_PUSH mode, a push counts by the share of a global batch.
+      // With EACH_PUSH and a global batch, the server scales a push by samples / batch_size. torch
+      // does not scale the short last batch.
       job.mutable_training()->set_global_batch(rule != Rule::kEachPush);
       job = *NormalizeJobSpec(job);
       ExpectEquivalent(absl::StrCat(GetName(rule), ", workers: ", workers,
@@ -577,7 +580,8 @@ TEST(EquivalenceTest, WeightedLossAndShortBatchMatchOneProcess) {
   }
 }
 
-// An evaluation follows each epoch, and the evaluating slot returns in the middle of a step.
+// An evaluation follows each epoch. The slot that evaluates returns while other slots are in the
+// middle of a step.
 TEST(EquivalenceTest, AShortLastStepMatchesOneProcess) {
   constexpr int kBatch = 50;
   const OptimizerSpec spec = Parse("sgd { momentum: 0.9 } learning_rate: 0.05");
@@ -598,7 +602,7 @@ TEST(EquivalenceTest, AShortLastStepMatchesOneProcess) {
   }
 }
 
-// Uses the job file of one process with only `workers` and `mode` changed.
+// The jobs differ only in the number of workers and in the balance.
 TEST(EquivalenceTest, AGlobalBatchMatchesOnAnyWorkerCount) {
   constexpr int kBatch = 50;
   const auto data = std::make_shared<RandomSamples>(kStepsPerEpoch * kBatch);
@@ -622,7 +626,8 @@ TEST(EquivalenceTest, AGlobalBatchMatchesOnAnyWorkerCount) {
   }
 }
 
-// Uses the defaults: the job file does not mention several workers, and it uses a schedule.
+// The job file leaves consistency and the kind of batch at their defaults, and has a schedule. Only
+// the number of workers differs.
 TEST(EquivalenceTest, DefaultJobsLearnTheSameWithThreeWorkers) {
   constexpr int kBatch = 50;
   const auto data = std::make_shared<RandomSamples>(kStepsPerEpoch * kBatch);

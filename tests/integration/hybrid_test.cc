@@ -1,4 +1,4 @@
-// Compares two replicas, each divided over two processes, with two undivided workers in rounds.
+// Compares two replicas, each divided over two processes, with two undivided workers, in mode SYNC.
 // Results may differ only by rounding, also if the processes exchange tensors over TLS.
 
 #include <torch/nn/modules/activation.h>
@@ -31,7 +31,7 @@ constexpr int kEpochs = 3;
 constexpr int kReplicas = 2;
 constexpr double kTolerance = 1e-5;
 
-// Returns 48-64-10 in two stages, with the same parameters in each call.
+// Returns a network of 48, 64 and 10 units in two stages, with the same parameters in each call.
 std::vector<ModelStage> TwoLayers() {
   torch::manual_seed(kSeed);
   using torch::nn::Linear;

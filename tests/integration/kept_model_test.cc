@@ -51,7 +51,8 @@ class Line final : public Dataset {
   const int64_t size_;
 };
 
-// Trained and frozen parameters, averaged and counting buffers, and one tensor with two names.
+// Holds trained parameters, a frozen one (`scale`), averaged and counting buffers (`norm`), and one
+// tensor with two names (`tied`).
 struct Net : torch::nn::Module {
   Net()
       : first(register_module("first", torch::nn::Linear(3, 3))),
@@ -91,8 +92,8 @@ class KeptModelTest : public ::testing::Test {
         absl::StrCat("name: 'line' workers: 2 optimizer { sgd {} learning_rate: 0.1 } ", overrides),
         "the test's job"));
     auto cluster = *InProcessCluster::Start(/*servers=*/2, &clock_, dir_);
-    // Created before the first thread because torch's generator is shared by the threads, and a
-    // worker that joins seeds it.
+    // Makes the tasks before the first thread starts, because all threads share torch's generator,
+    // and a worker that joins seeds it.
     std::vector<Task> tasks;
     for (int slot = 0; slot < 2; ++slot) {
       torch::manual_seed(5);

@@ -33,7 +33,7 @@ constexpr int kSlots = 3;
 constexpr int kSteps = 200;
 constexpr uint64_t kSeed = 20;
 constexpr int kWeights = 40;
-constexpr int kSize = 49;  // plus 9 biases
+constexpr int kSize = 49;  // kWeights weights and 9 biases
 constexpr double kMomentum = 0.9;
 constexpr double kRate = 0.01;
 constexpr double kDecay = 0.1;
@@ -49,7 +49,8 @@ double Random(uint64_t a, uint64_t b, uint64_t c) {
   return static_cast<double>((x ^ x >> 33) >> 11) / 9007199254740992.0;
 }
 
-// Identifies a push: the slot and step, and the base version and version.
+// Identifies a push by slot and step. `base` is the version that the slot pulled, and `version` the
+// version when the push arrived.
 struct Push {
   int slot = 0;
   int step = 0;
@@ -77,7 +78,7 @@ double LagFactor(const Push& push) {
                   static_cast<double>(kFreeLag) / std::max<int64_t>(push.version - push.base, 1));
 }
 
-// For local steps: samples of one step over the slots, in unequal shares.
+// For local steps: number of samples in one step of all slots. The slots have unequal shares.
 constexpr int kSamplesOfAll = 12;
 uint32_t GetSamples(const Push& push) {
   return 2 + static_cast<uint32_t>((push.slot + push.step) % 4);
@@ -260,15 +261,16 @@ class Product {
   Slot slots_[kSlots];
 };
 
-// Tracks one element under a rule. `base` is the element's value at the push's base version.
+// One element of the reference.
 struct Element {
   int index = 0;
   double value = 0;
-  double momentum = 0;                 // on the servers
-  double of_slot[kSlots] = {0, 0, 0};  // in the workers
-  double gathered = 0;                 // since the last update of the momentum
+  double momentum = 0;                 // momentum on the servers
+  double of_slot[kSlots] = {0, 0, 0};  // momentum in each worker
+  double gathered = 0;                 // sum of gradients since the momentum changed
   int64_t taken = 0;                   // gradients that were not absent
 };
+// Applies one push to an element. `base` is the element's value at the push's base version.
 using Rule = std::function<void(const Push& push, double gradient, double base, Element* element)>;
 
 std::vector<double> Replay(const std::vector<Push>& record, const Rule& rule) {
@@ -325,7 +327,8 @@ TEST(LateGradientsTest, WorkerMomentumMatchesTheReference) {
              });
 }
 
-// Adds this share of the gradient.
+// Applies a gradient by the rule of momentum_at DELAYED: moves along the gradient at once, and
+// changes the momentum once in kSlots gradients.
 void TakeDelayed(double gradient, Element* element) {
   const double rate = GetRate(element->index);
   const double g = gradient + GetDecay(element->index) * element->value;

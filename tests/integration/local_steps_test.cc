@@ -41,7 +41,7 @@ constexpr int64_t kFeatures = 16;
 constexpr int64_t kClasses = 4;
 constexpr int kServers = 2;
 constexpr int kWorkers = 3;
-constexpr int kSteps = 8;  // H
+constexpr int kSteps = 8;  // local steps for each push, H in the paper
 constexpr int kBatch = 4;
 constexpr int kRounds = 12;
 constexpr double kOuterRate = 0.7;
@@ -81,7 +81,7 @@ class Points final : public Dataset {
   }
   uint32_t Fingerprint() const override { return fingerprint_; }
 
-  // Called by one worker's thread.
+  // The batches in the order in which the worker asked for them. Not thread-safe.
   const std::vector<std::vector<int64_t>>& asked() const { return asked_; }
 
  private:
@@ -142,8 +142,8 @@ Trained Train(const JobSpec& job, int64_t samples, int64_t poison = -1) {
   StopLatch stop;
   Trained trained;
   trained.outcomes.resize(job.workers());
-  // Created before the first thread because torch's generator is shared by the threads, and a
-  // worker that joins seeds it.
+  // Makes the tasks before the first thread starts, because all threads share torch's generator,
+  // and a worker that joins seeds it.
   std::vector<Task> tasks;
   for (int worker = 0; worker < job.workers(); ++worker) {
     trained.data.push_back(std::make_shared<Points>(samples, poison));
@@ -239,7 +239,8 @@ torch::Tensor TrainByTheBook(const std::vector<std::shared_ptr<Points>>& data, d
   torch::Tensor values = reference.values().clone();
   torch::Tensor momentum = torch::zeros_like(values);
   std::vector<Adam> inner(data.size(), Adam{inner_rate, 0, {}, {}});
-  // Asking for a batch below adds to the recorded samples.
+  // Copies the recorded batches first, because Gradient() below also asks for batches, which adds
+  // records.
   std::vector<std::vector<std::vector<int64_t>>> batches;
   for (const auto& each : data) {
     batches.push_back(each->asked());

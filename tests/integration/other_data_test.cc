@@ -45,8 +45,8 @@ class OtherDataTest : public ::testing::Test {
     Task task;
     absl::Status status;
   };
-  // Tables with different slopes differ by more than an offset or a scale, because tables are
-  // standardized.
+  // Workers standardize tables, so tables that differ only by an offset or a scale would become
+  // equal. Different slopes give tables that stay different.
   Worker MakeWorker(const std::string& name, int slope) {
     const std::string path = absl::StrCat(::testing::TempDir(), "/", name, ".csv");
     std::ofstream file(path);

@@ -101,8 +101,8 @@ double GetLargestPart(const std::string& what, const ReplicaRig::Options& option
   return part;
 }
 
-// The built-in transformer. With two layers, the size equals that of
-// deploy/jobs/transformer_text.textproto.
+// Returns options with the built-in transformer in two stages. With two layers it has the size of
+// the model in deploy/jobs/transformer_text.textproto.
 ReplicaRig::Options TransformerOverTwo(int64_t layers) {
   Transformer::Options shape;
   shape.layers = layers;
@@ -127,7 +127,7 @@ TEST(ReplicaMemoryTest, MembersHoldTheirShareOfATransformer) {
   }
 }
 
-// 784-512-256-10, one layer in each stage.
+// The network has 784, 512, 256 and 10 units, with one layer in each stage.
 TEST(ReplicaMemoryTest, AStageHoldsItsHeaviestLayer) {
   ReplicaRig::Options options;
   options.job = Job();

@@ -56,7 +56,7 @@ DataSource Digits(int64_t train, int64_t test = 0) {
   return source;
 }
 
-// 784-512-256-10.
+// Returns a network of 784, 512, 256 and 10 units in three stages.
 std::vector<ModelStage> ThreeLayers() {
   torch::manual_seed(kSeed);
   using torch::nn::Linear;
@@ -94,7 +94,7 @@ void ExpectAllOk(const std::vector<std::vector<absl::Status>>& outcomes) {
   }
 }
 
-// Trains the job once with replicas and once with undivided processes, and compares the results.
+// Trains the job once with one replica and once with one undivided worker, and compares the values.
 void ExpectEquivalent(const std::string& what, const ReplicaRig::Options& options,
                       double tolerance = kTolerance) {
   ReplicaRig divided(options);
@@ -134,7 +134,7 @@ TEST(ReplicaTest, ThreeProcessesMatchOneProcess) {
   ExpectEquivalent("MLP over three, 2 servers", Digits(kAsync, /*servers=*/2));
 }
 
-// The first request for a batch waits until a second request arrives.
+// The first request for a batch waits until a second request arrives, for at most 30 s.
 class WaitsForASecond final : public Dataset {
  public:
   explicit WaitsForASecond(std::shared_ptr<const Dataset> samples) : samples_(std::move(samples)) {}
@@ -238,8 +238,8 @@ TEST(ReplicaTest, LossyEncodingsMatchWithinTheirRounding) {
                                                  push { kind: BFLOAT16 }
                                                })pb",
                                              /*servers=*/2);
-  // Both sides round each push. If two floats differ in the last bit between two BFLOAT16 numbers,
-  // one side may round up and the other down.
+  // Both runs round each push to BFLOAT16. If their gradients differ in the last bit near the
+  // middle between two BFLOAT16 numbers, one run may round up and the other down.
   ExpectEquivalent("MLP over three, BFLOAT16, a group", options, /*tolerance=*/1e-4);
 }
 
@@ -285,7 +285,7 @@ struct Decode : torch::nn::Module {
 
 constexpr int64_t kVocabulary = 64, kContext = 16, kWidth = 64;
 
-// The embedding weighs about as much as the head.
+// The embedding in the first half has about as many parameters as the head in the second.
 std::vector<ModelStage> TwoHalvesOfATransformer() {
   torch::manual_seed(kSeed);
   return {torch::nn::Sequential(std::make_shared<Embed>(kVocabulary, kContext, kWidth),
@@ -330,7 +330,7 @@ TEST(ReplicaTest, TheTiedEmbeddingMatchesOverTwoProcesses) {
   ExpectEquivalent("built-in transformer over two", options);
 }
 
-// Averaged statistics, and a stage without statistics.
+// Returns three stages. The first and the last have batch-norm statistics, which are averaged.
 std::vector<ModelStage> WithBatchNorm() {
   torch::manual_seed(kSeed);
   using torch::nn::Linear;

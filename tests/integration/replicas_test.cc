@@ -68,15 +68,15 @@ class ReplicasTest : public ::testing::Test {
     at::set_num_threads(1);
   }
 
-  // Runs one worker thread per entry, each with that many devices, and returns the job's
-  // accounting.
+  // Runs one worker thread for each entry of `devices`, with that many devices, and returns the
+  // job's accounting.
   JobStatus Run(const JobSpec& job, const std::vector<size_t>& devices) {
     struct Worker {
       Task task;
       std::vector<Task> further;
       DeviceList devices;
     };
-    // Created on this thread because torch's seed is shared by the threads.
+    // Makes the tasks before the threads start, because all threads share torch's generator.
     std::vector<Worker> workers;
     for (const size_t count : devices) {
       Worker worker{NewTask(), {}, DeviceList(count - 1, torch::kCPU)};

@@ -76,7 +76,8 @@ std::shared_ptr<Net> NewNet() {
   return std::make_shared<Net>();
 }
 
-// Trains `net` in torch's loop over some epochs of the job's order.
+// Trains `net` in torch's loop for epochs `first_epoch` to `last_epoch`, with the job's sample
+// order.
 void TrainAlone(Net& net, torch::optim::Optimizer& optimizer, int first_epoch, int last_epoch) {
   EpochPositions positions(/*seed=*/1, kSamples);
   const Plane data;
@@ -158,7 +159,8 @@ class ResumeTest : public ::testing::Test {
     return RunWorker(Task(net, MeanSquaredError(), data), options);
   }
 
-  // Records the checkpoint that each part reports as the start of the last run.
+  // Records the checkpoints from which the last run began, as both servers and then the coordinator
+  // report them.
   void Look(InProcessCluster& cluster) {
     begun_from_.clear();
     for (int server = 0; server < 2; ++server) {
@@ -210,7 +212,7 @@ TEST_F(ResumeTest, AResumeWithMoreEpochsMatchesTorch) {
 }
 
 TEST_F(ResumeTest, TwoOfThreeWorkersResumeAsThree) {
-  // The job waits for the third slot until that slot's lease ends.
+  // The restored servers still know the third slot. They wait until that slot's lease ends.
   const std::string schedule =
       "membership.lease_seconds=1 optimizer.schedule.shape=COSINE "
       "optimizer.schedule.total_steps=48 training.epochs=4 ";

@@ -36,7 +36,7 @@ std::string JobText(const std::string& more_of_the_schedule, const std::string& 
       "consistency { ", consistency, " }");
 }
 
-// Records the progress of each applied gradient.
+// Records the progress of each gradient that block 0 applied.
 class AppliedJournal final : public JobStorage, public BlockJournal {
  public:
   absl::StatusOr<std::optional<Origin>> Open(const JobShare&, ParameterStore*) override {
@@ -57,7 +57,7 @@ class AppliedJournal final : public JobStorage, public BlockJournal {
 
 struct Case {
   std::string consistency;
-  double slowest = 1;  // step time of slot 2; the other slots need 1 and 1.03
+  double slowest = 1;  // step time of slot 2, in units of slot 0's; slot 1 needs 1.03
 };
 
 class ScheduleEndTest : public ::testing::TestWithParam<Case> {
@@ -65,7 +65,7 @@ class ScheduleEndTest : public ::testing::TestWithParam<Case> {
   struct Slot {
     MemberState member;
     double step_time = 1;
-    // Time at which the slot's step is computed. Infinite if the slot waits or is idle.
+    // Virtual time at which the slot has computed its step. Infinite if the slot waits or is idle.
     double ready_at = 0;
     std::optional<DataLease> lease;
     int64_t taken = 0;

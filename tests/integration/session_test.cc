@@ -167,8 +167,8 @@ TEST_F(SessionTest, EvaluationsUseTheServersValues) {
 
 TEST_F(SessionTest, TwoWorkersShareAnEpoch) {
   const JobSpec job = Job("workers: 2 training { epochs: 2 batch_size: 8 }");
-  // Created before the first thread because torch's generator is shared by the threads, and a
-  // worker that joins seeds it.
+  // Makes the modules before the first thread starts, because all threads share torch's generator,
+  // and a worker that joins seeds it.
   const std::vector<std::shared_ptr<Gan>> gans = {NewGan(), NewGan()};
   std::vector<std::thread> threads;
   std::vector<int64_t> taken(2, 0);
@@ -218,7 +218,8 @@ TEST_F(SessionTest, NamesAParameterThatTheLoopClamps) {
 }
 
 TEST_F(SessionTest, AnEarlyEndDoesNotBlockOtherWorkers) {
-  // The job waits for a slot that leaves without notice until that slot's lease expires.
+  // If a slot leaves without notice, the job waits until the slot's lease expires. With 600 s this
+  // test would not end in time.
   const JobSpec job =
       Job("workers: 2 training { epochs: 4 batch_size: 8 } membership { lease_seconds: 600 } "
           "consistency { mode: ASYNC }");
@@ -269,7 +270,7 @@ TEST_F(SessionTest, RefusesCallsOutOfOrder) {
   Session empty = NewSession(Job(""));
   empty.Join(*gan, {});
   EXPECT_THAT(std::string(empty.status().message()), HasSubstr("Session::Options::samples is 0"));
-  // The calls that a loop may still make.
+  // After the error a loop may still make these calls.
   EXPECT_TRUE(empty.samples().empty());
   EXPECT_EQ(empty.epoch(), 0);
   EXPECT_EQ(empty.step(), 0);

@@ -101,7 +101,8 @@ TEST(SharedMemoryTest, SharedMemoryAndNetworkLearnTheSameBits) {
     const Outcome near = Train(/*shared=*/true, mode);
     const Outcome far = Train(/*shared=*/false, mode);
     EXPECT_EQ(near.values, far.values) << mode;
-    // The remaining bytes are the initial values and names.
+    // With shared memory, the servers receive only the initial values and the names of blocks over
+    // the network.
     EXPECT_LT(near.bytes_received, far.bytes_received / 10) << mode;
   }
 }

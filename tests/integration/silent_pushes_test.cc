@@ -1,7 +1,7 @@
-// Tests pushes that send only their beginning, or stay silent. A worker may hang while the
-// connection stays open. Such a push keeps bytes of the working pushes' share only while the share
-// suffices for other pushes. Pushes on unverified connections, on which a worker has not spoken
-// yet, do not get any bytes of it.
+// Tests pushes that begin and then stay silent, as if the worker hangs while the connection stays
+// open. server/parked/push_budget.h describes the three shares of the memory for frames. A silent
+// push keeps bytes of the working share until another push needs them. A connection is unverified
+// until the current process of a slot has used it. Pushes on it get no bytes of the working share.
 
 #include <atomic>
 #include <memory>
@@ -31,13 +31,14 @@ using ::testing::HasSubstr;
 constexpr int64_t kBlockElements = 4096;
 constexpr int64_t kBlockBytes = kBlockElements * sizeof(float);
 constexpr int kBlocks = 4;
-// The number of frames that fit into the share of working pushes. Half as many more silent pushes
-// may wait.
+// Number of frames in the working share. The stalled share holds half as many, for silent pushes
+// whose bytes another push needed.
 constexpr int kShares = 16;
-// The number of frames that pushes on unverified connections may hold.
+// Number of frames in the unverified share.
 constexpr int kUnverifiedShares = 2;
 constexpr absl::Duration kLease = absl::Seconds(10);
-// After kSilence a push counts as silent. kPatience also exceeds any lease.
+// After kSilence a push counts as silent. kPatience is longer than the lease and the time for which
+// a silent push may block other pushes.
 constexpr absl::Duration kSilence = absl::Milliseconds(1001);
 constexpr absl::Duration kPatience = absl::Milliseconds(10100);
 
@@ -59,7 +60,7 @@ class SilentPush {
     stream_->WritesDone();
     return Await();
   }
-  // Returns the server's final status for the push.
+  // Waits for the end of the push and returns the status.
   absl::Status Await() {
     ended_ = true;
     return FromGrpcStatus(stream_->Finish());
@@ -114,7 +115,8 @@ class SilentPushesTest : public ::testing::Test {
   std::unique_ptr<PlainWorker> ElsewhereAs(const PlainWorker& worker) {
     return std::make_unique<PlainWorker>(PlainChannel(server_->address()), worker.hello());
   }
-  // Opens `count` silent pushes on separate connections and waits until the server holds them.
+  // Opens `count` silent pushes on separate connections and waits until they fill the unverified
+  // share.
   void OpenUnverifiedPushes(int count) {
     ASSERT_TRUE(Eventually([&] { return Held() == 0; }));
     for (int i = 0; i < count; ++i) {
@@ -174,7 +176,7 @@ TEST_F(SilentPushesTest, SilentPushesDoNotBlockAnotherSlotsPush) {
   ASSERT_TRUE(Eventually([&] { return other.is_through(); }));
   EXPECT_TRUE(other.status().ok()) << other.status();
   EXPECT_TRUE(Eventually([&] { return Held() == kShares * kBlockBytes; }));
-  // Both the pushes that gave up their shares and the other pushes continue.
+  // All silent pushes can continue, also those whose bytes moved to the stalled share.
   for (int i = 0; i < kShares; ++i) {
     const absl::Status status = pushes[i]->GoOn(*workers[i]);
     EXPECT_TRUE(status.ok()) << i << ": " << status;
@@ -239,7 +241,8 @@ TEST_F(SilentPushesTest, OnePushPerConnectionMayWait) {
   clock_.Advance(kSilence);
   ASSERT_TRUE(Eventually([&] { return other.is_through(); }));
   EXPECT_TRUE(other.status().ok()) << other.status();
-  // Includes a push that held a share, and the pushes that received shares since.
+  // One silent push of the connection keeps its bytes, in the stalled share. The other pushes that
+  // held bytes ended, and the kInLine pushes behind them got bytes.
   EXPECT_TRUE(Eventually([&] { return Held() == (1 + kInLine) * kBlockBytes; }));
   pushes.clear();
   EXPECT_TRUE(Eventually([&] { return Held() == 0; }));
@@ -285,7 +288,8 @@ TEST_F(SilentPushesTest, AnExcessUnverifiedPushMustSayHello) {
   EXPECT_TRUE(pushed.ok()) << pushed.status();
 }
 
-// After a reconnect, a worker continues with any call.
+// After a reconnect, the first call of a worker can be a pull, a push or a renewal, so each must
+// verify the connection.
 TEST_F(SilentPushesTest, PullPushOrRenewalVerifiesAConnection) {
   observer_ = Enter(0);
   const auto worker = Enter(1);
@@ -338,7 +342,8 @@ TEST_F(SilentPushesTest, AConnectionIsForgottenAfterItsWorkerLeaves) {
   observer_ = Enter(0);
   const auto worker = Enter(1);
   ASSERT_NO_FATAL_FAILURE(OpenUnverifiedPushes(kUnverifiedShares));
-  // The known worker receives the reason if the push lacks a frame.
+  // On a verified connection, a push without a frame gets INVALID_ARGUMENT. On an unverified one it
+  // gets ABORTED, as below.
   EXPECT_TRUE(absl::IsInvalidArgument(worker->Send({}).status()));
   ASSERT_TRUE(worker->Leave().ok());
   EXPECT_TRUE(Eventually([&] { return absl::IsAborted(worker->Send({}).status()); }));

@@ -52,7 +52,8 @@ JobSpec Job(const std::vector<std::string>& overrides = {}) {
   return *NormalizeJobSpec(job);
 }
 
-// Returns 32-48-40-10 in three stages, with the same parameters in each call.
+// Returns a network of 32, 48, 40 and 10 units in three stages, with the same parameters in each
+// call.
 Stages NewNet() {
   torch::manual_seed(7);
   const torch::nn::Sequential first(torch::nn::Linear(32, 48), torch::nn::Tanh());
@@ -93,8 +94,8 @@ class StagesTrainingTest : public ::testing::Test {
   // values.
   torch::Tensor Train(const JobSpec& job, const std::vector<int>& devices) {
     torch::Tensor learnt;
-    // Created before the first thread because torch's generator is shared by the threads, and a
-    // worker that joins seeds it.
+    // Makes the tasks before the first thread starts, because all threads share torch's generator,
+    // and a worker that joins seeds it.
     std::vector<Task> tasks;
     for (size_t i = 0; i < devices.size(); ++i) {
       Callbacks callbacks;
@@ -132,7 +133,7 @@ class StagesTrainingTest : public ::testing::Test {
     return status;
   }
 
-  // Checks that the job used and evaluated each epoch once.
+  // Checks that the job used each sample of each epoch once and evaluated each epoch once.
   void ExpectDone() {
     const JobStatus status = Status();
     EXPECT_EQ(status.phase(), JobStatus::DONE);

@@ -55,7 +55,7 @@ Objective MeanSquare() {
   return Objective([](const Pass& pass) { return pass.output().square().mean(); });
 }
 
-// Runs with each update rule.
+// The parameter is a job text that selects an update rule.
 class StalledWorkerTest : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
@@ -165,7 +165,7 @@ TEST_P(StalledWorkerTest, AServerPartitionDelaysOthersByALease) {
   ASSERT_TRUE(Moves(0) && Moves(1));
   ways_[1]->SetBlackHole(true);
   EXPECT_TRUE(Moves(0)) << "the other workers wait for it";
-  // In whole-batch mode the other workers do not wait until this worker leaves the clocks.
+  // With whole batches the other workers continue before this worker leaves the clocks.
   if (job.consistency().apply() != ConsistencySpec::WHOLE_BATCH) {
     EXPECT_TRUE(Eventually(
         [&] { return WasSaid("1: slot 1 cannot reach server 1 any more, but other slots can"); }));
@@ -184,7 +184,8 @@ TEST_P(StalledWorkerTest, ACoordinatorPartitionCostsTheSlotWithoutDelay) {
   ASSERT_TRUE(Moves(0) && Moves(1));
   ways_[0]->SetBlackHole(true);
   EXPECT_TRUE(Moves(0)) << "the other workers wait for it";
-  // In whole-batch mode the other workers do not wait for the lease to end.
+  // With whole batches the other workers may have moved before worker 1's lease ended, so this
+  // waits for the end of that lease.
   EXPECT_TRUE(Eventually([&] { return ReadState(1) == SlotAccounting::EXPIRED; }));
   ways_[0]->SetBlackHole(false);
   threads_[1].join();

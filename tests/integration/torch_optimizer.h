@@ -17,7 +17,7 @@ namespace torchps {
 std::unique_ptr<torch::optim::Optimizer> TorchOptimizer(const OptimizerSpec& spec,
                                                         std::vector<torch::Tensor> parameters);
 
-// Optimizer setting of the equivalence tests.
+// One optimizer setting of the equivalence tests.
 struct OptimizerCase {
   std::string label;   // letters and digits
   OptimizerSpec spec;  // normalised
@@ -25,7 +25,7 @@ struct OptimizerCase {
 
 // Returns each optimizer in each mode: plain, and with each option that changes the formula.
 std::vector<OptimizerCase> OptimizerCases();
-// Returns the cases that a job without local steps allows.
+// Returns the cases of OptimizerCases() that a job without local steps allows.
 std::vector<OptimizerCase> OptimizerCasesOfJobs();
 
 // Returns ||a - b|| / ||b||, Euclidean, summed in double.

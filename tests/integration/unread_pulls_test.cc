@@ -21,13 +21,15 @@
 namespace torchps {
 namespace {
 
-// Exceeds the data that a connection buffers for an unread stream.
+// A block is larger than the data that a connection buffers for an unread stream.
 constexpr int64_t kBlockElements = int64_t{1} << 18;
 constexpr int64_t kBlockBytes = kBlockElements * sizeof(float);
 constexpr int kBlocks = 2;
+// Number of blocks for which the server has send memory.
 constexpr int kShares = 3;
 constexpr absl::Duration kLease = absl::Seconds(10);
-// Lease plus the transfer time of a block on a slow link.
+// The time for which an unread pull may block other pulls: the lease, plus the transfer time of a
+// block on a slow link.
 constexpr absl::Duration kPatience = absl::Seconds(11);
 
 // Holds a Pull on a separate connection. Nothing is read before Read().
@@ -121,7 +123,8 @@ TEST_F(UnreadPullsTest, UnreadPullsDoNotBlockAnotherPull) {
 TEST_F(UnreadPullsTest, UnreadPullsMayStayWithoutContention) {
   clock_.Advance(kPatience);
   ASSERT_TRUE(LeaseIsOver());
-  // Repeats Hello, so that the server has finished the first Hello.
+  // The server checks unread pulls after it expires leases. A second expiry shows that the check
+  // after the first one is complete.
   ASSERT_TRUE(worker_->Hello().ok());
   clock_.Advance(kPatience);
   ASSERT_TRUE(LeaseIsOver());
