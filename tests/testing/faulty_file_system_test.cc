@@ -26,7 +26,7 @@ std::string GetContents(FileSystem& files, const std::string& path) {
   return contents.ok() ? *contents : "(none)";
 }
 
-TEST(FaultyFileSystemTest, KeepsSyncedDataInACrash) {
+TEST(FaultyFileSystemTest, ACrashKeepsSyncedData) {
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     FaultyFileSystem files;
     ASSERT_TRUE(files.CreateDirectories("/d").ok());
@@ -36,7 +36,7 @@ TEST(FaultyFileSystemTest, KeepsSyncedDataInACrash) {
   }
 }
 
-TEST(FaultyFileSystemTest, WritesAtomicallyDespiteAPowerCut) {
+TEST(FaultyFileSystemTest, APowerCutLeavesTheOldOrTheNewFileOfAnAtomicWrite) {
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     FaultyFileSystem files;
     ASSERT_TRUE(files.CreateDirectories("/d").ok());
@@ -49,7 +49,7 @@ TEST(FaultyFileSystemTest, WritesAtomicallyDespiteAPowerCut) {
   }
 }
 
-TEST(FaultyFileSystemTest, KeepsLosesOrTearsUnsyncedData) {
+TEST(FaultyFileSystemTest, ACrashKeepsLosesOrTearsUnsyncedData) {
   std::set<std::string> seen;
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     FaultyFileSystem files;
@@ -72,7 +72,7 @@ TEST(FaultyFileSystemTest, KeepsLosesOrTearsUnsyncedData) {
       << "a gap of zeros";
 }
 
-TEST(FaultyFileSystemTest, MayLoseAnUnsyncedName) {
+TEST(FaultyFileSystemTest, ACrashMayLoseANameOfAnUnsyncedDirectory) {
   std::set<std::string> seen;
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     FaultyFileSystem files;
@@ -85,7 +85,7 @@ TEST(FaultyFileSystemTest, MayLoseAnUnsyncedName) {
   EXPECT_EQ(seen, (std::set<std::string>{"(none)", "x"}));
 }
 
-TEST(FaultyFileSystemTest, LosesDataAfterAFailedSync) {
+TEST(FaultyFileSystemTest, ACrashLosesDataOfAFailedSyncEvenIfALaterSyncSucceeds) {
   FaultyFileSystem files;
   ASSERT_TRUE(files.CreateDirectories("/d").ok());
   ASSERT_TRUE(WriteFileAtomically(files, "/d/a", "1").ok());
@@ -113,7 +113,7 @@ TEST(FaultyFileSystemTest, KilledProcessesLoseLocksButNotData) {
   EXPECT_FALSE(files.Lock("/d/lock").ok()) << "the old handle must not release the new lock";
 }
 
-TEST(FaultyFileSystemTest, FillsTheDiskBeforeAWriteFails) {
+TEST(FaultyFileSystemTest, AWriteBeyondTheCapacityFillsTheDiskAndFails) {
   FaultyFileSystem files;
   ASSERT_TRUE(files.CreateDirectories("/d").ok());
   files.SetCapacity(5);
@@ -129,7 +129,7 @@ TEST(FaultyFileSystemTest, FillsTheDiskBeforeAWriteFails) {
   EXPECT_EQ(GetContents(files, "/d/a"), "123abcd");
 }
 
-TEST(FaultyFileSystemTest, PassesOperationAndPathToTheHook) {
+TEST(FaultyFileSystemTest, AHookCanFailOneOperationOnOnePath) {
   FaultyFileSystem files;
   ASSERT_TRUE(files.CreateDirectories("/d").ok());
   files.SetFaultHook([](Operation operation, const std::string& path) {
