@@ -32,7 +32,7 @@ uint64_t FirstSeedThatFinds(Fault fault) {
   return kSeedsForFault;
 }
 
-TEST(SimulationTest, FindsNoViolation) {
+TEST(SimulationTest, FindsNoViolationWithoutAPlantedFault) {
   uint64_t events = 0;
   double seconds = 0;
   int worker_deaths = 0;
@@ -61,7 +61,7 @@ TEST(SimulationTest, FindsNoViolation) {
   EXPECT_GT(batch_updates, early_updates);
 }
 
-TEST(SimulationTest, ReplaysASeedExactly) {
+TEST(SimulationTest, ASeedAlwaysGivesTheSameEvents) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     RunOptions options;
     options.seed = seed;
@@ -72,7 +72,7 @@ TEST(SimulationTest, ReplaysASeedExactly) {
   }
 }
 
-TEST(SimulationTest, FindsAnEarlyAcknowledgement) {
+TEST(SimulationTest, FindsAPushAcknowledgedBeforeItIsApplied) {
   EXPECT_LT(FirstSeedThatFinds(Fault::kAcknowledgeEarly), kSeedsForFault);
 }
 
@@ -88,39 +88,39 @@ TEST(SimulationTest, FindsALedgerWithoutIncarnations) {
   EXPECT_LT(FirstSeedThatFinds(Fault::kIgnoreIncarnation), kSeedsForFault);
 }
 
-TEST(SimulationTest, FindsALateGradientInARound) {
+TEST(SimulationTest, FindsALateGradientAddedToALaterRound) {
   EXPECT_LT(FirstSeedThatFinds(Fault::kTakeLateGradient), kSeedsForFault);
 }
 
-TEST(SimulationTest, FindsAScheduleAheadOfTheJob) {
+TEST(SimulationTest, FindsAReportedJobProgressThatIsTooHigh) {
   EXPECT_LT(FirstSeedThatFinds(Fault::kScheduleRunsOut), kSeedsForFault);
 }
 
-TEST(SimulationTest, FindsSamplesLostWithALateGradient) {
+TEST(SimulationTest, FindsSamplesOfARefusedGradientCountedAsUsed) {
   EXPECT_LT(FirstSeedThatFinds(Fault::kLoseSamples), kSeedsForFault);
 }
 
-TEST(SimulationTest, FindsSamplesLostWithADeadWorker) {
+TEST(SimulationTest, FindsSamplesOfADeadWorkerCountedAsUsed) {
   EXPECT_LT(FirstSeedThatFinds(Fault::kDropLease), kSeedsForFault);
 }
 
-TEST(SimulationTest, FindsAGradientOlderThanTheBound) {
+TEST(SimulationTest, FindsAnAppliedGradientOlderThanTheBound) {
   EXPECT_LT(FirstSeedThatFinds(Fault::kTakeOldGradient), kSeedsForFault);
 }
 
-TEST(SimulationTest, FindsAnEarlyUpdateOfFullWeight) {
+TEST(SimulationTest, FindsAnEarlyUpdateThatAppliesTheWholeMean) {
   EXPECT_LT(FirstSeedThatFinds(Fault::kApplyWholeMean), kSeedsForFault);
 }
 
-TEST(SimulationTest, FindsAnAcknowledgementOfACollectedPush) {
+TEST(SimulationTest, FindsAPushAcknowledgedBeforeTheUpdateOfItsBatch) {
   EXPECT_LT(FirstSeedThatFinds(Fault::kAcknowledgeCollected), kSeedsForFault);
 }
 
-TEST(SimulationTest, FindsASumThatSurvivesARestart) {
+TEST(SimulationTest, FindsGradientsThatSurviveARestartWithoutLedgerEntries) {
   EXPECT_LT(FirstSeedThatFinds(Fault::kKeepSum), kSeedsForFault);
 }
 
-TEST(SimulationTest, FindsADeadSlotInTheClock) {
+TEST(SimulationTest, FindsADeadSlotThatBlocksOtherSlots) {
   EXPECT_LT(FirstSeedThatFinds(Fault::kCountDeadSlot), kSeedsForFault);
 }
 
