@@ -65,7 +65,7 @@ TEST_F(ConnectionFilterTest, LimitsTheHandshakesOfEachHost) {
 
 // The filter's thread polls the event. If the event stayed set without handshakes, the thread would
 // spin.
-TEST_F(ConnectionFilterTest, ClearsTheEventAfterTheLastHandshake) {
+TEST_F(ConnectionFilterTest, TheHandshakeEventIsClearedAfterTheLastHandshake) {
   ConnectionFilter::Options options;
   options.tls = true;
   Open(std::move(options));
@@ -81,7 +81,7 @@ TEST_F(ConnectionFilterTest, ClearsTheEventAfterTheLastHandshake) {
   }));
 }
 
-TEST_F(ConnectionFilterTest, ReportsWhyAHandshakeDidNotStart) {
+TEST_F(ConnectionFilterTest, LogsWhyAHandshakeDidNotStart) {
   ConnectionFilter::Options options;
   options.tls = true;
   options.patience = absl::Milliseconds(50);
@@ -97,7 +97,7 @@ TEST_F(ConnectionFilterTest, ReportsWhyAHandshakeDidNotStart) {
 }
 
 // The server needs file descriptors, regardless of the number of connections.
-TEST_F(ConnectionFilterTest, LeavesFileDescriptorsFree) {
+TEST_F(ConnectionFilterTest, LeavesTheReservedFileDescriptorsFree) {
   rlimit limit{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
   ConnectionFilter::Options options;

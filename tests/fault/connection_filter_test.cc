@@ -40,7 +40,7 @@ namespace {
 using ::testing::HasSubstr;
 
 // Sniffs each prefix of the first bytes of each protocol.
-TEST(OpeningTest, DetectsTheProtocolFromTheFewestBytes) {
+TEST(ProtocolSnifferTest, DetectsTheProtocolFromTheFewestBytes) {
   struct Case {
     std::string bytes;
     size_t decided_after;
@@ -69,7 +69,7 @@ TEST(OpeningTest, DetectsTheProtocolFromTheFewestBytes) {
   }
 }
 
-TEST(OpeningTest, ReadsTheLengthOfATlsRecord) {
+TEST(ProtocolSnifferTest, ReadsTheLengthOfATlsRecord) {
   const std::string record("\x16\x03\x01\x02\x07\x01", 6);
   EXPECT_EQ(TlsRecordBytes(record.substr(0, 4)), std::nullopt);
   EXPECT_EQ(TlsRecordBytes(record.substr(0, 5)), 5 + 0x207);
@@ -77,7 +77,7 @@ TEST(OpeningTest, ReadsTheLengthOfATlsRecord) {
   EXPECT_EQ(TlsRecordBytes("\x16\x03\x01\xff\xff"), 5 + 0xffff);
 }
 
-TEST(OpeningTest, ParsesOnlyCompleteGoAwayFrames) {
+TEST(ProtocolSnifferTest, ParsesOnlyCompleteGoAwayFrames) {
   const std::string frame = GoAwayFrame("no\r\nthanks");
   EXPECT_EQ(ParseGoAwayFrame(frame), "no  thanks");
   for (size_t size = 0; size < frame.size(); ++size) {
@@ -136,7 +136,7 @@ TEST_F(ConnectionFilterTest, ClosesConnectionsThatSendRandomBytes) {
 
 // The filter closes a connection that sends nothing, or only a part of the first bytes, until the
 // timeout.
-TEST_F(ConnectionFilterTest, ClosesConnectionsAfterTheTimeout) {
+TEST_F(ConnectionFilterTest, ClosesSilentAndIncompleteConnectionsAfterTheTimeout) {
   ConnectionFilter::Options options;
   options.patience = absl::Milliseconds(50);
   Open(std::move(options));
@@ -175,7 +175,7 @@ TEST_F(ConnectionFilterTest, RefusesAPortThatIsInUse) {
             absl::StatusCode::kUnavailable);
 }
 
-TEST_F(ConnectionFilterTest, FindsTheOwnerOfAConnection) {
+TEST_F(ConnectionFilterTest, FindsTheUserThatOwnsAConnection) {
   Open();
   const FileDescriptor own = Visit(kPreface);
   ASSERT_TRUE(Eventually([&] { return admitted() == 1; }));
@@ -245,7 +245,7 @@ int64_t ResidentBytes() {
 // worker trains.
 class ManyConnectionsTest : public ::testing::TestWithParam<bool> {};
 
-TEST_P(ManyConnectionsTest, CostLittleMemoryAndDoNotDelayWorkers) {
+TEST_P(ManyConnectionsTest, IdleConnectionsTakeLittleMemoryAndWorkersAreStillServed) {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
   limit.rlim_cur = limit.rlim_max;

@@ -84,7 +84,7 @@ absl::StatusOr<JoinReply> Join(const std::string& address) {
   return reply;
 }
 
-TEST_P(FailpointTest, LosesNothingInACrash) {
+TEST_P(FailpointTest, AfterAKillEachPushIsAppliedOnceAndAJoinCanBeRepeated) {
   const bool is_coordinators = GetParam().point == Failpoint::kStateKept;
   ServerProgram server = Start(absl::StrCat(
       GetParam().name,

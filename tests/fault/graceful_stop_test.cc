@@ -118,7 +118,7 @@ class GracefulStopTest : public ::testing::TestWithParam<bool> {
   std::vector<std::unique_ptr<Program>> workers_;
 };
 
-TEST_P(GracefulStopTest, SavesAllStepsBeforeItStops) {
+TEST_P(GracefulStopTest, ServersSaveAllStepsBeforeTheyStop) {
   ASSERT_NO_FATAL_FAILURE(StartServers());
   StartWorkers();
   ASSERT_NO_FATAL_FAILURE(AwaitSteps(200));
@@ -140,7 +140,7 @@ TEST_P(GracefulStopTest, SavesAllStepsBeforeItStops) {
   StopServers();
 }
 
-TEST_P(GracefulStopTest, TakesACheckpointWhenOneServerStops) {
+TEST_P(GracefulStopTest, StoppingOneServerTakesACheckpointOfAllServers) {
   ASSERT_NO_FATAL_FAILURE(StartServers());
   StartWorkers();
   ASSERT_NO_FATAL_FAILURE(AwaitSteps(200));
@@ -162,7 +162,7 @@ TEST_P(GracefulStopTest, TakesACheckpointWhenOneServerStops) {
   StopServers();
 }
 
-TEST_P(GracefulStopTest, ReportsLostStepsIfServerZeroIsDown) {
+TEST_P(GracefulStopTest, AStoppingServerReportsUnsavedStepsIfServer0IsDown) {
   ASSERT_NO_FATAL_FAILURE(StartServers());
   StartWorkers();
   ASSERT_NO_FATAL_FAILURE(AwaitSteps(200));
@@ -175,7 +175,7 @@ TEST_P(GracefulStopTest, ReportsLostStepsIfServerZeroIsDown) {
   EXPECT_THAT(Logged(servers_[1]), HasSubstr("server 0 at " + servers_[0].address + ": "));
 }
 
-TEST_P(GracefulStopTest, KeepsReportedStepsWhileWorkersPush) {
+TEST_P(GracefulStopTest, WorkersThatPushDuringAStopContinueAfterTheRestart) {
   ASSERT_NO_FATAL_FAILURE(StartServers());
   StartWorkers();
   ASSERT_NO_FATAL_FAILURE(AwaitSteps(200));

@@ -120,11 +120,11 @@ class HalfOpenHandshakesTest : public ::testing::Test {
   ServerProgram server_;
 };
 
-TEST_F(HalfOpenHandshakesTest, AdmitsWorkersDespitePartialHellos) {
+TEST_F(HalfOpenHandshakesTest, ServesWorkersDespiteClientsWithPartialTlsHellos) {
   ExpectThatWorkGoesOn(ClientHello().substr(0, 54));
 }
 
-TEST_F(HalfOpenHandshakesTest, AdmitsWorkersDespiteUnfinishedHandshakes) {
+TEST_F(HalfOpenHandshakesTest, ServesWorkersDespiteClientsWithUnfinishedTlsHandshakes) {
   ExpectThatWorkGoesOn(ClientHello());
 }
 

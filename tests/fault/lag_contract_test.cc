@@ -112,7 +112,7 @@ TEST_F(LagContractTest, RejectsPushesAboveMaxLag) {
   EXPECT_EQ(status->lag().max(), 2);
 }
 
-TEST_F(LagContractTest, RejectsPushesAboveMaxLagUnderConcurrency) {
+TEST_F(LagContractTest, RejectsOnlyPushesAboveMaxLagWhenWorkersPushConcurrently) {
   constexpr int kWorkers = 4;
   constexpr int64_t kMaxLag = 2;
   constexpr Step kSteps = 200;

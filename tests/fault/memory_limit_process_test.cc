@@ -102,7 +102,7 @@ TEST_F(MemoryLimitProcessTest, RefusesAJobThatExceedsTheMemoryLimit) {
   EXPECT_EQ(small.Initialize(0), absl::OkStatus());
 }
 
-TEST_F(MemoryLimitProcessTest, KeepsAcknowledgedPushesWhenMemoryRunsOut) {
+TEST_F(MemoryLimitProcessTest, ARestartKeepsAcknowledgedPushesAfterMemoryRanOut) {
   ServerProgram server = Start();
   ASSERT_NE(server.address, "");
   std::vector<std::unique_ptr<PlainWorker>> workers;

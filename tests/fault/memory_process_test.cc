@@ -95,7 +95,7 @@ class MemoryProcessTest : public ::testing::Test {
   StopLatch stop_;
 };
 
-TEST_F(MemoryProcessTest, StaysUnderTheMemoryBoundWhenOverloaded) {
+TEST_F(MemoryProcessTest, AnOverloadedServerStaysBelowTheMemoryBound) {
 #if defined(TORCHPS_ASAN) || defined(TORCHPS_TSAN)
   GTEST_SKIP() << "most of the memory would be the sanitizer's";
 #endif

@@ -153,7 +153,7 @@ class MovedServerTest : public ::testing::Test {
   std::vector<float> expected_ = std::vector<float>(kTrained);
 };
 
-TEST_F(MovedServerTest, FindsAMovedServerThroughTheCoordinator) {
+TEST_F(MovedServerTest, AWorkerFindsAMovedServerThroughTheCoordinator) {
   const auto client = Join({servers_[0]->address(), servers_[1]->address()});
   ASSERT_NO_FATAL_FAILURE(Begin(*client));
   ASSERT_NO_FATAL_FAILURE(Step(*client));
@@ -169,7 +169,7 @@ TEST_F(MovedServerTest, FindsAMovedServerThroughTheCoordinator) {
   Audit(*client);
 }
 
-TEST_F(MovedServerTest, FindsMovedServersThroughAddressFiles) {
+TEST_F(MovedServerTest, AWorkerFindsMovedServersThroughAddressFiles) {
   const auto client =
       Join({absl::StrCat("file:", AddressFile(0)), absl::StrCat("file:", AddressFile(1))});
   ASSERT_NO_FATAL_FAILURE(Begin(*client));

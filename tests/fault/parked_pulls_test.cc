@@ -166,7 +166,7 @@ class ParkedPullsTest : public ::testing::Test {
   std::unique_ptr<PlainWorker> slowest_;
 };
 
-TEST_F(ParkedPullsTest, ReleasesAThousandPullsWithoutExtraThreads) {
+TEST_F(ParkedPullsTest, AThousandParkedPullsUseNoThreadsAndAllReturnTheBlocks) {
   const int blocks = static_cast<int>(slowest_->blocks().size());
   // gRPC starts some threads at the first use (for example a second timer thread). So this parks
   // the pulls twice and compares the second time.
@@ -193,7 +193,7 @@ TEST_F(ParkedPullsTest, ReleasesAThousandPullsWithoutExtraThreads) {
   }
 }
 
-TEST_F(ParkedPullsTest, CleansUpPullsAfterAConnectionReset) {
+TEST_F(ParkedPullsTest, DropsParkedPullsWhoseConnectionWasReset) {
   FaultProxy::Options options;
   options.target = server_->address();
   auto proxy = FaultProxy::Start(options);
@@ -212,7 +212,7 @@ TEST_F(ParkedPullsTest, CleansUpPullsAfterAConnectionReset) {
   EXPECT_EQ(slowest_->values()[0][0], -1.0f);
 }
 
-TEST_F(ParkedPullsTest, EndsAllPullsWhenTheServerStops) {
+TEST_F(ParkedPullsTest, AStoppingServerEndsAllParkedPulls) {
   ManyPulls pulls(PlainChannel(server_->address()));
   ParkAll(pulls, 1);
   const absl::Duration before = clock_.Now();

@@ -141,19 +141,19 @@ void KillOneAndGoOn(const std::string& mode, const ReplicaRig::Moment& fatal) {
 
 class ReplicaKillTest : public ::testing::TestWithParam<uint64_t> {};
 
-TEST_P(ReplicaKillTest, ResumesAfterAMemberDies) {
+TEST_P(ReplicaKillTest, TheReplicaRestartsAndFinishesTheJobAfterAMemberDies) {
   KillOneAndGoOn("ASYNC", RandomMoment(GetParam()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, ReplicaKillTest, ::testing::Range<uint64_t>(1, 17));
 
-TEST(ReplicaKillInSyncTest, ResumesAfterAMemberDies) {
+TEST(ReplicaKillInSyncTest, TheReplicaRestartsAndFinishesTheJobAfterAMemberDies) {
   for (const uint64_t seed : {101, 102, 103}) KillOneAndGoOn("SYNC", RandomMoment(seed));
 }
 
 // The member dies after it computed its part of the gradient and before it pushes it. The other
 // members' parts may be at the servers. The next incarnation must not wait for the missing part.
-TEST(ReplicaKillInSyncTest, DoesNotWaitForTheDeadMembersPart) {
+TEST(ReplicaKillInSyncTest, TheNextIncarnationDoesNotWaitForTheDeadMembersPart) {
   for (const int stage : {1, 2}) {
     ReplicaRig::Moment fatal;
     fatal.stage = stage;

@@ -34,7 +34,7 @@ ServerProgram Restart(const std::string& address, const std::string& directory) 
       {absl::StrCat("--listen=", address), absl::StrCat("--dir=", directory)});
 }
 
-TEST(RestartProcessTest, RestoresEachBlockToTheReportedStep) {
+TEST(RestartProcessTest, AKilledServerRestoresEachBlockToTheStepThatItReports) {
   const uint64_t seed = 20261123;
   uint64_t random = seed;
   std::printf("seed %lu\n", seed);

@@ -143,7 +143,7 @@ class RestartTest : public ::testing::TestWithParam<RestartCase> {
   std::atomic<bool> done_{false};
 };
 
-TEST_P(RestartTest, ReportsExactlyTheLostPushes) {
+TEST_P(RestartTest, RestartedServersReportExactlyTheLostPushes) {
   double seconds = 3;
   if (const char* wish = std::getenv("TORCHPS_RESTART_SECONDS"); wish != nullptr) {
     ASSERT_TRUE(absl::SimpleAtod(wish, &seconds)) << wish;
@@ -284,7 +284,7 @@ INSTANTIATE_TEST_SUITE_P(
                                   true}),
     [](const ::testing::TestParamInfo<RestartCase>& info) { return info.param.name; });
 
-TEST(LifeTest, RefusesToStartWithoutAnIncarnation) {
+TEST(ServerStartTest, RefusesToStartWithServerIncarnationZero) {
   const SteadyClock clock;
   Server::Options options;
   options.clock = &clock;

@@ -58,7 +58,7 @@ int Mappings(pid_t pid, const std::string& label) {
   return count;
 }
 
-TEST_F(SharedMemoryProcessTest, ReleasesTheMemoryOfAKilledWorker) {
+TEST_F(SharedMemoryProcessTest, TheServerReleasesTheMemoryOfAKilledWorker) {
   const ServerProgram server = StartServerProgram();
   SharedWorker healthy(PlainChannel(server.address), SharedMemoryJobHello(0));
   ASSERT_EQ(healthy.Hello(), absl::OkStatus());
@@ -84,7 +84,7 @@ TEST_F(SharedMemoryProcessTest, ReleasesTheMemoryOfAKilledWorker) {
   EXPECT_FALSE(status->slot(1).shared_memory());
 }
 
-TEST_F(SharedMemoryProcessTest, SharesAgainAfterAServerIsKilled) {
+TEST_F(SharedMemoryProcessTest, AWorkerSharesMemoryWithTheServerThatReplacesAKilledOne) {
   ServerProgram server = StartServerProgram();
   SharedWorker worker(PlainChannel(server.address), SharedMemoryJobHello(0));
   ASSERT_EQ(worker.Hello(), absl::OkStatus());

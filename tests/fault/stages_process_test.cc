@@ -78,7 +78,7 @@ TEST(StagesProcess, RestartsTheReplicaOfAKilledProcess) {
 }
 
 // If certificates are given, activations and gradients pass between the processes over TLS.
-TEST(StagesProcess, RestartsTheReplicaOverTls) {
+TEST(StagesProcess, RestartsTheReplicaOfAKilledProcessOverTls) {
   const std::string certs = Folder() + "/certs";
   Program made({"tools/psctl", "certs", "--dir=" + certs, "--job=staged", "--hosts=127.0.0.1"});
   ASSERT_EQ(made.AwaitExit(), 0) << absl::StrJoin(made.error(), "\n");

@@ -97,7 +97,7 @@ void ExpectRefusal(const std::vector<std::string>& command, ExitCode code,
   ExpectEnd(worker, code, words);
 }
 
-TEST(WorkerProcess, RefusesBadWorkersWithoutDisturbingTheJob) {
+TEST(WorkerProcess, BadWorkersExitWithOneMessageAndDoNotDisturbTheJob) {
   const ServerProgram first = StartServerProgram();
   const ServerProgram second = StartServerProgram();
   const std::string servers = absl::StrCat(first.address, ",", second.address);
@@ -156,7 +156,7 @@ TEST(WorkerProcess, RefusesBadWorkersWithoutDisturbingTheJob) {
   EXPECT_TRUE(second.program->running());
 }
 
-TEST(WorkerProcess, ReturnsUnusedDataWhenStopped) {
+TEST(WorkerProcess, AStoppedWorkerReturnsItsUnusedSamples) {
   const ServerProgram server = StartServerProgram();
   const std::string job = "--set=training.epochs=30";
   // On any machine, this worker is slow enough to be in the middle of the job when it is stopped.
@@ -173,7 +173,7 @@ TEST(WorkerProcess, ReturnsUnusedDataWhenStopped) {
   EXPECT_TRUE(second.error().empty()) << ::testing::PrintToString(second.error());
 }
 
-TEST(WorkerProcess, WaitsForItsServerAndThenTrains) {
+TEST(WorkerProcess, AWorkerWaitsForItsServerAndThenTrains) {
   std::string address;
   ASSERT_TRUE(ListenOnLoopback(&address).ok());  // a free port, since this closes it
   const absl::Time before = absl::Now();

@@ -33,13 +33,13 @@ TEST(NemesisBook, SeparatesAcknowledgedFromUnknownSteps) {
   EXPECT_TRUE(book.broken_promises.empty());
 }
 
-TEST(NemesisBook, ReadsWhenAStepWasDone) {
+TEST(NemesisBook, ReadsWhenAllServersHadAcknowledgedAStep) {
   const NemesisBook book = Read(std::string(kThreeSteps) + "ack 1 3\ndone 3 1500000\n");
   EXPECT_EQ(book.done, (std::vector<absl::Duration>{absl::Milliseconds(1500)}));
   EXPECT_EQ(book.steps, 3);
 }
 
-TEST(NemesisBook, IgnoresAnIncompleteLine) {
+TEST(NemesisBook, IgnoresAnIncompleteLastLine) {
   EXPECT_EQ(Read(std::string(kThreeSteps) + "ack 1 3").blocks[1].present, (std::set<Step>{1, 2}));
 }
 
@@ -54,14 +54,14 @@ TEST(NemesisBook, RollsBackStepsThatARestoredServerLost) {
   EXPECT_TRUE(book.broken_promises.empty());
 }
 
-TEST(NemesisBook, ReportsBrokenServerPromises) {
+TEST(NemesisBook, ReportsStepsLostWithoutARestartOrDespiteACompleteLog) {
   const std::string served = "life 0 21 0 3 3 3\n";
   EXPECT_EQ(Read(kThreeSteps + served + "life 0 21 0 3 2 3\n").broken_promises.size(), 1u);
   EXPECT_EQ(Read(std::string(kThreeSteps) + "life 0 21 1 3 2 2\n").broken_promises.size(), 2u);
   EXPECT_TRUE(Read(kThreeSteps + served + "life 0 22 1 3 3 3\n").broken_promises.empty());
 }
 
-TEST(NemesisBook, SettlesUnansweredPushesAtTheNextHello) {
+TEST(NemesisBook, AnUnansweredPushIsKnownAfterTheNextProcessSaysHello) {
   // Server 1 tells the next process that step 3 did not arrive, so another push uses step 3.
   const NemesisBook book =
       Read(std::string(kThreeSteps) + "start 2\nlife 0 11 0 3 3 3\nlife 1 12 0 2 2 2\n");

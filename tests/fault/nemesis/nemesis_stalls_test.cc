@@ -27,7 +27,7 @@ TEST(NemesisStalls, CountsAStallCausedByAnotherSlotsFault) {
   EXPECT_EQ(verdict.explained, 1) << "slot 1 stalled because of a fault of slot 1";
 }
 
-TEST(NemesisStalls, ExcludesServerDowntime) {
+TEST(NemesisStalls, SubtractsTheTimeThatAServerWasAway) {
   NemesisStalls stalls;
   // A server is away from 0 to 4 and from 5 to 6. Time that two faults share is subtracted once,
   // and time before the first step not at all.

@@ -14,7 +14,7 @@ class NemesisTest : public ::testing::TestWithParam<NemesisTrial::Options> {
   static void SetUpTestSuite() { PrepareGrpcProcess(); }
 };
 
-TEST_P(NemesisTest, AppliesPushesOnceAndDoesNotStall) { NemesisTrial(GetParam()).Run(); }
+TEST_P(NemesisTest, ServersApplyPushesOnceAndSlotsDoNotStall) { NemesisTrial(GetParam()).Run(); }
 
 INSTANTIATE_TEST_SUITE_P(
     Levels, NemesisTest,

@@ -14,7 +14,9 @@ class NemesisWholeTest : public ::testing::TestWithParam<NemesisTrial::Options> 
   static void SetUpTestSuite() { PrepareGrpcProcess(); }
 };
 
-TEST_P(NemesisWholeTest, AppliesPushesOnceAndDoesNotStall) { NemesisTrial(GetParam()).Run(); }
+TEST_P(NemesisWholeTest, ServersApplyPushesOnceAndSlotsDoNotStall) {
+  NemesisTrial(GetParam()).Run();
+}
 
 INSTANTIATE_TEST_SUITE_P(
     Workers, NemesisWholeTest,
