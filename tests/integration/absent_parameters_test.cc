@@ -131,7 +131,7 @@ class AbsentParametersTest : public ::testing::Test {
 class AbsentParametersOptimizerTest : public AbsentParametersTest,
                                       public ::testing::WithParamInterface<OptimizerCase> {};
 
-TEST_P(AbsentParametersOptimizerTest, DoesNotChangeAbsentParametersLikeTorch) {
+TEST_P(AbsentParametersOptimizerTest, ServersLeaveAbsentParametersUnchangedAsTorchDoes) {
   const OptimizerSpec& spec = GetParam().spec;
   const std::shared_ptr<Branching> alone = NewBranching();
   const auto optimizer = TorchOptimizer(spec, alone->parameters());
@@ -186,7 +186,7 @@ TEST_F(AbsentParametersTest, UnreachedParametersKeepTheirInitialValues) {
   }
 }
 
-TEST_F(AbsentParametersTest, CountsAGradientWrittenByHand) {
+TEST_F(AbsentParametersTest, AppliesAGradientThatTheProgramWroteByHand) {
   OptimizerSpec spec;
   spec.mutable_sgd();
   spec.set_learning_rate(1.0);
@@ -225,7 +225,7 @@ Objective BranchingLoss() {
   });
 }
 
-TEST_F(AbsentParametersTest, OnePassOfAnAccumulatedStepReachesThem) {
+TEST_F(AbsentParametersTest, AParameterReachedByOneOfTwoPassesIsUpdatedAsInTorch) {
   const OptimizerSpec spec = Decaying();
   for (const double clip : {0.0, 0.05}) {
     const auto cluster = *InProcessCluster::Start(/*servers=*/2, &clock_);
@@ -261,7 +261,7 @@ TEST_F(AbsentParametersTest, OnePassOfAnAccumulatedStepReachesThem) {
 
 // As in DDP with find_unused_parameters, the mean over workers contains a zero for each worker that
 // did not reach the parameter. A parameter that no worker reached stays unchanged.
-TEST_F(AbsentParametersTest, SyncAppliesAParameterThatOneWorkerReached) {
+TEST_F(AbsentParametersTest, SyncUpdatesAParameterThatOnlyOneWorkerReachedAsInTorch) {
   constexpr int kWorkers = 2;
   const OptimizerSpec spec = Decaying();
   const auto takes_branch = [](int64_t step, int slot) {
@@ -308,7 +308,7 @@ TEST_F(AbsentParametersTest, SyncAppliesAParameterThatOneWorkerReached) {
   EXPECT_LE(RelativeDifference(learnt, Flat(*alone)), kTolerance);
 }
 
-TEST_F(AbsentParametersTest, NamesAParameterRegisteredLater) {
+TEST_F(AbsentParametersTest, EndsTheWorkerAndNamesAParameterRegisteredDuringTheJob) {
   auto module = std::make_shared<TaskNet>();
   DataSource source;
   source.train = std::make_shared<Rows>();
@@ -325,7 +325,7 @@ TEST_F(AbsentParametersTest, NamesAParameterRegisteredLater) {
   EXPECT_EQ(steps, 3);
 }
 
-TEST_F(AbsentParametersTest, NamesAParameterUnfrozenLater) {
+TEST_F(AbsentParametersTest, EndsTheSessionAndNamesAParameterUnfrozenDuringTheJob) {
   const std::shared_ptr<Branching> module = NewBranching();
   module->head->bias.set_requires_grad(false);
   const JobSpec job = Job(Decaying(), "");
@@ -340,7 +340,7 @@ TEST_F(AbsentParametersTest, NamesAParameterUnfrozenLater) {
   EXPECT_THAT(std::string(session.status().message()), HasSubstr("parameter 'head.bias' was"));
 }
 
-TEST_F(AbsentParametersTest, RefusesAModuleConvertedToDouble) {
+TEST_F(AbsentParametersTest, EndsTheWorkerIfItsModuleIsConvertedToDouble) {
   for (const bool prefetch : {false, true}) {
     const auto cluster = *InProcessCluster::Start(/*servers=*/1, &clock_);
     auto module = std::make_shared<TaskNet>();

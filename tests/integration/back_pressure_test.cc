@@ -186,7 +186,7 @@ TEST_F(BackPressureTest, QueuedPushesContinueAfterAStalledWorkerLeaves) {
   EXPECT_TRUE(Eventually([&] { return Status(*other).frame_bytes_held() == 0; }));
 }
 
-TEST_F(BackPressureTest, RefusesASlowdownBelowOne) {
+TEST_F(BackPressureTest, TheServerRefusesASlowdownFactorBelowOne) {
   Server::Options options;
   options.clock = &clock_;
   options.slow = 0.5;

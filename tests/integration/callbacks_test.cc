@@ -138,7 +138,7 @@ class CallbacksTest : public ::testing::Test {
   JobStatus status_;
 };
 
-TEST_F(CallbacksTest, TrainsTwoInputsTwoLossesAndNamedMetrics) {
+TEST_F(CallbacksTest, TrainsTwoInputsWithTwoLossesAndReportsNamedMetrics) {
   const absl::Status trained = Train(
       "training { epochs: 20 batch_size: 8 best_by: 'off_difference' } "
       "consistency { mode: SYNC }",
@@ -157,7 +157,7 @@ TEST_F(CallbacksTest, TrainsTwoInputsTwoLossesAndNamedMetrics) {
   EXPECT_TRUE(told) << "psctl parses the metrics in the worker's output";
 }
 
-TEST_F(CallbacksTest, ReportsStepsEpochsAndTheEnd) {
+TEST_F(CallbacksTest, CallsBackForEachStepEachEpochAndTheEnd) {
   std::vector<int64_t> steps;
   std::vector<int> epochs;
   double told = 0;
@@ -191,7 +191,7 @@ TEST_F(CallbacksTest, ReportsStepsEpochsAndTheEnd) {
   EXPECT_DOUBLE_EQ(at_the_end, told) << "the module holds the last evaluated values";
 }
 
-TEST_F(CallbacksTest, AThrowDuringAPushEndsTheWorker) {
+TEST_F(CallbacksTest, AnExceptionDuringAPushEndsTheWorkerWithItsMessage) {
   make_compute_ = [](const Task&, const Learner::Options&, WorkerSlot*) {
     return ComputeGradient(
         [](const StepWork&, Learner::Observer* observer) -> absl::StatusOr<Learner::Gradient> {
@@ -245,7 +245,7 @@ TEST_F(CallbacksTest, SamplesKeepTheirOrderAndAugmentationIsDeterministic) {
   EXPECT_NE(seen_by("seed: 2"), seen);
 }
 
-TEST_F(CallbacksTest, LoaderThreadsPrepareTheSameBatches) {
+TEST_F(CallbacksTest, AnyNumberOfLoaderThreadsPreparesTheSameBatches) {
   const auto losses_with = [&](int loader_threads) {
     loader_threads_ = loader_threads;
     std::vector<double> losses;
@@ -267,7 +267,7 @@ TEST_F(CallbacksTest, LoaderThreadsPrepareTheSameBatches) {
   EXPECT_EQ(losses_with(3), losses);
 }
 
-TEST_F(CallbacksTest, ReportsMismatchesInOneSentence) {
+TEST_F(CallbacksTest, ReportsErrorsOfDataMetricsLossAndCallbacksInOneSentence) {
   EXPECT_EQ(Train("", {}, std::make_shared<TwoInputs>(/*rows_too_many=*/1)).message(),
             "the dataset was asked for 32 samples, and the batch's more_targets has 33 rows");
   EXPECT_EQ(

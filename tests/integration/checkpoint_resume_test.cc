@@ -290,7 +290,7 @@ class ReadingStop {
   bool go_on_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-TEST(CheckpointResumeTest, AServerReportsThatItReadsACheckpoint) {
+TEST(CheckpointResumeTest, TheCoordinatorAnswersUnavailableWhileItReadsACheckpoint) {
   const SteadyClock clock;
   FaultyFileSystem files;
   {
@@ -342,7 +342,7 @@ TEST(CheckpointResumeTest, AServerReportsThatItReadsACheckpoint) {
   EXPECT_EQ(bert.step(), 4);
 }
 
-TEST(CheckpointResumeTest, WritesFirstAndLastAndDeletesOldCheckpoints) {
+TEST(CheckpointResumeTest, WritesTheFirstAndLastCheckpointAndDeletesOldOnes) {
   const SteadyClock clock;
   const std::string dir = NewDirectory();
   auto server = StartServer(&clock, dir);

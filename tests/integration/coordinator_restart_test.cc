@@ -163,7 +163,7 @@ void KillAndRestart(ServerProgram* server, const std::vector<std::string>& flags
   ASSERT_NE(server->program->AwaitLine("torchps_server ready"), "");
 }
 
-TEST(CoordinatorRestartTest, RestartsAnytimeAndUsesEachSampleOnce) {
+TEST(CoordinatorRestartTest, AJobWithAKilledCoordinatorUsesEachSampleOnce) {
   const uint64_t seed = static_cast<uint64_t>(absl::GetCurrentTimeNanos());
   std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
   uint64_t random = seed;
@@ -217,7 +217,7 @@ TEST(CoordinatorRestartTest, RestartsAnytimeAndUsesEachSampleOnce) {
   std::printf("killed %d times, %zu leases\n", kills, used.size());
 }
 
-TEST(CoordinatorRestartTest, ReportsTheRestoredState) {
+TEST(CoordinatorRestartTest, ARestartedCoordinatorLogsTheNumberOfRestoredSlots) {
   const std::vector<std::string> flags = {absl::StrCat("--dir=", NewDirectory())};
   ServerProgram server = StartServerProgram(flags);
   PatientWorker anna(server.address, 1);
@@ -228,7 +228,7 @@ TEST(CoordinatorRestartTest, ReportsTheRestoredState) {
               HasSubstr("with 1 slot"));
 }
 
-TEST(CoordinatorRestartTest, WarnsThatNothingIsKeptWithoutADirectory) {
+TEST(CoordinatorRestartTest, RefusesACheckpointWithoutADirectory) {
   ServerProgram server = StartServerProgram();
   PatientWorker anna(server.address, 1);
   ASSERT_TRUE(anna.Join().ok());
@@ -238,7 +238,7 @@ TEST(CoordinatorRestartTest, WarnsThatNothingIsKeptWithoutADirectory) {
   EXPECT_FALSE(anna.Status().checkpoint().enabled());
 }
 
-TEST(CoordinatorRestartTest, RefusesAResumeWithoutACheckpoint) {
+TEST(CoordinatorRestartTest, RefusesToResumeWithoutACheckpoint) {
   const std::string directory = absl::StrCat("--dir=", NewDirectory());
   ServerProgram server = StartServerProgram({directory, "--resume"});
   PatientWorker anna(server.address, 1);

@@ -231,7 +231,7 @@ TEST_F(CoordinatorOverGrpcTest, ReassignsTheRangeOfADeadWorker) {
   EXPECT_EQ(bert.Renew().error_code(), grpc::StatusCode::ABORTED);
 }
 
-TEST_F(CoordinatorOverGrpcTest, ALateWorkerParticipatesAtOnce) {
+TEST_F(CoordinatorOverGrpcTest, AWorkerThatJoinsARunningJobGetsSamplesAtOnce) {
   auto [anna, bert] = StartTwo();
   NextWorkReply annas, berts, charlies;
   ASSERT_TRUE(anna.NextWork(false, &annas).ok());
@@ -243,7 +243,7 @@ TEST_F(CoordinatorOverGrpcTest, ALateWorkerParticipatesAtOnce) {
   EXPECT_EQ(charlies.lease().begin(), 32);
 }
 
-TEST_F(CoordinatorOverGrpcTest, RefusesAnUnknownWorkerAndContinuesTheJob) {
+TEST_F(CoordinatorOverGrpcTest, RefusesAJoinWithAnotherJobOrProtocolAndTheJobContinues) {
   auto [anna, bert] = StartTwo();
   JoinRequest other = SmallJoin();
   other.mutable_job()->mutable_training()->set_batch_size(8);
@@ -257,7 +257,7 @@ TEST_F(CoordinatorOverGrpcTest, RefusesAnUnknownWorkerAndContinuesTheJob) {
   EXPECT_TRUE(anna.NextWork(false, &reply).ok());
 }
 
-TEST_F(CoordinatorOverGrpcTest, ACancelledParkedCallMayBeRepeated) {
+TEST_F(CoordinatorOverGrpcTest, AParkedCallThatTimedOutMayBeRepeated) {
   Client anna = NewClient(), bert = NewClient();
   ASSERT_TRUE(anna.Join().ok());
   EXPECT_EQ(anna.AwaitStartAndHangUp(), grpc::StatusCode::DEADLINE_EXCEEDED);

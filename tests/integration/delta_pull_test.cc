@@ -128,7 +128,7 @@ TEST_F(DeltaPullTest, AveragedBlocksAreAlwaysSent) {
   EXPECT_THAT(Block(0), Each(kUntouched));
 }
 
-TEST_F(DeltaPullTest, InitialValuesAreSentAgain) {
+TEST_F(DeltaPullTest, APullAfterASecondInitializationSendsTheNewValues) {
   PlainWorker trainer(PlainChannel(server_->address()), Hello(1));
   ASSERT_TRUE(trainer.Hello().ok());
   ASSERT_TRUE(trainer.Initialize(5).ok());
@@ -181,7 +181,7 @@ TEST_F(DeltaPullTest, AReadOnlyPullSendsOnlyChangedBlocks) {
   EXPECT_THAT(Block(2), Each(3.0f));
 }
 
-TEST_F(DeltaPullTest, AReadOnlyPullReplacesDecodedValues) {
+TEST_F(DeltaPullTest, AReadOnlyPullSendsExactValuesInPlaceOfDecodedOnes) {
   const std::string wire = "pull { kind: BFLOAT16 }";
   const auto trainer = EnterTrainer(wire);
   const auto client = EnterClient(wire);
@@ -205,7 +205,7 @@ TEST_F(DeltaPullTest, AFailedPullForgetsCachedVersions) {
   EXPECT_TRUE(held.versions.empty());
 }
 
-TEST_F(DeltaPullTest, RefusesVersionsOfAnotherNumberOfBlocks) {
+TEST_F(DeltaPullTest, RefusesAPullWithVersionsOfAnotherNumberOfBlocks) {
   const auto trainer = EnterTrainer();
   PullRequest request = trainer->RequestPull(/*clock=*/1);
   request.add_have_version(1);

@@ -139,7 +139,7 @@ class ElasticTest : public ::testing::Test {
   std::shared_ptr<torch::nn::LinearImpl> module_;
 };
 
-TEST_F(ElasticTest, ScalesFromOneWorkerToSixteenAndBack) {
+TEST_F(ElasticTest, AJobThatGrowsToSixteenWorkersAndBackUsesEachSampleOnce) {
   absl::Status outcome;
   StartWorker(
       &stop_, [](int64_t) {}, &outcome)

@@ -514,7 +514,7 @@ TEST(EquivalenceTest, FourWorkersMatchOneProcessWithFourfoldBatch) {
 
 // During the job, the slow worker's batches shrink and the other workers' batches grow. How fast
 // they change depends on the machine. The trained model does not.
-TEST(EquivalenceTest, BatchesBySpeedMatchOneProcess) {
+TEST(EquivalenceTest, WorkersWithBatchesBySpeedMatchOneProcess) {
   constexpr int kWorkers = 3;
   constexpr int kBatch = 32;
   const auto data = std::make_shared<RandomSamples>(kStepsPerEpoch * kWorkers * kBatch);
@@ -603,7 +603,7 @@ TEST(EquivalenceTest, AShortLastStepMatchesOneProcess) {
 }
 
 // The jobs differ only in the number of workers and in the balance.
-TEST(EquivalenceTest, AGlobalBatchMatchesOnAnyWorkerCount) {
+TEST(EquivalenceTest, AGlobalBatchMatchesOneProcessOnAnyWorkerCount) {
   constexpr int kBatch = 50;
   const auto data = std::make_shared<RandomSamples>(kStepsPerEpoch * kBatch);
   const OptimizerSpec spec = Parse(
@@ -628,7 +628,7 @@ TEST(EquivalenceTest, AGlobalBatchMatchesOnAnyWorkerCount) {
 
 // The job file leaves consistency and the kind of batch at their defaults, and has a schedule. Only
 // the number of workers differs.
-TEST(EquivalenceTest, DefaultJobsLearnTheSameWithThreeWorkers) {
+TEST(EquivalenceTest, ADefaultJobLearnsTheSameWithThreeWorkersAsWithOne) {
   constexpr int kBatch = 50;
   const auto data = std::make_shared<RandomSamples>(kStepsPerEpoch * kBatch);
   JobSpec text;

@@ -191,7 +191,7 @@ TEST_F(KeptModelTest, AJobWithoutEvaluationsKeepsItsModel) {
   EXPECT_EQ(Metadata("model.safetensors").count("test_loss"), 0u);
 }
 
-TEST_F(KeptModelTest, WithoutATestSetOnlyAModelRemains) {
+TEST_F(KeptModelTest, AJobWithoutATestSetEvaluatesNoSamplesAndKeepsItsModel) {
   const JobStatus status = Train("training { epochs: 2 batch_size: 8 }", nullptr);
   ASSERT_EQ(status.evaluation_size(), 2);
   EXPECT_EQ(status.evaluation(1).samples(), 0);
@@ -199,7 +199,7 @@ TEST_F(KeptModelTest, WithoutATestSetOnlyAModelRemains) {
   EXPECT_TRUE(LoadState(plain, Path("model.safetensors")).ok());
 }
 
-TEST_F(KeptModelTest, ConstantsOutsideTheServersAreKeptOnce) {
+TEST_F(KeptModelTest, ConstantsHoldTheFrozenParameterTheCounterAndTheTiedName) {
   Train("training { epochs: 1 batch_size: 8 }", std::make_shared<Line>(40));
   const auto reader = SafetensorsReader::Open(files_.get(), Path("constants.safetensors"));
   ASSERT_TRUE(reader.ok()) << reader.status();

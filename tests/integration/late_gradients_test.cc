@@ -349,7 +349,7 @@ TEST(LateGradientsTest, DelayedMomentumMatchesTheReference) {
              });
 }
 
-TEST(LateGradientsTest, DelayedMomentumCombinesPartsOfAStep) {
+TEST(LateGradientsTest, DelayedMomentumOfWeighedSharesMatchesTheReference) {
   ExpectRule("sgd { momentum: 0.9 momentum_at: DELAYED }",
              std::string("consistency { lag { policy: WEIGH free_lag: 2 } } ") + kLocalSteps,
              [](const Push& push, double gradient, double, Element* element) {
@@ -358,7 +358,7 @@ TEST(LateGradientsTest, DelayedMomentumCombinesPartsOfAStep) {
              {SampleScale::Of::kGradient, kSamplesOfAll, /*is_of_all=*/true});
 }
 
-TEST(LateGradientsTest, WeighKeepsTheMomentumFromLateGradients) {
+TEST(LateGradientsTest, WeighScalesAGradientBeforeTheServersMomentum) {
   ExpectRule("sgd { momentum: 0.9 momentum_at: SERVER }",
              "consistency { lag { policy: WEIGH free_lag: 2 } }",
              [](const Push& push, double gradient, double, Element* element) {
@@ -369,7 +369,7 @@ TEST(LateGradientsTest, WeighKeepsTheMomentumFromLateGradients) {
              });
 }
 
-TEST(LateGradientsTest, WeighScalesAPushOfWorkerMomentum) {
+TEST(LateGradientsTest, WeighScalesAPushThatIncludesTheWorkersMomentum) {
   ExpectRule("sgd { momentum: 0.9 }", "consistency { lag { policy: WEIGH free_lag: 2 } }",
              [](const Push& push, double gradient, double base, Element* element) {
                const double g = gradient + GetDecay(element->index) * base;

@@ -278,7 +278,7 @@ void ExpectByTheBook(const Trained& trained, double inner_rate) {
   EXPECT_GT(moved, 0.1) << "training moved the parameters too little for a meaningful comparison";
 }
 
-TEST(LocalStepsTest, RoundsMatchDiLoCo) {
+TEST(LocalStepsTest, SynchronousLocalStepsMatchDiLoCo) {
   for (const bool shared_memory : {true, false}) {
     const JobSpec job =
         MakeJob(absl::StrCat("workers: 3 consistency { mode: SYNC } ", kOuter,
@@ -291,7 +291,7 @@ TEST(LocalStepsTest, RoundsMatchDiLoCo) {
   }
 }
 
-TEST(LocalStepsTest, OneSgdStepMatchesSynchronousSgd) {
+TEST(LocalStepsTest, OneLocalSgdStepMatchesSynchronousSgd) {
   const std::string sync =
       "workers: 3 consistency { mode: SYNC } optimizer { learning_rate: 0.2 } ";
   const Trained plain = Train(MakeJob(sync), kSamples);
@@ -304,7 +304,7 @@ TEST(LocalStepsTest, OneSgdStepMatchesSynchronousSgd) {
   EXPECT_GT(RelativeDifference(plain.values, Reference().values()), 0.1);
 }
 
-TEST(LocalStepsTest, AsynchronousLocalStepsLearn) {
+TEST(LocalStepsTest, AsynchronousLocalStepsLowerTheTrainingLoss) {
   const JobSpec job =
       MakeJob(absl::StrCat("workers: 3 consistency { mode: ASYNC staleness_bound: -1 } ", kOuter,
                            "local { steps: 8 inner { adam {} learning_rate: 0.003 } }"),
@@ -321,7 +321,7 @@ TEST(LocalStepsTest, AsynchronousLocalStepsLearn) {
   EXPECT_LT(trained.status.epoch(3).train_loss(), 0.7 * trained.status.epoch(0).train_loss());
 }
 
-TEST(LocalStepsTest, SkipsAStepWithANonFiniteGradient) {
+TEST(LocalStepsTest, AWorkerSkipsALocalStepWithANonFiniteGradient) {
   const JobSpec job = MakeJob(
       "consistency { mode: SYNC } optimizer { learning_rate: 1 } "
       "local { steps: 8 inner { sgd {} learning_rate: 0.1 } }");

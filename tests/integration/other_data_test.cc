@@ -78,7 +78,7 @@ class OtherDataTest : public ::testing::Test {
   JobSpec job_;
 };
 
-TEST_F(OtherDataTest, RefusesOtherRowsAndAcceptsACopy) {
+TEST_F(OtherDataTest, RefusesAWorkerWithOtherRowsAndAcceptsOneWithACopy) {
   Worker anna = MakeWorker("anna", 0);
   Worker bert = MakeWorker("bert", 1000);
   Worker carl = MakeWorker("carl", 0);

@@ -120,7 +120,7 @@ ReplicaRig::Options TransformerOverTwo(int64_t layers) {
   return options;
 }
 
-TEST(ReplicaMemoryTest, MembersHoldTheirShareOfATransformer) {
+TEST(ReplicaMemoryTest, NoMemberHoldsMoreThan60PercentOfATransformerOverTwo) {
   for (const int64_t layers : {2, 4}) {
     const std::string what = absl::StrCat("a transformer of ", layers, " layers over two");
     EXPECT_LE(GetLargestPart(what, TransformerOverTwo(layers)), 1.2 / 2) << what;
@@ -128,7 +128,7 @@ TEST(ReplicaMemoryTest, MembersHoldTheirShareOfATransformer) {
 }
 
 // The network has 784, 512, 256 and 10 units, with one layer in each stage.
-TEST(ReplicaMemoryTest, AStageHoldsItsHeaviestLayer) {
+TEST(ReplicaMemoryTest, TheLargestMemberHoldsExactlyTheLargestLayer) {
   ReplicaRig::Options options;
   options.job = Job();
   options.make = []() -> std::vector<ModelStage> {

@@ -177,7 +177,7 @@ TEST(ReplicaTest, LoaderThreadsPrefetchTheSameBatches) {
   EXPECT_TRUE(train->has_come()) << "while the first stage waits for its first batch";
 }
 
-TEST(ReplicaTest, WorksWithAnyNumberOfServers) {
+TEST(ReplicaTest, OneServerAndFiveServersMatchOneProcess) {
   ExpectEquivalent("MLP over three, 1 server", Digits(kAsync, /*servers=*/1));
   ExpectEquivalent("MLP over three, 5 servers", Digits(kAsync, /*servers=*/5));
 }
@@ -195,7 +195,7 @@ TEST(ReplicaTest, SyncMatchesOneProcess) {
                           /*servers=*/2));
 }
 
-TEST(ReplicaTest, ClipsAndAccumulatesTheWholeGradient) {
+TEST(ReplicaTest, ClippingAndAccumulationMatchOneProcess) {
   ExpectEquivalent(
       "MLP over three, clipped, two passes",
       Digits(R"pb(
@@ -223,7 +223,7 @@ TEST(ReplicaTest, ParameterGroupsUseTheWholeModelNames) {
                           /*servers=*/2));
 }
 
-TEST(ReplicaTest, LossyEncodingsMatchWithinTheirRounding) {
+TEST(ReplicaTest, LossyPushesMatchOneProcessWithinTheirRounding) {
   const ReplicaRig::Options options = Digits(R"pb(
                                                training { epochs: 1 batch_size: 24 evaluate: false }
                                                optimizer {
@@ -313,11 +313,11 @@ ReplicaRig::Options Words() {
   return options;
 }
 
-TEST(ReplicaTest, ATransformerOverTwoProcessesMatches) {
+TEST(ReplicaTest, ATransformerOverTwoProcessesMatchesOneProcess) {
   ExpectEquivalent("transformer over two", Words());
 }
 
-TEST(ReplicaTest, TheTiedEmbeddingMatchesOverTwoProcesses) {
+TEST(ReplicaTest, ATiedEmbeddingOverTwoProcessesMatchesOneProcess) {
   ReplicaRig::Options options = Words();
   options.make = [] {
     torch::manual_seed(kSeed);
@@ -339,7 +339,7 @@ std::vector<ModelStage> WithBatchNorm() {
           torch::nn::Sequential(torch::nn::BatchNorm1d(48), Linear(48, 10))};
 }
 
-TEST(ReplicaTest, AveragedBuffersBelongToTheirStage) {
+TEST(ReplicaTest, ServersReceiveTheAveragedBuffersOfEachStage) {
   ReplicaRig::Options options = Digits(kAsync, /*servers=*/2);
   options.make = WithBatchNorm;
   ReplicaRig rig(options);
@@ -352,7 +352,7 @@ TEST(ReplicaTest, AveragedBuffersBelongToTheirStage) {
   EXPECT_GT((statistics.slice(0, 2 * 64, 2 * 64 + 48)).norm().item<double>(), 1e-3);
 }
 
-TEST(ReplicaTest, AnEvaluationPassesThroughEachStage) {
+TEST(ReplicaTest, AnEvaluationOverThreeStagesMatchesOneProcess) {
   const std::string job = R"pb(
     training { epochs: 1 batch_size: 24 }
     optimizer {
@@ -388,7 +388,7 @@ struct Trap : torch::nn::Module {
   torch::nn::Linear layer;
 };
 
-TEST(ReplicaTest, ReportsAStageThatThrowsANonException) {
+TEST(ReplicaTest, AStageThatThrowsANonExceptionEndsAllMembersAndIsReported) {
   for (const size_t stage : {0, 2}) {
     ReplicaRig::Options options = Digits(kAsync, /*servers=*/1);
     options.make = [stage] {
@@ -421,7 +421,7 @@ TEST(ReplicaTest, EveryProcessRefusesAnUnmeasuredBestMetric) {
   }
 }
 
-TEST(ReplicaTest, ReportsALastStageWithOtherMetrics) {
+TEST(ReplicaTest, TheLeaderRefusesALastStageThatMeasuresOtherMetrics) {
   ReplicaRig::Options options = Digits(
       "training { epochs: 1 batch_size: 48 } optimizer { sgd {} learning_rate: 0.05 } "
       "consistency { prefetch: false }",
@@ -443,7 +443,7 @@ TEST(ReplicaTest, ReportsALastStageWithOtherMetrics) {
   }
 }
 
-TEST(ReplicaTest, SeveralReplicasPushWholeSteps) {
+TEST(ReplicaTest, TwoReplicasPushAllBlocksOfEachStep) {
   for (const char* mode : {"ASYNC", "SYNC"}) {
     ReplicaRig::Options options =
         Digits(absl::StrCat("workers: 2 training { epochs: 2 batch_size: 12 evaluate: false } "

@@ -140,7 +140,7 @@ JobSpec Job(const std::string& more, double rate = 0.1) {
   return *NormalizeJobSpec(job);
 }
 
-TEST_F(ReplicasTest, TwoDeviceAndPlainWorkersTrainTogether) {
+TEST_F(ReplicasTest, ATwoDeviceWorkerAndAPlainWorkerTrainOneJob) {
   const JobStatus status = Run(Job("consistency { mode: ASYNC }"), {2, 1});
   ExpectDone(status, 4);
   ASSERT_EQ(status.slot_size(), 2);
@@ -157,11 +157,11 @@ TEST_F(ReplicasTest, TwoDeviceAndPlainWorkersTrainTogether) {
   EXPECT_EQ(members, 2);
 }
 
-TEST_F(ReplicasTest, TwoDeviceWorkersTrainInRounds) {
+TEST_F(ReplicasTest, WorkersOfTwoAndThreeDevicesTrainInRounds) {
   ExpectDone(Run(Job("consistency { mode: SYNC }"), {2, 3}), 4);
 }
 
-TEST_F(ReplicasTest, WorkersWithSeveralDevicesTakeLocalSteps) {
+TEST_F(ReplicasTest, ATwoDeviceWorkerAndAPlainWorkerTakeLocalSteps) {
   const JobSpec job =
       Job("consistency { mode: SYNC } local { steps: 2 inner { sgd {} learning_rate: 0.1 } }",
           /*rate=*/0.7);

@@ -211,7 +211,7 @@ TEST_F(ResumeTest, AResumeWithMoreEpochsMatchesTorch) {
   EXPECT_LT(MostDifferent(*alone, *Left()), kTolerance);
 }
 
-TEST_F(ResumeTest, TwoOfThreeWorkersResumeAsThree) {
+TEST_F(ResumeTest, TwoWorkersResumeAJobOfThreeAndMatchAnUndisturbedJob) {
   // The restored servers still know the third slot. They wait until that slot's lease ends.
   const std::string schedule =
       "membership.lease_seconds=1 optimizer.schedule.shape=COSINE "
@@ -225,7 +225,7 @@ TEST_F(ResumeTest, TwoOfThreeWorkersResumeAsThree) {
   EXPECT_LT(MostDifferent(*undisturbed, *Left()), kTolerance);
 }
 
-TEST_F(ResumeTest, RefusesAForbiddenChangeAndKeepsTheJob) {
+TEST_F(ResumeTest, AResumeWithAForbiddenChangeIsRefusedAndTheJobCanStillResume) {
   ASSERT_EQ(Run("training.epochs=2", false, NewNet()), absl::OkStatus());
   const absl::Status other = Run("training.epochs=4 optimizer.adam.beta1=0.9", true, NewNet());
   EXPECT_TRUE(absl::IsFailedPrecondition(other)) << other;
@@ -235,7 +235,7 @@ TEST_F(ResumeTest, RefusesAForbiddenChangeAndKeepsTheJob) {
   EXPECT_EQ(Run("training.epochs=3", true, NewNet()), absl::OkStatus());
 }
 
-TEST_F(ResumeTest, ADamagedShardRollsBackToOneCheckpoint) {
+TEST_F(ResumeTest, ADamagedShardMakesAllServersResumeFromTheCheckpointBefore) {
   // Writes a checkpoint of the beginning, and one or two of the end.
   ASSERT_EQ(Run("training.epochs=2", false, NewNet()), absl::OkStatus());
   const uint64_t newest = *CheckpointDirectory(MakePosixFileSystem().get(), dir_).HighestNumber();
@@ -255,7 +255,7 @@ TEST_F(ResumeTest, ADamagedShardRollsBackToOneCheckpoint) {
   EXPECT_LT(MostDifferent(*alone, *Left()), kTolerance);
 }
 
-TEST_F(ResumeTest, StartsFromAFileAsTorchDoes) {
+TEST_F(ResumeTest, AJobThatStartsFromAFileMatchesTorch) {
   const std::string file = absl::StrCat(dir_, "/start.safetensors");
   torch::manual_seed(77);
   const auto start = std::make_shared<Net>();
@@ -266,7 +266,7 @@ TEST_F(ResumeTest, StartsFromAFileAsTorchDoes) {
   EXPECT_LT(MostDifferent(*start, *Left()), kTolerance);
 }
 
-TEST_F(ResumeTest, RefusesAMismatchedFileUnlessPartialIsAllowed) {
+TEST_F(ResumeTest, RefusesAFileThatLacksParametersUnlessPartialIsAllowed) {
   const std::string file = absl::StrCat(dir_, "/backbone.safetensors");
   struct Backbone : torch::nn::Module {
     Backbone() { register_module("first", torch::nn::Linear(4, 8)); }

@@ -195,7 +195,7 @@ class ScheduleEndTest : public ::testing::TestWithParam<Case> {
   std::vector<Slot> slots_;
 };
 
-TEST_P(ScheduleEndTest, TheLastAppliedPushUsesTheScheduleEnd) {
+TEST_P(ScheduleEndTest, TheLastAppliedPushUsesTheLastRateOfTheSchedule) {
   Run();
   ASSERT_GT(journal_.progress.size(), 100u);
   const absl::StatusOr<Schedule> schedule = Schedule::Create(schedule_);

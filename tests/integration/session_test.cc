@@ -145,7 +145,7 @@ TEST_F(SessionTest, AGanWithOneWorkerMatchesTorch) {
   }
 }
 
-TEST_F(SessionTest, EvaluationsUseTheServersValues) {
+TEST_F(SessionTest, EvaluationsSeeNewValuesAndReportTheirMetric) {
   const std::shared_ptr<Gan> gan = NewGan();
   std::vector<torch::Tensor> evaluated;
   Session session = NewSession(Job("training { epochs: 2 batch_size: 8 }"));
@@ -165,7 +165,7 @@ TEST_F(SessionTest, EvaluationsUseTheServersValues) {
   EXPECT_FALSE(evaluated[0].equal(evaluated[1]));
 }
 
-TEST_F(SessionTest, TwoWorkersShareAnEpoch) {
+TEST_F(SessionTest, TwoWorkersTogetherTakeEachSampleOnceInEachEpoch) {
   const JobSpec job = Job("workers: 2 training { epochs: 2 batch_size: 8 }");
   // Makes the modules before the first thread starts, because all threads share torch's generator,
   // and a worker that joins seeds it.
@@ -189,7 +189,7 @@ TEST_F(SessionTest, TwoWorkersShareAnEpoch) {
   EXPECT_EQ(taken[0] + taken[1], 2 * kSamples);
 }
 
-TEST_F(SessionTest, AnErrorIsKeptAndEndsTheLoop) {
+TEST_F(SessionTest, ARefusedLossEndsTheLoopAndLeaveReturnsTheError) {
   const std::shared_ptr<Gan> gan = NewGan();
   Session session = NewSession(Job("training { batch_size: 8 }"));
   session.Join(*gan, {kSamples, ""});
@@ -201,7 +201,7 @@ TEST_F(SessionTest, AnErrorIsKeptAndEndsTheLoop) {
   EXPECT_EQ(session.Leave(), session.status());
 }
 
-TEST_F(SessionTest, NamesAParameterThatTheLoopClamps) {
+TEST_F(SessionTest, RefusesAParameterThatTheLoopChangedInPlace) {
   const std::shared_ptr<Gan> gan = NewGan();
   Session session = NewSession(Job("training { batch_size: 8 }"));
   session.Join(*gan, {kSamples, ""});
@@ -217,7 +217,7 @@ TEST_F(SessionTest, NamesAParameterThatTheLoopClamps) {
   EXPECT_FALSE(session.Leave().ok());
 }
 
-TEST_F(SessionTest, AnEarlyEndDoesNotBlockOtherWorkers) {
+TEST_F(SessionTest, AWorkerThatLeavesEarlyDoesNotBlockTheOtherWorker) {
   // If a slot leaves without notice, the job waits until the slot's lease expires. With 600 s this
   // test would not end in time.
   const JobSpec job =
@@ -252,7 +252,7 @@ TEST_F(SessionTest, AnEarlyEndDoesNotBlockOtherWorkers) {
   EXPECT_EQ(Status().epoch(3).used(), kSamples);
 }
 
-TEST_F(SessionTest, TheFirstErrorExplainsWhyAWorkerLeaves) {
+TEST_F(SessionTest, LeaveReturnsTheFirstErrorPassedToFail) {
   const std::shared_ptr<Gan> gan = NewGan();
   Session session = NewSession(Job("training { batch_size: 8 }"));
   session.Join(*gan, {kSamples, ""});
@@ -283,7 +283,7 @@ TEST_F(SessionTest, RefusesCallsOutOfOrder) {
   EXPECT_THAT(std::string(twice.status().message()), HasSubstr("call Push() before Next()"));
 }
 
-TEST_F(SessionTest, RefusesAStageOfAModel) {
+TEST_F(SessionTest, RefusesToJoinAsOneStageOfAModel) {
   const std::shared_ptr<Gan> gan = NewGan();
   const JobSpec job = Job("");
   Session session(job, [this, job]() -> absl::StatusOr<WorkerOptions> {

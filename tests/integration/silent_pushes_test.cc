@@ -184,7 +184,7 @@ TEST_F(SilentPushesTest, SilentPushesDoNotBlockAnotherSlotsPush) {
   EXPECT_TRUE(Eventually([&] { return Held() == 0; }));
 }
 
-TEST_F(SilentPushesTest, SilentPushesKeepTheirSharesWithoutContention) {
+TEST_F(SilentPushesTest, ASilentPushKeepsItsBytesWhileNoOtherPushNeedsThem) {
   observer_ = Enter(0);
   const auto worker = Enter(1);
   SilentPush push(*worker, /*frames=*/1);
@@ -198,7 +198,7 @@ TEST_F(SilentPushesTest, SilentPushesKeepTheirSharesWithoutContention) {
   EXPECT_TRUE(push.GoOn(*worker).ok());
 }
 
-TEST_F(SilentPushesTest, SurplusSilentPushesEndAfterALease) {
+TEST_F(SilentPushesTest, SilentPushesAboveTheStalledShareEndAfterALease) {
   observer_ = Enter(0);
   constexpr int kCrowd = kShares + kShares / 2 + 2;
   std::vector<std::unique_ptr<PlainWorker>> workers;
@@ -228,7 +228,7 @@ TEST_F(SilentPushesTest, SurplusSilentPushesEndAfterALease) {
   EXPECT_TRUE(Eventually([&] { return Held() == 0; }));
 }
 
-TEST_F(SilentPushesTest, OnePushPerConnectionMayWait) {
+TEST_F(SilentPushesTest, OnlyOneSilentPushPerConnectionMayWait) {
   observer_ = Enter(0);
   const auto worker = Enter(1);
   constexpr int kInLine = 4;
@@ -263,7 +263,7 @@ TEST_F(SilentPushesTest, APushEndsWithItsSlotsLease) {
   EXPECT_TRUE(Eventually([&] { return Held() == 0; }));
 }
 
-TEST_F(SilentPushesTest, UnverifiedPushesDoNotDelayAWorker) {
+TEST_F(SilentPushesTest, PushesOnUnverifiedConnectionsDoNotDelayAWorker) {
   observer_ = Enter(0);
   ASSERT_NO_FATAL_FAILURE(OpenUnverifiedPushes(40));
   // The clock does not advance, so timeouts do not expire.
@@ -276,7 +276,7 @@ TEST_F(SilentPushesTest, UnverifiedPushesDoNotDelayAWorker) {
   EXPECT_TRUE(Eventually([&] { return Held() == 0; }));
 }
 
-TEST_F(SilentPushesTest, AnExcessUnverifiedPushMustSayHello) {
+TEST_F(SilentPushesTest, APushAboveTheUnverifiedShareIsRefusedUntilHello) {
   observer_ = Enter(0);
   ASSERT_NO_FATAL_FAILURE(OpenUnverifiedPushes(kUnverifiedShares));
   const auto worker = Worker(1);
@@ -290,7 +290,7 @@ TEST_F(SilentPushesTest, AnExcessUnverifiedPushMustSayHello) {
 
 // After a reconnect, the first call of a worker can be a pull, a push or a renewal, so each must
 // verify the connection.
-TEST_F(SilentPushesTest, PullPushOrRenewalVerifiesAConnection) {
+TEST_F(SilentPushesTest, APullPushOrRenewalVerifiesAConnection) {
   observer_ = Enter(0);
   const auto worker = Enter(1);
   const auto pulling = ElsewhereAs(*worker);
@@ -322,7 +322,7 @@ TEST_F(SilentPushesTest, PullPushOrRenewalVerifiesAConnection) {
   }
 }
 
-TEST_F(SilentPushesTest, AWorkerWithoutALiveProcessStaysUnverified) {
+TEST_F(SilentPushesTest, CallsOfAnUnknownIncarnationDoNotVerifyAConnection) {
   observer_ = Enter(0);
   const auto worker = Enter(1);
   const auto unverified = ElsewhereAs(*worker);
@@ -338,7 +338,7 @@ TEST_F(SilentPushesTest, AWorkerWithoutALiveProcessStaysUnverified) {
   EXPECT_TRUE(absl::IsAborted(pushed.status())) << pushed.status();
 }
 
-TEST_F(SilentPushesTest, AConnectionIsForgottenAfterItsWorkerLeaves) {
+TEST_F(SilentPushesTest, AConnectionIsUnverifiedAgainAfterItsWorkerLeaves) {
   observer_ = Enter(0);
   const auto worker = Enter(1);
   ASSERT_NO_FATAL_FAILURE(OpenUnverifiedPushes(kUnverifiedShares));

@@ -159,7 +159,7 @@ class StalledWorkerTest : public ::testing::TestWithParam<const char*> {
   std::vector<std::string> lines_ ABSL_GUARDED_BY(mutex_);
 };
 
-TEST_P(StalledWorkerTest, AServerPartitionDelaysOthersByALease) {
+TEST_P(StalledWorkerTest, OthersContinueWhileAWorkerIsCutOffFromAServerAndItRecovers) {
   const JobSpec job = Job("membership { lease_seconds: 2 }");
   for (int i = 0; i < kWorkers; ++i) StartWorker(i, job);
   ASSERT_TRUE(Moves(0) && Moves(1));
@@ -178,7 +178,7 @@ TEST_P(StalledWorkerTest, AServerPartitionDelaysOthersByALease) {
   for (const absl::Status& outcome : outcomes_) EXPECT_TRUE(absl::IsCancelled(outcome)) << outcome;
 }
 
-TEST_P(StalledWorkerTest, ACoordinatorPartitionCostsTheSlotWithoutDelay) {
+TEST_P(StalledWorkerTest, AWorkerCutOffFromTheCoordinatorLosesItsSlotAndOthersContinue) {
   const JobSpec job = Job("membership { lease_seconds: 2 }");
   for (int i = 0; i < kWorkers; ++i) StartWorker(i, job);
   ASSERT_TRUE(Moves(0) && Moves(1));
@@ -196,7 +196,7 @@ TEST_P(StalledWorkerTest, ACoordinatorPartitionCostsTheSlotWithoutDelay) {
   StopAll();
 }
 
-TEST_P(StalledWorkerTest, AHangingTrainerDelaysOthersByItsTimeout) {
+TEST_P(StalledWorkerTest, OthersContinueWhileATrainerHangsAndItRecovers) {
   const JobSpec job = Job("membership { lease_seconds: 2 } consistency { progress_timeout: 0.5 }");
   hang_at_ = kManySteps;
   for (int i = 0; i < kWorkers; ++i) StartWorker(i, job);

@@ -120,7 +120,7 @@ TEST_F(UnreadPullsTest, UnreadPullsDoNotBlockAnotherPull) {
   EXPECT_TRUE(status.ok()) << status;
 }
 
-TEST_F(UnreadPullsTest, UnreadPullsMayStayWithoutContention) {
+TEST_F(UnreadPullsTest, UnreadPullsStayOpenWhileNoOtherPullNeedsTheirBytes) {
   clock_.Advance(kPatience);
   ASSERT_TRUE(LeaseIsOver());
   // The server checks unread pulls after it expires leases. A second expiry shows that the check
