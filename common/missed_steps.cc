@@ -9,7 +9,7 @@
 
 namespace torchps {
 
-void MissedSteps::Add(absl::Span<const ElementRun> absent, int64_t gradients) {
+void MissedSteps::Add(absl::Span<const ElementRun> absent, int64_t updates) {
   std::vector<MissedRun> sum;
   const auto append = [&sum](int64_t begin, int64_t end, int64_t steps) {
     if (begin >= end || steps == 0) return;
@@ -28,7 +28,7 @@ void MissedSteps::Add(absl::Span<const ElementRun> absent, int64_t gradients) {
     int64_t end = kEnd;
     if (i < runs_.size()) end = std::min(end, is_old ? runs_[i].end : runs_[i].begin);
     if (j < absent.size()) end = std::min(end, is_new ? absent[j].end : absent[j].begin);
-    append(at, end, (is_old ? runs_[i].steps : 0) + (is_new ? gradients : 0));
+    append(at, end, (is_old ? runs_[i].steps : 0) + (is_new ? updates : 0));
     at = end;
     if (is_old && runs_[i].end == at) ++i;
     if (is_new && absent[j].end == at) ++j;
@@ -37,16 +37,16 @@ void MissedSteps::Add(absl::Span<const ElementRun> absent, int64_t gradients) {
 }
 
 absl::Status MissedSteps::Check(absl::Span<const MissedRun> runs, int64_t length,
-                                int64_t gradients) {
+                                int64_t updates) {
   int64_t least = 0;
   int64_t steps_before = 0;
   for (const MissedRun& run : runs) {
     const bool touches = run.begin == least && least > 0;
     if (run.begin < least || run.end <= run.begin || run.end > length || run.steps < 1 ||
-        run.steps > gradients || (touches && run.steps == steps_before)) {
+        run.steps > updates || (touches && run.steps == steps_before)) {
       return absl::InvalidArgumentError(absl::StrCat(
           "invalid record of missed steps: elements ", run.begin, " to ", run.end,
-          " of a block of ", length, " missed ", run.steps, " of ", gradients, " gradients"));
+          " of a block of ", length, " missed ", run.steps, " of ", updates, " updates"));
     }
     least = run.end;
     steps_before = run.steps;

@@ -35,13 +35,13 @@ class MissedSteps {
   bool empty() const { return runs_.empty(); }
   absl::Span<const MissedRun> runs() const { return runs_; }
 
-  // Adds `gradients`, a number of updates, to the counts of the `absent` elements. REQUIRES:
-  // CheckRuns(absent) is OK; `gradients` > 0.
-  void Add(absl::Span<const ElementRun> absent, int64_t gradients = 1);
+  // Adds `updates` to the counts of the `absent` elements. REQUIRES: CheckRuns(absent) is OK;
+  // `updates` > 0.
+  void Add(absl::Span<const ElementRun> absent, int64_t updates = 1);
 
   // Returns INVALID_ARGUMENT, naming the first run that breaks the rules above, ends after `length`
-  // elements, or missed more than `gradients` updates.
-  static absl::Status Check(absl::Span<const MissedRun> runs, int64_t length, int64_t gradients);
+  // elements, or missed more than `updates` updates.
+  static absl::Status Check(absl::Span<const MissedRun> runs, int64_t length, int64_t updates);
 
  private:
   std::vector<MissedRun> runs_;

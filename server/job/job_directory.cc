@@ -238,7 +238,7 @@ absl::StatusOr<ShardInfo> JobDirectory::TryWriteShard(uint64_t checkpoint) {
   // was logged before.
   if (log_ != nullptr) covered_[checkpoint] = log_->Rotate();
   absl::Duration longest_pause;
-  written_changes_ = 0;
+  int64_t changes = 0;
   uint64_t nonfinite = 0;
   for (size_t index = 0; index < store_->owned(); ++index) {
     if (abandoned_) return absl::CancelledError("the server stops");
@@ -246,7 +246,7 @@ absl::StatusOr<ShardInfo> JobDirectory::TryWriteShard(uint64_t checkpoint) {
         store_->snapshot().Capture(index, *options_.clock, copy_.get());
     if (!pause.ok()) return absl::FailedPreconditionError(pause.status().message());
     longest_pause = std::max(longest_pause, *pause);
-    written_changes_ += copy_->image().version;
+    changes += copy_->image().version;
     if (!copy_->IsFinite()) ++nonfinite;
     if (absl::Status written = (*writer)->Append(copy_->image()); !written.ok()) return written;
   }
@@ -259,6 +259,7 @@ absl::StatusOr<ShardInfo> JobDirectory::TryWriteShard(uint64_t checkpoint) {
   }
   absl::StatusOr<ShardInfo> info = (*writer)->Finish();
   if (!info.ok()) return info.status();
+  written_changes_ = changes;
   info->set_longest_pause_seconds(absl::ToDoubleSeconds(longest_pause));
   info->set_nonfinite_blocks(nonfinite);
   info->set_seconds(absl::ToDoubleSeconds(options_.clock->Now() - begun));

@@ -188,11 +188,12 @@ void ConnectionFilter::Accept(int listener) {
       Receive(std::move(connection), GetAddress(address, size));
       continue;
     }
-    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      log_.Log(absl::StrCat("cannot accept another connection: ", Words(errno)), absl::Now());
+    const int error = errno;
+    if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
+      log_.Log(absl::StrCat("cannot accept another connection: ", Words(error)), absl::Now());
       Pause();
     }
-    if (errno != ECONNABORTED && errno != EINTR) return;
+    if (error != ECONNABORTED && error != EINTR) return;
   }
 }
 
@@ -344,7 +345,7 @@ void ConnectionFilter::Refuse(Peer& peer, Protocol protocol, const std::string& 
   const int fd = peer.connection.get();
   // The answer fits into an empty socket buffer. If the send fails, the filter still refuses the
   // client.
-  if (!answer.empty() && send(fd, answer.data(), answer.size(), MSG_NOSIGNAL) < 0) answer.clear();
+  if (!answer.empty()) send(fd, answer.data(), answer.size(), MSG_NOSIGNAL);
   shutdown(fd, SHUT_WR);
   peer.leaving = true;
   peer.deadline = options_.clock->Now() + kFarewell;

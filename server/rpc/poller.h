@@ -1,7 +1,5 @@
 #pragma once
 
-#include <sanitizer/tsan_interface.h>
-
 #include <deque>
 #include <memory>
 #include <set>
@@ -23,6 +21,7 @@
 #include "transport/status_codec.h"
 
 #ifdef TORCHPS_TSAN
+#include <sanitizer/tsan_interface.h>
 #endif
 
 namespace torchps {

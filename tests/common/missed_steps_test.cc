@@ -49,12 +49,12 @@ TEST(MissedStepsTest, SumsRandomRuns) {
 
 TEST(MissedStepsTest, RejectsInvalidRuns) {
   const auto refused = [](const std::vector<MissedRun>& runs) {
-    return absl::IsInvalidArgument(MissedSteps::Check(runs, /*length=*/10, /*gradients=*/4));
+    return absl::IsInvalidArgument(MissedSteps::Check(runs, /*length=*/10, /*updates=*/4));
   };
   EXPECT_FALSE(refused({{0, 2, 1}, {2, 10, 4}}));
   EXPECT_TRUE(refused({{0, 2, 1}, {2, 3, 1}})) << "one run, cut";
   EXPECT_TRUE(refused({{0, 2, 0}}));
-  EXPECT_TRUE(refused({{0, 2, 5}})) << "more than the gradients so far";
+  EXPECT_TRUE(refused({{0, 2, 5}})) << "more than the updates so far";
   EXPECT_TRUE(refused({{0, 11, 1}}));
   EXPECT_TRUE(refused({{4, 6, 1}, {2, 3, 1}}));
   EXPECT_TRUE(refused({{-1, 3, 1}}));

@@ -182,7 +182,7 @@ absl::StatusOr<Learner::Gradient> FirstGradient(const Task& task, const WorkerOp
 
   const int64_t all = task.data().train->size();
   const int64_t batch = std::min<int64_t>(EqualBatch(job), all);
-  EpochPositions positions(job.seed(), all);
+  EpochPositions positions(job.seed(), all, job.training().shuffle());
   StepWork step;
   step.samples = positions.Samples(/*epoch=*/1, 0, batch);
   step.epoch = 1;
