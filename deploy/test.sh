@@ -47,6 +47,13 @@ tagged() {
   echo "attr('tags', '[\[ ]($1)[,\]]', tests(//...))"
 }
 
+# Prints the test sources that use threads, as labels: they include a header about threads or gRPC, or a
+# helper that starts threads. A test whose threads start elsewhere has the tag 'threads'.
+threaded_sources() {
+  local headers='<(thread|atomic)>|"(common/mutex|server/server|.*grpc.*|tests/.*(eventually|job_harness|program|fake_.*))\.h"'
+  find tests -name '*.cc' -exec grep -lE "^#include ($headers)" {} + | sed -E 's|(.*)/|//\1:|'
+}
+
 # Prints the numbers of passed and failed test targets from the events of Bazel's last run.
 count_judged() {
   python3 - "$events" <<'PYTHON'
@@ -150,7 +157,10 @@ check_house() {
     good=$((good + 1))
   keeps_apart //server/coordinator/... \
     "//server/job/... + //server/store/... + //server/push_log/..." && good=$((good + 1))
-  note house "$good" $((4 - good)) $((SECONDS - started))
+  # Sanitizers compile everything that their tests need, and libtorch doubles that.
+  keeps_apart "tests(//...) except $(tagged 'manual|libtorch')" @libtorch//:torch &&
+    good=$((good + 1))
+  note house "$good" $((5 - good)) $((SECONDS - started))
 }
 
 # Builds a program outside the tree with the result of deploy/install.sh.
@@ -176,9 +186,8 @@ if ! $quick; then
   without_libtorch="tests(//...) except $(tagged 'manual|libtorch')"
   run_tests "asan, locks" "$without_libtorch" //... --config=asan \
     --build_tag_filters=-libtorch --test_tag_filters=-libtorch
-  # A race needs two threads, and code that shares data between threads uses a lock or carries the tag.
-  run_tests tsan "(rdeps(//..., //common:mutex) union $(tagged threads)) intersect ($without_libtorch)" \
-    "" --config=tsan
+  run_tests tsan "(rdeps(//..., set($(threaded_sources)), 1) union $(tagged threads)) \
+    intersect ($without_libtorch)" "" --config=tsan
   rehearse_gpu
 fi
 
