@@ -16,7 +16,7 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
-// Returns one row for each repetition.
+// Runs the benchmark with `flags`. Returns its rows, one for each repetition of each case.
 std::vector<Json> Rows(std::vector<std::string> flags) {
   flags.insert(flags.begin(), "bench/data_plane/data_plane");
   flags.push_back("--ps_server=server/ps_server");
@@ -57,7 +57,7 @@ TEST(DataPlaneTest, RowNamesEndpointsAndTransferredBytes) {
   EXPECT_EQ(row["transport"], "tcp");
   EXPECT_EQ(row["encoding"], "float32");
   EXPECT_GE(row["operations"], 8) << "each of two workers has at least four";
-  // Both directions count, each with the float32 bytes.
+  // Each operation pushes and pulls the model once, so it counts the float32 bytes twice.
   EXPECT_NEAR(row["gbps"].get<double>(), row["calls_per_s"].get<double>() * 2 * 65536 / 1e9,
               1e-3 * row["gbps"].get<double>());
   EXPECT_GT(row["cpu_s_per_gb"], 0);
