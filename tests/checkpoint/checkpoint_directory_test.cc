@@ -166,7 +166,8 @@ TEST_F(CheckpointDirectoryTest, RemovesLeftoversOfFailedCheckpoints) {
 }
 
 TEST_F(CheckpointDirectoryTest, RemovesFailedCheckpointsWithHigherNumbers) {
-  // The coordinator reached 4, but could not save the state, and restarts from 2.
+  // The coordinator reached checkpoint 4, but could not save its state, so it restarts with
+  // checkpoint 2 in progress.
   for (const uint64_t number : {1, 2, 4, 5}) Write(number, 2);
   for (const uint64_t number : {2, 4}) ASSERT_EQ(place_.RemoveManifest(number), absl::OkStatus());
   EXPECT_EQ(place_.RemoveFailed(2, 0, 2), absl::OkStatus());

@@ -33,7 +33,7 @@ class DamageTest : public ::testing::Test {
  protected:
   DamageTest() : place_(&files_, "/d") {
     EXPECT_EQ(WriteCheckpoint(files_, "/d", 1, kServers, model_), absl::OkStatus());
-    // The files needed by server 0.
+    // Server 0 reads these files to restore its blocks.
     paths_ = {place_.ShardPath(1, 0, kServers), place_.ManifestPath(1)};
   }
 

@@ -33,7 +33,7 @@ Manifest SampleManifest() {
   Manifest manifest = MakeManifest(model, 12, shards);
   JobSpec& job = *manifest.mutable_job();
   job.set_name("a \"name\"");
-  job.mutable_consistency()->set_staleness_bound(0);  // set to zero
+  job.mutable_consistency()->set_staleness_bound(0);  // present, although 0
   job.mutable_optimizer()->set_learning_rate(0.1);
   PreprocessingEntry& entry = *job.mutable_data()->add_preprocessing();
   entry.set_key("scale");

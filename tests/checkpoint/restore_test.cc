@@ -59,8 +59,8 @@ bool SameBytes(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-// Runs once with blocks that do not depend on the number of servers, and once with blocks so large
-// that the model is split differently for each number of servers.
+// The parameter is the block size in bytes. The largest size cuts the model into one trained block
+// for each server, so each number of servers cuts it differently.
 class RestoreChainTest : public ::testing::TestWithParam<int64_t> {};
 
 TEST_P(RestoreChainTest, RestoresEveryByteAcrossServerCounts) {
@@ -145,7 +145,8 @@ TEST_F(RestoreTest, AResumedJobIgnoresOtherCheckpoints) {
   ASSERT_EQ(chosen.status(), absl::OkStatus());
   EXPECT_EQ((*chosen)->checkpoint(), 3u) << "the coordinator skipped number 4";
   EXPECT_THAT((*chosen)->passed_over(), ElementsAre(HasSubstr("checkpoint 4 cannot be loaded")));
-  // The job continued since, and the coordinator may have restarted.
+  // The resumed job has written checkpoint 5. If the coordinator restarted since then, it may have
+  // lower incarnation numbers.
   for (const Incarnation next : {kResumed + 3, kResumed - (Incarnation{1} << 20)}) {
     write(5, next);
     EXPECT_EQ((*open(3))->checkpoint(), 5u);

@@ -60,7 +60,8 @@ TEST_F(SafetensorsTest, WritesTheDocumentedBytes) {
 }
 
 TEST_F(SafetensorsTest, ReadsWhatItWrote) {
-  // Long enough that some pieces are buffered and the rest are written directly.
+  // This tensor is so long that the writer buffers some of its pieces and writes the others
+  // directly.
   std::vector<float> large(100'000);
   for (size_t i = 0; i < large.size(); ++i) large[i] = static_cast<float>(i);
   auto writer = SafetensorsWriter::Create(&files_, "/d/f", 1000);
@@ -152,7 +153,7 @@ struct BadHeader {
 };
 
 TEST(SafetensorsHeaderTest, NamesTheErrorInAHeader) {
-  // Each case uses 8 bytes of data.
+  // Each header describes a file with 8 bytes of data.
   const BadHeader cases[] = {
       {"", "is not JSON"},
       {"[]", "array in an unexpected place"},

@@ -181,7 +181,7 @@ TEST_F(ShardTest, AFailureLeavesNoShard) {
 TEST_F(ShardTest, DetectsACorruptedWriteBeforeTheManifest) {
   bool spoilt = false;
   files_.SetFaultHook([&](FaultyFileSystem::Operation operation, const std::string& path) {
-    // Between the rename and the verification.
+    // This directory sync comes after the rename and before the writer verifies the file.
     if (operation == FaultyFileSystem::Operation::kSyncDirectory && !spoilt &&
         path == place_.CheckpointPath(kCheckpoint)) {
       spoilt = true;

@@ -11,7 +11,7 @@ namespace {
 
 using Kind = PickleValue::Kind;
 
-// Records and numbers the requests.
+// Records each call and returns its number. Loads an id as the id's first number.
 class NotedWorld final : public PickleMachine::World {
  public:
   absl::StatusOr<PickleValue> Call(const PickleMachine&, const PickleValue& name,
@@ -95,7 +95,8 @@ TEST_F(PickleMachineTest, TheWorldResolvesCallsAndIds) {
 }
 
 TEST_F(PickleMachineTest, RecallsMemos) {
-  // Puts 5 in memo 9, and 6 in the next free memo, which is 1.
+  // Stores 5 in memo 9. Then stores 6 in the first free memo, which is number 1 because one memo is
+  // in use.
   const PickleValue made = Made("(K\x05q\x09K\x06\x94h\x09h\x01t");
   ASSERT_EQ(made.kind, Kind::kTuple);
   const absl::Span<const PickleValue> values = machine().MakeTuple(made);

@@ -70,7 +70,7 @@ TEST(StateDictPickleTest, ReadsAPlainDictionary) {
 TEST(StateDictPickleTest, RejectsAViewBeyondItsStorage) {
   EXPECT_THAT(WhyNot(Named(Tensor("K\x05", "K\x01"))), HasSubstr("damaged"));
   EXPECT_THAT(WhyNot(Named(Tensor("K\x02K\x03", "K\x02K\x01"))), HasSubstr("damaged"));
-  // -1, and shapes with a product that overflows.
+  // A stride of -1, and a shape whose number of elements overflows.
   const std::string minus_one = "J\xff\xff\xff\xff";
   EXPECT_THAT(WhyNot(Named(Tensor("K\x02", minus_one))), HasSubstr("damaged"));
   const std::string large = "J\xff\xff\xff\x7f";
@@ -91,7 +91,8 @@ TEST(StateDictPickleTest, ARepeatedNameKeepsItsLastValue) {
   EXPECT_EQ((*tensors)[1].name, "b");
 }
 
-// Memos repeat a long value with two bytes, so values must not be copied on each use.
+// Two bytes can repeat a long value that a memo holds. So the parser must not copy a value at each
+// use.
 TEST(StateDictPickleTest, RepeatedMemosUseNoExtraMemory) {
   constexpr size_t kLong = 100000;
   constexpr int kTimes = 100000;
@@ -106,11 +107,12 @@ TEST(StateDictPickleTest, RepeatedMemosUseNoExtraMemory) {
     return bytes;
   };
   const std::string zero(1, '\0');
-  // Many dimensions: memo 0 is the function, memo 1 the arguments.
+  // This tensor has many dimensions. Memo 0 holds the function that builds it, memo 1 the
+  // arguments.
   std::string ones;
   for (size_t i = 0; i < kLong; ++i) ones += "K\x01";
   std::string deep = Tensor(ones, ones);
-  deep.pop_back();  // the call
+  deep.pop_back();  // removes the instruction that calls the function
   deep.insert(deep.find("((X"), "q" + zero);
   EXPECT_THAT(WhyNot("\x80\x02" + deep + "q\x01" + "R" + repeated("h" + zero + "h\x01R") + "."),
               HasSubstr("damaged"));
@@ -146,8 +148,8 @@ std::string Dict(const std::vector<std::pair<std::string, std::string>>& items) 
 TEST(StateDictPickleTest, NamesNestedStateDictsByPath) {
   const std::string tensor = Tensor("K\x04", "K\x01");
   const std::string state = Dict({{"a", tensor}, {"b", tensor}});
-  // Contains an epoch, a random seed of 9 bytes, bytes, a set, and an optimizer with numbers as
-  // keys.
+  // The checkpoint also contains an epoch, a random seed of 9 bytes, bytes, a set, and an optimizer
+  // with numbers as keys.
   const std::string others = "X\x01" + std::string(3, '\0') + "o}K\x01" + state + "s";
   const std::string checkpoint = "\x80\x02" + Dict({{"e", "K\x05"},
                                                     {"r", "\x8a\x09" + std::string(9, '\1')},
@@ -176,7 +178,7 @@ TEST(StateDictPickleTest, SkipsEntriesThatAreNotTensors) {
   EXPECT_EQ((*tensors)[2].dtype, Dtype::kF32);
 }
 
-// Any input is answered with bounded memory.
+// Any input must return, with bounded memory.
 TEST(StateDictPickleTest, DamagedBytesNeverCrash) {
   const std::string whole = PythonPickle();
   for (size_t length = 0; length < whole.size(); ++length) {

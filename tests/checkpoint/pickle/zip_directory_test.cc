@@ -30,7 +30,8 @@ std::string Archive(uint64_t count) {
   std::string directory;
   for (uint64_t i = 0; i < count; ++i) {
     const std::string name = absl::StrCat("archive/data/", i);
-    // Version and name length. Flags, method, time, date, CRC and sizes are 0.
+    // The version and the length of the name. Between them, flags, method, time, date, CRC and
+    // sizes are 0.
     const std::string fields = Number(45, 22) + Number(name.size(), 4);
     absl::StrAppend(&directory, "PK\1\2", Number(45, 2), fields, Number(0, 10),
                     Number(archive.size(), 4), name);
@@ -91,7 +92,7 @@ TEST_F(ZipDirectoryTest, RejectsAFileThatIsNoArchive) {
   for (size_t length = 0; length < whole.size(); ++length) {
     EXPECT_TRUE(absl::IsDataLoss(Check(whole.substr(0, length)))) << length;
   }
-  // Offsets beyond the end of the file.
+  // Each damaged byte of the end record may give an offset beyond the end of the file.
   for (size_t back = 1; back <= 10; ++back) {
     std::string bytes = whole;
     bytes[bytes.size() - back] = '\xff';
