@@ -22,7 +22,7 @@
 namespace torchps {
 namespace {
 
-// Longer than the test.
+// Longer than this test runs.
 constexpr absl::Duration kForever = absl::Hours(1);
 
 class CallLoopTest : public ::testing::Test {
@@ -35,7 +35,7 @@ class CallLoopTest : public ::testing::Test {
     return options;
   }
 
-  // Returns a round that finishes as soon as a thread polls.
+  // Returns a round, that is one FanOutCall. It finishes as soon as a thread polls.
   std::shared_ptr<FanOutCall> EmptyRound() { return RoundWith({}, absl::ZeroDuration()); }
 
   // Returns a round that finishes only when abandoned.
@@ -55,7 +55,8 @@ class CallLoopTest : public ::testing::Test {
         });
   }
 
-  // Takes over from the loop's thread, polls until that thread parks, and stops polling.
+  // Polls the loop on this thread until the loop's own thread no longer polls, then returns.
+  // `linger` begins with the return.
   void DriveOnce(CallLoop& loop) {
     std::atomic<bool> has_run{false};
     loop.Post([&] { has_run = true; });
@@ -111,7 +112,7 @@ TEST_F(CallLoopTest, AwaitReturnsForAFinishedRound) {
   CallLoop loop(Options(/*linger=*/absl::ZeroDuration()));
   const auto round = EmptyRound();
   loop.Begin(round);
-  // The loop's thread now sleeps on an empty queue.
+  // The loop's thread has finished the round and sleeps: the queue is empty.
   ASSERT_TRUE(Eventually([&] { return round->finished(); }));
   EXPECT_TRUE(loop.Await(*round).ok());
 }
@@ -148,8 +149,9 @@ TEST_F(CallLoopTest, StopEndsAWait) {
   stopper.join();
 }
 
-// Several threads post while another thread waits for rounds and sometimes polls too late. Each
-// post must run once, in order.
+// Two threads post. The first of them also waits for rounds. With a short linger, that thread
+// sometimes waits again only after the loop's thread has begun to poll. Each post must run once, in
+// order.
 TEST_F(CallLoopTest, RunsPostsOnceAndInOrder) {
   for (const absl::Duration linger : {absl::ZeroDuration(), absl::Microseconds(50), kForever}) {
     constexpr int kPosts = 3000;

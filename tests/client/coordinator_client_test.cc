@@ -19,10 +19,10 @@
 namespace torchps {
 namespace {
 
-// Longer than the timeout.
+// One Join takes this long on the test's clock. The client's patience is 1.5 times as long.
 constexpr absl::Duration kLong = absl::Seconds(10);
 
-// Answers the first `times` calls with an error, each after a long time.
+// Answers the first `times` calls with `error`. Each Join advances the clock by kLong.
 class SlowCoordinator final : public Coordinator::Service {
  public:
   SlowCoordinator(ManualClock* clock, absl::Status error, int times)
@@ -51,7 +51,7 @@ class SlowCoordinator final : public Coordinator::Service {
     return times_-- > 0 ? ToGrpcStatus(error_) : grpc::Status::OK;
   }
 
-  // Asks for initial values twice, because the first attempt was lost.
+  // Asks for initial values in the first two answers, as if the first values were lost.
   grpc::Status AwaitStart(grpc::ServerContext*, const AwaitStartRequest* request,
                           AwaitStartReply* reply) override {
     MutexLock lock(&mutex_);

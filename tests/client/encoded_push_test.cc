@@ -17,7 +17,7 @@ namespace {
 using ::testing::SizeIs;
 using ::testing::UnorderedElementsAre;
 
-// Returns the same bytes for each block, except for the block's number.
+// Fake source of encoded blocks. The bytes of each block contain the block's number.
 class FakeBlocks final : public EncodedBlocks {
  public:
   EncodingSpec::Kind encoding() const override { return EncodingSpec::BFLOAT16; }
@@ -143,7 +143,8 @@ TEST_F(EncodedPushTest, WithholdsNonfiniteBlocks) {
   ASSERT_TRUE(Push(client.get(), 1, {{0, 4}, {8, 9}}).ok());
   EXPECT_TRUE(GetLastFrame(1).withheld());
   EXPECT_EQ(GetLastFrame(1).payload(), "");
-  // Block 0 is absent completely, and the first element of block 2: the bytes follow the table.
+  // All of block 0 is absent, and the first element of block 2. Frames with absent elements begin
+  // with a table, here of 8 bytes.
   EXPECT_EQ(GetLastFrame(0).payload().size(), 8u);
   EXPECT_EQ(GetLastFrame(2).payload().substr(8), blocks_.Sent(2));
   EXPECT_EQ(GetLastFrame(2).encoding(), EncodingSpec::BFLOAT16);

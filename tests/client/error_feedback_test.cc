@@ -108,7 +108,8 @@ TEST_P(ErrorFeedbackTest, AbsentElementsKeepTheirResidual) {
   for (int64_t i = 300; i < 400; ++i) {
     ASSERT_NEAR(feedback_.residual()[2200 + i], before[2200 + i] + gradient[i] - sent[i], 1e-6);
   }
-  // The push is not applied: sent elements return to the residual, absent elements stay.
+  // The push is refused: the elements that it sent return to the residual, and absent elements keep
+  // theirs.
   feedback_.TakeBack(2, 2);
   ASSERT_EQ(feedback_.residual()[2200 + 150], before[2200 + 150]);
   ASSERT_NEAR(feedback_.residual()[2200 + 350], before[2200 + 350] + gradient[350], 1e-6);
@@ -159,7 +160,8 @@ INSTANTIATE_TEST_SUITE_P(Lossy, ErrorFeedbackTest,
                          EncodingName);
 
 TEST(ErrorFeedbackOverTimeTest, SmallGradientsAreSentEventually) {
-  // Next to 127, the value 0.01 rounds to 0 in INT8. After 60 steps the residual was sent.
+  // In INT8 the scale follows the largest value, so 0.01 rounds to 0 next to 127. The residual
+  // grows until the value is sent within the 60 steps.
   ErrorFeedback feedback(Map(), Spec(EncodingSpec::INT8));
   std::vector<float> gradient(kBlockElements, 0.01f);
   gradient[0] = 127.0f;

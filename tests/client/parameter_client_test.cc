@@ -96,7 +96,7 @@ class ParameterClientTest : public ::testing::Test {
   std::vector<float> values_;
   std::vector<std::string> logged_;
   SlotId slot_ = 3;
-  // Null: each client creates a loop.
+  // If null, each client creates its own loop.
   std::unique_ptr<CallLoop> loop_;
 };
 
@@ -200,8 +200,8 @@ TEST_F(ParameterClientTest, PullWritesEachBlock) {
   const auto pull = client->Pull(/*clock=*/6, /*read_only=*/false, absl::MakeSpan(values_));
   ASSERT_TRUE(pull.ok()) << pull.status();
   EXPECT_THAT(values_, ::testing::ElementsAre(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 3));
-  EXPECT_EQ(pull->min_clock, 7);                   // the smaller value
-  EXPECT_EQ(pull->parked, absl::Milliseconds(2));  // the longer time
+  EXPECT_EQ(pull->min_clock, 7);                   // the lower one of both servers
+  EXPECT_EQ(pull->parked, absl::Milliseconds(2));  // the longer one of both servers
   EXPECT_EQ(servers_[0]->pulls()[0].clock(), 6);
   EXPECT_EQ(servers_[0]->pulls()[0].server_incarnation(), 1000);
 }
@@ -236,8 +236,8 @@ TEST_F(ParameterClientTest, PullReportsUnchangedBlocksWithoutWriting) {
 }
 
 TEST_F(ParameterClientTest, ARepeatedPullReportsBlocksAgain) {
-  // Block 1 arrives before the call ends, and again in the retry, because the caller may have
-  // written there.
+  // Block 1 arrives before the first call fails, and again in the retry. It is reported both times,
+  // because the caller may have overwritten it.
   servers_[1]->AddPullFault({grpc::UNAVAILABLE, 1});
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
@@ -359,7 +359,8 @@ TEST_F(ParameterClientTest, APushContinuesWhileAPullWaits) {
   const auto pulled = pull->Finish();
   ASSERT_TRUE(pulled.ok()) << pulled.status();
   EXPECT_THAT(values_, ::testing::ElementsAre(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 3));
-  // The first push was computed before any pull, the next one on this pull.
+  // The client began the first push before the pull ended, so its base version is 0. The second
+  // push has the version of the pull.
   ASSERT_TRUE(Push(*client, 2).ok());
   EXPECT_EQ(servers_[1]->pushes()[0].frames[0].base_version(), 0);
   EXPECT_EQ(servers_[1]->pushes()[1].frames[0].base_version(), 101);
@@ -408,8 +409,8 @@ TEST_F(ParameterClientTest, CallsSurviveAnotherClientOfTheLoop) {
   EXPECT_THAT(values_, ::testing::ElementsAre(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 3));
 }
 
-// For AddressSanitizer: work left in the loop by an abandoned push must not access the client's
-// blocks.
+// For AddressSanitizer: an abandoned push leaves work in the loop, which must not access the
+// client's blocks.
 TEST_F(ParameterClientTest, WorkOfAFailedPushOutlivesTheClient) {
   loop_ = std::make_unique<CallLoop>(CallLoop::Options{&clock_, &stop_});
   ManualClock clock;
@@ -428,7 +429,7 @@ TEST_F(ParameterClientTest, WorkOfAFailedPushOutlivesTheClient) {
   advance();
   clock.Advance(absl::Minutes(1));
   advance();
-  // The push failed. While this runs the loop is blocked.
+  // The push has failed. The next function blocks the loop.
   absl::Notification began, gone;
   loop_->Post([&] {
     began.Notify();
@@ -514,7 +515,7 @@ TEST_F(ParameterClientTest, WithholdsANonfiniteBlock) {
 }
 
 TEST_F(ParameterClientTest, TrustsTheCallersFiniteCheck) {
-  averaged_[1] = std::numeric_limits<float>::infinity();  // block 3, which was not checked
+  averaged_[1] = std::numeric_limits<float>::infinity();  // block 3; is_finite() covers 0 to 2
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   const auto push = client->BeginPush(1, /*weight=*/32, absl::MakeSpan(gradients_), averaged_,
@@ -556,7 +557,8 @@ TEST_F(ParameterClientTest, DoesNotSendAPushWithoutFiniteBlocks) {
   EXPECT_THAT(servers_[1]->pushes(), SizeIs(0));
 }
 
-// Per block the client pushes g + w + 0.5 v, with v = 0.5 v + g + w, where w is half of the value.
+// g is the gradient, v the momentum, and w the weight decay, which is half of the value. For a
+// push, the client first sets v = 0.5 v + g + w, and then sends g + w + 0.5 v.
 class WorkerMomentumClientTest : public ParameterClientTest {
  protected:
   WorkerMomentumClientTest() {
@@ -617,7 +619,7 @@ TEST_F(WorkerMomentumClientTest, AbsentAndWithheldElementsKeepTheirMomentum) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   Step(*client, 1, 3);                    // v = 4
-  Step(*client, 2, 7, {{0, 4}, {5, 7}});  // block 0, and block 1 except the ends; elsewhere v = 10
+  Step(*client, 2, 7, {{0, 4}, {5, 7}});  // absent: block 0, the middle of block 1; else v = 10
   EXPECT_EQ(servers_[0]->pushes()[1].frames[0].payload().size(), 8u) << "a table and no element";
   std::fill(gradients_.begin(), gradients_.end(), 1.0f);
   gradients_[9] = std::numeric_limits<float>::infinity();  // block 2
@@ -670,8 +672,8 @@ TEST_F(ParameterClientTest, InitialValuesAreStepZero) {
   EXPECT_THAT(Payload(pushes[0].frames[1]), ::testing::ElementsAre(10, 11));
 }
 
-// This is the crucial property: after an unknown outcome, the retry with the same step must carry
-// the same bytes.
+// The client does not know whether the server applied an interrupted push. So the retry must have
+// the same step and the same bytes.
 TEST_F(ParameterClientTest, ResendsAnInterruptedPushUnchanged) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
@@ -715,8 +717,8 @@ TEST_F(ParameterClientTest, RepeatsHelloAfterAServerForgotTheSlot) {
   ASSERT_TRUE(client->Pull(1, false, absl::MakeSpan(values_)).ok());
   EXPECT_THAT(servers_[0]->hellos(), SizeIs(2));
   EXPECT_EQ(servers_[0]->pulls()[1].server_incarnation(), 2000);
-  // Although server 0 restarted with a higher clock, the client does not advance to it: server 1
-  // would park a pull whose clock is above the steps pushed there.
+  // Server 0 restarted with a higher clock, but the client keeps its clock. Server 1 would park a
+  // pull with a clock above the steps pushed there.
   EXPECT_EQ(servers_[0]->pulls()[1].clock(), 1);
   ASSERT_TRUE(client->Pull(2, false, absl::MakeSpan(values_)).ok());
   EXPECT_EQ(servers_[1]->pulls()[1].clock(), 2);
@@ -781,7 +783,7 @@ TEST_F(ParameterClientTest, GivesUpOnAnAbortingServer) {
   EXPECT_TRUE(absl::IsAborted(pull.status())) << pull.status();
 }
 
-// The server does not know a new connection, and aborts the call.
+// Servers that do not know the connection answer ABORTED.
 TEST_F(ParameterClientTest, RepeatsHelloAfterEachBrokenConnection) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
@@ -868,10 +870,11 @@ TEST_F(ParameterClientTest, AnEncodedRetrySendsTheSameBytes) {
   using Pairs = std::vector<std::pair<uint32_t, float>>;
   EXPECT_EQ(entries(pushes[1].frames[0]), (Pairs{{2, 3.0f}, {3, 4.0f}}));
   EXPECT_EQ(pushes[2].frames[0].payload(), pushes[1].frames[0].payload());
-  // The residuals of elements 0 and 1 are added. Of equal values, those with lower indices are
-  // sent.
+  // The residuals of elements 0 and 1 are added to the gradient, which gives 2, 4, 3, 4. Of equal
+  // values, those with lower indices are sent.
   EXPECT_EQ(entries(pushes[3].frames[0]), (Pairs{{1, 4.0f}, {3, 4.0f}}));
-  // That push was rejected, so the residual is still complete: 3, 6, 6, 8.
+  // The push before was rejected, so its elements returned to the residual. With the gradient the
+  // values are 3, 6, 6, 8.
   EXPECT_EQ(entries(pushes[4].frames[0]), (Pairs{{1, 6.0f}, {3, 8.0f}}));
 }
 

@@ -13,7 +13,7 @@ TEST(RollbackAccountingTest, CountsUpdatesAboveTheKeptStep) {
   RollbackAccounting accounting(2);
   for (Step step = 1; step <= 10; ++step) {
     accounting.Applied(0, step, false);
-    if (step != 7) accounting.Applied(1, step, false);  // step 7 was rejected there
+    if (step != 7) accounting.Applied(1, step, false);  // block 1 rejected step 7
   }
   const RollbackAccounting::Lost first = accounting.RollBack(0, 8);
   EXPECT_EQ(first.blocks, 2u);

@@ -50,7 +50,7 @@ class SharedMemoryClientTest : public ::testing::Test {
     for (float& gradient : Gradients()) gradient = 0.5f;
   }
 
-  // Sets block b to version 200 + b with -b in each element, unlike the values from the network.
+  // Sets block b to version 200 + b and each element to -b. Through the network the values are b.
   void SetUpBlocks(int server) {
     for (size_t i = 0; i < map_.owned_by(server).size(); ++i) {
       const BlockRange& block = map_.blocks()[map_.owned_by(server)[i]];
@@ -102,7 +102,7 @@ class SharedMemoryClientTest : public ::testing::Test {
     return segment_->buffer(buffer).first(layout_.trained_size());
   }
 
-  // Pulls and checks the values. The blocks in `network` arrive through the network.
+  // Pulls and checks the values. Only the blocks in `network` may arrive through the network.
   void ExpectPull(ParameterClient& client, const std::vector<BlockId>& network) {
     std::vector<float> pulled(layout_.size(), 99.0f);
     const auto result = client.Pull(/*clock=*/0, /*read_only=*/false, absl::MakeSpan(pulled));
@@ -154,13 +154,13 @@ TEST_F(SharedMemoryClientTest, SendsOnlyNamesAndVerdictsThroughTheNetwork) {
   EXPECT_THAT(logged_, IsEmpty());
 }
 
-// Like a worker's steps that arrive from a device in turn.
+// Workers with a device do this: their steps alternate between two buffers.
 TEST_F(SharedMemoryClientTest, EachPushNamesItsBuffer) {
   segment_ = *PushSegment::Create(layout_, /*buffers=*/2);
   for (int server = 0; server < 2; ++server) Offer(server, values_[server]->offer());
   const auto client = Greet();
   for (const int buffer : {0, 1}) {
-    // The averaged values are already in the buffer.
+    // The values to average are already in the buffer, so the client need not copy them.
     const absl::Span<float> all = segment_->buffer(buffer);
     std::fill(all.begin(), all.end(), 1.0f + buffer);
     ASSERT_EQ(client
@@ -194,7 +194,8 @@ TEST_F(SharedMemoryClientTest, DoesNotCopyUnchangedBlocks) {
   ASSERT_TRUE(client->Pull(0, /*read_only=*/false, absl::MakeSpan(pulled), &held, on_block).ok());
   // Blocks that did not change are reported, too.
   EXPECT_THAT(told, UnorderedElementsAre(0, 1, 2, 3, 4, 5));
-  // Block 2 changed. Block 5 is averaged, so the worker itself changes it.
+  // Block 2 has changed. Block 5 is averaged: the worker changes it too, so it is copied at each
+  // pull.
   const std::vector<float> expected = {99.0f, 99.0f, -2.0f, 99.0f, 99.0f, -5.0f};
   for (const BlockRange& block : map_.blocks()) {
     EXPECT_EQ(pulled[block.offset], expected[block.id]) << "block " << block.id;
@@ -207,7 +208,7 @@ TEST_F(SharedMemoryClientTest, SendsBlocksOfOneVersionInOneFrame) {
   ASSERT_EQ(Push(*client), absl::OkStatus());
   ASSERT_THAT(servers_[0]->pushes()[0].frames, SizeIs(1));
   EXPECT_EQ(servers_[0]->pushes()[0].frames[0].shared_blocks(), 3);
-  // Server 1 did not make an offer, so it receives the values.
+  // Server 1 has not offered shared memory, so it receives the elements.
   ASSERT_THAT(servers_[1]->pushes()[0].frames, SizeIs(3));
   const std::vector<PushFrame> frames = servers_[1]->pushes()[0].frames;
   for (const PushFrame& frame : frames) {
@@ -255,7 +256,7 @@ TEST_F(SharedMemoryClientTest, DeclinesAForgedOffer) {
 TEST_F(SharedMemoryClientTest, PullsAnUnstableBlockThroughTheNetwork) {
   for (int server = 0; server < 2; ++server) Offer(server, values_[server]->offer());
   const auto client = Greet();
-  // Like a server that crashes during an update.
+  // The block looks as if its server crashed during an update.
   Head(0, 1).BeginChange();
   std::vector<float> pulled(layout_.size());
   const auto result = client->Pull(0, /*read_only=*/false, absl::MakeSpan(pulled));

@@ -12,7 +12,8 @@
 namespace torchps {
 namespace {
 
-// Three parameters in two groups; blocks of 16 elements cross the parameters' boundaries.
+// Three trained parameters in two groups, and one averaged segment. Blocks of 16 elements cross the
+// boundaries of the parameters.
 ModelLayout Layout() {
   std::vector<Segment> segments(4);
   const int64_t lengths[] = {21, 7, 30, 5};

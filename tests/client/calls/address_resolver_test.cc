@@ -26,7 +26,8 @@ class AddressResolverTest : public ::testing::Test {
     return std::make_shared<AddressResolver>(std::move(options));
   }
 
-  // Reports the server missing until it is found at `address`.
+  // Reports the server as missing until the resolver finds it at `address`. Returns false after a
+  // timeout.
   static bool IsFoundAt(AddressResolver& book, int index, const std::string& address) {
     return Eventually([&] {
       const std::string here = book.Find(index).address;

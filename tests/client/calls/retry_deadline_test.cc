@@ -101,7 +101,7 @@ TEST_F(RetryDeadlineTest, RejectsAWebServer) {
   EXPECT_EQ(status.message(), web.address() + " answers, but is not a torchps server");
 }
 
-// The kernel accepts connections for a paused process.
+// A paused process looks like this peer: the kernel accepts its connections, and nothing answers.
 TEST_F(RetryDeadlineTest, WaitsForASilentPeer) {
   TcpListener silent("");
   RetryDeadline patience = Make(silent.address());

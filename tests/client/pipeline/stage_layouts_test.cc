@@ -15,7 +15,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Returns a layout with one weight, and one statistic if `averaged` is above 0.
+// Returns a layout with one weight of `trained` elements, and one statistic if `averaged` is above
+// 0.
 ModelLayout GetStage(int stage, int64_t trained, int64_t averaged) {
   std::vector<Segment> segments(averaged > 0 ? 2 : 1);
   segments[0].name = FullName(stage, "weight");

@@ -50,7 +50,7 @@ class SlotUpkeepTest : public ::testing::Test, public UpkeepCalls {
 
   absl::Status Renew() { return upkeep_.Renew(absl::Seconds(3)); }
 
-  // The server answered a renewal `seconds` ago, and has missed the renewals since.
+  // Sets the server's last answer to `seconds` ago. No renewal succeeded since.
   void SetMissed(int server, double seconds) {
     ServerLease::Contact contact;
     contact.answered = clock_.Now() - absl::Seconds(seconds);
@@ -62,7 +62,7 @@ class SlotUpkeepTest : public ::testing::Test, public UpkeepCalls {
   absl::Duration stalled_for_;
   Renewals renewals_;
   absl::StatusOr<RenewSlotReply> slot_reply_ = RenewSlotReply();
-  absl::Duration taken_;  // time of the servers' answers
+  absl::Duration taken_;  // the time that the servers take to answer
   RenewSlotRequest told_;
   int steps_aside_ = 0;
   std::vector<std::string> lines_;
@@ -113,7 +113,7 @@ TEST_F(SlotUpkeepTest, ACutOffSlotStepsAside) {
   EXPECT_EQ(steps_aside_, 2) << "the slot may have re-entered since";
   EXPECT_THAT(lines_, ElementsAre(HasSubstr("slot 1 cannot reach server 2 any more, but other "
                                             "slots can; it leaves the clocks of all servers")));
-  // The slot returns, and is cut off again.
+  // The slot reaches the server again, and is then cut off a second time.
   slot_reply_->set_cut_off(false);
   EXPECT_TRUE(Renew().ok());
   slot_reply_->set_cut_off(true);
