@@ -96,7 +96,7 @@ TEST(BlockMapTest, AssignsEachElementToOneServer) {
 
 TEST(BlockMapTest, EveryServerGetsABlockOfSmallModels) {
   const BlockMap map = Map(Layout(10, 1), 1 << 20, 3);
-  // Blocks of three trained elements, the last one shorter, then the averaged block.
+  // Blocks of 3, 3, 3 and 1 trained elements, and one averaged block.
   ASSERT_EQ(map.blocks().size(), 5u);
   EXPECT_EQ(map.blocks()[0].length, 3);
   EXPECT_EQ(map.blocks()[3].length, 1);

@@ -82,7 +82,7 @@ TEST(ModelLayoutTest, RefusesTooManyElements) {
   ExpectRefused({Trained("a", {limit}), Trained("b", {1})}, "more than 2^40 elements");
 }
 
-// Computed once by a second implementation; programs of different builds must agree.
+// The constant comes from a second implementation. Programs of different builds must agree on it.
 TEST(ModelLayoutTest, HasTheSameFingerprintEverywhere) {
   const ModelLayout layout = Layout(
       {Trained("fc.weight", {10, 784}), Averaged("bn.mean", {4}), Trained("fc.bias", {10}, 0)});

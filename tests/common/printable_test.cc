@@ -18,7 +18,7 @@ TEST(PrintableTest, ReplacesTerminalControls) {
   EXPECT_EQ(Printable("a\x1b]0;owned\x07\x1b[2J"), "a?]0;owned??[2J");
   EXPECT_EQ(Printable("x\r\nserver 0: all is well\t\x7f"), "x??server 0: all is well??");
   EXPECT_EQ(Printable(absl::string_view("\0a", 2)), "?a");
-  // CSI as one character (U+009B), and as a byte in Latin-1.
+  // The terminal control CSI: as the character U+009B, and as one byte of Latin-1.
   EXPECT_EQ(Printable("\xc2\x9b"
                       "2J"),
             "?2J");

@@ -36,13 +36,14 @@ TEST(SampleOrderTest, DependsOnEpochAndSeed) {
   const std::vector<int64_t> order = EpochOrder(7, 4, 100);
   EXPECT_NE(EpochOrder(7, 5, 100), order);
   EXPECT_NE(EpochOrder(8, 4, 100), order);
-  // Adding seed and epoch would give the same order.
+  // Epoch 3 of seed 8 would be the same if the generator were seeded with the sum of seed and
+  // epoch.
   EXPECT_NE(EpochOrder(8, 3, 100), order);
 }
 
 TEST(SampleOrderTest, PlacesASampleUniformly) {
-  // Counts the position of sample 0 over many epochs in tenths: 200 expected, standard deviation
-  // 13.
+  // Counts for each tenth of the epoch how often sample 0 falls into it. Each tenth should get 200
+  // of 2000 epochs, with a standard deviation of 13.
   std::vector<int> tenth(10);
   for (int epoch = 1; epoch <= 2000; ++epoch) {
     const std::vector<int64_t> order = EpochOrder(1, epoch, 50);

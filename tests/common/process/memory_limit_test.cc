@@ -15,7 +15,7 @@ constexpr int64_t kMib = int64_t{1} << 20;
 constexpr char kContainer[] = "whose container may have";
 constexpr char kMachine[] = "whose machine has";
 
-// Creates proc and sys trees with files from the test.
+// Creates /proc and /sys trees in a temporary folder, with the files that a test puts there.
 class MemoryLimitTest : public ::testing::Test {
  protected:
   MemoryLimitTest() {
@@ -58,10 +58,11 @@ TEST_F(MemoryLimitTest, AppliesTheRootGroupsLimit) {
 TEST_F(MemoryLimitTest, ReadsCgroupVersionOne) {
   Put("proc/self/cgroup",
       "9:name=systemd:/\n5:cpu,memory:/docker/4f\n3:memory_not:/x\n0::/docker/4f\n");
-  // The container mounts only the container's group, so the path does not exist.
+  // In a container, only the container's group is mounted, as the root. So the path in
+  // proc/self/cgroup does not exist.
   Put("sys/fs/cgroup/memory/memory.limit_in_bytes", "33554432\n");
   EXPECT_EQ(Find().bytes, 32 * kMib);
-  // The value in version 1 without a limit.
+  // In version 1 this number means that the group has no limit.
   Put("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
   EXPECT_EQ(Find().whose, kMachine);
 }

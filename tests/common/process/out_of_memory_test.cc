@@ -12,7 +12,7 @@ namespace {
 
 #if !defined(TORCHPS_ASAN) && !defined(TORCHPS_TSAN)
 
-// This exceeds the address space.
+// More bytes than the address space has.
 constexpr size_t kTooMuch = size_t{1} << 46;
 
 constexpr char kWords[] = "a_program: the system refuses this process more memory; it ends";

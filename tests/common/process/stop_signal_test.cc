@@ -12,8 +12,8 @@
 namespace torchps {
 namespace {
 
-// Runs `body` in a separate thread, because a StopSignal blocks the signals in the thread
-// permanently.
+// Runs `body` in a separate thread, because a StopSignal blocks the signals in its thread and never
+// unblocks them.
 template <typename Body>
 void InAThreadOfItsOwn(Body body) {
   std::thread(body).join();
@@ -23,7 +23,7 @@ TEST(StopSignalTest, HandlesASignalDespiteEarlierThreads) {
 #ifdef TORCHPS_TSAN
   GTEST_SKIP() << "the sanitizer runs handlers after the signal, where they cannot set the mask";
 #endif
-  // Such a thread starts with the process's initial mask, like OpenBLAS's threads.
+  // These threads have the process's first signal mask, like the threads that OpenBLAS starts.
   absl::Notification over;
   std::thread early([&] { over.WaitForNotification(); });
   std::thread another([&] { over.WaitForNotification(); });
@@ -48,7 +48,7 @@ TEST(StopSignalTest, TheFirstRequestWins) {
   });
 }
 
-// Simulates a server that logs during its last checkpoint after the parent was killed.
+// This happens to a server whose parent was killed, if the server logs during its last checkpoint.
 TEST(StopSignalTest, ABrokenPipeDoesNotEndTheProcess) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
