@@ -100,7 +100,7 @@ std::string ImageDirectory() {
   return directory;
 }
 
-// Writes tokens 0 to 40 with 16 bits each.
+// Writes train.bin and val.bin with tokens from 0 to 40, 16 bits each. Returns their directory.
 std::string TokenDirectory() {
   const std::string directory = NewDirectory();
   for (const auto& [name, count] : {std::pair("train.bin", 120), std::pair("val.bin", 45)}) {
@@ -291,7 +291,8 @@ TEST(RowDatasetTest, TheSplitFollowsTheSeed) {
         Job("seed: " + seed + " data { source: 'csv' csv { test_fraction: 0.25 } }"), path);
     EXPECT_EQ(source.train->size(), 30);
     EXPECT_EQ(source.test->size(), 10);
-    // Column a numbers the rows; standardization keeps the order and the gaps.
+    // Column a holds the row number. Standardization keeps the order and the equal gaps, which
+    // shows that each row is in one of the two parts.
     std::vector<float> column;
     for (const auto& dataset : {source.train, source.test}) {
       for (int64_t i = 0; i < dataset->size(); ++i) {
@@ -349,7 +350,7 @@ TEST(RowDatasetTest, ScalesTargetsAndConvertsThemBack) {
   EXPECT_EQ(batch.target.scalar_type(), torch::kFloat32);
   EXPECT_LT(batch.target.mean(0).abs().max().item<float>(), 1e-6);
   EXPECT_TRUE(batch.target.square().mean(0).allclose(torch::ones(2)));
-  // "kind" is a modulo 3.
+  // The column "kind" is column a modulo 3.
   const torch::Tensor numbers = source.preprocessing.Numbers(batch.target).round();
   EXPECT_TRUE(numbers.select(1, 1).remainder(3).equal(numbers.select(1, 0)));
   EXPECT_EQ(source.train->Get({5})->target.size(0), 1);
@@ -358,7 +359,7 @@ TEST(RowDatasetTest, ScalesTargetsAndConvertsThemBack) {
 TEST(TokenDatasetTest, TargetsAreTheNextTokens) {
   const std::string job = "model { transformer { context: 8 } } data { source: 'tokens' ";
   const DataSource source = *OpenData(Job(job + "}"), TokenDirectory());
-  EXPECT_EQ(source.train->size(), 14);  // of 119 tokens with a successor
+  EXPECT_EQ(source.train->size(), 14);  // 119 tokens have a successor: 14 samples of 8
   EXPECT_EQ(source.test->size(), 5);
   EXPECT_EQ(source.train->shape().classes, 41);
   const Batch batch = *source.train->Get({1});
@@ -374,7 +375,7 @@ TEST(TokenDatasetTest, NamesTheTokenBeyondTheVocabulary) {
                                       TokenDirectory());
   const auto batch = source.train->Get({0, 1, 2, 3, 4});
   EXPECT_EQ(batch.status().code(), absl::StatusCode::kDataLoss);
-  // 7 * 35 is 40 modulo 41.
+  // Token i is 7 * i modulo 41, so token 35 is 40.
   EXPECT_THAT(std::string(batch.status().message()),
               HasSubstr("train.bin: expected tokens of 0 to 39, got 40 at token 35"));
 }
@@ -408,7 +409,7 @@ TEST(ImageFolderDatasetTest, NamesABrokenFileInABatch) {
 
 TEST(TextDatasetTest, TargetsAreTheNextBytes) {
   const TextDataset text("abcdefg\xff", 3, 0);
-  EXPECT_EQ(text.size(), 2);  // abc|d, def|g; the last byte is not in a whole sample
+  EXPECT_EQ(text.size(), 2);  // abc and def, with targets bcd and efg; the last byte is unused
   const Batch batch = *text.Get({0, 1});
   EXPECT_TRUE(batch.input.equal(torch::tensor({{'a', 'b', 'c'}, {'d', 'e', 'f'}}, torch::kInt64)));
   EXPECT_TRUE(batch.target.equal(torch::tensor({{'b', 'c', 'd'}, {'e', 'f', 'g'}}, torch::kInt64)));
@@ -479,7 +480,8 @@ TEST(DataRegistryTest, RejectsTestImagesOfAnotherSize) {
               "expected test images of 4x5 pixels");
 }
 
-// Returns the job of a model trained on `source`, for use on other data.
+// Returns `job` with the preprocessing of a model trained on `source`. Data opened with it is for
+// `use`.
 JobSpec JobOfModel(JobSpec job, const DataSource& source, DataUse use) {
   SetPreprocessing(source.Metadata(), &job);
   job.mutable_data()->set_use(use);
@@ -527,7 +529,8 @@ TEST(PreprocessingTest, ScalesAnotherTableLikeTheTrainingTable) {
   const JobSpec job = Job("data { source: 'csv' }");
   const DataSource trained = *OpenData(job, CsvFile());
   const JobSpec use = JobOfModel(job, trained, EVALUATION);
-  // The columns are in another order, there is an additional one, and one class is missing.
+  // The new table has the columns in another order and one column more, and its rows lack one
+  // class.
   std::string text = "kind,id,b,a,constant\n";
   for (int i = 0; i < 9; ++i)
     text += absl::StrCat(i % 2, ",x", i, ",", 100 - i * i, ",", i, ",7\n");
@@ -576,13 +579,13 @@ TEST(PreprocessingTest, ScalesTestImagesLikeTheTrainingImages) {
   const std::string bright = IdxDirectory({0, 1, 2}, {2, 1});
   const DataSource trained = *OpenData(job, bright);
   const JobSpec use = JobOfModel(job, trained, EVALUATION);
-  // The same test images with black training images.
+  // `dark` has the same test images, and black training images.
   const std::string dark = IdxDirectory({0, 1, 2}, {2, 1});
   std::string black = IdxImages(3, 4, 5);
   std::fill(black.begin() + 16, black.end(), '\0');
   WriteFile(dark, "train-images-idx3-ubyte.gz", Gzip(black));
   EXPECT_TRUE(GetInputs(*OpenData(use, dark)->test).equal(GetInputs(*trained.test)));
-  // Then without training images.
+  // Without training images the result is the same.
   std::filesystem::remove(dark + "/train-images-idx3-ubyte.gz");
   EXPECT_TRUE(GetInputs(*OpenData(use, dark)->test).equal(GetInputs(*trained.test)));
   const JobSpec predict = JobOfModel(job, trained, PREDICTION);
@@ -599,7 +602,7 @@ TEST(PreprocessingTest, PredictsImagesWithoutClassFolders) {
       *OpenData(JobOfModel(job, trained, PREDICTION), directory + "/test/class1");
   EXPECT_EQ(fresh.sample_names, (std::vector<std::string>{"0.png", "1.jpg", "2.png", "3.jpg"}));
   EXPECT_TRUE(GetInputs(*fresh.test).equal(GetInputs(*trained.test).slice(0, 4, 8)));
-  // Two of the three classes keep their numbers.
+  // Without the folder class0, the other two classes keep their numbers.
   std::filesystem::remove_all(directory + "/test/class0");
   const DataSource some = *OpenData(JobOfModel(job, trained, EVALUATION), directory);
   EXPECT_TRUE(some.test->Get({0, 7})->target.equal(torch::tensor({1, 2}, torch::kInt64)));

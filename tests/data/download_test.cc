@@ -31,7 +31,8 @@ const RemoteFile kAbc{"abc.bin", 3,
 
 class DownloadTest : public ::testing::Test {
  protected:
-  // Without this, a proxy of the test machine would answer instead of the test servers.
+  // Otherwise a proxy that the test machine is configured for would answer instead of the test's
+  // servers.
   void SetUp() override { setenv("no_proxy", "127.0.0.1", 1); }
 
   absl::Status Download(const std::vector<std::string>& mirrors,
@@ -92,7 +93,7 @@ TEST_F(DownloadTest, ConcurrentDownloadsFetchOnce) {
 }
 
 TEST_F(DownloadTest, AStopEndsTheDownload) {
-  // This mirror accepts connections and does not answer.
+  // This mirror accepts the connection and never answers.
   const int silent = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;

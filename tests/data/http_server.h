@@ -9,9 +9,8 @@
 
 namespace torchps {
 
-// Runs a minimal web server for tests on a free port of 127.0.0.1. Handles one request at a time,
-// and answers with the result of `respond` for the path: the complete head and body. Runs until
-// destroyed.
+// Minimal web server for tests on a free port of 127.0.0.1. Handles one request at a time.
+// `respond` gets the path and returns the complete answer, head and body. Runs until destroyed.
 class HttpServer {
  public:
   explicit HttpServer(std::function<std::string(const std::string& path)> respond);
@@ -38,8 +37,8 @@ class HttpServer {
 // Returns a complete answer: "HTTP/1.1 STATUS", the length, the body.
 std::string HttpAnswer(const std::string& status, const std::string& body);
 
-// Provides a URL on 127.0.0.1 that refuses connections. The port stays bound for the object's
-// lifetime.
+// A URL on 127.0.0.1 that refuses connections. The object keeps the port bound, so that no other
+// process listens there.
 class DeadEnd {
  public:
   DeadEnd();

@@ -19,7 +19,8 @@ TEST(TensorDatasetTest, ReturnsTheRequestedRows) {
   EXPECT_TRUE(batch.more_targets.at(0).equal(batch.input * 100));
 }
 
-// The last bits of computed floats may differ between machines.
+// The fingerprint ignores the values of floats, because their last bits may differ between
+// machines.
 TEST(TensorDatasetTest, FingerprintDependsOnIntegersAndShapes) {
   const torch::Tensor input = torch::rand({50, 3});
   const torch::Tensor target = torch::arange(50) % 3;

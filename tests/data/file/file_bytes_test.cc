@@ -29,8 +29,8 @@ TEST(FileBytesTest, InflatesGzipWithSeveralMembers) {
   EXPECT_EQ(*ReadFileBytes(path), "one two");
 }
 
-// The file is 60 MB long. If each member cost the work of a full buffer, this would exceed the time
-// limit of a small test.
+// The file is 60 MB long. If the reader filled a whole buffer for each member, the test would
+// exceed its time limit.
 TEST(FileBytesTest, ReadsMillionsOfEmptyMembersQuickly) {
   const std::string empty = Gzip("");
   std::string members;
@@ -80,7 +80,7 @@ TEST(FileBytesTest, DetectsFlippedBitsInGzip) {
     damaged[bit / 8] ^= 1 << bit % 8;
     const auto result = ReadFileBytes(WriteFile(directory, "bad.gz", damaged));
     if (result.ok()) {
-      EXPECT_EQ(*result, text) << bit;  // a flipped bit in the time stamp, for example
+      EXPECT_EQ(*result, text) << bit;  // the bit is in the time stamp, for example
     } else {
       ASSERT_TRUE(absl::IsDataLoss(result.status())) << bit << ": " << result.status();
       ++refused;

@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 
 constexpr ImageSize kColours{3, 1, 1};
 
-// JPEG is lossy.
+// Allows a difference of 3, because JPEG is lossy.
 MATCHER_P(Near, value, "") { return std::abs(static_cast<int>(arg) - value) <= 3; }
 
 ImageSize Whole(int64_t channels) { return {channels, 1 << 16, 1 << 16}; }
@@ -152,7 +152,7 @@ TEST(DecodeImageTest, ScalesPngValuesOfEachDepthTo8Bits) {
   EXPECT_THAT(Decoded(Png(2, 4, 0, "\x5b"), 1), ElementsAre(85, 187));
   // 0.299 * 200 + 0.587 * 100 + 0.114 * 50 is 124.2.
   EXPECT_THAT(Decoded(Png(1, 8, 2, "\xc8\x64\x32"), 1), ElementsAre(124));
-  // The passes of a row of three contain pixels 0, 2 and 1.
+  // An interlaced row of three pixels has two passes: pixels 0 and 2, then pixel 1.
   const std::string passes("\x0a\0\x1e\0\x14", 5);
   EXPECT_THAT(Decoded(Png(3, 8, 0, passes, "", /*interlace=*/1), 1), ElementsAre(10, 20, 30));
 }
@@ -171,7 +171,7 @@ TEST(DecodeImageTest, OpacityMultipliesValuesWithoutGamma) {
 
 TEST(DecodeImageTest, RejectsAHugeImageBeforeAllocating) {
   std::string png = EncodePng({1}, 1, 1, 1);
-  // The checksum of a chunk covers the type and data.
+  // Chunk() also writes the checksum that fits the changed size.
   png.replace(8, 25, Chunk("IHDR", BigEndian(65535) + BigEndian(65535) + png.substr(24, 5)));
   ExpectError(png, absl::StatusCode::kInvalidArgument, "got 65535 x 65535");
   std::string jpeg = EncodeJpeg(Flat(8, 8, {1}), 8, 8, 1);

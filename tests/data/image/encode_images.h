@@ -2,7 +2,7 @@
 
 #include <cstdint>
 #include <cstdio>
-// libjpeg's header wants FILE declared.
+// jpeglib.h uses FILE without including its declaration.
 #include <jpeglib.h>
 #include <png.h>
 
@@ -14,8 +14,8 @@
 
 namespace torchps {
 
-// Encodes `pixels` as a PNG file: row after row with `channels` bytes per pixel. 1: grey, 3:
-// colours, 4: colours and opacity.
+// Encodes `pixels` as a PNG file. The pixels are in rows, with `channels` bytes each: 1 is grey, 3
+// is colour, 4 is colour and opacity.
 inline std::string EncodePng(const std::vector<uint8_t>& pixels, int height, int width,
                              int channels) {
   png_image image{};
@@ -31,8 +31,8 @@ inline std::string EncodePng(const std::vector<uint8_t>& pixels, int height, int
   return file;
 }
 
-// Encodes `pixels` as a JPEG file with 1, 3 or 4 channels. 4: CMYK with 255 for no ink, stored as
-// CMYK or YCCK.
+// Encodes `pixels` as a JPEG file with 1, 3 or 4 channels. With 4 channels the pixels are CMYK,
+// where 255 means no ink, and are stored as CMYK or YCCK.
 inline std::string EncodeJpeg(std::vector<uint8_t> pixels, int height, int width, int channels,
                               bool progressive = false, bool is_ycck = false) {
   jpeg_compress_struct info;

@@ -92,7 +92,7 @@ TEST_F(ImageFolderTest, FindsTheTestSetInTestOrVal) {
   Put("val/a/2.png");
   Put("val/b/2.png");
   EXPECT_EQ(ReadTestImageFolder(directory_)->directory, directory_ + "/val");
-  // Without class folders test/ does not provide labels.
+  // test/ has no class folders, so it gives no labels, and val/ is used.
   Put("test/3.png");
   EXPECT_EQ(ReadTestImageFolder(directory_)->directory, directory_ + "/val");
   Put("test/a/3.png");

@@ -87,7 +87,7 @@ TEST_F(CsvTest, DetectsANumericHeaderWithNumericTargets) {
   const std::string table = absl::StrCat("0,1,2,3\n", kDecimals);
   EXPECT_THAT(Rows(table, {"", {"3"}}).target_columns, ElementsAre("3"));
   EXPECT_FALSE(Rows(absl::StrCat("0,1,2,5\n", kDecimals), {"", {"3"}}).had_header);
-  // The column is requested by name.
+  // The job requests a column by name, so the first row must be a header.
   const std::string years = absl::StrCat("2019,2020,2021,2022\n", kIntegers);
   EXPECT_THAT(GetNames(Rows(years, {"2020"})), ElementsAre("2019", "2021", "2022"));
   EXPECT_THAT(Rows(years, {"", {"2022"}}).target_columns, ElementsAre("2022"));

@@ -12,7 +12,7 @@ using ::testing::IsNan;
 
 using Missing = CsvColumns::Missing;
 
-// Reads tables for a trained model.
+// Reads tables for a model that was trained on another table; the schema describes its columns.
 class CsvSchemaTest : public CsvTest {
  protected:
   static CsvColumns Named() {

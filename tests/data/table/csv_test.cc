@@ -148,7 +148,8 @@ TEST_F(CsvTest, SparseOrNegativeClassNumbersBecomeNames) {
   EXPECT_THAT(classes("1", "-1", "1").class_names, ElementsAre("-1", "1"));
   EXPECT_THAT(classes("1", "-1", "1").labels, ElementsAre(1, 0, 1));
   EXPECT_THAT(classes("70000", "9", "10").class_names, ElementsAre("9", "10", "70000"));
-  // Half of the numbers 0 to 5 occur.
+  // Half of the numbers from 0 to 5 occur, so they stay class numbers. With 6 as the highest, less
+  // than half do.
   EXPECT_THAT(classes("5", "3.0", "1").class_names, IsEmpty());
   EXPECT_THAT(classes("5", "3.0", "1").labels, ElementsAre(5, 3, 1));
   EXPECT_THAT(classes("6", "3", "1").class_names, ElementsAre("1", "3", "6"));
@@ -205,7 +206,7 @@ TEST_F(CsvTest, IgnoredColumnsAreNotParsed) {
   EXPECT_THAT(GetNames(rows), ElementsAre("a"));
   EXPECT_THAT(rows.values, ElementsAre(1, 2));
   EXPECT_THAT(rows.left_out, ElementsAre("id", "note"));
-  // Without a header; the last column is the class unless it is ignored.
+  // In a table without a header, the last column is the class, unless it is ignored.
   const RowSet plain = Rows("x7,1,0,?\nx8,2,1,?\n", {"", {}, {"0", "3"}});
   EXPECT_THAT(plain.values, ElementsAre(1, 2));
   EXPECT_THAT(plain.labels, ElementsAre(0, 1));

@@ -30,7 +30,7 @@ TEST_F(CsvTest, DetectsTheSeparator) {
            "a\tb\ty\n1\t2\t0\n3\t4\t1\n",
            "a|b|y\n1|2|0\n3|4|1\n",
            "  a   b \t y\n1   2   0\n  3 4 1  \n",
-           "\"a, in m\";\"b, in m\";y\n1;2;0\n3;4;1\n",  // quoted
+           "\"a, in m\";\"b, in m\";y\n1;2;0\n3;4;1\n",  // separators inside quotes do not count
            "a, in m;b, in m;y\n1;2;0\n3;4;1\n",
            "a; b; c,\"y,z\",x\n1,2,0\n3,4,1\n",
            "sep=;\na;b,c,d,e;y\n1;2;0\n3;4;1\n",

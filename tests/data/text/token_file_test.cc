@@ -64,7 +64,7 @@ TEST(TokenFileTest, RejectsWiderTokensWithoutTheirBits) {
       ASSERT_TRUE(file.ok()) << file.status();
       EXPECT_EQ((*file)->size(), 600);
       EXPECT_EQ(*(*file)->Largest(), *std::max_element(tokens.begin(), tokens.end()));
-      // Marks for masked tokens do not hide the width.
+      // -100 marks a masked token. Even with such a mark, Open() recognizes the width.
       tokens[7] = -100;
       WriteFile(directory, "t", Packed(tokens, width));
       const absl::Status refused = TokenFile::Open(path).status();
@@ -87,14 +87,15 @@ TEST(TokenFileTest, DoesNotMistake16BitTokensForWider) {
   const std::string directory = NewDirectory();
   for (const int64_t vocabulary : {2, 60, 300, 50'000, 65'536}) {
     std::vector<int64_t> tokens = Tokens(vocabulary);
-    // Byte documents, each with a special token at an even position.
+    // The tokens are bytes of text. Only the special token, 256, needs more than 8 bits, and it is
+    // always at an even position.
     for (size_t i = 0; vocabulary == 60 && i < tokens.size(); i += 20) tokens[i] = 256;
     const auto file = TokenFile::Open(WriteFile(directory, "t", Packed(tokens, 2)));
     EXPECT_TRUE(file.ok()) << file.status();
   }
 }
 
-// Expects that the file is rejected as `words`, and accepted if the job specifies 16 bits.
+// Expects that Open() rejects the file with `words`, and accepts it if the job specifies 16 bits.
 void ExpectOtherKind(const std::string& bytes, const std::string& words) {
   const std::string path = WriteFile(NewDirectory(), "t", bytes);
   const absl::Status refused = TokenFile::Open(path).status();
@@ -230,7 +231,7 @@ TEST(TokenFileTest, NamesAnInvalidHeader) {
   expect("\x93NUMPY", absl::StatusCode::kDataLoss, "NumPy");
   expect(Llmc(20240520, 2, data), invalid, "got version 2");
   expect(Llmc(20240520, 1, data), absl::StatusCode::kDataLoss, "expected 3 tokens of 16 bits");
-  // Each truncation of the header.
+  // The header and the data, cut at each byte.
   const std::string whole = Numpy("<u4", "(3,)", data);
   for (size_t size = 6; size < whole.size(); ++size) {
     EXPECT_FALSE(TokenFile::Open(WriteFile(NewDirectory(), "t", whole.substr(0, size))).ok())
