@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
     const torch::Tensor drawn = gan.Draw(real.size(0));
     critics.zero_grad();
     (Off(gan.critic->forward(real), 1) + Off(gan.critic->forward(drawn.detach()), 0)).backward();
-    // Like the example, computes both gradients at the values before the step.
+    // The example computes both gradients before either network changes. So does this loop.
     generators.zero_grad();
     const torch::Tensor loss = Off(gan.critic->forward(drawn), 1);
     const auto gradients = torch::autograd::grad({loss}, gan.generator->parameters());

@@ -13,8 +13,8 @@
 
 namespace torchps {
 
-// Returns the job of an example run with --set seed=N, as far as the data depend on it. The
-// program's first argument is the seed. Also seeds torch.
+// Returns a job with the seed that the example gets from --set seed=N. The program's first argument
+// is N. Also seeds torch.
 JobSpec TwinJob(int argc, char** argv);
 
 // Calls `step` with batches of 32 indices, in a new random order for each pass over `samples`.
@@ -27,7 +27,7 @@ Batch BatchAt(const Dataset& dataset, const torch::Tensor& indices);
 // Returns the whole dataset as one batch.
 Batch AllOf(const Dataset& dataset);
 
-// Prints the line that twins_test.py reads.
+// Prints `loss` in the line that twins_test.py reads.
 void PrintLoss(double loss);
 
 }  // namespace torchps
