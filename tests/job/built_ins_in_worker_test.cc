@@ -26,7 +26,7 @@ JobSpec Job(const std::string& model, const std::string& source) {
   return *normal;
 }
 
-// Only metrics in the list may be used in --target.
+// Expects each metric of `objective` in the list of metrics that --target accepts.
 void ExpectListed(const Objective& objective) {
   const std::vector<std::string> metrics = BuiltInMetrics();
   for (const Metric& metric : objective.metrics) {

@@ -11,7 +11,7 @@
 namespace torchps {
 namespace {
 
-// The job files in deploy/jobs, meant as a starting point for users.
+// Returns the job files in deploy/jobs, which users copy as a starting point.
 std::vector<std::filesystem::path> JobFiles() {
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator("deploy/jobs")) {

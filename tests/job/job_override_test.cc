@@ -99,7 +99,8 @@ TEST(JobOverrideTest, ListsTheFieldsForAnUnknownField) {
   ExpectRefused("=3", "JobSpec has no field \"\"");
   ExpectRefused("training.=3", "TrainingSpec has no field \"\"");
   ExpectRefused("name.first=3", "name has no fields of its own");
-  // Protobuf's synthetic oneof for an optional field is not a field of the job.
+  // For an optional field, protobuf makes a hidden oneof with this name. It is not a field of the
+  // job.
   ExpectRefused("training._evaluate=true", "TrainingSpec has no field");
 }
 

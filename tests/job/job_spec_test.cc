@@ -34,13 +34,13 @@ void ExpectMessage(const absl::Status& status, const std::string& message) {
   EXPECT_EQ(status.message(), message);
 }
 
-// Expects the error "job field `message`".
+// Expects that normalizing the job fails with the error "job field `message`".
 void ExpectRefused(const std::string& text, const std::string& message) {
   ExpectMessage(NormalizeJobSpec(FromText(text)).status(), "job field " + message);
 }
 
-// Checks one row of the limits table: the lowest and highest allowed values, and the first values
-// outside.
+// Checks the limits of a number field: the lowest and the highest allowed value, and the next
+// values outside.
 void ExpectLimits(const std::string& field, const std::string& lowest, const std::string& too_low,
                   const std::string& highest, const std::string& too_high) {
   for (const std::string& value : {lowest, highest}) {
@@ -113,14 +113,14 @@ TEST(JobSpecTest, ComputesInFloat32ByDefault) {
   ASSERT_TRUE(ApplyOverride(&job, "training.precision=BFLOAT16").ok());
   EXPECT_EQ(job.training().precision(), TrainingSpec::BFLOAT16);
   EXPECT_FALSE(ApplyOverride(&job, "training.precision=FLOAT8").ok());
-  // This value is from a newer program.
+  // Programs of a newer version may send a value that this program does not know.
   job.mutable_training()->set_precision(static_cast<TrainingSpec::Precision>(9));
   ExpectMessage(NormalizeJobSpec(job).status(),
                 "job field training.precision is 9; expected a value of Precision");
 }
 
 TEST(JobSpecTest, PrefetchesOnlyIfStalenessIsAllowed) {
-  // Unset: the workers decide by measurement.
+  // If the field is unset, the workers measure whether prefetching helps.
   EXPECT_FALSE(Normalized("consistency { mode: ASYNC }").consistency().has_prefetch());
   EXPECT_FALSE(
       Normalized("consistency { mode: ASYNC staleness_bound: -1 }").consistency().has_prefetch());
@@ -188,7 +188,8 @@ TEST(JobSpecTest, AScheduleOfTheWholeJobCountsSamples) {
   EXPECT_EQ(by("shape: COSINE by: APPLIED"), ScheduleSpec::APPLIED);
   EXPECT_EQ(by("shape: STEP step_size: 3"), ScheduleSpec::APPLIED);
   EXPECT_EQ(by("shape: STEP step_size: 3 by: SAMPLES"), ScheduleSpec::SAMPLES);
-  // The number of steps is filled in later, and is not an explicit length.
+  // CompleteJobSpec() fills in the number of steps. That is not an explicit length, so a second
+  // normalization must still choose SAMPLES.
   JobSpec job = Normalized("optimizer { schedule { shape: COSINE } }");
   ASSERT_TRUE(CompleteJobSpec(&job, 1000).ok());
   const absl::StatusOr<JobSpec> again = NormalizeJobSpec(job);
@@ -280,7 +281,7 @@ TEST(JobSpecTest, AppliesWholeBatchesByDefault) {
   EXPECT_EQ(Normalized("consistency { mode: ASYNC }").consistency().staleness_bound(), 4);
   EXPECT_EQ(GetRule(Normalized("workers: 3 consistency { backup_workers: 1 }")), "SYNC");
   EXPECT_EQ(GetRule(Normalized("local { steps: 2 inner { learning_rate: 1 } }")), "SYNC");
-  // These fields are supported only by this rule.
+  // Each of these fields works only with EACH_PUSH, so it selects this rule.
   EXPECT_EQ(GetRule(Normalized("consistency { prefetch: true }")), "EACH_PUSH");
   EXPECT_EQ(GetRule(Normalized("consistency { lag { policy: WEIGH } }")), "EACH_PUSH");
   EXPECT_EQ(GetRule(Normalized("optimizer { sgd { momentum: 0.9 momentum_at: WORKER } }")),
@@ -319,7 +320,7 @@ TEST(JobSpecTest, DefaultsMatchTrainingInOneProcess) {
     const char* text;
     const char* becomes;
   };
-  // Checks each default separately.
+  // Setting one field must not change the defaults of the others.
   for (const auto& [text, becomes] :
        {Case{"", "WHOLE_BATCH SPEED 1"}, Case{"consistency { mode: SYNC }", "SYNC SPEED 1"},
         Case{"training { balance: EQUAL }", "WHOLE_BATCH EQUAL 1"},
@@ -487,7 +488,7 @@ TEST(JobSpecTest, RefusesInvalidText) {
   ExpectMessage(NormalizeJobSpec(job).status(),
                 "job field optimizer.group.1.pattern is \"\\xff\"; expected UTF-8 text without "
                 "control characters");
-  // List elements are also checked as text.
+  // Normalization also checks the elements of a list.
   job = FromText("data { csv { target_column: 'price' } }");
   job.mutable_data()->mutable_csv()->add_target_column("\xff");
   ExpectMessage(NormalizeJobSpec(job).status(),
@@ -569,7 +570,7 @@ TEST(JobSpecTest, CountsStepsOfTheLargestJobWithoutOverflow) {
       "workers: 4096 training { batch_size: 1 epochs: 1048576 } consistency { mode: ASYNC }");
   ASSERT_TRUE(CompleteJobSpec(&pushes, int64_t{1} << 40).ok());
   EXPECT_EQ(pushes.optimizer().schedule().total_steps(), int64_t{1} << 60) << "of a sample each";
-  // Each number is allowed, but the push of local steps over all slots would contain 2^72 samples.
+  // Each number is within its limit, but the pushes of all slots would contain 2^72 samples.
   const std::string batches = "1048576 accumulate: 1048576 global_batch: false } ";
   const std::string local = "local { steps: 1048576 inner { learning_rate: 1 } }";
   ExpectRefused("workers: 4096 training { batch_size: " + batches + local,
@@ -611,8 +612,8 @@ TEST(JobSpecTest, CountsLocalSteps) {
   JobSpec job = Normalized(
       "workers: 2 training { epochs: 3 batch_size: 5 accumulate: 2 global_batch: false } "
       "consistency { mode: SYNC } local { steps: 4 inner { learning_rate: 0.01 } }");
-  // Each push contains 40 samples. An epoch of 100 consists of three pushes, and the job of five
-  // rounds with two pushes each.
+  // Each push contains 40 samples, so an epoch of 100 samples takes three pushes. Three epochs take
+  // nine pushes, which make five rounds of two slots.
   ASSERT_TRUE(CompleteJobSpec(&job, /*train_samples=*/100).ok());
   EXPECT_EQ(job.optimizer().schedule().total_steps(), 5);
   EXPECT_EQ(job.local().inner().schedule().total_steps(), 20);

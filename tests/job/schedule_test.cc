@@ -89,7 +89,7 @@ TEST(ScheduleTest, BySamplesUsesTheProgress) {
   for (uint32_t step = 0; step < 16; ++step) {
     EXPECT_DOUBLE_EQ(schedule.Factor(/*applied=*/7, step << 28), applied.Factor(step, 0)) << step;
   }
-  // Between two steps the factor is interpolated.
+  // Halfway between two steps, the factor is interpolated.
   EXPECT_DOUBLE_EQ(schedule.Factor(0, 3u << 27), 2.5 / 4);
   EXPECT_NEAR(schedule.Factor(0, UINT32_MAX), 0.2, 1e-9);
   EXPECT_DOUBLE_EQ(

@@ -23,7 +23,8 @@ TEST(UnknownFieldTest, SuggestsAFieldElsewhereInTheJob) {
   EXPECT_EQ(told(*TrainingSpec::descriptor(), "learning_rate"),
             "did you mean optimizer.learning_rate");
   EXPECT_EQ(told(*JobSpec::descriptor(), "epochs"), "did you mean training.epochs");
-  // Not "model", which is only similar.
+  // "mode" is similar to "model", a field of the job, but equal to a field of ConsistencySpec. The
+  // equal name is suggested.
   EXPECT_EQ(told(*JobSpec::descriptor(), "mode"), "did you mean consistency.mode");
   EXPECT_EQ(told(*JobSpec::descriptor(), "kind"), "did you mean wire.push.kind or wire.pull.kind");
 }
