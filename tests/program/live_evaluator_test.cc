@@ -69,7 +69,7 @@ DataSource Data() {
   return data;
 }
 
-// Signals that something happened, once.
+// Blocks callers of Await() until Happen() is called.
 class Event {
  public:
   void Happen() {
@@ -101,7 +101,7 @@ class JobWatchTest : public ::testing::Test {
     };
   }
 
-  // Trains a whole worker. Each step calls `before_step` first.
+  // Runs one worker until the job ends. `before_step` is called before each step.
   absl::Status Train(const std::function<void()>& before_step) {
     WorkerOptions options;
     options.job = job_;
@@ -126,7 +126,7 @@ TEST_F(JobWatchTest, ValuesCountFromTheTimeOfTheirPull) {
   Event measuring;
   Event trained;
   std::thread worker([&] {
-    // The first evaluation pulls values before the first gradient arrives.
+    // The worker does not push its first gradient before the first evaluation has pulled values.
     const absl::Status status = Train([&] { measuring.Await(); });
     EXPECT_TRUE(status.ok()) << status;
     trained.Happen();

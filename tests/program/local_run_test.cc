@@ -45,7 +45,7 @@ TEST_F(LocalRunTest, WritesTheJobFileAndStartsTheServers) {
   EXPECT_EQ(kept->name(), "alone");
   EXPECT_TRUE(std::filesystem::is_directory(options_.dir + "/state"));
 
-  // Workers did not train, so messages and a model do not exist.
+  // No worker has trained, so End() logs nothing and finds no model.
   const auto says = [](const std::string& line) { ADD_FAILURE() << line; };
   EXPECT_TRUE(absl::IsCancelled(run->End(absl::CancelledError("stopped"), says, says)));
 }
@@ -64,7 +64,7 @@ TEST_F(LocalRunTest, ARefusedResumeKeepsTheExistingJobFile) {
 }
 
 TEST_F(LocalRunTest, DoesNotTouchAnExistingJobsFolder) {
-  // The second layout is that of an earlier version.
+  // The state is in the folder "state". Earlier versions kept it in `dir` itself.
   for (const std::string& state : {options_.dir + "/state", options_.dir}) {
     std::filesystem::create_directories(state);
     std::ofstream(state + "/coordinator.state") << "of a job";

@@ -89,7 +89,8 @@ TEST(TextGenerationTest, SeedsRepeatTextsAndTopKBoundsThem) {
   for (size_t i = 1; i < tokens.size(); ++i)
     distances.insert((tokens[i] - tokens[i - 1] + 10) % 10);
   EXPECT_THAT(distances, ElementsAre(1, 2));
-  // Almost greedy, and almost uniform.
+  // With a tiny temperature, the most likely token is picked. With a huge one, each token is about
+  // equally likely.
   other.temperature = 1e-300;
   EXPECT_EQ(*Generated(task, {0}, other), *Generated(task, {0}, {/*length=*/100, 0}));
   other.temperature = 1e9;
@@ -144,7 +145,8 @@ TEST(TextGenerationTest, NonFiniteOutputsAndAStopEndGeneration) {
   EXPECT_THAT(std::string(tokens.status().message()), HasSubstr("after token 2 are not finite"));
 }
 
-// Returns the line that kGenerate writes for a model file of `vocabulary`.
+// Runs kGenerate with a model file of a Bigram of `vocabulary` tokens. Returns the text that it
+// writes.
 absl::StatusOr<std::string> Written(const std::string& source, int64_t vocabulary,
                                     const std::string& prompt) {
   const std::string folder = ::testing::TempDir();

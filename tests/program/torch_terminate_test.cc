@@ -27,7 +27,7 @@ c10::Error Assert() {
   return {{"", "", 0}, "CUDA error: device-side assert triggered\nFor debugging consider that."};
 }
 
-// Uses the threadsafe style because torch already runs threads.
+// Uses gtest's "threadsafe" style, because torch has threads already.
 class TorchTerminateDeathTest : public ::testing::Test {
  protected:
   void SetUp() override { ::testing::FLAGS_gtest_death_test_style = "threadsafe"; }
@@ -63,7 +63,7 @@ TEST_F(TorchTerminateDeathTest, ATensorMemoryErrorExitsWithAMessage) {
       {
         EndWellWhenTorchThrows("a_worker");
         float element = 0;
-        // As torch's allocators do after a GPU failure.
+        // torch's allocators throw in the deleter like this after a GPU failure.
         torch::from_blob(&element, {1}, [](void*) { throw Assert(); });
       },
       testing::ExitedWithCode(1), kSentence);

@@ -36,8 +36,7 @@ std::string JobFile() {
   return job;
 }
 
-// Returns the exit code with these flags and a factory that calls `look` and does not return a
-// task.
+// Returns the exit code of TrainMain() with these flags. The factory calls `look` and then fails.
 int GetCode(std::vector<std::string> flags, const std::function<void()>& look) {
   flags.insert(flags.begin(), "train_main_test");
   std::vector<char*> argv;
@@ -49,7 +48,8 @@ int GetCode(std::vector<std::string> flags, const std::function<void()>& look) {
                    });
 }
 
-// Returns true if TrainMain() calls the factory with these flags. The factory calls `look`.
+// Returns true if TrainMain() with --local and these flags calls the factory. The factory calls
+// `look`.
 bool CallsFactory(const std::vector<std::string>& flags, const std::function<void()>& look) {
   std::vector<std::string> all = {"--local", "--job=" + JobFile()};
   all.insert(all.end(), flags.begin(), flags.end());
@@ -74,8 +74,8 @@ TEST(TrainMainTest, TheFactorySeesTheJobsThreadsAndSeed) {
   EXPECT_TRUE(torch::equal(drawn, torch::rand({4})));
 }
 
-// Ends the process, with 0 on success. A process calls TrainMain() only once because the call
-// consumes the flags.
+// Ends the process, with exit code 0 on success. Tests that call TrainMain() once more run it in a
+// new process, because it consumes the flags.
 [[noreturn]] void End(bool is_well) {
   std::_Exit(is_well && !::testing::Test::HasFailure() ? 0 : 1);
 }
@@ -85,7 +85,7 @@ TEST(TrainMainDeathTest, AMissingDeviceExitsBeforeTheFactory) {
   EXPECT_EXIT(End(!CallsFactory({"--device=cuda:99"}, [] {})), ::testing::ExitedWithCode(0), "");
 }
 
-// Modes that do not train also create a worker from these flags.
+// The modes that do not train check this flag too.
 TEST(TrainMainDeathTest, EachModeRefusesAnInvalidHandicap) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   const std::vector<std::vector<std::string>> ways = {
@@ -101,7 +101,7 @@ TEST(TrainMainDeathTest, EachModeRefusesAnInvalidHandicap) {
   }
 }
 
-// Simulates long data loading in a process that receives a stop.
+// Sends this process a stop, then keeps reading data for a minute.
 void ReadForLong() {
   kill(getpid(), SIGTERM);
   StopLatch never;
@@ -119,7 +119,7 @@ TEST(TrainMainDeathTest, AStopInterruptsDataLoading) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   const std::string job = "--job=" + JobFile();
   EXPECT_EXIT(std::_Exit(GetCode({job, "--local"}, ReadForLong)), ::testing::ExitedWithCode(0), "");
-  // Without an answer, the look fails.
+  // The stopped evaluation has no result, so the exit code is 1.
   const std::string look = "--evaluate=" + JobFile();
   EXPECT_EXIT(std::_Exit(GetCode({job, look}, ReadForLong)), ::testing::ExitedWithCode(1),
               "train_main_test: terminated");
@@ -150,7 +150,7 @@ TEST(TrainMainDeathTest, ReportsACutterErrorLikeAFactoryError) {
 using TrainMainGpuTest = GpuTest;
 
 TEST_F(TrainMainGpuTest, TheFactoryCreatesTensorsOnTheWorkersGpu) {
-  // On a machine with several GPUs, the last GPU is not the default.
+  // With several GPUs, the last one differs from the default.
   const int last = static_cast<int>(torch::cuda::device_count()) - 1;
   const std::string name = "cuda:" + std::to_string(last);
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
@@ -163,8 +163,8 @@ TEST_F(TrainMainGpuTest, TheFactoryCreatesTensorsOnTheWorkersGpu) {
   EXPECT_EXIT(End(finds_its_device()), ::testing::ExitedWithCode(0), "");
 }
 
-// The loss kernel detects the error while other work is queued on the GPU. Each later GPU call
-// throws, also the release of memory.
+// The loss kernel finds the error while other work is queued on the GPU. From then on each GPU call
+// throws, even the release of memory.
 TEST_F(TrainMainGpuTest, AnInvalidLabelExitsWithAMessage) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   std::vector<std::string> flags = {"train_main_test", "--local", "--job=" + JobFile(),

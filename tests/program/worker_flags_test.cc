@@ -18,7 +18,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Holds a command line as main() receives it.
+// Holds a command line in the form that main() receives.
 class Arguments {
  public:
   explicit Arguments(std::vector<std::string> words) : words_(std::move(words)) {
@@ -34,7 +34,7 @@ class Arguments {
 
 class WorkerFlagsTest : public ::testing::Test {
  protected:
-  // Returns the values of --set in `words`.
+  // Parses `words` as flags. Returns the values of --set.
   static std::vector<std::string> Parse(std::vector<std::string> words) {
     Arguments arguments(std::move(words));
     std::vector<std::string> overrides = TakeOverrides(&arguments.pointers());
@@ -51,7 +51,7 @@ TEST_F(WorkerFlagsTest, ExtractsEachSetInOrder) {
   Arguments arguments({"--set", "a=1", "--local", "-set=b=2", "--set=a=x=y", "--set"});
   EXPECT_THAT(TakeOverrides(&arguments.pointers()), ElementsAre("a=1", "b=2", "a=x=y"));
   const std::vector<std::string> rest(arguments.pointers().begin(), arguments.pointers().end());
-  // The parser reports the missing value of the last --set.
+  // The last --set has no value. It stays, so that the flag parser reports it.
   EXPECT_THAT(rest, ElementsAre("worker", "--local", "--set"));
 }
 

@@ -23,7 +23,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Exchanges of a replica over loopback. They have met unless a test states otherwise.
+// Exchanges of the processes of one replica, over loopback.
 class MemberExchangeTest : public ::testing::Test {
  protected:
   std::unique_ptr<MemberExchange> Listen(int stage, int stages,
@@ -35,7 +35,7 @@ class MemberExchangeTest : public ::testing::Test {
     options.certificates = std::move(certificates);
     options.patience = patience;
     options.clock = &clock_;
-    // Each exchange simulates one process.
+    // Each exchange stands for one process, so each has its own latch.
     options.stop = &stops_[stage];
     absl::StatusOr<std::unique_ptr<MemberExchange>> listening =
         MemberExchange::Listen(std::move(options));
@@ -59,7 +59,7 @@ class MemberExchangeTest : public ::testing::Test {
     for (MemberExchange* const member : members) member->Connect(addresses);
   }
 
-  // Lets the leader and one other process meet.
+  // Begins a meeting with the leader and one other process as members.
   static void Meet(MemberExchange* leader, MemberExchange* other) {
     std::thread comes([&] {
       const absl::StatusOr<RendezvousReply> met = other->Meet(Words(1, 2));
@@ -112,7 +112,8 @@ TEST_F(MemberExchangeTest, OtherMembersLearnWhyAMemberFailed) {
   EXPECT_THAT(std::string(heard.message()), HasSubstr("the disk is full"));
 }
 
-// The failed process may wait for a server that waits for the missing part of a push.
+// The other process may be waiting for a server, which waits for the part of a push that the failed
+// process owes. Only a stop ends that wait.
 TEST_F(MemberExchangeTest, AFailedMemberStopsTheOtherProcesses) {
   const auto leader = Listen(0, 2);
   const auto other = Listen(1, 2);

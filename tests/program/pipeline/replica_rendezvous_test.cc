@@ -36,7 +36,7 @@ class ReplicaRendezvousTest : public ::testing::Test {
   ReplicaRendezvousTest() {
     ReplicaRendezvous::Options options;
     options.stages = 3;
-    // The tests' processes arrive before the meeting begins.
+    // Gather() need not wait, because the other processes visit before it is called.
     options.patience = absl::ZeroDuration();
     options.name_of = [](int stage) { return absl::StrCat("stage ", stage); };
     options.clock = &clock_;
@@ -44,7 +44,7 @@ class ReplicaRendezvousTest : public ::testing::Test {
     gathering_ = std::make_unique<ReplicaRendezvous>(std::move(options));
   }
 
-  // Empty while the visitor waits.
+  // The answers to one visit. Empty while the visitor waits.
   using Answers = std::vector<absl::StatusOr<RendezvousReply>>;
 
   std::shared_ptr<Answers> Visit(const RendezvousRequest& process) {
@@ -55,7 +55,7 @@ class ReplicaRendezvousTest : public ::testing::Test {
     return answers;
   }
 
-  // Returns the only answer's status.
+  // Returns the status of the only answer. Returns INTERNAL if there is not exactly one.
   static absl::Status GetStatus(const std::shared_ptr<Answers>& answers) {
     if (answers->size() != 1) {
       return absl::InternalError(absl::StrCat(answers->size(), " answers"));
@@ -81,7 +81,8 @@ TEST_F(ReplicaRendezvousTest, EachVisitorLearnsWhenTheMeetingBegins) {
     ASSERT_TRUE(GetStatus(answers).ok()) << GetStatus(answers);
     EXPECT_EQ(answers->front()->meeting(), 7u);
   }
-  // The process that missed the answer asks again. Another process is not a member.
+  // The member may have missed the answer, so it may ask again. But another process of stage 1 is
+  // no member.
   EXPECT_TRUE(GetStatus(Visit(Process(1, 11))).ok());
   EXPECT_TRUE(absl::IsUnavailable(GetStatus(Visit(Process(1, 12)))));
 }
