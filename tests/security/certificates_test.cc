@@ -306,7 +306,7 @@ TEST_F(CertificateFilesTest, KeepsOldFilesIfNewOnesAreInvalid) {
   const std::string certificate = ReadAll(directory_ + "/cert.pem");
   WriteAll(directory_ + "/cert.pem", "garbage");
   EXPECT_FALSE(files_->Look());
-  // Not logged at once, because the other files may follow.
+  // The reason is not logged yet, because the other files may still be on their way.
   EXPECT_TRUE(said_.empty());
   EXPECT_FALSE(files_->Look());
   EXPECT_FALSE(files_->Look());

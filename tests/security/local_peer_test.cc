@@ -28,8 +28,8 @@ TEST(LocalPeerTest, AcceptsItsOwnUserAndRoot) {
   EXPECT_TRUE(absl::IsPermissionDenied(CheckOwner(kUser, 0, kOverflow)));
 }
 
-// In a container that runs as `nobody`, the kernel reports this user for each unmapped user on the
-// machine.
+// In a container, the kernel reports `nobody` for each user of the machine without a mapping. So a
+// process that runs as `nobody` cannot know whether a connection is its own.
 TEST(LocalPeerTest, RefusesTheOverflowUser) {
   const absl::Status anybody = CheckOwner(kOverflow, kOverflow, kOverflow);
   EXPECT_TRUE(absl::IsUnauthenticated(anybody)) << anybody;

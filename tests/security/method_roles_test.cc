@@ -64,7 +64,7 @@ TEST(MethodRolesTest, EveryMethodHasARule) {
   EXPECT_EQ(FindMethodRule("FormatDiskRequest"), nullptr);
 }
 
-// Repeats the table from docs/security.md, so that each change is made twice.
+// Repeats the table in docs/security.md. When the rules change, both must change.
 TEST(MethodRolesTest, MatchTheDocumentedTable) {
   struct Row {
     const char* request;

@@ -84,7 +84,7 @@ HelloRequest GetHello(SlotId slot) {
 
 class TlsTest : public ::testing::Test {
  protected:
-  // Without certificates the server does not use TLS.
+  // Starts a server. Without certificates it does not use TLS.
   std::unique_ptr<Server> Start(std::shared_ptr<CertificateFiles> certificates, Words* words,
                                 const std::string& listen = "127.0.0.1:0") {
     Server::Options options;
@@ -117,8 +117,8 @@ class TlsTest : public ::testing::Test {
   const TestCertificates made_;
 };
 
-// Opens the certificates in a directory with a clock that is `behind` by this much, so that expired
-// certificates can be opened.
+// Opens the certificates in a directory, on a clock that is `behind` the real time. With it,
+// expired certificates can be opened.
 absl::StatusOr<std::shared_ptr<CertificateFiles>> OpenBehind(
     const std::string& directory, Role role, absl::Duration behind = absl::ZeroDuration()) {
   CertificateFiles::Options options;
@@ -139,7 +139,7 @@ TEST_F(TlsTest, ConnectsByEachFormOfAddress) {
   EXPECT_EQ(Greet(server->address(), worker), absl::OkStatus());
   EXPECT_EQ(Greet(absl::StrCat("localhost", port), worker), absl::OkStatus());
 
-  // The file lists the machine's IPv6 addresses.
+  // This file lists the machine's IPv6 addresses. Without any, the rest of the test cannot run.
   if (std::ifstream("/proc/net/if_inet6").peek() == EOF) return;
   const auto server6 = Start(certificates, &words, "[::1]:0");
   ASSERT_NE(server6, nullptr);
@@ -243,9 +243,9 @@ TEST_F(TlsTest, NamesEachFaultOnBothSides) {
   }
 }
 
-// Connects as a hostile client that optionally shows a certificate and trusts any server. `behind`
-// names a second certificate to show after the first one. Returns the bytes of the server's first
-// frame, or an empty string.
+// Connects as a hostile client that trusts any server. The client shows the certificate in
+// `directory`, if any, and then the one in the file `behind`, if any. Returns the bytes of the
+// server's first frame, or an empty string if the server refuses.
 std::string HostileHandshake(const std::string& address, const std::string& directory,
                              const std::string& behind = "") {
   const auto socket = ConnectTcp(address);
@@ -277,8 +277,8 @@ std::string HostileHandshake(const std::string& address, const std::string& dire
   return std::string(bytes, std::max(0, got));
 }
 
-// torchps programs check their files first, so they never reach a server with these certificates.
-// The server's messages are for programs without that check.
+// torchps programs check their own files first, so they never show such certificates to a server.
+// Other programs may.
 TEST_F(TlsTest, RefusesInvalidClientCertificates) {
   const TestCertificates other;
   const TestCertificates other_job("elsewhere");
@@ -318,14 +318,14 @@ TEST_F(TlsTest, RefusesInvalidClientCertificates) {
     EXPECT_EQ(own.ok(), c.worker_says.empty()) << own;
     EXPECT_THAT(std::string(own.message()), HasSubstr(c.worker_says));
   }
-  // Given a valid certificate, the same client receives the server's SETTINGS frame, so the
-  // certificates caused the refusals.
+  // With a valid certificate, the same client gets the server's SETTINGS frame. So the certificates
+  // were the reason for the refusals.
   Words words;
   const auto server = Start(made_.Open(Role::kServer), &words);
   EXPECT_NE(HostileHandshake(server->address(), made_.Make(Role::kWorker)), "");
 }
 
-// Each client receives the server's certificate, but only the server owns the key.
+// Each client gets the server's certificate and could copy it, but only the server has the key.
 TEST_F(TlsTest, RefusesAForgedCertificateWithAValidChain) {
   const TestCertificates other;
   Words words;
@@ -351,12 +351,12 @@ TEST_F(TlsTest, AcceptsAClientThatSendsItsAuthority) {
   EXPECT_EQ(words.All(), "");
 }
 
-// The fake server uses a worker's certificate of the same authority.
+// The fake server shows a worker's certificate of the right authority.
 TEST_F(TlsTest, AWorkerRefusesAServerOfAnotherRole) {
   const std::string directory = made_.Make(Role::kWorker);
   grpc::ServerBuilder builder;
   int port = 0;
-  // gRPC as used by a hostile program, without torchps code.
+  // The server uses gRPC directly, as a hostile program may, and no code of torchps.
   grpc::SslServerCredentialsOptions options;
   std::ifstream key(directory + "/key.pem");
   std::ifstream certificate(directory + "/cert.pem");
@@ -382,7 +382,7 @@ TEST_F(TlsTest, AWorkerCertificateIsLimitedToItsRole) {
   const auto channel = PlainChannel(server->address(), made_.Open(Role::kWorker, "slot-1"));
   const auto parameters = ParameterService::NewStub(channel);
   const auto coordinator = Coordinator::NewStub(channel);
-  // The client receives the error, and the server logs it before.
+  // The client gets the error after the server has logged it.
   const auto expect_said = [&words](const std::string& method, const std::string& denial) {
     EXPECT_TRUE(
         words.Contain(absl::StrCat("refused ", method, " to a client at 127.0.0.1: ", denial)))
@@ -430,7 +430,7 @@ TEST_F(TlsTest, AWorkerCertificateIsLimitedToItsRole) {
                   "cannot speak for any slot, only for slot 1");
   }
   {
-    // Only the coordinator may report that a slot leaves permanently.
+    // Only the coordinator may tell a server that a slot leaves for good.
     grpc::ClientContext context;
     LeaveRequest request;
     request.set_slot(1);
@@ -475,7 +475,8 @@ TEST_F(TlsTest, AnOperatorCertificateCannotTrain) {
   EXPECT_TRUE(worker.stub().Shutdown(&context, ShutdownRequest(), &reply).ok());
 }
 
-// Both sides switch to a new pair while running; invalid files in between are ignored.
+// Server and worker take over a new key and certificate while they run, and ignore invalid files in
+// between.
 TEST_F(TlsTest, ReplacesCertificatesWithoutARestart) {
   Words words;
   const std::string server_directory = made_.Make(Role::kServer, "first");
