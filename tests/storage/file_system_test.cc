@@ -199,7 +199,7 @@ TEST(PosixFileSystemTest, DoesNotBlockOnAPipe) {
 }
 
 TEST(PosixFileSystemTest, RetriesAWriteAfterAFullDisk) {
-  // In a child process, because a file size limit simulates the full disk.
+  // The write runs in a child process, because its file size limit stands for the full disk.
   const std::string path = absl::StrCat(::testing::TempDir(), "/limited.", getpid());
   const pid_t child = fork();
   ASSERT_GE(child, 0);
