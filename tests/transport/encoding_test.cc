@@ -46,7 +46,8 @@ std::vector<float> Gradient(int64_t count, uint64_t seed) {
 std::string Encoded(EncodingSpec::Kind kind, const std::vector<float>& values,
                     InstructionSet set = BestInstructionSet()) {
   const auto count = static_cast<int64_t>(values.size());
-  // Adds a byte in front and behind, to write at an odd address and detect writes outside.
+  // The buffer has one more byte at each end. So the encoder writes at an odd address, and the test
+  // detects a write outside of its bytes.
   std::string bytes(EncodedBytes(kind, count, kFraction) + 2, '\x5a');
   Encode(kind, values, kFraction, reinterpret_cast<uint8_t*>(&bytes[1]), set);
   EXPECT_EQ(bytes.front(), '\x5a');
@@ -145,7 +146,7 @@ TEST_P(EncodingTest, ReadsSlicesCutAnywhere) {
       payload.ForEachRun(count, [&](int64_t first, absl::Span<const float> run) {
         EXPECT_EQ(first, static_cast<int64_t>(collected.size()));
         EXPECT_FALSE(run.empty());
-        // The run may begin at any byte address.
+        // Uses memcpy(), because the run may begin at any byte address.
         collected.resize(collected.size() + run.size());
         std::memcpy(&collected[first], run.data(), run.size() * sizeof(float));
       });

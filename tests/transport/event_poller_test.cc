@@ -32,8 +32,8 @@ TEST_F(EventPollerTest, TimesOutOnAnEmptyQueue) {
   EXPECT_EQ(poller_.Await(absl::Now(), &tag_, &ok_), Status::TIMEOUT);
 }
 
-// After a wait without an event the poller sleeps and does not spin. Both modes must find the
-// events.
+// The poller spins at first. After a wait without an event, it sleeps instead. It must find events
+// in both modes.
 TEST_F(EventPollerTest, FindsEventsWhileSpinningOrSleeping) {
   grpc::Alarm alarms[4];
   for (grpc::Alarm& alarm : alarms) {

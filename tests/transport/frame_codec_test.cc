@@ -105,8 +105,8 @@ PushHeader RandomPushHeader(uint64_t& random_state) {
   return header;
 }
 
-// Protobuf writes this field after the payload, which must be last in a frame. So only frames
-// without a payload use it.
+// Returns a header that also has the fields which Protobuf writes after the payload. In a frame,
+// the payload must be last, so only frames without a payload have these fields.
 PushHeader RandomSharedHeader(uint64_t& random_state) {
   PushHeader header = RandomPushHeader(random_state);
   header.absent.clear();
@@ -186,7 +186,7 @@ std::vector<float> Elements(const FramePayload& payload) {
   return elements;
 }
 
-// Both headers have one encoding per value, so equal headers give equal messages.
+// Compares two headers by their Protobuf messages, which contain each field.
 void ExpectSame(const PushHeader& actual, const PushHeader& expected) {
   EXPECT_EQ(GetMessageText(actual, {}).ShortDebugString(),
             GetMessageText(expected, {}).ShortDebugString());
@@ -339,8 +339,8 @@ TEST(FrameCodecTest, ReadsFramesCutAnywhere) {
 }
 
 TEST(FrameCodecTest, SkipsUnknownFieldsInAnyOrder) {
-  // Field 100 as a varint, 101 with 64 bits, 102 with 32 bits, 103 as bytes; the slot follows the
-  // block; then the payload.
+  // Field 100 is a varint, 101 has 64 bits, 102 has 32 bits, 103 is bytes. Then come the block, the
+  // slot and the payload.
   const std::string bytes = FromHex(
       "a006 05  a906 0102030405060708  b506 01020304  ba06 03 616263  2009  0804  7a04 0000803f");
   PushHeader header;
@@ -352,7 +352,7 @@ TEST(FrameCodecTest, SkipsUnknownFieldsInAnyOrder) {
 }
 
 TEST(FrameCodecTest, SkipsAKnownFieldWithUnknownWireType) {
-  // The slot as 32 fixed bits, which Protobuf also treats as an unknown field.
+  // The slot has 32 fixed bits here, so Protobuf also treats it as an unknown field.
   PushHeader header;
   FramePayload payload;
   ASSERT_TRUE(ParsePushFrame(OneSlice(FromHex("0d07000000 2009")), &header, &payload).ok());
@@ -377,7 +377,7 @@ TEST(FrameCodecTest, RefusesAnEmptyBuffer) {
 }
 
 TEST(FrameCodecTest, NamesMalformedAbsentTables) {
-  // Field 12 with the number of runs, then the payload with the table.
+  // Field 12 is the number of runs. The payload begins with their table.
   ExpectMalformed(FromHex("6001"), "it announces a table of 1 runs of absent elements and has no");
   ExpectMalformed(FromHex("6002 7a08 01000000 02000000"),
                   "its payload has 8 bytes and announces a table of 2 runs");
@@ -407,7 +407,7 @@ TEST(FrameCodecTest, NamesMalformedFrames) {
   ExpectMalformed(FromHex("7a04 0000803f 0801"),
                   "its payload, the last field, should have 4 bytes, but the frame has 6 left");
   ExpectMalformed(FromHex("4805"), "field 9 holds 5, which is not a known encoding");
-  // The number of a removed encoding.
+  // 2 was the number of an encoding that no longer exists.
   ExpectMalformed(FromHex("4802"), "field 9 holds 2, which is not a known encoding");
   ExpectMalformed(FromHex("7a 84808020"), "its payload has 67108868 bytes, the limit is 67108864");
   ExpectMalformed(FromHex("7a ffffffff0f"),
@@ -415,7 +415,7 @@ TEST(FrameCodecTest, NamesMalformedFrames) {
 }
 
 TEST(FrameCodecTest, LimitsTheHeaderTo256Bytes) {
-  // An unknown field of n + 4 bytes, then the payload's tag and length in two bytes.
+  // Returns an unknown field of n + 4 bytes, then a payload with its tag and length in two bytes.
   const auto with_unknown = [](int n) {
     const std::string length = {static_cast<char>((n & 0x7f) | 0x80), static_cast<char>(n >> 7)};
     return FromHex("ba06") + length + std::string(n, 'x') + FromHex("7a04 0000803f");
@@ -424,7 +424,7 @@ TEST(FrameCodecTest, LimitsTheHeaderTo256Bytes) {
   ExpectMalformed(with_unknown(251), "its header is longer than 256 bytes");
   ExpectMalformed(with_unknown(252), "its header is longer than 256 bytes");
   ExpectMalformed(with_unknown(2000), "its header is longer than 256 bytes");
-  // Without a payload the whole frame is the header.
+  // Without a payload, the frame consists of its header.
   std::string fields;
   while (fields.size() < 256) fields += FromHex("0801");
   EXPECT_TRUE(ParsePushBytes(fields).ok());

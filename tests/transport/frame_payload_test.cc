@@ -23,13 +23,13 @@ std::string GetBytes(const std::vector<float>& values) {
   return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
 }
 
-// Returns the elements from ForEachRun. Fails if runs leave gaps or are empty.
+// Returns the elements from ForEachRun(). Fails if a run is empty, or if runs leave gaps.
 std::vector<float> CollectRuns(const FramePayload& payload) {
   std::vector<float> collected;
   payload.ForEachRun(payload.bytes() / 4, [&](int64_t first, absl::Span<const float> run) {
     EXPECT_EQ(first, static_cast<int64_t>(collected.size()));
     EXPECT_FALSE(run.empty());
-    // The run may begin at any byte address.
+    // Uses memcpy(), because the run may begin at any byte address.
     collected.resize(collected.size() + run.size());
     std::memcpy(&collected[first], run.data(), run.size() * sizeof(float));
   });

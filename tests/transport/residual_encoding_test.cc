@@ -48,7 +48,8 @@ TEST_P(ResidualEncodingTest, EqualsTheSeparateSteps) {
     for (const InstructionSet set : InstructionSets()) {
       SCOPED_TRACE(testing::Message() << count << " elements, " << InstructionSetName(set));
       std::vector<float> in_one_pass = residual;
-      // Adds a byte in front and behind, to write at an odd address and detect writes outside.
+      // The buffer has one more byte at each end. So the encoder writes at an odd address, and the
+      // test detects a write outside of its bytes.
       std::string written(bytes.size() + 2, '\x5a');
       EncodeKeepingRest(GetParam(), gradient, kFraction, absl::MakeSpan(in_one_pass),
                         reinterpret_cast<uint8_t*>(&written[1]), set);

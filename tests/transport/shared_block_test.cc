@@ -13,7 +13,7 @@
 namespace torchps {
 namespace {
 
-// Maps a block in a segment twice, as in two processes.
+// Maps the memory of one block twice, for a writer and a reader, as two processes do.
 class SharedBlockTest : public ::testing::Test {
  protected:
   static constexpr size_t kFloats = 16384;
@@ -74,8 +74,7 @@ TEST_F(SharedBlockTest, DetectsAChangeDuringTheCopy) {
   EXPECT_EQ(reader_->TryRead(-1, [&] { writer_->BeginChange(); }), std::nullopt);
 }
 
-// Runs a writer and two readers: a successful read must contain the values of a single version.
-// Ends after enough reads.
+// Runs a writer and two readers. Each successful read must contain the values of a single version.
 TEST_F(SharedBlockTest, ReadersNeverAcceptATornBlock) {
   constexpr int kReaders = 2;
   constexpr int kWholeOnes = 2000;
@@ -85,8 +84,8 @@ TEST_F(SharedBlockTest, ReadersNeverAcceptATornBlock) {
     uint64_t random = kSeed;
     for (Version version = 1; reading.load() > 0; ++version) {
       Write(version);
-      // Pauses for up to the time of some copies, so that readers meet the block before, during and
-      // after a change.
+      // Pauses for a random time, at most that of some copies. So readers meet the block before,
+      // during and after a change.
       for (uint64_t i = UniformBelow(random, 4000); i > 0 && reading.load() > 0; --i) continue;
     }
   });

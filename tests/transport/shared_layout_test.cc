@@ -22,7 +22,8 @@ ModelLayout MakeLayout(int64_t trained, int64_t averaged) {
   return *ModelLayout::Create(std::move(segments));
 }
 
-// Expects that the byte ranges [begin, end) do not overlap and are inside the segment.
+// Expects that the byte ranges [begin, end) do not overlap, and lie between the segment's header
+// and its end.
 void ExpectDisjoint(std::vector<std::pair<size_t, size_t>> pieces, size_t bytes) {
   std::sort(pieces.begin(), pieces.end());
   size_t end = SharedSegment::kHeaderBytes;

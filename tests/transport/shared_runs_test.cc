@@ -18,7 +18,7 @@ BlockMap MakeMap(int64_t blocks, int64_t block_bytes, int servers) {
 
 using Pairs = std::vector<std::pair<size_t, size_t>>;
 
-// Returns the runs that are available now.
+// Returns all runs that Next() yields for these ready blocks and versions.
 Pairs Take(SharedRuns& runs, const std::vector<bool>& ready, const std::vector<Version>& versions) {
   Pairs taken;
   while (const auto run = runs.Next(ready, versions)) taken.emplace_back(run->begin, run->end);

@@ -181,7 +181,7 @@ TEST(SharedSegmentTest, RefusesAnotherUsersFile) {
 TEST(SharedSegmentTest, RefusesOtherFilesWithoutOpeningThem) {
   const auto segment = MakeSegment();
   SharedSegment::Offer offer = segment->offer();
-  // Opening a pipe's reading end again would wait for a writer.
+  // Open() must not open a pipe, because that would wait for a writer.
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   offer.fd = ends[0];

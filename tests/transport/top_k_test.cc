@@ -1,5 +1,6 @@
-// Tests that the k largest elements are sent, and the first among equal elements, for any numbers
-// at the positions sampled for the threshold. encoding_test.cc tests the format.
+// Tests that TOP_K sends the k largest elements, and the first among equal elements. The encoder
+// guesses a threshold from sampled positions, so these tests vary the numbers at those positions.
+// encoding_test.cc tests the format.
 
 #include "transport/top_k.h"
 
@@ -24,7 +25,7 @@ std::string Encoded(const std::vector<float>& values, int64_t k, InstructionSet 
   return bytes;
 }
 
-// Computes the result by sorting all elements.
+// Returns the expected payload, computed by sorting all elements.
 std::string Expected(const std::vector<float>& values, int64_t k) {
   std::vector<uint32_t> indices(values.size());
   std::iota(indices.begin(), indices.end(), 0);
@@ -78,8 +79,8 @@ TEST(TopKTest, FindsTheLargestAmongZeros) {
 }
 
 TEST(TopKTest, FindsTheLargestAfterAWrongGuess) {
-  // Elements at each stride are larger or smaller than the rest, so one sampling stride reads only
-  // these elements.
+  // All elements at a certain stride are larger, or all are smaller, than the rest. An encoder that
+  // samples at this stride sees only them, so it guesses a wrong threshold.
   for (const int64_t stride : {3, 5, 7, 9, 11, 13}) {
     for (const float factor : {1e6f, 1e-6f}) {
       for (int64_t offset = 0; offset < stride; ++offset) {

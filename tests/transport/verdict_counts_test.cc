@@ -12,7 +12,7 @@ TEST(VerdictCountsTest, CountsEachVerdictSeparately) {
   const auto& all = *Verdict_descriptor();
   for (int i = 0; i < all.value_count(); ++i) {
     const auto verdict = static_cast<Verdict>(all.value(i)->number());
-    // Initial values are not a gradient.
+    // Initial values are not a gradient, so INITIALIZED has no count.
     if (verdict == VERDICT_UNSPECIFIED || verdict == INITIALIZED) continue;
     EXPECT_TRUE(Count(verdict, &counts)) << all.value(i)->name() << " has no count";
     EXPECT_EQ(Verdicts(counts), ++verdicts);
