@@ -52,7 +52,7 @@ class BackupMirrorTest : public ::testing::Test {
     Begin();
   }
 
-  // Restarts the sending side.
+  // Restarts the sending server: a new mirror with the same files.
   void Begin() {
     BackupMirror::Options options;
     options.files = &files_;
@@ -67,7 +67,7 @@ class BackupMirrorTest : public ::testing::Test {
   void Write(const std::string& file, const std::string& contents) {
     ASSERT_TRUE(WriteFileAtomically(files_, absl::StrCat(kOwn, "/", file), contents).ok());
   }
-  // Replaces the contents of a log file and raises the log position by one.
+  // Writes a segment of the push log with new contents, and raises the log position by one.
   void Grow(int number, const std::string& contents) {
     Write(Segment(number), contents);
     ++log_.extent.position;
@@ -136,7 +136,7 @@ TEST_F(BackupMirrorTest, SendsTheLogBetweenPiecesOfAShard) {
   mirror_->Want(kNewShard, /*complete=*/false, Version::kNew);
   while (peer_.stored_bytes() < 2 * kCopyPieceBytes) ASSERT_TRUE(*mirror_->Step());
   Grow(1, Noise(200, 2));
-  // The log must not wait for the rest of the shard.
+  // The new part of the log must not wait for the rest of the shard.
   for (int steps = 0; steps < 5 && mirror_->position() < 2; ++steps) {
     ASSERT_TRUE(*mirror_->Step());
   }
@@ -180,7 +180,8 @@ TEST_F(BackupMirrorTest, ResumesTheLogCopyAfterARestart) {
   Grow(1, log.substr(0, 4 * kCopyPieceBytes));
   ASSERT_EQ(Run(), absl::OkStatus());
   const int64_t before = peer_.stored_bytes();
-  // The restarted mirror resends only the last piece, because it may be torn.
+  // The restarted mirror sends only the last piece again, because that piece may be incomplete at
+  // the peer.
   Begin();
   want();
   ASSERT_EQ(Run(), absl::OkStatus());
@@ -216,7 +217,7 @@ TEST_F(BackupMirrorTest, ReplacesTheCopyOfARestartedLog) {
   Grow(1, Noise(2 * kCopyPieceBytes, 1));
   Grow(2, Noise(100, 2));
   ASSERT_EQ(Run(), absl::OkStatus());
-  // The operator moved the log away, so the new segment uses another random number.
+  // The operator moved the log away. The new log starts again at segment 1, with other contents.
   log_.extent.files.clear();
   Grow(1, Noise(kCopyPieceBytes + 100, 3));
   Begin();
@@ -244,7 +245,7 @@ TEST_F(BackupMirrorTest, DropsFilesThatAreNoLongerWanted) {
   EXPECT_EQ(peer_.Contents(kNewShard), "new shard");
   EXPECT_EQ(peer_.Contents(Segment(1)), "-");
   EXPECT_EQ(peer_.Contents(Segment(2)), Noise(100, 2));
-  // The mirror drops these files at the peer as soon as it reconnects.
+  // The peer is away while files are dropped. The mirror drops them at the peer once it is back.
   peer_.SetAway(true);
   log_.extent.files.clear();
   mirror_->WantOnly({});
@@ -269,7 +270,7 @@ TEST_F(BackupMirrorTest, ResendsAFileThatWasRewritten) {
   EXPECT_TRUE(mirror_->IsThere(kNewShard));
   ASSERT_EQ(Run(), absl::OkStatus());
   EXPECT_EQ(peer_.stored_bytes(), sent);
-  // The mirror forgets a file that is deleted before it is sent.
+  // kShard does not exist. The mirror gives up on a file that is deleted before it is sent.
   mirror_->Want(kShard, /*complete=*/false, Version::kNew);
   ASSERT_EQ(Run(), absl::OkStatus());
   EXPECT_FALSE(mirror_->Wants(kShard));

@@ -36,14 +36,14 @@ class FakeLog final : public CopiedLog {
   }
   void RaiseCopied(uint64_t position) override { copied = position; }
 
-  // Replaces the contents by one segment of `bytes`, and raises the position by one.
+  // Replaces the log by one segment of `bytes` bytes, and raises the position by one.
   void Grow(const std::string& segment, int64_t bytes) {
     MutexLock lock(&mutex_);
     ++extent_.position;
     extent_.files = {{segment, bytes}};
   }
 
-  std::atomic<uint64_t> copied{0};  // the last position
+  std::atomic<uint64_t> copied{0};  // the last argument of RaiseCopied()
 
  private:
   mutable Mutex mutex_;
@@ -91,7 +91,7 @@ class BackupReplicatorTest : public ::testing::Test {
     MutexLock lock(&mutex_);
     return said_.size();
   }
-  // Advances the clock until `condition` is true.
+  // Advances the clock until `condition` is true. Returns false after a real timeout.
   bool AsTimeGoes(absl::FunctionRef<bool()> condition) {
     return Eventually([&] {
       clock_.Advance(absl::Milliseconds(100));

@@ -1,4 +1,4 @@
-// Tests the receiving side of copies on a faulty disk.
+// Tests BackupStore, which keeps another server's copies, on a faulty disk.
 
 #include "server/backup/backup_store.h"
 
@@ -29,7 +29,7 @@ class BackupStoreTest : public ::testing::Test {
  protected:
   BackupStoreTest() { Restart(); }
 
-  // Restarts the keeper and asks it for the list of copies.
+  // Restarts the store. Lists the copies, because a store accepts no piece before a list.
   void Restart() {
     keeper_ = std::make_unique<BackupStore>(&files_, "/ps");
     list_ = List();
@@ -84,7 +84,7 @@ class BackupStoreTest : public ::testing::Test {
 
   FaultyFileSystem files_;
   std::unique_ptr<BackupStore> keeper_;
-  std::vector<std::string> list_;  // after the last restart
+  std::vector<std::string> list_;  // the copies after the last restart
 };
 
 TEST_F(BackupStoreTest, PublishesAWholeFileAfterTheSync) {
@@ -113,7 +113,7 @@ TEST_F(BackupStoreTest, ReplacesAFileAtomically) {
   ASSERT_TRUE(Store(kShard, 6, 0, "abcdef").ok());
   ASSERT_TRUE(Store(kShard, 6, 0, "ghi").ok());
   EXPECT_EQ(Read(kShard), "abcdef") << "half of another file changes nothing";
-  // After a crash the keeper does not remember the pieces it received.
+  // After a crash the store does not know which pieces it has received.
   Crash(1);
   EXPECT_TRUE(absl::IsOutOfRange(Store(kShard, 6, 3, "jkl").status()));
   EXPECT_EQ(Read(kShard), "abcdef");
@@ -156,7 +156,7 @@ TEST_F(BackupStoreTest, RepairsATornPieceOnRetry) {
     SCOPED_TRACE(seed);
     const std::string name = absl::StrCat("log-1-of-2/", seed, ".log");
     ASSERT_TRUE(Store(name, 0, 0, "head").ok());
-    // The sync fails.
+    // The sync of the next piece fails.
     files_.SetFaultHook([](Operation operation, const std::string&) -> std::optional<Fault> {
       if (operation == Operation::kSync) return Fault{EIO, 0};
       return std::nullopt;
@@ -164,7 +164,7 @@ TEST_F(BackupStoreTest, RepairsATornPieceOnRetry) {
     EXPECT_TRUE(absl::IsUnavailable(Store(name, 0, 4, "abcdefgh").status()));
     files_.SetFaultHook(nullptr);
     if (seed % 2 == 0) Crash(seed);
-    // The keeper rewrites the piece even if it seems to be on disk, because the sync failed.
+    // The piece may seem to be on the disk, but its sync failed. So the store writes it again.
     EXPECT_EQ(*Store(name, 0, 4, "abcdefgh"), 12u);
     Crash(seed);
     EXPECT_EQ(Read(name), "headabcdefgh");

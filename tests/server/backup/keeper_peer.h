@@ -17,8 +17,8 @@
 
 namespace torchps {
 
-// Keeps copies on an in-memory disk, without a network. Tests can disconnect it, restart it and
-// erase its disk. Thread-safe.
+// Peer that keeps copies on an in-memory disk, without a network. Tests can disconnect it, restart
+// it and erase its disk. Thread-safe.
 class KeeperPeer final : public BackupPeer {
  public:
   static constexpr char kDirectory[] = "/peer";
@@ -39,9 +39,9 @@ class KeeperPeer final : public BackupPeer {
     }
     Restart();
   }
-  // Makes the calls fail as unavailable.
+  // While away, each call fails as UNAVAILABLE.
   void SetAway(bool away) { away_ = away; }
-  // Drops only the n-th call from now on, or only the answer to that call.
+  // Loses the n-th call from now on: the whole call, or only its answer.
   void LoseCall(int n, bool answer_only) {
     lost_call_ = calls_ + n;
     answer_only_ = answer_only;
@@ -59,7 +59,8 @@ class KeeperPeer final : public BackupPeer {
   int calls() const { return calls_; }
   int64_t stored_bytes() const { return stored_bytes_; }
   int64_t largest_piece() const { return largest_piece_; }
-  // Returns the file names of the stored pieces in order, each name once.
+  // Returns the names of the stored files in the order of their pieces. Consecutive pieces of one
+  // file give its name once.
   std::string order() const {
     MutexLock lock(&mutex_);
     return order_;

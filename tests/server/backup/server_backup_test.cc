@@ -61,7 +61,7 @@ class ServerBackupTest : public ::testing::Test {
   void StartAll() {
     for (int k = 0; k < kServers; ++k) Start(k);
   }
-  // Loses the machine with the disk.
+  // Server k's machine is lost, with its disk.
   void Lose(int k) {
     disks_[k]->PowerOffAt(1);
     servers_[k] = nullptr;
@@ -82,7 +82,7 @@ class ServerBackupTest : public ::testing::Test {
     return hello;
   }
 
-  // Enters the job at server k's current address.
+  // Creates server k's worker, which says Hello at the current address.
   PlainWorker& Greet(int k, const std::string& job) {
     workers_[k] = std::make_unique<PlainWorker>(PlainChannel(addresses_[k]), Hello(k, job));
     EXPECT_EQ(workers_[k]->Hello(), absl::OkStatus()) << "server " << k;
@@ -131,7 +131,7 @@ class ServerBackupTest : public ::testing::Test {
     return status.ok() ? status->durability().trouble() : std::string(status.status().message());
   }
 
-  // Used by the servers, so destroyed after them.
+  // The servers use these members, so they are destroyed after the servers.
   Mutex mutex_;
   std::string said_ ABSL_GUARDED_BY(mutex_);
   SteadyClock clock_;
@@ -165,8 +165,8 @@ TEST_F(ServerBackupTest, KeepsAcknowledgedPushesWhenEitherDiskIsLost) {
     ASSERT_TRUE(repeated.ok()) << repeated.status();
     EXPECT_EQ(GetValues(lost), values) << "another gradient for the same step changes nothing";
     EXPECT_THAT(said(), HasSubstr(absl::StrCat("server ", lost, " restored its files")));
-    // The other server learns the new address of this server. So this server again stores copies of
-    // all acknowledged changes, old and new.
+    // Hello tells the other server the new address of this server. From then on this server stores
+    // copies again, of old and of new changes.
     Greet(1 - lost, kLog);
     PushAll(++last);
   }
@@ -218,7 +218,7 @@ TEST_F(ServerBackupTest, AcknowledgesNoPushWhileThePeerIsAway) {
   EXPECT_TRUE(Eventually([&] { return !GetTrouble(0).empty(); }));
   EXPECT_THAT(GetTrouble(0), HasSubstr(absl::StrCat("server 1 at ", addresses_[1])));
   EXPECT_FALSE(answered);
-  // The server restarts at another address, which a worker reports.
+  // Server 1 restarts at another address. The worker's Hello reports it to server 0.
   Start(1);
   PlainWorker other(PlainChannel(addresses_[0]), Hello(0, kLog));
   EXPECT_EQ(other.Hello(), absl::OkStatus());
@@ -265,7 +265,7 @@ TEST_F(ServerBackupTest, FirstServerFetchesItsCopiesBeforeItStarts) {
   ASSERT_TRUE(Eventually(
       [&] { return disks_[1]->OpenForReading("/ps/copies-of-7-0/coordinator.state").ok(); }));
   Lose(0);
-  // If the address is wrong, the server does not start an empty job.
+  // With a wrong address of the peer, the server fails instead of starting an empty job.
   EXPECT_TRUE(absl::IsUnavailable(TryStart(0, addresses_[0])));
   ASSERT_EQ(TryStart(0, addresses_[1]), absl::OkStatus());
   EXPECT_EQ(*ReadWholeFile(*disks_[0], state, 1000), "what the coordinator knows");
@@ -276,7 +276,7 @@ TEST_F(ServerBackupTest, FirstServerFetchesItsCopiesBeforeItStarts) {
   ASSERT_TRUE(WriteFileAtomically(*disks_[0], state, "more").ok());
   ASSERT_EQ(TryStart(0, addresses_[1]), absl::OkStatus());
   EXPECT_EQ(*ReadWholeFile(*disks_[0], state, 1000), "more");
-  // The peer does not send copies of another job's server.
+  // Server 1 has lost its machine as well, so it has no copies of server 0.
   servers_[0] = nullptr;
   disks_[0] = std::make_unique<FaultyFileSystem>();
   Lose(1);

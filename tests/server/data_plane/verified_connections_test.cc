@@ -18,7 +18,7 @@ constexpr absl::Duration kAMoment = absl::Milliseconds(1);
 
 class VerifiedConnectionsTest : public ::testing::Test {
  protected:
-  // Reports a call by incarnation 1 of `slot`, which is live until End().
+  // Records a call by incarnation 1 of `slot`, which stays live until End().
   void RecordCall(const std::string& connection, SlotId slot) {
     live_.insert({slot, 1});
     known_.RecordCall(connection, slot, 1);
@@ -62,7 +62,7 @@ TEST_F(VerifiedConnectionsTest, ForgetsAConnectionWithItsLastIncarnation) {
   Forget();
   EXPECT_FALSE(known_.Knows("a"));
   EXPECT_TRUE(known_.Knows("b"));
-  // Two slots in one process share a connection.
+  // A second slot of the same process uses the same connection.
   RecordCall("b", 5);
   End(4);
   Forget();
