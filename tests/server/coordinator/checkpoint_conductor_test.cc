@@ -29,7 +29,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// Implements only the checkpoint calls of a server, and fails them on request.
+// Implements only the checkpoint calls of a server. Tests can make them fail.
 class KeepingServer final : public ParameterService::Service {
  public:
   explicit KeepingServer(int index) : index_(index) {
@@ -250,7 +250,7 @@ TEST_F(CheckpointConductorTest, TheWriteDeadlineGrowsWithTheShard) {
     servers_[1]->status.set_state_bytes(uint64_t{40} << 30);
   }
   ASSERT_TRUE(Take().ok());
-  // Expects 4 MiB/s.
+  // Ten minutes, and the time for 40 GiB at 4 MiB/s.
   const absl::Duration expected = absl::Minutes(10) + absl::Seconds(10240);
   MutexLock lock(&servers_[1]->mutex);
   // gRPC rounds long deadlines up to minutes.

@@ -19,7 +19,7 @@ CheckpointSchedule::Options EveryMinute() {
 
 absl::Duration At(double seconds) { return absl::Seconds(seconds); }
 
-// Takes the due checkpoint successfully. Returns the checkpoint number.
+// Takes a checkpoint that succeeds. Returns its number.
 uint64_t Take(CheckpointSchedule& schedule, absl::Duration now, int64_t steps = 0,
               uint64_t nonfinite = 0) {
   const uint64_t number = schedule.Begin(now, steps);
@@ -135,14 +135,15 @@ TEST(CheckpointScheduleTest, KeepsTheNewestFiniteCheckpointToo) {
   EXPECT_THAT(take(1), ElementsAre(2, 4, 5));
   EXPECT_EQ(schedule.memory().status.nonfinite_blocks(), 1u);
   EXPECT_EQ(schedule.newest_finite(), 2u);
-  // The list is made before the result of the current checkpoint is known.
+  // The servers get the list of checkpoints to keep before they know whether the current one is
+  // finite.
   ASSERT_EQ(schedule.Begin(At(now), 0), 6u);
   EXPECT_THAT(schedule.KeepList(/*finite=*/true), ElementsAre(5, 6));
   EXPECT_THAT(schedule.KeepList(/*finite=*/false), ElementsAre(2, 5, 6));
   schedule.Fail(absl::UnavailableError("away"), At(now));
   EXPECT_THAT(schedule.memory().kept, ElementsAre(2, 4, 5));
 
-  // The schedule restores the same knowledge after a restart.
+  // After a restart the schedule remembers which checkpoints it kept.
   CheckpointSchedule again(EveryMinute());
   again.Restore(schedule.memory());
   again.Start(At(1000), 0);

@@ -51,7 +51,7 @@ class CoordinatorServiceTest : public ::testing::Test {
     stub_ = Coordinator::NewStub(PlainChannel(server_->address()));
   }
 
-  // Simulates a kill: writes made during shutdown do not reach the disk.
+  // Simulates kill -9. The server object still writes while it stops, but nothing reaches the disk.
   void Kill() {
     stub_ = nullptr;
     files_.PowerOffAt(1);
@@ -72,7 +72,7 @@ class CoordinatorServiceTest : public ::testing::Test {
 
   absl::StatusOr<JoinReply> Join(uint64_t nonce) {
     absl::StatusOr<JoinReply> joined;
-    // The coordinator loads a resumed job first.
+    // After a restart, the coordinator refuses calls until it has loaded the resumed job.
     Eventually([&] {
       joined = JoinOnce(nonce);
       return !absl::StrContains(joined.status().message(), "is being resumed");
@@ -150,7 +150,8 @@ TEST_F(CoordinatorServiceTest, RefusesJoinsUntilTheResumedJobIsSaved) {
   RefuseWrites();
   const auto refused = Join(/*nonce=*/8);
   EXPECT_TRUE(absl::IsUnavailable(refused.status())) << refused.status();
-  // Without --resume the coordinator loads the state on disk, which is the job before the resume.
+  // Without --resume the coordinator loads the job from the disk. The resumed job was never saved,
+  // so this is the job from before the resume.
   Kill();
   Start();
   const auto later = Join(/*nonce=*/9);
@@ -223,7 +224,7 @@ TEST_F(CoordinatorServiceTest, AnnouncesAPhaseOnlyAfterSavingIt) {
     return std::async(std::launch::async, [this, joined] { return AwaitStart(joined); });
   };
   std::future<absl::StatusOr<AwaitStartReply>> annas = await(*anna), berts = await(*bert);
-  // After three failed writes, the answer would have been sent if it did not wait for the disk.
+  // If the answer did not wait for the disk, it would have been sent before the third failed write.
   ASSERT_TRUE(Eventually([this] { return refused_ >= 3; }));
   EXPECT_EQ(Renew(*anna), absl::OkStatus());
   EXPECT_EQ(annas.wait_for(std::chrono::seconds(0)), std::future_status::timeout);

@@ -28,8 +28,8 @@
 namespace torchps {
 namespace {
 
-// Runs the service alone. gRPC's server keeps running after the stop, so a forgotten call would
-// wait for the deadline.
+// Runs only the coordinator's service. gRPC's server keeps running after Stop(), so a call that
+// Stop() forgets waits for its deadline.
 class StoppingCoordinator {
  public:
   StoppingCoordinator() : admission_([](const std::string&) {}) {
@@ -88,7 +88,7 @@ class StoppingCoordinator {
   AwaitStartRequest slot_;
 };
 
-// Stops at random moments, so that some stops fall between the start of a call and the parking.
+// The stops come at random moments, so that some come between the start of a call and its parking.
 TEST(CoordinatorStopTest, AnswersOrRefusesEachCallAroundAStop) {
   PrepareGrpcProcess();
   constexpr int kStops = 30;
@@ -101,7 +101,8 @@ TEST(CoordinatorStopTest, AnswersOrRefusesEachCallAroundAStop) {
     for (int i = 0; i < kCallers; ++i) {
       callers.emplace_back([&] {
         absl::Status last = coordinator.AwaitStart();
-        // Each repeat replaces the call before it, so the replaced callers repeat their calls.
+        // All callers have the same slot, so each call replaces the parked one. The replaced caller
+        // calls again.
         while (absl::StrContains(last.message(), "a repetition of this call")) {
           ++replaced;
           last = coordinator.AwaitStart();

@@ -28,10 +28,10 @@ constexpr int kServer = 1;
 
 // Upper bounds of the random delays in one draw.
 struct Delays {
-  absl::Duration late;     // start of a renewal
+  absl::Duration late;     // until a renewal starts
   absl::Duration way;      // of a request to the coordinator
   absl::Duration answer;   // of a server's answer
-  absl::Duration finding;  // for a slot to find the server after a fault
+  absl::Duration finding;  // until a slot finds the server after a fault
 };
 
 // No renewal that begins during the fault reaches the server.
@@ -51,7 +51,7 @@ class World {
     Plan(absl::ZeroDuration(), [this] { RunPeriodicTasks(); });
   }
 
-  // Returns when each slot was cut off, in order of time, up to `end`.
+  // Runs until `end`. Returns each report that a slot is cut off, with its time, in order of time.
   std::vector<std::pair<absl::Duration, SlotId>> Run(absl::Duration end) {
     while (!events_.empty() && events_.top().at < end) {
       const Event event = events_.top();
@@ -163,7 +163,7 @@ class World {
   const std::vector<Fault> faults_;
   std::unique_ptr<JobMembers> members_;
   absl::Duration now_;
-  absl::Duration began_;  // start of the current renewal, by its slot's clock
+  absl::Duration began_;  // when the current renewal began, by the clock of its slot
   uint64_t order_ = 0;
   std::priority_queue<Event> events_;
   std::vector<std::unique_ptr<Slot>> slots_;
@@ -220,7 +220,8 @@ TEST(CutOffTest, KeepsSlotsWhenTheServerIsAway) {
   }
 }
 
-// The fault hits all slots alike, so no slot knows more than another.
+// The server is away for all slots at the same time. No slot reaches it later than another slot, so
+// no slot may be cut off.
 TEST(CutOffTest, KeepsSlotsWhenRenewalsAreLate) {
   const Delays delays{kLease / 3, kLease / 10, kLease / 50, absl::ZeroDuration()};
   for (int seed = 1; seed <= Draws(); ++seed) {

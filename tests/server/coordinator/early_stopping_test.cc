@@ -61,7 +61,7 @@ TEST(EarlyStoppingTest, ANewBestMustExceedTheMinimumDelta) {
 }
 
 TEST(EarlyStoppingTest, TheJobSelectsTheMetric) {
-  // The rig's evaluations report a loss of 0.
+  // The rig's evaluations report a loss of 0 each time, so epoch 2 is not better than epoch 1.
   Rig rig(TenEpochs(/*patience=*/1, /*min_delta=*/0, "loss"));
   EXPECT_EQ(TrainWith(rig, {0.5, 0.6, 0.7}), 2);
 }
@@ -110,7 +110,7 @@ TEST(EarlyStoppingTest, EvaluatesAStartedEpochWithoutOutstandingLeases) {
   do words = Words(rig.Ask(anna));
   while (anna.lease != 0);
   ASSERT_EQ(words, "evaluate 2");
-  // The other slot trains a range of epoch 3, then leaves.
+  // The other slot trains one range of epoch 3, and leaves with the next range in hand.
   EXPECT_EQ(Words(rig.Ask(bert)), "3: 0-16");
   EXPECT_EQ(Words(rig.Ask(bert)), "3: 16-32");
   ASSERT_TRUE(rig.Leave(bert, "SIGTERM").ok());
@@ -144,8 +144,8 @@ TEST(EarlyStoppingTest, StaysStoppedAfterARestart) {
   EXPECT_EQ(rig.Status().epochs_without_best(), 1);
 }
 
-// Trains with two workers until the evaluation of epoch 2 ends the job without a new best. `bert`
-// then has to evaluate the trained part of epoch 3.
+// Trains with two workers until the evaluation of epoch 2 stops the job, because it is no new best.
+// Then `bert` evaluates the part of epoch 3 that was trained.
 void StopInTheThirdEpoch(Rig& rig, Worker& anna, Worker& bert) {
   for (const int epoch : {1, 2}) {
     std::string words;

@@ -149,7 +149,7 @@ TEST(CoordinatorResumeTest, JoinersGetTheCheckpointAndALaterGeneration) {
     ASSERT_TRUE(joined.ok()) << joined.status();
     EXPECT_EQ(joined->resumed_checkpoint(), 4u);
     EXPECT_TRUE(IsOfLaterGeneration(joined->incarnation(), saved.next_incarnation()));
-    // Restarting the coordinator keeps the job generation.
+    // Only a resume begins a later generation of incarnations, not a restart.
     const CoordinatorState present = rig.coordinator().Save(rig.now());
     ASSERT_TRUE(rig.Restart().ok());
     EXPECT_FALSE(IsOfLaterGeneration(rig.NewWorker().incarnation, present.next_incarnation()));
@@ -302,7 +302,7 @@ TEST(CoordinatorStateTest, RejectsADamagedStateOrContinuesSafely) {
       continue;
     }
     ++restored;
-    // Exercises the main code paths once more.
+    // On the restored state, these calls must not crash.
     coordinator.Tick(absl::Seconds(100000));
     coordinator.BeginCheckpoint(absl::Seconds(100000));
     coordinator.TakeReady();
@@ -469,7 +469,7 @@ TEST(FirstCheckpointTest, InitializesAgainAfterFailureAndStartsEventually) {
   rig.coordinator().EndCheckpoint(absl::FailedPreconditionError("no job here"), rig.now());
   rig.Deliver();
   EXPECT_EQ(Words(annas), "INITIALIZE") << "a server may have crashed and lost the values";
-  // The coordinator may also restart at this point.
+  // The coordinator restarts while the worker initializes again.
   ASSERT_TRUE(rig.Restart().ok());
   const Later<AwaitStartReply> again = rig.AwaitStart(bert);
   const Later<AwaitStartReply> second = rig.AwaitStart(anna, /*initialized=*/true);
@@ -494,8 +494,8 @@ TEST(FirstCheckpointTest, IgnoresAnInitializationOfLostValues) {
   const Later<AwaitStartReply> first = rig.AwaitStart(anna);
   ASSERT_EQ(Words(first), "INITIALIZE");
   EXPECT_EQ(Words(rig.AwaitStart(anna, /*initialized=*/true)), "parked");
-  // Server 0 crashes and loses the values. The coordinator in this server is back before the
-  // worker, which keeps repeating the call, notices the restart.
+  // Server 0 crashes and loses the values. The coordinator, which runs in server 0, restarts. The
+  // worker has not noticed the restart yet and repeats its call.
   ASSERT_TRUE(rig.Restart().ok());
   ASSERT_TRUE(rig.coordinator().BeginCheckpoint(rig.now()).has_value());
   rig.coordinator().EndCheckpoint(absl::UnavailableError("no worker has greeted it yet"),
@@ -504,7 +504,7 @@ TEST(FirstCheckpointTest, IgnoresAnInitializationOfLostValues) {
   const Later<AwaitStartReply> again =
       rig.AwaitStart(anna, /*initialized=*/true, first.answer()->initialization());
   ASSERT_EQ(Words(again), "INITIALIZE") << "the initial values are lost";
-  // After another restart the claim is not accepted either.
+  // After another restart the coordinator still does not believe the worker.
   ASSERT_TRUE(rig.Restart().ok());
   EXPECT_EQ(Words(rig.AwaitStart(anna, true, first.answer()->initialization())), "INITIALIZE");
   rig.Pass(absl::Seconds(1));
@@ -559,7 +559,8 @@ TEST(PublishedPhaseTest, AnnouncesTheStartOnlyAfterSavingIt) {
   const Later<AwaitStartReply> second = rig.AwaitStart(anna, /*initialized=*/true);
   EXPECT_EQ(Words(second), "parked");
   EXPECT_EQ(rig.Status().phase(), JobStatus::INITIALIZING);
-  // If the coordinator crashes now, it asks for the initial values again, and the job starts.
+  // The coordinator crashes at this point. It then asks for the initial values again, and the job
+  // starts.
   ASSERT_TRUE(rig.Restart(initializing, Return::kInPlace).ok());
   EXPECT_EQ(Words(second), "UNAVAILABLE");
   rig.FillDisk(false);
@@ -567,8 +568,8 @@ TEST(PublishedPhaseTest, AnnouncesTheStartOnlyAfterSavingIt) {
   EXPECT_EQ(Words(rig.AwaitStart(anna, /*initialized=*/true)), "START");
   EXPECT_EQ(Words(berts), "START");
 
-  // After a power cut the coordinator does not know why this worker initialized. This is not the
-  // worker's fault.
+  // After a power cut the coordinator has a state from before it asked this worker to initialize.
+  // The worker has done nothing wrong, so the answer is not INVALID_ARGUMENT.
   ASSERT_TRUE(rig.Restart(gathering, Return::kInPlace).ok());
   EXPECT_EQ(Words(rig.AwaitStart(anna, /*initialized=*/true)), "ABORTED");
 }
@@ -609,7 +610,7 @@ TEST(PublishedPhaseTest, AFullDiskDelaysOnlyTheEnd) {
   EXPECT_EQ(end.answer()->phase(), JobStatus::DONE);
 }
 
-// Hands in the worker's lease and reports that the last `in_a_row` gradients were not finite.
+// Hands in the worker's lease, and reports that its last `in_a_row` gradients were not finite.
 Later<NextWorkReply> AskAfterNonfinite(Rig& rig, Rig::Worker& worker, int in_a_row) {
   NextWorkRequest request = rig.NextRequest(worker);
   request.mutable_figures()->set_skipped_nonfinite(in_a_row);

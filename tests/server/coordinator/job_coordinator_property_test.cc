@@ -28,10 +28,10 @@ struct Process {
 
   Rig::Worker worker;
   Doing doing = Doing::kAwaitingStart;
-  int epoch = 0;                 // being evaluated
-  DataLease lease;               // being worked on
+  int epoch = 0;                 // the epoch being evaluated
+  DataLease lease;               // the lease being trained
   NextWorkRequest request;       // the latest call
-  Later<AwaitStartReply> start;  // the answers to it
+  Later<AwaitStartReply> start;  // the answer to AwaitStart
   Later<NextWorkReply> work;
   JobCoordinator::ParkedCall parked = 0;  // the parked call, if any
 };
@@ -48,7 +48,7 @@ class Play {
       CheckAccounting();
       if (testing::Test::HasFailure()) return;
     }
-    // The coordinator does not restart any more.
+    // From here on the coordinator does not restart, and the processes finish the job.
     const JobStatus status = rig_.Status();
     for (const SlotAccounting& slot : status.slot()) {
       if (slot.state() == SlotAccounting::EXPIRED) ++expired_;
@@ -63,7 +63,7 @@ class Play {
     CheckEnd();
   }
 
-  // Counts of the random events, so that the test can check that they occurred.
+  // Numbers of random events, with which the tests check that each kind occurred.
   int64_t reissued() const { return reissued_; }
   int expired() const { return expired_; }
   int restarted() const { return restarted_; }
@@ -98,7 +98,8 @@ class Play {
     if (Chance(40)) return LeaveEarly(index);
     if (restarts_ && Chance(15)) return RestartCoordinator();
     if (Chance(40)) {
-      // The workers are silent for longer than a lease. They lose their slots without noticing.
+      // All workers are silent for longer than a slot lease, so they lose their slots without
+      // noticing.
       rig_.Pass(absl::Seconds(11));
       return;
     }
@@ -114,7 +115,8 @@ class Play {
     processes_.push_back(process);
   }
 
-  // The visible state is unchanged after a restart, except for the server incarnation.
+  // Restarts the coordinator. The job status must stay the same, except for the coordinator's
+  // incarnation.
   void RestartCoordinator() {
     JobStatus before = rig_.Status();
     const absl::Status restarted = rig_.Restart();
@@ -138,7 +140,7 @@ class Play {
     processes_.erase(processes_.begin() + static_cast<int64_t>(index));
   }
 
-  // Advances the clock. Live processes renew their leases, like their heartbeats.
+  // Advances the clock. The heartbeats of live processes renew their slot leases.
   void PassTime(absl::Duration time) {
     rig_.Pass(time);
     for (const Process& process : processes_) {
@@ -177,7 +179,7 @@ class Play {
   void AwaitStart(Process& process) {
     if (!process.start.given()) {
       if (!Chance(4)) return;
-      // The process loses patience and repeats the call.
+      // The process has waited too long and repeats the call.
       process.start = rig_.AwaitStart(process.worker);
       process.parked = rig_.last_parked();
       return;
@@ -220,7 +222,8 @@ class Play {
       figures.set_compute_seconds(static_cast<double>(1 + UniformBelow(random_, 50)) / 10);
     }
     Send(process);
-    // The hand-in counts on arrival, even if the answer is late.
+    // The coordinator counts the finished lease when the call arrives, even if the answer comes
+    // later.
     const bool counted = !process.work.given() || process.work.answer().ok();
     if (process.request.finished_lease() == 0 || !counted) return;
     lost_ += lost.end - lost.begin;
@@ -326,7 +329,7 @@ class Play {
   int restarted_ = 0;
   std::vector<Process> processes_;
   std::set<std::pair<int, int64_t>> used_;  // (epoch, position)
-  int64_t lost_ = 0;                        // samples, counted each time
+  int64_t lost_ = 0;                        // lost samples; each loss counts
   int64_t reissued_ = 0;
   int expired_ = 0;
 };

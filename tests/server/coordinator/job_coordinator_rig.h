@@ -73,7 +73,7 @@ class JobCoordinatorRig {
     SlotId slot = -1;
     Incarnation incarnation = 0;
     uint64_t calls = 0;
-    uint64_t lease = 0;  // in hand
+    uint64_t lease = 0;  // the lease in hand, or 0
   };
 
   // Two workers, two epochs of 40 samples, leases of 16.
@@ -93,7 +93,8 @@ class JobCoordinatorRig {
 
   JobCoordinator& coordinator() { return *coordinator_; }
 
-  // Restarts the coordinator process from the serialized state. Parked calls get an answer.
+  // Restarts the coordinator process from its serialized state. Parked calls are answered with
+  // UNAVAILABLE.
   absl::Status Restart(JobCoordinator::Return how = JobCoordinator::Return::kInPlace) {
     return Restart(coordinator_->has_job() ? coordinator_->Save(now_) : CoordinatorState(), how);
   }
@@ -140,7 +141,7 @@ class JobCoordinatorRig {
     return worker;
   }
 
-  // Like CoordinatorClient, passes the number from the reply that asked for initialization.
+  // Repeats the number from the reply that asked for initialization, as CoordinatorClient does.
   Later<AwaitStartReply> AwaitStart(const Worker& worker, bool initialized = false) {
     return AwaitStart(worker, initialized, (*initializations_)[worker.slot]);
   }
@@ -254,7 +255,7 @@ class JobCoordinatorRig {
     return *later.answer();
   }
 
-  // Returns the id of the last call that may be parked.
+  // Returns the id of the last call that the coordinator may have parked.
   JobCoordinator::ParkedCall last_parked() const { return last_parked_; }
 
   // Makes later writes to the disk fail or succeed.
@@ -295,7 +296,7 @@ class JobCoordinatorRig {
   const bool has_directory_;
   bool disk_is_full_ = false;
   std::unique_ptr<JobCoordinator> coordinator_;
-  // By slot: the initialization number from the last answer to AwaitStart().
+  // The key is the slot, the value the initialization number of its last answer to AwaitStart().
   const std::shared_ptr<std::map<SlotId, uint32_t>> initializations_ =
       std::make_shared<std::map<SlotId, uint32_t>>();
   absl::Duration now_ = absl::Seconds(1000);

@@ -430,16 +430,16 @@ TEST(JobCoordinatorTest, ASuccessorTakesTheSlotWithoutWaiting) {
   std::vector<Worker> workers = rig.Start(2);
   Worker& dead = workers[1];
   EXPECT_EQ(Words(rig.Ask(dead)), "1: 0-16");
-  // The clock does not move.
+  // No time has passed, so the slot lease of the dead process still runs.
   const absl::StatusOr<JoinReply> next = rig.Join(Successor(dead));
   ASSERT_TRUE(next.ok()) << next.status();
   EXPECT_EQ(next->slot(), dead.slot);
   EXPECT_GT(next->incarnation(), dead.incarnation);
-  // As after an expired lease, the incarnation ended and the data goes to another slot.
+  // The old incarnation has ended and its data go to another slot, as after an expired slot lease.
   EXPECT_EQ(rig.Renew(dead).code(), absl::StatusCode::kAborted);
   EXPECT_EQ(Words(rig.Ask(dead)), "ABORTED");
   EXPECT_EQ(Words(rig.Ask(workers[0])), "1: 0-16*");
-  // The same call again comes from the same process.
+  // A Join with the same nonce comes from the same process, so it gets the same answer.
   EXPECT_EQ(rig.Join(Successor(dead))->incarnation(), next->incarnation());
 }
 
@@ -453,7 +453,7 @@ TEST(JobCoordinatorTest, AReportedCrashEndsNoOtherSlot) {
   join.set_wanted_slot(-1);
   EXPECT_EQ(rig.Join(join)->slot(), 3) << "no slot was named";
   for (const Worker& worker : workers) EXPECT_TRUE(rig.Renew(worker).ok());
-  // Without `predecessor_died` a live slot is not available.
+  // Without `predecessor_died`, a process cannot take a live slot.
   join = Successor(workers[0]);
   join.set_nonce(5000);
   join.set_predecessor_died(false);

@@ -52,7 +52,7 @@ TEST_F(JobMembersTest, ARejoiningProcessIsNotNew) {
   EXPECT_EQ(again->holder.incarnation, first->holder.incarnation);
 }
 
-// Operators read these texts in terminals and logs.
+// Operators read these texts in terminals, which would obey the control characters.
 TEST_F(JobMembersTest, ReplacesControlCharactersInReportedTexts) {
   JoinRequest request = From(/*nonce=*/1);
   request.set_host("\x1b]0;owned\x07\x1b[2J");
@@ -62,7 +62,7 @@ TEST_F(JobMembersTest, ReplacesControlCharactersInReportedTexts) {
   const MemberState& member = members_.accounting().at(taken->holder.slot);
   EXPECT_EQ(member.host(), "?]0;owned??[2J");
   EXPECT_EQ(member.device(), "cpu?server 0: all is well");
-  // The refusal for another process contains the host name, too.
+  // The message that refuses another process contains the host name as well.
   const absl::Status held = members_.Take(From(/*nonce=*/2, taken->holder.slot), now_).status();
   EXPECT_THAT(std::string(held.message()), HasSubstr("?]0;owned??[2J"));
   members_.End(taken->holder, SlotAccounting::LEFT,
@@ -100,7 +100,7 @@ TEST_F(JobMembersTest, SavesTheDevicesOfASlot) {
   EXPECT_EQ(status.slot(0).member(1).stage(), -1);
   EXPECT_EQ(status.slot(0).member(1).model_bytes(), 1u);
   EXPECT_TRUE(status.slot(0).member(1).own_process());
-  // The next process in the slot runs on one device.
+  // The next process in the slot runs on one device, so it reports no members.
   members_.End(taken->holder, SlotAccounting::LEFT, "");
   Take(/*nonce=*/2, taken->holder.slot);
   status.Clear();

@@ -38,7 +38,7 @@ StepFigures Figures(uint64_t samples, double loss_sum) {
   return figures;
 }
 
-// Returns a request that hands in the member's `lease`.
+// Returns a request that finishes `lease`, with the member as its holder.
 NextWorkRequest HandIn(uint64_t lease, const MemberState& member, StepFigures figures) {
   NextWorkRequest request;
   request.set_slot(member.slot());
@@ -50,7 +50,7 @@ NextWorkRequest HandIn(uint64_t lease, const MemberState& member, StepFigures fi
 
 class JobWorkTest : public ::testing::Test {
  protected:
-  // Hands out a lease and finishes it with every sample used.
+  // Hands out a sample lease and finishes it, with all samples used.
   void TrainOne(MemberState* member, double loss_sum, absl::Duration running) {
     NextWorkReply reply;
     ASSERT_TRUE(work_->HandOut(member, &reply));
@@ -130,7 +130,7 @@ TEST_F(JobWorkTest, ExcludesSamplesWithoutALossFromTheMean) {
     work_->Describe(&status);
     return status.epoch(0).train_loss();
   };
-  // A worker may report more samples than exist.
+  // A worker may report more samples without a loss than it had samples.
   train(0, 3);
   EXPECT_TRUE(std::isnan(mean())) << mean();
   train(3.0, 1);
@@ -299,7 +299,7 @@ TEST(JobWorkBalanceTest, OtherSlotsTakeOverAnEvaluatorsShare) {
     NextWorkReply reply;
     ASSERT_TRUE(work.HandOut(&second, &reply));
     ASSERT_EQ(reply.evaluate_epoch(), 1);
-    // In SYNC the round waits for the evaluator, so the evaluator keeps a share.
+    // In SYNC the round waits for the evaluating slot, so that slot keeps its share.
     const bool sync = mode == ConsistencySpec::SYNC;
     EXPECT_EQ(BatchOfNextLease(work, &first), sync ? 16 : 32);
     EvaluationResult result;

@@ -15,7 +15,7 @@ using ::testing::IsEmpty;
 
 class ParkedCallsTest : public ::testing::Test {
  protected:
-  // Records the call's name and status code.
+  // Returns a callback that records the call's name and the status code of its answer.
   template <typename T>
   Reply<T> As(const std::string& name) {
     return [this, name](const absl::StatusOr<T>& answer) {

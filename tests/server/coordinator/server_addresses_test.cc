@@ -1,5 +1,5 @@
-// Tests how the coordinator learns the servers' addresses: from workers at first, later from the
-// servers' registrations.
+// Tests how the coordinator learns the servers' addresses: first from workers, and from each server
+// once it registers.
 
 #include <string>
 #include <vector>

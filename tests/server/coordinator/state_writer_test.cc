@@ -53,7 +53,7 @@ class StateWriterTest : public ::testing::Test {
     writer_ = std::make_unique<StateWriter>(std::move(options));
   }
 
-  // Returns an answer that records the stored revision when delivered.
+  // Returns an answer that records, when it is delivered, which revision is stored.
   StateWriter::Answers Answer() {
     return {[this](const StateWriter::Kept& kept) {
       {
@@ -66,7 +66,8 @@ class StateWriterTest : public ::testing::Test {
           state.ok() && state->has_value() ? static_cast<int64_t>((*state)->revision()) : -1;
     }};
   }
-  // Holds an answer for a synced state of `revision`. Returns false if it is not delivered.
+  // Gives the writer an answer that needs a synced `revision`. Returns false if the answer is not
+  // delivered.
   bool HoldsAndGives(uint64_t revision) {
     stored_when_given_ = -2;
     writer_->Hold(revision, revision, Answer());
@@ -99,7 +100,7 @@ class StateWriterTest : public ::testing::Test {
   FaultyFileSystem files_;
   SteadyClock clock_;
   std::unique_ptr<CoordinatorStore> store_;
-  std::function<void()> during_snapshot_;  // called once
+  std::function<void()> during_snapshot_;  // called in the next snapshot only
   std::atomic<uint64_t> revision_{0};
   std::atomic<uint64_t> last_synced_{0};
   std::atomic<int64_t> stored_when_given_{-2};
@@ -131,7 +132,8 @@ TEST_F(StateWriterTest, SyncsVitalChangesBeforeAnswering) {
   EXPECT_EQ(Stored(), 7);
 }
 
-// The change that needs a sync arrives during a snapshot and is part of it.
+// Revision 9 needs a sync. It arrives during the snapshot for revision 8 and becomes part of it, so
+// it is stored before it is synced.
 TEST_F(StateWriterTest, DoesNotTreatAStoredStateAsSynced) {
   std::atomic<bool> was_synced{false};
   std::atomic<bool> given{false};
@@ -192,7 +194,7 @@ TEST_F(StateWriterTest, RefusesAJobThatCannotBeSaved) {
   EXPECT_THAT(std::string(kept().message()), HasSubstr("No space left on device"));
   EXPECT_THAT(lines(), ElementsAre(std::string(kept().message())));
   files_.SetFaultHook(nullptr);
-  // The next attempt succeeds, and later disk errors do not stop the job.
+  // The next attempt succeeds. From then on disk errors do not stop the job.
   ASSERT_TRUE(HoldsAndGives(1));
   EXPECT_EQ(stored_when_given_, 1);
   EXPECT_EQ(kept(), absl::OkStatus());
@@ -215,7 +217,7 @@ TEST_F(StateWriterTest, ARestoredStateIsSavedBeforeNewIncarnations) {
   files_.SetFaultHook(nullptr);
   ASSERT_TRUE(HoldsAndGives(1));
   EXPECT_EQ(kept_incarnations(), absl::OkStatus());
-  // Enough incarnations are now reserved for the lifetime of the process.
+  // The saved state reserves all incarnations that this process will assign.
   FillDisk();
   revision_ = 2;
   ASSERT_TRUE(HoldsAndGives(2));

@@ -13,7 +13,8 @@ constexpr int kServer = 1;
 using Contact = SlotViews::Contact;
 using Contacts = std::map<int, Contact>;
 
-// The server answered the renewals between `first` and `last`.
+// Returns the contact of a slot whose renewals the server answered from `first` to `last`
+// (seconds).
 Contact Reached(double first, double last) {
   Contact contact;
   contact.answered = absl::Seconds(last);
@@ -101,7 +102,8 @@ TEST_F(SlotViewsTest, IgnoresReportsFromACoordinatorPause) {
   Pass(100);
   Pass(106);
   RecordRenewal(106, 0, Reached(0, 106));
-  // Both servers and their network pause for seven seconds; slot 0's message arrives late.
+  // The coordinator, the server and their network pause for seven seconds. Slot 0's renewal arrives
+  // late.
   Pass(113);
   EXPECT_FALSE(RecordRenewal(113, 0, Reached(7, 112.9)));
   EXPECT_FALSE(RecordRenewal(113.1, 1, Missed(100, 104)));

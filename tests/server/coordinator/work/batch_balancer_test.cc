@@ -64,7 +64,7 @@ TEST(BatchBalancerTest, ASlowSlotGetsASmallerBatch) {
     batches = Round(balancer, {640, 640, 160});
     EXPECT_EQ(Sum(batches), 96) << "a round has as many samples as without balancing";
   } while (batches[2] > 11);
-  // The rounding may move one sample between slots.
+  // Rounding may move one sample from one slot to another.
   for (int round = 0; round < 10; ++round) {
     batches = Round(balancer, {640, 640, 160});
     EXPECT_THAT(batches,
@@ -126,7 +126,7 @@ TEST(BatchBalancerTest, ASlowSlotNeverGetsASingleSample) {
   for (int round = 0; round < 50; ++round) {
     EXPECT_THAT(Round(balancer, {1000, 1}), Each(Ge(2)));
   }
-  // Smaller equal shares are allowed.
+  // With a batch size of 1 the equal shares are single samples, which is allowed.
   training.set_batch_size(1);
   BatchBalancer single(training, /*workers=*/2);
   for (int round = 0; round < 50; ++round) EXPECT_THAT(Round(single, {1000, 1}), Each(Ge(1)));
@@ -309,7 +309,8 @@ TEST(BatchBalancerTest, EqualizesFinishTimesDespiteAFixedCost) {
   }
 }
 
-// The slow worker's step lasts 1.13 ms even with the smallest share, and 1.2 ms with an equal one.
+// The slow worker's step takes at least 1.13 ms, with the smallest share. An equal share takes 1.2
+// ms.
 TEST(BatchBalancerTest, StepTimeIsNearOptimalDespiteFixedCost) {
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     Simulation simulation({TinyModel(), TinyModel(4)}, seed);
@@ -335,7 +336,7 @@ TEST(BatchBalancerTest, FollowsAChangeOfSpeedInTwentySteps) {
   }
 }
 
-// The tiny model's noise hides a change of speed for longer.
+// The noise of a tiny model hides a change of speed for more steps than that of a ResNet.
 TEST(BatchBalancerTest, FollowsAChangeOfSpeedDespiteNoise) {
   const SimulatedMachine fast{0.1e-3, 0.2e-3 / 32, 0.3};
   const SimulatedMachine slow{0.2e-3, 0.8e-3 / 32, 0.3};
@@ -372,7 +373,8 @@ TEST(BatchBalancerTest, SharesOfThreeSimilarSpeedsSettle) {
 
 TEST(BatchBalancerTest, MeasuresEachStepOfALease) {
   BatchBalancer balancer(Training(TrainingSpec::SPEED), /*workers=*/2);
-  // Leases of 4 steps; the second worker's leases are half as long. It must not seem twice as fast.
+  // One worker has leases of 4 steps, the other of 2. The worker with the shorter leases must not
+  // seem twice as fast.
   for (int round = 0; round < 100; ++round) {
     for (const SlotId slot : {0, 1}) {
       const int batch = balancer.BatchFor(slot);
@@ -414,7 +416,7 @@ TEST(BatchBalancerTest, ARestingSlotReleasesItsShareAtOnce) {
     balancer.Rest(9);
     EXPECT_EQ(balancer.BatchFor(1), 24) << "slot 0 got a share of this plan";
     EXPECT_THAT(Round(balancer, {640, 640}), ElementsAre(24, 24));
-    // The slot returns between the turns of the other slots, within one plan.
+    // Slot 2 comes back after slot 0 got its share of the next plan, and before slot 1 did.
     EXPECT_EQ(balancer.BatchFor(0), 24);
     EXPECT_EQ(balancer.BatchFor(2), 16);
     EXPECT_EQ(balancer.BatchFor(1), 16);
@@ -432,14 +434,15 @@ TEST(BatchBalancerTest, ASingleSlotGetsTheWholeStep) {
   EXPECT_EQ(balancer.BatchFor(1), 24);
 }
 
-// For any order of requests, rests and removals, the planned batches of the active slots add up to
-// the whole step.
+// For any order of requests, rests and removals, the shares of the active slots add up to the
+// batch.
 TEST(BatchBalancerTest, PlannedBatchesAddUpUnderRandomSchedules) {
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     uint64_t random = seed;
     const auto balance = seed % 2 == 0 ? TrainingSpec::EQUAL : TrainingSpec::SPEED;
     BatchBalancer balancer(GlobalBatch(balance, 64), /*workers=*/1);
-    // Models the active slots: plans missed, and if the slot got a batch of the current plan.
+    // The expected state of an active slot: the number of plans that it missed in a row, and
+    // whether it has used its share of the current plan.
     struct Slot {
       int missed = 0;
       bool taken = false;
@@ -483,8 +486,7 @@ TEST(BatchBalancerTest, PlannedBatchesAddUpUnderRandomSchedules) {
   }
 }
 
-// For any membership and speeds, a batch is at least one sample and at most the ceiling. A round
-// has at most batch_size samples per slot, unless the minimum shares need more.
+// For any slots and speeds, a share is at least one sample and at most twice batch_size.
 TEST(BatchBalancerTest, BatchesStayWithinTheirBoundsUnderRandomSchedules) {
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     uint64_t random = seed;

@@ -25,7 +25,7 @@ DataLeases::Options TenSamplesInFours() {
   options.epochs = 2;
   return options;
 }
-// Two pushes of two samples.
+// The lease is for two pushes with two samples each.
 constexpr DataLeases::Size kFour{/*push_samples=*/2, /*pushes=*/2};
 
 // Returns "epoch: begin-end", with a star if the range was handed out before.
@@ -142,7 +142,7 @@ TEST(DataLeasesTest, RejectsAnUnknownLease) {
 
 TEST(DataLeasesTest, MaxPushesCutsTheLastLeaseAndEpoch) {
   DataLeases::Options options = TenSamplesInFours();
-  options.max_pushes = 6;  // 2 + 2 + 1 in epoch 1, so one push of epoch 2
+  options.max_pushes = 6;  // epoch 1 has 2 + 2 + 1 pushes, so one is left for epoch 2
   DataLeases leases(options);
   std::vector<uint64_t> ids;
   for (const char* words : {"1: 0-4", "1: 4-8", "1: 8-10", "2: 0-2"}) {
@@ -214,7 +214,7 @@ TEST(DataLeasesTest, AvoidsPushesOfASingleSample) {
   EXPECT_EQ(Cut(17, {8, 2}), (Leases{"1: 0-15", "1: 15-17"}));
   EXPECT_EQ(Cut(17, {8, 4}), (Leases{"1: 0-15", "1: 15-17"}));
   EXPECT_EQ(Cut(4, {3, 1}), (Leases{"1: 0-2", "1: 2-4"}));
-  // Except when it cannot be avoided.
+  // These sizes leave no other choice.
   EXPECT_EQ(Cut(1, {8, 4}), (Leases{"1: 0-1"}));
   EXPECT_EQ(Cut(3, {1, 1}), (Leases{"1: 0-1", "1: 1-2", "1: 2-3"}));
   EXPECT_EQ(Cut(3, {2, 1}), (Leases{"1: 0-2", "1: 2-3"}));
@@ -232,7 +232,8 @@ TEST(DataLeasesTest, SplitsTheLastStepAmongAllSlots) {
   EXPECT_EQ(cut(31, 10), (Leases{"1: 0-10", "1: 10-20", "1: 20-29", "1: 29-31"}));
   EXPECT_EQ(cut(5, 10), (Leases{"1: 0-3", "1: 3-5"}));
   EXPECT_EQ(cut(40, 30), (Leases{"1: 0-30", "1: 30-40"}));
-  // After the plan changed the share, the share ends at the whole steps.
+  // 20 does not divide the 30 samples of a step, as after a change of the shares. The lease ends
+  // with the last whole step.
   EXPECT_EQ(cut(40, 20), (Leases{"1: 0-20", "1: 20-30", "1: 30-37", "1: 37-40"}));
 }
 
@@ -285,7 +286,7 @@ TEST(DataLeasesTest, AvoidsSingleSamplePiecesOfReturnedRanges) {
   EXPECT_EQ(CutAgain(7, {2, 4}), (Leases{"1: 0-4*", "1: 4-7*"}));
   EXPECT_EQ(CutAgain(9, {2, 2}), (Leases{"1: 0-4*", "1: 4-6*", "1: 6-9*"}));
   EXPECT_EQ(CutAgain(4, {3, 1}), (Leases{"1: 0-2*", "1: 2-4*"}));
-  // Except when it cannot be avoided.
+  // These sizes leave no other choice.
   EXPECT_EQ(CutAgain(1, {2, 1}), (Leases{"1: 0-1*"}));
   EXPECT_EQ(CutAgain(1, {8, 4}), (Leases{"1: 0-1*"}));
   EXPECT_EQ(CutAgain(2, {1, 1}), (Leases{"1: 0-1*", "1: 1-2*"}));
@@ -296,7 +297,7 @@ TEST(DataLeasesTest, MergesAdjacentReturnedRanges) {
   const auto first = leases.Take(kAnna, {/*push_samples=*/3, /*pushes=*/1});
   const auto second = leases.Take(kBert, {3, 1});
   const auto third = leases.Take(kAnna, {4, 1});
-  leases.Take(kAnna, {4, 1});  // from the next epoch
+  leases.Take(kAnna, {4, 1});  // a range of the next epoch
   ASSERT_TRUE(leases.Finish(second->id, kBert, {{0, 1}, {2, 3}}).ok());
   ASSERT_TRUE(leases.Finish(first->id, kAnna, {{2, 3}}).ok());
   ASSERT_TRUE(leases.Finish(third->id, kAnna, {{0, 1}, {3, 4}}).ok());
@@ -394,8 +395,8 @@ TEST(DataLeasesTest, ProgressReachesOneAtMaxPushes) {
   EXPECT_DOUBLE_EQ(leases.Take(kAnna, kFour)->progress_end, 1);
 }
 
-// For any order of taking, finishing, repeating and dying, the accounting balances after each step.
-// At the end each position was used exactly once.
+// In any order of leases, reports, repeated reports and deaths, the accounting balances after each
+// step. At the end each position was used exactly once.
 TEST(DataLeasesTest, AccountingBalancesUnderRandomSchedules) {
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
@@ -403,7 +404,7 @@ TEST(DataLeasesTest, AccountingBalancesUnderRandomSchedules) {
     DataLeases::Options options;
     options.samples = 1 + static_cast<int64_t>(UniformBelow(random, 60));
     options.epochs = 1 + static_cast<int>(UniformBelow(random, 4));
-    // By slot; a slot's size changes now and then.
+    // The index is the slot. The size of a slot's leases changes now and then.
     std::vector<DataLeases::Size> sizes;
     const auto any_size = [&] {
       return DataLeases::Size{1 + static_cast<int64_t>(UniformBelow(random, 6)),
@@ -415,7 +416,7 @@ TEST(DataLeasesTest, AccountingBalancesUnderRandomSchedules) {
     DataLeases leases(options);
 
     std::map<uint64_t, std::pair<DataLeases::Range, SlotHolder>> in_hand;
-    std::vector<std::pair<uint64_t, SlotHolder>> past;  // finished or lost
+    std::vector<std::pair<uint64_t, SlotHolder>> past;  // leases that were finished or lost
     std::set<std::pair<int, int64_t>> used;
     int64_t taken_again = 0, lost_samples = 0;
     int closed = 0;

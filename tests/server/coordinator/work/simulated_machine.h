@@ -25,7 +25,7 @@ struct SimulatedMachine {
   }
 };
 
-// Steps of 32 samples on a machine that is `slowness` times as slow as the reference.
+// Machine that is `slowness` times as slow as the reference machine. The times are for 32 samples.
 inline SimulatedMachine TinyModel(double slowness = 1) {
   return {0.28e-3 * slowness, 0.02e-3 / 32 * slowness, 0.3};
 }
