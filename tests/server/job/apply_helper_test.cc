@@ -36,7 +36,7 @@ TEST(ApplyHelperTest, ServesConcurrentCallers) {
 TEST(ApplyHelperTest, TheHelperThreadRunsPiecesInParallel) {
   ApplyHelper helper;
   const std::thread::id caller = std::this_thread::get_id();
-  // The caller's piece ends only after the helper starts the other one.
+  // The caller's piece ends only after the helper has started the other piece.
   std::atomic<bool> helped{false};
   helper.Run(2, [&](size_t) {
     if (std::this_thread::get_id() != caller) {

@@ -13,7 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// Becomes durable when the test calls BecomeDurable().
+// Journal that becomes durable when the test calls BecomeDurable().
 class FakeJournal final : public BlockJournal {
  public:
   void Record(const Block&, const BlockRecord&) override {}
@@ -40,7 +40,7 @@ class FinishedPushesTest : public ::testing::Test, private FinishedPushes::Owner
     return pushes_.Add(std::move(push));
   }
 
-  // Marks pushes up to `step` as settled: their updates are applied.
+  // Makes the pushes up to `step` settled, as if their updates were made.
   void SettleUpTo(Step step) {
     settled_step_ = step;
     pushes_.AnswerSettled();
@@ -74,7 +74,7 @@ TEST_F(FinishedPushesTest, WaitsForTheUpdate) {
   SettleUpTo(2);
   EXPECT_THAT(answered_, ElementsAre(0, 1));
   EXPECT_FALSE(pushes_.AnyUnsettled());
-  // This repeats an applied push.
+  // A repeated push whose update was made is answered at once.
   Add(/*slot=*/0, /*step=*/1);
   EXPECT_THAT(answered_, ElementsAre(0, 1, 0));
 }

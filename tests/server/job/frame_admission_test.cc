@@ -137,8 +137,8 @@ TEST_F(FrameAdmissionTest, DoesNotWaitAfterCancel) {
   EXPECT_EQ(budget_.held(), 0);
 }
 
-// Runs calls that arrive, enter and are cancelled on several threads. Each wait must end exactly
-// once, and each byte must be released.
+// Calls wait and are cancelled on several threads. Each wait must end exactly once, and all bytes
+// must be released.
 TEST_F(FrameAdmissionTest, EachWaitEndsOnceUnderConcurrency) {
   constexpr int kThreads = 4;
   constexpr int kCalls = 2'000;
@@ -162,7 +162,7 @@ TEST_F(FrameAdmissionTest, EachWaitEndsOnceUnderConcurrency) {
         });
         if (!waits) ++call->ends;
         if (canceller.joinable()) canceller.join();
-        // Cancels the remaining waits.
+        // If the call still waits, this ends the wait.
         cancel();
       }
     });

@@ -70,7 +70,7 @@ TEST(HostedJobTest, RejectsAPushWithMissingBlocks) {
   EXPECT_EQ(harness.Status().verdicts().acknowledged(), 0u);
 }
 
-// In each block, a ledger contains entries for the slots up to the highest one in use.
+// The ledger of a block has entries for the slots from 0 to the highest one that has pushed.
 TEST(HostedJobTest, ASlotWithoutPushesHasNoLedgerEntry) {
   JobHarness harness(JobHarness::Options{});
   EnterAll(harness, 1);
@@ -308,8 +308,8 @@ TEST(HostedJobTest, StalenessBoundHoldsUnderRandomSchedules) {
       const Step lowest = min_clock();
       for (const Slot& each : state) {
         if (!each.live || each.pulling == nullptr) continue;
-        // The min clock does not decrease when a slot leaves, so compare with the server's min
-        // clock. It is never above the lowest clock of the live slots.
+        // When a slot leaves, the min clock does not decrease, so the test compares with the
+        // server's min clock. That is never above the lowest clock of the live slots.
         ASSERT_LE(harness.Status().min_clock(), lowest);
         if (each.pulling->granted) {
           ASSERT_LE(each.clock - each.pulling->grant.min_clock, bound);
@@ -323,8 +323,9 @@ TEST(HostedJobTest, StalenessBoundHoldsUnderRandomSchedules) {
   }
 }
 
-// Like the test above, with slots that pull the values for the next step during the current one. An
-// early pull must never block the slot's own push, otherwise the slots deadlock.
+// Like the test above, but the slots pull the values of the next step early, during the current
+// step. An early pull must never block the slot's own push, because then the slots would wait for
+// each other forever.
 TEST(HostedJobTest, StalenessBoundHoldsForEarlyPulls) {
   const uint64_t seed = 20261120;
   SCOPED_TRACE(seed);
@@ -497,7 +498,7 @@ TEST(HostedJobTest, ARoundEndsAfterItsGraceTime) {
   ASSERT_TRUE(second->ok()) << second->status();
   EXPECT_EQ(harness.Value(0), -2.0f);
   EXPECT_EQ((*harness.Push(2, 3, 1, 100.0f, 0))->block(0).verdict(), LATE);
-  // If each slot has pushed, the round does not wait for the grace time.
+  // Once each slot has pushed, the round does not wait for the rest of the grace time.
   harness.Push(0, 1, 2, 1.0f, 1);
   harness.clock().Advance(absl::Milliseconds(10));
   harness.Push(1, 2, 2, 1.0f, 1);
@@ -548,8 +549,8 @@ TEST(HostedJobTest, ASyncPullWaitsForTheRound) {
   EXPECT_EQ(waiting->grant.min_clock, 1);
 }
 
-// Another server may be ahead by the round that this server still collects. A slot that enters in
-// between starts after that round on each server.
+// Another server may have finished the round that this server still collects. Slots that enter now
+// start after that round on every server.
 TEST(HostedJobTest, ARoundIgnoresASlotThatEnteredLater) {
   JobHarness harness(WithJob("consistency { mode: SYNC }"));
   EnterAll(harness, 2);
@@ -595,7 +596,7 @@ TEST(HostedJobTest, ARoundWaitsForARejoinedSlotsRest) {
   EXPECT_EQ(harness.Value(1), -2.0f);
 }
 
-// The lease expired, and there are no other slots.
+// The only slot loses its lease while its push is incomplete, and enters again.
 TEST(HostedJobTest, ASingleRejoinedSlotCompletesItsPush) {
   JobHarness harness(WithJob("consistency { mode: SYNC }", 1));
   EnterAll(harness, 1);
@@ -614,7 +615,7 @@ TEST(HostedJobTest, APartialPushKeepsTheMinClock) {
   ASSERT_TRUE(harness.Push(0, 1, 1, 1.0f)->ok());
   ASSERT_TRUE(harness.Push(0, 1, 2, 1.0f)->ok());
   ASSERT_TRUE(harness.Frame(1, 2, 1, 0, 1.0f, 0).ok());  // one of two blocks
-  // Slot 2 keeps the min clock where it is.
+  // Slot 2 enters at the min clock and keeps it there while slot 1 is away.
   ASSERT_TRUE(harness.Enter(2, 3).ok());
   harness.job().Leave(1, 2);
   ASSERT_TRUE(harness.Enter(1, 2).ok());
@@ -629,7 +630,7 @@ TEST(HostedJobTest, SkipsARoundWithoutContributors) {
   EnterAll(harness, 1);
   harness.job().Leave(0, 1);
   ASSERT_TRUE(harness.Enter(0, 9).ok());
-  const auto granted = harness.Pull(0, 9, /*clock=*/2);  // another server returned clock 2
+  const auto granted = harness.Pull(0, 9, /*clock=*/2);  // the clock of another server
   EXPECT_TRUE(granted->granted);
   EXPECT_EQ(harness.Value(0), 0.0f);
   ASSERT_TRUE(harness.Push(0, 9, 3, 1.0f, 2)->ok());
@@ -644,7 +645,7 @@ TEST(HostedJobTest, TheLearningRateFollowsTheBlockVersion) {
     for (SlotId slot = 0; slot < 2; ++slot) {
       ASSERT_TRUE(harness.Push(slot, slot + 1, step, 1.0f)->ok());
     }
-    // Two gradients per step; the rate is halved after every second version.
+    // Each step applies two gradients. The learning rate is halved after every second version.
     expected -= 2.0f / (1 << (step - 1));
     EXPECT_FLOAT_EQ(harness.Value(0), expected) << step;
   }
@@ -709,7 +710,8 @@ TEST(HostedJobTest, ASuccessorsPushIsNotADuplicate) {
   }
 }
 
-// Otherwise two slots with such predecessors at different servers would wait for each other.
+// Two slots may have predecessors that were ahead at different servers. If each successor had to be
+// as far as its predecessor, the two would wait for each other.
 TEST(HostedJobTest, ASuccessorPullsBehindItsPredecessor) {
   JobHarness harness(WithJob("consistency { staleness_bound: 0 }"));
   EnterAll(harness, 2);
@@ -722,7 +724,7 @@ TEST(HostedJobTest, ASuccessorPullsBehindItsPredecessor) {
 TEST(HostedJobTest, DoesNotAcknowledgeAReplacedIncarnationsPush) {
   JobHarness harness(JobHarness::Options{});
   EnterAll(harness, 1);
-  // The push contains two blocks, but the second one never arrives.
+  // The push has two blocks, and the second one never arrives.
   ASSERT_TRUE(harness.Frame(0, 1, 1, 0, 1.0f, 0).ok());
   ASSERT_TRUE(harness.Enter(0, 9).ok());
   ASSERT_TRUE(harness.Push(0, 9, 1, 10.0f)->ok());
@@ -739,8 +741,7 @@ TEST(HostedJobTest, AReplacedSlotContributesOnceToARound) {
   EnterAll(harness, 2);
   ASSERT_TRUE(harness.Frame(0, 1, 1, /*block=*/0, 2.0f, 0).ok());
   ASSERT_TRUE(harness.Enter(0, 9).ok());
-  // The successor's gradient for this step is not a repeat, and must not count in addition to the
-  // first one.
+  // The successor's gradient for this step is another gradient. The step must not count both.
   EXPECT_EQ(harness.Frame(0, 9, 1, /*block=*/0, 8.0f, 0).code(), absl::StatusCode::kUnavailable);
   const auto other = harness.Push(1, 2, 1, 4.0f);
   EXPECT_FALSE(other->ok()) << "block 1 waits for slot 0";

@@ -28,7 +28,7 @@ namespace {
 constexpr char kDirectory[] = "/data";
 constexpr char kLogged[] = "durability { level: LOG }";
 
-// Simulates a server process that hosts one job with a directory.
+// One server process that hosts a job and stores it in a directory.
 struct Life {
   Life(FileSystem* files, const std::string& job, Incarnation incarnation = 1) {
     JobDirectory::Options options;
@@ -82,7 +82,7 @@ struct Life {
   std::unique_ptr<JobHarness> harness;
 };
 
-// Takes two checkpoints: after step 1 and after step 3.
+// Trains four steps, with a checkpoint after step 1 and one after step 3.
 void TakeTwo(FileSystem* files) {
   Life life(files, "");
   ASSERT_TRUE(life.harness->Initialize(0, 1, 0.0f).ok());
@@ -123,7 +123,8 @@ TEST(JobDirectoryTest, CountsNonfiniteBlocksInAShard) {
     ASSERT_TRUE(life.harness->Initialize(0, 1, 0.0f).ok());
     ASSERT_TRUE(life.Push(1, 1.0f).ok());
     EXPECT_EQ(life.directory->WriteShard(1)->nonfinite_blocks(), 0u);
-    // The square of this gradient overflows, so one block's second moments become infinite.
+    // This gradient is finite, but its square is not. So the second moments of block 0 become
+    // infinite.
     ASSERT_TRUE(life.harness->Frame(0, 1, 2, /*block=*/0, 1e22f, /*base=*/1).ok());
     ASSERT_EQ(life.Take(2, {2}), absl::OkStatus());
     EXPECT_EQ(life.directory->WriteShard(3)->nonfinite_blocks(), 1u);
@@ -193,7 +194,8 @@ TEST(JobDirectoryTest, CountsChangesSinceTheLastCheckpoint) {
   EXPECT_EQ(changes(logged), 0) << "the log contains it";
 }
 
-// The other server does not answer, so the checkpoints stay incomplete.
+// The request for checkpoint 1 comes after the one for checkpoint 2. Both checkpoints stay
+// incomplete, as if another server did not answer.
 TEST(JobDirectoryTest, RejectsAnOutdatedShardRequest) {
   FaultyFileSystem files;
   Life life(&files, "");
@@ -236,7 +238,7 @@ TEST(JobDirectoryTest, RecoversADiskFilledByFailedCheckpoints) {
   TakeTwo(&files);
   files.KillProcesses();
   Life life(&files, "");
-  // Leftovers as written by an earlier release.
+  // Shards of failed checkpoints, such as an earlier release left behind.
   const CheckpointDirectory place(&files, kDirectory);
   const std::string shard = *ReadWholeFile(files, GetShard(2), 1 << 20);
   for (uint64_t number = 3; number < 8; ++number) {
@@ -272,7 +274,8 @@ TEST(JobDirectoryTest, RefusesAShardThatDoesNotFit) {
   EXPECT_EQ(life.harness->Status().durability().trouble(), "");
 }
 
-// The caller timed out, and a later checkpoint has started.
+// The commit of checkpoint 1 comes late: the shard of checkpoint 2 has been begun, so shard 1 is
+// gone.
 TEST(JobDirectoryTest, RejectsALateCommitWithoutAShard) {
   for (const char* const job : {"", kLogged}) {
     SCOPED_TRACE(job);
@@ -309,7 +312,8 @@ TEST(JobDirectoryTest, LostUpdatesNeverReturn) {
   {
     Life life(&files, "");
     EXPECT_EQ(life.harness->Value(0), -3.0f);
-    // The coordinator, which received the shard, completes the checkpoint.
+    // The coordinator got the shard's figures before the crash and completes the checkpoint. The
+    // restarted server has restored older values, so it refuses the commit.
     EXPECT_EQ(life.directory->Commit(commit).code(), absl::StatusCode::kFailedPrecondition);
     const CheckpointDirectory place(&files, kDirectory);
     ASSERT_EQ(place.WriteManifest(3, commit.manifest()), absl::OkStatus());
@@ -425,7 +429,8 @@ TEST(JobDirectoryTest, ARestartRemembersReplacedIncarnations) {
   EXPECT_EQ(life.harness->Value(0), -2.0f);
 }
 
-// The manifest is written, but the directory was not synced.
+// The manifest is written, but its directory is not synced. Servers that restore the checkpoint
+// must sync it.
 TEST(JobDirectoryTest, ARestoredCheckpointSurvivesAPowerCut) {
   for (uint64_t seed = 1; seed <= 8; ++seed) {
     SCOPED_TRACE(seed);
@@ -445,7 +450,8 @@ TEST(JobDirectoryTest, ARestoredCheckpointSurvivesAPowerCut) {
         return FaultyFileSystem::Fault{EIO, 0};
       });
       ASSERT_FALSE(life.directory->Commit(life.GetCommit(1, *shard, {1})).ok());
-      // While the disk fails, a restarting server asks for a retry.
+      // If a server restarts while the disk fails, it answers UNAVAILABLE, so that the workers
+      // retry.
       files.KillProcesses();
       JobDirectory::Options options;
       options.files = &files;
@@ -552,7 +558,7 @@ TEST(JobDirectoryTest, ADiskErrorLosesOnlyTheShard) {
   }
 }
 
-// Signals a one-time event. (ThreadSanitizer does not understand absl::Notification.)
+// Await() blocks until Give(). (ThreadSanitizer does not understand absl::Notification.)
 class Notice {
  public:
   void Give() {
@@ -571,7 +577,7 @@ class Notice {
   bool given_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-// Blocks the write to a file until `go_on`.
+// Blocks the first write to a shard until `go_on` is given.
 class Brake {
  public:
   explicit Brake(FaultyFileSystem* files) {

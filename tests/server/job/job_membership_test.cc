@@ -116,7 +116,8 @@ TEST_F(JobMembershipTest, AReplacedIncarnationCannotAdvance) {
   EXPECT_EQ(membership().min_clock(), 0);
 }
 
-// The slot entered another server that was ahead.
+// The slot has also entered another server, which is ahead. So its first pull here has a higher
+// clock.
 TEST_F(JobMembershipTest, OnlyTheFirstPullRaisesTheClock) {
   ASSERT_TRUE(membership().Enter(0, 1).ok());
   const auto first = membership().BeginPull(0, 1, /*claimed=*/4, /*ahead=*/false);

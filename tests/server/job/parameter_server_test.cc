@@ -136,11 +136,13 @@ TEST_F(ParameterServerTest, ARetryReturnsTheErrorOfTheRestore) {
   release_.Notify();
   ASSERT_TRUE(Eventually([&] { return !server->Describe(false).has_restoring(); }));
   EXPECT_FALSE(Greet(*server, GetHello(0))->Wait().ok());
-  // Only this slot waited for the error; the next slot's Hello starts another attempt.
+  // Slot 0 was waiting for the restore, so it gets the error. Slot 1 was not, so its Hello begins
+  // another restore.
   files_.SetFaultHook(nullptr);
   const auto other = Greet(*server, GetHello(1))->Wait();
   EXPECT_TRUE(other.ok()) << other.status();
-  // This retry succeeds, because the error is outdated.
+  // Slot 2 was waiting for the failed restore, but a later restore has succeeded, so it gets no
+  // error.
   const auto late = Greet(*server, GetHello(2))->Wait();
   EXPECT_TRUE(late.ok()) << late.status();
 }

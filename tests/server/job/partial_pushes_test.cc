@@ -29,7 +29,7 @@ class PartialPushesTest : public ::testing::Test {
     return harness_->Frame(0, 1, step, block, 1.0f, step - 1);
   }
 
-  // Ends the stream that pushed `blocks`.
+  // Ends the stream of the process that pushed `blocks`.
   std::shared_ptr<absl::StatusOr<PushReply>> Finish(Step step, std::vector<BlockId> blocks) {
     auto answer = std::make_shared<absl::StatusOr<PushReply>>(absl::UnavailableError("none yet"));
     harness_->job().FinishPush(

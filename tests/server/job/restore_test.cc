@@ -163,7 +163,8 @@ TEST(RestoreTest, TheRestoredLedgerDetectsDuplicates) {
   ASSERT_TRUE(before.Push(0, 1, 1, 1.0f)->ok());
   storage.Keep(before.job(), 1);
 
-  // The worker did not receive the answer and repeats the push.
+  // Block 0 was saved before the push, block 1 after it. The worker got no answer and repeats the
+  // push.
   JobHarness after(WithJob("", &storage));
   EnterAll(after, 1);
   const auto reply = after.Push(0, 1, 1, 1.0f, /*base=*/0);
@@ -248,7 +249,7 @@ TEST(RestoreTest, SyncSkipsLostRounds) {
   MemoryStorage storage;
   storage.KeepAll(before.job());
 
-  // Slot 0 is pushing step 8; slot 1 returns with a pull after step 7.
+  // Other servers are ahead: slot 0 pushes step 8, and slot 1 pulls after its step 7.
   JobHarness after(WithJob("consistency { mode: SYNC }", &storage));
   EXPECT_EQ(after.Enter(0, 1)->last_step(), 1);
   EXPECT_EQ(after.Push(0, 1, 8, 1.0f, 7)->status().code(), absl::StatusCode::kUnavailable);
@@ -347,9 +348,9 @@ TEST(RestoreTest, RejectsARestoredBlockOfAnotherShape) {
   EXPECT_EQ(job.status().code(), absl::StatusCode::kDataLoss);
 }
 
-// Restarts a server in SYNC at random moments: slots return in any order during a push or a pull,
-// to blocks saved at any moment. No call may hang, no gradient counts twice, and each round
-// contains the slots that pushed for it.
+// Restarts a server in SYNC at random moments. The slots return in any order, in the middle of a
+// push or a pull, and find blocks that were saved at any moment. No call may hang, no gradient may
+// count twice, and each round must contain the slots that pushed for it.
 TEST(RestoreTest, SyncNeverHangsAfterARestore) {
   const uint64_t seed = 20261122;
   SCOPED_TRACE(seed);
@@ -431,7 +432,7 @@ TEST(RestoreTest, RefusesAReplacedIncarnationAfterARestore) {
   ASSERT_TRUE(before.Initialize(0, 5, 0.0f).ok());
   ASSERT_TRUE(before.Push(0, 5, 1, 1.0f)->ok());
   ASSERT_TRUE(before.Enter(0, 7).ok());
-  // The successor is recognized from a single block.
+  // The successor has pushed only one block. That is enough to recognize it after the restore.
   ASSERT_TRUE(before.Frame(0, 7, 2, /*block=*/1, 1.0f, 1).ok());
   MemoryStorage storage;
   storage.KeepAll(before.job());
@@ -456,7 +457,8 @@ TEST(RestoreTest, ASuccessorsStepDiffersFromItsPredecessorsStep) {
     ASSERT_TRUE(before.Enter(0, 7).ok());
     ASSERT_TRUE(before.Push(0, 7, 2, 16.0f)->ok());
 
-    // This server lost that push, and the paused process returns before the successor.
+    // The restored server has lost the successor's push. The predecessor, which was paused, returns
+    // first.
     JobHarness after(WithJob(job, &storage));
     ASSERT_TRUE(after.Enter(0, 5).ok());
     ASSERT_TRUE(after.Push(0, 5, 2, 4.0f)->ok());

@@ -21,7 +21,7 @@
 namespace torchps {
 namespace {
 
-// Keeps the journaled gradients. Like the push log, reads them after they are applied.
+// Journal that keeps the gradients. Like the push log, it reads a gradient after the update.
 class Gradients final : public JobStorage, public BlockJournal {
  public:
   absl::StatusOr<std::optional<Origin>> Open(const JobShare&, ParameterStore*) override {

@@ -185,7 +185,7 @@ TEST_F(SharedMemoryTest, RejectsAFrameWithForeignBlocks) {
   PushFrame beyond = worker->Frame(1, 0, 1);
   beyond.set_block(blocks);
   EXPECT_EQ(worker->plain().Send({beyond}).status().code(), absl::StatusCode::kInvalidArgument);
-  // The server does not apply a push that ends early.
+  // The push lacks a block, so it is refused.
   EXPECT_EQ(worker->plain().Send({worker->Frame(1, 0, blocks - 1)}).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
@@ -252,8 +252,8 @@ TEST_F(SharedMemoryTest, AbortsPullsBeforeInitialization) {
   EXPECT_EQ(worker.Pull(0).code(), absl::StatusCode::kAborted);
 }
 
-// The first worker pushes while two others read. The gradients are equal in each element, so a
-// block that was read must be constant. Ends after a number of pulls.
+// One worker pushes while two others read. All elements of a gradient are equal, so a read must
+// find equal elements in each block.
 TEST_F(SharedMemoryTest, NeverReadsATornBlock) {
   const auto server = StartServer();
   HelloRequest hello = Hello(0, 1, "workers: 3 consistency { staleness_bound: -1 }");

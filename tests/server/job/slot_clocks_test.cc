@@ -28,11 +28,11 @@ TEST(SlotClocksTest, RefusesAnEndedIncarnation) {
   EXPECT_EQ(clocks.min_clock(), 3);
   EXPECT_TRUE(absl::IsAborted(clocks.CheckEntry(0, 5)));
   EXPECT_TRUE(clocks.CheckEntry(0, 7).ok());
-  // The successor already replaced this incarnation, so End() does not change anything.
+  // The successor has replaced this incarnation, so End() changes nothing.
   clocks.Enter(0, 7, 0, absl::ZeroDuration());
   clocks.End(0, 5);
   EXPECT_EQ(LiveSlots(clocks), 2);
-  // This incarnation was unknown to the server.
+  // The server has not seen this incarnation before.
   clocks.End(2, 8);
   EXPECT_TRUE(absl::IsAborted(clocks.CheckEntry(2, 8)));
 }
@@ -65,7 +65,7 @@ TEST(SlotClocksTest, ARejoiningSlotStartsAtItsLastStep) {
   EXPECT_EQ(clocks.Enter(0, 1, /*own_step=*/12, At(0)), 12);
 }
 
-// The predecessor was ahead after the server's restart.
+// Before its end, the predecessor was ahead of the restarted server's min clock.
 TEST(SlotClocksTest, ASuccessorDoesNotInheritTheClock) {
   for (const bool was_here : {false, true}) {
     SCOPED_TRACE(was_here);

@@ -14,7 +14,7 @@ namespace {
 
 class WholeBatchTest : public ::testing::Test {
  protected:
-  // Two blocks, three slots that entered and pulled, and a global batch of 12 samples.
+  // Starts a job with two blocks, three slots and a global batch of 12 samples.
   void SetUp() override {
     JobHarness::Options options;
     options.job =
@@ -29,7 +29,7 @@ class WholeBatchTest : public ::testing::Test {
     ASSERT_TRUE(harness_->Initialize(0, 1, 0.0f).ok());
   }
 
-  // Pulls, computes for the time `computes`, and pushes.
+  // The answer to a push. Step() pulls, computes for the time `computes`, and pushes.
   using Answer = std::shared_ptr<absl::StatusOr<PushReply>>;
   Answer Step(SlotId slot, int step, absl::Duration computes, uint32_t samples = 4) {
     EXPECT_TRUE(harness_->Pull(slot, 1, step - 1)->granted) << "no pull waits";
@@ -64,7 +64,8 @@ TEST_F(WholeBatchTest, AnswersAPushWhenItsUpdateIsApplied) {
 TEST_F(WholeBatchTest, ASlotWaitsForOneUsualStep) {
   const Answer first = Step(0, 1, absl::Seconds(2));
   EXPECT_EQ(wakes_.back(), absl::Seconds(2));
-  // The second slot's push raises the batch above half. The second slot's limit is later.
+  // With this push the batch is more than half full. The second slot would wait for longer than the
+  // first.
   const Answer second = Step(1, 1, absl::Seconds(1), /*samples=*/3);
   harness_->clock().Advance(absl::Milliseconds(999));
   harness_->job().MakeDueUpdates();
@@ -140,7 +141,7 @@ TEST(StepTimesTest, ReturnsTheMedianOfTheLastFive) {
   };
   step(absl::Seconds(1));
   EXPECT_EQ(times.Usual(0), absl::Seconds(1));
-  // The time of a repeated push without a pull is not measured.
+  // A repeated push that follows no pull is not measured.
   now += absl::Seconds(50);
   times.PushEnded(0, now);
   for (const int seconds : {2, 60, 3, 2}) step(absl::Seconds(seconds));
