@@ -27,7 +27,7 @@ TEST(PeriodicTasksTest, HurryRunsTheTaskEarlier) {
     housekeeping.Hurry(absl::Microseconds(1));
     EXPECT_TRUE(Eventually([&] { return times == time; }));
   }
-  // This is later than the next run, so it does not change anything.
+  // The next run is due earlier than in 48 hours, so this changes nothing.
   housekeeping.Hurry(absl::Hours(48));
   housekeeping.Stop();
   EXPECT_EQ(times, 3);
@@ -36,7 +36,7 @@ TEST(PeriodicTasksTest, HurryRunsTheTaskEarlier) {
 TEST(PeriodicTasksTest, StopsWithoutWaitingForTheInterval) {
   std::atomic<int> times{0};
   PeriodicTasks housekeeping(absl::Hours(24), [&] { ++times; });
-  // The test's time limit is the assertion.
+  // If Stop() waited for the interval, the test would exceed its time limit.
   housekeeping.Stop();
   housekeeping.Stop();
   EXPECT_EQ(times, 0);

@@ -39,7 +39,7 @@ std::string GetOutput(const std::string& command) {
   return output;
 }
 
-// Runs ps_server with flags that it rejects.
+// Expects that ps_server with these flags exits with `code` and one line that contains `words`.
 void ExpectRefusal(std::vector<std::string> flags, ExitCode code, const std::string& words) {
   flags.insert(flags.begin(), "server/ps_server");
   Program server(flags);
@@ -52,7 +52,7 @@ void ExpectRefusal(std::vector<std::string> flags, ExitCode code, const std::str
   }
 }
 
-// Sends SIGTERM while one pull is parked.
+// Sends SIGTERM while a pull is parked. Expects that the server exits with 0.
 void StopUnderAParkedPull() {
   const ServerProgram server = StartServerProgram();
   JobHarness::Options model;
@@ -118,7 +118,7 @@ TEST(PsServerBinary, IdlesInLessThan40Megabytes) {
   std::sort(starts.begin(), starts.end());
   std::printf("start to ready: median %.1f ms, slowest of 20 %.1f ms\n",
               absl::ToDoubleMilliseconds(starts[10]), absl::ToDoubleMilliseconds(starts[19]));
-  // The bound is wide because the machine may be busy. The printed figure is the measurement.
+  // The limit is wide because the machine may be busy. The printed times are the measurement.
   EXPECT_LT(starts[10], absl::Seconds(2));
 }
 

@@ -37,7 +37,7 @@ std::vector<float> RandomFloats(int64_t n, uint32_t seed, float scale) {
   return floats;
 }
 
-// Values first, then optimizer slots.
+// The values, followed by the arrays of the optimizer slots.
 using State = std::vector<std::vector<float>>;
 
 class InstructionSetsTest : public ::testing::TestWithParam<Case> {
@@ -88,7 +88,7 @@ TEST_P(InstructionSetsTest, InstructionSetsComputeTheSameBits) {
       const std::unique_ptr<Optimizer> optimizer = Make(set);
       State state = Initial(*optimizer, RandomFloats(n, 1, 1.0f));
       for (Version step = 1; step <= 20; ++step) {
-        // Magnitudes from denormal to large.
+        // From step to step, the gradients grow from denormal numbers to large ones.
         Apply(*optimizer, step, 0.01, RandomFloats(n, 2 + step, std::pow(10.0f, 3 * step - 45)),
               state);
       }
@@ -98,7 +98,8 @@ TEST_P(InstructionSetsTest, InstructionSetsComputeTheSameBits) {
   }
 }
 
-// After the gradients become zero, the moments decay. Without flushing they would stay denormal.
+// Once the gradients are zero, the moments decay. The optimizer must round denormal moments to
+// zero.
 TEST_P(InstructionSetsTest, MomentsDecayToZeroWithoutDenormals) {
   for (const InstructionSet set : InstructionSets()) {
     const std::unique_ptr<Optimizer> optimizer = Make(set);

@@ -1,5 +1,7 @@
 // Compares a few steps of each optimizer with results computed by hand from the formulas in the
-// headers. Large epsilons and round numbers make each term visible in the result.
+// headers. Large epsilons and round numbers make each term visible in the result. In the comments,
+// b is the momentum of SGD and RMSprop, and m is the momentum of DELAYED. Adam has the moments m
+// and v, Adagrad has the sum of squares a, and RMSprop has the mean square v and the mean c.
 
 #include <initializer_list>
 #include <memory>
@@ -72,14 +74,16 @@ TEST(SgdTest, NesterovLooksOneStepAhead) {
 }
 
 TEST(DelayedNesterovTest, TheSumOfATurnMovesTheMomentum) {
-  // The value moves by 1 and by 2; then m = 3 adds 0.5 * 3. Then m = 0.5 * 3 + 6 = 7.5.
+  // The value moves by 0.1 * 1 and 0.1 * 2. Then m = 3 moves it by 0.1 * 0.5 * 3. Two gradients
+  // later, m = 0.5 * 3 + 6 = 7.5.
   ExpectValues(ValuesAfterEach("sgd { momentum: 0.5 momentum_at: DELAYED }", 0.1, 0, 0.0f,
                                {1.0f, 2.0f, 4.0f, 2.0f}, /*workers=*/2),
                {-0.1f, -0.3f - 0.15f, -0.85f, -1.05f - 0.375f});
 }
 
 TEST(DelayedNesterovTest, AddsTheDecayToTheGradient) {
-  // 1 + 0.5 * 2 = 2; then 1 + 0.5 * 1.8 = 1.9, and m = 3.9 adds 0.5 * 3.9.
+  // The gradients with decay are 1 + 0.5 * 2 = 2 and 1 + 0.5 * 1.8 = 1.9. Then m = 3.9 moves the
+  // value by 0.1 * 0.5 * 3.9.
   ExpectValues(ValuesAfterEach("sgd { momentum: 0.5 momentum_at: DELAYED }", 0.1, 0.5, 2.0f,
                                {1.0f, 1.0f}, /*workers=*/2),
                {1.8f, 1.61f - 0.195f});
@@ -116,7 +120,8 @@ TEST(AdamWTest, DecaysTheValueNotTheGradient) {
 }
 
 TEST(AdagradTest, DividesByTheRootOfAccumulatedSquares) {
-  // a = 9: 3 / 4, rate 0.1; a = 25: 4 / 6, rate 0.1 / 2.
+  // After the first gradient a = 9: 3 / 4, with rate 0.1. After the second a = 25: 4 / 6, with rate
+  // 0.1 / 2.
   ExpectValues(ValuesAfterEach("adagrad { epsilon: 1 lr_decay: 1 }", 0.1, 0, 1.0f, {3.0f, 4.0f}),
                {0.925f, 0.89166667f});
 }
@@ -147,7 +152,7 @@ TEST(RmsPropTest, CenteredDividesByTheRunningDeviation) {
 }
 
 TEST(RmsPropTest, MomentumSumsUpdatesBeforeTheRate) {
-  // 1; 0.5 * 1 + 0.8610018.
+  // b = 1, then b = 0.5 * 1 + 0.8610018.
   ExpectValues(ValuesAfterEach("rmsprop { alpha: 0.75 epsilon: 1 momentum: 0.5 }", 0.1, 0, 1.0f,
                                {2.0f, 2.0f}),
                {0.9f, 0.76389982f});

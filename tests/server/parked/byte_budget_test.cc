@@ -18,8 +18,8 @@ using ::testing::IsEmpty;
 
 class ByteBudgetTest : public ::testing::Test {
  protected:
-  // Takes bytes for the call `name`. The fixture records the name if the call had to wait and was
-  // served.
+  // Takes bytes for the call `name`. If the call waits, its name is recorded when it gets the
+  // bytes.
   ByteBudget::Waiting Take(int64_t bytes, const std::string& name) {
     return budget_.Take(bytes, [this, name] { served_.push_back(name); });
   }
@@ -144,7 +144,7 @@ TEST(ByteBudgetThreadsTest, ThreadsNeverHoldMoreThanTheBudget) {
       std::minstd_rand random(seed + i);
       for (int share = 0; share < kShares; ++share) {
         const int64_t bytes = 1 + random() % 10;
-        // The thread that grants the bytes returns them.
+        // If the call waits, the thread that grants the bytes returns them.
         if (budget.Take(bytes, [&budget, bytes] { budget.GiveBack(bytes); }) == 0) {
           budget.GiveBack(bytes);
         }

@@ -91,7 +91,7 @@ void ExpectSame(const std::vector<KeptBlock>& a, const std::vector<KeptBlock>& b
   }
 }
 
-// Opens the log of a job and provides the checkpoint's blocks.
+// Stores a job: its log, and the blocks of a checkpoint that the test provides.
 class LogStorage final : public JobStorage {
  public:
   explicit LogStorage(FaultyFileSystem* files) : files_(files) {}
@@ -164,7 +164,7 @@ void EnterAll(JobHarness& harness) {
   }
 }
 
-// Pushes a frame in a random encoding with elements of various magnitudes.
+// Pushes a frame with random elements in a random encoding.
 absl::Status PushSome(JobHarness& harness, SlotId slot, Step step, const BlockRange& block,
                       Version base, uint64_t& random, bool withheld) {
   PushHeader header;
@@ -177,7 +177,7 @@ absl::Status PushSome(JobHarness& harness, SlotId slot, Step step, const BlockRa
   header.progress = static_cast<uint32_t>(SplitMix64(random));
   header.withheld = withheld;
   if (withheld) return harness.job().PushFrame(header, FramePayload());
-  // Some steps do not contain all elements, or contain none of them.
+  // In some frames, some or all elements are absent.
   if (!block.averaged && UniformBelow(random, 3) == 0) {
     const auto begin = static_cast<int64_t>(UniformBelow(random, block.length));
     header.absent = {{begin, block.length}};
@@ -200,8 +200,8 @@ absl::Status PushSome(JobHarness& harness, SlotId slot, Step step, const BlockRa
   return harness.job().PushFrame(header, FramePayload({grpc::Slice(bytes)}, 0, kind));
 }
 
-// Each gradient's table of absent elements fits in the frame. The table of elements absent from
-// both gradients is twice as long.
+// The table of elements absent from one gradient fits in its frame. The table of elements absent
+// from both gradients of the round is twice as long, and the log must record it.
 TEST(JobLogTest, RoundsMayLackMoreRunsThanFrames) {
   FaultyFileSystem files;
   LogStorage storage(&files);
@@ -282,7 +282,7 @@ TEST_P(ReplayTest, RestoresTheSameBits) {
           }
         }
       }
-      // In SYNC, one slot leaves in between, so that rounds are skipped.
+      // In SYNC, slot 2 leaves and enters again between two steps.
       if (synchronous && step == 9) {
         harness->job().Leave(2, 3);
         ASSERT_TRUE(harness->Enter(2, 3).ok());
@@ -291,7 +291,7 @@ TEST_P(ReplayTest, RestoresTheSameBits) {
     ASSERT_TRUE(storage.AwaitDurable());
     const std::vector<KeptBlock> before = KeepAll(harness->job());
     EXPECT_GT(before[0].version, 3);
-    // In SYNC only elements absent from all slots count.
+    // In SYNC, an element misses a step only if it is absent from the gradients of all slots.
     EXPECT_TRUE(synchronous || !before[0].missed.empty());
 
     harness = nullptr;
@@ -308,7 +308,7 @@ TEST_P(ReplayTest, RestoresTheSameBits) {
     from_both.checkpoint = checkpoint;
     harness = std::make_unique<JobHarness>(Model(job, &from_both));
     ExpectSame(KeepAll(harness->job()), before);
-    // And without the records before the checkpoint.
+    // The log's records from before the checkpoint are not needed.
     ASSERT_TRUE(from_both.log().DropThrough(rotated).ok());
     harness = nullptr;
     LogStorage truncated(&files);
@@ -316,7 +316,7 @@ TEST_P(ReplayTest, RestoresTheSameBits) {
     harness = std::make_unique<JobHarness>(Model(job, &truncated));
     ExpectSame(KeepAll(harness->job()), before);
     harness = nullptr;
-    // Without the checkpoint the rest of the log cannot be replayed, and the error says so.
+    // Without the checkpoint the rest of the log cannot be replayed, and the job is refused.
     const auto refused = [&](LogStorage& lame) {
       const ManualClock clock;
       return HostedJob::Create(JobHarness::Hello(Model(job, &lame)), &clock, &lame).status();
@@ -368,9 +368,9 @@ TEST(JobLogTest, AppliesEachPushOnceDespiteCrashes) {
     const bool synchronous = seed % 3 == 0;
     const std::string job = synchronous ? "consistency { mode: SYNC }" : "";
     FaultyFileSystem files;
-    // By slot: the last acknowledged step.
+    // The last acknowledged step of each slot.
     std::vector<Step> acknowledged(kSlots, 0);
-    double sum = 0;  // acknowledged gradients; in SYNC the means of rounds
+    double sum = 0;  // of the acknowledged gradients; in SYNC of the rounds' means
     constexpr Step kSteps = 25;
     const auto gradient = [](SlotId slot, Step step) {
       return static_cast<float>(1 + (7 * step + 3 * slot) % 5);
@@ -378,7 +378,8 @@ TEST(JobLogTest, AppliesEachPushOnceDespiteCrashes) {
     bool initialized = false;
     for (int life = 0; life < 400; ++life) {
       const bool last = *std::min_element(acknowledged.begin(), acknowledged.end()) == kSteps;
-      // Each process writes a segment, which later processes read at the start.
+      // Each process writes a segment, and later ones read all segments at the start. So the power
+      // fails later when there are more segments.
       const auto segments = files.List("/ps/log-0-of-1");
       const uint64_t reading = 4 * (segments.ok() ? segments->size() : 0);
       files.PowerOffAt(last ? INT32_MAX
@@ -387,7 +388,7 @@ TEST(JobLogTest, AppliesEachPushOnceDespiteCrashes) {
       const ManualClock clock;
       const JobHarness::Options model = Model(job, &storage);
       {
-        // The disk may fail during the open.
+        // The power may fail while the job is opened.
         const auto tried = HostedJob::Create(JobHarness::Hello(model), &clock, &storage);
         if (!tried.ok()) {
           ASSERT_TRUE(absl::IsUnavailable(tried.status())) << tried.status();
@@ -408,7 +409,7 @@ TEST(JobLogTest, AppliesEachPushOnceDespiteCrashes) {
           ASSERT_GE(reply.last_step(), acknowledged[slot]) << "an acknowledged push was lost";
         }
         if (last) {
-          // The values match the acknowledged gradients.
+          // The values are the sum of the acknowledged gradients.
           for (size_t index = 0; index < blocks.size(); ++index) {
             const KeptBlock kept = Keep(hosted, index);
             if (kept.range.averaged) continue;
@@ -451,7 +452,7 @@ TEST(JobLogTest, AppliesEachPushOnceDespiteCrashes) {
           push(0, 0, 0.0f, &answers);
           initialized = answered();
         }
-        // Until the disk fails at an arbitrary moment.
+        // The slots push until the power fails, at a random operation.
         while (initialized) {
           const bool round = synchronous;
           std::vector<SlotId> pushers;
@@ -507,7 +508,7 @@ TEST(JobLogTest, AnswersWaitWhileTheDiskIsFull) {
       ++answered;
     });
   }
-  // Repeating an applied push also waits for the disk.
+  // The repeat of an applied push waits for the disk as well.
   ASSERT_TRUE(harness.Frame(0, 1, 1, 0, 1.0f, 0).ok());
   harness.job().FinishPush(0, 1, 1, [&](const auto&) { ++answered; });
   // The cancelled call is not answered, and the callback is released.

@@ -25,7 +25,7 @@ constexpr uint64_t kSalt = 0x0123456789abcdef;
 FramePayload ReadPayload(EncodingSpec::Kind kind, const std::vector<float>& elements) {
   std::string bytes(EncodedBytes(kind, elements.size(), 0.5), '\0');
   Encode(kind, elements, 0.5, reinterpret_cast<uint8_t*>(bytes.data()));
-  // In two slices after a header, as received from the network.
+  // Two slices, with four bytes of another header in front, as received from the network.
   const size_t half = bytes.size() / 2;
   return FramePayload(
       {grpc::Slice("head" + bytes.substr(0, half)), grpc::Slice(bytes.substr(half))},
@@ -108,7 +108,7 @@ TEST(LogRecordTest, ReadsARecordAsWritten) {
   }
 }
 
-// The runs absent from a whole round may be finer than the runs absent from each gradient.
+// The round may have more runs of absent elements than each of its gradients.
 TEST(LogRecordTest, StoresTheLargestTableOfAbsentRuns) {
   LogRecord record = SomeRecord();
   constexpr auto kElements = static_cast<int64_t>(kMaxFramePayloadBytes / sizeof(float));
@@ -165,7 +165,8 @@ TEST(LogRecordTest, RejectsATruncatedOrForeignRecord) {
     EXPECT_TRUE(absl::IsDataLoss(status)) << length << ": " << status;
   }
   EXPECT_TRUE(ReadLogRecord(kSalt, bytes, &read, &payload).ok());
-  // The record is invalid in another segment, for a difference in either half of the salt.
+  // Another segment has another salt. The record is invalid there, whichever half of the salt
+  // differs.
   EXPECT_TRUE(absl::IsDataLoss(ReadLogRecord(kSalt + 1, bytes, &read, &payload)));
   EXPECT_TRUE(absl::IsDataLoss(ReadLogRecord(kSalt + (uint64_t{1} << 32), bytes, &read, &payload)));
   SealLogRecord(kSalt + 1, 0, bytes.data());
@@ -186,7 +187,7 @@ TEST(LogRecordTest, DetectsFlippedBits) {
     bytes[bit / 8] ^= 1 << bit % 8;
     return absl::IsDataLoss(status);
   };
-  // Each bit of the header and the ledger, and 10,000 random bits.
+  // Flips each bit of the header and the ledger, and 10,000 random bits.
   for (size_t bit = 0; bit < 8 * (kLogRecordHeaderBytes + kLogLedgerRowBytes); ++bit) {
     ASSERT_TRUE(is_refused_with(bit)) << "bit " << bit;
   }
@@ -242,7 +243,7 @@ TEST(LogSegmentTest, ReadsASegmentHeaderAndDetectsDamage) {
   }
 }
 
-// The example from docs/storage.md in format version 4, without a salt.
+// The example from docs/storage.md, but in format version 4, which had no salt.
 TEST(LogSegmentTest, RefusesASegmentOfAnOlderVersion) {
   const std::string bytes = absl::HexStringToBytes(absl::StrReplaceAll(
       "544f52434850534c 04000000 01000000 02000000 05000000 3412000000000000 0300000000000000"

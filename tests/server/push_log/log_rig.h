@@ -16,7 +16,7 @@
 
 namespace torchps {
 
-// Opens a push log on a faulty disk, with records that contain their number as payload.
+// Opens a push log on a faulty disk, and keeps the sequences and payloads of the records read.
 struct LogRig {
   static constexpr char kDirectory[] = "/ps/log-0-of-2";
   static LogIdentity Identity() { return {/*job_id=*/77, 0, 2, /*blocks=*/8}; }

@@ -26,7 +26,7 @@ using ::testing::IsEmpty;
 using Operation = FaultyFileSystem::Operation;
 using Fault = FaultyFileSystem::Fault;
 
-// Does nothing; the tests call RaiseCopied().
+// Copier that does nothing. The tests call RaiseCopied() themselves.
 class FakeCopier final : public LogCopier {
  public:
   void Wake() override {}
@@ -113,7 +113,7 @@ TEST(PushLogTest, ACopiedLogIsDurableInBothPlaces) {
   EXPECT_THAT(told, ElementsAre(1));
   log->RaiseCopied(2);
   EXPECT_THAT(told, ElementsAre(1, 2, 3));
-  // The next record is not copied yet, and waits for disk and copy.
+  // The next record is on neither disk yet, so it waits for both.
   LogRig::Append(log.get(), "three");
   EXPECT_NE(log->WhenDurable([&] { told.push_back(4); }), 0u);
   ASSERT_TRUE(*log->WriteGroup());
@@ -307,8 +307,9 @@ TEST(PushLogTest, RefusesAnUnusableDirectory) {
   EXPECT_TRUE(absl::IsFailedPrecondition(rig.Open().status()));
 }
 
-// Cuts the power at each operation of a log process and of later ones. Records reported as durable
-// survive, the surviving records are a prefix of the appended ones, and the log always opens.
+// Cuts the power at random operations, in one process after another. All records reported as
+// durable must survive, the surviving records must be a prefix of the appended ones, and the log
+// must always open.
 TEST(PushLogTest, KeepsDurableRecordsAfterAnyPowerCut) {
   int crashes = 0;
 #ifdef TORCHPS_TSAN
@@ -320,7 +321,7 @@ TEST(PushLogTest, KeepsDurableRecordsAfterAnyPowerCut) {
     SCOPED_TRACE(seed);
     uint64_t random = seed;
     LogRig rig;
-    std::vector<std::string> appended;  // by sequence - 1, over all processes
+    std::vector<std::string> appended;  // by all processes; record i has sequence i + 1
     size_t durable = 0;
     for (int life = 0; life < 12; ++life) {
       rig.files.PowerOffAt(1 + static_cast<int64_t>(UniformBelow(random, 60)));
@@ -334,7 +335,8 @@ TEST(PushLogTest, KeepsDurableRecordsAfterAnyPowerCut) {
         const auto is_durable = [&durable, number = appended.size()] {
           durable = std::max(durable, number);
         };
-        // Like a repeated push from before the restart.
+        // Workers may repeat a push from before the restart, which waits for records of earlier
+        // processes.
         if (log->WhenDurable(is_durable) == 0) is_durable();
         for (int i = 0; i < 25; ++i) {
           const uint64_t what = UniformBelow(random, 10);
@@ -370,8 +372,8 @@ TEST(PushLogTest, KeepsDurableRecordsAfterAnyPowerCut) {
   std::printf("%d crashes\n", crashes);
 }
 
-// Damages a log that was written in each possible way at any position. The reader must either
-// return all records that were durable at the last write, or refuse the log.
+// Flips random bits of a log of two segments, whose records were written alone or several at a
+// time. The reader must refuse the log, or return all records except the last one.
 TEST(PushLogTest, DetectsDamageAnywhere) {
   const uint64_t seed = 20261121;
   SCOPED_TRACE(seed);
@@ -465,9 +467,9 @@ std::string ForgedHeaders(uint64_t salt, uint64_t damaged, uint64_t sequence) {
   return header + header + header;
 }
 
-// Returns the number of records read from a log with a torn second and last record that contains
-// forged headers. The record is cut off at `at`, or has zeros before it, because disks write pages
-// in any order. OUT_OF_RANGE: the record ends before `at`.
+// Writes a log whose second and last record contains forged headers and is torn. The record ends at
+// byte `at`, or has zeros before it, because disks write pages in any order. Returns the number of
+// records read. OUT_OF_RANGE: the record ends before `at`.
 absl::StatusOr<size_t> ReadForged(uint64_t salt, int64_t at, bool cut_off, uint64_t sequence = 3) {
   LogRig rig;
   auto log = *rig.Open();
@@ -505,11 +507,12 @@ TEST(PushLogTest, DoesNotMistakeAPayloadForARecord) {
     }
   }
   std::printf("torn in %d ways\n", torn);
-  // Forging requires the salt.
+  // With the right salt, a forged header is taken for a record after the damage, so the log is
+  // refused.
   uint64_t salts = LogRig().salts;
   const uint64_t salt = SplitMix64(salts);
   EXPECT_TRUE(absl::IsDataLoss(ReadForged(salt, /*at=*/5, /*cut_off=*/false).status()));
-  // And a plausible sequence number.
+  // The forged header also needs the right sequence number.
   EXPECT_TRUE(ReadForged(salt, /*at=*/5, /*cut_off=*/false, /*sequence=*/2).ok());
   EXPECT_TRUE(ReadForged(salt, /*at=*/5, /*cut_off=*/false, /*sequence=*/7).ok());
 }

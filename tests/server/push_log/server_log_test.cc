@@ -142,7 +142,7 @@ TEST_F(ServerLogTest, StopsWhilePushesWaitForAFullDisk) {
     if (operation == Operation::kWrite && full_) return Fault{ENOSPC, 0};
     return std::nullopt;
   });
-  // Two pushes of 20 MB do not fit in the log's buffer.
+  // Two pushes of 20 MB each do not fit in the log's buffer, so the second one waits.
   constexpr int64_t kElements = 5000000;
   PlainWorker first(PlainChannel(server_->address()), Hello(kElements, 0));
   PlainWorker second(PlainChannel(server_->address()), Hello(kElements, 1));

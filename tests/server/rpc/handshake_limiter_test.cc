@@ -99,7 +99,7 @@ TEST_F(HandshakeLimiterTest, HandlesAReusedDescriptorNumber) {
   Pair first = Begin("10.0.0.1:4000");
   const int number = first.here.get();
   first.here.Close();
-  // The number is reused for another socket, then for a new connection.
+  // The number now belongs to another socket, on which a new handshake begins.
   Pair next = Connect();
   ASSERT_EQ(dup2(next.here.get(), number), number);
   const FileDescriptor again(number);

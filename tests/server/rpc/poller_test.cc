@@ -15,7 +15,7 @@
 namespace torchps {
 namespace {
 
-// An event with the work for the thread that handles it.
+// An event that runs `work` on the thread that handles it.
 class Event final : public CompletionTag {
  public:
   explicit Event(std::function<void()> work, bool is_long = false) : work_(std::move(work)) {

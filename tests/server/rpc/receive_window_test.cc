@@ -56,7 +56,8 @@ class ReceiveWindowTest : public ::testing::Test {
 TEST_F(ReceiveWindowTest, APushRunsAheadOfTheBudget) {
   if (!CanSetReceiveWindow()) GTEST_SKIP() << "this gRPC version does not support a window";
   ASSERT_NO_FATAL_FAILURE(Start(/*sets_receive_window=*/true));
-  // The call alone reserves the budget for the frame that follows.
+  // The first worker's call holds the whole budget: it reserves bytes for a frame that it does not
+  // send yet.
   grpc::ClientContext holding;
   PushReply held;
   const auto stalled = first_->stub().Push(&holding, &held);
@@ -85,7 +86,7 @@ TEST_F(ReceiveWindowTest, APushRunsAheadOfTheBudget) {
   EXPECT_EQ(first_->Status()->verdicts().accepted(), 2 * kBlocks);
 }
 
-// All gRPC versions except 1.51 behave like this.
+// Without a receive window, as with every gRPC version except 1.51.
 TEST_F(ReceiveWindowTest, AppliesPushesWithTheDefaultWindow) {
   ASSERT_NO_FATAL_FAILURE(Start(/*sets_receive_window=*/false));
   constexpr uint64_t kSteps = 5;

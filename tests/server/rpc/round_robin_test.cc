@@ -107,13 +107,13 @@ class Play {
   std::mt19937_64 random_;
   RoundRobin line_;
   std::vector<Stream> streams_;
-  // The entry number of each stream.
+  // For each stream, the number of its entry, or kNotWaiting.
   std::vector<int> entry_;
   int entries_ = 0;
   int polls_since_turn_ = 0;
 };
 
-// So a stream never has two turns while another one waits, and does not wait forever.
+// With this order no stream has two turns while another waits, and no stream waits forever.
 TEST(RoundRobinTest, TurnsFollowTheOrderOfEntry) {
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));

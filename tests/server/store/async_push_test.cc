@@ -15,7 +15,8 @@ namespace {
 using ::testing::Each;
 using ::testing::FloatEq;
 
-// Makes a block of two elements under plain SGD with rate 1, so that a gradient of 1 subtracts 1.
+// Has a block of two elements and an averaged block, under plain SGD with rate 1. So a gradient of
+// 1 subtracts 1.
 class AsyncPushTest : public ::testing::Test {
  protected:
   void Make(const SampleScale& scale) {

@@ -166,7 +166,7 @@ TEST_F(BatchPushTest, ABatchMayLackOneSample) {
 TEST_F(BatchPushTest, OneSlotHasNoSlack) {
   Make({/*batch_samples=*/12}, /*count=*/1, /*slots=*/1);
   GetVerdict(0, 1, 0, 11, 1.0f);
-  // It is the only live slot, so the update applies the part that arrived.
+  // The slot is the only live one, so the update is made early with the samples that arrived.
   EXPECT_EQ(GetVersion(), 1);
   EXPECT_FLOAT_EQ(Value(), -11.0f / 12);
   EXPECT_EQ(policy_->update_counts().early, 1u);
@@ -207,7 +207,7 @@ TEST_F(BatchPushTest, TheLastBatchIsWholeInAnyOrder) {
     SCOPED_TRACE(last_comes_first);
     blocks_.clear();
     Make();
-    // The third slot does not receive work any more.
+    // The third slot gets no more work, so it has left.
     SetLive(2);
     PushHeader last = Header(1, 1, 0, 2);
     last.share = 13;
@@ -365,13 +365,13 @@ TEST_F(BatchPushTest, AnUpdateEndsTheWait) {
   policy_->AwaitUpdate(0, absl::Seconds(1), /*is_whole=*/true);
   GetVerdict(1, 1, 0, 6, 1.0f);
   EXPECT_EQ(policy_->next_due(), absl::InfiniteDuration());
-  // The next push did not end yet; the wait starts at the end of the push.
+  // The second push has not ended yet, and its wait starts when it ends.
   GetVerdict(0, 2, 1, 6, 1.0f);
   EXPECT_EQ(policy_->next_due(), absl::InfiniteDuration());
 }
 
-// The stalled slot's blocks fall into different updates. Without a correction, the slots would keep
-// waiting for each other in turn.
+// The stalled slot's blocks are in different updates. Without a correction, each slot would wait
+// for another one in every later step.
 TEST_F(BatchPushTest, AStalledSlotRecoversAfterOneUpdate) {
   Make({/*batch_samples=*/12}, /*count=*/2);
   const auto push_block = [&](SlotId slot, Step step, Version base, int block) {

@@ -33,7 +33,7 @@ constexpr uint64_t kSeed = 35;
 constexpr double kRate = 0.02;
 constexpr double kMomentum = 0.9;
 
-// The gradient of `samples` samples, computed on version `base` and not pushed yet.
+// Gradient of `samples` samples, computed on version `base` and not pushed yet.
 struct Flight {
   Step step = 0;
   Version base = 0;
@@ -71,7 +71,8 @@ class Reference {
     samples_ += flight.samples;
   }
 
-  // Missing samples count as a gradient of zero. Up to one missing sample is ignored.
+  // Makes an update. Missing samples count as a gradient of zero, but a single missing sample is
+  // ignored.
   void Update() {
     const double divisor = samples_ >= kBatch - 1 ? samples_ : kBatch;
     for (int i = 0; i < kSize; ++i) {
@@ -90,7 +91,7 @@ class Reference {
 
  private:
   std::vector<double> values_, momentum_, sum_;
-  std::vector<std::vector<double>> history_;  // by version
+  std::vector<std::vector<double>> history_;  // the values of each version
   int samples_ = 0;
   int early_ = 0;
 };
@@ -279,8 +280,8 @@ Outcome Simulate(Kill kill) {
   Server server(&clock);
   Reference reference;
   Outcome outcome;
-  std::map<SlotId, Flight> flights;    // being computed
-  std::map<SlotId, Flight> unsettled;  // collected
+  std::map<SlotId, Flight> flights;    // gradients being computed
+  std::map<SlotId, Flight> unsettled;  // pushes whose update is not made
   std::map<SlotId, Step> steps;
   int kills = 0;
   const auto follow = [&] {

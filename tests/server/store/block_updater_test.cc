@@ -107,7 +107,7 @@ TEST(BlockUpdaterTest, TheRateFactorScalesStepAndShare) {
   }
 }
 
-// Compares each element with a separate block, which does not receive a push when the element is
+// Compares each element with a block of this element only, which gets no push when the element is
 // absent.
 TEST(BlockUpdaterTest, SkipsAbsentElementsAndTheirSteps) {
   Segment segment;
@@ -166,8 +166,8 @@ TEST(BlockUpdaterTest, SkipsAbsentElementsAndTheirSteps) {
   EXPECT_FALSE(block.missed.empty());
 }
 
-// The gradient is finite, but its square is not. The element does not change any more, although the
-// value is finite.
+// The gradient is finite, but its square is not, so the second moment becomes infinite. The value
+// stays finite and never changes again.
 TEST(BlockUpdaterTest, DetectsANonfiniteOptimizerArray) {
   Segment segment;
   segment.name = "w";

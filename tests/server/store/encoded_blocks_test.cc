@@ -110,8 +110,8 @@ TEST_P(EncodedBlocksTest, RejectsAMalformedPayload) {
   const auto harness = Ready("");
   const std::string bytes = Bytes(kind_, Wave(0.5f));
   std::string not_finite = bytes;
-  // Makes the last element NaN through the highest byte. INT8 is different: there the scale is
-  // checked.
+  // Makes the last element NaN through its highest bytes. In INT8 it makes the scale NaN, because
+  // elements cannot be.
   const size_t at = kind_ == EncodingSpec::INT8 ? 3 : bytes.size() - 1;
   not_finite[at] = '\x7f';
   not_finite[at - 1] = '\xff';

@@ -15,10 +15,10 @@ namespace {
 
 constexpr Step kSteps = 200;
 constexpr int kPushers = 2;
-// Images held by a reader, like a slow connection.
+// Number of images that a reader holds at a time, as a slow connection does.
 constexpr size_t kHeld = 3;
 
-// True if each element equals one minus `version` gradients of a half.
+// Returns true if each element is the initial 1 minus `version` gradients of a half.
 bool IsWhole(const ParameterStore::Image& image) {
   const auto* const begin = reinterpret_cast<const float*>(image.values.begin());
   const float expected = 1.0f - 0.5f * static_cast<float>(image.version);

@@ -74,8 +74,7 @@ TEST(PushGateTest, ARepeatedStepGetsItsFirstVerdict) {
   const PushGate gate = MakeGate(LagContract::REJECT, 0, 1);
   LedgerEntry entry;
   PushGate::Record(*gate.Judge(entry, 1, 1, 0, 9), 1, 1, &entry);
-  // The push computed on the current version would be accepted, but this step already received a
-  // verdict.
+  // Pushes computed on the current version are accepted, but this step has a verdict already.
   const auto repeat = gate.Judge(entry, 1, 1, 9, 9);
   EXPECT_TRUE(repeat->duplicate);
   EXPECT_FALSE(repeat->apply);

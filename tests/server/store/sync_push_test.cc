@@ -113,7 +113,7 @@ class SyncPushTest : public ::testing::Test {
     return blocks_[block]->version;
   }
 
-  // Runs the server's periodic check for due rounds.
+  // Does what the server does periodically: ends the rounds whose grace time is over.
   void EndRounds() {
     if (!sync_->TakeDue()) return;
     for (const auto& block : blocks_) {
@@ -196,11 +196,12 @@ TEST_F(SyncPushTest, ARoundHasItsEarliestSamplesProgress) {
   push(0, 1, 200);
   push(1, 1, 100);
   push(2, 1, 300);
-  // A withheld push does not add samples to the round.
+  // Withheld pushes add no samples, so their progress does not count.
   ASSERT_TRUE(PushWithheld(0, 2).ok());
   push(1, 2, 600);
   push(2, 2, 500);
-  // This slot received the samples long ago, but the progress does not decrease.
+  // Slot 0 received these samples long ago, so their progress is only 90. But the progress of the
+  // rounds does not decrease.
   push(0, 3, 90);
   push(1, 3, 800);
   push(2, 3, 700);
@@ -250,7 +251,7 @@ TEST_F(SyncPushTest, WaitsAGraceTimeAfterTheQuorum) {
   const absl::Duration began = clock_.Now();
   EXPECT_EQ(sync_->next_due(), began + absl::Milliseconds(30));
   clock_.Advance(absl::Milliseconds(10));
-  // The quorum of the other block is later.
+  // Block 1 reaches its quorum 10 ms after block 0.
   GetVerdict(0, 1, 2, /*samples=*/1, /*block=*/1);
   GetVerdict(1, 1, 4, /*samples=*/1, /*block=*/1);
   clock_.Advance(absl::Milliseconds(19));
@@ -263,7 +264,7 @@ TEST_F(SyncPushTest, WaitsAGraceTimeAfterTheQuorum) {
   EXPECT_EQ(GetVersion(1), 0);
   EXPECT_EQ(sync_->next_due(), began + absl::Milliseconds(45));
   EXPECT_EQ(GetVerdict(2, 1, 9, /*samples=*/1, /*block=*/0), LATE);
-  // A push within the grace time belongs to the round, which ends at once when complete.
+  // Pushes within the grace time belong to the round. The round ends when all slots have pushed.
   EXPECT_EQ(GetVerdict(2, 1, 9, /*samples=*/1, /*block=*/1), ACCEPTED);
   EXPECT_EQ(GetVersion(1), 1);
   EXPECT_THAT(Values(1), Each(FloatEq(-5)));
@@ -282,7 +283,7 @@ TEST_F(SyncPushTest, TheGraceTimeFollowsTheQuorumTime) {
   EXPECT_EQ(GetVersion(), 0);
   EXPECT_EQ(GetVerdict(2, 1, 6), ACCEPTED);
   EXPECT_EQ(GetVersion(), 1);
-  // Each round measures a separate grace time.
+  // The next round reaches its quorum after 12 ms, so its grace time is 6 ms.
   clock_.Advance(absl::Milliseconds(12));
   GetVerdict(0, 2, 2);
   GetVerdict(1, 2, 4);
@@ -322,7 +323,7 @@ TEST_F(SyncPushTest, TheGraceTimeIgnoresASlowSlot) {
   EXPECT_EQ(GetVersion(), 5);
   quorum(6);
   EXPECT_EQ(GetVersion(), 5);
-  // A slot that enters starts with the current round.
+  // Slots that enter are expected only from the current round on.
   SetLive({{0, 5}, {1, 5}, {3, 5}});
   EXPECT_EQ(GetVersion(), 5);
   EXPECT_EQ(GetVerdict(3, 6, 6), ACCEPTED);
@@ -400,7 +401,7 @@ TEST_F(SyncPushTest, AWithheldPushHasNoWeight) {
 
 TEST_F(SyncPushTest, SkipsARoundWithoutContributors) {
   Make(1);
-  // Both slots are in later rounds, on another server.
+  // Another server is ahead, so both slots have finished rounds that this server has not ended.
   SetLive({{0, 3}, {1, 5}});
   EXPECT_EQ(GetVersion(), 3) << "up to the slowest slot, which pushes step 4 next";
   EXPECT_THAT(Values(), Each(0));
@@ -473,7 +474,7 @@ TEST_F(SyncPushTest, SkipsElementsAbsentFromAllSlots) {
   const auto decision = PushPartly(1, 1, -3.0f, {{0, 1}});
   ASSERT_TRUE(decision.ok());
   EXPECT_EQ(decision->verdict, ACCEPTED);
-  // Withheld pushes do not name absent elements.
+  // Withheld pushes have no table of absent elements.
   ASSERT_TRUE(PushWithheld(2, 1).ok());
   {
     MutexLock lock(&blocks_[0]->mutex);
