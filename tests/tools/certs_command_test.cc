@@ -83,7 +83,8 @@ TEST_F(CertsCommandTest, RenewalKeepsTheAuthority) {
   EXPECT_NE((*Read(Role::kWorker))->key_pem(), (*old_worker)->key_pem());
 }
 
-// `psctl certs` advises keeping the key outside the cluster.
+// `psctl certs` advises to keep the authority's key outside of the cluster. So the key may be
+// missing.
 TEST_F(CertsCommandTest, KeepsAnAuthorityWithoutItsKey) {
   ASSERT_TRUE(MakeCertificates(request_, out_).ok());
   const std::string server = (*Read(Role::kServer))->certificate_pem();
@@ -96,7 +97,7 @@ TEST_F(CertsCommandTest, KeepsAnAuthorityWithoutItsKey) {
   EXPECT_EQ((*Read(Role::kServer))->certificate_pem(), server);
   ASSERT_EQ(std::rename(elsewhere.c_str(), key.c_str()), 0);
   EXPECT_TRUE(MakeCertificates(request_, out_).ok());
-  // Leaves half of an unused authority.
+  // An authority without its certificate is made anew.
   ASSERT_EQ(std::remove((request_.directory + "/ca/ca.pem").c_str()), 0);
   EXPECT_TRUE(MakeCertificates(request_, out_).ok());
 }

@@ -48,8 +48,8 @@ class ExportCommandTest : public ::testing::Test {
   std::ostringstream error_;
 };
 
-// Tensors that the servers do not store: an integer and a complex buffer, and an alias of a
-// parameter.
+// Writes the constants of a model, which the servers do not store: an integer buffer, a complex
+// buffer, and the alias `tied` of a parameter.
 void WriteConstants(FileSystem* files, const std::string& path, const std::string& tied,
                     const std::string& name = "count") {
   auto writer = SafetensorsWriter::Create(files, path, 1000);

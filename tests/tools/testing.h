@@ -30,7 +30,7 @@ inline std::string ReadWholeFile(const std::string& path) {
   return text.str();
 }
 
-// Returns testdata/report.json with the current release version; the file contains 1.2.3.
+// Returns testdata/report.json, whose version 1.2.3 is replaced with the current release.
 inline std::string ExpectedReport() {
   return absl::StrReplaceAll(ReadWholeFile("tests/tools/testdata/report.json"),
                              {{"1.2.3", ReleaseVersion()}});
@@ -114,7 +114,7 @@ class FakeCluster final : public ClusterClient {
   absl::StatusOr<JobStatus> job = absl::UnknownError("not set");
   absl::StatusOr<CheckpointStatus> checkpoint = absl::UnknownError("not set");
   std::vector<absl::StatusOr<ServerStatus>> servers;
-  // Results of the next waiting requests, in order. Later requests return `job`.
+  // Results of the next waiting requests for the job, in order. Later requests return `job`.
   std::vector<absl::Status> wait_answers;
   int waits = 0;
   int looks = 0;

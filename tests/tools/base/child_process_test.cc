@@ -25,7 +25,7 @@ std::unique_ptr<ChildProcess> StartShell(const std::string& script, bool stop_by
   return *std::move(child);
 }
 
-// Collects the child's output until `until` returns true.
+// Collects the output lines of a child.
 struct Listener {
   Lines out;
   Lines error;
@@ -193,7 +193,7 @@ TEST(ChildProcessTest, SecondHangupDoesNotKill) {
   ASSERT_TRUE(WaitForActivity({}, interrupt.fd(), absl::Minutes(1)));
   Stop(*child, absl::Hours(1), interrupt.fd());
   EXPECT_EQ(child->exit_code(), 3);
-  // Another signal does interrupt.
+  // As the second signal, SIGINT kills at once.
   const auto stubborn = StartShell("trap '' TERM; echo ready; exec cat");
   Listener other;
   other.ListenToFirstLine(*stubborn);

@@ -27,7 +27,7 @@ TEST(Doctor, ChecksAddresses) {
   Expect(CheckAddress(free), Level::kOk, "no process listens on that port yet");
   Expect(CheckAddress(taken), Level::kWarning, "something already listens there");
   Expect(CheckAddress("no-such-host.invalid:7000"), Level::kProblem, "cannot be resolved");
-  // Machines without IPv6 cannot reach the address, but psctl recognizes it.
+  // A machine without IPv6 cannot reach this address, but CheckAddress() accepts its form.
   EXPECT_FALSE(absl::StrContains(CheckAddress("[::1]:1").text, "resolved"));
   for (const char* wrong : {"alpha", ":7000", "alpha:", "alpha:0", "alpha:70000", "alpha:seven"}) {
     Expect(CheckAddress(wrong), Level::kProblem, "is not HOST:PORT");
@@ -77,7 +77,7 @@ TEST(Doctor, ChecksData) {
   Expect(look("tokens", folder.path(""))[0], Level::kProblem, "the largest is 2");
   Expect(look("text", folder.WriteFile("empty.txt", ""))[0], Level::kProblem, "is empty");
   Expect(look("text", folder.WriteFile("some.txt", "words"))[0], Level::kOk, "some.txt");
-  // Simulates an incomplete transfer.
+  // The image file ends early, as after an incomplete transfer.
   const std::string header("\0\0\x08\x03\0\0\0\x0a\0\0\0\x1c\0\0\0\x1c", 16);
   folder.WriteFile("train-images-idx3-ubyte", header + std::string(1000, 'x'));
   folder.WriteFile("train-labels-idx1-ubyte",

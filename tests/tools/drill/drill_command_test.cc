@@ -159,7 +159,7 @@ TEST(RecoveryWatch, MeasuresOutageUntilPushesAreAppliedAgain) {
   RecoveryWatch watch(
       [&](std::vector<std::string>) { return std::make_unique<Client>(&mutex, &applies, &looks); },
       clock);
-  // The server started without dying, so there is no outage to report.
+  // The server returned at its first start, not after a death. So there is no outage to report.
   watch.OnReturn(1, "127.0.0.1:1", clock.Now());
   EXPECT_TRUE(watch.recoveries().empty());
 

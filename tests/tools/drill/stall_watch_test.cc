@@ -10,7 +10,7 @@ absl::Duration At(double seconds) { return absl::Seconds(seconds); }
 TEST(StallWatch, RecordsTheLongestStallOfOtherWorkers) {
   StallWatch watch;
   for (const int worker : {0, 1}) watch.OnProgress(worker, At(0));
-  watch.OnProgress(0, At(5));  // stalls before the fault
+  watch.OnProgress(0, At(5));  // the stall from 5 s to 8 s begins before the fault
   watch.OnProgress(1, At(5));
   const int cut = watch.Begin("partition", {1}, At(6));
   watch.OnProgress(0, At(8));

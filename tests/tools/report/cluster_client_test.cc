@@ -19,7 +19,7 @@
 namespace torchps {
 namespace {
 
-// Returns fixed answers, and ends on Shutdown().
+// Server with fixed answers. Ends when a client calls Shutdown().
 class TinyServer final : public ParameterService::Service, public Coordinator::Service {
  public:
   TinyServer() {
@@ -143,8 +143,8 @@ TEST(ClusterClientTest, IdentifiesAnotherGrpcServer) {
   grpc::ServerBuilder builder;
   int port = 0;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-  // Rejects each method explicitly. ThreadSanitizer cannot see the synchronization in gRPC's
-  // default answer for unknown methods.
+  // This service rejects each method explicitly. Without it, gRPC itself would reject unknown
+  // methods, but ThreadSanitizer cannot see gRPC's synchronization there.
   ParameterService::Service other;
   builder.RegisterService(&other);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
@@ -158,7 +158,8 @@ TEST(ClusterClientTest, IdentifiesAWebServer) {
   std::string address;
   const FileDescriptor listener = *ListenOnLoopback(&address);
   std::thread web([&listener] {
-    // Accepts gRPC's connection and the connection of the probe.
+    // The loop accepts gRPC's connection, and the connection that the client opens to identify the
+    // server.
     for (int fd; (fd = accept(listener.get(), nullptr, nullptr)) >= 0; close(fd)) {
       char asked[1024];
       EXPECT_GT(recv(fd, asked, sizeof(asked), 0), 0);

@@ -26,7 +26,7 @@ struct Statuses {
   Report Build() const { return BuildReport(job, servers); }
 };
 
-// Returns the text of the check `name`.
+// Returns whether the check `name` holds, or nullopt if the report does not decide it.
 std::optional<bool> Holds(const Report& report, const std::string& name) {
   for (const auto& [found, check] : GetChecks(report)) {
     if (found != name) continue;
@@ -47,7 +47,7 @@ void ExpectGolden(const std::string& name, const std::string& text) {
 TEST(ReportTest, JsonMatchesTheGoldenFile) {
   Report report = Statuses().Build();
   EXPECT_EQ(report.version(), ReleaseVersion());
-  // The file does not depend on the release.
+  // The golden file has a fixed version and no commit, so that a new release does not change it.
   report.set_version("1.2.3");
   report.clear_commit();
   ExpectGolden("report.json", ReportJson(report));
@@ -276,7 +276,7 @@ TEST(ReportTest, DetectsARoundMissedByABlock) {
   EXPECT_EQ(Holds(statuses.Build(), "rounds"), std::optional<bool>(false));
 }
 
-// Builds the status of a whole-batch job: two workers, 20 updates of three blocks.
+// Statuses of a whole-batch job with two workers: 20 updates of three blocks.
 struct WholeBatches : Statuses {
   WholeBatches() {
     ConsistencySpec& consistency = *job.mutable_job()->mutable_consistency();
@@ -395,7 +395,8 @@ TEST(WholeBatchReportTest, CountsUpdateWaitsAsWaitingNotPushing) {
   EXPECT_EQ(pushed_and_waited(whole.Build()), std::make_pair(0.125, 0.625));
   statuses.job.mutable_job()->mutable_consistency()->set_mode(ConsistencySpec::SYNC);
   EXPECT_EQ(pushed_and_waited(statuses.Build()), std::make_pair(0.125, 0.625));
-  // The servers counted pushes of a worker that died before reporting their time.
+  // Simulates a worker that died before it reported the time of its pushes. So the servers counted
+  // more waiting time than the workers' total time of pushes.
   whole.servers[0].status->mutable_slot(0)->set_push_wait_seconds(100);
   EXPECT_EQ(pushed_and_waited(whole.Build()), std::make_pair(0.0, 0.75));
 }
@@ -422,7 +423,7 @@ TEST(WholeBatchReportTest, DetectsDifferingVersionAndUpdateCounts) {
   EXPECT_EQ(Holds(statuses.Build(), "rounds"), std::nullopt);
   statuses.servers[0].status->set_block_updates(39);
   EXPECT_EQ(Holds(statuses.Build(), "updates"), std::optional<bool>(false));
-  // The two blocks differ by one update.
+  // The two blocks of server 0 now differ by one update.
   statuses.servers[0].status->set_min_version(19);
   EXPECT_EQ(Holds(statuses.Build(), "updates"), std::optional<bool>(true));
   statuses.servers[0].status->set_block_updates(41);

@@ -369,8 +369,8 @@ TEST(StopClusterTest, ReportsAnUnnamedServerBeforeTheLast) {
             "psctl: --servers names 1 of the job's 2 servers; the others were not asked to stop\n");
 }
 
-// Asking another server would start a coordinator there, which would take over the job in that
-// directory.
+// If a server is asked for the job, it starts a coordinator. On a server other than server 0, that
+// coordinator would take over the job in the server's directory.
 TEST(StopClusterTest, AsksOnlyTheCoordinatorForTheJob) {
   FakeCluster cluster;
   cluster.ReportAddresses();

@@ -17,13 +17,13 @@
 namespace torchps {
 namespace {
 
-// Exits cleanly on request, like ps_server.
+// Server script that exits cleanly on request, like ps_server.
 constexpr char kServer[] =
     "trap 'exit 0' TERM\n"
     "echo torchps_server ready address=127.0.0.1:4712 pid=$$\n"
     "while read -r line; do :; done\n";
 
-// Trains for a moment.
+// Worker script that reports one step and its end, as after a short training.
 constexpr char kWorker[] =
     "for word; do case $word in --slot=*) slot=${word#--slot=};; esac; done\n"
     "echo torchps_worker progress slot=$slot epoch=1 step=20 loss=0.5 accuracy=-"
@@ -60,7 +60,8 @@ class ClusterRunTest : public testing::Test {
       return cluster;
     };
     options_.restarts.first_delay = absl::ZeroDuration();
-    // The clock does not advance, so complaints are delayed as on a slow machine.
+    // The clock stands still, so BufferedOutput holds a program's messages until the program has
+    // ended, as on a slow machine.
     const ManualClock clock;
     ClusterRun run(options_, connect, out_, error_, clock, interrupt_fd);
     const int code = run.Run();
@@ -101,7 +102,8 @@ TEST_F(ClusterRunTest, CompleteRunPrintsTheReport) {
   EXPECT_EQ(ReadWholeFile(options_.report_file), ExpectedReport());
 }
 
-// Evaluator that reports improving metrics and ends with the job.
+// The beginning of a worker script. The evaluator reports improving metrics and ends here. Another
+// worker continues with the rest of the script.
 constexpr char kEvaluatorOrWorker[] =
     "measured() { echo "
     "\"{\\\"seconds\\\":$1,\\\"samples_used\\\":$2,\\\"pushes\\\":$3,\\\"samples\\\":200,"
@@ -174,7 +176,7 @@ TEST_F(ClusterRunTest, FailingWorkerSetsTheRunsExitCode) {
   EXPECT_EQ(out_.str().find("no such file"), std::string::npos) << "said twice";
 }
 
-// Otherwise the report would present results of the previous run as results of this run.
+// Without this, the report would present results of the previous run as results of this run.
 TEST_F(ClusterRunTest, RejectedResumeWritesNoReport) {
   options_.launch.resume = true;
   options_.report_file = folder_.path("report.json");
@@ -259,7 +261,7 @@ TEST_F(ClusterRunTest, DoesNotRestartIfDisabled) {
   EXPECT_NE(error_.str().find("was ended by signal 9 (Killed)\n"), std::string::npos);
 }
 
-// Server that records its arguments, and ends when a file requests it.
+// Runs one server, whose script records its arguments and its process id.
 class RestartedServerTest : public ClusterRunTest {
  protected:
   RestartedServerTest() {
@@ -272,7 +274,7 @@ class RestartedServerTest : public ClusterRunTest {
         folder_.path("lives") + "\necho $$ > " + folder_.path("server.pid") +
         "\necho torchps_server ready address=127.0.0.1:4712 pid=$$\n"
         "while read -r line; do :; done\n");
-    // Ends after the server's second start.
+    // The worker kills the server, and ends after the server's second start.
     SetWorker(
         "echo torchps_worker progress slot=0 epoch=1 step=20\n"
         "kill -KILL $(cat " +
@@ -339,7 +341,7 @@ TEST_F(ClusterRunTest, ServerWithALostDiskRestoresFromCopies) {
   SetServer(
       "for word; do case $word in --dir=*) echo \"$*\" >> ${word#--dir=}.lives;; esac; done\n" +
       std::string(kServer));
-  // Ends after the first server's second start.
+  // The worker ends after the second start of server 0.
   SetWorker(
       "echo torchps_worker progress slot=0 epoch=1 step=20\n"
       "until [ $(wc -l < " +

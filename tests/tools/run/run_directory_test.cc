@@ -162,10 +162,10 @@ TEST_F(RunDirectoryTest, AcceptsFilesThatEachRunWrites) {
   std::string line;
   std::getline(text, line);
   EXPECT_EQ(line, "name: \"line\"");
-  // Left by a psctl killed while writing.
+  // If psctl is killed while it writes, it leaves these files.
   Add("job.textproto.tmp");
   Add("report.json.4711.tmp");
-  // Left by a server killed while testing if the directory is writable.
+  // If a server is killed while it tests whether it can write, it leaves this file.
   Add("writable.tmp");
   EXPECT_EQ(Complaint(false), "");
 }

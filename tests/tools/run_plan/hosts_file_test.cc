@@ -86,7 +86,7 @@ TEST(HostsFileTest, ReservesStagePortsDuringTheRun) {
   hosts.reset();
   for (const int port : ports) {
     EXPECT_FALSE(CanListen(port, /*reuse=*/false)) << port;
-    // The first incarnation of the stage process, and the next.
+    // The stage process can listen, and so can the process that replaces it after a restart.
     EXPECT_TRUE(CanListen(port, /*reuse=*/true)) << port;
     EXPECT_TRUE(CanListen(port, /*reuse=*/true)) << port;
   }
@@ -221,7 +221,7 @@ TEST(HostsFileTest, AcceptsAProcessForEachStage) {
             "name that other machines know it by");
 }
 
-// Returns the process numbers of each worker in sequence.
+// Returns the numbers of all processes, worker after worker.
 std::vector<int> GetNumbers(const std::string& lines) {
   absl::StatusOr<Hosts> hosts = ParseHosts("server alpha\n" + lines);
   EXPECT_TRUE(hosts.ok()) << hosts.status();

@@ -15,7 +15,7 @@
 namespace torchps {
 namespace {
 
-// Simulates a folder after `bazel build`, with a job.
+// Makes a folder with a job and with programs where `bazel build` puts them.
 class PlanRunTest : public testing::Test {
  protected:
   PlanRunTest() {
@@ -179,7 +179,7 @@ TEST_F(PlanRunTest, RejectsUnknownModelNamesBeforeStarting) {
       "as cuda:0,cuda:1");
   EXPECT_EQ(Complaint({"--target=acuracy:0.9"}).substr(0, 82),
             "--target=acuracy:0.9: the program does not measure that; did you mean accuracy? it");
-  // User programs may register more names.
+  // Users' own programs may register more models and metrics, so psctl accepts unknown names.
   const std::string own = folder_.WriteScript("mine", "");
   const auto plan =
       PlanWithJob({"--set=model.name=mpl", "--target=f1:1", "--worker_binary=" + own});

@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 
 const absl::Time kNow = absl::FromUnixSeconds(1'800'000'000);
 
-// Working directory with runs in the folder runs/.
+// Works in a directory whose folder runs/ contains the test's runs.
 class RunsTest : public testing::Test {
  protected:
   RunsTest() : before_(fs::current_path()) {
@@ -58,7 +58,7 @@ class RunsTest : public testing::Test {
   void AddJob(const std::string& name, const std::string& text) {
     ASSERT_EQ(KeepJob("runs/" + name, FromText<JobSpec>(text)), absl::OkStatus());
   }
-  // Adds a run that is running while the lock exists.
+  // Adds a run that counts as running until the returned lock is destroyed.
   std::unique_ptr<FileLock> AddRunning(const std::string& name,
                                        const std::vector<std::string>& servers) {
     RunRecord record = RecordOfThisRun("");
