@@ -29,7 +29,7 @@ std::string CurrentStream() {
   return "s" + std::to_string(WrittenDevice::Get()->getStream(WrittenDevice::device()).id());
 }
 
-// Returns `tensor` as a tensor of the recording device.
+// Returns `tensor` as a tensor of WrittenDevice, which records its calls.
 torch::Tensor ThereOf(const torch::Tensor& tensor) {
   return at::for_blob(tensor.data_ptr(), tensor.sizes())
       .context(new torch::Tensor(tensor),
@@ -39,7 +39,7 @@ torch::Tensor ThereOf(const torch::Tensor& tensor) {
       .make_tensor();
 }
 
-// Uploads on stream s1 and waits on stream s2.
+// Returns an uploader that copies on stream s1. Its waits for earlier passes use stream s2.
 std::unique_ptr<BatchUploader> LiftToWritten(int fail_at = -1) {
   WrittenDevice::Get()->Begin(fail_at);
   CudaBatchUploader::Options options;
@@ -125,7 +125,7 @@ TEST(CudaBatchUploaderTest, ThrowsADeviceErrorAndRestoresTheStream) {
 
 class CudaBatchUploaderGpuTest : public GpuTest {};
 
-// Row i is filled with index i. Rows are large, so that copies last.
+// Each element of row i is i. Rows are large, so that copying them takes long.
 class Rows final : public Dataset {
  public:
   explicit Rows(int64_t width) : width_(width) {}

@@ -80,7 +80,8 @@ class CudaFiniteCheckTest : public DeviceTestBase {
   GradientOutbox* outbox_ = nullptr;
 };
 
-// The check of each step runs after that step's kernels and before the next step's kernels.
+// The check of a step must see that step's gradients. So it must run after they are written, and
+// before NaNs overwrite them.
 TEST_P(CudaFiniteCheckTest, FindsTheFiniteBlocksOfEachStep) {
   constexpr std::array<float, 3> kBad = {std::numeric_limits<float>::infinity(),
                                          -std::numeric_limits<float>::infinity(),
@@ -109,7 +110,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, CudaFiniteCheckTest, EachDevice(), DeviceName)
 
 TEST(DeviceLookCreateTest, ExplainsAMissingGpu) {
   if (torch::cuda::is_available()) GTEST_SKIP() << "a GPU is here";
-  // The CPU stands in for a missing GPU, because the check requests the kernels first.
+  // A CPU tensor suffices here, because Create() looks for a GPU before it uses the tensor.
   const absl::Status status = CudaFiniteCheck::Create(torch::zeros({kTrained}), Map()).status();
   EXPECT_THAT(std::string(status.message()),
               ::testing::AnyOf(HasSubstr("does not tell the driver's handle of a stream"),

@@ -22,7 +22,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Copies down on stream s1 and up on s2. Stream s3 waits for copies down, and s4 waits for marks.
+// Returns a link to WrittenDevice. It copies down on stream s1 and up on s2. Its waits for copies
+// down use stream s3, and its waits for marks use s4.
 std::unique_ptr<DeviceLink> LinkToWritten(int fail_at = -1) {
   WrittenDevice::Get()->Begin(fail_at);
   CudaLink::Options options;
@@ -69,7 +70,7 @@ TEST(CudaLinkTest, ReportsCopiesDownDuringAMarkWait) {
   std::vector<float> device = {1};
   std::vector<float> host = {0};
   absl::Notification is_copied;
-  // The thread that waits for marks blocks here.
+  // Blocks the link's thread that waits for marks.
   ASSERT_TRUE(link->WhenReached(nullptr, [&](auto) { is_copied.WaitForNotification(); }).ok());
   ASSERT_TRUE(
       link->Down(nullptr, device, absl::MakeSpan(host), [&](auto) { is_copied.Notify(); }).ok());

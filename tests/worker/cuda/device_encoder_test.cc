@@ -198,7 +198,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(DeviceEncoderCreateTest, ExplainsAMissingGpu) {
   if (torch::cuda::is_available()) GTEST_SKIP() << "a GPU is here";
-  // The CPU stands in for a missing GPU, because the encoder requests the kernels first.
+  // A CPU tensor suffices here, because Create() looks for a GPU before it uses the tensor.
   const absl::Status status =
       DeviceEncoder::Create(torch::zeros({kTrained}), Map(), Spec(EncodingSpec::INT8)).status();
   EXPECT_THAT(std::string(status.message()),

@@ -21,8 +21,8 @@ using ::testing::Not;
 
 const Variant kOdd = {/*loader_threads=*/0, /*is_odd=*/true};
 
-// Trains a worker on a device of host memory that encodes the pushes. Counts the encoders in
-// `made`.
+// Trains a worker whose device, simulated in host memory, encodes the pushes. Adds the number of
+// encoders that the worker made to `made`.
 Learnt TrainEncoding(const JobSpec& job, int* made, const Variant& variant = {},
                      uint64_t seed = 1) {
   FakeDevice device(FakeDevice::Link(seed));
@@ -51,14 +51,14 @@ TEST_P(EncodingWorkerTest, DeviceEncodingMatchesHostEncoding) {
     const Learnt learnt = TrainEncoding(job, &made);
     ExpectTheSame(learnt, Train(job));
     EXPECT_EQ(made, 1);
-    // Only encoded data is copied down.
+    // Each step makes several copies down, of encoded blocks.
     EXPECT_GT(learnt.downs, static_cast<int64_t>(learnt.losses.size()));
     EXPECT_THAT(learnt.said, ElementsAre("gradients are encoded as " +
                                          EncodingSpec::Kind_Name(GetParam()) + " on cpu"));
   }
 }
 
-// Layers that some steps do not reach keep the residual. So does a withheld block.
+// A layer that a step does not reach keeps its residual, and so does a withheld block.
 TEST_P(EncodingWorkerTest, MatchesWithAbsentElementsAndNonFiniteBlocks) {
   for (const std::string more : {"", "training { clip_norm: 0.1 nonfinite: REJECT_PUSH }"}) {
     SCOPED_TRACE(more);
@@ -75,8 +75,8 @@ INSTANTIATE_TEST_SUITE_P(Encodings, EncodingWorkerTest,
                                            EncodingSpec::TOP_K),
                          EncodingName);
 
-// Covers jobs that need floats on the host: servers that read shared memory, momentum in the
-// worker, and local steps.
+// These jobs need float gradients on the host: for servers that read shared memory, for momentum in
+// the worker, and for local steps.
 TEST(EncodingWorkerJobTest, DoesNotEncodeIfTheHostNeedsFloats) {
   for (const std::string more :
        {"wire { shared_memory: true }", "optimizer { sgd { momentum_at: WORKER } }",

@@ -34,17 +34,19 @@ class FakeDevice : public GpuFactory {
     return options;
   }
 
-  // The link, or the error of MakeLink(). nullopt: the model is in the host's vectors.
+  // Options of the link, or the error that MakeLink() returns. If nullopt, the model is in the
+  // host's vectors.
   std::optional<absl::StatusOr<FakeLink::Options>> link;
-  // nullopt: a batch is on the device once created.
+  // Options of the uploader. If nullopt, a batch is on the device as soon as it is created.
   std::optional<FakeLift::Options> lift;
-  // OK: the GPU's kernels run on the host and access the "device" memory directly. An error is
-  // returned. nullopt: as GpuFactory on a CPU.
+  // For each of these three, OK means that the GPU's kernel runs on the host and accesses the
+  // "device" memory directly. An error is returned when the worker asks for the object. If nullopt,
+  // GpuFactory decides, as on a CPU.
   std::optional<absl::Status> scan;
   std::optional<absl::Status> finite_check;
   std::optional<absl::Status> encoder;
 
-  // Counts what was made, and the nonempty copies down by all links.
+  // Number of objects made so far, and of nonempty copies down by all links.
   int scans() const { return scans_; }
   int finite_checks() const { return finite_checks_; }
   int encoders() const { return encoders_; }

@@ -35,7 +35,7 @@ class Points final : public Dataset {
   }
 };
 
-// Averaged elements, and layers that do not share blocks.
+// Module with averaged elements, and with layers that do not share blocks.
 struct Net : torch::nn::Module {
   Net()
       : norm(register_module("norm", torch::nn::BatchNorm1d(2))),
@@ -45,8 +45,8 @@ struct Net : torch::nn::Module {
     if (before_forward != nullptr) before_forward();
     ++forwards;
     torch::Tensor hidden = first->forward(norm->forward(input));
-    // Every other pass skips a layer. In one pass, the gradient is not finite in the last layer's
-    // block only.
+    // If `is_odd`, every other pass skips a layer. In one pass, the gradient is not finite in the
+    // last layer's block, and only there.
     if (is_odd && forwards % 2 == 0) hidden = extra->forward(hidden);
     torch::Tensor output = second->forward(torch::relu(hidden));
     if (is_odd && forwards == 9) {
@@ -54,7 +54,7 @@ struct Net : torch::nn::Module {
     }
     return output;
   }
-  // Call before the module is laid out.
+  // REQUIRES: no worker has laid out the module yet.
   void MakeOdd() {
     is_odd = true;
     extra = register_module("extra", torch::nn::Linear(32, 32));

@@ -9,8 +9,9 @@
 #include "tests/worker/cuda/fake_device.h"
 #include "torch/types.h"
 
-// Trains whole workers on the CPU, on small jobs with separate servers and devices of host memory.
-// Tests compare the learned results. Each function blocks the calling thread until the job is done.
+// Trains whole workers on the CPU, on small jobs, with servers inside the process and simulated
+// devices in host memory. Tests compare the losses and values that the workers learned. Each
+// function blocks the calling thread until the job is done.
 
 namespace torchps {
 

@@ -34,7 +34,8 @@ void ExpectTheSame(const JobSpec& job, Gradients come = Gradients::kBlockByBlock
     if (come == Gradients::kByOneCopy) {
       EXPECT_EQ(linked.downs, 0);
     } else {
-      // Each step copies some blocks early, but the first layer's blocks remain.
+      // Each step copies some blocks during the backward pass. The first layer's blocks are copied
+      // later.
       EXPECT_GE(linked.early_downs, static_cast<int64_t>(linked.losses.size()));
       EXPECT_GT(linked.downs, linked.early_downs);
     }
@@ -61,7 +62,8 @@ TEST(LinkedWorkerJobTest, LearnsTheSameWithWholeGradients) {
   ExpectTheSame(JobWith("training { clip_norm: 0.1 }"), Gradients::kByOneCopy);
 }
 
-// Uses a GPU's kernels, which run here on the host and access the "device" memory directly.
+// The GPU's kernels scan the gradient. Here they run on the host and access the "device" memory
+// directly.
 TEST(LinkedWorkerJobTest, LearnsTheSameIfKernelsScanTheGradient) {
   for (const std::string more :
        {"training { clip_norm: 0.1 }", "training { clip_norm: 0.1 nonfinite: STOP_JOB }",
@@ -84,7 +86,7 @@ TEST(LinkedWorkerJobTest, ScansOnTheHostWithoutKernels) {
                                              HasSubstr("no NVRTC is to be found"))));
 }
 
-// Some steps do not reach a layer. In one step a block is not finite and is withheld.
+// In some steps a layer gets no gradient. In one step a block is not finite, so it is withheld.
 TEST(LinkedWorkerJobTest, LearnsTheSameIfTheDeviceChecksBlocks) {
   for (const std::string more :
        {"", "wire { shared_memory: true }", "optimizer { sgd { momentum_at: WORKER } }",
@@ -175,7 +177,7 @@ TEST_P(LiftedWorkerTest, LearnsTheSame) {
       SCOPED_TRACE(more + " seed " + std::to_string(seed));
       FakeLift::Counts counts;
       ExpectTheSame(TrainLifted(job, seed, GetParam(), &counts), plain);
-      // Passes of two epochs.
+      // The job's two epochs have 24 passes.
       EXPECT_EQ(counts.passes, 24);
       EXPECT_EQ(counts.arrived, 24);
       if (GetParam() == 0) {

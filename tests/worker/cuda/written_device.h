@@ -12,8 +12,9 @@
 
 namespace torchps {
 
-// Registers a torch device type that only records the operations on its streams, for example
-// "record e1 on s0". Events are numbered from 1. Stream 0 computes.
+// Registers a torch device type that computes nothing. It only records the operations on its
+// streams, for example "record e1 on s0". Events are numbered from 1. Stream 0 is the stream of
+// computations.
 //
 // Thread-safe.
 class WrittenDevice final : public c10::impl::DeviceGuardImplInterface {
