@@ -17,8 +17,8 @@
 #include "gtest/gtest.h"
 #include "tests/worker/device/fake_link.h"
 
-// Utilities for tests of device copies: random models and choices from a seed, and replays with an
-// error at any operation.
+// Helpers for tests of device copies. They draw random models and choices from a seed, and repeat a
+// test with an error at any operation.
 
 namespace torchps {
 
@@ -65,8 +65,8 @@ inline BlockMap DrawMap(const ModelLayout& layout, Draw* draw) {
 }
 
 // Describes a backward pass: the order in which the pass writes the trained blocks, the position at
-// which the push begins, and the position at which the step is dropped. The end means after the
-// last block.
+// which the push begins, and the position at which the step is dropped. Positions equal to the
+// number of blocks are after the last block.
 struct DrawnPass {
   std::vector<BlockId> blocks;
   uint64_t opens_at = 0;
@@ -91,8 +91,9 @@ struct SceneOutcome {
   int64_t operations = 0;
 };
 
-// Plays the scene of `seed` without errors, then again with one failing operation drawn from the
-// seed. Checks that the failure causes a single error, which each later call returns.
+// Plays the scene of `seed`, that is Scene(seed, /*fail_at=*/-1).Play(), which must succeed. Plays
+// it again with one failing operation, which the seed selects. Checks that the failure causes a
+// single error, which each later call returns.
 template <typename Scene>
 void PlayWithAnError(uint64_t seed) {
   SCOPED_TRACE("seed " + std::to_string(seed));

@@ -27,7 +27,7 @@ EncodingSpec TwoBytes() {
   return encoding;
 }
 
-// Sends the even part of each integer sum and keeps the odd remainder.
+// Sends the even part of each integer sum, and keeps the odd remainder as the residual.
 class EvenEncoder final : public BlockEncoder {
  public:
   EvenEncoder(const BlockMap& map, const std::vector<float>* gradients)
@@ -86,11 +86,11 @@ class EvenEncoder final : public BlockEncoder {
   std::vector<int> residual_;
 };
 
-// Returns an element of the flat vector in a step.
+// Returns element `index` of the gradient of `step`.
 int Element(int step, int64_t index) { return step * 1000 + static_cast<int>(index); }
 
-// Simulates a model on a device, and a trainer of some steps with slow pushes. Some pushes are not
-// applied.
+// Plays some training steps of a model on a device. Pushes are slow. Some blocks are taken back, as
+// after pushes that were not applied.
 class EncodedScene {
  public:
   EncodedScene(uint64_t seed, int64_t fail_at)
@@ -129,7 +129,7 @@ class EncodedScene {
  private:
   enum class Block { kNotTold, kSent, kNotFinite, kAbsent };
 
-  // Returns false if the worker has ended.
+  // Returns false if the step ended the worker.
   bool PlayStep(int step, std::vector<absl::Status>* statuses) {
     outbox_->BeginStep();
     link_->Compute([this] { std::fill(gradients_.begin(), gradients_.end(), 0.0f); });
@@ -141,7 +141,8 @@ class EncodedScene {
       if (i == pass.opens_at) Open(step);
       if (i == pass.drops_at) {
         outbox_->Drop();
-        // Encoded data without a push ends a worker.
+        // After Open() the device may have encoded some blocks. They are not pushed, so the worker
+        // ends.
         return !std::exchange(is_open_, false);
       }
       draw_.MaybeStep(link_.get());
@@ -167,7 +168,8 @@ class EncodedScene {
   }
 
   bool FinishStep(int step, std::vector<BlockId> left, std::vector<absl::Status>* statuses) {
-    // Some blocks that were not final lack a run of elements, or the whole block.
+    // In some blocks that no hook reported as final, a run of elements is absent, or the whole
+    // block.
     std::sort(left.begin(), left.end());
     ElementRuns absent;
     for (const BlockId id : left) {
@@ -203,7 +205,7 @@ class EncodedScene {
 
   void Open(int step) {
     is_open_ = true;
-    // Checks that the previous push's data and residuals are unchanged.
+    // The data of the previous push must still be unchanged.
     LookAtAll();
     for (const BlockId block : taken_back_) {
       const BlockRange& range = map_.blocks()[block];
@@ -219,7 +221,7 @@ class EncodedScene {
     });
   }
 
-  // Checks the block's sent data and residual.
+  // Computes the data that the encoder must send for the block, and the residual that it must keep.
   void Expect(int step, const BlockRange& block, const ElementRuns& absent) {
     const ElementRuns runs = RunsWithin(absent, block.offset, block.offset + block.length);
     if (CoversAll(runs, block.length)) {
@@ -279,10 +281,10 @@ class EncodedScene {
   std::vector<float> averaged_;
   std::vector<double> host_records_;
   std::vector<float> host_averaged_;
-  // Expected values by element.
+  // Expected residual and expected sent value of each element.
   std::vector<int> residual_;
   std::vector<int> sent_;
-  // Expected values by block.
+  // Expected state of each block.
   std::vector<Block> state_;
   std::vector<bool> is_finite_;
   std::vector<BlockId> taken_back_;
@@ -352,8 +354,8 @@ TEST_F(EncodedBlocksTest, AHookAfterADroppedStepDoesNothing) {
   EXPECT_EQ(link.operations(), 0);
 }
 
-// For ThreadSanitizer: hooks run on two threads, next to the link's thread and the trainer's
-// thread.
+// Hooks run on the trainer's thread and on another thread, while the link's thread copies.
+// ThreadSanitizer looks for data races.
 TEST_F(EncodedBlocksTest, HooksRunOnSeveralThreads) {
   for (uint64_t seed = 1; seed <= 50; ++seed) {
     FakeLink link({seed, /*own_thread=*/true, /*fail_at=*/-1});

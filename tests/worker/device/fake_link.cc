@@ -100,7 +100,7 @@ absl::Status FakeLink::ComputeAfter(const Mark& mark) {
     Add(kCompute, std::move(job));
     return absl::OkStatus();
   }
-  // The next kernel runs at once.
+  // The caller computes at once, so it must wait here until the mark is reached.
   Await([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return point->reached || !error_.ok(); });
   return error_;
 }
@@ -133,7 +133,7 @@ absl::Status FakeLink::Down(const Mark& after, absl::Span<const float> device,
   MutexLock lock(&mutex_);
   if (absl::Status status = Operation(); !status.ok()) return status;
   if (options_.downs != nullptr && !host.empty()) ++*options_.downs;
-  // The host must not read before the copy ends.
+  // Poisons the host's memory, because the host must not read it before the copy ends.
   std::fill(host.begin(), host.end(), Poison());
   Job copy = Copy(after, device, host);
   copy.done = std::move(done);
@@ -149,7 +149,7 @@ absl::Status FakeLink::InDowns(const Mark& after, Give give) {
   job.after = std::static_pointer_cast<const Point>(after);
   job.end = [this, give = std::move(give)]()
                 ABSL_NO_THREAD_SAFETY_ANALYSIS { error_.Update(give()); };
-  // The end counts as an operation, as for a copy.
+  // The end of this job counts as an operation, like the end of a copy.
   job.is_copy = true;
   Add(kDown, std::move(job));
   return absl::OkStatus();
@@ -225,7 +225,7 @@ bool FakeLink::StepLocked() {
     mutex_.Lock();
     if (&order == &orders_[kDown]) --downs_;
   }
-  // Other operations may have been appended since.
+  // While the mutex was unlocked, more jobs may have come. But this job is still the first.
   order.pop_front();
   changed_.SignalAll();
   return true;

@@ -18,17 +18,20 @@
 
 namespace torchps {
 
-// Simulates a device of host memory that runs operations late. The link keeps each of the three
-// orders and mixes them by a seed. Only marks order operations of different orders. A copy fills
-// the destination with kPoison at the start and reads the source at the end.
+// Simulates a device of host memory that runs operations late. As in DeviceLink, there are three
+// orders: computing, copies down and copies up. The seed decides which order continues next. Only
+// marks make one order wait for another. Copies fill their destination with Poison() when they
+// begin, and read their source when they end.
 //
-// The test steps the link: operations run in Step() on the calling thread, and Compute() appends a
-// kernel to the computing order. With `own_thread`, the link's thread runs the copies, and the
-// caller computes at once; this mode serves whole workers on the CPU. The interface's waits then
-// block. Otherwise they run steps until the awaited operation is over.
+// By default the test runs the operations: Step() runs them on the calling thread, and Compute()
+// appends a kernel to the computing order. Functions that wait run steps until the awaited
+// operation is over.
 //
-// Operation `fail_at` fails, counted from 0 over calls and ends of copies. After that, each
-// operation ends with that error, and copies stop.
+// With `own_thread`, the link's own thread runs the copies, and the caller computes at once.
+// Functions that wait then block. This mode serves whole workers on the CPU.
+//
+// Operation `fail_at` fails. Calls count as operations, and so do the ends of copies, from 0. After
+// the failure, each operation returns its error, and copies stop.
 //
 // Thread-safe with `own_thread`, else thread-compatible.
 class FakeLink final : public DeviceLink {
@@ -85,7 +88,7 @@ class FakeLink final : public DeviceLink {
     std::function<void()> begin;
     std::function<void()> end;
     Done done;
-    // The end counts as an operation.
+    // True if the job's end counts as an operation.
     bool is_copy = false;
   };
   // Waits for marks form the fourth order.
@@ -111,7 +114,7 @@ class FakeLink final : public DeviceLink {
   int64_t operations_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
   std::deque<Job> orders_[kOrders] ABSL_GUARDED_BY(mutex_);
-  // Copies down before the return of `done`.
+  // Number of copies down whose `done` has not returned yet.
   int64_t downs_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 

@@ -68,7 +68,7 @@ TEST(FakeLinkTest, WithoutMarksOperationsRunInAnyOrder) {
 }
 
 TEST(FakeLinkTest, AnErrorEndsCurrentWorkAndPersists) {
-  // Operation 0 is the call. Operation 2 is the end, after another call.
+  // Operations 0 and 1 are the two calls of Down(). Operation 2 is the end of the first copy.
   FakeLink link({/*seed=*/1, /*own_thread=*/false, /*fail_at=*/2});
   std::vector<float> device = {1, 2};
   std::vector<float> host = {0, 0};

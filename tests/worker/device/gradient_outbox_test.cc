@@ -16,10 +16,11 @@ namespace {
 using ::testing::Each;
 using ::testing::ElementsAre;
 
-// Returns an element of the flat vector in a step.
+// Returns element `index` of the flat vector in `step`.
 float Element(int step, int64_t index) { return static_cast<float>(step * 1000 + index); }
 
-// Reads a block's current elements. The sum is the norm, and a block is finite if the sum is even.
+// Reads a block's current elements. The sum of the elements is used as the norm. Blocks with an
+// even sum count as finite.
 class SumFiniteCheck final : public FiniteCheck {
  public:
   SumFiniteCheck(const BlockMap* map, absl::Span<const float> gradients)
@@ -49,7 +50,7 @@ class SumFiniteCheck final : public FiniteCheck {
   std::vector<float> verdicts_;
 };
 
-// Simulates a model on a device, and a trainer of some steps with slow pushes.
+// Plays some training steps of a model on a device, with slow pushes.
 class OutboxScene {
  public:
   OutboxScene(uint64_t seed, int64_t fail_at)
@@ -172,7 +173,7 @@ class OutboxScene {
   absl::Span<const float> verdicts_pushed_;
   std::vector<bool> told_;
   bool is_open_ = false;
-  // True if each block is ready.
+  // True once Finish() has succeeded, so that each block is ready.
   bool is_whole_ = false;
   std::unique_ptr<FakeLink> link_;
   std::unique_ptr<GradientOutbox> outbox_;
@@ -180,7 +181,7 @@ class OutboxScene {
 
 TEST(GradientOutboxTest, NeverReadsEarlyOrOverwritesAndFailsOnce) { PlaySeeds<OutboxScene>(); }
 
-// Four blocks of two elements, and a block of the averaged element.
+// The model has four blocks of two elements, and one block with one averaged element.
 class OutboxTest : public ::testing::Test {
  protected:
   OutboxTest() {
@@ -312,7 +313,8 @@ TEST_F(OutboxTest, DroppedStepsAreSilentAndFreeTheirBuffer) {
   const float* const first = outbox.gradients().data();
   outbox.BlockFinal(3);
   outbox.Drop();
-  // The dropped buffer does not belong to a push, while a push may still send the other buffer.
+  // No push sends the buffer of the dropped step, so the next step uses it again. The previous push
+  // may still send the other buffer.
   outbox.BeginStep();
   EXPECT_EQ(outbox.gradients().data(), first);
   outbox.Open(TellsTo(&told));
@@ -335,8 +337,8 @@ TEST_F(OutboxTest, AHookAfterADroppedStepDoesNothing) {
   EXPECT_THAT(told, ElementsAre(3));
 }
 
-// For ThreadSanitizer: hooks run on two threads, next to the link's thread and the trainer's
-// thread.
+// Hooks run on the trainer's thread and on another thread, while the link's thread copies.
+// ThreadSanitizer looks for data races.
 TEST_F(OutboxTest, HooksRunOnSeveralThreads) {
   for (uint64_t seed = 1; seed <= 50; ++seed) {
     FakeLink link({seed, /*own_thread=*/true, /*fail_at=*/-1});

@@ -80,7 +80,7 @@ class InboxScene {
     LookWhenComputed();
   }
 
-  // Appends a kernel that checks the latest values.
+  // Appends a kernel that expects the values of the last pull that was taken over.
   void LookWhenComputed() {
     link_->Compute([this, expected = expected_] { EXPECT_EQ(values_, expected); });
   }
@@ -135,7 +135,8 @@ TEST_F(InboxTest, UploadsABlockBeforeThePullEnds) {
   EXPECT_THAT(values_, Each(0.0f));
 }
 
-// The second vector's memory may have belonged to another tensor.
+// The staging vector's memory may have belonged to another tensor, which earlier computation still
+// reads.
 TEST_F(InboxTest, TheFirstUploadWaitsForEarlierComputation) {
   for (uint64_t seed = 1; seed <= 100; ++seed) {
     staging_.assign(4, 3.0f);

@@ -40,7 +40,7 @@ TEST(WorkEndTest, IsSetAfterAllEarlierWork) {
 
 TEST(WorkEndTest, IsNeverSetIfTheLinkFails) {
   ManualClock clock;
-  // Fails the mark, and then the wait for the mark.
+  // Operation 0 makes the mark, and operation 1 waits for it. Either of them fails.
   for (const int64_t fail_at : {0, 1}) {
     FakeLink link({/*seed=*/1, /*own_thread=*/false, fail_at});
     const WorkEnd end(&link, &clock);
