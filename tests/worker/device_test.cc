@@ -36,7 +36,8 @@ TEST(DeviceTest, RefusesAnUnknownNameAndListsExpectedNames) {
 }
 
 TEST(DeviceTest, RefusesAGpuIndexAbove255) {
-  // Truncated to eight bits, these would be cuda:0 and cuda.
+  // torch stores an index in eight bits. There 256 would be 0, which is cuda:0, and 255 would be
+  // -1, which is cuda.
   EXPECT_THAT(Refusal("cuda:256"), HasSubstr("cuda"));
   EXPECT_THAT(Refusal("cuda:255"), HasSubstr("cuda"));
 }
@@ -122,8 +123,7 @@ TEST(DeviceTest, EachProcessOfASlotUsesOneGpu) {
 }
 
 TEST(DeviceTest, OnlyCountsProcessesOfTheSameMachine) {
-  // Workers of two machines. The first machine runs the first two stages, and the other runs the
-  // third.
+  // Each worker runs on two machines: alpha runs the first two stages, and beta runs the third.
   const std::vector<std::string> apart = {"alpha:7100", "alpha:7101", "beta:7100"};
   EXPECT_EQ(NumberOfMember(0, 0, apart), 0);
   EXPECT_EQ(NumberOfMember(0, 1, apart), 1);

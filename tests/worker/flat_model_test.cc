@@ -249,7 +249,7 @@ TEST(FlatModelTest, AChannelsLastNetLearnsTheSame) {
 
   const torch::Tensor input = torch::randn({4, 3, 8, 8});
   for (int step = 0; step < 5; ++step) {
-    // As elements of a contiguous tensor, the order of servers and files.
+    // Servers and files hold the elements in the order of a contiguous tensor.
     const torch::Tensor sent = plain.first->weight.detach().contiguous().view(-1);
     for (int64_t i = 0; i < sent.numel(); ++i) {
       ASSERT_NEAR((*model)->values()[i], sent[i].item<float>(), 1e-5) << "step " << step;
@@ -359,7 +359,7 @@ TEST(FlatModelTest, NamesAFloatBufferAddedLater) {
   Net net;
   const auto model = Lay(net);
   ASSERT_TRUE(model.ok()) << model.status();
-  // Buffers of other types are constants of each worker.
+  // Buffers of other types are constants of each worker, so the module may get them later.
   net.register_buffer("mask", torch::tensor({true, false}));
   net.register_buffer("steps", torch::tensor(int64_t{0}));
   net.register_buffer("half", torch::ones({1}, torch::kFloat16));

@@ -1,4 +1,5 @@
-// Tests the measured computing time if a device continues while the step is held.
+// Tests the computing time that Learner measures if an observer delays a step while the device
+// still computes.
 
 #include "worker/learner.h"
 
@@ -43,8 +44,8 @@ struct Net : torch::nn::Module {
   torch::nn::Linear layer = register_module("layer", torch::nn::Linear(2, 2));
 };
 
-// Holds a step for five seconds and then for two. The device finishes before, between or after the
-// two holds.
+// Delays a step by five seconds, and then by two seconds more. The device finishes its work before,
+// between or after these delays.
 class Holder final : public Learner::Observer {
  public:
   enum class DeviceEnds { kBefore, kBetween, kAfter };
@@ -74,7 +75,7 @@ class Holder final : public Learner::Observer {
 
 enum class Device { kHost, kLinked, kWithoutLink };
 
-// Returns the part of the step that does not count as computing.
+// Returns the time of a step that counts neither as computing nor as reading samples.
 absl::Duration NotComputing(Device device, const std::string& training,
                             Holder::DeviceEnds ends = Holder::DeviceEnds::kAfter) {
   at::set_num_threads(1);
@@ -114,7 +115,7 @@ absl::Duration NotComputing(Device device, const std::string& training,
   return clock.Now() - began - gradient->compute_time - gradient->data_time;
 }
 
-// Runs with and without an outbox.
+// The parameter is the training specification. With clip_norm, there is no outbox.
 class LearnerTimesTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(LearnerTimesTest, HoldingABusyDeviceCountsAsComputing) {

@@ -23,7 +23,7 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::FloatNear;
 
-// The weights, one for each feature, in blocks of 16.
+// The model has one weight for each feature, in blocks of 16 weights.
 constexpr int64_t kFeatures = 64;
 constexpr int64_t kSamples = 400;
 
@@ -36,7 +36,7 @@ struct Net : torch::nn::Module {
   torch::Tensor weight, unused;
 };
 
-// If the loss is the mean output, each gradient is a vector of ones.
+// All inputs are 1. So if the loss is the mean output, each gradient is 1 for each weight.
 class Ones final : public Dataset {
  public:
   int64_t size() const override { return kSamples; }
@@ -65,7 +65,7 @@ class Listener final : public Learner::Observer {
   int heard_ = 0;
 };
 
-// Simulates a worker's half of a job, without servers.
+// Computes the pushes of a worker, without servers.
 struct Worker {
   explicit Worker(const std::string& local, const std::string& training = "batch_size: 32",
                   const Placement& placement = torch::Device(torch::kCPU))
@@ -109,7 +109,7 @@ struct Worker {
     return *gradient;
   }
 
-  // Simulates a pull of zeros.
+  // Sets the values to zero, as a pull of zeros does.
   void PullZeros() {
     const absl::Span<float> values = model->values();
     std::fill(values.begin(), values.end(), 0.0f);
@@ -117,7 +117,7 @@ struct Worker {
     EXPECT_TRUE(taken.ok()) << taken;
   }
 
-  // Returns the weights of a block as the worker would push them.
+  // Returns the elements of a block that the worker would push.
   std::vector<float> GetPushed(int block) {
     const absl::Span<float> all = model->gradients();
     return {all.begin() + 16 * block, all.begin() + 16 * block + 16};
@@ -140,7 +140,7 @@ TEST(LocalStepsTest, PushesTheChangeOfItsSteps) {
   EXPECT_EQ(worker.listener.heard(), 1);
   EXPECT_EQ(gradient.samples, 128);
   EXPECT_THAT(worker.data->batches(), ElementsAre(32, 32, 32, 32));
-  // Four steps of 1/8 along ones.
+  // Four steps with the rate 1/8, whose gradients are 1.
   EXPECT_THAT(worker.GetPushed(0), Each(0.5f));
   EXPECT_THAT(worker.GetPushed(3), Each(0.5f));
   EXPECT_EQ(worker.net->weight[5].item<float>(), -0.5f);

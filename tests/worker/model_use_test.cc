@@ -26,7 +26,7 @@
 namespace torchps {
 namespace {
 
-// Enough samples for several batches.
+// Has enough samples for several evaluation batches.
 class ModelUseTest : public ::testing::Test {
  protected:
   const TensorDataset samples_{torch::randn({2000, 4}), torch::randint(4, {2000})};
@@ -53,12 +53,12 @@ TEST_F(ModelUseTest, AStoppedPredictionEndsAfterItsBatch) {
   EXPECT_EQ(batches, 1);
 }
 
-// Returns the input.
+// Module whose output is its input.
 struct Echo : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& input) { return input; }
 };
 
-// Evaluates a model that answers with `outputs`, in batches of the evaluation size.
+// Evaluates a model whose outputs are `outputs`, in batches of the evaluation size.
 Evaluation GetEvaluation(const Objective& objective, const torch::Tensor& outputs,
                          const torch::Tensor& targets, const Preprocessing& preprocessing = {}) {
   DataSource data;
@@ -97,7 +97,7 @@ TEST(MetricsTest, ReportsTopFiveF1AndConfusionMatrix) {
   const Evaluation evaluation = GetEvaluation(CrossEntropy(7), outputs, targets);
   EXPECT_NEAR(evaluation.metric("accuracy"), 4.0 / 6, 1e-9);
   EXPECT_NEAR(evaluation.metric("top5_accuracy"), 5.0 / 6, 1e-9);
-  // F1 is 4 / 6, 4 / 5 and 0. The other classes do not occur.
+  // The F1 values of classes 0, 1 and 6 are 4 / 6, 4 / 5 and 0. The other classes do not occur.
   EXPECT_NEAR(evaluation.metric("macro_f1"), (4.0 / 6 + 4.0 / 5) / 3, 1e-9);
   const std::vector<double>& confusion = evaluation.metrics.back().state;
   ASSERT_EQ(confusion.size(), 49u);

@@ -16,7 +16,7 @@ struct Net : torch::nn::Module {
   torch::nn::Linear head{register_module("head", torch::nn::Linear(2, 2))};
 };
 
-// Keeps the normalization mode, as users do in Python.
+// Keeps the normalization layer in evaluation mode even in training, as users do in Python.
 struct Keeping : Net {
   void train(bool on) override {
     torch::nn::Module::train(on);

@@ -84,7 +84,7 @@ TEST(ModuleTensorsTest, AFrozenParameterIsNotSent) {
   EXPECT_TRUE(found->tensors.front().is_same(net.first->bias));
 }
 
-// The first stage is the exception, because it begins with the layout.
+// The first stage starts no new block, because it begins where the layout begins.
 TEST(ModuleTensorsTest, EachLaterStageStartsNewBlocks) {
   const auto stage = [] {
     return torch::nn::Sequential(torch::nn::Linear(2, 2), torch::nn::BatchNorm1d(2));
@@ -116,7 +116,8 @@ TEST(ModuleTensorsTest, RefusesTwoTensorsOnOneMemory) {
   EXPECT_THAT(Refusal(both), HasSubstr("'first.weight' and 'second.weight'"));
 }
 
-// Splits a table into two parameters: rows or columns from 0, and from `from`.
+// Makes two parameters of a table of six rows and six columns. One has `size` rows or columns from
+// 0, the other has all from `from`.
 torch::nn::Module TwoPartsOfATable(int64_t dimension, int64_t size, int64_t from) {
   const torch::Tensor table = torch::ones({6, 6});
   torch::nn::Module parts;

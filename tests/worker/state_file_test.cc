@@ -25,7 +25,8 @@
 namespace torchps {
 namespace {
 
-// Trained and frozen parameters; float, integer and boolean buffers; one tensor with two names.
+// Module with trained and frozen parameters, with float, integer and boolean buffers, and with one
+// tensor that has two names.
 struct Everything : torch::nn::Module {
   explicit Everything(int64_t width = 3)
       : body(register_module("body", torch::nn::Linear(4, width))),
@@ -193,7 +194,7 @@ TEST_F(StateFileTest, ExplainsAnInvalidFileInOneSentence) {
   EXPECT_NE(pickle.message().find("torch.save(module.state_dict(), file)"), std::string::npos);
 }
 
-// The module of the state in python_state_dict.h.
+// The module whose state dict python_state_dict.h contains.
 struct Python : torch::nn::Module {
   Python()
       : body(register_module("body",
@@ -210,7 +211,7 @@ std::string GetBytes(std::initializer_list<T> values) {
   return std::string(reinterpret_cast<const char*>(values.begin()), values.size() * sizeof(T));
 }
 
-// The parts of that module's file.
+// The parts of the file that Python's torch.save() writes for that state dict.
 struct PythonFile {
   std::string weight = GetBytes<float>({1, 2, 3, 4});
   std::string steps = GetBytes<int64_t>({7});
@@ -221,7 +222,7 @@ struct PythonFile {
 void WritePythonFile(const std::string& path, const PythonFile& file) {
   std::string pickle;
   ASSERT_TRUE(absl::Base64Unescape(testing::kPythonStateDict, &pickle));
-  ASSERT_EQ(file.steps_storage.size(), 11u);  // the length precedes the storage
+  ASSERT_EQ(file.steps_storage.size(), 11u);  // its length comes before it in the pickle
   pickle = absl::StrReplaceAll(pickle, {{"LongStorage", file.steps_storage}});
   caffe2::serialize::PyTorchStreamWriter zip(path);  // Python's torch.save uses this class
   zip.writeRecord("data.pkl", pickle.data(), pickle.size());

@@ -69,7 +69,7 @@ TEST(TaskTest, RunsAModuleWithSeveralInputsAndOutputs) {
   EXPECT_EQ(task.objective().loss(pass).item<float>(), 5);
   EXPECT_EQ(pass.step, 7);
   EXPECT_EQ(pass.module, &task.module());
-  // Datasets that do not fit the module cause an error.
+  // A batch with fewer inputs than the module needs is an error.
   EXPECT_THROW(task.Forward({torch::full({1}, 3.0f), {}}), c10::Error);
 }
 

@@ -57,8 +57,8 @@ class Points final : public Dataset {
   const int64_t poison_;
 };
 
-// Wraps a dataset and calls `before_first` before the job's first batch. A worker reads some
-// samples before it joins.
+// Wraps a dataset and calls `before_first` before the second read, which is the read of the job's
+// first batch. (The first read is before the worker joins the job.)
 class HeldBack final : public Dataset {
  public:
   HeldBack(std::shared_ptr<const Dataset> data, std::function<void()> before_first)
@@ -87,9 +87,10 @@ struct Net : torch::nn::Module {
   torch::nn::Linear linear;
 };
 
-// In the second training step, which is the first to report blocks early, calls `before` in the
-// forward pass. Calls `between` in the backward pass, after the second layer's gradients are final
-// and before the first layer's. The layers do not share a block of 16 elements.
+// Calls two functions in its second training step, which is the first step that reports blocks
+// early. `before` runs in the forward pass. `between` runs in the backward pass, when the second
+// layer's gradients are final and the first layer's are not. The layers do not share a block of 16
+// elements.
 struct TwoLayers : torch::nn::Module {
   TwoLayers()
       : first(register_module("first", torch::nn::Linear(2, 16))),
@@ -112,7 +113,7 @@ struct TwoLayers : torch::nn::Module {
   int steps = 0;
 };
 
-// Records if the layers computed in bfloat16.
+// Records whether the layers computed in bfloat16.
 struct Mlp : torch::nn::Module {
   Mlp()
       : first(register_module("first", torch::nn::Linear(2, 16))),
@@ -161,7 +162,7 @@ class TrainingTest : public ::testing::Test {
     return options;
   }
 
-  // The data that ExpectDone() expects.
+  // Returns the data that ExpectDone() expects.
   static DataSource Data(int64_t poison = 1 << 20) {
     DataSource data;
     data.train = std::make_shared<Points>(96, poison);
@@ -177,8 +178,8 @@ class TrainingTest : public ::testing::Test {
   // Runs `job.workers` workers concurrently, each with a separate module and dataset.
   std::vector<Worker> Run(const JobSpec& job, int64_t poison = 1 << 20) {
     std::vector<Worker> workers(job.workers());
-    // Created before the first thread because torch's generator is shared by the threads, and a
-    // worker that joins seeds it.
+    // All tasks are created before the first thread starts. The threads share torch's generator,
+    // and a worker that joins the job seeds it.
     std::vector<Task> tasks;
     while (tasks.size() < workers.size()) {
       torch::manual_seed(1);
@@ -244,7 +245,7 @@ class TrainingTest : public ::testing::Test {
   bool stop_at_first_line_ = false;
   // Called by the last worker between the first pull and the first batch. May be null.
   std::function<void()> hold_last_back_;
-  // The devices by worker. Empty selects the CPU.
+  // The device of each worker. If empty, all use the CPU.
   std::vector<torch::Device> devices_;
   std::unique_ptr<InProcessCluster> cluster_;
   // The servers, by default those of the cluster.
@@ -328,7 +329,7 @@ TEST_F(TrainingOnAGpuTest, ANonFiniteGradientIsNotPushed) {
   ASSERT_TRUE(workers[0].status.ok()) << workers[0].status;
   const StepFigures figures = Status().slot(0).figures();
   EXPECT_EQ(figures.skipped_nonfinite(), 3) << "one batch in each epoch";
-  // The mean loss of an epoch covers the other samples.
+  // These batches have no loss. The mean loss of an epoch covers the other samples.
   EXPECT_EQ(figures.samples_without_loss(), 3 * figures.samples() / 36);
 }
 
@@ -364,7 +365,7 @@ TEST_F(TrainingTest, TheCpuRefusesFloat16BeforeItJoins) {
 TEST_F(TrainingTest, SkipsStepsThatOverflowTheirScale) {
   const JobSpec job = Job({"workers=1", "training.nonfinite=STOP_JOB",
                            "training.quarantine_after=2", "training.epochs=1"});
-  // Five steps in a row, as a learner would report them.
+  // The first five steps report an overflow, as steps of a learner with a loss scale do.
   const MakeCompute make = [](const Task& task, const Learner::Options& learning,
                               WorkerSlot* slot) -> absl::StatusOr<ComputeGradient> {
     const auto learner = std::make_shared<Learner>(task, slot->model(), learning);
@@ -426,7 +427,7 @@ TEST_F(TrainingTest, ANonFiniteGradientIsNotPushed) {
   EXPECT_EQ(workers[0].lines.back(), "torchps_worker done slot=0 pushes=33");
   const StepFigures figures = Status().slot(0).figures();
   EXPECT_EQ(figures.skipped_nonfinite(), 3) << "one batch in each epoch";
-  // The mean loss of an epoch covers the other samples.
+  // These batches have no loss. The mean loss of an epoch covers the other samples.
   EXPECT_EQ(figures.samples_without_loss(), 3 * figures.samples() / 36);
 }
 
@@ -474,7 +475,7 @@ TEST_F(TrainingTest, PushesAndPullsContinueBehindTheBackwardPass) {
   bool pushed = false;
   bool pulled = false;
   module->before = [&] {
-    // The first step's push is over.
+    // Waits until the servers have applied the first step's push.
     EXPECT_TRUE(
         Eventually([&] { return GetStatus(0).min_version() + GetStatus(1).min_version() == 2; }));
     before = moved();
@@ -489,7 +490,7 @@ TEST_F(TrainingTest, PushesAndPullsContinueBehindTheBackwardPass) {
   EXPECT_TRUE(pulled) << "the next values waited for the end of the step";
 }
 
-// While one worker is in a forward pass, the other worker makes that worker's values too old.
+// While worker 0 is in a forward pass, worker 1 makes the values of worker 0 too old.
 TEST_F(TrainingTest, RestartsAStepThatWouldBeLate) {
   const JobSpec job = Job({"consistency.staleness_bound=-1", "consistency.lag.policy=REJECT",
                            "consistency.lag.max_lag=2"});
@@ -535,11 +536,11 @@ TEST_F(TrainingTest, RestartsAStepThatWouldBeLate) {
 }
 
 TEST_F(TrainingTest, AHeldBackGradientIsStaleOnArrival) {
-  // The fast worker's steps during one delay of the slow worker.
+  // Number of steps of the fast worker during one delay of the slow worker.
   constexpr int kFastSteps = 8;
   constexpr int kBound = 4;
-  // Out of the job's 240 steps. The last steps run freely, because the fast worker waits for the
-  // slow worker near the end.
+  // The slow worker is delayed only in the first 180 of the job's 240 steps. Near the end of the
+  // job the fast worker waits for the slow one, so a delay would never end.
   constexpr int kHeldSteps = 180;
   for (const std::string prefetch : {"false", "true"}) {
     cluster_ = *InProcessCluster::Start(/*servers=*/2, &clock_);
@@ -571,7 +572,7 @@ TEST_F(TrainingTest, AHeldBackGradientIsStaleOnArrival) {
     slow.slow = 1000;
     slow.wait = [&, waits = 0](absl::Duration) mutable {
       MutexLock lock(&mutex);
-      // Skips the wait in the forward pass, because a delay there would make any gradient old.
+      // The forward pass is not delayed, because a delay there would make any gradient old.
       if (++waits % 2 == 1 || steps + kFastSteps > kHeldSteps) return;
       const int until = steps + kFastSteps;
       while (steps < until) changed.Wait(&mutex);

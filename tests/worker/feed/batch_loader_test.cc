@@ -13,7 +13,8 @@
 namespace torchps {
 namespace {
 
-// Sample i is the number i. Records the fetched samples and the fetching threads.
+// Dataset whose sample i is the number i. Reading sample 66 fails, and reading sample 77 throws.
+// Records the samples that are read, and counts the batches that other threads read.
 class Numbers final : public Dataset {
  public:
   int64_t size() const override { return 100; }
@@ -32,13 +33,13 @@ class Numbers final : public Dataset {
     return batch;
   }
 
-  // Blocks until threads other than the creating thread have fetched this many batches.
+  // Blocks until threads other than the one that made this object have read this many batches.
   void AwaitAhead(int batches) const {
     const MutexLock lock(&mutex_);
     while (ahead_ < batches) changed_.Wait(&mutex_);
   }
 
-  // Returns the first samples of the fetched batches, sorted.
+  // Returns the first sample of each batch that was read, sorted.
   std::vector<int64_t> fetched() const {
     const MutexLock lock(&mutex_);
     std::vector<int64_t> sorted = fetched_;

@@ -15,30 +15,32 @@
 
 namespace torchps {
 
-// Simulates an uploader to a device of host memory. Copies end late and in order: a seed decides
-// which calls end some copies, and a computation ends the copies that it needs. A copy first fills
-// the destination with invalid numbers and classes, and reads the source at the end.
+// Simulates an uploader to a device of host memory. Copies end late and in order. After some calls,
+// drawn from a seed, the uploader ends some of its copies. Arrive() ends its batch's copy and all
+// earlier ones. Copies first fill their destination with invalid numbers and classes, and read
+// their source when they end.
 //
-// Throws if the caller breaks the BatchUploader contract: a batch that was not staged, or a thread
-// that did not enter.
+// Throws if the caller breaks the BatchUploader contract: if a batch was not staged, or if a thread
+// did not enter.
 class FakeLift final : public BatchUploader {
  public:
-  // Statistics for a test if a worker owns the uploader.
+  // Figures of the uploader, which a test can read although a worker owns the uploader.
   struct Counts {
     std::atomic<int> begun{0};
     std::atomic<int> arrived{0};
     std::atomic<int> passes{0};
     // Copies that began before the preceding pass ended.
     std::atomic<int> ahead{0};
-    // Maximum number of batches under way at a time.
+    // Largest number of batches that were being uploaded at one time: after Begin() and before
+    // Arrive().
     std::atomic<int> max_rising{0};
   };
 
   struct Options {
     uint64_t seed = 1;
-    // Copy `fail_at`, counted from 0, throws at the start.
+    // Begin() throws for copy `fail_at`, counted from 0.
     int fail_at = -1;
-    // Outlives the uploader.
+    // Must outlive the uploader.
     Counts* counts = nullptr;
   };
 
@@ -61,7 +63,7 @@ class FakeLift final : public BatchUploader {
 
   void CheckThread() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndFirst() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Ends some copies.
+  // Ends as many copies as the seed decides.
   void Pass() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
@@ -70,7 +72,7 @@ class FakeLift final : public BatchUploader {
   CondVar changed_;
   uint64_t random_ ABSL_GUARDED_BY(mutex_);
   std::set<std::thread::id> entered_ ABSL_GUARDED_BY(mutex_);
-  // Kept alive, so that another tensor cannot reuse the address.
+  // The staged tensors. They are kept alive, so that no later tensor can have the address of one.
   std::vector<torch::Tensor> staged_ ABSL_GUARDED_BY(mutex_);
   std::deque<std::shared_ptr<Copy>> under_way_ ABSL_GUARDED_BY(mutex_);
 };

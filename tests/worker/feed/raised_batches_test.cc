@@ -1,4 +1,4 @@
-// Tests batch uploads to a device with late copies.
+// Tests how BatchLoader uploads batches to a device whose copies end late.
 
 #include <memory>
 #include <string>
@@ -19,7 +19,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Sample i is the number i, of class i. Reading sample 66 fails.
+// Dataset whose sample i has the number i as its input and the class i. Reading sample 66 fails.
 class Numbers final : public Dataset {
  public:
   int64_t size() const override { return 100; }
@@ -49,7 +49,7 @@ TEST(RaisedBatchesTest, UploadsTheNextBatchDuringComputation) {
   BatchLoader loader(std::make_shared<Numbers>(), nullptr, /*threads=*/1, &lift);
   loader.Expect({GetPass(0), GetPass(10)});
   ExpectTheBatchOf(0, loader.Take(GetPass(0)));
-  // Begun by a loader thread or by Take().
+  // By now a loader thread or Take() begins the upload of the next batch.
   lift.AwaitBegun(2);
   EXPECT_EQ(counts.arrived, 1);
   loader.Expect({GetPass(10), GetPass(20)});

@@ -41,7 +41,8 @@ TEST(GradientScanTest, TheLargestFiniteElementsAreFinite) {
   EXPECT_TRUE(ScanGradient(gradient).finite);
 }
 
-// Adds in the order documented in worker/gradient/sum_order.h, one number after another.
+// Returns the sums of runs of 512 terms, added in the order that worker/gradient/sum_order.h
+// documents.
 std::vector<double> SumsOfRuns(const std::vector<double>& terms) {
   std::vector<double> sums;
   for (size_t begin = 0; begin < terms.size(); begin += 512) {
@@ -77,7 +78,7 @@ TEST(GradientScanTest, EachInstructionSetAddsInTheGpusOrder) {
       EXPECT_EQ(ScanGradient(gradient, set).norm, std::sqrt(sums[0])) << InstructionSetName(set);
     }
     EXPECT_NEAR(sums[0], one_by_one, 1e-9 * one_by_one);
-    // Shorter sums would not depend on the order.
+    // In a shorter sum, the order of the terms may not matter.
     if (count > 5000) {
       EXPECT_NE(sums[0], one_by_one);
     }

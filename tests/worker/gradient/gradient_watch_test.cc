@@ -44,7 +44,7 @@ class GradientWatchTest : public ::testing::Test {
     watch_ = std::make_unique<GradientWatch>(model_->layout(), map_, model_->parameters());
   }
 
-  // Runs one backward pass. Returns the blocks in the order of the reports.
+  // Runs one backward pass. Returns the blocks that the watch reported, in order.
   std::vector<BlockId> Pass(const torch::Tensor& loss) {
     std::vector<BlockId> told;
     model_->ZeroGradients();
@@ -107,7 +107,7 @@ TEST_F(GradientWatchTest, OnlyTheLastPassMakesBlocksReady) {
 
 TEST_F(GradientWatchTest, ParametersWithoutAGradientHoldBlocksBack) {
   Pass();
-  // Only the last layer participates.
+  // Only the last layer gets a gradient in this pass.
   const auto told = Pass(net_.last->forward(torch::ones({2, 4})).sum());
   EXPECT_TRUE(disarmed_.ok()) << disarmed_;
   EXPECT_THAT(told, UnorderedElementsAre(2));
@@ -127,7 +127,8 @@ TEST_F(GradientWatchTest, AGradientElsewhereMakesNoBlockReady) {
 }
 
 TEST_F(GradientWatchTest, GraphsAddingAGradientTwiceReportNothingEarly) {
-  // To the hooks, two backward() calls look like nested calls.
+  // A nested backward() call adds a gradient twice in one graph. To the hooks, two backward() calls
+  // look like that.
   model_->ZeroGradients();
   watch_->Arm([](BlockId) {});
   net_.forward(torch::ones({2, 4})).sum().backward();
@@ -151,7 +152,7 @@ TEST_F(GradientWatchTest, ParametersThatNoPassReachedAreAbsent) {
   model_->ZeroGradients();
   watch_->BeginStep();
   EXPECT_THAT(watch_->Absent(model_->gradients()), ElementsAre(ElementRun{0, 40}));
-  // Not armed, as in each pass of a step except the last pass.
+  // The watch is not armed, as in each pass of a step except the last.
   net_.last->forward(torch::ones({2, 4})).sum().backward();
   EXPECT_THAT(watch_->Absent(model_->gradients()), ElementsAre(ElementRun{0, 20}));
   (net_.first->bias.sum() * 0).backward();

@@ -26,7 +26,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Uses a GPU through torch.
+// Runs the kernels on a GPU, in torch's memory.
 class GpuRig final : public KernelRig {
  public:
   explicit GpuRig(GradientKernels* kernels) : kernels_(kernels) {}
@@ -63,8 +63,8 @@ class GpuRig final : public KernelRig {
 std::unique_ptr<KernelRig> MakeGpuRig() {
   RequireGpu();
   if (::testing::Test::IsSkipped() || ::testing::Test::HasFatalFailure()) return nullptr;
-  // Compiled once for the whole program. Never destroyed, because the driver ends before static
-  // objects.
+  // The kernels are compiled once for the whole program. They are never destroyed, because the
+  // driver ends before static objects are destroyed.
   static const auto& kernels = *new absl::StatusOr<std::unique_ptr<GradientKernels>>([] {
     at::empty({1}, at::TensorOptions().device(at::kCUDA, 0));  // torch creates the context
     return GradientKernels::Create(/*device=*/0);
@@ -106,7 +106,7 @@ TEST_F(GradientKernelsOnGpuTest, ReportsKernelSpeed) {
   const std::unique_ptr<KernelRig> rig = MakeGpuRig();
   ASSERT_NE(rig, nullptr);
   GradientKernels& kernels = rig->kernels();
-  // The size of a ResNet-18, and a size that exceeds any cache.
+  // Number of elements of a ResNet-18, and a number that exceeds any cache.
   for (const int64_t count : {int64_t{11'700'000}, int64_t{85'000'000}}) {
     const at::Tensor numbers = torch::randn({count}, torch::device(at::Device(at::kCUDA, 0)));
     const at::Tensor rest = torch::zeros_like(numbers);
@@ -144,12 +144,13 @@ TEST_F(GradientKernelsOnGpuTest, ReportsKernelSpeed) {
     });
     measure("int8", 13,
             [&] { return kernels.KeepInt8(gradient, residual, count, nullptr, sent, nullptr); });
-    // Reads the gradient once and the sums five times, and writes once.
+    // The kernels read the gradient once and the sums five times, and write the sums once, of 4
+    // bytes each.
     measure("top-k of a hundredth", 28, [&] {
       return kernels.KeepTopK(gradient, residual, count, count / 100, nullptr, top_k_scratch, sent,
                               nullptr);
     });
-    // Each count falls into one bin, as for a mostly zero gradient.
+    // All elements fall into one bin of the histogram, as in a gradient that is mostly zero.
     rest.zero_();
     equal.fill_(1.0);
     measure("top-k of equal numbers", 28, [&] {

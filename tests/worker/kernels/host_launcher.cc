@@ -53,7 +53,8 @@ Position gridDim;
 
 void __syncthreads() { this_block->Wait(); }
 
-// Returns the value that lane `from` of this thread's warp passed. Each lane must call at once.
+// Returns the value that lane `from` of this thread's warp passed. All lanes of the warp must call
+// this together.
 template <typename Value>
 Value OfLane(Value own, unsigned from) {
   static_assert(sizeof(Value) <= sizeof(uint64_t), "a slot holds it");
@@ -176,7 +177,8 @@ class HostLauncher final : public KernelLauncher {
   Barrier launch_{kBlockThreads + 1};
   Barrier block_{kBlockThreads};
   Warp warps_[kBlockWarps];
-  // Owned by the caller between launches, and by the threads during a launch.
+  // The caller of Launch() owns these members between launches. The kernel's threads own them
+  // during a launch.
   const Runnable* kernel_ = nullptr;
   Arguments arguments_;
   std::vector<std::thread> threads_;

@@ -228,7 +228,8 @@ Kept KeepOnDevice(KernelRig* rig, EncodingSpec::Kind kind, double fraction, cons
 
 using Numbers = Floats (*)(int64_t count, uint64_t seed);
 
-// Encodes two pushes. The second push starts with the residual of the first.
+// Encodes two pushes on the host and on the device, and expects equal bits. The second push starts
+// with the residual of the first.
 void ExpectTheHostsBits(KernelRig* rig, EncodingSpec::Kind kind, double fraction, Numbers numbers) {
   for (const int64_t size : Sizes(*rig)) {
     const auto offset = static_cast<size_t>(size % 4);
@@ -317,7 +318,8 @@ TEST_P(KernelContract, RestoresTheEncodedValues) {
   }
 }
 
-// Covers each sign, exponent and upper half, with lower halves around each tie.
+// The upper half of a float32 holds its sign, its exponent, and the bits that bfloat16 keeps. The
+// lower halves are below a tie, at the tie, and above it.
 TEST_P(KernelContract, EachUpperHalfMatchesTheHostsBfloat16) {
   constexpr uint32_t kLower[] = {0x0000, 0x0001, 0x7fff, 0x8000, 0x8001, 0xffff};
   const uint32_t step = rig_->is_fast() ? 1 : 61;

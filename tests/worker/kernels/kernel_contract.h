@@ -16,7 +16,7 @@ class KernelRig {
   // Returns memory aligned for doubles.
   virtual uint8_t* Allocate(size_t bytes) = 0;
   virtual void ToDevice(const void* host, uint8_t* device, size_t bytes) = 0;
-  // Waits for pending kernels.
+  // Waits for pending kernels, then copies.
   virtual void FromDevice(const uint8_t* device, void* host, size_t bytes) = 0;
   // Returns true if the device is fast enough to test millions of elements.
   virtual bool is_fast() const = 0;

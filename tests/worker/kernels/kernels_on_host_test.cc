@@ -1,4 +1,5 @@
-// Runs the GPU kernels on the host, to test the logic and to enable sanitizers.
+// Runs the GPU kernels on the host. So their logic can be tested without a GPU, and sanitizers can
+// check them.
 
 #include <cstring>
 #include <memory>

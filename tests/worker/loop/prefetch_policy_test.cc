@@ -7,7 +7,7 @@
 namespace torchps {
 namespace {
 
-// Runs `steps` steps. Returns the number of changes of the decision.
+// Enters `steps` steps with these durations. Returns how often the decision changed.
 int Take(PrefetchPolicy& ahead, int steps, absl::Duration pull, absl::Duration step) {
   int changes = 0;
   for (int i = 0; i < steps; ++i) {

@@ -17,7 +17,7 @@ TEST(ProgressTest, PrintsOneLinePerIntervalWithMeans) {
   EXPECT_EQ(progress.Line(1, 8, absl::Seconds(14)), "") << "no step since the last line";
 }
 
-// Regression test: a diverged model was reported with a loss of 0.
+// A model that has diverged must not be reported with a loss of 0.
 TEST(ProgressTest, NonFiniteLossesAreNotReportedAsZero) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   Progress progress(/*slot=*/0, absl::Seconds(1), /*now=*/absl::ZeroDuration());

@@ -63,7 +63,7 @@ TEST_F(SimulatedSlowdownTest, TheForwardPassTakesItsShareOfTime) {
   slow.HoldForward(kBatch, absl::Milliseconds(3));
   EXPECT_EQ(slow.Hold(kBatch, absl::ZeroDuration(), absl::Milliseconds(10)),
             absl::Milliseconds(30));
-  // Steps that ended there do not affect the next step.
+  // The step with 2 ms ends after its forward pass. That must not affect the step after it.
   slow.HoldForward(kBatch, absl::Milliseconds(2));
   slow.HoldForward(kBatch, absl::Milliseconds(3));
   EXPECT_EQ(slow.Hold(kBatch, absl::ZeroDuration(), absl::Milliseconds(10)),

@@ -100,7 +100,7 @@ TEST(StepAccountingTest, CountsSamplesWithoutALoss) {
   StepAccounting::Outcome not_finite = without;
   not_finite.not_finite = true;
   accounting.EnterStep(not_finite);
-  StepAccounting::Outcome overflowed = Computed(8, 4);  // the gradient is not finite, the loss is
+  StepAccounting::Outcome overflowed = Computed(8, 4);  // only the loss is finite
   overflowed.overflowed = true;
   accounting.EnterStep(overflowed);
   const StepFigures figures = accounting.Figures(absl::ZeroDuration(), {});

@@ -55,7 +55,7 @@ class FixedData : public Dataset {
   Batch batch_;
 };
 
-// Returns name -> elements, of a module or of several stages.
+// Returns the number of elements of each parameter, by name.
 std::map<std::string, int64_t> Named(const torch::nn::Module& module) {
   std::map<std::string, int64_t> named;
   for (const auto& item : module.named_parameters()) named[item.key()] = item.value().numel();
@@ -85,7 +85,7 @@ TEST(CutModelTest, StagesShareTheTensorsAndComputeTheSame) {
   shape.layers = 4;
   shape.width = 16;
   shape.context = 7;
-  shape.vocabulary = 30;  // not a multiple of the page size
+  shape.vocabulary = 30;  // no multiple of the context, so the embedding is padded
   Transformer transformer(shape);
   for (const int64_t length : {int64_t{7}, int64_t{1}}) {
     const torch::Tensor text = torch::randint(30, {5, length}, torch::kInt64);

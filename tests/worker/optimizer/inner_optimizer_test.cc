@@ -45,7 +45,7 @@ OptimizerSpec Parse(const std::string& text) {
 
 class InnerOptimizerTest : public ::testing::TestWithParam<OptimizerCase> {};
 
-// The servers' kernels implement the same definitions without sharing code.
+// The servers' kernels implement the same optimizers, but share no code with InnerOptimizer.
 TEST_P(InnerOptimizerTest, MatchesTheServersOptimizers) {
   const OptimizerSpec& spec = GetParam().spec;
   std::vector<torch::Tensor> parameters = Parameters();

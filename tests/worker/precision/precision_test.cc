@@ -36,7 +36,7 @@ struct Witness : torch::nn::Module {
   std::vector<torch::ScalarType> seen;
 };
 
-// Tensors that describe their shape to a model.
+// Dataset of tensors that describes their shape to a model.
 class Shaped final : public Dataset {
  public:
   Shaped(const torch::Tensor& input, const torch::Tensor& target, const DataShape& shape)
@@ -126,7 +126,8 @@ TEST_F(PrecisionTest, EachThreadHasItsOwnMode) {
   EXPECT_EQ(Seen(), torch::kBFloat16) << "this thread's scope continues";
 }
 
-// torch caches a parameter's 16-bit copy while autocast is on.
+// While autocast is on, torch caches the 16-bit copy of a parameter. Later passes must not use that
+// copy.
 TEST_F(PrecisionTest, DropsCachedParameterCopiesAtTheEnd) {
   torch::Tensor before, after;
   {
@@ -185,7 +186,8 @@ TEST_F(PrecisionTest, EvaluationAndPredictionUseThePrecision) {
   EXPECT_EQ(Seen(), torch::kFloat32);
 }
 
-// Some layers of torch 1.13 do not accept two types on the CPU.
+// Some layers of torch 1.13 refuse inputs of two types on the CPU, for example float32 with
+// bfloat16. So this test computes the gradients of each model.
 TEST_F(PrecisionTest, BuiltInModelsLearnInBfloat16) {
   for (const std::string name : {"linear", "mlp", "convnet", "resnet18", "transformer"}) {
     SCOPED_TRACE(name);

@@ -1,5 +1,5 @@
-// Tests scaled losses for training.precision FLOAT16. The CPU does not cast, so only the scale
-// remains, and the scale must not change any bit.
+// Tests the loss scale of training.precision FLOAT16. The CPU does not cast to 16 bits, so only the
+// scale has an effect. It must not change any bit of a gradient.
 
 #include <ATen/Parallel.h>
 #include <torch/nn/cloneable.h>
@@ -47,7 +47,7 @@ struct Net : torch::nn::Cloneable<Net> {
 
 Stages TwoStages() { return Stages({torch::nn::Linear(3, 3), torch::nn::Linear(3, 2)}); }
 
-// Ignores most reports and does not request early blocks.
+// Counts the reported blocks, and records the scales.
 class Listener final : public Learner::Observer, public TrainingObserver {
  public:
   absl::Status BeforeGradient(absl::Duration) override { return absl::OkStatus(); }
@@ -72,10 +72,11 @@ Task MakeTask(const Module& module, double loss_factor = 1) {
   return Task(module, objective, Points());
 }
 
-// kKernels: apart from the host, with GPU kernels that run here on the host.
+// kApart: the model's tensors are apart from the host's vectors. kKernels: as kApart, with the
+// GPU's kernels, which run here on the host.
 enum class Where { kHost, kApart, kKernels, kReplicas, kStages };
 
-// Simulates a worker's half of a job, without servers.
+// Computes the gradients of a worker, without servers.
 class Worker {
  public:
   Worker(Task task, const std::string& training, Where where, bool local_steps = false)
@@ -124,7 +125,7 @@ class Worker {
   }
 
   std::vector<float> gradients() const {
-    // The gradients of local steps remain.
+    // Local steps leave the gradients on the device.
     if (local_steps_) {
       EXPECT_TRUE(model_->ToHost().ok());
     }
@@ -224,7 +225,8 @@ TEST(ScaledLocalStepTest, TheScaleIsUndoneInTheGradientsMemory) {
   }
 }
 
-// The norm of a scaled gradient would clip 2^16 times too much.
+// The norm of the scaled gradient is 2^16 times too large, so clipping by it would shrink the
+// gradient too much.
 TEST(ScaledKernelsTest, KernelClippingMatchesTheHostsBits) {
   for (const bool local_steps : {false, true}) {
     const std::string training = "clip_norm: 0.01 precision: FLOAT16";
@@ -241,7 +243,7 @@ TEST(LearnerPrecisionTest, ForwardUsesTheJobsPrecisionAndGradientsFloat32) {
     torch::manual_seed(5);
     const auto net = std::make_shared<Net>();
     Worker worker(MakeTask(net), bfloat16 ? "precision: BFLOAT16" : "", Where::kHost);
-    // The first pass only records how the graph adds gradients.
+    // The first step reports no block early. It only records how the graph adds gradients.
     worker.Compute();
     const Learner::Gradient gradient = worker.Compute();
     EXPECT_EQ(net->seen, bfloat16 ? torch::kBFloat16 : torch::kFloat32);

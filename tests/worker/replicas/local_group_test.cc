@@ -18,8 +18,8 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Runs the operations of a group in host memory when the group ends. NCCL's queues would run them
-// later.
+// Runs the operations of a group in host memory when the group ends. (NCCL itself puts them into
+// queues of the devices and runs them later.)
 struct FakeNccl {
   struct Operation {
     enum Kind { kAllReduce, kReduce, kBroadcast } kind;
@@ -123,7 +123,7 @@ class LocalGroupTest : public ::testing::TestWithParam<bool> {
     fake = nullptr;
   }
 
-  // Returns i + 1, 10 (i + 1), 100 (i + 1) for replica i.
+  // Returns one tensor for each replica i, with the elements i + 1, 10 (i + 1) and 100 (i + 1).
   static std::vector<torch::Tensor> Tensors(size_t replicas, torch::ScalarType type) {
     std::vector<torch::Tensor> tensors;
     for (size_t i = 0; i < replicas; ++i) {

@@ -79,8 +79,8 @@ Task ConvNetTask(const DataSource& data) {
   return Task(std::make_shared<ConvNet>(1, kSide, kSide, kClasses), CrossEntropy(), data);
 }
 
-// Smooth network. ReLU and max pooling amplify rounding: for an activation near zero or near a
-// tie, the last digit decides the gradient.
+// Network without ReLU and max pooling, which amplify rounding errors. If an activation is near
+// zero, or two are nearly equal, the last digit decides the gradient.
 struct SmoothNet : torch::nn::Module {
   SmoothNet() {
     conv = register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 6, 3)));
@@ -108,7 +108,7 @@ Task MlpTask(const DataSource& data) {
               CrossEntropy(), data);
 }
 
-// Trains the same module on one device with a Learner and on several with a group.
+// Trains the same module on one device with a Learner, and on several devices with a ReplicaGroup.
 class ReplicaGroupTest : public ::testing::Test {
  protected:
   ReplicaGroupTest() { at::set_num_threads(1); }
@@ -189,7 +189,8 @@ class ReplicaGroupTest : public ::testing::Test {
     return std::sqrt(difference / std::max(norm, 1e-30));
   }
 
-  // Runs twenty steps of SGD with the same values on both sides.
+  // Runs twenty steps of SGD on one device and on `replicas` devices, each from the same values.
+  // Expects that the gradients differ relatively by at most `tolerance`.
   void ExpectSame(const MakeModule& make, size_t replicas, int64_t samples, int64_t batch_size,
                   double tolerance = 1e-6) {
     SCOPED_TRACE(testing::Message() << replicas << " replicas, " << samples << " samples in passes "
@@ -241,7 +242,8 @@ TEST_F(ReplicaGroupTest, SyncBatchNormMatchesTheWholeBatch) {
   training_.set_sync_batchnorm(true);
   ExpectSame(SmoothTask, 2, 16, 16, 3e-6);
   ExpectSame(SmoothTask, 3, 16, 16, 3e-6);
-  // See SmoothNet. Statistics of each device's samples alone would differ by tenths.
+  // ConvNet amplifies rounding errors, as the comment on SmoothNet explains. So the tolerance is
+  // larger, but with statistics of each device's own samples the gradients would differ by tenths.
   ExpectSame(ConvNetTask, 2, 16, 16, 1e-2);
 }
 
@@ -265,14 +267,14 @@ TEST_F(ReplicaGroupTest, ClipsTheSum) {
 }
 
 TEST_F(ReplicaGroupTest, NonFiniteReplicasMakeTheStepNonFinite) {
-  images_->poison = 12;  // the second replica's last quarter of 16
+  images_->poison = 12;  // the last 4 of 16, in the second replica's part
   for (const NonFinitePolicy policy : {REJECT_PUSH, STOP_JOB, SKIP_BLOCK}) {
     training_.set_nonfinite(policy);
     const auto side = Together(MlpTask, 2);
     ASSERT_TRUE(side.ok()) << side.status();
     const auto gradient = Compute(**side, 0, 16, 16);
     ASSERT_TRUE(gradient.ok()) << gradient.status();
-    // Under SKIP_BLOCK the worker checks each block before the push.
+    // Under SKIP_BLOCK the worker checks each block before the push, so the group does not check.
     EXPECT_EQ(gradient->finite, policy == SKIP_BLOCK ? Finite::kUnknown : Finite::kNo);
     EXPECT_TRUE(std::isnan((*side)->model->gradients()[0]));
     const auto next = Compute(**side, 0, 8, 8);
@@ -295,7 +297,7 @@ TEST_F(ReplicaGroupTest, WithoutSyncAveragedBuffersAreReplicaMeans) {
   EXPECT_LE(Difference((*side)->model->averaged(), expected), 1e-6);
 }
 
-// Takes the branch for inputs with a first element above zero.
+// Uses the branch only for an input whose first element is above zero.
 struct Branching : torch::nn::Module {
   Branching() {
     body = register_module("body", torch::nn::Linear(2, 2));
@@ -334,7 +336,7 @@ TEST_F(ReplicaGroupTest, OnlyParametersThatNoReplicaReachedAreAbsent) {
       return Task(std::make_shared<Branching>(), CrossEntropy(), data);
     };
   };
-  // Elements: 7 of `unused`, 6 of the body, 6 of the branch.
+  // The layout has 7 elements of `unused`, then 6 of the body, then 6 of the branch.
   struct Case {
     std::vector<bool> positive;
     ElementRuns absent;
@@ -375,7 +377,7 @@ TEST_F(ReplicaGroupTest, TheObserversErrorReleasesEachReplica) {
 
 TEST_F(ReplicaGroupTest, AnExceptionInOneReplicaIsAStatus) {
   int made = 0;
-  // The third module throws.
+  // The third replica's objective throws.
   const auto make = [&made](const DataSource& data) {
     const bool throws = ++made == 3;
     Objective objective([throws](const torch::Tensor& output, const torch::Tensor&) {
@@ -407,7 +409,7 @@ TEST_F(ReplicaGroupTest, RefusesABatchNormThatCannotBeSynchronized) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("cannot synchronize 'norm'"));
 }
 
-// Users' modules may derive from torch::nn::Cloneable.
+// Users' modules may derive from torch::nn::Cloneable, like this one.
 class Copyable : public torch::nn::Cloneable<Copyable> {
  public:
   Copyable() { reset(); }

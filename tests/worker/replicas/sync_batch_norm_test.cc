@@ -89,7 +89,7 @@ void ExpectSame(size_t replicas, const torch::nn::BatchNormOptions& options,
       set(whole);
       for (Norm& norm : norms) set(norm);
     }
-    // Far from zero, so that a difference of squares would lose digits.
+    // The inputs are far from zero, so that a difference of squares would lose digits.
     const torch::Tensor input = torch::randn(shape) * 2 + 30;
     const torch::Tensor weights = torch::randn(shape);
     const Outcome expected = Train(whole, input, weights);
@@ -180,7 +180,8 @@ TEST(SyncBatchNormTest, AloneItMatchesTorchToTheBit) {
   EXPECT_EQ(sync->named_buffers().keys(), plain->named_buffers().keys());
 }
 
-// Autocast produces such inputs. The statistics must equal those of the same numbers in 32 bits.
+// Autocast produces 16-bit inputs. Their statistics must equal those of the same numbers in 32
+// bits.
 TEST(SyncBatchNormTest, SumsA16BitInputIn32Bits) {
   torch::manual_seed(5);
   HostGroup group;
@@ -190,7 +191,7 @@ TEST(SyncBatchNormTest, SumsA16BitInputIn32Bits) {
   norm->UseSums(&sums);
   SyncBatchNorm2d of_32(torch::nn::BatchNormOptions(3));
   of_32->UseSums(&sums);
-  // The mean is large compared with the deviation.
+  // The mean is large compared with the deviation, so that 16-bit sums would lose the deviation.
   const torch::Tensor input = (torch::randn({8, 3, 4, 4}) + 40).to(torch::kBFloat16);
   const torch::Tensor weights = torch::randn({8, 3, 4, 4});
   const Outcome narrow = Train(norm, input, weights);

@@ -112,7 +112,7 @@ TEST_F(ThreadAllReduceTest, AFailedDeviceDoesNotBlockOtherQueues) {
 TEST_F(ThreadAllReduceTest, ACancelledStepLeavesTheGroupUsable) {
   const auto given_up = [&](size_t replica) -> absl::Status {
     if (replica == 0) return absl::CancelledError("the gradient would come too late");
-    // torch forwards the error without the status code.
+    // The batch norm throws this status, and torch passes the exception on without the status code.
     const absl::Status met = meeting_.SumToAll(replica, kReplicas, torch::ones({1}));
     return met.ok() ? met : absl::InternalError(met.message());
   };

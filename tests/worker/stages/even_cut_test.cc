@@ -24,7 +24,7 @@ int64_t Heaviest(const std::vector<int64_t>& weights, const std::vector<size_t>&
   return heaviest;
 }
 
-// Returns the smallest maximum weight of a part, by trying each cut.
+// Tries each cut into `parts` parts. Returns the smallest weight that the heaviest part can have.
 int64_t LeastHeaviest(const std::vector<int64_t>& weights, size_t parts) {
   int64_t least = std::accumulate(weights.begin(), weights.end(), int64_t{0});
   for (uint32_t cuts = 0; cuts < (1u << (weights.size() - 1)); ++cuts) {

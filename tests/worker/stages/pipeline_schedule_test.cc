@@ -12,8 +12,8 @@ namespace {
 constexpr int kForwardTime = 2;
 constexpr int kBackwardTime = 3;
 
-// Simulates the stages with their orders. A stage begins a step once the stage and the step's
-// inputs are ready. A step occupies the stage for the step's time; transfers are free.
+// Simulates the stages, each with its own order of steps. Each stage begins its next step when the
+// stage is free and the step's inputs are ready. Steps take a fixed time, and transfers take none.
 class Simulation {
  public:
   Simulation(int stages, int micro_batches)

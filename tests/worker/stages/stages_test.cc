@@ -49,7 +49,7 @@ Placement OnCpus(int stages) {
 
 int NoGroup(const std::string&) { return -1; }
 
-// 784-512-256-10, with the parameters of an Mlp of the same seed.
+// These two modules have layers of 784, 512, 256 and 10 units, and equal initial values.
 std::shared_ptr<Mlp> WholeMlp() {
   torch::manual_seed(kSeed);
   return std::make_shared<Mlp>(784, std::vector<int64_t>{512, 256}, 10);
@@ -59,7 +59,7 @@ Stages CutMlp() {
   using torch::nn::Linear;
   using torch::nn::ReLU;
   using torch::nn::Sequential;
-  // Created in the order of the random initial values.
+  // The layers are created in the Mlp's order, so that they draw the same initial values.
   const Sequential first(Linear(784, 512), ReLU());
   const Sequential second(Linear(512, 256), ReLU());
   return Stages({first, second, Linear(256, 10)});
@@ -115,7 +115,7 @@ struct Setting {
   int64_t batch_size = 24;
 };
 
-// Simulates a worker's half of a job, without servers. Each step ends with plain SGD.
+// Trains a module without servers. Each step ends with plain SGD.
 class Worker {
  public:
   Worker(const Task& task, const Placement& placement, const Setting& setting = {})
@@ -263,7 +263,7 @@ TEST(StagesTest, StagesApartFromTheHostComputeTheSame) {
   }
   EXPECT_NE(cut.model->averaged()[0], 0) << "the statistics did not change";
 
-  // The second vector of values, which a prefetched pull fills.
+  // Uses the second vector of values, which a prefetched pull fills.
   const absl::Span<float> next = cut.model->next_values();
   std::iota(next.begin(), next.end(), 0.0f);
   ASSERT_TRUE(cut.model->UseNextValues().ok());
@@ -313,7 +313,8 @@ TEST(StagesTest, SkipsUnreachedParametersAndFrozenStages) {
   EXPECT_THAT(cut.Train().absent, ElementsAre(ElementRun{0, 5}));
 }
 
-// Throws once, on request.
+// Throws in the third pass after `armed` is set: in its backward pass if `backward`, else in its
+// forward pass.
 struct Trap : torch::nn::Module {
   Trap(int64_t inputs, int64_t outputs) {
     linear = register_module("linear", torch::nn::Linear(inputs, outputs));
