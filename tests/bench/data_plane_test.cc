@@ -41,12 +41,12 @@ TEST(DataPlaneTest, TlsUsesGeneratedCertificates) {
   EXPECT_GT(rows[0]["gbps"], 0);
 }
 
-TEST(DataPlaneTest, CasesAlternateWithARowPerRepetition) {
+TEST(DataPlaneTest, RepetitionsAlternateBetweenTheCases) {
   const auto rows = Rows({"--case=push_apply,pull", "--repetitions=2", "--size=4096"});
   EXPECT_EQ(GetCases(rows), (std::vector<std::string>{"push_apply", "pull", "push_apply", "pull"}));
 }
 
-TEST(DataPlaneTest, RowNamesEndpointsAndTransferredBytes) {
+TEST(DataPlaneTest, ARowDescribesTheCaseAndItsThroughput) {
   const auto rows = Rows({"--case=push_pull", "--repetitions=1", "--size=64KiB", "--workers=2",
                           "--servers=2", "--least=4"});
   ASSERT_EQ(rows.size(), 1u);
