@@ -45,7 +45,7 @@ class CheckpointDirectoryTest : public ::testing::Test {
   const CheckpointDirectory place_;
 };
 
-TEST_F(CheckpointDirectoryTest, BuildsFileNames) {
+TEST_F(CheckpointDirectoryTest, FileNamesContainTheCheckpointAndServerNumbers) {
   EXPECT_EQ(place_.ServerLockPath(3), "/d/server-3.lock");
   EXPECT_EQ(place_.CoordinatorLockPath(), "/d/coordinator.lock");
   EXPECT_EQ(place_.CoordinatorStatePath(), "/d/coordinator.state");
@@ -54,7 +54,7 @@ TEST_F(CheckpointDirectoryTest, BuildsFileNames) {
   EXPECT_EQ(place_.LogPath(0, 2), "/d/log-0-of-2");
 }
 
-TEST_F(CheckpointDirectoryTest, ACheckpointExistsOnceItsManifestDoes) {
+TEST_F(CheckpointDirectoryTest, OnlyACheckpointWithAManifestIsComplete) {
   EXPECT_THAT(*place_.Complete(), IsEmpty());
   EXPECT_EQ(*place_.HighestNumber(), 0u);
   Write(1);
@@ -64,7 +64,7 @@ TEST_F(CheckpointDirectoryTest, ACheckpointExistsOnceItsManifestDoes) {
   EXPECT_EQ(*place_.HighestNumber(), 7u);
 }
 
-TEST_F(CheckpointDirectoryTest, IgnoresForeignNames) {
+TEST_F(CheckpointDirectoryTest, IgnoresFilesAndFoldersWithOtherNames) {
   Write(1);
   for (const char* const name :
        {"/d/checkpoint-2", "/d/checkpoint-00000000000x", "/d/checkpoint-000000000000",
@@ -83,7 +83,7 @@ TEST_F(CheckpointDirectoryTest, RefusesToRewriteACompleteCheckpoint) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("use a higher number"));
 }
 
-TEST_F(CheckpointDirectoryTest, RefusesAnotherManifestForACheckpoint) {
+TEST_F(CheckpointDirectoryTest, RefusesToReplaceAManifest) {
   Write(1);
   const std::string text = *ReadWholeFile(files_, place_.ManifestPath(1), kMaxManifestBytes);
   EXPECT_EQ(place_.WriteManifest(1, text), absl::OkStatus());
@@ -108,7 +108,7 @@ TEST_F(CheckpointDirectoryTest, ReturnsTheNewestIntactCheckpoint) {
                                         "MANIFEST.json: this is not a manifest"));
 }
 
-TEST_F(CheckpointDirectoryTest, ReturnsTheReasonsIfNoneIsIntact) {
+TEST_F(CheckpointDirectoryTest, ErrorListsTheDamageIfNoCheckpointIsIntact) {
   std::vector<std::string> passed_over;
   EXPECT_EQ(place_.Newest(Any, &passed_over).status().code(), absl::StatusCode::kNotFound);
   Write(1);
@@ -133,7 +133,7 @@ TEST_F(CheckpointDirectoryTest, DoesNotSkipACheckpointOnTransientErrors) {
   }
 }
 
-TEST_F(CheckpointDirectoryTest, PrunesOtherCheckpoints) {
+TEST_F(CheckpointDirectoryTest, PruneKeepsTheListedAndTheNewerCheckpoints) {
   for (const uint64_t number : {1, 2, 3, 4}) Write(number);
   ASSERT_TRUE(place_.PrepareCheckpoint(6).ok());
   EXPECT_EQ(place_.Prune(0, 2, 4, {2, 4}), absl::OkStatus());
@@ -196,7 +196,7 @@ TEST_F(CheckpointDirectoryTest, RemovesTemporaryFilesOfAFailedCheckpoint) {
   EXPECT_THAT(Names(1), ElementsAre("mine.txt")) << "foreign files stay";
 }
 
-TEST_F(CheckpointDirectoryTest, RemovesOnlyTheServersShards) {
+TEST_F(CheckpointDirectoryTest, AServerRemovesOnlyItsOwnShards) {
   for (const uint64_t number : {1, 2, 3, 4}) Write(number);
   EXPECT_EQ(place_.RemoveShardsAbove(2, {4}, 0, 2), absl::OkStatus());
   EXPECT_THAT(Names(2), SizeIs(3));
@@ -207,7 +207,7 @@ TEST_F(CheckpointDirectoryTest, RemovesOnlyTheServersShards) {
   EXPECT_THAT(Names(3), ElementsAre("server-1-of-2.safetensors"));
 }
 
-TEST_F(CheckpointDirectoryTest, VerifiesTheNewestBeforePruning) {
+TEST_F(CheckpointDirectoryTest, PrunesNothingIfTheNewestCheckpointIsDamaged) {
   Write(1);
   Write(2);
   EXPECT_EQ(place_.Prune(0, 2, 3, {3}).code(), absl::StatusCode::kNotFound);

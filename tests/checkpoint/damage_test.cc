@@ -101,7 +101,7 @@ TEST_F(DamageTest, TreatsAnUnreadableSectorAsDamage) {
   EXPECT_THAT(restored->passed_over.at(0), HasSubstr("Input/output error"));
 }
 
-TEST_F(DamageTest, NamesAForeignFile) {
+TEST_F(DamageTest, ErrorNamesAFileThatIsNotSafetensors) {
   ASSERT_TRUE(WriteFileAtomically(files_, paths_[0], "#!/bin/sh\necho hello, world\n").ok());
   const absl::Status status = Load();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);

@@ -84,7 +84,7 @@ TEST(ManifestTest, WritesReadableJson) {
   EXPECT_THAT(*text, HasSubstr("\"created\": \"2023-04-05T06:07:08Z\""));
 }
 
-TEST(ManifestTest, NamesAnUnknownFormatVersion) {
+TEST(ManifestTest, RejectsAnUnknownFormatVersionByNumber) {
   const auto text = EncodeManifest(SampleManifest());
   ASSERT_TRUE(text.ok());
   const absl::Status status =
@@ -129,7 +129,7 @@ TEST(ManifestTest, RefusesToWriteAnInvalidManifest) {
   EXPECT_EQ(EncodeManifest(manifest).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(ManifestTest, RejectsOtherTexts) {
+TEST(ManifestTest, RejectsTextThatIsNotAManifest) {
   for (const char* const text : {"", "{}", "{\n\"crc32c\": \"00000000\",\n\"manifest\": }\n"}) {
     EXPECT_EQ(DecodeManifest(text).status().code(), absl::StatusCode::kDataLoss) << text;
   }

@@ -114,7 +114,7 @@ class RestoreTest : public ::testing::Test {
   FaultyFileSystem files_;
 };
 
-TEST_F(RestoreTest, AResumedJobIgnoresOtherCheckpoints) {
+TEST_F(RestoreTest, AResumedJobSkipsCheckpointsFromBeforeTheResume) {
   constexpr Incarnation kBefore = 1000;
   constexpr Incarnation kResumed = kBefore + kResumeGap;
   const BlockMap map = model_.Cut(1);
@@ -168,7 +168,7 @@ TEST_F(RestoreTest, KeepsVersionsAndLedgersForUnchangedBlocks) {
   }
 }
 
-TEST_F(RestoreTest, ARecutBlockTakesTheHighestOverlappingVersion) {
+TEST_F(RestoreTest, ABlockWithNewBoundsTakesTheHighestOverlappingVersion) {
   Write(1, 4);
   const BlockMap old = model_.Cut(4);
   const auto restored = RestoreServer(files_, "/d", model_, 0, 1);
@@ -222,7 +222,7 @@ TEST_F(RestoreTest, RefusesAnotherModel) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("body.weight"));
 }
 
-TEST_F(RestoreTest, FallsBackFromADamagedShard) {
+TEST_F(RestoreTest, RestoresTheOlderCheckpointIfItsShardIsDamaged) {
   Write(1, 2);
   Write(2, 2);
   const std::string path = CheckpointDirectory(&files_, "/d").ShardPath(2, 1, 2);
@@ -238,7 +238,7 @@ TEST_F(RestoreTest, FallsBackFromADamagedShard) {
   EXPECT_EQ(RestoreServer(files_, "/d", model_, 0, 2)->checkpoint, 2u);
 }
 
-TEST_F(RestoreTest, NamesAMissingShard) {
+TEST_F(RestoreTest, ErrorNamesTheMissingShard) {
   Write(1, 2);
   ASSERT_TRUE(files_.RemoveFile(CheckpointDirectory(&files_, "/d").ShardPath(1, 1, 2)).ok());
   const absl::Status status = RestoreServer(files_, "/d", model_, 0, 1).status();

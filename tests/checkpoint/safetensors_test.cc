@@ -152,7 +152,7 @@ struct BadHeader {
   const char* words;
 };
 
-TEST(SafetensorsHeaderTest, NamesTheErrorInAHeader) {
+TEST(SafetensorsHeaderTest, RejectsAnInvalidHeaderWithTheReason) {
   // Each header describes a file with 8 bytes of data.
   const BadHeader cases[] = {
       {"", "is not JSON"},

@@ -72,7 +72,7 @@ TEST_F(ShardTest, RestoresEveryBlock) {
   }
 }
 
-TEST_F(ShardTest, UsesTheOlderFormatWithoutMissedSteps) {
+TEST_F(ShardTest, WritesFormat2IfNoElementMissedAStep) {
   for (BlockBuffer& block : blocks_) block.missed.clear();
   const auto info = Write();
   ASSERT_EQ(info.status(), absl::OkStatus());
@@ -93,7 +93,7 @@ TEST_F(ShardTest, RejectsInvalidMissedSteps) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("invalid record of missed steps"));
 }
 
-TEST_F(ShardTest, AlignsTheIntegers) {
+TEST_F(ShardTest, AlignsEachTensorToItsElementSize) {
   for (int64_t length = 1; length <= 3; ++length) {
     BlockBuffer block;
     block.range = {0, 0, length, false, 0};
@@ -112,7 +112,7 @@ TEST_F(ShardTest, AlignsTheIntegers) {
   }
 }
 
-TEST_F(ShardTest, NamesTheMismatchOfAForeignShard) {
+TEST_F(ShardTest, ErrorNamesTheHeaderFieldThatDiffers) {
   const auto info = Write();
   ASSERT_TRUE(info.ok());
   const auto expect = [&](const ShardHeader& header, std::vector<BlockRange> ranges,

@@ -84,7 +84,7 @@ TEST_F(PickleMachineTest, ADictionaryKeepsTheFileOrder) {
   EXPECT_TRUE(world_.calls.empty());
 }
 
-TEST_F(PickleMachineTest, TheWorldResolvesCallsAndIds) {
+TEST_F(PickleMachineTest, AsksTheWorldToResolveCallsAndPersistentIds) {
   EXPECT_EQ(Made("cos\nsystem\n(\x8c\x02lstR").kind, Kind::kCalled);
   ASSERT_EQ(world_.calls.size(), 1u);
   EXPECT_EQ(world_.calls[0], "os.system/1");
@@ -94,7 +94,7 @@ TEST_F(PickleMachineTest, TheWorldResolvesCallsAndIds) {
   EXPECT_EQ(Run(")Q").status(), absl::DataLossError("nothing has no name"));
 }
 
-TEST_F(PickleMachineTest, RecallsMemos) {
+TEST_F(PickleMachineTest, ReadsBackTheValuesStoredInMemos) {
   // Stores 5 in memo 9. Then stores 6 in the first free memo, which is number 1 because one memo is
   // in use.
   const PickleValue made = Made("(K\x05q\x09K\x06\x94h\x09h\x01t");

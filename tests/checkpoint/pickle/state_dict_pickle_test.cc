@@ -145,7 +145,7 @@ std::string Dict(const std::vector<std::pair<std::string, std::string>>& items) 
   return text + "u";
 }
 
-TEST(StateDictPickleTest, NamesNestedStateDictsByPath) {
+TEST(StateDictPickleTest, ErrorSuggestsTheNestedStateDictToSave) {
   const std::string tensor = Tensor("K\x04", "K\x01");
   const std::string state = Dict({{"a", tensor}, {"b", tensor}});
   // The checkpoint also contains an epoch, a random seed of 9 bytes, bytes, a set, and an optimizer

@@ -74,7 +74,7 @@ TEST_F(ZipDirectoryTest, AcceptsStoredEntries) {
   EXPECT_TRUE(Check(Archive(1) + "a comment").ok());
 }
 
-TEST_F(ZipDirectoryTest, NamesACompressedEntry) {
+TEST_F(ZipDirectoryTest, RejectsACompressedEntryByName) {
   for (const uint64_t entries : {2, 70000}) {
     std::string bytes = Archive(entries);
     const size_t second = bytes.find("PK\1\2", bytes.find("PK\1\2") + 1);
