@@ -128,13 +128,13 @@ TEST_F(CallLoopTest, RoundsContinueAfterTheWaiterLeaves) {
   EXPECT_EQ(loop.Await(*later), absl::CancelledError("it has begun"));
 }
 
-TEST_F(CallLoopTest, TheLoopResumesPollingAfterTheLinger) {
+TEST_F(CallLoopTest, TheLoopsThreadPollsAgainAfterTheLinger) {
   CallLoop loop(Options(/*linger=*/absl::Milliseconds(1)));
   DriveOnce(loop);
   EXPECT_TRUE(Eventually([&] { return loop.is_polled(); }));
 }
 
-TEST_F(CallLoopTest, StopEndsAWait) {
+TEST_F(CallLoopTest, AStopEndsTheWaitForARound) {
   CallLoop loop(Options(/*linger=*/kForever));
   DriveOnce(loop);
   const auto endless = EndlessRound();

@@ -97,7 +97,7 @@ class CoordinatorClientTest : public ::testing::Test {
   std::vector<std::string> lines_;
 };
 
-TEST_F(CoordinatorClientTest, WaitsWhileTheCoordinatorLoadsItsJob) {
+TEST_F(CoordinatorClientTest, JoinWaitsWhileTheCoordinatorLoadsTheJob) {
   const auto joined = Join(BusyError("the job is being resumed", "reads checkpoint 7"));
   ASSERT_TRUE(joined.ok()) << joined.status();
   EXPECT_EQ(joined->slot(), 3);
@@ -122,7 +122,7 @@ TEST_F(CoordinatorClientTest, RetriesLeaveAfterAStop) {
   EXPECT_GE(absl::Now() - began, absl::Milliseconds(225));
 }
 
-TEST_F(CoordinatorClientTest, SendsTheInitializationNumber) {
+TEST_F(CoordinatorClientTest, AwaitStartSendsTheNumberOfTheRequestedInitialization) {
   SlowCoordinator coordinator(&clock_, absl::OkStatus(), /*times=*/0);
   CoordinatorClient client(OptionsFor(coordinator));
   for (const bool initialized : {false, true, true}) {

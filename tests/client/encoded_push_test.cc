@@ -125,7 +125,7 @@ TEST_F(EncodedPushTest, SendsTrainedBlocksAsEncoded) {
   EXPECT_THAT(blocks_.taken_back_, SizeIs(0));
 }
 
-TEST_F(EncodedPushTest, ARepeatSendsTheSameBytes) {
+TEST_F(EncodedPushTest, ARepeatedPushSendsTheSameBytes) {
   const auto client = MakeClientOfBlocks();
   servers_[0]->AddPushFault({grpc::UNAVAILABLE, /*after_frames=*/2, "come again"});
   ASSERT_TRUE(Push(client.get(), 1).ok());

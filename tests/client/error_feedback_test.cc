@@ -79,7 +79,7 @@ TEST_P(ErrorFeedbackTest, ARetrySendsTheSameBytes) {
   EXPECT_THAT(feedback_.residual(), ElementsAreArray(residual));
 }
 
-TEST_P(ErrorFeedbackTest, ReturnsARejectedGradientOnce) {
+TEST_P(ErrorFeedbackTest, ARejectedGradientReturnsToTheResidualOnce) {
   uint64_t state = 3;
   const std::vector<float> gradient = Random(400, state);
   feedback_.Encode(2, 5, gradient);

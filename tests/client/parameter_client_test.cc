@@ -129,7 +129,7 @@ TEST_F(ParameterClientTest, HelloStartsAtTheLargestClock) {
                                                              servers_[1]->endpoint().address));
 }
 
-TEST_F(ParameterClientTest, SyncStepsAreLateAfterEveryRoundEnded) {
+TEST_F(ParameterClientTest, ASyncStepIsLateOnceAllServersFinishedItsRound) {
   job_.mutable_consistency()->set_mode(ConsistencySpec::SYNC);
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
@@ -167,7 +167,7 @@ TEST_F(ParameterClientTest, AnAsyncStepIsLateBeyondMaxLag) {
   EXPECT_FALSE(client->IsTooLate(1));
 }
 
-TEST_F(ParameterClientTest, ASilentServerStopsNoStep) {
+TEST_F(ParameterClientTest, AStepIsNotLateIfTheServersCannotBeAsked) {
   job_.mutable_consistency()->set_mode(ConsistencySpec::SYNC);
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
@@ -278,7 +278,7 @@ TEST_F(ParameterClientTest, PushSendsTheVersionsOfThePull) {
   EXPECT_THAT(Payload(pushes[0].frames[1]), ::testing::ElementsAre(0.25f, 0.75f));
 }
 
-TEST_F(ParameterClientTest, SendsBlocksInTheOrderOfReadiness) {
+TEST_F(ParameterClientTest, SendsBlocksInTheOrderTheyBecomeReady) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   const auto push = client->BeginPush(1, /*weight=*/32, absl::MakeSpan(gradients_), averaged_,
@@ -298,7 +298,7 @@ TEST_F(ParameterClientTest, SendsBlocksInTheOrderOfReadiness) {
   EXPECT_THAT(blocks_of(1), ::testing::ElementsAre(3, 1));
 }
 
-TEST_F(ParameterClientTest, PushNamesAbsentElements) {
+TEST_F(ParameterClientTest, APushListsTheAbsentElements) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   const auto push =
@@ -320,7 +320,7 @@ TEST_F(ParameterClientTest, PushNamesAbsentElements) {
   EXPECT_EQ(servers_[0]->pushes()[0].frames[1].absent_runs(), 0);
 }
 
-TEST_F(ParameterClientTest, AbsentBlocksDoNotMakeAStepFinite) {
+TEST_F(ParameterClientTest, SkipsAStepWithOnlyAbsentAndNonfiniteBlocks) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   std::fill(gradients_.begin() + 4, gradients_.end(), std::numeric_limits<float>::quiet_NaN());
@@ -334,7 +334,7 @@ TEST_F(ParameterClientTest, AbsentBlocksDoNotMakeAStepFinite) {
   EXPECT_THAT(servers_[0]->pushes(), SizeIs(0));
 }
 
-TEST_F(ParameterClientTest, SendsAReadyBlockWithoutWaiting) {
+TEST_F(ParameterClientTest, SendsAReadyBlockBeforeTheOthersAreReady) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   // The server ends the call after the first frame, so this frame arrived before the other one was
@@ -367,7 +367,7 @@ TEST_F(ParameterClientTest, APushContinuesWhileAPullWaits) {
   EXPECT_TRUE(servers_[1]->pulls()[0].ahead());
 }
 
-TEST_F(ParameterClientTest, UsesTheGivenLoop) {
+TEST_F(ParameterClientTest, CallsRunOnTheGivenLoop) {
   loop_ = std::make_unique<CallLoop>(CallLoop::Options{&clock_, &stop_});
   const auto client = MakeClient();
   absl::Notification greeted, looked;
@@ -384,7 +384,7 @@ TEST_F(ParameterClientTest, UsesTheGivenLoop) {
   EXPECT_FALSE(went_past_the_loop);
 }
 
-TEST_F(ParameterClientTest, CallsSurviveAnotherClientOfTheLoop) {
+TEST_F(ParameterClientTest, CallsContinueAfterAnotherClientOfTheLoopIsGone) {
   loop_ = std::make_unique<CallLoop>(CallLoop::Options{&clock_, &stop_});
   const auto client = MakeClient();
   slot_ = 4;
@@ -446,7 +446,7 @@ TEST_F(ParameterClientTest, WorkOfAFailedPushOutlivesTheClient) {
   loop_.reset();
 }
 
-TEST_F(ParameterClientTest, AwaitStartsADelayedPull) {
+TEST_F(ParameterClientTest, WaitingForADelayedPullStartsItAtOnce) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   const absl::Duration later = clock_.Now() + absl::Hours(1);
@@ -463,7 +463,7 @@ TEST_F(ParameterClientTest, AwaitStartsADelayedPull) {
   EXPECT_LT(pulled->moving, absl::Minutes(1)) << "the time before it began does not count";
 }
 
-TEST_F(ParameterClientTest, ADelayedPullStartsByItself) {
+TEST_F(ParameterClientTest, ADelayedPullStartsAfterTheDelay) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   const auto pull = client->BeginPull(1, PullKind::kAhead, absl::MakeSpan(values_), nullptr,
@@ -472,7 +472,7 @@ TEST_F(ParameterClientTest, ADelayedPullStartsByItself) {
   ASSERT_TRUE(pull->Finish().ok());
 }
 
-TEST_F(ParameterClientTest, DropsAnAbandonedPull) {
+TEST_F(ParameterClientTest, AnAbandonedPullKeepsTheClientUsable) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   servers_[0]->HoldPulls(true);
@@ -514,7 +514,7 @@ TEST_F(ParameterClientTest, WithholdsANonfiniteBlock) {
   EXPECT_FALSE(pushes[0].frames[1].withheld());
 }
 
-TEST_F(ParameterClientTest, TrustsTheCallersFiniteCheck) {
+TEST_F(ParameterClientTest, WithholdsTheBlocksThatTheCallersCheckRejects) {
   averaged_[1] = std::numeric_limits<float>::infinity();  // block 3; is_finite() covers 0 to 2
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
@@ -643,7 +643,7 @@ TEST_F(WorkerMomentumClientTest, ASkippedStepKeepsTheMomentum) {
   EXPECT_THAT(Pushed(0, 1, 0), ElementsAre(4, 4, 4, 4));
 }
 
-TEST_F(WorkerMomentumClientTest, ASuccessorLogsAndStartsWithoutMomentum) {
+TEST_F(WorkerMomentumClientTest, ASuccessorOfTheSlotStartsWithoutMomentumAndLogsIt) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   EXPECT_THAT(logged_, SizeIs(0));
@@ -705,7 +705,7 @@ TEST_F(ParameterClientTest, RepeatsAnInterruptedPull) {
   EXPECT_THAT(values_, ::testing::ElementsAre(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 3));
 }
 
-TEST_F(ParameterClientTest, RepeatsHelloAfterAServerForgotTheSlot) {
+TEST_F(ParameterClientTest, GreetsARestartedServerAgainAndKeepsTheClock) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   HelloReply later;
@@ -724,7 +724,7 @@ TEST_F(ParameterClientTest, RepeatsHelloAfterAServerForgotTheSlot) {
   EXPECT_EQ(servers_[1]->pulls()[1].clock(), 2);
 }
 
-TEST_F(ParameterClientTest, CountsLostUpdatesOnce) {
+TEST_F(ParameterClientTest, CountsUpdatesLostByARestartedServerOnce) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   for (Step step = 1; step <= 5; ++step) ASSERT_TRUE(Push(*client, step).ok());
@@ -764,7 +764,7 @@ TEST_F(ParameterClientTest, RejectsARestoreReportForOtherBlocks) {
   EXPECT_EQ(pull.status().code(), absl::StatusCode::kInternal) << pull.status();
 }
 
-TEST_F(ParameterClientTest, AReaderRepeatsOnlyAnEarlierHello) {
+TEST_F(ParameterClientTest, AReadOnlyPullGreetsAgainOnlyAfterAnEarlierHello) {
   const auto unauthenticated = MakeClient();
   servers_[0]->AddPullFault({grpc::ABORTED});
   EXPECT_TRUE(absl::IsAborted(unauthenticated->Pull(0, true, absl::MakeSpan(values_)).status()));
@@ -775,7 +775,7 @@ TEST_F(ParameterClientTest, AReaderRepeatsOnlyAnEarlierHello) {
   EXPECT_THAT(servers_[0]->hellos(), SizeIs(2));
 }
 
-TEST_F(ParameterClientTest, GivesUpOnAnAbortingServer) {
+TEST_F(ParameterClientTest, GivesUpOnAServerThatAbortsEveryPull) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   for (int i = 0; i < 4; ++i) servers_[0]->AddPullFault({grpc::ABORTED});
@@ -809,7 +809,7 @@ TEST_F(ParameterClientTest, FailsIfAServerLostTheModel) {
   EXPECT_THAT(std::string(pull.status().message()), HasSubstr("lost the model"));
 }
 
-TEST_F(ParameterClientTest, InitializesAgainIfAServerRestartsEarly) {
+TEST_F(ParameterClientTest, RepeatsInitializeIfAServerRestartsMeanwhile) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());  // the reply announces a model that another slot pushed
   HelloReply empty;
@@ -820,7 +820,7 @@ TEST_F(ParameterClientTest, InitializesAgainIfAServerRestartsEarly) {
   EXPECT_TRUE(initialized.ok()) << initialized;
 }
 
-TEST_F(ParameterClientTest, NamesTheServerThatRefusesTheJob) {
+TEST_F(ParameterClientTest, HelloErrorNamesTheServerThatRefusesTheJob) {
   servers_[1]->AddHelloFault({grpc::FAILED_PRECONDITION, 0, "the models differ"});
   const auto hello = MakeClient()->Hello();
   EXPECT_TRUE(absl::IsFailedPrecondition(hello.status())) << hello.status();
@@ -889,7 +889,7 @@ TEST_F(ParameterClientTest, CountsRejectedBlocksWithoutAnError) {
   EXPECT_EQ(push->max_lag, 13);
 }
 
-TEST_F(ParameterClientTest, GivesUpAfterTheTimeout) {
+TEST_F(ParameterClientTest, HelloFailsAfterTheTimeout) {
   for (int i = 0; i < 100; ++i) servers_[0]->AddHelloFault({grpc::UNAVAILABLE, 0, "not today"});
   const auto hello = MakeClient(/*patience=*/absl::Milliseconds(300))->Hello();
   EXPECT_TRUE(absl::IsUnavailable(hello.status())) << hello.status();
@@ -924,7 +924,7 @@ TEST_F(ParameterClientTest, LeaveSucceedsIfAServerForgotTheSlot) {
   EXPECT_EQ(servers_[1]->leaves(), 1);
 }
 
-TEST_F(ParameterClientTest, RenewsOnlyAfterHello) {
+TEST_F(ParameterClientTest, RenewsLeasesOnlyBetweenHelloAndLeave) {
   const auto client = MakeClient();
   const auto renew = [&] {
     return client->leases().Renew(absl::Seconds(5), absl::Seconds(7), absl::InfiniteDuration());
@@ -973,7 +973,7 @@ TEST_F(ParameterClientTest, ReportsAServerThatAnswersNoRenewal) {
   EXPECT_EQ(second.contacts.at(1).first_reached, clock.Now());
 }
 
-TEST_F(ParameterClientTest, TheNextCallReentersAfterSteppingAside) {
+TEST_F(ParameterClientTest, AfterSteppingAsideTheNextPullGreetsAgain) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   client->leases().StepAside(absl::Seconds(5), /*silent=*/{1});
@@ -1009,7 +1009,7 @@ TEST_F(ParameterClientTest, WaitsForARestoringServer) {
   EXPECT_EQ(*start, 4);
 }
 
-TEST_F(ParameterClientTest, WaitsWhileAForeignServerAnswers) {
+TEST_F(ParameterClientTest, WaitsWhileAServerOfAnotherJobAnswers) {
   for (const grpc::StatusCode code :
        {grpc::FAILED_PRECONDITION, grpc::NOT_FOUND, grpc::PERMISSION_DENIED}) {
     const auto client = MakeClient();
@@ -1023,7 +1023,7 @@ TEST_F(ParameterClientTest, WaitsWhileAForeignServerAnswers) {
   }
 }
 
-TEST_F(ParameterClientTest, NamesAForeignServerAfterTheTimeout) {
+TEST_F(ParameterClientTest, AfterTheTimeoutTheErrorNamesTheForeignServer) {
   const auto client = MakeClient(/*patience=*/absl::Milliseconds(50));
   ASSERT_TRUE(client->Hello().ok());
   servers_[1]->AddPullFault({grpc::ABORTED});

@@ -9,7 +9,7 @@
 namespace torchps {
 namespace {
 
-TEST(RollbackAccountingTest, CountsUpdatesAboveTheKeptStep) {
+TEST(RollbackAccountingTest, CountsUpdatesAboveTheRestoredStep) {
   RollbackAccounting accounting(2);
   for (Step step = 1; step <= 10; ++step) {
     accounting.Applied(0, step, false);
@@ -38,7 +38,7 @@ TEST(RollbackAccountingTest, CountsEachLossOnce) {
   EXPECT_EQ(accounting.RollBack(0, 2).blocks, 2u) << "3 and 6";
 }
 
-TEST(RollbackAccountingTest, CountsUpdatesOfAFormerServerIncarnation) {
+TEST(RollbackAccountingTest, CountsALateReplyOfTheServersFormerIncarnation) {
   RollbackAccounting accounting(1);
   accounting.Applied(0, 1, false);
   EXPECT_EQ(accounting.RollBack(0, 2).blocks, 0u);

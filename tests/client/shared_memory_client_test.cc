@@ -129,7 +129,7 @@ class SharedMemoryClientTest : public ::testing::Test {
   std::vector<std::string> logged_;
 };
 
-TEST_F(SharedMemoryClientTest, SendsOnlyNamesAndVerdictsThroughTheNetwork) {
+TEST_F(SharedMemoryClientTest, PushAndPullMoveNoValuesThroughTheNetwork) {
   for (int server = 0; server < 2; ++server) Offer(server, values_[server]->offer());
   const auto client = Greet();
   EXPECT_EQ(servers_[0]->hellos()[0].shared_memory().nonce(), segment_->offer().nonce);
@@ -155,7 +155,7 @@ TEST_F(SharedMemoryClientTest, SendsOnlyNamesAndVerdictsThroughTheNetwork) {
 }
 
 // Workers with a device do this: their steps alternate between two buffers.
-TEST_F(SharedMemoryClientTest, EachPushNamesItsBuffer) {
+TEST_F(SharedMemoryClientTest, EachPushNamesTheBufferThatHoldsItsGradient) {
   segment_ = *PushSegment::Create(layout_, /*buffers=*/2);
   for (int server = 0; server < 2; ++server) Offer(server, values_[server]->offer());
   const auto client = Greet();
@@ -220,7 +220,7 @@ TEST_F(SharedMemoryClientTest, SendsBlocksOfOneVersionInOneFrame) {
   EXPECT_THAT(logged_[0], HasSubstr("the network"));
 }
 
-TEST_F(SharedMemoryClientTest, SendsOtherMemoryThroughTheNetwork) {
+TEST_F(SharedMemoryClientTest, SendsAGradientOutsideTheSegmentThroughTheNetwork) {
   Offer(0, values_[0]->offer());
   const auto client = Greet();
   const std::vector<float> elsewhere(80, 2.0f);
@@ -253,7 +253,7 @@ TEST_F(SharedMemoryClientTest, DeclinesAForgedOffer) {
   EXPECT_THAT(logged_[0], HasSubstr("is not the offered segment"));
 }
 
-TEST_F(SharedMemoryClientTest, PullsAnUnstableBlockThroughTheNetwork) {
+TEST_F(SharedMemoryClientTest, PullsThroughTheNetworkWhileABlockIsBeingChanged) {
   for (int server = 0; server < 2; ++server) Offer(server, values_[server]->offer());
   const auto client = Greet();
   // The block looks as if its server crashed during an update.
@@ -271,7 +271,7 @@ TEST_F(SharedMemoryClientTest, PullsAnUnstableBlockThroughTheNetwork) {
   ExpectPull(*client, {});
 }
 
-TEST_F(SharedMemoryClientTest, UsesTheNetworkWhenSharingEnds) {
+TEST_F(SharedMemoryClientTest, UsesTheNetworkAfterAServerStopsSharing) {
   for (int server = 0; server < 2; ++server) Offer(server, values_[server]->offer());
   const auto client = Greet();
   HelloReply restarted;
@@ -297,7 +297,7 @@ TEST_F(SharedMemoryClientTest, ARepeatedPushNamesTheSameBlocks) {
   EXPECT_EQ(servers_[0]->pushes()[1].frames[0].shared_blocks(), 3);
 }
 
-TEST_F(SharedMemoryClientTest, ReadersUseTheNetwork) {
+TEST_F(SharedMemoryClientTest, ReadOnlyPullsUseTheNetwork) {
   Offer(0, values_[0]->offer());
   const auto client = Greet();
   std::vector<float> pulled(layout_.size());

@@ -15,7 +15,7 @@ TEST(UpdatePaceTest, IsUnknownBeforeTheFirstUpdate) {
   EXPECT_TRUE(std::isinf(pace.UpdatesSinceLastStep(1, kStart + absl::Seconds(2))));
 }
 
-TEST(UpdatePaceTest, CountsUpdatesDuringAPause) {
+TEST(UpdatePaceTest, EstimatesTheUpdatesMissedDuringAPause) {
   UpdatePace pace;
   absl::Duration now = kStart;
   Version version = 0;
@@ -27,7 +27,7 @@ TEST(UpdatePaceTest, CountsUpdatesDuringAPause) {
   EXPECT_DOUBLE_EQ(pace.UpdatesSinceLastStep(version, now + absl::Seconds(3)), 30);
 }
 
-TEST(UpdatePaceTest, ASlowWorkerSeesSeveralUpdatesPerStep) {
+TEST(UpdatePaceTest, CountsSeveralUpdatesPerStepOfASlowWorker) {
   UpdatePace pace;
   for (int step = 0; step < 10; ++step) {
     pace.UpdatesSinceLastStep(4 * step, kStart + step * absl::Seconds(1));

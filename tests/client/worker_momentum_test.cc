@@ -90,7 +90,7 @@ TEST_F(WorkerMomentumTest, FollowsTheFormulaInEveryGroup) {
   }
 }
 
-TEST_F(WorkerMomentumTest, ResetsAfterAnOverflow) {
+TEST_F(WorkerMomentumTest, AnOverflowResetsTheMomentumToZero) {
   const auto momentum = WorkerMomentum::Create(Spec(), layout_, map_);
   const std::vector<float> values(layout_.trained_size());
   std::vector<float> gradient(16, std::numeric_limits<float>::max());

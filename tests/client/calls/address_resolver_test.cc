@@ -63,7 +63,7 @@ TEST_F(AddressResolverTest, IgnoresAnAddressThatRefusesConnections) {
   EXPECT_EQ(book->Find(1).address, server.address());
 }
 
-TEST_F(AddressResolverTest, ReturnsToTheConfiguredAddress) {
+TEST_F(AddressResolverTest, AServerIsFoundAgainAtItsConfiguredAddress) {
   const FakeCoordinator given;
   auto moved = std::make_unique<FakeCoordinator>();
   const auto book = Open({coordinator_.address(), given.address()});

@@ -111,7 +111,7 @@ TEST(StageLayoutsTest, RejectsAMapWithoutStages) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("ends within a block"));
 }
 
-TEST(StageLayoutsTest, StagesChangeTheLayout) {
+TEST(StageLayoutsTest, ModelsWithAndWithoutStagesDiffer) {
   const ModelLayout whole = *JoinLayouts(Stages());
   std::vector<Segment> undivided = whole.segments();
   for (Segment& segment : undivided) segment.starts_block = false;

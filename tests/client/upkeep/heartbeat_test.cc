@@ -39,7 +39,7 @@ TEST(HeartbeatTest, ReportsALostSlotOnce) {
   EXPECT_EQ(renewals, 1);
 }
 
-TEST(HeartbeatTest, UsesTheGivenPauseAfterTheFirstRenewal) {
+TEST(HeartbeatTest, WaitsForTheGivenPauseAfterEachRenewal) {
   absl::Notification third;
   int renewals = 0;
   int pauses = 0;

@@ -151,7 +151,7 @@ TEST_F(SlotUpkeepTest, LogsTheBlockingSlotEveryHalfMinute) {
   EXPECT_EQ(lines_.size(), 2u);
 }
 
-TEST_F(SlotUpkeepTest, DoesNotLogWhileItWorks) {
+TEST_F(SlotUpkeepTest, DoesNotLogWhileItsOwnSlotBlocks) {
   renewals_.blocking_slot = BlockingSlot{1, absl::Seconds(50), "server 0"};
   EXPECT_TRUE(Renew().ok());
   renewals_.blocking_slot->slot = 0;
@@ -166,7 +166,7 @@ TEST_F(SlotUpkeepTest, ReturnsAbortedForALostSlot) {
   EXPECT_EQ(steps_aside_, 0);
 }
 
-TEST_F(SlotUpkeepTest, AnUnavailableCoordinatorChangesNothing) {
+TEST_F(SlotUpkeepTest, DoesNotStepAsideWhileTheCoordinatorIsUnavailable) {
   slot_reply_ = absl::UnavailableError("away");
   SetMissed(0, 10);
   EXPECT_TRUE(absl::IsUnavailable(Renew()));
