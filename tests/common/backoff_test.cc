@@ -29,7 +29,7 @@ TEST(BackoffTest, StartsAgainAfterASuccess) {
   EXPECT_GT(backoff.Next(), absl::Milliseconds(149));
 }
 
-TEST(BackoffTest, RepeatsOnlyForTheSameSeed) {
+TEST(BackoffTest, DelaysDependOnTheSeed) {
   Backoff first(kOptions, 1);
   Backoff same(kOptions, 1);
   Backoff other(kOptions, 2);

@@ -94,7 +94,7 @@ TEST(BlockMapTest, AssignsEachElementToOneServer) {
   }
 }
 
-TEST(BlockMapTest, EveryServerGetsABlockOfSmallModels) {
+TEST(BlockMapTest, SmallModelsAreCutSoThatEveryServerGetsABlock) {
   const BlockMap map = Map(Layout(10, 1), 1 << 20, 3);
   // Blocks of 3, 3, 3 and 1 trained elements, and one averaged block.
   ASSERT_EQ(map.blocks().size(), 5u);

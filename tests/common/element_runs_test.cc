@@ -51,7 +51,7 @@ TEST(ElementRunsTest, CoversAllRequiresTheWholeRange) {
   EXPECT_FALSE(CoversAll(ElementRuns(), 4));
 }
 
-TEST(ElementRunsTest, CutsAndIntersectsRuns) {
+TEST(ElementRunsTest, RunsInBothAndRunsWithinMatchFlagsPerElement) {
   uint64_t random = 5;
   for (int round = 0; round < 300; ++round) {
     const size_t length = 1 + UniformBelow(random, 40);
@@ -69,7 +69,7 @@ TEST(ElementRunsTest, CutsAndIntersectsRuns) {
   }
 }
 
-TEST(ElementRunsTest, NamesInvalidRuns) {
+TEST(ElementRunsTest, CheckRunsNamesTheInvalidRun) {
   const auto refused = [](const ElementRuns& runs) {
     const absl::Status status = CheckRuns(runs, 10);
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;

@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-TEST(MissedStepsTest, CountsByElement) {
+TEST(MissedStepsTest, CountsTheMissedStepsOfEachElement) {
   MissedSteps missed;
   EXPECT_TRUE(missed.empty());
   missed.Add(ElementRuns{{2, 6}});
@@ -20,7 +20,7 @@ TEST(MissedStepsTest, CountsByElement) {
                                          MissedRun{8, 9, 1}));
 }
 
-TEST(MissedStepsTest, SumsRandomRuns) {
+TEST(MissedStepsTest, RandomRunsGiveTheSameCountsAsAPlainArray) {
   constexpr int64_t kLength = 24;
   uint64_t random = 3;
   for (int round = 0; round < 100; ++round) {

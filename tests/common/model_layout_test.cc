@@ -58,14 +58,14 @@ TEST(ModelLayoutTest, PutsTrainedSegmentsFirstWithoutGaps) {
   EXPECT_EQ(layout.size(), 442);
 }
 
-TEST(ModelLayoutTest, CountsScalarsAndEmptyTensors) {
+TEST(ModelLayoutTest, AScalarHasOneElementAndAnEmptyTensorNone) {
   const ModelLayout layout = Layout({Trained("empty", {3, 0}), Trained("scalar", {})});
   EXPECT_EQ(layout.segments()[0].length, 0);
   EXPECT_EQ(layout.segments()[1].length, 1);
   EXPECT_EQ(layout.size(), 1);
 }
 
-TEST(ModelLayoutTest, NamesTheInvalidSegment) {
+TEST(ModelLayoutTest, RejectsInvalidSegmentsByName) {
   ExpectRefused({}, "no trained parameter");
   ExpectRefused({Averaged("mean", {4})}, "no trained parameter");
   ExpectRefused({Trained("w", {0})}, "no trained parameter");

@@ -41,7 +41,7 @@ TEST(SampleOrderTest, DependsOnEpochAndSeed) {
   EXPECT_NE(EpochOrder(8, 3, 100), order);
 }
 
-TEST(SampleOrderTest, PlacesASampleUniformly) {
+TEST(SampleOrderTest, ASampleFallsIntoEachTenthOfTheEpochEquallyOften) {
   // Counts for each tenth of the epoch how often sample 0 falls into it. Each tenth should get 200
   // of 2000 epochs, with a standard deviation of 13.
   std::vector<int> tenth(10);

@@ -9,7 +9,7 @@
 namespace torchps {
 namespace {
 
-TEST(AlignedArrayTest, StartsZeroedAtACacheLine) {
+TEST(AlignedArrayTest, ANewArrayIsZeroAndAlignedToACacheLine) {
   for (const size_t size : {0, 1, 15, 16, 17, 100000}) {
     AlignedArray<float> array(size);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(array.data()) % kLineBytes, 0u) << size;

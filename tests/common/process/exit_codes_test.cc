@@ -17,7 +17,7 @@ TEST(ExitCodesTest, HaveTheDocumentedNumbers) {
   EXPECT_EQ(static_cast<int>(ExitCode::kLostSlot), 7);
 }
 
-TEST(ExitCodesTest, DistinguishKindsOfFailure) {
+TEST(ExitCodesTest, EachKindOfFailureHasItsExitCode) {
   EXPECT_EQ(ExitCodeFor(absl::OkStatus()), ExitCode::kOk);
   EXPECT_EQ(ExitCodeFor(absl::InvalidArgumentError("")), ExitCode::kUsage);
   EXPECT_EQ(ExitCodeFor(absl::UnavailableError("")), ExitCode::kUnreachable);

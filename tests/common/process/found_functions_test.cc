@@ -28,7 +28,7 @@ TEST(FoundFunctionsTest, FindsAFunctionInALibrary) {
   EXPECT_EQ(floor(3.5), 3.0);
 }
 
-TEST(FoundFunctionsTest, NamesTheFirstMissingFunction) {
+TEST(FoundFunctionsTest, StatusNamesTheFirstMissingFunction) {
   size_t (*length)(const char*) = nullptr;
   void (*missing)() = [] {};
   FoundFunctions process = FoundFunctions::InProcess("the C library");
@@ -41,7 +41,7 @@ TEST(FoundFunctionsTest, NamesTheFirstMissingFunction) {
             absl::UnavailableError("the C library has no torchps_has_no_such_function"));
 }
 
-TEST(FoundFunctionsTest, NamesAMissingLibrary) {
+TEST(FoundFunctionsTest, ErrorNamesAMissingLibrary) {
   const absl::Status status = FoundFunctions::Load("libtorchps_none.so.7").status();
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("libtorchps_none.so.7"));

@@ -33,12 +33,12 @@ class MemoryLimitTest : public ::testing::Test {
   std::string root_;
 };
 
-TEST_F(MemoryLimitTest, WithoutAGroupTheMachineLimitApplies) {
+TEST_F(MemoryLimitTest, WithoutACgroupTheMachinesMemoryIsTheLimit) {
   EXPECT_EQ(Find().whose, kMachine);
   EXPECT_GT(Find().bytes, 64 * kMib);
 }
 
-TEST_F(MemoryLimitTest, TheLowestLimitInTheHierarchyApplies) {
+TEST_F(MemoryLimitTest, TheLowestLimitOfTheGroupAndItsParentsApplies) {
   Put("proc/self/cgroup", "0::/jobs/one\n");
   Put("sys/fs/cgroup/jobs/one/memory.max", "max\n");
   EXPECT_EQ(Find().whose, kMachine);

@@ -8,7 +8,7 @@
 namespace torchps {
 namespace {
 
-TEST(SpinForTest, CallsUntilTheConditionIsTrue) {
+TEST(SpinForTest, RepeatsTheCheckUntilItIsTrue) {
   if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "it does not spin on one core";
   int calls = 0;
   EXPECT_TRUE(SpinFor(absl::Hours(1), [&] { return ++calls == 5; }));
@@ -27,7 +27,7 @@ TEST(SpinForTest, GivesUpAfterTheTime) {
   EXPECT_FALSE(SpinFor(absl::Microseconds(10), [] { return false; }));
 }
 
-TEST(SpinForTest, DoesNotSpinWithoutTime) {
+TEST(SpinForTest, ReturnsFalseAtOnceForZeroTime) {
   EXPECT_FALSE(SpinFor(absl::ZeroDuration(), [] { return true; }));
 }
 

@@ -19,7 +19,7 @@ void InAThreadOfItsOwn(Body body) {
   std::thread(body).join();
 }
 
-TEST(StopSignalTest, HandlesASignalDespiteEarlierThreads) {
+TEST(StopSignalTest, CatchesASignalEvenIfOlderThreadsDoNotBlockIt) {
 #ifdef TORCHPS_TSAN
   GTEST_SKIP() << "the sanitizer runs handlers after the signal, where they cannot set the mask";
 #endif
