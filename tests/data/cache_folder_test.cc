@@ -26,7 +26,7 @@ TEST(CacheFolderTest, IgnoresARelativePath) {
             "/h/.cache/torchps");
 }
 
-TEST(CacheFolderTest, NamesTheVariableToSet) {
+TEST(CacheFolderTest, ErrorNamesTheVariableToSet) {
   const absl::Status status = FolderIn({{"HOME", "."}}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("TORCHPS_CACHE"));

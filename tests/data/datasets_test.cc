@@ -150,7 +150,7 @@ TEST_P(EverySource, ReturnsRowsInTheRequestedOrder) {
   }
 }
 
-TEST_P(EverySource, ChangingABatchKeepsTheDataset) {
+TEST_P(EverySource, ChangingABatchDoesNotChangeTheDataset) {
   Batch changed = *source_.train->Get({0});
   const Batch before = *source_.train->Get({0});
   changed.input.zero_();
@@ -240,7 +240,7 @@ TEST(ImageDatasetTest, HandlesAConstantChannel) {
   EXPECT_EQ(batch.target.item<int64_t>(), 3);
 }
 
-TEST(FingerprintTest, DistinguishesTablesOfTheSameLength) {
+TEST(FingerprintTest, TablesOfTheSameLengthHaveDifferentFingerprints) {
   const JobSpec job = Job("data { source: 'csv' }");
   const std::string rows = "1,0\n2,1\n3,0\n4,1\n5,0\n6,1\n7,0\n8,1\n9,0\n10,1\n";
   const auto of = [&](const std::string& text) {
@@ -254,7 +254,7 @@ TEST(FingerprintTest, DistinguishesTablesOfTheSameLength) {
   EXPECT_NE(of("0" + rows.substr(1)).train, here.train) << "standardised by another mean";
 }
 
-TEST(FingerprintTest, IsZeroForVaryingSamples) {
+TEST(FingerprintTest, IsZeroForADatasetWithoutAFingerprint) {
   const TextDataset text("abcdefghijk", 3, 0);
   DataSource source;
   EXPECT_EQ(GetFingerprint(source).number(), 0u);
@@ -283,7 +283,7 @@ TEST(RowDatasetTest, StandardizesByTheTrainingRows) {
   EXPECT_TRUE(input.allclose(torch::tensor({{-1.0f, 0.0f}, {1.0f, 0.0f}, {998.0f, 4.0f}})));
 }
 
-TEST(RowDatasetTest, TheSplitFollowsTheSeed) {
+TEST(RowDatasetTest, TheSeedDecidesWhichRowsAreTestRows) {
   const std::string path = CsvFile();
   std::vector<std::vector<float>> test_rows;
   for (const std::string seed : {"1", "2"}) {
@@ -323,7 +323,7 @@ TEST(RowDatasetTest, ReplacesAMissingValueByTheTrainingMean) {
       input.allclose(torch::tensor({{-1.0f, 0.0f}, {0.0f, 0.0f}, {1.0f, 0.0f}, {998.0f, 4.0f}})));
 }
 
-TEST(RowDatasetTest, ClassNamesAreInTheMetadata) {
+TEST(RowDatasetTest, TheMetadataListsTheClassNames) {
   std::string text = "a,kind\n";
   for (int i = 0; i < 30; ++i) text += std::to_string(i) + (i % 2 ? ",setosa\n" : ",\"a\"\"b\"\n");
   const DataSource source =
@@ -369,7 +369,7 @@ TEST(TokenDatasetTest, TargetsAreTheNextTokens) {
   EXPECT_EQ(wide.train->shape().classes, 50304);
 }
 
-TEST(TokenDatasetTest, NamesTheTokenBeyondTheVocabulary) {
+TEST(TokenDatasetTest, ErrorNamesTheTokenBeyondTheVocabulary) {
   const DataSource source = *OpenData(Job("model { transformer { context: 8 } } data { source: "
                                           "'tokens' tokens { vocabulary: 40 } }"),
                                       TokenDirectory());
@@ -396,7 +396,7 @@ TEST(ImageFolderDatasetTest, ResizesAndNormalizesImages) {
   EXPECT_EQ(grey.train->Get({0})->input.sizes(), (std::vector<int64_t>{1, 1, 64, 64}));
 }
 
-TEST(ImageFolderDatasetTest, NamesABrokenFileInABatch) {
+TEST(ImageFolderDatasetTest, ErrorNamesTheBrokenFileOfABatch) {
   const std::string directory = ImageDirectory();
   const DataSource source =
       *OpenData(Job("data { source: 'images' images { height: 4 } }"), directory);
@@ -433,14 +433,14 @@ TEST(DataRegistryTest, ListsTheKnownSources) {
               "digits, idx, cifar10, images, csv, text or tokens, got \"imagenet\"");
 }
 
-TEST(DataRegistryTest, TheFlagsPathOverridesTheJobs) {
+TEST(DataRegistryTest, ThePathOfTheFlagOverridesThePathOfTheJob) {
   ExpectError("data { source: 'idx' path: '/of/the/job' }", "", absl::StatusCode::kNotFound,
               "/of/the/job");
   ExpectError("data { source: 'idx' path: '/of/the/job' }", "/of/the/flag",
               absl::StatusCode::kNotFound, "/of/the/flag");
 }
 
-TEST(DataRegistryTest, NamesTheMissingPathField) {
+TEST(DataRegistryTest, ErrorNamesTheMissingPathField) {
   setenv("TORCHPS_CACHE", NewDirectory().c_str(), /*overwrite=*/1);
   for (const std::string source : {"idx", "cifar10", "csv", "images"}) {
     ExpectError("data { source: '" + source + "' }", "", absl::StatusCode::kInvalidArgument,
@@ -494,7 +494,7 @@ torch::Tensor GetInputs(const Dataset& data) {
   return data.Get(all)->input;
 }
 
-TEST(PreprocessingTest, MetadataIsLossless) {
+TEST(PreprocessingTest, ReadingBackTheMetadataLosesNothing) {
   Preprocessing table;
   table.columns = {{"a, b"}, {"colour", {"blue", "r\"ed"}}, {"c"}};
   table.input_mean = {1.0 / 3, 0, -1e300};
@@ -553,7 +553,7 @@ TEST(PreprocessingTest, CountsRowsDroppedByAnEvaluation) {
   EXPECT_EQ(other.test_description, "all rows of " + path + " but 2 with a missing value");
 }
 
-TEST(PreprocessingTest, EvaluatesTheTestPartOfTheTrainingTable) {
+TEST(PreprocessingTest, AnEvaluationOfTheTrainingTableUsesItsTestPart) {
   const std::string path = CsvFile();
   const JobSpec job = Job("data { source: 'csv' }");
   const DataSource trained = *OpenData(job, path);
@@ -562,7 +562,7 @@ TEST(PreprocessingTest, EvaluatesTheTestPartOfTheTrainingTable) {
   EXPECT_THAT(again.test_description, HasSubstr("the test part of"));
 }
 
-TEST(PreprocessingTest, APredictionReadsRowsInOrder) {
+TEST(PreprocessingTest, APredictionReadsAllRowsInFileOrder) {
   const JobSpec job = Job("data { source: 'csv' }");
   const DataSource trained = *OpenData(job, CsvFile());
   const DataSource fresh =
@@ -608,7 +608,7 @@ TEST(PreprocessingTest, PredictsImagesWithoutClassFolders) {
   EXPECT_TRUE(some.test->Get({0, 7})->target.equal(torch::tensor({1, 2}, torch::kInt64)));
 }
 
-TEST(PreprocessingTest, EvaluatesAWholeText) {
+TEST(PreprocessingTest, AnEvaluationOfAnotherTextUsesAllOfIt) {
   const JobSpec job = Job("data { source: 'text' } model { transformer { context: 16 } }");
   const DataSource trained = *OpenData(job);
   EXPECT_EQ(OpenData(JobOfModel(job, trained, EVALUATION))->test->size(), trained.test->size());
@@ -616,7 +616,7 @@ TEST(PreprocessingTest, EvaluatesAWholeText) {
   EXPECT_EQ(OpenData(JobOfModel(job, trained, EVALUATION), text)->test->size(), 2);
 }
 
-TEST(PreprocessingTest, RefusesAModelOfOtherData) {
+TEST(PreprocessingTest, RefusesToOpenATableWithTheMetadataOfImages) {
   const JobSpec images = Job("data { source: 'digits' train_samples: 9 test_samples: 9 }");
   const DataSource trained = *OpenData(images);
   const JobSpec use = JobOfModel(Job("data { source: 'csv' }"), trained, EVALUATION);
@@ -624,13 +624,13 @@ TEST(PreprocessingTest, RefusesAModelOfOtherData) {
               HasSubstr("do not describe a table"));
 }
 
-TEST(DataRegistryTest, NamesTheMinimumLengthOfAText) {
+TEST(DataRegistryTest, ErrorNamesTheMinimumLengthOfAText) {
   const std::string path = WriteFile(NewDirectory(), "t", std::string(109, 'x'));
   ExpectError("data { source: 'text' } model { transformer { context: 10 } }", path,
               absl::StatusCode::kInvalidArgument, "expected at least 110 bytes");
 }
 
-TEST(DataRegistryTest, NamesTheProblemOfTokenFiles) {
+TEST(DataRegistryTest, ErrorNamesTheFaultOfATokenFile) {
   const std::string job = "data { source: 'tokens' } model { transformer { context: 8 } }";
   ExpectError(job, "", absl::StatusCode::kInvalidArgument,
               "the directory of train.bin and val.bin");
@@ -645,7 +645,7 @@ TEST(DataRegistryTest, NamesTheProblemOfTokenFiles) {
   ExpectError(job, directory, absl::StatusCode::kDataLoss, "train.bin: expected tokens of 2 bytes");
 }
 
-TEST(DataRegistryTest, NamesAColumnWithoutValues) {
+TEST(DataRegistryTest, ErrorNamesAColumnWithoutValues) {
   const std::string path =
       WriteFile(NewDirectory(), "t.csv", "a,b,y\n1,,0\n2,,1\n3,,0\n4,,1\n5,,0\n");
   ExpectError("data { source: 'csv' csv { missing: COLUMN_MEAN } }", path,
@@ -654,7 +654,7 @@ TEST(DataRegistryTest, NamesAColumnWithoutValues) {
               "line 2, column 1");
 }
 
-TEST(DataRegistryTest, TextWithoutAContextNamesTheField) {
+TEST(DataRegistryTest, ErrorForTextNamesTheMissingContextField) {
   ExpectError("data { source: 'text' } model { name: 'mine' }", "",
               absl::StatusCode::kInvalidArgument, "model.transformer.context");
 }

@@ -112,7 +112,7 @@ TEST_F(DownloadTest, AStopEndsTheDownload) {
   close(silent);
 }
 
-TEST_F(DownloadTest, KeepsADifferentFileOfThatName) {
+TEST_F(DownloadTest, DoesNotOverwriteADifferentFileOfThatName) {
   ASSERT_TRUE(std::filesystem::create_directories(directory_));
   WriteFile(directory_, "abc.bin", "mine");
   const absl::Status status = Download({good_.url()});
@@ -122,7 +122,7 @@ TEST_F(DownloadTest, KeepsADifferentFileOfThatName) {
   EXPECT_THAT(good_.requests(), IsEmpty());
 }
 
-TEST_F(DownloadTest, RejectsWrongContents) {
+TEST_F(DownloadTest, RejectsAnAnswerWithTheWrongBytes) {
   for (const std::string body : {"abd", "", "ab", "abcd"}) {
     HttpServer bad([&body](const std::string&) { return HttpAnswer("200 OK", body); });
     const absl::Status status = Download({bad.url()});
@@ -197,7 +197,7 @@ TEST_F(DownloadTest, FailsWithoutAMirrorOrADirectory) {
   EXPECT_FALSE(DownloadFiles(file + "/below", {kAbc}, options).ok());
 }
 
-TEST(MnistDownloadTest, NamesTheFilesOfTheIdxReader) {
+TEST(MnistDownloadTest, ListsTheFilesThatTheIdxReaderReads) {
   std::vector<std::string> names;
   for (const RemoteFile& file : MnistFiles()) {
     names.push_back(file.name);
@@ -208,7 +208,7 @@ TEST(MnistDownloadTest, NamesTheFilesOfTheIdxReader) {
                                  "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"));
 }
 
-TEST(MnistDownloadTest, AJobWithoutAPathUsesTheCache) {
+TEST(MnistDownloadTest, WithoutAPathMnistGoesToTheCacheFolder) {
   setenv("no_proxy", "127.0.0.1", 1);
   const std::string cache = NewDirectory();
   setenv("TORCHPS_CACHE", cache.c_str(), 1);
@@ -226,7 +226,7 @@ TEST(MnistDownloadTest, AJobWithoutAPathUsesTheCache) {
   EXPECT_THAT(std::string(other.message()), HasSubstr("data.source \"idx\", not \"csv\""));
 }
 
-TEST(MnistDownloadTest, GivenMirrorsReplaceTheDefaults) {
+TEST(MnistDownloadTest, OnlyTheGivenMirrorsAreAsked) {
   setenv("no_proxy", "127.0.0.1", 1);
   HttpServer missing([](const std::string&) { return HttpAnswer("404 Not Found", ""); });
   DownloadOptions options;

@@ -36,7 +36,7 @@ TEST(TensorDatasetTest, FingerprintDependsOnIntegersAndShapes) {
   EXPECT_NE(TensorDataset(torch::zeros({1, 1}), {}).Fingerprint(), 0u);
 }
 
-TEST(TensorDatasetTest, MayHaveNoTarget) {
+TEST(TensorDatasetTest, ABatchHasNoTargetIfTheDatasetHasNone) {
   EXPECT_FALSE(TensorDataset(torch::zeros({3, 1}), {}).Get({1})->target.defined());
 }
 
@@ -49,7 +49,7 @@ struct Squares : torch::data::datasets::Dataset<Squares> {
   torch::optional<size_t> size() const override { return 7; }
 };
 
-TEST(TensorDatasetTest, WrapsATorchDataset) {
+TEST(TensorDatasetTest, ReturnsTheSamplesOfAWrappedTorchDataset) {
   const std::shared_ptr<const Dataset> data = FromTorchData(Squares());
   EXPECT_EQ(data->size(), 7);
   const Batch batch = *data->Get({3, 5});

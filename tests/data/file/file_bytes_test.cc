@@ -46,7 +46,7 @@ TEST(FileBytesTest, InflatesMoreThanOneBuffer) {
   EXPECT_EQ(*ReadFileBytes(path), bytes);
 }
 
-TEST(FileBytesTest, NamesAMissingFile) {
+TEST(FileBytesTest, ErrorNamesAMissingFile) {
   const auto result = ReadFileBytes("/nowhere/at-all");
   EXPECT_TRUE(absl::IsNotFound(result.status()));
   EXPECT_THAT(Message(result), HasSubstr("/nowhere/at-all"));

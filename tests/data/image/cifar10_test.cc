@@ -34,7 +34,7 @@ TEST(Cifar10Test, ReadsTheFiveTrainingFilesInOrder) {
   EXPECT_EQ(set->pixels[9 * 3072 + 3 * 1024 - 1], 5);
 }
 
-TEST(Cifar10Test, NamesAMissingFileAndTheRemedy) {
+TEST(Cifar10Test, ErrorNamesTheMissingFileAndTheRemedy) {
   const std::string directory = NewDirectory();
   const absl::Status status = ReadCifar10Test(directory).status();
   EXPECT_TRUE(absl::IsNotFound(status));
@@ -53,7 +53,7 @@ TEST(Cifar10Test, ATruncatedRecordIsDataLoss) {
   EXPECT_TRUE(absl::IsDataLoss(ReadCifar10Test(directory).status()));
 }
 
-TEST(Cifar10Test, NamesTheRecordOfAnInvalidLabel) {
+TEST(Cifar10Test, ErrorNamesTheRecordOfAnInvalidLabel) {
   const std::string directory = NewDirectory();
   WriteFile(directory, "test_batch.bin", Record(9, 0, 0, 0) + Record(10, 0, 0, 0));
   const absl::Status status = ReadCifar10Test(directory).status();

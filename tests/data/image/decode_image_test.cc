@@ -34,7 +34,7 @@ TEST(DecodeImageTest, DecodesPngExactly) {
   EXPECT_THAT(image->pixels, ElementsAreArray(pixels));
 }
 
-TEST(DecodeImageTest, ConvertsBetweenGreyAndColour) {
+TEST(DecodeImageTest, ConvertsGreyToColourAndColourToGrey) {
   const auto colours = DecodeImage(EncodePng({7, 200}, 1, 2, 1), Whole(3), "x.png");
   ASSERT_TRUE(colours.ok()) << colours.status();
   EXPECT_THAT(colours->pixels, ElementsAre(7, 7, 7, 200, 200, 200));
@@ -157,7 +157,7 @@ TEST(DecodeImageTest, ScalesPngValuesOfEachDepthTo8Bits) {
   EXPECT_THAT(Decoded(Png(3, 8, 0, passes, "", /*interlace=*/1), 1), ElementsAre(10, 20, 30));
 }
 
-TEST(DecodeImageTest, OpacityMultipliesValuesWithoutGamma) {
+TEST(DecodeImageTest, MultipliesValuesByTheOpacityWithoutGamma) {
   // 200 * 51 / 255.
   EXPECT_THAT(Decoded(Png(1, 8, 4, "\xc8\x33"), 1), ElementsAre(40));
   EXPECT_THAT(Decoded(Png(1, 16, 6, "\xc8\xc8\x64\x64\x32\x32\x33\x33"), 3),

@@ -17,13 +17,13 @@ uint64_t Checksum(const std::vector<uint8_t>& bytes) {
   return hash.value();
 }
 
-TEST(DigitsTest, TheSameBytesOnEveryMachine) {
+TEST(DigitsTest, TheImagesHaveTheSameBytesOnEveryMachine) {
   EXPECT_EQ(Checksum(GenerateDigits(200, 1, DigitsPart::kTrain).pixels), 0x329bd6dffdecc184u);
   EXPECT_EQ(Checksum(GenerateDigits(200, 1, DigitsPart::kTest).pixels), 0x26806d24a91fa11u);
   EXPECT_EQ(Checksum(GenerateDigits(200, 2, DigitsPart::kTrain).pixels), 0xc6a45d4f3e8e7ab2u);
 }
 
-TEST(DigitsTest, AnImageDependsOnlyOnItsNumber) {
+TEST(DigitsTest, AnImageDoesNotDependOnTheNumberOfImages) {
   const ImageSet few = GenerateDigits(15, 3, DigitsPart::kTrain);
   ImageSet many = GenerateDigits(40, 3, DigitsPart::kTrain);
   many.Limit(15);
@@ -40,7 +40,7 @@ TEST(DigitsTest, DigitsAreEquallyFrequent) {
   }
 }
 
-TEST(DigitsTest, ImagesDifferAcrossPartsAndSeeds) {
+TEST(DigitsTest, NoImageRepeatsAcrossPartsAndSeeds) {
   std::vector<std::vector<uint8_t>> images;
   for (uint64_t seed : {1, 2}) {
     for (DigitsPart part : {DigitsPart::kTrain, DigitsPart::kTest}) {

@@ -48,7 +48,7 @@ TEST_F(IdxTest, ReadsGzipAndPlainSideBySide) {
   EXPECT_THAT(set->labels, ElementsAre(7, 0));
 }
 
-TEST_F(IdxTest, NamesAMissingFileAndTheRemedy) {
+TEST_F(IdxTest, ErrorNamesTheMissingFileAndTheRemedy) {
   WriteFile(directory_, "train-images-idx3-ubyte", kImages);
   const absl::Status status = ReadIdxDirectory(directory_, "train").status();
   EXPECT_TRUE(absl::IsNotFound(status));
@@ -75,7 +75,7 @@ TEST_F(IdxTest, TrailingBytesAreDataLoss) {
   EXPECT_TRUE(absl::IsDataLoss(Read(kImages, kLabels + '\0').status()));
 }
 
-TEST_F(IdxTest, NamesAWrongMagicNumber) {
+TEST_F(IdxTest, ErrorNamesAWrongMagicNumber) {
   const absl::Status labels = Read(kLabels + "another ten", kLabels).status();
   EXPECT_TRUE(absl::IsDataLoss(labels));
   EXPECT_THAT(std::string(labels.message()), HasSubstr("0x00000803, got 0x00000801"));

@@ -67,7 +67,7 @@ TEST_F(ImageFolderTest, ALimitKeepsTheClassProportions) {
   EXPECT_EQ(folder->size(), 4);
 }
 
-TEST_F(ImageFolderTest, NamesAFolderWithoutClasses) {
+TEST_F(ImageFolderTest, ErrorNamesAFolderWithoutClassesOrImages) {
   ExpectError(ReadImageFolder(directory_ + "/none").status(), absl::StatusCode::kNotFound, "/none");
   ExpectError(ReadImageFolder(directory_).status(), absl::StatusCode::kInvalidArgument, "got 0");
   Put("one/x.png");
@@ -108,7 +108,7 @@ TEST_F(ImageFolderTest, FindsTheTestSetInTestOrVal) {
       absl::StatusCode::kInvalidArgument, "/train, got none named \"b\"");
 }
 
-TEST_F(ImageFolderTest, CountsSkippedFilesAndRejectsOtherImages) {
+TEST_F(ImageFolderTest, CountsSkippedFilesAndRejectsUnsupportedImages) {
   for (const char* path : {"a/1.JFIF", "a/2.jpe", "a/3.pjpeg", "b/1.png", "a/Thumbs.db", "b/notes",
                            "c.txt", "__MACOSX/a/1.png", "a/.hidden"}) {
     Put(path);

@@ -46,7 +46,7 @@ TEST_F(CsvTest, DetectsANumericHeaderFromLaterRows) {
   }
 }
 
-TEST_F(CsvTest, AcceptsAnUnnamedIndexColumn) {
+TEST_F(CsvTest, DetectsAHeaderWithAnUnnamedIndexColumn) {
   std::string table = ",0,1,2,3\n";
   int row = 0;
   for (absl::string_view line : absl::StrSplit(kDecimals, '\n', absl::SkipEmpty())) {
@@ -93,7 +93,7 @@ TEST_F(CsvTest, DetectsANumericHeaderWithNumericTargets) {
   EXPECT_THAT(Rows(years, {"", {"2022"}}).target_columns, ElementsAre("2022"));
 }
 
-TEST_F(CsvTest, TheJobDecidesAboutTheHeader) {
+TEST_F(CsvTest, TheJobsHeaderSettingReplacesTheDetection) {
   CsvColumns columns;
   columns.header = true;
   EXPECT_THAT(GetNames(Rows("4,2,0\n1,2,1\n", columns)), ElementsAre("4", "2"));

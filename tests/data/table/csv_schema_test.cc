@@ -69,7 +69,7 @@ TEST_F(CsvSchemaTest, ListsMissingColumns) {
                 "expected a first line with the names of the model's columns (a, color)", Named());
 }
 
-TEST_F(CsvSchemaTest, FindsAHeaderAboveOneRow) {
+TEST_F(CsvSchemaTest, DetectsTheHeaderOfATableWithOneRow) {
   CsvColumns columns;
   columns.schema = TableSchema{{{"0"}, {"1"}}, "2", {}, 3, {}};
   const RowSet rows = Rows("1,0\n7,8\n", ToPredict(columns));
@@ -77,7 +77,7 @@ TEST_F(CsvSchemaTest, FindsAHeaderAboveOneRow) {
   EXPECT_THAT(rows.values, ElementsAre(8, 7));
 }
 
-TEST_F(CsvSchemaTest, AnUnknownCategoryIsAnErrorOrNan) {
+TEST_F(CsvSchemaTest, AnUnknownCategoryIsAnErrorOrIfAllowedNan) {
   const std::string text = "a,color,kind\n1,green,rose\n";
   ExpectInvalid(text,
                 "line 2, column 1 (color): expected a category that the model knows (blue, red; "
@@ -114,7 +114,7 @@ TEST_F(CsvSchemaTest, APredictionNeedsNoAnswers) {
   EXPECT_TRUE(Rows("a,color,kind\n1,red,rose\n", ToPredict(Named())).has_answers);
 }
 
-TEST_F(CsvSchemaTest, APredictionDropsNoRow) {
+TEST_F(CsvSchemaTest, APredictionRejectsMissingValuesInsteadOfDroppingRows) {
   const std::string text = "a,color,kind\n1,red,rose\n,red,rose\n3,blue,\n";
   EXPECT_EQ(Rows(text, WithMissing(Missing::kDropRow, Named())).dropped, 2);
   ExpectInvalid(text, "line 3, column 0 (a): expected a value, not a missing value (a prediction",
@@ -137,7 +137,7 @@ TEST_F(CsvSchemaTest, FindsTargetColumnsByName) {
   }
 }
 
-TEST_F(CsvSchemaTest, WithoutNamesFindsColumnsByPosition) {
+TEST_F(CsvSchemaTest, WithoutColumnNamesFindsColumnsByPosition) {
   const RowSet whole = Rows("x1,2,1.5,2.5\n", Unnamed());
   EXPECT_THAT(whole.values, ElementsAre(1.5, 2.5));
   EXPECT_THAT(whole.labels, ElementsAre(2));

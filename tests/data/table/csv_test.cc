@@ -17,7 +17,7 @@ using ::testing::IsNan;
 
 using Missing = CsvColumns::Missing;
 
-TEST_F(CsvTest, TheLastColumnIsTheLabelUnlessNamed) {
+TEST_F(CsvTest, WithoutALabelColumnTheLastColumnIsTheLabel) {
   const RowSet rows = Rows("1,2.5,0\n-3,4e2,1\n");
   EXPECT_THAT(rows.values, ElementsAre(1, 2.5, -3, 400));
   EXPECT_THAT(rows.labels, ElementsAre(0, 1));
@@ -39,14 +39,14 @@ TEST_F(CsvTest, DetectsATextHeader) {
   }
 }
 
-TEST_F(CsvTest, NamesALineOfAnotherLength) {
+TEST_F(CsvTest, ErrorNamesALineOfAnotherLength) {
   ExpectError("1,2,0\n1,2\n", absl::StatusCode::kDataLoss, "line 2: expected 3 fields");
   ExpectError("1,2,0\n\n1,2,0,4\n", absl::StatusCode::kDataLoss,
               "line 3: expected 3 fields as in the first line, got 4 (a field that holds ',' needs "
               "double quotes)");
 }
 
-TEST_F(CsvTest, NamesTheFieldThatIsNoNumber) {
+TEST_F(CsvTest, ErrorNamesTheFieldThatIsNoNumber) {
   ExpectInvalid("a,b,y\n1,x,0\n",
                 "line 2, column 1 (b): expected a number, not text (data.csv.category_column takes "
                 "a column of few different values, data.csv.ignore_column leaves out an id or free "
@@ -113,7 +113,7 @@ TEST_F(CsvTest, RejectsALabelThatIsNoClass) {
   }
 }
 
-TEST_F(CsvTest, ListsTheKnownLabelColumns) {
+TEST_F(CsvTest, ErrorForAnUnknownLabelColumnListsTheColumns) {
   ExpectInvalid("a,b,y\n1,2,0\n", "a number of 0 to 2 or one of a, b, y, got \"z\"", {"z"});
   ExpectInvalid("1,2,0\n", "a number of 0 to 2, got \"3\"", {"3"});
 }
@@ -132,7 +132,7 @@ TEST_F(CsvTest, NumbersClassNamesInByteOrder) {
   EXPECT_THAT(rows.values, ElementsAre(1, 2, 3, 4));
 }
 
-TEST_F(CsvTest, OneNameMakesEveryClassAName) {
+TEST_F(CsvTest, IfOneClassIsANameAllClassesAreNames) {
   const RowSet rows = Rows("1,10\n2,9\n3,other\n");
   EXPECT_THAT(rows.class_names, ElementsAre("10", "9", "other"));
   EXPECT_THAT(rows.labels, ElementsAre(0, 1, 2));
@@ -244,7 +244,7 @@ TEST_F(CsvTest, RejectsACategoryWithTooManyValues) {
                 {"", {}, {}, {"id"}});
 }
 
-TEST_F(CsvTest, NamesAMissingValueAndTheRemedies) {
+TEST_F(CsvTest, ErrorNamesTheMissingValueAndTheRemedies) {
   for (const std::string missing : {"", "NA", "n/a", "NaN", "null", "None", "?", "-", "\"\""}) {
     ExpectInvalid("a,b,y\n1,2,0\n3," + missing + ",1\n",
                   "line 3, column 1 (b): expected a value, not a missing value (data.csv.missing: "
@@ -252,7 +252,7 @@ TEST_F(CsvTest, NamesAMissingValueAndTheRemedies) {
   }
 }
 
-TEST_F(CsvTest, KeepsAMissingValueOrDropsTheRow) {
+TEST_F(CsvTest, KeepsAMissingValueAsNanOrDropsTheRow) {
   const std::string text = "a,b,y\n1,?,0\nNA,4,1\n5,6,2\n";
   const RowSet kept = Rows(text, WithMissing(Missing::kKeep));
   EXPECT_THAT(kept.values, ElementsAre(1, IsNan(), IsNan(), 4, 5, 6));
@@ -276,7 +276,7 @@ TEST_F(CsvTest, RejectsAMissingAnswer) {
   EXPECT_THAT(Rows("a,y\n1,\n2,x\n", WithMissing(Missing::kDropRow)).values, ElementsAre(2));
 }
 
-TEST_F(CsvTest, NamesAMissingFileAndTheRemedy) {
+TEST_F(CsvTest, ErrorNamesTheMissingFileAndTheRemedy) {
   const absl::Status status = ReadCsv("/nowhere/x.csv", {}).status();
   EXPECT_TRUE(absl::IsNotFound(status));
   EXPECT_THAT(std::string(status.message()), HasSubstr("--data"));

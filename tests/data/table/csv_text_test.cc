@@ -54,7 +54,7 @@ TEST_F(CsvTest, AcceptsCrLineEndings) {
   ExpectInvalid("sep=,\r\na,b,y\r\n1,x,0\r\n", "line 3, column 1 (b)");
 }
 
-TEST_F(CsvTest, ReadsOtherTextAsWindows1252) {
+TEST_F(CsvTest, ReadsTextThatIsNotUtf8AsWindows1252) {
   const RowSet rows = Rows(
       "gr\xf6\xdf"
       "e,\x80,y\n1,2,\xe9t\xe9\n3,4,b\n");

@@ -13,7 +13,7 @@
 namespace torchps {
 namespace {
 
-TEST(GeneratedTextTest, TheSameBytesOnEveryMachine) {
+TEST(GeneratedTextTest, TheTextHasTheSameBytesOnEveryMachine) {
   Fnv1a hash;
   hash.AddString(GenerateText(10'000, 1));
   EXPECT_EQ(hash.value(), 0xfed184b3a806c3ecu);

@@ -54,7 +54,7 @@ std::vector<int64_t> Tokens(int64_t vocabulary) {
   return tokens;
 }
 
-TEST(TokenFileTest, RejectsWiderTokensWithoutTheirBits) {
+TEST(TokenFileTest, RejectsWiderTokensUnlessTheJobGivesTheirBits) {
   const std::string directory = NewDirectory();
   for (const int64_t vocabulary : {60, 300, 50'000, 70'000, 130'000, 1 << 24}) {
     for (const int width : {4, 8}) {
@@ -178,7 +178,7 @@ TEST(TokenFileTest, SkipsNumpyAndLlmcHeaders) {
   ExpectTokens(Llmc(20240801, 7, Packed({7, 40000, 128255}, 4)), 32, 128255);
 }
 
-TEST(TokenFileTest, FallsBackToANumpyArray) {
+TEST(TokenFileTest, UsesTheNumpyFileIfThereIsNoBinFile) {
   const std::string directory = NewDirectory();
   EXPECT_EQ(TokenPath(directory, "train"), directory + "/train.bin");
   WriteFile(directory, "train.npy", "");
@@ -187,7 +187,7 @@ TEST(TokenFileTest, FallsBackToANumpyArray) {
   EXPECT_EQ(TokenPath(directory, "train"), directory + "/train.bin");
 }
 
-TEST(TokenFileTest, NamesANegativeToken) {
+TEST(TokenFileTest, ErrorNamesANegativeToken) {
   for (const int width : {4, 8}) {
     const auto file =
         TokenFile::Open(WriteFile(NewDirectory(), "t", Packed({1, -1}, width)), 8 * width);
@@ -203,7 +203,7 @@ void ExpectError(const std::string& path, absl::StatusCode code, const std::stri
   EXPECT_THAT(std::string(status.message()), HasSubstr(path));
 }
 
-TEST(TokenFileTest, NamesAFileWithoutTokens) {
+TEST(TokenFileTest, ErrorNamesAFileWithoutTokens) {
   const std::string directory = NewDirectory();
   ExpectError(directory + "/none", absl::StatusCode::kNotFound, "none");
   ExpectError(directory, absl::StatusCode::kInvalidArgument, "got a directory");
@@ -216,7 +216,7 @@ TEST(TokenFileTest, NamesAFileWithoutTokens) {
               absl::StatusCode::kInvalidArgument, "a zip archive");
 }
 
-TEST(TokenFileTest, NamesAnInvalidHeader) {
+TEST(TokenFileTest, RejectsAnInvalidHeaderWithTheReason) {
   const auto expect = [](const std::string& bytes, absl::StatusCode code, const std::string& part,
                          int bits = 0) {
     ExpectError(WriteFile(NewDirectory(), "t", bytes), code, part, bits);
