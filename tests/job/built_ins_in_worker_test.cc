@@ -34,7 +34,7 @@ void ExpectListed(const Objective& objective) {
   }
 }
 
-TEST(BuiltInsInWorkerTest, BuildsEveryModel) {
+TEST(BuiltInsInWorkerTest, EveryListedModelCanBeBuilt) {
   for (const std::string& model : BuiltInModels()) {
     const JobSpec job = Job(model, model == "transformer" ? "text" : "digits");
     absl::StatusOr<DataSource> data = OpenData(job);
@@ -47,7 +47,7 @@ TEST(BuiltInsInWorkerTest, BuildsEveryModel) {
 }
 
 // OpenData's error for an unknown source lists the known sources.
-TEST(BuiltInsInWorkerTest, OpensEveryDataSource) {
+TEST(BuiltInsInWorkerTest, EveryListedDataSourceIsKnownToOpenData) {
   const std::string text(OpenData(Job("mlp", "nonsense")).status().message());
   const std::string known = text.substr(0, text.find(", got"));
   const auto commas = std::count(known.begin(), known.end(), ',');

@@ -29,7 +29,7 @@ TEST(BuiltInsTest, SuggestsANameForATypo) {
       0u);
 }
 
-TEST(BuiltInsTest, ChecksDeviceNames) {
+TEST(BuiltInsTest, AcceptsKnownDeviceNamesAndRejectsOthers) {
   for (const char* names :
        {"cpu", "cuda", "cuda:0", "cuda:15", "auto", "cuda:all", "cpu,cpu", "cuda:0,cuda:1,cpu"}) {
     EXPECT_EQ(CheckDeviceNames(names), absl::OkStatus()) << names;

@@ -29,7 +29,7 @@ TEST(HyperparameterTest, ReturnsTheDefaultIfMissing) {
   EXPECT_EQ(*Hyperparameter(JobWith("width.of.head", "8"), "width.of.head", 32), 8);
 }
 
-TEST(HyperparameterTest, NamesTheValueAndTheExpectedType) {
+TEST(HyperparameterTest, ErrorNamesTheValueAndTheExpectedType) {
   EXPECT_EQ(
       Hyperparameter(JobWith("width", "wide"), "width", 32).status(),
       absl::InvalidArgumentError("hyperparameter.width is \"wide\"; expected a whole number"));

@@ -33,7 +33,7 @@ TEST(JobDifferenceTest, TreatsADefaultAsEqualToItsValue) {
                   .ok());
 }
 
-TEST(JobDifferenceTest, NamesTheFirstFieldAndBothValues) {
+TEST(JobDifferenceTest, ErrorNamesTheFirstDifferentFieldAndBothValues) {
   EXPECT_EQ(Check("training { batch_size: 16 epochs: 2 }", "training { batch_size: 8 epochs: 2 }"),
             Differ("training.batch_size: the running job has 16, this worker has 8"));
   EXPECT_EQ(Check("name: 'a'", "name: 'b' workers: 7"),
@@ -53,7 +53,7 @@ TEST(JobDifferenceTest, ComparesNumbersExactly) {
           .ok());
 }
 
-TEST(JobDifferenceTest, ListsEveryFieldInOrder) {
+TEST(JobDifferenceTest, ListsEveryDifferentFieldInOrder) {
   const std::vector<JobDifference> all = AllJobDifferences(
       Normalized("name: 'a' data { path: '/x' } training { epochs: 2 }"),
       Normalized("name: 'a' data { path: '/y' } training { epochs: 3 } optimizer { adam {} }"));
@@ -66,7 +66,7 @@ TEST(JobDifferenceTest, ListsEveryFieldInOrder) {
                                       "optimizer.kind: sgd -> adam"}));
 }
 
-TEST(JobDifferenceTest, NamesADifferentOneof) {
+TEST(JobDifferenceTest, ErrorNamesBothMembersOfADifferentOneof) {
   EXPECT_EQ(Check("", "optimizer { adam {} }"),
             Differ("optimizer.kind: the running job has sgd, this worker has adam"));
 }
@@ -86,7 +86,7 @@ TEST(JobDifferenceTest, IgnoresTheDataPath) {
   EXPECT_TRUE(Check("data { path: '/a' }", "data { path: '/b' }").ok());
 }
 
-TEST(JobDifferenceTest, TreatsTheCompletedJobAsEqual) {
+TEST(JobDifferenceTest, AJobCompletedWithItsStepsEqualsTheOriginal) {
   const JobSpec theirs = Normalized("");
   JobSpec mine = theirs;
   ASSERT_TRUE(CompleteJobSpec(&mine, 6000).ok());

@@ -34,13 +34,13 @@ TEST(JobFileTest, ReadsAJob) {
   EXPECT_TRUE(job->optimizer().has_adam());
 }
 
-TEST(JobFileTest, NamesTheLineAndSuggestsAField) {
+TEST(JobFileTest, ErrorNamesTheLineAndSuggestsAField) {
   ExpectError("name: 'x'\ntraining {\n  batchsize: 3\n}",
               "a.textproto:3: TrainingSpec has no field \"batchsize\"; did you mean "
               "\"batch_size\"? it has: epochs, batch_size, accumulate");
 }
 
-TEST(JobFileTest, ListsTheFieldsWithoutASimilarName) {
+TEST(JobFileTest, ErrorListsAllFieldsIfNoneIsSimilar) {
   ExpectError("wire { zzz: 3 }",
               "a.textproto:1: WireSpec has no field \"zzz\"; it has: block_bytes");
 }
@@ -59,7 +59,7 @@ TEST(JobFileTest, RefusesRemovedFields) {
               "DELAYED");
 }
 
-TEST(JobFileTest, NamesTheLineOfASyntaxError) {
+TEST(JobFileTest, ErrorNamesTheLineOfASyntaxError) {
   ExpectError("name: 'x'\nworkers: many", "a.textproto:2: ");
   ExpectError("name: 'x\n", "a.textproto:1: ");
   ExpectError("training {", "a.textproto:1: ");
@@ -67,7 +67,7 @@ TEST(JobFileTest, NamesTheLineOfASyntaxError) {
   ExpectError("workers: 99999999999", "a.textproto:1: ");
 }
 
-TEST(JobFileTest, ExplainsAnUnbalancedBrace) {
+TEST(JobFileTest, ErrorExplainsAnUnbalancedBrace) {
   ExpectError("training {\n  epochs: 3\noptimizer { learning_rate: 1 }",
               "a.textproto:3: TrainingSpec has no field \"optimizer\", but JobSpec does; is a } "
               "missing before it?");
@@ -78,7 +78,7 @@ TEST(JobFileTest, ExplainsAnUnbalancedBrace) {
   ExpectError("training {\n  epochs: 3 }\n}", "a.textproto:3: unmatched }");
 }
 
-TEST(JobFileTest, ExplainsTheExpectedValue) {
+TEST(JobFileTest, ErrorNamesTheKindOfValueExpected) {
   ExpectError("training {\n  epochs: four }", "a.textproto:2: expected a whole number, not four");
   ExpectError("optimizer { learning_rate: x }", "a.textproto:1: expected a number, not x");
   ExpectError("model { name: convnet }", "a.textproto:1: expected a quoted string, not convnet");
@@ -90,7 +90,7 @@ TEST(JobFileTest, ExplainsTheExpectedValue) {
   ExpectError("{\"workers\": 3}", "a.textproto:1: expected a field name, not a {");
 }
 
-TEST(JobFileTest, ListsTheValuesOfAnEnum) {
+TEST(JobFileTest, ErrorListsTheValuesOfAnEnum) {
   ExpectError("consistency {\n  mode: ASNC }",
               "a.textproto:2: mode cannot be \"ASNC\"; expected one of ASYNC, SYNC; did you mean "
               "ASYNC?");
@@ -107,7 +107,7 @@ TEST(JobFileTest, ReadsAFile) {
   EXPECT_EQ(job->workers(), 5);
 }
 
-TEST(JobFileTest, NamesTheFileInItsErrors) {
+TEST(JobFileTest, ErrorBeginsWithTheFileName) {
   const std::string path = WrittenFile("broken.textproto", "\nworker: 5");
   EXPECT_EQ(ParseJobFile(path).status().message().find(path + ":2: JobSpec has no field"), 0u);
 }

@@ -20,7 +20,7 @@ std::vector<std::filesystem::path> JobFiles() {
   return files;
 }
 
-TEST(JobFilesTest, ContainOneJobForEveryModel) {
+TEST(JobFilesTest, EveryModelHasAJobFile) {
   std::vector<std::string> models;
   for (const auto& path : JobFiles()) {
     const absl::StatusOr<JobSpec> job = ParseJobFile(path.string());
@@ -43,7 +43,7 @@ TEST(JobFilesTest, AreValidAndNamedLikeTheirFiles) {
   }
 }
 
-TEST(JobFilesTest, StayValidInBothModes) {
+TEST(JobFilesTest, AreValidInAsyncAndInSyncMode) {
   for (const auto& path : JobFiles()) {
     absl::StatusOr<JobSpec> job = ParseJobFile(path.string());
     ASSERT_TRUE(job.ok()) << job.status();

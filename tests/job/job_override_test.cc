@@ -48,7 +48,7 @@ TEST(JobOverrideTest, SplitsAtTheFirstEqualsSign) {
   ExpectBecomes("data { path: 'x' }", "data.path=", "data { path: '' }");
 }
 
-TEST(JobOverrideTest, SelectsAOneofMemberByItsField) {
+TEST(JobOverrideTest, AssigningAFieldOfAOneofMemberSelectsTheMember) {
   ExpectBecomes("optimizer { sgd { momentum: 0.9 } }", "optimizer.adam.beta1=0.8",
                 "optimizer { adam { beta1: 0.8 } }");
 }
@@ -73,7 +73,7 @@ TEST(JobOverrideTest, SetsFieldsInAListOfMessages) {
                 "optimizer { group { pattern: '*' } group { pattern: '*.bias' } }");
 }
 
-TEST(JobOverrideTest, NamesTheExpectedValue) {
+TEST(JobOverrideTest, ErrorNamesTheKindOfValueExpected) {
   ExpectRefused("training.batch_size=abc",
                 "job field training.batch_size cannot be \"abc\"; expected a whole number from "
                 "-2147483648 to 2147483647");
@@ -91,7 +91,7 @@ TEST(JobOverrideTest, NamesTheExpectedValue) {
   ExpectRefused("optimizer.kind=lamb", "expected one of sgd, adam, adamw, adagrad, rmsprop");
 }
 
-TEST(JobOverrideTest, ListsTheFieldsForAnUnknownField) {
+TEST(JobOverrideTest, ErrorForAnUnknownFieldListsTheFields) {
   ExpectRefused("training.batchsize=3",
                 "job field \"training.batchsize\" does not exist: TrainingSpec has no field "
                 "\"batchsize\"; did you mean \"batch_size\"? it has: epochs, batch_size");
@@ -104,7 +104,7 @@ TEST(JobOverrideTest, ListsTheFieldsForAnUnknownField) {
   ExpectRefused("training._evaluate=true", "TrainingSpec has no field");
 }
 
-TEST(JobOverrideTest, ListsTheFieldsOfAMessage) {
+TEST(JobOverrideTest, ErrorForAWholeMessageListsItsFields) {
   ExpectRefused("wire=3", "it is a message, set one of its fields (block_bytes, push");
   ExpectRefused("optimizer=adam", "; did you mean optimizer.kind=adam?");
   ExpectRefused("optimizer.adam={}", "; did you mean optimizer.kind=adam?");
@@ -112,7 +112,7 @@ TEST(JobOverrideTest, ListsTheFieldsOfAMessage) {
   ExpectRefused("optimizer.group.0=3", "it is a message, set one of its fields (pattern");
 }
 
-TEST(JobOverrideTest, RefusesAMissingElement) {
+TEST(JobOverrideTest, RefusesAnElementThatTheListLacks) {
   ExpectRefused("optimizer.group.2.pattern=x",
                 "names element \"2\" of the list group; expected 0 to 1");
   ExpectRefused("optimizer.group.pattern=x", "names element \"pattern\" of the list group");
@@ -124,12 +124,12 @@ TEST(JobOverrideTest, RefusesAnOverrideWithoutAssignment) {
   ExpectRefused("", "has no '='");
 }
 
-TEST(JobOverrideTest, EscapesUnprintableBytes) {
+TEST(JobOverrideTest, ErrorEscapesUnprintableBytes) {
   ExpectRefused("\xff\n=3", "\"\\xff");
   ExpectRefused("workers=\xe2\x82", "cannot be \"\\xe2\\x82\"");
 }
 
-TEST(JobOverrideTest, SuggestsTheSetFlag) {
+TEST(JobOverrideTest, SuggestsTheSetFlagForAFieldUsedAsAFlag) {
   EXPECT_EQ(SetFlagFor("batch-size"), "--set=training.batch_size=VALUE");
   EXPECT_EQ(SetFlagFor("lr"), "--set=optimizer.learning_rate=VALUE");
   EXPECT_EQ(SetFlagFor("optimizer.adam.beta1"), "--set=optimizer.adam.beta1=VALUE");

@@ -137,7 +137,7 @@ TEST(JobSpecTest, PrefetchesOnlyIfStalenessIsAllowed) {
   ExpectRefused("consistency { mode: SYNC prefetch: true }", message);
 }
 
-TEST(JobSpecTest, StopsStaleStepsOnlyIfPossible) {
+TEST(JobSpecTest, StopsStaleStepsOnlyIfGradientsCanBeTooLate) {
   EXPECT_FALSE(Normalized("consistency { mode: ASYNC }").consistency().stop_stale());
   EXPECT_FALSE(Normalized("consistency { mode: SYNC }").consistency().stop_stale());
   EXPECT_TRUE(Normalized("workers: 2 consistency { mode: SYNC backup_workers: 1 }")
@@ -172,14 +172,14 @@ TEST(JobSpecTest, SetsAGraceTimeOnlyWithBackupWorkers) {
                 "consistency.grace_part is -1; expected 0 to 100");
 }
 
-TEST(JobSpecTest, WaitsTenMinutesForAHungWorker) {
+TEST(JobSpecTest, TheProgressTimeoutIsTenMinutesByDefault) {
   EXPECT_EQ(Normalized("").consistency().progress_timeout(), 600);
   EXPECT_EQ(Normalized("consistency { progress_timeout: 0 }").consistency().progress_timeout(), 0);
   ExpectRefused("consistency { progress_timeout: -1 }",
                 "consistency.progress_timeout is -1; expected 0 to 1e+06");
 }
 
-TEST(JobSpecTest, AScheduleOfTheWholeJobCountsSamples) {
+TEST(JobSpecTest, AScheduleOverTheWholeJobIsBySamplesByDefault) {
   const auto by = [](const std::string& text) {
     return Normalized("optimizer { schedule { " + text + " } }").optimizer().schedule().by();
   };
@@ -197,7 +197,7 @@ TEST(JobSpecTest, AScheduleOfTheWholeJobCountsSamples) {
   EXPECT_EQ(again->optimizer().schedule().by(), ScheduleSpec::SAMPLES);
 }
 
-TEST(JobSpecTest, ComputesMomentumInWorkersUnderStaleness) {
+TEST(JobSpecTest, MomentumIsInTheWorkerByDefaultIfGradientsMayBeStale) {
   const auto at = [](const std::string& text, const char* mode = "ASYNC") {
     const SgdSpec sgd =
         Normalized(absl::StrCat(text, " consistency { mode: ", mode, " }")).optimizer().sgd();
@@ -234,7 +234,7 @@ TEST(JobSpecTest, ComputesMomentumInWorkersUnderStaleness) {
       "optimizer.sgd.momentum_at is DELAYED; expected SERVER or WORKER without local steps");
 }
 
-TEST(JobSpecTest, KeepsExplicitValues) {
+TEST(JobSpecTest, NormalizationKeepsExplicitValues) {
   const std::string text =
       "name: \"n-1_.x\" seed: 0 workers: 3 model { name: \"mlp\" hidden: 7 hidden: 8 } "
       "data { source: \"idx\" path: \"/\\303\\251\" train_samples: 5 } "
@@ -254,7 +254,7 @@ TEST(JobSpecTest, KeepsExplicitValues) {
   EXPECT_EQ(Normalized(text).ShortDebugString(), text);
 }
 
-TEST(JobSpecTest, NormalizationIsIdempotent) {
+TEST(JobSpecTest, NormalizingTwiceChangesNothingMore) {
   for (const char* text :
        {"", "model { name: 'transformer' } data { source: 'csv' }",
         "consistency { mode: ASYNC } training { accumulate: 3 }", "workers: 40"}) {
@@ -272,7 +272,7 @@ std::string GetRule(const JobSpec& job) {
              : ConsistencySpec::Apply_Name(consistency.apply());
 }
 
-TEST(JobSpecTest, AppliesWholeBatchesByDefault) {
+TEST(JobSpecTest, TheDefaultUpdateRuleIsWholeBatch) {
   EXPECT_EQ(GetRule(Normalized("workers: 3")), "WHOLE_BATCH");
   EXPECT_EQ(GetRule(Normalized("consistency { staleness_bound: 0 }")), "WHOLE_BATCH");
   EXPECT_EQ(GetRule(Normalized("consistency { mode: SYNC }")), "SYNC");
@@ -288,7 +288,7 @@ TEST(JobSpecTest, AppliesWholeBatchesByDefault) {
             "EACH_PUSH");
 }
 
-TEST(JobSpecTest, NamesFieldsIncompatibleWithWholeBatches) {
+TEST(JobSpecTest, ErrorNamesTheFieldIncompatibleWithWholeBatch) {
   const auto whole = [](const std::string& more, const std::string& rest = "") {
     return "workers: 3 consistency { apply: WHOLE_BATCH " + more + " } " + rest;
   };
@@ -348,7 +348,7 @@ TEST(JobSpecTest, TheDefaultBatchCoversEveryWorker) {
                 "training.batch_size is 0; expected 1 to 1048576");
 }
 
-TEST(JobSpecTest, NamesTheErrorInAField) {
+TEST(JobSpecTest, ErrorNamesTheFieldTheValueAndTheExpectation) {
   ExpectRefused("training { batch_size: 0 }", "training.batch_size is 0; expected 1 to 1048576");
   ExpectRefused(
       "data { csv { label_column: 'kind' target_column: 'price' } }",
@@ -381,13 +381,13 @@ TEST(JobSpecTest, NamesTheErrorInAField) {
                 "optimizer.schedule.step_size is 0; expected 1 to 1099511627776");
 }
 
-TEST(JobSpecTest, NeedsALearningRate) {
+TEST(JobSpecTest, RefusesAJobWithoutALearningRate) {
   ExpectMessage(NormalizeJobSpec(JobSpec()).status(),
                 "job field optimizer.learning_rate is missing or 0; expected a number above 0 that "
                 "float32 can hold");
 }
 
-TEST(JobSpecTest, NamesTheFirstOfSeveralErrors) {
+TEST(JobSpecTest, ReportsTheFirstOfSeveralErrors) {
   ExpectRefused("training { batch_size: -1 } workers: -1", "workers is -1; expected 1 to 4096");
 }
 
@@ -515,7 +515,7 @@ TEST(JobSpecTest, RefusesADuplicateHyperparameterName) {
                 "hyperparameter.name is \"\"; expected a unique name that is not empty");
 }
 
-TEST(JobSpecTest, AGlobalBatchNeedsASamplePerWorker) {
+TEST(JobSpecTest, RefusesAGlobalBatchSmallerThanTheNumberOfWorkers) {
   const char* const kJob = "workers: 4 training { global_batch: true batch_size: 10 epochs: 2 } ";
   ExpectRefused("workers: 4 training { global_batch: true batch_size: 3 }",
                 "training.batch_size is 3; expected at least workers (4) with "
@@ -528,7 +528,7 @@ TEST(JobSpecTest, AGlobalBatchNeedsASamplePerWorker) {
   EXPECT_EQ(sync.optimizer().schedule().total_steps(), 20) << "rounds";
 }
 
-TEST(JobSpecTest, RoundsLeasesToWholePushes) {
+TEST(JobSpecTest, RoundsSampleLeasesToWholePushes) {
   const auto async = [](const std::string& training) {
     return Normalized("consistency { mode: ASYNC } training { " + training + " }").training();
   };
@@ -541,7 +541,7 @@ TEST(JobSpecTest, RoundsLeasesToWholePushes) {
             3);
 }
 
-TEST(JobSpecTest, CountsTheStepsOfTheJob) {
+TEST(JobSpecTest, FillsInTheNumberOfStepsOfTheJob) {
   const auto total_steps = [](const std::string& text, int64_t samples) {
     JobSpec job = Normalized(text);
     const absl::Status status = CompleteJobSpec(&job, samples);
@@ -578,14 +578,14 @@ TEST(JobSpecTest, CountsStepsOfTheLargestJobWithoutOverflow) {
                 "workers contain at most 1152921504606846976 samples");
 }
 
-TEST(JobSpecTest, NeedsTrainingSamplesToCountSteps) {
+TEST(JobSpecTest, CannotCountStepsWithoutTrainingSamples) {
   JobSpec job = Normalized("");
   ExpectMessage(CompleteJobSpec(&job, 0),
                 "there are 0 training samples; expected 1 to 1099511627776");
   EXPECT_FALSE(CompleteJobSpec(&job, std::numeric_limits<int64_t>::max()).ok());
 }
 
-TEST(JobSpecTest, RefusesAWarmUpOfTheWholeCosine) {
+TEST(JobSpecTest, RefusesAWarmUpAsLongAsTheCosineSchedule) {
   JobSpec job = Normalized(
       "training { batch_size: 10 } optimizer { schedule { shape: COSINE warmup_steps: 10 } }");
   JobSpec longer = job;

@@ -61,7 +61,7 @@ TEST(ParameterGroupsTest, PatternsMatchTheWholeNameLikeShells) {
   EXPECT_FALSE(Matches("a\\*", "a*")) << "a backslash is itself";
 }
 
-TEST(ParameterGroupsTest, MatchesManyStarsQuickly) {
+TEST(ParameterGroupsTest, MatchesAPatternOfManyStarsQuickly) {
   EXPECT_FALSE(Matches("*a*a*a*a*a*a*a*a*a*a*a*b", std::string(10000, 'a')));
 }
 
@@ -72,7 +72,7 @@ TEST(ParameterGroupsTest, AcceptsALayoutWithTheRightGroups) {
           .ok());
 }
 
-TEST(ParameterGroupsTest, NamesTheSegmentOfAWrongGroup) {
+TEST(ParameterGroupsTest, ErrorNamesTheSegmentInAWrongGroup) {
   const absl::Status status =
       CheckGroups(TwoGroups(), GetLayout({GetSegment("fc.bias", 0), GetSegment("fc.weight", -1)}));
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
@@ -81,7 +81,7 @@ TEST(ParameterGroupsTest, NamesTheSegmentOfAWrongGroup) {
                         "optimizer.group it belongs to 1"));
 }
 
-TEST(ParameterGroupsTest, NamesAnUnusedGroup) {
+TEST(ParameterGroupsTest, ErrorNamesAGroupThatNoParameterMatches) {
   const ModelLayout both = GetLayout({GetSegment("fc.bias", 0), GetSegment("fc.weight", 1)});
   EXPECT_TRUE(CheckGroupsAreUsed(TwoGroups(), both).ok());
   EXPECT_TRUE(CheckGroupsAreUsed(OptimizerSpec(), both).ok());

@@ -18,7 +18,7 @@ std::string HintOn(const std::string& text) {
   return RateHint(*NormalizeJobSpec(AsyncUnlessSaid(job)));
 }
 
-TEST(RateHintTest, WarnsAboutAHighRateInAsync) {
+TEST(RateHintTest, WarnsAboutAHighLearningRateInAsync) {
   EXPECT_THAT(HintOn("workers: 3 optimizer { adam {} learning_rate: 0.008 }"),
               HasSubstr("optimizer.learning_rate is 0.008, probably too high for 3 workers with "
                         "consistency.apply EACH_PUSH, whose gradients are 2 updates late; use at "
@@ -27,7 +27,7 @@ TEST(RateHintTest, WarnsAboutAHighRateInAsync) {
               HasSubstr("are 1 update late; use at most 0.02"));
 }
 
-TEST(RateHintTest, DoesNotWarnAboutAModerateRate) {
+TEST(RateHintTest, DoesNotWarnAboutAModerateLearningRate) {
   EXPECT_THAT(HintOn("workers: 3 optimizer { adam {} learning_rate: 0.002 }"), IsEmpty());
   EXPECT_THAT(HintOn("workers: 3 optimizer { sgd {} learning_rate: 0.1 }"), IsEmpty());
   EXPECT_THAT(HintOn("workers: 3 optimizer { sgd { momentum: 0.9 } learning_rate: 0.01 }"),
@@ -41,7 +41,7 @@ TEST(RateHintTest, DoesNotWarnWithoutStaleGradients) {
   EXPECT_THAT(HintOn("workers: 1 optimizer { adam {} learning_rate: 0.1 }"), IsEmpty());
 }
 
-TEST(RateHintTest, AGlobalBatchAllowsAHigherRate) {
+TEST(RateHintTest, WithAGlobalBatchAHigherLearningRateIsAllowed) {
   const std::string job = "workers: 4 training { global_batch: true } optimizer { adam {} ";
   EXPECT_THAT(HintOn(job + "learning_rate: 0.01 }"), IsEmpty());
   EXPECT_THAT(HintOn(job + "learning_rate: 0.02 }"), HasSubstr("use at most 0.01"));

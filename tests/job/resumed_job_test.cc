@@ -38,7 +38,7 @@ TEST(ResumedJobTest, AcceptsChangedTrainingSettings) {
             "");
 }
 
-TEST(ResumedJobTest, NamesAForbiddenChangeAndTheReason) {
+TEST(ResumedJobTest, ErrorNamesTheForbiddenChangeAndTheReason) {
   EXPECT_EQ(
       Refusal("", "seed=2"),
       "a resumed job cannot change seed, because it determines which samples of the epoch are "
@@ -65,7 +65,7 @@ TEST(ResumedJobTest, NamesAForbiddenChangeAndTheReason) {
   }
 }
 
-TEST(ResumedJobTest, AllowsAnotherWorkerCountWithSharedBatches) {
+TEST(ResumedJobTest, OnlyWithAGlobalBatchTheNumberOfWorkersMayChange) {
   EXPECT_EQ(Refusal("", "workers=3"), "");
   EXPECT_EQ(Refusal("", "workers=1"), "");
   const std::string own_batches = "training.global_batch=false ";
@@ -73,14 +73,14 @@ TEST(ResumedJobTest, AllowsAnotherWorkerCountWithSharedBatches) {
             std::string::npos);
 }
 
-TEST(ResumedJobTest, APushLogKeepsItsOptimizer) {
+TEST(ResumedJobTest, RefusesAnotherOptimizerWhileAPushLogIsReplayed) {
   const std::string log = "durability.level=LOG ";
   EXPECT_EQ(Refusal(log, log + "training.epochs=7"), "");
   EXPECT_NE(Refusal(log, log + "optimizer.learning_rate=0.01").find("push log is replayed"),
             std::string::npos);
 }
 
-TEST(ResumedJobTest, AGroupKeepsItsPattern) {
+TEST(ResumedJobTest, RefusesAnotherPatternForAParameterGroup) {
   const auto group = [](const std::string& pattern, double factor) {
     return absl::StrCat("optimizer.group.0.pattern=", pattern,
                         " optimizer.group.0.learning_rate_factor=", factor);

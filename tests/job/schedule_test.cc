@@ -56,7 +56,7 @@ TEST(ScheduleTest, StepMultipliesByGammaPeriodically) {
   EXPECT_DOUBLE_EQ(schedule.Factor(30, 0), std::pow(0.5, 10));
 }
 
-TEST(ScheduleTest, StepCountsWarmUpGradients) {
+TEST(ScheduleTest, StepSizeCountsFromTheStartOfTheWarmUp) {
   const Schedule schedule = Make("shape: STEP step_size: 3 gamma: 0.5 warmup_steps: 4");
   EXPECT_DOUBLE_EQ(schedule.Factor(2, 0), 0.75);
   EXPECT_DOUBLE_EQ(schedule.Factor(3, 0), 0.5);
@@ -81,7 +81,7 @@ TEST(ScheduleTest, CosineStartsAfterTheWarmUp) {
   EXPECT_NEAR(schedule.Factor(14, 0), 0.0, 1e-15);
 }
 
-TEST(ScheduleTest, BySamplesUsesTheProgress) {
+TEST(ScheduleTest, BySamplesTheFactorFollowsTheJobProgress) {
   const Schedule schedule =
       Make("shape: COSINE total_steps: 16 warmup_steps: 4 final_fraction: 0.2 by: SAMPLES");
   const Schedule applied =
@@ -97,7 +97,7 @@ TEST(ScheduleTest, BySamplesUsesTheProgress) {
       0.25);
 }
 
-TEST(ScheduleTest, NamesTheInvalidField) {
+TEST(ScheduleTest, ErrorNamesTheInvalidField) {
   ExpectRefused("warmup_steps: -1", "optimizer.schedule.warmup_steps is -1");
   ExpectRefused("shape: STEP gamma: 0.1", "optimizer.schedule.step_size is 0");
   ExpectRefused("shape: STEP step_size: 2", "optimizer.schedule.gamma");

@@ -14,7 +14,7 @@ TEST(UnknownFieldTest, ListsTheFieldsOfAMessageInOrder) {
             "it has: momentum, dampening, nesterov, momentum_at");
 }
 
-TEST(UnknownFieldTest, SuggestsAFieldElsewhereInTheJob) {
+TEST(UnknownFieldTest, SuggestsAFieldOfThatNameInAnotherMessage) {
   const auto told = [](const google::protobuf::Descriptor& message, const std::string& name) {
     const std::string text = DescribeFields(message, name);
     return text.substr(0, text.find('?'));

@@ -70,7 +70,7 @@ TEST(YamlJobTest, SelectsAOneofMemberByName) {
               "a.yaml:2: job field optimizer.kind cannot be \"adm\"; expected one of sgd, adam");
 }
 
-TEST(YamlJobTest, NamesTheLineAndSuggestsAField) {
+TEST(YamlJobTest, ErrorNamesTheLineAndSuggestsAField) {
   ExpectError("name: x\ntraining:\n  batchsize: 3",
               "a.yaml:3: TrainingSpec has no field \"batchsize\"; did you mean \"batch_size\"? it "
               "has: epochs, batch_size, accumulate");
@@ -80,7 +80,7 @@ TEST(YamlJobTest, NamesTheLineAndSuggestsAField) {
               "optimizer.learning_rate?");
 }
 
-TEST(YamlJobTest, NamesTheLineOfAnInvalidValue) {
+TEST(YamlJobTest, ErrorNamesTheLineOfAnInvalidValue) {
   ExpectError("training:\n  epochs: many",
               "a.yaml:2: job field training.epochs cannot be \"many\"; expected a whole number");
   ExpectError("consistency:\n\n  mode: ASNC",
@@ -107,7 +107,7 @@ TEST(YamlJobTest, RefusesADuplicateField) {
   ExpectError("name: x\n---\nname: y", "a.yaml:3: a second document begins here");
 }
 
-TEST(YamlJobTest, NamesTheLineOfASyntaxError) {
+TEST(YamlJobTest, ErrorNamesTheLineOfASyntaxError) {
   ExpectError("name: x\ntraining: {epochs: 3\n",
               "a.yaml:3: did not find expected ',' or '}' while parsing a flow mapping, which "
               "starts in line 2");
