@@ -121,7 +121,7 @@ class JobWatchTest : public ::testing::Test {
   std::vector<Measured> measured_;
 };
 
-TEST_F(JobWatchTest, ValuesCountFromTheTimeOfTheirPull) {
+TEST_F(JobWatchTest, AMeasurementDescribesTheJobAtTheTimeOfThePull) {
   watch_.every = absl::Hours(1);
   Event measuring;
   Event trained;
@@ -156,7 +156,7 @@ TEST_F(JobWatchTest, ValuesCountFromTheTimeOfTheirPull) {
   EXPECT_EQ(measured_[1].evaluation.metric("accuracy"), 1);
 }
 
-TEST_F(JobWatchTest, RefusesAnotherModel) {
+TEST_F(JobWatchTest, RefusesToEvaluateAnotherModelThanTheJobs) {
   Event watched;
   std::thread worker([&] {
     const absl::Status status = Train([&] { watched.Await(); });
@@ -187,7 +187,7 @@ TEST_F(JobWatchTest, AStopEndsTheWaitForAJob) {
   EXPECT_TRUE(absl::IsCancelled(AwaitRunningJob(watch_).status()));
 }
 
-TEST(MeasuredTest, PrintsALineForReadersAndPrograms) {
+TEST(MeasuredTest, PrintsALineOfTextAndALineOfJson) {
   Measured measured;
   measured.seconds = 12.25;
   measured.samples = 6400;

@@ -20,7 +20,7 @@ TEST(LocalOutcomeTest, ReportsTheResultAndTheDuration) {
             "digits finished after 2 epochs in 3.2 s: test loss 0.4018, accuracy 0.872, f1 0.8");
 }
 
-TEST(LocalOutcomeTest, OmitsUnmeasuredFigures) {
+TEST(LocalOutcomeTest, OmitsFiguresThatWereNotMeasured) {
   EXPECT_EQ(GetText("phase: DONE job { name: 'x' } running_seconds: 1 "
                     "epoch { epoch: 1 closed: true } evaluation { epoch: 1 }"),
             "x finished after 1 epoch in 1.0 s");

@@ -76,7 +76,7 @@ TEST_F(LocalRunTest, DoesNotTouchAnExistingJobsFolder) {
   }
 }
 
-TEST_F(LocalRunTest, NamesAFolderThatCannotBeCreated) {
+TEST_F(LocalRunTest, ErrorNamesAFolderThatCannotBeCreated) {
   std::ofstream(options_.dir) << "a file";
   const absl::Status status = LocalRun::Start(job_, options_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);

@@ -6,27 +6,27 @@
 namespace torchps {
 namespace {
 
-TEST(TaskSetupTest, AStopEndsTheProcessOnlyDuringSetup) {
+TEST(TaskSetupTest, AStopDuringSetupEndsTheProcess) {
   TaskSetup making;
   EXPECT_TRUE(making.Begin().ok());
   EXPECT_TRUE(making.Stop("terminated"));
 }
 
-TEST(TaskSetupTest, AStopDoesNotEndAConnectedProcess) {
+TEST(TaskSetupTest, AStopAfterSetupDoesNotEndTheProcess) {
   TaskSetup making;
   EXPECT_TRUE(making.Begin().ok());
   EXPECT_TRUE(making.End().ok());
   EXPECT_FALSE(making.Stop("terminated"));
 }
 
-TEST(TaskSetupTest, NothingIsCreatedAfterAStop) {
+TEST(TaskSetupTest, SetupDoesNotBeginAfterAStop) {
   TaskSetup making;
   EXPECT_FALSE(making.Stop("terminated"));
   EXPECT_EQ(making.Begin(), absl::CancelledError("terminated"));
   EXPECT_FALSE(making.Stop("terminated")) << "setup did not begin";
 }
 
-TEST(TaskSetupTest, TasksCreatedDuringAStopDoNotConnect) {
+TEST(TaskSetupTest, ASetupThatWasStoppedEndsWithCancelled) {
   TaskSetup making;
   EXPECT_TRUE(making.Begin().ok());
   EXPECT_TRUE(making.Stop("terminated"));

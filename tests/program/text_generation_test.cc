@@ -77,7 +77,7 @@ TEST(TextGenerationTest, TemperatureZeroPicksTheMostLikelyToken) {
   EXPECT_THAT(*tokens, ElementsAre(3, 4, 5, 6, 7, 8, 9, 0, 1, 2));
 }
 
-TEST(TextGenerationTest, SeedsRepeatTextsAndTopKBoundsThem) {
+TEST(TextGenerationTest, TheSeedRepeatsATextAndTopKLimitsTheTokens) {
   const Task task = BigramTask(10);
   const Sampling sampling{/*length=*/100, /*temperature=*/1.5, /*top_k=*/2, /*seed=*/7};
   const std::vector<int64_t> tokens = *Generated(task, {0}, sampling);
@@ -172,7 +172,7 @@ absl::StatusOr<std::string> Written(const std::string& source, int64_t vocabular
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-TEST(TextGenerationTest, NeedsOnlyAModelFile) {
+TEST(TextGenerationTest, GeneratesWithoutTheTrainingData) {
   EXPECT_EQ(*Written("text", 256, "be\xfe"), std::string("be\xfe\xff\0\1\n", 7));
   EXPECT_EQ(*Written("tokens", 256, "97 98"), "97 98 99 100 101\n");
   EXPECT_EQ(*Written("tokens", 300, "298 299"), "298 299 0 1 2\n");

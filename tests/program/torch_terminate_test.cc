@@ -58,7 +58,7 @@ TEST_F(TorchTerminateDeathTest, ExitsWithAMessageDuringAnotherError) {
       testing::ExitedWithCode(1), kSentence);
 }
 
-TEST_F(TorchTerminateDeathTest, ATensorMemoryErrorExitsWithAMessage) {
+TEST_F(TorchTerminateDeathTest, AnErrorWhileATensorIsFreedExitsWithAMessage) {
   EXPECT_EXIT(
       {
         EndWellWhenTorchThrows("a_worker");

@@ -80,7 +80,7 @@ TEST(TrainMainTest, TheFactorySeesTheJobsThreadsAndSeed) {
   std::_Exit(is_well && !::testing::Test::HasFailure() ? 0 : 1);
 }
 
-TEST(TrainMainDeathTest, AMissingDeviceExitsBeforeTheFactory) {
+TEST(TrainMainDeathTest, AMissingDeviceEndsTheProcessBeforeTheFactory) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_EXIT(End(!CallsFactory({"--device=cuda:99"}, [] {})), ::testing::ExitedWithCode(0), "");
 }
@@ -125,7 +125,7 @@ TEST(TrainMainDeathTest, AStopInterruptsDataLoading) {
               "train_main_test: terminated");
 }
 
-TEST(TrainMainDeathTest, ReportsACutterErrorLikeAFactoryError) {
+TEST(TrainMainDeathTest, AnErrorWhileCuttingTheModuleIsReportedAsAUsageError) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   std::vector<std::string> flags = {"train_main_test", "--job=" + JobFile(),
                                     "--servers=127.0.0.1:1", "--stage=0",

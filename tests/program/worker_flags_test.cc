@@ -64,7 +64,7 @@ TEST_F(WorkerFlagsTest, TheFlagsSelectTheMode) {
   EXPECT_THAT(CheckWatchFlags(/*can=*/true).message(), HasSubstr("--servers"));
 }
 
-TEST_F(WorkerFlagsTest, NamesIncompatibleFlags) {
+TEST_F(WorkerFlagsTest, ErrorNamesTheIncompatibleFlag) {
   struct Case {
     std::vector<std::string> words;
     std::string named;
@@ -107,7 +107,7 @@ TEST_F(WorkerFlagsTest, RefusesModesThatTheProgramLacks) {
   EXPECT_THAT(CheckWatchFlags(/*can=*/true).message(), HasSubstr("leave out --job"));
 }
 
-TEST_F(WorkerFlagsTest, TheFlagsSelectTheJob) {
+TEST_F(WorkerFlagsTest, SetFlagsAndDataOverrideTheJob) {
   const std::vector<std::string> overrides =
       Parse({"--set", "workers=3", "--set=optimizer.learning_rate=0.5", "--set=data.path=here",
              "--data=there"});

@@ -100,7 +100,7 @@ TEST_F(MemberExchangeTest, TensorsMoveFromStageToStage) {
   EXPECT_FALSE(none->tensor.defined());
 }
 
-TEST_F(MemberExchangeTest, OtherMembersLearnWhyAMemberFailed) {
+TEST_F(MemberExchangeTest, TheErrorOfAFailedMemberReachesTheOthers) {
   const auto leader = Listen(0, 2);
   const auto other = Listen(1, 2);
   Connect({leader.get(), other.get()});
@@ -129,7 +129,7 @@ TEST_F(MemberExchangeTest, AFailedMemberStopsTheOtherProcesses) {
   EXPECT_TRUE(absl::IsUnavailable(leader->status())) << leader->status();
 }
 
-TEST_F(MemberExchangeTest, TheNextParcelDetectsAMissingMember) {
+TEST_F(MemberExchangeTest, TakeFailsIfTheOtherMemberIsGone) {
   const auto leader = Listen(0, 2);
   const auto other = Listen(1, 2);
   Connect({leader.get(), other.get()});
@@ -141,7 +141,7 @@ TEST_F(MemberExchangeTest, TheNextParcelDetectsAMissingMember) {
   EXPECT_THAT(std::string(missed.message()), HasSubstr("is gone"));
 }
 
-TEST_F(MemberExchangeTest, TellsAMismatchedVisitorWhyItIsRefused) {
+TEST_F(MemberExchangeTest, RefusesAProcessWithOtherDataAndTellsItWhy) {
   const auto leader = Listen(0, 2, nullptr, /*patience=*/absl::Seconds(2));
   const auto other = Listen(1, 2);
   Connect({leader.get(), other.get()});
@@ -158,7 +158,7 @@ TEST_F(MemberExchangeTest, TellsAMismatchedVisitorWhyItIsRefused) {
   comes.join();
 }
 
-TEST_F(MemberExchangeTest, WithTlsWorkersTrustWorkersOfTheirJob) {
+TEST_F(MemberExchangeTest, MembersWithWorkerCertificatesMeetOverTls) {
   const TestCertificates certificates;
   const auto files = certificates.Open(Role::kWorker);
   const auto leader = Listen(0, 2, files);

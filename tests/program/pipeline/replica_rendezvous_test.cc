@@ -68,7 +68,7 @@ class ReplicaRendezvousTest : public ::testing::Test {
   std::unique_ptr<ReplicaRendezvous> gathering_;
 };
 
-TEST_F(ReplicaRendezvousTest, EachVisitorLearnsWhenTheMeetingBegins) {
+TEST_F(ReplicaRendezvousTest, BeginAnswersAllWaitingVisitors) {
   const auto second = Visit(Process(2, 22));
   const auto first = Visit(Process(1, 11));
   const auto members = gathering_->Gather(Process(0, 10));
@@ -87,7 +87,7 @@ TEST_F(ReplicaRendezvousTest, EachVisitorLearnsWhenTheMeetingBegins) {
   EXPECT_TRUE(absl::IsUnavailable(GetStatus(Visit(Process(1, 12)))));
 }
 
-TEST_F(ReplicaRendezvousTest, TheLatestProcessOfAStageTakesPart) {
+TEST_F(ReplicaRendezvousTest, ALaterProcessOfAStageReplacesTheEarlierOne) {
   const auto earlier = Visit(Process(1, 11));
   const auto later = Visit(Process(1, 12));
   EXPECT_TRUE(absl::IsUnavailable(GetStatus(earlier)));
@@ -97,7 +97,7 @@ TEST_F(ReplicaRendezvousTest, TheLatestProcessOfAStageTakesPart) {
   EXPECT_TRUE(GetStatus(later).ok()) << GetStatus(later);
 }
 
-TEST_F(ReplicaRendezvousTest, CannotReplaceAProcessAfterGathering) {
+TEST_F(ReplicaRendezvousTest, AfterGatheringALaterProcessOfAStageIsRefused) {
   const auto gathered = Visit(Process(1, 11));
   const auto second = Visit(Process(2, 22));
   ASSERT_TRUE(gathering_->Gather(Process(0, 10)).ok());
@@ -128,21 +128,21 @@ TEST_F(ReplicaRendezvousTest, RefusesAMismatchedProcessWithTheReason) {
   }
 }
 
-TEST_F(ReplicaRendezvousTest, ADismissedProcessMayReturn) {
+TEST_F(ReplicaRendezvousTest, AfterADismissalTheProcessMayVisitAgain) {
   const auto first = Visit(Process(1, 11));
   gathering_->Dismiss(absl::UnavailableError("stage 2 is gone"));
   EXPECT_EQ(GetStatus(first), absl::UnavailableError("stage 2 is gone"));
   EXPECT_TRUE(Visit(Process(1, 11))->empty());
 }
 
-TEST_F(ReplicaRendezvousTest, ProcessesDoNotWaitForAnEndedLeader) {
+TEST_F(ReplicaRendezvousTest, CloseAnswersWaitingAndLaterVisitors) {
   const auto first = Visit(Process(1, 11));
   gathering_->Close(absl::UnavailableError("the leader has ended"));
   EXPECT_EQ(GetStatus(first), absl::UnavailableError("the leader has ended"));
   EXPECT_TRUE(absl::IsUnavailable(GetStatus(Visit(Process(1, 11)))));
 }
 
-TEST_F(ReplicaRendezvousTest, AStoppedLeaderDoesNotWait) {
+TEST_F(ReplicaRendezvousTest, GatherReturnsCancelledAfterAStop) {
   stop_.Stop("by hand");
   EXPECT_TRUE(absl::IsCancelled(gathering_->Gather(Process(0, 10)).status()));
 }
