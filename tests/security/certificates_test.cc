@@ -54,7 +54,7 @@ TEST(CertificateSetTest, ReadsIssuedCertificates) {
   EXPECT_EQ(key.st_mode & 0777, 0600);
 }
 
-TEST(CertificateSetTest, FindsARolesFolder) {
+TEST(CertificateSetTest, ReadsTheFolderOfTheRoleInsideTheGivenFolder) {
   const TestCertificates made;
   const std::string parent = made.Make(Role::kServer);  // also contains the server's files
   made.Replace(parent + "/worker", Role::kWorker);
@@ -69,7 +69,7 @@ struct BadFiles {
   std::vector<std::string> words;
 };
 
-TEST(CertificateSetTest, NamesTheErrorInItsFiles) {
+TEST(CertificateSetTest, ErrorNamesTheInvalidFileAndTheReason) {
   const TestCertificates made;
   const TestCertificates other;
   const std::vector<BadFiles> cases = {
@@ -222,7 +222,7 @@ TEST(CertificateSetTest, VerifiesPeersByRoleAndJob) {
 }
 
 // An authority may serve several jobs, but each process accepts only certificates of the same job.
-TEST(CertificateSetTest, RefusesAnotherJobOfTheSameAuthority) {
+TEST(CertificateSetTest, RefusesACertificateThatTheAuthorityIssuedForAnotherJob) {
   const TestCertificates made;
   const auto own = CertificateSet::Read(made.Make(Role::kServer), Role::kServer, absl::Now());
   ASSERT_TRUE(own.ok());
@@ -250,7 +250,7 @@ TEST(CertificateAuthorityTest, SavesAndLoadsTheAuthority) {
             absl::StatusCode::kNotFound);
 }
 
-TEST(CertificateAuthorityTest, RefusesInvalidRequests) {
+TEST(CertificateAuthorityTest, RefusesToIssueForInvalidNamesAndHosts) {
   const TestCertificates made;
   const absl::Time from = absl::Now();
   const absl::Time until = from + absl::Hours(1);

@@ -51,7 +51,7 @@ TEST(LocalPeerTest, AcceptsNobodyWithoutAUserNamespace) {
   EXPECT_EQ(GetOverflowUser("", ""), kOverflow) << "what is not known is not trusted";
 }
 
-TEST(LocalPeerTest, IdentifiesTheOwnerOfAConnection) {
+TEST(LocalPeerTest, FindsTheOwnerOfALoopbackConnection) {
   std::string address;
   const auto listener = ListenOnLoopback(&address);
   ASSERT_TRUE(listener.ok()) << listener.status();

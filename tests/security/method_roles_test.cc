@@ -39,7 +39,7 @@ TEST(IdentityTest, RejectsMalformedUris) {
   EXPECT_FALSE(ParseIdentity("torchps://job/worker/" + std::string(65, 'a')).ok());
 }
 
-TEST(IdentityTest, AWorkerMayBeBoundToASlot) {
+TEST(IdentityTest, TheNameOfAWorkerCertificateMayBindItToASlot) {
   EXPECT_EQ(BoundSlot({"j", Role::kWorker, "slot-3"}), 3);
   EXPECT_EQ(BoundSlot({"j", Role::kWorker, "any"}), std::nullopt);
   EXPECT_EQ(BoundSlot({"j", Role::kServer, "slot-3"}), std::nullopt);

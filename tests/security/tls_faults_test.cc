@@ -168,7 +168,7 @@ struct Fault {
   absl::StatusCode code = absl::StatusCode::kUnauthenticated;
 };
 
-TEST_F(TlsTest, NamesEachFaultOnBothSides) {
+TEST_F(TlsTest, WorkerAndServerBothReportEachTlsFault) {
   const TestCertificates other;
   const auto good_server = made_.Open(Role::kServer);
   const TestValidity long_ago{absl::Now() - absl::Hours(100), absl::Now() + absl::Hours(100)};
@@ -342,7 +342,7 @@ TEST_F(TlsTest, RefusesAForgedCertificateWithAValidChain) {
   })) << words.All();
 }
 
-TEST_F(TlsTest, AcceptsAClientThatSendsItsAuthority) {
+TEST_F(TlsTest, AcceptsAClientThatAlsoSendsTheAuthoritysCertificate) {
   Words words;
   const auto server = Start(made_.Open(Role::kServer), &words);
   ASSERT_NE(server, nullptr);
