@@ -128,7 +128,7 @@ TEST_P(FileSystemTest, CreatesListsAndRemovesNames) {
   EXPECT_THAT(*files_->List(root_), ElementsAre());
 }
 
-TEST_P(FileSystemTest, NamesAMissingFile) {
+TEST_P(FileSystemTest, ErrorNamesAMissingFile) {
   const auto expect_named = [](const absl::Status& status) {
     EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
     EXPECT_THAT(std::string(status.message()), HasSubstr("nowhere"));
@@ -145,7 +145,7 @@ TEST_P(FileSystemTest, NamesAMissingFile) {
   expect_named(files_->Lock(Path("nowhere/lock")).status());
 }
 
-TEST_P(FileSystemTest, NamesAFileInPlaceOfADirectory) {
+TEST_P(FileSystemTest, ErrorNamesAFileInPlaceOfADirectory) {
   ASSERT_EQ(WriteFileAtomically(*files_, Path("a"), ""), absl::OkStatus());
   const absl::Status status = files_->CreateDirectories(Path("a"));
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
@@ -160,7 +160,7 @@ TEST_P(FileSystemTest, RefusesToReadATooLargeFile) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("a has 5 bytes; expected 4 at most"));
 }
 
-TEST_P(FileSystemTest, LocksExclusively) {
+TEST_P(FileSystemTest, ASecondLockOfAFileIsRefused) {
   auto lock = files_->Lock(Path("lock"));
   ASSERT_EQ(lock.status(), absl::OkStatus());
   const absl::Status second = files_->Lock(Path("lock")).status();
@@ -185,7 +185,7 @@ INSTANTIATE_TEST_SUITE_P(All, FileSystemTest, ::testing::Values(Kind::kPosix, Ki
                            return info.param == Kind::kPosix ? "Posix" : "Memory";
                          });
 
-TEST(PosixFileSystemTest, DoesNotBlockOnAPipe) {
+TEST(PosixFileSystemTest, RefusesAPipeWithoutBlocking) {
   const auto files = MakePosixFileSystem();
   const std::string path = absl::StrCat(::testing::TempDir(), "/pipe.", getpid());
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
@@ -198,7 +198,7 @@ TEST(PosixFileSystemTest, DoesNotBlockOnAPipe) {
   unlink(path.c_str());
 }
 
-TEST(PosixFileSystemTest, RetriesAWriteAfterAFullDisk) {
+TEST(PosixFileSystemTest, AppendsWithoutAGapAfterAFailedWrite) {
   // The write runs in a child process, because its file size limit stands for the full disk.
   const std::string path = absl::StrCat(::testing::TempDir(), "/limited.", getpid());
   const pid_t child = fork();
@@ -225,7 +225,7 @@ TEST(PosixFileSystemTest, RetriesAWriteAfterAFullDisk) {
   EXPECT_EQ(*ReadWholeFile(*files, path, 100), "12345678ABCDEFGH");
 }
 
-TEST(PosixFileSystemTest, ADirectoryExistsOnlyAfterItsSync) {
+TEST(PosixFileSystemTest, CreateDirectoriesFailsUntilTheParentIsSynced) {
   const auto files = MakePosixFileSystem();
   const std::string path = absl::StrCat(::testing::TempDir(), "/unsynced.", getpid());
   rlimit before;

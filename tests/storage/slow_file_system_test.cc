@@ -37,7 +37,7 @@ TEST(SlowFileSystem, DelaysBytesAndSyncs) {
   EXPECT_TRUE(slow->RemoveFile(path).ok());
 }
 
-TEST(SlowFileSystem, DelaysOnlyReads) {
+TEST(SlowFileSystem, ASlowReadSpecificationDelaysOnlyReads) {
   const auto disk = MakePosixFileSystem();
   std::vector<absl::Duration> pauses;
   const auto slow = MakeSlowFileSystem(disk.get(), *ParseSlowDisk("2:reads"),
@@ -54,7 +54,7 @@ TEST(SlowFileSystem, DelaysOnlyReads) {
   EXPECT_EQ(pauses, (std::vector<absl::Duration>{absl::Milliseconds(500)}));
 }
 
-TEST(SlowFileSystem, NamesAnInvalidSpecification) {
+TEST(SlowFileSystem, RejectsAnInvalidSpecificationWithTheReason) {
   EXPECT_EQ(ParseSlowDisk("20")->bytes_per_second, 20e6);
   EXPECT_EQ(ParseSlowDisk("20")->sync, absl::ZeroDuration());
   for (const char* const text :
