@@ -37,7 +37,7 @@ TEST(AbsentTableTest, ReadsBackWhatItWrote) {
   }
 }
 
-TEST(AbsentTableTest, NamesMalformedTables) {
+TEST(AbsentTableTest, RejectsMalformedTablesWithTheReason) {
   EXPECT_THAT(Refused(std::vector<uint8_t>(12)), HasSubstr("has 12 bytes; expected 8"));
   EXPECT_THAT(Refused(std::vector<uint8_t>(kMaxAbsentTableBytes + 8)), HasSubstr("65536 runs"));
   EXPECT_THAT(Refused(Written({{4, 4}})), HasSubstr("from element 4 to 4"));

@@ -127,7 +127,7 @@ TEST_P(EncodingTest, InstructionSetsGiveTheSameBits) {
   }
 }
 
-TEST_P(EncodingTest, ReadsSlicesCutAnywhere) {
+TEST_P(EncodingTest, ReadsAPayloadThatIsCutIntoSlicesAnywhere) {
   uint64_t random_state = 20240811;
   SCOPED_TRACE(testing::Message() << "seed " << random_state);
   for (const int64_t count : kLengths) {
@@ -155,7 +155,7 @@ TEST_P(EncodingTest, ReadsSlicesCutAnywhere) {
   }
 }
 
-TEST_P(EncodingTest, RoundTripsDecodedValuesExactly) {
+TEST_P(EncodingTest, DecodedValuesDoNotChangeInASecondRoundTrip) {
   const std::vector<float> once = RoundTrip(kind_, Gradient(2500, 3));
   const std::vector<float> twice = RoundTrip(kind_, once);
   for (size_t i = 0; i < once.size(); ++i) {
@@ -207,7 +207,7 @@ TEST_P(EncodingTest, DetectsNonfiniteElements) {
   }
 }
 
-TEST_P(EncodingTest, RefusesAnotherLength) {
+TEST_P(EncodingTest, RefusesAPayloadOfAnotherLength) {
   for (const int64_t count : {1, 3, 1024, 1025}) {
     const std::string bytes = Encoded(kind_, Gradient(count, 1));
     const auto refused = [&](const std::string& wrong) {
@@ -247,12 +247,12 @@ TEST(Bfloat16Test, RoundsToNearestAndTiesToEven) {
             (std::vector<float>{1.0f, 1 + 0x1p-6f, 1 + 0x1p-7f, -1.5f}));
 }
 
-TEST(Bfloat16Test, RoundsToTheLargestInsteadOfInfinity) {
+TEST(Bfloat16Test, RoundsToTheLargestNumberInsteadOfInfinity) {
   EXPECT_EQ(RoundTrip(EncodingSpec::BFLOAT16, {kLargest, -kLargest}),
             (std::vector<float>{0x1.fep127f, -0x1.fep127f}));
 }
 
-TEST(Int8Test, KeepsTheLargestOfAGroup) {
+TEST(Int8Test, KeepsTheLargestElementOfAGroup) {
   std::vector<float> values = Gradient(3000, 21);
   values[100] = 30.0f;
   values[1500] = -700.0f;
@@ -274,7 +274,7 @@ TEST(Int8Test, RefusesAnInvalidScale) {
   EXPECT_THAT(check(1e37f), HasSubstr("is 1e+37"));
 }
 
-TEST(TopKTest, SendsTheLargestAndBreaksTiesInOrder) {
+TEST(TopKTest, SendsTheLargestElementsAndTheFirstOfEqualOnes) {
   EXPECT_EQ(RoundTrip(EncodingSpec::TOP_K, {1, -9, 3, 2, 1, 0, 0, 0, 0, 0}),
             (std::vector<float>{0, -9, 0, 0, 0, 0, 0, 0, 0, 0}));
   std::vector<float> values(40, 0.5f);

@@ -34,7 +34,7 @@ TEST_F(EventPollerTest, TimesOutOnAnEmptyQueue) {
 
 // The poller spins at first. After a wait without an event, it sleeps instead. It must find events
 // in both modes.
-TEST_F(EventPollerTest, FindsEventsWhileSpinningOrSleeping) {
+TEST_F(EventPollerTest, FindsEventsWhileItSpinsOrSleeps) {
   grpc::Alarm alarms[4];
   for (grpc::Alarm& alarm : alarms) {
     Post(&alarm);

@@ -262,7 +262,7 @@ TEST(FrameCodecTest, WritesTheDocumentedPayloads) {
   }
 }
 
-TEST(FrameCodecTest, NamesTheEncodingInTheHeader) {
+TEST(FrameCodecTest, TheHeaderContainsTheEncodingOfThePayload) {
   PushHeader header = WorkedPushHeader();
   header.encoding = EncodingSpec::BFLOAT16;
   const std::vector<uint8_t> encoded = {0x80, 0x3f, 0x20, 0xc0};
@@ -304,7 +304,7 @@ TEST(FrameCodecTest, WritesTheBytesOfProtobuf) {
   }
 }
 
-TEST(FrameCodecTest, ReadsFramesCutAnywhere) {
+TEST(FrameCodecTest, ReadsFramesThatAreCutIntoSlicesAnywhere) {
   uint64_t random_state = 12;
   SCOPED_TRACE(testing::Message() << "seed " << random_state);
   for (const int64_t count : {0, 1, 2, 63, 1024, 5001}) {
@@ -376,7 +376,7 @@ TEST(FrameCodecTest, RefusesAnEmptyBuffer) {
             absl::StatusCode::kInvalidArgument);
 }
 
-TEST(FrameCodecTest, NamesMalformedAbsentTables) {
+TEST(FrameCodecTest, RejectsMalformedAbsentTablesWithTheReason) {
   // Field 12 is the number of runs. The payload begins with their table.
   ExpectMalformed(FromHex("6001"), "it announces a table of 1 runs of absent elements and has no");
   ExpectMalformed(FromHex("6002 7a08 01000000 02000000"),
@@ -388,7 +388,7 @@ TEST(FrameCodecTest, NamesMalformedAbsentTables) {
   ExpectMalformed(FromHex("60818004 7a00"), "field 12 holds 65537, which exceeds the limit");
 }
 
-TEST(FrameCodecTest, NamesMalformedFrames) {
+TEST(FrameCodecTest, RejectsMalformedFramesWithTheReason) {
   ExpectMalformed(FromHex("00"), "there is no field tag at byte 0");
   ExpectMalformed(FromHex("0801 ff"), "there is no field tag at byte 2");
   ExpectMalformed(FromHex("ffffffffff01"), "there is no field tag at byte 0");
@@ -431,7 +431,7 @@ TEST(FrameCodecTest, LimitsTheHeaderTo256Bytes) {
   ExpectMalformed(fields + FromHex("0801"), "its header is longer than 256 bytes");
 }
 
-TEST(FrameCodecTest, NamesThePullFrameInItsErrors) {
+TEST(FrameCodecTest, ErrorsOfAPullFrameNameThePullFrame) {
   PullHeader header;
   FramePayload payload;
   const absl::Status status = ParsePullFrame(OneSlice(FromHex("00")), &header, &payload);
@@ -483,7 +483,7 @@ TEST(FrameCodecTest, AgreesWithProtobufOnDamagedFrames) {
   EXPECT_GT(accepted, 5000);
 }
 
-TEST(FrameCodecTest, BorrowsThePayloadForTheFramesLifetime) {
+TEST(FrameCodecTest, ThePayloadIsBorrowedUntilTheFrameIsDestroyed) {
   const auto values = std::make_shared<std::vector<float>>(1000, 2.0f);
   {
     const grpc::ByteBuffer frame = EncodePushFrame(WorkedPushHeader(), *values, values);
@@ -497,7 +497,7 @@ TEST(FrameCodecTest, BorrowsThePayloadForTheFramesLifetime) {
   EXPECT_EQ(values.use_count(), 1);
 }
 
-TEST(FrameCodecTest, HoldsNoOwnerForAnEmptyPayload) {
+TEST(FrameCodecTest, AnEmptyPayloadKeepsNothingAlive) {
   const auto owner = std::make_shared<int>(0);
   const grpc::ByteBuffer frame =
       EncodePullFrame(WorkedPullHeader(), absl::Span<const float>(), owner);

@@ -75,14 +75,14 @@ TEST(FramePayloadTest, ReadsAMisalignedSlice) {
   }
 }
 
-TEST(FramePayloadTest, SkipsMoreThanTheFirstSlice) {
+TEST(FramePayloadTest, SkippedBytesMayEndInALaterSlice) {
   const std::vector<float> values = Counting(3);
   const FramePayload payload(
       {grpc::Slice("abcdef"), grpc::Slice("gh"), grpc::Slice("i" + GetBytes(values))}, 9);
   EXPECT_EQ(CollectRuns(payload), values);
 }
 
-TEST(FramePayloadTest, ReadsSlicesCutAnywhere) {
+TEST(FramePayloadTest, ReadsAPayloadThatIsCutIntoSlicesAnywhere) {
   uint64_t random_state = 20240501;
   SCOPED_TRACE(testing::Message() << "seed " << random_state);
   for (const int64_t count : {1, 2, 3, 17, 1023, 1024, 1025, 4000}) {
@@ -102,7 +102,7 @@ TEST(FramePayloadTest, ReadsSlicesCutAnywhere) {
   }
 }
 
-TEST(FramePayloadTest, KeepsTheBytesAliveInItsCopies) {
+TEST(FramePayloadTest, ACopyKeepsTheBytesAlive) {
   bool released = false;
   float element = 7.0f;
   FramePayload copy;
@@ -122,7 +122,7 @@ TEST(FramePayloadDeathTest, RefusesToSkipTooManyBytes) {
   EXPECT_DEATH(FramePayload({grpc::Slice("abcdef")}, 7), "no more is skipped than there is");
 }
 
-TEST(FramePayloadDeathTest, RefusesToReadAnotherLength) {
+TEST(FramePayloadDeathTest, RefusesToReadAnotherLengthThanItsOwn) {
   float elements[3];
   EXPECT_DEATH(FramePayload({grpc::Slice("abcdefgh")}).CopyTo(absl::MakeSpan(elements)),
                "has been checked");

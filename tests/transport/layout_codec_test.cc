@@ -58,7 +58,7 @@ TEST(LayoutCodecTest, WritesTheSegmentsInOrder) {
             "segment { name: \"bias\" shape: 2 shape: 3 group: -1 }");
 }
 
-TEST(LayoutCodecTest, NamesTheInvalidSegment) {
+TEST(LayoutCodecTest, RejectsAnInvalidSegmentByName) {
   ExpectRefused("", "no trained parameter");
   ExpectRefused("segment { shape: 2 }", "no name");
   ExpectRefused("segment { name: 'w' shape: 2 } segment { name: 'w' shape: 2 }", "'w'");

@@ -32,7 +32,7 @@ std::string Bytes(const std::vector<float>& values) {
 
 class ResidualEncodingTest : public ::testing::TestWithParam<EncodingSpec::Kind> {};
 
-TEST_P(ResidualEncodingTest, EqualsTheSeparateSteps) {
+TEST_P(ResidualEncodingTest, OnePassGivesTheBitsOfTheSeparateSteps) {
   for (const int64_t count : {1, 127, 128, 1024, 2500, 40000}) {
     const std::vector<float> gradient = Random(count, count);
     const std::vector<float> residual = Random(count, count + 1);

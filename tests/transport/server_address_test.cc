@@ -21,7 +21,7 @@ TEST(AddressSourceTest, ReturnsAPlainAddress) {
   EXPECT_EQ(*source->Find(), "[::1]:7000");
 }
 
-TEST(AddressSourceTest, RefusesOtherTexts) {
+TEST(AddressSourceTest, RefusesTextsThatAreNoAddress) {
   for (const char* text : {"", "alpha", "alpha:", ":7000", "alpha:0", "alpha:65536",
                            "file:", "alpha:http", "al pha:7000", "alpha\n:7000"}) {
     EXPECT_TRUE(absl::IsInvalidArgument(AddressSource::Parse(text).status())) << text;
@@ -40,7 +40,7 @@ TEST(AddressSourceTest, ReadsTheAddressFromAFile) {
   EXPECT_EQ(*source->Find(), "beta:7001");
 }
 
-TEST(AddressSourceTest, RefusesAFileWithOtherContents) {
+TEST(AddressSourceTest, RefusesAFileWithoutAnAddress) {
   const auto files = MakePosixFileSystem();
   const std::string path = MakePath("other");
   const AddressSource source = *AddressSource::Parse(absl::StrCat("file:", path));

@@ -75,7 +75,7 @@ TEST_F(SharedBlockTest, DetectsAChangeDuringTheCopy) {
 }
 
 // Runs a writer and two readers. Each successful read must contain the values of a single version.
-TEST_F(SharedBlockTest, ReadersNeverAcceptATornBlock) {
+TEST_F(SharedBlockTest, ReadersNeverAcceptABlockWithMixedVersions) {
   constexpr int kReaders = 2;
   constexpr int kWholeOnes = 2000;
   constexpr uint64_t kSeed = 1;

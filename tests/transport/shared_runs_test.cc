@@ -49,7 +49,7 @@ TEST(SharedRunsTest, SplitsALongRun) {
             (Pairs{{0, 1}, {1, 2}}));
 }
 
-TEST(SharedRunsTest, ReturnsReadyBlocksOnce) {
+TEST(SharedRunsTest, ReturnsOnlyReadyBlocksAndEachOnce) {
   const BlockMap map = MakeMap(5, 64, 1);
   const std::vector<Version> versions(5);
   SharedRuns runs(&map, 0);
@@ -62,7 +62,7 @@ TEST(SharedRunsTest, ReturnsReadyBlocksOnce) {
   EXPECT_EQ(Take(runs, {true, true, true, true, true}, versions), Pairs());
 }
 
-TEST(SharedRunsTest, ReturnsEachBlockOnceInAnyOrder) {
+TEST(SharedRunsTest, ReturnsEachBlockOnceHoweverTheyBecomeReady) {
   for (uint64_t seed = 1; seed <= 50; ++seed) {
     uint64_t random = seed;
     const BlockMap map = MakeMap(40, 64, 3);

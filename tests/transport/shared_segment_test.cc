@@ -65,7 +65,7 @@ int Mappings(const std::string& label) {
   return count;
 }
 
-TEST(SharedSegmentTest, SharesTheCreatorsWrites) {
+TEST(SharedSegmentTest, AnOpenedSegmentShowsTheCreatorsWrites) {
   const auto segment = MakeSegment();
   const auto opened = SharedSegment::Open(segment->offer(), kBytes);
   ASSERT_TRUE(opened.ok()) << opened.status();
@@ -119,7 +119,7 @@ TEST(SharedSegmentTest, IsRemovedWhenBothSidesReleaseIt) {
   EXPECT_EQ(Mappings("ephemeral"), 0);
 }
 
-TEST(SharedSegmentTest, RefusesAnotherSegmentThanOffered) {
+TEST(SharedSegmentTest, RefusesAFileThatIsNotTheOfferedSegment) {
   const auto segment = MakeSegment();
   SharedSegment::Offer offer = segment->offer();
   offer.nonce ^= 1;
@@ -133,7 +133,7 @@ TEST(SharedSegmentTest, RefusesAnotherSegmentThanOffered) {
   ExpectRefusal(offer, "is not the offered segment");
 }
 
-TEST(SharedSegmentTest, RefusesAnotherSize) {
+TEST(SharedSegmentTest, RefusesASizeOtherThanTheExpectedOne) {
   const auto segment = MakeSegment();
   SharedSegment::Offer offer = segment->offer();
   offer.bytes = kBytes + 1;

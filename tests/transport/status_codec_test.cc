@@ -25,7 +25,7 @@ TEST(StatusCodecTest, MapsCodesByName) {
             grpc::StatusCode::UNAUTHENTICATED);
 }
 
-TEST(StatusCodecTest, KeepsOk) {
+TEST(StatusCodecTest, AnOkStatusStaysOk) {
   EXPECT_TRUE(ToGrpcStatus(absl::OkStatus()).ok());
   EXPECT_TRUE(FromGrpcStatus(grpc::Status::OK).ok());
 }
