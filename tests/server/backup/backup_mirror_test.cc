@@ -102,7 +102,7 @@ class BackupMirrorTest : public ::testing::Test {
   std::unique_ptr<BackupMirror> mirror_;
 };
 
-TEST_F(BackupMirrorTest, SendsCheckpointsBeforeLogBeforeIncompleteShards) {
+TEST_F(BackupMirrorTest, SendsCheckpointsThenTheLogThenUnfinishedShards) {
   Write(kShard, "shard");
   Write(kManifest, "manifest");
   Write(kNewShard, "new shard");
@@ -147,7 +147,7 @@ TEST_F(BackupMirrorTest, SendsTheLogBetweenPiecesOfAShard) {
   EXPECT_LE(peer_.largest_piece(), kCopyPieceBytes);
 }
 
-TEST_F(BackupMirrorTest, ChangingSmallFilesDoNotDelayLargeFiles) {
+TEST_F(BackupMirrorTest, AConstantlyChangingSmallFileDoesNotDelayLargeFiles) {
   const std::string large = Noise(6 * kCopyPieceBytes, 1);
   Write("coordinator.state", "0");
   mirror_->Want("coordinator.state", /*complete=*/false, Version::kNew);
@@ -196,7 +196,7 @@ TEST_F(BackupMirrorTest, ResumesTheLogCopyAfterARestart) {
   EXPECT_EQ(mirror_->position(), 2u);
 }
 
-TEST_F(BackupMirrorTest, ResendsEverythingAfterThePeerLosesItsDisk) {
+TEST_F(BackupMirrorTest, ResendsEverythingAfterThePeerLostItsDisk) {
   Write(kShard, "shard");
   Write(kManifest, "manifest");
   mirror_->Want(kShard, /*complete=*/true, Version::kKept);
@@ -213,7 +213,7 @@ TEST_F(BackupMirrorTest, ResendsEverythingAfterThePeerLosesItsDisk) {
   EXPECT_EQ(peer_.Contents(Segment(2)), Noise(100, 2));
 }
 
-TEST_F(BackupMirrorTest, ReplacesTheCopyOfARestartedLog) {
+TEST_F(BackupMirrorTest, ReplacesTheCopyOfALogThatStartsAgain) {
   Grow(1, Noise(2 * kCopyPieceBytes, 1));
   Grow(2, Noise(100, 2));
   ASSERT_EQ(Run(), absl::OkStatus());
@@ -276,7 +276,7 @@ TEST_F(BackupMirrorTest, ResendsAFileThatWasRewritten) {
   EXPECT_FALSE(mirror_->Wants(kShard));
 }
 
-TEST_F(BackupMirrorTest, ConvergesWhicheverCallIsLost) {
+TEST_F(BackupMirrorTest, TheCopyIsCompleteWhicheverCallIsLost) {
   const std::string shard = Noise(2 * kCopyPieceBytes + 9, 1);
   const std::string log = Noise(2 * kCopyPieceBytes + 70, 2);
   for (const bool answer_only : {false, true}) {
@@ -304,7 +304,7 @@ TEST_F(BackupMirrorTest, ConvergesWhicheverCallIsLost) {
   }
 }
 
-TEST_F(BackupMirrorTest, NamesThePeerInErrors) {
+TEST_F(BackupMirrorTest, ErrorNamesThePeer) {
   Grow(1, Noise(100, 1));
   peer_.SetAway(true);
   EXPECT_THAT(std::string(Run().message()), HasSubstr("server 0 at alpha:7000: nobody is there"));

@@ -143,7 +143,7 @@ TEST_F(BackupReplicatorTest, ReportsNoProgressWhileThePeerIsAway) {
       << "at the start and at the end of the outage";
 }
 
-TEST_F(BackupReplicatorTest, KeepReturnsWhenTheCopyIsStored) {
+TEST_F(BackupReplicatorTest, KeepReturnsOnceTheFilesAreStoredAtThePeer) {
   Begin();
   Write(kShard, "shard");
   EXPECT_EQ(sender_->Keep({kShard}, /*complete=*/false, Version::kNew), absl::OkStatus());
@@ -157,7 +157,7 @@ TEST_F(BackupReplicatorTest, KeepReturnsWhenTheCopyIsStored) {
   EXPECT_TRUE(Eventually([&] { return peer_.Contents(kShard) == "-"; }));
 }
 
-TEST_F(BackupReplicatorTest, KeepTimesOutIfThePeerStaysAway) {
+TEST_F(BackupReplicatorTest, KeepFailsAfterATimeoutIfThePeerStaysAway) {
   Write(kShard, "shard");
   peer_.SetAway(true);
   Begin();

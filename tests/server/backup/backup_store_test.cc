@@ -87,7 +87,7 @@ class BackupStoreTest : public ::testing::Test {
   std::vector<std::string> list_;  // the copies after the last restart
 };
 
-TEST_F(BackupStoreTest, PublishesAWholeFileAfterTheSync) {
+TEST_F(BackupStoreTest, ListsAFileOnlyOnceItIsCompleteAndSynced) {
   EXPECT_EQ(*Store(kShard, 6, 0, "abc"), 3u);
   EXPECT_THAT(List(), IsEmpty());
   EXPECT_EQ(*Store(kShard, 6, 3, "def"), 6u);
@@ -99,7 +99,7 @@ TEST_F(BackupStoreTest, PublishesAWholeFileAfterTheSync) {
   EXPECT_EQ(Read(kShard, 6), "");
 }
 
-TEST_F(BackupStoreTest, AcceptsRepeatedPiecesOfAWholeFile) {
+TEST_F(BackupStoreTest, AcceptsRepeatedPiecesOfAFile) {
   ASSERT_TRUE(Store(kShard, 6, 0, "abc").ok());
   EXPECT_EQ(*Store(kShard, 6, 0, "abc"), 3u) << "the first piece starts the file";
   EXPECT_EQ(*Store(kShard, 6, 3, "de"), 5u);
@@ -190,7 +190,7 @@ TEST_F(BackupStoreTest, RetriesSucceedAfterAnyDiskFault) {
   }
 }
 
-TEST_F(BackupStoreTest, RejectsAStoreBeforeAList) {
+TEST_F(BackupStoreTest, RejectsAPieceOfAJobThatWasNotListed) {
   keeper_ = std::make_unique<BackupStore>(&files_, "/ps");
   EXPECT_TRUE(absl::IsAborted(Store(kSegment, 0, 0, "abc").status()));
   List(/*job_id=*/78);

@@ -144,7 +144,7 @@ class ServerBackupTest : public ::testing::Test {
   uint64_t incarnations_ = 0;
 };
 
-TEST_F(ServerBackupTest, KeepsAcknowledgedPushesWhenEitherDiskIsLost) {
+TEST_F(ServerBackupTest, NoAcknowledgedPushIsLostWithEitherDisk) {
   Begin(kLog);
   for (Step step = 1; step <= 3; ++step) PushAll(step);
   ASSERT_EQ(TakeCheckpoint(kLog), absl::OkStatus());
@@ -239,7 +239,7 @@ TEST_F(ServerBackupTest, StopsWhileThePeerIsAway) {
   EXPECT_FALSE(outcome.ok());
 }
 
-TEST_F(ServerBackupTest, DoesNotStartEmptyBeforeAskingThePeer) {
+TEST_F(ServerBackupTest, AnEmptyServerRefusesHelloUntilThePeerAnswers) {
   Begin(kLog);
   PushAll(1);
   Lose(1);
@@ -255,7 +255,7 @@ TEST_F(ServerBackupTest, DoesNotStartEmptyBeforeAskingThePeer) {
   EXPECT_TRUE(Greet(1, kLog).hello_reply().restored().from_log());
 }
 
-TEST_F(ServerBackupTest, FirstServerFetchesItsCopiesBeforeItStarts) {
+TEST_F(ServerBackupTest, Server0FetchesItsCopiesBeforeItStarts) {
   const std::string state = "/ps/coordinator.state";
   ASSERT_TRUE(disks_[0]->CreateDirectories("/ps").ok());
   ASSERT_TRUE(WriteFileAtomically(*disks_[0], state, "what the coordinator knows").ok());
@@ -286,7 +286,7 @@ TEST_F(ServerBackupTest, FirstServerFetchesItsCopiesBeforeItStarts) {
   EXPECT_THAT(std::string(none.message()), HasSubstr("--copies_at"));
 }
 
-TEST_F(ServerBackupTest, ExplainsWhyCopiesAreImpossible) {
+TEST_F(ServerBackupTest, RefusesAHelloThatMakesCopiesImpossible) {
   StartAll();
   const auto refusal = [&](const HelloRequest& hello) {
     PlainWorker worker(PlainChannel(addresses_[0]), hello);

@@ -47,7 +47,7 @@ TEST_F(VerifiedConnectionsTest, VerifiesAConnectionAfterALiveSlotsCall) {
   EXPECT_TRUE(known_.Knows("ipv4:10.0.0.2:5000"));
 }
 
-TEST_F(VerifiedConnectionsTest, KnowsConnectionsWithinTheProcess) {
+TEST_F(VerifiedConnectionsTest, AConnectionWithinTheProcessIsAlwaysVerified) {
   EXPECT_TRUE(known_.Knows(""));
   RecordCall("", 3);
   End(3);
@@ -55,7 +55,7 @@ TEST_F(VerifiedConnectionsTest, KnowsConnectionsWithinTheProcess) {
   EXPECT_TRUE(known_.Knows(""));
 }
 
-TEST_F(VerifiedConnectionsTest, ForgetsAConnectionWithItsLastIncarnation) {
+TEST_F(VerifiedConnectionsTest, ForgetsAConnectionWhenItsLastLiveSlotEnds) {
   RecordCall("a", 3);
   RecordCall("b", 4);
   End(3);
@@ -72,7 +72,7 @@ TEST_F(VerifiedConnectionsTest, ForgetsAConnectionWithItsLastIncarnation) {
   EXPECT_FALSE(known_.Knows("b"));
 }
 
-TEST_F(VerifiedConnectionsTest, KeepsTheConnectionOfASuccessor) {
+TEST_F(VerifiedConnectionsTest, ForgetsAPredecessorsConnectionAndKeepsItsSuccessors) {
   RecordCall("old", 3);
   known_.RecordCall("new", 3, 2);
   live_ = {{3, 2}};
