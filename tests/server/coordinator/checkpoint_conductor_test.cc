@@ -177,7 +177,7 @@ TEST_F(CheckpointConductorTest, WritesTheManifestAndInformsEveryServer) {
   }
 }
 
-TEST_F(CheckpointConductorTest, ANonfiniteCheckpointUsesAnotherKeepList) {
+TEST_F(CheckpointConductorTest, ANonfiniteCheckpointKeepsTheNewestFiniteOneToo) {
   servers_[0]->nonfinite = 2;
   servers_[1]->nonfinite = 3;
   JobCoordinator::CheckpointPlan plan = *rig_.coordinator().BeginCheckpoint(rig_.now());
@@ -195,7 +195,7 @@ TEST_F(CheckpointConductorTest, ANonfiniteCheckpointUsesAnotherKeepList) {
   }
 }
 
-TEST_F(CheckpointConductorTest, NamesTheServerThatFailed) {
+TEST_F(CheckpointConductorTest, ErrorNamesTheServerThatFailed) {
   servers_[1]->refusal = {grpc::StatusCode::RESOURCE_EXHAUSTED, "no space left on device"};
   const absl::StatusOr<CheckpointStatus> taken = Take();
   EXPECT_TRUE(absl::IsResourceExhausted(taken.status()));
@@ -205,7 +205,7 @@ TEST_F(CheckpointConductorTest, NamesTheServerThatFailed) {
   EXPECT_FALSE(servers_[0]->committed.has_value());
 }
 
-TEST_F(CheckpointConductorTest, WritesNothingWhileAServerIsAway) {
+TEST_F(CheckpointConductorTest, WritesNoManifestWhileAServerIsAway) {
   servers_[1]->GoAway();
   const absl::StatusOr<CheckpointStatus> taken = Take();
   EXPECT_TRUE(absl::IsUnavailable(taken.status())) << taken.status();
@@ -213,7 +213,7 @@ TEST_F(CheckpointConductorTest, WritesNothingWhileAServerIsAway) {
   EXPECT_EQ(servers_[0]->writes, 0);
 }
 
-TEST_F(CheckpointConductorTest, WritesNothingIfAServerCannotWrite) {
+TEST_F(CheckpointConductorTest, WritesNoManifestIfAServerCannotWriteItsShard) {
   const auto expect = [this](absl::StatusCode code, const std::string& why) {
     {
       MutexLock lock(&mutex_);
@@ -275,7 +275,7 @@ TEST_F(CheckpointConductorTest, RetriesTheCommitAtAServerBrieflyAway) {
   EXPECT_TRUE(servers_[1]->committed.has_value());
 }
 
-TEST_F(CheckpointConductorTest, DiscardsACheckpointIfAServerRestarted) {
+TEST_F(CheckpointConductorTest, RemovesTheManifestIfAServerRestartedBeforeTheCommit) {
   {
     MutexLock lock(&servers_[1]->mutex);
     servers_[1]->commit_refusal = {grpc::StatusCode::FAILED_PRECONDITION, "I was restarted"};

@@ -35,7 +35,7 @@ TEST(CheckpointScheduleTest, NoCheckpointIsDueBeforeTheStart) {
   EXPECT_FALSE(schedule.Due(At(1000), 1000));
 }
 
-TEST(CheckpointScheduleTest, BecomesDueAtTheStartThenByTime) {
+TEST(CheckpointScheduleTest, ACheckpointIsDueAtTheStartAndAfterEachInterval) {
   CheckpointSchedule schedule(EveryMinute());
   schedule.Start(At(10), 0);
   ASSERT_TRUE(schedule.Due(At(10), 0));
@@ -64,7 +64,7 @@ TEST(CheckpointScheduleTest, EarlyIntervalsDoubleUpToTheFullInterval) {
   EXPECT_TRUE(short_one.Due(At(4), 0)) << "at the latest after the interval";
 }
 
-TEST(CheckpointScheduleTest, BecomesDueAfterTheConfiguredSteps) {
+TEST(CheckpointScheduleTest, ACheckpointIsDueAfterTheConfiguredSteps) {
   CheckpointSchedule::Options options;
   options.steps = 100;
   CheckpointSchedule schedule(options);
@@ -88,7 +88,7 @@ TEST(CheckpointScheduleTest, WithoutAnIntervalOnlyARequestIsDue) {
   EXPECT_FALSE(schedule.Due(At(1e6), 1000000));
 }
 
-TEST(CheckpointScheduleTest, ARequestDuringACheckpointStartsTheNext) {
+TEST(CheckpointScheduleTest, ARequestDuringACheckpointMakesTheNextOneDueAtOnce) {
   CheckpointSchedule schedule(EveryMinute());
   schedule.Start(At(0), 0);
   EXPECT_EQ(schedule.Begin(At(0), 0), 1u);
@@ -99,7 +99,7 @@ TEST(CheckpointScheduleTest, ARequestDuringACheckpointStartsTheNext) {
   EXPECT_EQ(schedule.Begin(At(1), 0), 2u);
 }
 
-TEST(CheckpointScheduleTest, KeepsTheNewestAndIgnoresFailures) {
+TEST(CheckpointScheduleTest, KeepsTheNewestCheckpointsThatSucceeded) {
   CheckpointSchedule schedule(EveryMinute());
   schedule.Start(At(0), 0);
   Take(schedule, At(0));
@@ -119,7 +119,7 @@ TEST(CheckpointScheduleTest, KeepsTheNewestAndIgnoresFailures) {
   EXPECT_EQ(schedule.memory().status.completed(), 3u);
 }
 
-TEST(CheckpointScheduleTest, KeepsTheNewestFiniteCheckpointToo) {
+TEST(CheckpointScheduleTest, AlsoKeepsTheNewestFiniteCheckpoint) {
   CheckpointSchedule schedule(EveryMinute());
   schedule.Start(At(0), 0);
   double now = 0;
@@ -162,7 +162,7 @@ TEST(CheckpointScheduleTest, KeepsOnlyTheNewestIfNoneIsFinite) {
   EXPECT_THAT(schedule.memory().kept, ElementsAre(3, 4));
 }
 
-TEST(CheckpointScheduleTest, RepeatedFailuresLengthenThePause) {
+TEST(CheckpointScheduleTest, EachFailureLengthensThePauseBeforeTheNextAttempt) {
   CheckpointSchedule schedule(EveryMinute());
   schedule.Start(At(0), 0);
   absl::Duration now = At(0);
@@ -175,7 +175,7 @@ TEST(CheckpointScheduleTest, RepeatedFailuresLengthenThePause) {
   }
 }
 
-TEST(CheckpointScheduleTest, TakesOneCheckpointAfterTheEnd) {
+TEST(CheckpointScheduleTest, OneCheckpointThatBeginsAfterTheEndMustSucceed) {
   CheckpointSchedule schedule(EveryMinute());
   schedule.Start(At(0), 0);
   schedule.Begin(At(0), 0);

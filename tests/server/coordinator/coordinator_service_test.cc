@@ -201,7 +201,7 @@ TEST_F(CoordinatorServiceTest, NeverReusesAnIncarnationAfterFailedSaves) {
   EXPECT_TRUE(told.insert(another->incarnation()).second);
 }
 
-TEST_F(CoordinatorServiceTest, KnownWorkersContinueDespiteAFullDisk) {
+TEST_F(CoordinatorServiceTest, WithAFullDiskOnlyNewWorkersAreRefused) {
   const auto joined = Join(/*nonce=*/7);
   ASSERT_TRUE(joined.ok()) << joined.status();
   Kill();
@@ -236,7 +236,7 @@ TEST_F(CoordinatorServiceTest, AnnouncesAPhaseOnlyAfterSavingIt) {
   EXPECT_TRUE(absl::IsUnavailable(berts.get().status())) << "waits for the initial values";
 }
 
-TEST_F(CoordinatorServiceTest, StartsOnAFullDiskNotWithoutPermission) {
+TEST_F(CoordinatorServiceTest, AServerStartsOnAFullDiskButNotWithoutPermissionToWrite) {
   Kill();
   int error = ENOSPC;
   files_.SetFaultHook([&error](FaultyFileSystem::Operation operation,

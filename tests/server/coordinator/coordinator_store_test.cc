@@ -81,7 +81,7 @@ TEST(CoordinatorStoreTest, RefusesASecondProcessInTheSameDirectory) {
                         "that server first: "));
 }
 
-TEST(CoordinatorStoreTest, AKillLeavesTheLastOrPreviousState) {
+TEST(CoordinatorStoreTest, AfterAKillTheLastWrittenStateIsLoaded) {
   for (int64_t operation = 1;; ++operation) {
     SCOPED_TRACE(absl::StrCat("off at operation ", operation));
     FaultyFileSystem files;
@@ -102,7 +102,7 @@ TEST(CoordinatorStoreTest, AKillLeavesTheLastOrPreviousState) {
   }
 }
 
-TEST(CoordinatorStoreTest, SyncReturnsTheStateAPowerCutLeaves) {
+TEST(CoordinatorStoreTest, SyncReturnsTheRevisionThatAPowerCutWouldLeave) {
   FaultyFileSystem files;
   auto store = Open(files);
   EXPECT_TRUE(absl::IsNotFound(store->Sync().status()));
@@ -113,7 +113,7 @@ TEST(CoordinatorStoreTest, SyncReturnsTheStateAPowerCutLeaves) {
   EXPECT_EQ(*synced, 1u);
 }
 
-TEST(CoordinatorStoreTest, APowerCutLeavesTheSyncedState) {
+TEST(CoordinatorStoreTest, AfterAPowerCutTheSyncedOrALaterStateIsLoaded) {
   for (int64_t operation = 1; operation < 14; ++operation) {
     for (uint64_t seed = 1; seed <= 20; ++seed) {
       SCOPED_TRACE(absl::StrCat("off at operation ", operation, ", seed ", seed));

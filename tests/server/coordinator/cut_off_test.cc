@@ -179,7 +179,7 @@ int Draws() {
   return draws;
 }
 
-TEST(CutOffTest, DetectsACutOffSlotInTime) {
+TEST(CutOffTest, ASlotAloneWithoutTheServerIsCutOffInTime) {
   const Delays delays{kLease / 50, kLease / 50, kLease / 200, absl::ZeroDuration()};
   absl::Duration longest;
   for (int seed = 1; seed <= Draws(); ++seed) {
@@ -199,7 +199,7 @@ TEST(CutOffTest, DetectsACutOffSlotInTime) {
   std::printf("%.3f leases at most\n", absl::FDivDuration(longest, kLease));
 }
 
-TEST(CutOffTest, KeepsSlotsWhenTheServerIsAway) {
+TEST(CutOffTest, NoSlotIsCutOffWhileTheServerIsAwayForAll) {
   const Delays delays{kLease / 8, kLease / 10, kLease / 50, kLease / 10};
   for (int seed = 1; seed <= Draws(); ++seed) {
     SCOPED_TRACE(seed);
@@ -222,7 +222,7 @@ TEST(CutOffTest, KeepsSlotsWhenTheServerIsAway) {
 
 // The server is away for all slots at the same time. No slot reaches it later than another slot, so
 // no slot may be cut off.
-TEST(CutOffTest, KeepsSlotsWhenRenewalsAreLate) {
+TEST(CutOffTest, NoSlotIsCutOffBecauseItsRenewalsAreLate) {
   const Delays delays{kLease / 3, kLease / 10, kLease / 50, absl::ZeroDuration()};
   for (int seed = 1; seed <= Draws(); ++seed) {
     SCOPED_TRACE(seed);

@@ -60,13 +60,13 @@ TEST(EarlyStoppingTest, ANewBestMustExceedTheMinimumDelta) {
   EXPECT_EQ(TrainWith(rig, {0.5, 0.52, 0.54}), 3);
 }
 
-TEST(EarlyStoppingTest, TheJobSelectsTheMetric) {
+TEST(EarlyStoppingTest, StopsByTheMetricThatTheJobSelects) {
   // The rig's evaluations report a loss of 0 each time, so epoch 2 is not better than epoch 1.
   Rig rig(TenEpochs(/*patience=*/1, /*min_delta=*/0, "loss"));
   EXPECT_EQ(TrainWith(rig, {0.5, 0.6, 0.7}), 2);
 }
 
-TEST(EarlyStoppingTest, FinishesAndEvaluatesAssignedWork) {
+TEST(EarlyStoppingTest, AfterTheStopAssignedWorkIsFinishedAndEvaluated) {
   JoinRequest terms = TenEpochs(/*patience=*/1);
   terms.mutable_job()->set_workers(2);
   Rig rig(terms);
@@ -95,7 +95,7 @@ TEST(EarlyStoppingTest, FinishesAndEvaluatesAssignedWork) {
   EXPECT_EQ(rig.Status().epoch(2).used(), 16);
 }
 
-TEST(EarlyStoppingTest, EvaluatesAStartedEpochWithoutOutstandingLeases) {
+TEST(EarlyStoppingTest, AfterTheStopALeaversRangeIsTrainedAndEvaluated) {
   JoinRequest terms = TenEpochs(/*patience=*/1);
   terms.mutable_job()->set_workers(2);
   Rig rig(terms);

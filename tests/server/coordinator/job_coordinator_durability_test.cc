@@ -39,7 +39,7 @@ TEST(CoordinatorRestartTest, WorkersKeepSlotsAndLeasesAfterARestart) {
   EXPECT_EQ(rig.Status().epoch(0).used(), 16);
 }
 
-TEST(CoordinatorRestartTest, LeasesStartAnewAfterARestart) {
+TEST(CoordinatorRestartTest, SlotLeasesStartAnewAfterARestart) {
   Rig rig;
   std::vector<Rig::Worker> workers = rig.Start(2);
   ASSERT_EQ(Words(rig.Ask(workers[0])), "1: 0-16");
@@ -52,7 +52,7 @@ TEST(CoordinatorRestartTest, LeasesStartAnewAfterARestart) {
   EXPECT_EQ(Words(rig.Ask(workers[1])), "1: 0-16*");
 }
 
-TEST(CoordinatorRestartTest, KeepsTheSlotOfAJoinedProcess) {
+TEST(CoordinatorRestartTest, AJoinedProcessKeepsItsSlotAfterARestart) {
   Rig rig;
   const Rig::Worker anna = rig.NewWorker();
   ASSERT_TRUE(rig.Restart().ok());
@@ -135,7 +135,7 @@ TEST(CoordinatorResumeTest, ReturnsAllLeasesAndWaitsForWorkers) {
   EXPECT_EQ(rig.Status().epoch(0).used(), 40);
 }
 
-TEST(CoordinatorResumeTest, JoinersGetTheCheckpointAndALaterGeneration) {
+TEST(CoordinatorResumeTest, JoinersGetTheCheckpointNumberAndLaterIncarnations) {
   Rig rig;
   const std::vector<Rig::Worker> before = rig.Start(2);
   CoordinatorState saved = rig.coordinator().Save(rig.now());
@@ -236,7 +236,7 @@ TEST(CoordinatorResumeTest, ADoneJobContinuesWithMoreEpochs) {
   EXPECT_EQ(rig.Status().job().training().epochs(), 3);
 }
 
-TEST(CoordinatorResumeTest, NamesAForbiddenChangeAndChangesNothing) {
+TEST(CoordinatorResumeTest, RefusesAForbiddenChangeByNameAndChangesNothing) {
   Rig rig;
   rig.Start(2);
   ASSERT_TRUE(rig.Restart(Return::kResume).ok());
@@ -311,7 +311,7 @@ TEST(CoordinatorStateTest, RejectsADamagedStateOrContinuesSafely) {
   EXPECT_GT(restored, 100);
 }
 
-TEST(CoordinatorStateTest, ReportsInconsistentAccounting) {
+TEST(CoordinatorStateTest, ErrorNamesTheInconsistentAccounting) {
   Rig rig;
   std::vector<Rig::Worker> workers = rig.Start(2);
   rig.Ask(workers[0]);
@@ -345,7 +345,7 @@ JoinRequest OnRequest() {
   return terms;
 }
 
-TEST(CoordinatorCheckpointTest, CapturesTheStateBeforeTheServersWrite) {
+TEST(CoordinatorCheckpointTest, TheCheckpointHasTheStateFromBeforeTheServersWrite) {
   Rig rig(OnRequest(), 1, /*has_directory=*/true);
   std::vector<Rig::Worker> workers = rig.Start(2);
   EXPECT_EQ(Words(rig.Ask(workers[0])), "1: 0-16");
@@ -397,7 +397,7 @@ TEST(CoordinatorCheckpointTest, ReportsAFailureToCallerAndStatus) {
   EXPECT_EQ(rig.Status().checkpoint().failed(), 1u);
 }
 
-TEST(CoordinatorCheckpointTest, DoesNotCompleteACheckpointAfterARestart) {
+TEST(CoordinatorCheckpointTest, ACheckpointInterruptedByARestartIsNotCompleted) {
   Rig rig(OnRequest(), 1, /*has_directory=*/true);
   rig.Start(2);
   rig.TakeCheckpoint();
@@ -459,7 +459,7 @@ TEST(FirstCheckpointTest, TrainingStartsAfterTheFirstCheckpoint) {
   EXPECT_EQ(Words(berts), "START");
 }
 
-TEST(FirstCheckpointTest, InitializesAgainAfterFailureAndStartsEventually) {
+TEST(FirstCheckpointTest, AsksForInitialValuesAgainIfTheFirstCheckpointFails) {
   Rig rig(Rig::SmallJob(), 1, /*has_directory=*/true);
   const Rig::Worker anna = rig.NewWorker(), bert = rig.NewWorker();
   const Later<AwaitStartReply> berts = rig.AwaitStart(bert);
@@ -516,7 +516,7 @@ TEST(FirstCheckpointTest, IgnoresAnInitializationOfLostValues) {
   EXPECT_EQ(Words(annas), "START");
 }
 
-TEST(LastCheckpointTest, OwesTheLastCheckpointAfterARestart) {
+TEST(LastCheckpointTest, TakesTheLastCheckpointAfterARestart) {
   Rig rig(Rig::SmallJob(), 1, /*has_directory=*/true);
   std::vector<Rig::Worker> workers = {rig.NewWorker(), rig.NewWorker()};
   rig.AwaitStart(workers[1]);
@@ -542,7 +542,7 @@ TEST(LastCheckpointTest, OwesTheLastCheckpointAfterARestart) {
   EXPECT_FALSE(rig.coordinator().wants_last_checkpoint());
 }
 
-TEST(PublishedPhaseTest, AnnouncesTheStartOnlyAfterSavingIt) {
+TEST(PublishedPhaseTest, AWorkerLearnsOfAPhaseOnlyAfterItIsSaved) {
   Rig rig(OnRequest(), 1, /*has_directory=*/true);
   const Rig::Worker anna = rig.NewWorker(), bert = rig.NewWorker();
   const CoordinatorState gathering = rig.coordinator().Save(rig.now());
@@ -574,7 +574,7 @@ TEST(PublishedPhaseTest, AnnouncesTheStartOnlyAfterSavingIt) {
   EXPECT_EQ(Words(rig.AwaitStart(anna, /*initialized=*/true)), "ABORTED");
 }
 
-TEST(PublishedPhaseTest, ARestartedCoordinatorAnnouncesOnlyASyncedPhase) {
+TEST(PublishedPhaseTest, ARestartedCoordinatorSyncsThePhaseBeforeItAnswers) {
   Rig rig(OnRequest(), 1, /*has_directory=*/true);
   const std::vector<Rig::Worker> workers = rig.Start(2);
   rig.FillDisk(true);
@@ -585,7 +585,7 @@ TEST(PublishedPhaseTest, ARestartedCoordinatorAnnouncesOnlyASyncedPhase) {
   EXPECT_EQ(Words(start), "START");
 }
 
-TEST(PublishedPhaseTest, AFullDiskDelaysOnlyTheEnd) {
+TEST(PublishedPhaseTest, WithAFullDiskTrainingContinuesAndOnlyTheEndWaits) {
   JoinRequest terms = OnRequest();
   terms.mutable_job()->mutable_training()->set_epochs(1);
   terms.mutable_job()->mutable_training()->set_evaluate(false);
@@ -652,7 +652,7 @@ TEST(NonFiniteTest, TheJobFailsWhenEverySlotIsRemoved) {
             "the gradients of all slots are not finite; those of slot 1 from its step 1 on");
 }
 
-TEST(NonFiniteTest, RemovingSlotsInTurnFailsTheJob) {
+TEST(NonFiniteTest, TheJobFailsIfEachSlotWasRemovedAtSomeTime) {
   JoinRequest terms = Rig::SmallJob();
   terms.mutable_job()->mutable_training()->set_quarantine_after(5);
   Rig rig(terms);
@@ -668,7 +668,7 @@ TEST(NonFiniteTest, RemovingSlotsInTurnFailsTheJob) {
   EXPECT_EQ(rig.Status().phase(), JobStatus::DONE) << "the successor has pushed nothing either";
 }
 
-TEST(NonFiniteTest, APushClearsTheRemovalOfASlot) {
+TEST(NonFiniteTest, ASlotWhoseSuccessorPushesCountsAsWorkingAgain) {
   JoinRequest terms = Rig::SmallJob();
   terms.mutable_job()->mutable_training()->set_quarantine_after(5);
   Rig rig(terms);
@@ -694,7 +694,7 @@ TEST(NonFiniteTest, RemovesNoSlotWhenQuarantineIsOff) {
   EXPECT_EQ(Words(AskAfterNonfinite(rig, workers[0], 1000000)), "1: 16-32");
 }
 
-TEST(NonFiniteTest, ANonfiniteGradientStopsTheJobByPolicy) {
+TEST(NonFiniteTest, WithStopJobOneNonfiniteGradientEndsTheJob) {
   JoinRequest terms = Rig::SmallJob();
   terms.mutable_job()->mutable_training()->set_nonfinite(STOP_JOB);
   Rig rig(terms);

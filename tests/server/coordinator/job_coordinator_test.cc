@@ -48,7 +48,7 @@ JoinRequest Successor(const Worker& of) {
 
 // --- Joining -------------------------------------------------------------------------------------
 
-TEST(JobCoordinatorTest, TheFirstJoinSubmitsAndCompletesTheJob) {
+TEST(JobCoordinatorTest, TheFirstJoinSubmitsTheJobAndFillsInItsSteps) {
   Rig rig;
   EXPECT_EQ(rig.Status().phase(), JobStatus::NO_JOB);
   const absl::StatusOr<JoinReply> reply = rig.Join(Rig::SmallJob());
@@ -186,7 +186,7 @@ TEST(JobCoordinatorTest, RejectsAnInvalidSlotInEveryCall) {
   EXPECT_EQ(Words(rig.Ask(nobody)), "INVALID_ARGUMENT");
 }
 
-TEST(JobCoordinatorTest, AnyCallRenewsTheLease) {
+TEST(JobCoordinatorTest, AnyCallRenewsTheSlotLease) {
   Rig rig;
   std::vector<Worker> workers = rig.Start(2);
   rig.Pass(absl::Seconds(9));
@@ -198,7 +198,7 @@ TEST(JobCoordinatorTest, AnyCallRenewsTheLease) {
   EXPECT_EQ(rig.Renew(workers[1]).code(), absl::StatusCode::kAborted);
 }
 
-TEST(JobCoordinatorTest, AnExpiredLeaseEndsTheIncarnationAtOnce) {
+TEST(JobCoordinatorTest, AnExpiredSlotLeaseEndsTheIncarnationAtOnce) {
   Rig rig;
   const Worker worker = rig.NewWorker();
   RenewSlotRequest request;
@@ -239,7 +239,7 @@ TEST(JobCoordinatorTest, AsksOneWorkerToInitializeAfterGatheringAll) {
   EXPECT_EQ(rig.Status().phase(), JobStatus::RUNNING);
 }
 
-TEST(JobCoordinatorTest, AnExpiredSlotDoesNotCountAsGathered) {
+TEST(JobCoordinatorTest, TheStartDoesNotCountAnExpiredSlot) {
   Rig rig;
   rig.AwaitStart(rig.NewWorker());
   rig.Pass(absl::Seconds(10));
@@ -288,7 +288,7 @@ TEST(JobCoordinatorTest, ALateJoinerStartsAtOnce) {
   EXPECT_EQ(Words(rig.Ask(late)), "1: 0-16");
 }
 
-TEST(JobCoordinatorTest, ARepeatReplacesAParkedCall) {
+TEST(JobCoordinatorTest, ARepeatedAwaitStartReplacesTheParkedOne) {
   Rig rig;
   const Worker anna = rig.NewWorker();
   const auto first = rig.AwaitStart(anna), second = rig.AwaitStart(anna);
@@ -443,7 +443,7 @@ TEST(JobCoordinatorTest, ASuccessorTakesTheSlotWithoutWaiting) {
   EXPECT_EQ(rig.Join(Successor(dead))->incarnation(), next->incarnation());
 }
 
-TEST(JobCoordinatorTest, AReportedCrashEndsNoOtherSlot) {
+TEST(JobCoordinatorTest, ADeadPredecessorEndsNoSlotButItsOwn) {
   Rig rig;
   const std::vector<Worker> workers = rig.Start(2);
   JoinRequest join = Successor(workers[0]);
@@ -485,7 +485,7 @@ TEST(JobCoordinatorTest, AnotherSlotEvaluatesForADeadEvaluator) {
   EXPECT_EQ(rig.Status().evaluation(0).metric(0).value(), 0.75);
 }
 
-TEST(JobCoordinatorTest, AssignsAnOrphanedEvaluationBeforeTraining) {
+TEST(JobCoordinatorTest, TheEvaluationOfALeaverIsAssignedBeforeTraining) {
   Rig rig;
   std::vector<Worker> workers = rig.Start(2);
   EXPECT_EQ(TrainOn(rig, workers[0]), "evaluate 1");
@@ -493,7 +493,7 @@ TEST(JobCoordinatorTest, AssignsAnOrphanedEvaluationBeforeTraining) {
   EXPECT_EQ(Words(rig.Ask(workers[1])), "evaluate 1");
 }
 
-TEST(JobCoordinatorTest, ARepeatedCallCountsOnce) {
+TEST(JobCoordinatorTest, ARepeatedCallGetsTheSameLeaseAndCountsOnce) {
   Rig rig;
   Worker anna = rig.Start(2)[0];
   rig.Ask(anna);
@@ -507,7 +507,7 @@ TEST(JobCoordinatorTest, ARepeatedCallCountsOnce) {
   EXPECT_EQ(status.epoch(0).outstanding(), 16);
 }
 
-TEST(JobCoordinatorTest, ARepeatedParkedCallCountsOnce) {
+TEST(JobCoordinatorTest, ARepeatedCallReplacesTheParkedOneAndAddsItsFiguresOnce) {
   Rig rig(OneEpoch());
   std::vector<Worker> workers = rig.Start(2);
   rig.Ask(workers[1]);
@@ -598,7 +598,7 @@ TEST(JobCoordinatorTest, AJoinAfterTheEndReturnsDone) {
   EXPECT_EQ(Words(rig.Ask(late)), "done");
 }
 
-TEST(JobCoordinatorTest, AnInformedSlotCountsAsFinished) {
+TEST(JobCoordinatorTest, ASlotThatWasAnsweredDoneCountsAsFinished) {
   Rig rig(OneEpoch());
   std::vector<Worker> workers = rig.Start(3);
   TrainOn(rig, workers[0]);

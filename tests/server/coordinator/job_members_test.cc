@@ -42,7 +42,7 @@ class JobMembersTest : public ::testing::Test {
   JobMembers members_{Slots()};
 };
 
-TEST_F(JobMembersTest, ARejoiningProcessIsNotNew) {
+TEST_F(JobMembersTest, AProcessThatJoinsAgainIsNotNewAndKeepsItsIncarnation) {
   const auto first = members_.Take(From(/*nonce=*/1), now_);
   ASSERT_TRUE(first.ok()) << first.status();
   EXPECT_TRUE(first->is_new);
@@ -73,7 +73,7 @@ TEST_F(JobMembersTest, ReplacesControlCharactersInReportedTexts) {
             "bye??2J" + std::string(505, 'x'));
 }
 
-TEST_F(JobMembersTest, SavesTheDevicesOfASlot) {
+TEST_F(JobMembersTest, SavesAndRestoresTheDevicesOfASlot) {
   JoinRequest request = From(/*nonce=*/1);
   for (int i = 0; i < 300; ++i) {
     ReplicaMember& member = *request.add_member();
@@ -108,7 +108,7 @@ TEST_F(JobMembersTest, SavesTheDevicesOfASlot) {
   EXPECT_EQ(status.slot(0).member_size(), 0);
 }
 
-TEST_F(JobMembersTest, SumsFiguresOverIncarnationsAndResetsTheRest) {
+TEST_F(JobMembersTest, SumsFiguresOverIncarnationsAndResetsOtherFields) {
   const SlotHolder first = Take(/*nonce=*/1);
   MemberState& member = members_.accounting().at(first.slot);
   StepFigures figures;
@@ -198,7 +198,7 @@ TEST_F(JobMembersTest, RestoresTheSavedState) {
   EXPECT_FALSE(restored.IsLive(first.slot));
 }
 
-TEST_F(JobMembersTest, RejectsInvalidSlotsAsDataLoss) {
+TEST_F(JobMembersTest, ARepeatedSlotInTheSavedStateIsDataLoss) {
   Take(/*nonce=*/1);
   CoordinatorState saved;
   members_.SaveTo(&saved);

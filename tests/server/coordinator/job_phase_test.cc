@@ -47,7 +47,7 @@ TEST(JobPhaseTest, AnnouncesARestoredPhaseOnceItIsSynced) {
   EXPECT_EQ(phase.told(), JobStatus::DONE);
 }
 
-TEST(JobPhaseTest, PlainChangesAreNotVital) {
+TEST(JobPhaseTest, OnlyVitalChangesAndPhasesRaiseTheVitalRevision) {
   JobPhase phase(/*is_kept=*/true);
   phase.ChangedVitally();
   const uint64_t vital = phase.revision();

@@ -85,7 +85,7 @@ TEST_F(JobWorkTest, TheSlotThatClosesAnEpochEvaluatesIt) {
 }
 
 // Two slots share each batch of four.
-TEST_F(JobWorkTest, FinishesAStepStartedByOthersBeforeEvaluating) {
+TEST_F(JobWorkTest, ASlotJoinsTheStepThatOthersBeganBeforeItEvaluates) {
   JobTerms terms = Terms();
   terms.job.set_workers(2);
   terms.job.mutable_training()->set_epochs(3);
@@ -175,7 +175,7 @@ TEST_F(JobWorkTest, IsCompleteWhenTheLastEvaluationIsReported) {
   EXPECT_FALSE(work_->HandOut(&member, &reply));
 }
 
-TEST_F(JobWorkTest, AnEvaluationNamesTheModelsToKeep) {
+TEST_F(JobWorkTest, TheEvaluationRequestSaysWhichModelToUpload) {
   work_ = std::make_unique<JobWork>(Terms(), /*keeps_models=*/true);
   MemberState member = Member(0, 1);
   for (int epoch = 1; epoch <= 2; ++epoch) {
@@ -195,7 +195,7 @@ TEST_F(JobWorkTest, AnEvaluationNamesTheModelsToKeep) {
   EXPECT_TRUE(work_->Complete());
 }
 
-TEST_F(JobWorkTest, UploadsTheLastModelWithoutEvaluations) {
+TEST_F(JobWorkTest, WithoutEvaluationsTheLastModelIsStillUploaded) {
   JobTerms terms = Terms();
   terms.job.mutable_training()->set_evaluate(false);
   work_ = std::make_unique<JobWork>(terms, /*keeps_models=*/true);
@@ -314,7 +314,7 @@ TEST(JobWorkBalanceTest, OtherSlotsTakeOverAnEvaluatorsShare) {
   }
 }
 
-TEST(JobWorkBalanceTest, WaitsForTheNextEpochWithoutAShare) {
+TEST(JobWorkBalanceTest, ASlotWithoutAShareOfTheLastStepWaitsForTheNextEpoch) {
   JobTerms terms = TermsOfTwoWorkers(ConsistencySpec::ASYNC);
   terms.job.mutable_training()->set_epochs(2);
   terms.job.mutable_training()->set_evaluate(false);
@@ -342,7 +342,7 @@ TEST(JobWorkBalanceTest, WaitsForTheNextEpochWithoutAShare) {
   EXPECT_EQ(BatchOfNextLease(work, &first), 16);
 }
 
-TEST(JobWorkBalanceTest, WaitsAtMostOneStepOfOtherSlots) {
+TEST(JobWorkBalanceTest, AJoinersWaitForAHangingSlotEnds) {
   JobTerms terms = TermsOfTwoWorkers(ConsistencySpec::ASYNC);
   terms.job.set_workers(1);
   JobWork work(terms, /*keeps_models=*/false);
@@ -357,7 +357,7 @@ TEST(JobWorkBalanceTest, WaitsAtMostOneStepOfOtherSlots) {
   EXPECT_EQ(BatchOfNextLease(work, &joiner), 16);
 }
 
-TEST(JobWorkBalanceTest, AWorkingSlotRetrainsItsLostSamples) {
+TEST(JobWorkBalanceTest, LostSamplesGoToTheSlotThatStillWorks) {
   JobTerms terms = TermsOfTwoWorkers(ConsistencySpec::SYNC);
   terms.job.mutable_training()->set_epochs(1);
   terms.train_samples = 32;
@@ -375,7 +375,7 @@ TEST(JobWorkBalanceTest, AWorkingSlotRetrainsItsLostSamples) {
   EXPECT_EQ(BatchOfNextLease(work, &first), 32);
 }
 
-TEST(JobWorkBalanceTest, ThreeReturnedSamplesFormOnePush) {
+TEST(JobWorkBalanceTest, ReturnedSamplesOfTwoLeasesFormOnePush) {
   JobWork work(Terms(), /*keeps_models=*/false);
   MemberState first = Member(0, 1);
   MemberState second = Member(1, 2);

@@ -103,7 +103,7 @@ TEST_F(ModelStoreTest, AppliesARepeatedPieceOnce) {
   EXPECT_EQ(Kept("model.safetensors"), model);
 }
 
-TEST_F(ModelStoreTest, RestartsTheUploadAfterAServerRestart) {
+TEST_F(ModelStoreTest, AfterAServerRestartTheUploadMustBeginAgain) {
   const std::string model = GetFile(1, "0.5");
   ASSERT_TRUE(Send(MODEL_FINAL, model, 0, 10).ok());
   Restart();
@@ -113,13 +113,13 @@ TEST_F(ModelStoreTest, RestartsTheUploadAfterAServerRestart) {
   EXPECT_EQ(Kept("model.safetensors"), model);
 }
 
-TEST_F(ModelStoreTest, ASuccessorDoesNotContinueTheUpload) {
+TEST_F(ModelStoreTest, ASuccessorCannotContinueItsPredecessorsUpload) {
   const std::string model = GetFile(1, "0.5");
   ASSERT_TRUE(Send(MODEL_FINAL, model, 0, 10, 0, /*incarnation=*/7).ok());
   EXPECT_TRUE(absl::IsOutOfRange(Send(MODEL_FINAL, model, 10, 10, 0, /*incarnation=*/8)));
 }
 
-TEST_F(ModelStoreTest, KeepsTheBestModelInAnyOrder) {
+TEST_F(ModelStoreTest, KeepsTheModelWithTheBestScoreInAnyOrderOfUploads) {
   const std::string good = GetFile(1, "0.9");
   const std::string poor = GetFile(2, "0.8");
   const std::string better = GetFile(3, "0.95");

@@ -32,7 +32,7 @@ class ParkedCallsTest : public ::testing::Test {
   std::vector<std::string> answered_;
 };
 
-TEST_F(ParkedCallsTest, DeliversAnAnswerWhenTaken) {
+TEST_F(ParkedCallsTest, AnAnswerIsDeliveredOnceItIsTaken) {
   EXPECT_EQ(calls_.AnswerNow<JobStatus>(As<JobStatus>("status"), JobStatus()), 0u);
   EXPECT_THAT(answered_, IsEmpty());
   EXPECT_THAT(Answered(), ElementsAre("status OK"));
@@ -52,7 +52,7 @@ TEST_F(ParkedCallsTest, KeepsASlotsCallUntilAnswered) {
   EXPECT_EQ(calls_.starts.Find(3), 0u);
 }
 
-TEST_F(ParkedCallsTest, ARepeatReplacesTheFirstCall) {
+TEST_F(ParkedCallsTest, ARepeatedCallReplacesAndCancelsTheFirst) {
   calls_.works.Park(0, As<NextWorkReply>("first"));
   const ParkedCalls::Id first = calls_.works.Find(0);
   calls_.works.Park(0, As<NextWorkReply>("repeat"));
@@ -80,7 +80,7 @@ TEST_F(ParkedCallsTest, ACancelledCallIsNotAnswered) {
   EXPECT_THAT(Answered(), ElementsAre("other status UNAVAILABLE"));
 }
 
-TEST_F(ParkedCallsTest, MovesWaitersToTheCurrentCheckpoint) {
+TEST_F(ParkedCallsTest, CallsParkedBeforeACheckpointBeginsGetItsResult) {
   calls_.for_next_checkpoint.Park(As<CheckpointStatus>("early"));
   calls_.for_next_checkpoint.MoveTo(calls_.for_this_checkpoint);
   calls_.for_next_checkpoint.Park(As<CheckpointStatus>("late"));

@@ -121,7 +121,7 @@ TEST_F(StateWriterTest, DeliversAnAnswerOnceItsStateIsStored) {
   EXPECT_EQ(stored_when_given_, 5) << "a stored state needs no wait";
 }
 
-TEST_F(StateWriterTest, SyncsVitalChangesBeforeAnswering) {
+TEST_F(StateWriterTest, AnswersAVitalChangeOnlyAfterSyncingIt) {
   revision_ = 7;
   ASSERT_TRUE(HoldsAndGives(7));
   EXPECT_EQ(last_synced_, 7u);
@@ -150,7 +150,7 @@ TEST_F(StateWriterTest, DoesNotTreatAStoredStateAsSynced) {
   EXPECT_TRUE(was_synced);
 }
 
-TEST_F(StateWriterTest, SyncsSoonAndOnStop) {
+TEST_F(StateWriterTest, SyncsStoredStatesAfterAPauseAndAtTheStop) {
   revision_ = 3;
   writer_->Hold(3, 0, Answer());
   ASSERT_TRUE(
@@ -206,7 +206,7 @@ TEST_F(StateWriterTest, RefusesAJobThatCannotBeSaved) {
   files_.SetFaultHook(nullptr);
 }
 
-TEST_F(StateWriterTest, ARestoredStateIsSavedBeforeNewIncarnations) {
+TEST_F(StateWriterTest, AssignsNewIncarnationsOnlyAfterSavingARestoredState) {
   Begin(/*has_state=*/true);
   FillDisk();
   revision_ = 1;
@@ -226,7 +226,7 @@ TEST_F(StateWriterTest, ARestoredStateIsSavedBeforeNewIncarnations) {
   files_.SetFaultHook(nullptr);
 }
 
-TEST_F(StateWriterTest, ReportsUnavailableAfterStop) {
+TEST_F(StateWriterTest, AfterStopAnswersAreUnavailable) {
   FillDisk();
   writer_->Stop();
   writer_->Hold(1, 1, Answer());

@@ -39,7 +39,7 @@ TEST(SlotRegistryTest, TheSameNonceRenewsTheSameHolder) {
   EXPECT_THAT(registry.Expire(At(18)), IsEmpty());
 }
 
-TEST(SlotRegistryTest, RefusesALiveSlotAndNamesTheHolder) {
+TEST(SlotRegistryTest, RefusalOfALiveSlotNamesItsHolder) {
   SlotRegistry registry(TenSeconds());
   ASSERT_TRUE(registry.Take(3, 1, "gpu7", At(0)).ok());
   const absl::Status refused = registry.Take(3, 2, "gpu8", At(4)).status();
@@ -49,7 +49,7 @@ TEST(SlotRegistryTest, RefusesALiveSlotAndNamesTheHolder) {
                         "for another 6.0 s"));
 }
 
-TEST(SlotRegistryTest, OtherHolderIgnoresTheSameProcess) {
+TEST(SlotRegistryTest, OtherHolderReturnsNoHolderWithTheSameNonce) {
   SlotRegistry registry(TenSeconds());
   const SlotHolder holder = *registry.Take(3, 1, "a", At(0));
   EXPECT_EQ(registry.OtherHolder(3, 2), holder);

@@ -43,7 +43,7 @@ class SlotViewsTest : public ::testing::Test {
   SlotViews views_{kLease};
 };
 
-TEST_F(SlotViewsTest, CutsOffASlotIfAnotherSucceeds) {
+TEST_F(SlotViewsTest, CutsOffASlotIfAnotherSlotReachesTheServer) {
   EXPECT_FALSE(RecordRenewal(107, 0, Reached(0, 107)));
   EXPECT_FALSE(RecordRenewal(111.9, 1, Missed(100, 104))) << "less than a lease";
   EXPECT_TRUE(RecordRenewal(112, 1, Missed(100, 104)));
@@ -52,7 +52,7 @@ TEST_F(SlotViewsTest, CutsOffASlotIfAnotherSucceeds) {
   EXPECT_FALSE(RecordRenewal(113, 1, Reached(113, 113))) << "the server is reachable again";
 }
 
-TEST_F(SlotViewsTest, RequiresContactWellAfterTheMissedRenewals) {
+TEST_F(SlotViewsTest, CutsOffNoSlotIfTheServerMayHaveCrashed) {
   EXPECT_FALSE(RecordRenewal(107, 0, Reached(0, 106.9)));
   EXPECT_FALSE(RecordRenewal(112, 1, Missed(100, 104))) << "the server may have crashed just after";
   EXPECT_FALSE(RecordRenewal(112.1, 0, Missed(106.9, 110.9)));
@@ -62,7 +62,7 @@ TEST_F(SlotViewsTest, RequiresContactWellAfterTheMissedRenewals) {
   }
 }
 
-TEST_F(SlotViewsTest, AllowsALeaseToFindARestartedServer) {
+TEST_F(SlotViewsTest, GivesASlotOneLeaseTimeToFindARestartedServer) {
   RecordRenewal(150, 0, Reached(150, 150));
   EXPECT_FALSE(RecordRenewal(151, 1, Missed(100, 104)));
   RecordRenewal(161, 0, Reached(150, 161));
@@ -113,7 +113,7 @@ TEST_F(SlotViewsTest, IgnoresReportsFromACoordinatorPause) {
   EXPECT_TRUE(RecordRenewal(115.1, 1, Missed(100, 104))) << "reported since";
 }
 
-TEST_F(SlotViewsTest, RemembersTheTrainersTimeOnOneTask) {
+TEST_F(SlotViewsTest, RemembersForHowLongATrainerMadeNoProgress) {
   views_.RecordRenewal(3, {}, absl::Seconds(41), absl::ZeroDuration());
   EXPECT_EQ(views_.stalled_for(3), absl::Seconds(41));
   EXPECT_EQ(views_.stalled_for(4), absl::ZeroDuration());

@@ -107,7 +107,7 @@ TEST(BatchBalancerTest, AShareChangesByAtMostAQuarter) {
   }
 }
 
-TEST(BatchBalancerTest, SharesStayBetweenMinimumAndMaximum) {
+TEST(BatchBalancerTest, SharesStayBetweenAnEighthAndTwiceTheBatchSize) {
   BatchBalancer balancer(Training(TrainingSpec::SPEED), /*workers=*/1);
   std::vector<int> batches;
   for (int round = 0; round < 40; ++round) batches = Round(balancer, {10000, 10, 10, 10});
@@ -132,7 +132,7 @@ TEST(BatchBalancerTest, ASlowSlotNeverGetsASingleSample) {
   for (int round = 0; round < 50; ++round) EXPECT_THAT(Round(single, {1000, 1}), Each(Ge(1)));
 }
 
-TEST(BatchBalancerTest, JoinersGetFullSharesAndLeaversReturnThem) {
+TEST(BatchBalancerTest, AJoinerGetsAFullShareAndALeaverReturnsIt) {
   BatchBalancer balancer(Training(TrainingSpec::SPEED), /*workers=*/1);
   for (int round = 0; round < 15; ++round) Round(balancer, {640, 160});
   EXPECT_EQ(balancer.BatchFor(2), 32);
@@ -189,7 +189,7 @@ TEST(BatchBalancerTest, SplitsAGlobalBatchFromTheFirstRound) {
   }
 }
 
-TEST(BatchBalancerTest, MembershipDoesNotChangeTheGlobalBatch) {
+TEST(BatchBalancerTest, TheGlobalBatchStaysTheSameWhenSlotsJoinAndLeave) {
   for (const TrainingSpec::Balance balance : {TrainingSpec::EQUAL, TrainingSpec::SPEED}) {
     TrainingSpec training = Training(balance);
     training.set_global_batch(true);
@@ -356,7 +356,7 @@ TEST(BatchBalancerTest, FollowsAChangeOfSpeedDespiteNoise) {
   EXPECT_LE(after_100, 1.2);
 }
 
-TEST(BatchBalancerTest, SharesOfThreeSimilarSpeedsSettle) {
+TEST(BatchBalancerTest, SharesOfThreeDifferentSpeedsStopChanging) {
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     Simulation simulation({ResNet(), ResNet(1.24), ResNet(1.24 * 1.24)}, seed);
     simulation.Run(100);
@@ -371,7 +371,7 @@ TEST(BatchBalancerTest, SharesOfThreeSimilarSpeedsSettle) {
   }
 }
 
-TEST(BatchBalancerTest, MeasuresEachStepOfALease) {
+TEST(BatchBalancerTest, MeasuresTheTimeOfAStepNotOfALease) {
   BatchBalancer balancer(Training(TrainingSpec::SPEED), /*workers=*/2);
   // One worker has leases of 4 steps, the other of 2. The worker with the shorter leases must not
   // seem twice as fast.
@@ -393,7 +393,7 @@ TrainingSpec GlobalBatch(TrainingSpec::Balance balance, int samples) {
   return training;
 }
 
-TEST(BatchBalancerTest, ExcludesASlotThatMissedTwoPlans) {
+TEST(BatchBalancerTest, ASlotThatMissedTwoPlansLosesItsShare) {
   for (const TrainingSpec::Balance balance : {TrainingSpec::EQUAL, TrainingSpec::SPEED}) {
     BatchBalancer balancer(GlobalBatch(balance, 48), /*workers=*/3);
     EXPECT_THAT(Round(balancer, {640, 640, 640}), ElementsAre(16, 16, 16));
@@ -424,7 +424,7 @@ TEST(BatchBalancerTest, ARestingSlotReleasesItsShareAtOnce) {
   }
 }
 
-TEST(BatchBalancerTest, ASingleSlotGetsTheWholeStep) {
+TEST(BatchBalancerTest, TheOnlySlotThatDoesNotRestGetsTheWholeBatch) {
   BatchBalancer balancer(GlobalBatch(TrainingSpec::SPEED, 48), /*workers=*/2);
   Round(balancer, {640, 640});
   balancer.Rest(0);

@@ -48,7 +48,7 @@ TEST(DataLeasesTest, HandsOutRangesInOrder) {
   EXPECT_EQ(Words(leases.Take(kAnna, kFour)), "1: 8-10");
 }
 
-TEST(DataLeasesTest, TheNextEpochBeginsBeforeThePreviousCloses) {
+TEST(DataLeasesTest, TheNextEpochBeginsWhileLeasesOfThePreviousAreOut) {
   DataLeases leases(TenSamplesInFours());
   for (int i = 0; i < 3; ++i) leases.Take(kAnna, kFour);
   EXPECT_EQ(Words(leases.Take(kBert, kFour)), "2: 0-4");
@@ -93,7 +93,7 @@ TEST(DataLeasesTest, HandsOutReleasedRangesFirst) {
   EXPECT_EQ(leases.accounting()[0].reissued, 6);
 }
 
-TEST(DataLeasesTest, AReleasedRangeReopensTheData) {
+TEST(DataLeasesTest, AReleasedRangeIsHandedOutAgainBeforeTheDataAreComplete) {
   DataLeases leases(TenSamplesInFours());
   const uint64_t kept = leases.Take(kAnna, kFour)->id;
   while (const auto lease = leases.Take(kBert, kFour)) FinishOrDie(leases, lease->id, kBert);
@@ -107,7 +107,7 @@ TEST(DataLeasesTest, AReleasedRangeReopensTheData) {
   EXPECT_TRUE(leases.Complete());
 }
 
-TEST(DataLeasesTest, FinishingTwiceCountsOnce) {
+TEST(DataLeasesTest, ALeaseFinishedTwiceCountsOnce) {
   DataLeases leases(TenSamplesInFours());
   const uint64_t id = leases.Take(kAnna, kFour)->id;
   EXPECT_TRUE(FinishOrDie(leases, id, kAnna).counted);
@@ -140,7 +140,7 @@ TEST(DataLeasesTest, RejectsAnUnknownLease) {
   EXPECT_EQ(leases.Finish(2, kAnna).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(DataLeasesTest, MaxPushesCutsTheLastLeaseAndEpoch) {
+TEST(DataLeasesTest, MaxPushesShortensTheLastLeaseAndClosesItsEpoch) {
   DataLeases::Options options = TenSamplesInFours();
   options.max_pushes = 6;  // epoch 1 has 2 + 2 + 1 pushes, so one is left for epoch 2
   DataLeases leases(options);
@@ -171,7 +171,7 @@ TEST(DataLeasesTest, MaxPushesIgnoresReissuedRanges) {
   EXPECT_EQ(Words(leases.Take(kBert, kFour)), "none");
 }
 
-TEST(DataLeasesTest, MaxPushesAtAnEpochEndStartsNone) {
+TEST(DataLeasesTest, MaxPushesAtTheEndOfAnEpochBeginsNoOtherEpoch) {
   DataLeases::Options options = TenSamplesInFours();
   options.max_pushes = 5;
   DataLeases leases(options);
@@ -220,7 +220,7 @@ TEST(DataLeasesTest, AvoidsPushesOfASingleSample) {
   EXPECT_EQ(Cut(3, {2, 1}), (Leases{"1: 0-2", "1: 2-3"}));
 }
 
-TEST(DataLeasesTest, SplitsTheLastStepAmongAllSlots) {
+TEST(DataLeasesTest, SplitsAnIncompleteLastStepAmongAllSlots) {
   using Leases = std::vector<std::string>;
   const auto cut = [](int64_t samples, int64_t share) {
     return Cut(samples, {share, /*pushes=*/1}, /*step_samples=*/30);

@@ -26,7 +26,7 @@ std::vector<int> ReportedEpochs(const Evaluations& evaluations) {
   return epochs;
 }
 
-TEST(EvaluationsTest, AssignsAnEpochToTheClosingSlot) {
+TEST(EvaluationsTest, TheSlotThatClosesAnEpochEvaluatesIt) {
   Evaluations evaluations;
   evaluations.Open(1, kAnna);
   EXPECT_EQ(evaluations.TakeFor(kBert), 0);

@@ -12,7 +12,7 @@ double Seconds(const StepTime& time, double samples) {
   return time.fixed_seconds() + samples * time.sample_seconds();
 }
 
-TEST(StepTimeTest, IsKnownAfterFiveSteps) {
+TEST(StepTimeTest, TheStepTimeIsKnownAfterFiveSteps) {
   StepTime time;
   for (int step = 0; step < 5; ++step) {
     EXPECT_FALSE(time.known());
@@ -22,7 +22,7 @@ TEST(StepTimeTest, IsKnownAfterFiveSteps) {
   EXPECT_NEAR(Seconds(time, 32), 0.2, 1e-9);
 }
 
-TEST(StepTimeTest, AssumesTimeProportionalToSamplesForOneSize) {
+TEST(StepTimeTest, IfAllStepsHadOneSizeTimeIsProportionalToSamples) {
   StepTime time;
   for (int step = 0; step < 100; ++step) time.Observe(32, 0.2);
   EXPECT_NEAR(Seconds(time, 16), 0.1, 1e-9);
@@ -45,7 +45,7 @@ TEST(StepTimeTest, EstimatesTheFixedPartFromSeveralSizes) {
   }
 }
 
-TEST(StepTimeTest, RemembersTheFixedPart) {
+TEST(StepTimeTest, RemembersTheFixedPartWhenTheSizeStopsChanging) {
   StepTime time;
   for (int step = 0; step < 100; ++step) {
     const double samples = step % 2 == 0 ? 32 : 16;
@@ -55,7 +55,7 @@ TEST(StepTimeTest, RemembersTheFixedPart) {
   EXPECT_NEAR(Seconds(time, 32), 0.2, 0.015);
 }
 
-TEST(StepTimeTest, ErrorEstimatesAreAccurate) {
+TEST(StepTimeTest, TheEstimatedErrorBoundsTheMeasuredError) {
   for (const SimulatedMachine& machine : {TinyModel(), ResNet()}) {
     double error = 0, sum_of_squares = 0;
     for (uint64_t seed = 1; seed <= 100; ++seed) {
