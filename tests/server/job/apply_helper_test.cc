@@ -18,7 +18,7 @@ TEST(ApplyHelperTest, RunsEveryPieceOnceBeforeReturning) {
   }
 }
 
-TEST(ApplyHelperTest, ServesConcurrentCallers) {
+TEST(ApplyHelperTest, ConcurrentCallersEachGetAllTheirPieces) {
   ApplyHelper helper;
   std::vector<std::thread> callers;
   for (int caller = 0; caller < 4; ++caller) {

@@ -64,7 +64,7 @@ TEST_F(FinishedPushesTest, AnswersASettledPushAtOnce) {
   EXPECT_THAT(answered_, ElementsAre(3));
 }
 
-TEST_F(FinishedPushesTest, WaitsForTheUpdate) {
+TEST_F(FinishedPushesTest, AnswersAPushOnlyAfterItsUpdate) {
   Add(/*slot=*/0, /*step=*/1);
   Add(/*slot=*/1, /*step=*/2);
   EXPECT_THAT(answered_, IsEmpty());
@@ -79,7 +79,7 @@ TEST_F(FinishedPushesTest, WaitsForTheUpdate) {
   EXPECT_THAT(answered_, ElementsAre(0, 1, 0));
 }
 
-TEST_F(FinishedPushesTest, WaitsForTheJournalAfterTheUpdate) {
+TEST_F(FinishedPushesTest, AnswersAPushOnlyWhenItsUpdateIsDurable) {
   pushes_.SetJournal(&journal_);
   Add(/*slot=*/0, /*step=*/1);
   journal_.BecomeDurable();
@@ -90,7 +90,7 @@ TEST_F(FinishedPushesTest, WaitsForTheJournalAfterTheUpdate) {
   EXPECT_THAT(answered_, ElementsAre(0));
 }
 
-TEST_F(FinishedPushesTest, ForgetsACancelledPush) {
+TEST_F(FinishedPushesTest, ACancelledPushIsNotAnsweredAndIsReleased) {
   pushes_.SetJournal(&journal_);
   const auto held = std::make_shared<int>(0);
   done_ = [held](const absl::StatusOr<PushReply>&) {};

@@ -53,7 +53,7 @@ class FrameAdmissionTest : public ::testing::Test {
   int entered_ = 0;
 };
 
-TEST_F(FrameAdmissionTest, EntersAtOnceIfThereIsRoom) {
+TEST_F(FrameAdmissionTest, AFrameEntersAtOnceIfThereIsRoom) {
   EXPECT_TRUE(Await(&journal_, 4));
   EXPECT_EQ(entered_, 1);
   EXPECT_EQ(budget_.held(), 4);
@@ -82,7 +82,7 @@ TEST_F(FrameAdmissionTest, WaitsForTheJournalThenForBytes) {
   EXPECT_EQ(budget_.held(), 4);
 }
 
-TEST_F(FrameAdmissionTest, APullNeedsNoJournal) {
+TEST_F(FrameAdmissionTest, APullDoesNotWaitForTheJournal) {
   journal_.has_room = false;
   EXPECT_TRUE(Await(nullptr, 4));
   EXPECT_EQ(entered_, 1);

@@ -134,7 +134,7 @@ TEST(HostedJobTest, RejectsMalformedFramesWithoutSideEffects) {
   EXPECT_EQ(code(header, 16), absl::StatusCode::kOk);
 }
 
-TEST(HostedJobTest, NamesTheSegmentOfANonfiniteNumber) {
+TEST(HostedJobTest, RejectsANonfiniteNumberByElementAndSegment) {
   JobHarness harness(JobHarness::Options{});
   EnterAll(harness, 1);
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(),
@@ -154,7 +154,7 @@ TEST(HostedJobTest, InitialValuesDoNotOverwriteTrainedValues) {
   EXPECT_EQ(harness.Value(0), -1.0f);
 }
 
-TEST(HostedJobTest, AveragedBlocksMoveByOneSlotsShare) {
+TEST(HostedJobTest, AnAveragedBlockMovesByTheShareOfOneSlot) {
   JobHarness::Options options;
   options.averaged = 2;
   JobHarness harness(options);
@@ -179,7 +179,7 @@ TEST(HostedJobTest, APullBeyondTheBoundWaits) {
   EXPECT_EQ(harness.Status().clock_gap().max(), 1);
 }
 
-TEST(HostedJobTest, JudgesAPullByTheRecordedClock) {
+TEST(HostedJobTest, APullWaitsByTheRecordedClockNotByTheClaimedOne) {
   JobHarness harness(WithJob("consistency { staleness_bound: 0 }"));
   EnterAll(harness, 2);
   ASSERT_TRUE(harness.Pull(0, 1, 0)->granted);
@@ -386,7 +386,7 @@ TEST(HostedJobTest, StalenessBoundHoldsForEarlyPulls) {
   }
 }
 
-TEST(HostedJobTest, AWithheldBlockCountsAsPushed) {
+TEST(HostedJobTest, AWithheldBlockKeepsItsValuesAndCountsAsPushed) {
   JobHarness harness(WithJob("", 1));
   EnterAll(harness, 1);
   ASSERT_TRUE(harness.Withhold(0, 1, 1, 0, 0).ok());
@@ -453,7 +453,7 @@ TEST(HostedJobTest, ARepeatedSyncPushCountsOnce) {
   EXPECT_EQ(harness.Value(0), -2.0f);
 }
 
-TEST(HostedJobTest, AnInterruptedStreamCanCompleteARound) {
+TEST(HostedJobTest, TheFramesOfAnInterruptedStreamCanCompleteARound) {
   JobHarness harness(WithJob("consistency { mode: SYNC }"));
   EnterAll(harness, 2);
   const auto first = harness.Push(0, 1, 1, 1.0f, 0);
@@ -463,7 +463,7 @@ TEST(HostedJobTest, AnInterruptedStreamCanCompleteARound) {
   EXPECT_TRUE(first->ok()) << first->status();
 }
 
-TEST(HostedJobTest, ARoundDropsLateBackupWorkers) {
+TEST(HostedJobTest, ARoundEndsWithoutTheSlowestAndItsPushIsLate) {
   JobHarness harness(WithJob("consistency { mode: SYNC backup_workers: 1 }", 3));
   EnterAll(harness, 3);
   harness.Push(0, 1, 1, 1.0f, 0);
@@ -507,7 +507,7 @@ TEST(HostedJobTest, ARoundEndsAfterItsGraceTime) {
   EXPECT_EQ(harness.GetVersion(0), 2);
 }
 
-TEST(HostedJobTest, ARenewalReturnsTheProgress) {
+TEST(HostedJobTest, ARenewalReturnsTheMinClockAndTheHighestVersion) {
   JobHarness harness(JobHarness::Options{});
   EnterAll(harness, 2);
   harness.Push(0, 1, 1, 1.0f);
@@ -580,7 +580,7 @@ TEST(HostedJobTest, ARoundIgnoresADeadSlotsMissingBlocks) {
   EXPECT_EQ(harness.Value(1), -1.0f) << "only the live slot";
 }
 
-TEST(HostedJobTest, ARoundWaitsForARejoinedSlotsRest) {
+TEST(HostedJobTest, ARoundWaitsForTheRestOfARejoinedSlotsPush) {
   JobHarness harness(WithJob("consistency { mode: SYNC }"));
   EnterAll(harness, 2);
   ASSERT_TRUE(harness.Frame(1, 2, 1, 0, 3.0f, 0).ok());  // one of two blocks
@@ -609,7 +609,7 @@ TEST(HostedJobTest, ASingleRejoinedSlotCompletesItsPush) {
   EXPECT_EQ(harness.Value(1), -1.0f);
 }
 
-TEST(HostedJobTest, APartialPushKeepsTheMinClock) {
+TEST(HostedJobTest, APartialPushDoesNotRaiseTheMinClock) {
   JobHarness harness(WithJob("consistency { staleness_bound: 1 }"));
   EnterAll(harness, 2);
   ASSERT_TRUE(harness.Push(0, 1, 1, 1.0f)->ok());
@@ -625,7 +625,7 @@ TEST(HostedJobTest, APartialPushKeepsTheMinClock) {
   EXPECT_TRUE(harness.Pull(0, 1, 2)->granted);
 }
 
-TEST(HostedJobTest, SkipsARoundWithoutContributors) {
+TEST(HostedJobTest, SkipsARoundThatHasNoGradient) {
   JobHarness harness(WithJob("consistency { mode: SYNC }", 1));
   EnterAll(harness, 1);
   harness.job().Leave(0, 1);
@@ -651,14 +651,14 @@ TEST(HostedJobTest, TheLearningRateFollowsTheBlockVersion) {
   }
 }
 
-TEST(HostedJobTest, RejectsAnUnmatchedParameterGroup) {
+TEST(HostedJobTest, RejectsALayoutThatDoesNotFitTheParameterGroups) {
   HelloRequest hello = JobHarness::Hello({});
   hello.mutable_job()->mutable_optimizer()->add_group()->set_pattern("w");
   ManualClock clock;
   EXPECT_EQ(HostedJob::Create(hello, &clock).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(HostedJobTest, NamesTheFirstDifferenceFromTheJob) {
+TEST(HostedJobTest, ErrorNamesTheFirstDifferenceFromTheJob) {
   const JobHarness::Options options;
   JobHarness harness(options);
   const HelloRequest same = JobHarness::Hello(options);
@@ -712,7 +712,7 @@ TEST(HostedJobTest, ASuccessorsPushIsNotADuplicate) {
 
 // Two slots may have predecessors that were ahead at different servers. If each successor had to be
 // as far as its predecessor, the two would wait for each other.
-TEST(HostedJobTest, ASuccessorPullsBehindItsPredecessor) {
+TEST(HostedJobTest, ASuccessorMayPullWithALowerClockThanItsPredecessor) {
   JobHarness harness(WithJob("consistency { staleness_bound: 0 }"));
   EnterAll(harness, 2);
   ASSERT_TRUE(harness.Push(0, 1, 1, 1.0f)->ok());
@@ -721,7 +721,7 @@ TEST(HostedJobTest, ASuccessorPullsBehindItsPredecessor) {
   EXPECT_TRUE(harness.Pull(0, 9, 0)->granted);
 }
 
-TEST(HostedJobTest, DoesNotAcknowledgeAReplacedIncarnationsPush) {
+TEST(HostedJobTest, APushOfAReplacedIncarnationIsAborted) {
   JobHarness harness(JobHarness::Options{});
   EnterAll(harness, 1);
   // The push has two blocks, and the second one never arrives.

@@ -115,7 +115,7 @@ TEST(JobDirectoryTest, ARestartRestoresTheNewestCheckpoint) {
   EXPECT_TRUE(absl::StrContains(life.said[0], "checkpoint 2")) << life.said[0];
 }
 
-TEST(JobDirectoryTest, CountsNonfiniteBlocksInAShard) {
+TEST(JobDirectoryTest, AShardReportsItsNumberOfNonfiniteBlocks) {
   FaultyFileSystem files;
   const std::string adam = "optimizer { adam {} learning_rate: 0.1 }";
   {
@@ -158,7 +158,7 @@ int64_t UsedBytes(FaultyFileSystem* files) {
   return kCapacity - *files->FreeBytes(kDirectory);
 }
 
-TEST(JobDirectoryTest, CountsChangesSinceTheLastCheckpoint) {
+TEST(JobDirectoryTest, CountsTheChangesThatNoCheckpointOrLogContains) {
   FaultyFileSystem files;
   const auto changes = [](Life& life) {
     const std::optional<JobDirectory::Unkept> unkept = life.directory->FindUnkept();
@@ -207,7 +207,7 @@ TEST(JobDirectoryTest, RejectsAnOutdatedShardRequest) {
   EXPECT_TRUE(life.directory->WriteShard(3).ok());
 }
 
-TEST(JobDirectoryTest, FailedCheckpointsDoNotAccumulate) {
+TEST(JobDirectoryTest, KeepsAtMostOneShardOfAFailedCheckpoint) {
   FaultyFileSystem files;
   Life life(&files, "");
   ASSERT_TRUE(life.harness->Initialize(0, 1, 0.0f).ok());
@@ -276,7 +276,7 @@ TEST(JobDirectoryTest, RefusesAShardThatDoesNotFit) {
 
 // The commit of checkpoint 1 comes late: the shard of checkpoint 2 has been begun, so shard 1 is
 // gone.
-TEST(JobDirectoryTest, RejectsALateCommitWithoutAShard) {
+TEST(JobDirectoryTest, RejectsACommitOfACheckpointWhoseShardIsGone) {
   for (const char* const job : {"", kLogged}) {
     SCOPED_TRACE(job);
     FaultyFileSystem files;
@@ -297,7 +297,7 @@ TEST(JobDirectoryTest, RejectsALateCommitWithoutAShard) {
   }
 }
 
-TEST(JobDirectoryTest, LostUpdatesNeverReturn) {
+TEST(JobDirectoryTest, UpdatesLostInARestartDoNotReturnWithALaterManifest) {
   FaultyFileSystem files;
   TakeTwo(&files);
   CommitCheckpointRequest commit;
@@ -347,7 +347,7 @@ TEST(JobDirectoryTest, AShardContainsOnlyLoggedChanges) {
   EXPECT_EQ(life.harness->Value(0), 0.0f) << "the push was not acknowledged";
 }
 
-TEST(JobDirectoryTest, AcceptsAnEarlierShardWithALog) {
+TEST(JobDirectoryTest, WithALogAShardFromBeforeTheRestartIsCommitted) {
   for (uint64_t seed = 1; seed <= 8; ++seed) {
     SCOPED_TRACE(seed);
     FaultyFileSystem files;
@@ -377,7 +377,7 @@ TEST(JobDirectoryTest, AcceptsAnEarlierShardWithALog) {
 }
 
 // Removes a damaged log, as docs/storage.md recommends.
-TEST(JobDirectoryTest, DisownsEarlierShardsWithoutTheLog) {
+TEST(JobDirectoryTest, WithoutTheLogAShardFromBeforeTheRestartIsRefused) {
   FaultyFileSystem files;
   CommitCheckpointRequest commit;
   {
@@ -513,7 +513,7 @@ TEST(JobDirectoryTest, RefusesTheJobWithoutAnIntactCheckpoint) {
   EXPECT_TRUE(absl::StrContains(job.status().message(), GetShard(1))) << job.status();
 }
 
-TEST(JobDirectoryTest, RefusesAnotherJobOrProcess) {
+TEST(JobDirectoryTest, RefusesAnotherJobOrASecondProcessInTheDirectory) {
   FaultyFileSystem files;
   TakeTwo(&files);
   ManualClock clock;

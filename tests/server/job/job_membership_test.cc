@@ -108,7 +108,7 @@ TEST_F(JobMembershipTest, MinClockIsTheLowestLiveClock) {
   EXPECT_EQ(membership().min_clock(), 3);
 }
 
-TEST_F(JobMembershipTest, AReplacedIncarnationCannotAdvance) {
+TEST_F(JobMembershipTest, AReplacedIncarnationCannotAdvanceTheClock) {
   ASSERT_TRUE(membership().Enter(0, 1).ok());
   ASSERT_TRUE(membership().Enter(0, 2).ok());
   EXPECT_EQ(membership().Advance(0, 1, 5), std::nullopt);
@@ -118,7 +118,7 @@ TEST_F(JobMembershipTest, AReplacedIncarnationCannotAdvance) {
 
 // The slot has also entered another server, which is ahead. So its first pull here has a higher
 // clock.
-TEST_F(JobMembershipTest, OnlyTheFirstPullRaisesTheClock) {
+TEST_F(JobMembershipTest, OnlyTheFirstPullRaisesTheSlotsClock) {
   ASSERT_TRUE(membership().Enter(0, 1).ok());
   const auto first = membership().BeginPull(0, 1, /*claimed=*/4, /*ahead=*/false);
   ASSERT_TRUE(first.ok()) << first.status();
@@ -132,7 +132,7 @@ TEST_F(JobMembershipTest, OnlyTheFirstPullRaisesTheClock) {
   EXPECT_FALSE(later->jumped);
 }
 
-TEST_F(JobMembershipTest, NamesTheQuietestOfTheSlowestSlots) {
+TEST_F(JobMembershipTest, FurthestBehindIsTheSlowestSlotWithTheLongestSilence) {
   SlotActivity activity(&clock_);
   EXPECT_FALSE(membership().FurthestBehind(activity).has_value());
   for (const SlotId slot : {0, 1, 2}) {

@@ -94,7 +94,7 @@ class ParameterServerTest : public ::testing::Test {
   absl::Notification release_;
 };
 
-TEST_F(ParameterServerTest, ReportsASlowRestoreWithinASecond) {
+TEST_F(ParameterServerTest, HelloAnswersRestoringAfterASecondOfRestoring) {
   SlowDown();
   const auto server = StartServer("/data");
   const auto first = Greet(*server, GetHello(0));
@@ -123,7 +123,7 @@ TEST_F(ParameterServerTest, ReportsASlowRestoreWithinASecond) {
   EXPECT_FALSE(server->Describe(false).has_restoring());
 }
 
-TEST_F(ParameterServerTest, ARetryReturnsTheErrorOfTheRestore) {
+TEST_F(ParameterServerTest, TheNextHelloOfAWaitingSlotGetsTheErrorOfTheRestore) {
   SlowDown(EACCES);
   const auto server = StartServer("/data");
   const auto first = Greet(*server, GetHello(0));
@@ -147,7 +147,7 @@ TEST_F(ParameterServerTest, ARetryReturnsTheErrorOfTheRestore) {
   EXPECT_TRUE(late.ok()) << late.status();
 }
 
-TEST_F(ParameterServerTest, RefusesToStartARunningJobAnew) {
+TEST_F(ParameterServerTest, AServerWithoutTheBlocksRefusesARunningJob) {
   HelloRequest hello = GetHello(0);
   hello.set_continues(true);
   for (const char* const dir : {"", "/data"}) {

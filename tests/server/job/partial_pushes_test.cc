@@ -43,7 +43,7 @@ class PartialPushesTest : public ::testing::Test {
   std::unique_ptr<JobHarness> harness_;
 };
 
-TEST_F(PartialPushesTest, TheLastPartRaisesTheClock) {
+TEST_F(PartialPushesTest, OnlyTheLastPartOfAPushRaisesTheClock) {
   Begin("");
   ASSERT_TRUE(Frame(1, 1).ok());
   const auto second = Finish(1, {1});
@@ -88,13 +88,13 @@ TEST_F(PartialPushesTest, RejectsAPartWithMissingBlocks) {
   EXPECT_EQ(Clock(), 0);
 }
 
-TEST_F(PartialPushesTest, AWholePushNeedsEveryBlock) {
+TEST_F(PartialPushesTest, RejectsAWholePushWithMissingBlocks) {
   Begin("");
   ASSERT_TRUE(Frame(1, 0).ok());
   EXPECT_EQ(Finish(1, {})->status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(PartialPushesTest, SyncAnswersEachPartWithTheRound) {
+TEST_F(PartialPushesTest, InSyncEachPartIsAnsweredWhenTheRoundEnds) {
   Begin("consistency { mode: SYNC }");
   ASSERT_TRUE(Frame(1, 0).ok());
   const auto first = Finish(1, {0});
@@ -121,7 +121,7 @@ TEST_F(PartialPushesTest, APullWaitsForTheLastPart) {
   EXPECT_TRUE(pulling->granted);
 }
 
-TEST_F(PartialPushesTest, ASuccessorsPartCompletesNoEarlierPush) {
+TEST_F(PartialPushesTest, ASuccessorsPartDoesNotCompleteItsPredecessorsPush) {
   Begin("");
   ASSERT_TRUE(Frame(1, 0).ok());
   ASSERT_TRUE(Finish(1, {0})->ok());

@@ -190,7 +190,7 @@ TEST(RestoreTest, AGradientOnLostValuesHasNoLag) {
   EXPECT_EQ((*reply)->block(0).lag(), 0);
 }
 
-TEST(RestoreTest, WaitsALeaseForSlotsToReturn) {
+TEST(RestoreTest, WaitsOneSlotLeaseForSlotsToReturn) {
   const std::string job = "consistency { staleness_bound: 0 } membership { lease_seconds: 10 }";
   JobHarness before(WithJob(job));
   EnterAll(before, 2);
@@ -240,7 +240,7 @@ TEST(RestoreTest, ACheckpointExcludesTheOpenRound) {
   EXPECT_EQ(after.Value(0), -2.0f) << "the repeated gradient was not lost as a duplicate";
 }
 
-TEST(RestoreTest, SyncSkipsLostRounds) {
+TEST(RestoreTest, ARestoredServerSkipsTheRoundsThatItLost) {
   JobHarness before(WithJob("consistency { mode: SYNC }"));
   EnterAll(before, 2);
   ASSERT_TRUE(before.Initialize(0, 1, 0.0f).ok());
@@ -266,7 +266,7 @@ TEST(RestoreTest, SyncSkipsLostRounds) {
   EXPECT_EQ(after.Frame(0, 1, 11, 0, 1.0f, 8).code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(RestoreTest, BlocksSavedRoundsApartContinueTogether) {
+TEST(RestoreTest, BlocksSavedInDifferentRoundsContinueInTheSameRound) {
   JobHarness before(WithJob("consistency { mode: SYNC }"));
   EnterAll(before, 1);
   ASSERT_TRUE(before.Initialize(0, 1, 0.0f).ok());
@@ -445,7 +445,7 @@ TEST(RestoreTest, RefusesAReplacedIncarnationAfterARestore) {
   EXPECT_EQ(hello->last_step(), 2);
 }
 
-TEST(RestoreTest, ASuccessorsStepDiffersFromItsPredecessorsStep) {
+TEST(RestoreTest, ASuccessorsPushIsNoRepeatOfItsPredecessorsStep) {
   for (const char* const job : {"", "consistency { mode: SYNC }"}) {
     SCOPED_TRACE(job);
     JobHarness before(WithJob(job));

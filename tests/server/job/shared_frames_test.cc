@@ -100,7 +100,7 @@ TEST_F(SharedFramesTest, PushesALongRunCompletely) {
   }
 }
 
-TEST_F(SharedFramesTest, RejectsARunWithForeignBlocks) {
+TEST_F(SharedFramesTest, RejectsARunWithBlocksOfAnotherServer) {
   Share(/*elements=*/8, /*block_elements=*/2, /*servers=*/2);
   const std::vector<BlockId>& owned = map_.owned_by(0);
   ASSERT_EQ(Push(Frame(owned[0], owned.size())), absl::OkStatus());
@@ -133,7 +133,7 @@ TEST_F(SharedFramesTest, RejectsAnAbsentTableForSeveralBlocks) {
   EXPECT_EQ(Push(frame), absl::OkStatus());
 }
 
-TEST_F(SharedFramesTest, OnlyACopyIgnoresLaterWrites) {
+TEST_F(SharedFramesTest, LaterWritesChangeAGradientThatWasNotCopied) {
   Share(/*elements=*/8, /*block_elements=*/2, /*servers=*/1);
   ASSERT_EQ(Push(Frame(0, 1), /*copies=*/true), absl::OkStatus());
   ASSERT_EQ(Push(Frame(1, 1), /*copies=*/false), absl::OkStatus());
@@ -142,7 +142,7 @@ TEST_F(SharedFramesTest, OnlyACopyIgnoresLaterWrites) {
   EXPECT_THAT(Values(1), ElementsAre(9, 9));
 }
 
-TEST_F(SharedFramesTest, ReturnsTheFirstError) {
+TEST_F(SharedFramesTest, ReturnsTheErrorOfABlockThatIsRefused) {
   Share(/*elements=*/8, /*block_elements=*/2, /*servers=*/1);
   refused_ = absl::AbortedError("not live");
   EXPECT_EQ(Push(Frame(0, 4)), refused_);

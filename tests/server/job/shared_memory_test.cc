@@ -159,7 +159,7 @@ TEST_F(SharedMemoryTest, DeclinesAForgedOffer) {
   }
 }
 
-TEST_F(SharedMemoryTest, AJobCanDisableSharedMemory) {
+TEST_F(SharedMemoryTest, AJobWithoutSharedMemoryUsesTheNetwork) {
   const auto server = StartServer();
   const auto worker = Enter(*server, Hello(0, 1, "wire { shared_memory: false }"));
   EXPECT_FALSE(worker->shares());
@@ -169,7 +169,7 @@ TEST_F(SharedMemoryTest, AJobCanDisableSharedMemory) {
   EXPECT_EQ(worker->plain().Pull(0), absl::OkStatus());
 }
 
-TEST_F(SharedMemoryTest, RejectsAFrameWithForeignBlocks) {
+TEST_F(SharedMemoryTest, RejectsAFrameWithBlocksThatTheServerLacks) {
   const auto server = StartServer();
   const auto worker = Enter(*server, Hello());
   const auto blocks = static_cast<uint32_t>(worker->plain().blocks().size());
@@ -190,7 +190,7 @@ TEST_F(SharedMemoryTest, RejectsAFrameWithForeignBlocks) {
             absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(SharedMemoryTest, RejectsANonfiniteGradientAndNamesIt) {
+TEST_F(SharedMemoryTest, RejectsANonfiniteGradientByElementAndSegment) {
   const auto server = StartServer();
   const auto worker = Enter(*server, Hello());
   Fill(*worker, 0.5f);
@@ -215,7 +215,7 @@ TEST_F(SharedMemoryTest, AbortsAReplacedIncarnation) {
   EXPECT_EQ(successor.values()[0][0], 1.0f);
 }
 
-TEST_F(SharedMemoryTest, ASharedPullWaitsAtTheGate) {
+TEST_F(SharedMemoryTest, ASharedPullWaitsForTheStalenessBound) {
   const auto server = StartServer();
   const std::string job = "workers: 2 consistency { staleness_bound: 0 }";
   const auto fast = Enter(*server, Hello(0, 1, job));
@@ -228,7 +228,7 @@ TEST_F(SharedMemoryTest, ASharedPullWaitsAtTheGate) {
   EXPECT_EQ(fast->versions()[0], 2);
 }
 
-TEST_F(SharedMemoryTest, ASharingWorkerMayJoinANetworkedJob) {
+TEST_F(SharedMemoryTest, AWorkerWithSharedMemoryMayJoinOneWithout) {
   const auto server = StartServer();
   PlainWorker plain(PlainChannel(server->address()), Hello(0));
   ASSERT_EQ(plain.Hello(), absl::OkStatus());

@@ -61,7 +61,7 @@ TEST_F(WholeBatchTest, AnswersAPushWhenItsUpdateIsApplied) {
   EXPECT_EQ(status.lag().max(), 0);
 }
 
-TEST_F(WholeBatchTest, ASlotWaitsForOneUsualStep) {
+TEST_F(WholeBatchTest, WaitsForOtherSlotsOneUsualStepOfTheFirstPusher) {
   const Answer first = Step(0, 1, absl::Seconds(2));
   EXPECT_EQ(wakes_.back(), absl::Seconds(2));
   // With this push the batch is more than half full. The second slot would wait for longer than the
@@ -83,7 +83,7 @@ TEST_F(WholeBatchTest, ASlotWaitsForOneUsualStep) {
   EXPECT_DOUBLE_EQ(status.slot(1).push_wait_seconds(), 1);
 }
 
-TEST_F(WholeBatchTest, RejectsAGradientTwoUpdatesOld) {
+TEST_F(WholeBatchTest, RejectsAGradientThatIsTwoUpdatesOld) {
   for (int step = 1; step <= 2; ++step) {
     const Answer first = Step(0, step, absl::Seconds(1), /*samples=*/6);
     const Answer second = Step(1, step, absl::Seconds(1), /*samples=*/6);
@@ -97,7 +97,7 @@ TEST_F(WholeBatchTest, RejectsAGradientTwoUpdatesOld) {
   EXPECT_EQ(harness_->Status().verdicts().rejected(), 2u);
 }
 
-TEST_F(WholeBatchTest, DoesNotWaitForALeaver) {
+TEST_F(WholeBatchTest, AnswersWaitingPushesWhenTheMissingSlotLeaves) {
   const Answer first = Step(0, 1, absl::Seconds(1));
   const Answer second = Step(1, 1, absl::Seconds(1));
   EXPECT_FALSE(first->ok());
@@ -106,7 +106,7 @@ TEST_F(WholeBatchTest, DoesNotWaitForALeaver) {
   EXPECT_TRUE(second->ok());
 }
 
-TEST_F(WholeBatchTest, ARepeatAnswersACancelledPush) {
+TEST_F(WholeBatchTest, ARepeatOfACancelledPushIsAnswered) {
   bool answered = false;
   ASSERT_TRUE(harness_->Frame(0, 1, 1, 0, 1.0f, 0, 4).ok());
   ASSERT_TRUE(harness_->Frame(0, 1, 1, 1, 1.0f, 0, 4).ok());
@@ -121,7 +121,7 @@ TEST_F(WholeBatchTest, ARepeatAnswersACancelledPush) {
   EXPECT_EQ(harness_->Value(0), -1.0f);
 }
 
-TEST_F(WholeBatchTest, ARenewalNamesTheMissingSlot) {
+TEST_F(WholeBatchTest, ARenewalNamesTheSlotThatPushesWaitFor) {
   Step(0, 1, absl::Seconds(1));
   Step(1, 1, absl::Seconds(1));
   const absl::StatusOr<RenewReply> reply = harness_->job().Renew(0, 1, absl::ZeroDuration());
@@ -130,7 +130,7 @@ TEST_F(WholeBatchTest, ARenewalNamesTheMissingSlot) {
   EXPECT_EQ(reply->waited_for().slot(), 2);
 }
 
-TEST(StepTimesTest, ReturnsTheMedianOfTheLastFive) {
+TEST(StepTimesTest, TheUsualStepIsTheMedianOfTheLastFive) {
   StepTimes times;
   EXPECT_EQ(times.Usual(0), absl::InfiniteDuration());
   absl::Duration now = absl::Seconds(100);
