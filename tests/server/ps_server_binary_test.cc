@@ -163,7 +163,7 @@ TEST(PsServerBinary, ExitsOnSigtermWithAParkedPull) {
   for (int i = 0; i < 5; ++i) ASSERT_NO_FATAL_FAILURE(StopUnderAParkedPull());
 }
 
-TEST(PsServerBinary, ExitsWithItsParent) {
+TEST(PsServerBinary, ExitsWhenItsParentDies) {
   Program server({"server/ps_server", "--exit_with_parent"}, /*stop_by_stdin=*/true);
   ASSERT_NE(server.AwaitLine("torchps_server ready "), "");
   server.AskToStop();

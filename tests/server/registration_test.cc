@@ -68,7 +68,7 @@ class RegistrationTest : public ::testing::Test {
   std::vector<std::string> said_ ABSL_GUARDED_BY(mutex_);
 };
 
-TEST_F(RegistrationTest, RegistersTheAddressFromTheWorkers) {
+TEST_F(RegistrationTest, RegistersTheAddressThatWorkersUse) {
   Registration registration(Listening());
   EXPECT_EQ(registration.coordinator(), "");
   registration.Learn(Told("door:17000"));
@@ -141,7 +141,7 @@ TEST_F(RegistrationTest, ARestartedServerRegistersItsNewAddress) {
   EXPECT_EQ(coordinator_.registered().back().place().server_incarnation(), kLife + 1);
 }
 
-TEST_F(RegistrationTest, IgnoresADirectoryOfSeveralServers) {
+TEST_F(RegistrationTest, FindsNoIdentityInADirectoryOfSeveralServers) {
   const std::string directory = NewDirectory();
   SavedIdentity place{Told("door:17000"), "beta:7000"};
   ASSERT_TRUE(SaveIdentity(*files_, directory, place).ok());
@@ -151,7 +151,7 @@ TEST_F(RegistrationTest, IgnoresADirectoryOfSeveralServers) {
   EXPECT_EQ(FindIdentity(*files_, directory), std::nullopt);
 }
 
-TEST_F(RegistrationTest, IgnoresAnUnreadableIdentityFile) {
+TEST_F(RegistrationTest, FindsNoIdentityInAnUnreadableFile) {
   const std::string directory = NewDirectory();
   EXPECT_EQ(FindIdentity(*files_, directory), std::nullopt);
   ASSERT_TRUE(files_->CreateDirectories(directory).ok());

@@ -81,7 +81,7 @@ std::string Bytes(const State& state) {
   return bytes;
 }
 
-TEST_P(InstructionSetsTest, InstructionSetsComputeTheSameBits) {
+TEST_P(InstructionSetsTest, AllInstructionSetsComputeTheSameBits) {
   for (const int64_t n : {1, 3, 15, 16, 127, 128, 129, 1000}) {
     std::string expected;
     for (const InstructionSet set : InstructionSets()) {
@@ -136,7 +136,7 @@ TEST_P(InstructionSetsTest, TreatsDenormalsAsZero) {
   }
 }
 
-TEST_P(InstructionSetsTest, KeepsDenormalsOutsideTheOptimizer) {
+TEST_P(InstructionSetsTest, CodeAfterTheOptimizerStillHasDenormals) {
   const std::unique_ptr<Optimizer> optimizer = Make(BestInstructionSet());
   State state = Initial(*optimizer, std::vector<float>(5, 1.0f));
   Apply(*optimizer, 1, 0, std::vector<float>(5, 1.0f), state);

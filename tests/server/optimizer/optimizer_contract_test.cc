@@ -184,7 +184,7 @@ TEST_P(OptimizerContractTest, ReadsGradientsAtUnalignedAddresses) {
   }
 }
 
-TEST_P(OptimizerContractTest, OneOptimizerServesSeveralBlocks) {
+TEST_P(OptimizerContractTest, UpdatesOfOneBlockDoNotAffectAnother) {
   const std::vector<float> start = RandomFloats(33, kSeed);
   Block alone(*optimizer_, start);
   Block mixed(*optimizer_, start);
@@ -271,7 +271,7 @@ TEST(MakeOptimizerTest, RejectsASpecWithoutAKind) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("sgd, adam, adamw"));
 }
 
-TEST(MakeOptimizerTest, NamesTheMissingField) {
+TEST(MakeOptimizerTest, ErrorNamesTheMissingField) {
   OptimizerSpec spec;
   spec.mutable_adamw()->set_beta1(0.9);
   const absl::Status status = MakeOptimizer(spec).status();

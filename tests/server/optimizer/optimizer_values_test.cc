@@ -67,13 +67,13 @@ TEST(SgdTest, DampensGradientsAfterTheFirst) {
       {-0.1f, -0.24f, -0.416f});
 }
 
-TEST(SgdTest, NesterovLooksOneStepAhead) {
+TEST(SgdTest, NesterovAddsTheMomentumToTheGradientOnceMore) {
   // b = 1, 1 + 0.9 * 1 = 1.9; b = 1.9, 1 + 0.9 * 1.9 = 2.71
   ExpectValues(ValuesAfterEach("sgd { momentum: 0.9 nesterov: true }", 0.1, 0, 0.0f, {1.0f, 1.0f}),
                {-0.19f, -0.461f});
 }
 
-TEST(DelayedNesterovTest, TheSumOfATurnMovesTheMomentum) {
+TEST(DelayedNesterovTest, AfterOneGradientOfEachWorkerTheirSumMovesTheMomentum) {
   // The value moves by 0.1 * 1 and 0.1 * 2. Then m = 3 moves it by 0.1 * 0.5 * 3. Two gradients
   // later, m = 0.5 * 3 + 6 = 7.5.
   ExpectValues(ValuesAfterEach("sgd { momentum: 0.5 momentum_at: DELAYED }", 0.1, 0, 0.0f,

@@ -14,7 +14,7 @@ TEST(ParameterGroupsTest, WithoutGroupsTheDefaultsApply) {
   EXPECT_DOUBLE_EQ(groups.Of(-1).weight_decay, 0.01);
 }
 
-TEST(ParameterGroupsTest, AGroupChangesOnlyNamedFields) {
+TEST(ParameterGroupsTest, AGroupChangesOnlyTheFieldsItSets) {
   OptimizerSpec spec;
   spec.set_learning_rate(0.1);
   spec.set_weight_decay(0.01);

@@ -202,7 +202,7 @@ absl::Status PushSome(JobHarness& harness, SlotId slot, Step step, const BlockRa
 
 // The table of elements absent from one gradient fits in its frame. The table of elements absent
 // from both gradients of the round is twice as long, and the log must record it.
-TEST(JobLogTest, RoundsMayLackMoreRunsThanFrames) {
+TEST(JobLogTest, LogsMoreAbsentRunsOfARoundThanAFrameMayHave) {
   FaultyFileSystem files;
   LogStorage storage(&files);
   JobHarness::Options options;

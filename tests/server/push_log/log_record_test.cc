@@ -154,7 +154,7 @@ TEST(LogRecordTest, MatchesTheDocumentedBytes) {
                                 {{" ", ""}}));
 }
 
-TEST(LogRecordTest, RejectsATruncatedOrForeignRecord) {
+TEST(LogRecordTest, RejectsATruncatedRecordAndOneOfAnotherSegment) {
   std::vector<uint8_t> bytes =
       Sealed(SomeRecord(), ReadPayload(EncodingSpec::FLOAT32, {1.0f, -2.0f, 3.0f}));
   LogRecord read;
@@ -261,7 +261,7 @@ TEST(LogSegmentTest, RefusesASegmentOfAnOlderVersion) {
   }
 }
 
-TEST(LogSegmentTest, NamesASegmentByItsNumber) {
+TEST(LogSegmentTest, TheNameOfASegmentIsItsNumber) {
   EXPECT_EQ(LogSegmentName(7), "00000000000000000007.log");
   EXPECT_EQ(LogSegmentNumber(LogSegmentName(7)), 7u);
   EXPECT_EQ(LogSegmentNumber(LogSegmentName(UINT64_MAX)), UINT64_MAX);

@@ -80,7 +80,7 @@ TEST(PushLogTest, NotifiesWhenEarlierRecordsAreDurable) {
   EXPECT_EQ(log->WhenDurable([&] { told.push_back(4); }), 0u);
 }
 
-TEST(PushLogTest, BlocksAppendsBeyondTheBuffer) {
+TEST(PushLogTest, WhenRoomWaitsWhileTheBufferIsFull) {
   LogRig rig;
   auto log = *rig.Open(/*buffer_bytes=*/1000);
   bool room = false;
@@ -94,7 +94,7 @@ TEST(PushLogTest, BlocksAppendsBeyondTheBuffer) {
   EXPECT_FALSE(never);
 }
 
-TEST(PushLogTest, ACopiedLogIsDurableInBothPlaces) {
+TEST(PushLogTest, WithACopyARecordIsDurableOnceWrittenAndCopied) {
   LogRig rig;
   FakeCopier copier;
   rig.copier = &copier;
@@ -129,7 +129,7 @@ TEST(PushLogTest, ACopiedLogIsDurableInBothPlaces) {
   EXPECT_EQ(told.back(), 5);
 }
 
-TEST(PushLogTest, ReportsTheExtentToCopy) {
+TEST(PushLogTest, ExtentListsTheSegmentsAndBytesToCopy) {
   LogRig rig;
   auto log = *rig.Open();
   EXPECT_THAT(log->extent().segments, IsEmpty()) << "a segment without records may be rewritten";
@@ -266,7 +266,7 @@ TEST(PushLogTest, FlushWritesEveryRecordOrReturnsTheError) {
   EXPECT_THAT(rig.payloads, ElementsAre("one", "two", "three"));
 }
 
-TEST(PushLogTest, RewritesRecordsAfterAFailedSync) {
+TEST(PushLogTest, WritesRecordsAgainAfterAFailedSync) {
   for (int failures = 1; failures <= 4; ++failures) {
     LogRig rig;
     auto log = *rig.Open();
@@ -423,7 +423,7 @@ TEST(PushLogTest, DetectsDamageAnywhere) {
   std::printf("10000 flips: %d refused, %d cut off the last record\n", refused, cut);
 }
 
-TEST(PushLogTest, CutsATornTail) {
+TEST(PushLogTest, ReadingCutsATornTailAndTheLogContinues) {
   for (int64_t length = 0;; ++length) {
     LogRig rig;
     auto log = *rig.Open();
@@ -550,7 +550,7 @@ TEST(PushLogTest, EachSegmentHasADifferentSalt) {
   EXPECT_GE(salts.size(), 3u);
 }
 
-TEST(PushLogTest, RefusesAForeignOrIncompleteLog) {
+TEST(PushLogTest, RefusesALogOfAnotherJobOrWithAMissingSegment) {
   LogRig rig;
   auto log = *rig.Open();
   for (int i = 0; i < 3; ++i) {

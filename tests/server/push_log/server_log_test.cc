@@ -183,7 +183,7 @@ TEST_F(ServerLogTest, StopsWhilePushesWaitForAFullDisk) {
   EXPECT_GE(again.hello_reply().last_step(), 1);
 }
 
-TEST_F(ServerLogTest, RefusesTheJobWithoutADirectory) {
+TEST_F(ServerLogTest, AServerWithoutADirectoryRefusesAJobWithALog) {
   Start(/*dir=*/"");
   PlainWorker worker(PlainChannel(server_->address()), Hello(100));
   const absl::Status refused = worker.Hello();

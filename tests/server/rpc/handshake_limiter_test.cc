@@ -95,7 +95,7 @@ TEST_F(HandshakeLimiterTest, DetectsAConnectionClosedByEitherSide) {
   EXPECT_TRUE(handshake_limiter_.empty());
 }
 
-TEST_F(HandshakeLimiterTest, HandlesAReusedDescriptorNumber) {
+TEST_F(HandshakeLimiterTest, AReusedDescriptorNumberCountsOnce) {
   Pair first = Begin("10.0.0.1:4000");
   const int number = first.here.get();
   first.here.Close();

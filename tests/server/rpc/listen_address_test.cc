@@ -39,7 +39,7 @@ TEST(ListenAddressTest, EveryInterfaceKeepsTheIpVersion) {
   EXPECT_EQ(EveryInterface(*ParseListenAddress("[fd00::1]:7000")), "[::]:7000");
 }
 
-TEST(ListenAddressTest, NamesTheExpectedFormat) {
+TEST(ListenAddressTest, ErrorNamesTheExpectedFormat) {
   for (const std::string text : {"", "7000", ":7000", "host:", "host:x", "host:-1", "host:65536"}) {
     const auto address = ParseListenAddress(text);
     EXPECT_EQ(address.status().code(), absl::StatusCode::kInvalidArgument) << text;

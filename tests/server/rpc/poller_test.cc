@@ -85,7 +85,7 @@ TEST_F(PollerTest, ThePollingThreadHandlesAShortEvent) {
   EXPECT_EQ(first_ran.get_future().get(), second_ran.get_future().get());
 }
 
-TEST_F(PollerTest, RunsATurnWithoutAnEvent) {
+TEST_F(PollerTest, AnEnteredTurnRunsWithoutAnotherEvent) {
   std::promise<void> turn_came;
   Event turn([&] { turn_came.set_value(); });
   Event event([&] { poller_->Enter(&turn); });
@@ -94,7 +94,7 @@ TEST_F(PollerTest, RunsATurnWithoutAnEvent) {
   turn_came.get_future().wait();
 }
 
-TEST_F(PollerTest, StopWaitsForTheLastUse) {
+TEST_F(PollerTest, StopWaitsUntilNoCallUsesTheQueue) {
   std::atomic<bool> is_used{true};
   poller_->Start(1);
   std::shared_ptr<const void> use = poller_->Use();

@@ -53,7 +53,7 @@ class ReceiveWindowTest : public ::testing::Test {
   std::unique_ptr<PlainWorker> second_;
 };
 
-TEST_F(ReceiveWindowTest, APushRunsAheadOfTheBudget) {
+TEST_F(ReceiveWindowTest, AWorkerSendsAWholePushBeforeTheServerReadsIt) {
   if (!CanSetReceiveWindow()) GTEST_SKIP() << "this gRPC version does not support a window";
   ASSERT_NO_FATAL_FAILURE(Start(/*sets_receive_window=*/true));
   // The first worker's call holds the whole budget: it reserves bytes for a frame that it does not

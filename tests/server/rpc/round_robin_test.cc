@@ -49,7 +49,7 @@ TEST(RoundRobinTest, PollsTheQueueBeforeEachTurn) {
   EXPECT_FALSE(line.waits());
 }
 
-TEST(RoundRobinTest, ATurnFollowsALongEvent) {
+TEST(RoundRobinTest, AfterALongEventATurnComesAtOnce) {
   RoundRobin line;
   Stream stream;
   line.Enter(&stream);

@@ -69,7 +69,7 @@ class ServerCallsTest : public ::testing::Test {
   ServerCalls calls_;
 };
 
-TEST_F(ServerCallsTest, OrdersAnswersByServer) {
+TEST_F(ServerCallsTest, AnswersAreInTheOrderOfTheServers) {
   servers_[2].refuses = true;
   const auto replies = Ask({0, 2});
   ASSERT_EQ(replies.size(), 3u);
@@ -80,7 +80,7 @@ TEST_F(ServerCallsTest, OrdersAnswersByServer) {
   EXPECT_THAT(std::string(replies[2].status().message()), HasSubstr("no such slot"));
 }
 
-TEST_F(ServerCallsTest, DoesNotWaitWithoutCalls) { EXPECT_EQ(Ask({}).size(), 3u); }
+TEST_F(ServerCallsTest, ReturnsAtOnceWithoutCalls) { EXPECT_EQ(Ask({}).size(), 3u); }
 
 TEST_F(ServerCallsTest, WaitsForASilentServerUntilTheTimeout) {
   servers_[1].hangs = true;

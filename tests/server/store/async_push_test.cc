@@ -83,7 +83,7 @@ class AsyncPushTest : public ::testing::Test {
   std::vector<std::unique_ptr<Block>> blocks_;
 };
 
-TEST_F(AsyncPushTest, APartialBatchUsesTheWholeRate) {
+TEST_F(AsyncPushTest, WithoutAScaleAPartialBatchUsesTheWholeRate) {
   Make(SampleScale());
   Push(1, /*base=*/0, /*samples=*/8);
   EXPECT_THAT(Values(), Each(FloatEq(-1)));
@@ -105,7 +105,7 @@ TEST_F(AsyncPushTest, ScalesRateBySamplesAndGradientByLag) {
 }
 
 // In plain SGD the factor has the same effect on rate or gradient.
-TEST_F(AsyncPushTest, ScalesALocalStepPushByItsShare) {
+TEST_F(AsyncPushTest, ScalesTheGradientOfLocalStepsByItsShare) {
   Make(OfAll(SampleScale::Of::kGradient));
   const PushDecision decision = Push(1, /*base=*/0, /*samples=*/32);
   EXPECT_EQ(decision.gradient_factor, 0.25);
@@ -113,7 +113,7 @@ TEST_F(AsyncPushTest, ScalesALocalStepPushByItsShare) {
   EXPECT_THAT(Values(), Each(FloatEq(-0.25)));
 }
 
-TEST_F(AsyncPushTest, MovesMeansByTheSlotsShare) {
+TEST_F(AsyncPushTest, MovesAveragedValuesByTheShareOfTheSlot) {
   Make(OfOne());
   SetLive(4);
   Push(1, /*base=*/0, /*samples=*/32, /*block_index=*/1);
@@ -122,7 +122,7 @@ TEST_F(AsyncPushTest, MovesMeansByTheSlotsShare) {
   EXPECT_THAT(Values(1), Each(FloatEq(0.25 + 0.5 * 0.75)));
 }
 
-TEST_F(AsyncPushTest, MovesMeansByTheSamplesShare) {
+TEST_F(AsyncPushTest, MovesAveragedValuesByTheShareOfTheSamples) {
   for (const SampleScale::Of of : {SampleScale::Of::kRate, SampleScale::Of::kGradient}) {
     blocks_.clear();
     Make(OfAll(of));
@@ -132,7 +132,7 @@ TEST_F(AsyncPushTest, MovesMeansByTheSamplesShare) {
   }
 }
 
-TEST_F(AsyncPushTest, MeansNeverExceedThePushedValue) {
+TEST_F(AsyncPushTest, AveragedValuesNeverPassThePushedValue) {
   Make(OfOne());
   Push(1, /*base=*/0, /*samples=*/96, /*block_index=*/1);
   EXPECT_THAT(Values(1), Each(FloatEq(1)));

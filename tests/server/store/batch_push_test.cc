@@ -145,7 +145,7 @@ TEST_F(BatchPushTest, AppliesTheMeanOfAWholeBatch) {
   EXPECT_EQ(policy_->update_counts().early, 0u);
 }
 
-TEST_F(BatchPushTest, CountsSamplesNotSlots) {
+TEST_F(BatchPushTest, AnUpdateNeedsTheSamplesOfABatchNotEverySlot) {
   Make();
   GetVerdict(0, 1, 0, 8, 1.0f);
   EXPECT_EQ(GetVersion(), 0);
@@ -163,7 +163,7 @@ TEST_F(BatchPushTest, ABatchMayLackOneSample) {
   EXPECT_EQ(policy_->update_counts().early, 0u);
 }
 
-TEST_F(BatchPushTest, OneSlotHasNoSlack) {
+TEST_F(BatchPushTest, WithOneSlotABatchMayNotLackASample) {
   Make({/*batch_samples=*/12}, /*count=*/1, /*slots=*/1);
   GetVerdict(0, 1, 0, 11, 1.0f);
   // The slot is the only live one, so the update is made early with the samples that arrived.
@@ -172,7 +172,7 @@ TEST_F(BatchPushTest, OneSlotHasNoSlack) {
   EXPECT_EQ(policy_->update_counts().early, 1u);
 }
 
-TEST_F(BatchPushTest, SharesOfOneSampleHaveNoSlack) {
+TEST_F(BatchPushTest, WithSharesOfOneSampleABatchMayNotLackASample) {
   Make({/*batch_samples=*/3});
   GetVerdict(0, 1, 0, 1, 1.0f);
   GetVerdict(1, 1, 0, 1, 1.0f);
@@ -181,7 +181,7 @@ TEST_F(BatchPushTest, SharesOfOneSampleHaveNoSlack) {
   EXPECT_EQ(GetVersion(), 1);
 }
 
-TEST_F(BatchPushTest, TheShareCompletesAShortBatch) {
+TEST_F(BatchPushTest, APushMayCountForMoreSamplesThanItHas) {
   Make();
   PushHeader header = Header(0, 1, 0, 3);
   header.share = 6;
@@ -192,7 +192,7 @@ TEST_F(BatchPushTest, TheShareCompletesAShortBatch) {
   EXPECT_EQ(policy_->update_counts().early, 0u);
 }
 
-TEST_F(BatchPushTest, TheLastStepIsAWholeUpdate) {
+TEST_F(BatchPushTest, APushThatCountsForAWholeBatchMakesAnUpdate) {
   Make();
   PushHeader header = Header(0, 1, 0, 3);
   header.share = 12;
@@ -282,7 +282,7 @@ TEST_F(BatchPushTest, WithoutABoundEveryGradientCounts) {
   EXPECT_EQ(GetVerdict(1, 1, 0, 4, 1.0f), ACCEPTED);
 }
 
-TEST_F(BatchPushTest, UpdatesOnceEveryLiveSlotPushed) {
+TEST_F(BatchPushTest, MakesAnEarlyUpdateOnceEveryLiveSlotPushed) {
   Make();
   GetVerdict(0, 1, 0, 4, 1.0f);
   GetVerdict(1, 1, 0, 4, 1.0f);
@@ -341,7 +341,7 @@ TEST_F(BatchPushTest, WaitsAtLeastFiftyMilliseconds) {
   EXPECT_EQ(policy_->next_due(), clock_.Now() + absl::Milliseconds(50));
 }
 
-TEST_F(BatchPushTest, WaitsForOtherSlotsWithoutAKnownStep) {
+TEST_F(BatchPushTest, WithoutAKnownStepTimeWaitsWithoutALimit) {
   Make();
   GetVerdict(0, 1, 0, 6, 1.0f);
   policy_->AwaitUpdate(0, absl::InfiniteDuration(), /*is_whole=*/true);
@@ -350,7 +350,7 @@ TEST_F(BatchPushTest, WaitsForOtherSlotsWithoutAKnownStep) {
   EXPECT_EQ(GetVersion(), 0);
 }
 
-TEST_F(BatchPushTest, APausedServerCountsOneTurn) {
+TEST_F(BatchPushTest, AfterAPauseOfTheServerAPushWaitsOneMoreTurn) {
   Make();
   GetVerdict(0, 1, 0, 2, 1.0f);
   policy_->AwaitUpdate(0, absl::Milliseconds(70), /*is_whole=*/true);
@@ -410,7 +410,7 @@ TEST_F(BatchPushTest, AStalledSlotRecoversAfterOneUpdate) {
   EXPECT_EQ(GetVersion(1), 3);
 }
 
-TEST_F(BatchPushTest, DoesNotWaitForASlotBlockedElsewhere) {
+TEST_F(BatchPushTest, DoesNotWaitForASlotThatAnotherServerBlocks) {
   Make();
   GetVerdict(0, 1, 0, 4, 1.0f);
   GetVerdict(1, 1, 0, 4, 1.0f);
@@ -428,7 +428,7 @@ TEST_F(BatchPushTest, DoesNotWaitForASlotBlockedElsewhere) {
   EXPECT_FLOAT_EQ(Value(), -1.0f - 8.0f / 12);
 }
 
-TEST_F(BatchPushTest, SettlesAPushWhenItsBlocksAreUpdated) {
+TEST_F(BatchPushTest, APushIsSettledWhenAllItsBlocksAreUpdated) {
   Make({/*batch_samples=*/12}, /*count=*/2);
   for (int block = 0; block < 2; ++block) {
     PushHeader header = Header(0, 1, 0, 6);
@@ -458,7 +458,7 @@ TEST_F(BatchPushTest, TheSettledLedgerExcludesCollectedGradients) {
   EXPECT_EQ(journal_.entries[0].kind, BlockRecord::Kind::kGradient);
 }
 
-TEST_F(BatchPushTest, ARepeatChangesNothing) {
+TEST_F(BatchPushTest, ARepeatedPushChangesNothing) {
   Make();
   GetVerdict(0, 1, 0, 6, 1.0f);
   const absl::StatusOr<PushDecision> again = Push(Header(0, 1, 0, 6), 1.0f);
@@ -480,7 +480,7 @@ TEST_F(BatchPushTest, ASlotContributesOnceToAnUpdate) {
   EXPECT_TRUE(Push(successor, 1.0f).ok());
 }
 
-TEST_F(BatchPushTest, AWithheldPushFillsTheBatch) {
+TEST_F(BatchPushTest, AWithheldPushCountsForTheBatchWithoutAGradient) {
   Make();
   PushHeader header = Header(0, 1, 0, 4);
   header.withheld = true;
@@ -506,7 +506,7 @@ TEST_F(BatchPushTest, SkipsABlockWithheldByAllSlots) {
   EXPECT_TRUE(policy_->IsSettled(0, 1));
 }
 
-TEST_F(BatchPushTest, AGradientOnLostValuesCountsAsNew) {
+TEST_F(BatchPushTest, AGradientOnLostValuesHasNoLag) {
   Make();
   {
     MutexLock lock(&blocks_[0]->mutex);
@@ -518,12 +518,12 @@ TEST_F(BatchPushTest, AGradientOnLostValuesCountsAsNew) {
   EXPECT_EQ(GetVersion(), 1);
 }
 
-TEST_F(BatchPushTest, RejectsAnImpossibleVersion) {
+TEST_F(BatchPushTest, RejectsABaseVersionAboveTheBlocksVersion) {
   Make();
   EXPECT_TRUE(absl::IsInvalidArgument(Push(Header(0, 1, 3, 4), 1.0f).status()));
 }
 
-TEST_F(BatchPushTest, ADeadContributorStillCounts) {
+TEST_F(BatchPushTest, TheGradientOfADeadSlotStillCounts) {
   Make();
   GetVerdict(2, 1, 0, 4, 3.0f);
   SetLive(2);

@@ -353,7 +353,7 @@ Outcome Simulate(Kill kill) {
   return outcome;
 }
 
-TEST(BatchUpdatesTest, MatchADoublePrecisionReference) {
+TEST(BatchUpdatesTest, ValuesMatchAReferenceInDoublePrecision) {
   const Outcome outcome = Simulate(Kill::kNever);
   EXPECT_GT(outcome.early, 5);
   EXPECT_GT(outcome.verdicts.at(REJECTED_STALE), 3);

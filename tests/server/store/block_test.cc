@@ -66,7 +66,7 @@ TEST_F(BlockTest, LentValuesDoNotChange) {
   EXPECT_THAT(Values(), Each(4.0f));
 }
 
-TEST_F(BlockTest, AChangeCopiesTheOtherLentValues) {
+TEST_F(BlockTest, AChangeOfOneElementKeepsTheOtherLentValues) {
   Change(1);
   const grpc::Slice lent = Lend();
   {

@@ -94,7 +94,7 @@ TEST(BlockUpdaterTest, AppliesGroupsAcrossBlockBoundaries) {
   }
 }
 
-TEST(BlockUpdaterTest, TheRateFactorScalesStepAndShare) {
+TEST(BlockUpdaterTest, TheRateFactorScalesTheStepAndTheAveragedShare) {
   const Fixture fixture = MakeFixture(12);
   for (const BlockRange& range : fixture.map.blocks()) {
     Block block(range);

@@ -4,7 +4,7 @@
 namespace torchps {
 namespace {
 
-TEST(LatestProgressTest, APushMayLagByTheSlack) {
+TEST(LatestProgressTest, ProgressMayBeBehindTheLatestByTheSlack) {
   LatestProgress latest(/*slack=*/100);
   EXPECT_EQ(latest.Meet(50), 50u);
   EXPECT_EQ(latest.Meet(120), 120u);

@@ -64,7 +64,7 @@ TEST(PushGateTest, RejectKeepsRejectingAboveMaxLag) {
   EXPECT_EQ(gate.Judge(entry, 1, 101, 1, 5)->verdict, ACCEPTED);
 }
 
-TEST(PushGateTest, RejectMayAllowZeroLag) {
+TEST(PushGateTest, RejectWithAMaxLagOfZeroAcceptsTheCurrentVersion) {
   const PushGate gate = MakeGate(LagContract::REJECT, 0, 0);
   EXPECT_EQ(gate.Judge({}, 1, 1, 7, 7)->verdict, ACCEPTED);
   EXPECT_EQ(gate.Judge({}, 1, 1, 6, 7)->verdict, REJECTED_STALE);

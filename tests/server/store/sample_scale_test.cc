@@ -19,7 +19,7 @@ TEST(SampleScaleTest, EqualBatchesNeedNoScale) {
   EXPECT_EQ(Of("", "optimizer { sgd {} }").of, SampleScale::Of::kNothing);
 }
 
-TEST(SampleScaleTest, ScalesTheRateByTheBatch) {
+TEST(SampleScaleTest, UnequalBatchesScaleTheRate) {
   const SampleScale by_speed = Of("balance: SPEED", "optimizer { sgd {} }");
   EXPECT_EQ(by_speed.of, SampleScale::Of::kRate);
   EXPECT_EQ(by_speed.whole_step, 64);

@@ -142,7 +142,7 @@ class SyncPushTest : public ::testing::Test {
   }
 };
 
-TEST_F(SyncPushTest, OverflowsOnlyIfTheMeanOverflows) {
+TEST_F(SyncPushTest, AnOverflowingSumIsAppliedIfItsMeanIsFinite) {
   Make(1);
   SetLive({{0, 0}, {1, 0}});
   EXPECT_EQ(GetVerdict(0, 1, 1e37f, /*samples=*/64), ACCEPTED);
@@ -185,7 +185,7 @@ TEST_F(SyncPushTest, ASkippedRoundIsNoOptimizerStep) {
   EXPECT_THAT(Values(), Each(FloatEq(-8 - (0.5f * 8 + 0.25f * 8))));
 }
 
-TEST_F(SyncPushTest, ARoundHasItsEarliestSamplesProgress) {
+TEST_F(SyncPushTest, ARoundHasTheProgressOfItsEarliestSamples) {
   Make(1);
   SetLive({{0, 0}, {1, 0}, {2, 0}});
   const auto push = [&](SlotId slot, Step step, uint32_t progress) {
@@ -211,7 +211,7 @@ TEST_F(SyncPushTest, ARoundHasItsEarliestSamplesProgress) {
   EXPECT_EQ(journal_.entries[2].terms.progress, 500u);
 }
 
-TEST_F(SyncPushTest, ARepeatCountsOnce) {
+TEST_F(SyncPushTest, ARepeatedPushCountsOnce) {
   Make(1);
   SetLive({{0, 0}, {1, 0}});
   EXPECT_EQ(GetVerdict(0, 1, 2), ACCEPTED);
@@ -330,7 +330,7 @@ TEST_F(SyncPushTest, TheGraceTimeIgnoresASlowSlot) {
   EXPECT_EQ(GetVersion(), 6);
 }
 
-TEST_F(SyncPushTest, MembershipChangesUpdateTheQuorum) {
+TEST_F(SyncPushTest, TheQuorumChangesWhenSlotsEnterOrLeave) {
   Make(1, /*backup_workers=*/1, /*grace_part=*/1);
   SetLive({{0, 0}, {1, 0}});
   clock_.Advance(absl::Milliseconds(30));
@@ -348,7 +348,7 @@ TEST_F(SyncPushTest, MembershipChangesUpdateTheQuorum) {
   EXPECT_EQ(GetVersion(), 1);
 }
 
-TEST_F(SyncPushTest, KeepsADeadSlotsGradient) {
+TEST_F(SyncPushTest, TheGradientOfADeadSlotStaysInTheRound) {
   Make(1);
   SetLive({{0, 0}, {1, 0}, {2, 0}});
   GetVerdict(0, 1, 3);
@@ -399,7 +399,7 @@ TEST_F(SyncPushTest, AWithheldPushHasNoWeight) {
   EXPECT_EQ(journal_.entries.back().version_before, 1);
 }
 
-TEST_F(SyncPushTest, SkipsARoundWithoutContributors) {
+TEST_F(SyncPushTest, SkipsRoundsThatAllSlotsFinishedElsewhere) {
   Make(1);
   // Another server is ahead, so both slots have finished rounds that this server has not ended.
   SetLive({{0, 3}, {1, 5}});
@@ -418,7 +418,7 @@ TEST_F(SyncPushTest, WithoutLiveSlotsNothingChanges) {
   EXPECT_EQ(sync_->completed_rounds(), 0);
 }
 
-TEST_F(SyncPushTest, AnOpenRoundIsNotSettled) {
+TEST_F(SyncPushTest, AStepIsSettledOnlyWhenItsRoundEnds) {
   Make(1);
   SetLive({{0, 0}, {1, 0}});
   GetVerdict(0, 1, 1);
@@ -433,7 +433,7 @@ TEST_F(SyncPushTest, AnOpenRoundIsNotSettled) {
   EXPECT_EQ(sync_->SettledLedger(*blocks_[0])[0].last_step, 1);
 }
 
-TEST_F(SyncPushTest, RestoredBlocksCatchUpWithTheForemost) {
+TEST_F(SyncPushTest, RestoredBlocksContinueAtTheNewestBlocksRound) {
   Make(3);
   const std::vector<Version> saved = {7, 4, 6};
   for (size_t i = 0; i < saved.size(); ++i) {
