@@ -62,7 +62,7 @@ TEST_F(CertsCommandTest, MakesCertificatesForEachProgram) {
   EXPECT_THAT(out_.str(), HasSubstr("torchps://mnist/worker/slot-1"));
 }
 
-TEST_F(CertsCommandTest, ListsALoopbackAddressOnce) {
+TEST_F(CertsCommandTest, CertificatesListALoopbackAddressOnce) {
   request_.hosts = {"127.0.0.1"};
   ASSERT_TRUE(MakeCertificates(request_, out_).ok());
   EXPECT_THAT(out_.str(), HasSubstr("for localhost, 127.0.0.1, ::1"));
@@ -85,7 +85,7 @@ TEST_F(CertsCommandTest, RenewalKeepsTheAuthority) {
 
 // `psctl certs` advises to keep the authority's key outside of the cluster. So the key may be
 // missing.
-TEST_F(CertsCommandTest, KeepsAnAuthorityWithoutItsKey) {
+TEST_F(CertsCommandTest, RefusesToReplaceAnAuthorityWhoseKeyIsMissing) {
   ASSERT_TRUE(MakeCertificates(request_, out_).ok());
   const std::string server = (*Read(Role::kServer))->certificate_pem();
   const std::string key = request_.directory + "/ca/key.pem";

@@ -63,7 +63,7 @@ void WriteConstants(FileSystem* files, const std::string& path, const std::strin
   ASSERT_EQ((*writer)->Finish({{"tied", tied}}).status(), absl::OkStatus());
 }
 
-TEST_F(ExportCommandTest, TakesMissingTensorsFromTheConstants) {
+TEST_F(ExportCommandTest, AddsTheConstantsToTheCheckpointsTensors) {
   const SampleModel model;
   Write("d", 7, model);
   const std::string first = model.layout.segments()[0].name;
@@ -119,7 +119,7 @@ TEST_F(ExportCommandTest, RejectsConstantsThatTheCheckpointContains) {
   EXPECT_THAT(error_.str(), HasSubstr(absl::StrCat("'", second, "' is also in the checkpoint")));
 }
 
-TEST_F(ExportCommandTest, AcceptsPathsPrintedByAReport) {
+TEST_F(ExportCommandTest, AcceptsTheFolderOfACheckpoint) {
   Write("d", 7, SampleModel());
   Write("d", 9, SampleModel());
   ASSERT_EQ(Run({Dir("d/checkpoint-000000000007"), Out("7.safetensors")}), 0) << error_.str();
@@ -187,7 +187,7 @@ TEST_F(ExportCommandTest, MergesSeparateServerDirectories) {
   EXPECT_EQ(Run({Dir("d0"), Dir("d1"), Out("m.safetensors")}), 0) << error_.str();
 }
 
-TEST_F(ExportCommandTest, NamesWrongFlags) {
+TEST_F(ExportCommandTest, ErrorNamesTheMissingOrWrongFlag) {
   EXPECT_EQ(Run({Out("m.safetensors")}), 2);
   EXPECT_THAT(error_.str(), HasSubstr("needs --dir=DIR"));
   EXPECT_EQ(Run({Dir("d")}), 2);
@@ -219,7 +219,7 @@ TEST_F(ExportCommandTest, RejectsContradictoryFlags) {
             2);
 }
 
-TEST_F(ExportCommandTest, KeepsTheOldFileIfWritingFails) {
+TEST_F(ExportCommandTest, FailsIfTheFileCannotBeWritten) {
   Write("d", 1, SampleModel());
   EXPECT_EQ(Run({Dir("d"), Out("nowhere/m.safetensors")}), 1);
   EXPECT_THAT(error_.str(), HasSubstr("nowhere/m.safetensors.tmp: No such file or directory"));

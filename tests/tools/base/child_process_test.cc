@@ -58,7 +58,7 @@ void Stop(ChildProcess& child, absl::Duration grace, int wake_fd = -1, Lines* sa
                });
 }
 
-TEST(ChildProcessTest, ReturnsBothStreamsLineByLine) {
+TEST(ChildProcessTest, ReturnsOutputAndErrorsLineByLine) {
   const auto child = StartShell("echo one; echo two; echo oops >&2; printf unfinished");
   Listener listener;
   listener.ListenToTheEnd(*child);

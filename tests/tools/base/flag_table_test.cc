@@ -22,7 +22,7 @@ TEST(FlagTableTest, AcceptsBothFormsOfAValue) {
   EXPECT_TRUE(flags->Has("insecure"));
 }
 
-TEST(FlagTableTest, LetterEqualsTheLongFlag) {
+TEST(FlagTableTest, AShortFlagEqualsItsLongFlag) {
   for (const std::vector<std::string>& typed :
        {std::vector<std::string>{"-w", "3"}, {"-w=3"}, {"--workers=5", "-w", "3"}}) {
     const auto flags = Table().Parse(typed);
@@ -57,7 +57,7 @@ struct BadLine {
   const char* message;
 };
 
-TEST(FlagTableTest, BareWordSetsTheBareFlag) {
+TEST(FlagTableTest, AWordWithoutAFlagSetsThePositionalFlag) {
   const FlagTable table = Table("job");
   const auto flags = table.Parse({"job.textproto", "--workers=2"});
   ASSERT_TRUE(flags.ok()) << flags.status();
@@ -67,13 +67,13 @@ TEST(FlagTableTest, BareWordSetsTheBareFlag) {
             "'psctl run' takes one --job, but got 'b' and 'a'");
 }
 
-TEST(FlagTableTest, SeveralBareWordsSetARepeatableFlag) {
+TEST(FlagTableTest, SeveralWordsWithoutAFlagSetARepeatableFlag) {
   const auto flags = Table("set").Parse({"a", "--set=b", "c"});
   ASSERT_TRUE(flags.ok()) << flags.status();
   EXPECT_EQ(flags->All("set"), (std::vector<std::string>{"a", "b", "c"}));
 }
 
-TEST(FlagTableTest, NamesEachMistakeInASentence) {
+TEST(FlagTableTest, ErrorNamesEachMistakeInASentence) {
   const BadLine kBad[] = {
       {{"--jobb=x"}, "'psctl run' has no flag --jobb; did you mean --job?"},
       {{"--frobnicate"}, "'psctl run' has no flag --frobnicate"},

@@ -34,7 +34,7 @@ TEST(FormatTest, BytesUseAFittingUnit) {
   EXPECT_EQ(FormatBytes(300.0 * 1024 * 1024), "300 MiB");
 }
 
-TEST(FormatTest, CountsWidthInCharacters) {
+TEST(FormatTest, TheWidthOfATextIsItsNumberOfCharacters) {
   EXPECT_EQ(DisplayWidth("abc"), 3);
   EXPECT_EQ(DisplayWidth("▇▇"), 2);
 }

@@ -58,7 +58,7 @@ TEST(DiskLoss, WithoutCopiesTheWholeJobIsLost) {
   EXPECT_NE(none.text.find("like any server crash"), std::string::npos);
 }
 
-TEST(DiskLoss, WarnsAboutUselessCopies) {
+TEST(DiskLoss, WarnsAboutCopiesInOneDirectoryOrOfOneServer) {
   const Finding shared = CheckDiskLoss(Spec(DurabilitySpec::LOG, 1), 0);
   EXPECT_EQ(shared.level, Level::kWarning);
   EXPECT_NE(shared.text.find("in one directory"), std::string::npos);

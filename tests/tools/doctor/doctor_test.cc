@@ -18,7 +18,7 @@ void Expect(const Finding& finding, Level level, const std::string& words) {
   EXPECT_EQ(finding.advice.empty(), level == Level::kOk) << finding.subject << ": " << finding.text;
 }
 
-TEST(Doctor, ChecksAddresses) {
+TEST(Doctor, WarnsAboutTakenPortsAndRejectsInvalidAddresses) {
   std::string taken;
   const auto listener = ListenOnLoopback(&taken);
   ASSERT_TRUE(listener.ok());
@@ -35,7 +35,7 @@ TEST(Doctor, ChecksAddresses) {
   Expect(CheckFreePort(), Level::kOk, "free ports");
 }
 
-TEST(Doctor, ChecksDirectories) {
+TEST(Doctor, RejectsUnwritableOrFullDirectories) {
   const TestFolder folder;
   const auto writable = [&](const std::string& dir, int64_t bytes) {
     return CheckDirectory(folder.path(dir), bytes);
@@ -50,7 +50,7 @@ TEST(Doctor, ChecksDirectories) {
   EXPECT_TRUE(std::filesystem::is_regular_file(folder.path("file")));
 }
 
-TEST(Doctor, ChecksData) {
+TEST(Doctor, FindsMissingAndIncompleteData) {
   const TestFolder folder;
   JobSpec job = FromTestdata<JobStatus>("job_status.textproto").job();
   const auto look = [&](const std::string& source, const std::string& path) {
@@ -85,7 +85,7 @@ TEST(Doctor, ChecksData) {
   Expect(look("idx", folder.path(""))[0], Level::kProblem, "train-images-idx3-ubyte");
 }
 
-TEST(Doctor, ChecksCertificates) {
+TEST(Doctor, WarnsBeforeCertificatesExpire) {
   const TestFolder folder;
   const absl::Time now = absl::FromUnixSeconds(1800000000);
   const std::string dir = folder.path("certs");
@@ -108,7 +108,7 @@ TEST(Doctor, ChecksCertificates) {
   }
 }
 
-TEST(Doctor, ChecksTheMachine) {
+TEST(Doctor, FindsUnsuitableLimitsAndClocks) {
   Expect(CheckOpenFiles(1024, 32), Level::kOk, "1024");
   Expect(CheckOpenFiles(64, 32), Level::kProblem, "a server needs 128");
   Expect(CheckCongestionControl("cubic"), Level::kOk, "cubic");

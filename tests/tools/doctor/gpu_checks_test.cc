@@ -52,7 +52,7 @@ TEST(GpuChecks, AcceptsACompleteMachine) {
             "sees cpu, cuda:0, cuda:1");
 }
 
-TEST(GpuChecks, TrustsTheProgramOverDeviceFiles) {
+TEST(GpuChecks, AGpuThatTheProgramSeesNeedsNoDeviceFile) {
   GpuFacts facts = Healthy();
   facts.driver = "";
   facts.device_files = 0;
@@ -62,7 +62,7 @@ TEST(GpuChecks, TrustsTheProgramOverDeviceFiles) {
             "1 GPU is seen, CUDA_VISIBLE_DEVICES=7 is set", "sees cpu, cuda:0");
 }
 
-TEST(GpuChecks, NamesEachPartMissingWithoutADriver) {
+TEST(GpuChecks, WithoutADriverReportsEachMissingPart) {
   GpuFacts facts = Unseen(kNoCuda);
   facts.driver = "";
   facts.device_files = 0;
@@ -91,14 +91,14 @@ TEST(GpuChecks, QuotesAProgramThatDoesNotRun) {
          "error while loading shared libraries: libtorch_cuda.so");
 }
 
-TEST(GpuChecks, NamesTheVariableThatHidesGpus) {
+TEST(GpuChecks, ReportsTheVariableThatHidesGpus) {
   GpuFacts facts = Unseen(kNoGpu);
   facts.visible = "";
   Expect(GpuFindings("cuda", facts)[1], Level::kProblem,
          "2 GPUs in /dev, but none is visible; CUDA_VISIBLE_DEVICES= is set");
 }
 
-TEST(GpuChecks, NamesAMissingGpuIndex) {
+TEST(GpuChecks, ReportsAMissingGpuIndex) {
   Expect(GpuFindings("cuda:2", Healthy())[2], Level::kProblem,
          "sees cpu, cuda:0, cuda:1, but not cuda:2");
   Expect(GpuFindings("cuda:0,cuda:2,cpu", Healthy())[2], Level::kProblem,

@@ -73,7 +73,7 @@ TEST_F(BackupWatchTest, AfterDiskLossWaitsForEachServersAcknowledgement) {
   EXPECT_EQ(looks_, 0);
 }
 
-TEST_F(BackupWatchTest, DeathRestartsAServersCount) {
+TEST_F(BackupWatchTest, AServersDeathDiscardsItsEarlierAcknowledgements) {
   BackupWatch watch = Watch(/*has_log=*/true);
   Acknowledge(0, 10);
   watch.OnLoss(1);

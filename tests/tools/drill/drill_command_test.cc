@@ -48,7 +48,7 @@ TEST_F(PlanDrillTest, PlansARunWithAFaultSchedule) {
   EXPECT_GT(plan->run.restarts.most, 1000000);
 }
 
-TEST_F(PlanDrillTest, WithStagesFaultsHitWorkerProcesses) {
+TEST_F(PlanDrillTest, WithStagesFaultsHitSingleProcessesOfWorkers) {
   const auto plan = Plan({"--stages=2", "--kill=worker.1.1:at=3s", "--kill=worker:every=2s"});
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->faults.stages, 2);
@@ -86,7 +86,7 @@ TEST_F(PlanDrillTest, SlowDiskAffectsASingleServer) {
   EXPECT_EQ(drawn->run.launch.slow_disks.begin()->second, "5");
 }
 
-TEST_F(PlanDrillTest, DiskLossSeparatesDisksOfJobsWithCopies) {
+TEST_F(PlanDrillTest, DiskLossGivesEachServerItsOwnDirectory) {
   const auto plan = Plan({"--servers=2", "--lose_disk=server:every=5s",
                           "--set=durability.level=LOG", "--set=durability.copies=1"});
   ASSERT_TRUE(plan.ok()) << plan.status();

@@ -27,7 +27,7 @@ std::vector<std::pair<absl::Duration, Fault>> Play(FaultSchedule schedule) {
   return played;
 }
 
-TEST(FaultSchedule, RepeatedFaultsKeepTheirRateAndHitAll) {
+TEST(FaultSchedule, RepeatedFaultsKeepTheirRateAndHitAllWorkers) {
   FaultSchedule::Options options;
   options.rules = {Rule(Fault::Kind::kKill, "worker:every=2s")};
   options.workers = 3;
@@ -71,7 +71,7 @@ FaultRule StagedRule(Fault::Kind kind, const std::string& text) {
   return *rule;
 }
 
-TEST(FaultSchedule, StagesKeepFaultTimesAndHitAllProcesses) {
+TEST(FaultSchedule, StagesDoNotChangeFaultTimesAndAllProcessesAreHit) {
   FaultSchedule::Options options;
   options.rules = {StagedRule(Fault::Kind::kKill, "worker:every=1s"),
                    StagedRule(Fault::Kind::kKill, "server:every=1s")};
@@ -97,7 +97,7 @@ TEST(FaultSchedule, StagesKeepFaultTimesAndHitAllProcesses) {
   EXPECT_EQ(reached.size(), 3u * 2u);
 }
 
-TEST(FaultSchedule, NamesAWorkerProcessByStage) {
+TEST(FaultSchedule, ARuleMayNameOneStageOfAWorker) {
   FaultSchedule::Options options;
   options.rules = {StagedRule(Fault::Kind::kFreeze, "worker.2.1:at=3s")};
   options.workers = 3;
@@ -110,7 +110,7 @@ TEST(FaultSchedule, NamesAWorkerProcessByStage) {
   EXPECT_EQ(played[1].second.part, played[0].second.part);
 }
 
-TEST(FaultRule, NamesAMissingProcess) {
+TEST(FaultRule, RejectsARuleForAProcessThatDoesNotExist) {
   const std::tuple<Fault::Kind, const char*, int, const char*> cases[] = {
       {Fault::Kind::kKill, "worker.1.2:at=1s", 2,
        "there is no worker.1.2: the stages of a worker are numbered 0 to 1"},
@@ -152,7 +152,7 @@ std::vector<std::pair<absl::Duration, Fault>> PlayRule(Fault::Kind kind, const s
   return Play(FaultSchedule(options));
 }
 
-TEST(FaultSchedule, LinkPartitionEnds) {
+TEST(FaultSchedule, ACutLinkIsJoinedAfterItsTime) {
   const auto played = PlayRule(Fault::Kind::kCut, "worker.1-server.0:at=3s:for=2s");
   ASSERT_EQ(played.size(), 2u);
   EXPECT_EQ(played[0].second.kind, Fault::Kind::kCut);
@@ -179,7 +179,7 @@ TEST(FaultSchedule, ServerPartitionCutsAllWorkers) {
   EXPECT_EQ(played[1].first, absl::Seconds(8)) << "by default 5 s";
 }
 
-TEST(FaultSchedule, HalvesSplitTheCluster) {
+TEST(FaultSchedule, HalvesCutEachWorkerFromOneServer) {
   for (const auto& [at, fault] : PlayRule(Fault::Kind::kCut, "halves:every=10s")) {
     // Each worker is cut off from a single server, and each server from two workers.
     ASSERT_EQ(fault.links.size(), 4u);

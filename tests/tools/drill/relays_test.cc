@@ -55,7 +55,7 @@ class RelaysTest : public ::testing::Test {
   std::vector<FileDescriptor> far_;
 };
 
-TEST_F(RelaysTest, CutsAreCountedForEachLink) {
+TEST_F(RelaysTest, ALinkStaysCutUntilEachCutHasEnded) {
   relays_.Cut({{0, 1}});
   relays_.Cut({{0, 1}, {1, 1}});
   EXPECT_EQ(Arrives(0, 0, kPatience), "x");
@@ -76,7 +76,7 @@ TEST_F(RelaysTest, ResetBreaksOnlyTheLinksConnections) {
   EXPECT_EQ(Arrives(1, 1, kPatience), "x");
 }
 
-TEST_F(RelaysTest, RestartedWorkerKeepsTheRelays) {
+TEST_F(RelaysTest, ARestartedWorkerGetsTheSameRelays) {
   EXPECT_EQ(*relays_.Open(1, addresses_), ways_[1]);
   EXPECT_NE(ways_[0], ways_[1]);
 }

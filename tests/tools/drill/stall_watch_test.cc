@@ -7,7 +7,7 @@ namespace {
 
 absl::Duration At(double seconds) { return absl::Seconds(seconds); }
 
-TEST(StallWatch, RecordsTheLongestStallOfOtherWorkers) {
+TEST(StallWatch, AFaultsLongestStallIsOfAWorkerThatItDidNotHit) {
   StallWatch watch;
   for (const int worker : {0, 1}) watch.OnProgress(worker, At(0));
   watch.OnProgress(0, At(5));  // the stall from 5 s to 8 s begins before the fault
@@ -35,7 +35,7 @@ TEST(StallWatch, IgnoresStallsOfWorkersHitByAFault) {
   EXPECT_EQ(watch.by_kind().at("kill").longest_stall, At(3));
 }
 
-TEST(StallWatch, FinishedWorkersDoNotStall) {
+TEST(StallWatch, AStallEndsWhenTheWorkerFinishes) {
   StallWatch watch;
   watch.OnProgress(0, At(0));
   const int freeze = watch.Begin("freeze", {}, At(1));

@@ -16,7 +16,7 @@
 namespace torchps {
 namespace {
 
-TEST(UnauthenticatedClients, StayConnectedUntilTheyLeave) {
+TEST(UnauthenticatedClients, ClientsStayConnectedUntilTheirFaultEnds) {
   std::string address;
   const auto listener = ListenOnLoopback(&address);
   ASSERT_TRUE(listener.ok()) << listener.status();

@@ -178,7 +178,7 @@ TEST(ParseAddressesTest, SplitsAList) {
   EXPECT_EQ(*ParseAddresses("a:1,[::1]:2"), (std::vector<std::string>{"a:1", "[::1]:2"}));
 }
 
-TEST(ParseAddressesTest, NamesAMalformedAddress) {
+TEST(ParseAddressesTest, RejectsAMalformedAddressByName) {
   for (const char* text : {"", "a", ":1", "a:", "a:0", "a:65536", "a:http"}) {
     const absl::Status status = ParseAddresses(std::string("b:1,") + text).status();
     EXPECT_EQ(status.message(),

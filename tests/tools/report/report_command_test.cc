@@ -33,7 +33,7 @@ TEST(ReportCommandTest, PrintsAndWritesTheReport) {
   EXPECT_EQ(ReadWholeFile(request.file), ExpectedReport());
 }
 
-TEST(ReportCommandTest, MarksAReportWithAMissingServer) {
+TEST(ReportCommandTest, WarnsThatAReportLacksAServer) {
   FakeCluster cluster;
   cluster.ReportAddresses();
   EXPECT_EQ(Ask(cluster, ReportRequest()).error, "");
@@ -65,13 +65,13 @@ TEST(ReportCommandTest, WaitRepeatsUntilTheJobEnds) {
   EXPECT_EQ(cluster.waits, 3);
 }
 
-TEST(ReportCommandTest, WithoutWaitRequestsReturnAtOnce) {
+TEST(ReportCommandTest, WithoutTheWaitFlagRequestsReturnAtOnce) {
   FakeCluster cluster;
   EXPECT_EQ(Ask(cluster, ReportRequest()).code, 0);
   EXPECT_EQ(cluster.waits, 0);
 }
 
-TEST(ReportCommandTest, UnreachableServerIsExitCode3) {
+TEST(ReportCommandTest, AnUnreachableServerGivesExitCode3) {
   FakeCluster cluster;
   cluster.job = absl::UnavailableError("connection refused");
   ReportRequest request;
@@ -92,7 +92,7 @@ TEST(ReportCommandTest, RejectsAnotherServiceAtOnce) {
   EXPECT_EQ(Ask(cluster, request).code, 4);
 }
 
-TEST(ReportCommandTest, WithoutAJobReportFails) {
+TEST(ReportCommandTest, FailsIfTheServerHasNoJob) {
   FakeCluster cluster;
   cluster.job = FromText<JobStatus>("phase: NO_JOB");
   const Outcome outcome = Ask(cluster, ReportRequest());
@@ -100,7 +100,7 @@ TEST(ReportCommandTest, WithoutAJobReportFails) {
   EXPECT_EQ(outcome.error, "psctl: there is no job to report on: no worker has connected yet\n");
 }
 
-TEST(ReportCommandTest, FailedConsistencyCheckIsAFailure) {
+TEST(ReportCommandTest, AFailedConsistencyCheckFailsTheCommand) {
   FakeCluster cluster;
   cluster.job->mutable_epoch(0)->set_used(1);
   const Outcome outcome = Ask(cluster, ReportRequest());

@@ -69,7 +69,7 @@ TEST(ReportJsonTest, KeepsPresentFieldsThatAreZeroOrEmpty) {
   EXPECT_EQ(json["phase"], "");
 }
 
-TEST(ReportJsonTest, SilentServerContainsOnlyTheError) {
+TEST(ReportJsonTest, AServerThatDoesNotAnswerHasOnlyAnError) {
   Report report;
   report.add_servers()->set_error("connection refused");
   EXPECT_EQ(Written(report)["servers"][0],
@@ -88,7 +88,7 @@ TEST(ReportJsonTest, PushedBlocksListEachVerdict) {
   EXPECT_EQ(Written(report)["pushed_blocks"], expected);
 }
 
-TEST(ReportJsonTest, JobMatchesProtobufJson) {
+TEST(ReportJsonTest, WritesTheJobAsProtobufDoes) {
   Report report;
   report.mutable_job()->mutable_data()->set_train_samples(1000);
   const Json json = Written(report);
@@ -134,7 +134,7 @@ TEST(WriteFileAtomicallyTest, ReplacesTheOldFile) {
   EXPECT_EQ(ReadWholeFile(path), "new");
 }
 
-TEST(WriteFileAtomicallyTest, NamesAMissingFolder) {
+TEST(WriteFileAtomicallyTest, ErrorNamesAMissingFolder) {
   const absl::Status status = WriteFileAtomically("/nowhere/report.json", "x");
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(status.message(), "cannot write /nowhere/report.json: No such file or directory");

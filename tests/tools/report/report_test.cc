@@ -53,7 +53,7 @@ TEST(ReportTest, JsonMatchesTheGoldenFile) {
   ExpectGolden("report.json", ReportJson(report));
 }
 
-TEST(ReportTest, TextOfManyEpochsFitsAPage) {
+TEST(ReportTest, TheTextShowsAtMost31OfManyEpochs) {
   Report report = Statuses().Build();
   report.clear_epochs();
   report.mutable_result()->set_best_epoch(101);
@@ -83,7 +83,7 @@ TEST(ReportTest, TextMatchesTheGoldenFile) {
   ExpectGolden("report.txt", ReportText(Statuses().Build()));
 }
 
-TEST(ReportTest, NonFiniteModelGetsAdvice) {
+TEST(ReportTest, ANonFiniteModelIsReportedWithAdvice) {
   Statuses statuses;
   CheckpointStatus& last = *statuses.job.mutable_checkpoint();
   last.set_enabled(true);
@@ -174,7 +174,7 @@ TEST(ReportTest, WithoutATestSetOmitsTheResult) {
   EXPECT_EQ(Holds(report, "evaluations"), true) << ReportText(report);
 }
 
-TEST(ReportTest, NonFiniteLossIsAFailure) {
+TEST(ReportTest, ANonFiniteLossIsReportedAsAFailure) {
   Statuses statuses;
   statuses.job.mutable_evaluation(1)->set_loss(std::numeric_limits<double>::infinity());
   const Report report = statuses.Build();
@@ -255,7 +255,7 @@ TEST(ReportTest, DetectsAGradientBeyondTheLagBound) {
   EXPECT_EQ(Holds(statuses.Build(), "lag"), std::optional<bool>(false));
 }
 
-TEST(ReportTest, InterruptedRunSkipsTheFinalChecks) {
+TEST(ReportTest, AnInterruptedRunSkipsTheFinalChecks) {
   Statuses statuses;
   statuses.job.set_phase(JobStatus::RUNNING);
   statuses.job.mutable_epoch(1)->set_used(600);
@@ -368,7 +368,7 @@ TEST(WholeBatchReportTest, ShowsRareEventsOnASingleBlock) {
   EXPECT_NE(text().find(", 200 ms at most (3.2 steps)\n"), std::string::npos) << text();
 }
 
-TEST(WholeBatchReportTest, NamesARestartedServer) {
+TEST(WholeBatchReportTest, ReportsThatAServersCountsStartAtItsRestart) {
   WholeBatches statuses;
   statuses.servers[1].status->mutable_durability()->set_restored_checkpoint(3);
   statuses.servers[1].status->set_block_updates(4);
@@ -432,7 +432,7 @@ TEST(WholeBatchReportTest, DetectsDifferingVersionAndUpdateCounts) {
   EXPECT_EQ(Holds(statuses.Build(), "updates"), std::nullopt);
 }
 
-TEST(ReportTest, NamesAMissingServerAndSkipsItsChecks) {
+TEST(ReportTest, ReportsAMissingServerAndSkipsItsChecks) {
   Statuses statuses;
   statuses.servers[1].status = absl::UnavailableError("connection refused");
   const Report report = statuses.Build();
@@ -442,7 +442,7 @@ TEST(ReportTest, NamesAMissingServerAndSkipsItsChecks) {
             std::string::npos);
 }
 
-TEST(ReportTest, DeadWorkersMissingCountsAreNotLostGradients) {
+TEST(ReportTest, ADeadWorkersMissingFiguresAreNotLostGradients) {
   Statuses statuses;
   statuses.job.mutable_slot(1)->set_state(SlotAccounting::EXPIRED);
   statuses.job.mutable_slot(1)->mutable_figures()->set_pushes(15);
@@ -511,7 +511,7 @@ TEST(ReportTest, IgnoresVersionsOfServersWithoutBlocks) {
   EXPECT_EQ(statuses.Build().versions().min(), 40);
 }
 
-TEST(ReportTest, WideHistogramUsesDoublingRanges) {
+TEST(ReportTest, AWideHistogramHasRangesThatDouble) {
   Statuses statuses;
   Histogram& lag = *statuses.servers[0].status->mutable_lag();
   for (int i = 4; i < 20; ++i) lag.add_bucket(1);

@@ -5,7 +5,7 @@
 namespace torchps {
 namespace {
 
-TEST(PhrasesTest, NamesTheConsistencyAndBounds) {
+TEST(PhrasesTest, DescribesTheConsistencyAndItsBounds) {
   ConsistencySpec spec;
   spec.set_mode(ConsistencySpec::SYNC);
   EXPECT_EQ(DescribeConsistency(spec), "synchronous");
@@ -21,7 +21,7 @@ TEST(PhrasesTest, NamesTheConsistencyAndBounds) {
             "asynchronous, each push alone, no staleness bound, rejected beyond lag 8");
 }
 
-TEST(PhrasesTest, NamesWholeBatchesAndTheBoundInUpdates) {
+TEST(PhrasesTest, DescribesWholeBatchesWithABoundInUpdates) {
   ConsistencySpec spec;
   spec.set_mode(ConsistencySpec::ASYNC);
   spec.set_apply(ConsistencySpec::WHOLE_BATCH);
@@ -33,14 +33,14 @@ TEST(PhrasesTest, NamesWholeBatchesAndTheBoundInUpdates) {
   EXPECT_EQ(DescribeConsistency(spec), "asynchronous by whole batches, no staleness bound");
 }
 
-TEST(PhrasesTest, NamesStatesAndPhasesInLowerCase) {
+TEST(PhrasesTest, WritesStatesAndPhasesInLowerCase) {
   EXPECT_EQ(StateName(SlotAccounting::FINISHED), "finished");
   EXPECT_EQ(PhaseName(JobStatus::GATHERING), "gathering");
   EXPECT_EQ(StateAndReason("left", ""), "left");
   EXPECT_EQ(StateAndReason("left", "sent away"), "left: sent away");
 }
 
-TEST(PhrasesTest, NamesASlotsDeviceOrDeviceCount) {
+TEST(PhrasesTest, ShowsASlotsDeviceOrItsNumberOfDevices) {
   Members members;
   EXPECT_EQ(DeviceText("cuda:0", members), "cuda:0");
   members.Add()->set_device("cpu");
@@ -51,12 +51,12 @@ TEST(PhrasesTest, NamesASlotsDeviceOrDeviceCount) {
   EXPECT_EQ(DeviceText("cpu,cpu", members), "2 processes");
 }
 
-TEST(PhrasesTest, SingleVersionIsNotARange) {
+TEST(PhrasesTest, ShowsASingleVersionAsANumberNotARange) {
   EXPECT_EQ(VersionRange(376, 376), "376");
   EXPECT_EQ(VersionRange(370, 376), "370-376");
 }
 
-TEST(PhrasesTest, NamesANonFiniteModelWithAdvice) {
+TEST(PhrasesTest, ReportsANonFiniteModelWithAdvice) {
   EXPECT_EQ(NotFiniteText(0, /*has_checkpoint=*/true), "");
   EXPECT_EQ(NotFiniteText(3, /*has_checkpoint=*/false),
             "the model is not finite: 3 blocks hold infinite or NaN values; restart the job "

@@ -48,7 +48,7 @@ TEST(StatusTextTest, RunningClusterShowsAHeadlineAndTwoTables) {
       "      gamma  cpu                   stage 1, 650 parameters, 5.1 KiB\n");
 }
 
-TEST(StatusTextTest, WholeBatchJobShowsBatchesInsteadOfLead) {
+TEST(StatusTextTest, AWholeBatchJobShowsBatchesInsteadOfLeads) {
   FakeCluster cluster;
   SetRunning(cluster);
   ConsistencySpec& consistency = *cluster.job->mutable_job()->mutable_consistency();
@@ -244,7 +244,7 @@ TEST(StatusTextTest, ShowsDurabilityAndStorageErrors) {
   EXPECT_NE(text().find("stopped early: slot 1: a gradient was not finite\n"), std::string::npos);
 }
 
-TEST(StatusTextTest, ReportsServersMissingFromTheFlag) {
+TEST(StatusTextTest, ReportsServersThatTheFlagDoesNotName) {
   FakeCluster cluster;
   const auto text = [&cluster] {
     std::ostringstream out;
@@ -266,7 +266,7 @@ TEST(StatusTextTest, ReportsServersMissingFromTheFlag) {
       << text();
 }
 
-TEST(StatusTextTest, UnreachableServer0DoesNotMeanNoJob) {
+TEST(StatusTextTest, AnUnreachableServer0IsNotShownAsAMissingJob) {
   FakeCluster cluster;
   cluster.job = FromText<JobStatus>("phase: NO_JOB");
   cluster.named.erase(cluster.named.begin());
@@ -293,7 +293,7 @@ TEST(StatusTextTest, ReportsServersInTheWrongOrder) {
       << out.str();
 }
 
-TEST(StatusTextTest, AssumesSilentServersAreInOrder) {
+TEST(StatusTextTest, DoesNotComplainAboutTheOrderOfSilentServers) {
   FakeCluster cluster;
   cluster.ReportAddresses();
   cluster.servers[0] = absl::UnavailableError("connection refused");
@@ -323,7 +323,7 @@ TEST(TakeCheckpointTest, ReportsTheCheckpointOrTheError) {
             "job/checkpoint-000000000007\n");
 }
 
-TEST(StopClusterTest, StopsTheCheckpointingServerFirst) {
+TEST(StopClusterTest, StopsServer0First) {
   FakeCluster cluster;
   std::ostringstream out, error;
   EXPECT_EQ(StopCluster(cluster, out, error), 0);
@@ -342,7 +342,7 @@ TEST(StopClusterTest, AcceptsAServerThatAlreadyEnded) {
             "running, and is the address right?\n");
 }
 
-TEST(StopClusterTest, ReportsUnnamedServers) {
+TEST(StopClusterTest, ReportsServersThatTheFlagDoesNotName) {
   FakeCluster cluster;
   cluster.ReportAddresses();
   cluster.named.pop_back();
@@ -354,7 +354,7 @@ TEST(StopClusterTest, ReportsUnnamedServers) {
             "'psctl stop --servers=127.0.0.1:4712' stops it\n");
 }
 
-TEST(StopClusterTest, ReportsAnUnnamedServerBeforeTheLast) {
+TEST(StopClusterTest, ReportsServer0IfTheFlagDoesNotNameIt) {
   FakeCluster cluster;
   cluster.ReportAddresses();
   cluster.named.erase(cluster.named.begin());
@@ -398,7 +398,7 @@ TEST(StopClusterTest, RejectedRequestIsExitCode4) {
   EXPECT_EQ(StopCluster(cluster, out, error), 4);
 }
 
-TEST(StopClusterTest, ServerThatKeepsRunningIsAFailure) {
+TEST(StopClusterTest, FailsIfAServerKeepsRunning) {
   FakeCluster cluster;
   cluster.servers[0] = absl::DeadlineExceededError("agreed to stop, but is still running");
   std::ostringstream out, error;

@@ -19,7 +19,7 @@ TEST(BufferedOutputTest, ReleasesEachLineAfterTheDelayOnlyOnce) {
   EXPECT_FALSE(held.waiting());
 }
 
-TEST(BufferedOutputTest, LastWordsAreUnshownOrTheLastLine) {
+TEST(BufferedOutputTest, LastWordsAreTheUnshownLinesElseTheLastLine) {
   BufferedOutput held;
   EXPECT_THAT(held.LastWords(), IsEmpty());
   held.Add(absl::Seconds(1), "a");

@@ -140,7 +140,7 @@ TEST_F(ClusterRunTest, RecordsTargetsWhenFirstReached) {
       << json;
 }
 
-TEST_F(ClusterRunTest, UnmeasurableTargetEndsTheRun) {
+TEST_F(ClusterRunTest, ATargetThatIsNotMeasuredEndsTheRun) {
   SetWorker(std::string(kEvaluatorOrWorker) + "exec cat\n");
   options_.launch.evaluate_every = "5s";
   options_.targets = *Targets::Parse({"acuracy:0.7"});
@@ -205,7 +205,7 @@ TEST_F(ClusterRunTest, ResumingAFinishedJobExplainsHowToContinue) {
       "continues it\n");
 }
 
-TEST_F(ClusterRunTest, RestartedWorkerReportsAnObservedDeath) {
+TEST_F(ClusterRunTest, OnlyARestartAfterAKillReportsThePredecessorsDeath) {
   options_.hosts.workers.resize(1);
   const std::string incarnations = folder_.path("lives");
   // The worker is killed first, then loses the slot, then succeeds.
@@ -235,7 +235,7 @@ TEST_F(ClusterRunTest, RestartsAKilledWorker) {
             std::string::npos);
 }
 
-TEST_F(ClusterRunTest, RepeatedlyKilledWorkerFailsTheRun) {
+TEST_F(ClusterRunTest, AWorkerThatIsKilledRepeatedlyFailsTheRun) {
   options_.hosts.workers.resize(1);
   options_.restarts.most = 2;
   SetWorker("echo x >> " + folder_.path("lives") + "; kill -KILL $$\n");
@@ -285,7 +285,7 @@ class RestartedServerTest : public ClusterRunTest {
   }
 };
 
-TEST_F(RestartedServerTest, KeepsItsAddressAndDirectory) {
+TEST_F(RestartedServerTest, ARestartedServerKeepsItsAddressAndDirectory) {
   options_.launch.resume = true;
   EXPECT_EQ(Run(), 0) << error_.str();
   const std::string directory = "--dir=" + folder_.path("state");
@@ -299,7 +299,7 @@ TEST_F(RestartedServerTest, KeepsItsAddressAndDirectory) {
   ExpectOut("restarted after a crash: 1 server\n");
 }
 
-TEST_F(RestartedServerTest, IsNotRestartedWithoutADirectory) {
+TEST_F(RestartedServerTest, AServerWithoutADirectoryIsNotRestarted) {
   options_.launch.dir.clear();
   SetWorker("kill -KILL $(cat " + folder_.path("server.pid") + "); exec cat\n");
   EXPECT_EQ(Run(), 1);
@@ -433,13 +433,13 @@ TEST_F(ClusterRunTest, ShowsOtherOutputWithTheProgramsName) {
   EXPECT_EQ(out_.str().find("stopped: terminated"), std::string::npos) << out_.str();
 }
 
-TEST_F(ClusterRunTest, WorkersEndingBeforeTheJobAreAFailure) {
+TEST_F(ClusterRunTest, FailsIfTheWorkersEndBeforeTheJob) {
   prepare_ = [](FakeCluster& cluster) { cluster.job->set_phase(JobStatus::RUNNING); };
   EXPECT_EQ(Run(), 1);
   EXPECT_EQ(error_.str(), "psctl: all workers ended, but the job is still running\n");
 }
 
-TEST_F(ClusterRunTest, NamesACoordinatorThatDoesNotAnswer) {
+TEST_F(ClusterRunTest, ErrorNamesACoordinatorThatDoesNotAnswer) {
   prepare_ = [](FakeCluster& cluster) {
     cluster.job = absl::UnavailableError("connection refused");
   };
@@ -447,7 +447,7 @@ TEST_F(ClusterRunTest, NamesACoordinatorThatDoesNotAnswer) {
   EXPECT_EQ(error_.str(), "psctl: no report: server 0 at 127.0.0.1:4712: connection refused\n");
 }
 
-TEST_F(ClusterRunTest, KillsAndNamesAnUnresponsiveServer) {
+TEST_F(ClusterRunTest, KillsAndReportsAnUnresponsiveServer) {
   SetServer(
       "trap '' TERM\n"
       "echo torchps_server ready address=127.0.0.1:4711 pid=$$\n"

@@ -8,7 +8,7 @@
 namespace torchps {
 namespace {
 
-TEST(DescribeRunTest, NamesCustomModulesAndMultiProcessWorkers) {
+TEST(DescribeRunTest, DescribesCustomModulesAndWorkersOfSeveralProcesses) {
   JobSpec job = FromTestdata<JobStatus>("job_status.textproto").job();
   job.clear_model();
   LaunchOptions launch;

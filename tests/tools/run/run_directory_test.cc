@@ -36,7 +36,7 @@ TEST_F(RunDirectoryTest, AcceptsAnEmptyOrMissingDirectory) {
   EXPECT_EQ(Complaint(false), "");
 }
 
-TEST_F(RunDirectoryTest, KeepsStateOfAnotherJob) {
+TEST_F(RunDirectoryTest, RefusesCheckpointsOfAJobUnlessResumed) {
   Add("checkpoint-000000000009/MANIFEST.json");
   Add("checkpoint-000000000012/MANIFEST.json");
   Add("checkpoint-000000000013/server-0-of-1.safetensors");
@@ -46,7 +46,7 @@ TEST_F(RunDirectoryTest, KeepsStateOfAnotherJob) {
   EXPECT_EQ(Complaint(true), "");
 }
 
-TEST_F(RunDirectoryTest, NamesForeignFiles) {
+TEST_F(RunDirectoryTest, RefusesADirectoryWithOtherFilesByName) {
   Add("thesis.tex");
   Add("photo.jpg");
   EXPECT_EQ(Complaint(false), Dir() + " holds 'photo.jpg' and 1 more; name an empty directory");
@@ -100,7 +100,7 @@ TEST_F(RunDirectoryTest, FindsCheckpointsInTheStateFolder) {
                                   "job; otherwise name an empty directory");
 }
 
-TEST_F(RunDirectoryTest, KeepsTheLayoutOfAnEarlierVersion) {
+TEST_F(RunDirectoryTest, AFolderOfAnEarlierVersionGetsNoStateFolder) {
   Add("coordinator.state");
   ASSERT_EQ(PrepareRunDirectory(folder_.path("run")), absl::OkStatus());
   EXPECT_FALSE(std::filesystem::exists(folder_.path("run/state")));
@@ -108,7 +108,7 @@ TEST_F(RunDirectoryTest, KeepsTheLayoutOfAnEarlierVersion) {
   EXPECT_TRUE(std::filesystem::exists(folder_.path("run/run.lock")));
 }
 
-TEST_F(RunDirectoryTest, NamesTheRunUsingTheDirectory) {
+TEST_F(RunDirectoryTest, ErrorNamesTheRunThatUsesTheDirectory) {
   Add("coordinator.state");
   const absl::StatusOr<std::unique_ptr<FileLock>> lock = LockRunDirectory(folder_.path("run"));
   ASSERT_EQ(lock.status(), absl::OkStatus());
@@ -147,7 +147,7 @@ TEST_F(RunDirectoryTest, ReadsTheStoredJob) {
   EXPECT_TRUE(absl::IsDataLoss(ReadKeptJob(folder_.path("run")).status()));
 }
 
-TEST_F(RunDirectoryTest, RejectsAFile) {
+TEST_F(RunDirectoryTest, RejectsAFileInPlaceOfTheDirectory) {
   folder_.WriteFile("run", "");
   EXPECT_EQ(Complaint(false), Dir() + " is not a directory");
 }
@@ -191,7 +191,7 @@ TEST_F(RunDirectoryTest, RemovesTheFolderOfAnUnusedRun) {
   EXPECT_FALSE(std::filesystem::exists(dir));
 }
 
-TEST_F(RunDirectoryTest, KeepsAFolderWithResults) {
+TEST_F(RunDirectoryTest, KeepsTheFolderOfAnUnusedRunIfItHasResults) {
   const std::string dir = folder_.path("run");
   for (const std::string made :
        {"report.json", "model.safetensors", "coordinator.state", "log-0-of-2/1.log", "logs/own/x",
@@ -232,7 +232,7 @@ TEST_F(RunDirectoryTest, PrintsTheContinueCommand) {
                 "' --out=model.safetensors\n");
 }
 
-TEST_F(RunDirectoryTest, AcceptsOnlyAModelOfThisRun) {
+TEST_F(RunDirectoryTest, DescribesOnlyAModelThatThisRunWrote) {
   Add("model.safetensors");
   const std::string run = folder_.path("run");
   EXPECT_EQ(DescribeModel(run, absl::InfiniteFuture()), "") << "the model is from an earlier run";
@@ -240,7 +240,7 @@ TEST_F(RunDirectoryTest, AcceptsOnlyAModelOfThisRun) {
   EXPECT_EQ(DescribeModel(folder_.path("none"), absl::InfinitePast()), "");
 }
 
-TEST_F(RunDirectoryTest, UmaskSetsTheMode) {
+TEST_F(RunDirectoryTest, NewFoldersHaveTheModeOfTheUmask) {
   namespace fs = std::filesystem;
   const mode_t umask_before = umask(027);
   const fs::path dir = folder_.path("run");
@@ -251,7 +251,7 @@ TEST_F(RunDirectoryTest, UmaskSetsTheMode) {
   EXPECT_EQ(fs::status(dir / "logs").permissions(), expected);
 }
 
-TEST_F(RunDirectoryTest, RecordNamesTheRelease) {
+TEST_F(RunDirectoryTest, ARunsRecordContainsItsRelease) {
   const std::string dir = folder_.path("run");
   ASSERT_EQ(PrepareRunDirectory(dir), absl::OkStatus());
   ASSERT_TRUE(WriteRunRecord(dir, RecordOfThisRun(/*worker_binary=*/"")).ok());

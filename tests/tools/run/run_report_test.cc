@@ -16,7 +16,7 @@ absl::StatusOr<std::optional<Report>> Ask(FakeCluster& cluster, bool finished,
   return AskForReport(cluster, "127.0.0.1:4711", finished, absl::Seconds(1), restarts, Targets());
 }
 
-TEST(RunReportTest, RestartOfAMultiProcessWorkerCountsOnce) {
+TEST(RunReportTest, ARestartOfAWorkerOfSeveralProcessesCountsOnce) {
   FakeCluster cluster;
   const auto report = Ask(cluster, /*finished=*/true,
                           {{PartName{true, 0}, 1},
@@ -48,7 +48,7 @@ TEST(RunReportTest, MissingJobIsAnErrorUnlessInterrupted) {
   EXPECT_EQ(Ask(cluster, /*finished=*/true).status().code(), absl::StatusCode::kInternal);
 }
 
-TEST(RunReportTest, RunIsUntrainedIfServersReportNoUpdates) {
+TEST(RunReportTest, ARunWithoutUpdatesHasNotTrained) {
   Report report;
   report.add_servers();
   report.add_servers();

@@ -181,7 +181,7 @@ TEST(HostsFileTest, AssignsEachMachinesGpusToConsecutiveWorkers) {
   EXPECT_EQ(many.workers.size(), 2u);
 }
 
-TEST(HostsFileTest, NamesAMissingFile) {
+TEST(HostsFileTest, ErrorNamesAMissingFile) {
   const absl::Status status = ReadHostsFile("/nowhere/hosts").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(status.message(),

@@ -132,7 +132,7 @@ TEST(LaunchPlanTest, RestartedWorkerReportsItsPredecessorsDeath) {
   EXPECT_EQ(std::count(command.begin(), command.end(), "--predecessor_died"), 1);
 }
 
-TEST(LaunchPlanTest, WaitingThreadsSleepIfServersShareTheMachine) {
+TEST(LaunchPlanTest, WithSeveralThreadsIdleOpenMpThreadsSleep) {
   LaunchOptions options = Options();
   options.threads = 1;
   EXPECT_EQ(WorkerProgram(options, 0, Place(), {"a:1"}, false).environment, Words());

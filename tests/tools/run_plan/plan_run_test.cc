@@ -64,7 +64,7 @@ TEST_F(PlanRunTest, FlagOverridesTheJobsWorkerCount) {
   EXPECT_EQ(other->launch.set, (std::vector<std::string>{"training.epochs=4", "workers=5"}));
 }
 
-TEST_F(PlanRunTest, WarnsOnceAboutMomentumWithStaleness) {
+TEST_F(PlanRunTest, WarnsAboutMomentumWithStaleness) {
   const auto warning = [this](std::vector<std::string> set, const char* mode = "ASYNC") {
     set.push_back("--set=optimizer.sgd.momentum=0.9");
     set.push_back(std::string("--set=consistency.mode=") + mode);

@@ -46,7 +46,7 @@ TEST(TargetsTest, NonFiniteValuesReachNoTarget) {
   EXPECT_EQ(heard->row, "after 5.00 s   test rmse 1   test loss not finite");
 }
 
-TEST(TargetsTest, NamesAnUnmeasuredMetric) {
+TEST(TargetsTest, ErrorNamesATargetThatIsNotMeasured) {
   Targets targets = *Targets::Parse({"acuracy:0.98"});
   EXPECT_EQ(targets.Hear(Line(5, "0.7", "0.6", "2.5")).status().message(),
             "--target=acuracy:0.98: the program does not measure that; did you mean accuracy? "
@@ -62,7 +62,7 @@ TEST(TargetsTest, RefusesAPercentageForAnAccuracy) {
   EXPECT_TRUE(Targets::Parse({"accuracy:1", "loss:90"}).ok());
 }
 
-TEST(TargetsTest, ChecksMetricsAgainstAList) {
+TEST(TargetsTest, RejectsATargetOutsideTheProgramsMetrics) {
   const Targets targets = *Targets::Parse({"loss:1", "rmse:2"});
   EXPECT_EQ(targets.CheckMetrics({"loss", "rmse", "mae"}), absl::OkStatus());
   EXPECT_EQ(targets.CheckMetrics({"loss", "accuracy"}).message(),

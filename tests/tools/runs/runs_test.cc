@@ -312,7 +312,7 @@ TEST_F(RunsTest, ReadsBackAWrittenRecord) {
   EXPECT_EQ(read->report, "/report.json");
 }
 
-TEST_F(RunsTest, NamesAnUncreatableRunsFolder) {
+TEST_F(RunsTest, ErrorNamesARunsFolderThatCannotBeMade) {
   fs::remove("runs");
   folder_.WriteFile("runs", "");
   const absl::Status made = MakeRunFolder("job", kNow).status();
