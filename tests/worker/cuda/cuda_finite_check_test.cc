@@ -108,7 +108,7 @@ TEST_P(CudaFiniteCheckTest, FindsTheFiniteBlocksOfEachStep) {
 
 INSTANTIATE_TEST_SUITE_P(Devices, CudaFiniteCheckTest, EachDevice(), DeviceName);
 
-TEST(DeviceLookCreateTest, ExplainsAMissingGpu) {
+TEST(CudaFiniteCheckCreateTest, ErrorExplainsAMissingGpu) {
   if (torch::cuda::is_available()) GTEST_SKIP() << "a GPU is here";
   // A CPU tensor suffices here, because Create() looks for a GPU before it uses the tensor.
   const absl::Status status = CudaFiniteCheck::Create(torch::zeros({kTrained}), Map()).status();

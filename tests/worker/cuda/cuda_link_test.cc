@@ -55,7 +55,7 @@ TEST(CudaLinkTest, CopiesDownWaitForTheirMarkAndEvent) {
                           "s3 after e2", "wait for s3", "done"));
 }
 
-TEST(CudaLinkTest, OnlyAThreadWaitsForAMark) {
+TEST(CudaLinkTest, TheCallerDoesNotWaitForAMark) {
   auto link = LinkToWritten();
   const auto mark = link->AfterCompute();
   ASSERT_TRUE(link->WhenReached(*mark, [](auto) { WrittenDevice::Get()->Write("reached"); }).ok());
@@ -145,7 +145,7 @@ TEST(CudaLinkTest, TheThreadUsesTheLinksDevice) {
   EXPECT_NE(WrittenDevice::Get()->getDevice(), WrittenDevice::device());
 }
 
-TEST(CudaLinkTest, AMissingDeviceIsAStatus) {
+TEST(CudaLinkTest, CreateFailsWithoutADevice) {
   if (torch::cuda::is_available()) GTEST_SKIP() << "there is one";
   CudaLink::Options options;
   options.error_of = &TorchError;

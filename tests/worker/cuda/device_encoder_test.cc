@@ -116,7 +116,7 @@ class DeviceEncoderTest
   const DeviceEncoder* encoder_ = nullptr;
 };
 
-TEST_P(DeviceEncoderTest, MatchesTheHostAcrossUnappliedSteps) {
+TEST_P(DeviceEncoderTest, MatchesTheHostIfSomeBlocksAreTakenBack) {
   EncodedOutbox* const outbox = MakeOutbox(/*looks=*/true);
   ASSERT_NE(outbox, nullptr);
   ErrorFeedback host(map_, Spec(kind()));
@@ -164,7 +164,7 @@ TEST_P(DeviceEncoderTest, MatchesTheHostAcrossUnappliedSteps) {
   }
 }
 
-TEST_P(DeviceEncoderTest, SendsGradientsKnownToBeFinite) {
+TEST_P(DeviceEncoderTest, MatchesTheHostWithoutAFiniteCheck) {
   EncodedOutbox* const outbox = MakeOutbox(/*looks=*/false);
   ASSERT_NE(outbox, nullptr);
   ErrorFeedback host(map_, Spec(kind()));
@@ -196,7 +196,7 @@ INSTANTIATE_TEST_SUITE_P(
       return DeviceName({std::get<0>(info.param), 0}) + EncodingName({std::get<1>(info.param), 0});
     });
 
-TEST(DeviceEncoderCreateTest, ExplainsAMissingGpu) {
+TEST(DeviceEncoderCreateTest, ErrorExplainsAMissingGpu) {
   if (torch::cuda::is_available()) GTEST_SKIP() << "a GPU is here";
   // A CPU tensor suffices here, because Create() looks for a GPU before it uses the tensor.
   const absl::Status status =

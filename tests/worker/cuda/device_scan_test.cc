@@ -85,7 +85,7 @@ TEST_P(DeviceScanTest, RunsInStreamOrder) {
 
 INSTANTIATE_TEST_SUITE_P(Devices, DeviceScanTest, EachDevice(), DeviceName);
 
-TEST(DeviceScanCreateTest, ExplainsAMissingGpu) {
+TEST(DeviceScanCreateTest, ErrorExplainsAMissingGpu) {
   if (torch::cuda::is_available()) GTEST_SKIP() << "a GPU is here";
   const absl::Status status =
       DeviceScan::Create(torch::Device(torch::kCUDA, 0), kElements).status();

@@ -104,7 +104,7 @@ TEST(EncodingWorkerJobTest, EncodesOnTheHostWithoutKernels) {
                                              HasSubstr("no NVRTC is to be found"))));
 }
 
-TEST(EncodingWorkerJobTest, ChecksBlocksOnTheDeviceUnderHostEncoding) {
+TEST(EncodingWorkerJobTest, WithHostEncodingTheDeviceStillChecksBlocks) {
   const JobSpec job = JobWith(EncodedAs(EncodingSpec::INT8));
   FakeDevice device(FakeDevice::Link(/*seed=*/1));
   device.encoder = absl::UnavailableError("no memory for it");

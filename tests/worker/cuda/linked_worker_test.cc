@@ -44,7 +44,7 @@ void ExpectTheSame(const JobSpec& job, Gradients come = Gradients::kBlockByBlock
 
 class LinkedWorkerTest : public ::testing::TestWithParam<EncodingSpec::Kind> {};
 
-TEST_P(LinkedWorkerTest, LearnsTheSameInEachEncoding) {
+TEST_P(LinkedWorkerTest, ALinkedWorkerLearnsTheSameInEachEncoding) {
   ExpectTheSame(JobWith("wire { push { kind: " + EncodingSpec::Kind_Name(GetParam()) +
                         (GetParam() == EncodingSpec::TOP_K ? " fraction: 0.25 } }" : " } }")));
 }
@@ -167,7 +167,7 @@ Learnt TrainLifted(const JobSpec& job, uint64_t seed, int loader_threads, FakeLi
 
 class LiftedWorkerTest : public ::testing::TestWithParam<int> {};
 
-TEST_P(LiftedWorkerTest, LearnsTheSame) {
+TEST_P(LiftedWorkerTest, WithAnUploaderAWorkerLearnsTheSame) {
   for (const std::string& more :
        {std::string(), std::string("training { accumulate: 3 }"),
         std::string("local { steps: 2 inner { sgd {} learning_rate: 0.1 } }")}) {

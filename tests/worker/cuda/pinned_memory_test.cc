@@ -62,7 +62,7 @@ TEST_F(PinnedMemoryTest, StaysPinnedWhileTheObjectLives) {
   EXPECT_THAT(called_, ElementsAre("pin", "unpin"));
 }
 
-TEST_F(PinnedMemoryTest, RefusalIsAStatusAndClearsCudasError) {
+TEST_F(PinnedMemoryTest, ARefusedPinIsUnavailableAndClearsCudasError) {
   answer = 2;
   const auto pinned = PinnedMemory::Create(Functions(), absl::MakeSpan(memory_));
   EXPECT_EQ(pinned.status().code(), absl::StatusCode::kUnavailable);
