@@ -325,7 +325,7 @@ class EncodedBlocksTest : public ::testing::Test {
   std::vector<double> host_records_;
 };
 
-TEST_F(EncodedBlocksTest, AFinalBlockWaitsForThePush) {
+TEST_F(EncodedBlocksTest, AFinalBlockIsEncodedOnlyAfterThePushBegins) {
   FakeLink link(FakeLink::Options{});
   EncodedOutbox outbox(OptionsWith(&link));
   std::vector<BlockId> told;
@@ -356,7 +356,7 @@ TEST_F(EncodedBlocksTest, AHookAfterADroppedStepDoesNothing) {
 
 // Hooks run on the trainer's thread and on another thread, while the link's thread copies.
 // ThreadSanitizer looks for data races.
-TEST_F(EncodedBlocksTest, HooksRunOnSeveralThreads) {
+TEST_F(EncodedBlocksTest, HooksMayRunOnSeveralThreads) {
   for (uint64_t seed = 1; seed <= 50; ++seed) {
     FakeLink link({seed, /*own_thread=*/true, /*fail_at=*/-1});
     EncodedOutbox outbox(OptionsWith(&link));

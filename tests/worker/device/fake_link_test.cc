@@ -84,7 +84,7 @@ TEST(FakeLinkTest, AnErrorEndsCurrentWorkAndPersists) {
   EXPECT_EQ(link.AwaitUps(), error);
 }
 
-TEST(FakeLinkTest, CallersWaitForASeparateThread) {
+TEST(FakeLinkTest, CallersWaitForCopiesOnTheLinksThread) {
   FakeLink link({/*seed=*/1, /*own_thread=*/true});
   std::vector<float> device = {1};
   std::vector<float> host = {0};

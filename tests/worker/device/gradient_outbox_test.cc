@@ -179,7 +179,9 @@ class OutboxScene {
   std::unique_ptr<GradientOutbox> outbox_;
 };
 
-TEST(GradientOutboxTest, NeverReadsEarlyOrOverwritesAndFailsOnce) { PlaySeeds<OutboxScene>(); }
+TEST(GradientOutboxTest, PushedBlocksAreFinalAndUnchangedAndErrorsAppearOnce) {
+  PlaySeeds<OutboxScene>();
+}
 
 // The model has four blocks of two elements, and one block with one averaged element.
 class OutboxTest : public ::testing::Test {
@@ -220,7 +222,7 @@ class OutboxTest : public ::testing::Test {
   std::array<std::vector<float>, 2> buffers_ = {std::vector<float>(9), std::vector<float>(9)};
 };
 
-TEST_F(OutboxTest, CopiesABlockEarlyButReportsItLater) {
+TEST_F(OutboxTest, CopiesABlockEarlyButReportsItAfterThePushBegins) {
   FakeLink link(FakeLink::Options{});
   GradientOutbox outbox(OptionsWith(&link, /*least_copy_bytes=*/1));
   std::vector<BlockId> told;
@@ -265,7 +267,7 @@ TEST_F(OutboxTest, CopiesSmallNeighboursTogether) {
   EXPECT_THAT(told, ElementsAre(2, 3));
 }
 
-TEST_F(OutboxTest, ReportsABlockAfterTheDevicesResultArrives) {
+TEST_F(OutboxTest, ReportsABlockAfterTheDevicesVerdictArrives) {
   FakeLink link(FakeLink::Options{});
   SumFiniteCheck look(&map_, gradients_);
   std::array<std::vector<float>, 2> verdicts;
@@ -305,7 +307,7 @@ TEST_F(OutboxTest, ReportsABlockAfterTheDevicesResultArrives) {
   EXPECT_TRUE(FiniteCheck::IsFinite(first, 0));
 }
 
-TEST_F(OutboxTest, DroppedStepsAreSilentAndFreeTheirBuffer) {
+TEST_F(OutboxTest, ADroppedStepReportsNothingAndFreesItsBuffer) {
   FakeLink link(FakeLink::Options{});
   GradientOutbox outbox(OptionsWith(&link, /*least_copy_bytes=*/1));
   std::vector<BlockId> told;
@@ -339,7 +341,7 @@ TEST_F(OutboxTest, AHookAfterADroppedStepDoesNothing) {
 
 // Hooks run on the trainer's thread and on another thread, while the link's thread copies.
 // ThreadSanitizer looks for data races.
-TEST_F(OutboxTest, HooksRunOnSeveralThreads) {
+TEST_F(OutboxTest, HooksMayRunOnSeveralThreads) {
   for (uint64_t seed = 1; seed <= 50; ++seed) {
     FakeLink link({seed, /*own_thread=*/true, /*fail_at=*/-1});
     GradientOutbox outbox(OptionsWith(&link, /*least_copy_bytes=*/seed % 2 == 0 ? 16 : 1));

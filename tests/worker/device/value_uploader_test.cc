@@ -96,7 +96,9 @@ class InboxScene {
   std::unique_ptr<ValueUploader> inbox_;
 };
 
-TEST(ValueUploaderTest, KernelsReadCurrentValuesAndErrorsAppearOnce) { PlaySeeds<InboxScene>(); }
+TEST(ValueUploaderTest, KernelsReadTheLastPullsValuesAndErrorsAppearOnce) {
+  PlaySeeds<InboxScene>();
+}
 
 // Four blocks of one element.
 class InboxTest : public ::testing::Test {
