@@ -35,19 +35,19 @@ TEST(DeviceTest, RefusesAnUnknownNameAndListsExpectedNames) {
   }
 }
 
-TEST(DeviceTest, RefusesAGpuIndexAbove255) {
+TEST(DeviceTest, RefusesAGpuIndexThatTorchCannotStore) {
   // torch stores an index in eight bits. There 256 would be 0, which is cuda:0, and 255 would be
   // -1, which is cuda.
   EXPECT_THAT(Refusal("cuda:256"), HasSubstr("cuda"));
   EXPECT_THAT(Refusal("cuda:255"), HasSubstr("cuda"));
 }
 
-TEST(DeviceTest, RefusesADeviceOfAnotherKind) {
+TEST(DeviceTest, RefusesADeviceThatIsNeitherCpuNorGpu) {
   EXPECT_TRUE(absl::IsInvalidArgument(CheckDevice(torch::kMeta)));
   EXPECT_TRUE(absl::IsInvalidArgument(UseDevice(torch::kMeta)));
 }
 
-TEST(DeviceTest, ExplainsAMissingGpu) {
+TEST(DeviceTest, ErrorExplainsAMissingGpu) {
   if (torch::cuda::is_available()) GTEST_SKIP() << "a GPU is here";
   EXPECT_THAT(Refusal("cuda"),
               ::testing::AnyOf(HasSubstr("built without CUDA"), HasSubstr("CUDA sees no GPU")));
@@ -82,7 +82,7 @@ TEST(DeviceTest, AutoSelectsVisibleGpusOrTheCpu) {
   }
 }
 
-TEST(DeviceTest, RefusesAnInvalidListByItsWrongDevice) {
+TEST(DeviceTest, RefusesAnInvalidListAndNamesTheWrongDevice) {
   EXPECT_EQ(ListRefusal("cpu,gpu"),
             "device 'gpu' is not known; expected auto, cpu, cuda, cuda:INDEX, cuda:all, or "
             "several, as cuda:0,cuda:1");
@@ -122,7 +122,7 @@ TEST(DeviceTest, EachProcessOfASlotUsesOneGpu) {
       << "with more processes than GPUs, the numbering wraps around";
 }
 
-TEST(DeviceTest, OnlyCountsProcessesOfTheSameMachine) {
+TEST(DeviceTest, ProcessesAreNumberedOnEachMachineSeparately) {
   // Each worker runs on two machines: alpha runs the first two stages, and beta runs the third.
   const std::vector<std::string> apart = {"alpha:7100", "alpha:7101", "beta:7100"};
   EXPECT_EQ(NumberOfMember(0, 0, apart), 0);
@@ -135,7 +135,7 @@ TEST(DeviceTest, OnlyCountsProcessesOfTheSameMachine) {
   EXPECT_EQ(NumberOfMember(2, 2, sixth), 5);
 }
 
-TEST(DeviceTest, WithoutAStageTheSlotNumberDecides) {
+TEST(DeviceTest, WithoutStagesAProcessHasTheNumberOfItsSlot) {
   EXPECT_EQ(NumberOfMember(3, -1, {}), 3);
   EXPECT_EQ(NumberOfMember(-1, 1, {"a:1", "a:2"}), -1);
   EXPECT_EQ(NumberOfMember(3, 2, {"a:1", "a:2"}), 3) << "an invalid stage is refused later";

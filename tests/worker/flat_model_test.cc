@@ -47,7 +47,7 @@ std::vector<std::string> Names(const ModelLayout& layout) {
   return names;
 }
 
-TEST(FlatModelTest, OnTheCpuTheModuleSharesItsMemory) {
+TEST(FlatModelTest, OnTheCpuTheModuleSharesTheModelsMemory) {
   Net net;
   const auto model = Lay(net);
   ASSERT_TRUE(model.ok()) << model.status();
@@ -55,7 +55,7 @@ TEST(FlatModelTest, OnTheCpuTheModuleSharesItsMemory) {
   EXPECT_EQ((*model)->values()[7], 43);
 }
 
-TEST(FlatModelTest, ApartFromTheHostUsesTwoOutboxBuffers) {
+TEST(FlatModelTest, ForAnOutboxADevicesModelGetsTwoSharedBuffers) {
   Net net;
   const auto model = FlatModel::Create(net, Placement(torch::kCPU).ApartFromHost(), &GroupOfName,
                                        FlatModel::Shared::kForOutbox);
@@ -66,7 +66,7 @@ TEST(FlatModelTest, ApartFromTheHostUsesTwoOutboxBuffers) {
   EXPECT_EQ(segment.GetBuffer((*model)->gradients()), 0);
 }
 
-TEST(FlatModelTest, SharesOneBufferWithoutAnOutbox) {
+TEST(FlatModelTest, WithoutAnOutboxOneBufferIsShared) {
   for (const auto& [placement, shared] :
        {std::pair(Placement(torch::kCPU).ApartFromHost(), FlatModel::Shared::kGradients),
         std::pair(Placement(torch::kCPU), FlatModel::Shared::kForOutbox)}) {
@@ -79,7 +79,7 @@ TEST(FlatModelTest, SharesOneBufferWithoutAnOutbox) {
   }
 }
 
-TEST(FlatModelTest, AnOutboxKeepsTheSingleSharedBuffer) {
+TEST(FlatModelTest, MakesNoOutboxIfOneBufferIsShared) {
   Net net;
   const auto model = FlatModel::Create(net, Placement(torch::kCPU).ApartFromHost(), &GroupOfName,
                                        FlatModel::Shared::kGradients);
@@ -233,7 +233,7 @@ void MakeChannelsLast(ConvNet* net) {
   }
 }
 
-TEST(FlatModelTest, AChannelsLastNetLearnsTheSame) {
+TEST(FlatModelTest, AChannelsLastNetLearnsTheSameAsAContiguousOne) {
   constexpr float kRate = 0.1f;
   torch::manual_seed(5);
   ConvNet plain;
@@ -274,7 +274,7 @@ TEST(FlatModelTest, AChannelsLastNetLearnsTheSame) {
   }
 }
 
-TEST(FlatModelTest, DetectsOnlyChannelsLastPointwiseFilters) {
+TEST(FlatModelTest, ReportsOnlyTrainedChannelsLastParameters) {
   ConvNet net;
   const auto plain = Lay(net);
   ASSERT_TRUE(plain.ok()) << plain.status();
@@ -316,7 +316,7 @@ TEST(FlatModelTest, DetectsAReplacedGradient) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("gradient of 'first.weight'"));
 }
 
-TEST(FlatModelTest, DetectsAMovedModule) {
+TEST(FlatModelTest, DetectsAModuleConvertedToAnotherType) {
   Net net;
   const auto model = Lay(net);
   ASSERT_TRUE(model.ok()) << model.status();
@@ -326,7 +326,7 @@ TEST(FlatModelTest, DetectsAMovedModule) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("'norm.weight'"));
 }
 
-TEST(FlatModelTest, DetectsAMovedModuleBeforeTakingValues) {
+TEST(FlatModelTest, UseNextValuesRefusesAModuleOfAnotherType) {
   Net net;
   const auto model = Lay(net);
   ASSERT_TRUE(model.ok()) << model.status();
@@ -337,7 +337,7 @@ TEST(FlatModelTest, DetectsAMovedModuleBeforeTakingValues) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("'norm.weight'"));
 }
 
-TEST(FlatModelTest, NamesAParameterAddedLater) {
+TEST(FlatModelTest, RejectsAParameterTrainedOnlyAfterTheJobStarted) {
   Net net;
   net.first->bias.set_requires_grad(false);
   const auto model = Lay(net);
@@ -355,7 +355,7 @@ TEST(FlatModelTest, NamesAParameterAddedLater) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("parameter 'first.bias' was registered or"));
 }
 
-TEST(FlatModelTest, NamesAFloatBufferAddedLater) {
+TEST(FlatModelTest, RejectsAFloatBufferRegisteredAfterTheJobStarted) {
   Net net;
   const auto model = Lay(net);
   ASSERT_TRUE(model.ok()) << model.status();

@@ -118,7 +118,7 @@ absl::Duration NotComputing(Device device, const std::string& training,
 // The parameter is the training specification. With clip_norm, there is no outbox.
 class LearnerTimesTest : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(LearnerTimesTest, HoldingABusyDeviceCountsAsComputing) {
+TEST_P(LearnerTimesTest, ADelayCountsAsComputingWhileTheDeviceIsBusy) {
   const auto not_computing = [](Holder::DeviceEnds ends) {
     return NotComputing(Device::kLinked, GetParam(), ends);
   };
@@ -127,7 +127,7 @@ TEST_P(LearnerTimesTest, HoldingABusyDeviceCountsAsComputing) {
   EXPECT_EQ(not_computing(Holder::DeviceEnds::kAfter), absl::ZeroDuration());
 }
 
-TEST_P(LearnerTimesTest, HeldTimeDoesNotCountAsComputing) {
+TEST_P(LearnerTimesTest, WithoutALinkADelayDoesNotCountAsComputing) {
   EXPECT_EQ(NotComputing(Device::kHost, GetParam()), absl::Seconds(7));
   EXPECT_EQ(NotComputing(Device::kWithoutLink, GetParam()), absl::Seconds(7));
 }
@@ -191,7 +191,7 @@ struct NormedTable : torch::nn::Module {
   torch::nn::Embedding table{nullptr};
 };
 
-TEST(LearnerTest, NamesAParameterThatForwardChangesInPlace) {
+TEST(LearnerTest, RejectsAParameterThatForwardChangesInPlace) {
   torch::manual_seed(1);
   const ManualClock clock;
   DataSource data;

@@ -155,7 +155,7 @@ TEST(LocalStepsTest, UnreachedParametersAreAbsent) {
   EXPECT_EQ(worker.net->unused[0].item<float>(), 1.0f);
 }
 
-TEST(LocalStepsTest, FasterWorkersTakeMoreStepsOfEqualSize) {
+TEST(LocalStepsTest, AFasterWorkerTakesMoreStepsOfEqualSize) {
   Worker worker("steps: 8", "batch_size: 32 balance: SPEED global_batch: false");
   worker.Compute(8 * 43);
   EXPECT_THAT(worker.data->batches(), ElementsAre(32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 24));

@@ -184,7 +184,7 @@ std::vector<std::string> Tried(const Objective& objective, int workers, absl::St
   return lines;
 }
 
-TEST(TryOutTest, NamesANonMeanLossForSharedBatches) {
+TEST(TryOutTest, WarnsAboutALossThatIsNotAMeanOverSamples) {
   const auto sum = [](const torch::Tensor& output, const torch::Tensor&) {
     return output.square().sum();
   };

@@ -43,7 +43,7 @@ TEST(ModuleModeTest, AnEvaluationLeavesEachLayerInItsMode) {
   EXPECT_FALSE(net.inner->linear->is_training());
 }
 
-TEST(ModuleModeTest, TrainingBeginsByTrainAndKeepsFrozenLayers) {
+TEST(ModuleModeTest, BeginTrainingCallsTrainAndKeepsFrozenLayers) {
   Keeping keeping;
   ASSERT_TRUE(keeping.inner->norm->is_training()) << "train() was not called yet";
   BeginTraining(keeping);

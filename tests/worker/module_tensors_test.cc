@@ -75,7 +75,7 @@ TEST(ModuleTensorsTest, ComputingTheLayoutDoesNotChangeTheModule) {
   EXPECT_FALSE(net.first->weight.grad().defined());
 }
 
-TEST(ModuleTensorsTest, AFrozenParameterIsNotSent) {
+TEST(ModuleTensorsTest, AFrozenParameterIsNotPartOfTheLayout) {
   Net net;
   net.first->weight.set_requires_grad(false);
   const auto found = Find(net);
@@ -98,7 +98,7 @@ TEST(ModuleTensorsTest, EachLaterStageStartsNewBlocks) {
   EXPECT_THAT(starts, ElementsAre("1.0.weight", "1.1.running_mean"));
 }
 
-TEST(ModuleTensorsTest, OtherModulesStartNoBlocks) {
+TEST(ModuleTensorsTest, AModuleWithoutStagesStartsNoNewBlocks) {
   const torch::nn::Sequential net(torch::nn::Linear(2, 2), torch::nn::Linear(2, 2));
   const auto layout = LayoutOfModule(*net, &GroupOfName);
   ASSERT_TRUE(layout.ok()) << layout.status();

@@ -133,7 +133,7 @@ TEST_F(StateFileTest, WritesOnlyTheRequestedTensors) {
   EXPECT_EQ(state->size(), 1u);
 }
 
-TEST_F(StateFileTest, NamesEachDifferenceAndLoadsNothing) {
+TEST_F(StateFileTest, ErrorNamesEachDifferenceAndNothingIsLoaded) {
   Everything wide(/*width=*/5);
   wide.register_buffer("more", torch::zeros({1}));
   ASSERT_TRUE(SaveState(wide, Path("wide.safetensors")).ok());
@@ -148,7 +148,7 @@ TEST_F(StateFileTest, NamesEachDifferenceAndLoadsNothing) {
   EXPECT_TRUE(torch::equal(before, module.body->bias));
 }
 
-TEST_F(StateFileTest, ABackboneFitsUnderANewHead) {
+TEST_F(StateFileTest, LoadsABackboneIntoAModuleWithANewHead) {
   torch::manual_seed(3);
   Everything trained;
   const auto backbone = StateFile::Of(
@@ -182,7 +182,7 @@ TEST_F(StateFileTest, RefusesAFileWithoutCommonNames) {
   EXPECT_FALSE(LoadState(module, Path("other.safetensors"), Match::kCommon).ok());
 }
 
-TEST_F(StateFileTest, ExplainsAnInvalidFileInOneSentence) {
+TEST_F(StateFileTest, ErrorExplainsAMissingOrInvalidFile) {
   Everything module;
   EXPECT_TRUE(absl::IsNotFound(LoadState(module, Path("none.safetensors"))));
   std::ofstream(Path("noise.safetensors")) << "this is no such file";
@@ -268,7 +268,7 @@ TEST_F(StateFileTest, LoadsNothingFromADamagedFile) {
   EXPECT_TRUE(torch::equal(module.body->weight, before));
 }
 
-TEST_F(StateFileTest, DoesNotReadACompressedArchive) {
+TEST_F(StateFileTest, RefusesACompressedArchive) {
   WritePythonFile(Path("stored.pt"), PythonFile());
   const auto files = MakePosixFileSystem();
   absl::StatusOr<std::string> bytes = ReadWholeFile(*files, Path("stored.pt"), 1 << 20);
@@ -281,7 +281,7 @@ TEST_F(StateFileTest, DoesNotReadACompressedArchive) {
   EXPECT_NE(loaded.message().find("'stored/data.pkl' is compressed"), std::string::npos) << loaded;
 }
 
-TEST_F(StateFileTest, DoesNotLoadAnInvalidBoolean) {
+TEST_F(StateFileTest, RefusesAnInvalidBoolean) {
   PythonFile file;
   file.steps_storage = "BoolStorage";
   for (const char value : {1, 2}) {
@@ -313,7 +313,7 @@ TEST_F(StateFileTest, RefusesBigEndianNumbers) {
   EXPECT_NE(loaded.message().find("big-endian"), std::string::npos) << loaded;
 }
 
-TEST_F(StateFileTest, NamesAnArchiveOfTorchSaveInCpp) {
+TEST_F(StateFileTest, RefusesAnArchiveOfTorchSaveInCpp) {
   // With this many layers, torch compresses the code of the layers in the archive.
   torch::nn::Sequential layers;
   for (int i = 0; i < 20; ++i) layers->push_back(torch::nn::Linear(2, 2));
@@ -414,7 +414,7 @@ TEST_F(StateFileTest, TheContentsDecideTheFormat) {
   }
 }
 
-TEST_F(StateFileTest, NamesAPrefixThatWouldFit) {
+TEST_F(StateFileTest, ErrorSuggestsThePrefixToAddOrRemove) {
   const auto wrapped = [](const std::string& name) {
     torch::nn::Module outer;
     outer.register_module(name, std::make_shared<Everything>());
@@ -484,7 +484,7 @@ TEST_F(StateFileTest, BuffersOfEachTypeSurviveSave) {
   ExpectSameState(saved, loaded);
 }
 
-TEST_F(StateFileTest, NamesASparseTensor) {
+TEST_F(StateFileTest, RefusesToSaveASparseTensorByName) {
   Everything module;
   module.register_buffer("thin", torch::zeros({2, 2}).to_sparse());
   const absl::Status saved = SaveState(module, Path("sparse.safetensors"));

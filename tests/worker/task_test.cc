@@ -73,7 +73,7 @@ TEST(TaskTest, RunsAModuleWithSeveralInputsAndOutputs) {
   EXPECT_THROW(task.Forward({torch::full({1}, 3.0f), {}}), c10::Error);
 }
 
-TEST(TaskTest, ForwardMayOmitArguments) {
+TEST(TaskTest, ForwardMayHaveDefaultArguments) {
   struct Masked : torch::nn::Module {
     torch::Tensor forward(torch::Tensor input, torch::Tensor mask = {}) {
       return mask.defined() ? input * mask : input;

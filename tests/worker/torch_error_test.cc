@@ -40,7 +40,7 @@ absl::Status Thrown(const Run& run) {
 
 struct Refusal {};
 
-TEST(TorchErrorTest, NamesAThrownNonException) {
+TEST(TorchErrorTest, ReportsThrownValuesThatAreNoExceptions) {
   EXPECT_EQ(Thrown([] { throw std::runtime_error("no more\nof it"); }),
             absl::InternalError("on_step failed: no more"));
   EXPECT_EQ(Thrown([] { throw "no more"; }), absl::InternalError("on_step failed: no more"));
@@ -54,7 +54,7 @@ TEST(TorchErrorTest, NamesAThrownNonException) {
 
 using TorchErrorOnAGpuTest = GpuTest;
 
-TEST_F(TorchErrorOnAGpuTest, ATooSmallGpuIsOneLine) {
+TEST_F(TorchErrorOnAGpuTest, OutOfGpuMemoryIsReportedInOneLine) {
   try {
     // Exceeds the memory of any GPU.
     torch::empty({int64_t{1} << 48}, torch::TensorOptions().device(torch::kCUDA));

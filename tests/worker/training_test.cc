@@ -454,7 +454,7 @@ TEST_F(TrainingTest, RejectPushAppliesNoPartOfTheGradient) {
   EXPECT_EQ(Status().slot(0).figures().skipped_nonfinite(), 3);
 }
 
-TEST_F(TrainingTest, AStopPolicyNamesTheNonFiniteSlot) {
+TEST_F(TrainingTest, UnderStopJobANonFiniteGradientStopsTheJob) {
   const std::vector<Worker> workers =
       Run(Job({"workers=1", "training.nonfinite=STOP_JOB"}), /*poison=*/95);
   EXPECT_TRUE(absl::IsAborted(workers[0].status)) << workers[0].status;
@@ -463,7 +463,7 @@ TEST_F(TrainingTest, AStopPolicyNamesTheNonFiniteSlot) {
   EXPECT_THAT(status.stopped(), HasSubstr("slot 0: 1 gradient was not finite"));
 }
 
-TEST_F(TrainingTest, PushesAndPullsContinueBehindTheBackwardPass) {
+TEST_F(TrainingTest, PushesAndPullsRunDuringTheBackwardPass) {
   const JobSpec job = Job({"workers=1", "training.epochs=1", "consistency.staleness_bound=1",
                            "consistency.prefetch=true"});
   const auto moved = [this] {
@@ -594,7 +594,7 @@ TEST_F(TrainingTest, AHeldBackGradientIsStaleOnArrival) {
   }
 }
 
-TEST_F(TrainingTest, AccountsForASlotsTime) {
+TEST_F(TrainingTest, TheTimesOfASlotDoNotExceedTheRunningTime) {
   const std::vector<Worker> workers = Run(Job({"workers=1", "consistency.prefetch=false"}));
   ASSERT_TRUE(workers[0].status.ok()) << workers[0].status;
   const StepFigures figures = Status().slot(0).figures();
@@ -617,7 +617,7 @@ TEST_F(TrainingTest, AStopEndsWorkersAndFreesTheirSlots) {
   for (const SlotAccounting& slot : status.slot()) EXPECT_EQ(slot.state(), SlotAccounting::LEFT);
 }
 
-TEST_F(TrainingTest, RefusesAnotherJobByTheDifferingField) {
+TEST_F(TrainingTest, RefusesAnotherJobAndNamesTheDifferingField) {
   const std::vector<Worker> first = Run(Job({"workers=1", "training.epochs=1"}));
   ASSERT_TRUE(first[0].status.ok()) << first[0].status;
   const std::vector<Worker> second = Run(Job({"workers=1", "training.epochs=2"}));

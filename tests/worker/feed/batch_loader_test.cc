@@ -94,7 +94,7 @@ TEST(BatchLoaderTest, BatchesAreTheSameWithAnyThreadCount) {
   EXPECT_TRUE(torch::equal(made[2], made[0]));
 }
 
-TEST(BatchLoaderTest, DropsUnexpectedBatchesAndMakesUnannouncedOnes) {
+TEST(BatchLoaderTest, DropsBatchesNoLongerExpectedAndLoadsOthersOnDemand) {
   const auto numbers = std::make_shared<Numbers>();
   BatchLoader loader(numbers, nullptr, /*threads=*/1);
   loader.Expect({GetPass(0), GetPass(10)});
@@ -107,7 +107,7 @@ TEST(BatchLoaderTest, DropsUnexpectedBatchesAndMakesUnannouncedOnes) {
   EXPECT_EQ(numbers->fetched(), (std::vector<int64_t>{0, 0, 10, 20, 50}));
 }
 
-TEST(BatchLoaderTest, ErrorsReachTheTakingThread) {
+TEST(BatchLoaderTest, TakeReturnsTheErrorOrThrowsTheExceptionOfItsBatch) {
   BatchLoader loader(std::make_shared<Numbers>(), nullptr, /*threads=*/2);
   loader.Expect({GetPass(66), GetPass(77), GetPass(1)});
   EXPECT_EQ(loader.Take(GetPass(66)).status(), absl::DataLossError("sample 66 is broken"));

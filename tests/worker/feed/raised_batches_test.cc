@@ -80,7 +80,7 @@ TEST(RaisedBatchesTest, UploadsEachBatchOnceAndOneAhead) {
   }
 }
 
-TEST(RaisedBatchesTest, DropsAnUnexpectedBatchDuringItsUpload) {
+TEST(RaisedBatchesTest, DropsABatchNoLongerExpectedDuringItsUpload) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     FakeLift::Counts counts;

@@ -85,14 +85,14 @@ TEST(GradientScanTest, EachInstructionSetAddsInTheGpusOrder) {
   }
 }
 
-TEST(ClipGradientTest, ScalesDownToTheNorm) {
+TEST(ClipGradientTest, ScalesALargerGradientDownToTheLimit) {
   std::vector<float> gradient = {30, 40};
   EXPECT_TRUE(ClipGradient(absl::MakeSpan(gradient), 50, 5));
   EXPECT_NEAR(ScanGradient(gradient).norm, 5, 1e-5);
   EXPECT_NEAR(gradient[0], 3, 1e-5);
 }
 
-TEST(ClipGradientTest, KeepsASmallerGradientAndAcceptsNoLimit) {
+TEST(ClipGradientTest, KeepsASmallerGradientAndEachWithoutALimit) {
   std::vector<float> gradient = {3, 4};
   EXPECT_FALSE(ClipGradient(absl::MakeSpan(gradient), 5, 5));
   EXPECT_FALSE(ClipGradient(absl::MakeSpan(gradient), 5, 0));

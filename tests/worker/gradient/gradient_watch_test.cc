@@ -62,7 +62,7 @@ class GradientWatchTest : public ::testing::Test {
   absl::Status disarmed_;
 };
 
-TEST_F(GradientWatchTest, TheFirstPassOnlyRecords) {
+TEST_F(GradientWatchTest, TheFirstPassReportsNoBlock) {
   EXPECT_THAT(Pass(), IsEmpty());
   EXPECT_TRUE(disarmed_.ok()) << disarmed_;
 }
@@ -75,7 +75,7 @@ TEST_F(GradientWatchTest, TheLastLayersBlocksAreReadyFirst) {
   EXPECT_EQ(told[0], 2u) << "the other blocks hold parameters of the first layer";
 }
 
-TEST_F(GradientWatchTest, AReportedBlockIsFinal) {
+TEST_F(GradientWatchTest, AReportedBlockHasItsFinalGradient) {
   Pass();
   torch::manual_seed(5);
   const torch::Tensor input = torch::randn({3, 4});
@@ -105,7 +105,7 @@ TEST_F(GradientWatchTest, OnlyTheLastPassMakesBlocksReady) {
   EXPECT_TRUE(absl::IsFailedPrecondition(watch_->Disarm())) << "one pass more than announced";
 }
 
-TEST_F(GradientWatchTest, ParametersWithoutAGradientHoldBlocksBack) {
+TEST_F(GradientWatchTest, ABlockWithAParameterWithoutAGradientIsNotReported) {
   Pass();
   // Only the last layer gets a gradient in this pass.
   const auto told = Pass(net_.last->forward(torch::ones({2, 4})).sum());
@@ -120,7 +120,7 @@ TEST_F(GradientWatchTest, ParametersUsedTwiceInOneGraphCountOnce) {
   EXPECT_TRUE(disarmed_.ok()) << disarmed_;
 }
 
-TEST_F(GradientWatchTest, AGradientElsewhereMakesNoBlockReady) {
+TEST_F(GradientWatchTest, AReplacedGradientTensorMakesNoBlockReady) {
   Pass();
   net_.last->bias.mutable_grad() = torch::zeros({4});
   EXPECT_THAT(Pass(), Not(Contains(2)));
@@ -137,7 +137,7 @@ TEST_F(GradientWatchTest, GraphsAddingAGradientTwiceReportNothingEarly) {
   EXPECT_THAT(Pass(), IsEmpty());
 }
 
-TEST_F(GradientWatchTest, NamesALateGradientForAReportedBlock) {
+TEST_F(GradientWatchTest, RejectsAGradientForABlockReportedEarlier) {
   Pass();
   model_->ZeroGradients();
   watch_->Arm([](BlockId) {});
@@ -189,7 +189,7 @@ TEST_F(GradientWatchTest, HooksDoNothingAfterDestruction) {
   EXPECT_NE(model_->gradients()[0], 0);
 }
 
-TEST_F(GradientWatchTest, ContinuesAfterTheValuesWereSwapped) {
+TEST_F(GradientWatchTest, ReportsBlocksAfterTheValuesWereSwapped) {
   Pass();
   const auto next = model_->next_values();
   std::fill(next.begin(), next.end(), 0.5f);

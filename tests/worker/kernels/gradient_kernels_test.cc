@@ -78,7 +78,7 @@ std::unique_ptr<KernelRig> MakeGpuRig() {
 
 INSTANTIATE_TEST_SUITE_P(Gpu, KernelContract, ::testing::Values(&MakeGpuRig));
 
-TEST(GradientKernelsTest, ExplainsAMissingGpu) {
+TEST(GradientKernelsTest, ErrorExplainsAMissingGpu) {
   if (torch::cuda::is_available()) GTEST_SKIP() << "a GPU is here";
   const absl::Status status = GradientKernels::Create(/*device=*/0).status();
   EXPECT_TRUE(absl::IsUnavailable(status) || absl::IsInternal(status)) << status;

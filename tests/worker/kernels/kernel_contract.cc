@@ -246,16 +246,16 @@ void ExpectTheHostsBits(KernelRig* rig, EncodingSpec::Kind kind, double fraction
   }
 }
 
-TEST_P(KernelContract, KeepsTheResidualOfBfloat16) {
+TEST_P(KernelContract, Bfloat16BytesAndResidualMatchTheHost) {
   ExpectTheHostsBits(rig_.get(), EncodingSpec::BFLOAT16, 1, &FiniteNumbers);
 }
 
-TEST_P(KernelContract, KeepsTheResidualOfInt8) {
+TEST_P(KernelContract, Int8BytesAndResidualMatchTheHost) {
   ExpectTheHostsBits(rig_.get(), EncodingSpec::INT8, 1, &FiniteNumbers);
   ExpectTheHostsBits(rig_.get(), EncodingSpec::INT8, 1, &FewMagnitudes);
 }
 
-TEST_P(KernelContract, KeepsTheResidualOfTopK) {
+TEST_P(KernelContract, TopKBytesAndResidualMatchTheHost) {
   for (const double fraction : {0.01, 0.1, 0.5}) {
     ExpectTheHostsBits(rig_.get(), EncodingSpec::TOP_K, fraction, &FiniteNumbers);
   }
@@ -274,7 +274,7 @@ struct Encoding {
 constexpr Encoding kEncodings[] = {
     {EncodingSpec::BFLOAT16, 1}, {EncodingSpec::INT8, 1}, {EncodingSpec::TOP_K, 0.1}};
 
-TEST_P(KernelContract, EncodesFiniteBlocksAndSkipsTheRest) {
+TEST_P(KernelContract, EncodesAFiniteBlockButNotANonFiniteOne) {
   for (const auto& [kind, fraction] : kEncodings) {
     SCOPED_TRACE(EncodingSpec::Kind_Name(kind));
     Floats gradient = FiniteNumbers(5000, /*seed=*/3);
@@ -292,7 +292,7 @@ TEST_P(KernelContract, EncodesFiniteBlocksAndSkipsTheRest) {
   }
 }
 
-TEST_P(KernelContract, RestoresTheEncodedValues) {
+TEST_P(KernelContract, TakingBackAddsTheEncodedValuesToTheResidual) {
   for (const auto& [kind, fraction] : kEncodings) {
     for (const int64_t size : Sizes(*rig_)) {
       SCOPED_TRACE(EncodingSpec::Kind_Name(kind) + " of " + std::to_string(size));
@@ -320,7 +320,7 @@ TEST_P(KernelContract, RestoresTheEncodedValues) {
 
 // The upper half of a float32 holds its sign, its exponent, and the bits that bfloat16 keeps. The
 // lower halves are below a tie, at the tie, and above it.
-TEST_P(KernelContract, EachUpperHalfMatchesTheHostsBfloat16) {
+TEST_P(KernelContract, Bfloat16OfEachUpperHalfMatchesTheHost) {
   constexpr uint32_t kLower[] = {0x0000, 0x0001, 0x7fff, 0x8000, 0x8001, 0xffff};
   const uint32_t step = rig_->is_fast() ? 1 : 61;
   for (const uint32_t lower : kLower) {

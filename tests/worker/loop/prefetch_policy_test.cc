@@ -51,7 +51,7 @@ TEST(PrefetchPolicyTest, TheFirstPullDoesNotCount) {
   EXPECT_EQ(Take(ahead, 20, absl::Milliseconds(1), absl::Milliseconds(50)), 0);
 }
 
-TEST(PrefetchPolicyTest, ABorderlineShareDoesNotToggleIt) {
+TEST(PrefetchPolicyTest, AShareNearTheLimitDoesNotToggleIt) {
   PrefetchPolicy ahead(std::nullopt);
   Take(ahead, 50, absl::Milliseconds(12), absl::Milliseconds(88));
   ASSERT_TRUE(ahead.on());

@@ -40,7 +40,7 @@ TEST_F(SimulatedSlowdownTest, SlowStretchesComputingButNotSampleFetching) {
   EXPECT_EQ(waited_, (std::vector<absl::Duration>{absl::Milliseconds(30), absl::Milliseconds(6)}));
 }
 
-TEST_F(SimulatedSlowdownTest, PaceIsTheMinimumTimeOfAShare) {
+TEST_F(SimulatedSlowdownTest, PaceIsTheMinimumTimeOfAFullBatch) {
   SimulatedSlowdown::Options options;
   options.pace = absl::Milliseconds(48);
   SimulatedSlowdown handicap = Make(options);
@@ -56,7 +56,7 @@ TEST_F(SimulatedSlowdownTest, PaceIsTheMinimumTimeOfAShare) {
   EXPECT_EQ(waited_.size(), 3);
 }
 
-TEST_F(SimulatedSlowdownTest, TheForwardPassTakesItsShareOfTime) {
+TEST_F(SimulatedSlowdownTest, TheForwardPassGetsItsShareOfTheDelay) {
   SimulatedSlowdown::Options options;
   options.slow = 4;
   SimulatedSlowdown slow = Make(options);
@@ -91,7 +91,7 @@ TEST_F(SimulatedSlowdownTest, SlowMultipliesThePace) {
             absl::Milliseconds(190));
 }
 
-TEST(HandicapOptionsTest, NamesEachMistake) {
+TEST(SimulatedSlowdownOptionsTest, ErrorNamesEachMistake) {
   SimulatedSlowdown::Options options;
   options.slow = 0.5;
   EXPECT_EQ(SimulatedSlowdown::Check(options).message(),

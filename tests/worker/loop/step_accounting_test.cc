@@ -65,7 +65,7 @@ TEST(StepAccountingTest, UnattributedTimeIsOtherTime) {
   EXPECT_EQ(figures.rolled_back_pushes(), 2);
 }
 
-TEST(StepAccountingTest, AnIneffectivePushLosesItsSamples) {
+TEST(StepAccountingTest, APushWithoutEffectLosesItsSamples) {
   StepAccounting accounting(QuarantineAfter(0));
   accounting.BeginPage(absl::ZeroDuration());
   const std::pair<PushResult, LeaseRange> pushes[] = {
@@ -109,7 +109,7 @@ TEST(StepAccountingTest, CountsSamplesWithoutALoss) {
   EXPECT_EQ(figures.loss_sum(), 4);
 }
 
-TEST(StepAccountingTest, ANewPageKeepsRunningCounts) {
+TEST(StepAccountingTest, ANewPageStartsAtZeroExceptForCountsInARow) {
   StepAccounting accounting(QuarantineAfter(2));
   accounting.BeginPage(absl::ZeroDuration());
   accounting.EnterStep(Computed(8, 4));
@@ -166,7 +166,7 @@ TEST(StepAccountingTest, ScaleOverflowsDoNotCountTowardsQuarantine) {
   EXPECT_EQ(figures.skipped_nonfinite(), 0);
 }
 
-TEST(StepAccountingTest, OneNonFiniteGradientExceedsAStopPolicy) {
+TEST(StepAccountingTest, UnderStopJobOneNonFiniteGradientIsTooMany) {
   TrainingSpec training = QuarantineAfter(0);
   StepAccounting accounting(training);
   training.set_nonfinite(STOP_JOB);

@@ -72,7 +72,7 @@ void ExpectSharedOut(const torch::nn::Module& whole, const Stages& cut) {
   EXPECT_EQ(all, Named(whole));
 }
 
-TEST(CutModelTest, StagesShareTheTensorsAndComputeTheSame) {
+TEST(CutModelTest, StagesDivideTheTensorsAndComputeTheSame) {
   torch::manual_seed(3);
   Mlp mlp(12, {8, 6}, 4);
   const torch::Tensor rows = torch::randn({5, 3, 4});
@@ -344,12 +344,12 @@ void ExpectRefused(const std::string& model, const DataSource& data, const std::
   EXPECT_THAT(std::string(task.status().message()), HasSubstr(part));
 }
 
-TEST(ModelRegistryTest, AnUnknownModelListsTheKnownOnes) {
+TEST(ModelRegistryTest, ErrorForAnUnknownModelListsTheKnownOnes) {
   ExpectRefused("name: 'vgg'", Rows(),
                 "is \"vgg\"; ps_worker has: linear, mlp, convnet, resnet18, transformer");
 }
 
-TEST(ModelRegistryTest, NamesDataThatAModelCannotRead) {
+TEST(ModelRegistryTest, RejectsDataThatAModelCannotRead) {
   ExpectRefused("name: 'transformer'", Rows(), "rows made for a test");
   ExpectRefused("name: 'convnet'", Rows(), "rows made for a test");
   ExpectRefused("name: 'resnet18'", Text(), "text made for a test");

@@ -97,7 +97,7 @@ TEST(InnerOptimizerTest, GroupsHaveTheirRateAndDecay) {
   EXPECT_TRUE(torch::allclose(parameters[1].detach(), biases - 0.5));
 }
 
-TEST(InnerOptimizerTest, LeavesAbsentParametersAlone) {
+TEST(InnerOptimizerTest, AbsentParametersKeepTheirValues) {
   std::vector<torch::Tensor> parameters = Parameters();
   const torch::Tensor weights = parameters[0].detach().clone();
   const torch::Tensor biases = parameters[1].detach().clone();
@@ -113,7 +113,7 @@ TEST(InnerOptimizerTest, LeavesAbsentParametersAlone) {
   EXPECT_TRUE(torch::allclose(parameters[1].detach(), biases - 1));
 }
 
-TEST(InnerOptimizerTest, NamesAGroupWithoutParameters) {
+TEST(InnerOptimizerTest, RejectsAGroupPatternThatMatchesNoParameter) {
   const auto inner = InnerOptimizer::Create(
       Parse("sgd {} learning_rate: 1 group { pattern: '*.wieght' learning_rate_factor: 1 }"),
       Layout(), Parameters());

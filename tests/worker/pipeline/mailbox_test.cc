@@ -26,7 +26,7 @@ class MailboxTest : public ::testing::Test {
   Mailbox mailbox_{&stop_};
 };
 
-TEST_F(MailboxTest, ParcelsAreTakenByNameInAnyOrder) {
+TEST_F(MailboxTest, MessagesAreTakenByNameInAnyOrder) {
   ASSERT_TRUE(mailbox_.Put(ParcelFrom(1, {TensorMessage::GRADIENT, 3, 1})).ok());
   ASSERT_TRUE(mailbox_.Put(ParcelFrom(1, {TensorMessage::GRADIENT, 3, 0})).ok());
   ASSERT_TRUE(mailbox_.Put(ParcelFrom(2, {TensorMessage::GRADIENT, 3, 0})).ok());
@@ -35,7 +35,7 @@ TEST_F(MailboxTest, ParcelsAreTakenByNameInAnyOrder) {
   EXPECT_EQ(mailbox_.Take(1, {TensorMessage::GRADIENT, 3, 1})->micro_batch(), 1);
 }
 
-TEST_F(MailboxTest, TakeWaitsForTheParcel) {
+TEST_F(MailboxTest, TakeWaitsForTheMessage) {
   std::thread other([this] {
     EXPECT_TRUE(mailbox_.Put(ParcelFrom(0, {TensorMessage::ORDER, 1, 0})).ok());
   });
@@ -43,7 +43,7 @@ TEST_F(MailboxTest, TakeWaitsForTheParcel) {
   other.join();
 }
 
-TEST_F(MailboxTest, RefusesAnotherMeetingsParcelAndADuplicate) {
+TEST_F(MailboxTest, RefusesAMessageOfAnotherMeetingAndADuplicate) {
   EXPECT_TRUE(
       absl::IsAborted(mailbox_.Put(ParcelFrom(0, {TensorMessage::ORDER, 1, 0}, /*meeting=*/8))));
   ASSERT_TRUE(mailbox_.Put(ParcelFrom(0, {TensorMessage::ORDER, 1, 0})).ok());
@@ -54,7 +54,7 @@ TEST_F(MailboxTest, RefusesAnotherMeetingsParcelAndADuplicate) {
       << "0 is not a valid meeting number";
 }
 
-TEST_F(MailboxTest, TheFirstFailureEndsWaitsButKeepsParcels) {
+TEST_F(MailboxTest, TheFirstFailureEndsWaitsButKeepsMessages) {
   ASSERT_TRUE(mailbox_.Put(ParcelFrom(0, {TensorMessage::ORDER, 1, 0})).ok());
   std::thread other([this] {
     EXPECT_TRUE(mailbox_.Fail(absl::UnavailableError("stage 1 is gone")));

@@ -18,7 +18,7 @@ bool IsPowerOfTwo(double scale) {
   return std::frexp(scale, &exponent) == 0.5;
 }
 
-TEST(LossScalerTest, IsHalvedByAnOverflow) {
+TEST(LossScalerTest, AnOverflowHalvesTheScale) {
   LossScaler scaler;
   EXPECT_EQ(scaler.scale(), 65536);
   EXPECT_TRUE(scaler.OnNotFinite());
@@ -28,7 +28,7 @@ TEST(LossScalerTest, IsHalvedByAnOverflow) {
   EXPECT_EQ(scaler.overflows(), 2);
 }
 
-TEST(LossScalerTest, DoublesAfterTwoThousandFiniteSteps) {
+TEST(LossScalerTest, TheScaleDoublesAfter2000FiniteSteps) {
   LossScaler scaler;
   EXPECT_EQ(TakeFinite(&scaler, 1999), 0);
   EXPECT_EQ(scaler.scale(), 65536);
@@ -39,7 +39,7 @@ TEST(LossScalerTest, DoublesAfterTwoThousandFiniteSteps) {
   EXPECT_EQ(scaler.overflows(), 0);
 }
 
-TEST(LossScalerTest, AnOverflowRestartsTheCount) {
+TEST(LossScalerTest, AnOverflowRestartsTheCountOfFiniteSteps) {
   LossScaler scaler;
   TakeFinite(&scaler, 1999);
   EXPECT_TRUE(scaler.OnNotFinite());
@@ -61,7 +61,7 @@ TEST(LossScalerTest, DoesNotHalveAScaleOfOne) {
   EXPECT_EQ(scaler.overflows(), 16) << "only overflows are counted";
 }
 
-TEST(LossScalerTest, StaysWithinFloat32) {
+TEST(LossScalerTest, TheScaleStopsAtItsMaximum) {
   LossScaler scaler;
   EXPECT_EQ(TakeFinite(&scaler, 100 * LossScaler::kStepsToDouble), 8);
   EXPECT_EQ(scaler.scale(), LossScaler::kMax);

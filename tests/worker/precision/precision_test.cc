@@ -83,7 +83,7 @@ TEST_F(PrecisionTest, OnlyTheForwardPassUses16Bits) {
   EXPECT_EQ(Seen(), torch::kFloat32) << "autocast has ended";
 }
 
-TEST_F(PrecisionTest, OtherPrecisionsChangeNothingOnTheCpu) {
+TEST_F(PrecisionTest, OnTheCpuOnlyBfloat16ChangesTheType) {
   for (const auto precision : {TrainingSpec::FLOAT32, TrainingSpec::TF32, TrainingSpec::FLOAT16}) {
     const Autocast autocast(precision, torch::kCPU);
     EXPECT_EQ(Seen(), torch::kFloat32) << TrainingSpec::Precision_Name(precision);

@@ -155,7 +155,7 @@ Task TaskFor(Where where, double loss_factor = 1) {
 
 class ScaledLearnerTest : public ::testing::TestWithParam<Where> {};
 
-TEST_P(ScaledLearnerTest, TheScaleIsUndoneToTheBit) {
+TEST_P(ScaledLearnerTest, UnscaledGradientsEqualPlainOnesToTheBit) {
   for (const std::string rest : {"", "clip_norm: 0.01"}) {
     Worker plain(TaskFor(GetParam()), rest, GetParam());
     Worker scaled(TaskFor(GetParam()), "precision: FLOAT16 " + rest, GetParam());
@@ -212,7 +212,7 @@ INSTANTIATE_TEST_SUITE_P(Addresses, ScaledLearnerTest,
                                            Where::kReplicas, Where::kStages),
                          PlaceName);
 
-TEST(ScaledLocalStepTest, TheScaleIsUndoneInTheGradientsMemory) {
+TEST(ScaledLocalStepTest, GradientsOfLocalStepsAreUnscaledInPlace) {
   for (const Where where : {Where::kHost, Where::kApart, Where::kKernels}) {
     Worker plain(TaskFor(where), "clip_norm: 0.01", where, /*local_steps=*/true);
     Worker scaled(TaskFor(where), "clip_norm: 0.01 precision: FLOAT16", where,

@@ -164,7 +164,7 @@ TEST_P(LocalGroupTest, BroadcastsTheFirstReplicasValues) {
   }
 }
 
-TEST_P(LocalGroupTest, ASubsetOfReplicasSuffices) {
+TEST_P(LocalGroupTest, SumsOverAPartOfTheReplicas) {
   for (const size_t replicas : {1, 2}) {
     std::vector<torch::Tensor> tensors = Tensors(replicas, torch::kFloat32);
     ASSERT_TRUE(group_->SumToAll(tensors).ok());
@@ -174,7 +174,7 @@ TEST_P(LocalGroupTest, ASubsetOfReplicasSuffices) {
   EXPECT_EQ(fake_.groups, 0) << "NCCL would wait forever for the third replica";
 }
 
-TEST_P(LocalGroupTest, AFailureIsAStatus) {
+TEST_P(LocalGroupTest, AFailedSumIsAnInternalError) {
   std::vector<torch::Tensor> tensors = Tensors(kReplicas, torch::kFloat32);
   tensors[1] = torch::empty({2});
   fake_.result = 1;
@@ -200,7 +200,7 @@ TEST_P(LocalGroupTest, ARefusedTensorDoesNotBreakTheGroup) {
 INSTANTIATE_TEST_SUITE_P(Groups, LocalGroupTest, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "Nccl" : "Host"; });
 
-TEST(NcclGroupTest, ReturnsItsCommunicatorsAndExplainsFailedStarts) {
+TEST(NcclGroupTest, DestroysItsCommunicatorsAndReportsAFailedStart) {
   FakeNccl nccl;
   fake = &nccl;
   const DeviceList devices(kReplicas, torch::kCPU);
@@ -241,7 +241,7 @@ TEST_F(FailingNcclTest, AFailureAbortsTheGroupAndLaterOperations) {
   EXPECT_EQ(nccl_.destroyed, 0) << "abandoned communicators must not be destroyed again";
 }
 
-TEST_F(FailingNcclTest, AnAbandonedGroupEndsOnce) {
+TEST_F(FailingNcclTest, ASecondAbandonDoesNothing) {
   group_->Abandon();
   group_->Abandon();
   EXPECT_EQ(nccl_.aborted, 3);
@@ -261,7 +261,7 @@ class NcclOnGpuTest : public GpuTest {};
 
 // On a single GPU, this test shows that NCCL's functions exist and accept the arguments. It does
 // not show that sums are right.
-TEST_F(NcclOnGpuTest, ASingleGpuIsAGroup) {
+TEST_F(NcclOnGpuTest, AGroupOfOneGpuRunsEachOperation) {
   const torch::Device gpu(torch::kCUDA, 0);
   const auto group = MakeLocalGroup({gpu});
   ASSERT_TRUE(group.ok()) << group.status();

@@ -247,7 +247,7 @@ TEST_F(ReplicaGroupTest, SyncBatchNormMatchesTheWholeBatch) {
   ExpectSame(ConvNetTask, 2, 16, 16, 1e-2);
 }
 
-TEST_F(ReplicaGroupTest, DividesEachPass) {
+TEST_F(ReplicaGroupTest, DividesEachPassAmongTheReplicas) {
   training_.set_sync_batchnorm(true);
   ExpectSame(SmoothTask, 2, 21, 8, 3e-6);  // passes of 8, 8 and 5
   ExpectSame(SmoothTask, 3, 19, 8, 3e-6);  // the last pass of 3, which one replica computes
@@ -261,7 +261,7 @@ TEST_F(ReplicaGroupTest, LaterReplicasAreIdleIfSamplesAreFew) {
   ExpectSame(MlpTask, 3, 1, 1);
 }
 
-TEST_F(ReplicaGroupTest, ClipsTheSum) {
+TEST_F(ReplicaGroupTest, ClipsTheSumOfTheReplicasGradients) {
   training_.set_clip_norm(0.05);
   ExpectSame(MlpTask, 3, 16, 8);
 }
@@ -365,7 +365,7 @@ TEST_F(ReplicaGroupTest, OneReplicasErrorEndsTheWholeStep) {
   EXPECT_TRUE(Compute(**side, 0, 18, 18).ok());
 }
 
-TEST_F(ReplicaGroupTest, TheObserversErrorReleasesEachReplica) {
+TEST_F(ReplicaGroupTest, AnObserversErrorEndsTheStepOfEachReplica) {
   training_.set_sync_batchnorm(true);
   const auto side = Together(ConvNetTask, 2);
   ASSERT_TRUE(side.ok()) << side.status();
@@ -375,7 +375,7 @@ TEST_F(ReplicaGroupTest, TheObserversErrorReleasesEachReplica) {
   EXPECT_TRUE(Compute(**side, 0, 8, 8).ok());
 }
 
-TEST_F(ReplicaGroupTest, AnExceptionInOneReplicaIsAStatus) {
+TEST_F(ReplicaGroupTest, AnExceptionInOneReplicaEndsTheStepWithAnError) {
   int made = 0;
   // The third replica's objective throws.
   const auto make = [&made](const DataSource& data) {
@@ -418,7 +418,7 @@ class Copyable : public torch::nn::Cloneable<Copyable> {
   torch::nn::Linear layer{nullptr};
 };
 
-TEST_F(ReplicaGroupTest, ClonesAFinishedModuleIfPossible) {
+TEST_F(ReplicaGroupTest, WithoutAFactoryClonesTheModuleIfPossible) {
   const auto make = [](const DataSource& data) {
     return Task(std::make_shared<Copyable>(), CrossEntropy(), data);
   };

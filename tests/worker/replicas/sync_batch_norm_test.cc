@@ -160,7 +160,7 @@ TEST(SyncBatchNormTest, AcceptsTheOptionsOfTorchsBatchNorm) {
                                                       {8, 4, 3, 5});
 }
 
-TEST(SyncBatchNormTest, AloneItMatchesTorchToTheBit) {
+TEST(SyncBatchNormTest, WithoutOtherReplicasItMatchesTorchToTheBit) {
   torch::manual_seed(5);
   SyncBatchNorm2d sync(3);
   torch::nn::BatchNorm2d plain(3);

@@ -101,7 +101,7 @@ TEST_F(ThreadAllReduceTest, AFailedReplicaDoesNotBlockTheOthers) {
       << "the next step is not affected";
 }
 
-TEST_F(ThreadAllReduceTest, AFailedDeviceDoesNotBlockOtherQueues) {
+TEST_F(ThreadAllReduceTest, AnErrorOfADeviceAbandonsTheGroupOnce) {
   Run([&](size_t replica) {
     const absl::Status met = meeting_.SumToAll(replica, kReplicas, torch::ones({1}));
     return replica == 1 ? absl::InternalError("device-side assert triggered") : met;

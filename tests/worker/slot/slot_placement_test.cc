@@ -44,7 +44,7 @@ TEST(SlotPlaceTest, EverythingIsOnOneDeviceByDefault) {
   EXPECT_THAT(GetMembers(options, TwoStages(), "host"), IsEmpty());
 }
 
-TEST(SlotPlaceTest, TestCopiesMakeTheCpuADevice) {
+TEST(SlotPlaceTest, WithAFakeLinkTheCpuIsApartFromTheHost) {
   WorkerOptions options;
   FakeDevice device;
   device.link = absl::UnavailableError("none is made here");
@@ -52,7 +52,7 @@ TEST(SlotPlaceTest, TestCopiesMakeTheCpuADevice) {
   EXPECT_FALSE(MakePlacement(options, /*slot=*/0).on_host());
 }
 
-TEST(SlotPlaceTest, FurtherReplicasAreMembersOnOtherDevices) {
+TEST(SlotPlaceTest, EachReplicaIsAMemberWithItsDevice) {
   WorkerOptions options;
   options.further_devices = {kCpu, kCpu};
   EXPECT_THAT(MakePlacement(options, /*slot=*/0).devices(), ElementsAre(kCpu));
@@ -67,7 +67,7 @@ TEST(SlotPlaceTest, EachStageHasItsOwnDevice) {
   EXPECT_THAT(GetDevices(GetMembers(options, TwoStages(), "host")), ElementsAre("cpu", "cpu"));
 }
 
-TEST(SlotPlaceTest, ChecksTheModuleAndEachDevice) {
+TEST(SlotPlaceTest, RefusesStagesOfAnUncutModuleAndMissingDevices) {
   const Stages stages({torch::nn::Linear(2, 2), torch::nn::Linear(2, 2)});
   const torch::nn::Linear whole(2, 2);
   WorkerOptions options;

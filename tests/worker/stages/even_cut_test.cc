@@ -49,7 +49,7 @@ TEST(EvenCutTest, AHeavyLayerIsAlone) {
   EXPECT_THAT(EvenCut({1, 1, 1, 100}, 2), ElementsAre(0, 3));
 }
 
-TEST(EvenCutTest, NoOtherCutHasALighterMaximum) {
+TEST(EvenCutTest, NoOtherCutHasALighterHeaviestPart) {
   constexpr uint32_t kSeed = 11;
   std::mt19937 random(kSeed);
   for (int round = 0; round < 200; ++round) {

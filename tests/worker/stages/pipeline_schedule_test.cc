@@ -99,7 +99,7 @@ TEST(PipelineScheduleTest, EachPassRunsOnceInMicroBatchOrder) {
   });
 }
 
-TEST(PipelineScheduleTest, AStageLimitsItsActivationsByItsDepth) {
+TEST(PipelineScheduleTest, AStageHoldsOneActivationForItselfAndEachLaterStage) {
   ForEachPipeline([](int stages, int micro_batches) {
     for (int stage = 0; stage < stages; ++stage) {
       int held = 0;
@@ -113,7 +113,7 @@ TEST(PipelineScheduleTest, AStageLimitsItsActivationsByItsDepth) {
   });
 }
 
-TEST(PipelineScheduleTest, NeverDeadlocksAndLosesOnlyFillAndDrain) {
+TEST(PipelineScheduleTest, NeverDeadlocksAndIdlesOnlyWhileItFillsAndDrains) {
   ForEachPipeline([](int stages, int micro_batches) {
     Simulation simulation(stages, micro_batches);
     ASSERT_TRUE(simulation.Run());

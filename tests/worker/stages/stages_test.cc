@@ -274,7 +274,7 @@ TEST(StagesTest, StagesApartFromTheHostComputeTheSame) {
   EXPECT_TRUE(cut.model->CheckViews().ok()) << cut.model->CheckViews();
 }
 
-TEST(StagesTest, ReportedBlocksAreFinal) {
+TEST(StagesTest, AReportedBlockHasItsFinalGradient) {
   Worker cut(MlpTask(CutMlp()), OnCpus(3));
   cut.Train();
   EXPECT_THAT(cut.listener.told, IsEmpty()) << "the first pass only records";
@@ -398,7 +398,7 @@ TEST(PlacementTest, SeveralDevicesNeedAsManyStages) {
   EXPECT_THAT(Refusal(*cut, {cpu, cpu, cpu}), HasSubstr("outside its stages"));
 }
 
-TEST(PlacementTest, ATieNeedsOneDevice) {
+TEST(PlacementTest, StagesWithATiedTensorNeedOneDevice) {
   const auto tied = std::make_shared<torch::nn::LinearImpl>(4, 4);
   const Stages cut({tied, torch::nn::ReLU(), tied});
   const torch::Device cpu = torch::kCPU;
