@@ -1,5 +1,5 @@
-// Tests the contract in transport/encoding.h and transport/frame_payload.h with each encoding on each
-// instruction set of this machine.
+// Tests the contract in transport/encoding.h and transport/frame_payload.h, with each encoding on
+// each instruction set of this machine.
 
 #include "transport/encoding.h"
 
