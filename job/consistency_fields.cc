@@ -12,19 +12,18 @@ namespace {
 
 constexpr int64_t kMaxLag = int64_t{1} << 40;  // keeps all products below 2^63
 // Default of grace_part, the time that a round waits after its quorum, as a part of the time to the
-// quorum. Step times of equally fast workers differ by less than this part. A round that drops a
-// worker lasts 1.5 times the time to the quorum.
+// quorum. Step times of equally fast workers differ by less than this part. If a round drops a
+// worker, it lasts 1.5 times the time to the quorum.
 constexpr double kGracePart = 0.5;
 constexpr double kMaxGracePart = 100;
 
-// Default staleness bounds. With WHOLE_BATCH the bound counts updates; a gradient that is one
-// update old still helps. With EACH_PUSH it counts steps; even equally fast workers drift apart by
-// about this many.
+// Default staleness bounds. WHOLE_BATCH counts updates; a gradient that is one update old still
+// helps. EACH_PUSH counts steps; even equally fast workers drift apart by about this many.
 constexpr int kBoundInUpdates = 1;
 constexpr int kBoundInSteps = 4;
 constexpr int kMaxBoundInUpdates = 1000;
-// The default patience is one usual step of the slot. With less than half a step, a push would
-// often not wait for the pushes of equally fast workers.
+// The default patience is one usual step of the slot. If it were less than half a step, a push
+// would often not wait for the pushes of equally fast workers.
 constexpr double kPatience = 1;
 constexpr double kLeastPatience = 0.5;
 constexpr double kMaxPatience = 10;
@@ -117,7 +116,7 @@ void NormalizeConsistency(ConsistencySpec* consistency, int32_t workers, FieldCh
     // the slot's own last push.
     lag->set_free_lag(prefetch ? workers : std::max(workers - 1, 1));
   }
-  // The lag of a slot at half the speed of the other slots. A bound below the lag of equally fast
+  // The lag of a slot at half the speed of the other slots. Bounds below the lag of equally fast
   // slots would refuse gradients of these slots, too.
   if (!lag->has_max_lag()) lag->set_max_lag(int64_t{2} * workers);
   check.Range<int64_t>("consistency.lag.free_lag", lag->free_lag(), 1, kMaxLag);

@@ -149,7 +149,7 @@ absl::StatusOr<JobSpec> ParseJobFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string text(kMaxJobFileBytes + 1, '\0');
   if (file) file.read(&text[0], static_cast<std::streamsize>(text.size()));
-  // A directory can be opened, but reading it fails.
+  // Opening a directory succeeds, but reading it fails.
   if (!file.is_open() || file.bad()) {
     return absl::NotFoundError(absl::StrCat("job file ", path, " cannot be read: ",
                                             errno != 0 ? std::strerror(errno) : "unknown reason"));
@@ -221,7 +221,7 @@ absl::Status PutField(Message* message, const FieldDescriptor* field, const Fiel
   const bool clears = field->is_repeated() && assignment.value.empty();
   if (field->message_type() != nullptr && !clears) return NotAMessage(*field, assignment);
   if (!field->is_repeated()) return PutScalar(message, field, assignment);
-  // A comma-separated value replaces the whole list.
+  // Comma-separated values replace the whole list.
   message->GetReflection()->ClearField(message, field);
   if (assignment.value.empty()) return absl::OkStatus();
   for (const absl::string_view element : absl::StrSplit(assignment.value, ',')) {

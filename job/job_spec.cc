@@ -336,9 +336,9 @@ absl::Status CompleteJobSpec(JobSpec* job, int64_t train_samples) {
 
 namespace {
 
-// Rule-of-thumb limits of the learning rate for a single worker. With P workers in ASYNC the limit
-// is 1/P of it. Measured with three workers: for Adam 0.002 was best and 0.004 worse; for plain SGD
-// 0.05 was best and 0.2 diverged.
+// Rule-of-thumb limits of the learning rate for a single worker. The limit for P workers in
+// ASYNC is 1/P of it. Measured with three workers: for Adam 0.002 was best and 0.004 worse; for
+// plain SGD 0.05 was best and 0.2 diverged.
 constexpr double kMaxOfAdaptive = 0.01;
 constexpr double kMaxOfSgd = 0.4;  // learning rate / (1 - momentum)
 
@@ -353,7 +353,7 @@ double MostOf(const OptimizerSpec& optimizer) {
 std::string RateHint(const JobSpec& job) {
   const int workers = job.workers();
   if (!AppliesEachPush(job.consistency()) || workers < 2) return "";
-  // With local steps, the rate multiplies differences of parameters, so the limits for gradients do
+  // The rate of local steps multiplies differences of parameters, so the limits for gradients do
   // not apply.
   if (HasLocalSteps(job)) return "";
   // Workers that share a batch also share the rate (server/store/async_push.h).

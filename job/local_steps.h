@@ -27,7 +27,8 @@ int64_t PassesOfPush(const JobSpec& job);
 int64_t EqualBatch(const JobSpec& job);
 
 // Returns batch_size times the passes per push, the number of samples for which the learning rate
-// is set. With training.global_batch, all slots share them. Otherwise each slot pushes this many.
+// is set. If training.global_batch is set, all slots share them. Otherwise each slot pushes this
+// many.
 int64_t SamplesOfPush(const JobSpec& job);
 
 // Returns the samples in the pushes of all `workers` together.

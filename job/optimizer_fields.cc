@@ -66,7 +66,7 @@ namespace {
 constexpr int64_t kMaxSteps = int64_t{1} << 40;  // keeps all products below 2^63
 constexpr int kMaxGroups = 1000;
 
-// A template, because AdamSpec and AdamWSpec are different types with the same fields.
+// This is a template, because AdamSpec and AdamWSpec are different types with the same fields.
 template <typename Spec>
 void NormalizeAdam(Spec* spec, const std::string& path, FieldChecker& check) {
   if (!spec->has_beta1()) spec->set_beta1(0.9);
