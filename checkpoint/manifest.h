@@ -35,7 +35,8 @@ struct ManifestBlocks {
 };
 absl::StatusOr<ManifestBlocks> GetBlocks(const Manifest& manifest);
 
-// Returns the number of blocks with a non-finite value or optimizer slot.
+// Returns the number of blocks with a value, or an element of the optimizer state, that is not
+// finite.
 uint64_t NonfiniteBlocks(const Manifest& manifest);
 
 }  // namespace torchps

@@ -155,9 +155,9 @@ class RemoteServer {
   // While the server was down, another program may have taken over the address. `greeting`: the
   // call was a Hello.
   bool IsAnotherProgram(const absl::Status& status, bool greeting) const;
-  // From now on, a server without a model is an error. Before the job starts it is none: a server
-  // may lose the model in a restart, even after a Hello, and the coordinator then requests
-  // initialization again.
+  // From now on, Hello fails if the server has no model. Before the job starts this is not an
+  // error: a server that restarts after a Hello may lose the model, and the coordinator then
+  // requests initialization again.
   void ExpectModel() { expects_model_ = true; }
 
   // Creates a Leave call. Ends lease renewals until the next greeting.

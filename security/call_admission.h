@@ -44,9 +44,9 @@ std::optional<SlotId> GetSlot(const Request&, ...) {
 // Thread-safe. Must outlive the calls.
 class CallAdmission {
  public:
-  // `log` receives log lines, limited by LogThrottle. `called` is invoked on the caller's thread
-  // for each call, admitted or not, to signal that the connection's handshake is complete; it may
-  // be null.
+  // `log` receives log lines, limited by LogThrottle. Admit() invokes `called` on its own thread
+  // for each call, admitted or not, to signal that the connection's handshake is complete. `called`
+  // may be null.
   explicit CallAdmission(LogLine log,
                          std::function<void(const grpc::ServerContext& context)> called = nullptr);
 

@@ -258,8 +258,9 @@ CoordinatorService::Made CoordinatorService::Make(const Change& change) {
   Made made;
   // The clock is read under mutex_, so that the coordinator's time never decreases.
   Answer own = change(coordinator_, options_.clock->Now());
-  // Answers to parked calls do not depend on Kept. A worker learns the slot, and parks a call for
-  // it, only after the job is saved. Other parked calls ask for the status or a checkpoint.
+  // Parked calls are answered even if the state could not be saved now (Kept). AwaitStart and
+  // NextWork come from workers with a slot, and a worker gets a slot only after the job was saved.
+  // The other parked calls only ask for the status or a checkpoint.
   for (std::function<void()>& give : coordinator_.TakeReady()) {
     made.ready.push_back([give = std::move(give)](const StateWriter::Kept&) { give(); });
   }

@@ -136,9 +136,10 @@ class SlotClocks {
 
   // Returns the clock that the gate uses for a pull of this live slot: the higher of the recorded
   // and the claimed clock. The first pull after Enter() also records the claim, because a worker
-  // starts at the highest clock that any server returned. Later claims are not recorded, so a
-  // worker cannot bypass the staleness bound by false claims. If `ahead` is true, the worker has
-  // not pushed step `claimed` yet, and the recorded claim is one step lower.
+  // starts at the highest clock that any server returned, which may be higher than the clock
+  // here. Later claims are not recorded: a false claim would raise the min clock, and pulls could
+  // then pass the staleness bound. If `ahead` is true, the worker has not pushed step `claimed`
+  // yet, so the step before is recorded.
   Step BeginPull(SlotId slot, Step claimed, bool ahead = false);
 
   // Raises the clock of a live slot; ignores a lower value.

@@ -151,8 +151,8 @@ void ConnectionFilter::Serve() {
       paused_ = false;
       for (size_t i = 0; i < listeners_.size(); ++i) Watch(listeners_[i].get(), EPOLLIN, i + 1);
     }
-    // If the last handshake ended just now, the limiter is empty, but the event stays readable
-    // until Sweep(). So the event also causes a sweep below.
+    // An empty limiter needs no sweep, with one exception: after its last handshake ended, its
+    // event_fd() stays readable until Sweep(). So that event also causes a sweep below.
     bool sweep = !handshake_limiter_.empty();
     for (int i = 0; i < count; ++i) {
       const uint64_t number = events[i].data.u64;

@@ -65,10 +65,10 @@ class BlockJournal {
 
   // Identifies a continuation that waits in WhenRoom; 0 is invalid.
   using RoomId = uint64_t;
-  // Waits until the journal can take more records. Returns 0 if it can take them now;
-  // `continuation` does not run then. Otherwise `continuation` runs on another thread, maybe before
-  // this returns, unless it is cancelled or the journal is stopped first. Called without a lock
-  // held.
+  // Returns 0 if the journal can take more records now; `continuation` does not run then.
+  // Otherwise registers `continuation` and returns its id for CancelRoom(). When the journal can
+  // take more records, it runs on another thread, maybe before this function returns, unless it is
+  // cancelled or the journal is stopped first. Does not block. Called without a lock held.
   virtual RoomId WhenRoom(std::function<void()> continuation) {
     (void)continuation;
     return 0;

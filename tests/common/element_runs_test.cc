@@ -51,7 +51,7 @@ TEST(ElementRunsTest, CoversAllRequiresTheWholeRange) {
   EXPECT_FALSE(CoversAll(ElementRuns(), 4));
 }
 
-TEST(ElementRunsTest, RunsInBothAndRunsWithinMatchFlagsPerElement) {
+TEST(ElementRunsTest, RunsInBothAndRunsWithinAgreeWithOneFlagPerElement) {
   uint64_t random = 5;
   for (int round = 0; round < 300; ++round) {
     const size_t length = 1 + UniformBelow(random, 40);

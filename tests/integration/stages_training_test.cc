@@ -218,7 +218,7 @@ TEST_F(StagesTrainingTest, AStageThatThrowsEndsTheWorker) {
   EXPECT_EQ(status.epoch(0).outstanding(), 0) << "other workers receive its data";
 }
 
-TEST_F(StagesTrainingTest, AStopEndsAWorkerInStages) {
+TEST_F(StagesTrainingTest, AStoppedWorkerWithAModelInStagesLeavesTheJob) {
   WorkerOptions options = Options(Job({"training.epochs=1000"}), 3);
   options.progress_interval = absl::ZeroDuration();
   options.print = [this](const std::string&) { stop_.Stop("the user had enough"); };

@@ -154,7 +154,7 @@ TEST(PsServerBinary, RefusesAnUnusableDirectory) {
   ExpectRefusal({"--dir=/proc/self/task"}, ExitCode::kData, "--dir=/proc/self/task: cannot ");
 }
 
-TEST(PsServerBinary, ListensBeyondLoopbackOnlyIfInsecure) {
+TEST(PsServerBinary, InsecureAllowsListeningBeyondLoopback) {
   EXPECT_NE(StartServerProgram({"--listen=0.0.0.0:0", "--insecure"}).address, "");
 }
 

@@ -41,8 +41,10 @@ PartOfPass GetPart(size_t samples, size_t replica, size_t replicas);
 // waits for it on the device.
 //
 //   loader   | make, Stage b1 | make, Stage b2 |
-//   up                   b0               b1 ..            b2 ..
+//   copy                 b0               b1               b2
 //   compute                 | with b0          | with b1
+//
+// Only the next batch is copied ahead of time. Later ones wait in host memory.
 //
 // Thread-safe, except that Arrive() and EndPass() must be called by the thread that enqueues the
 // device's work. All functions may throw torch's exceptions.

@@ -59,8 +59,8 @@ absl::StatusOr<Learner::Gradient> ReplicaLeader::Compute(const StepWork& step,
   order.set_pull_clock(step.push_step - 1);
   order.set_push_step(step.push_step);
   order.mutable_sample()->Add(step.samples.begin(), step.samples.end());
-  // Announces only as many batches as this process prepares ahead. Processes with fewer loader
-  // threads prepare fewer.
+  // Announces only as many batches as this process prepares ahead. The replica's other processes
+  // prepare fewer of them if they have fewer loader threads.
   const size_t most = options_.work->ahead() * static_cast<size_t>(step.batch_size);
   const absl::Span<const int64_t> upcoming = step.upcoming.subspan(0, most);
   order.mutable_upcoming()->Add(upcoming.begin(), upcoming.end());

@@ -76,7 +76,7 @@ TEST(TokenFileTest, RejectsWiderTokensUnlessTheJobGivesTheirBits) {
   }
 }
 
-TEST(TokenFileTest, DetectsWiderTokensAfterManyZeros) {
+TEST(TokenFileTest, RefusesWiderTokensAfterManyZeros) {
   std::vector<int64_t> tokens(500'000);
   for (const int64_t token : Tokens(300)) tokens.insert(tokens.end(), 1000, token);
   const auto file = TokenFile::Open(WriteFile(NewDirectory(), "t", Packed(tokens, 4)));

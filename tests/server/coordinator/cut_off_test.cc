@@ -179,7 +179,7 @@ int Draws() {
   return draws;
 }
 
-TEST(CutOffTest, ASlotAloneWithoutTheServerIsCutOffInTime) {
+TEST(CutOffTest, TheOnlySlotThatCannotReachAServerIsReportedInTime) {
   const Delays delays{kLease / 50, kLease / 50, kLease / 200, absl::ZeroDuration()};
   absl::Duration longest;
   for (int seed = 1; seed <= Draws(); ++seed) {

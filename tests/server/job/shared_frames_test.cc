@@ -89,7 +89,7 @@ TEST_F(SharedFramesTest, PushesEachBlockOfARun) {
   EXPECT_THAT(Values(2), ElementsAre(4, 5));
 }
 
-TEST_F(SharedFramesTest, PushesALongRunCompletely) {
+TEST_F(SharedFramesTest, PushesEachBlockOfALongRun) {
   constexpr int64_t kBlocks = 8;
   constexpr int64_t kBlockElements = 1 << 16;
   Share(kBlocks * kBlockElements, kBlockElements, /*servers=*/1);

@@ -104,7 +104,8 @@ TEST_F(AsyncPushTest, ScalesRateBySamplesAndGradientByLag) {
   EXPECT_THAT(Values(), Each(FloatEq(-4 - 0.5 / 4)));
 }
 
-// In plain SGD the factor has the same effect on rate or gradient.
+// In plain SGD a factor of the gradient changes the values as much as a factor of the rate. So the
+// test also checks which of the two is used.
 TEST_F(AsyncPushTest, ScalesTheGradientOfLocalStepsByItsShare) {
   Make(OfAll(SampleScale::Of::kGradient));
   const PushDecision decision = Push(1, /*base=*/0, /*samples=*/32);

@@ -89,7 +89,7 @@ TEST(PushGateTest, RejectsInvalidStepsAndVersions) {
   EXPECT_EQ(gate.Judge({}, 1, 1, -1, 4).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(PushGateTest, AVersionThatWasRolledBackCountsAsTheCurrentOne) {
+TEST(PushGateTest, APushBasedOnARolledBackVersionHasLagZero) {
   PushGate gate = MakeGate(LagContract::REJECT, 0, 2);
   gate.AllowRolledBack();
   const auto decision = gate.Judge({}, 1, 1, 5, 4);

@@ -474,7 +474,8 @@ TEST_F(SyncPushTest, SkipsElementsAbsentFromAllSlots) {
   const auto decision = PushPartly(1, 1, -3.0f, {{0, 1}});
   ASSERT_TRUE(decision.ok());
   EXPECT_EQ(decision->verdict, ACCEPTED);
-  // Withheld pushes have no table of absent elements.
+  // A withheld push has no table of absent elements. Element 0, absent in all other gradients, must
+  // not count as present because of this push.
   ASSERT_TRUE(PushWithheld(2, 1).ok());
   {
     MutexLock lock(&blocks_[0]->mutex);

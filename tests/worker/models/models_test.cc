@@ -293,7 +293,7 @@ TEST_F(TransformerTest, ALaterByteDoesNotChangeEarlierLogits) {
   torch::manual_seed(3);
   torch::NoGradGuard no_grad;
   Transformer net(Small());
-  // Initial weights are small. Larger weights make each path visible.
+  // Initial weights are small. With larger weights, each byte changes the later logits visibly.
   for (torch::Tensor& parameter : net.parameters()) {
     if (parameter.dim() == 2) parameter.mul_(20);
   }
