@@ -50,6 +50,13 @@ std::string FormatPercent(double fraction, int decimals) {
   return absl::StrFormat("%.*f %%", decimals, fraction * 100);
 }
 
+std::string FormatLoss(double loss) {
+  if (std::isnan(loss)) return "nan";  // StrFormat may print "-nan"
+  const double size = std::abs(loss);
+  return size >= 1e6 || (size > 0 && size < 1e-3) ? absl::StrFormat("%.3g", loss)
+                                                  : absl::StrFormat("%.4f", loss);
+}
+
 int DisplayWidth(absl::string_view text) {
   // Counts the bytes that are not UTF-8 continuation bytes.
   return static_cast<int>(

@@ -26,6 +26,10 @@ std::string FormatPercent(double fraction, int decimals);
 // Returns the number of UTF-8 characters, used to align columns.
 int DisplayWidth(absl::string_view text);
 
+// Returns a loss with four decimals, for example "0.4019". Very large and very small ones have an
+// exponent: "1.31e+21", "2.5e-05".
+std::string FormatLoss(double loss);
+
 // Returns, for example, "1 worker" or "3 workers".
 std::string Count(int64_t number, absl::string_view noun);
 

@@ -118,8 +118,6 @@ std::string NoAnswerText(int server, absl::string_view address, const absl::Stat
 
 namespace {
 
-std::string Fixed(double value) { return absl::StrFormat("%.4f", value); }
-
 std::string Headline(const Report& report) {
   std::string text = report.name();
   absl::StrAppend(&text, report.finished()     ? " finished"
@@ -219,8 +217,8 @@ std::string EpochTable(const Report& report) {
     std::vector<std::string> row = {absl::StrCat(accounting.epoch()),
                                     WithThousands(accounting.used()),
                                     reissues ? WithThousands(accounting.reissued()) : "",
-                                    accounting.used() > 0 ? Fixed(accounting.train_loss()) : "-",
-                                    epoch.has_test() ? Fixed(test.loss()) : "-"};
+                                    accounting.used() > 0 ? FormatLoss(accounting.train_loss()) : "-",
+                                    epoch.has_test() ? FormatLoss(test.loss()) : "-"};
     for (int i = 0; i < report.result().metrics_size(); ++i) {
       row.push_back(i < test.metrics_size() ? MetricText(test.metrics(i)) : "-");
     }

@@ -23,7 +23,7 @@ void AddLoss(const StatusLine& line, absl::string_view title, std::string* text)
   const std::string said = line.Field("loss");
   double loss = 0;
   if (!absl::SimpleAtod(said, &loss)) return;
-  absl::StrAppend(text, title, std::isnan(loss) ? "nan" : absl::StrFormat("%.4f", loss));
+  absl::StrAppend(text, title, FormatLoss(loss));
 }
 
 }  // namespace

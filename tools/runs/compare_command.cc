@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "common/process/command_line.h"
 #include "job/job_difference.h"
@@ -94,7 +93,7 @@ Curves GetCurves(const Side& side) {
   for (const Report::Epoch& epoch : side.report->epochs()) {
     if (!epoch.has_test()) continue;
     std::map<std::string, std::string>& values = curves[epoch.accounting().epoch()];
-    values["loss"] = absl::StrFormat("%.4f", epoch.test().loss());
+    values["loss"] = FormatLoss(epoch.test().loss());
     for (const MetricValue& metric : epoch.test().metrics()) {
       values[metric.name()] = MetricText(metric);
     }

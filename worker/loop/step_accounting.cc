@@ -26,7 +26,7 @@ std::string Progress::Line(int epoch, Step step, absl::Duration now) {
   const double loss = loss_samples_ > 0 ? loss_sum_ / static_cast<double>(loss_samples_)
                                         : std::numeric_limits<double>::quiet_NaN();
   std::string line = absl::StrFormat(
-      "torchps_worker progress slot=%d epoch=%d step=%d loss=%.4f accuracy=- samples_per_s=%.0f "
+      "torchps_worker progress slot=%d epoch=%d step=%d loss=%.6g accuracy=- samples_per_s=%.0f "
       "wait_share=%.2f",
       slot_, epoch, step, loss, static_cast<double>(samples_) / seconds,
       absl::ToDoubleSeconds(waited_) / seconds);

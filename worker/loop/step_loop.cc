@@ -27,10 +27,10 @@ std::optional<bool> WantsPrefetch(const StepLoop::Options& options) {
 }
 
 std::string EvaluationLine(SlotId slot, const EvaluationResult& result) {
-  std::string line = absl::StrFormat("torchps_worker evaluation slot=%d epoch=%d loss=%.4f", slot,
+  std::string line = absl::StrFormat("torchps_worker evaluation slot=%d epoch=%d loss=%.6g", slot,
                                      result.epoch(), result.loss());
   for (const MetricValue& metric : result.metric()) {
-    absl::StrAppendFormat(&line, " %s=%.4f", metric.name(), metric.value());
+    absl::StrAppendFormat(&line, " %s=%.6g", metric.name(), metric.value());
   }
   absl::StrAppendFormat(&line, " samples=%d", result.samples());
   return line;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace torchps {
 namespace {
 
@@ -32,6 +34,16 @@ TEST(FormatTest, BytesUseAFittingUnit) {
   EXPECT_EQ(FormatBytes(512), "512 B");
   EXPECT_EQ(FormatBytes(1536), "1.5 KiB");
   EXPECT_EQ(FormatBytes(300.0 * 1024 * 1024), "300 MiB");
+}
+
+TEST(FormatTest, VeryLargeAndVerySmallLossesHaveAnExponent) {
+  EXPECT_EQ(FormatLoss(0.40186), "0.4019");
+  EXPECT_EQ(FormatLoss(12.5), "12.5000");
+  EXPECT_EQ(FormatLoss(0), "0.0000");
+  EXPECT_EQ(FormatLoss(1.3097e21), "1.31e+21");
+  EXPECT_EQ(FormatLoss(2.5e-5), "2.5e-05");
+  EXPECT_EQ(FormatLoss(-std::numeric_limits<double>::quiet_NaN()), "nan");
+  EXPECT_EQ(FormatLoss(std::numeric_limits<double>::infinity()), "inf");
 }
 
 TEST(FormatTest, TheWidthOfATextIsItsNumberOfCharacters) {

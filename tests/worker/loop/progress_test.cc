@@ -12,7 +12,7 @@ TEST(ProgressTest, PrintsOneLinePerIntervalWithMeans) {
   EXPECT_EQ(progress.Line(1, 7, absl::Seconds(10.5)), "");
   progress.Add(100, 30, absl::Milliseconds(200));
   EXPECT_EQ(progress.Line(1, 8, absl::Seconds(12)),
-            "torchps_worker progress slot=2 epoch=1 step=8 loss=0.4000 accuracy=- "
+            "torchps_worker progress slot=2 epoch=1 step=8 loss=0.4 accuracy=- "
             "samples_per_s=100 wait_share=0.25");
   EXPECT_EQ(progress.Line(1, 8, absl::Seconds(14)), "") << "no step since the last line";
 }
@@ -24,7 +24,7 @@ TEST(ProgressTest, NonFiniteLossesAreNotReportedAsZero) {
   progress.Add(100, 50, absl::ZeroDuration());
   progress.Add(100, kNan, absl::ZeroDuration());
   EXPECT_EQ(progress.Line(1, 2, absl::Seconds(1)),
-            "torchps_worker progress slot=0 epoch=1 step=2 loss=0.5000 accuracy=- "
+            "torchps_worker progress slot=0 epoch=1 step=2 loss=0.5 accuracy=- "
             "samples_per_s=200 wait_share=0.00");
   progress.Add(100, std::numeric_limits<double>::infinity(), absl::ZeroDuration());
   progress.Add(100, kNan, absl::ZeroDuration());
