@@ -214,11 +214,11 @@ std::string EpochTable(const Report& report) {
     if (index % stride != 0 && index != epochs - 1 && !is_best) continue;
     const Report::Evaluation& test = epoch.test();
     const double at = epoch.has_test() ? test.at_seconds() : accounting.closed_at_seconds();
-    std::vector<std::string> row = {absl::StrCat(accounting.epoch()),
-                                    WithThousands(accounting.used()),
-                                    reissues ? WithThousands(accounting.reissued()) : "",
-                                    accounting.used() > 0 ? FormatLoss(accounting.train_loss()) : "-",
-                                    epoch.has_test() ? FormatLoss(test.loss()) : "-"};
+    std::vector<std::string> row = {
+        absl::StrCat(accounting.epoch()), WithThousands(accounting.used()),
+        reissues ? WithThousands(accounting.reissued()) : "",
+        accounting.used() > 0 ? FormatLoss(accounting.train_loss()) : "-",
+        epoch.has_test() ? FormatLoss(test.loss()) : "-"};
     for (int i = 0; i < report.result().metrics_size(); ++i) {
       row.push_back(i < test.metrics_size() ? MetricText(test.metrics(i)) : "-");
     }
