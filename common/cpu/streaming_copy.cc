@@ -1,11 +1,10 @@
 #include "common/cpu/streaming_copy.h"
 
-#include <emmintrin.h>
-
 #include <cstdint>
 #include <cstring>
 
 #ifdef __SSE2__
+#include <emmintrin.h>
 #endif
 
 namespace torchps {
