@@ -22,12 +22,13 @@ import torch.distributed as dist
 import balance
 import optimizers
 import server
+import standstills
 import tasks
 from flat_model import FlatModel
 from samples import SamplePool
 
 
-def rank_main(rank, arguments, rendezvous):
+def rank_main(rank, arguments, rendezvous, started):
     torch.set_num_threads(1)
     ranks = arguments.workers
     dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=ranks)
@@ -46,12 +47,9 @@ def rank_main(rank, arguments, rendezvous):
     decay = model.decay if task.weight_decay else None
     every = pool.total / task.epochs / arguments.looks
     looks, used, computed, due = [], 0, 0.0, 0.0
-    pauses = {who: (float(length), float(every_so))
-              for who, length, every_so in (text.split(":") for text in arguments.pause)}
-    pause, every_pause = pauses.get(str(rank), (0.0, 0.0))
-    next_pause = every_pause
     dist.barrier()
     began = time.monotonic()
+    started.set()
     while pool.left():
         taken = [pool.take(batch) for batch in batches]
         indices = taken[rank][0]
@@ -64,9 +62,6 @@ def rank_main(rank, arguments, rendezvous):
         computed += max(took, pace)
         due += pace
         time.sleep(max(0.0, pace - took))
-        while every_pause and time.monotonic() - began >= next_pause:
-            time.sleep(pause)
-            next_pause += every_pause
         dist.all_reduce(gradient)
         count = sum(len(each) for each, _ in taken)
         optimizer.step(values, gradient / count, arguments.rate * schedule.factor(taken[0][1]), decay)
@@ -74,10 +69,15 @@ def rank_main(rank, arguments, rendezvous):
         if rank == 0 and (used >= (len(looks) + 1) * every or not pool.left()):
             state = {name: buffer.clone() for name, buffer in model.module.named_buffers()}
             looks.append((time.monotonic() - began, used, values.clone(), state))
-    longer = torch.tensor([computed / due if due else 1.0])
+    stands_still = any(who == rank for _, who, _ in planned(arguments))
+    longer = torch.tensor([computed / due if due and not stands_still else 0.0])
     dist.all_reduce(longer, op=dist.ReduceOp.MAX)
     if rank == 0:
         write(arguments, task, model, looks, longer.item())
+
+
+def planned(arguments):
+    return standstills.changes(arguments.scenario, arguments.workers, arguments.seed, arguments.fastest)
 
 
 def write(arguments, task, model, looks, of_pace):
@@ -109,18 +109,21 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--pace", type=float, default=0, help="milliseconds of a step with a whole batch")
     parser.add_argument("--slow", action="append", default=[], help="RANK:FACTOR")
-    parser.add_argument("--pause", action="append", default=[], help="RANK:FOR:EVERY, in seconds")
+    parser.add_argument("--fastest", type=float, default=0.0, help="the shortest possible time of the run, in seconds")
     parser.add_argument("--by_hand", action="store_true", help="batches by --slow")
-    parser.add_argument("--scenario", default="none", help="its name in the row")
+    parser.add_argument("--scenario", default="none", help="ranks stand still as it says; speeds come from --slow")
     parser.add_argument("--looks", type=float, default=4, help="each epoch")
     parser.add_argument("--json", required=True)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         spawn = multiprocessing.get_context("spawn")
-        ranks = [spawn.Process(target=rank_main, args=(rank, arguments, os.path.join(folder, "rendezvous")))
+        started = spawn.Event()
+        ranks = [spawn.Process(target=rank_main, args=(rank, arguments, os.path.join(folder, "rendezvous"), started))
                  for rank in range(arguments.workers)]
         for process in ranks:
             process.start()
+        started.wait()
+        standstills.begin([process.pid for process in ranks], planned(arguments))
         for process in ranks:
             process.join()
         failed = [rank for rank, process in enumerate(ranks) if process.exitcode]

@@ -14,7 +14,6 @@ compare.py compares the rows with those of virtual_time.py.
 import argparse
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -23,14 +22,16 @@ import time
 
 import contestants
 import rows_file
+import scenarios
+import standstills
 from virtual_time import given_rates, names, rate_of, seeds
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 JOB = os.path.join(ROOT, "deploy/jobs/convnet_mnist.textproto")
-SLOW = {"none": (), "one_slow": ((2, 4),), "pauses": ()}  # (slot, factor) of each scenario
-PAUSE = {"pauses": ("2:2:10",)}  # slot, for so many seconds in so many; torchps' worker by SIGSTOP
+# (slot, factor) of each scenario. standstills.py says who stands still.
+SLOW = {"none": (), "one_slow": ((2, 4),), "pauses": (), "flaky": (), "dies": ()}
 REAL = ("ddp", "ddp_by_hand", "sync_balanced", "sync_balanced_half_grace", "async_batch")
-WORKERS, BATCH_SIZE = 3, 32
+WORKERS, BATCH_SIZE, SAMPLES, EPOCHS = 3, 32, 10000, 5
 MOST_OF_PACE = 1.15
 TRIES = 3
 
@@ -41,7 +42,8 @@ def settings(contestant, optimizer, rate, seed):
              "consistency.mode": "SYNC" if contestant.rounds else "ASYNC",
              "training.balance": "SPEED" if contestant.balance else "EQUAL",
              "training.evaluate": "false",
-             "training.global_batch": "false"}  # a batch for each worker
+             "training.global_batch": "false",  # a batch for each worker
+             "membership.lease_seconds": scenarios.LEASE_SECONDS}
     if contestant.backup:
         found["consistency.backup_workers"] = contestant.backup
         found["consistency.grace_part"] = contestant.grace_part
@@ -62,13 +64,22 @@ def looks(lines):
              "accuracy": line["metrics"]["accuracy"]} for line in lines]
 
 
-def of_pace(report, pace, scenario):
-    """The mean time of a slot's steps divided by their pace: the largest of all slots but those that pause."""
+def of_pace(report, arguments, scenario, seed):
+    """The mean time of a slot's steps divided by their pace: the largest of all slots that never stand still, or 0."""
     factors = dict(SLOW[scenario])
-    pausing = [int(text.split(":")[0]) for text in PAUSE.get(scenario, ())]
-    return max(slot["seconds"]["compute"] /
-               (slot["samples"] / BATCH_SIZE * pace / 1e3 * factors.get(slot["slot"], 1))
-               for slot in report["slots"] if slot["samples"] and slot["slot"] not in pausing)
+    still = {slot for _, slot, _ in planned(arguments, scenario, seed)}
+    return max((slot["seconds"]["compute"] /
+                (slot["samples"] / BATCH_SIZE * arguments.pace / 1e3 * factors.get(slot["slot"], 1))
+                for slot in report["slots"] if slot["samples"] and slot["slot"] not in still), default=0.0)
+
+
+def fastest(arguments):
+    """The shortest possible time of the job, in seconds."""
+    return SAMPLES * (arguments.epochs or EPOCHS) / (WORKERS * BATCH_SIZE) * arguments.pace / 1e3
+
+
+def planned(arguments, scenario, seed):
+    return standstills.changes(scenario, WORKERS, seed, fastest(arguments))
 
 
 def torchps(arguments, contestant, optimizer, scenario, rate, seed):
@@ -87,7 +98,7 @@ def torchps(arguments, contestant, optimizer, scenario, rate, seed):
         if arguments.epochs:
             chosen["training.epochs"] = arguments.epochs
         command += [f"--set={field}={value}" for field, value in chosen.items()]
-        run(command, PAUSE.get(scenario, ()))
+        run(command, f"{folder}/run", planned(arguments, scenario, seed))
         with open(f"{folder}/run/report.json", encoding="utf-8") as file:
             report = json.load(file)
         measured = looks(rows_file.read(f"{folder}/run/logs/evaluator.log"))
@@ -96,7 +107,7 @@ def torchps(arguments, contestant, optimizer, scenario, rate, seed):
     end = report["epochs"][-1]["closed_at_seconds"]
     row = {"looks": measured, "final": {**measured[-1], "seconds": end}, "lags": lags,
            "pushes": report["steps"], "lost": 0, "stopped": 0}
-    return row, of_pace(report, arguments.pace, scenario)
+    return row, of_pace(report, arguments, scenario, seed)
 
 
 def ddp(arguments, contestant, optimizer, scenario, rate, seed):
@@ -104,38 +115,29 @@ def ddp(arguments, contestant, optimizer, scenario, rate, seed):
         command = ["/usr/bin/python3", os.path.join(os.path.dirname(__file__), "ddp.py"), "--task=convnet",
                    f"--data={arguments.data}", f"--optimizer={optimizer}", f"--rate={rate}",
                    f"--seed={seed}", f"--pace={arguments.pace}", f"--epochs={arguments.epochs}",
-                   f"--json={folder}/row"]
+                   f"--scenario={scenario}", f"--fastest={fastest(arguments)}", f"--json={folder}/row"]
         command += [f"--slow={rank}:{factor}" for rank, factor in SLOW[scenario]]
-        command += [f"--pause={pause}" for pause in PAUSE.get(scenario, ())]
         run(command + (["--by_hand"] if contestant.by_hand else []))
         row, = rows_file.read(f"{folder}/row")
     return row, row["of_pace"]
 
 
-def run(command, pauses=()):
+def run(command, folder=None, plan=()):
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    for pause in pauses:
-        threading.Thread(target=pause_worker, args=(process.pid, *pause.split(":")), daemon=True).start()
+    if plan:
+        threading.Thread(target=hold, args=(process.pid, folder, plan), daemon=True).start()
     said, _ = process.communicate()
     if process.returncode:
         sys.exit(f"{' '.join(command)}\nfailed:\n{said}")
 
 
-def pause_worker(psctl, slot, seconds, every):
-    """Pauses the worker of `slot` for `seconds` in each period of `every` seconds, until the worker ends."""
-    find = ["pgrep", "-P", str(psctl), "-f", "--", f"--slot={slot} "]
-    while not (pid := subprocess.run(find, stdout=subprocess.PIPE, text=True).stdout):
+def hold(psctl, folder, plan):
+    """Lets the workers of a run stand still as planned, once they train."""
+    while not (os.path.exists(f"{folder}/logs/worker-0.log") and os.path.getsize(f"{folder}/logs/worker-0.log")):
         time.sleep(0.1)
-    due = time.monotonic()
-    try:
-        while True:
-            due += float(every)
-            time.sleep(max(0.0, due - time.monotonic()))
-            os.kill(int(pid), signal.SIGSTOP)
-            time.sleep(float(seconds))
-            os.kill(int(pid), signal.SIGCONT)
-    except ProcessLookupError:
-        pass
+    standstills.begin([int(subprocess.run(["pgrep", "-P", str(psctl), "-f", "--", f"--slot={slot} "],
+                                          stdout=subprocess.PIPE, text=True, check=True).stdout)
+                       for slot in range(WORKERS)], plan)
 
 
 def main():
@@ -170,9 +172,9 @@ def measure(arguments, contestant, optimizer, scenario, seed):
               f"{100 * row['final']['accuracy']:.2f} % after {row['final']['seconds']:.1f} s, "
               f"steps {longer:.2f} of their pace", flush=True)
         if longer <= MOST_OF_PACE:
-            row.update({"instrument": "real", "task": "convnet", "samples": 10000, "workers": WORKERS,
+            row.update({"instrument": "real", "task": "convnet", "samples": SAMPLES, "workers": WORKERS,
                         "optimizer": optimizer, "scenario": scenario, "contestant": contestant.name,
-                        "rate": rate, "seed": seed, "epochs": arguments.epochs or 5})
+                        "rate": rate, "seed": seed, "epochs": arguments.epochs or EPOCHS})
             with open(arguments.json, "a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
             return
