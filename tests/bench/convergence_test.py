@@ -1,8 +1,10 @@
 """Compares the algorithms of bench/convergence with torch.optim and with one process, and tests their guarantees."""
 
+import argparse
 import collections
 import dataclasses
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,6 +22,7 @@ import real  # noqa: E402
 import reclock  # noqa: E402
 import samples  # noqa: E402
 import scenarios  # noqa: E402
+import standstills  # noqa: E402
 import summary  # noqa: E402
 import tasks  # noqa: E402
 from rounds import Rounds  # noqa: E402
@@ -441,7 +444,22 @@ class RealTest(unittest.TestCase):
     def test_detects_steps_slower_than_the_pace(self):
         slots = [{"slot": 0, "samples": 320, "seconds": {"compute": 0.5}},
                  {"slot": 2, "samples": 320, "seconds": {"compute": 2.2}}]
-        self.assertAlmostEqual(real.of_pace({"slots": slots}, 50, "one_slow"), 1.1)
+        arguments = argparse.Namespace(pace=50, epochs=0)
+        self.assertAlmostEqual(real.of_pace({"slots": slots}, arguments, "one_slow", seed=1), 1.1)
+        # Slot 0 stands still in "pauses", so only slot 2, which is not slow there, counts.
+        self.assertAlmostEqual(real.of_pace({"slots": slots}, arguments, "pauses", seed=1), 4.4)
+
+    def test_processes_stand_still_when_the_virtual_clock_says_so(self):
+        stop, go_on = signal.SIGSTOP, signal.SIGCONT
+        self.assertEqual(standstills.changes("pauses", 3, seed=1, fastest=26)[:3],
+                         [(8, 0, stop), (10, 0, go_on), (18, 0, stop)])
+        self.assertEqual(standstills.changes("dies", 3, seed=1, fastest=26), [(13, 2, stop), (23, 2, go_on)])
+        self.assertEqual(standstills.changes("none", 3, seed=1, fastest=26), [])
+        flaky = standstills.changes("flaky", 3, seed=1, fastest=26)
+        self.assertEqual(flaky, sorted(flaky))
+        stopped = sum(end[0] - begin[0] for worker in range(3)
+                      for begin, end in zip(*[iter([c for c in flaky if c[1] == worker])] * 2))
+        self.assertAlmostEqual(stopped / 3 / 10000, 1 / 8, delta=0.01)
 
 
 if __name__ == "__main__":
