@@ -42,7 +42,7 @@ CONTESTANTS = {
     # DiLoCo's outer optimizer as published.
     "local_32_nesterov": f"{LOCAL_32} optimizer {{ sgd {{ momentum: 0.9 nesterov: true }} learning_rate: 0.7 }}",
 }
-LINE = re.compile(r"torchps_worker evaluation slot=\d+ epoch=(\d+) loss=([\d.]+) accuracy=([\d.]+)")
+LINE = re.compile(r"torchps_worker evaluation slot=\d+ epoch=(\d+) loss=(\S+) accuracy=(\S+)")
 
 
 def measure(arguments, name, seed):
