@@ -14,6 +14,7 @@ import json
 import multiprocessing
 import os
 import tempfile
+import threading
 import time
 
 import torch
@@ -80,6 +81,12 @@ def planned(arguments):
     return standstills.changes(arguments.scenario, arguments.workers, arguments.seed, arguments.fastest)
 
 
+def hold(started, ranks, plan):
+    """Lets ranks stand still as planned, once they train."""
+    started.wait()
+    standstills.send([process.pid for process in ranks], plan)
+
+
 def write(arguments, task, model, looks, of_pace):
     shown = []
     for seconds, used, values, state in looks:
@@ -122,8 +129,8 @@ def main():
                  for rank in range(arguments.workers)]
         for process in ranks:
             process.start()
-        started.wait()
-        standstills.begin([process.pid for process in ranks], planned(arguments))
+        # In a thread, since no rank trains if one fails before.
+        threading.Thread(target=hold, args=(started, ranks, planned(arguments)), daemon=True).start()
         for process in ranks:
             process.join()
         failed = [rank for rank, process in enumerate(ranks) if process.exitcode]

@@ -135,9 +135,9 @@ def hold(psctl, folder, plan):
     """Lets the workers of a run stand still as planned, once they train."""
     while not (os.path.exists(f"{folder}/logs/worker-0.log") and os.path.getsize(f"{folder}/logs/worker-0.log")):
         time.sleep(0.1)
-    standstills.begin([int(subprocess.run(["pgrep", "-P", str(psctl), "-f", "--", f"--slot={slot} "],
-                                          stdout=subprocess.PIPE, text=True, check=True).stdout)
-                       for slot in range(WORKERS)], plan)
+    standstills.send([int(subprocess.run(["pgrep", "-P", str(psctl), "-f", "--", f"--slot={slot} "],
+                                         stdout=subprocess.PIPE, text=True, check=True).stdout)
+                      for slot in range(WORKERS)], plan)
 
 
 def main():

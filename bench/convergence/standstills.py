@@ -3,7 +3,6 @@
 import math
 import os
 import signal
-import threading
 import time
 
 import scenarios
@@ -32,12 +31,9 @@ def changes(name, workers, seed, fastest, longest=10000.0):
     return sorted(change for change in found if math.isfinite(change[0]))
 
 
-def begin(processes, plan):
-    """Sends the signals of changes() from now on, in a thread, to the ids in `processes`, by worker."""
-    threading.Thread(target=_send, args=(processes, plan, time.monotonic()), daemon=True).start()
-
-
-def _send(processes, plan, began):
+def send(processes, plan):
+    """Sends the signals of changes(), in seconds from now, to the process ids in `processes`, by worker."""
+    began = time.monotonic()
     for when, worker, number in plan:
         time.sleep(max(0.0, began + when - time.monotonic()))
         try:
