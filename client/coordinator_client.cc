@@ -17,7 +17,7 @@ constexpr absl::Duration kPromptTimeout = absl::Seconds(5);
 constexpr absl::Duration kParkTimeout = absl::Seconds(30);
 // Pause between two attempts of Join(). It bounds the time until Join() notices an expired lease.
 constexpr absl::Duration kSlotRetry = absl::Milliseconds(100);
-constexpr absl::Duration kLeavePatience = absl::Seconds(3);
+constexpr absl::Duration kLeaveTimeout = absl::Seconds(3);
 
 RetryDeadline::Options PatienceOptions(const CoordinatorClient::Options& options) {
   RetryDeadline::Options patience;
@@ -189,9 +189,9 @@ absl::Status CoordinatorClient::LeaveJob(const std::string& reason) {
   request.set_incarnation(incarnation_);
   request.set_reason(reason);
   Rules rules;
-  rules.timeout = kLeavePatience;
+  rules.timeout = kLeaveTimeout;
   rules.stoppable = false;
-  rules.patience = kLeavePatience;
+  rules.patience = kLeaveTimeout;
   return Call(&Coordinator::Stub::LeaveJob, request, rules).status();
 }
 

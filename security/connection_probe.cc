@@ -26,9 +26,8 @@ namespace torchps {
 namespace {
 
 // The client's connection preface and an empty SETTINGS frame (RFC 9113, 3.4 and 6.5).
-constexpr absl::string_view kPreface(
+constexpr absl::string_view kPrefaceAndSettings(
     "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00", 24 + 9);
-constexpr size_t kFrameHeaderBytes = 9;  // length (3), type, flags, stream (4)
 constexpr char kSettingsFrameType = 4;
 constexpr unsigned char kHttp2[] = {2, 'h', '2'};
 // Large enough for any rejection text.
@@ -91,11 +90,12 @@ FileDescriptor Dial(const std::string& address, absl::Duration timeout, std::str
 }
 
 bool BeginsWithSettings(absl::string_view answer) {
-  return answer.size() >= kFrameHeaderBytes && answer[0] == 0 && answer[3] == kSettingsFrameType;
+  return answer.size() >= kHttp2FrameHeaderBytes && answer[0] == 0 &&
+         answer[3] == kSettingsFrameType;
 }
 
 ProbeResult ConverseInTheClear(int fd, absl::Duration timeout) {
-  if (send(fd, kPreface.data(), kPreface.size(), MSG_NOSIGNAL) < 0) {
+  if (send(fd, kPrefaceAndSettings.data(), kPrefaceAndSettings.size(), MSG_NOSIGNAL) < 0) {
     return {ProbeResult::kClosed, "closes the connection"};
   }
   if (!WaitFor(fd, POLLIN, timeout)) return {ProbeResult::kSilent, "accepts, but does not answer"};
@@ -246,7 +246,8 @@ ProbeResult ConverseByTls(int fd, const std::string& address, const CertificateF
     return {ProbeResult::kRefused, verdict.words};
   }
   char bytes[kAnswerBytes];
-  const int got = conversation.Write(kPreface) ? conversation.Read(bytes, sizeof(bytes)) : 0;
+  const int got =
+      conversation.Write(kPrefaceAndSettings) ? conversation.Read(bytes, sizeof(bytes)) : 0;
   ERR_clear_error();
   if (got > 0) {
     return BeginsWithSettings({bytes, static_cast<size_t>(got)})

@@ -19,7 +19,7 @@ namespace tls = grpc::experimental;
 // gRPC's poll interval for certificate files; this is the minimum.
 constexpr unsigned kWatchSeconds = 1;
 
-absl::string_view View(grpc::string_ref text) { return {text.data(), text.size()}; }
+std::string Text(grpc::string_ref text) { return {text.data(), text.size()}; }
 
 // The peers to accept.
 enum class Peers {
@@ -44,10 +44,10 @@ class PeerVerifier final : public tls::ExternalCertificateVerifier {
     // Puts the certificate with the proven key first. On the server side, OpenSSL's chain omits
     // this certificate and starts with arbitrary certificates that the client sent.
     const std::string chain =
-        absl::StrCat(View(request->peer_cert()), View(request->peer_cert_full_chain()));
+        absl::StrCat(Text(request->peer_cert()), Text(request->peer_cert_full_chain()));
     std::optional<std::string> host;
     // gRPC has removed the port and the brackets of an IPv6 address.
-    if (peers_ == Peers::kServers) host = std::string(View(request->target_name()));
+    if (peers_ == Peers::kServers) host = Text(request->target_name());
     PeerVerdict peer = files_->CheckPeer(chain, host);
     if (peers_ == Peers::kWorkers && peer.ok() && peer.identity.role != Role::kWorker) {
       peer.fault = PeerFault::kWrongRole;

@@ -27,11 +27,10 @@ constexpr char kFatal = 2;
 constexpr char kBadCertificate = 42;
 constexpr char kCertificateExpired = 45;
 constexpr char kUnknownCa = 48;
-constexpr char kProtocolVersion = 70;
+constexpr char kProtocolVersionAlert = 70;
 constexpr char kUnrecognizedName = 112;
 
 // RFC 9113, 4.1, 6.8 and 7.
-constexpr size_t kFrameHeaderBytes = 9;
 constexpr char kGoAwayType = 7;
 constexpr size_t kGoAwayFields = 8;
 constexpr char kInadequateSecurity = 12;
@@ -75,7 +74,7 @@ std::optional<size_t> TlsRecordBytes(absl::string_view bytes) {
 std::string GoAwayFrame(absl::string_view reason) {
   reason = reason.substr(0, kLongestReason);
   const size_t length = kGoAwayFields + reason.size();
-  std::string frame(kFrameHeaderBytes + kGoAwayFields, '\0');
+  std::string frame(kHttp2FrameHeaderBytes + kGoAwayFields, '\0');
   frame[1] = static_cast<char>(length >> 8);
   frame[2] = static_cast<char>(length & 0xff);
   frame[3] = kGoAwayType;
@@ -84,18 +83,18 @@ std::string GoAwayFrame(absl::string_view reason) {
 }
 
 std::optional<std::string> ParseGoAwayFrame(absl::string_view bytes) {
-  if (bytes.size() < kFrameHeaderBytes + kGoAwayFields || bytes[0] != 0 ||
+  if (bytes.size() < kHttp2FrameHeaderBytes + kGoAwayFields || bytes[0] != 0 ||
       bytes[3] != kGoAwayType ||
-      bytes[kFrameHeaderBytes + kGoAwayFields - 1] != kInadequateSecurity) {
+      bytes[kHttp2FrameHeaderBytes + kGoAwayFields - 1] != kInadequateSecurity) {
     return std::nullopt;
   }
   const size_t length =
       static_cast<uint8_t>(bytes[1]) * size_t{256} + static_cast<uint8_t>(bytes[2]);
   if (length < kGoAwayFields || length > kGoAwayFields + kLongestReason ||
-      bytes.size() < kFrameHeaderBytes + length) {
+      bytes.size() < kHttp2FrameHeaderBytes + length) {
     return std::nullopt;
   }
-  std::string reason(bytes.substr(kFrameHeaderBytes + kGoAwayFields, length - kGoAwayFields));
+  std::string reason(bytes.substr(kHttp2FrameHeaderBytes + kGoAwayFields, length - kGoAwayFields));
   for (char& c : reason) {
     if (absl::ascii_iscntrl(c)) c = ' ';
   }
@@ -108,7 +107,7 @@ std::string Http1Refusal(absl::string_view reason) {
       "Content-Length: ", reason.size() + 1, "\r\n\r\n", reason, "\n");
 }
 
-std::string NoTlsAlert() { return Alert(kProtocolVersion); }
+std::string NoTlsAlert() { return Alert(kProtocolVersionAlert); }
 
 std::string AlertRecord(ServerAlert alert) {
   switch (alert) {

@@ -22,6 +22,8 @@ enum class Protocol {
 
 // The maximum number of bytes needed for a decision.
 inline constexpr size_t kSniffedBytes = 24;
+// The length (3 bytes), type, flags and stream (4) of an HTTP/2 frame.
+inline constexpr size_t kHttp2FrameHeaderBytes = 9;
 
 Protocol SniffProtocol(absl::string_view bytes);
 

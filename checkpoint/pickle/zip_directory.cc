@@ -26,7 +26,7 @@ constexpr int64_t kMaxCommentBytes = 0xffff;
 // Enough for a million entries.
 constexpr int64_t kMaxDirectoryBytes = 128 << 20;
 
-absl::Status Damaged() {
+absl::Status DamagedZip() {
   return absl::DataLossError("the directory of its zip archive is damaged");
 }
 
@@ -40,7 +40,7 @@ int64_t Number(absl::string_view bytes, size_t at, int size) {
 // Reads a range of bytes. Returns DATA_LOSS if the range is not within the file.
 absl::StatusOr<std::string> Read(const ReadableFile& file, int64_t offset, int64_t size) {
   if (offset < 0 || size < 0 || offset > file.size() || size > file.size() - offset) {
-    return Damaged();
+    return DamagedZip();
   }
   std::string bytes(static_cast<size_t>(size), '\0');
   const absl::Status read = file.ReadAt(offset, absl::MakeSpan(&bytes[0], bytes.size()));
@@ -54,9 +54,9 @@ absl::StatusOr<std::string> ReadDirectory(const ReadableFile& file) {
   const int64_t tail_bytes = std::min(file.size(), kEndBytes + kMaxCommentBytes);
   const absl::StatusOr<std::string> tail = Read(file, file.size() - tail_bytes, tail_bytes);
   if (!tail.ok()) return tail.status();
-  if (tail_bytes < kEndBytes) return Damaged();
+  if (tail_bytes < kEndBytes) return DamagedZip();
   const size_t at = absl::string_view(*tail).rfind(kEnd, tail->size() - kEndBytes);
-  if (at == absl::string_view::npos) return Damaged();
+  if (at == absl::string_view::npos) return DamagedZip();
   int64_t size = Number(*tail, at + 12, 4);
   int64_t offset = Number(*tail, at + 16, 4);
 
@@ -68,12 +68,12 @@ absl::StatusOr<std::string> ReadDirectory(const ReadableFile& file) {
     if (locator->substr(0, kZip64Locator.size()) == kZip64Locator) {
       const absl::StatusOr<std::string> large = Read(file, Number(*locator, 8, 8), kZip64EndBytes);
       if (!large.ok()) return large.status();
-      if (large->substr(0, kZip64End.size()) != kZip64End) return Damaged();
+      if (large->substr(0, kZip64End.size()) != kZip64End) return DamagedZip();
       size = Number(*large, 40, 8);
       offset = Number(*large, 48, 8);
     }
   }
-  if (size > kMaxDirectoryBytes) return Damaged();
+  if (size > kMaxDirectoryBytes) return DamagedZip();
   return Read(file, offset, size);
 }
 
@@ -83,10 +83,10 @@ absl::Status CheckNothingIsCompressed(const ReadableFile& file) {
   const absl::StatusOr<std::string> directory = ReadDirectory(file);
   if (!directory.ok()) return directory.status();
   for (absl::string_view rest = *directory; !rest.empty();) {
-    if (rest.size() < kEntryBytes || rest.substr(0, kEntry.size()) != kEntry) return Damaged();
+    if (rest.size() < kEntryBytes || rest.substr(0, kEntry.size()) != kEntry) return DamagedZip();
     const int64_t name_bytes = Number(rest, 28, 2);
     const int64_t bytes = kEntryBytes + name_bytes + Number(rest, 30, 2) + Number(rest, 32, 2);
-    if (bytes > static_cast<int64_t>(rest.size())) return Damaged();
+    if (bytes > static_cast<int64_t>(rest.size())) return DamagedZip();
     const absl::string_view name = rest.substr(kEntryBytes, static_cast<size_t>(name_bytes));
     // Archives of TorchScript and of C++'s torch::save have source files in code/, which may be
     // compressed. torchps does not read them: worker/state_sources.cc refuses such archives with a

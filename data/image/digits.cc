@@ -13,9 +13,9 @@
 namespace torchps {
 namespace {
 
-constexpr int kSide = 28;
+constexpr int kDigitSide = 28;
 constexpr int64_t kPixel = 1024;  // lengths are in 1/1024 of a pixel
-constexpr int kClasses = 10;
+constexpr int kDigits = 10;
 
 // A way to write a digit: strokes separated by '|', in a box of 100 x 100 units (x to the right, y
 // down). A stroke begins with '~' if a smooth curve connects its points, with '-' for straight
@@ -83,8 +83,8 @@ Glyph ParseGlyph(absl::string_view text) {
 }
 
 // Returns the styles of each digit.
-std::array<std::vector<Glyph>, kClasses> ParseFont() {
-  std::array<std::vector<Glyph>, kClasses> font;
+std::array<std::vector<Glyph>, kDigits> ParseFont() {
+  std::array<std::vector<Glyph>, kDigits> font;
   for (const Style& style : kFont) font[style.digit].push_back(ParseGlyph(style.strokes));
   return font;
 }
@@ -114,8 +114,8 @@ class Distortion {
         yy_(dice.Between(152, 208)),  // height: 15 to 20 pixels
         xy_(dice.Bell(65) - 20),      // slant, more often to the right
         yx_(dice.Bell(50)),           // slope of the base line
-        center_{kSide * kPixel / 2 + dice.Bell(5 * kPixel / 2),
-                kSide * kPixel / 2 + dice.Bell(5 * kPixel / 2)} {
+        center_{kDigitSide * kPixel / 2 + dice.Bell(5 * kPixel / 2),
+                kDigitSide * kPixel / 2 + dice.Bell(5 * kPixel / 2)} {
     for (auto& row : bend_) {
       for (Point& point : row) point = {dice.Bell(kBend), dice.Bell(kBend)};
     }
@@ -208,7 +208,7 @@ class Canvas {
   // Adds gray noise with a standard deviation of about `reach` / 2, clamped to the range from black
   // to white.
   void AddNoise(Dice& dice, int64_t reach) {
-    for (int i = 0; i < kSide * kSide; ++i) {
+    for (int i = 0; i < kDigitSide * kDigitSide; ++i) {
       const uint64_t bits = dice.Bits();
       // The sum of three bytes minus the mean: bell-shaped in +-382, standard deviation 128.
       const int64_t bell =
@@ -218,11 +218,11 @@ class Canvas {
   }
 
  private:
-  static int64_t First(int64_t x) { return std::clamp<int64_t>(x / kPixel, 0, kSide); }
-  static int64_t Last(int64_t x) { return std::clamp<int64_t>(x / kPixel, -1, kSide - 1); }
+  static int64_t First(int64_t x) { return std::clamp<int64_t>(x / kPixel, 0, kDigitSide); }
+  static int64_t Last(int64_t x) { return std::clamp<int64_t>(x / kPixel, -1, kDigitSide - 1); }
 
   void Brighten(int64_t row, int64_t column, int64_t grey) {
-    uint8_t& pixel = pixels_[row * kSide + column];
+    uint8_t& pixel = pixels_[row * kDigitSide + column];
     pixel = std::max<int64_t>(pixel, grey);
   }
 
@@ -246,7 +246,7 @@ void DrawGlyph(const Glyph& glyph, Dice& dice, uint8_t* pixels) {
   }
   // Sometimes adds a stray pen mark.
   if (dice.Below(4) == 0) {
-    const Point from{dice.Below(kSide * kPixel), dice.Below(kSide * kPixel)};
+    const Point from{dice.Below(kDigitSide * kPixel), dice.Below(kDigitSide * kPixel)};
     const Point to{from.x + dice.Bell(6 * kPixel), from.y + dice.Bell(6 * kPixel)};
     canvas.Line(from, to, kPixel / 4, ink);
   }
@@ -256,7 +256,7 @@ void DrawGlyph(const Glyph& glyph, Dice& dice, uint8_t* pixels) {
 }  // namespace
 
 ImageSet GenerateDigits(int64_t samples, uint64_t seed, DigitsPart part) {
-  const std::array<std::vector<Glyph>, kClasses> font = ParseFont();
+  const std::array<std::vector<Glyph>, kDigits> font = ParseFont();
   // SplitMix64 advances before each further input is added, so that similar inputs (seed, part and
   // image number) give unrelated states.
   uint64_t base = seed;
@@ -264,16 +264,17 @@ ImageSet GenerateDigits(int64_t samples, uint64_t seed, DigitsPart part) {
   base = SplitMix64(base);
   ImageSet set;
   set.channels = 1;
-  set.height = kSide;
-  set.width = kSide;
+  set.height = kDigitSide;
+  set.width = kDigitSide;
   set.labels.resize(samples);
-  set.pixels.resize(samples * kSide * kSide);
+  set.pixels.resize(samples * kDigitSide * kDigitSide);
   for (int64_t i = 0; i < samples; ++i) {
     uint64_t state = base ^ static_cast<uint64_t>(i);
     Dice dice(SplitMix64(state));
-    const std::vector<Glyph>& styles = font[i % kClasses];
-    DrawGlyph(styles[dice.Below(styles.size())], dice, set.pixels.data() + i * kSide * kSide);
-    set.labels[i] = i % kClasses;
+    const std::vector<Glyph>& styles = font[i % kDigits];
+    DrawGlyph(styles[dice.Below(styles.size())], dice,
+              set.pixels.data() + i * kDigitSide * kDigitSide);
+    set.labels[i] = i % kDigits;
   }
   return set;
 }

@@ -127,9 +127,9 @@ absl::StatusOr<ImageSet> ReadIdxDirectory(const std::string& directory, const st
 namespace {
 
 constexpr int64_t kChannels = 3;
-constexpr int64_t kSide = 32;
-constexpr int64_t kRecordBytes = 1 + kChannels * kSide * kSide;
-constexpr int kClasses = 10;
+constexpr int64_t kCifarSide = 32;
+constexpr int64_t kRecordBytes = 1 + kChannels * kCifarSide * kCifarSide;
+constexpr int kCifarClasses = 10;
 
 absl::Status Append(const std::string& path, ImageSet& set) {
   absl::StatusOr<std::string> bytes = ReadFileBytes(path);
@@ -151,10 +151,10 @@ absl::Status Append(const std::string& path, ImageSet& set) {
   }
   for (int64_t at = 0; at < size; at += kRecordBytes) {
     const uint8_t label = (*bytes)[at];
-    if (label >= kClasses) {
+    if (label >= kCifarClasses) {
       return absl::InvalidArgumentError(
           absl::StrFormat("%s: record %d: expected a label of 0 to %d, got %d", path,
-                          at / kRecordBytes, kClasses - 1, label));
+                          at / kRecordBytes, kCifarClasses - 1, label));
     }
     set.labels.push_back(label);
     set.pixels.insert(set.pixels.end(), bytes->begin() + at + 1,
@@ -169,8 +169,8 @@ absl::StatusOr<ImageSet> ReadCifar10(const std::string& directory,
                                      const std::vector<std::string>& files) {
   ImageSet set;
   set.channels = kChannels;
-  set.height = kSide;
-  set.width = kSide;
+  set.height = kCifarSide;
+  set.width = kCifarSide;
   for (const std::string& file : files) {
     if (absl::Status status = Append(absl::StrCat(directory, "/", file), set); !status.ok()) {
       return status;

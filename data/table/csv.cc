@@ -28,7 +28,6 @@ using Fields = CsvText::Fields;
 constexpr double kMissing = std::numeric_limits<double>::quiet_NaN();
 // A column with more values is probably an id, not a category.
 constexpr size_t kMaxCategories = 1000;
-constexpr size_t kShownCharacters = 40;
 constexpr size_t kShownCategories = 20;
 
 // Assigns numbers to distinct texts from 0, in the order of first occurrence.

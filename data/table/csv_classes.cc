@@ -17,7 +17,6 @@ namespace torchps {
 namespace {
 
 constexpr double kMaxWhole = 1e15;  // a double is exact up to this
-constexpr size_t kShownNames = 20;
 // If a column has more distinct numbers than this, they are classes only if they repeat. Otherwise
 // they are probably values to predict.
 constexpr size_t kFewClasses = 100;

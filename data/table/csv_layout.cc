@@ -17,8 +17,6 @@ namespace {
 using Names = std::vector<std::string>;
 
 constexpr size_t kShownMissing = 5;
-constexpr size_t kShownNames = 20;
-constexpr size_t kShownCharacters = 40;
 
 // Finds columns by name.
 class NameIndex {

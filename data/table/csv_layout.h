@@ -12,6 +12,10 @@
 
 namespace torchps {
 
+// Limits of what a message quotes.
+inline constexpr size_t kShownNames = 20;
+inline constexpr size_t kShownCharacters = 40;
+
 // The purpose of each column of a CSV file. Columns are numbered from 0.
 struct CsvLayout {
   std::vector<std::string> names;  // by column; empty strings without a header

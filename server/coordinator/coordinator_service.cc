@@ -15,8 +15,6 @@ JobCoordinator::Options PolicyOptions(const CoordinatorService::Options& options
   return policy;
 }
 
-absl::Status ShuttingDown() { return absl::UnavailableError("the coordinator is shutting down"); }
-
 // Returns the log line after a restart or resume.
 std::string Describe(const CoordinatorState& state, bool resumed) {
   int live = 0;
@@ -157,7 +155,7 @@ void CoordinatorService::Stop() {
   std::vector<std::function<void()>> ready;
   {
     MutexLock lock(&mutex_);
-    coordinator_.AbandonParked(ShuttingDown());
+    coordinator_.AbandonParked(CoordinatorIsShuttingDown());
     ready = coordinator_.TakeReady();
   }
   if (models_ != nullptr) models_->Stop();
@@ -241,7 +239,7 @@ absl::Status CoordinatorService::Apply(const Change& change, Opens opens) {
   {
     MutexLock lock(&mutex_);
     // Checked under mutex_, so that Stop() answers every call that parks.
-    if (stopped_) return ShuttingDown();
+    if (stopped_) return CoordinatorIsShuttingDown();
     if (!opened_ && opens == Opens::kNo) {
       return absl::UnavailableError("this server has not been asked to coordinate a job yet");
     }

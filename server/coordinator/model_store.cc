@@ -9,11 +9,14 @@
 #include "checkpoint/safetensors_file.h"
 
 namespace torchps {
+
+absl::Status CoordinatorIsShuttingDown() {
+  return absl::UnavailableError("the coordinator is shutting down");
+}
+
 namespace {
 
 constexpr char kUnfinished[] = ".part";
-
-absl::Status ShuttingDown() { return absl::UnavailableError("the coordinator is shutting down"); }
 
 // Returns the score in a model file's metadata, or nullopt if the file or the score is missing.
 std::optional<double> ScoreIn(FileSystem* files, const std::string& path) {
@@ -77,7 +80,7 @@ void ModelStore::Stop() {
     wakes_.SignalAll();
   }
   thread_.join();
-  for (const auto& [piece, answer] : left) answer(ShuttingDown());
+  for (const auto& [piece, answer] : left) answer(CoordinatorIsShuttingDown());
 }
 
 void ModelStore::Receive(StoreModelRequest piece, Answer answer) {
@@ -89,7 +92,7 @@ void ModelStore::Receive(StoreModelRequest piece, Answer answer) {
       return;
     }
   }
-  answer(ShuttingDown());
+  answer(CoordinatorIsShuttingDown());
 }
 
 void ModelStore::Serve() {

@@ -18,6 +18,9 @@
 
 namespace torchps {
 
+// The answer to calls that the end of the coordinator interrupts.
+absl::Status CoordinatorIsShuttingDown();
+
 // Stores the model files that workers upload (StoreModel in proto/coordinator.proto).
 // MODEL_CONSTANTS is stored in the coordinator's directory, `directory`. The other files are stored
 // in `model_directory`, which may be a different one. The store's thread writes the files. Each

@@ -306,7 +306,7 @@ bool NoneReachable(const ClusterView& view) {
 
 namespace {
 
-constexpr absl::Duration kAnswerTimeout = absl::Seconds(3);
+constexpr absl::Duration kStatusTimeout = absl::Seconds(3);
 constexpr absl::Duration kRefreshInterval = absl::Seconds(1);
 
 // Shows the status repeatedly until interrupted. On a terminal, each status replaces the previous
@@ -316,7 +316,7 @@ int WatchStatus(ClusterClient& cluster, std::ostream& out, int interrupt_fd) {
   const SteadyClock clock;
   std::optional<ClusterView> previous;
   for (;;) {
-    ClusterView view = ReadCluster(cluster, kAnswerTimeout, clock.Now());
+    ClusterView view = ReadCluster(cluster, kStatusTimeout, clock.Now());
     const std::string text = StatusText(view, previous.has_value() ? &*previous : nullptr);
     // Clears the screen only when the new text is ready, to avoid flicker.
     out << (terminal ? "\x1b[H\x1b[J" : "") << text << (terminal ? "" : "\n") << std::flush;
@@ -337,7 +337,7 @@ std::vector<FlagSpec> StatusFlags() {
 
 int ShowStatus(ClusterClient& cluster, std::ostream& out) {
   const SteadyClock clock;
-  const ClusterView view = ReadCluster(cluster, kAnswerTimeout, clock.Now());
+  const ClusterView view = ReadCluster(cluster, kStatusTimeout, clock.Now());
   out << StatusText(view, nullptr) << std::flush;
   if (!NoneReachable(view)) return static_cast<int>(ExitCode::kOk);
   const bool refused = ExitCodeFor(view.job.status()) == ExitCode::kRefused;

@@ -24,8 +24,6 @@ namespace torchps {
 namespace {
 
 constexpr int kLargestPort = 65535;
-// Per machine; equal to the limit on a worker's devices (worker/device.h).
-constexpr int kMaxGpus = 64;
 
 bool IsWhole(absl::string_view text, int least, int most, int* value) {
   return absl::SimpleAtoi(text, value) && *value >= least && *value <= most;

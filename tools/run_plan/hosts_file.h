@@ -10,6 +10,9 @@
 
 namespace torchps {
 
+// GPUs per machine; equal to the limit on a worker's devices (worker/device.h).
+inline constexpr int kMaxGpus = 64;
+
 // Location of a part of the cluster.
 struct Place {
   std::string host;  // name or address that ssh and the workers can reach; empty: this machine

@@ -31,8 +31,6 @@ namespace {
 
 // A larger number on one machine is probably a typing error.
 constexpr int kMaxServers = 1024;
-// Per machine.
-constexpr int kMaxGpus = 64;
 // Per model; each stage is a process.
 constexpr int kMaxStages = 64;
 
