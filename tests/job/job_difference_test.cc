@@ -9,7 +9,7 @@
 namespace torchps {
 namespace {
 
-JobSpec Normalized(const std::string& text) {
+JobSpec NormalizedJob(const std::string& text) {
   JobSpec job;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &job));
   if (job.optimizer().learning_rate() == 0) job.mutable_optimizer()->set_learning_rate(0.1);
@@ -19,7 +19,7 @@ JobSpec Normalized(const std::string& text) {
 }
 
 absl::Status Check(const std::string& mine, const std::string& theirs) {
-  return CheckSameJob(Normalized(mine), Normalized(theirs), "the running job", "this worker");
+  return CheckSameJob(NormalizedJob(mine), NormalizedJob(theirs), "the running job", "this worker");
 }
 
 absl::Status Differ(const std::string& what) {
@@ -55,8 +55,8 @@ TEST(JobDifferenceTest, ComparesNumbersExactly) {
 
 TEST(JobDifferenceTest, ListsEveryDifferentFieldInOrder) {
   const std::vector<JobDifference> all = AllJobDifferences(
-      Normalized("name: 'a' data { path: '/x' } training { epochs: 2 }"),
-      Normalized("name: 'a' data { path: '/y' } training { epochs: 3 } optimizer { adam {} }"));
+      NormalizedJob("name: 'a' data { path: '/x' } training { epochs: 2 }"),
+      NormalizedJob("name: 'a' data { path: '/y' } training { epochs: 3 } optimizer { adam {} }"));
   std::vector<std::string> lines;
   for (const JobDifference& each : all) {
     lines.push_back(each.path + ": " + each.mine + " -> " + each.theirs);
@@ -87,7 +87,7 @@ TEST(JobDifferenceTest, IgnoresTheDataPath) {
 }
 
 TEST(JobDifferenceTest, AJobCompletedWithItsStepsEqualsTheOriginal) {
-  const JobSpec theirs = Normalized("");
+  const JobSpec theirs = NormalizedJob("");
   JobSpec mine = theirs;
   ASSERT_TRUE(CompleteJobSpec(&mine, 6000).ok());
   ASSERT_GT(mine.optimizer().schedule().total_steps(), 0);

@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-JobSpec FromText(const std::string& text) {
+JobSpec JobFromText(const std::string& text) {
   JobSpec job;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &job));
   return job;
@@ -18,14 +18,14 @@ JobSpec FromText(const std::string& text) {
 
 void ExpectBecomes(const std::string& before, const std::string& assignment,
                    const std::string& after) {
-  JobSpec job = FromText(before);
+  JobSpec job = JobFromText(before);
   const absl::Status status = ApplyOverride(&job, assignment);
   EXPECT_TRUE(status.ok()) << status;
-  EXPECT_EQ(job.ShortDebugString(), FromText(after).ShortDebugString()) << assignment;
+  EXPECT_EQ(job.ShortDebugString(), JobFromText(after).ShortDebugString()) << assignment;
 }
 
-void ExpectRefused(const std::string& assignment, const std::string& message) {
-  JobSpec job = FromText("optimizer { group { pattern: '*' } }");
+void ExpectOverrideRefused(const std::string& assignment, const std::string& message) {
+  JobSpec job = JobFromText("optimizer { group { pattern: '*' } }");
   const absl::Status status = ApplyOverride(&job, assignment);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << assignment;
   EXPECT_THAT(std::string(status.message()), HasSubstr(message));
@@ -74,59 +74,64 @@ TEST(JobOverrideTest, SetsFieldsInAListOfMessages) {
 }
 
 TEST(JobOverrideTest, ErrorNamesTheKindOfValueExpected) {
-  ExpectRefused("training.batch_size=abc",
-                "job field training.batch_size cannot be \"abc\"; expected a whole number from "
-                "-2147483648 to 2147483647");
-  ExpectRefused("training.batch_size=", "cannot be \"\"");
-  ExpectRefused("training.batch_size=2147483648", "cannot be \"2147483648\"");
-  ExpectRefused("seed=-1", "expected a whole number from 0 to 18446744073709551615");
-  ExpectRefused("training.evaluate=maybe", "expected true or false");
-  ExpectRefused("optimizer.learning_rate=fast", "expected a finite number");
-  ExpectRefused("optimizer.learning_rate=nan", "expected a finite number");
-  ExpectRefused("optimizer.learning_rate=1e999", "expected a finite number");
-  ExpectRefused("consistency.mode=lockstep",
-                "job field consistency.mode cannot be \"lockstep\"; expected one of ASYNC, SYNC");
-  ExpectRefused("consistency.mode=ASNC", "expected one of ASYNC, SYNC; did you mean ASYNC?");
-  ExpectRefused("optimizer.kind=adma", "adagrad, rmsprop; did you mean adam?");
-  ExpectRefused("optimizer.kind=lamb", "expected one of sgd, adam, adamw, adagrad, rmsprop");
+  ExpectOverrideRefused(
+      "training.batch_size=abc",
+      "job field training.batch_size cannot be \"abc\"; expected a whole number from "
+      "-2147483648 to 2147483647");
+  ExpectOverrideRefused("training.batch_size=", "cannot be \"\"");
+  ExpectOverrideRefused("training.batch_size=2147483648", "cannot be \"2147483648\"");
+  ExpectOverrideRefused("seed=-1", "expected a whole number from 0 to 18446744073709551615");
+  ExpectOverrideRefused("training.evaluate=maybe", "expected true or false");
+  ExpectOverrideRefused("optimizer.learning_rate=fast", "expected a finite number");
+  ExpectOverrideRefused("optimizer.learning_rate=nan", "expected a finite number");
+  ExpectOverrideRefused("optimizer.learning_rate=1e999", "expected a finite number");
+  ExpectOverrideRefused(
+      "consistency.mode=lockstep",
+      "job field consistency.mode cannot be \"lockstep\"; expected one of ASYNC, SYNC");
+  ExpectOverrideRefused("consistency.mode=ASNC",
+                        "expected one of ASYNC, SYNC; did you mean ASYNC?");
+  ExpectOverrideRefused("optimizer.kind=adma", "adagrad, rmsprop; did you mean adam?");
+  ExpectOverrideRefused("optimizer.kind=lamb",
+                        "expected one of sgd, adam, adamw, adagrad, rmsprop");
 }
 
 TEST(JobOverrideTest, ErrorForAnUnknownFieldListsTheFields) {
-  ExpectRefused("training.batchsize=3",
-                "job field \"training.batchsize\" does not exist: TrainingSpec has no field "
-                "\"batchsize\"; did you mean \"batch_size\"? it has: epochs, batch_size");
-  ExpectRefused("trainings.epochs=3", "did you mean \"training\"?");
-  ExpectRefused("=3", "JobSpec has no field \"\"");
-  ExpectRefused("training.=3", "TrainingSpec has no field \"\"");
-  ExpectRefused("name.first=3", "name has no fields of its own");
+  ExpectOverrideRefused(
+      "training.batchsize=3",
+      "job field \"training.batchsize\" does not exist: TrainingSpec has no field "
+      "\"batchsize\"; did you mean \"batch_size\"? it has: epochs, batch_size");
+  ExpectOverrideRefused("trainings.epochs=3", "did you mean \"training\"?");
+  ExpectOverrideRefused("=3", "JobSpec has no field \"\"");
+  ExpectOverrideRefused("training.=3", "TrainingSpec has no field \"\"");
+  ExpectOverrideRefused("name.first=3", "name has no fields of its own");
   // For an optional field, protobuf makes a hidden oneof with this name. It is not a field of the
   // job.
-  ExpectRefused("training._evaluate=true", "TrainingSpec has no field");
+  ExpectOverrideRefused("training._evaluate=true", "TrainingSpec has no field");
 }
 
 TEST(JobOverrideTest, ErrorForAWholeMessageListsItsFields) {
-  ExpectRefused("wire=3", "it is a message, set one of its fields (block_bytes, push");
-  ExpectRefused("optimizer=adam", "; did you mean optimizer.kind=adam?");
-  ExpectRefused("optimizer.adam={}", "; did you mean optimizer.kind=adam?");
-  ExpectRefused("optimizer.group=3", "it is a message, set one of its fields (pattern");
-  ExpectRefused("optimizer.group.0=3", "it is a message, set one of its fields (pattern");
+  ExpectOverrideRefused("wire=3", "it is a message, set one of its fields (block_bytes, push");
+  ExpectOverrideRefused("optimizer=adam", "; did you mean optimizer.kind=adam?");
+  ExpectOverrideRefused("optimizer.adam={}", "; did you mean optimizer.kind=adam?");
+  ExpectOverrideRefused("optimizer.group=3", "it is a message, set one of its fields (pattern");
+  ExpectOverrideRefused("optimizer.group.0=3", "it is a message, set one of its fields (pattern");
 }
 
 TEST(JobOverrideTest, RefusesAnElementThatTheListLacks) {
-  ExpectRefused("optimizer.group.2.pattern=x",
-                "names element \"2\" of the list group; expected 0 to 1");
-  ExpectRefused("optimizer.group.pattern=x", "names element \"pattern\" of the list group");
-  ExpectRefused("optimizer.group.-1.pattern=x", "expected 0 to 1");
+  ExpectOverrideRefused("optimizer.group.2.pattern=x",
+                        "names element \"2\" of the list group; expected 0 to 1");
+  ExpectOverrideRefused("optimizer.group.pattern=x", "names element \"pattern\" of the list group");
+  ExpectOverrideRefused("optimizer.group.-1.pattern=x", "expected 0 to 1");
 }
 
 TEST(JobOverrideTest, RefusesAnOverrideWithoutAssignment) {
-  ExpectRefused("training.epochs", "override \"training.epochs\" has no '='");
-  ExpectRefused("", "has no '='");
+  ExpectOverrideRefused("training.epochs", "override \"training.epochs\" has no '='");
+  ExpectOverrideRefused("", "has no '='");
 }
 
 TEST(JobOverrideTest, ErrorEscapesUnprintableBytes) {
-  ExpectRefused("\xff\n=3", "\"\\xff");
-  ExpectRefused("workers=\xe2\x82", "cannot be \"\\xe2\\x82\"");
+  ExpectOverrideRefused("\xff\n=3", "\"\\xff");
+  ExpectOverrideRefused("workers=\xe2\x82", "cannot be \"\\xe2\\x82\"");
 }
 
 TEST(JobOverrideTest, SuggestsTheSetFlagForAFieldUsedAsAFlag) {

@@ -24,7 +24,7 @@ Schedule Make(const std::string& text) {
   return *schedule;
 }
 
-void ExpectRefused(const std::string& text, const std::string& words) {
+void ExpectScheduleRefused(const std::string& text, const std::string& words) {
   const absl::Status status = Parse(text).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
   EXPECT_THAT(std::string(status.message()), HasSubstr(words));
@@ -98,13 +98,13 @@ TEST(ScheduleTest, BySamplesTheFactorFollowsTheJobProgress) {
 }
 
 TEST(ScheduleTest, ErrorNamesTheInvalidField) {
-  ExpectRefused("warmup_steps: -1", "optimizer.schedule.warmup_steps is -1");
-  ExpectRefused("shape: STEP gamma: 0.1", "optimizer.schedule.step_size is 0");
-  ExpectRefused("shape: STEP step_size: 2", "optimizer.schedule.gamma");
-  ExpectRefused("shape: COSINE", "optimizer.schedule.total_steps is 0");
-  ExpectRefused("shape: COSINE total_steps: 5 warmup_steps: 5",
-                "more than its warmup_steps, which are 5");
-  ExpectRefused("by: SAMPLES", "optimizer.schedule.total_steps is missing");
+  ExpectScheduleRefused("warmup_steps: -1", "optimizer.schedule.warmup_steps is -1");
+  ExpectScheduleRefused("shape: STEP gamma: 0.1", "optimizer.schedule.step_size is 0");
+  ExpectScheduleRefused("shape: STEP step_size: 2", "optimizer.schedule.gamma");
+  ExpectScheduleRefused("shape: COSINE", "optimizer.schedule.total_steps is 0");
+  ExpectScheduleRefused("shape: COSINE total_steps: 5 warmup_steps: 5",
+                        "more than its warmup_steps, which are 5");
+  ExpectScheduleRefused("by: SAMPLES", "optimizer.schedule.total_steps is missing");
 }
 
 TEST(ScheduleTest, RefusesAnUnknownShape) {

@@ -24,7 +24,7 @@ void ExpectSame(const std::string& text, const std::string& expected) {
   EXPECT_TRUE(MessageDifferencer::Equals(*job, *same)) << job->DebugString();
 }
 
-void ExpectError(const std::string& text, const std::string& message) {
+void ExpectYamlError(const std::string& text, const std::string& message) {
   const absl::StatusOr<JobSpec> job = ParseYamlJob(text, "a.yaml");
   EXPECT_EQ(job.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(job.status().message()), StartsWith(message));
@@ -66,55 +66,61 @@ TEST(YamlJobTest, AnEmptyValueIsAnEmptyMessage) {
 TEST(YamlJobTest, SelectsAOneofMemberByName) {
   ExpectSame("optimizer: {kind: adam}", "optimizer { adam {} }");
   ExpectSame("optimizer: {kind: adam, adam: {beta1: 0.5}}", "optimizer { adam { beta1: 0.5 } }");
-  ExpectError("optimizer:\n  kind: adm",
-              "a.yaml:2: job field optimizer.kind cannot be \"adm\"; expected one of sgd, adam");
+  ExpectYamlError(
+      "optimizer:\n  kind: adm",
+      "a.yaml:2: job field optimizer.kind cannot be \"adm\"; expected one of sgd, adam");
 }
 
 TEST(YamlJobTest, ErrorNamesTheLineAndSuggestsAField) {
-  ExpectError("name: x\ntraining:\n  batchsize: 3",
-              "a.yaml:3: TrainingSpec has no field \"batchsize\"; did you mean \"batch_size\"? it "
-              "has: epochs, batch_size, accumulate");
-  ExpectError("training: {_evaluate: true}", "a.yaml:1: TrainingSpec has no field \"_evaluate\"");
-  ExpectError("learning_rate: 3",
-              "a.yaml:1: JobSpec has no field \"learning_rate\"; did you mean "
-              "optimizer.learning_rate?");
+  ExpectYamlError(
+      "name: x\ntraining:\n  batchsize: 3",
+      "a.yaml:3: TrainingSpec has no field \"batchsize\"; did you mean \"batch_size\"? it "
+      "has: epochs, batch_size, accumulate");
+  ExpectYamlError("training: {_evaluate: true}",
+                  "a.yaml:1: TrainingSpec has no field \"_evaluate\"");
+  ExpectYamlError("learning_rate: 3",
+                  "a.yaml:1: JobSpec has no field \"learning_rate\"; did you mean "
+                  "optimizer.learning_rate?");
 }
 
 TEST(YamlJobTest, ErrorNamesTheLineOfAnInvalidValue) {
-  ExpectError("training:\n  epochs: many",
-              "a.yaml:2: job field training.epochs cannot be \"many\"; expected a whole number");
-  ExpectError("consistency:\n\n  mode: ASNC",
-              "a.yaml:3: job field consistency.mode cannot be \"ASNC\"; expected one of ASYNC, "
-              "SYNC; did you mean ASYNC?");
-  ExpectError("model:\n  hidden:\n    - 64\n    - x",
-              "a.yaml:4: job field model.hidden.1 cannot be \"x\"");
-  ExpectError("workers:", "a.yaml:1: job field workers is empty; expected one value");
-  ExpectError("workers: [1]", "a.yaml:1: job field workers is a list; expected one value");
-  ExpectError("name: {a: b}", "a.yaml:1: job field name is a map; expected one value");
-  ExpectError("model: convnet",
-              "a.yaml:1: job field model is a message; expected its fields, each as name: value "
-              "(name, ");
-  ExpectError("- name: x", "a.yaml:1: the job is a message; expected its fields");
+  ExpectYamlError(
+      "training:\n  epochs: many",
+      "a.yaml:2: job field training.epochs cannot be \"many\"; expected a whole number");
+  ExpectYamlError("consistency:\n\n  mode: ASNC",
+                  "a.yaml:3: job field consistency.mode cannot be \"ASNC\"; expected one of ASYNC, "
+                  "SYNC; did you mean ASYNC?");
+  ExpectYamlError("model:\n  hidden:\n    - 64\n    - x",
+                  "a.yaml:4: job field model.hidden.1 cannot be \"x\"");
+  ExpectYamlError("workers:", "a.yaml:1: job field workers is empty; expected one value");
+  ExpectYamlError("workers: [1]", "a.yaml:1: job field workers is a list; expected one value");
+  ExpectYamlError("name: {a: b}", "a.yaml:1: job field name is a map; expected one value");
+  ExpectYamlError(
+      "model: convnet",
+      "a.yaml:1: job field model is a message; expected its fields, each as name: value "
+      "(name, ");
+  ExpectYamlError("- name: x", "a.yaml:1: the job is a message; expected its fields");
 }
 
 TEST(YamlJobTest, RefusesADuplicateField) {
-  ExpectError("training: {epochs: 1}\nworkers: 2\ntraining: {}",
-              "a.yaml:3: job field training is given twice");
-  ExpectError("optimizer:\n  sgd: {}\n  adam: {}",
-              "a.yaml:3: OptimizerSpec has both sgd and adam; expected one of them");
-  ExpectError("optimizer:\n  adam: {}\n  kind: sgd",
-              "a.yaml:3: OptimizerSpec has both adam and sgd; expected one of them");
-  ExpectError("name: x\n---\nname: y", "a.yaml:3: a second document begins here");
+  ExpectYamlError("training: {epochs: 1}\nworkers: 2\ntraining: {}",
+                  "a.yaml:3: job field training is given twice");
+  ExpectYamlError("optimizer:\n  sgd: {}\n  adam: {}",
+                  "a.yaml:3: OptimizerSpec has both sgd and adam; expected one of them");
+  ExpectYamlError("optimizer:\n  adam: {}\n  kind: sgd",
+                  "a.yaml:3: OptimizerSpec has both adam and sgd; expected one of them");
+  ExpectYamlError("name: x\n---\nname: y", "a.yaml:3: a second document begins here");
 }
 
 TEST(YamlJobTest, ErrorNamesTheLineOfASyntaxError) {
-  ExpectError("name: x\ntraining: {epochs: 3\n",
-              "a.yaml:3: did not find expected ',' or '}' while parsing a flow mapping, which "
-              "starts in line 2");
-  ExpectError("name: x\n  workers: 3", "a.yaml:2: mapping values are not allowed in this context");
-  ExpectError("{\"workers\": 3}}", "a.yaml:1: did not find expected ");
-  ExpectError("name: x\nworkers: \xff", "a.yaml: not valid UTF-8 at byte 17");
-  ExpectError(std::string(1000, '['), "a.yaml:2: did not find expected node content");
+  ExpectYamlError("name: x\ntraining: {epochs: 3\n",
+                  "a.yaml:3: did not find expected ',' or '}' while parsing a flow mapping, which "
+                  "starts in line 2");
+  ExpectYamlError("name: x\n  workers: 3",
+                  "a.yaml:2: mapping values are not allowed in this context");
+  ExpectYamlError("{\"workers\": 3}}", "a.yaml:1: did not find expected ");
+  ExpectYamlError("name: x\nworkers: \xff", "a.yaml: not valid UTF-8 at byte 17");
+  ExpectYamlError(std::string(1000, '['), "a.yaml:2: did not find expected node content");
 }
 
 TEST(YamlJobTest, TheFileExtensionSelectsTheFormat) {

@@ -15,7 +15,7 @@
 namespace torchps {
 namespace {
 
-constexpr double kFraction = 0.02;
+constexpr double kResidualFraction = 0.02;
 
 std::vector<float> Random(int64_t count, uint64_t seed) {
   std::vector<float> values(count);
@@ -26,7 +26,7 @@ std::vector<float> Random(int64_t count, uint64_t seed) {
   return values;
 }
 
-std::string Bytes(const std::vector<float>& values) {
+std::string RawBytes(const std::vector<float>& values) {
   return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
 }
 
@@ -38,9 +38,9 @@ TEST_P(ResidualEncodingTest, OnePassGivesTheBitsOfTheSeparateSteps) {
     const std::vector<float> residual = Random(count, count + 1);
     std::vector<float> rest(count);
     for (int64_t i = 0; i < count; ++i) rest[i] = residual[i] + gradient[i];
-    std::string bytes(EncodedBytes(GetParam(), count, kFraction), '\0');
+    std::string bytes(EncodedBytes(GetParam(), count, kResidualFraction), '\0');
     auto* const data = reinterpret_cast<uint8_t*>(&bytes[0]);
-    Encode(GetParam(), rest, kFraction, data);
+    Encode(GetParam(), rest, kResidualFraction, data);
     std::vector<float> decoded(count);
     Decode(GetParam(), absl::MakeConstSpan(data, bytes.size()), absl::MakeSpan(decoded));
     for (int64_t i = 0; i < count; ++i) rest[i] -= decoded[i];
@@ -51,10 +51,10 @@ TEST_P(ResidualEncodingTest, OnePassGivesTheBitsOfTheSeparateSteps) {
       // The buffer has one more byte at each end. So the encoder writes at an odd address, and the
       // test detects a write outside of its bytes.
       std::string written(bytes.size() + 2, '\x5a');
-      EncodeKeepingRest(GetParam(), gradient, kFraction, absl::MakeSpan(in_one_pass),
+      EncodeKeepingRest(GetParam(), gradient, kResidualFraction, absl::MakeSpan(in_one_pass),
                         reinterpret_cast<uint8_t*>(&written[1]), set);
       EXPECT_EQ(written, "\x5a" + bytes + "\x5a");
-      EXPECT_EQ(Bytes(in_one_pass), Bytes(rest));
+      EXPECT_EQ(RawBytes(in_one_pass), RawBytes(rest));
     }
   }
 }

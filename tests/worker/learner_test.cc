@@ -34,8 +34,8 @@ namespace {
 
 constexpr absl::Duration kForward = absl::Seconds(3);
 
-struct Net : torch::nn::Module {
-  explicit Net(ManualClock* with) : clock(with) {}
+struct TimedNet : torch::nn::Module {
+  explicit TimedNet(ManualClock* with) : clock(with) {}
   torch::Tensor forward(const torch::Tensor& input) {
     clock->Advance(kForward);
     return layer->forward(input);
@@ -83,7 +83,7 @@ absl::Duration NotComputing(Device device, const std::string& training,
   ManualClock clock;
   DataSource data;
   data.train = std::make_shared<TensorDataset>(torch::randn({8, 2}), torch::randint(2, {8}));
-  const Task task(std::make_shared<Net>(&clock), CrossEntropy(), data, Callbacks());
+  const Task task(std::make_shared<TimedNet>(&clock), CrossEntropy(), data, Callbacks());
   const Placement host(torch::kCPU);
   auto model =
       *FlatModel::Create(task.module(), device == Device::kHost ? host : host.ApartFromHost(),
@@ -153,7 +153,7 @@ TEST(LearnerTest, ReportsMissingStreamsForBatchesOnce) {
   ManualClock clock;
   DataSource data;
   data.train = std::make_shared<TensorDataset>(torch::randn({8, 2}), torch::randint(2, {8}));
-  const Task task(std::make_shared<Net>(&clock), CrossEntropy(), data, Callbacks());
+  const Task task(std::make_shared<TimedNet>(&clock), CrossEntropy(), data, Callbacks());
   const auto model =
       *FlatModel::Create(task.module(), torch::kCPU, [](const std::string&) { return 0; });
   const BlockMap map = *BlockMap::Create(model->layout(), /*block_bytes=*/8, /*servers=*/1);

@@ -27,8 +27,8 @@ using ::testing::FloatNear;
 constexpr int64_t kFeatures = 64;
 constexpr int64_t kSamples = 400;
 
-struct Net : torch::nn::Module {
-  Net() {
+struct WeightNet : torch::nn::Module {
+  WeightNet() {
     weight = register_parameter("weight", torch::zeros({kFeatures}));
     unused = register_parameter("unused", torch::ones({16}));
   }
@@ -69,7 +69,7 @@ class Listener final : public Learner::Observer {
 struct Worker {
   explicit Worker(const std::string& local, const std::string& training = "batch_size: 32",
                   const Placement& placement = torch::Device(torch::kCPU))
-      : net(std::make_shared<Net>()), data(std::make_shared<Ones>()) {
+      : net(std::make_shared<WeightNet>()), data(std::make_shared<Ones>()) {
     JobSpec spec;
     EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
         absl::StrCat("training { ", training,
@@ -123,7 +123,7 @@ struct Worker {
     return {all.begin() + 16 * block, all.begin() + 16 * block + 16};
   }
 
-  std::shared_ptr<Net> net;
+  std::shared_ptr<WeightNet> net;
   std::shared_ptr<Ones> data;
   JobSpec job;
   SteadyClock clock;

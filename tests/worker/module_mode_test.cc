@@ -11,13 +11,13 @@ struct Inner : torch::nn::Module {
   torch::nn::Linear linear{register_module("linear", torch::nn::Linear(2, 2))};
 };
 
-struct Net : torch::nn::Module {
+struct NestedNet : torch::nn::Module {
   std::shared_ptr<Inner> inner = register_module("inner", std::make_shared<Inner>());
   torch::nn::Linear head{register_module("head", torch::nn::Linear(2, 2))};
 };
 
 // Keeps the normalization layer in evaluation mode even in training, as users do in Python.
-struct Keeping : Net {
+struct Keeping : NestedNet {
   void train(bool on) override {
     torch::nn::Module::train(on);
     inner->norm->eval();
@@ -25,7 +25,7 @@ struct Keeping : Net {
 };
 
 TEST(ModuleModeTest, AnEvaluationLeavesEachLayerInItsMode) {
-  Net net;
+  NestedNet net;
   net.inner->norm->eval();
   {
     const EvaluationMode evaluation(net);
@@ -53,7 +53,7 @@ TEST(ModuleModeTest, BeginTrainingCallsTrainAndKeepsFrozenLayers) {
   EXPECT_FALSE(keeping.inner->norm->is_training());
   EXPECT_TRUE(keeping.inner->linear->is_training());
 
-  Net net;
+  NestedNet net;
   net.inner->norm->eval();
   BeginTraining(net);
   EXPECT_FALSE(net.inner->norm->is_training());

@@ -20,8 +20,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-struct Net : torch::nn::Module {
-  Net()
+struct NormNet : torch::nn::Module {
+  NormNet()
       : first(register_module("first", torch::nn::Linear(3, 2))),
         norm(register_module("norm", torch::nn::BatchNorm1d(2))) {}
 
@@ -49,7 +49,7 @@ std::string Refusal(const torch::nn::Module& module) {
 }
 
 TEST(ModuleTensorsTest, ParametersPrecedeFloatBuffersAndIntegersAreExcluded) {
-  Net net;
+  NormNet net;
   const auto found = Find(net);
   ASSERT_TRUE(found.ok()) << found.status();
   EXPECT_THAT(Names(found->layout),
@@ -65,7 +65,7 @@ TEST(ModuleTensorsTest, ParametersPrecedeFloatBuffersAndIntegersAreExcluded) {
 }
 
 TEST(ModuleTensorsTest, ComputingTheLayoutDoesNotChangeTheModule) {
-  Net net;
+  NormNet net;
   const torch::Tensor weight = net.first->weight;
   const void* const memory = weight.data_ptr();
   const auto layout = LayoutOfModule(net, &GroupOfName);
@@ -76,7 +76,7 @@ TEST(ModuleTensorsTest, ComputingTheLayoutDoesNotChangeTheModule) {
 }
 
 TEST(ModuleTensorsTest, AFrozenParameterIsNotPartOfTheLayout) {
-  Net net;
+  NormNet net;
   net.first->weight.set_requires_grad(false);
   const auto found = Find(net);
   ASSERT_TRUE(found.ok()) << found.status();
@@ -160,13 +160,13 @@ TEST(ModuleTensorsTest, AnExpandedColumnSharesItsElements) {
 }
 
 TEST(ModuleTensorsTest, RefusesOtherTypesThanFloat32ByName) {
-  Net net;
+  NormNet net;
   net.norm->to(torch::kFloat64);
   EXPECT_THAT(Refusal(net), HasSubstr("'norm.weight' holds elements of type Double"));
 }
 
 TEST(ModuleTensorsTest, BuffersOfOtherTypesAreConstants) {
-  Net net;
+  NormNet net;
   int count = 0;
   for (const torch::ScalarType type : {torch::kFloat16, torch::kBFloat16, torch::kFloat64,
                                        torch::kComplexFloat, torch::kComplexDouble}) {
@@ -179,16 +179,16 @@ TEST(ModuleTensorsTest, BuffersOfOtherTypesAreConstants) {
 
 // Without this check, the module would train but could not be saved.
 TEST(ModuleTensorsTest, RefusesAConstantThatFilesCannotHold) {
-  Net net;
+  NormNet net;
   net.register_buffer("edges", torch::eye(2, torch::kInt64).to_sparse());
   EXPECT_THAT(Refusal(net), HasSubstr("'edges' is sparse, and a model file holds dense numbers"));
-  Net other;
+  NormNet other;
   other.register_buffer("turn", torch::zeros({2}, torch::kComplexHalf));
   EXPECT_THAT(Refusal(other), HasSubstr("'turn' is ComplexHalf"));
 }
 
 TEST(ModuleTensorsTest, SuggestsViewAsRealForAComplexParameter) {
-  Net net;
+  NormNet net;
   net.register_parameter("filter", torch::ones({2}, torch::kComplexFloat));
   EXPECT_THAT(Refusal(net), HasSubstr("register its torch::view_as_real()"));
 }
@@ -200,7 +200,7 @@ TEST(ModuleTensorsTest, RefusesASparseTensorByName) {
 }
 
 TEST(ModuleTensorsTest, RefusesAFloatBufferWithInfinitiesByName) {
-  Net net;
+  NormNet net;
   net.register_buffer("mask", torch::full({2}, -std::numeric_limits<float>::infinity()));
   EXPECT_THAT(Refusal(net), HasSubstr("'mask'"));
 }

@@ -19,14 +19,14 @@ namespace torchps {
 namespace {
 
 using ::testing::HasSubstr;
-using Version = BackupMirror::Version;
+using Wanted = BackupMirror::Version;
 
 constexpr char kOwn[] = "/ps";
-constexpr char kShard[] = "checkpoint-000000000001/server-1-of-2.safetensors";
+constexpr char kShardFile[] = "checkpoint-000000000001/server-1-of-2.safetensors";
 constexpr char kManifest[] = "checkpoint-000000000001/MANIFEST.json";
 constexpr char kNewShard[] = "checkpoint-000000000002/server-1-of-2.safetensors";
 
-std::string Segment(int number) { return absl::StrCat("log-1-of-2/", number, ".log"); }
+std::string SegmentFile(int number) { return absl::StrCat("log-1-of-2/", number, ".log"); }
 
 // Returns incompressible bytes.
 std::string Noise(size_t bytes, uint64_t seed) {
@@ -69,14 +69,14 @@ class BackupMirrorTest : public ::testing::Test {
   }
   // Writes a segment of the push log with new contents, and raises the log position by one.
   void Grow(int number, const std::string& contents) {
-    Write(Segment(number), contents);
+    Write(SegmentFile(number), contents);
     ++log_.extent.position;
     for (GrowingFile& file : log_.extent.files) {
-      if (file.file != Segment(number)) continue;
+      if (file.file != SegmentFile(number)) continue;
       file.bytes = static_cast<int64_t>(contents.size());
       return;
     }
-    log_.extent.files.push_back({Segment(number), static_cast<int64_t>(contents.size())});
+    log_.extent.files.push_back({SegmentFile(number), static_cast<int64_t>(contents.size())});
   }
 
   // Steps until the mirror is idle. Returns the first error.
@@ -103,13 +103,13 @@ class BackupMirrorTest : public ::testing::Test {
 };
 
 TEST_F(BackupMirrorTest, SendsCheckpointsThenTheLogThenUnfinishedShards) {
-  Write(kShard, "shard");
+  Write(kShardFile, "shard");
   Write(kManifest, "manifest");
   Write(kNewShard, "new shard");
   Grow(1, Noise(100, 1));
-  mirror_->Want(kNewShard, /*complete=*/false, Version::kNew);
-  mirror_->Want(kShard, /*complete=*/true, Version::kKept);
-  mirror_->Want(kManifest, /*complete=*/true, Version::kKept);
+  mirror_->Want(kNewShard, /*complete=*/false, Wanted::kNew);
+  mirror_->Want(kShardFile, /*complete=*/true, Wanted::kKept);
+  mirror_->Want(kManifest, /*complete=*/true, Wanted::kKept);
   while (!mirror_->IsThere(kManifest)) {
     EXPECT_EQ(mirror_->position(), 0u) << "the log is useless without the checkpoint";
     ASSERT_TRUE(*mirror_->Step());
@@ -118,10 +118,10 @@ TEST_F(BackupMirrorTest, SendsCheckpointsThenTheLogThenUnfinishedShards) {
   EXPECT_EQ(peer_.order(),
             "server-1-of-2.safetensors MANIFEST.json 1.log server-1-of-2.safetensors");
   EXPECT_EQ(mirror_->position(), 1u);
-  EXPECT_EQ(peer_.Contents(kShard), "shard");
+  EXPECT_EQ(peer_.Contents(kShardFile), "shard");
   EXPECT_EQ(peer_.Contents(kManifest), "manifest");
   EXPECT_EQ(peer_.Contents(kNewShard), "new shard");
-  EXPECT_EQ(peer_.Contents(Segment(1)), Noise(100, 1));
+  EXPECT_EQ(peer_.Contents(SegmentFile(1)), Noise(100, 1));
   uint64_t copied = 0;
   uint64_t uncopied = 0;
   mirror_->CountBytes(&copied, &uncopied);
@@ -133,7 +133,7 @@ TEST_F(BackupMirrorTest, SendsTheLogBetweenPiecesOfAShard) {
   const std::string large = Noise(5 * kCopyPieceBytes + 3, 1);
   Write(kNewShard, large);
   Grow(1, Noise(100, 2));
-  mirror_->Want(kNewShard, /*complete=*/false, Version::kNew);
+  mirror_->Want(kNewShard, /*complete=*/false, Wanted::kNew);
   while (peer_.stored_bytes() < 2 * kCopyPieceBytes) ASSERT_TRUE(*mirror_->Step());
   Grow(1, Noise(200, 2));
   // The new part of the log must not wait for the rest of the shard.
@@ -150,31 +150,31 @@ TEST_F(BackupMirrorTest, SendsTheLogBetweenPiecesOfAShard) {
 TEST_F(BackupMirrorTest, AConstantlyChangingSmallFileDoesNotDelayLargeFiles) {
   const std::string large = Noise(6 * kCopyPieceBytes, 1);
   Write("coordinator.state", "0");
-  mirror_->Want("coordinator.state", /*complete=*/false, Version::kNew);
+  mirror_->Want("coordinator.state", /*complete=*/false, Wanted::kNew);
   Write(kNewShard, large);
-  mirror_->Want(kNewShard, /*complete=*/false, Version::kNew);
-  Write(kShard, large);
-  mirror_->Want(kShard, /*complete=*/false, Version::kNew);
+  mirror_->Want(kNewShard, /*complete=*/false, Wanted::kNew);
+  Write(kShardFile, large);
+  mirror_->Want(kShardFile, /*complete=*/false, Wanted::kNew);
   for (int steps = 1; steps < 20; ++steps) {
     ASSERT_TRUE(mirror_->Step().ok());
     Write("coordinator.state", absl::StrCat(steps));
-    mirror_->Want("coordinator.state", /*complete=*/false, Version::kNew);
+    mirror_->Want("coordinator.state", /*complete=*/false, Wanted::kNew);
     ASSERT_TRUE(mirror_->Step().ok());
   }
   ASSERT_EQ(Run(), absl::OkStatus());
   EXPECT_EQ(peer_.Contents(kNewShard), large);
-  EXPECT_EQ(peer_.Contents(kShard), large);
+  EXPECT_EQ(peer_.Contents(kShardFile), large);
   EXPECT_EQ(peer_.Contents("coordinator.state"), "19");
   EXPECT_LT(peer_.stored_bytes(), 12 * kCopyPieceBytes + 100) << "no piece was sent twice";
 }
 
 TEST_F(BackupMirrorTest, ResumesTheLogCopyAfterARestart) {
   const std::string log = Noise(6 * kCopyPieceBytes, 1);
-  Write(kShard, "shard");
+  Write(kShardFile, "shard");
   Write(kManifest, "manifest");
   const auto want = [&] {
-    mirror_->Want(kShard, /*complete=*/true, Version::kKept);
-    mirror_->Want(kManifest, /*complete=*/true, Version::kKept);
+    mirror_->Want(kShardFile, /*complete=*/true, Wanted::kKept);
+    mirror_->Want(kManifest, /*complete=*/true, Wanted::kKept);
   };
   want();
   Grow(1, log.substr(0, 4 * kCopyPieceBytes));
@@ -192,25 +192,25 @@ TEST_F(BackupMirrorTest, ResumesTheLogCopyAfterARestart) {
   ASSERT_EQ(Run(), absl::OkStatus());
   EXPECT_EQ(peer_.stored_bytes(), before + 3 * kCopyPieceBytes + kCopyPieceBytes)
       << "the refused piece and two more";
-  EXPECT_EQ(peer_.Contents(Segment(1)), log);
+  EXPECT_EQ(peer_.Contents(SegmentFile(1)), log);
   EXPECT_EQ(mirror_->position(), 2u);
 }
 
 TEST_F(BackupMirrorTest, ResendsEverythingAfterThePeerLostItsDisk) {
-  Write(kShard, "shard");
+  Write(kShardFile, "shard");
   Write(kManifest, "manifest");
-  mirror_->Want(kShard, /*complete=*/true, Version::kKept);
-  mirror_->Want(kManifest, /*complete=*/true, Version::kKept);
+  mirror_->Want(kShardFile, /*complete=*/true, Wanted::kKept);
+  mirror_->Want(kManifest, /*complete=*/true, Wanted::kKept);
   Grow(1, Noise(100, 1));
   ASSERT_EQ(Run(), absl::OkStatus());
   peer_.LoseDisk();
   Grow(2, Noise(100, 2));
   ASSERT_EQ(Run(), absl::OkStatus());
   EXPECT_EQ(mirror_->position(), 2u);
-  EXPECT_EQ(peer_.Contents(kShard), "shard");
+  EXPECT_EQ(peer_.Contents(kShardFile), "shard");
   EXPECT_EQ(peer_.Contents(kManifest), "manifest");
-  EXPECT_EQ(peer_.Contents(Segment(1)), Noise(100, 1));
-  EXPECT_EQ(peer_.Contents(Segment(2)), Noise(100, 2));
+  EXPECT_EQ(peer_.Contents(SegmentFile(1)), Noise(100, 1));
+  EXPECT_EQ(peer_.Contents(SegmentFile(2)), Noise(100, 2));
 }
 
 TEST_F(BackupMirrorTest, ReplacesTheCopyOfALogThatStartsAgain) {
@@ -222,17 +222,17 @@ TEST_F(BackupMirrorTest, ReplacesTheCopyOfALogThatStartsAgain) {
   Grow(1, Noise(kCopyPieceBytes + 100, 3));
   Begin();
   ASSERT_EQ(Run(), absl::OkStatus());
-  EXPECT_EQ(peer_.Contents(Segment(1)), Noise(kCopyPieceBytes + 100, 3));
-  EXPECT_EQ(peer_.Contents(Segment(2)), "-");
+  EXPECT_EQ(peer_.Contents(SegmentFile(1)), Noise(kCopyPieceBytes + 100, 3));
+  EXPECT_EQ(peer_.Contents(SegmentFile(2)), "-");
   EXPECT_EQ(mirror_->position(), 3u);
 }
 
 TEST_F(BackupMirrorTest, DropsFilesThatAreNoLongerWanted) {
-  Write(kShard, "shard");
+  Write(kShardFile, "shard");
   Write(kManifest, "manifest");
   Write(kNewShard, "new shard");
-  for (const char* file : {kShard, kManifest, kNewShard}) {
-    mirror_->Want(file, /*complete=*/true, Version::kKept);
+  for (const char* file : {kShardFile, kManifest, kNewShard}) {
+    mirror_->Want(file, /*complete=*/true, Wanted::kKept);
   }
   Grow(1, Noise(100, 1));
   Grow(2, Noise(100, 2));
@@ -240,11 +240,11 @@ TEST_F(BackupMirrorTest, DropsFilesThatAreNoLongerWanted) {
   log_.extent.files.erase(log_.extent.files.begin());
   mirror_->WantOnly({kNewShard});
   ASSERT_EQ(Run(), absl::OkStatus());
-  EXPECT_EQ(peer_.Contents(kShard), "-");
+  EXPECT_EQ(peer_.Contents(kShardFile), "-");
   EXPECT_EQ(peer_.Contents(kManifest), "-");
   EXPECT_EQ(peer_.Contents(kNewShard), "new shard");
-  EXPECT_EQ(peer_.Contents(Segment(1)), "-");
-  EXPECT_EQ(peer_.Contents(Segment(2)), Noise(100, 2));
+  EXPECT_EQ(peer_.Contents(SegmentFile(1)), "-");
+  EXPECT_EQ(peer_.Contents(SegmentFile(2)), Noise(100, 2));
   // The peer is away while files are dropped. The mirror drops them at the peer once it is back.
   peer_.SetAway(true);
   log_.extent.files.clear();
@@ -253,27 +253,27 @@ TEST_F(BackupMirrorTest, DropsFilesThatAreNoLongerWanted) {
   peer_.SetAway(false);
   ASSERT_EQ(Run(), absl::OkStatus());
   EXPECT_EQ(peer_.Contents(kNewShard), "-");
-  EXPECT_EQ(peer_.Contents(Segment(2)), "-");
+  EXPECT_EQ(peer_.Contents(SegmentFile(2)), "-");
 }
 
 TEST_F(BackupMirrorTest, ResendsAFileThatWasRewritten) {
   Write(kNewShard, "first");
-  mirror_->Want(kNewShard, /*complete=*/false, Version::kNew);
+  mirror_->Want(kNewShard, /*complete=*/false, Wanted::kNew);
   ASSERT_EQ(Run(), absl::OkStatus());
   Write(kNewShard, "other");
-  mirror_->Want(kNewShard, /*complete=*/false, Version::kNew);
+  mirror_->Want(kNewShard, /*complete=*/false, Wanted::kNew);
   EXPECT_FALSE(mirror_->IsThere(kNewShard));
   ASSERT_EQ(Run(), absl::OkStatus());
   EXPECT_EQ(peer_.Contents(kNewShard), "other");
   const int64_t sent = peer_.stored_bytes();
-  mirror_->Want(kNewShard, /*complete=*/true, Version::kSame);
+  mirror_->Want(kNewShard, /*complete=*/true, Wanted::kSame);
   EXPECT_TRUE(mirror_->IsThere(kNewShard));
   ASSERT_EQ(Run(), absl::OkStatus());
   EXPECT_EQ(peer_.stored_bytes(), sent);
-  // kShard does not exist. The mirror gives up on a file that is deleted before it is sent.
-  mirror_->Want(kShard, /*complete=*/false, Version::kNew);
+  // kShardFile does not exist. The mirror gives up on a file that is deleted before it is sent.
+  mirror_->Want(kShardFile, /*complete=*/false, Wanted::kNew);
   ASSERT_EQ(Run(), absl::OkStatus());
-  EXPECT_FALSE(mirror_->Wants(kShard));
+  EXPECT_FALSE(mirror_->Wants(kShardFile));
 }
 
 TEST_F(BackupMirrorTest, TheCopyIsCompleteWhicheverCallIsLost) {
@@ -285,10 +285,10 @@ TEST_F(BackupMirrorTest, TheCopyIsCompleteWhicheverCallIsLost) {
       peer_.LoseDisk();
       log_.extent = GrowingLog();
       Begin();
-      Write(kShard, shard);
+      Write(kShardFile, shard);
       Write(kManifest, "manifest");
-      mirror_->Want(kShard, /*complete=*/true, Version::kKept);
-      mirror_->Want(kManifest, /*complete=*/true, Version::kKept);
+      mirror_->Want(kShardFile, /*complete=*/true, Wanted::kKept);
+      mirror_->Want(kManifest, /*complete=*/true, Wanted::kKept);
       Grow(1, log.substr(0, kCopyPieceBytes + 80));
       peer_.LoseCall(n, answer_only);
       RunThrough();
@@ -296,10 +296,10 @@ TEST_F(BackupMirrorTest, TheCopyIsCompleteWhicheverCallIsLost) {
       Grow(2, Noise(90, 3));
       RunThrough();
       EXPECT_EQ(mirror_->position(), 3u);
-      EXPECT_EQ(peer_.Contents(kShard), shard);
+      EXPECT_EQ(peer_.Contents(kShardFile), shard);
       EXPECT_EQ(peer_.Contents(kManifest), "manifest");
-      EXPECT_EQ(peer_.Contents(Segment(1)), log);
-      EXPECT_EQ(peer_.Contents(Segment(2)), Noise(90, 3));
+      EXPECT_EQ(peer_.Contents(SegmentFile(1)), log);
+      EXPECT_EQ(peer_.Contents(SegmentFile(2)), Noise(90, 3));
     }
   }
 }
@@ -339,10 +339,10 @@ class BackupFetchTest : public BackupMirrorTest {
   }
 
   void CopySome() {
-    Write(kShard, Noise(2 * kCopyPieceBytes + 9, 1));
+    Write(kShardFile, Noise(2 * kCopyPieceBytes + 9, 1));
     Write(kManifest, "manifest");
-    mirror_->Want(kShard, /*complete=*/true, Version::kKept);
-    mirror_->Want(kManifest, /*complete=*/true, Version::kKept);
+    mirror_->Want(kShardFile, /*complete=*/true, Wanted::kKept);
+    mirror_->Want(kManifest, /*complete=*/true, Wanted::kKept);
     Grow(1, Noise(kCopyPieceBytes, 2));
     ASSERT_EQ(Run(), absl::OkStatus());
   }
@@ -359,12 +359,13 @@ TEST_F(BackupFetchTest, FetchesExactlyTheCopiedFiles) {
   EXPECT_EQ(what_, "fetches its files from server 0 at alpha:7000");
   EXPECT_EQ(pieces_, 0) << "every file is reported";
   files_.Crash(1);
-  for (const std::string& file : {std::string(kShard), std::string(kManifest), Segment(1)}) {
+  for (const std::string& file :
+       {std::string(kShardFile), std::string(kManifest), SegmentFile(1)}) {
     ExpectSame("/new", file);
   }
   EXPECT_FALSE(Fetch("/new").WasBrokenOff());
   EXPECT_TRUE(Fetch("/other", /*job_id=*/0).Run().ok()) << "for any job";
-  ExpectSame("/other", kShard);
+  ExpectSame("/other", kShardFile);
 }
 
 TEST_F(BackupFetchTest, FetchesNothingWithoutCopies) {
@@ -382,7 +383,7 @@ TEST_F(BackupFetchTest, DetectsAnInterruptedFetchAndRestartsIt) {
   EXPECT_TRUE(Fetch("/new").WasBrokenOff());
   ASSERT_TRUE(Fetch("/new").Run().ok());
   EXPECT_FALSE(Fetch("/new").WasBrokenOff());
-  ExpectSame("/new", kShard);
+  ExpectSame("/new", kShardFile);
 }
 
 TEST_F(BackupFetchTest, RefusesToFetchCopiesOfTwoJobs) {

@@ -23,12 +23,11 @@ namespace torchps {
 namespace {
 
 using ::testing::HasSubstr;
-using Version = BackupMirror::Version;
 
-constexpr char kShard[] = "checkpoint-000000000001/server-1-of-2.safetensors";
-constexpr char kSegment[] = "log-1-of-2/1.log";
+constexpr char kCheckpointFile[] = "checkpoint-000000000001/server-1-of-2.safetensors";
+constexpr char kLogFile[] = "log-1-of-2/1.log";
 
-class FakeLog final : public CopiedLog {
+class GrowingFakeLog final : public CopiedLog {
  public:
   GrowingLog GetExtent() const override {
     MutexLock lock(&mutex_);
@@ -78,8 +77,8 @@ class BackupReplicatorTest : public ::testing::Test {
     ASSERT_TRUE(WriteFileAtomically(files_, absl::StrCat("/ps/", file), contents).ok());
   }
   void Grow(const std::string& contents) {
-    Write(kSegment, contents);
-    log_.Grow(kSegment, static_cast<int64_t>(contents.size()));
+    Write(kLogFile, contents);
+    log_.Grow(kLogFile, static_cast<int64_t>(contents.size()));
     sender_->Wake();
   }
   std::string Trouble() {
@@ -102,7 +101,7 @@ class BackupReplicatorTest : public ::testing::Test {
   FaultyFileSystem files_;
   KeeperPeer peer_;
   ManualClock clock_;
-  FakeLog log_;
+  GrowingFakeLog log_;
   Mutex mutex_;
   std::vector<std::string> said_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<BackupReplicator> sender_;
@@ -115,7 +114,7 @@ TEST_F(BackupReplicatorTest, ReportsTheCopiedLogPosition) {
     log += "record";
     Grow(log);
     ASSERT_TRUE(Eventually([&] { return log_.copied >= position; }));
-    EXPECT_EQ(peer_.Contents(kSegment), log);
+    EXPECT_EQ(peer_.Contents(kLogFile), log);
   }
   DurabilityStatus status;
   EXPECT_TRUE(Eventually([&] {
@@ -145,26 +144,29 @@ TEST_F(BackupReplicatorTest, ReportsNoProgressWhileThePeerIsAway) {
 
 TEST_F(BackupReplicatorTest, KeepReturnsOnceTheFilesAreStoredAtThePeer) {
   Begin();
-  Write(kShard, "shard");
-  EXPECT_EQ(sender_->Keep({kShard}, /*complete=*/false, Version::kNew), absl::OkStatus());
-  EXPECT_EQ(peer_.Contents(kShard), "shard");
-  Write(kShard, "other");
-  EXPECT_EQ(sender_->Keep({kShard}, /*complete=*/false, Version::kNew), absl::OkStatus());
-  EXPECT_EQ(peer_.Contents(kShard), "other");
-  const absl::Status gone = sender_->Keep({"none"}, /*complete=*/false, Version::kNew);
+  Write(kCheckpointFile, "shard");
+  EXPECT_EQ(sender_->Keep({kCheckpointFile}, /*complete=*/false, BackupMirror::Version::kNew),
+            absl::OkStatus());
+  EXPECT_EQ(peer_.Contents(kCheckpointFile), "shard");
+  Write(kCheckpointFile, "other");
+  EXPECT_EQ(sender_->Keep({kCheckpointFile}, /*complete=*/false, BackupMirror::Version::kNew),
+            absl::OkStatus());
+  EXPECT_EQ(peer_.Contents(kCheckpointFile), "other");
+  const absl::Status gone =
+      sender_->Keep({"none"}, /*complete=*/false, BackupMirror::Version::kNew);
   EXPECT_TRUE(absl::IsNotFound(gone)) << gone;
   sender_->KeepOnly({});
-  EXPECT_TRUE(Eventually([&] { return peer_.Contents(kShard) == "-"; }));
+  EXPECT_TRUE(Eventually([&] { return peer_.Contents(kCheckpointFile) == "-"; }));
 }
 
 TEST_F(BackupReplicatorTest, KeepFailsAfterATimeoutIfThePeerStaysAway) {
-  Write(kShard, "shard");
+  Write(kCheckpointFile, "shard");
   peer_.SetAway(true);
   Begin();
   absl::Status kept;
   std::atomic<bool> returned{false};
   std::thread keeper([&] {
-    kept = sender_->Keep({kShard}, /*complete=*/false, Version::kNew);
+    kept = sender_->Keep({kCheckpointFile}, /*complete=*/false, BackupMirror::Version::kNew);
     returned = true;
   });
   EXPECT_TRUE(AsTimeGoes([&] { return returned.load(); }));
@@ -174,12 +176,14 @@ TEST_F(BackupReplicatorTest, KeepFailsAfterATimeoutIfThePeerStaysAway) {
 }
 
 TEST_F(BackupReplicatorTest, StopsWhileThePeerIsAway) {
-  Write(kShard, "shard");
+  Write(kCheckpointFile, "shard");
   peer_.SetAway(true);
   Begin();
   Grow("x");
   absl::Status kept;
-  std::thread keeper([&] { kept = sender_->Keep({kShard}, /*complete=*/false, Version::kNew); });
+  std::thread keeper([&] {
+    kept = sender_->Keep({kCheckpointFile}, /*complete=*/false, BackupMirror::Version::kNew);
+  });
   EXPECT_TRUE(Eventually([&] { return !Trouble().empty(); }));
   sender_->Abandon();
   keeper.join();
@@ -191,16 +195,17 @@ TEST_F(BackupReplicatorTest, StopsWhileThePeerIsAway) {
 }
 
 TEST_F(BackupReplicatorTest, ContinuesAfterARestartWithoutResendingFiles) {
-  Write(kShard, "shard");
+  Write(kCheckpointFile, "shard");
   Begin();
   Grow(std::string(200, 'x'));
-  ASSERT_EQ(sender_->Keep({kShard}, /*complete=*/true, Version::kNew), absl::OkStatus());
+  ASSERT_EQ(sender_->Keep({kCheckpointFile}, /*complete=*/true, BackupMirror::Version::kNew),
+            absl::OkStatus());
   ASSERT_TRUE(Eventually([&] { return log_.copied == 1; }));
   sender_ = nullptr;
   const int64_t sent = peer_.stored_bytes();
   log_.copied = 0;
   peer_.Revive();
-  Begin({{kShard}, {}});
+  Begin({{kCheckpointFile}, {}});
   ASSERT_TRUE(Eventually([&] { return log_.copied == 1; })) << "once the copy is confirmed";
   EXPECT_EQ(peer_.stored_bytes(), sent + 200) << "only the last piece of the log";
 }

@@ -339,14 +339,14 @@ CheckpointStatus Written() {
 }
 
 // Returns a job that takes checkpoints only on request.
-JoinRequest OnRequest() {
+JoinRequest CheckpointsOnRequest() {
   JoinRequest terms = Rig::SmallJob();
   terms.mutable_job()->mutable_durability()->set_checkpoint_seconds(0);
   return terms;
 }
 
 TEST(CoordinatorCheckpointTest, TheCheckpointHasTheStateFromBeforeTheServersWrite) {
-  Rig rig(OnRequest(), 1, /*has_directory=*/true);
+  Rig rig(CheckpointsOnRequest(), 1, /*has_directory=*/true);
   std::vector<Rig::Worker> workers = rig.Start(2);
   EXPECT_EQ(Words(rig.Ask(workers[0])), "1: 0-16");
   EXPECT_FALSE(rig.coordinator().BeginCheckpoint(rig.now()).has_value());
@@ -369,7 +369,7 @@ TEST(CoordinatorCheckpointTest, TheCheckpointHasTheStateFromBeforeTheServersWrit
 }
 
 TEST(CoordinatorCheckpointTest, ARequestGetsACheckpointThatBeginsLater) {
-  Rig rig(OnRequest(), 1, /*has_directory=*/true);
+  Rig rig(CheckpointsOnRequest(), 1, /*has_directory=*/true);
   rig.Start(2);
   rig.TakeCheckpoint();
   ASSERT_TRUE(rig.coordinator().BeginCheckpoint(rig.now()).has_value());
@@ -385,7 +385,7 @@ TEST(CoordinatorCheckpointTest, ARequestGetsACheckpointThatBeginsLater) {
 }
 
 TEST(CoordinatorCheckpointTest, ReportsAFailureToCallerAndStatus) {
-  Rig rig(OnRequest(), 1, /*has_directory=*/true);
+  Rig rig(CheckpointsOnRequest(), 1, /*has_directory=*/true);
   rig.Start(2);
   const Later<CheckpointStatus> asked = rig.TakeCheckpoint();
   ASSERT_TRUE(rig.coordinator().BeginCheckpoint(rig.now()).has_value());
@@ -398,7 +398,7 @@ TEST(CoordinatorCheckpointTest, ReportsAFailureToCallerAndStatus) {
 }
 
 TEST(CoordinatorCheckpointTest, ACheckpointInterruptedByARestartIsNotCompleted) {
-  Rig rig(OnRequest(), 1, /*has_directory=*/true);
+  Rig rig(CheckpointsOnRequest(), 1, /*has_directory=*/true);
   rig.Start(2);
   rig.TakeCheckpoint();
   ASSERT_EQ(rig.coordinator().BeginCheckpoint(rig.now())->number, 1u);
@@ -410,7 +410,7 @@ TEST(CoordinatorCheckpointTest, ACheckpointInterruptedByARestartIsNotCompleted) 
 }
 
 TEST(CoordinatorCheckpointTest, TakesNoCheckpointBeforeAWorkerJoins) {
-  Rig rig(OnRequest(), 1, /*has_directory=*/true);
+  Rig rig(CheckpointsOnRequest(), 1, /*has_directory=*/true);
   std::vector<Rig::Worker> workers = rig.Start(2);
   while (Words(rig.Ask(workers[0])) != "done") {
     for (const int epoch : {1, 2}) rig.Report(workers[0], epoch).IgnoreError();
@@ -543,7 +543,7 @@ TEST(LastCheckpointTest, TakesTheLastCheckpointAfterARestart) {
 }
 
 TEST(PublishedPhaseTest, AWorkerLearnsOfAPhaseOnlyAfterItIsSaved) {
-  Rig rig(OnRequest(), 1, /*has_directory=*/true);
+  Rig rig(CheckpointsOnRequest(), 1, /*has_directory=*/true);
   const Rig::Worker anna = rig.NewWorker(), bert = rig.NewWorker();
   const CoordinatorState gathering = rig.coordinator().Save(rig.now());
   rig.FillDisk(true);
@@ -575,7 +575,7 @@ TEST(PublishedPhaseTest, AWorkerLearnsOfAPhaseOnlyAfterItIsSaved) {
 }
 
 TEST(PublishedPhaseTest, ARestartedCoordinatorSyncsThePhaseBeforeItAnswers) {
-  Rig rig(OnRequest(), 1, /*has_directory=*/true);
+  Rig rig(CheckpointsOnRequest(), 1, /*has_directory=*/true);
   const std::vector<Rig::Worker> workers = rig.Start(2);
   rig.FillDisk(true);
   ASSERT_TRUE(rig.Restart().ok());
@@ -586,7 +586,7 @@ TEST(PublishedPhaseTest, ARestartedCoordinatorSyncsThePhaseBeforeItAnswers) {
 }
 
 TEST(PublishedPhaseTest, WithAFullDiskTrainingContinuesAndOnlyTheEndWaits) {
-  JoinRequest terms = OnRequest();
+  JoinRequest terms = CheckpointsOnRequest();
   terms.mutable_job()->mutable_training()->set_epochs(1);
   terms.mutable_job()->mutable_training()->set_evaluate(false);
   Rig rig(terms, 1, /*has_directory=*/true);

@@ -8,11 +8,11 @@
 namespace torchps {
 namespace {
 
-absl::Duration At(double seconds) { return absl::Seconds(seconds); }
+absl::Duration Time(double seconds) { return absl::Seconds(seconds); }
 
 TEST(JobPhaseTest, AnnouncesAtOnceWithoutADirectory) {
   JobPhase phase(/*is_kept=*/false);
-  phase.Enter(JobStatus::RUNNING, At(1));
+  phase.Enter(JobStatus::RUNNING, Time(1));
   EXPECT_EQ(phase.told(), JobStatus::GATHERING);
   phase.Publish();
   EXPECT_EQ(phase.told(), JobStatus::RUNNING);
@@ -20,9 +20,9 @@ TEST(JobPhaseTest, AnnouncesAtOnceWithoutADirectory) {
 
 TEST(JobPhaseTest, AnnouncesAPhaseOnceItsRevisionIsSynced) {
   JobPhase phase(/*is_kept=*/true);
-  phase.Enter(JobStatus::GATHERING, At(1));
+  phase.Enter(JobStatus::GATHERING, Time(1));
   phase.Changed();
-  phase.Enter(JobStatus::RUNNING, At(2));
+  phase.Enter(JobStatus::RUNNING, Time(2));
   const uint64_t entered = phase.revision();
   phase.ChangedVitally();
 
@@ -37,7 +37,7 @@ TEST(JobPhaseTest, AnnouncesAPhaseOnceItsRevisionIsSynced) {
 
 TEST(JobPhaseTest, AnnouncesARestoredPhaseOnceItIsSynced) {
   JobPhase phase(/*is_kept=*/true);
-  phase.Restore(JobStatus::DONE, 7, At(3), At(100));
+  phase.Restore(JobStatus::DONE, 7, Time(3), Time(100));
   EXPECT_GT(phase.revision(), 7u);
   EXPECT_EQ(phase.vital_revision(), phase.revision());
   phase.Publish();
@@ -54,28 +54,28 @@ TEST(JobPhaseTest, OnlyVitalChangesAndPhasesRaiseTheVitalRevision) {
   phase.Changed();
   EXPECT_EQ(phase.vital_revision(), vital);
   EXPECT_GT(phase.revision(), vital);
-  phase.Enter(JobStatus::INITIALIZING, At(1));
+  phase.Enter(JobStatus::INITIALIZING, Time(1));
   EXPECT_EQ(phase.vital_revision(), phase.revision());
 }
 
 TEST(JobPhaseTest, RunningTimeExcludesPauses) {
   JobPhase phase(/*is_kept=*/false);
-  phase.Enter(JobStatus::GATHERING, At(10));
-  EXPECT_EQ(phase.RunningTime(At(20)), At(0));
-  phase.Enter(JobStatus::RUNNING, At(30));
-  EXPECT_EQ(phase.RunningTime(At(35)), At(5));
+  phase.Enter(JobStatus::GATHERING, Time(10));
+  EXPECT_EQ(phase.RunningTime(Time(20)), Time(0));
+  phase.Enter(JobStatus::RUNNING, Time(30));
+  EXPECT_EQ(phase.RunningTime(Time(35)), Time(5));
 
   // The coordinator restarts with another clock and waits for the workers.
   JobPhase later(/*is_kept=*/false);
-  later.Restore(JobStatus::RUNNING, phase.revision(), phase.RunningTime(At(35)), At(1000));
-  EXPECT_EQ(later.RunningTime(At(1002)), At(7));
-  later.Restore(JobStatus::RUNNING, phase.revision(), phase.RunningTime(At(35)), At(1000));
-  later.Enter(JobStatus::GATHERING, At(1000));
-  EXPECT_EQ(later.RunningTime(At(2000)), At(5));
-  later.Enter(JobStatus::RUNNING, At(2000));
-  EXPECT_EQ(later.RunningTime(At(2003)), At(8));
-  later.Enter(JobStatus::DONE, At(2004));
-  EXPECT_EQ(later.RunningTime(At(9999)), At(9));
+  later.Restore(JobStatus::RUNNING, phase.revision(), phase.RunningTime(Time(35)), Time(1000));
+  EXPECT_EQ(later.RunningTime(Time(1002)), Time(7));
+  later.Restore(JobStatus::RUNNING, phase.revision(), phase.RunningTime(Time(35)), Time(1000));
+  later.Enter(JobStatus::GATHERING, Time(1000));
+  EXPECT_EQ(later.RunningTime(Time(2000)), Time(5));
+  later.Enter(JobStatus::RUNNING, Time(2000));
+  EXPECT_EQ(later.RunningTime(Time(2003)), Time(8));
+  later.Enter(JobStatus::DONE, Time(2004));
+  EXPECT_EQ(later.RunningTime(Time(9999)), Time(9));
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kBudgetBytes = 10;
 
 // Admits records only while `has_room` is true.
-class FakeJournal final : public BlockJournal {
+class LimitedJournal final : public BlockJournal {
  public:
   void Record(const Block&, const BlockRecord&) override {}
   void WhenDurable(std::function<void()> continuation) override { continuation(); }
@@ -48,7 +48,7 @@ class FrameAdmissionTest : public ::testing::Test {
   }
 
   ByteBudget budget_{kBudgetBytes};
-  FakeJournal journal_;
+  LimitedJournal journal_;
   FrameAdmission admission_{&budget_};
   int entered_ = 0;
 };

@@ -87,21 +87,21 @@ class MemoryStorage final : public JobStorage, public BlockJournal {
   std::map<BlockId, Kept> kept_;
 };
 
-JobHarness::Options WithJob(const std::string& job, JobStorage* storage = nullptr) {
+JobHarness::Options WithStorage(const std::string& job, JobStorage* storage = nullptr) {
   JobHarness::Options options;
   options.job = job;
   options.storage = storage;
   return options;
 }
 
-void EnterAll(JobHarness& harness, int slots) {
+void EnterSlots(JobHarness& harness, int slots) {
   for (SlotId slot = 0; slot < slots; ++slot) ASSERT_TRUE(harness.Enter(slot, slot + 1).ok());
 }
 
 TEST(RestoreTest, RestoresValuesOptimizerSlotsVersionsAndLedgers) {
   const std::string job = "optimizer { adam {} } consistency { lag { policy: REJECT max_lag: 2 } }";
-  JobHarness before(WithJob(job));
-  EnterAll(before, 2);
+  JobHarness before(WithStorage(job));
+  EnterSlots(before, 2);
   ASSERT_TRUE(before.Initialize(0, 1, 0.5f).ok());
   for (Step step = 1; step <= 5; ++step) {
     ASSERT_TRUE(before.Push(0, 1, step, 1.0f * step)->ok());
@@ -110,7 +110,7 @@ TEST(RestoreTest, RestoresValuesOptimizerSlotsVersionsAndLedgers) {
   MemoryStorage storage;
   storage.KeepAll(before.job());
 
-  JobHarness after(WithJob(job, &storage));
+  JobHarness after(WithStorage(job, &storage));
   MemoryStorage again;
   again.KeepAll(after.job());
   ASSERT_EQ(again.kept().size(), 2u);
@@ -123,15 +123,15 @@ TEST(RestoreTest, RestoresValuesOptimizerSlotsVersionsAndLedgers) {
     EXPECT_EQ(kept.slots.size(), 2u);
   }
   // The next gradient has the same effect in both jobs.
-  EnterAll(after, 2);
+  EnterSlots(after, 2);
   ASSERT_TRUE(before.Push(0, 1, 6, 3.0f)->ok());
   ASSERT_TRUE(after.Push(0, 1, 6, 3.0f)->ok());
   EXPECT_EQ(before.Value(0), after.Value(0));
 }
 
 TEST(RestoreTest, HelloReturnsTheRestoredSteps) {
-  JobHarness before(WithJob(""));
-  EnterAll(before, 2);
+  JobHarness before(WithStorage(""));
+  EnterSlots(before, 2);
   ASSERT_TRUE(before.Initialize(0, 1, 0.0f).ok());
   MemoryStorage storage;
   ASSERT_TRUE(before.Push(0, 1, 1, 1.0f)->ok());
@@ -140,7 +140,7 @@ TEST(RestoreTest, HelloReturnsTheRestoredSteps) {
   storage.Keep(before.job(), 1);
   ASSERT_TRUE(before.Push(0, 1, 3, 1.0f)->ok());
 
-  JobHarness after(WithJob("", &storage));
+  JobHarness after(WithStorage("", &storage));
   const auto hello = after.Enter(0, 1);
   ASSERT_TRUE(hello.ok());
   EXPECT_TRUE(hello->initialized());
@@ -151,12 +151,12 @@ TEST(RestoreTest, HelloReturnsTheRestoredSteps) {
   EXPECT_EQ(hello->restored().block_step(1), 2);
   EXPECT_EQ(hello->last_step(), 2);
   EXPECT_TRUE(after.Status().durability().has_directory());
-  EXPECT_FALSE(JobHarness(WithJob("")).Enter(0, 1)->has_restored());
+  EXPECT_FALSE(JobHarness(WithStorage("")).Enter(0, 1)->has_restored());
 }
 
 TEST(RestoreTest, TheRestoredLedgerDetectsDuplicates) {
-  JobHarness before(WithJob(""));
-  EnterAll(before, 1);
+  JobHarness before(WithStorage(""));
+  EnterSlots(before, 1);
   ASSERT_TRUE(before.Initialize(0, 1, 0.0f).ok());
   MemoryStorage storage;
   storage.Keep(before.job(), 0);
@@ -165,8 +165,8 @@ TEST(RestoreTest, TheRestoredLedgerDetectsDuplicates) {
 
   // Block 0 was saved before the push, block 1 after it. The worker got no answer and repeats the
   // push.
-  JobHarness after(WithJob("", &storage));
-  EnterAll(after, 1);
+  JobHarness after(WithStorage("", &storage));
+  EnterSlots(after, 1);
   const auto reply = after.Push(0, 1, 1, 1.0f, /*base=*/0);
   ASSERT_TRUE(reply->ok()) << reply->status();
   EXPECT_FALSE((*reply)->block(0).duplicate());
@@ -176,14 +176,14 @@ TEST(RestoreTest, TheRestoredLedgerDetectsDuplicates) {
 }
 
 TEST(RestoreTest, AGradientOnLostValuesHasNoLag) {
-  JobHarness before(WithJob("consistency { lag { policy: REJECT max_lag: 1 } }"));
-  EnterAll(before, 1);
+  JobHarness before(WithStorage("consistency { lag { policy: REJECT max_lag: 1 } }"));
+  EnterSlots(before, 1);
   ASSERT_TRUE(before.Initialize(0, 1, 0.0f).ok());
   EXPECT_EQ(before.Frame(0, 1, 1, 0, 1.0f, /*base=*/7).code(), absl::StatusCode::kInvalidArgument);
   MemoryStorage storage;
   storage.KeepAll(before.job());
-  JobHarness after(WithJob("consistency { lag { policy: REJECT max_lag: 1 } }", &storage));
-  EnterAll(after, 1);
+  JobHarness after(WithStorage("consistency { lag { policy: REJECT max_lag: 1 } }", &storage));
+  EnterSlots(after, 1);
   const auto reply = after.Push(0, 1, 8, 1.0f, /*base=*/7);
   ASSERT_TRUE(reply->ok()) << reply->status();
   EXPECT_EQ((*reply)->block(0).verdict(), ACCEPTED);
@@ -192,15 +192,15 @@ TEST(RestoreTest, AGradientOnLostValuesHasNoLag) {
 
 TEST(RestoreTest, WaitsOneSlotLeaseForSlotsToReturn) {
   const std::string job = "consistency { staleness_bound: 0 } membership { lease_seconds: 10 }";
-  JobHarness before(WithJob(job));
-  EnterAll(before, 2);
+  JobHarness before(WithStorage(job));
+  EnterSlots(before, 2);
   ASSERT_TRUE(before.Initialize(0, 1, 0.0f).ok());
   ASSERT_TRUE(before.Push(0, 1, 1, 1.0f)->ok());
   ASSERT_TRUE(before.Push(1, 2, 1, 1.0f)->ok());
   MemoryStorage storage;
   storage.KeepAll(before.job());
 
-  JobHarness after(WithJob(job, &storage));
+  JobHarness after(WithStorage(job, &storage));
   ASSERT_TRUE(after.Enter(0, 1).ok());
   EXPECT_TRUE(after.Pull(0, 1, 1)->granted);
   ASSERT_TRUE(after.Push(0, 1, 2, 1.0f)->ok());
@@ -211,7 +211,7 @@ TEST(RestoreTest, WaitsOneSlotLeaseForSlotsToReturn) {
   EXPECT_TRUE(waiting->granted);
   EXPECT_EQ(after.Status().slot_size(), 2);
 
-  JobHarness alone(WithJob(job, &storage));
+  JobHarness alone(WithStorage(job, &storage));
   ASSERT_TRUE(alone.Enter(0, 1).ok());
   ASSERT_TRUE(alone.Push(0, 1, 2, 1.0f)->ok());
   const auto held = alone.Pull(0, 1, 2);
@@ -225,15 +225,15 @@ TEST(RestoreTest, WaitsOneSlotLeaseForSlotsToReturn) {
 }
 
 TEST(RestoreTest, ACheckpointExcludesTheOpenRound) {
-  JobHarness before(WithJob("consistency { mode: SYNC }"));
-  EnterAll(before, 2);
+  JobHarness before(WithStorage("consistency { mode: SYNC }"));
+  EnterSlots(before, 2);
   ASSERT_TRUE(before.Initialize(0, 1, 0.0f).ok());
   before.Push(0, 1, 1, 1.0f, 0);
   MemoryStorage storage;
   storage.KeepAll(before.job());
 
-  JobHarness after(WithJob("consistency { mode: SYNC }", &storage));
-  EnterAll(after, 2);
+  JobHarness after(WithStorage("consistency { mode: SYNC }", &storage));
+  EnterSlots(after, 2);
   const auto first = after.Push(0, 1, 1, 1.0f, 0);
   ASSERT_TRUE(after.Push(1, 2, 1, 3.0f, 0)->ok());
   ASSERT_TRUE(first->ok());
@@ -241,8 +241,8 @@ TEST(RestoreTest, ACheckpointExcludesTheOpenRound) {
 }
 
 TEST(RestoreTest, ARestoredServerSkipsTheRoundsThatItLost) {
-  JobHarness before(WithJob("consistency { mode: SYNC }"));
-  EnterAll(before, 2);
+  JobHarness before(WithStorage("consistency { mode: SYNC }"));
+  EnterSlots(before, 2);
   ASSERT_TRUE(before.Initialize(0, 1, 0.0f).ok());
   before.Push(0, 1, 1, 1.0f, 0);
   ASSERT_TRUE(before.Push(1, 2, 1, 1.0f, 0)->ok());
@@ -250,7 +250,7 @@ TEST(RestoreTest, ARestoredServerSkipsTheRoundsThatItLost) {
   storage.KeepAll(before.job());
 
   // Other servers are ahead: slot 0 pushes step 8, and slot 1 pulls after its step 7.
-  JobHarness after(WithJob("consistency { mode: SYNC }", &storage));
+  JobHarness after(WithStorage("consistency { mode: SYNC }", &storage));
   EXPECT_EQ(after.Enter(0, 1)->last_step(), 1);
   EXPECT_EQ(after.Push(0, 1, 8, 1.0f, 7)->status().code(), absl::StatusCode::kUnavailable);
   ASSERT_TRUE(after.Enter(1, 2).ok());
@@ -267,8 +267,8 @@ TEST(RestoreTest, ARestoredServerSkipsTheRoundsThatItLost) {
 }
 
 TEST(RestoreTest, BlocksSavedInDifferentRoundsContinueInTheSameRound) {
-  JobHarness before(WithJob("consistency { mode: SYNC }"));
-  EnterAll(before, 1);
+  JobHarness before(WithStorage("consistency { mode: SYNC }"));
+  EnterSlots(before, 1);
   ASSERT_TRUE(before.Initialize(0, 1, 0.0f).ok());
   MemoryStorage storage;
   storage.Keep(before.job(), 0);
@@ -276,13 +276,13 @@ TEST(RestoreTest, BlocksSavedInDifferentRoundsContinueInTheSameRound) {
   storage.Keep(before.job(), 1);
 
   storage.journaling = true;
-  JobHarness after(WithJob("consistency { mode: SYNC }", &storage));
+  JobHarness after(WithStorage("consistency { mode: SYNC }", &storage));
   EXPECT_EQ(after.GetVersion(0), 3) << "one behind, because the round may have been open";
   EXPECT_EQ(after.GetVersion(1), 4);
   ASSERT_EQ(storage.told.size(), 1u);
   EXPECT_EQ(storage.told[0].kind, BlockRecord::Kind::kPassed);
   EXPECT_EQ(storage.told[0].version, 3);
-  EnterAll(after, 1);
+  EnterSlots(after, 1);
   EXPECT_TRUE(after.Pull(0, 1, 4)->granted);
   EXPECT_EQ(after.GetVersion(0), 4);
   after.Push(0, 1, 5, 1.0f);
@@ -293,8 +293,8 @@ TEST(RestoreTest, BlocksSavedInDifferentRoundsContinueInTheSameRound) {
 TEST(RestoreTest, JournalsEveryChangeBeforeTheAnswer) {
   MemoryStorage storage;
   storage.journaling = true;
-  JobHarness harness(WithJob("consistency { lag { policy: REJECT max_lag: 1 } }", &storage));
-  EnterAll(harness, 1);
+  JobHarness harness(WithStorage("consistency { lag { policy: REJECT max_lag: 1 } }", &storage));
+  EnterSlots(harness, 1);
   ASSERT_TRUE(harness.Initialize(0, 1, 0.0f).ok());
   using Kind = BlockRecord::Kind;
   EXPECT_EQ(storage.told, (std::vector<MemoryStorage::Told>{{Kind::kInitial, 0, 0, {}},
@@ -324,8 +324,8 @@ TEST(RestoreTest, JournalsEveryChangeBeforeTheAnswer) {
 TEST(RestoreTest, JournalsASyncRoundWhenApplied) {
   MemoryStorage storage;
   storage.journaling = true;
-  JobHarness harness(WithJob("consistency { mode: SYNC }", &storage));
-  EnterAll(harness, 2);
+  JobHarness harness(WithStorage("consistency { mode: SYNC }", &storage));
+  EnterSlots(harness, 2);
   ASSERT_TRUE(harness.Initialize(0, 1, 0.0f).ok());
   storage.told.clear();
   harness.Push(0, 1, 1, 1.0f, 0);
@@ -337,14 +337,14 @@ TEST(RestoreTest, JournalsASyncRoundWhenApplied) {
 }
 
 TEST(RestoreTest, RejectsARestoredBlockOfAnotherShape) {
-  JobHarness before(WithJob(""));
-  EnterAll(before, 1);
+  JobHarness before(WithStorage(""));
+  EnterSlots(before, 1);
   ASSERT_TRUE(before.Initialize(0, 1, 0.0f).ok());
   MemoryStorage storage;
   storage.KeepAll(before.job());
   storage.kept()[1].values.pop_back();
   ManualClock clock;
-  const auto job = HostedJob::Create(JobHarness::Hello(WithJob("")), &clock, &storage);
+  const auto job = HostedJob::Create(JobHarness::Hello(WithStorage("")), &clock, &storage);
   EXPECT_EQ(job.status().code(), absl::StatusCode::kDataLoss);
 }
 
@@ -368,8 +368,8 @@ TEST(RestoreTest, SyncNeverHangsAfterARestore) {
     };
     std::vector<Slot> state(slots);
     MemoryStorage storage;
-    auto harness = std::make_unique<JobHarness>(WithJob(job, &storage));
-    EnterAll(*harness, slots);
+    auto harness = std::make_unique<JobHarness>(WithStorage(job, &storage));
+    EnterSlots(*harness, slots);
     ASSERT_TRUE(harness->Initialize(0, 1, 0.0f).ok());
     for (Slot& slot : state) slot.greeted = true;
     storage.KeepAll(harness->job());
@@ -381,7 +381,7 @@ TEST(RestoreTest, SyncNeverHangsAfterARestore) {
         storage.Keep(harness->job(), UniformBelow(random, harness->job().store().owned()));
       }
       if (UniformBelow(random, 60) == 0) {
-        harness = std::make_unique<JobHarness>(WithJob(job, &storage));
+        harness = std::make_unique<JobHarness>(WithStorage(job, &storage));
         ++incarnations;
         for (Slot& slot : state) {
           slot.greeted = false;
@@ -427,7 +427,7 @@ TEST(RestoreTest, SyncNeverHangsAfterARestore) {
 }
 
 TEST(RestoreTest, RefusesAReplacedIncarnationAfterARestore) {
-  JobHarness before(WithJob(""));
+  JobHarness before(WithStorage(""));
   ASSERT_TRUE(before.Enter(0, 5).ok());
   ASSERT_TRUE(before.Initialize(0, 5, 0.0f).ok());
   ASSERT_TRUE(before.Push(0, 5, 1, 1.0f)->ok());
@@ -436,7 +436,7 @@ TEST(RestoreTest, RefusesAReplacedIncarnationAfterARestore) {
   ASSERT_TRUE(before.Frame(0, 7, 2, /*block=*/1, 1.0f, 1).ok());
   MemoryStorage storage;
   storage.KeepAll(before.job());
-  JobHarness after(WithJob("", &storage));
+  JobHarness after(WithStorage("", &storage));
   EXPECT_EQ(after.Enter(0, 5).status().code(), absl::StatusCode::kAborted);
   const auto hello = after.Enter(0, 7);
   ASSERT_TRUE(hello.ok()) << hello.status();
@@ -448,7 +448,7 @@ TEST(RestoreTest, RefusesAReplacedIncarnationAfterARestore) {
 TEST(RestoreTest, ASuccessorsPushIsNoRepeatOfItsPredecessorsStep) {
   for (const char* const job : {"", "consistency { mode: SYNC }"}) {
     SCOPED_TRACE(job);
-    JobHarness before(WithJob(job));
+    JobHarness before(WithStorage(job));
     ASSERT_TRUE(before.Enter(0, 5).ok());
     ASSERT_TRUE(before.Initialize(0, 5, 0.0f).ok());
     ASSERT_TRUE(before.Push(0, 5, 1, 1.0f)->ok());
@@ -459,7 +459,7 @@ TEST(RestoreTest, ASuccessorsPushIsNoRepeatOfItsPredecessorsStep) {
 
     // The restored server has lost the successor's push. The predecessor, which was paused, returns
     // first.
-    JobHarness after(WithJob(job, &storage));
+    JobHarness after(WithStorage(job, &storage));
     ASSERT_TRUE(after.Enter(0, 5).ok());
     ASSERT_TRUE(after.Push(0, 5, 2, 4.0f)->ok());
     const auto hello = after.Enter(0, 7);

@@ -10,7 +10,7 @@
 namespace torchps {
 namespace {
 
-constexpr absl::Duration kLease = absl::Seconds(10);
+constexpr absl::Duration kSlotLease = absl::Seconds(10);
 
 absl::Duration At(double seconds) { return absl::Seconds(seconds); }
 
@@ -38,7 +38,7 @@ TEST(SlotClocksTest, RefusesAnEndedIncarnation) {
 }
 
 TEST(SlotClocksTest, MinClockIsTheLowestLiveClock) {
-  SlotClocks clocks(kLease);
+  SlotClocks clocks(kSlotLease);
   clocks.Enter(0, 1, 0, At(0));
   clocks.Enter(1, 2, 0, At(0));
   clocks.Advance(0, 5);
@@ -50,7 +50,7 @@ TEST(SlotClocksTest, MinClockIsTheLowestLiveClock) {
 }
 
 TEST(SlotClocksTest, AJoinerStartsAtTheMinClock) {
-  SlotClocks clocks(kLease);
+  SlotClocks clocks(kSlotLease);
   clocks.Enter(0, 1, 0, At(0));
   clocks.Advance(0, 8);
   EXPECT_EQ(clocks.Enter(1, 2, 0, At(0)), 8);
@@ -58,7 +58,7 @@ TEST(SlotClocksTest, AJoinerStartsAtTheMinClock) {
 }
 
 TEST(SlotClocksTest, ARejoiningSlotStartsAtItsLastStep) {
-  SlotClocks clocks(kLease);
+  SlotClocks clocks(kSlotLease);
   clocks.Enter(0, 1, 0, At(0));
   clocks.Enter(1, 2, 0, At(0));
   clocks.Leave(0, 1);
@@ -69,7 +69,7 @@ TEST(SlotClocksTest, ARejoiningSlotStartsAtItsLastStep) {
 TEST(SlotClocksTest, ASuccessorDoesNotInheritTheClock) {
   for (const bool was_here : {false, true}) {
     SCOPED_TRACE(was_here);
-    SlotClocks clocks(kLease);
+    SlotClocks clocks(kSlotLease);
     clocks.Expect(0, /*clock=*/was_here ? 2 : 3, /*incarnation=*/1, At(0));
     clocks.Expect(1, /*clock=*/2, /*incarnation=*/2, At(0));
     clocks.Enter(1, 2, /*own_step=*/2, At(0));
@@ -85,7 +85,7 @@ TEST(SlotClocksTest, ASuccessorDoesNotInheritTheClock) {
 }
 
 TEST(SlotClocksTest, RefusesAnOlderIncarnation) {
-  SlotClocks clocks(kLease);
+  SlotClocks clocks(kSlotLease);
   clocks.Enter(0, 5, 0, At(0));
   EXPECT_EQ(clocks.CheckEntry(0, 4).code(), absl::StatusCode::kAborted);
   EXPECT_EQ(clocks.Renew(0, 4, At(1)).code(), absl::StatusCode::kAborted);
@@ -94,7 +94,7 @@ TEST(SlotClocksTest, RefusesAnOlderIncarnation) {
 }
 
 TEST(SlotClocksTest, ALeaseExpiresExactlyWithoutARenewal) {
-  SlotClocks clocks(kLease);
+  SlotClocks clocks(kSlotLease);
   clocks.Enter(0, 1, 0, At(0));
   clocks.Enter(1, 2, 0, At(0));
   EXPECT_TRUE(clocks.Renew(0, 1, At(6)).ok());
@@ -105,7 +105,7 @@ TEST(SlotClocksTest, ALeaseExpiresExactlyWithoutARenewal) {
 }
 
 TEST(SlotClocksTest, AnExpiredSlotReleasesTheMinClock) {
-  SlotClocks clocks(kLease);
+  SlotClocks clocks(kSlotLease);
   clocks.Enter(0, 1, 0, At(0));
   clocks.Enter(1, 2, 0, At(0));
   clocks.Advance(0, 7);
@@ -115,7 +115,7 @@ TEST(SlotClocksTest, AnExpiredSlotReleasesTheMinClock) {
 }
 
 TEST(SlotClocksTest, MinClockStaysWhenTheLastSlotLeaves) {
-  SlotClocks clocks(kLease);
+  SlotClocks clocks(kSlotLease);
   clocks.Enter(0, 1, 0, At(0));
   clocks.Advance(0, 7);
   clocks.Leave(0, 1);
@@ -124,7 +124,7 @@ TEST(SlotClocksTest, MinClockStaysWhenTheLastSlotLeaves) {
 }
 
 TEST(SlotClocksTest, OnlyTheFirstPullRecordsItsClock) {
-  SlotClocks clocks(kLease);
+  SlotClocks clocks(kSlotLease);
   clocks.Enter(0, 1, 0, At(0));
   EXPECT_EQ(clocks.BeginPull(0, 4), 4);
   EXPECT_EQ(clocks.min_clock(), 4) << "the worker starts at the largest clock of its servers";
@@ -135,21 +135,21 @@ TEST(SlotClocksTest, OnlyTheFirstPullRecordsItsClock) {
 }
 
 TEST(SlotClocksTest, AnEarlyPullRecordsThePreviousStep) {
-  SlotClocks clocks(kLease);
+  SlotClocks clocks(kSlotLease);
   clocks.Enter(0, 1, 0, At(0));
   EXPECT_EQ(clocks.BeginPull(0, 5, /*ahead=*/true), 5) << "judged by the claimed clock";
   EXPECT_EQ(clocks.min_clock(), 4) << "because step 5 is not pushed yet";
 }
 
 TEST(SlotClocksTest, RejectsSlotsOutsideTheLimits) {
-  const SlotClocks clocks(kLease);
+  const SlotClocks clocks(kSlotLease);
   EXPECT_EQ(clocks.CheckEntry(-1, 1).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(clocks.CheckEntry(kMaxSlots, 1).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(clocks.CheckEntry(0, 0).code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(SlotClocksTest, ARestartedServerRefusesAReplacedIncarnation) {
-  SlotClocks clocks(kLease);
+  SlotClocks clocks(kSlotLease);
   clocks.Expect(0, /*clock=*/6, /*incarnation=*/7, At(0));
   EXPECT_EQ(clocks.CheckEntry(0, 5).code(), absl::StatusCode::kAborted);
   EXPECT_TRUE(clocks.CheckEntry(0, 7).ok()) << "the known process";

@@ -18,7 +18,7 @@ using ::testing::ElementsAre;
 using ::testing::FloatEq;
 using ::testing::SizeIs;
 
-class Journal final : public BlockJournal {
+class BatchJournal final : public BlockJournal {
  public:
   struct Entry {
     BlockRecord::Kind kind;
@@ -124,7 +124,7 @@ class BatchPushTest : public ::testing::Test {
   }
 
   ManualClock clock_;
-  Journal journal_;
+  BatchJournal journal_;
   ModelLayout layout_;
   BlockMap map_;
   std::unique_ptr<BlockUpdater> updater_;

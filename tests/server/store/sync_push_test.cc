@@ -18,7 +18,7 @@ using ::testing::FloatEq;
 using ::testing::HasSubstr;
 
 // Records the journal's entries in order.
-class Journal final : public BlockJournal {
+class SyncJournal final : public BlockJournal {
  public:
   struct Entry {
     BlockRecord::Kind kind;
@@ -124,7 +124,7 @@ class SyncPushTest : public ::testing::Test {
 
   SgdSpec sgd_;  // used by Make()
   ManualClock clock_;
-  Journal journal_;
+  SyncJournal journal_;
   ModelLayout layout_;
   BlockMap map_;
   std::unique_ptr<BlockUpdater> updater_;

@@ -31,7 +31,7 @@ GpuFacts Unseen(const std::string& complaint) {
 constexpr char kNoCuda[] = "device 'cuda' cannot be used: this program is built without CUDA";
 constexpr char kNoGpu[] = "device 'cuda' cannot be used: CUDA sees no GPU here";
 
-void Expect(const Finding& finding, Level level, const std::string& text) {
+void ExpectText(const Finding& finding, Level level, const std::string& text) {
   EXPECT_EQ(finding.level, level) << finding.subject << ": " << finding.text;
   EXPECT_EQ(finding.text, text) << finding.subject;
   EXPECT_EQ(finding.advice.empty(), level == Level::kOk) << finding.subject << ": " << finding.text;
@@ -41,9 +41,9 @@ void ExpectAll(const std::string& device, const GpuFacts& facts, const std::stri
                const std::string& gpus, const std::string& worker) {
   const std::vector<Finding> findings = GpuFindings(device, facts);
   ASSERT_EQ(findings.size(), 3u);
-  Expect(findings[0], Level::kOk, driver);
-  Expect(findings[1], Level::kOk, gpus);
-  Expect(findings[2], Level::kOk, worker);
+  ExpectText(findings[0], Level::kOk, driver);
+  ExpectText(findings[1], Level::kOk, gpus);
+  ExpectText(findings[2], Level::kOk, worker);
 }
 
 TEST(GpuChecks, AcceptsACompleteMachine) {
@@ -67,17 +67,17 @@ TEST(GpuChecks, WithoutADriverReportsEachMissingPart) {
   facts.driver = "";
   facts.device_files = 0;
   const std::vector<Finding> findings = GpuFindings("cuda", facts);
-  Expect(findings[0], Level::kProblem, "no NVIDIA driver is loaded here");
-  Expect(findings[1], Level::kProblem, "there is no /dev/nvidia0");
-  Expect(findings[2], Level::kProblem, "is built without CUDA");
+  ExpectText(findings[0], Level::kProblem, "no NVIDIA driver is loaded here");
+  ExpectText(findings[1], Level::kProblem, "there is no /dev/nvidia0");
+  ExpectText(findings[2], Level::kProblem, "is built without CUDA");
   EXPECT_EQ(findings[2].subject, "ps_worker /opt/ps_worker");
 }
 
 TEST(GpuChecks, DistinguishesCpuBuildsFromOldDrivers) {
   EXPECT_EQ(GpuFindings("cuda", Unseen(kNoCuda))[2].advice, "docs/gpus.md has the steps");
   const std::vector<Finding> old = GpuFindings("cuda", Unseen(kNoGpu));
-  Expect(old[1], Level::kWarning, "2 GPUs in /dev, but none is visible to ps_worker");
-  Expect(old[2], Level::kProblem, "is a CUDA build but sees no GPU");
+  ExpectText(old[1], Level::kWarning, "2 GPUs in /dev, but none is visible to ps_worker");
+  ExpectText(old[2], Level::kProblem, "is a CUDA build but sees no GPU");
   EXPECT_EQ(old[2].advice, "is the driver as new as the CUDA that torch is built with?");
   GpuFacts none = Unseen(kNoGpu);
   none.driver = "";
@@ -87,24 +87,24 @@ TEST(GpuChecks, DistinguishesCpuBuildsFromOldDrivers) {
 TEST(GpuChecks, QuotesAProgramThatDoesNotRun) {
   GpuFacts facts = Unseen("error while loading shared libraries: libtorch_cuda.so");
   facts.seen.clear();
-  Expect(GpuFindings("cuda", facts)[2], Level::kProblem,
-         "error while loading shared libraries: libtorch_cuda.so");
+  ExpectText(GpuFindings("cuda", facts)[2], Level::kProblem,
+             "error while loading shared libraries: libtorch_cuda.so");
 }
 
 TEST(GpuChecks, ReportsTheVariableThatHidesGpus) {
   GpuFacts facts = Unseen(kNoGpu);
   facts.visible = "";
-  Expect(GpuFindings("cuda", facts)[1], Level::kProblem,
-         "2 GPUs in /dev, but none is visible; CUDA_VISIBLE_DEVICES= is set");
+  ExpectText(GpuFindings("cuda", facts)[1], Level::kProblem,
+             "2 GPUs in /dev, but none is visible; CUDA_VISIBLE_DEVICES= is set");
 }
 
 TEST(GpuChecks, ReportsAMissingGpuIndex) {
-  Expect(GpuFindings("cuda:2", Healthy())[2], Level::kProblem,
-         "sees cpu, cuda:0, cuda:1, but not cuda:2");
-  Expect(GpuFindings("cuda:0,cuda:2,cpu", Healthy())[2], Level::kProblem,
-         "sees cpu, cuda:0, cuda:1, but not cuda:2");
-  Expect(GpuFindings("cuda:0,cuda:1", Healthy())[2], Level::kOk, "sees cpu, cuda:0, cuda:1");
-  Expect(GpuFindings("cuda:all", Healthy())[2], Level::kOk, "sees cpu, cuda:0, cuda:1");
+  ExpectText(GpuFindings("cuda:2", Healthy())[2], Level::kProblem,
+             "sees cpu, cuda:0, cuda:1, but not cuda:2");
+  ExpectText(GpuFindings("cuda:0,cuda:2,cpu", Healthy())[2], Level::kProblem,
+             "sees cpu, cuda:0, cuda:1, but not cuda:2");
+  ExpectText(GpuFindings("cuda:0,cuda:1", Healthy())[2], Level::kOk, "sees cpu, cuda:0, cuda:1");
+  ExpectText(GpuFindings("cuda:all", Healthy())[2], Level::kOk, "sees cpu, cuda:0, cuda:1");
 }
 
 TEST(GpuChecks, AsksTheProgramForVisibleDevices) {
@@ -129,16 +129,16 @@ TEST(GpuChecks, AsksTheProgramForVisibleDevices) {
 
 TEST(GpuChecks, CpuJobsDoNotNeedACudaBuild) {
   const absl::Status not_built = absl::InvalidArgumentError("cannot find ps_worker");
-  Expect(CheckDevice("cpu", not_built)[0], Level::kOk, "cpu");
-  Expect(CheckDevice("cpu,cpu", not_built)[0], Level::kOk, "cpu,cpu");
-  Expect(CheckDevice("auto", not_built)[0], Level::kOk,
-         "auto selects the CPU, because no GPU is visible");
+  ExpectText(CheckDevice("cpu", not_built)[0], Level::kOk, "cpu");
+  ExpectText(CheckDevice("cpu,cpu", not_built)[0], Level::kOk, "cpu,cpu");
+  ExpectText(CheckDevice("auto", not_built)[0], Level::kOk,
+             "auto selects the CPU, because no GPU is visible");
   for (const std::string name : {"gpu", "cuda:", "cuda:x", "cuda:-1", "cuda0", ""}) {
-    Expect(CheckDevice(name, not_built)[0], Level::kProblem, "'" + name + "' is not a device");
+    ExpectText(CheckDevice(name, not_built)[0], Level::kProblem, "'" + name + "' is not a device");
   }
   const std::vector<Finding> findings = CheckDevice("cuda", not_built);
   ASSERT_EQ(findings.size(), 3u);
-  Expect(findings[2], Level::kProblem, "cannot find ps_worker");
+  ExpectText(findings[2], Level::kProblem, "cannot find ps_worker");
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 namespace torchps {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(1);
+constexpr absl::Duration kWatchPatience = absl::Seconds(1);
 
 // Simulates two servers with progress that the test sets.
 class BackupWatchTest : public testing::Test {
@@ -50,9 +50,9 @@ class BackupWatchTest : public testing::Test {
 
 TEST_F(BackupWatchTest, AsksNoServerBeforeADiskLoss) {
   BackupWatch watch = Watch(/*has_log=*/true);
-  EXPECT_TRUE(watch.AreWhole(kPatience));
+  EXPECT_TRUE(watch.AreWhole(kWatchPatience));
   watch.OnDeath(1);
-  EXPECT_TRUE(watch.AreWhole(kPatience)) << "the server returns with its files";
+  EXPECT_TRUE(watch.AreWhole(kWatchPatience)) << "the server returns with its files";
   EXPECT_EQ(looks_, 0);
 }
 
@@ -60,16 +60,17 @@ TEST_F(BackupWatchTest, AfterDiskLossWaitsForEachServersAcknowledgement) {
   BackupWatch watch = Watch(/*has_log=*/true);
   Acknowledge(0, 10);
   watch.OnLoss(1);
-  EXPECT_FALSE(watch.AreWhole(kPatience));
+  EXPECT_FALSE(watch.AreWhole(kWatchPatience));
   EXPECT_EQ(looks_, 0) << "one server has not returned";
   watch.OnReturn(1, "127.0.0.1:2");
-  EXPECT_FALSE(watch.AreWhole(kPatience));
+  EXPECT_FALSE(watch.AreWhole(kWatchPatience));
   Acknowledge(1, 3);
-  EXPECT_FALSE(watch.AreWhole(kPatience)) << "server 0 may not know yet that its copies are lost";
+  EXPECT_FALSE(watch.AreWhole(kWatchPatience))
+      << "server 0 may not know yet that its copies are lost";
   Acknowledge(0, 11);
-  EXPECT_TRUE(watch.AreWhole(kPatience));
+  EXPECT_TRUE(watch.AreWhole(kWatchPatience));
   looks_ = 0;
-  EXPECT_TRUE(watch.AreWhole(kPatience));
+  EXPECT_TRUE(watch.AreWhole(kWatchPatience));
   EXPECT_EQ(looks_, 0);
 }
 
@@ -78,15 +79,15 @@ TEST_F(BackupWatchTest, AServersDeathDiscardsItsEarlierAcknowledgements) {
   Acknowledge(0, 10);
   watch.OnLoss(1);
   watch.OnReturn(1, "127.0.0.1:2");
-  EXPECT_FALSE(watch.AreWhole(kPatience));
+  EXPECT_FALSE(watch.AreWhole(kWatchPatience));
   watch.OnDeath(0);
   watch.OnReturn(0, "127.0.0.1:1");
   Acknowledge(0, 1);
   Acknowledge(1, 1);
-  EXPECT_FALSE(watch.AreWhole(kPatience));
+  EXPECT_FALSE(watch.AreWhole(kWatchPatience));
   Acknowledge(0, 2);
   Acknowledge(1, 2);
-  EXPECT_TRUE(watch.AreWhole(kPatience));
+  EXPECT_TRUE(watch.AreWhole(kWatchPatience));
 }
 
 TEST_F(BackupWatchTest, WaitsForSilentAndRestoringServers) {
@@ -94,15 +95,15 @@ TEST_F(BackupWatchTest, WaitsForSilentAndRestoringServers) {
   watch.OnLoss(1);
   watch.OnReturn(1, "127.0.0.1:2");
   servers_[1] = absl::UnavailableError("not there");
-  EXPECT_FALSE(watch.AreWhole(kPatience));
+  EXPECT_FALSE(watch.AreWhole(kWatchPatience));
   ServerStatus fetching;
   fetching.mutable_restoring();
   servers_[1] = fetching;
-  EXPECT_FALSE(watch.AreWhole(kPatience));
+  EXPECT_FALSE(watch.AreWhole(kWatchPatience));
   for (uint64_t blocks : {5, 6}) {
     Acknowledge(0, blocks);
     Acknowledge(1, blocks);
-    EXPECT_EQ(watch.AreWhole(kPatience), blocks == 6);
+    EXPECT_EQ(watch.AreWhole(kWatchPatience), blocks == 6);
   }
 }
 
@@ -117,7 +118,7 @@ TEST_F(BackupWatchTest, WithoutALogWaitsForACompleteCheckpoint) {
       status.mutable_durability()->set_checkpoint(checkpoint);
       server = status;
     }
-    EXPECT_EQ(watch.AreWhole(kPatience), checkpoint == 8);
+    EXPECT_EQ(watch.AreWhole(kWatchPatience), checkpoint == 8);
   }
 }
 

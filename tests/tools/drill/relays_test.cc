@@ -13,8 +13,8 @@
 namespace torchps {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(20);
-constexpr absl::Duration kSilence = absl::Milliseconds(50);
+constexpr absl::Duration kRelayPatience = absl::Seconds(20);
+constexpr absl::Duration kRelaySilence = absl::Milliseconds(50);
 
 // Connects workers to two listening sockets through relays.
 class RelaysTest : public ::testing::Test {
@@ -58,22 +58,22 @@ class RelaysTest : public ::testing::Test {
 TEST_F(RelaysTest, ALinkStaysCutUntilEachCutHasEnded) {
   relays_.Cut({{0, 1}});
   relays_.Cut({{0, 1}, {1, 1}});
-  EXPECT_EQ(Arrives(0, 0, kPatience), "x");
-  EXPECT_EQ(Arrives(1, 0, kPatience), "x");
-  EXPECT_EQ(Arrives(0, 1, kSilence), "");
-  EXPECT_EQ(Arrives(1, 1, kSilence), "");
+  EXPECT_EQ(Arrives(0, 0, kRelayPatience), "x");
+  EXPECT_EQ(Arrives(1, 0, kRelayPatience), "x");
+  EXPECT_EQ(Arrives(0, 1, kRelaySilence), "");
+  EXPECT_EQ(Arrives(1, 1, kRelaySilence), "");
   relays_.Join({{0, 1}, {1, 1}});
-  EXPECT_EQ(ReadUntilEnd(far_[3], kPatience, 1).bytes, "x") << "nothing was lost";
-  EXPECT_EQ(ReadUntilEnd(far_[1], kSilence, 1).bytes, "") << "the other cut lasts";
+  EXPECT_EQ(ReadUntilEnd(far_[3], kRelayPatience, 1).bytes, "x") << "nothing was lost";
+  EXPECT_EQ(ReadUntilEnd(far_[1], kRelaySilence, 1).bytes, "") << "the other cut lasts";
   relays_.Join({{0, 1}});
-  EXPECT_EQ(ReadUntilEnd(far_[1], kPatience, 1).bytes, "x");
+  EXPECT_EQ(ReadUntilEnd(far_[1], kRelayPatience, 1).bytes, "x");
 }
 
 TEST_F(RelaysTest, ResetBreaksOnlyTheLinksConnections) {
   relays_.Reset({{1, 0}});
-  EXPECT_EQ(ReadUntilEnd(near_[2], kPatience).kind, TcpEnd::kReset);
-  EXPECT_EQ(ReadUntilEnd(far_[2], kPatience).kind, TcpEnd::kReset);
-  EXPECT_EQ(Arrives(1, 1, kPatience), "x");
+  EXPECT_EQ(ReadUntilEnd(near_[2], kRelayPatience).kind, TcpEnd::kReset);
+  EXPECT_EQ(ReadUntilEnd(far_[2], kRelayPatience).kind, TcpEnd::kReset);
+  EXPECT_EQ(Arrives(1, 1, kRelayPatience), "x");
 }
 
 TEST_F(RelaysTest, ARestartedWorkerGetsTheSameRelays) {

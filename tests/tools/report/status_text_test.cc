@@ -9,7 +9,7 @@
 namespace torchps {
 namespace {
 
-constexpr absl::Duration kTimeout = absl::Seconds(1);
+constexpr absl::Duration kViewTimeout = absl::Seconds(1);
 
 void SetRunning(FakeCluster& cluster) {
   cluster.job->set_phase(JobStatus::RUNNING);
@@ -24,7 +24,7 @@ TEST(StatusTextTest, RunningClusterShowsAHeadlineAndTwoTables) {
   FakeCluster cluster;
   SetRunning(cluster);
   EXPECT_EQ(
-      StatusText(ReadCluster(cluster, kTimeout, absl::ZeroDuration()), nullptr),
+      StatusText(ReadCluster(cluster, kViewTimeout, absl::ZeroDuration()), nullptr),
       "digits-mlp is running: epoch 2 of 2, 2.50 s, 800 samples/s, test accuracy 93.50 % after "
       "epoch 2\n"
       "mlp with 50,890 parameters, on generated digits of seed 1, asynchronous, each push alone, "
@@ -69,7 +69,7 @@ TEST(StatusTextTest, AWholeBatchJobShowsBatchesInsteadOfLeads) {
   cluster.servers[1]->mutable_slot(0)->set_push_wait_seconds(0.25);
   cluster.servers[1]->mutable_slot(0)->set_longest_push_wait_seconds(0.055);
   const auto text = [&] {
-    return StatusText(ReadCluster(cluster, kTimeout, absl::ZeroDuration()), nullptr);
+    return StatusText(ReadCluster(cluster, kViewTimeout, absl::ZeroDuration()), nullptr);
   };
   EXPECT_NE(
       text().find(
@@ -112,7 +112,7 @@ TEST(StatusTextTest, ListsTheDevicesBelowAMultiDeviceSlot) {
     member.set_model_bytes(3 << 20);
   }
   const auto text = [&] {
-    return StatusText(ReadCluster(cluster, kTimeout, absl::ZeroDuration()), nullptr);
+    return StatusText(ReadCluster(cluster, kViewTimeout, absl::ZeroDuration()), nullptr);
   };
   EXPECT_NE(text().find("slot  host   device     path     state             epoch  clock"),
             std::string::npos)
@@ -135,7 +135,7 @@ TEST(StatusTextTest, ShowsTheTransportOfASlot) {
   SetRunning(cluster);
   cluster.servers[0]->mutable_slot(0)->set_shared_memory(true);
   const auto text = [&] {
-    return StatusText(ReadCluster(cluster, kTimeout, absl::ZeroDuration()), nullptr);
+    return StatusText(ReadCluster(cluster, kViewTimeout, absl::ZeroDuration()), nullptr);
   };
   EXPECT_NE(text().find("shared with 1 of 2"), std::string::npos) << text();
   cluster.servers[1]->mutable_slot(0)->set_shared_memory(true);
@@ -145,9 +145,9 @@ TEST(StatusTextTest, ShowsTheTransportOfASlot) {
 TEST(StatusTextTest, RatesCoverTheTimeSinceTheLastLook) {
   FakeCluster cluster;
   SetRunning(cluster);
-  const ClusterView before = ReadCluster(cluster, kTimeout, absl::Seconds(10));
+  const ClusterView before = ReadCluster(cluster, kViewTimeout, absl::Seconds(10));
   cluster.job->mutable_slot(0)->mutable_figures()->set_samples(1700);
-  const ClusterView after = ReadCluster(cluster, kTimeout, absl::Seconds(12));
+  const ClusterView after = ReadCluster(cluster, kViewTimeout, absl::Seconds(12));
   EXPECT_NE(StatusText(after, &before).find(", 250 samples/s,"), std::string::npos)
       << StatusText(after, &before);
 }
@@ -197,7 +197,7 @@ TEST(StatusTextTest, ReportsServersWithoutAJob) {
   FakeCluster cluster;
   cluster.job = FromText<JobStatus>("phase: NO_JOB");
   const std::string text =
-      StatusText(ReadCluster(cluster, kTimeout, absl::ZeroDuration()), nullptr);
+      StatusText(ReadCluster(cluster, kViewTimeout, absl::ZeroDuration()), nullptr);
   EXPECT_EQ(text.find("no job yet: no worker has connected\n"), 0u) << text;
 }
 
@@ -206,7 +206,7 @@ TEST(StatusTextTest, WaitingJobCountsJoinedWorkers) {
   cluster.job = FromText<JobStatus>(
       "phase: GATHERING job { name: 'digits' workers: 3 } slot { slot: 0 state: JOINED }");
   const std::string text =
-      StatusText(ReadCluster(cluster, kTimeout, absl::ZeroDuration()), nullptr);
+      StatusText(ReadCluster(cluster, kViewTimeout, absl::ZeroDuration()), nullptr);
   EXPECT_EQ(text.find("digits is gathering: 1 of 3 workers joined\n"), 0u) << text;
 }
 

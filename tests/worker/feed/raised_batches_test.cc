@@ -20,7 +20,7 @@ namespace {
 using ::testing::HasSubstr;
 
 // Dataset whose sample i has the number i as its input and the class i. Reading sample 66 fails.
-class Numbers final : public Dataset {
+class NumbersAndClasses final : public Dataset {
  public:
   int64_t size() const override { return 100; }
   absl::StatusOr<Batch> Get(absl::Span<const int64_t> indices) const override {
@@ -30,7 +30,7 @@ class Numbers final : public Dataset {
   }
 };
 
-BatchLoader::Pass GetPass(int64_t first) {
+BatchLoader::Pass PassFrom(int64_t first) {
   return {{first, first + 1}, static_cast<uint64_t>(first)};
 }
 
@@ -46,14 +46,14 @@ void ExpectTheBatchOf(int64_t first, const absl::StatusOr<Batch>& batch) {
 TEST(RaisedBatchesTest, UploadsTheNextBatchDuringComputation) {
   FakeLift::Counts counts;
   FakeLift lift({/*seed=*/1, /*fail_at=*/-1, &counts});
-  BatchLoader loader(std::make_shared<Numbers>(), nullptr, /*threads=*/1, &lift);
-  loader.Expect({GetPass(0), GetPass(10)});
-  ExpectTheBatchOf(0, loader.Take(GetPass(0)));
+  BatchLoader loader(std::make_shared<NumbersAndClasses>(), nullptr, /*threads=*/1, &lift);
+  loader.Expect({PassFrom(0), PassFrom(10)});
+  ExpectTheBatchOf(0, loader.Take(PassFrom(0)));
   // By now a loader thread or Take() begins the upload of the next batch.
   lift.AwaitBegun(2);
   EXPECT_EQ(counts.arrived, 1);
-  loader.Expect({GetPass(10), GetPass(20)});
-  ExpectTheBatchOf(10, loader.Take(GetPass(10)));
+  loader.Expect({PassFrom(10), PassFrom(20)});
+  ExpectTheBatchOf(10, loader.Take(PassFrom(10)));
   lift.AwaitBegun(3);
   EXPECT_EQ(counts.arrived, 2);
 }
@@ -64,14 +64,14 @@ TEST(RaisedBatchesTest, UploadsEachBatchOnceAndOneAhead) {
     FakeLift::Counts counts;
     FakeLift lift({seed, /*fail_at=*/-1, &counts});
     const int threads = static_cast<int>(seed % 4);
-    BatchLoader loader(std::make_shared<Numbers>(), nullptr, threads, &lift);
+    BatchLoader loader(std::make_shared<NumbersAndClasses>(), nullptr, threads, &lift);
     for (int64_t first = 0; first < 20; first += 2) {
       std::vector<BatchLoader::Pass> expected;
       for (int64_t next = first; next < 20 && expected.size() <= loader.ahead(); next += 2) {
-        expected.push_back(GetPass(next));
+        expected.push_back(PassFrom(next));
       }
       if (threads > 0) loader.Expect(std::move(expected));
-      ExpectTheBatchOf(first, loader.Take(GetPass(first)));
+      ExpectTheBatchOf(first, loader.Take(PassFrom(first)));
       lift.EndPass();
     }
     EXPECT_EQ(counts.begun, 10);
@@ -85,14 +85,14 @@ TEST(RaisedBatchesTest, DropsABatchNoLongerExpectedDuringItsUpload) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     FakeLift::Counts counts;
     FakeLift lift({seed, /*fail_at=*/-1, &counts});
-    BatchLoader loader(std::make_shared<Numbers>(), nullptr, /*threads=*/2, &lift);
-    loader.Expect({GetPass(0), GetPass(10)});
+    BatchLoader loader(std::make_shared<NumbersAndClasses>(), nullptr, /*threads=*/2, &lift);
+    loader.Expect({PassFrom(0), PassFrom(10)});
     lift.AwaitBegun(1);
-    loader.Expect({GetPass(20), GetPass(30)});
-    ExpectTheBatchOf(20, loader.Take(GetPass(20)));
-    ExpectTheBatchOf(50, loader.Take(GetPass(50)));
-    ExpectTheBatchOf(30, loader.Take(GetPass(30)));
-    ExpectTheBatchOf(0, loader.Take(GetPass(0)));
+    loader.Expect({PassFrom(20), PassFrom(30)});
+    ExpectTheBatchOf(20, loader.Take(PassFrom(20)));
+    ExpectTheBatchOf(50, loader.Take(PassFrom(50)));
+    ExpectTheBatchOf(30, loader.Take(PassFrom(30)));
+    ExpectTheBatchOf(0, loader.Take(PassFrom(0)));
   }
 }
 
@@ -101,17 +101,17 @@ TEST(RaisedBatchesTest, ReturnsAnErrorForTheFailingPass) {
     SCOPED_TRACE("threads " + std::to_string(threads));
     FakeLift::Counts counts;
     FakeLift lift({/*seed=*/1, /*fail_at=*/1, &counts});
-    BatchLoader loader(std::make_shared<Numbers>(), nullptr, threads, &lift);
-    if (threads > 0) loader.Expect({GetPass(0), GetPass(10), GetPass(66), GetPass(20)});
-    ExpectTheBatchOf(0, loader.Take(GetPass(0)));
+    BatchLoader loader(std::make_shared<NumbersAndClasses>(), nullptr, threads, &lift);
+    if (threads > 0) loader.Expect({PassFrom(0), PassFrom(10), PassFrom(66), PassFrom(20)});
+    ExpectTheBatchOf(0, loader.Take(PassFrom(0)));
     try {
-      loader.Take(GetPass(10)).IgnoreError();
+      loader.Take(PassFrom(10)).IgnoreError();
       ADD_FAILURE() << "the copy has failed";
     } catch (const c10::Error& error) {
       EXPECT_THAT(error.what(), HasSubstr("copy 1 has failed"));
     }
-    EXPECT_EQ(loader.Take(GetPass(66)).status(), absl::DataLossError("sample 66 is broken"));
-    ExpectTheBatchOf(20, loader.Take(GetPass(20)));
+    EXPECT_EQ(loader.Take(PassFrom(66)).status(), absl::DataLossError("sample 66 is broken"));
+    ExpectTheBatchOf(20, loader.Take(PassFrom(20)));
   }
 }
 
