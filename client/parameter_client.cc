@@ -15,6 +15,8 @@ namespace {
 constexpr absl::Duration kLeavePatience = absl::Seconds(3);
 // Short, because the query in IsTooLate() only saves work on a gradient that servers would refuse.
 constexpr absl::Duration kAskPatience = absl::Seconds(1);
+// Time for one attempt to reach a server before the slot enters.
+constexpr absl::Duration kReachTimeout = absl::Seconds(5);
 
 }  // namespace
 
@@ -69,7 +71,22 @@ ParameterClient::ParameterClient(Options options)
   }
 }
 
+absl::Status ParameterClient::ReachAll() {
+  FanOutCall::Rules rules;
+  // The servers do not know the slot yet, so they answer ABORTED.
+  rules.forgotten = FanOutCall::Rules::Forgotten::kDone;
+  return CallAll(
+      AllServers(),
+      [](RemoteServer& server) {
+        return server.MakeRenew(kReachTimeout, [](const RenewReply&) {});
+      },
+      rules);
+}
+
 absl::StatusOr<Step> ParameterClient::Hello() {
+  // A server that admits the slot makes the others wait for it. A slot that cannot reach one of the
+  // servers must not begin that.
+  if (const absl::Status reached = ReachAll(); !reached.ok()) return reached;
   FanOutCall::Rules rules;
   rules.forgotten = FanOutCall::Rules::Forgotten::kFail;
   const absl::Status status = CallAll(

@@ -105,8 +105,8 @@ class ParameterClient {
   ParameterClient(const ParameterClient&) = delete;
   ParameterClient& operator=(const ParameterClient&) = delete;
 
-  // Makes the slot live on each server. Returns the clock to start from: the maximum of the
-  // servers' min clocks and this slot's last step.
+  // Makes the slot live on each server, once all servers can be reached. Returns the clock to start
+  // from: the maximum of the servers' min clocks and this slot's last step.
   absl::StatusOr<Step> Hello();
 
   // From now on, BeginPush() gets the trained blocks in encoded form from `blocks`, and no
@@ -184,6 +184,8 @@ class ParameterClient {
                                    CachedVersions* held, absl::Duration not_before);
   PendingPush::Options PushOptions(Step step, int64_t weight, absl::Span<const float> gradients,
                                    absl::Span<const float> averaged);
+  // Waits until each server has answered a call, without entering.
+  absl::Status ReachAll();
   absl::Status CallAll(const std::vector<RemoteServer*>& servers, PlainRound::Make make,
                        FanOutCall::Rules rules);
   std::vector<RemoteServer*> AllServers();
