@@ -58,7 +58,7 @@ try "a program outside the tree, by CMake and pkg-config" deploy/install_test.sh
 try "a program in a Bazel workspace of its own" deploy/workspace_test.sh
 try "four examples are as good as plain loops" tests --test_output=all //tests/examples:twins_test
 try "stop, resume with other terms, and a Session, against torch's loop" \
-  tests //tests/integration:resume_test //tests/integration:session_test
+  tests //tests/integration:torch_integration_test --test_filter='Resume*:Session*'
 try "a run that diverges ends with code 8" diverges
 
 echo "$passed passed, $failed failed"

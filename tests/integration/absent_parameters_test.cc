@@ -31,8 +31,7 @@
 #include "worker/slot/run_worker.h"
 #include "worker/slot/worker_options.h"
 
-namespace torchps {
-namespace {
+namespace torchps::absent_parameters_test {
 
 using ::testing::HasSubstr;
 
@@ -362,5 +361,4 @@ TEST_F(AbsentParametersTest, EndsTheWorkerIfItsModuleIsConvertedToDouble) {
   }
 }
 
-}  // namespace
-}  // namespace torchps
+}  // namespace torchps::absent_parameters_test

@@ -24,8 +24,7 @@
 #include "torch/utils.h"
 #include "worker/slot/run_worker.h"
 
-namespace torchps {
-namespace {
+namespace torchps::callbacks_test {
 
 using ::testing::HasSubstr;
 
@@ -290,5 +289,4 @@ TEST_F(CallbacksTest, ReportsErrorsOfDataMetricsLossAndCallbacksInOneSentence) {
   EXPECT_EQ(Train("", callbacks).message(), "on_step failed: no more disk");
 }
 
-}  // namespace
-}  // namespace torchps
+}  // namespace torchps::callbacks_test

@@ -31,8 +31,7 @@
 #include "worker/slot/run_worker.h"
 #include "worker/slot/worker_options.h"
 
-namespace torchps {
-namespace {
+namespace torchps::elastic_test {
 
 constexpr int kJoiners = 15;
 constexpr int kServers = 2;
@@ -186,5 +185,4 @@ TEST_F(ElasticTest, AJobThatGrowsToSixteenWorkersAndBackUsesEachSampleOnce) {
   EXPECT_LT(difference, 0.02);
 }
 
-}  // namespace
-}  // namespace torchps
+}  // namespace torchps::elastic_test

@@ -21,8 +21,7 @@
 #include "tests/testing/replica_rig.h"
 #include "worker/stages/stages.h"
 
-namespace torchps {
-namespace {
+namespace torchps::hybrid_test {
 
 constexpr uint64_t kSeed = 9;
 constexpr int64_t kInputs = 48;
@@ -117,5 +116,4 @@ TEST(HybridTest, ReplicasOverTlsMatchTwoWorkers) {
   ExpectLearnsTheSame(options, "2 replicas of 2 stages, SYNC, by TLS");
 }
 
-}  // namespace
-}  // namespace torchps
+}  // namespace torchps::hybrid_test

@@ -26,8 +26,7 @@
 #include "worker/slot/run_worker.h"
 #include "worker/state_file.h"
 
-namespace torchps {
-namespace {
+namespace torchps::kept_model_test {
 
 // Regression samples: the target is a fixed linear function of the input.
 class Line final : public Dataset {
@@ -210,5 +209,4 @@ TEST_F(KeptModelTest, ConstantsHoldTheFrozenParameterTheCounterAndTheTiedName) {
   EXPECT_EQ(Metadata("constants.safetensors")["tied"], R"({"first.weight":"tied"})");
 }
 
-}  // namespace
-}  // namespace torchps
+}  // namespace torchps::kept_model_test

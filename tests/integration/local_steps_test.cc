@@ -33,8 +33,7 @@
 #include "worker/slot/run_worker.h"
 #include "worker/task.h"
 
-namespace torchps {
-namespace {
+namespace torchps::local_steps_test {
 
 constexpr uint64_t kSeed = 5;
 constexpr int64_t kFeatures = 16;
@@ -334,5 +333,4 @@ TEST(LocalStepsTest, AWorkerSkipsALocalStepWithANonFiniteGradient) {
   EXPECT_EQ(trained.status.slot(0).figures().skipped_nonfinite(), 1u);
 }
 
-}  // namespace
-}  // namespace torchps
+}  // namespace torchps::local_steps_test

@@ -15,8 +15,7 @@
 #include "server/optimizer/optimizer.h"
 #include "tests/integration/torch_optimizer.h"
 
-namespace torchps {
-namespace {
+namespace torchps::optimizer_equivalence_test {
 
 constexpr int kSteps = 100;
 constexpr int64_t kElements = 10007;
@@ -71,5 +70,4 @@ INSTANTIATE_TEST_SUITE_P(EveryOptimizer, OptimizerEquivalenceTest,
                            return info.param.label;
                          });
 
-}  // namespace
-}  // namespace torchps
+}  // namespace torchps::optimizer_equivalence_test

@@ -19,8 +19,7 @@
 #include "torch/utils.h"
 #include "worker/slot/run_worker.h"
 
-namespace torchps {
-namespace {
+namespace torchps::other_data_test {
 
 using ::testing::HasSubstr;
 
@@ -96,5 +95,4 @@ TEST_F(OtherDataTest, RefusesAWorkerWithOtherRowsAndAcceptsOneWithACopy) {
   EXPECT_TRUE(anna.status.ok()) << anna.status;
 }
 
-}  // namespace
-}  // namespace torchps
+}  // namespace torchps::other_data_test

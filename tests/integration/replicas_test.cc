@@ -25,8 +25,7 @@
 #include "worker/replicas/replica_tasks.h"
 #include "worker/slot/run_worker.h"
 
-namespace torchps {
-namespace {
+namespace torchps::replicas_test {
 
 constexpr int64_t kSamples = 96;
 constexpr int64_t kSide = 8;
@@ -168,5 +167,4 @@ TEST_F(ReplicasTest, ATwoDeviceWorkerAndAPlainWorkerTakeLocalSteps) {
   ExpectDone(Run(job, {2, 1}), 4);
 }
 
-}  // namespace
-}  // namespace torchps
+}  // namespace torchps::replicas_test

@@ -30,8 +30,7 @@
 #include "worker/slot/run_worker.h"
 #include "worker/state_file.h"
 
-namespace torchps {
-namespace {
+namespace torchps::resume_test {
 
 using ::testing::Each;
 using ::testing::HasSubstr;
@@ -283,5 +282,4 @@ TEST_F(ResumeTest, RefusesAFileThatLacksParametersUnlessPartialIsAllowed) {
   EXPECT_THAT(log_, HasSubstr("last.weight, last.bias; these are left unchanged"));
 }
 
-}  // namespace
-}  // namespace torchps
+}  // namespace torchps::resume_test

@@ -25,8 +25,7 @@
 #include "worker/loop/lease_cursor.h"
 #include "worker/slot/worker_options.h"
 
-namespace torchps {
-namespace {
+namespace torchps::session_test {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -313,5 +312,4 @@ TEST_F(SessionTest, AStopEndsTheLoopBetweenSteps) {
   EXPECT_TRUE(absl::IsCancelled(session.Leave()));
 }
 
-}  // namespace
-}  // namespace torchps
+}  // namespace torchps::session_test

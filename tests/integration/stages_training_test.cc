@@ -27,8 +27,7 @@
 #include "worker/slot/run_worker.h"
 #include "worker/stages/stages.h"
 
-namespace torchps {
-namespace {
+namespace torchps::stages_training_test {
 
 using ::testing::HasSubstr;
 
@@ -228,5 +227,4 @@ TEST_F(StagesTrainingTest, AStoppedWorkerWithAModelInStagesLeavesTheJob) {
   EXPECT_EQ(Status().slot(0).state(), SlotAccounting::LEFT);
 }
 
-}  // namespace
-}  // namespace torchps
+}  // namespace torchps::stages_training_test
