@@ -154,7 +154,7 @@ Finding CheckFreePort() {
   return Ok("ports", "servers on this machine use free ports of 127.0.0.1");
 }
 
-Finding CheckDirectory(const std::string& dir, int64_t state_bytes) {
+Finding CheckDirectory(const std::string& dir) {
   const std::string subject = absl::StrCat("directory ", dir);
   std::error_code error;
   // Servers create the directory. Until then, checks the closest existing parent.
@@ -191,18 +191,14 @@ Finding CheckDirectory(const std::string& dir, int64_t state_bytes) {
   }
   const auto bytes = static_cast<int64_t>(room.f_bavail) * static_cast<int64_t>(room.f_frsize);
   const std::string text = absl::StrCat(FormatBytes(static_cast<double>(bytes)), " free");
-  if (state_bytes > 0 && bytes < state_bytes) {
-    return Problem(subject,
-                   absl::StrCat(text, ", one checkpoint needs ",
-                                FormatBytes(static_cast<double>(state_bytes))),
-                   "make room, or name another directory");
-  }
   if (kind.f_type == TMPFS_MAGIC) {
     return {Level::kWarning, subject, absl::StrCat(text, ", but this file system is in memory"),
             "files there do not survive a reboot: name a directory on a disk"};
   }
   if (bytes < kLittleRoomBytes) {
-    return {Level::kWarning, subject, text, "checkpoints of a larger model will not fit"};
+    return {Level::kWarning, subject, text,
+            "checkpoints of a larger model will not fit; with durability.level LOG, the push log "
+            "needs 256 MiB more, or twice the model"};
   }
   return Ok(subject, absl::StrCat("can be written, ", text));
 }

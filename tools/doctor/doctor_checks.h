@@ -29,9 +29,8 @@ Finding CheckAddress(const std::string& address);
 // Checks that the loopback has a free port, as `psctl run` needs.
 Finding CheckFreePort();
 
-// Checks that servers can write to `dir`, and reports the free space. `state_bytes` is the minimum
-// size of one checkpoint; 0 if unknown.
-Finding CheckDirectory(const std::string& dir, int64_t state_bytes);
+// Checks that servers can write to `dir`, and reports the free space.
+Finding CheckDirectory(const std::string& dir);
 
 // Checks that the job's data exist and are intact. Reads the whole data set, as a worker does.
 std::vector<Finding> CheckData(const JobSpec& job);

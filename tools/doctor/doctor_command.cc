@@ -233,7 +233,7 @@ std::vector<Finding> Examine(const FlagValues& flags) {
   if (!flags.Has("hosts") && !flags.Has("servers")) findings.push_back(CheckFreePort());
   if (flags.Has("dir")) {
     const std::string dir = flags.Get("dir");
-    findings.push_back(CheckDirectory(dir, /*state_bytes=*/0));
+    findings.push_back(CheckDirectory(dir));
     const absl::Status usable = CheckRunDirectory(dir, flags.Has("resume"));
     if (!usable.ok()) {
       findings.push_back({Finding::Level::kProblem, "directory", std::string(usable.message()),
