@@ -296,8 +296,10 @@ absl::StatusOr<std::optional<CoordinatorState>> CoordinatorService::FindState() 
     absl::StatusOr<std::unique_ptr<CoordinatorStore>> store =
         CoordinatorStore::Open(options_.files, options_.directory);
     if (!store.ok()) return store.status();
-    absl::StatusOr<std::optional<CoordinatorState>> latest = (*store)->Load();
+    std::string damage;
+    absl::StatusOr<std::optional<CoordinatorState>> latest = (*store)->Load(&damage);
     if (latest.ok()) store_ = *std::move(store);
+    if (!damage.empty()) options_.log(damage);
     return latest;
   }
   if (reader_ == nullptr) {

@@ -52,7 +52,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorStore>> CoordinatorStore::Open(
   return store;
 }
 
-absl::StatusOr<std::optional<CoordinatorState>> CoordinatorStore::Load() const {
+absl::StatusOr<std::optional<CoordinatorState>> CoordinatorStore::Load(std::string* damage) const {
   absl::StatusOr<std::optional<CoordinatorState>> synced = LoadFrom(state_path_);
   absl::StatusOr<std::optional<CoordinatorState>> recent = LoadFrom(recent_path_);
   const bool has_synced = synced.ok() && synced->has_value();
@@ -71,8 +71,12 @@ absl::StatusOr<std::optional<CoordinatorState>> CoordinatorStore::Load() const {
   if (has_synced) return synced;
   // The unsynced file may be torn by a power failure. Then a synced file exists, so damage of the
   // unsynced file alone is harmless.
-  if (has_recent && synced.ok()) return recent;
-  return synced;
+  if (!has_recent || !(synced.ok() || absl::IsDataLoss(synced.status()))) return synced;
+  if (!synced.ok() && damage != nullptr) {
+    *damage =
+        absl::StrCat(state_path_, " is damaged; the coordinator continues from ", recent_path_);
+  }
+  return recent;
 }
 
 absl::StatusOr<std::optional<CoordinatorState>> CoordinatorStore::LoadFrom(

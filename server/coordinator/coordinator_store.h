@@ -31,9 +31,10 @@ class CoordinatorStore {
   static absl::StatusOr<std::unique_ptr<CoordinatorStore>> Open(FileSystem* files,
                                                                 const std::string& directory);
 
-  // Returns the last state written, or nullopt if the files do not exist. Returns DATA_LOSS if the
-  // files are damaged.
-  absl::StatusOr<std::optional<CoordinatorState>> Load() const;
+  // Returns the last state written, or nullopt if the files do not exist. If the synced state is
+  // damaged, returns the unsynced one, which is rarely more than a second older, and sets `damage`
+  // to a sentence about it. Returns DATA_LOSS if there is no intact state.
+  absl::StatusOr<std::optional<CoordinatorState>> Load(std::string* damage = nullptr) const;
 
   // Replaces the newest state atomically. If `sync` is true, the state also survives a power
   // failure.

@@ -146,5 +146,21 @@ TEST(CoordinatorStoreTest, ReportsADamagedState) {
   EXPECT_EQ(Revision(*store), 1u);
 }
 
+TEST(CoordinatorStoreTest, AnUnsyncedStateReplacesADamagedSyncedOne) {
+  FaultyFileSystem files;
+  const auto store = Open(files);
+  ASSERT_TRUE(store->Write(State(1), /*sync=*/true).ok());
+  ASSERT_TRUE(store->Write(State(2), /*sync=*/false).ok());
+  ASSERT_TRUE(store->Write(State(3), /*sync=*/true).ok());
+  files.FlipBit("/data/job/coordinator.state", 2000, 3);
+  std::string damage;
+  const auto state = store->Load(&damage);
+  ASSERT_TRUE(state.ok() && state->has_value()) << state.status();
+  EXPECT_EQ((*state)->revision(), 2u);
+  EXPECT_THAT(damage, HasSubstr("/data/job/coordinator.state is damaged"));
+  files.FlipBit("/data/job/coordinator.recent", 2000, 3);
+  EXPECT_TRUE(absl::IsDataLoss(store->Load().status()));
+}
+
 }  // namespace
 }  // namespace torchps
