@@ -1,5 +1,6 @@
 #include "server/registration.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 #include <vector>
@@ -119,8 +120,7 @@ void Registration::Run() {
     ServerIdentity place;
     {
       MutexLock lock(&mutex_);
-      // After a spurious wakeup this registers early, which is harmless.
-      if (!stopping_ && !is_new_ && wait > absl::ZeroDuration()) changed_.WaitFor(&mutex_, wait);
+      AwaitNext(wait);
       while (!stopping_ && !told_.has_value()) changed_.Wait(&mutex_);
       if (stopping_) return;
       is_new_ = false;
@@ -133,6 +133,15 @@ void Registration::Run() {
       identity_ = place;
     }
     wait = Register(place).ok() ? options_.interval : options_.pause;
+  }
+}
+
+void Registration::AwaitNext(absl::Duration wait) {
+  // After a spurious wakeup this returns early, which is harmless.
+  while (!stopping_ && !is_new_ && wait > absl::ZeroDuration()) {
+    changed_.WaitFor(&mutex_, std::min(wait, options_.pause));
+    wait -= options_.pause;
+    if (options_.wants_checkpoint()) return;
   }
 }
 
@@ -156,6 +165,7 @@ absl::Status Registration::Register(const ServerIdentity& place) {
   request.mutable_place()->set_server_index(place.server_index);
   request.mutable_place()->set_server_incarnation(options_.server_incarnation);
   request.mutable_place()->set_address(place.address);
+  request.set_wants_checkpoint(options_.wants_checkpoint());
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + options_.timeout));
   {

@@ -67,6 +67,9 @@ class Registration {
     std::function<absl::StatusOr<std::shared_ptr<grpc::Channel>>(int own_index,
                                                                  const std::string& coordinator)>
         connect;
+    // Returns true if this server needs a checkpoint, and may be called at any time. The next
+    // registration then comes after `pause` and says so.
+    std::function<bool()> wants_checkpoint = [] { return false; };
     // Receives sentences for the user.
     LogLine log = IgnoreLine;
     absl::Duration interval = absl::Seconds(5);
@@ -95,6 +98,8 @@ class Registration {
   // Returns the identity that the directory contains from before a restart.
   std::optional<ServerIdentity> Recall() const;
   void Run();
+  // Blocks until the next registration is due, `wait` after the last one or earlier.
+  void AwaitNext(absl::Duration wait) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Register(const ServerIdentity& place) ABSL_LOCKS_EXCLUDED(mutex_);
   void Remember(const ServerIdentity& place);
 

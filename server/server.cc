@@ -215,6 +215,10 @@ void Server::MakeRegistration() {
   registration.directory = options_.dir;
   registration.files = files();
   registration.log = logger();
+  registration.wants_checkpoint = [this] {
+    const HostedJob* const job = parameter_server_.job();
+    return job != nullptr && job->wants_checkpoint();
+  };
   registration.connect = [this](int own_index, const std::string& coordinator) {
     return own_index == 0 ? ConnectToPeer(0, coordinator) : ConnectToCoordinator(coordinator);
   };

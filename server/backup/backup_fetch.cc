@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/backup/backup_peer.h"
+#include "storage/crc32c.h"
 
 namespace torchps {
 namespace {
@@ -15,7 +16,10 @@ int64_t GetPieces(const CopiedFile& file) {
 
 }  // namespace
 
-BackupFetch::BackupFetch(Options options) : options_(std::move(options)) {}
+BackupFetch::BackupFetch(Options options)
+    : options_(std::move(options)),
+      need_(absl::StrCat("this server's directory, ", options_.directory,
+                         ", is empty, and its files")) {}
 
 std::string BackupFetch::MarkPath() const {
   return absl::StrCat(options_.directory, "/server-", options_.server_index, ".fetching");
@@ -24,18 +28,37 @@ std::string BackupFetch::MarkPath() const {
 bool BackupFetch::WasBrokenOff() const { return options_.files->OpenForReading(MarkPath()).ok(); }
 
 absl::Status BackupFetch::OfPeer(const absl::Status& status) const {
-  return absl::Status(status.code(), absl::StrCat("this server's directory, ", options_.directory,
-                                                  ", is empty, and its files must come from ",
-                                                  options_.peer->name(), ": ", status.message()));
+  return absl::Status(status.code(), absl::StrCat(need_, " must come from ", options_.peer->name(),
+                                                  ": ", status.message()));
 }
 
-absl::StatusOr<int64_t> BackupFetch::Run() {
+absl::StatusOr<ListCopiesReply> BackupFetch::List() {
   options_.begin(absl::StrCat("asks ", options_.peer->name(), " for copies of its files"), 0);
   ListCopiesRequest request;
   request.set_job_id(options_.job_id);
   request.set_server_index(options_.server_index);
-  const absl::StatusOr<ListCopiesReply> list = options_.peer->List(request);
+  absl::StatusOr<ListCopiesReply> list = options_.peer->List(request);
   if (!list.ok()) return OfPeer(list.status());
+  return list;
+}
+
+absl::Status BackupFetch::Replace(const std::string& file, uint32_t crc32c) {
+  const std::string path = absl::StrCat(options_.directory, "/", file);
+  need_ = absl::StrCat(path, " is damaged, and its copy");
+  const absl::StatusOr<ListCopiesReply> list = List();
+  if (!list.ok()) return list.status();
+  for (const CopiedFile& copy : list->file()) {
+    if (copy.file() != file) continue;
+    options_.begin(absl::StrCat("fetches ", file, " from ", options_.peer->name()),
+                   GetPieces(copy));
+    return Fetch(copy, crc32c);
+  }
+  return OfPeer(absl::NotFoundError("it has none"));
+}
+
+absl::StatusOr<int64_t> BackupFetch::Run() {
+  const absl::StatusOr<ListCopiesReply> list = List();
+  if (!list.ok()) return list.status();
   if (list->file().empty()) return 0;
   int64_t pieces = 0;
   int64_t bytes = 0;
@@ -58,7 +81,7 @@ absl::StatusOr<int64_t> BackupFetch::Run() {
     return marked;
   }
   for (const CopiedFile& file : list->file()) {
-    if (absl::Status fetched = Fetch(file); !fetched.ok()) return fetched;
+    if (absl::Status fetched = Fetch(file, std::nullopt); !fetched.ok()) return fetched;
   }
   absl::Status finished = options_.files->RemoveFile(MarkPath());
   if (finished.ok()) finished = options_.files->SyncDirectory(options_.directory);
@@ -66,21 +89,26 @@ absl::StatusOr<int64_t> BackupFetch::Run() {
   return bytes;
 }
 
-absl::Status BackupFetch::Fetch(const CopiedFile& file) {
+absl::Status BackupFetch::Fetch(const CopiedFile& file, std::optional<uint32_t> crc32c) {
   const std::string path = absl::StrCat(options_.directory, "/", file.file());
   const std::string temporary = TemporaryPath(path);
   absl::Status status = options_.files->CreateDirectories(ParentDirectory(path));
   if (!status.ok()) return status;
   absl::StatusOr<std::unique_ptr<WritableFile>> out = options_.files->CreateFile(temporary);
   if (!out.ok()) return out.status();
-  status = Receive(file, out->get());
-  if (status.ok()) status = (*out)->Sync();
+  const absl::StatusOr<uint32_t> received = Receive(file, out->get());
+  if (!received.ok()) return received.status();
+  if (crc32c.has_value() && *received != *crc32c) {
+    return OfPeer(absl::DataLossError("the copy there is damaged, too"));
+  }
+  status = (*out)->Sync();
   if (status.ok()) status = options_.files->Rename(temporary, path);
   if (status.ok()) status = options_.files->SyncDirectory(ParentDirectory(path));
   return status;
 }
 
-absl::Status BackupFetch::Receive(const CopiedFile& file, WritableFile* out) {
+absl::StatusOr<uint32_t> BackupFetch::Receive(const CopiedFile& file, WritableFile* out) {
+  uint32_t crc = 0;
   const auto bytes = static_cast<int64_t>(file.bytes());
   ReadCopyRequest request;
   *request.mutable_file() = file;
@@ -94,9 +122,10 @@ absl::Status BackupFetch::Receive(const CopiedFile& file, WritableFile* out) {
                                                      " bytes long as the list of copies states")));
     }
     if (absl::Status written = out->Append(piece->data()); !written.ok()) return written;
+    crc = Crc32c(crc, piece->data());
     options_.done();
   }
-  return absl::OkStatus();
+  return crc;
 }
 
 }  // namespace torchps

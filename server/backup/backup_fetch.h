@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -45,13 +46,23 @@ class BackupFetch {
   //   other codes          the local or the peer's disk failed
   absl::StatusOr<int64_t> Run();
 
+  // Replaces a damaged file by the copy, once the copy is here and has this checksum. Errors as
+  // Run(), and:
+  //   NOT_FOUND  there is no copy
+  //   DATA_LOSS  the copy has another checksum
+  absl::Status Replace(const std::string& file, uint32_t crc32c);
+
  private:
   std::string MarkPath() const;
-  absl::Status Fetch(const CopiedFile& file);
-  absl::Status Receive(const CopiedFile& file, WritableFile* out);
+  absl::StatusOr<ListCopiesReply> List();
+  // `crc32c`: the required checksum; nullopt if unknown.
+  absl::Status Fetch(const CopiedFile& file, std::optional<uint32_t> crc32c);
+  // Returns the checksum.
+  absl::StatusOr<uint32_t> Receive(const CopiedFile& file, WritableFile* out);
   absl::Status OfPeer(const absl::Status& status) const;
 
   const Options options_;
+  std::string need_;  // why the peer's files are needed
 };
 
 }  // namespace torchps

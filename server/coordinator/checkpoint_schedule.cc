@@ -44,14 +44,16 @@ void CheckpointSchedule::End(bool one_more) {
 bool CheckpointSchedule::Due(absl::Duration now, int64_t steps) const {
   if (!started_ || under_way_ != 0) return false;
   if (requested_) return true;
-  if (!automatic() || now < not_before_) return false;
+  if (now < not_before_) return false;
   if (ended_) return last_one_due_;
+  if (hastened_) return true;
+  if (!automatic()) return false;
   return now >= due_at_ || steps >= due_at_steps_;
 }
 
 uint64_t CheckpointSchedule::Begin(absl::Duration now, int64_t steps) {
   TPS_CHECK(Due(now, steps), "no checkpoint is due");
-  requested_ = false;
+  requested_ = hastened_ = false;
   last_one_under_way_ = ended_;
   under_way_ = ++memory_.last_number;
   due_at_ = now + Interval();

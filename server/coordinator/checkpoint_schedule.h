@@ -13,11 +13,12 @@ namespace torchps {
 // keep.
 //
 // A checkpoint is due after an interval, after a number of steps of any slot, when a user requests
-// it, and once after the job has ended. The first is due as soon as the model is initialised, so
-// that a server that dies early can restart from it. The intervals after it are short at first and
-// grow up to the configured interval. Only one checkpoint runs at a time. After a failure, the next
-// attempt uses a new number, because servers may hold parts of the failed one. The newest
-// checkpoints are kept. If these are all nonfinite, the newest finite checkpoint is kept as well.
+// it, when a server needs to shorten its push log, and once after the job has ended. The first is
+// due as soon as the model is initialised, so that a server that dies early can restart from it.
+// The intervals after it are short at first and grow up to the configured interval. Only one
+// checkpoint runs at a time. After a failure, the next attempt uses a new number, because servers
+// may hold parts of the failed one. The newest checkpoints are kept. If these are all nonfinite,
+// the newest finite checkpoint is kept as well.
 //
 // Not thread-safe. Does not read a clock: the caller passes `now`, which must not decrease. `steps`
 // is the highest number of steps of any slot.
@@ -61,6 +62,10 @@ class CheckpointSchedule {
   // Requests a checkpoint that begins after this call.
   void Request() { requested_ = true; }
 
+  // Makes a checkpoint due now, or after the pause that follows a failure. A running one counts. No
+  // effect before the start and after the end of the job.
+  void Hasten() { hastened_ = started_ && !ended_ && under_way_ == 0; }
+
   // Returns true if checkpoints are taken automatically.
   bool automatic() const { return options_.interval > absl::ZeroDuration() || options_.steps > 0; }
   // Returns true if the job has ended and the last automatic checkpoint was taken.
@@ -92,6 +97,7 @@ class CheckpointSchedule {
   bool started_ = false;
   bool ended_ = false;
   bool requested_ = false;
+  bool hastened_ = false;
   bool last_one_due_ = false;
   bool last_one_under_way_ = false;
   uint64_t under_way_ = 0;

@@ -142,6 +142,8 @@ class CoordinatedJob {
 
   // Requests a checkpoint that begins after this call.
   void RequestCheckpoint() { schedule_.Request(); }
+  // As CheckpointSchedule::Hasten.
+  void HastenCheckpoint() { schedule_.Hasten(); }
   // Begins the checkpoint that is due now, if any, and returns the plan. It runs until
   // EndCheckpoint().
   std::optional<CheckpointPlan> BeginCheckpoint(absl::Duration now);

@@ -279,6 +279,7 @@ absl::StatusOr<RegisterServerReply> JobCoordinator::RegisterServer(
       job_->server_addresses().Register(request.place(), server_count);
   if (!changed.ok()) return changed.status();
   if (*changed) job_->Changed();
+  if (request.wants_checkpoint()) job_->HastenCheckpoint();
   return RegisterServerReply();
 }
 

@@ -80,6 +80,9 @@ class HostedJob final : private FinishedPushes::Owner {
     return membership_.Admit(slot, incarnation);
   }
 
+  // True if a checkpoint should free disk space soon.
+  bool wants_checkpoint() const { return storage_ != nullptr && storage_->wants_checkpoint(); }
+
   // Renews the slot's lease. Returns this server's progress and the slot that other slots wait for,
   // if any. `stalled_for` is how long the slot's trainer has been in one piece of work. ABORTED: as
   // Pull().

@@ -8,7 +8,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "server/backup/backup_fetch.h"
 #include "server/push_log/log_segment.h"
 
 namespace torchps {
@@ -31,7 +30,7 @@ absl::Status MayPass(const absl::Status& status) {
 JobBackup::JobBackup(const CheckpointDirectory* directory, Options options)
     : directory_(*directory), options_(std::move(options)) {}
 
-absl::Status JobBackup::FetchIfLost(bool is_lost) {
+BackupFetch::Options JobBackup::FetchOptions() const {
   BackupFetch::Options options;
   options.files = &directory_.files();
   options.peer = options_.peer.get();
@@ -44,7 +43,17 @@ absl::Status JobBackup::FetchIfLost(bool is_lost) {
     };
     options.done = [this] { options_.progress->Done(); };
   }
-  BackupFetch fetch(std::move(options));
+  return options;
+}
+
+absl::Status JobBackup::ReplaceShard(uint64_t checkpoint, uint32_t crc32c) {
+  const absl::Status replaced = BackupFetch(FetchOptions()).Replace(ShardFile(checkpoint), crc32c);
+  // Without a copy, a retry does not help.
+  return absl::IsNotFound(replaced) ? replaced : MayPass(replaced);
+}
+
+absl::Status JobBackup::FetchIfLost(bool is_lost) {
+  BackupFetch fetch(FetchOptions());
   if (!is_lost && !fetch.WasBrokenOff()) return absl::OkStatus();
   const absl::Duration begun = options_.clock->Now();
   const absl::StatusOr<int64_t> fetched = fetch.Run();

@@ -14,6 +14,7 @@
 #include "common/log_line.h"
 #include "common/mutex.h"
 #include "proto/parameter_service.pb.h"
+#include "server/backup/backup_fetch.h"
 #include "server/backup/backup_mirror.h"
 #include "server/backup/backup_peer.h"
 #include "server/backup/backup_replicator.h"
@@ -49,6 +50,9 @@ class JobBackup final : public LogCopier, private CopiedLog {
   // `is_lost` is true if the directory contains none of this server's files. UNAVAILABLE: the peer
   // cannot be reached, so the backup's files are unknown. Otherwise as BackupFetch::Run().
   absl::Status FetchIfLost(bool is_lost);
+  // Replaces this server's damaged shard of a checkpoint by the copy. Errors as
+  // BackupFetch::Replace().
+  absl::Status ReplaceShard(uint64_t checkpoint, uint32_t crc32c);
 
   // Starts to copy existing files and later changes. `log` may be null; it outlives Stop().
   void Start(JobLog* log);
@@ -73,6 +77,8 @@ class JobBackup final : public LogCopier, private CopiedLog {
   void Stop() override;
 
  private:
+  BackupFetch::Options FetchOptions() const;
+
   // CopiedLog.
   GrowingLog GetExtent() const override;
   void RaiseCopied(uint64_t position) override { log_->RaiseCopied(position); }

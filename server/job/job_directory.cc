@@ -3,18 +3,25 @@
 #include <algorithm>
 #include <iterator>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/safetensors_file.h"
 #include "checkpoint/shard_format.h"
-#include "checkpoint/shard_writer.h"
 #include "common/check.h"
 #include "common/process/failpoint.h"
 #include "server/push_log/log_reader.h"
 
 namespace torchps {
+namespace {
+
+// A longer push log is shortened by a checkpoint, unless the checkpoint is about as large.
+constexpr int64_t kLongLogBytes = int64_t{256} << 20;
+// More than a manifest and the coordinator's state take on the disk.
+constexpr int64_t kManifestBytes = int64_t{1} << 20;
+
+}  // namespace
 
 absl::Status UnknownJob() {
   return absl::NotFoundError(
@@ -104,6 +111,10 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::OpenLog(
   options.draw_salt = options_.draw_salt;
   options.copier = copies_.get();
   options.log = options_.log;
+  const int64_t shard_bytes = ShardWriter::LeastBytes(HeaderFor(/*checkpoint=*/0), OwnBlocks());
+  options.checkpoint_bytes = std::max(2 * shard_bytes, kLongLogBytes);
+  // The servers may share the disk. Ledgers make a shard larger than `shard_bytes`.
+  options.reserve_bytes = 2 * shard_bytes * server_count_ + kManifestBytes;
   absl::StatusOr<std::unique_ptr<JobLog>> log = JobLog::Open(options, share, store_);
   if (!log.ok()) return log.status();
   log_ = *std::move(log);
@@ -129,7 +140,14 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::RestoreNewest(
   request.server_index = share.server;
   request.resumed_checkpoint = share.resumed_checkpoint;
   request.incarnation = share.incarnation;
-  const absl::StatusOr<std::unique_ptr<Restore>> restore = Restore::Open(options_.files, request);
+  absl::StatusOr<std::unique_ptr<Restore>> restore = Restore::Open(options_.files, request);
+  const bool skips = restore.ok() && !(*restore)->passed_over().empty();
+  if (copies_ != nullptr && (skips || absl::IsDataLoss(restore.status()))) {
+    const absl::StatusOr<bool> replaced =
+        ReplaceDamagedShards(restore.ok() ? (*restore)->checkpoint() : 0);
+    if (!replaced.ok()) return replaced.status();
+    if (*replaced) restore = Restore::Open(options_.files, request);
+  }
   if (absl::IsNotFound(restore.status())) return std::optional<Origin>();
   if (!restore.ok()) return restore.status();
   for (const std::string& reason : (*restore)->passed_over()) options_.log(reason);
@@ -159,6 +177,34 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::RestoreNewest(
                                origin_.checkpoint,
                                absl::ToDoubleSeconds(options_.clock->Now() - begun)));
   return std::optional<Origin>(origin_);
+}
+
+absl::StatusOr<bool> JobDirectory::ReplaceDamagedShards(uint64_t restored) {
+  const absl::StatusOr<std::vector<uint64_t>> complete = directory_.Complete();
+  if (!complete.ok()) return complete.status();
+  bool any = false;
+  for (const uint64_t checkpoint : *complete) {
+    const absl::StatusOr<Manifest> manifest = directory_.ReadManifest(checkpoint);
+    if (checkpoint <= restored || !manifest.ok() || manifest->job_id() != job_id_ ||
+        manifest->server_count() != server_count_) {
+      continue;
+    }
+    const std::string path = directory_.ShardPath(checkpoint, server_index_, server_count_);
+    const uint32_t expected = manifest->shard(server_index_).crc32c();
+    const absl::StatusOr<std::unique_ptr<SafetensorsReader>> shard =
+        SafetensorsReader::Open(options_.files, path);
+    if (shard.ok()) {
+      const absl::StatusOr<uint32_t> crc = (*shard)->Checksum();
+      if (crc.ok() && *crc == expected) continue;
+    }
+    const absl::Status replaced = copies_->ReplaceShard(checkpoint, expected);
+    if (absl::IsUnavailable(replaced)) return replaced;
+    any = any || replaced.ok();
+    options_.log(replaced.ok() ? absl::StrCat(path, " was damaged, and is replaced by the copy on ",
+                                              options_.peer->name())
+                               : std::string(replaced.message()));
+  }
+  return any;
 }
 
 void JobDirectory::Describe(DurabilityStatus* status) {
@@ -215,15 +261,8 @@ absl::StatusOr<ShardInfo> JobDirectory::TryWriteShard(uint64_t checkpoint) {
       !removed.ok()) {
     return removed;
   }
-  std::vector<ShardBlock> blocks;
-  for (size_t index = 0; index < store_->owned(); ++index) {
-    blocks.push_back({store_->range(index), store_->slots(index)});
-  }
-  ShardHeader header;
-  header.job_id = job_id_;
-  header.checkpoint = checkpoint;
-  header.server_index = server_index_;
-  header.server_count = server_count_;
+  std::vector<ShardBlock> blocks = OwnBlocks();
+  const ShardHeader header = HeaderFor(checkpoint);
   if (absl::Status fits = CheckRoom(checkpoint, ShardWriter::LeastBytes(header, blocks));
       !fits.ok()) {
     return fits;
@@ -264,6 +303,23 @@ absl::StatusOr<ShardInfo> JobDirectory::TryWriteShard(uint64_t checkpoint) {
   info->set_nonfinite_blocks(nonfinite);
   info->set_seconds(absl::ToDoubleSeconds(options_.clock->Now() - begun));
   return info;
+}
+
+ShardHeader JobDirectory::HeaderFor(uint64_t checkpoint) const {
+  ShardHeader header;
+  header.job_id = job_id_;
+  header.checkpoint = checkpoint;
+  header.server_index = server_index_;
+  header.server_count = server_count_;
+  return header;
+}
+
+std::vector<ShardBlock> JobDirectory::OwnBlocks() const {
+  std::vector<ShardBlock> blocks;
+  for (size_t index = 0; index < store_->owned(); ++index) {
+    blocks.push_back({store_->range(index), store_->slots(index)});
+  }
+  return blocks;
 }
 
 absl::Status JobDirectory::CheckRoom(uint64_t checkpoint, int64_t bytes) const {

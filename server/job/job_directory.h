@@ -8,10 +8,12 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "checkpoint/checkpoint_directory.h"
+#include "checkpoint/shard_writer.h"
 #include "common/clock.h"
 #include "common/log_line.h"
 #include "common/mutex.h"
@@ -61,6 +63,7 @@ class JobDirectory final : public JobStorage {
   absl::StatusOr<std::optional<Origin>> Open(const JobShare& share, ParameterStore* store) override;
   BlockJournal* journal() override { return log_.get(); }
   void Describe(DurabilityStatus* status) override;
+  bool wants_checkpoint() const override { return log_ != nullptr && log_->wants_checkpoint(); }
 
   // Changes to this server's blocks that are in no checkpoint.
   struct Unkept {
@@ -112,6 +115,9 @@ class JobDirectory final : public JobStorage {
   // Does the work of Open() after the backup is fetched.
   absl::StatusOr<std::optional<Origin>> OpenOwn(const JobShare& share);
   absl::StatusOr<std::optional<Origin>> RestoreNewest(const JobShare& share);
+  // Replaces this server's damaged shards of the checkpoints after `restored` from the backup.
+  // Returns true if at least one was replaced. UNAVAILABLE: the backup cannot be reached.
+  absl::StatusOr<bool> ReplaceDamagedShards(uint64_t restored);
   void Begin(std::string what, int64_t total = 0) {
     if (options_.progress != nullptr) options_.progress->Begin(std::move(what), total);
   }
@@ -120,6 +126,8 @@ class JobDirectory final : public JobStorage {
   absl::StatusOr<std::optional<Origin>> OpenLog(const JobShare& share,
                                                 const std::optional<Origin>& checkpoint);
   absl::StatusOr<ShardInfo> TryWriteShard(uint64_t checkpoint);
+  ShardHeader HeaderFor(uint64_t checkpoint) const;
+  std::vector<ShardBlock> OwnBlocks() const;
   // RESOURCE_EXHAUSTED if the disk has less than `bytes` free.
   absl::Status CheckRoom(uint64_t checkpoint, int64_t bytes) const;
   absl::Status TryCommit(const CommitCheckpointRequest& request);

@@ -79,6 +79,8 @@ absl::StatusOr<std::unique_ptr<JobLog>> JobLog::Open(const Options& options, con
   log.directory = options.directory;
   log.identity = identity;
   log.buffer_bytes = options.buffer_bytes;
+  log.reserve_bytes = options.reserve_bytes;
+  log.checkpoint_bytes = options.checkpoint_bytes;
   log.draw_salt = options.draw_salt;
   log.copier = options.copier;
   absl::StatusOr<std::unique_ptr<PushLog>> opened =

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -33,8 +34,10 @@ class JobLog final : public BlockJournal {
     std::string directory;        // used by this log only
     bool has_checkpoint = false;  // the store was restored from a checkpoint
     int64_t buffer_bytes = int64_t{32} << 20;
-    std::function<uint64_t()> draw_salt = SystemRandom;  // as PushLog::Options
-    LogCopier* copier = nullptr;                         // as PushLog::Options
+    int64_t reserve_bytes = 0;                                       // as PushLog::Options
+    int64_t checkpoint_bytes = std::numeric_limits<int64_t>::max();  // as PushLog::Options
+    std::function<uint64_t()> draw_salt = SystemRandom;              // as PushLog::Options
+    LogCopier* copier = nullptr;                                     // as PushLog::Options
     // False: the owner calls WriteGroup(), as the simulator does in simulated time.
     bool has_thread = true;
     // Receives one line for people, on any thread.
@@ -65,6 +68,7 @@ class JobLog final : public BlockJournal {
   uint64_t Rotate() { return log_->Rotate(); }
   absl::Status Flush() { return log_->Flush(); }
   absl::Status DropThrough(uint64_t sequence) { return log_->DropThrough(sequence); }
+  bool wants_checkpoint() const { return log_->wants_checkpoint(); }
 
   // For the copy of the log (LogCopier). Both call the PushLog method of the same name.
   PushLog::Extent extent() const { return log_->extent(); }

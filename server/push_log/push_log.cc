@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "absl/memory/memory.h"
@@ -130,6 +131,9 @@ absl::Status PushLog::DropThrough(uint64_t sequence) {
     any = true;
     MutexLock lock(&mutex_);
     segments_.erase(segments_.begin());
+    // The next write looks how much room there is now.
+    room_ = std::numeric_limits<int64_t>::max();
+    JudgeLength();
   }
   return any ? files_->SyncDirectory(options_.directory) : absl::OkStatus();
 }
@@ -145,7 +149,7 @@ absl::Status PushLog::Flush() {
       MutexLock lock(&mutex_);
       if (durable_ >= last) return absl::OkStatus();
     }
-    const absl::StatusOr<bool> wrote = WriteGroup();
+    const absl::StatusOr<bool> wrote = WriteGroup(/*into_reserve=*/true);
     if (!wrote.ok()) return wrote.status();
   }
 }
@@ -222,12 +226,33 @@ bool PushLog::TakeGroup() {
   return true;
 }
 
-absl::StatusOr<bool> PushLog::WriteGroup() {
+void PushLog::JudgeLength() {
+  int64_t length = durable_bytes_;
+  for (size_t i = 1; i < segments_.size(); ++i) length += segments_[i].previous_bytes;
+  const auto empty = static_cast<int64_t>(segments_.size() * kLogSegmentHeaderBytes);
+  wants_checkpoint_ = length > empty && length > std::min(options_.checkpoint_bytes, room_);
+}
+
+absl::Status PushLog::CheckRoom() {
+  const absl::StatusOr<int64_t> free = files_->FreeBytes(options_.directory);
+  // If the free space is unknown, the write will fail if there is too little.
+  if (!free.ok()) return absl::OkStatus();
+  MutexLock lock(&mutex_);
+  room_ = *free - options_.reserve_bytes - (appended_bytes_ - written_bytes_);
+  JudgeLength();
+  if (room_ >= 0 || options_.reserve_bytes == 0) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat(options_.directory, " has ", *free, " bytes free, and ", options_.reserve_bytes,
+                   " are kept for the next checkpoint, which shortens the log"));
+}
+
+absl::StatusOr<bool> PushLog::WriteGroup(bool into_reserve) {
   std::vector<Continuation> due;
   {
     MutexLock write(&write_mutex_);
     if (!TakeGroup()) return false;
-    const absl::Status written = WriteOut(&*current_);
+    absl::Status written = CheckRoom();
+    if (written.ok() || into_reserve) written = WriteOut(&*current_);
     MutexLock lock(&mutex_);
     if (!written.ok()) {
       figures_.trouble = std::string(written.message());
@@ -238,6 +263,7 @@ absl::StatusOr<bool> PushLog::WriteGroup() {
     ++figures_.syncs;
     durable_ = std::max(durable_, current_->last_sequence);
     durable_bytes_ = segment_bytes_;
+    written_bytes_ = std::max(written_bytes_, current_->end_bytes);
     unsafe_.emplace_back(current_->last_sequence, current_->end_bytes);
     due = RaiseSafe();
     spare_ = std::move(current_->records);

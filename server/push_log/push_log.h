@@ -1,11 +1,13 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -96,6 +98,11 @@ class PushLog {
     LogIdentity identity;
     // Limit for the bytes of records that are not safe yet. Above it, WhenRoom makes callers wait.
     int64_t buffer_bytes = int64_t{32} << 20;
+    // Free bytes that the log leaves on the disk for the next checkpoint. Without room for it, a
+    // full log could never be shortened.
+    int64_t reserve_bytes = 0;
+    // A longer log wants a checkpoint.
+    int64_t checkpoint_bytes = std::numeric_limits<int64_t>::max();
     // Outlives this object; null: the log is not copied.
     LogCopier* copier = nullptr;
     // Returns a random salt for each segment (log_segment.h), which must not be guessable.
@@ -151,8 +158,13 @@ class PushLog {
   // remaining segments.
   absl::Status DropThrough(uint64_t sequence);
 
-  // Writes, on the calling thread, all records that were appended so far. Returns when they are on
-  // disk. Errors as FileSystem; the records are kept.
+  // True if a checkpoint should shorten the log: it is longer than `checkpoint_bytes`, or than the
+  // room that it still has on the disk.
+  bool wants_checkpoint() const { return wants_checkpoint_.load(std::memory_order_relaxed); }
+
+  // Writes, on the calling thread, all records that were appended so far, if needed into the
+  // reserve, because a checkpoint calls this. Returns when they are on disk. Errors as FileSystem;
+  // the records are kept.
   absl::Status Flush();
 
   Figures figures() const;
@@ -165,9 +177,9 @@ class PushLog {
   void RaiseCopied(uint64_t sequence);
 
   // Writes and syncs the appended records and runs the continuations that are due. Returns false if
-  // there were no records. Errors as FileSystem; the records are kept, and the caller retries
-  // later.
-  absl::StatusOr<bool> WriteGroup();
+  // there were no records. RESOURCE_EXHAUSTED: only the reserve is left. Otherwise errors as
+  // FileSystem. After an error the records are kept, and the caller retries later.
+  absl::StatusOr<bool> WriteGroup() { return WriteGroup(/*into_reserve=*/false); }
 
   // --- For the log's thread ---
 
@@ -189,6 +201,12 @@ class PushLog {
 
   PushLog(FileSystem* files, Options options, const LogEnd& end);
 
+  absl::StatusOr<bool> WriteGroup(bool into_reserve);
+  // RESOURCE_EXHAUSTED if the disk would have less than the reserve after all appended records are
+  // written. Updates wants_checkpoint().
+  absl::Status CheckRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
+  // Updates wants_checkpoint().
+  void JudgeLength() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Opens the next group for appending, in `buffer`.
   void BeginGroup(LogBuffer buffer, bool begins_segment) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Moves the next group to current_. Returns false if there is no group to write.
@@ -223,6 +241,10 @@ class PushLog {
   LogBuffer spare_ ABSL_GUARDED_BY(mutex_);
   uint64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;  // of the last record
   int64_t appended_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t written_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // the part of appended_bytes_ on disk
+  // Bytes that the log may still write, as last seen.
+  int64_t room_ ABSL_GUARDED_BY(mutex_) = std::numeric_limits<int64_t>::max();
+  std::atomic<bool> wants_checkpoint_{false};
   uint64_t durable_ ABSL_GUARDED_BY(mutex_) = 0;  // the last sequence on disk
   // Bytes of the last segment that are on disk; readable without write_mutex_.
   int64_t durable_bytes_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -59,6 +59,9 @@ class JobStorage {
   virtual BlockJournal* journal() = 0;
 
   virtual void Describe(DurabilityStatus* status) = 0;
+
+  // True if the storage would like a checkpoint soon, to free disk space.
+  virtual bool wants_checkpoint() const { return false; }
 };
 
 }  // namespace torchps

@@ -1,5 +1,6 @@
 #include "server/registration.h"
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -105,6 +106,18 @@ TEST_F(RegistrationTest, RegistersAgainAfterEachInterval) {
   Registration registration(std::move(options));
   registration.Learn(Told("door:17000"));
   EXPECT_TRUE(Eventually([&] { return coordinator_.registered().size() >= 3; }));
+}
+
+TEST_F(RegistrationTest, AsksForACheckpointAtOnce) {
+  std::atomic<bool> wants{false};
+  Registration::Options options = Listening();
+  options.wants_checkpoint = [&] { return wants.load(); };
+  Registration registration(std::move(options));
+  registration.Learn(Told("door:17000"));
+  ASSERT_TRUE(IsRegisteredAt("door:17000"));
+  EXPECT_FALSE(coordinator_.registered().back().wants_checkpoint());
+  wants = true;
+  EXPECT_TRUE(Eventually([&] { return coordinator_.registered().back().wants_checkpoint(); }));
 }
 
 TEST_F(RegistrationTest, RetriesAndLogsARefusalOnce) {

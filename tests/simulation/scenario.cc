@@ -190,6 +190,10 @@ Scenario Scenario::Draw(World* world) {
   scenario.heals_at = world->Between(absl::Seconds(4), absl::Seconds(20));
   scenario.fastest_step = world->Between(absl::Milliseconds(5), absl::Milliseconds(100));
   scenario.slowest_step = scenario.fastest_step * (1 + 5 * UnitDouble(world->Draw()));
+  if (scenario.logs() && world->Chance(0.3)) {
+    scenario.small_disks_at = world->Between(absl::Seconds(1), absl::Seconds(6));
+    scenario.log_room = 1000 + static_cast<int64_t>(world->Below(10000));
+  }
   return scenario;
 }
 

@@ -60,6 +60,10 @@ struct Scenario {
   double disk_errors = 0;
   double deaths_in_writing = 0;
   absl::Duration full_disks = absl::InfiniteDuration();
+  // From this time on, each disk has room for the next checkpoint and for `log_room` bytes of push
+  // logs. Infinite: the disks are large.
+  absl::Duration small_disks_at = absl::InfiniteDuration();
+  int64_t log_room = 0;
   absl::Duration server_freezes = absl::InfiniteDuration();
   absl::Duration partings = absl::InfiniteDuration();
   absl::Duration resets = absl::InfiniteDuration();

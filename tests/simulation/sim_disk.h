@@ -48,6 +48,9 @@ class SimDisk {
   // Makes the disk full for this time.
   void Fill(absl::Duration duration) { full_until_ = world_->now() + duration; }
 
+  // Limits the disk, now and later, to the files on it and `bytes` more.
+  void Limit(int64_t bytes) { disk_->LeaveFree(bytes); }
+
   // Makes all operations fail until Recover().
   void Cut() { is_cut_ = true; }
   // Makes the disk usable again after the process died. With `power_cut` the machine lost power,

@@ -13,6 +13,7 @@ namespace {
 
 // The same value as in Server.
 constexpr absl::Duration kTick = absl::Milliseconds(100);
+constexpr absl::Duration kAskInterval = absl::Seconds(1);
 
 }  // namespace
 
@@ -86,6 +87,7 @@ void SimServer::Tick() {
     model_.Check();
     MakeDueUpdates();
     WriteLogSoon();
+    AskForCheckpoint();
   }
   if (coordinator_ != nullptr) {
     coordinator_->Tick(world_->now());
@@ -384,6 +386,38 @@ void SimServer::CommitCheckpoint(const Arrival& arrival, const CommitCheckpointR
   } else {
     arrival->Answer<CommitCheckpointReply>(committed);
   }
+}
+
+void SimServer::LimitDisk(int64_t log_room) {
+  const CheckpointDirectory place(&disk_.files(), SimDisk::directory());
+  const absl::StatusOr<std::vector<uint64_t>> complete = place.Complete();
+  if (!complete.ok() || complete->empty()) return;
+  const auto servers = static_cast<int>(peers_.size());
+  const auto shard =
+      disk_.files().OpenForReading(place.ShardPath(complete->back(), index_, servers));
+  if (!shard.ok()) return;
+  // As JobDirectory: two shards for each server, and 1 MiB for manifest and state.
+  disk_.Limit((1 << 20) + 2 * servers * (*shard)->size() + log_room);
+}
+
+void SimServer::AskForCheckpoint() {
+  const bool wants = storage_ != nullptr && storage_->wants_checkpoint();
+  if (!wants || world_->now() < next_ask_) return;
+  next_ask_ = world_->now() + kAskInterval;
+  world_->Trace(process_.name(), ": its log needs a checkpoint");
+  RegisterServerRequest request;
+  request.set_job_id(job_->job_id());
+  request.set_server_count(static_cast<int>(peers_.size()));
+  request.mutable_place()->set_server_index(index_);
+  request.mutable_place()->set_server_incarnation(server_incarnation_);
+  request.mutable_place()->set_address(absl::StrCat("server-", index_, ":7000"));
+  request.set_wants_checkpoint(true);
+  network_->Call<RegisterServerReply>(&process_, peers_[0]->process(), kAskInterval,
+                                      {[peer = peers_[0], request](const Arrival& arrival) {
+                                        peer->Prompt(arrival, &JobCoordinator::RegisterServer,
+                                                     request);
+                                      }},
+                                      [](const absl::StatusOr<RegisterServerReply>&) {});
 }
 
 void SimServer::WriteLogSoon() {

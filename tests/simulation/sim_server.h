@@ -69,6 +69,9 @@ class SimServer {
   void Kill(bool power_cut);
   // Makes the disk full for this time, also after a restart.
   void FillDisk(absl::Duration duration) { disk_.Fill(duration); }
+  // Limits the disk to what the next checkpoint needs and `log_room` bytes of push logs. Does
+  // nothing before the first checkpoint.
+  void LimitDisk(int64_t log_room);
   // True if the previous process is completely gone.
   bool CanStart() const { return !process_.alive() && !ending_; }
   // True if a restart would still restore the model.
@@ -145,6 +148,8 @@ class SimServer {
   void SendBlocks(const Arrival& arrival, HostedJob* job, const PullRequest& request,
                   std::shared_ptr<Pulled> pulled);
   // Schedules WriteLog() after a short time.
+  // Asks the coordinator for a checkpoint if the log needs one.
+  void AskForCheckpoint();
   void WriteLogSoon();
   void WriteLog();
   // Checks that the server keeps the shard of at most one failed checkpoint.
@@ -189,6 +194,7 @@ class SimServer {
   std::unique_ptr<CoordinatorStore> store_;
   std::unique_ptr<JobCoordinator> coordinator_;
   bool writing_log_ = false;
+  absl::Duration next_ask_;
   bool keeping_state_ = false;
   bool has_state_ = false;         // a state is synced
   bool has_own_state_ = false;     // a state of this process is synced

@@ -25,6 +25,7 @@ class SimStorage final : public JobStorage {
   absl::StatusOr<std::optional<Origin>> Open(const JobShare& share, ParameterStore* store) override;
   BlockJournal* journal() override { return directory_.journal(); }
   void Describe(DurabilityStatus* status) override { directory_.Describe(status); }
+  bool wants_checkpoint() const override { return directory_.wants_checkpoint(); }
 
   // Result of the last Open(), also if the server refused the Hello that led to it.
   const std::optional<Origin>& origin() const { return origin_; }

@@ -235,6 +235,15 @@ class Simulation {
         if (other.get() == server || scenario_.shares_directory) other->FillDisk(time);
       }
     });
+    if (scenario_.small_disks_at != absl::InfiniteDuration()) {
+      world_.After(scenario_.small_disks_at, [this] {
+        world_.Trace("the disks become small");
+        for (const auto& server : servers_) {
+          server->LimitDisk(scenario_.log_room);
+          if (scenario_.shares_directory) break;
+        }
+      });
+    }
     Repeat(scenario_.server_freezes, [this] {
       SimServer* const server = SomeServer();
       if (!server->process()->alive()) return;

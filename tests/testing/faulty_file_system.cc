@@ -54,6 +54,11 @@ void FaultyFileSystem::SetCapacity(int64_t bytes) {
   disk_->capacity_ = bytes;
 }
 
+void FaultyFileSystem::LeaveFree(int64_t bytes) {
+  const MutexLock lock(&disk_->mutex_);
+  disk_->capacity_ = disk_->UsedBytes() + bytes;
+}
+
 void FaultyFileSystem::Crash(uint64_t seed) {
   const MutexLock lock(&disk_->mutex_);
   const auto chance = [&seed](uint64_t bound) { return UniformBelow(seed, bound); };

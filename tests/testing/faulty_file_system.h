@@ -68,6 +68,8 @@ class FaultyFileSystem final : public FileSystem {
   void PowerOffAt(int64_t n);
   // Sets the capacity of the disk in bytes. A write beyond it fills the disk and returns ENOSPC.
   void SetCapacity(int64_t bytes);
+  // Sets the capacity so that `bytes` are free now.
+  void LeaveFree(int64_t bytes);
 
   // Simulates a power cut and a restart of the machine, as described above. Releases locks and
   // invalidates open files.

@@ -205,6 +205,34 @@ TEST_F(ServerBackupTest, RestoresFromTheLastCompleteCheckpoint) {
   EXPECT_EQ(GetValues(1), values);
 }
 
+TEST_F(ServerBackupTest, ReplacesADamagedShardByItsCopy) {
+  const std::string shard = "/checkpoint-000000000001/server-1-of-2.safetensors";
+  const std::string path = "/ps" + shard;
+  const std::string copy = "/ps/copies-of-7-1" + shard;
+  Begin(kLog);
+  for (Step step = 1; step <= 3; ++step) PushAll(step);
+  ASSERT_EQ(TakeCheckpoint(kLog), absl::OkStatus());
+  for (Step step = 4; step <= 5; ++step) PushAll(step);
+  const std::vector<std::vector<float>> values = GetValues(1);
+  const std::string whole = *ReadWholeFile(*disks_[1], path, 1 << 20);
+  servers_[1] = nullptr;
+  disks_[1]->FlipBit(path, static_cast<int64_t>(whole.size()) - 10, 3);
+  Start(1);
+  EXPECT_TRUE(Greet(1, kLog).hello_reply().restored().from_log());
+  EXPECT_EQ(GetValues(1), values);
+  EXPECT_EQ(*ReadWholeFile(*disks_[1], path, 1 << 20), whole);
+  EXPECT_THAT(said(), HasSubstr(path + " was damaged, and is replaced by the copy on server 0"));
+
+  // The copy is damaged in the same way, so it does not replace the shard.
+  servers_[1] = nullptr;
+  disks_[1]->FlipBit(path, static_cast<int64_t>(whole.size()) - 10, 3);
+  disks_[0]->FlipBit(copy, static_cast<int64_t>(whole.size()) - 10, 3);
+  Start(1);
+  PlainWorker worker(PlainChannel(addresses_[1]), Hello(1, kLog));
+  EXPECT_TRUE(absl::IsDataLoss(worker.Hello())) << worker.Hello();
+  EXPECT_THAT(said(), HasSubstr("the copy there is damaged, too"));
+}
+
 TEST_F(ServerBackupTest, AcknowledgesNoPushWhileThePeerIsAway) {
   Begin(kLog);
   PushAll(1);

@@ -88,6 +88,26 @@ TEST(CheckpointScheduleTest, WithoutAnIntervalOnlyARequestIsDue) {
   EXPECT_FALSE(schedule.Due(At(1e6), 1000000));
 }
 
+TEST(CheckpointScheduleTest, AServerThatNeedsACheckpointGetsOneAfterThePauseOfAFailure) {
+  CheckpointSchedule schedule{CheckpointSchedule::Options()};
+  schedule.Hasten();
+  schedule.Start(At(0), 0);
+  EXPECT_FALSE(schedule.Due(At(0), 0)) << "there was nothing to save";
+  schedule.Hasten();
+  ASSERT_TRUE(schedule.Due(At(1), 0));
+  schedule.Begin(At(1), 0);
+  schedule.Hasten();
+  schedule.Fail(absl::ResourceExhaustedError("the disk is full"), At(2));
+  EXPECT_FALSE(schedule.Due(At(1e6), 0)) << "the one that ran counts";
+  schedule.Hasten();
+  EXPECT_FALSE(schedule.Due(At(2.5), 0));
+  ASSERT_TRUE(schedule.Due(At(3), 0));
+  Take(schedule, At(3));
+  schedule.End(/*one_more=*/true);
+  schedule.Hasten();
+  EXPECT_FALSE(schedule.Due(At(1e6), 0));
+}
+
 TEST(CheckpointScheduleTest, ARequestDuringACheckpointMakesTheNextOneDueAtOnce) {
   CheckpointSchedule schedule(EveryMinute());
   schedule.Start(At(0), 0);

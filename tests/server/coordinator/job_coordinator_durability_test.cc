@@ -368,6 +368,22 @@ TEST(CoordinatorCheckpointTest, TheCheckpointHasTheStateFromBeforeTheServersWrit
   EXPECT_DOUBLE_EQ(status.at_seconds(), 2);
 }
 
+TEST(CoordinatorCheckpointTest, AServerAsksForACheckpointWhenItRegisters) {
+  Rig rig(CheckpointsOnRequest(), 1, /*has_directory=*/true);
+  rig.Start(2);
+  RegisterServerRequest request;
+  request.set_job_id(rig.coordinator().Save(rig.now()).job_id());
+  request.set_server_count(2);
+  request.mutable_place()->set_server_index(1);
+  request.mutable_place()->set_server_incarnation(5);
+  request.mutable_place()->set_address("beta:7000");
+  ASSERT_TRUE(rig.coordinator().RegisterServer(request, rig.now()).ok());
+  EXPECT_FALSE(rig.coordinator().BeginCheckpoint(rig.now()).has_value());
+  request.set_wants_checkpoint(true);
+  ASSERT_TRUE(rig.coordinator().RegisterServer(request, rig.now()).ok());
+  EXPECT_TRUE(rig.coordinator().BeginCheckpoint(rig.now()).has_value());
+}
+
 TEST(CoordinatorCheckpointTest, ARequestGetsACheckpointThatBeginsLater) {
   Rig rig(CheckpointsOnRequest(), 1, /*has_directory=*/true);
   rig.Start(2);

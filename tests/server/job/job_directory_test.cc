@@ -276,6 +276,37 @@ TEST(JobDirectoryTest, RefusesAShardThatDoesNotFit) {
 
 // The commit of checkpoint 1 comes late: the shard of checkpoint 2 has been begun, so shard 1 is
 // gone.
+TEST(JobDirectoryTest, ALogThatFillsTheDiskLeavesRoomForTheCheckpointThatShortensIt) {
+  FaultyFileSystem files;
+  Life life(&files, kLogged);
+  ASSERT_TRUE(life.harness->Initialize(0, 1, 0.0f).ok());
+  const absl::StatusOr<ShardInfo> shard = life.directory->WriteShard(1);
+  ASSERT_TRUE(shard.ok()) << shard.status();
+  ASSERT_EQ(life.directory->Commit(life.GetCommit(1, *shard, {1})), absl::OkStatus());
+  // 1 MiB is for manifest and state, 2 shards for the next checkpoint.
+  files.LeaveFree((1 << 20) + 4 * static_cast<int64_t>(shard->bytes()));
+  uint64_t checkpoint = 1;
+  int full = 0;
+  for (Step step = 1; step <= 300; ++step) {
+    const bool wanted = life.directory->wants_checkpoint();
+    const auto pushed = life.harness->Push(0, 1, step, 1.0f);
+    const absl::StatusOr<bool> wrote = life.directory->WriteLog();
+    if (!wrote.ok()) {
+      EXPECT_TRUE(absl::IsResourceExhausted(wrote.status())) << wrote.status();
+      EXPECT_TRUE(wanted) << "it asks before the disk is full";
+      ++full;
+      ++checkpoint;
+      ASSERT_EQ(life.Take(checkpoint, {checkpoint}), absl::OkStatus());
+      EXPECT_FALSE(life.directory->wants_checkpoint());
+    }
+    EXPECT_EQ(pushed->status(), absl::OkStatus()) << "step " << step;
+  }
+  EXPECT_GE(full, 2);
+  files.KillProcesses();
+  Life again(&files, kLogged);
+  EXPECT_EQ(again.harness->Value(0), -300.0f);
+}
+
 TEST(JobDirectoryTest, RejectsACommitOfACheckpointWhoseShardIsGone) {
   for (const char* const job : {"", kLogged}) {
     SCOPED_TRACE(job);

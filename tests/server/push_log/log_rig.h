@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -25,8 +26,9 @@ struct LogRig {
   std::vector<uint64_t> read;  // sequences from the last Open or Read
   std::vector<std::string> payloads;
   std::string directory = kDirectory;
-  uint64_t salts = 20261125;    // seed for the salts
-  LogCopier* copier = nullptr;  // like PushLog::Options
+  uint64_t salts = 20261125;                                       // seed for the salts
+  LogCopier* copier = nullptr;                                     // like PushLog::Options
+  int64_t checkpoint_bytes = std::numeric_limits<int64_t>::max();  // like PushLog::Options
 
   absl::StatusOr<LogEnd> Read() {
     read.clear();
@@ -49,6 +51,7 @@ struct LogRig {
     options.identity = Identity();
     options.buffer_bytes = buffer_bytes;
     options.copier = copier;
+    options.checkpoint_bytes = checkpoint_bytes;
     options.draw_salt = [this] { return SplitMix64(salts); };
     return PushLog::Open(&files, options, *end);
   }

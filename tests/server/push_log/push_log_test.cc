@@ -245,6 +245,23 @@ TEST(PushLogTest, AFullDiskDelaysAcknowledgements) {
   EXPECT_THAT(rig.read, ElementsAre(1, 2, 3, 4, 5, 6, 7));
 }
 
+TEST(PushLogTest, ALongLogWantsACheckpoint) {
+  LogRig rig;
+  rig.checkpoint_bytes = 2000;
+  auto log = *rig.Open();
+  LogRig::Append(log.get(), std::string(1000, 'x'));
+  ASSERT_TRUE(*log->WriteGroup());
+  EXPECT_FALSE(log->wants_checkpoint());
+  LogRig::Append(log.get(), std::string(1000, 'x'));
+  ASSERT_TRUE(*log->WriteGroup());
+  ASSERT_FALSE(*log->WriteGroup());
+  const uint64_t covered = log->Rotate();
+  ASSERT_EQ(log->Flush(), absl::OkStatus());
+  EXPECT_TRUE(log->wants_checkpoint());
+  ASSERT_EQ(log->DropThrough(covered), absl::OkStatus());
+  EXPECT_FALSE(log->wants_checkpoint());
+}
+
 TEST(PushLogTest, FlushWritesEveryRecordOrReturnsTheError) {
   LogRig rig;
   auto log = *rig.Open();
