@@ -411,8 +411,12 @@ std::string Books(const Report& report) {
                         absl::StrJoin(failed, ""));
   }
   if (held == 0) return "";
-  return absl::StrCat("\nconsistency check passed", report.finished() ? "" : " so far",
-                      ": samples, pushes and versions agree (", held, " checks)\n");
+  const std::string& unjudged = report.reconciles().pushed_blocks().not_judged();
+  const std::string judged =
+      unjudged.empty() ? absl::StrCat("samples, pushes and versions agree (", held, " checks)")
+                       : absl::StrCat(held, " checks agree; pushes were not judged: ", unjudged);
+  return absl::StrCat("\nconsistency check passed", report.finished() ? "" : " so far", ": ",
+                      judged, "\n");
 }
 
 }  // namespace

@@ -401,6 +401,15 @@ TEST(WholeBatchReportTest, CountsUpdateWaitsAsWaitingNotPushing) {
   EXPECT_EQ(pushed_and_waited(whole.Build()), std::make_pair(0.0, 0.75));
 }
 
+TEST(WholeBatchReportTest, ReportsWhyPushesWereNotJudged) {
+  WholeBatches statuses;
+  statuses.job.mutable_slot(1)->set_state(SlotAccounting::EXPIRED);
+  EXPECT_NE(ReportText(statuses.Build())
+                .find("checks agree; pushes were not judged: a worker ended early, so the figures "
+                      "of its last steps are lost\n"),
+            std::string::npos);
+}
+
 TEST(WholeBatchReportTest, DetectsAGradientOlderThanTheBound) {
   WholeBatches statuses;
   EXPECT_EQ(Holds(statuses.Build(), "lag"), std::optional<bool>(true));
