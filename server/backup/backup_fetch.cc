@@ -2,7 +2,9 @@
 
 #include <memory>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/backup/backup_peer.h"
 #include "storage/crc32c.h"
@@ -51,7 +53,7 @@ absl::Status BackupFetch::Replace(const std::string& file, uint32_t crc32c) {
     if (copy.file() != file) continue;
     options_.begin(absl::StrCat("fetches ", file, " from ", options_.peer->name()),
                    GetPieces(copy));
-    return Fetch(copy, crc32c);
+    return Fetch(copy, options_.directory, crc32c);
   }
   return OfPeer(absl::NotFoundError("it has none"));
 }
@@ -74,23 +76,79 @@ absl::StatusOr<int64_t> BackupFetch::Run() {
     bytes += static_cast<int64_t>(file.bytes());
   }
   options_.begin(absl::StrCat("fetches its files from ", options_.peer->name()), pieces);
-  if (absl::Status made = options_.files->CreateDirectories(options_.directory); !made.ok()) {
-    return made;
-  }
-  if (absl::Status marked = WriteFileAtomically(*options_.files, MarkPath(), "\n"); !marked.ok()) {
-    return marked;
-  }
+  if (absl::Status marked = Mark(); !marked.ok()) return marked;
   for (const CopiedFile& file : list->file()) {
-    if (absl::Status fetched = Fetch(file, std::nullopt); !fetched.ok()) return fetched;
+    const absl::Status fetched = Fetch(file, options_.directory, std::nullopt);
+    if (!fetched.ok()) return fetched;
   }
-  absl::Status finished = options_.files->RemoveFile(MarkPath());
-  if (finished.ok()) finished = options_.files->SyncDirectory(options_.directory);
-  if (!finished.ok()) return finished;
+  if (absl::Status finished = Unmark(); !finished.ok()) return finished;
   return bytes;
 }
 
-absl::Status BackupFetch::Fetch(const CopiedFile& file, std::optional<uint32_t> crc32c) {
-  const std::string path = absl::StrCat(options_.directory, "/", file.file());
+absl::StatusOr<bool> BackupFetch::ReplaceFolder(
+    const std::string& folder,
+    absl::FunctionRef<absl::StatusOr<bool>(const std::string& path)> is_better) {
+  const std::string damaged = absl::StrCat(options_.directory, "/", folder);
+  const std::string parent =
+      absl::StrCat(options_.directory, "/server-", options_.server_index, ".fetched");
+  const std::string fetched = absl::StrCat(parent, "/", folder);
+  need_ = absl::StrCat(damaged, " is damaged, and its copy");
+  const absl::StatusOr<ListCopiesReply> list = List();
+  if (!list.ok()) return list.status();
+  absl::Status status = RemoveFiles(fetched);
+  std::vector<std::string> names;
+  for (const CopiedFile& file : list->file()) {
+    if (!absl::StartsWith(file.file(), folder + "/") || !CheckBackupName(file.file()).ok())
+      continue;
+    if (status.ok()) status = Fetch(file, parent, std::nullopt);
+    names.push_back(file.file().substr(folder.size() + 1));
+  }
+  if (!status.ok()) return status;
+  if (names.empty()) return false;
+  const absl::StatusOr<bool> better = is_better(fetched);
+  if (!better.ok()) return better.status();
+  if (!*better) {
+    RemoveFiles(fetched).IgnoreError();  // left over, they only take space
+    return false;
+  }
+  // With the mark, a restart after an interruption fetches all files.
+  status = Mark();
+  if (status.ok()) status = RemoveFiles(damaged);
+  for (const std::string& name : names) {
+    if (!status.ok()) return status;
+    status =
+        options_.files->Rename(absl::StrCat(fetched, "/", name), absl::StrCat(damaged, "/", name));
+  }
+  if (status.ok()) status = options_.files->SyncDirectory(damaged);
+  if (status.ok()) status = Unmark();
+  if (!status.ok()) return status;
+  return true;
+}
+
+absl::Status BackupFetch::Mark() {
+  const absl::Status made = options_.files->CreateDirectories(options_.directory);
+  return made.ok() ? WriteFileAtomically(*options_.files, MarkPath(), "\n") : made;
+}
+
+absl::Status BackupFetch::Unmark() {
+  const absl::Status removed = options_.files->RemoveFile(MarkPath());
+  return removed.ok() ? options_.files->SyncDirectory(options_.directory) : removed;
+}
+
+absl::Status BackupFetch::RemoveFiles(const std::string& folder) {
+  const absl::StatusOr<std::vector<std::string>> names = options_.files->List(folder);
+  if (absl::IsNotFound(names.status())) return absl::OkStatus();
+  if (!names.ok()) return names.status();
+  for (const std::string& name : *names) {
+    const absl::Status removed = options_.files->RemoveFile(absl::StrCat(folder, "/", name));
+    if (!removed.ok()) return removed;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BackupFetch::Fetch(const CopiedFile& file, const std::string& directory,
+                                std::optional<uint32_t> crc32c) {
+  const std::string path = absl::StrCat(directory, "/", file.file());
   const std::string temporary = TemporaryPath(path);
   absl::Status status = options_.files->CreateDirectories(ParentDirectory(path));
   if (!status.ok()) return status;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/backup/backup_peer.h"
@@ -52,11 +53,23 @@ class BackupFetch {
   //   DATA_LOSS  the copy has another checksum
   absl::Status Replace(const std::string& file, uint32_t crc32c);
 
+  // Fetches the copies of the files in a damaged folder. Calls `is_better` with the path of the
+  // fetched folder, and replaces the damaged folder if it returns true. Returns whether it did so;
+  // false if there are no copies. Errors as Run() and `is_better`.
+  absl::StatusOr<bool> ReplaceFolder(
+      const std::string& folder,
+      absl::FunctionRef<absl::StatusOr<bool>(const std::string& path)> is_better);
+
  private:
   std::string MarkPath() const;
   absl::StatusOr<ListCopiesReply> List();
-  // `crc32c`: the required checksum; nullopt if unknown.
-  absl::Status Fetch(const CopiedFile& file, std::optional<uint32_t> crc32c);
+  // Writes the copy to the file in `directory`. `crc32c`: the required checksum; nullopt if
+  // unknown.
+  absl::Status Fetch(const CopiedFile& file, const std::string& directory,
+                     std::optional<uint32_t> crc32c);
+  absl::Status Mark();
+  absl::Status Unmark();
+  absl::Status RemoveFiles(const std::string& folder);
   // Returns the checksum.
   absl::StatusOr<uint32_t> Receive(const CopiedFile& file, WritableFile* out);
   absl::Status OfPeer(const absl::Status& status) const;

@@ -52,6 +52,14 @@ absl::Status JobBackup::ReplaceShard(uint64_t checkpoint, uint32_t crc32c) {
   return absl::IsNotFound(replaced) ? replaced : MayPass(replaced);
 }
 
+absl::StatusOr<bool> JobBackup::ReplaceLog(
+    absl::FunctionRef<absl::StatusOr<bool>(const std::string& path)> is_better) {
+  const absl::StatusOr<bool> replaced =
+      BackupFetch(FetchOptions()).ReplaceFolder(LogFolder(), is_better);
+  if (!replaced.ok()) return MayPass(replaced.status());
+  return replaced;
+}
+
 absl::Status JobBackup::FetchIfLost(bool is_lost) {
   BackupFetch fetch(FetchOptions());
   if (!is_lost && !fetch.WasBrokenOff()) return absl::OkStatus();
@@ -71,6 +79,10 @@ std::string JobBackup::GetName(const std::string& path) const {
 
 std::string JobBackup::ShardFile(uint64_t checkpoint) const {
   return GetName(directory_.ShardPath(checkpoint, options_.server_index, options_.server_count));
+}
+
+std::string JobBackup::LogFolder() const {
+  return GetName(directory_.LogPath(options_.server_index, options_.server_count));
 }
 
 std::vector<std::string> JobBackup::FilesBeside() const {
@@ -139,8 +151,7 @@ void JobBackup::Start(JobLog* log) {
 }
 
 GrowingLog JobBackup::GetExtent() const {
-  const std::string folder =
-      GetName(directory_.LogPath(options_.server_index, options_.server_count));
+  const std::string folder = LogFolder();
   const PushLog::Extent extent = log_->extent();
   GrowingLog growing;
   for (const PushLog::Extent::Segment& segment : extent.segments) {

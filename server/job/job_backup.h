@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "checkpoint/checkpoint_directory.h"
@@ -53,6 +54,10 @@ class JobBackup final : public LogCopier, private CopiedLog {
   // Replaces this server's damaged shard of a checkpoint by the copy. Errors as
   // BackupFetch::Replace().
   absl::Status ReplaceShard(uint64_t checkpoint, uint32_t crc32c);
+  // Replaces the damaged push log by the copy, if `is_better` returns true for it. As
+  // BackupFetch::ReplaceFolder().
+  absl::StatusOr<bool> ReplaceLog(
+      absl::FunctionRef<absl::StatusOr<bool>(const std::string& path)> is_better);
 
   // Starts to copy existing files and later changes. `log` may be null; it outlives Stop().
   void Start(JobLog* log);
@@ -88,6 +93,7 @@ class JobBackup final : public LogCopier, private CopiedLog {
   BackupReplicator::Kept OwnFiles() const;
   std::vector<std::string> FilesBeside() const;
   std::string ShardFile(uint64_t checkpoint) const;
+  std::string LogFolder() const;
   // Returns the path relative to the directory.
   std::string GetName(const std::string& path) const;
 

@@ -110,6 +110,11 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::OpenLog(
   options.has_thread = options_.has_log_thread;
   options.draw_salt = options_.draw_salt;
   options.copier = copies_.get();
+  if (copies_ != nullptr) {
+    options.replace = [this](const LogIdentity& identity, uint64_t last_sequence) {
+      return ReplaceLog(identity, last_sequence);
+    };
+  }
   options.log = options_.log;
   const int64_t shard_bytes = ShardWriter::LeastBytes(HeaderFor(/*checkpoint=*/0), OwnBlocks());
   options.checkpoint_bytes = std::max(2 * shard_bytes, kLongLogBytes);
@@ -205,6 +210,24 @@ absl::StatusOr<bool> JobDirectory::ReplaceDamagedShards(uint64_t restored) {
                                : std::string(replaced.message()));
   }
   return any;
+}
+
+absl::StatusOr<bool> JobDirectory::ReplaceLog(const LogIdentity& identity, uint64_t last_sequence) {
+  const auto is_better = [&](const std::string& path) -> absl::StatusOr<bool> {
+    const absl::StatusOr<LogEnd> copy =
+        ReadPushLog(*options_.files, path, identity,
+                    [](const LogRecord&, const FramePayload&) { return absl::OkStatus(); });
+    if (absl::IsDataLoss(copy.status())) return false;
+    if (!copy.ok()) return copy.status();
+    return copy->last_sequence > last_sequence;
+  };
+  const absl::StatusOr<bool> replaced = copies_->ReplaceLog(is_better);
+  if (replaced.ok() && *replaced) {
+    options_.log(absl::StrCat("the push log in ", directory_.LogPath(server_index_, server_count_),
+                              " was damaged, and is replaced by the copy on ",
+                              options_.peer->name()));
+  }
+  return replaced;
 }
 
 void JobDirectory::Describe(DurabilityStatus* status) {

@@ -118,6 +118,8 @@ class JobDirectory final : public JobStorage {
   // Replaces this server's damaged shards of the checkpoints after `restored` from the backup.
   // Returns true if at least one was replaced. UNAVAILABLE: the backup cannot be reached.
   absl::StatusOr<bool> ReplaceDamagedShards(uint64_t restored);
+  // Replaces the push log by the backup's, if that is intact and has records after `last_sequence`.
+  absl::StatusOr<bool> ReplaceLog(const LogIdentity& identity, uint64_t last_sequence);
   void Begin(std::string what, int64_t total = 0) {
     if (options_.progress != nullptr) options_.progress->Begin(std::move(what), total);
   }

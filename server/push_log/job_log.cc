@@ -51,7 +51,9 @@ absl::StatusOr<std::unique_ptr<JobLog>> JobLog::Open(const Options& options, con
                                                      ParameterStore* store) {
   auto journal = absl::WrapUnique(new JobLog());
   const LogIdentity identity = GetIdentity(share);
+  uint64_t last_sequence = 0;
   const auto replay = [&](const LogRecord& record, const FramePayload& payload) {
+    last_sequence = record.sequence;
     const auto change = [&](Block* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex) {
       const absl::StatusOr<bool> changed = ReplayLogRecord(record, payload, share.updater, block);
       if (changed.ok() && *changed) ++journal->replayed_;
@@ -59,8 +61,14 @@ absl::StatusOr<std::unique_ptr<JobLog>> JobLog::Open(const Options& options, con
     };
     return store->snapshot().Replay(record.block, change);
   };
-  const absl::StatusOr<LogEnd> end =
-      ReadPushLog(*options.files, options.directory, identity, replay);
+  absl::StatusOr<LogEnd> end = ReadPushLog(*options.files, options.directory, identity, replay);
+  const bool is_damaged = absl::IsDataLoss(end.status()) || (end.ok() && end->cut_bytes > 0);
+  if (is_damaged && options.replace != nullptr) {
+    const absl::StatusOr<bool> replaced = options.replace(identity, last_sequence);
+    if (!replaced.ok()) return replaced.status();
+    // Records that were replayed already have no effect.
+    if (*replaced) end = ReadPushLog(*options.files, options.directory, identity, replay);
+  }
   if (!end.ok()) return end.status();
   journal->existed_ = !end->segments.empty();
   if (journal->existed_ && !options.has_checkpoint && end->segments.front().number != 1) {

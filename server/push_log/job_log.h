@@ -38,6 +38,11 @@ class JobLog final : public BlockJournal {
     int64_t checkpoint_bytes = std::numeric_limits<int64_t>::max();  // as PushLog::Options
     std::function<uint64_t()> draw_salt = SystemRandom;              // as PushLog::Options
     LogCopier* copier = nullptr;                                     // as PushLog::Options
+    // Called if the log is damaged, or ends with an incomplete record. Replaces it, if possible by
+    // a log with records after `last_sequence`, the last intact one, and returns true. Null: there
+    // is no replacement.
+    std::function<absl::StatusOr<bool>(const LogIdentity& identity, uint64_t last_sequence)>
+        replace;
     // False: the owner calls WriteGroup(), as the simulator does in simulated time.
     bool has_thread = true;
     // Receives one line for people, on any thread.

@@ -233,6 +233,34 @@ TEST_F(ServerBackupTest, ReplacesADamagedShardByItsCopy) {
   EXPECT_THAT(said(), HasSubstr("the copy there is damaged, too"));
 }
 
+TEST_F(ServerBackupTest, ReplacesADamagedLogByItsCopy) {
+  const std::string folder = "/ps/log-1-of-2";
+  Begin(kLog);
+  for (Step step = 1; step <= 5; ++step) PushAll(step);
+  const std::vector<std::vector<float>> values = GetValues(1);
+  // In the middle, in the last record, and again after the log was replaced.
+  for (const double part : {0.5, 0.9999, 0.3}) {
+    servers_[1] = nullptr;
+    const std::vector<std::string> segments = *disks_[1]->List(folder);
+    std::string path;
+    int64_t bytes = 0;
+    for (const std::string& segment : segments) {
+      const auto file = disks_[1]->OpenForReading(absl::StrCat(folder, "/", segment));
+      if ((*file)->size() <= bytes) continue;
+      bytes = (*file)->size();
+      path = absl::StrCat(folder, "/", segment);
+    }
+    disks_[1]->FlipBit(path, static_cast<int64_t>(static_cast<double>(bytes) * part), 3);
+    Start(1);
+    EXPECT_TRUE(Greet(1, kLog).hello_reply().restored().from_log()) << part;
+    EXPECT_EQ(GetValues(1), values) << part;
+    EXPECT_THAT(said(),
+                HasSubstr(folder + " was damaged, and is replaced by the copy on server 0"));
+    MutexLock lock(&mutex_);
+    said_.clear();
+  }
+}
+
 TEST_F(ServerBackupTest, AcknowledgesNoPushWhileThePeerIsAway) {
   Begin(kLog);
   PushAll(1);
