@@ -47,11 +47,16 @@ tagged() {
   echo "attr('tags', '[\[ ]($1)[,\]]', tests(//...))"
 }
 
-# Prints the test sources that use threads, as labels: they include a header about threads or gRPC, or a
-# helper that starts threads. A test whose threads start elsewhere has the tag 'threads'.
-threaded_sources() {
+# Prints a Bazel query for the targets with a test source that uses threads: it includes a header about
+# threads or gRPC, or a helper that starts threads. A test whose threads start elsewhere has the tag
+# 'threads'.
+threaded() {
   local headers='<(thread|atomic)>|"(common/mutex|server/server|.*grpc.*|tests/.*(eventually|job_harness|program|fake_.*))\.h"'
-  find tests -name '*.cc' -exec grep -lE "^#include ($headers)" {} + | sed -E 's|(.*)/|//\1:|'
+  local sources direct
+  sources="$(find tests -name '*.cc' -exec grep -lE "^#include ($headers)" {} + | sed -E 's|(.*)/|//\1:|')"
+  direct="rdeps(//..., set($sources), 1)"
+  # Between most tests and their sources is a rule of third_party/cc_library.bzl.
+  echo "$direct union rdeps(//..., kind(_all_sources, $direct), 1) union $(tagged threads)"
 }
 
 # Prints the numbers of passed and failed test targets from the events of Bazel's last run.
@@ -186,8 +191,7 @@ if ! $quick; then
   without_libtorch="tests(//...) except $(tagged 'manual|libtorch')"
   run_tests "asan, locks" "$without_libtorch" //... --config=asan \
     --build_tag_filters=-libtorch --test_tag_filters=-libtorch
-  run_tests tsan "(rdeps(//..., set($(threaded_sources)), 1) union $(tagged threads)) \
-    intersect ($without_libtorch)" "" --config=tsan
+  run_tests tsan "($(threaded)) intersect ($without_libtorch)" "" --config=tsan
   rehearse_gpu
 fi
 
