@@ -86,6 +86,7 @@ absl::Status FanOutCall::Conclude(Part& part, const absl::Status& status) {
   if (part.server->IsAnotherProgram(status, part.greeting)) return Retry(part, status);
   if (absl::IsUnimplemented(status)) return NoTorchpsServer(part.server->endpoint());
   if (absl::IsAborted(status) && rules_.forgotten == Rules::Forgotten::kDone) {
+    part.server->patience().Answered();
     part.done = true;
     return absl::OkStatus();
   }

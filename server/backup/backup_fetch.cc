@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "server/backup/backup_peer.h"
 #include "storage/crc32c.h"
 
@@ -76,71 +77,92 @@ absl::StatusOr<int64_t> BackupFetch::Run() {
     bytes += static_cast<int64_t>(file.bytes());
   }
   options_.begin(absl::StrCat("fetches its files from ", options_.peer->name()), pieces);
-  if (absl::Status marked = Mark(); !marked.ok()) return marked;
+  if (absl::Status made = options_.files->CreateDirectories(options_.directory); !made.ok()) {
+    return made;
+  }
+  if (absl::Status marked = WriteFileAtomically(*options_.files, MarkPath(), "\n"); !marked.ok()) {
+    return marked;
+  }
   for (const CopiedFile& file : list->file()) {
     const absl::Status fetched = Fetch(file, options_.directory, std::nullopt);
     if (!fetched.ok()) return fetched;
   }
-  if (absl::Status finished = Unmark(); !finished.ok()) return finished;
+  absl::Status finished = options_.files->RemoveFile(MarkPath());
+  if (finished.ok()) finished = options_.files->SyncDirectory(options_.directory);
+  if (!finished.ok()) return finished;
   return bytes;
 }
 
-absl::StatusOr<bool> BackupFetch::ReplaceFolder(
-    const std::string& folder,
-    absl::FunctionRef<absl::StatusOr<bool>(const std::string& path)> is_better) {
-  const std::string damaged = absl::StrCat(options_.directory, "/", folder);
-  const std::string parent =
-      absl::StrCat(options_.directory, "/server-", options_.server_index, ".fetched");
-  const std::string fetched = absl::StrCat(parent, "/", folder);
-  need_ = absl::StrCat(damaged, " is damaged, and its copy");
+std::string BackupFetch::Collected() const {
+  return absl::StrCat(options_.directory, "/server-", options_.server_index, ".fetched");
+}
+
+std::string BackupFetch::ReadyPath() const { return absl::StrCat(Collected(), "/ready"); }
+
+absl::StatusOr<bool> BackupFetch::ReplaceFolder(const std::string& folder,
+                                                MayBeBetter may_be_better, IsBetter is_better) {
+  need_ = absl::StrCat(options_.directory, "/", folder, " is damaged, and its copy");
   const absl::StatusOr<ListCopiesReply> list = List();
   if (!list.ok()) return list.status();
-  absl::Status status = RemoveFiles(fetched);
-  std::vector<std::string> names;
+  std::vector<CopiedFile> copies;
+  std::map<std::string, int64_t> sizes;
   for (const CopiedFile& file : list->file()) {
     if (!absl::StartsWith(file.file(), folder + "/") || !CheckBackupName(file.file()).ok())
       continue;
-    if (status.ok()) status = Fetch(file, parent, std::nullopt);
-    names.push_back(file.file().substr(folder.size() + 1));
+    copies.push_back(file);
+    sizes[file.file().substr(folder.size() + 1)] = static_cast<int64_t>(file.bytes());
   }
-  if (!status.ok()) return status;
-  if (names.empty()) return false;
-  const absl::StatusOr<bool> better = is_better(fetched);
-  if (!better.ok()) return better.status();
-  if (!*better) {
-    RemoveFiles(fetched).IgnoreError();  // left over, they only take space
+  absl::StatusOr<bool> better = may_be_better(sizes);
+  if (!better.ok() || !*better) return better;
+  const std::string fetched = absl::StrCat(Collected(), "/", folder);
+  absl::Status status = RemoveFiles(fetched, {});
+  for (const CopiedFile& file : copies) {
+    if (status.ok()) status = Fetch(file, Collected(), std::nullopt);
+  }
+  if (status.ok()) {
+    better = is_better(fetched);
+    status = better.status();
+  }
+  if (!status.ok() || !*better) {
+    RemoveFiles(fetched, {}).IgnoreError();  // leftover files only take space
+    if (!status.ok()) return status;
     return false;
   }
-  // With the mark, a restart after an interruption fetches all files.
-  status = Mark();
-  if (status.ok()) status = RemoveFiles(damaged);
-  for (const std::string& name : names) {
-    if (!status.ok()) return status;
-    status =
-        options_.files->Rename(absl::StrCat(fetched, "/", name), absl::StrCat(damaged, "/", name));
-  }
-  if (status.ok()) status = options_.files->SyncDirectory(damaged);
-  if (status.ok()) status = Unmark();
+  std::string names;
+  for (const auto& [name, bytes] : sizes) absl::StrAppend(&names, name, "\n");
+  status = WriteFileAtomically(*options_.files, ReadyPath(), names);
+  if (status.ok()) status = FinishReplacement(folder);
   if (!status.ok()) return status;
   return true;
 }
 
-absl::Status BackupFetch::Mark() {
-  const absl::Status made = options_.files->CreateDirectories(options_.directory);
-  return made.ok() ? WriteFileAtomically(*options_.files, MarkPath(), "\n") : made;
+absl::Status BackupFetch::FinishReplacement(const std::string& folder) {
+  constexpr int64_t kMaxBytes = int64_t{64} << 20;
+  const absl::StatusOr<std::string> ready = ReadWholeFile(*options_.files, ReadyPath(), kMaxBytes);
+  if (absl::IsNotFound(ready.status())) return absl::OkStatus();
+  if (!ready.ok()) return ready.status();
+  const std::set<std::string> names = absl::StrSplit(*ready, '\n', absl::SkipEmpty());
+  const std::string damaged = absl::StrCat(options_.directory, "/", folder);
+  absl::Status status = RemoveFiles(damaged, names);
+  for (const std::string& name : names) {
+    if (!status.ok()) return status;
+    status = options_.files->Rename(absl::StrCat(Collected(), "/", folder, "/", name),
+                                    absl::StrCat(damaged, "/", name));
+    if (absl::IsNotFound(status)) status = absl::OkStatus();  // renamed before the crash
+  }
+  if (status.ok()) status = options_.files->SyncDirectory(damaged);
+  if (status.ok()) status = options_.files->RemoveFile(ReadyPath());
+  return status.ok() ? options_.files->SyncDirectory(Collected()) : status;
 }
 
-absl::Status BackupFetch::Unmark() {
-  const absl::Status removed = options_.files->RemoveFile(MarkPath());
-  return removed.ok() ? options_.files->SyncDirectory(options_.directory) : removed;
-}
-
-absl::Status BackupFetch::RemoveFiles(const std::string& folder) {
-  const absl::StatusOr<std::vector<std::string>> names = options_.files->List(folder);
+absl::Status BackupFetch::RemoveFiles(const std::string& directory,
+                                      const std::set<std::string>& kept) {
+  const absl::StatusOr<std::vector<std::string>> names = options_.files->List(directory);
   if (absl::IsNotFound(names.status())) return absl::OkStatus();
   if (!names.ok()) return names.status();
   for (const std::string& name : *names) {
-    const absl::Status removed = options_.files->RemoveFile(absl::StrCat(folder, "/", name));
+    if (kept.count(name) > 0) continue;
+    const absl::Status removed = options_.files->RemoveFile(absl::StrCat(directory, "/", name));
     if (!removed.ok()) return removed;
   }
   return absl::OkStatus();

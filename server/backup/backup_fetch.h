@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "absl/functional/function_ref.h"
@@ -53,12 +55,19 @@ class BackupFetch {
   //   DATA_LOSS  the copy has another checksum
   absl::Status Replace(const std::string& file, uint32_t crc32c);
 
-  // Fetches the copies of the files in a damaged folder. Calls `is_better` with the path of the
-  // fetched folder, and replaces the damaged folder if it returns true. Returns whether it did so;
-  // false if there are no copies. Errors as Run() and `is_better`.
-  absl::StatusOr<bool> ReplaceFolder(
-      const std::string& folder,
-      absl::FunctionRef<absl::StatusOr<bool>(const std::string& path)> is_better);
+  // Tells from the names and sizes of the copies, without the folder, if it is worth fetching them.
+  using MayBeBetter =
+      absl::FunctionRef<absl::StatusOr<bool>(const std::map<std::string, int64_t>& copies)>;
+  // Tells if the fetched folder at `path` shall replace the damaged one.
+  using IsBetter = absl::FunctionRef<absl::StatusOr<bool>(const std::string& path)>;
+
+  // Replaces a damaged folder by the copies, if both functions return true. Returns whether it did
+  // so. After a crash meanwhile, FinishReplacement() completes the replacement. Errors as Run(),
+  // and those of the functions.
+  absl::StatusOr<bool> ReplaceFolder(const std::string& folder, MayBeBetter may_be_better,
+                                     IsBetter is_better);
+  // Completes a replacement of the folder that a crash interrupted. Errors as FileSystem.
+  absl::Status FinishReplacement(const std::string& folder);
 
  private:
   std::string MarkPath() const;
@@ -67,9 +76,11 @@ class BackupFetch {
   // unknown.
   absl::Status Fetch(const CopiedFile& file, const std::string& directory,
                      std::optional<uint32_t> crc32c);
-  absl::Status Mark();
-  absl::Status Unmark();
-  absl::Status RemoveFiles(const std::string& folder);
+  // Where ReplaceFolder() collects the files, and the list of their names when they are complete.
+  std::string Collected() const;
+  std::string ReadyPath() const;
+  // Removes the files in a directory, except those in `kept`.
+  absl::Status RemoveFiles(const std::string& directory, const std::set<std::string>& kept);
   // Returns the checksum.
   absl::StatusOr<uint32_t> Receive(const CopiedFile& file, WritableFile* out);
   absl::Status OfPeer(const absl::Status& status) const;

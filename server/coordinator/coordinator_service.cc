@@ -300,6 +300,7 @@ absl::StatusOr<std::optional<CoordinatorState>> CoordinatorService::FindState() 
     absl::StatusOr<std::optional<CoordinatorState>> latest = (*store)->Load(&damage);
     if (latest.ok()) store_ = *std::move(store);
     if (!damage.empty()) options_.log(damage);
+    state_was_damaged_ = !damage.empty();
     return latest;
   }
   if (reader_ == nullptr) {
@@ -327,7 +328,7 @@ absl::Status CoordinatorService::Open() {
   if (!state.ok()) return state.status();
   if (state->has_value()) {
     JobCoordinator::Return how = JobCoordinator::Return::kInPlace;
-    if (options_.from_copy) how = JobCoordinator::Return::kFromCopy;
+    if (options_.from_copy || state_was_damaged_) how = JobCoordinator::Return::kFromCopy;
     if (options_.resume) how = JobCoordinator::Return::kResume;
     const absl::Status restored = coordinator_.Restore(**state, how, options_.clock->Now());
     if (!restored.ok()) {

@@ -144,6 +144,8 @@ class CoordinatorService {
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   bool checkpoints_fail_ ABSL_GUARDED_BY(mutex_) = false;
   bool checkpoints_nonfinite_ ABSL_GUARDED_BY(mutex_) = false;
+  // coordinator.state was damaged when it was loaded.
+  bool state_was_damaged_ = false;
   // Exists until the state to resume from is found; null without resume.
   std::unique_ptr<ResumeReader> reader_ ABSL_GUARDED_BY(mutex_);
   // Created by Open() if there is a directory. Constant after that.

@@ -116,7 +116,17 @@ absl::StatusOr<uint64_t> CoordinatorStore::Sync() {
 
 absl::Status CoordinatorStore::Write(const CoordinatorState& state, bool sync) {
   const std::string text = Encode(state);
-  if (sync) return WriteFileAtomically(*files_, state_path_, text);
+  if (sync) {
+    const absl::Status synced = WriteFileAtomically(*files_, state_path_, text);
+    if (!synced.ok()) return synced;
+    // The other file only replaces this one if it gets damaged.
+    WriteRecent(text).IgnoreError();
+    return absl::OkStatus();
+  }
+  return WriteRecent(text);
+}
+
+absl::Status CoordinatorStore::WriteRecent(const std::string& text) {
   const std::string temporary = TemporaryPath(recent_path_);
   absl::StatusOr<std::unique_ptr<WritableFile>> file = files_->CreateFile(temporary);
   if (!file.ok()) return file.status();

@@ -15,7 +15,7 @@ namespace torchps {
 // Stores the coordinator's state on disk, in two files of the same format:
 //
 //   DIR/coordinator.state   the last synced state: survives a power failure
-//   DIR/coordinator.recent  the last unsynced state: survives the end of the process
+//   DIR/coordinator.recent  the last state, not synced: survives the end of the process
 //
 // Two files are needed because a file that is replaced without a sync may be empty after a power
 // failure. Each file contains a magic word, the CRC-32C of the rest, and a serialized
@@ -31,13 +31,13 @@ class CoordinatorStore {
   static absl::StatusOr<std::unique_ptr<CoordinatorStore>> Open(FileSystem* files,
                                                                 const std::string& directory);
 
-  // Returns the last state written, or nullopt if the files do not exist. If the synced state is
-  // damaged, returns the unsynced one, which is rarely more than a second older, and sets `damage`
-  // to a sentence about it. Returns DATA_LOSS if there is no intact state.
+  // Returns the last state written, or nullopt if the files do not exist. If coordinator.state is
+  // damaged, returns the state in coordinator.recent, and sets `damage` to a sentence about it.
+  // Returns DATA_LOSS if there is no intact state.
   absl::StatusOr<std::optional<CoordinatorState>> Load(std::string* damage = nullptr) const;
 
-  // Replaces the newest state atomically. If `sync` is true, the state also survives a power
-  // failure.
+  // Replaces the newest state atomically: in coordinator.recent and, if `sync` is true, first in
+  // coordinator.state, so that it also survives a power failure.
   absl::Status Write(const CoordinatorState& state, bool sync);
 
   // Makes coordinator.state survive a power failure. The previous process may have ended after it
@@ -52,6 +52,7 @@ class CoordinatorStore {
   CoordinatorStore(FileSystem* files, const std::string& directory);
 
   absl::StatusOr<std::optional<CoordinatorState>> LoadFrom(const std::string& path) const;
+  absl::Status WriteRecent(const std::string& text);
 
   FileSystem* const files_;
   const std::string state_path_;

@@ -51,13 +51,15 @@ absl::Status CheckShards(const CheckpointDirectory& directory, const Manifest& m
 absl::StatusOr<ResumedState> FindResumedState(
     const CheckpointDirectory& directory, const CoordinatorStore& store,
     const std::function<absl::Status(uint64_t checkpoint)>& on_shard) {
-  const absl::StatusOr<std::optional<CoordinatorState>> latest = store.Load();
+  std::string damage;
+  const absl::StatusOr<std::optional<CoordinatorState>> latest = store.Load(&damage);
   const bool has_latest = latest.ok() && latest->has_value();
+  std::vector<std::string> passed_over;
+  if (!damage.empty()) passed_over.push_back(damage);
   if (has_latest && (*latest)->job().durability().level() == DurabilitySpec::LOG) {
-    return ResumedState{**latest, {}};
+    return ResumedState{**latest, passed_over};
   }
 
-  std::vector<std::string> passed_over;
   // The maximum over all checkpoints, including skipped ones. Servers compare incarnations to
   // recognize checkpoints from before the resume (IsOfLaterGeneration in common/types.h).
   Incarnation next_incarnation = 0;

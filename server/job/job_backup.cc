@@ -52,16 +52,17 @@ absl::Status JobBackup::ReplaceShard(uint64_t checkpoint, uint32_t crc32c) {
   return absl::IsNotFound(replaced) ? replaced : MayPass(replaced);
 }
 
-absl::StatusOr<bool> JobBackup::ReplaceLog(
-    absl::FunctionRef<absl::StatusOr<bool>(const std::string& path)> is_better) {
+absl::StatusOr<bool> JobBackup::ReplaceLog(BackupFetch::MayBeBetter may_be_better,
+                                           BackupFetch::IsBetter is_better) {
   const absl::StatusOr<bool> replaced =
-      BackupFetch(FetchOptions()).ReplaceFolder(LogFolder(), is_better);
+      BackupFetch(FetchOptions()).ReplaceFolder(LogFolder(), may_be_better, is_better);
   if (!replaced.ok()) return MayPass(replaced.status());
   return replaced;
 }
 
 absl::Status JobBackup::FetchIfLost(bool is_lost) {
   BackupFetch fetch(FetchOptions());
+  if (absl::Status status = fetch.FinishReplacement(LogFolder()); !status.ok()) return status;
   if (!is_lost && !fetch.WasBrokenOff()) return absl::OkStatus();
   const absl::Duration begun = options_.clock->Now();
   const absl::StatusOr<int64_t> fetched = fetch.Run();

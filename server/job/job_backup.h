@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "checkpoint/checkpoint_directory.h"
@@ -54,10 +53,9 @@ class JobBackup final : public LogCopier, private CopiedLog {
   // Replaces this server's damaged shard of a checkpoint by the copy. Errors as
   // BackupFetch::Replace().
   absl::Status ReplaceShard(uint64_t checkpoint, uint32_t crc32c);
-  // Replaces the damaged push log by the copy, if `is_better` returns true for it. As
-  // BackupFetch::ReplaceFolder().
-  absl::StatusOr<bool> ReplaceLog(
-      absl::FunctionRef<absl::StatusOr<bool>(const std::string& path)> is_better);
+  // Replaces the damaged push log by the copy. As BackupFetch::ReplaceFolder().
+  absl::StatusOr<bool> ReplaceLog(BackupFetch::MayBeBetter may_be_better,
+                                  BackupFetch::IsBetter is_better);
 
   // Starts to copy existing files and later changes. `log` may be null; it outlives Stop().
   void Start(JobLog* log);

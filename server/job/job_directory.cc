@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,7 @@
 #include "common/check.h"
 #include "common/process/failpoint.h"
 #include "server/push_log/log_reader.h"
+#include "server/push_log/log_segment.h"
 
 namespace torchps {
 namespace {
@@ -111,15 +113,17 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::OpenLog(
   options.draw_salt = options_.draw_salt;
   options.copier = copies_.get();
   if (copies_ != nullptr) {
-    options.replace = [this](const LogIdentity& identity, uint64_t last_sequence) {
-      return ReplaceLog(identity, last_sequence);
+    options.replace = [this](const LogIdentity& identity, uint64_t last_sequence,
+                             const absl::StatusOr<LogEnd>& end) {
+      return ReplaceLog(identity, last_sequence, end);
     };
   }
   options.log = options_.log;
   const int64_t shard_bytes = ShardWriter::LeastBytes(HeaderFor(/*checkpoint=*/0), OwnBlocks());
   options.checkpoint_bytes = std::max(2 * shard_bytes, kLongLogBytes);
-  // The servers may share the disk. Ledgers make a shard larger than `shard_bytes`.
-  options.reserve_bytes = 2 * shard_bytes * server_count_ + kManifestBytes;
+  // Ledgers make a shard larger than `shard_bytes`.
+  const int servers = options_.servers_on_disk > 0 ? options_.servers_on_disk : server_count_;
+  options.reserve_bytes = 2 * shard_bytes * servers + kManifestBytes;
   absl::StatusOr<std::unique_ptr<JobLog>> log = JobLog::Open(options, share, store_);
   if (!log.ok()) return log.status();
   log_ = *std::move(log);
@@ -203,7 +207,9 @@ absl::StatusOr<bool> JobDirectory::ReplaceDamagedShards(uint64_t restored) {
       if (crc.ok() && *crc == expected) continue;
     }
     const absl::Status replaced = copies_->ReplaceShard(checkpoint, expected);
-    if (absl::IsUnavailable(replaced)) return replaced;
+    // Without an intact copy, an older checkpoint is the best. Other errors may pass.
+    const bool has_none = absl::IsNotFound(replaced) || absl::IsDataLoss(replaced);
+    if (!replaced.ok() && !has_none) return absl::UnavailableError(replaced.message());
     any = any || replaced.ok();
     options_.log(replaced.ok() ? absl::StrCat(path, " was damaged, and is replaced by the copy on ",
                                               options_.peer->name())
@@ -212,7 +218,35 @@ absl::StatusOr<bool> JobDirectory::ReplaceDamagedShards(uint64_t restored) {
   return any;
 }
 
-absl::StatusOr<bool> JobDirectory::ReplaceLog(const LogIdentity& identity, uint64_t last_sequence) {
+absl::StatusOr<bool> JobDirectory::ReplaceLog(const LogIdentity& identity, uint64_t last_sequence,
+                                              const absl::StatusOr<LogEnd>& end) {
+  const std::string log = directory_.LogPath(server_index_, server_count_);
+  // By name of the segment.
+  using Sizes = std::map<std::string, int64_t>;
+  const auto may_be_better = [&](const Sizes& copies) -> absl::StatusOr<bool> {
+    const absl::StatusOr<std::vector<std::string>> names = options_.files->List(log);
+    if (!names.ok()) return names.status();
+    if (copies.empty() || names->empty()) return !copies.empty();
+    // A crash may have cut the tail. But a copy has only bytes that were synced here, so a longer
+    // one shows that the tail is damaged.
+    if (end.ok()) {
+      const std::string last = LogSegmentName(end->segments.back().number);
+      const int64_t bytes = end->durable_bytes + static_cast<int64_t>(end->tail.size());
+      const auto& [name, copied] = *copies.rbegin();
+      const auto empty = static_cast<int64_t>(kLogSegmentHeaderBytes);
+      return name > last ? copied > empty : name == last && copied > bytes;
+    }
+    // A copy that is not complete yet may lack acknowledged records.
+    for (const std::string& name : *names) {
+      const auto own = options_.files->OpenForReading(absl::StrCat(log, "/", name));
+      if (!own.ok()) return own.status();
+      const int64_t uncopied = name == names->back() ? kCopyPieceBytes : 0;
+      const auto copy = copies.find(name);
+      const int64_t copied = copy == copies.end() ? 0 : copy->second;
+      if (copied + uncopied < (*own)->size()) return false;
+    }
+    return true;
+  };
   const auto is_better = [&](const std::string& path) -> absl::StatusOr<bool> {
     const absl::StatusOr<LogEnd> copy =
         ReadPushLog(*options_.files, path, identity,
@@ -221,11 +255,16 @@ absl::StatusOr<bool> JobDirectory::ReplaceLog(const LogIdentity& identity, uint6
     if (!copy.ok()) return copy.status();
     return copy->last_sequence > last_sequence;
   };
-  const absl::StatusOr<bool> replaced = copies_->ReplaceLog(is_better);
+  const absl::StatusOr<bool> replaced = copies_->ReplaceLog(may_be_better, is_better);
   if (replaced.ok() && *replaced) {
-    options_.log(absl::StrCat("the push log in ", directory_.LogPath(server_index_, server_count_),
+    options_.log(absl::StrCat("the push log in ", log,
                               " was damaged, and is replaced by the copy on ",
                               options_.peer->name()));
+  }
+  // The tail is probably only cut.
+  if (end.ok() && !replaced.ok() && !absl::IsUnavailable(replaced.status())) {
+    options_.log(std::string(replaced.status().message()));
+    return false;
   }
   return replaced;
 }

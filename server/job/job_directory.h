@@ -44,6 +44,8 @@ class JobDirectory final : public JobStorage {
     FileSystem* files = nullptr;
     const Clock* clock = nullptr;
     std::string path;
+    // Number of servers that may share the disk; 0: all of the job.
+    int servers_on_disk = 0;
     // False: the caller runs WriteLog(), as the simulator does.
     bool has_log_thread = true;
     std::function<uint64_t()> draw_salt = SystemRandom;  // as PushLog::Options
@@ -118,8 +120,10 @@ class JobDirectory final : public JobStorage {
   // Replaces this server's damaged shards of the checkpoints after `restored` from the backup.
   // Returns true if at least one was replaced. UNAVAILABLE: the backup cannot be reached.
   absl::StatusOr<bool> ReplaceDamagedShards(uint64_t restored);
-  // Replaces the push log by the backup's, if that is intact and has records after `last_sequence`.
-  absl::StatusOr<bool> ReplaceLog(const LogIdentity& identity, uint64_t last_sequence);
+  // Replaces the push log by the backup's, if that is intact, complete, and has records after
+  // `last_sequence`. As JobLog::Options::replace.
+  absl::StatusOr<bool> ReplaceLog(const LogIdentity& identity, uint64_t last_sequence,
+                                  const absl::StatusOr<LogEnd>& end);
   void Begin(std::string what, int64_t total = 0) {
     if (options_.progress != nullptr) options_.progress->Begin(std::move(what), total);
   }

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "server/backup/backup_peer.h"
@@ -14,6 +15,19 @@ namespace {
 // After waiting this long, a Hello is answered with the restore progress. Shorter than the workers'
 // timeout.
 constexpr absl::Duration kLongestSilence = absl::Seconds(1);
+
+// Returns the number of servers of the job with this server's host; 0 if the hosts are unknown.
+int CountServersHere(const HelloRequest& request) {
+  const auto host = [](const std::string& address) {
+    return address.substr(0, address.rfind(':'));
+  };
+  const int own = request.server_index();
+  if (own < 0 || own >= request.server_address_size()) return 0;
+  return static_cast<int>(
+      absl::c_count_if(request.server_address(), [&](const std::string& address) {
+        return host(address) == host(request.server_address(own));
+      }));
+}
 
 }  // namespace
 
@@ -180,6 +194,7 @@ absl::StatusOr<std::unique_ptr<HostedJob>> ParameterServer::CreateJob(const Hell
   options.files = options_.files;
   options.clock = options_.clock;
   options.path = options_.dir;
+  options.servers_on_disk = CountServersHere(request);
   options.log = options_.log;
   options.progress = &progress_;
   options.peer = *peer;

@@ -52,19 +52,22 @@ absl::StatusOr<std::unique_ptr<JobLog>> JobLog::Open(const Options& options, con
   auto journal = absl::WrapUnique(new JobLog());
   const LogIdentity identity = GetIdentity(share);
   uint64_t last_sequence = 0;
+  bool fits = true;  // the records fit the restored blocks
   const auto replay = [&](const LogRecord& record, const FramePayload& payload) {
-    last_sequence = record.sequence;
     const auto change = [&](Block* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex) {
       const absl::StatusOr<bool> changed = ReplayLogRecord(record, payload, share.updater, block);
       if (changed.ok() && *changed) ++journal->replayed_;
       return changed.status();
     };
-    return store->snapshot().Replay(record.block, change);
+    const absl::Status replayed = store->snapshot().Replay(record.block, change);
+    fits = replayed.ok();
+    if (fits) last_sequence = record.sequence;
+    return replayed;
   };
   absl::StatusOr<LogEnd> end = ReadPushLog(*options.files, options.directory, identity, replay);
   const bool is_damaged = absl::IsDataLoss(end.status()) || (end.ok() && end->cut_bytes > 0);
-  if (is_damaged && options.replace != nullptr) {
-    const absl::StatusOr<bool> replaced = options.replace(identity, last_sequence);
+  if (is_damaged && fits && options.replace != nullptr) {
+    const absl::StatusOr<bool> replaced = options.replace(identity, last_sequence, end);
     if (!replaced.ok()) return replaced.status();
     // Records that were replayed already have no effect.
     if (*replaced) end = ReadPushLog(*options.files, options.directory, identity, replay);

@@ -12,6 +12,7 @@
 #include "common/log_line.h"
 #include "common/process/system_random.h"
 #include "proto/parameter_service.pb.h"
+#include "server/push_log/log_reader.h"
 #include "server/push_log/log_thread.h"
 #include "server/push_log/push_log.h"
 #include "server/store/block_journal.h"
@@ -38,10 +39,11 @@ class JobLog final : public BlockJournal {
     int64_t checkpoint_bytes = std::numeric_limits<int64_t>::max();  // as PushLog::Options
     std::function<uint64_t()> draw_salt = SystemRandom;              // as PushLog::Options
     LogCopier* copier = nullptr;                                     // as PushLog::Options
-    // Called if the log is damaged, or ends with an incomplete record. Replaces it, if possible by
-    // a log with records after `last_sequence`, the last intact one, and returns true. Null: there
-    // is no replacement.
-    std::function<absl::StatusOr<bool>(const LogIdentity& identity, uint64_t last_sequence)>
+    // Called if the log is damaged, or ends with an incomplete record; `end` is the result of
+    // reading it. Replaces it, if possible, by a log with records after `last_sequence`, the last
+    // intact one, and returns true. Null: there is no replacement.
+    std::function<absl::StatusOr<bool>(const LogIdentity& identity, uint64_t last_sequence,
+                                       const absl::StatusOr<LogEnd>& end)>
         replace;
     // False: the owner calls WriteGroup(), as the simulator does in simulated time.
     bool has_thread = true;

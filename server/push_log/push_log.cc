@@ -107,6 +107,7 @@ void PushLog::CancelRoom(WaiterId id) {
 
 uint64_t PushLog::Rotate() {
   MutexLock lock(&mutex_);
+  segment_is_due_ = true;
   Group& group = groups_.back();
   if (group.records.size() == 0) {
     group.begins_segment = true;
@@ -147,7 +148,7 @@ absl::Status PushLog::Flush() {
   while (true) {
     {
       MutexLock lock(&mutex_);
-      if (durable_ >= last) return absl::OkStatus();
+      if (durable_ >= last && !segment_is_due_) return absl::OkStatus();
     }
     const absl::StatusOr<bool> wrote = WriteGroup(/*into_reserve=*/true);
     if (!wrote.ok()) return wrote.status();
@@ -226,24 +227,26 @@ bool PushLog::TakeGroup() {
   return true;
 }
 
-void PushLog::JudgeLength() {
+bool PushLog::JudgeLength() {
   int64_t length = durable_bytes_;
   for (size_t i = 1; i < segments_.size(); ++i) length += segments_[i].previous_bytes;
   const auto empty = static_cast<int64_t>(segments_.size() * kLogSegmentHeaderBytes);
   wants_checkpoint_ = length > empty && length > std::min(options_.checkpoint_bytes, room_);
+  return length > empty;
 }
 
 absl::Status PushLog::CheckRoom() {
   const absl::StatusOr<int64_t> free = files_->FreeBytes(options_.directory);
-  // If the free space is unknown, the write will fail if there is too little.
-  if (!free.ok()) return absl::OkStatus();
   MutexLock lock(&mutex_);
-  room_ = *free - options_.reserve_bytes - (appended_bytes_ - written_bytes_);
-  JudgeLength();
-  if (room_ >= 0 || options_.reserve_bytes == 0) return absl::OkStatus();
+  if (free.ok()) room_ = *free - options_.reserve_bytes - (appended_bytes_ - written_bytes_);
+  const bool has_records = JudgeLength();
+  // If the free space is unknown, the write will fail if there is too little. A checkpoint does not
+  // shorten a log without records.
+  const bool may_write = !free.ok() || room_ >= 0 || options_.reserve_bytes == 0 || !has_records;
+  if (may_write) return absl::OkStatus();
   return absl::ResourceExhaustedError(
-      absl::StrCat(options_.directory, " has ", *free, " bytes free, and ", options_.reserve_bytes,
-                   " are kept for the next checkpoint, which shortens the log"));
+      absl::StrCat("the disk of ", options_.directory, " is full but for ", options_.reserve_bytes,
+                   " bytes, which are kept for the next checkpoint; it shortens the log"));
 }
 
 absl::StatusOr<bool> PushLog::WriteGroup(bool into_reserve) {
@@ -251,7 +254,7 @@ absl::StatusOr<bool> PushLog::WriteGroup(bool into_reserve) {
   {
     MutexLock write(&write_mutex_);
     if (!TakeGroup()) return false;
-    absl::Status written = CheckRoom();
+    absl::Status written = current_->records.size() > 0 ? CheckRoom() : absl::OkStatus();
     if (written.ok() || into_reserve) written = WriteOut(&*current_);
     MutexLock lock(&mutex_);
     if (!written.ok()) {
@@ -344,6 +347,7 @@ absl::Status PushLog::OpenSegment(Group* group) {
   segment_bytes_ = file_->size();
   salt_ = header.salt;
   MutexLock lock(&mutex_);
+  segment_is_due_ = false;
   if (!replaces) segments_.push_back(header);
   durable_bytes_ = segment_bytes_;
   return absl::OkStatus();

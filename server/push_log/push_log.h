@@ -163,8 +163,8 @@ class PushLog {
   bool wants_checkpoint() const { return wants_checkpoint_.load(std::memory_order_relaxed); }
 
   // Writes, on the calling thread, all records that were appended so far, if needed into the
-  // reserve, because a checkpoint calls this. Returns when they are on disk. Errors as FileSystem;
-  // the records are kept.
+  // reserve, because a checkpoint calls this. Returns when they are on disk, and the segment that
+  // Rotate() began exists. Errors as FileSystem; the records are kept.
   absl::Status Flush();
 
   Figures figures() const;
@@ -177,7 +177,8 @@ class PushLog {
   void RaiseCopied(uint64_t sequence);
 
   // Writes and syncs the appended records and runs the continuations that are due. Returns false if
-  // there were no records. RESOURCE_EXHAUSTED: only the reserve is left. Otherwise errors as
+  // there were no records. RESOURCE_EXHAUSTED: only the reserve is left, and the log has records
+  // that a checkpoint would drop. Otherwise errors as
   // FileSystem. After an error the records are kept, and the caller retries later.
   absl::StatusOr<bool> WriteGroup() { return WriteGroup(/*into_reserve=*/false); }
 
@@ -205,8 +206,8 @@ class PushLog {
   // RESOURCE_EXHAUSTED if the disk would have less than the reserve after all appended records are
   // written. Updates wants_checkpoint().
   absl::Status CheckRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
-  // Updates wants_checkpoint().
-  void JudgeLength() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Updates wants_checkpoint(). Returns true if the log on disk has records.
+  bool JudgeLength() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Opens the next group for appending, in `buffer`.
   void BeginGroup(LogBuffer buffer, bool begins_segment) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Moves the next group to current_. Returns false if there is no group to write.
@@ -241,7 +242,8 @@ class PushLog {
   LogBuffer spare_ ABSL_GUARDED_BY(mutex_);
   uint64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;  // of the last record
   int64_t appended_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t written_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // the part of appended_bytes_ on disk
+  bool segment_is_due_ ABSL_GUARDED_BY(mutex_) = false;  // Rotate() was called, and it is not open
+  int64_t written_bytes_ ABSL_GUARDED_BY(mutex_) = 0;    // the part of appended_bytes_ on disk
   // Bytes that the log may still write, as last seen.
   int64_t room_ ABSL_GUARDED_BY(mutex_) = std::numeric_limits<int64_t>::max();
   std::atomic<bool> wants_checkpoint_{false};

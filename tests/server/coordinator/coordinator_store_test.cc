@@ -156,7 +156,7 @@ TEST(CoordinatorStoreTest, AnUnsyncedStateReplacesADamagedSyncedOne) {
   std::string damage;
   const auto state = store->Load(&damage);
   ASSERT_TRUE(state.ok() && state->has_value()) << state.status();
-  EXPECT_EQ((*state)->revision(), 2u);
+  EXPECT_EQ((*state)->revision(), 3u);
   EXPECT_THAT(damage, HasSubstr("/data/job/coordinator.state is damaged"));
   files.FlipBit("/data/job/coordinator.recent", 2000, 3);
   EXPECT_TRUE(absl::IsDataLoss(store->Load().status()));

@@ -296,7 +296,9 @@ TEST(JobDirectoryTest, ALogThatFillsTheDiskLeavesRoomForTheCheckpointThatShorten
       EXPECT_TRUE(wanted) << "it asks before the disk is full";
       ++full;
       ++checkpoint;
+      const int64_t free = *files.FreeBytes(kDirectory);
       ASSERT_EQ(life.Take(checkpoint, {checkpoint}), absl::OkStatus());
+      EXPECT_GT(*files.FreeBytes(kDirectory), free);
       EXPECT_FALSE(life.directory->wants_checkpoint());
     }
     EXPECT_EQ(pushed->status(), absl::OkStatus()) << "step " << step;

@@ -28,6 +28,7 @@ struct LogRig {
   std::string directory = kDirectory;
   uint64_t salts = 20261125;                                       // seed for the salts
   LogCopier* copier = nullptr;                                     // like PushLog::Options
+  int64_t reserve_bytes = 0;                                       // like PushLog::Options
   int64_t checkpoint_bytes = std::numeric_limits<int64_t>::max();  // like PushLog::Options
 
   absl::StatusOr<LogEnd> Read() {
@@ -51,6 +52,7 @@ struct LogRig {
     options.identity = Identity();
     options.buffer_bytes = buffer_bytes;
     options.copier = copier;
+    options.reserve_bytes = reserve_bytes;
     options.checkpoint_bytes = checkpoint_bytes;
     options.draw_salt = [this] { return SplitMix64(salts); };
     return PushLog::Open(&files, options, *end);

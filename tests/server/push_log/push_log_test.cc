@@ -245,6 +245,27 @@ TEST(PushLogTest, AFullDiskDelaysAcknowledgements) {
   EXPECT_THAT(rig.read, ElementsAre(1, 2, 3, 4, 5, 6, 7));
 }
 
+TEST(PushLogTest, OnlyAFlushAndTheFirstRecordsUseTheReserve) {
+  LogRig rig;
+  rig.reserve_bytes = 5000;
+  rig.files.LeaveFree(4000);
+  auto log = *rig.Open();
+  LogRig::Append(log.get(), "one");
+  ASSERT_TRUE(*log->WriteGroup()) << "no checkpoint could shorten an empty log";
+  for (int round = 0; round < 3; ++round) {
+    LogRig::Append(log.get(), "two");
+    EXPECT_TRUE(absl::IsResourceExhausted(log->WriteGroup().status()));
+    EXPECT_TRUE(log->wants_checkpoint());
+    const uint64_t covered = log->Rotate();
+    ASSERT_EQ(log->Flush(), absl::OkStatus());
+    ASSERT_EQ(log->DropThrough(covered), absl::OkStatus());
+    EXPECT_FALSE(log->wants_checkpoint());
+    EXPECT_EQ(GetSegments(rig).size(), 1u) << "the log has no records any more";
+    LogRig::Append(log.get(), "three");
+    ASSERT_TRUE(*log->WriteGroup());
+  }
+}
+
 TEST(PushLogTest, ALongLogWantsACheckpoint) {
   LogRig rig;
   rig.checkpoint_bytes = 2000;
