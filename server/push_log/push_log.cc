@@ -267,6 +267,7 @@ absl::StatusOr<bool> PushLog::WriteGroup(bool into_reserve) {
     durable_ = std::max(durable_, current_->last_sequence);
     durable_bytes_ = segment_bytes_;
     written_bytes_ = std::max(written_bytes_, current_->end_bytes);
+    JudgeLength();
     unsafe_.emplace_back(current_->last_sequence, current_->end_bytes);
     due = RaiseSafe();
     spare_ = std::move(current_->records);

@@ -1000,7 +1000,7 @@ TEST_F(ParameterClientTest, AfterSteppingAsideTheNextPullGreetsAgain) {
   EXPECT_TRUE(client->Pull(1, false, absl::MakeSpan(values_)).ok());
   EXPECT_THAT(servers_[0]->hellos(), SizeIs(2));
   client->leases().Renew(absl::Seconds(5), absl::ZeroDuration(), absl::InfiniteDuration());
-  EXPECT_EQ(servers_[0]->renewals(), 1);
+  EXPECT_EQ(servers_[0]->renewals(), before + 1);
 }
 
 TEST_F(ParameterClientTest, WaitsForARestoringServer) {

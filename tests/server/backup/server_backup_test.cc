@@ -238,8 +238,8 @@ TEST_F(ServerBackupTest, ReplacesADamagedLogByItsCopy) {
   Begin(kLog);
   for (Step step = 1; step <= 5; ++step) PushAll(step);
   const std::vector<std::vector<float>> values = GetValues(1);
-  // In the middle, in the last record, and again after the log was replaced.
-  for (const double part : {0.5, 0.9999, 0.3}) {
+  // Damages a record in the middle, then the last one.
+  for (const bool last : {false, true}) {
     servers_[1] = nullptr;
     const std::vector<std::string> segments = *disks_[1]->List(folder);
     std::string path;
@@ -250,10 +250,10 @@ TEST_F(ServerBackupTest, ReplacesADamagedLogByItsCopy) {
       bytes = (*file)->size();
       path = absl::StrCat(folder, "/", segment);
     }
-    disks_[1]->FlipBit(path, static_cast<int64_t>(static_cast<double>(bytes) * part), 3);
+    disks_[1]->FlipBit(path, last ? bytes - 20 : bytes / 2, 3);
     Start(1);
-    EXPECT_TRUE(Greet(1, kLog).hello_reply().restored().from_log()) << part;
-    EXPECT_EQ(GetValues(1), values) << part;
+    EXPECT_TRUE(Greet(1, kLog).hello_reply().restored().from_log()) << last;
+    EXPECT_EQ(GetValues(1), values) << last;
     EXPECT_THAT(said(),
                 HasSubstr(folder + " was damaged, and is replaced by the copy on server 0"));
     MutexLock lock(&mutex_);

@@ -135,6 +135,7 @@ TEST(CoordinatorStoreTest, ReportsADamagedState) {
   FaultyFileSystem files;
   const auto store = Open(files);
   ASSERT_TRUE(store->Write(State(1), /*sync=*/true).ok());
+  ASSERT_TRUE(files.RemoveFile("/data/job/coordinator.recent").ok());
   for (const int64_t byte : {0, 9, 2000}) {
     files.FlipBit("/data/job/coordinator.state", byte, 3);
     const auto state = store->Load();

@@ -732,7 +732,7 @@ TEST(CheckpointerTest, StopCancelsTheShardAndAnswersCallers) {
       << "the shard is removed";
 }
 
-TEST(ParameterServerTest, RefusesAPushLogWithoutADirectory) {
+TEST(NoDirectoryTest, RefusesAPushLog) {
   ManualClock clock;
   ParameterServer::Options options;
   options.server_incarnation = 1;
