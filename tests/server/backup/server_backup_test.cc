@@ -236,21 +236,15 @@ TEST_F(ServerBackupTest, ReplacesADamagedShardByItsCopy) {
 TEST_F(ServerBackupTest, ReplacesADamagedLogByItsCopy) {
   const std::string folder = "/ps/log-1-of-2";
   Begin(kLog);
-  for (Step step = 1; step <= 5; ++step) PushAll(step);
-  const std::vector<std::vector<float>> values = GetValues(1);
-  // Damages a record in the middle, then the last one.
+  Step step = 0;
+  // Damages the first record of the log, then the last one.
   for (const bool last : {false, true}) {
+    for (int i = 0; i < 5; ++i) PushAll(++step);
+    const std::vector<std::vector<float>> values = GetValues(1);
     servers_[1] = nullptr;
     const std::vector<std::string> segments = *disks_[1]->List(folder);
-    std::string path;
-    int64_t bytes = 0;
-    for (const std::string& segment : segments) {
-      const auto file = disks_[1]->OpenForReading(absl::StrCat(folder, "/", segment));
-      if ((*file)->size() <= bytes) continue;
-      bytes = (*file)->size();
-      path = absl::StrCat(folder, "/", segment);
-    }
-    disks_[1]->FlipBit(path, last ? bytes - 20 : bytes / 2, 3);
+    const std::string path = absl::StrCat(folder, "/", last ? segments.back() : segments.front());
+    disks_[1]->FlipBit(path, last ? (*disks_[1]->OpenForReading(path))->size() - 20 : 200, 3);
     Start(1);
     EXPECT_TRUE(Greet(1, kLog).hello_reply().restored().from_log()) << last;
     EXPECT_EQ(GetValues(1), values) << last;
