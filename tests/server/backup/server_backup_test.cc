@@ -250,6 +250,7 @@ TEST_F(ServerBackupTest, ReplacesADamagedLogByItsCopy) {
     EXPECT_EQ(GetValues(1), values) << last;
     EXPECT_THAT(said(),
                 HasSubstr(folder + " was damaged, and is replaced by the copy on server 0"));
+    Greet(0, kLog);  // tells server 0 the new address of server 1
     MutexLock lock(&mutex_);
     said_.clear();
   }
