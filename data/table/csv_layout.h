@@ -12,7 +12,7 @@
 
 namespace torchps {
 
-// Limits of what a message quotes.
+// Limits on quotations in messages.
 inline constexpr size_t kShownNames = 20;
 inline constexpr size_t kShownCharacters = 40;
 

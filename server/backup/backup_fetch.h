@@ -62,7 +62,7 @@ class BackupFetch {
   using IsBetter = absl::FunctionRef<absl::StatusOr<bool>(const std::string& path)>;
 
   // Replaces a damaged folder by the copies, if both functions return true. Returns whether it did
-  // so. After a crash meanwhile, FinishReplacement() completes the replacement. Errors as Run(),
+  // so. After a crash, FinishReplacement() completes the replacement. Errors as Run(),
   // and those of the functions.
   absl::StatusOr<bool> ReplaceFolder(const std::string& folder, MayBeBetter may_be_better,
                                      IsBetter is_better);

@@ -245,8 +245,8 @@ absl::Status PushLog::CheckRoom() {
   const bool may_write = !free.ok() || room_ >= 0 || options_.reserve_bytes == 0 || !has_records;
   if (may_write) return absl::OkStatus();
   return absl::ResourceExhaustedError(
-      absl::StrCat("the disk of ", options_.directory, " is full but for ", options_.reserve_bytes,
-                   " bytes, which are kept for the next checkpoint; it shortens the log"));
+      absl::StrCat(options_.directory, " has only the ", options_.reserve_bytes,
+                   " bytes left that are kept for the next checkpoint, which shortens the log"));
 }
 
 absl::StatusOr<bool> PushLog::WriteGroup(bool into_reserve) {
