@@ -84,8 +84,8 @@ absl::Status ParameterClient::ReachAll() {
 }
 
 absl::StatusOr<Step> ParameterClient::Hello() {
-  // A server that admits the slot makes the others wait for it. A slot that cannot reach one of the
-  // servers must not begin that.
+  // The other workers wait for an admitted slot, so a slot that cannot reach all servers must not
+  // be admitted by any.
   if (const absl::Status reached = ReachAll(); !reached.ok()) return reached;
   FanOutCall::Rules rules;
   rules.forgotten = FanOutCall::Rules::Forgotten::kFail;

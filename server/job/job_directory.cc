@@ -230,7 +230,9 @@ absl::StatusOr<bool> JobDirectory::ReplaceLog(const LogIdentity& identity, uint6
     // A crash may have cut the tail. But a copy has only bytes that were synced here, so a longer
     // one shows that the tail is damaged.
     if (end.ok()) {
-      const std::string last = LogSegmentName(end->segments.back().number);
+      // There is no segment if the tail is the header of the first one.
+      const std::string last =
+          end->segments.empty() ? "" : LogSegmentName(end->segments.back().number);
       const int64_t bytes = end->durable_bytes + static_cast<int64_t>(end->tail.size());
       const auto& [name, copied] = *copies.rbegin();
       const auto empty = static_cast<int64_t>(kLogSegmentHeaderBytes);

@@ -69,7 +69,7 @@ class SimServer {
   void Kill(bool power_cut);
   // Makes the disk full for this time, also after a restart.
   void FillDisk(absl::Duration duration) { disk_.Fill(duration); }
-  // Limits the disk to what the next checkpoint needs and `log_room` bytes of push logs. Does
+  // Leaves room on the disk for the next checkpoint and for `log_room` bytes of push logs. Does
   // nothing before the first checkpoint.
   void LimitDisk(int64_t log_room);
   // True if the previous process is completely gone.
