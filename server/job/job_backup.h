@@ -50,12 +50,13 @@ class JobBackup final : public LogCopier, private CopiedLog {
   // `is_lost` is true if the directory contains none of this server's files. UNAVAILABLE: the peer
   // cannot be reached, so the backup's files are unknown. Otherwise as BackupFetch::Run().
   absl::Status FetchIfLost(bool is_lost);
-  // Replaces this server's damaged shard of a checkpoint by the copy. Errors as
-  // BackupFetch::Replace().
-  absl::Status ReplaceShard(uint64_t checkpoint, uint32_t crc32c);
-  // Replaces the damaged push log by the copy. As BackupFetch::ReplaceFolder().
-  absl::StatusOr<bool> ReplaceLog(BackupFetch::MayBeBetter may_be_better,
-                                  BackupFetch::IsBetter is_better);
+  // Replaces this server's damaged shards of the checkpoints after `restored` by their copies.
+  // Returns true if at least one was replaced. UNAVAILABLE: the peer or a disk failed.
+  absl::StatusOr<bool> ReplaceDamagedShards(uint64_t restored);
+  // Replaces the push log by its copy, if that is intact, complete, and has records after
+  // `last_sequence`. As JobLog::Options::replace.
+  absl::StatusOr<bool> ReplaceLog(const LogIdentity& identity, uint64_t last_sequence,
+                                  const absl::StatusOr<LogEnd>& end);
 
   // Starts to copy existing files and later changes. `log` may be null; it outlives Stop().
   void Start(JobLog* log);
@@ -81,6 +82,7 @@ class JobBackup final : public LogCopier, private CopiedLog {
 
  private:
   BackupFetch::Options FetchOptions() const;
+  absl::Status ReplaceShard(uint64_t checkpoint, uint32_t crc32c);
 
   // CopiedLog.
   GrowingLog GetExtent() const override;

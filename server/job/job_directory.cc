@@ -2,18 +2,15 @@
 
 #include <algorithm>
 #include <iterator>
-#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "checkpoint/checkpoint_reader.h"
-#include "checkpoint/safetensors_file.h"
 #include "checkpoint/shard_format.h"
 #include "common/check.h"
 #include "common/process/failpoint.h"
 #include "server/push_log/log_reader.h"
-#include "server/push_log/log_segment.h"
 
 namespace torchps {
 namespace {
@@ -115,7 +112,7 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::OpenLog(
   if (copies_ != nullptr) {
     options.replace = [this](const LogIdentity& identity, uint64_t last_sequence,
                              const absl::StatusOr<LogEnd>& end) {
-      return ReplaceLog(identity, last_sequence, end);
+      return copies_->ReplaceLog(identity, last_sequence, end);
     };
   }
   options.log = options_.log;
@@ -153,7 +150,7 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::RestoreNewest(
   const bool skips = restore.ok() && !(*restore)->passed_over().empty();
   if (copies_ != nullptr && (skips || absl::IsDataLoss(restore.status()))) {
     const absl::StatusOr<bool> replaced =
-        ReplaceDamagedShards(restore.ok() ? (*restore)->checkpoint() : 0);
+        copies_->ReplaceDamagedShards(restore.ok() ? (*restore)->checkpoint() : 0);
     if (!replaced.ok()) return replaced.status();
     if (*replaced) restore = Restore::Open(options_.files, request);
   }
@@ -186,89 +183,6 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::RestoreNewest(
                                origin_.checkpoint,
                                absl::ToDoubleSeconds(options_.clock->Now() - begun)));
   return std::optional<Origin>(origin_);
-}
-
-absl::StatusOr<bool> JobDirectory::ReplaceDamagedShards(uint64_t restored) {
-  const absl::StatusOr<std::vector<uint64_t>> complete = directory_.Complete();
-  if (!complete.ok()) return complete.status();
-  bool any = false;
-  for (const uint64_t checkpoint : *complete) {
-    const absl::StatusOr<Manifest> manifest = directory_.ReadManifest(checkpoint);
-    if (checkpoint <= restored || !manifest.ok() || manifest->job_id() != job_id_ ||
-        manifest->server_count() != server_count_) {
-      continue;
-    }
-    const std::string path = directory_.ShardPath(checkpoint, server_index_, server_count_);
-    const uint32_t expected = manifest->shard(server_index_).crc32c();
-    const absl::StatusOr<std::unique_ptr<SafetensorsReader>> shard =
-        SafetensorsReader::Open(options_.files, path);
-    if (shard.ok()) {
-      const absl::StatusOr<uint32_t> crc = (*shard)->Checksum();
-      if (crc.ok() && *crc == expected) continue;
-    }
-    const absl::Status replaced = copies_->ReplaceShard(checkpoint, expected);
-    // Without an intact copy, an older checkpoint is the best. Other errors may pass.
-    const bool has_none = absl::IsNotFound(replaced) || absl::IsDataLoss(replaced);
-    if (!replaced.ok() && !has_none) return absl::UnavailableError(replaced.message());
-    any = any || replaced.ok();
-    options_.log(replaced.ok() ? absl::StrCat(path, " was damaged, and is replaced by the copy on ",
-                                              options_.peer->name())
-                               : std::string(replaced.message()));
-  }
-  return any;
-}
-
-absl::StatusOr<bool> JobDirectory::ReplaceLog(const LogIdentity& identity, uint64_t last_sequence,
-                                              const absl::StatusOr<LogEnd>& end) {
-  const std::string log = directory_.LogPath(server_index_, server_count_);
-  // By name of the segment.
-  using Sizes = std::map<std::string, int64_t>;
-  const auto may_be_better = [&](const Sizes& copies) -> absl::StatusOr<bool> {
-    const absl::StatusOr<std::vector<std::string>> names = options_.files->List(log);
-    if (!names.ok()) return names.status();
-    if (copies.empty() || names->empty()) return !copies.empty();
-    // A crash may have cut the tail. But a copy has only bytes that were synced here, so a longer
-    // one shows that the tail is damaged.
-    if (end.ok()) {
-      // There is no segment if the tail is the header of the first one.
-      const std::string last =
-          end->segments.empty() ? "" : LogSegmentName(end->segments.back().number);
-      const int64_t bytes = end->durable_bytes + static_cast<int64_t>(end->tail.size());
-      const auto& [name, copied] = *copies.rbegin();
-      const auto empty = static_cast<int64_t>(kLogSegmentHeaderBytes);
-      return name > last ? copied > empty : name == last && copied > bytes;
-    }
-    // A copy that is not complete yet may lack acknowledged records.
-    for (const std::string& name : *names) {
-      const auto own = options_.files->OpenForReading(absl::StrCat(log, "/", name));
-      if (!own.ok()) return own.status();
-      const int64_t uncopied = name == names->back() ? kCopyPieceBytes : 0;
-      const auto copy = copies.find(name);
-      const int64_t copied = copy == copies.end() ? 0 : copy->second;
-      if (copied + uncopied < (*own)->size()) return false;
-    }
-    return true;
-  };
-  const auto is_better = [&](const std::string& path) -> absl::StatusOr<bool> {
-    const absl::StatusOr<LogEnd> copy =
-        ReadPushLog(*options_.files, path, identity,
-                    [](const LogRecord&, const FramePayload&) { return absl::OkStatus(); });
-    if (absl::IsDataLoss(copy.status())) return false;
-    if (!copy.ok()) return copy.status();
-    return copy->last_sequence > last_sequence;
-  };
-  const absl::StatusOr<bool> replaced = copies_->ReplaceLog(may_be_better, is_better);
-  if (replaced.ok() && *replaced) {
-    options_.log(absl::StrCat("the push log in ", log,
-                              " was damaged, and is replaced by the copy on ",
-                              options_.peer->name()));
-  }
-  // The tail is probably only cut.
-  if (end.ok() && !replaced.ok() && !absl::IsUnavailable(replaced.status())) {
-    options_.log(std::string(replaced.status().message()));
-    return false;
-  }
-  return replaced;
 }
 
 void JobDirectory::Describe(DurabilityStatus* status) {

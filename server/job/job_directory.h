@@ -117,13 +117,6 @@ class JobDirectory final : public JobStorage {
   // Does the work of Open() after the backup is fetched.
   absl::StatusOr<std::optional<Origin>> OpenOwn(const JobShare& share);
   absl::StatusOr<std::optional<Origin>> RestoreNewest(const JobShare& share);
-  // Replaces this server's damaged shards of the checkpoints after `restored` from the backup.
-  // Returns true if at least one was replaced. UNAVAILABLE: the backup cannot be reached.
-  absl::StatusOr<bool> ReplaceDamagedShards(uint64_t restored);
-  // Replaces the push log by the backup's, if that is intact, complete, and has records after
-  // `last_sequence`. As JobLog::Options::replace.
-  absl::StatusOr<bool> ReplaceLog(const LogIdentity& identity, uint64_t last_sequence,
-                                  const absl::StatusOr<LogEnd>& end);
   void Begin(std::string what, int64_t total = 0) {
     if (options_.progress != nullptr) options_.progress->Begin(std::move(what), total);
   }

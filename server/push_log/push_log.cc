@@ -348,7 +348,7 @@ absl::Status PushLog::OpenSegment(Group* group) {
   segment_bytes_ = file_->size();
   salt_ = header.salt;
   MutexLock lock(&mutex_);
-  segment_is_due_ = false;
+  if (group->begins_segment) segment_is_due_ = false;
   if (!replaces) segments_.push_back(header);
   durable_bytes_ = segment_bytes_;
   return absl::OkStatus();
