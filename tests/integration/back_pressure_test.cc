@@ -51,7 +51,8 @@ class BackPressureTest : public ::testing::Test {
     options.trained = kBlocks * kBlockElements;
     options.block_elements = kBlockElements;
     options.workers = 16;
-    options.job = "consistency { staleness_bound: -1 }";
+    // The sanitizers make the slow server so slow that a push takes longer than a usual lease.
+    options.job = "consistency { staleness_bound: -1 } membership { lease_seconds: 600 }";
     HelloRequest hello = JobHarness::Hello(options);
     hello.set_slot(slot);
     auto worker = std::make_unique<PlainWorker>(PlainChannel(server_->address()), hello);
