@@ -32,6 +32,8 @@ def faults(report, servers, workers, accuracy, drilled=False):
         samples = checks.get("samples_used", {})
         if samples.get("holds") is not True:
             yield f"expected every sample to be used once, that is {samples.get('expected')}; got {samples.get('actual')}"
+        if checks.get("kept_gradients", {}).get("holds") is not True:
+            yield "whether every acknowledged gradient is in the model was not judged"
         rolled_back = report.get("rolled_back", {}).get("pushes", 0)  # missing if nothing was rolled back
         if rolled_back > 0:
             yield f"acknowledged steps are lost: {rolled_back}"

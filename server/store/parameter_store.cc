@@ -310,11 +310,16 @@ void ParameterStore::Describe(bool include_ledger, ServerStatus* status) {
   Version lowest = blocks_.size() == 0 ? 0 : std::numeric_limits<Version>::max();
   Version highest = 0;
   uint64_t nonfinite = 0;
+  std::vector<uint64_t> least_applied(kMaxSlots, std::numeric_limits<uint64_t>::max());
   for (const std::unique_ptr<Block>& block : blocks_) {
     MutexLock lock(&block->mutex);
     if (!block->finite) ++nonfinite;
     lowest = std::min(lowest, block->version);
     highest = std::max(highest, block->version);
+    least_applied.resize(std::min(least_applied.size(), block->ledger.size()));
+    for (size_t slot = 0; slot < least_applied.size(); ++slot) {
+      least_applied[slot] = std::min(least_applied[slot], block->ledger[slot].applied);
+    }
     if (!include_ledger) continue;
     for (size_t slot = 0; slot < block->ledger.size(); ++slot) {
       const LedgerEntry& entry = block->ledger[slot];
@@ -326,6 +331,10 @@ void ParameterStore::Describe(bool include_ledger, ServerStatus* status) {
       row->set_last_step(entry.last_step);
       row->set_applied(entry.applied);
     }
+  }
+  for (size_t slot = 0; blocks_.size() > 0 && slot < least_applied.size(); ++slot) {
+    if (least_applied[slot] == 0) continue;
+    (*status->mutable_least_applied())[static_cast<int32_t>(slot)] = least_applied[slot];
   }
   status->set_min_version(lowest);
   status->set_max_version(highest);

@@ -13,7 +13,11 @@ RIGHT = {
     "finished": True,
     "servers": [{"index": 0}, {"index": 1}],
     "slots": [{"steps": 3}, {"steps": 2}],
-    "reconciles": {"all": True, "samples_used": {"expected": 100, "actual": 100, "holds": True}},
+    "reconciles": {
+        "all": True,
+        "samples_used": {"expected": 100, "actual": 100, "holds": True},
+        "kept_gradients": {"expected": 5, "actual": 5, "holds": True},
+    },
     "result": {"accuracy": 0.9},
 }
 
@@ -55,6 +59,11 @@ class CheckReportTest(unittest.TestCase):
         self.report["reconciles"]["samples_used"].update(holds=None)
         self.assertEqual(self.faults(), "")
         self.assertIn("every sample to be used once", self.faults(drilled=True))
+
+    def test_drill_requires_the_gradients_check(self):
+        self.report["reconciles"]["kept_gradients"].update(holds=None)
+        self.assertEqual(self.faults(), "")
+        self.assertIn("acknowledged gradient", self.faults(drilled=True))
 
     def test_drill_forbids_rolled_back_updates(self):
         self.report["rolled_back"] = {"pushes": 4, "blocks": 8}

@@ -297,11 +297,7 @@ Report BuildReport(const JobStatus& job, const std::vector<ServerAnswer>& server
   if (auto updates = GetUpdates(job.job().consistency(), servers)) {
     *report.mutable_updates() = *std::move(updates);
   }
-  int64_t block_updates = 0;
-  for (const ServerAnswer& answer : servers) {
-    if (answer.status.ok()) block_updates += static_cast<int64_t>(answer.status->block_updates());
-  }
-  CheckReport(job, block_updates, report);
+  CheckReport(job, servers, report);
   return report;
 }
 

@@ -53,9 +53,21 @@ bool NothingToTestOn(const JobStatus& job) {
                      [](const EvaluationResult& result) { return result.samples() == 0; });
 }
 
+// Returns the number of the slot's gradients that every block of every answering server has.
+int64_t LeastApplied(int slot, const std::vector<ServerAnswer>& servers) {
+  uint64_t least = std::numeric_limits<int64_t>::max();
+  for (const ServerAnswer& server : servers) {
+    if (!server.status.ok() || server.status->blocks() == 0) continue;
+    const auto& applied = server.status->least_applied();
+    const auto found = applied.find(slot);
+    least = found == applied.end() ? 0 : std::min(least, found->second);
+  }
+  return static_cast<int64_t>(least);
+}
+
 }  // namespace
 
-void CheckReport(const JobStatus& job, int64_t block_updates, Report& report) {
+void CheckReport(const JobStatus& job, const std::vector<ServerAnswer>& servers, Report& report) {
   const ConsistencySpec& consistency = report.job().consistency();
   const TrainingSpec& training = report.job().training();
   const VerdictCounts& verdicts = report.pushed_blocks().verdicts();
@@ -82,6 +94,19 @@ void CheckReport(const JobStatus& job, int64_t block_updates, Report& report) {
     any_silent = any_silent || server.has_error();
     any_came_back = any_came_back || server.came_back();
     even = even && server.versions().min() == server.versions().max();
+  }
+  int64_t block_updates = 0;
+  for (const ServerAnswer& server : servers) {
+    if (server.status.ok()) block_updates += static_cast<int64_t>(server.status->block_updates());
+  }
+  // Gradients that servers acknowledged and did not report as rolled back, and those among them
+  // that are in every block. A process that died has pushed more than the slot's figures tell.
+  int64_t acknowledged = 0, kept = 0;
+  for (const Report::Slot& slot : report.slots()) {
+    const int64_t least =
+        std::max<int64_t>(0, slot.steps() - slot.rejected_pushes() - slot.rolled_back().pushes());
+    acknowledged += least;
+    kept += std::min(least, LeastApplied(slot.slot(), servers));
   }
   const bool any_gone = std::any_of(
       report.slots().begin(), report.slots().end(),
@@ -111,6 +136,14 @@ void CheckReport(const JobStatus& job, int64_t block_updates, Report& report) {
   Equal(steps * blocks, judged_blocks, of_blocks, checks.mutable_pushed_blocks());
   Equal(judged_blocks, static_cast<int64_t>(verdicts.acknowledged()), of_blocks,
         checks.mutable_acknowledged_blocks());
+  const bool has_log = report.job().durability().level() == DurabilitySpec::LOG;
+  const bool may_have_lost = report.has_rolled_back() || (any_came_back && !has_log);
+  AtLeast(acknowledged, kept,
+          {silent,
+           resumed,
+           {may_have_lost && died.applies,
+            "a server lost acknowledged pushes, and a worker that could report them has ended"}},
+          checks.mutable_kept_gradients());
   Equal(report.pushed_blocks().applied(), report.lag().count(), {silent},
         checks.mutable_lag_counted());
 

@@ -7,14 +7,14 @@
 
 #include "proto/coordinator.pb.h"
 #include "proto/report.pb.h"
+#include "tools/report/report.h"
 
 // Checks the numbers of a report for consistency. Pure functions.
 
 namespace torchps {
 
-// Fills in `reconciles` (docs/operate.md) from the report's other fields. `block_updates` is the
-// sum over the servers that answered.
-void CheckReport(const JobStatus& job, int64_t block_updates, Report& report);
+// Fills in `reconciles` (docs/operate.md) from the report's other fields and the servers' answers.
+void CheckReport(const JobStatus& job, const std::vector<ServerAnswer>& servers, Report& report);
 
 // Returns the comparisons in the report by name, in field order.
 std::vector<std::pair<std::string, Report::Check>> GetChecks(const Report& report);

@@ -412,9 +412,13 @@ std::string Books(const Report& report) {
   }
   if (held == 0) return "";
   const std::string& unjudged = report.reconciles().pushed_blocks().not_judged();
-  const std::string judged =
-      unjudged.empty() ? absl::StrCat("samples, pushes and versions agree (", held, " checks)")
-                       : absl::StrCat(held, " checks agree; pushes were not judged: ", unjudged);
+  std::string judged = absl::StrCat("samples, pushes and versions agree (", held, " checks)");
+  if (!unjudged.empty()) {
+    const bool kept = report.reconciles().kept_gradients().holds();
+    judged = absl::StrCat(held, " checks agree; ",
+                          kept ? "no acknowledged gradient is missing; further pushes" : "pushes",
+                          " were not judged: ", unjudged);
+  }
   return absl::StrCat("\nconsistency check passed", report.finished() ? "" : " so far", ": ",
                       judged, "\n");
 }

@@ -96,7 +96,7 @@ void StepAccounting::EnterPush(const Outcome& step, const LeaseRange& part, cons
   figures_.set_pushes(figures_.pushes() + 1);
   // Rejected and late gradients are not errors: the slot continues with the newer values of the
   // next pull.
-  if (push.verdicts.rejected() + push.verdicts.late() > 0) {
+  if (NotApplied(push.verdicts) > 0) {
     figures_.set_rejected_pushes(figures_.rejected_pushes() + 1);
   }
   if (ChangedNothing(push.verdicts)) {

@@ -708,6 +708,10 @@ TEST(HostedJobTest, ASuccessorsPushIsNotADuplicate) {
     EXPECT_EQ(row.incarnation(), 9u);
     EXPECT_EQ(row.applied(), 2u);
   }
+  EXPECT_EQ(status.least_applied().at(0), 2u);
+  ASSERT_TRUE(harness.Frame(0, 9, 2, 0, 1.0f, 2).ok());
+  EXPECT_EQ(harness.Status().least_applied().at(0), 2u) << "block 1 does not have step 2 yet";
+  EXPECT_EQ(harness.Status().least_applied().count(1), 0) << "slot 1 has not pushed";
 }
 
 // Two slots may have predecessors that were ahead at different servers. If each successor had to be

@@ -207,7 +207,7 @@ TEST(ReportTest, CleanRunPassesTheConsistencyCheck) {
   EXPECT_TRUE(report.reconciles().all());
   for (const char* name :
        {"samples_used", "slot_samples", "evaluations", "pushed_blocks", "acknowledged_blocks",
-        "lag_counted", "min_version", "max_version", "clock_gap"}) {
+        "lag_counted", "min_version", "max_version", "clock_gap", "kept_gradients"}) {
     EXPECT_EQ(Holds(report, name), std::optional<bool>(true)) << name;
   }
   EXPECT_EQ(Holds(report, "lag"), std::optional<bool>(true));
@@ -232,6 +232,32 @@ TEST(ReportTest, DetectsALostGradient) {
   const Report report = statuses.Build();
   EXPECT_EQ(Holds(report, "pushed_blocks"), std::optional<bool>(false));
   EXPECT_EQ(Holds(report, "acknowledged_blocks"), std::optional<bool>(false));
+}
+
+TEST(ReportTest, DetectsAMissingGradientAfterAnyFault) {
+  Statuses statuses;
+  statuses.job.mutable_job()->mutable_durability()->set_level(DurabilitySpec::LOG);
+  statuses.job.mutable_slot(1)->set_state(SlotAccounting::EXPIRED);
+  statuses.servers[1].status->mutable_durability()->set_restored_checkpoint(3);
+  const auto holds = [&] { return Holds(statuses.Build(), "kept_gradients"); };
+  EXPECT_EQ(holds(), std::optional<bool>(true));
+  EXPECT_NE(ReportText(statuses.Build()).find("no acknowledged gradient is missing"),
+            std::string::npos);
+  // A process that died has pushed more gradients than it reported.
+  (*statuses.servers[1].status->mutable_least_applied())[1] = 18;
+  EXPECT_EQ(holds(), std::optional<bool>(true));
+  (*statuses.servers[1].status->mutable_least_applied())[1] = 15;
+  EXPECT_EQ(holds(), std::optional<bool>(false));
+  StepFigures& figures = *statuses.job.mutable_slot(1)->mutable_figures();
+  figures.set_rejected_pushes(1);
+  EXPECT_EQ(holds(), std::optional<bool>(true)) << "the worker was told";
+  figures.set_rejected_pushes(0);
+  figures.set_rolled_back_pushes(1);
+  EXPECT_EQ(holds(), std::nullopt) << "slot 1 may not have reported all rollbacks";
+  statuses.job.mutable_slot(1)->set_state(SlotAccounting::FINISHED);
+  EXPECT_EQ(holds(), std::optional<bool>(true));
+  statuses.servers[1].status->mutable_least_applied()->erase(0);
+  EXPECT_EQ(holds(), std::optional<bool>(false)) << "a block has no gradient of slot 0";
 }
 
 TEST(ReportTest, DetectsAGradientAppliedTwice) {
@@ -283,6 +309,7 @@ struct WholeBatches : Statuses {
     consistency.set_apply(ConsistencySpec::WHOLE_BATCH);
     consistency.set_staleness_bound(1);
     job.mutable_slot(0)->mutable_figures()->set_pushes(25);
+    job.mutable_slot(0)->mutable_figures()->set_rejected_pushes(1);
     for (ServerAnswer& answer : servers) {
       ServerStatus& status = *answer.status;
       const auto blocks = static_cast<int64_t>(status.blocks());
@@ -325,7 +352,7 @@ TEST(WholeBatchReportTest, ReportsUpdatesAgesAndWaits) {
                 "values, 2 one update older, 0 older (bound 1)\n"
                 "1 refused, its samples issued again; workers waited 10 % of the time, 55 ms "
                 "at most (0.9 of a step)\n"
-                "\nconsistency check passed: samples, pushes and versions agree (8 checks)\n"),
+                "\nconsistency check passed: samples, pushes and versions agree (9 checks)\n"),
       std::string::npos)
       << text;
   EXPECT_EQ(text.find("steps ahead"), std::string::npos);
@@ -405,8 +432,8 @@ TEST(WholeBatchReportTest, ReportsWhyPushesWereNotJudged) {
   WholeBatches statuses;
   statuses.job.mutable_slot(1)->set_state(SlotAccounting::EXPIRED);
   EXPECT_NE(ReportText(statuses.Build())
-                .find("checks agree; pushes were not judged: a worker ended early, so the figures "
-                      "of its last steps are lost\n"),
+                .find("checks agree; no acknowledged gradient is missing; further pushes were not "
+                      "judged: a worker ended early, so the figures of its last steps are lost\n"),
             std::string::npos);
 }
 
@@ -476,6 +503,8 @@ TEST(ReportTest, AcceptsOnlyReportedRollbacks) {
   server.set_max_version(37);
   server.mutable_verdicts()->set_accepted(5);
   server.mutable_lag()->set_count(5);
+  (*server.mutable_least_applied())[0] = 22;
+  (*server.mutable_least_applied())[1] = 15;
   const Report report = statuses.Build();
   EXPECT_EQ(report.rolled_back().pushes(), 3);
   EXPECT_EQ(Holds(report, "min_version"), std::optional<bool>(true));

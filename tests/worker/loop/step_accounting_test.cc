@@ -80,7 +80,7 @@ TEST(StepAccountingTest, APushWithoutEffectLosesItsSamples) {
   }
   const StepFigures figures = accounting.Figures(absl::ZeroDuration(), {});
   EXPECT_EQ(figures.pushes(), 4);
-  EXPECT_EQ(figures.rejected_pushes(), 2);
+  EXPECT_EQ(figures.rejected_pushes(), 3);
   EXPECT_EQ(figures.samples(), 24);
   EXPECT_EQ(figures.loss_sum(), 12);
   EXPECT_EQ(figures.lost_samples(), 8);
