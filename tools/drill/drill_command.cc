@@ -31,24 +31,38 @@ std::string Seconds(const std::optional<absl::Duration>& duration) {
                               : "never";
 }
 
+int64_t GetMissing(const Report::Check& check) {
+  return std::max<int64_t>(0, check.expected() - check.actual());
+}
+
 // Missing() and TooMuch() return by how much the actual number of a comparison is below or above
 // the expected one, or "-" if the report did not judge it.
 std::string Missing(const Report::Check& check) {
-  return check.has_holds() ? WithThousands(std::max<int64_t>(0, check.expected() - check.actual()))
-                           : "-";
+  return check.has_holds() ? WithThousands(GetMissing(check)) : "-";
 }
 std::string TooMuch(const Report::Check& check) {
   return check.has_holds() ? WithThousands(std::max<int64_t>(0, check.actual() - check.expected()))
                            : "-";
 }
 
-std::string VerdictText(const DrillFigures& figures, const Report& report) {
-  const Report::Reconciles& checks = report.reconciles();
-  return absl::StrCat("verdict: consistency check ", checks.all() ? "passed" : "FAILED",
+std::string VerdictText(const DrillFigures& figures, const std::optional<Report>& report,
+                        int exit_code) {
+  const std::string failed =
+      exit_code == 0 ? "" : absl::StrCat("the run FAILED with exit code ", exit_code, "; ");
+  if (!report.has_value()) return absl::StrCat("verdict: ", failed, "no report\n");
+  const Report::Reconciles& checks = report->reconciles();
+  const int64_t lost = report->rolled_back().pushes();
+  const std::string lost_text = checks.kept_gradients().has_holds() || lost > 0
+                                    ? WithThousands(lost + GetMissing(checks.kept_gradients()))
+                                    : "-";
+  return absl::StrCat("verdict: ", failed, "consistency check ",
+                      !checks.all()        ? "FAILED"
+                      : report->finished() ? "passed"
+                                           : "passed so far",
                       "; samples lost ", Missing(checks.samples_used()), ", doubled ",
-                      TooMuch(checks.samples_used()), "; longest stall of a worker ",
-                      Seconds(figures.longest_stall), "; acknowledged pushes lost ",
-                      WithThousands(static_cast<int64_t>(report.rolled_back().pushes())), "\n");
+                      TooMuch(checks.samples_used()),
+                      "; longest stall of any worker, hit or not: ", Seconds(figures.longest_stall),
+                      "; acknowledged pushes lost ", lost_text, "\n");
 }
 
 }  // namespace
@@ -205,7 +219,7 @@ absl::StatusOr<DrillOptions> PlanDrill(const FlagValues& flags,
 }
 
 std::string DrillText(const DrillFigures& figures, absl::Duration began,
-                      const std::optional<Report>& report) {
+                      const std::optional<Report>& report, int exit_code) {
   std::string text = absl::StrCat("\nkilled: ", Count(figures.server_kills, "server"), ", ",
                                   Count(figures.worker_kills, "worker"),
                                   "; frozen: ", Count(figures.server_freezes, "server"), ", ",
@@ -252,8 +266,7 @@ std::string DrillText(const DrillFigures& figures, absl::Duration began,
                     ", longest stall of other workers: ",
                     fault.longest_stall.has_value() ? Seconds(fault.longest_stall) : "none", "\n");
   }
-  if (report.has_value()) absl::StrAppend(&text, VerdictText(figures, *report));
-  return text;
+  return text + VerdictText(figures, report, exit_code);
 }
 
 int DrillCommand(const FlagValues& flags, std::ostream& out, std::ostream& error) {
@@ -292,7 +305,7 @@ int DrillCommand(const FlagValues& flags, std::ostream& out, std::ostream& error
   std::optional<Report> report;
   const int code = RunInDirectory(std::move(run), out, error, clock, interrupt.fd(),
                                   [&report](const Report& last) { report = last; });
-  out << DrillText(drill.figures(), began, report) << std::flush;
+  out << DrillText(drill.figures(), began, report, code) << std::flush;
   return code;
 }
 

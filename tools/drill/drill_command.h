@@ -29,10 +29,10 @@ absl::StatusOr<DrillOptions> PlanDrill(const FlagValues& flags,
                                        const std::string& program_directory);
 
 // Returns the drill's result as text: kills and freezes, the recovery time of each server, the
-// updates rolled back, the final accuracy, stalls, and the verdict. Omits the report's figures if
-// `report` is not set.
+// updates rolled back, the final accuracy, stalls, and the verdict, which begins with the failure
+// of a run whose exit code is not 0. Omits the report's figures if `report` is not set.
 std::string DrillText(const DrillFigures& figures, absl::Duration began,
-                      const std::optional<Report>& report);
+                      const std::optional<Report>& report, int exit_code);
 
 int DrillCommand(const FlagValues& flags, std::ostream& out, std::ostream& error);
 

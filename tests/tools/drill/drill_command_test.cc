@@ -60,7 +60,7 @@ TEST_F(PlanDrillTest, WithStagesFaultsHitSingleProcessesOfWorkers) {
   DrillFigures figures;
   figures.worker_kills = 3;
   figures.stage_kills = {{0, 1}, {1, 2}};
-  EXPECT_NE(DrillText(figures, absl::ZeroDuration(), std::nullopt)
+  EXPECT_NE(DrillText(figures, absl::ZeroDuration(), std::nullopt, 3)
                 .find("\nkilled processes of workers: 1 of stage 0, 2 of stage 1\n"),
             std::string::npos);
 }
@@ -193,6 +193,7 @@ TEST(RecoveryWatch, MeasuresOutageUntilPushesAreAppliedAgain) {
   report.mutable_rolled_back()->set_blocks(1234);
   report.mutable_rolled_back()->set_pushes(7);
   Report::Reconciles& checks = *report.mutable_reconciles();
+  report.set_finished(true);
   checks.set_all(true);
   checks.mutable_samples_used()->set_holds(true);
   checks.mutable_samples_used()->set_expected(2000);
@@ -201,7 +202,7 @@ TEST(RecoveryWatch, MeasuresOutageUntilPushesAreAppliedAgain) {
   accuracy.set_name("accuracy");
   accuracy.set_value(0.75);
   EXPECT_EQ(
-      DrillText(figures, began, report),
+      DrillText(figures, began, report, 0),
       "\nkilled: 1 server, 0 workers; frozen: 0 servers, 2 workers\n"
       "  server 1 died after 1.00 s: listens again after 0.10 s, first push applied after 0.50 s\n"
       "slowest recovery, from death to the first applied push: 0.50 s\n"
@@ -209,22 +210,38 @@ TEST(RecoveryWatch, MeasuresOutageUntilPushesAreAppliedAgain) {
       "final test accuracy 75.00 %\n"
       "--kill: 1 time, longest stall of other workers: 0.70 s\n"
       "--partition: 2 times, longest stall of other workers: none\n"
-      "verdict: consistency check passed; samples lost 0, doubled 0; longest stall of a worker "
-      "1.50 s; acknowledged pushes lost 7\n");
+      "verdict: consistency check passed; samples lost 0, doubled 0; longest stall of any "
+      "worker, hit or not: 1.50 s; acknowledged pushes lost 7\n");
+  EXPECT_NE(DrillText(figures, began, report, 5)
+                .find("verdict: the run FAILED with exit code 5; consistency check passed;"),
+            std::string::npos);
+  report.set_finished(false);
+  EXPECT_NE(DrillText(figures, began, report, 0).find("consistency check passed so far;"),
+            std::string::npos);
+  Report::Check& kept = *checks.mutable_kept_gradients();
+  kept.set_holds(false);
+  kept.set_expected(40);
+  kept.set_actual(38);
+  EXPECT_NE(DrillText(figures, began, report, 0).find("acknowledged pushes lost 9\n"),
+            std::string::npos);
+  kept.clear_holds();
+  report.clear_rolled_back();
+  EXPECT_NE(DrillText(figures, began, report, 0).find("acknowledged pushes lost -\n"),
+            std::string::npos);
   figures.disks_lost = 2;
-  EXPECT_NE(DrillText(figures, began, report).find("workers\ndisks lost: 2\n  server 1"),
+  EXPECT_NE(DrillText(figures, began, report, 0).find("workers\ndisks lost: 2\n  server 1"),
             std::string::npos);
   figures.disks_spared = 1;
-  EXPECT_NE(DrillText(figures, began, report)
+  EXPECT_NE(DrillText(figures, began, report, 0)
                 .find("disks lost: 2, skipped because copies were incomplete: 1\n"),
             std::string::npos);
   checks.mutable_samples_used()->set_actual(1993);
   checks.set_all(false);
-  EXPECT_NE(DrillText(figures, began, report)
+  EXPECT_NE(DrillText(figures, began, report, 0)
                 .find("verdict: consistency check FAILED; samples lost 7, doubled 0;"),
             std::string::npos);
   checks.mutable_samples_used()->clear_holds();
-  EXPECT_NE(DrillText(figures, began, report).find("samples lost -, doubled -;"),
+  EXPECT_NE(DrillText(figures, began, report, 0).find("samples lost -, doubled -;"),
             std::string::npos);
 }
 
