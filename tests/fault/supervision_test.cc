@@ -105,6 +105,14 @@ TEST(Supervision, SurvivesABrokenNetworkAndASlowDisk) {
   EXPECT_THAT(out, HasSubstr("\n--partition: 3 times, "));
 }
 
+// Server 1 is silent for longer than a client waits before it suspects that a server is none.
+TEST(Supervision, SurvivesWorkersThatStartInsideAFault) {
+  const std::string out = ExpectSurvived(
+      {kShort, "--freeze=server.1:at=300ms:for=12s", "--kill=worker.1:at=600ms",
+       "--partition=worker.0-server.0:at=12500ms:for=4s", "--kill=worker.0:at=12700ms"});
+  EXPECT_THAT(out, HasSubstr("\nkilled: 0 servers, 2 workers; frozen: 1 server, 0 workers\n"));
+}
+
 TEST(Supervision, RecoversAcknowledgedPushesAfterEachDiskIsLost) {
   const std::string out = ExpectSurvived(
       {kShort, "--set=durability.level=LOG", "--set=durability.copies=1",
@@ -112,6 +120,7 @@ TEST(Supervision, RecoversAcknowledgedPushesAfterEachDiskIsLost) {
   EXPECT_THAT(out, HasSubstr("\nserver 1 loses its disk\n"));
   EXPECT_THAT(out, HasSubstr("\nserver 0 loses its disk\n"));
   EXPECT_THAT(out, HasSubstr("\ndisks lost: 2\n"));
+  EXPECT_THAT(out, HasSubstr("; no acknowledged gradient is missing; further pushes were not"));
   EXPECT_THAT(out, EndsWith("; acknowledged pushes lost 0"));
   EXPECT_THAT(out, HasSubstr("/disk-0/model.safetensors"));
 }

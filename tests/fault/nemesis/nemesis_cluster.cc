@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -40,7 +41,10 @@ NemesisCluster::NemesisCluster(Options options)
       random_(options_.seed),
       device_random_(options_.seed + 2),
       addresses_(NemesisJob::kServers),
-      next_reset_(clock_.Now() + kResetPeriod) {
+      next_reset_(clock_.Now() + kResetPeriod),
+      copies_(NemesisJob::kServers, /*has_log=*/true, [](std::vector<std::string> addresses) {
+        return ConnectToCluster(std::move(addresses));
+      }) {
   for (int i = 0; i < NemesisJob::kServers; ++i) {
     parts_.emplace_back(true, i);
     Launch(parts_.back());
@@ -64,24 +68,37 @@ void NemesisCluster::Launch(Part& part) {
     if (part.fault >= 0) stalls_.End(std::exchange(part.fault, -1), clock_.Now());
     return;
   }
-  std::string& address = addresses_[part.index];
+  ServerProgram server = StartServerProgram(ServerFlags(part));
+  ASSERT_NE(server.address, "") << absl::StrJoin(server.program->error(), "\n");
+  part.program = std::move(server.program);
+  addresses_[part.index] = server.address;
+  copies_.OnReturn(part.index, server.address);
+  part.returned = ParameterService::NewStub(PlainChannel(server.address));
+}
+
+std::vector<std::string> NemesisCluster::ServerFlags(Part& part) {
+  const std::string& address = addresses_[part.index];
   std::vector<std::string> flags;
   if (!address.empty()) flags.push_back("--listen=" + address);
-  if (options_.level != DurabilitySpec::NONE) flags.push_back("--dir=" + options_.folder);
+  // With copies, each server has a directory of its own to lose.
+  std::string directory = options_.folder;
+  if (has_copies()) absl::StrAppend(&directory, "/", part.index);
+  if (options_.level != DurabilitySpec::NONE) flags.push_back("--dir=" + directory);
+  if (std::exchange(part.loses_disk, false)) {
+    std::filesystem::remove_all(directory);
+    // Server 0 fetches the coordinator's state before workers tell it where the copies are.
+    if (part.index == 0) flags.push_back("--copies_at=" + addresses_[1]);
+  }
   if (std::exchange(part.reads_slowly, false)) {
     flags.push_back(options_.level == DurabilitySpec::LOG ? kSlowLog : kSlowShard);
   }
-  ServerProgram server = StartServerProgram(flags);
-  ASSERT_NE(server.address, "") << absl::StrJoin(server.program->error(), "\n");
-  part.program = std::move(server.program);
-  address = server.address;
-  part.returned = ParameterService::NewStub(PlainChannel(address));
+  return flags;
 }
 
 std::vector<std::string> NemesisCluster::WorkerCommand(SlotId slot) {
   const Workers workers = options_.workers;
-  const bool is_pusher = workers == Workers::kPushers || workers == Workers::kBatchPushers ||
-                         workers == Workers::kLinkedPushers;
+  const bool is_pusher = workers == Workers::kPushers || workers == Workers::kCopiedPushers ||
+                         workers == Workers::kBatchPushers || workers == Workers::kLinkedPushers;
   std::vector<std::string> command = {
       "/usr/bin/env",
       ways_[slot],
@@ -96,12 +113,13 @@ std::vector<std::string> NemesisCluster::WorkerCommand(SlotId slot) {
     command.push_back(absl::StrCat(how, SplitMix64(device_random_)));
   }
   if (workers == Workers::kBatchPushers) command.push_back("batches");
+  if (has_copies()) command.push_back("copies");
   return command;
 }
 
 bool NemesisCluster::has_links() const {
-  return options_.workers != Workers::kPushers && options_.workers != Workers::kBatchPushers &&
-         options_.workers != Workers::kWhole;
+  return options_.workers == Workers::kLinkedPushers || options_.workers == Workers::kWholeLinked ||
+         options_.workers == Workers::kWholeEncoding;
 }
 
 int NemesisCluster::BeginFault(const Part& part) {
@@ -114,11 +132,14 @@ void NemesisCluster::Kill(Part& part, bool slow_return) {
   if (part.fault < 0) part.fault = BeginFault(part);
   part.returned = nullptr;
   part.reads_slowly = slow_return;
+  if (part.is_server) copies_.OnDeath(part.index);
   kill(part.program->pid(), SIGKILL);
 }
 
 void NemesisCluster::Freeze(Part& part) {
-  const absl::Duration frozen = absl::Milliseconds(100 + UniformBelow(random_, 1400));
+  const bool is_long = UniformBelow(random_, 4) == 0 && options_.long_freezes;
+  const absl::Duration frozen = is_long ? absl::Milliseconds(10000 + UniformBelow(random_, 20000))
+                                        : absl::Milliseconds(100 + UniformBelow(random_, 1400));
   if (part.fault < 0) part.fault = BeginFault(part);
   part.is_frozen = true;
   part.thaw_at = clock_.Now() + frozen;
@@ -147,9 +168,11 @@ void NemesisCluster::Strike(Blow blow) {
   Part& server = parts_[UniformBelow(random_, NemesisJob::kServers)];
   Part& worker = parts_[NemesisJob::kServers + UniformBelow(random_, NemesisJob::kSlots)];
   const bool of_server = blow == Blow::kKillServer || blow == Blow::kSlowReturn ||
-                         blow == Blow::kFreezeServer || blow == Blow::kCutServer;
+                         blow == Blow::kFreezeServer || blow == Blow::kCutServer ||
+                         blow == Blow::kLoseDisk;
   const Part& target = of_server ? server : worker;
   if (!target.program->running()) return;
+  if (blow == Blow::kLoseDisk && !copies_are_whole_) return;
   ++blows_[static_cast<int>(blow)];
   std::vector<NetworkLink> links;
   switch (blow) {
@@ -176,6 +199,18 @@ void NemesisCluster::Strike(Blow blow) {
         }
       }
       return Sever(std::move(links));
+    case Blow::kStartInCut:
+      Sever({{worker.index, server.index}});
+      return Kill(worker, false);
+    case Blow::kStartInFreeze:
+      if (server.program->running()) Freeze(server);
+      return Kill(worker, false);
+    case Blow::kLoseDisk:
+      Kill(server, false);
+      server.loses_disk = true;
+      copies_.OnLoss(server.index);
+      copies_are_whole_ = false;
+      return;
   }
 }
 
@@ -209,6 +244,7 @@ bool NemesisCluster::Supervise() {
     cuts_.erase(cuts_.begin() + static_cast<ptrdiff_t>(i));
   }
   if (now >= next_reset_) ResetConnections();
+  if (has_copies() && now >= next_look_at_copies_) LookAtCopies();
   return true;
 }
 
@@ -243,6 +279,14 @@ void NemesisCluster::LookAtReturned(Part& part) {
   if (part.fault >= 0) stalls_.End(std::exchange(part.fault, -1), clock_.Now());
 }
 
+void NemesisCluster::LookAtCopies() {
+  const bool all_run = std::all_of(parts_.begin(), parts_.end(), [](const Part& part) {
+    return !part.is_server || (part.program->running() && !part.is_frozen);
+  });
+  if (all_run && !copies_are_whole_) copies_are_whole_ = copies_.AreWhole(absl::Milliseconds(200));
+  next_look_at_copies_ = clock_.Now() + absl::Milliseconds(500);
+}
+
 void NemesisCluster::Heal() {
   for (Part& part : parts_) {
     if (part.is_frozen) Thaw(part);
@@ -269,8 +313,9 @@ void NemesisCluster::StopWorkers() {
   for (Part& part : parts_) {
     if (part.is_server) continue;
     const int code = part.program->AwaitExit(kPatience);
-    // A link may also fail in the last step.
+    // In the last step, a link may also fail, or a lease may expire on a busy machine.
     if (has_links() && code == NemesisJob::kBrokenLink) continue;
+    if (code == static_cast<int>(ExitCode::kLostSlot)) continue;
     EXPECT_EQ(code, 0) << part.name() << ": " << absl::StrJoin(part.program->error(), "\n");
   }
 }
@@ -333,12 +378,15 @@ std::string NemesisCluster::GetJournal(SlotId slot) const {
 std::string NemesisCluster::Tally() const {
   const auto times = [this](Blow blow) { return blows_[static_cast<int>(blow)]; };
   return absl::StrCat(
-      "kill -9: ", times(Blow::kKillServer) + times(Blow::kSlowReturn), " of servers, including ",
-      times(Blow::kSlowReturn), " slow restarts, ", times(Blow::kKillWorker),
+      "kill -9: ", times(Blow::kKillServer) + times(Blow::kSlowReturn) + times(Blow::kLoseDisk),
+      " of servers, including ", times(Blow::kSlowReturn), " slow restarts and ",
+      times(Blow::kLoseDisk), " losses of the disk, ", times(Blow::kKillWorker),
       " of workers; freezes: ", times(Blow::kFreezeServer), " of servers, ",
       times(Blow::kFreezeWorker), " of workers; partitions: ", times(Blow::kCutLink),
       " of one worker and one server, ", times(Blow::kCutServer), " of one server and all, ",
-      times(Blow::kCutHalves), " of halves; slots lost: ", lost_slots_,
+      times(Blow::kCutHalves),
+      " of halves; workers started in a partition: ", times(Blow::kStartInCut),
+      ", beside a frozen server: ", times(Blow::kStartInFreeze), "; slots lost: ", lost_slots_,
       "; failed device links: ", broken_links_, "; resets of all connections: ", resets_);
 }
 

@@ -14,6 +14,7 @@
 #include "tests/fault/nemesis/nemesis_stalls.h"
 #include "tests/testing/program.h"
 #include "tools/drill/fault_proxy.h"
+#include "tools/drill/recovery_watch.h"
 
 namespace torchps {
 
@@ -29,15 +30,19 @@ class NemesisCluster {
     kSlowReturn,  // kill a server that then reads slowly when it restarts
     kFreezeWorker,
     kFreezeServer,
-    kCutLink,    // one worker from one server
-    kCutServer,  // one server from all workers
-    kCutHalves,  // one half of the processes from the other
+    kCutLink,        // one worker from one server
+    kCutServer,      // one server from all workers
+    kCutHalves,      // one half of the processes from the other
+    kStartInCut,     // kill a worker, and cut it from one server while it restarts
+    kStartInFreeze,  // kill a worker, and freeze a server while it restarts
+    kLoseDisk,       // kill a server and remove its directory, once the copies are complete
   };
-  static constexpr int kBlows = 8;
+  static constexpr int kBlows = 11;
 
   // Kinds of worker processes.
   enum class Workers {
     kPushers,        // nemesis_pusher.h
+    kCopiedPushers,  // like kPushers, with durability.copies, so that servers may lose their disks
     kBatchPushers,   // like kPushers, with whole batches
     kLinkedPushers,  // like kPushers, with gradients from a device (nemesis_device.h)
     kWhole,          // nemesis_whole_worker_main.cc: host, gradients in shared memory
@@ -50,6 +55,9 @@ class NemesisCluster {
     std::string folder;
     uint64_t seed = 1;
     Workers workers = Workers::kPushers;
+    // One in four freezes lasts 10 to 30 s, longer than the time after which a client suspects that
+    // a silent server is no torchps server. The others last up to 1.5 s.
+    bool long_freezes = false;
   };
 
   // Starts all processes.
@@ -76,6 +84,7 @@ class NemesisCluster {
 
   // True if the workers' devices have links that fail.
   bool has_links() const;
+  bool has_copies() const { return options_.workers == Workers::kCopiedPushers; }
   const NemesisStalls& stalls() const { return stalls_; }
   // Number of workers that ended because their device's link failed.
   int broken_links() const { return broken_links_; }
@@ -95,6 +104,7 @@ class NemesisCluster {
     bool is_frozen = false;  // until `thaw_at`
     absl::Duration thaw_at = absl::InfiniteDuration();
     bool reads_slowly = false;                         // after the next restart
+    bool loses_disk = false;                           // before the next restart
     std::unique_ptr<ParameterService::Stub> returned;  // set until the restarted server serves
   };
   // Links that are cut until a time.
@@ -105,6 +115,7 @@ class NemesisCluster {
   };
 
   void Launch(Part& part);
+  std::vector<std::string> ServerFlags(Part& part);
   std::vector<std::string> WorkerCommand(SlotId slot);
   void Kill(Part& part, bool slow_return);
   void Freeze(Part& part);
@@ -113,6 +124,8 @@ class NemesisCluster {
   void ResetConnections();
   // Ends the server's fault once it restarted and restored the job.
   void LookAtReturned(Part& part);
+  // Notes now and then whether the copies are complete.
+  void LookAtCopies();
   int BeginFault(const Part& part);
 
   std::string GetJournal(SlotId slot) const;
@@ -127,6 +140,9 @@ class NemesisCluster {
   std::vector<Part> parts_;        // servers first
   std::vector<Cut> cuts_;
   absl::Duration next_reset_;
+  BackupWatch copies_;
+  bool copies_are_whole_ = false;
+  absl::Duration next_look_at_copies_;
   NemesisStalls stalls_;
   int blows_[kBlows] = {};
   int resets_ = 0;

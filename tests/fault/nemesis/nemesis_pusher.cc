@@ -47,6 +47,8 @@ absl::Status NemesisPusher::Greet(int server) {
   request.set_server_count(NemesisJob::kServers);
   request.set_job_id(joined_.job_id());
   request.set_resumed_checkpoint(joined_.resumed_checkpoint());
+  request.set_continues(peers_[server].life != 0);
+  for (const Peer& peer : peers_) request.add_server_address(peer.server->endpoint().address);
   return Persist([&](grpc::ClientContext* context) {
     HelloReply reply;
     const absl::Status status =

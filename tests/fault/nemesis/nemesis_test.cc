@@ -22,6 +22,7 @@ INSTANTIATE_TEST_SUITE_P(
         NemesisTrial::Options{"Workers", DurabilitySpec::NONE, false},
         NemesisTrial::Options{"Checkpoint", DurabilitySpec::CHECKPOINT, true},
         NemesisTrial::Options{"Log", DurabilitySpec::LOG, true},
+        NemesisTrial::Options{"LogWithCopies", DurabilitySpec::LOG, true, Workers::kCopiedPushers},
         NemesisTrial::Options{"BatchesCheckpoint", DurabilitySpec::CHECKPOINT, true,
                               Workers::kBatchPushers},
         NemesisTrial::Options{"BatchesLog", DurabilitySpec::LOG, true, Workers::kBatchPushers},

@@ -13,9 +13,9 @@ namespace torchps {
 
 // Tests that pushes are applied exactly once while processes and connections fail. Servers and
 // workers run as processes. Every half to two seconds a random fault occurs: SIGSTOP and SIGCONT,
-// kill -9 of a server or worker, a slow restart of a server, or a network partition. Connections
-// are also reset. In some trials a device computes the gradients, and the device's link fails,
-// which ends the worker.
+// kill -9 of a server or worker, a slow restart of a server, a network partition, or the restart of
+// a worker during a partition or beside a frozen server. Connections are also reset. In some trials
+// a device computes the gradients, and the device's link fails, which ends the worker.
 //
 // For each slot, step and block, the push must be applied at most once. Each acknowledged push must
 // be applied, unless a server restored from a checkpoint reported it lost. Slots that are not hit
@@ -23,9 +23,10 @@ namespace torchps {
 // away.
 //
 // TORCHPS_NEMESIS_PUSHES ends a trial after this number of steps of all slots instead of the usual
-// time. TORCHPS_NEMESIS_SEED selects another schedule of faults. Set TORCHPS_NEMESIS_PUSHES only on
-// an idle machine without a sanitizer: it also enables the strict limit for stalls. Otherwise the
-// limit is loose, and only a slot that does not continue at all exceeds it.
+// time, and lets freezes last up to 30 s. TORCHPS_NEMESIS_SEED selects another schedule of faults.
+// Set TORCHPS_NEMESIS_PUSHES only on an idle machine without a sanitizer: it also enables the
+// strict limit for stalls. Otherwise the limit is loose, and only a slot that does not continue at
+// all exceeds it.
 //
 // Errors are failures of the test that owns this object. Not thread-safe.
 class NemesisTrial {

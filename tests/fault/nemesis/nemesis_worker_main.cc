@@ -1,8 +1,8 @@
-// nemesis_worker SERVERS SLOT JOURNAL LEVEL [calm | batches | linked=SEED]: pushes counters
-// (nemesis_job.h) to all servers until SIGTERM, with plain Protobuf stubs, and records each call in
-// a journal. It also renews leases like a worker. If only this worker is cut off from a server, it
-// leaves the clocks of the other servers. If `linked` is given, a device (nemesis_device.h)
-// computes the gradients, and the device's link fails at some time.
+// nemesis_worker SERVERS SLOT JOURNAL LEVEL [calm | batches | copies | linked=SEED]: pushes
+// counters (nemesis_job.h) to all servers until SIGTERM, with plain Protobuf stubs, and records
+// each call in a journal. It also renews leases like a worker. If only this worker is cut off from
+// a server, it leaves the clocks of the other servers. If `linked` is given, a device
+// (nemesis_device.h) computes the gradients, and the device's link fails at some time.
 
 #include <algorithm>
 #include <atomic>
@@ -167,21 +167,23 @@ int Main(int argc, char** argv) {
   if (arguments.has_value()) how = arguments->how;
   const bool is_calm = how == "calm";
   const bool is_batches = how == "batches";
+  const bool has_copies = how == "copies";
   uint64_t seed = 0;
   const bool is_linked = absl::ConsumePrefix(&how, "linked=") && absl::SimpleAtoi(how, &seed);
   if (!arguments.has_value() ||
-      (!arguments->how.empty() && !is_calm && !is_batches && !is_linked)) {
-    Log("usage: nemesis_worker SERVERS SLOT JOURNAL LEVEL [calm | batches | linked=SEED]");
+      (!arguments->how.empty() && !is_calm && !is_batches && !has_copies && !is_linked)) {
+    Log("usage: nemesis_worker SERVERS SLOT JOURNAL LEVEL [calm | batches | copies | linked=SEED]");
     return static_cast<int>(ExitCode::kUsage);
   }
   const auto pace = is_calm ? NemesisJob::Pace::kCalm : NemesisJob::Pace::kHurried;
+  NemesisJob job =
+      NemesisJob::Create(arguments->level, pace, NemesisJob::Carriage::kFloats,
+                         is_batches ? NemesisJob::Rule::kWholeBatch : NemesisJob::Rule::kEachPush);
+  if (has_copies) job.spec.mutable_durability()->set_copies(1);
   return RunNemesisProgram(
       [&](StopLatch* stop, std::atomic<bool>* is_broken) {
-        return Work(*arguments,
-                    NemesisJob::Create(
-                        arguments->level, pace, NemesisJob::Carriage::kFloats,
-                        is_batches ? NemesisJob::Rule::kWholeBatch : NemesisJob::Rule::kEachPush),
-                    is_linked ? std::make_optional(seed) : std::nullopt, stop, is_broken);
+        return Work(*arguments, job, is_linked ? std::make_optional(seed) : std::nullopt, stop,
+                    is_broken);
       },
       &Log);
 }
