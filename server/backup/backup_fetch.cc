@@ -45,7 +45,7 @@ absl::StatusOr<ListCopiesReply> BackupFetch::List() {
   return list;
 }
 
-absl::Status BackupFetch::Replace(const std::string& file, uint32_t crc32c) {
+absl::Status BackupFetch::Replace(const std::string& file, std::optional<uint32_t> crc32c) {
   const std::string path = absl::StrCat(options_.directory, "/", file);
   need_ = absl::StrCat(path, " is damaged, and its copy");
   const absl::StatusOr<ListCopiesReply> list = List();

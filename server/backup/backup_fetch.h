@@ -49,11 +49,11 @@ class BackupFetch {
   //   other codes          the local or the peer's disk failed
   absl::StatusOr<int64_t> Run();
 
-  // Replaces a damaged file by the copy, once the copy is here and has this checksum. Errors as
-  // Run(), and:
+  // Replaces a damaged file by the copy, once the copy is here and has this checksum (nullopt:
+  // unknown). Errors as Run(), and:
   //   NOT_FOUND  there is no copy
   //   DATA_LOSS  the copy has another checksum
-  absl::Status Replace(const std::string& file, uint32_t crc32c);
+  absl::Status Replace(const std::string& file, std::optional<uint32_t> crc32c);
 
   // Tells from the names and sizes of the copies, without the folder, if it is worth fetching them.
   using MayBeBetter =

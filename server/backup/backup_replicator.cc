@@ -26,7 +26,7 @@ BackupReplicator::BackupReplicator(Options options, const Kept& kept)
   for (const std::string& file : kept.others) {
     mirror_.Want(file, /*complete=*/false, BackupMirror::Version::kNew);
   }
-  thread_ = std::thread([this] { Run(); });
+  if (options_.has_thread) thread_ = std::thread([this] { Run(); });
 }
 
 BackupReplicator::~BackupReplicator() { Stop(); }
@@ -56,14 +56,22 @@ void BackupReplicator::Wake() {
 absl::Status BackupReplicator::Keep(const std::vector<std::string>& files, bool complete,
                                     BackupMirror::Version version) {
   const absl::Duration begun = options_.clock->Now();
-  MutexLock lock(&mutex_);
-  for (const std::string& file : files) {
-    Post([=](BackupMirror& mirror) { mirror.Want(file, complete, version); });
-    awaited_.insert(file);
-    there_.erase(file);
-    gone_.erase(file);
+  uint64_t own = 0;
+  {
+    MutexLock lock(&mutex_);
+    for (const std::string& file : files) {
+      Post([=](BackupMirror& mirror) { mirror.Want(file, complete, version); });
+      awaited_.insert(file);
+      there_.erase(file);
+      gone_.erase(file);
+    }
+    own = posted_;
   }
-  const uint64_t own = posted_;
+  if (!options_.has_thread) {
+    for (absl::StatusOr<bool> more = true; more.ok() && *more;) more = Step();
+  }
+  const absl::Duration patience = options_.has_thread ? options_.patience : absl::ZeroDuration();
+  MutexLock lock(&mutex_);
   absl::Status outcome;
   while (true) {
     if (abandoned_ || stopping_) {
@@ -83,8 +91,7 @@ absl::Status BackupReplicator::Keep(const std::vector<std::string>& files, bool 
         break;
       }
     }
-    if (!failure_.ok() &&
-        options_.clock->Now() - std::max(begun, failing_since_) >= options_.patience) {
+    if (!failure_.ok() && options_.clock->Now() - std::max(begun, failing_since_) >= patience) {
       outcome = absl::UnavailableError(Trouble());
       break;
     }
@@ -123,23 +130,34 @@ bool BackupReplicator::TakeChanges() {
   return true;
 }
 
+absl::StatusOr<bool> BackupReplicator::Step() {
+  if (!TakeChanges()) return absl::CancelledError("the server stops");
+  uint64_t known = 0;
+  {
+    MutexLock lock(&mutex_);
+    known = posted_ - changes_.size();
+  }
+  absl::StatusOr<bool> stepped = mirror_.Step();
+  {
+    MutexLock lock(&mutex_);
+    applied_ = known;
+  }
+  Publish(stepped.status());
+  if (mirror_.position() > reported_ && options_.mirror.log != nullptr) {
+    reported_ = mirror_.position();
+    options_.mirror.log->RaiseCopied(reported_);
+  }
+  return stepped;
+}
+
+bool BackupReplicator::HasStopped() const {
+  MutexLock lock(&mutex_);
+  return stopping_;
+}
+
 void BackupReplicator::Run() {
-  while (TakeChanges()) {
-    uint64_t known = 0;
-    {
-      MutexLock lock(&mutex_);
-      known = posted_ - changes_.size();
-    }
-    const absl::StatusOr<bool> stepped = mirror_.Step();
-    {
-      MutexLock lock(&mutex_);
-      applied_ = known;
-    }
-    Publish(stepped.status());
-    if (mirror_.position() > reported_ && options_.mirror.log != nullptr) {
-      reported_ = mirror_.position();
-      options_.mirror.log->RaiseCopied(reported_);
-    }
+  while (!HasStopped()) {
+    const absl::StatusOr<bool> stepped = Step();
     if (!stepped.ok()) {
       AwaitNextTry();
     } else if (!*stepped) {

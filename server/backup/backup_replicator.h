@@ -11,6 +11,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/log_line.h"
@@ -35,6 +36,8 @@ class BackupReplicator {
     LogLine tell = IgnoreLine;
     // Keep() returns an error once copying has failed for this long.
     absl::Duration patience = absl::Seconds(20);
+    // False: the caller runs Step(), as the simulator does, and Keep() does not wait.
+    bool has_thread = true;
   };
   // Files from before a restart. Existing copies of files in complete checkpoints stay valid. The
   // other files are sent again.
@@ -59,6 +62,9 @@ class BackupReplicator {
   void KeepOnly(std::vector<std::string> files);
   // Wakes the thread because the log changed.
   void Wake();
+  // Makes one step without the thread. Returns false if everything is copied, CANCELLED after
+  // Stop(), and otherwise the errors of BackupMirror::Step().
+  absl::StatusOr<bool> Step();
 
   // Makes Keep() return CANCELLED.
   void Abandon();
@@ -75,6 +81,7 @@ class BackupReplicator {
   void Run();
   // Returns false if the thread must stop.
   bool TakeChanges();
+  bool HasStopped() const;
   // Publishes the result of a step to waiting callers.
   void Publish(const absl::Status& status);
   void AwaitNextTry();

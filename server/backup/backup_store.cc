@@ -135,11 +135,11 @@ absl::StatusOr<StoreCopyReply> BackupStore::StoreGrowing(const StoreCopyRequest&
   absl::StatusOr<std::unique_ptr<WritableFile>> file = files_->OpenForAppend(path);
   if (absl::IsNotFound(file.status())) {
     if (offset > 0) return Behind(request, 0);
-    if (absl::Status made = files_->CreateDirectories(ParentDirectory(path)); !made.ok()) {
-      return made;
-    }
-    owner->named.erase(path);
-    file = files_->CreateFile(path);
+    absl::Status stored = files_->CreateDirectories(ParentDirectory(path));
+    if (stored.ok()) stored = WriteFileAtomically(*files_, path, request.data());
+    if (!stored.ok()) return stored;
+    owner->named.insert(path);
+    return Ends(static_cast<int64_t>(request.data().size()));
   }
   if (!file.ok()) return file.status();
   const int64_t end = (*file)->size();

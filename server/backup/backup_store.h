@@ -20,10 +20,10 @@ namespace torchps {
 //
 // There are two kinds of files. Whole files (CopiedFile.bytes above 0) get the final name,
 // replacing an older file, only when all pieces are on disk. Until then, only this object knows the
-// pieces, so they do not survive a restart. Growing files (CopiedFile.bytes 0) have the final name
-// from the first piece on, and each piece is synced before the answer. So a crash can tear at most
-// the last piece. After a restart, the sender sends the last piece again, and it overwrites the
-// torn one.
+// pieces, so they do not survive a restart. Growing files (CopiedFile.bytes 0) appear with the
+// whole first piece, which contains the header of a log segment. Each piece is synced before the
+// answer. So a crash can tear at most the last piece. After a restart, the sender sends the last
+// piece again, and it overwrites the torn one.
 //
 // Each server must call List() before the first Store(), so that it notices lost copies.
 //

@@ -22,6 +22,7 @@ absl::Status MayPass(const absl::Status& status) {
     case absl::StatusCode::kCancelled:
     case absl::StatusCode::kDeadlineExceeded:
     case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kResourceExhausted:
       return absl::UnavailableError(status.message());
     default:
       return status;
@@ -49,19 +50,33 @@ BackupFetch::Options JobBackup::FetchOptions() const {
   return options;
 }
 
-absl::Status JobBackup::ReplaceShard(uint64_t checkpoint, uint32_t crc32c) {
-  const absl::Status replaced = BackupFetch(FetchOptions()).Replace(ShardFile(checkpoint), crc32c);
-  // Without a copy, a retry does not help.
-  return absl::IsNotFound(replaced) ? replaced : MayPass(replaced);
+absl::StatusOr<bool> JobBackup::ReplaceFile(const std::string& path,
+                                            std::optional<uint32_t> crc32c) {
+  const absl::Status replaced = BackupFetch(FetchOptions()).Replace(GetName(path), crc32c);
+  // Without an intact copy, an older checkpoint is the best. Other errors may pass.
+  const bool has_none = absl::IsNotFound(replaced) || absl::IsDataLoss(replaced);
+  if (!replaced.ok() && !has_none) return absl::UnavailableError(replaced.message());
+  options_.log(replaced.ok() ? absl::StrCat(path, " was damaged, and is replaced by the copy on ",
+                                            options_.peer->name())
+                             : std::string(replaced.message()));
+  return replaced.ok();
 }
 
-absl::StatusOr<bool> JobBackup::ReplaceDamagedShards(uint64_t restored) {
+absl::StatusOr<bool> JobBackup::ReplaceDamagedCheckpoints(uint64_t restored) {
   const absl::StatusOr<std::vector<uint64_t>> complete = directory_.Complete();
   if (!complete.ok()) return complete.status();
   bool any = false;
   for (const uint64_t checkpoint : *complete) {
-    const absl::StatusOr<Manifest> manifest = directory_.ReadManifest(checkpoint);
-    if (checkpoint <= restored || !manifest.ok() || manifest->job_id() != options_.job_id ||
+    if (checkpoint <= restored) continue;
+    absl::StatusOr<Manifest> manifest = directory_.ReadManifest(checkpoint);
+    if (absl::IsDataLoss(manifest.status())) {
+      // The manifest contains its checksum.
+      const auto replaced = ReplaceFile(directory_.ManifestPath(checkpoint), std::nullopt);
+      if (!replaced.ok()) return replaced;
+      manifest = directory_.ReadManifest(checkpoint);
+      any = any || manifest.ok();
+    }
+    if (!manifest.ok() || manifest->job_id() != options_.job_id ||
         manifest->server_count() != options_.server_count) {
       continue;
     }
@@ -74,14 +89,9 @@ absl::StatusOr<bool> JobBackup::ReplaceDamagedShards(uint64_t restored) {
       const absl::StatusOr<uint32_t> crc = (*shard)->Checksum();
       if (crc.ok() && *crc == expected) continue;
     }
-    const absl::Status replaced = ReplaceShard(checkpoint, expected);
-    // Without an intact copy, an older checkpoint is the best. Other errors may pass.
-    const bool has_none = absl::IsNotFound(replaced) || absl::IsDataLoss(replaced);
-    if (!replaced.ok() && !has_none) return absl::UnavailableError(replaced.message());
-    any = any || replaced.ok();
-    options_.log(replaced.ok() ? absl::StrCat(path, " was damaged, and is replaced by the copy on ",
-                                              options_.peer->name())
-                               : std::string(replaced.message()));
+    const absl::StatusOr<bool> replaced = ReplaceFile(path, expected);
+    if (!replaced.ok()) return replaced;
+    any = any || *replaced;
   }
   return any;
 }
@@ -222,6 +232,7 @@ void JobBackup::Start(JobLog* log) {
   if (log != nullptr) options.mirror.log = this;
   options.clock = options_.clock;
   options.tell = options_.log;
+  options.has_thread = options_.has_thread;
   BackupReplicator::Kept kept = OwnFiles();
   MutexLock lock(&mutex_);
   for (const std::string& file : FilesBeside()) {
@@ -274,6 +285,11 @@ void JobBackup::Send(const std::string& file) {
   if (BackupReplicator* const sender = started_; sender != nullptr) {
     sender->Send(file, /*complete=*/false, BackupMirror::Version::kNew);
   }
+}
+
+absl::StatusOr<bool> JobBackup::Step() {
+  BackupReplicator* const sender = started_;
+  return sender != nullptr ? sender->Step() : false;
 }
 
 void JobBackup::Describe(DurabilityStatus* status) const {

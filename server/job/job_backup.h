@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -40,6 +41,7 @@ class JobBackup final : public LogCopier, private CopiedLog {
     uint64_t job_id = 0;
     int server_index = 0;
     int server_count = 1;
+    bool has_thread = true;  // as BackupReplicator::Options
   };
   // `directory` outlives this object.
   JobBackup(const CheckpointDirectory* directory, Options options);
@@ -50,9 +52,10 @@ class JobBackup final : public LogCopier, private CopiedLog {
   // `is_lost` is true if the directory contains none of this server's files. UNAVAILABLE: the peer
   // cannot be reached, so the backup's files are unknown. Otherwise as BackupFetch::Run().
   absl::Status FetchIfLost(bool is_lost);
-  // Replaces this server's damaged shards of the checkpoints after `restored` by their copies.
-  // Returns true if at least one was replaced. UNAVAILABLE: the peer or a disk failed.
-  absl::StatusOr<bool> ReplaceDamagedShards(uint64_t restored);
+  // Replaces the damaged manifests of the checkpoints after `restored`, and this server's damaged
+  // shards of them, by their copies. Returns true if at least one file was replaced. UNAVAILABLE:
+  // the peer or a disk failed.
+  absl::StatusOr<bool> ReplaceDamagedCheckpoints(uint64_t restored);
   // Replaces the push log by its copy, if that is intact, complete, and has records after
   // `last_sequence`. As JobLog::Options::replace.
   absl::StatusOr<bool> ReplaceLog(const LogIdentity& identity, uint64_t last_sequence,
@@ -73,6 +76,9 @@ class JobBackup final : public LogCopier, private CopiedLog {
   // Copies a file that is not part of a checkpoint.
   void Send(const std::string& file);
 
+  // As BackupReplicator::Step(). Returns false before Start().
+  absl::StatusOr<bool> Step();
+
   void Describe(DurabilityStatus* status) const;
 
   // Makes KeepShard() and KeepCheckpoint() return CANCELLED.
@@ -82,7 +88,8 @@ class JobBackup final : public LogCopier, private CopiedLog {
 
  private:
   BackupFetch::Options FetchOptions() const;
-  absl::Status ReplaceShard(uint64_t checkpoint, uint32_t crc32c);
+  // Returns whether the file was replaced; false if there is no intact copy.
+  absl::StatusOr<bool> ReplaceFile(const std::string& path, std::optional<uint32_t> crc32c);
 
   // CopiedLog.
   GrowingLog GetExtent() const override;

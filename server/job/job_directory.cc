@@ -53,6 +53,7 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::Open(const JobSh
     copies.job_id = job_id_;
     copies.server_index = server_index_;
     copies.server_count = server_count_;
+    copies.has_thread = options_.has_threads;
     copies_ = std::make_unique<JobBackup>(&directory_, std::move(copies));
     const absl::StatusOr<std::vector<uint64_t>> complete = directory_.Complete();
     if (!complete.ok()) return complete.status();
@@ -106,7 +107,7 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::OpenLog(
   options.clock = options_.clock;
   options.directory = directory_.LogPath(share.server, share.map.servers());
   options.has_checkpoint = checkpoint.has_value();
-  options.has_thread = options_.has_log_thread;
+  options.has_thread = options_.has_threads;
   options.draw_salt = options_.draw_salt;
   options.copier = copies_.get();
   if (copies_ != nullptr) {
@@ -150,7 +151,7 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::RestoreNewest(
   const bool skips = restore.ok() && !(*restore)->passed_over().empty();
   if (copies_ != nullptr && (skips || absl::IsDataLoss(restore.status()))) {
     const absl::StatusOr<bool> replaced =
-        copies_->ReplaceDamagedShards(restore.ok() ? (*restore)->checkpoint() : 0);
+        copies_->ReplaceDamagedCheckpoints(restore.ok() ? (*restore)->checkpoint() : 0);
     if (!replaced.ok()) return replaced.status();
     if (*replaced) restore = Restore::Open(options_.files, request);
   }

@@ -46,8 +46,8 @@ class JobDirectory final : public JobStorage {
     std::string path;
     // Number of servers that may share the disk; 0: all of the job.
     int servers_on_disk = 0;
-    // False: the caller runs WriteLog(), as the simulator does.
-    bool has_log_thread = true;
+    // False: the caller runs WriteLog() and CopyStep(), as the simulator does.
+    bool has_threads = true;
     std::function<uint64_t()> draw_salt = SystemRandom;  // as PushLog::Options
     // Receives one line for people: a restored or skipped checkpoint, with the reason.
     LogLine log = IgnoreLine;
@@ -100,6 +100,10 @@ class JobDirectory final : public JobStorage {
   // Writes a group to the push log if the log runs without a thread. As PushLog::WriteGroup;
   // returns false without a log.
   absl::StatusOr<bool> WriteLog() { return log_ == nullptr ? false : log_->WriteGroup(); }
+
+  // Makes one step of copying to the backup if it runs without a thread. As BackupReplicator::Step;
+  // returns false without a backup.
+  absl::StatusOr<bool> CopyStep() { return copies_ == nullptr ? false : copies_->Step(); }
 
   // Copies a file that is not part of a checkpoint to the backup.
   // REQUIRES: Open() returned OK.

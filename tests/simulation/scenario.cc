@@ -193,6 +193,10 @@ Scenario Scenario::Draw(World* world) {
   if (scenario.logs() && world->Chance(0.3)) {
     scenario.small_disks_at = world->Between(absl::Seconds(1), absl::Seconds(6));
     scenario.log_room = 1000 + static_cast<int64_t>(world->Below(10000));
+  } else if (scenario.durable() && scenario.servers > 1 && !scenario.shares_directory &&
+             world->Chance(0.5)) {
+    scenario.job.mutable_durability()->set_copies(1);
+    scenario.disk_losses = Sometimes(world, absl::Milliseconds(500), absl::Seconds(4));
   }
   return scenario;
 }

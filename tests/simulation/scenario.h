@@ -30,6 +30,8 @@ enum class Fault {
   kApplyWholeMean,        // an early update applies the whole mean, not its part of a batch
   kAcknowledgeCollected,  // a push is acknowledged when it is collected, before the update
   kKeepSum,               // collected gradients survive a restart, but not their ledger entries
+  // Only with copies:
+  kConfirmLostCopy,  // a server confirms a copy of log records that it does not store
 };
 
 // Everything that a seed determines: the job, the processes and the faults.
@@ -54,6 +56,8 @@ struct Scenario {
   absl::Duration server_deaths = absl::InfiniteDuration();
   // Fraction of the server deaths that are power cuts of the machine.
   double power_cuts = 0;
+  // With durability.copies: a server other than the first dies and loses its disk.
+  absl::Duration disk_losses = absl::InfiniteDuration();
   // True if all servers keep their state in one directory, as with `psctl run`.
   bool shares_directory = false;
   // Fraction of the disk operations that fail, and fraction during which the process dies.
@@ -77,6 +81,7 @@ struct Scenario {
 
   absl::Duration lease() const { return absl::Seconds(job.membership().lease_seconds()); }
   bool logs() const { return job.durability().level() == DurabilitySpec::LOG; }
+  bool copies() const { return job.durability().copies() > 0; }
   bool durable() const { return job.durability().level() != DurabilitySpec::NONE; }
   bool synchronous() const { return job.consistency().mode() == ConsistencySpec::SYNC; }
   // True for ASYNC with apply WHOLE_BATCH.

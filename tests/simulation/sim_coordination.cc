@@ -47,6 +47,11 @@ void SimServer::StartCoordinator() {
   }
   const uint64_t revision = state->has_value() ? (*state)->revision() : 0;
   if (revision < told_revision_) has_forgotten_ = true;
+  if (revision < found_after_kill_) {
+    world_->Violation("the coordinator restored revision ", revision, " although revision ",
+                      found_after_kill_, " was stored");
+    return;
+  }
   if (!state->has_value()) {
     accounting_->OnRestored(0);
     return;
@@ -97,6 +102,8 @@ void SimServer::KeepState() {
   const absl::Status written = store_->Write(state, sync);
   if (!process_.alive()) return;
   if (!written.ok()) world_->Trace("coordinator: its state: ", written.ToString());
+  if (written.ok()) found_after_kill_ = state.revision();
+  if (written.ok() && sync) found_after_power_cut_ = state.revision();
   if (written.ok() && sync) {
     synced_revision_ = state.revision();
     last_sync_ = world_->now();

@@ -13,6 +13,8 @@ using Operation = FaultyFileSystem::Operation;
 
 // Part of a shard's file name. Writing a shard is long work (SimDisk::LongWork).
 constexpr absl::string_view kLong = ".safetensors";
+// Part of the path of another server's shard, whose pieces are written at once.
+constexpr absl::string_view kCopy = "copies-of-";
 
 bool Changes(Operation operation) {
   switch (operation) {
@@ -47,10 +49,15 @@ void SimDisk::Recover(bool power_cut) {
   if (power_cut) disk_->Crash(world_->Draw());
 }
 
+void SimDisk::Replace() {
+  is_cut_ = false;
+  disk_->LoseDisk();
+}
+
 std::optional<FaultyFileSystem::Fault> SimDisk::OnOperation(Operation operation,
                                                             const std::string& path) {
   if (!is_cut_ && in_long_work() && operation == Operation::kWrite &&
-      absl::StrContains(path, kLong)) {
+      absl::StrContains(path, kLong) && !absl::StrContains(path, kCopy)) {
     before_others_();
     world_->GoOnMeanwhile();
   }

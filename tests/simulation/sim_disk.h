@@ -56,6 +56,8 @@ class SimDisk {
   // Makes the disk usable again after the process died. With `power_cut` the machine lost power,
   // and unsynced changes may be lost.
   void Recover(bool power_cut);
+  // As Recover(), with an empty disk.
+  void Replace();
 
  private:
   std::optional<FaultyFileSystem::Fault> OnOperation(FaultyFileSystem::Operation operation,

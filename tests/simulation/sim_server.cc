@@ -39,7 +39,10 @@ SimServer::SimServer(World* world, Network* network, const Scenario* scenario, F
 void SimServer::Start() {
   process_.Start();
   server_incarnation_ = world_->Draw() | 1;
-  writing_log_ = keeping_state_ = false;
+  writing_log_ = copying_ = keeping_state_ = false;
+  if (scenario_->copies()) {
+    backup_store_ = std::make_unique<BackupStore>(&disk_.files(), SimDisk::directory());
+  }
   writing_shard_ = 0;
   written_shards_.clear();
   world_->Trace(process_.name(), " starts");
@@ -68,11 +71,17 @@ void SimServer::FinishKill(bool power_cut) {
   early_updates_ = 0;
   job_ = nullptr;
   storage_ = nullptr;
+  backup_store_ = nullptr;
   coordinator_ = nullptr;
   store_ = nullptr;
   held_.clear();
   network_->OnDeath(&process_);
-  disk_.Recover(power_cut);
+  if (std::exchange(loses_disk_, false)) {
+    disk_.Replace();
+  } else {
+    disk_.Recover(power_cut);
+  }
+  if (power_cut) found_after_kill_ = found_after_power_cut_;
   ending_ = false;
 }
 
@@ -87,6 +96,7 @@ void SimServer::Tick() {
     model_.Check();
     MakeDueUpdates();
     WriteLogSoon();
+    CopySoon();
     AskForCheckpoint();
   }
   if (coordinator_ != nullptr) {
@@ -122,7 +132,7 @@ absl::StatusOr<HelloReply> SimServer::TakeHello(const HelloRequest& request) {
   if (job_ == nullptr) {
     std::unique_ptr<SimStorage> storage;
     if (scenario_->durable()) {
-      storage = std::make_unique<SimStorage>(world_, &disk_, fault_);
+      storage = std::make_unique<SimStorage>(world_, &disk_, MakePeer(), fault_);
     }
     absl::StatusOr<std::unique_ptr<HostedJob>> job =
         HostedJob::Create(request, world_->clock(), storage.get());
@@ -433,6 +443,7 @@ void SimServer::WriteLog() {
   model_.Check();
   if (written.ok()) {
     if (*written) WriteLogSoon();
+    CopySoon();
     return;
   }
   world_->Trace(process_.name(), ": its log: ", written.status().ToString());

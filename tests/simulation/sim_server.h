@@ -12,6 +12,8 @@
 #include "absl/status/statusor.h"
 #include "proto/coordinator.pb.h"
 #include "proto/parameter_service.pb.h"
+#include "server/backup/backup_peer.h"
+#include "server/backup/backup_store.h"
 #include "server/coordinator/coordinator_store.h"
 #include "server/coordinator/job_coordinator.h"
 #include "server/coordinator/state_writer.h"
@@ -67,6 +69,11 @@ class SimServer {
   // Kills the process now, or the whole machine if `power_cut`. The server does not send anything
   // after this.
   void Kill(bool power_cut);
+  // Kills the machine and replaces its disk, if the other servers have copies of everything on it
+  // and their own copies are complete. REQUIRES: index() is not 0, which has the coordinator.
+  void LoseDisk();
+  // The copies of other servers' files. REQUIRES: the process is alive.
+  BackupStore* backup_store() { return backup_store_.get(); }
   // Makes the disk full for this time, also after a restart.
   void FillDisk(absl::Duration duration) { disk_.Fill(duration); }
   // Leaves room on the disk for the next checkpoint and for `log_room` bytes of push logs. Does
@@ -79,6 +86,7 @@ class SimServer {
   // The current incarnation.
   uint64_t server_incarnation() const { return server_incarnation_; }
   int deaths() const { return deaths_; }
+  int lost_disks() const { return lost_disks_; }
   // True if a restarted coordinator restored an older state than the one on which its last answers
   // were based.
   bool has_forgotten() const { return has_forgotten_; }
@@ -152,6 +160,11 @@ class SimServer {
   void AskForCheckpoint();
   void WriteLogSoon();
   void WriteLog();
+  // Returns the server that keeps the backup, or null.
+  std::shared_ptr<BackupPeer> MakePeer();
+  // Copies files to the server that keeps the backup, now and in a short time.
+  void Copy();
+  void CopySoon();
   // Checks that the server keeps the shard of at most one failed checkpoint.
   void CheckFailedShards();
 
@@ -182,10 +195,19 @@ class SimServer {
   OnTakeover on_takeover_;
   std::unique_ptr<AccountingModel> accounting_;
   int deaths_ = 0;
+  int lost_disks_ = 0;
+  bool loses_disk_ = false;  // at the end of Kill()
+  // Since the last loss of a disk: this server has sent a piece of a file, and then everything.
+  bool has_copied_ = false;
+  bool has_copied_all_ = false;
   bool has_committed_ = false;  // a checkpoint, in any incarnation
   bool ending_ = false;
   uint64_t told_revision_ = 0;  // last state revision behind sent answers, in any incarnation
   bool has_forgotten_ = false;
+  // Last revision written, and last revision synced, in any incarnation. The next process must find
+  // the written one, or the synced one after a power cut.
+  uint64_t found_after_kill_ = 0;
+  uint64_t found_after_power_cut_ = 0;
 
   // State of the current process.
   uint64_t server_incarnation_ = 0;
@@ -193,6 +215,8 @@ class SimServer {
   std::unique_ptr<HostedJob> job_;
   std::unique_ptr<CoordinatorStore> store_;
   std::unique_ptr<JobCoordinator> coordinator_;
+  std::unique_ptr<BackupStore> backup_store_;
+  bool copying_ = false;
   bool writing_log_ = false;
   absl::Duration next_ask_;
   bool keeping_state_ = false;

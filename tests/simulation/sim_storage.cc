@@ -8,12 +8,14 @@
 namespace torchps::simulation {
 namespace {
 
-JobDirectory::Options DirectoryOptions(World* world, SimDisk* disk) {
+JobDirectory::Options DirectoryOptions(World* world, SimDisk* disk,
+                                       std::shared_ptr<BackupPeer> peer) {
   JobDirectory::Options options;
   options.files = &disk->files();
   options.clock = world->clock();
   options.path = SimDisk::directory();
-  options.has_log_thread = false;
+  options.has_threads = false;
+  options.peer = std::move(peer);
   // Derives the salt from the time instead of World::Draw(), so that salts do not change the random
   // numbers of a seed.
   options.draw_salt = [world] {
@@ -26,11 +28,11 @@ JobDirectory::Options DirectoryOptions(World* world, SimDisk* disk) {
 
 }  // namespace
 
-SimStorage::SimStorage(World* world, SimDisk* disk, Fault fault)
+SimStorage::SimStorage(World* world, SimDisk* disk, std::shared_ptr<BackupPeer> peer, Fault fault)
     : disk_(disk),
       clock_(world->clock()),
       fault_(fault),
-      directory_(DirectoryOptions(world, disk)) {}
+      directory_(DirectoryOptions(world, disk, std::move(peer))) {}
 
 absl::StatusOr<std::optional<JobStorage::Origin>> SimStorage::Open(const JobShare& share,
                                                                    ParameterStore* store) {

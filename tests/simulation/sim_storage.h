@@ -2,12 +2,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/clock.h"
 #include "proto/parameter_service.pb.h"
+#include "server/backup/backup_peer.h"
 #include "server/job/job_directory.h"
 #include "server/store/job_storage.h"
 #include "tests/simulation/scenario.h"
@@ -20,7 +22,8 @@ namespace torchps::simulation {
 // The simulator replaces the directory's threads.
 class SimStorage final : public JobStorage {
  public:
-  SimStorage(World* world, SimDisk* disk, Fault fault);
+  // `peer` keeps the copies of the files; may be null.
+  SimStorage(World* world, SimDisk* disk, std::shared_ptr<BackupPeer> peer, Fault fault);
 
   absl::StatusOr<std::optional<Origin>> Open(const JobShare& share, ParameterStore* store) override;
   BlockJournal* journal() override { return directory_.journal(); }
@@ -36,6 +39,8 @@ class SimStorage final : public JobStorage {
   // Writes and syncs one group of log records, as the log thread does. Returns false if there was
   // none.
   absl::StatusOr<bool> WriteLog() { return directory_.WriteLog(); }
+  // Makes one step of copying to the peer. Returns false if everything is copied.
+  absl::StatusOr<bool> CopyStep() { return directory_.CopyStep(); }
 
  private:
   SimDisk* const disk_;

@@ -35,6 +35,7 @@ int Main() {
   double virtual_seconds = 0;
   int worker_deaths = 0;
   int server_deaths = 0;
+  int lost_disks = 0;
   uint64_t batch_updates = 0;
   uint64_t early_updates = 0;
   for (uint64_t seed = first; seed < first + seeds; ++seed) {
@@ -47,6 +48,7 @@ int Main() {
     virtual_seconds += outcome.virtual_seconds;
     worker_deaths += outcome.worker_deaths;
     server_deaths += outcome.server_deaths;
+    lost_disks += outcome.lost_disks;
     batch_updates += outcome.batch_updates;
     early_updates += outcome.early_updates;
     if (outcome.violation.empty()) continue;
@@ -56,8 +58,9 @@ int Main() {
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   std::printf(
-      "%lu events, %.0f virtual seconds, %d deaths of workers and %d of servers in %.1f s\n",
-      events, virtual_seconds, worker_deaths, server_deaths, took.count());
+      "%lu events, %.0f virtual seconds, %d deaths of workers and %d of servers, %d lost disks, "
+      "in %.1f s\n",
+      events, virtual_seconds, worker_deaths, server_deaths, lost_disks, took.count());
   std::printf("%lu updates of blocks by whole batches, %lu of them early\n", batch_updates,
               early_updates);
   std::printf("seeds %lu violations %lu\n", seeds, violations);

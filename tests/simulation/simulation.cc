@@ -75,6 +75,7 @@ class Simulation {
     outcome.worker_deaths = worker_deaths_;
     for (const auto& server : servers_) {
       outcome.server_deaths += server->deaths();
+      outcome.lost_disks += server->lost_disks();
       outcome.batch_updates += server->model().updates().made;
       outcome.early_updates += server->model().updates().early;
     }
@@ -225,6 +226,10 @@ class Simulation {
     Repeat(scenario_.server_deaths, [this] {
       SimServer* const server = SomeServer();
       if (server->MayDie()) server->Kill(world_.Chance(scenario_.power_cuts));
+    });
+    Repeat(scenario_.disk_losses, [this] {
+      SimServer* const server = SomeServer();
+      if (server->index() > 0 && server->MayDie()) server->LoseDisk();
     });
     Repeat(scenario_.full_disks, [this] {
       SimServer* const server = SomeServer();

@@ -23,6 +23,7 @@ struct Outcome {
   // Counts of faults.
   int worker_deaths = 0;
   int server_deaths = 0;
+  int lost_disks = 0;
   uint64_t rolled_back_blocks = 0;  // as reported to the workers
   // Updates of blocks in a job with whole batches.
   uint64_t batch_updates = 0;

@@ -37,6 +37,7 @@ TEST(SimulationTest, FindsNoViolationWithoutAPlantedFault) {
   double seconds = 0;
   int worker_deaths = 0;
   int server_deaths = 0;
+  int lost_disks = 0;
   uint64_t batch_updates = 0;
   uint64_t early_updates = 0;
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
@@ -48,13 +49,17 @@ TEST(SimulationTest, FindsNoViolationWithoutAPlantedFault) {
     seconds += outcome.virtual_seconds;
     worker_deaths += outcome.worker_deaths;
     server_deaths += outcome.server_deaths;
+    lost_disks += outcome.lost_disks;
     batch_updates += outcome.batch_updates;
     early_updates += outcome.early_updates;
   }
-  std::printf("%lu seeds, %lu events, %.0f virtual seconds, %d workers and %d servers died\n",
-              kSeeds, events, seconds, worker_deaths, server_deaths);
+  std::printf(
+      "%lu seeds, %lu events, %.0f virtual seconds, %d workers and %d servers died, %d disks were "
+      "lost\n",
+      kSeeds, events, seconds, worker_deaths, server_deaths, lost_disks);
   EXPECT_GT(worker_deaths, 0);
   EXPECT_GT(server_deaths, 0);
+  EXPECT_GT(lost_disks, 0);
   std::printf("%lu updates of blocks by whole batches, %lu of them early\n", batch_updates,
               early_updates);
   EXPECT_GT(early_updates, 0u);
@@ -118,6 +123,10 @@ TEST(SimulationTest, FindsAPushAcknowledgedBeforeTheUpdateOfItsBatch) {
 
 TEST(SimulationTest, FindsGradientsThatSurviveARestartWithoutLedgerEntries) {
   EXPECT_LT(FirstSeedThatFinds(Fault::kKeepSum), kSeedsForFault);
+}
+
+TEST(SimulationTest, FindsACopyThatIsConfirmedAndNotStored) {
+  EXPECT_LT(FirstSeedThatFinds(Fault::kConfirmLostCopy), kSeedsForFault);
 }
 
 TEST(SimulationTest, FindsADeadSlotThatBlocksOtherSlots) {

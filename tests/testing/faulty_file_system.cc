@@ -15,6 +15,11 @@
 #include "tests/testing/faulty_files.h"
 
 namespace torchps {
+namespace {
+
+constexpr int64_t kSectorBytes = 512;
+
+}  // namespace
 
 using faulty::Clean;
 using faulty::DiskFault;
@@ -84,6 +89,16 @@ void FaultyFileSystem::Crash(uint64_t seed) {
         continue;
       }
       absl::string_view data = change.data;
+      if (mood != 0 && chance(4) == 0) {
+        // A disk writes the sectors of one write in any order.
+        for (int64_t at = change.offset; !data.empty();) {
+          const auto size = static_cast<size_t>(kSectorBytes - at % kSectorBytes);
+          if (chance(2) == 0) Write(&inode->durable, at, data.substr(0, size));
+          data.remove_prefix(std::min(size, data.size()));
+          at += static_cast<int64_t>(size);
+        }
+        continue;
+      }
       if (mood != 0 && chance(2) == 0) data = data.substr(0, chance(data.size() + 1));
       Write(&inode->durable, change.offset, data);
     }
@@ -93,6 +108,16 @@ void FaultyFileSystem::Crash(uint64_t seed) {
   ++disk_->generation_;
   disk_->locks_.clear();
   disk_->off_at_ = std::numeric_limits<int64_t>::max();
+}
+
+void FaultyFileSystem::LoseDisk() {
+  const MutexLock lock(&disk_->mutex_);
+  disk_->names_.clear();
+  disk_->durable_names_.clear();
+  disk_->pending_names_.clear();
+  disk_->directories_ = {"/", "."};
+  ++disk_->generation_;
+  disk_->locks_.clear();
 }
 
 void FaultyFileSystem::KillProcesses() {

@@ -16,11 +16,11 @@ namespace torchps {
 // the disk is full, and a crash loses or tears unsynced data.
 //
 // A crash loses as much as a real disk may lose, but not more. Each write since a file's last Sync
-// survives fully, partly or not at all, in any combination. If a later write survives and an
-// earlier write does not, the gap is filled with zeros. Unsynced names (creations, renames,
-// removals) survive up to some point in their order. After a failed Sync, the next crash loses the
-// data that this Sync should have covered, even if a later Sync succeeds. Directories are durable
-// at once, as FileSystem promises.
+// survives fully, not at all, up to some byte, or in some of its sectors, in any combination. If a
+// later write survives and an earlier write does not, the gap is filled with zeros. Unsynced names
+// (creations, renames, removals) survive up to some point in their order. After a failed Sync, the
+// next crash loses the data that this Sync should have covered, even if a later Sync succeeds.
+// Directories are durable at once, as FileSystem promises.
 //
 // Thread-safe. Files and locks may outlive a crash, and then do nothing, but must not outlive the
 // file system. The seed of Crash() determines all random choices.
@@ -74,6 +74,8 @@ class FaultyFileSystem final : public FileSystem {
   // Simulates a power cut and a restart of the machine, as described above. Releases locks and
   // invalidates open files.
   void Crash(uint64_t seed);
+  // Replaces the disk by an empty one. Otherwise as Crash().
+  void LoseDisk();
   // Simulates kill -9 for all processes, without a power cut. Files stay as they are. Releases
   // locks and invalidates open files.
   void KillProcesses();

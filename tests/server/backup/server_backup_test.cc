@@ -2,6 +2,7 @@
 // one after the other.
 
 #include <atomic>
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <thread>
@@ -9,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
+#include "common/hash.h"
 #include "common/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -231,6 +233,45 @@ TEST_F(ServerBackupTest, ReplacesADamagedShardByItsCopy) {
   PlainWorker worker(PlainChannel(addresses_[1]), Hello(1, kLog));
   EXPECT_TRUE(absl::IsDataLoss(worker.Hello())) << worker.Hello();
   EXPECT_THAT(said(), HasSubstr("the copy there is damaged, too"));
+}
+
+TEST_F(ServerBackupTest, AFlippedBitInAnyFileIsHealedByTheCopy) {
+  constexpr uint64_t kSeed = 20261129;
+  std::printf("seed %lu\n", kSeed);
+  uint64_t random = kSeed;
+  Begin(kLog);
+  Step step = 0;
+  while (step < 3) PushAll(++step);
+  ASSERT_EQ(TakeCheckpoint(kLog), absl::OkStatus());
+  for (int k = 0; k < kServers; ++k) {
+    const std::vector<std::string> folders = {"/ps/checkpoint-000000000001",
+                                              absl::StrCat("/ps/log-", k, "-of-2")};
+    std::vector<std::string> paths;
+    for (const std::string& folder : folders) {
+      const std::vector<std::string> names = *disks_[k]->List(folder);
+      for (const std::string& name : names) {
+        paths.push_back(absl::StrCat(folder, "/", name));
+      }
+    }
+    EXPECT_GE(paths.size(), 3) << "a shard, a manifest and a log";
+    for (const std::string& path : paths) {
+      for (int i = 0; i < 2; ++i) {
+        PushAll(++step);
+        const std::vector<std::vector<float>> values = GetValues(k);
+        servers_[k] = nullptr;
+        const auto bytes = static_cast<uint64_t>((*disks_[k]->OpenForReading(path))->size());
+        const auto at = static_cast<int64_t>(UniformBelow(random, bytes));
+        SCOPED_TRACE(absl::StrCat("server ", k, ", ", path, ", byte ", at, " of ", bytes));
+        disks_[k]->FlipBit(path, at, static_cast<int>(UniformBelow(random, 8)));
+        Start(k);
+        const Restored restored = Greet(k, kLog).hello_reply().restored();
+        EXPECT_TRUE(restored.from_log());
+        EXPECT_EQ(restored.checkpoint(), 1);
+        ASSERT_EQ(GetValues(k), values);
+        Greet(1 - k, kLog);  // tells the other server the new address
+      }
+    }
+  }
 }
 
 TEST_F(ServerBackupTest, ReplacesADamagedLogByItsCopy) {

@@ -35,7 +35,7 @@ struct Life {
     options.files = files;
     options.clock = &clock;
     options.path = kDirectory;
-    options.has_log_thread = false;
+    options.has_threads = false;
     options.log = [this](const std::string& line) { said.push_back(line); };
     directory = std::make_unique<JobDirectory>(std::move(options));
     harness_options.job = job;
