@@ -1,7 +1,6 @@
 #include "server/rpc/connection_filter.h"
 
 #include <fcntl.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
@@ -13,7 +12,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <map>
 #include <optional>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "absl/memory/memory.h"
@@ -42,26 +44,6 @@ constexpr int64_t kReservedPart = 4;
 constexpr int kEvents = 64;
 
 std::string Words(int error) { return absl::AsciiStrToLower(std::strerror(error)); }
-
-// Returns the peer's address in gRPC's notation, because HandshakeLimiter compares it with the
-// address of a call.
-std::string GetAddress(sockaddr_storage address, socklen_t size) {
-  auto& six = reinterpret_cast<sockaddr_in6&>(address);
-  if (address.ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&six.sin6_addr)) {
-    sockaddr_in four{};
-    four.sin_family = AF_INET;
-    four.sin_port = six.sin6_port;
-    std::memcpy(&four.sin_addr, &six.sin6_addr.s6_addr[12], sizeof(four.sin_addr));
-    size = sizeof(four);
-    std::memcpy(&address, &four, size);
-  }
-  char host[NI_MAXHOST] = "?";
-  char port[NI_MAXSERV] = "?";
-  getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, host, sizeof(host), port,
-              sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV);
-  const bool is_ipv6 = std::strchr(host, ':') != nullptr;
-  return is_ipv6 ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
-}
 
 // Returns true if the TLS record that begins with `seen` is completely readable.
 bool HasWholeRecord(int socket, absl::string_view seen) {
@@ -185,7 +167,7 @@ void ConnectionFilter::Accept(int listener) {
     FileDescriptor connection(accept4(listener, reinterpret_cast<sockaddr*>(&address), &size,
                                       SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (connection.get() >= 0) {
-      Receive(std::move(connection), GetAddress(address, size));
+      Receive(std::move(connection), AddressText(address, size));
       continue;
     }
     const int error = errno;
@@ -276,11 +258,22 @@ void ConnectionFilter::Inspect(Peers::iterator at, bool ended) {
 
 void ConnectionFilter::AdmitWaiting() {
   if (waiting_ == 0) return;
-  for (auto at = peers_.begin(); at != peers_.end();) {
-    const auto peer = at++;
-    if (!peer->second.waits || !handshake_limiter_.HasRoom(HostOfAddress(peer->second.address)))
-      continue;
-    Admit(peer);
+  // Clients with few handshakes in progress go first, so that a crowd cannot delay a new client.
+  std::multimap<HandshakeLimiter::Load, Peers::iterator> waiting;
+  for (auto at = peers_.begin(); at != peers_.end(); ++at) {
+    if (at->second.waits) waiting.emplace(handshake_limiter_.GetLoad(at->second.address), at);
+  }
+  const absl::Duration now = options_.clock->Now();
+  // After a refusal, later peers of the same network have no better chance.
+  std::set<std::string> refused;
+  for (const auto& [load, peer] : waiting) {
+    const std::string network = NetworkOfAddress(peer->second.address);
+    if (refused.count(network) > 0) continue;
+    if (handshake_limiter_.MakeRoom(peer->second.address, now)) {
+      Admit(peer);
+    } else {
+      refused.insert(network);
+    }
   }
 }
 
@@ -376,7 +369,8 @@ absl::Duration ConnectionFilter::DismissLate() {
       LogRefusal(at->second,
                  absl::StrCat("has waited too long for its TLS handshake; the limit is ",
                               options_.handshake_limiter.most, " at a time, ",
-                              options_.handshake_limiter.max_of_a_host, " from one address"));
+                              options_.handshake_limiter.max_of_a_network,
+                              " from one address or IPv6 /64 network"));
     } else if (!at->second.leaving) {
       LogRefusal(at->second, "has not sent a recognizable request in time");
     }

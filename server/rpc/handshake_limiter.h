@@ -1,10 +1,13 @@
 #pragma once
 
+#include <sys/socket.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
@@ -14,7 +17,11 @@
 namespace torchps {
 
 // Counts the TLS handshakes in progress at a server. Connections are not authenticated before the
-// handshake ends. So this class limits concurrent handshakes, in total and for each host.
+// handshake ends. So this class limits concurrent handshakes, in total and for each network: an
+// IPv4 address, or the /64 of an IPv6 address, because one machine can use all addresses of a /64.
+//
+// At a limit, a new handshake may replace one that is at least 2 s old and comes from a network or
+// host with more handshakes in progress. A torchps client ends an attempt to connect after 1 s.
 //
 // A handshake ends when the connection makes a call, when the connection is closed, or when gRPC's
 // handshake timeout expires. HasCalled() reports only the first case, because gRPC owns the
@@ -26,7 +33,7 @@ class HandshakeLimiter {
  public:
   struct Limits {
     size_t most = 256;
-    size_t max_of_a_host = 32;
+    size_t max_of_a_network = 32;
     // Equal to gRPC's handshake timeout.
     absl::Duration patience = absl::Seconds(10);
   };
@@ -37,8 +44,16 @@ class HandshakeLimiter {
   // the ends that only Sweep() detects.
   int event_fd() const { return events_.get(); }
 
-  // Returns true if another handshake from `host` may begin; `host` as in "10.0.0.2" or "[::1]".
-  bool HasRoom(const std::string& host) const;
+  // Number of handshakes in progress from a network, and from a host in it.
+  using Load = std::pair<size_t, size_t>;
+
+  // Returns the load of the network and the host of `address`, the peer's "HOST:PORT".
+  Load GetLoad(const std::string& address) const;
+
+  // Returns true if a handshake from `address` may begin. If a limit is reached, closes the
+  // connection of another handshake for it, or returns false. Among the handshakes that it may
+  // close, it chooses the highest load, then the oldest.
+  bool MakeRoom(const std::string& address, absl::Duration now);
 
   // Begins a handshake on `socket`, which the caller owns and passes on to gRPC afterwards.
   // `address` is the peer's "HOST:PORT".
@@ -56,14 +71,20 @@ class HandshakeLimiter {
   void Sweep(absl::Duration now);
 
  private:
+  using Counts = std::map<std::string, size_t>;
   struct Handshake {
     std::string address;
-    absl::Duration deadline;
+    absl::Duration began;
+    Counts::iterator network;
+    Counts::iterator host;
+
+    Load load() const { return {network->second, host->second}; }
   };
   // Keyed by socket number. If a new connection uses a number that is still listed, the old
   // connection was closed.
   using BySocket = std::map<int, Handshake>;
 
+  Load FindLoad(const std::string& address) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   BySocket::iterator End(BySocket::iterator handshake) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsClosed(int socket) const;
 
@@ -75,10 +96,17 @@ class HandshakeLimiter {
   mutable Mutex mutex_;
   BySocket under_way_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, int> socket_of_ ABSL_GUARDED_BY(mutex_);  // by address
-  std::map<std::string, size_t> of_host_ ABSL_GUARDED_BY(mutex_);
+  Counts of_network_ ABSL_GUARDED_BY(mutex_);
+  Counts of_host_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Returns "10.0.0.2" for "10.0.0.2:4711" and "[::1]" for "[::1]:4711".
 std::string HostOfAddress(const std::string& address);
+
+// Returns "10.0.0.2" for "10.0.0.2:4711" and "[fd77::]/64" for "[fd77::1]:4711".
+std::string NetworkOfAddress(const std::string& address);
+
+// Returns a socket address as "HOST:PORT", in gRPC's notation: an IPv4-mapped IPv6 address as IPv4.
+std::string AddressText(sockaddr_storage address, socklen_t size);
 
 }  // namespace torchps

@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,12 +38,12 @@ TEST_F(ConnectionFilterTest, AdmitsTlsAfterTheFirstWholeRecord) {
   EXPECT_TRUE(Eventually([&] { return admitted() == 2; }));
 }
 
-TEST_F(ConnectionFilterTest, LimitsTheHandshakesOfEachHost) {
+TEST_F(ConnectionFilterTest, LimitsTheHandshakesOfEachNetwork) {
   ConnectionFilter::Options options;
   options.tls = true;
   options.patience = absl::Hours(1);
   options.handshake_limiter.most = 4;
-  options.handshake_limiter.max_of_a_host = 2;
+  options.handshake_limiter.max_of_a_network = 2;
   options.handshake_limiter.patience = absl::Hours(1);
   Open(std::move(options));
   const std::string record = GetRecord(300);
@@ -61,6 +62,52 @@ TEST_F(ConnectionFilterTest, LimitsTheHandshakesOfEachHost) {
   CloseAdmitted(1);
   ASSERT_TRUE(Eventually([&] { return admitted() == 5; }));
   EXPECT_EQ(GetPeer(4), GetAddress(crowd[4]));
+}
+
+// A new client passes the waiting clients of busy networks, and replaces a handshake that is 2 s
+// old.
+TEST_F(ConnectionFilterTest, ANewClientIsAdmittedBeforeACrowd) {
+  ConnectionFilter::Options options;
+  options.tls = true;
+  options.clock = &manual_clock_;
+  options.handshake_limiter.most = 4;
+  options.handshake_limiter.max_of_a_network = 2;
+  Open(std::move(options));
+  const std::string record = GetRecord(300);
+  std::vector<FileDescriptor> crowd;
+  for (int i = 0; i < 10; ++i)
+    crowd.push_back(Visit(record, i % 2 == 0 ? "127.0.0.2" : "127.0.0.3"));
+  ASSERT_TRUE(Eventually([&] { return admitted() == 4; }));
+  // The filter reads connections in order. When it answers the browser, the new client waits.
+  const auto wait = [&](const std::string& from) {
+    FileDescriptor client = Visit(record, from);
+    EXPECT_NE(ReadUntilEnd(Visit("GET / HTTP/1.1\r\n\r\n"), kPatience).bytes, "");
+    return client;
+  };
+  const FileDescriptor early = wait("127.0.0.4");
+  EXPECT_EQ(admitted(), 4);
+  filter_->handshake_limiter().HasCalled(GetPeer(0));
+  ASSERT_TRUE(Eventually([&] { return admitted() >= 5; }));
+  EXPECT_EQ(GetPeer(4), GetAddress(early));
+
+  const FileDescriptor late = wait("127.0.0.5");
+  EXPECT_EQ(admitted(), 5);
+  manual_clock_.Advance(absl::Seconds(2));
+  ASSERT_TRUE(Eventually([&] { return admitted() >= 6; }));
+  EXPECT_EQ(GetPeer(5), GetAddress(late));
+}
+
+TEST_F(ConnectionFilterTest, CountsAnIpv4ClientOfAnIpv6ListenerByItsIpv4Address) {
+  // This file lists the machine's IPv6 addresses.
+  if (std::ifstream("/proc/net/if_inet6").peek() == EOF) GTEST_SKIP() << "no IPv6";
+  ConnectionFilter::Options options;
+  options.host = "[::]";
+  options.tls = true;
+  options.handshake_limiter.max_of_a_network = 1;
+  Open(std::move(options));
+  const FileDescriptor first = Visit(GetRecord(300), "127.0.0.2");
+  const FileDescriptor second = Visit(GetRecord(300), "127.0.0.3");
+  EXPECT_TRUE(Eventually([&] { return admitted() == 2; }));
 }
 
 // The filter's thread polls the event. If the event stayed set without handshakes, the thread would

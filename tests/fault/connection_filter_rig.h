@@ -17,6 +17,7 @@
 #include "common/mutex.h"
 #include "gtest/gtest.h"
 #include "server/rpc/connection_filter.h"
+#include "tests/testing/manual_clock.h"
 #include "tools/base/tcp.h"
 
 namespace torchps {
@@ -28,7 +29,7 @@ constexpr absl::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 class ConnectionFilterTest : public ::testing::Test {
  protected:
   void Open(ConnectionFilter::Options options = ConnectionFilter::Options()) {
-    options.clock = &clock_;
+    if (options.clock == nullptr) options.clock = &clock_;
     options.admit = [this](FileDescriptor connection) {
       MutexLock lock(&mutex_);
       admitted_.push_back(std::move(connection));
@@ -88,6 +89,7 @@ class ConnectionFilterTest : public ::testing::Test {
   }
 
   SteadyClock clock_;
+  ManualClock manual_clock_;  // for tests that advance the time
   Mutex mutex_;
   std::vector<FileDescriptor> admitted_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> logged_ ABSL_GUARDED_BY(mutex_);
