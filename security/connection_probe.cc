@@ -164,6 +164,8 @@ class TlsConversation {
     return Do([&] { return SSL_read(ssl_.get(), bytes, size); });
   }
   bool timed_out() const { return timed_out_; }
+  // Returns true if the peer closed the connection without a TLS alert.
+  bool closed() const { return closed_; }
 
   std::string PeerChain() const {
     const BioPointer bio(BIO_new(BIO_s_mem()));
@@ -184,7 +186,11 @@ class TlsConversation {
       const int result = operation();
       if (result > 0) return result;
       const int error = SSL_get_error(ssl_.get(), result);
-      if (error != SSL_ERROR_WANT_READ && error != SSL_ERROR_WANT_WRITE) return result;
+      if (error != SSL_ERROR_WANT_READ && error != SSL_ERROR_WANT_WRITE) {
+        closed_ = error == SSL_ERROR_SYSCALL ||
+                  ERR_GET_REASON(ERR_peek_error()) == SSL_R_UNEXPECTED_EOF_WHILE_READING;
+        return result;
+      }
       if (!WaitFor(fd_, error == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT, deadline_ - absl::Now())) {
         timed_out_ = true;
         return -1;
@@ -197,6 +203,7 @@ class TlsConversation {
   const SslContextPointer context_;
   SslPointer ssl_;
   bool timed_out_ = false;
+  bool closed_ = false;
 };
 
 ServerAlert AlertFor(PeerFault fault) {
@@ -237,6 +244,9 @@ ProbeResult ConverseByTls(int fd, const std::string& address, const CertificateF
     if (again.get() >= 0 && ConverseInTheClear(again.get(), timeout).kind == ProbeResult::kHttp2) {
       return {ProbeResult::kRefused,
               "speaks without TLS; start it with --certs=DIR, or this program without"};
+    }
+    if (conversation.closed()) {
+      return {ProbeResult::kSilent, "closes connections before the TLS handshake ends"};
     }
     return {ProbeResult::kForeign, absl::StrCat("ends the TLS handshake: ", words)};
   }

@@ -12,8 +12,10 @@ namespace torchps {
 struct ProbeResult {
   enum Kind {
     kUnreachable,  // cannot connect; `reason` is "connection refused", "unknown host", ...
-    kSilent,  // accepts connections but does not answer: paused, overloaded or not a torchps server
-    kClosed,  // accepts and closes connections: shutting down, or not a torchps server
+    // Accepts connections, but does not answer, or ends them during the TLS handshake: paused,
+    // overloaded or not a torchps server.
+    kSilent,
+    kClosed,   // accepts and closes connections: shutting down, or not a torchps server
     kForeign,  // does not speak HTTP/2
     kRefused,  // one side rejects the other permanently, for example because of a certificate
     kHttp2,    // answers like a gRPC server

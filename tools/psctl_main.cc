@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -208,6 +209,8 @@ int main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
   // If the parent process ignores SIGCHLD, the exit codes of psctl's children would be lost.
   signal(SIGCHLD, SIG_DFL);
+  // psctl's own messages report failed connections. GRPC_VERBOSITY=ERROR shows gRPC's log.
+  setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   torchps::RaiseOpenFileLimit();
   return torchps::Main({argv + 1, argv + argc});
 }

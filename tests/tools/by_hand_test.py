@@ -4,7 +4,9 @@ watches, stops and resumes them, with the flags of that page."""
 import json
 import os
 import re
+import socket
 import subprocess
+import threading
 import unittest
 
 from programs_by_hand import SERVER, WORKER, ProgramsByHand
@@ -16,6 +18,14 @@ data { source: "digits" train_samples: 640 test_samples: 100 }
 training { epochs: 100000 batch_size: 32 }
 optimizer { sgd {} learning_rate: 0.05 }
 """
+
+
+def answer_without_tls(listener):
+    while True:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(4096)
+            connection.sendall(b"no TLS here")
 
 
 class ByHandTest(ProgramsByHand):
@@ -71,6 +81,15 @@ class ByHandTest(ProgramsByHand):
             self.assertTrue(json.load(file)["reconciles"])
         self.psctl("stop", addresses, "--certs=certs")
         self.assertEqual([server.wait() for server in servers], [0, 0])
+
+    def test_prints_no_log_of_grpc(self):
+        self.psctl("certs", "--dir=certs", "--job=byhand", "--hosts=127.0.0.1")
+        with socket.create_server(("127.0.0.1", 0)) as foreign:
+            threading.Thread(target=answer_without_tls, args=(foreign,), daemon=True).start()
+            address = f"--servers=127.0.0.1:{foreign.getsockname()[1]}"
+            said = self.psctl("status", address, "--certs=certs", code=4)
+        self.assertIn("answers, but is not a torchps server", said)
+        self.assertNotRegex(said, r"(?m)^E\d{4} ")
 
 
 if __name__ == "__main__":

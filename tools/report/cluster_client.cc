@@ -7,10 +7,12 @@
 #include <set>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/process/command_line.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "proto/parameter_service.grpc.pb.h"
 #include "security/connection_probe.h"
@@ -101,6 +103,10 @@ absl::Status InWords(const grpc::Status& grpc_status) {
 }
 
 constexpr absl::Duration kProbeTimeout = absl::Milliseconds(500);
+// While the client retries a TLS handshake, it looks for the reason this often.
+constexpr absl::Duration kProbeInterval = absl::Seconds(1);
+// Time in which psctl's commands retry a TLS handshake.
+constexpr absl::Duration kHandshakePatience = absl::Seconds(10);
 
 std::chrono::system_clock::time_point After(absl::Duration timeout) {
   return std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout);
@@ -109,8 +115,11 @@ std::chrono::system_clock::time_point After(absl::Duration timeout) {
 class GrpcClusterClient final : public ClusterClient {
  public:
   GrpcClusterClient(std::vector<std::string> addresses,
-                    std::shared_ptr<CertificateFiles> certificates)
-      : addresses_(std::move(addresses)), certificates_(std::move(certificates)) {
+                    std::shared_ptr<CertificateFiles> certificates,
+                    absl::Duration handshake_patience)
+      : addresses_(std::move(addresses)),
+        certificates_(std::move(certificates)),
+        handshake_patience_(handshake_patience) {
     servers_.resize(addresses_.size());
     for (size_t i = 0; i < addresses_.size(); ++i) FindAgain(static_cast<int>(i));
   }
@@ -121,30 +130,31 @@ class GrpcClusterClient final : public ClusterClient {
     // The call waits until the server is up, so this first checks for a server that would never
     // answer.
     if (wait_until_done) {
-      if (absl::Status refused = Refusal(0); !refused.ok()) return refused;
+      const absl::Status fault = FindFault(0);
+      if (!fault.ok() && !absl::IsDeadlineExceeded(fault)) return fault;
     }
     FindAgain(0);
-    grpc::ClientContext context;
-    context.set_deadline(After(timeout));
-    context.set_wait_for_ready(wait_until_done);
     JobStatusRequest request;
     request.set_wait_until_done(wait_until_done);
     JobStatus reply;
-    const absl::Status status = Explained(
-        0, Coordinator::NewStub(servers_.front().channel)->GetJobStatus(&context, request, &reply));
+    const auto stub = Coordinator::NewStub(servers_.front().channel);
+    const absl::Status status = Explained(0, Call(0, timeout, [&](grpc::ClientContext* context) {
+                                            context->set_wait_for_ready(wait_until_done);
+                                            return stub->GetJobStatus(context, request, &reply);
+                                          }));
     if (!status.ok()) return status;
     registered_.assign(reply.server().begin(), reply.server().end());
     return reply;
   }
 
   absl::StatusOr<CheckpointStatus> TakeCheckpoint(absl::Duration timeout) override {
-    grpc::ClientContext context;
-    context.set_deadline(After(timeout));
     CheckpointStatus reply;
     FindAgain(0);
     const std::shared_ptr<grpc::Channel> channel = servers_.front().channel;
-    const grpc::Status status =
-        Coordinator::NewStub(channel)->TakeCheckpoint(&context, TakeCheckpointRequest(), &reply);
+    const auto stub = Coordinator::NewStub(channel);
+    const grpc::Status status = Call(0, timeout, [&](grpc::ClientContext* context) {
+      return stub->TakeCheckpoint(context, TakeCheckpointRequest(), &reply);
+    });
     // If the channel is ready, the error is the server's answer.
     if (!status.ok() && channel->GetState(false) == GRPC_CHANNEL_READY) {
       return FromGrpcStatus(status);
@@ -155,30 +165,33 @@ class GrpcClusterClient final : public ClusterClient {
   }
 
   absl::StatusOr<ServerStatus> GetServerStatus(int server, absl::Duration timeout) override {
-    grpc::ClientContext context;
-    context.set_deadline(After(timeout));
     FindAgain(server);
     ServerStatus reply;
-    const absl::Status status =
-        Explained(server, ParameterService::NewStub(servers_[server].channel)
-                              ->GetServerStatus(&context, ServerStatusRequest(), &reply));
-    if (status.ok()) return reply;
+    const auto stub = ParameterService::NewStub(servers_[server].channel);
+    const grpc::Status answer = Call(server, timeout, [&](grpc::ClientContext* context) {
+      return stub->GetServerStatus(context, ServerStatusRequest(), &reply);
+    });
+    if (answer.ok()) return reply;
+    const absl::Status status = Explained(server, answer);
     // The server may have moved; tries the address that the coordinator knows.
-    if (!absl::IsUnavailable(status) || !GoWhereRegistered(server)) return status;
+    const bool away = answer.error_code() == grpc::StatusCode::UNAVAILABLE &&
+                      ExitCodeFor(status) == ExitCode::kUnreachable;
+    if (!away || !GoWhereRegistered(server)) return status;
     return GetServerStatus(server, timeout);
   }
 
   absl::Status Shutdown(int server, absl::string_view reason, absl::Duration timeout) override {
     const auto deadline = After(timeout);
-    grpc::ClientContext context;
-    context.set_deadline(deadline);
     ShutdownRequest request;
     request.set_reason(std::string(reason));
     ShutdownReply reply;
     FindAgain(server);
     const std::shared_ptr<grpc::Channel> channel = servers_[server].channel;
+    const auto stub = ParameterService::NewStub(channel);
     const absl::Status status =
-        Explained(server, ParameterService::NewStub(channel)->Shutdown(&context, request, &reply));
+        Explained(server, Call(server, timeout, [&](grpc::ClientContext* context) {
+                    return stub->Shutdown(context, request, &reply);
+                  }));
     if (!status.ok()) return status;
     if (channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY &&
         !channel->WaitForStateChange(GRPC_CHANNEL_READY, deadline)) {
@@ -188,19 +201,49 @@ class GrpcClusterClient final : public ClusterClient {
   }
 
  private:
-  // Returns InWords(), or the reason for a refused connection.
+  // Makes a call with the deadline `timeout`, and retries as ConnectToCluster() promises.
+  grpc::Status Call(int server, absl::Duration timeout,
+                    absl::FunctionRef<grpc::Status(grpc::ClientContext*)> call) {
+    const auto give_up_at = After(handshake_patience_);
+    ServerLink& link = servers_[server];
+    while (true) {
+      grpc::ClientContext context;
+      context.set_deadline(After(timeout));
+      grpc::Status status = call(&context);
+      if (status.ok()) link.gave_up = false;
+      const bool may_retry = handshake_patience_ > absl::ZeroDuration() && !link.gave_up;
+      if (status.ok() || !may_retry || !EndedInHandshake(server, status)) return status;
+      if (std::chrono::system_clock::now() >= give_up_at) {
+        link.gave_up = true;
+        return status;
+      }
+      link.channel->WaitForConnected(std::min(After(kProbeInterval), give_up_at));
+    }
+  }
+
+  bool EndedInHandshake(int server, const grpc::Status& status) const {
+    return certificates_ != nullptr && EndedUnconnected(server, status) &&
+           absl::IsDeadlineExceeded(FindFault(server));
+  }
+
+  // Returns false if the status is the server's answer.
+  bool EndedUnconnected(int server, const grpc::Status& status) const {
+    return status.error_code() == grpc::StatusCode::UNAVAILABLE &&
+           servers_[server].channel->GetState(/*try_to_connect=*/false) != GRPC_CHANNEL_READY;
+  }
+
+  // Returns InWords(), or the reason for a failed connection.
   absl::Status Explained(int server, const grpc::Status& grpc_status) const {
     const absl::Status status = InWords(grpc_status);
     if (status.code() != absl::StatusCode::kUnavailable) return status;
-    // If the channel is ready, the error is the server's answer.
-    if (servers_[server].channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY) {
-      return FromGrpcStatus(grpc_status);
-    }
-    const absl::Status refused = Refusal(server);
-    return refused.ok() ? status : refused;
+    if (!EndedUnconnected(server, grpc_status)) return FromGrpcStatus(grpc_status);
+    const absl::Status fault = FindFault(server);
+    return fault.ok() ? status : fault;
   }
 
-  absl::Status Refusal(int server) const {
+  // Connects to a server and returns the reason why calls fail. DEADLINE_EXCEEDED: the server
+  // accepts the connection, but the TLS handshake does not finish. OK: the reason is unknown.
+  absl::Status FindFault(int server) const {
     if (servers_[server].address.empty()) {
       return absl::UnavailableError("no server has written this file yet");
     }
@@ -211,6 +254,12 @@ class GrpcClusterClient final : public ClusterClient {
         return absl::UnauthenticatedError(probe.reason);
       case ProbeResult::kForeign:
         return absl::FailedPreconditionError(kNoTorchpsServer);
+      case ProbeResult::kSilent:
+      case ProbeResult::kHttp2:
+        if (certificates_ == nullptr) return absl::OkStatus();
+        return absl::DeadlineExceededError(
+            "no TLS handshake finished in time; the server is overloaded, or clients hold too many "
+            "unfinished handshakes");
       default:
         return absl::OkStatus();
     }
@@ -221,6 +270,7 @@ class GrpcClusterClient final : public ClusterClient {
     std::string address;  // HOST:PORT; empty if the server's file does not exist yet
     std::shared_ptr<grpc::Channel> channel;
     bool is_registered = false;  // address from the coordinator
+    bool gave_up = false;        // the last retries of a TLS handshake failed
   };
 
   // If the server's address was given as a file, rereads that file.
@@ -259,6 +309,7 @@ class GrpcClusterClient final : public ClusterClient {
 
   const std::vector<std::string> addresses_;
   const std::shared_ptr<CertificateFiles> certificates_;
+  const absl::Duration handshake_patience_;
   std::vector<ServerLink> servers_;
   // Server addresses in the coordinator's last answer.
   std::vector<ServerAddress> registered_;
@@ -267,8 +318,10 @@ class GrpcClusterClient final : public ClusterClient {
 }  // namespace
 
 std::unique_ptr<ClusterClient> ConnectToCluster(std::vector<std::string> addresses,
-                                                std::shared_ptr<CertificateFiles> certificates) {
-  return std::make_unique<GrpcClusterClient>(std::move(addresses), std::move(certificates));
+                                                std::shared_ptr<CertificateFiles> certificates,
+                                                absl::Duration handshake_patience) {
+  return std::make_unique<GrpcClusterClient>(std::move(addresses), std::move(certificates),
+                                             handshake_patience);
 }
 
 std::vector<FlagSpec> ClusterFlags() {
@@ -307,7 +360,7 @@ absl::StatusOr<std::unique_ptr<ClusterClient>> ConnectByFlags(const FlagValues& 
   absl::StatusOr<std::shared_ptr<CertificateFiles>> certificates =
       OpenCertificates(certs, Role::kOperator, [](const std::string&) {});
   if (!certificates.ok()) return certificates.status();
-  return ConnectToCluster(*std::move(servers), *std::move(certificates));
+  return ConnectToCluster(*std::move(servers), *std::move(certificates), kHandshakePatience);
 }
 
 std::vector<ServerAnswer> AskAllServers(ClusterClient& cluster, absl::Duration timeout) {

@@ -56,8 +56,13 @@ class ClusterClient {
 // client returns UNAUTHENTICATED if a certificate prevents a connection, and FAILED_PRECONDITION if
 // the peer is not a torchps server. It rereads an address file for each call. If a server is
 // unavailable, it tries the address in the coordinator's last status. Thread-compatible.
+//
+// A server with too many TLS handshakes in progress ends some of them. The client retries a call
+// for up to `handshake_patience` if the server ended or delayed the handshake. It then returns
+// DEADLINE_EXCEEDED, and does not retry again at this server until a call succeeds.
 std::unique_ptr<ClusterClient> ConnectToCluster(
-    std::vector<std::string> addresses, std::shared_ptr<CertificateFiles> certificates = nullptr);
+    std::vector<std::string> addresses, std::shared_ptr<CertificateFiles> certificates = nullptr,
+    absl::Duration handshake_patience = absl::ZeroDuration());
 
 // Returns the answers of the servers, in order; an unavailable server is an error.
 std::vector<ServerAnswer> AskAllServers(ClusterClient& cluster, absl::Duration timeout);

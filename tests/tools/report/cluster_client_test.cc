@@ -13,8 +13,12 @@
 #include "absl/synchronization/notification.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "proto/parameter_service.grpc.pb.h"
+#include "security/credentials.h"
+#include "tests/testing/certificates.h"
+#include "tests/testing/eventually.h"
 #include "tests/tools/testing.h"
 #include "tools/base/tcp.h"
+#include "tools/drill/fault_proxy.h"
 
 namespace torchps {
 namespace {
@@ -22,9 +26,10 @@ namespace {
 // Server with fixed answers. Ends when a client calls Shutdown().
 class TinyServer final : public ParameterService::Service, public Coordinator::Service {
  public:
-  TinyServer() {
+  explicit TinyServer(const std::shared_ptr<grpc::ServerCredentials>& credentials =
+                          grpc::InsecureServerCredentials()) {
     grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.AddListeningPort("127.0.0.1:0", credentials, &port_);
     builder.RegisterService(static_cast<ParameterService::Service*>(this));
     builder.RegisterService(static_cast<Coordinator::Service*>(this));
     server_ = builder.BuildAndStart();
@@ -172,6 +177,80 @@ TEST(ClusterClientTest, IdentifiesAWebServer) {
   EXPECT_EQ(status.message(), "answers, but is not a torchps server");
   shutdown(listener.get(), SHUT_RDWR);
   web.join();
+}
+
+// A server with TLS, behind a proxy that resets connections after their first byte.
+class ClusterClientTlsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    FaultProxy::Options options;
+    options.target = server_.address();
+    options.cut_within_bytes = 1;
+    auto proxy = FaultProxy::Start(std::move(options));
+    ASSERT_TRUE(proxy.ok()) << proxy.status();
+    proxy_ = *std::move(proxy);
+  }
+
+  const TestCertificates made_;
+  const TinyServer server_{TlsServerCredentials(made_.Open(Role::kServer), IgnoreLine)};
+  std::unique_ptr<FaultProxy> proxy_;
+};
+
+TEST_F(ClusterClientTlsTest, RetriesAfterTlsHandshakesThatTheServerClosed) {
+  const auto cluster =
+      ConnectToCluster({proxy_->address()}, made_.Open(Role::kOperator), absl::Hours(1));
+  // The first call, and the two connections that look for its error, have failed by then.
+  std::thread healer([this] {
+    EXPECT_TRUE(Eventually([this] { return proxy_->resets() >= 3; }));
+    proxy_->Heal();
+  });
+  const absl::StatusOr<ServerStatus> status = cluster->GetServerStatus(0, kTimeout);
+  healer.join();
+  ASSERT_TRUE(status.ok()) << status.status();
+  EXPECT_EQ(status->blocks(), 7u);
+}
+
+TEST_F(ClusterClientTlsTest, GivesUpWithASentenceIfNoTlsHandshakeFinishes) {
+  const auto cluster =
+      ConnectToCluster({proxy_->address()}, made_.Open(Role::kOperator), absl::Milliseconds(100));
+  for (int i = 0; i < 2; ++i) {
+    const absl::Status status = cluster->GetJobStatus(false, kTimeout).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+    EXPECT_EQ(status.message(),
+              "no TLS handshake finished in time; the server is overloaded, or clients hold too "
+              "many unfinished handshakes");
+  }
+}
+
+TEST_F(ClusterClientTlsTest, DoesNotTakeAClosedTlsHandshakeForAnotherProtocol) {
+  std::string address;
+  const FileDescriptor listener = *ListenOnLoopback(&address);
+  std::thread server([&listener] {
+    for (int fd; (fd = accept(listener.get(), nullptr, nullptr)) >= 0; close(fd)) {
+      char hello[4096];
+      EXPECT_GT(recv(fd, hello, sizeof(hello), 0), 0);
+    }
+  });
+  const auto cluster = ConnectToCluster({address}, made_.Open(Role::kOperator));
+  EXPECT_EQ(cluster->GetServerStatus(0, kTimeout).status().code(),
+            absl::StatusCode::kDeadlineExceeded);
+  shutdown(listener.get(), SHUT_RDWR);
+  server.join();
+}
+
+// With the patience of an hour, a retry would exceed the test's timeout.
+TEST_F(ClusterClientTlsTest, DoesNotRetryACertificateErrorOrARefusedConnection) {
+  const TestCertificates other;
+  const auto stranger =
+      ConnectToCluster({server_.address()}, other.Open(Role::kOperator), absl::Hours(1));
+  EXPECT_EQ(stranger->GetServerStatus(0, kTimeout).status().code(),
+            absl::StatusCode::kUnauthenticated);
+  const DesertedAddress nobody;
+  const auto cluster =
+      ConnectToCluster({nobody.text()}, made_.Open(Role::kOperator), absl::Hours(1));
+  const absl::Status status = cluster->GetServerStatus(0, kTimeout).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(status.message(), "connection refused");
 }
 
 TEST(ParseAddressesTest, SplitsAList) {
