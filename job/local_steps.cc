@@ -24,6 +24,10 @@ int64_t SamplesOfPush(const JobSpec& job) {
   return job.training().batch_size() * PassesOfPush(job);
 }
 
+int64_t MostSamplesOfPush(const JobSpec& job) {
+  return SamplesOfPush(job) * (job.training().global_batch() ? 1 : 2) + PassesOfPush(job);
+}
+
 int64_t SamplesOfAllPushes(const JobSpec& job) {
   return SamplesOfPush(job) * (job.training().global_batch() ? 1 : job.workers());
 }

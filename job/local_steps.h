@@ -31,6 +31,11 @@ int64_t EqualBatch(const JobSpec& job);
 // many.
 int64_t SamplesOfPush(const JobSpec& job);
 
+// Returns the maximum samples of one push of one slot. The coordinator gives a slot at most twice
+// an equal share (server/coordinator/batch_balancer.h), or the whole batch if training.global_batch
+// is set, and one more sample per pass by rounding.
+int64_t MostSamplesOfPush(const JobSpec& job);
+
 // Returns the samples in the pushes of all `workers` together.
 int64_t SamplesOfAllPushes(const JobSpec& job);
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/process/failpoint.h"
 #include "job/consistency_fields.h"
+#include "job/local_steps.h"
 #include "server/job/slot_clocks.h"
 #include "transport/shared_layout.h"
 
@@ -61,6 +62,7 @@ absl::StatusOr<std::unique_ptr<HostedJob>> HostedJob::Create(const HelloRequest&
 
 HostedJob::HostedJob(JobParts parts, const Clock* clock)
     : parts_(std::move(parts)),
+      most_samples_(MostSamplesOfPush(parts_.spec)),
       clock_(clock),
       push_segments_(parts_.layout),
       shared_frames_(&push_segments_, &parts_.map, parts_.server_index),
@@ -197,6 +199,11 @@ absl::Status HostedJob::PushFrame(const PushHeader& header, const FramePayload& 
   }
   if (header.step > 0 && header.weight == 0) {
     return absl::InvalidArgumentError("weight is 0; expected the number of samples");
+  }
+  if (const uint32_t samples = std::max(header.weight, header.share); samples > most_samples_) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        samples > header.weight ? "share" : "weight", " is ", samples, "; expected at most ",
+        most_samples_, ", the most samples of one push in this job"));
   }
   if (const absl::Status possible = CheckStep(header.step); !possible.ok()) return possible;
   if (parts_.has_rounds() && restored_.has_value()) {

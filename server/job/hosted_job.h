@@ -189,6 +189,7 @@ class HostedJob final : private FinishedPushes::Owner {
   PullGrant Grant(SlotId slot, Step clock, absl::Duration parked) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const JobParts parts_;
+  const int64_t most_samples_;  // of a push
   const Clock* const clock_;
   // The checkpoint or log that this process restored. Create() sets this, the journal and the
   // storage.

@@ -6,9 +6,14 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/hash.h"
 #include "common/types.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/store/block.h"
 #include "server/store/store_snapshot.h"
@@ -100,6 +105,33 @@ TEST(HostedJobTest, RejectsAFrameFromAReplacedIncarnation) {
   EXPECT_EQ(harness.Push(0, 1, 2, 1.0f)->status().code(), absl::StatusCode::kAborted);
   EXPECT_TRUE(harness.Push(0, 9, 2, 1.0f)->ok());
   EXPECT_EQ(harness.Value(0), -2.0f);
+}
+
+// A worker that names more samples than its lease could have outweighs all other workers.
+TEST(HostedJobTest, RejectsMoreSamplesThanASlotMayHold) {
+  using ::testing::HasSubstr;
+  for (const auto& [job, most] : std::vector<std::pair<std::string, uint32_t>>{
+           {"training { batch_size: 8 } consistency { mode: SYNC }", 17},
+           {"training { batch_size: 8 accumulate: 3 } consistency { mode: SYNC }", 51},
+           {"training { batch_size: 8 global_batch: true } consistency { apply: WHOLE_BATCH }", 9},
+           {"training { batch_size: 8 }", 17}}) {
+    JobHarness::Options options;
+    options.job = job;
+    JobHarness harness(options);
+    EnterAll(harness, 2);
+    const absl::Status refused = harness.Frame(0, 1, 1, 0, 1.0f, 0, most + 1);
+    EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused << " with " << job;
+    EXPECT_THAT(std::string(refused.message()),
+                HasSubstr(absl::StrCat("weight is ", most + 1, "; expected at most ", most)));
+    PushHeader header;
+    header.incarnation = 1;
+    header.step = 1;
+    header.weight = 1;
+    header.share = most + 1;
+    EXPECT_TRUE(absl::IsInvalidArgument(
+        harness.job().PushFrame(header, MakePayload(std::vector<float>(16, 1.0f)))));
+    EXPECT_TRUE(harness.Frame(0, 1, 1, 0, 1.0f, 0, most).ok());
+  }
 }
 
 TEST(HostedJobTest, RejectsMalformedFramesWithoutSideEffects) {
