@@ -145,8 +145,9 @@ std::optional<JobMembership::Behind> JobMembership::FurthestBehind(
   std::optional<Behind> found;
   Step lowest = 0;
   MutexLock lock(&mutex_);
-  for (const auto& [slot, state] : clocks_.slots()) {
-    if (!state.live || state.incarnation == 0) continue;
+  for (const SlotId slot : clocks_.live()) {
+    const SlotClocks::Slot& state = clocks_.slots().at(slot);
+    if (state.incarnation == 0) continue;
     // In WHOLE_BATCH a clock says only how many pushes the slot made. And the other slots do not
     // wait for a slot after its contribution.
     if (!by_clock_ && !policy_->IsSettled(slot, state.clock)) continue;
@@ -171,8 +172,8 @@ void JobMembership::Announce() {
   std::vector<LiveSlot> live;
   {
     MutexLock lock(&mutex_);
-    for (const auto& [slot, state] : clocks_.slots()) {
-      if (state.live) live.push_back({slot, state.clock});
+    for (const SlotId slot : clocks_.live()) {
+      live.push_back({slot, clocks_.slots().at(slot).clock});
     }
   }
   store_->SetLive(live);

@@ -34,7 +34,7 @@ Step SlotClocks::Enter(SlotId slot, Incarnation incarnation, Step own_step, absl
     state.pulled = false;
   }
   state.incarnation = incarnation;
-  state.live = true;
+  SetLive(slot, &state, true);
   state.lease_until = now + lease_;
   RaiseMinClock();
   return state.clock;
@@ -45,7 +45,7 @@ void SlotClocks::Expect(SlotId slot, Step clock, Incarnation incarnation, absl::
   TPS_CHECK(state.incarnation == 0, "a slot is expected that has entered");
   state.least = incarnation;
   state.clock = clock;
-  state.live = true;
+  SetLive(slot, &state, true);
   state.lease_until = now + lease_;
 }
 
@@ -79,7 +79,7 @@ void SlotClocks::Advance(SlotId slot, Step clock) {
 void SlotClocks::Leave(SlotId slot, Incarnation incarnation) {
   const auto it = slots_.find(slot);
   if (it == slots_.end() || it->second.incarnation != incarnation) return;
-  it->second.live = false;
+  SetLive(slot, &it->second, false);
   RaiseMinClock();
 }
 
@@ -91,25 +91,27 @@ void SlotClocks::End(SlotId slot, Incarnation incarnation) {
 
 std::vector<SlotId> SlotClocks::Expire(absl::Duration now) {
   std::vector<SlotId> expired;
-  for (auto& [slot, state] : slots_) {
-    if (state.live && state.lease_until <= now) {
-      state.live = false;
-      expired.push_back(slot);
-    }
+  for (const SlotId slot : live_) {
+    if (slots_.at(slot).lease_until <= now) expired.push_back(slot);
   }
+  for (const SlotId slot : expired) SetLive(slot, &slots_.at(slot), false);
   if (!expired.empty()) RaiseMinClock();
   return expired;
 }
 
 void SlotClocks::RaiseMinClock() {
   Step lowest = std::numeric_limits<Step>::max();
-  bool any = false;
-  for (const auto& [slot, state] : slots_) {
-    if (!state.live) continue;
-    any = true;
-    lowest = std::min(lowest, state.clock);
+  for (const SlotId slot : live_) lowest = std::min(lowest, slots_.at(slot).clock);
+  if (!live_.empty()) min_clock_ = std::max(min_clock_, lowest);
+}
+
+void SlotClocks::SetLive(SlotId slot, Slot* state, bool live) {
+  state->live = live;
+  if (live) {
+    live_.insert(slot);
+  } else {
+    live_.erase(slot);
   }
-  if (any) min_clock_ = std::max(min_clock_, lowest);
 }
 
 }  // namespace torchps

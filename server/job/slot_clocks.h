@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -158,13 +159,18 @@ class SlotClocks {
   // Min clock over the live slots, or the last value while no slot is live.
   Step min_clock() const { return min_clock_; }
 
+  // All slots so far. Slots that are not live stay here, so that an earlier incarnation cannot
+  // enter. Use live() where the number of slots so far must not cost time.
   const std::map<SlotId, Slot>& slots() const { return slots_; }
+  const std::set<SlotId>& live() const { return live_; }
 
  private:
+  void SetLive(SlotId slot, Slot* state, bool live);
   void RaiseMinClock();
 
   const absl::Duration lease_;
   std::map<SlotId, Slot> slots_;
+  std::set<SlotId> live_;  // those of slots_ that are live
   Step min_clock_ = 0;
 };
 

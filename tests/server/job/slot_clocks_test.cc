@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <set>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -35,6 +36,27 @@ TEST(SlotClocksTest, RefusesAnEndedIncarnation) {
   // The server has not seen this incarnation before.
   clocks.End(2, 8);
   EXPECT_TRUE(absl::IsAborted(clocks.CheckEntry(2, 8)));
+}
+
+// The server walks over the live slots at each push and pull.
+TEST(SlotClocksTest, SlotsThatLeftAreNotLiveAndStayRefused) {
+  SlotClocks clocks(kSlotLease);
+  clocks.Enter(0, 1, 0, At(0));
+  for (SlotId slot = 1; slot <= 1000; ++slot) {
+    clocks.Enter(slot, 10 + slot, 0, At(0));
+    if (slot % 2 == 0) clocks.Leave(slot, 10 + slot);
+  }
+  EXPECT_EQ(clocks.live().size(), 501u);
+  clocks.Renew(0, 1, At(5)).IgnoreError();
+  EXPECT_EQ(clocks.Expire(At(10)).size(), 500u);
+  EXPECT_EQ(clocks.live(), std::set<SlotId>({0}));
+  clocks.Advance(0, 7);
+  EXPECT_EQ(clocks.min_clock(), 7);
+  EXPECT_TRUE(absl::IsAborted(clocks.CheckEntry(500, 509)));
+  clocks.Enter(500, 2000, 0, At(10));
+  EXPECT_EQ(clocks.live(), std::set<SlotId>({0, 500}));
+  clocks.End(500, 2000);
+  EXPECT_EQ(clocks.live(), std::set<SlotId>({0}));
 }
 
 TEST(SlotClocksTest, MinClockIsTheLowestLiveClock) {
