@@ -153,12 +153,14 @@ absl::Status CoordinatedJob::CheckInHand(const CoordinatorState& state) const {
 }
 
 void CoordinatedJob::WaitForWorkers(absl::Duration now) {
+  std::vector<SlotHolder> live;
   for (auto& [slot, member] : members_.accounting()) {
     // The cause of the nonfinite gradients may be fixed by now.
     member.set_quarantined(false);
-    if (!members_.IsLive(slot)) continue;
-    EndIncarnation({slot, member.incarnation()}, SlotAccounting::LEFT,
-                   "the job was stopped, and resumed later");
+    if (members_.IsLive(slot)) live.push_back({slot, member.incarnation()});
+  }
+  for (const SlotHolder& holder : live) {
+    EndIncarnation(holder, SlotAccounting::LEFT, "the job was stopped, and resumed later");
   }
   initializer_ = -1;
   terms_.server_count = 0;

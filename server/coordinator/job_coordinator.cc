@@ -245,16 +245,15 @@ void JobCoordinator::NotifyEviction(SlotHolder dead) {
 
 void JobCoordinator::Settle(absl::Duration now) {
   job_->Advance(now);
-  for (auto& [slot, member] : job_->members().accounting()) {
-    if (parked_.starts.Find(slot) != 0) {
-      if (std::optional<AwaitStartReply> start = job_->GetStart(slot)) {
-        parked_.starts.Answer(slot, *start);
-      }
+  for (const SlotId slot : parked_.starts.slots()) {
+    if (std::optional<AwaitStartReply> start = job_->GetStart(slot)) {
+      parked_.starts.Answer(slot, *start);
     }
-    if (parked_.works.Find(slot) != 0) {
-      if (std::optional<NextWorkReply> work = job_->GetNextWork(member)) {
-        parked_.works.Answer(slot, *std::move(work));
-      }
+  }
+  for (const SlotId slot : parked_.works.slots()) {
+    MemberState& member = job_->members().accounting().at(slot);
+    if (std::optional<NextWorkReply> work = job_->GetNextWork(member)) {
+      parked_.works.Answer(slot, *std::move(work));
     }
   }
   if (IsToldDone() && !parked_.statuses.empty()) parked_.statuses.Answer(Describe(now));

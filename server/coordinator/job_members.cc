@@ -152,9 +152,27 @@ void JobMembers::End(SlotHolder holder, SlotAccounting::State state, const std::
   MemberState& member = accounting_.at(holder.slot);
   member.set_lease(0);
   member.set_evaluating(0);
-  if (member.state() == SlotAccounting::FINISHED) return;
-  member.set_state(state);
-  member.set_reason(ForPeople(reason));
+  // Only the ended incarnation could repeat the call.
+  member.clear_answer();
+  if (member.state() != SlotAccounting::FINISHED) {
+    member.set_state(state);
+    member.set_reason(ForPeople(reason));
+  }
+  ForgetIdle();
+}
+
+void JobMembers::ForgetIdle() {
+  std::map<Incarnation, SlotId> idle;
+  for (const auto& [slot, member] : accounting_) {
+    const StepFigures& figures = member.figures();
+    const bool has_trained = figures.samples() > 0 || figures.pushes() > 0 ||
+                             figures.lost_samples() > 0 || figures.skipped_nonfinite() > 0 ||
+                             figures.overflows() > 0 || member.quarantined();
+    if (!has_trained && !IsLive(slot)) idle.emplace(member.incarnation(), slot);
+  }
+  for (auto it = idle.begin(); idle.size() > kMaxIdleDeparted; it = idle.erase(it)) {
+    accounting_.erase(it->second);
+  }
 }
 
 bool JobMembers::IsLive(SlotId slot) const {
@@ -168,7 +186,11 @@ bool JobMembers::AllQuarantined() const {
 
 bool JobMembers::IsLatest(SlotHolder holder) const {
   const auto it = accounting_.find(holder.slot);
-  return it != accounting_.end() && it->second.incarnation() == holder.incarnation;
+  if (it == accounting_.end()) {
+    return holder.slot >= 0 && holder.slot < kMaxSlots && holder.incarnation > 0 &&
+           holder.incarnation < registry_.next_incarnation();
+  }
+  return it->second.incarnation() == holder.incarnation;
 }
 
 bool JobMembers::Awaits(SlotId slot) const {
@@ -256,6 +278,7 @@ absl::Status JobMembers::Restore(const CoordinatorState& state, absl::Duration n
         registry_.Restore(GetHolder(saved.slot()), saved.nonce(), saved.host(), now);
     if (!status.ok()) return DamagedState(status.message());
   }
+  ForgetIdle();
   return absl::OkStatus();
 }
 

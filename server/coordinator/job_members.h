@@ -53,9 +53,15 @@ class ServerAddresses {
 // quarantined, also under the next incarnation, until it has pushed a finite gradient. All other
 // fields are reset with each incarnation.
 //
+// Slots that have left stay in the accounting, which reports list. But of those that never trained,
+// only the latest kMaxIdleDeparted stay: each change of the job writes all slots to the disk, so
+// processes that only join and leave would slow the job.
+//
 // Not thread-safe. The caller passes the time, which must not decrease.
 class JobMembers {
  public:
+  static constexpr size_t kMaxIdleDeparted = 64;
+
   struct Taken {
     SlotHolder holder;
     bool is_new = false;  // the process did not hold this slot before
@@ -90,7 +96,8 @@ class JobMembers {
   void End(SlotHolder holder, SlotAccounting::State state, const std::string& reason);
 
   bool IsLive(SlotId slot) const;
-  // Returns true if this is the slot's latest incarnation, live or not.
+  // Returns true if this is the slot's latest incarnation, live or not. Also returns true if the
+  // slot is not in the accounting any more.
   bool IsLatest(SlotHolder holder) const;
   // Returns true if every slot so far is quarantined for nonfinite gradients and has not pushed
   // since.
@@ -117,6 +124,8 @@ class JobMembers {
   absl::Status Restore(const CoordinatorState& state, absl::Duration now);
 
  private:
+  // Removes slots from the accounting as the class comment describes.
+  void ForgetIdle();
   SlotHolder GetHolder(SlotId slot) const { return {slot, accounting_.at(slot).incarnation()}; }
 
   SlotRegistry registry_;

@@ -47,6 +47,13 @@ class ParkedCalls {
       return it == parked_.end() ? Id{0} : it->second.id;
     }
 
+    // Returns the slots with a parked call, ascending.
+    std::vector<SlotId> slots() const {
+      std::vector<SlotId> slots;
+      for (const auto& [slot, parked] : parked_) slots.push_back(slot);
+      return slots;
+    }
+
    private:
     friend class ParkedCalls;
     ParkedCalls* const owner_;

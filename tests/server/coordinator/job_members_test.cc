@@ -145,7 +145,33 @@ TEST_F(JobMembersTest, AnEndedIncarnationStaysTheLatestUntilReplaced) {
   Take(/*nonce=*/2, first.slot);
   EXPECT_FALSE(members_.IsLatest(first));
   EXPECT_FALSE(members_.IsLive(50));
-  EXPECT_FALSE(members_.IsLatest({50, 1}));
+  EXPECT_FALSE(members_.IsLatest({50, 100})) << "never assigned";
+}
+
+TEST_F(JobMembersTest, ProcessesThatOnlyJoinAndLeaveAreForgotten) {
+  const SlotHolder trainer = Take(/*nonce=*/1);
+  const SlotHolder former = Take(/*nonce=*/2);
+  StepFigures figures;
+  figures.set_pushes(1);
+  for (const SlotHolder& holder : {trainer, former}) {
+    JobMembers::AddFigures(figures, &members_.accounting().at(holder.slot));
+  }
+  members_.End(former, SlotAccounting::LEFT, "");
+  SlotHolder idle;
+  for (SlotId slot = 2; slot < 2000; ++slot) {
+    idle = Take(/*nonce=*/100 + slot, slot);
+    members_.End(idle, SlotAccounting::LEFT, "");
+  }
+  EXPECT_THAT(members_.accounting(), SizeIs(2 + JobMembers::kMaxIdleDeparted));
+  EXPECT_EQ(members_.accounting().count(former.slot), 1u) << "reports list it";
+  EXPECT_EQ(members_.accounting().count(idle.slot), 1u) << "it left last";
+  EXPECT_TRUE(members_.IsLatest({2, idle.incarnation - 1990})) << "its LeaveJob may be repeated";
+  const SlotHolder next = Take(/*nonce=*/5000, /*wanted=*/2);
+  EXPECT_GT(next.incarnation, idle.incarnation);
+
+  CoordinatorState state;
+  members_.SaveTo(&state);
+  EXPECT_LT(state.ByteSizeLong(), 10'000u);
 }
 
 TEST_F(JobMembersTest, AFinishedSlotStaysFinishedAfterExpiry) {
