@@ -39,6 +39,8 @@ class StateFile {
 
   // Returns the file size.
   int64_t bytes() const { return bytes_; }
+  // Returns the size of the tensors in the file.
+  int64_t tensor_bytes() const { return bytes_ - static_cast<int64_t>(header_.size()); }
   // Returns the number of tensors.
   size_t size() const { return tensors_.size(); }
 

@@ -52,6 +52,7 @@ CoordinatedJob::CoordinatedJob(Options options, uint64_t id, JobTerms terms,
       id_(id),
       own_from_(first_incarnation),
       terms_(std::move(terms)),
+      model_limits_(std::make_shared<ModelLimits>(ModelLimits{terms_.layout, terms_.state_bytes})),
       members_(SlotOptions(terms_.job, first_incarnation)),
       work_(terms_, options.has_directory),
       schedule_(CheckpointOptions(terms_.job.durability())),
@@ -225,6 +226,31 @@ bool CoordinatedJob::TakeInitialized(SlotId slot) {
   initialized_ = true;
   ChangedVitally();
   return true;
+}
+
+absl::Status CoordinatedJob::CheckUpload(const MemberState& member, ModelFile file) const {
+  const bool initializes =
+      phase() == JobStatus::INITIALIZING && !initialized_ && initializer_ == member.slot();
+  const NextWorkReply& told = member.answer();
+  const bool keeps = member.evaluating() != 0 && told.evaluate_epoch() == member.evaluating() &&
+                     told.has_keep_model();
+  switch (file) {
+    case MODEL_CONSTANTS:
+      if (initializes) return absl::OkStatus();
+      break;
+    case MODEL_FINAL:
+      if (keeps && told.keep_model().final()) return absl::OkStatus();
+      break;
+    case MODEL_BEST:
+      if (keeps) return absl::OkStatus();
+      break;
+    default:
+      return absl::InvalidArgumentError(absl::StrCat("there is no model file ", file));
+  }
+  return absl::PermissionDeniedError(
+      absl::StrCat("slot ", member.slot(), " was not asked to upload ", ModelFile_Name(file), ": ",
+                   file == MODEL_CONSTANTS ? "it does not initialise the model"
+                                           : "it has no such evaluation in hand"));
 }
 
 void CoordinatedJob::TakeEvaluation(EvaluationResult result, MemberState& member,

@@ -16,6 +16,7 @@
 #include "server/coordinator/job_members.h"
 #include "server/coordinator/job_terms.h"
 #include "server/coordinator/job_work.h"
+#include "server/coordinator/model_store.h"
 #include "server/coordinator/slot_registry.h"
 
 namespace torchps {
@@ -132,6 +133,12 @@ class CoordinatedJob {
   // Records that the slot has pushed the initial values for initialization(). Returns false if the
   // slot was not asked to. REQUIRES: training has not begun.
   bool TakeInitialized(SlotId slot);
+  // Returns OK if the slot was asked to upload this model file and has not reported the outcome
+  // yet, and PERMISSION_DENIED otherwise. Holds as well after a restart, because the state contains
+  // the slot's instructions.
+  absl::Status CheckUpload(const MemberState& member, ModelFile file) const;
+  // Returns the limits of the job's model files.
+  const std::shared_ptr<const ModelLimits>& model_limits() const { return model_limits_; }
   // Records an evaluation result. REQUIRES: `member` evaluates the result's epoch.
   void TakeEvaluation(EvaluationResult result, MemberState& member, absl::Duration now);
   // Ends the slot's incarnation and returns ABORTED if the figures in `request` report too many
@@ -179,6 +186,7 @@ class CoordinatedJob {
   const uint64_t id_;
   const Incarnation own_from_;
   JobTerms terms_;
+  const std::shared_ptr<const ModelLimits> model_limits_;
   JobMembers members_;
   JobWork work_;
   CheckpointSchedule schedule_;

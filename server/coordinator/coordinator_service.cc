@@ -72,7 +72,8 @@ void CoordinatorService::Listen(Poller* poller) {
   Arm(poller, &Service::RequestAwaitStart, &JobCoordinator::AwaitStart);
   Arm(poller, &Service::RequestNextWork, &JobCoordinator::NextWork);
   Arm(poller, &Service::RequestRenewSlot, &JobCoordinator::RenewSlot);
-  Arm(poller, &Service::RequestReportEvaluation, &JobCoordinator::ReportEvaluation);
+  ListenFor(poller, options_.admission, &service_, &Service::RequestReportEvaluation,
+            [this](const auto& call) { ReportEvaluation(call); });
   ListenFor(poller, options_.admission, &service_, &Service::RequestStoreModel,
             [this](const auto& call) { StoreModel(call); });
   Arm(poller, &Service::RequestRegisterServer, &JobCoordinator::RegisterServer, Opens::kNo);
@@ -169,21 +170,26 @@ void CoordinatorService::Arm(Poller* poller, RequestMethod<Owner, Request, Respo
                                                                                 absl::Duration),
                              Opens opens) {
   using Call = UnaryCall<Request, Response>;
-  ListenFor(poller, options_.admission, &service_, request_method,
-            [this, method, opens](const typename Call::Pointer& call) {
-              const absl::Status applied = Apply(
-                  [&](JobCoordinator& coordinator, absl::Duration now) -> Answer {
-                    absl::StatusOr<Response> response = (coordinator.*method)(call->request(), now);
-                    const bool is_new = NamesNewcomer(coordinator, response);
-                    return [call, is_new,
-                            response = std::move(response)](const StateWriter::Kept& kept) {
-                      const absl::Status& needed = is_new ? kept.incarnations : kept.job;
-                      call->Respond(needed.ok() ? response : absl::StatusOr<Response>(needed));
-                    };
-                  },
-                  opens);
-              if (!applied.ok()) call->Respond(applied);
-            });
+  ListenFor(
+      poller, options_.admission, &service_, request_method,
+      [this, method, opens](const typename Call::Pointer& call) { AnswerBy(method, call, opens); });
+}
+
+template <class Request, class Response>
+void CoordinatorService::AnswerBy(
+    absl::StatusOr<Response> (JobCoordinator::*method)(const Request&, absl::Duration),
+    const std::shared_ptr<UnaryCall<Request, Response>>& call, Opens opens) {
+  const absl::Status applied = Apply(
+      [&](JobCoordinator& coordinator, absl::Duration now) -> Answer {
+        absl::StatusOr<Response> response = (coordinator.*method)(call->request(), now);
+        const bool is_new = NamesNewcomer(coordinator, response);
+        return [call, is_new, response = std::move(response)](const StateWriter::Kept& kept) {
+          const absl::Status& needed = is_new ? kept.incarnations : kept.job;
+          call->Respond(needed.ok() ? response : absl::StatusOr<Response>(needed));
+        };
+      },
+      opens);
+  if (!applied.ok()) call->Respond(applied);
 }
 
 template <class Owner, class Request, class Response>
@@ -221,17 +227,42 @@ void CoordinatorService::StoreModel(
   const absl::Status applied =
       Apply([&](JobCoordinator& coordinator, absl::Duration now) -> Answer {
         if (models_ == nullptr) return nullptr;
-        RenewSlotRequest caller;
-        caller.set_slot(call->request().slot());
-        caller.set_incarnation(call->request().incarnation());
-        status = coordinator.RenewSlot(caller, now).status();
+        const auto limits = coordinator.AdmitUpload(call->request(), now);
+        status = limits.status();
         if (status.ok()) {
-          models_->Receive(call->request(), [call](const auto& reply) { call->Respond(reply); });
+          // The call owns the piece.
+          models_->Receive({call, &call->request()}, *limits,
+                           [call](const auto& reply) { call->Respond(reply); });
         }
         return nullptr;
       });
   if (!applied.ok()) status = applied;
   if (!status.ok()) call->Respond(status);
+}
+
+void CoordinatorService::ReportEvaluation(
+    const UnaryCall<ReportEvaluationRequest, ReportEvaluationReply>::Pointer& call) {
+  bool publishes = false;
+  const absl::Status applied =
+      Apply([&](JobCoordinator& coordinator, absl::Duration now) -> Answer {
+        const auto score = coordinator.GetNewScore(call->request(), now);
+        publishes = models_ != nullptr && score.ok();
+        if (!publishes) return nullptr;
+        // The model is published first. If this process dies in between, the worker repeats the
+        // report.
+        models_->PublishBest(call->request().slot(), *score, [this, call](absl::Status status) {
+          if (!status.ok() && status != CoordinatorIsShuttingDown()) {
+            options_.log(absl::StrCat("best.safetensors stays as it is: ", status.message()));
+          }
+          AnswerBy(&JobCoordinator::ReportEvaluation, call);
+        });
+        return nullptr;
+      });
+  if (!applied.ok()) {
+    call->Respond(applied);
+  } else if (!publishes) {
+    AnswerBy(&JobCoordinator::ReportEvaluation, call);
+  }
 }
 
 absl::Status CoordinatorService::Apply(const Change& change, Opens opens) {
@@ -266,6 +297,9 @@ CoordinatorService::Made CoordinatorService::Make(const Change& change) {
     made.ready.push_back([this, gone = std::move(gone)](const StateWriter::Kept&) {
       eviction_notifier_.Notify(gone);
     });
+  }
+  for (const SlotId slot : coordinator_.TakeEnded()) {
+    if (models_ != nullptr) models_->Forget(slot);
   }
   if (own != nullptr) made.ready.push_back(std::move(own));
   made.revision = coordinator_.revision();
@@ -375,10 +409,14 @@ absl::Status CoordinatorService::Open() {
   };
   conducting.clock = options_.clock;
   conductor_ = std::make_unique<CheckpointConductor>(std::move(conducting));
-  const std::string& models =
+  ModelStore::Options storing;
+  storing.files = options_.files;
+  storing.directory = options_.directory;
+  storing.model_directory =
       options_.model_directory.empty() ? options_.directory : options_.model_directory;
-  models_ =
-      std::make_unique<ModelStore>(options_.files, options_.directory, models, options_.stored);
+  storing.continues = state->has_value() && !options_.resume;
+  storing.stored = options_.stored;
+  models_ = std::make_unique<ModelStore>(std::move(storing));
   opened_ = true;
   return absl::OkStatus();
 }

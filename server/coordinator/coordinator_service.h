@@ -108,6 +108,12 @@ class CoordinatorService {
            JobCoordinator::ParkedCall (JobCoordinator::*method)(const Request&, absl::Duration,
                                                                 Reply<Response>));
 
+  // Answers the call with the result of `method`.
+  template <class Request, class Response>
+  void AnswerBy(absl::StatusOr<Response> (JobCoordinator::*method)(const Request&, absl::Duration),
+                const std::shared_ptr<UnaryCall<Request, Response>>& call,
+                Opens opens = Opens::kYes);
+
   // Runs `change` on the coordinator. Returns an error without running it if there is no
   // coordinator here; the message gives the reason.
   using Change = std::function<Answer(JobCoordinator&, absl::Duration now)>;
@@ -133,6 +139,8 @@ class CoordinatorService {
   // Returns the state to continue from, and sets store_. Returns nullopt if there is no job yet.
   absl::StatusOr<std::optional<CoordinatorState>> FindState() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StoreModel(const UnaryCall<StoreModelRequest, StoreModelReply>::Pointer& call);
+  void ReportEvaluation(
+      const UnaryCall<ReportEvaluationRequest, ReportEvaluationReply>::Pointer& call);
   void OnCheckpoint(uint64_t number, const absl::StatusOr<CheckpointStatus>& outcome);
 
   const Options options_;

@@ -7,6 +7,7 @@
 #include "server/coordinator/job_members.h"
 #include "server/coordinator/job_terms.h"
 #include "server/coordinator/slot_registry.h"
+#include "transport/evaluation_score.h"
 
 namespace torchps {
 namespace {
@@ -121,19 +122,38 @@ absl::StatusOr<RenewSlotReply> JobCoordinator::RenewSlot(const RenewSlotRequest&
 
 absl::StatusOr<ReportEvaluationReply> JobCoordinator::ReportEvaluation(
     const ReportEvaluationRequest& request, absl::Duration now) {
+  const absl::Status is_new = GetNewScore(request, now).status();
+  if (absl::IsAlreadyExists(is_new)) return ReportEvaluationReply();
+  if (!is_new.ok()) return is_new;
+  job_->TakeEvaluation(request.result(), job_->members().accounting().at(request.slot()), now);
+  Settle(now);
+  return ReportEvaluationReply();
+}
+
+absl::StatusOr<std::optional<double>> JobCoordinator::GetNewScore(
+    const ReportEvaluationRequest& request, absl::Duration now) {
   const absl::StatusOr<MemberState*> caller =
       FindMember(request.slot(), request.incarnation(), now);
   if (!caller.ok()) return caller.status();
-  MemberState& member = **caller;
   const int epoch = request.result().epoch();
-  if (job_->work().WasReportedBy(request.slot(), epoch)) return ReportEvaluationReply();
-  if (epoch == 0 || member.evaluating() != epoch) {
+  if (job_->work().WasReportedBy(request.slot(), epoch)) {
+    return absl::AlreadyExistsError(absl::StrCat("epoch ", epoch, " is reported already"));
+  }
+  if (epoch == 0 || (*caller)->evaluating() != epoch) {
     return absl::InvalidArgumentError(
         absl::StrCat("slot ", request.slot(), " was not asked to evaluate epoch ", epoch));
   }
-  job_->TakeEvaluation(request.result(), member, now);
-  Settle(now);
-  return ReportEvaluationReply();
+  return GetScore(request.result(), job_->terms().job.training().best_by());
+}
+
+absl::StatusOr<std::shared_ptr<const ModelLimits>> JobCoordinator::AdmitUpload(
+    const StoreModelRequest& request, absl::Duration now) {
+  const absl::StatusOr<MemberState*> caller =
+      FindMember(request.slot(), request.incarnation(), now);
+  if (!caller.ok()) return caller.status();
+  absl::Status asked = job_->CheckUpload(**caller, request.file());
+  if (!asked.ok()) return asked;
+  return job_->model_limits();
 }
 
 absl::StatusOr<LeaveJobReply> JobCoordinator::LeaveJob(const LeaveJobRequest& request,
@@ -241,6 +261,7 @@ void JobCoordinator::NotifyEviction(SlotHolder dead) {
       absl::StrCat("incarnation ", dead.incarnation, " of slot ", dead.slot, " has ended"));
   parked_.starts.Answer(dead.slot, last_words);
   parked_.works.Answer(dead.slot, last_words);
+  ended_.push_back(dead.slot);
 }
 
 void JobCoordinator::Settle(absl::Duration now) {

@@ -71,6 +71,15 @@ class JobCoordinator {
   absl::StatusOr<RenewSlotReply> RenewSlot(const RenewSlotRequest& request, absl::Duration now);
   absl::StatusOr<ReportEvaluationReply> ReportEvaluation(const ReportEvaluationRequest& request,
                                                          absl::Duration now);
+  // Returns the score of the evaluation that ReportEvaluation() would record; nullopt if it has
+  // none. Returns ALREADY_EXISTS if the report is a repetition, and otherwise the errors of
+  // ReportEvaluation().
+  absl::StatusOr<std::optional<double>> GetNewScore(const ReportEvaluationRequest& request,
+                                                    absl::Duration now);
+  // Returns the limits of the file if the slot may upload it now, and otherwise the errors that
+  // StoreModel documents. Renews the slot's lease.
+  absl::StatusOr<std::shared_ptr<const ModelLimits>> AdmitUpload(const StoreModelRequest& request,
+                                                                 absl::Duration now);
   absl::StatusOr<LeaveJobReply> LeaveJob(const LeaveJobRequest& request, absl::Duration now);
   ParkedCall GetJobStatus(const JobStatusRequest& request, absl::Duration now,
                           Reply<JobStatus> reply);
@@ -131,6 +140,9 @@ class JobCoordinator {
   // Returns the slots that Tick() has evicted since the last call.
   std::vector<EvictedSlot> TakeGone() { return std::exchange(gone_, {}); }
 
+  // Returns the slots with an incarnation that has ended since the last call.
+  std::vector<SlotId> TakeEnded() { return std::exchange(ended_, {}); }
+
   // Drops a parked call whose caller disconnected. Ignores unknown and answered calls.
   void CancelParked(ParkedCall call) { parked_.Cancel(call); }
 
@@ -148,7 +160,7 @@ class JobCoordinator {
   absl::Status TakeIn(const NextWorkRequest& request, MemberState& member, absl::Duration now);
   // Ends the incarnation, hands its work to other slots, and records `state` and `reason`.
   void Expire(SlotHolder dead, SlotAccounting::State state, const std::string& reason);
-  // Answers the parked calls of an ended incarnation.
+  // Answers the parked calls of an ended incarnation, and records the end for TakeEnded().
   void NotifyEviction(SlotHolder dead);
   // Advances the job as far as possible and answers all parked calls that can be answered.
   // REQUIRES: has_job().
@@ -164,6 +176,7 @@ class JobCoordinator {
 
   ParkedCalls parked_;
   std::vector<EvictedSlot> gone_;
+  std::vector<SlotId> ended_;
 };
 
 }  // namespace torchps

@@ -49,6 +49,8 @@ namespace {
 
 constexpr char kRunningJob[] = "the running job";
 constexpr char kThisWorker[] = "this worker";
+// Bound of JobTerms::state_bytes, far above any model.
+constexpr int64_t kMaxModelStateBytes = int64_t{1} << 50;
 
 // Compares fingerprints of the samples. The fingerprint 0 means unknown and is not compared.
 absl::Status CheckSameSamples(const char* of, uint32_t job, uint32_t joiner) {
@@ -89,7 +91,12 @@ absl::StatusOr<JobTerms> JobTerms::FromJoin(const JoinRequest& request) {
     return absl::InvalidArgumentError(
         absl::StrCat("server_count is ", request.server_count(), "; expected at least 1"));
   }
+  if (request.state_bytes() < 0 || request.state_bytes() > kMaxModelStateBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("state_bytes is ", request.state_bytes(),
+                                                   "; expected 0 to ", kMaxModelStateBytes));
+  }
   terms.train_samples = request.train_samples();
+  terms.state_bytes = request.state_bytes();
   terms.data_fingerprint = DataFingerprint::Of(request.data_fingerprint());
   terms.model = request.model();
   terms.data = request.data();
@@ -107,6 +114,7 @@ absl::StatusOr<JobTerms> JobTerms::FromState(const CoordinatorState& state) {
   terms.job = *std::move(job);
   terms.layout = *std::move(layout);
   terms.train_samples = state.train_samples();
+  terms.state_bytes = std::clamp<int64_t>(state.state_bytes(), 0, kMaxModelStateBytes);
   terms.data_fingerprint = DataFingerprint::Of(state.data_fingerprint());
   terms.model = state.model();
   terms.data = state.data();
@@ -120,6 +128,7 @@ void JobTerms::SaveTo(CoordinatorState* state) const {
   *state->mutable_job() = job;
   *state->mutable_layout() = EncodeLayout(layout);
   state->set_train_samples(train_samples);
+  state->set_state_bytes(state_bytes);
   state->set_data_fingerprint(data_fingerprint.number());
   state->set_model(model);
   state->set_data(data);
@@ -131,6 +140,7 @@ absl::StatusOr<JobTerms> JobTerms::ResumeWith(const JobTerms& joiner) const {
   JobTerms terms = *this;
   terms.job = joiner.job;
   terms.server_count = joiner.server_count;
+  terms.state_bytes = joiner.state_bytes;
   absl::Status status = CompleteJobSpec(&terms.job, train_samples);
   if (status.ok()) status = terms.CheckSame(joiner);
   if (!status.ok()) return status;

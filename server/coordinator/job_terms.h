@@ -71,6 +71,7 @@ struct JobTerms {
   JobSpec job;  // normalised
   ModelLayout layout;
   int64_t train_samples = 0;
+  int64_t state_bytes = 0;           // as in JoinRequest; the first worker's, not compared
   DataFingerprint data_fingerprint;  // zero parts are unknown and not compared
   int server_count = 0;
   // Descriptions for users. They may differ between workers.

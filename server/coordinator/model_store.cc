@@ -1,12 +1,17 @@
 #include "server/coordinator/model_store.h"
 
+#include <algorithm>
+#include <cmath>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "checkpoint/safetensors_file.h"
+#include "transport/status_codec.h"
 
 namespace torchps {
 
@@ -17,32 +22,84 @@ absl::Status CoordinatorIsShuttingDown() {
 namespace {
 
 constexpr char kUnfinished[] = ".part";
+constexpr char kReady[] = ".ready";
+// Maximum bytes of a file's header: names, shapes and metadata.
+constexpr int64_t kMaxHeaderBytes = 16 << 20;
 
-// Returns the score in a model file's metadata, or nullopt if the file or the score is missing.
+// Returns the score in a model file's metadata, or nullopt if the file is missing or the score is
+// missing or not finite.
 std::optional<double> ScoreIn(FileSystem* files, const std::string& path) {
   const auto reader = SafetensorsReader::Open(files, path);
   if (!reader.ok()) return std::nullopt;
   const auto found = (*reader)->metadata().find("score");
   double score = 0;
-  if (found == (*reader)->metadata().end() || !absl::SimpleAtod(found->second, &score)) {
+  if (found == (*reader)->metadata().end() || !absl::SimpleAtod(found->second, &score) ||
+      !std::isfinite(score)) {
     return std::nullopt;
   }
   return score;
 }
 
-void RemoveUnfinished(FileSystem* files, const std::string& directory) {
+void RemoveFiles(FileSystem* files, const std::string& directory, absl::string_view suffix) {
   const absl::StatusOr<std::vector<std::string>> names = files->List(directory);
   if (!names.ok()) return;
   for (const std::string& name : *names) {
-    if (!absl::EndsWith(name, kUnfinished)) continue;
+    if (!absl::EndsWith(name, suffix)) continue;
     files->RemoveFile(absl::StrCat(directory, "/", name)).IgnoreError();
   }
 }
 
+std::string ShapeText(const std::vector<int64_t>& shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
+
+// Returns INVALID_ARGUMENT if the tensors of an uploaded file are not those that the job permits.
+absl::Status CheckTensors(const std::vector<TensorInfo>& tensors, ModelFile file,
+                          const ModelLimits& limits) {
+  std::map<absl::string_view, const TensorInfo*> found;
+  int64_t bytes = 0;
+  for (const TensorInfo& tensor : tensors) {
+    found[tensor.name] = &tensor;
+    bytes += tensor.end - tensor.begin;
+  }
+  if (bytes > limits.BytesOf(file)) {
+    return absl::InvalidArgumentError(absl::StrCat("the tensors of the uploaded file have ", bytes,
+                                                   " bytes; expected at most ",
+                                                   limits.BytesOf(file)));
+  }
+  for (const Segment& segment : limits.layout.segments()) {
+    const auto match = found.find(segment.name);
+    if (file == MODEL_CONSTANTS) {
+      if (match == found.end()) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("the uploaded constants contain '", segment.name,
+                       "', which servers hold; expected tensors that no server holds"));
+    }
+    if (match == found.end()) {
+      return absl::InvalidArgumentError(absl::StrCat("the uploaded model lacks '", segment.name,
+                                                     "'; expected all tensors of the job's model"));
+    }
+    const TensorInfo& tensor = *match->second;
+    if (tensor.dtype != Dtype::kF32 || tensor.shape != segment.shape) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("'", segment.name, "' in the uploaded model has shape ",
+                       ShapeText(tensor.shape), tensor.dtype == Dtype::kF32 ? "" : ", not in F32",
+                       "; expected ", ShapeText(segment.shape), " in F32"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
+int64_t ModelLimits::BytesOf(ModelFile file) const {
+  const int64_t of_layout = layout.size() * static_cast<int64_t>(sizeof(float));
+  if (file == MODEL_CONSTANTS) return std::max<int64_t>(0, state_bytes - of_layout);
+  return std::max(state_bytes, of_layout);
+}
+
 const std::string& ModelStore::GetDirectory(ModelFile file) const {
-  return file == MODEL_CONSTANTS ? directory_ : model_directory_;
+  return file == MODEL_CONSTANTS ? options_.directory : options_.model_directory;
 }
 
 std::string ModelStore::MakePath(ModelFile file) const {
@@ -58,21 +115,25 @@ std::string ModelStore::MakePath(ModelFile file) const {
   }
 }
 
-ModelStore::ModelStore(FileSystem* files, std::string directory, std::string model_directory,
-                       std::function<void(const std::string& file)> stored)
-    : files_(files),
-      directory_(std::move(directory)),
-      model_directory_(std::move(model_directory)),
-      stored_(std::move(stored)) {
-  RemoveUnfinished(files_, directory_);
-  RemoveUnfinished(files_, model_directory_);
+std::string ModelStore::GetTemporary(ModelFile file, SlotId slot) const {
+  return absl::StrCat(MakePath(file), ".slot-", slot, kUnfinished);
+}
+
+std::string ModelStore::GetReady(SlotId slot) const {
+  return absl::StrCat(MakePath(MODEL_BEST), ".slot-", slot, kReady);
+}
+
+ModelStore::ModelStore(Options options) : options_(std::move(options)), files_(options_.files) {
+  RemoveFiles(files_, options_.directory, kUnfinished);
+  RemoveFiles(files_, options_.model_directory, kUnfinished);
+  if (!options_.continues) RemoveFiles(files_, options_.model_directory, kReady);
   thread_ = std::thread([this] { Serve(); });
 }
 
 ModelStore::~ModelStore() { Stop(); }
 
 void ModelStore::Stop() {
-  std::deque<std::pair<StoreModelRequest, Answer>> left;
+  std::deque<Task> left;
   {
     MutexLock lock(&mutex_);
     if (std::exchange(stopped_, true)) return;
@@ -80,45 +141,92 @@ void ModelStore::Stop() {
     wakes_.SignalAll();
   }
   thread_.join();
-  for (const auto& [piece, answer] : left) answer(CoordinatorIsShuttingDown());
+  for (const Task& task : left) task.refuse(CoordinatorIsShuttingDown());
 }
 
-void ModelStore::Receive(StoreModelRequest piece, Answer answer) {
+void ModelStore::Receive(std::shared_ptr<const StoreModelRequest> piece,
+                         std::shared_ptr<const ModelLimits> limits, Answer answer) {
+  const auto size = static_cast<int64_t>(piece->data().size());
+  if (size > kMaxPieceBytes) {
+    answer(absl::InvalidArgumentError(absl::StrCat("a piece of a model has ", size,
+                                                   " bytes; expected at most ", kMaxPieceBytes)));
+    return;
+  }
+  Task task;
+  task.slot = piece->slot();
+  task.bytes = size;
+  task.refuse = answer;
+  task.run = [this, piece = std::move(piece), limits = std::move(limits),
+              answer = std::move(answer)] {
+    const absl::Status written = Write(*piece, *limits);
+    if (written.ok()) {
+      answer(StoreModelReply());
+    } else {
+      answer(written);
+    }
+  };
+  Add(std::move(task));
+}
+
+void ModelStore::PublishBest(SlotId slot, std::optional<double> score, Done done) {
+  Task task;
+  task.refuse = done;
+  task.run = [this, slot, score, done = std::move(done)] { done(Publish(slot, score)); };
+  Add(std::move(task));
+}
+
+void ModelStore::Forget(SlotId slot) {
+  Task task;
+  task.run = [this, slot] { RemoveFilesOf(slot); };
+  task.refuse = [](const absl::Status&) {};
+  Add(std::move(task));
+}
+
+void ModelStore::Add(Task task) {
+  std::vector<std::pair<std::function<void(const absl::Status&)>, absl::Status>> refused;
   {
     MutexLock lock(&mutex_);
-    if (!stopped_) {
-      waiting_.emplace_back(std::move(piece), std::move(answer));
+    const auto earlier = std::find_if(waiting_.begin(), waiting_.end(), [&](const Task& other) {
+      return task.slot != -1 && other.slot == task.slot;
+    });
+    if (earlier != waiting_.end()) {
+      refused.emplace_back(std::move(earlier->refuse),
+                           absl::CancelledError("replaced by a repetition of this call"));
+      waiting_bytes_ -= earlier->bytes;
+      waiting_.erase(earlier);
+    }
+    if (stopped_) {
+      refused.emplace_back(std::move(task.refuse), CoordinatorIsShuttingDown());
+    } else if (task.bytes > 0 && waiting_bytes_ + task.bytes > kMaxWaitingBytes) {
+      refused.emplace_back(
+          std::move(task.refuse),
+          BusyError("the coordinator writes the models of other slots; try again later",
+                    "writes the models of other slots"));
+    } else {
+      waiting_bytes_ += task.bytes;
+      waiting_.push_back(std::move(task));
       wakes_.SignalAll();
-      return;
     }
   }
-  answer(CoordinatorIsShuttingDown());
+  for (const auto& [refuse, why] : refused) refuse(why);
 }
 
 void ModelStore::Serve() {
   while (true) {
-    std::pair<StoreModelRequest, Answer> next;
+    Task next;
     {
       MutexLock lock(&mutex_);
       while (waiting_.empty() && !stopped_) wakes_.Wait(&mutex_);
       if (stopped_) return;
       next = std::move(waiting_.front());
       waiting_.pop_front();
+      waiting_bytes_ -= next.bytes;
     }
-    const absl::Status written = Write(next.first);
-    if (written.ok()) {
-      next.second(StoreModelReply());
-    } else {
-      next.second(written);
-    }
+    next.run();
   }
 }
 
-std::string ModelStore::GetTemporary(const StoreModelRequest& piece) const {
-  return absl::StrCat(MakePath(piece.file()), ".slot-", piece.slot(), kUnfinished);
-}
-
-absl::Status ModelStore::Write(const StoreModelRequest& piece) {
+absl::Status ModelStore::Write(const StoreModelRequest& piece, const ModelLimits& limits) {
   const int64_t size = static_cast<int64_t>(piece.data().size());
   if (MakePath(piece.file()).empty() || size == 0 || piece.offset() < 0 ||
       piece.offset() > piece.bytes() - size) {
@@ -126,10 +234,10 @@ absl::Status ModelStore::Write(const StoreModelRequest& piece) {
         "invalid piece of ", size, " bytes at offset ", piece.offset(), " of model file ",
         piece.file(), "; expected a piece within the ", piece.bytes(), " bytes of the file"));
   }
-  const std::string temporary = GetTemporary(piece);
+  const std::string temporary = GetTemporary(piece.file(), piece.slot());
   const Key key(piece.file(), piece.slot());
   if (piece.offset() == 0) {
-    if (absl::Status status = Begin(piece, temporary); !status.ok()) return status;
+    if (absl::Status status = Begin(piece, limits, temporary); !status.ok()) return status;
   }
   const auto found = uploads_.find(key);
   if (found == uploads_.end() || found->second.incarnation != piece.incarnation() ||
@@ -140,22 +248,31 @@ absl::Status ModelStore::Write(const StoreModelRequest& piece) {
                                               " is in progress; start again at offset 0"));
   }
   Upload& upload = found->second;
+  const int64_t written = upload.file == nullptr ? upload.bytes : upload.file->size();
   // The worker repeats a piece if the reply was lost.
-  if (upload.file->size() == piece.offset() + size) return absl::OkStatus();
-  if (upload.file->size() != piece.offset()) {
-    return absl::OutOfRangeError(absl::StrCat("expected the piece at offset ", upload.file->size(),
+  if (written == piece.offset() + size) return absl::OkStatus();
+  if (written != piece.offset()) {
+    return absl::OutOfRangeError(absl::StrCat("expected the piece at offset ", written,
                                               ", got offset ", piece.offset(),
                                               "; start again at offset 0"));
   }
   absl::Status status = upload.file->Append(piece.data());
   if (status.ok() && upload.file->size() < upload.bytes) return status;
-  if (status.ok()) status = Finish(piece, temporary);
+  if (status.ok()) status = Finish(piece, limits, &upload, temporary);
+  if (status.ok()) return status;
   uploads_.erase(key);
-  if (!status.ok()) files_->RemoveFile(temporary).IgnoreError();
+  files_->RemoveFile(temporary).IgnoreError();
   return status;
 }
 
-absl::Status ModelStore::Begin(const StoreModelRequest& piece, const std::string& temporary) {
+absl::Status ModelStore::Begin(const StoreModelRequest& piece, const ModelLimits& limits,
+                               const std::string& temporary) {
+  const int64_t most = limits.BytesOf(piece.file()) + kMaxHeaderBytes;
+  if (piece.bytes() > most) {
+    return absl::InvalidArgumentError(absl::StrCat("the uploaded file has ", piece.bytes(),
+                                                   " bytes; expected at most ", most,
+                                                   " for the job's model"));
+  }
   const std::string& directory = GetDirectory(piece.file());
   const absl::StatusOr<int64_t> room = files_->FreeBytes(directory);
   if (room.ok() && *room < piece.bytes()) {
@@ -168,29 +285,63 @@ absl::Status ModelStore::Begin(const StoreModelRequest& piece, const std::string
   return absl::OkStatus();
 }
 
-absl::Status ModelStore::Finish(const StoreModelRequest& piece, const std::string& temporary) {
-  WritableFile& file = *uploads_[{piece.file(), piece.slot()}].file;
-  absl::Status status = file.Sync();
-  if (absl::Status closed = file.Close(); status.ok()) status = closed;
+absl::Status ModelStore::Finish(const StoreModelRequest& piece, const ModelLimits& limits,
+                                Upload* upload, const std::string& temporary) {
+  absl::Status status = upload->file->Sync();
+  if (absl::Status closed = upload->file->Close(); status.ok()) status = closed;
   if (!status.ok()) return status;
-  if (const auto reader = SafetensorsReader::Open(files_, temporary); !reader.ok()) {
-    return absl::InvalidArgumentError(reader.status().message());
-  }
-  const std::string& directory = GetDirectory(piece.file());
-  const std::string path = MakePath(piece.file());
+  const auto reader = SafetensorsReader::Open(files_, temporary);
+  if (!reader.ok()) return absl::InvalidArgumentError(reader.status().message());
+  status = CheckTensors((*reader)->tensors(), piece.file(), limits);
+  if (!status.ok()) return status;
   if (piece.file() == MODEL_BEST) {
-    const std::optional<double> before = ScoreIn(files_, path);
-    // Another slot has already stored a model that is at least as good.
-    if (before.has_value() && *before >= ScoreIn(files_, temporary)) {
-      return files_->RemoveFile(temporary);
-    }
+    status = files_->Rename(temporary, GetReady(piece.slot()));
+    if (status.ok()) status = files_->SyncDirectory(GetDirectory(MODEL_BEST));
+  } else {
+    status = PutInPlace(temporary, piece.file());
   }
-  if (status = files_->Rename(temporary, path); !status.ok()) return status;
-  status = files_->SyncDirectory(directory);
-  if (status.ok() && stored_ != nullptr && directory == directory_) {
-    stored_(path.substr(directory.size() + 1));
+  if (status.ok()) upload->file = nullptr;
+  return status;
+}
+
+absl::Status ModelStore::PutInPlace(const std::string& from, ModelFile file) {
+  const std::string path = MakePath(file);
+  const std::string& directory = GetDirectory(file);
+  if (absl::Status status = files_->Rename(from, path); !status.ok()) return status;
+  const absl::Status status = files_->SyncDirectory(directory);
+  if (status.ok() && options_.stored != nullptr && directory == options_.directory) {
+    options_.stored(path.substr(directory.size() + 1));
   }
   return status;
+}
+
+absl::Status ModelStore::Publish(SlotId slot, std::optional<double> score) {
+  uploads_.erase({MODEL_BEST, slot});
+  const std::string ready = GetReady(slot);
+  if (absl::IsNotFound(files_->OpenForReading(ready).status())) return absl::OkStatus();
+  const std::optional<double> own = ScoreIn(files_, ready);
+  if (!score.has_value() || own != score) {
+    files_->RemoveFile(ready).IgnoreError();
+    const auto text = [](std::optional<double> of) {
+      return of.has_value() ? absl::StrCat("score ", *of) : std::string("no score");
+    };
+    return absl::InvalidArgumentError(absl::StrCat("slot ", slot, " uploaded a best model with ",
+                                                   text(own), ", but reported ", text(score)));
+  }
+  const std::optional<double> best = ScoreIn(files_, MakePath(MODEL_BEST));
+  // Another slot has already stored a model that is at least as good.
+  if (best.has_value() && *best >= *score) return files_->RemoveFile(ready);
+  return PutInPlace(ready, MODEL_BEST);
+}
+
+void ModelStore::RemoveFilesOf(SlotId slot) {
+  for (const ModelFile file : {MODEL_FINAL, MODEL_BEST, MODEL_CONSTANTS}) {
+    const auto found = uploads_.find({file, slot});
+    if (found == uploads_.end()) continue;
+    if (found->second.file != nullptr) files_->RemoveFile(GetTemporary(file, slot)).IgnoreError();
+    uploads_.erase(found);
+  }
+  files_->RemoveFile(GetReady(slot)).IgnoreError();
 }
 
 }  // namespace torchps

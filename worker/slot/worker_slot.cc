@@ -124,6 +124,11 @@ absl::Status WorkerSlot::TakeSlot(const ModelLayout& layout) {
                                                  : GetMembers(options_, layout, request.host());
   request.set_device(members.empty() ? options_.device.str() : DevicesOfMembers(members));
   for (const ReplicaMember& member : members) *request.add_member() = member;
+  if (!data_.replica.has_value()) {
+    // A state that a file cannot store is reported when the slot is asked to store it.
+    const absl::StatusOr<StateFile> state = StateFile::Of(module_, {});
+    if (state.ok()) request.set_state_bytes(state->tensor_bytes());
+  }
   request.set_train_samples(data_.train_samples);
   request.set_data_fingerprint(data_.fingerprint.number());
   const std::string& model = options_.job.model().name();

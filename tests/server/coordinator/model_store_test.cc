@@ -2,28 +2,47 @@
 
 #include <cerrno>
 #include <future>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "checkpoint/safetensors.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/faulty_file_system.h"
+#include "transport/status_codec.h"
 
 namespace torchps {
 namespace {
 
-// Returns a safetensors file with one tensor that contains only `value`.
-std::string GetFile(float value, const std::string& score) {
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// Returns a safetensors file with these tensors, filled with `value`.
+std::string GetFileOf(std::vector<TensorInfo> tensors, float value, const std::string& score = "") {
   SafetensorsHeader header;
-  header.tensors.push_back({"w", Dtype::kF32, {1}, 0, 4});
+  header.tensors = std::move(tensors);
   if (!score.empty()) header.metadata["score"] = score;
   const std::string json = FormatSafetensorsHeader(header);
   const uint64_t length = json.size();
   std::string file(reinterpret_cast<const char*>(&length), sizeof(length));
   file += json;
-  file.append(reinterpret_cast<const char*>(&value), sizeof(value));
+  for (int64_t i = 0; i < header.tensors.back().end; i += 4) {
+    file.append(reinterpret_cast<const char*>(&value), sizeof(value));
+  }
   return file;
 }
+
+// Returns a model file of the job: one tensor that contains only `value`.
+std::string GetFile(float value, const std::string& score) {
+  return GetFileOf({{"w", Dtype::kF32, {1}, 0, 4}}, value, score);
+}
+
+// Returns a file of the job's constants.
+std::string GetConstants() { return GetFileOf({{"frozen", Dtype::kF32, {2}, 0, 8}}, 3); }
 
 class ModelStoreTest : public ::testing::Test {
  protected:
@@ -32,14 +51,19 @@ class ModelStoreTest : public ::testing::Test {
     Restart();
   }
 
-  void Restart(const std::string& model_directory = "dir") {
+  void Restart(const std::string& model_directory = "dir", bool continues = true) {
     store_.reset();
-    store_ = std::make_unique<ModelStore>(&files_, "dir", model_directory,
-                                          [this](const std::string& name) { stored_ = name; });
+    ModelStore::Options options;
+    options.files = &files_;
+    options.directory = "dir";
+    options.model_directory = model_directory;
+    options.continues = continues;
+    options.stored = [this](const std::string& name) { stored_ = name; };
+    store_ = std::make_unique<ModelStore>(std::move(options));
   }
 
-  absl::Status Send(ModelFile file, const std::string& whole, size_t begin, size_t size,
-                    SlotId slot = 0, Incarnation incarnation = 7) {
+  static StoreModelRequest Piece(ModelFile file, const std::string& whole, size_t begin,
+                                 size_t size, SlotId slot = 0, Incarnation incarnation = 7) {
     StoreModelRequest piece;
     piece.set_slot(slot);
     piece.set_incarnation(incarnation);
@@ -47,12 +71,31 @@ class ModelStoreTest : public ::testing::Test {
     piece.set_bytes(static_cast<int64_t>(whole.size()));
     piece.set_offset(static_cast<int64_t>(begin));
     piece.set_data(whole.substr(begin, size));
-    std::promise<absl::Status> answer;
-    store_->Receive(piece, [&](const absl::StatusOr<StoreModelReply>& reply) {
-      answer.set_value(reply.status());
-    });
-    return answer.get_future().get();
+    return piece;
   }
+
+  std::future<absl::Status> Receive(StoreModelRequest piece) {
+    const auto answer = std::make_shared<std::promise<absl::Status>>();
+    store_->Receive(std::make_shared<StoreModelRequest>(std::move(piece)), limits_,
+                    [answer](const absl::StatusOr<StoreModelReply>& reply) {
+                      answer->set_value(reply.status());
+                    });
+    return answer->get_future();
+  }
+
+  absl::Status Send(ModelFile file, const std::string& whole, size_t begin, size_t size,
+                    SlotId slot = 0, Incarnation incarnation = 7) {
+    return Receive(Piece(file, whole, begin, size, slot, incarnation)).get();
+  }
+
+  absl::Status Publish(SlotId slot, std::optional<double> score) {
+    std::promise<absl::Status> done;
+    store_->PublishBest(slot, score, [&](const absl::Status& status) { done.set_value(status); });
+    return done.get_future().get();
+  }
+
+  // Waits until all tasks so far are done.
+  void Flush() { EXPECT_TRUE(Publish(/*slot=*/4000, std::nullopt).ok()); }
 
   absl::Status SendAll(ModelFile file, const std::string& whole, SlotId slot = 0) {
     absl::Status status;
@@ -68,6 +111,9 @@ class ModelStoreTest : public ::testing::Test {
   }
 
   FaultyFileSystem files_;
+  // The state has one tensor of the layout, and 8 bytes of constants.
+  const std::shared_ptr<const ModelLimits> limits_ = std::make_shared<ModelLimits>(
+      ModelLimits{*ModelLayout::Create({Segment{"w", {1}}}), /*state_bytes=*/12});
   std::string stored_;
   std::unique_ptr<ModelStore> store_;
 };
@@ -79,17 +125,17 @@ TEST_F(ModelStoreTest, StoresAFileWithItsLastPiece) {
     ASSERT_TRUE(Send(MODEL_FINAL, model, begin, 10).ok());
   }
   EXPECT_EQ(Kept("model.safetensors"), model);
-  ASSERT_TRUE(SendAll(MODEL_CONSTANTS, model).ok());
-  EXPECT_EQ(Kept("constants.safetensors"), model);
+  ASSERT_TRUE(SendAll(MODEL_CONSTANTS, GetConstants()).ok());
+  EXPECT_EQ(Kept("constants.safetensors"), GetConstants());
 }
 
 TEST_F(ModelStoreTest, StoresModelsAndConstantsInSeparateDirectories) {
   ASSERT_TRUE(files_.CreateDirectories("dir/models").ok());
   Restart("dir/models");
   const std::string model = GetFile(1, "0.5");
-  ASSERT_TRUE(SendAll(MODEL_CONSTANTS, model).ok());
+  ASSERT_TRUE(SendAll(MODEL_CONSTANTS, GetConstants()).ok());
   ASSERT_TRUE(SendAll(MODEL_FINAL, model).ok());
-  EXPECT_EQ(Kept("constants.safetensors"), model);
+  EXPECT_EQ(Kept("constants.safetensors"), GetConstants());
   EXPECT_EQ(Kept("models/model.safetensors"), model);
   EXPECT_EQ(stored_, "constants.safetensors") << "copies cover only this directory";
 }
@@ -100,6 +146,8 @@ TEST_F(ModelStoreTest, AppliesARepeatedPieceOnce) {
   ASSERT_TRUE(Send(MODEL_FINAL, model, 10, 10).ok());
   ASSERT_TRUE(Send(MODEL_FINAL, model, 10, 10).ok()) << "its answer was lost";
   ASSERT_TRUE(Send(MODEL_FINAL, model, 20, model.size()).ok());
+  EXPECT_EQ(Kept("model.safetensors"), model);
+  ASSERT_TRUE(Send(MODEL_FINAL, model, 20, model.size()).ok()) << "its answer was lost";
   EXPECT_EQ(Kept("model.safetensors"), model);
 }
 
@@ -124,10 +172,139 @@ TEST_F(ModelStoreTest, KeepsTheModelWithTheBestScoreInAnyOrderOfUploads) {
   const std::string poor = GetFile(2, "0.8");
   const std::string better = GetFile(3, "0.95");
   ASSERT_TRUE(SendAll(MODEL_BEST, good, 0).ok());
+  EXPECT_EQ(Kept("best.safetensors"), std::nullopt) << "its score is not reported yet";
+  EXPECT_TRUE(Publish(0, 0.9).ok());
+  EXPECT_EQ(Kept("best.safetensors"), good);
   ASSERT_TRUE(SendAll(MODEL_BEST, poor, 1).ok());
+  EXPECT_TRUE(Publish(1, 0.8).ok());
   EXPECT_EQ(Kept("best.safetensors"), good);
   ASSERT_TRUE(SendAll(MODEL_BEST, better, 1).ok());
+  EXPECT_TRUE(Publish(1, 0.95).ok());
   EXPECT_EQ(Kept("best.safetensors"), better);
+  EXPECT_EQ(stored_, "best.safetensors");
+  EXPECT_TRUE(Publish(1, 0.97).ok()) << "a report without an upload";
+  EXPECT_THAT(*files_.List("dir"), ElementsAre("best.safetensors"));
+}
+
+TEST_F(ModelStoreTest, AModelWithAnotherScoreThanTheReportIsDropped) {
+  const std::string good = GetFile(1, "0.9");
+  ASSERT_TRUE(SendAll(MODEL_BEST, good).ok());
+  ASSERT_TRUE(Publish(0, 0.9).ok());
+  for (const std::string claimed : {"1e308", "inf", "nan", ""}) {
+    ASSERT_TRUE(SendAll(MODEL_BEST, GetFile(2, claimed)).ok());
+    const absl::Status dropped = Publish(0, 0.95);
+    EXPECT_TRUE(absl::IsInvalidArgument(dropped)) << dropped;
+    EXPECT_THAT(std::string(dropped.message()), HasSubstr("but reported score 0.95"));
+    ASSERT_TRUE(SendAll(MODEL_BEST, GetFile(2, claimed)).ok());
+    EXPECT_TRUE(absl::IsInvalidArgument(Publish(0, std::nullopt)));
+    EXPECT_EQ(Kept("best.safetensors"), good);
+    EXPECT_THAT(*files_.List("dir"), ElementsAre("best.safetensors"));
+  }
+}
+
+TEST_F(ModelStoreTest, ABestModelWaitsForTheReportAcrossARestart) {
+  const std::string best = GetFile(1, "0.9");
+  ASSERT_TRUE(SendAll(MODEL_BEST, best).ok());
+  Restart();
+  EXPECT_TRUE(Publish(0, 0.9).ok());
+  EXPECT_EQ(Kept("best.safetensors"), best);
+  ASSERT_TRUE(SendAll(MODEL_BEST, GetFile(2, "0.95")).ok());
+  Restart("dir", /*continues=*/false);
+  EXPECT_THAT(*files_.List("dir"), ElementsAre("best.safetensors")) << "of a job that is resumed";
+}
+
+TEST_F(ModelStoreTest, TheFilesOfAnEndedIncarnationAreRemoved) {
+  const std::string model = GetFile(1, "0.9");
+  ASSERT_TRUE(SendAll(MODEL_BEST, model, 0).ok());
+  ASSERT_TRUE(Send(MODEL_FINAL, model, 0, 10, 0).ok());
+  ASSERT_TRUE(Send(MODEL_CONSTANTS, GetConstants(), 0, 10, 0).ok());
+  ASSERT_TRUE(Send(MODEL_FINAL, model, 0, 10, 1).ok());
+  store_->Forget(0);
+  Flush();
+  EXPECT_THAT(*files_.List("dir"), ElementsAre("model.safetensors.slot-1.part"));
+  EXPECT_TRUE(absl::IsOutOfRange(Send(MODEL_FINAL, model, 10, 10, 0)));
+}
+
+TEST_F(ModelStoreTest, RefusesAFileThatIsLargerThanTheJobsModel) {
+  StoreModelRequest piece = Piece(MODEL_FINAL, GetFile(1, ""), 0, 10);
+  piece.set_bytes(12 + (16 << 20) + 1);
+  const absl::Status refused = Receive(piece).get();
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("expected at most 16777228"));
+  EXPECT_THAT(*files_.List("dir"), IsEmpty());
+  piece.set_bytes(piece.bytes() - 1);
+  EXPECT_TRUE(Receive(piece).get().ok());
+  piece.set_file(MODEL_CONSTANTS);
+  EXPECT_TRUE(absl::IsInvalidArgument(Receive(piece).get())) << "without the layout's tensors";
+  piece.set_bytes(piece.bytes() - 4);
+  EXPECT_TRUE(Receive(piece).get().ok());
+}
+
+TEST_F(ModelStoreTest, RefusesTensorsThatAreNotTheJobs) {
+  const std::string before = GetFile(1, "");
+  ASSERT_TRUE(SendAll(MODEL_FINAL, before).ok());
+  ASSERT_TRUE(SendAll(MODEL_CONSTANTS, GetConstants()).ok());
+  const std::vector<std::pair<std::vector<TensorInfo>, std::string>> wrong = {
+      {{{"v", Dtype::kF32, {1}, 0, 4}}, "lacks 'w'"},
+      {{{"w", Dtype::kF32, {2}, 0, 8}}, "has shape [2]; expected [1] in F32"},
+      {{{"w", Dtype::kI32, {1}, 0, 4}}, "has shape [1], not in F32; expected [1] in F32"},
+      {{{"w", Dtype::kF32, {1}, 0, 4}, {"more", Dtype::kF32, {3}, 4, 16}},
+       "have 16 bytes; expected at most 12"},
+  };
+  for (const auto& [tensors, message] : wrong) {
+    const absl::Status refused = SendAll(MODEL_FINAL, GetFileOf(tensors, 2));
+    EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr(message));
+  }
+  const absl::Status refused = SendAll(MODEL_CONSTANTS, GetFile(2, ""));
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("'w', which servers hold"));
+  EXPECT_EQ(Kept("model.safetensors"), before);
+  EXPECT_EQ(Kept("constants.safetensors"), GetConstants());
+  const std::string with_constants =
+      GetFileOf({{"w", Dtype::kF32, {1}, 0, 4}, {"frozen", Dtype::kF32, {2}, 4, 12}}, 2);
+  EXPECT_TRUE(SendAll(MODEL_FINAL, with_constants).ok());
+}
+
+TEST_F(ModelStoreTest, BoundsTheMemoryOfWaitingPieces) {
+  const std::string model = GetFile(1, "");
+  StoreModelRequest large = Piece(MODEL_FINAL, model, 0, 1);
+  large.set_data(std::string(ModelStore::kMaxPieceBytes + 1, 'x'));
+  large.set_bytes(16 << 20);
+  EXPECT_TRUE(absl::IsInvalidArgument(Receive(large).get()));
+  large.mutable_data()->pop_back();
+
+  std::promise<void> arrived, release;
+  std::future<void> released = release.get_future();
+  files_.SetFaultHook([&](FaultyFileSystem::Operation operation,
+                          const std::string& path) -> std::optional<FaultyFileSystem::Fault> {
+    if (operation != FaultyFileSystem::Operation::kCreate || path.find("slot-0") == path.npos) {
+      return std::nullopt;
+    }
+    arrived.set_value();
+    released.wait();
+    return std::nullopt;
+  });
+  std::future<absl::Status> first = Receive(Piece(MODEL_FINAL, model, 0, 10));
+  arrived.get_future().wait();
+  constexpr int kFit = ModelStore::kMaxWaitingBytes / ModelStore::kMaxPieceBytes;
+  std::vector<std::future<absl::Status>> fitting;
+  for (int slot = 1; slot <= kFit; ++slot) {
+    large.set_slot(slot);
+    fitting.push_back(Receive(large));
+  }
+  large.set_slot(kFit + 1);
+  std::future<absl::Status> refused = Receive(large);
+  large.set_slot(1);
+  std::future<absl::Status> repeated = Receive(large);
+  release.set_value();
+  EXPECT_TRUE(BusyWith(refused.get()).has_value()) << "the client tries again";
+  EXPECT_TRUE(absl::IsCancelled(fitting.front().get())) << "one piece of a slot waits";
+  EXPECT_TRUE(first.get().ok());
+  EXPECT_TRUE(repeated.get().ok());
+  for (size_t i = 1; i < fitting.size(); ++i) EXPECT_TRUE(fitting[i].get().ok());
+  large.set_slot(kFit + 1);
+  EXPECT_TRUE(Receive(large).get().ok());
 }
 
 TEST_F(ModelStoreTest, ConcurrentUploadsDoNotInterfere) {
@@ -137,6 +314,8 @@ TEST_F(ModelStoreTest, ConcurrentUploadsDoNotInterfere) {
   ASSERT_TRUE(Send(MODEL_BEST, second, 0, 10, 1).ok());
   ASSERT_TRUE(Send(MODEL_BEST, first, 10, first.size(), 0).ok());
   ASSERT_TRUE(Send(MODEL_BEST, second, 10, second.size(), 1).ok());
+  ASSERT_TRUE(Publish(1, 0.8).ok());
+  ASSERT_TRUE(Publish(0, 0.9).ok());
   EXPECT_EQ(Kept("best.safetensors"), first);
 }
 
@@ -173,6 +352,7 @@ TEST_F(ModelStoreTest, KeepsThePreviousFileOnDiskErrors) {
 TEST_F(ModelStoreTest, AnswersUnavailableAfterStop) {
   store_->Stop();
   EXPECT_TRUE(absl::IsUnavailable(Send(MODEL_FINAL, GetFile(1, ""), 0, 10)));
+  EXPECT_TRUE(absl::IsUnavailable(Publish(0, 0.5)));
 }
 
 }  // namespace
