@@ -163,7 +163,9 @@ absl::Status CoordinatorClient::ReportEvaluation(const EvaluationResult& result)
   request.set_incarnation(incarnation_);
   *request.mutable_result() = result;
   Rules rules;
-  rules.timeout = kPromptTimeout;
+  // The server first puts the best model in place, after it has written the uploads of other slots.
+  rules.timeout = kParkTimeout;
+  rules.may_park = true;
   return Call(&Coordinator::Stub::ReportEvaluation, request, rules).status();
 }
 

@@ -229,24 +229,13 @@ bool CoordinatedJob::TakeInitialized(SlotId slot) {
 }
 
 absl::Status CoordinatedJob::CheckUpload(const MemberState& member, ModelFile file) const {
-  const bool initializes =
-      phase() == JobStatus::INITIALIZING && !initialized_ && initializer_ == member.slot();
   const NextWorkReply& told = member.answer();
-  const bool keeps = member.evaluating() != 0 && told.evaluate_epoch() == member.evaluating() &&
-                     told.has_keep_model();
-  switch (file) {
-    case MODEL_CONSTANTS:
-      if (initializes) return absl::OkStatus();
-      break;
-    case MODEL_FINAL:
-      if (keeps && told.keep_model().final()) return absl::OkStatus();
-      break;
-    case MODEL_BEST:
-      if (keeps) return absl::OkStatus();
-      break;
-    default:
-      return absl::InvalidArgumentError(absl::StrCat("there is no model file ", file));
+  bool asked = member.evaluating() != 0 && told.has_keep_model();
+  if (file == MODEL_FINAL) asked = asked && told.keep_model().final();
+  if (file == MODEL_CONSTANTS) {
+    asked = phase() == JobStatus::INITIALIZING && !initialized_ && initializer_ == member.slot();
   }
+  if (asked) return absl::OkStatus();
   return absl::PermissionDeniedError(
       absl::StrCat("slot ", member.slot(), " was not asked to upload ", ModelFile_Name(file), ": ",
                    file == MODEL_CONSTANTS ? "it does not initialise the model"
