@@ -176,7 +176,7 @@ absl::StatusOr<StateSources> OpenZip(const ReadableFile& file, const std::string
   if (absl::Status readable = CheckArchive(*zip, path); !readable.ok()) return readable;
   const auto [bytes, length] = zip->getRecord("data.pkl");
   const absl::StatusOr<std::vector<PickledTensor>> tensors =
-      ParseStateDictPickle({static_cast<const char*>(bytes.get()), length});
+      ParseStateDictPickle({static_cast<const char*>(bytes.get()), length}, file.size());
   if (!tensors.ok()) return Refused(path, tensors.status().message());
   StateSources sources;
   for (const PickledTensor& tensor : *tensors) {

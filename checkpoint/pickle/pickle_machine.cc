@@ -2,9 +2,29 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 namespace torchps {
 
 using Kind = PickleValue::Kind;
+
+namespace {
+
+// Bytes per object for its entry in a container and for the allocator.
+constexpr uint64_t kOverhead = 48;
+// A growing vector takes three times its contents: the old array, and a new one of twice the size.
+constexpr uint64_t kGrowing = 3;
+
+}  // namespace
+
+absl::Status PickleMemory::Take(uint64_t bytes) {
+  if (bytes > left_) {
+    return absl::DataLossError(
+        absl::StrCat("its pickle needs more than ", bytes_ >> 20, " MiB of memory"));
+  }
+  left_ -= bytes;
+  return absl::OkStatus();
+}
 
 absl::Status PickleMachine::Damaged() { return absl::DataLossError("its pickle is damaged"); }
 
@@ -52,11 +72,18 @@ absl::StatusOr<absl::string_view> PickleMachine::Line() {
 
 absl::Status PickleMachine::Push(const absl::StatusOr<PickleValue>& value) {
   if (!value.ok()) return value.status();
+  if (stack_.size() == deepest_) {
+    // Pop() and PopToMark() copy the values.
+    absl::Status taken = memory_->Take(kGrowing * sizeof(PickleValue));
+    if (!taken.ok()) return taken;
+    ++deepest_;
+  }
   stack_.push_back(*value);
   return absl::OkStatus();
 }
 
 absl::Status PickleMachine::PushDict() {
+  if (absl::Status taken = memory_->Take(kOverhead); !taken.ok()) return taken;
   dicts_.emplace_back();
   return Push(PickleValue{Kind::kDict, static_cast<int64_t>(dicts_.size() - 1), {}, {}});
 }
@@ -93,6 +120,8 @@ absl::Status PickleMachine::PushString(uint64_t bytes_of_length) {
 
 absl::Status PickleMachine::PushTuple(absl::StatusOr<PickleValues> values) {
   if (!values.ok()) return values.status();
+  absl::Status taken = memory_->Take(kOverhead + values->size() * sizeof(PickleValue));
+  if (!taken.ok()) return taken;
   tuples_.push_back(*std::move(values));
   return Push(PickleValue{Kind::kTuple, static_cast<int64_t>(tuples_.size() - 1), {}, {}});
 }
@@ -120,8 +149,9 @@ absl::StatusOr<PickleValues> PickleMachine::PopToMark() {
 absl::Status PickleMachine::Remember(const absl::StatusOr<uint64_t>& index) {
   if (!index.ok()) return index.status();
   if (stack_.empty()) return Damaged();
-  memo_[*index] = stack_.back();
-  return absl::OkStatus();
+  absl::Status taken = memory_->Take(kOverhead + sizeof(PickleValue));
+  if (taken.ok()) memo_[*index] = stack_.back();
+  return taken;
 }
 
 absl::Status PickleMachine::Recall(const absl::StatusOr<uint64_t>& index) {
@@ -251,6 +281,8 @@ absl::Status PickleMachine::SetItems(const absl::StatusOr<PickleValues>& items) 
   if (stack_.empty() || items->size() % 2 != 0) return Damaged();
   if (stack_.back().kind == Kind::kOther) return absl::OkStatus();
   if (stack_.back().kind != Kind::kDict) return Damaged();
+  absl::Status taken = memory_->Take(kGrowing * items->size() / 2 * sizeof(Items::value_type));
+  if (!taken.ok()) return taken;
   Items& dict = dicts_[stack_.back().number];
   for (size_t i = 0; i < items->size(); i += 2) {
     // Numeric keys, as in optimizer state, become "".

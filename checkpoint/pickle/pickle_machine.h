@@ -14,8 +14,22 @@
 
 namespace torchps {
 
+// Limits the memory for the objects of a pickle, because one byte of a pickle can make an object of
+// many bytes. Not thread-safe.
+class PickleMemory {
+ public:
+  explicit PickleMemory(uint64_t bytes) : bytes_(bytes), left_(bytes) {}
+
+  // Call it before storing `bytes` more. DATA_LOSS: this exceeds the limit.
+  absl::Status Take(uint64_t bytes);
+
+ private:
+  const uint64_t bytes_;
+  uint64_t left_;
+};
+
 // Represents a value on a pickle machine's stack. Values are small and refer to large data outside
-// the stack. So neither copies nor nesting use more memory than the file size.
+// the stack, so copies are cheap.
 struct PickleValue {
   enum class Kind {
     kNone,
@@ -43,12 +57,13 @@ using PickleValues = std::vector<PickleValue>;
 // instructions of protocols 2 to 5 that dictionaries of tensors need. Does not call any function
 // that the pickle names: the World decides the result of a call. So untrusted bytes are safe.
 //
-// Thread-compatible. Borrows the pickle and the World; the values' texts are parts of the pickle.
-// Errors are DATA_LOSS, with a message that completes "... is not a state_dict: ".
+// Thread-compatible. Borrows the pickle, the memory limit and the World; the values' texts are
+// parts of the pickle. Errors are DATA_LOSS, with a message that completes "... is not a
+// state_dict: ".
 class PickleMachine {
  public:
   // Resolves the names and ids in the pickle. Two bytes of a pickle can repeat a call, so a World
-  // must limit the size and the number of the objects that it keeps.
+  // must count the objects that it keeps in the machine's PickleMemory.
   class World {
    public:
     virtual ~World() = default;
@@ -63,7 +78,8 @@ class PickleMachine {
   // Dictionary items in insertion order; names may repeat.
   using Items = std::vector<std::pair<absl::string_view, PickleValue>>;
 
-  PickleMachine(absl::string_view pickle, World* world) : rest_(pickle), world_(world) {}
+  PickleMachine(absl::string_view pickle, PickleMemory* memory, World* world)
+      : rest_(pickle), memory_(memory), world_(world) {}
 
   // Runs the pickle and returns the one object that it creates. May be called once.
   absl::StatusOr<PickleValue> Run();
@@ -102,8 +118,10 @@ class PickleMachine {
   absl::Status Recall(const absl::StatusOr<uint64_t>& index);
 
   absl::string_view rest_;
+  PickleMemory* const memory_;
   World* const world_;
-  PickleValues stack_;
+  std::deque<PickleValue> stack_;
+  size_t deepest_ = 0;  // the largest size of `stack_`
   std::map<uint64_t, PickleValue> memo_;
   std::deque<PickleValues> tuples_;
   std::deque<Items> dicts_;

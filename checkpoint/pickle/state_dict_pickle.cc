@@ -20,9 +20,8 @@ namespace {
 using Kind = PickleValue::Kind;
 
 // These limits are far above the needs of real modules. A short instruction can repeat an earlier
-// value of any size, so a small file could otherwise fill the memory.
+// value of any size, so a small file could otherwise take much time.
 constexpr size_t kMaxPickleBytes = size_t{32} << 20;
-constexpr size_t kMaxTensors = size_t{1} << 20;
 constexpr size_t kMaxDimensions = 64;
 constexpr size_t kMaxNameBytes = 4096;
 constexpr size_t kMaxKeyBytes = 64;  // torch's keys are small numbers
@@ -30,6 +29,11 @@ constexpr size_t kMaxKeyBytes = 64;  // torch's keys are small numbers
 constexpr size_t kMaxShownBytes = 100;
 // Number of dictionary levels that LargestNested() searches for tensors.
 constexpr int kDeepestPath = 3;
+constexpr size_t kMaxNested = 10000;  // dictionaries that it visits
+// Memory for the pickle's objects: kMemory, and kMemoryPerByte bytes for each byte of the file. A
+// tensor takes 3 KB, and 350 bytes of the file or more.
+constexpr uint64_t kMemory = uint64_t{32} << 20;
+constexpr uint64_t kMemoryPerByte = 8;
 
 absl::Status Refused(absl::string_view why) { return absl::DataLossError(why); }
 absl::Status Damaged() { return PickleMachine::Damaged(); }
@@ -48,6 +52,15 @@ Dtype DtypeOfStorage(absl::string_view name) {
       {"ComplexFloatStorage", Dtype::kC64}, {"ComplexDoubleStorage", Dtype::kC128}};
   const auto found = kDtypes->find(name);
   return found == kDtypes->end() ? Dtype::kOther : found->second;
+}
+
+// Returns an upper bound of the bytes that a tensor takes in a container.
+uint64_t BytesOf(const PickledTensor& tensor) {
+  constexpr uint64_t kStrings = 3;
+  constexpr uint64_t kAllocation = 32;
+  return sizeof(PickledTensor) + kStrings * kAllocation + tensor.name.size() +
+         tensor.other_dtype.size() + tensor.storage.size() +
+         (tensor.shape.size() + tensor.strides.size()) * sizeof(int64_t);
 }
 
 // True if each element of the view is inside the storage.
@@ -70,6 +83,8 @@ bool LiesWithin(const PickledTensor& tensor) {
 // Creates storages, and tensors that view them, from torch's names and ids in a pickle.
 class TorchWorld final : public PickleMachine::World {
  public:
+  explicit TorchWorld(PickleMemory* memory) : memory_(memory) {}
+
   absl::StatusOr<PickleValue> Call(const PickleMachine& machine, const PickleValue& name,
                                    absl::Span<const PickleValue> arguments) override;
   absl::StatusOr<PickleValue> Load(absl::Span<const PickleValue> id) override;
@@ -81,6 +96,7 @@ class TorchWorld final : public PickleMachine::World {
   absl::StatusOr<PickleValue> Rebuild(const PickleMachine& machine,
                                       absl::Span<const PickleValue> arguments);
 
+  PickleMemory* const memory_;
   std::deque<PickledTensor> storages_;  // only storage fields are set
   std::deque<PickledTensor> tensors_;
 };
@@ -116,9 +132,8 @@ absl::StatusOr<PickleValue> TorchWorld::Call(const PickleMachine& machine, const
 // dtype, for dtypes without a storage class.
 absl::StatusOr<PickleValue> TorchWorld::Rebuild(const PickleMachine& machine,
                                                 absl::Span<const PickleValue> arguments) {
-  if (arguments.size() < 4 || tensors_.size() == kMaxTensors ||
-      arguments[0].kind != Kind::kLoaded || arguments[1].kind != Kind::kNumber ||
-      arguments[1].number < 0) {
+  if (arguments.size() < 4 || arguments[0].kind != Kind::kLoaded ||
+      arguments[1].kind != Kind::kNumber || arguments[1].number < 0) {
     return Damaged();
   }
   std::optional<std::vector<int64_t>> shape = GetNumbers(machine, arguments[2]);
@@ -132,6 +147,7 @@ absl::StatusOr<PickleValue> TorchWorld::Rebuild(const PickleMachine& machine,
   tensor.shape = *std::move(shape);
   tensor.strides = *std::move(strides);
   if (tensor.dtype != Dtype::kOther && !LiesWithin(tensor)) return Damaged();
+  if (absl::Status taken = memory_->Take(BytesOf(tensor)); !taken.ok()) return taken;
   tensors_.push_back(std::move(tensor));
   return PickleValue{Kind::kCalled, static_cast<int64_t>(tensors_.size() - 1), {}, {}};
 }
@@ -139,8 +155,7 @@ absl::StatusOr<PickleValue> TorchWorld::Rebuild(const PickleMachine& machine,
 // The id is ("storage", torch.FloatStorage, key, device, elements).
 absl::StatusOr<PickleValue> TorchWorld::Load(absl::Span<const PickleValue> id) {
   if (id.size() < 5 || id[1].kind != Kind::kName || id[2].kind != Kind::kString ||
-      id[2].text.size() > kMaxKeyBytes || id[4].kind != Kind::kNumber || id[4].number < 0 ||
-      storages_.size() == kMaxTensors) {
+      id[2].text.size() > kMaxKeyBytes || id[4].kind != Kind::kNumber || id[4].number < 0) {
     return Damaged();
   }
   PickledTensor storage;
@@ -151,6 +166,7 @@ absl::StatusOr<PickleValue> TorchWorld::Load(absl::Span<const PickleValue> id) {
   }
   storage.storage = std::string(id[2].text);
   storage.storage_elements = id[4].number;
+  if (absl::Status taken = memory_->Take(BytesOf(storage)); !taken.ok()) return taken;
   storages_.push_back(std::move(storage));
   return PickleValue{Kind::kLoaded, static_cast<int64_t>(storages_.size() - 1), {}, {}};
 }
@@ -184,7 +200,7 @@ Nested LargestNested(const PickleMachine& machine, const PickleValue& top) {
       for (const auto& [name, item] : machine.GetItems(outer.dict)) {
         // Optimizer state uses numeric keys, which are "" here.
         if (item.kind != Kind::kDict || name.empty() || name.size() > kMaxShownBytes ||
-            !seen.insert(item.number).second) {
+            seen.size() == kMaxNested || !seen.insert(item.number).second) {
           continue;
         }
         next.push_back({absl::StrCat(outer.path, "['", name, "']"), item,
@@ -233,10 +249,12 @@ absl::Status CheckTopLevel(const PickleMachine& machine, const PickleValue& top)
 // Returns the dictionary's tensors by name.
 absl::StatusOr<std::vector<PickledTensor>> GetTensors(const PickleMachine& machine,
                                                       const TorchWorld& world,
-                                                      const PickleValue& value) {
+                                                      const PickleValue& value,
+                                                      PickleMemory* memory) {
   if (value.kind == Kind::kOther) {
-    return Refused(absl::StrCat("it contains ", value.module, value.module.empty() ? "" : ".",
-                                value.text, " instead of a dictionary"));
+    return Refused(absl::StrCat("it contains ", value.module.substr(0, kMaxShownBytes),
+                                value.module.empty() ? "" : ".", ShortText(value),
+                                " instead of a dictionary"));
   }
   if (value.kind != Kind::kDict) return Refused("it does not contain a dictionary");
   if (absl::Status top = CheckTopLevel(machine, value); !top.ok()) return top;
@@ -247,33 +265,35 @@ absl::StatusOr<std::vector<PickledTensor>> GetTensors(const PickleMachine& machi
     const bool is_other = IsOtherTensor(item);
     if (item.kind != Kind::kCalled && !is_other) continue;
     // As in Python, a repeated name keeps the first position and the last value.
-    const auto [found, is_new] = place.try_emplace(name, tensors.size());
-    if (is_new) {
-      if (tensors.size() == kMaxTensors) return Damaged();
-      tensors.emplace_back();
-    }
-    PickledTensor& tensor = tensors[found->second];
-    tensor = is_other ? PickledTensor() : world.MakeTensor(item);
+    PickledTensor tensor = is_other ? PickledTensor() : world.MakeTensor(item);
     tensor.name = std::string(name);
-    if (!is_other) continue;
-    tensor.dtype = Dtype::kOther;
-    tensor.other_dtype = ShortText(item);
+    if (is_other) {
+      tensor.dtype = Dtype::kOther;
+      tensor.other_dtype = ShortText(item);
+    }
+    // Doubled for the entry in `place` and for the growth of both containers.
+    if (absl::Status taken = memory->Take(2 * BytesOf(tensor)); !taken.ok()) return taken;
+    const auto [found, is_new] = place.try_emplace(name, tensors.size());
+    if (is_new) tensors.emplace_back();
+    tensors[found->second] = std::move(tensor);
   }
   return tensors;
 }
 
 }  // namespace
 
-absl::StatusOr<std::vector<PickledTensor>> ParseStateDictPickle(absl::string_view pickle) {
+absl::StatusOr<std::vector<PickledTensor>> ParseStateDictPickle(absl::string_view pickle,
+                                                                int64_t file_bytes) {
   if (pickle.size() > kMaxPickleBytes) {
     return Refused(
         absl::StrCat("its pickle has ", pickle.size(), " bytes, more than ", kMaxPickleBytes));
   }
-  TorchWorld world;
-  PickleMachine machine(pickle, &world);
+  PickleMemory memory(kMemory + kMemoryPerByte * static_cast<uint64_t>(file_bytes));
+  TorchWorld world(&memory);
+  PickleMachine machine(pickle, &memory, &world);
   const absl::StatusOr<PickleValue> made = machine.Run();
   if (!made.ok()) return made.status();
-  return GetTensors(machine, world, *made);
+  return GetTensors(machine, world, *made, &memory);
 }
 
 }  // namespace torchps

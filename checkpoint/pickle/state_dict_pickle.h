@@ -28,10 +28,12 @@ struct PickledTensor {
 // Replaces libtorch's reader, which returns None for an OrderedDict.
 //
 // Skips entries that are not tensors, for example an epoch. Does not call functions that the file
-// names, so untrusted bytes are safe. Thread-safe.
+// names, and uses at most 32 MiB and 8 times `file_bytes`, the size of the whole file. So untrusted
+// bytes are safe. Thread-safe.
 //
 // DATA_LOSS: the message completes "... is not a state_dict: ". If the tensors are in a nested
 // dictionary, the message contains the path, for example checkpoint['state_dict'].
-absl::StatusOr<std::vector<PickledTensor>> ParseStateDictPickle(absl::string_view pickle);
+absl::StatusOr<std::vector<PickledTensor>> ParseStateDictPickle(absl::string_view pickle,
+                                                                int64_t file_bytes);
 
 }  // namespace torchps

@@ -33,7 +33,7 @@ class PickleMachineTest : public ::testing::Test {
   // Runs the instructions and returns the result.
   absl::StatusOr<PickleValue> Run(const std::string& instructions) {
     pickle_ = instructions + ".";
-    machines_.emplace_back(pickle_, &world_);
+    machines_.emplace_back(pickle_, &memory_, &world_);
     return machines_.back().Run();
   }
   PickleValue Made(const std::string& instructions) {
@@ -44,6 +44,7 @@ class PickleMachineTest : public ::testing::Test {
   const PickleMachine& machine() const { return machines_.back(); }
 
   NotedWorld world_;
+  PickleMemory memory_{1 << 20};
   std::string pickle_;
   std::deque<PickleMachine> machines_;
 };

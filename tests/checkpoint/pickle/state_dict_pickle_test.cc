@@ -1,5 +1,10 @@
 #include "checkpoint/pickle/state_dict_pickle.h"
 
+#include <malloc.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <new>
 #include <random>
 #include <string>
 #include <vector>
@@ -9,12 +14,40 @@
 #include "gtest/gtest.h"
 #include "tests/checkpoint/pickle/python_state_dict.h"
 
+namespace {
+
+// The memory that operator new has given out, and its peak.
+size_t used_bytes = 0;
+size_t peak_bytes = 0;
+
+}  // namespace
+
+void* operator new(size_t bytes) {
+  void* const memory = std::malloc(bytes);
+  if (memory == nullptr) std::abort();
+  used_bytes += malloc_usable_size(memory);
+  peak_bytes = std::max(peak_bytes, used_bytes);
+  return memory;
+}
+
+void operator delete(void* memory) noexcept {
+  used_bytes -= malloc_usable_size(memory);
+  std::free(memory);
+}
+
+void operator delete(void* memory, size_t) noexcept { operator delete(memory); }
+
 namespace torchps {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+
+// Parses a pickle that is the whole file.
+absl::StatusOr<std::vector<PickledTensor>> Parse(const std::string& pickle) {
+  return ParseStateDictPickle(pickle, static_cast<int64_t>(pickle.size()));
+}
 
 std::string PythonPickle() {
   std::string bytes;
@@ -23,7 +56,7 @@ std::string PythonPickle() {
 }
 
 std::string WhyNot(const std::string& pickle) {
-  const auto tensors = ParseStateDictPickle(pickle);
+  const auto tensors = Parse(pickle);
   EXPECT_TRUE(absl::IsDataLoss(tensors.status())) << tensors.status();
   return std::string(tensors.status().message());
 }
@@ -41,7 +74,7 @@ std::string Named(const std::string& value) {
 }
 
 TEST(StateDictPickleTest, ReadsAnOrderedDictInOrder) {
-  const auto tensors = ParseStateDictPickle(PythonPickle());
+  const auto tensors = Parse(PythonPickle());
   ASSERT_TRUE(tensors.ok()) << tensors.status();
   ASSERT_EQ(tensors->size(), 3u);
   EXPECT_EQ((*tensors)[0].name, "tied");
@@ -60,7 +93,7 @@ TEST(StateDictPickleTest, ReadsAnOrderedDictInOrder) {
 }
 
 TEST(StateDictPickleTest, ReadsAPlainDictionary) {
-  const auto tensors = ParseStateDictPickle(Named(Tensor("K\x04", "K\x01")));
+  const auto tensors = Parse(Named(Tensor("K\x04", "K\x01")));
   ASSERT_TRUE(tensors.ok()) << tensors.status();
   ASSERT_EQ(tensors->size(), 1u);
   EXPECT_EQ((*tensors)[0].name, "w");
@@ -82,8 +115,8 @@ TEST(StateDictPickleTest, RejectsAViewBeyondItsStorage) {
 TEST(StateDictPickleTest, ARepeatedNameKeepsItsLastValue) {
   const std::string name = "X\x01" + std::string(3, '\0');
   const auto tensors =
-      ParseStateDictPickle("\x80\x02}(" + name + "a" + Tensor("K\x04", "K\x01") + name + "b" +
-                           Tensor("K\x03", "K\x01") + name + "a" + Tensor("K\x02", "K\x01") + "u.");
+      Parse("\x80\x02}(" + name + "a" + Tensor("K\x04", "K\x01") + name + "b" +
+            Tensor("K\x03", "K\x01") + name + "a" + Tensor("K\x02", "K\x01") + "u.");
   ASSERT_TRUE(tensors.ok()) << tensors.status();
   ASSERT_EQ(tensors->size(), 2u);
   EXPECT_EQ((*tensors)[0].name, "a");
@@ -95,7 +128,7 @@ TEST(StateDictPickleTest, ARepeatedNameKeepsItsLastValue) {
 // use.
 TEST(StateDictPickleTest, RepeatedMemosUseNoExtraMemory) {
   constexpr size_t kLong = 100000;
-  constexpr int kTimes = 100000;
+  constexpr int kTimes = 50000;
   const auto repeated = [](const std::string& text) {
     std::string all;
     for (int i = 0; i < kTimes; ++i) all += text;
@@ -127,6 +160,45 @@ TEST(StateDictPickleTest, RepeatedMemosUseNoExtraMemory) {
                      repeated("h" + zero + "h\x01") + "u."),
               HasSubstr("damaged"));
   EXPECT_THAT(WhyNot(std::string(40 << 20, 'N')), HasSubstr("bytes, more than"));
+}
+
+// One byte can make an object of 100 bytes, and five bytes a tensor of a kilobyte.
+TEST(StateDictPickleTest, RefusesAPickleWhoseObjectsExceedTheMemory) {
+  constexpr size_t kFile = size_t{1} << 20;
+  constexpr size_t kMemory = (size_t{32} << 20) + 8 * kFile;
+  const auto filled = [](std::string pickle, const std::string& part) {
+    while (pickle.size() < kFile) pickle += part;
+    return pickle + ".";
+  };
+  const std::string zero(1, '\0');
+  std::string ones;
+  for (int i = 0; i < 64; ++i) ones += "K\x01";
+  std::string tensor = Tensor(ones, ones);
+  tensor.pop_back();
+  tensor.insert(tensor.find("((X"), "q" + zero);
+  std::string storage = tensor.substr(tensor.find("(X"));
+  storage = storage.substr(0, storage.find('Q'));
+  std::string names;
+  for (int i = 0; names.size() < kFile; ++i) {
+    names += "\x8c\x03" + std::string(reinterpret_cast<const char*>(&i), 3) + "h\x02";
+  }
+  const std::vector<std::string> pickles = {
+      filled("\x80\x02", "}"),      // dictionaries on the stack
+      filled("\x80\x02", "("),      // marks
+      filled("\x80\x02)", "\x85"),  // nested tuples
+      filled("\x80\x02)", "\x94"),  // memos
+      filled("\x80\x02}", "NNs"),   // items
+      filled("\x80\x02" + storage + "q" + zero, "h" + zero + "Q"),
+      filled("\x80\x02" + tensor + "q\x01R", "h" + zero + "h\x01R"),
+      "\x80\x02" + tensor + "Rq\x02}(" + names + "u.",  // one tensor by many names
+  };
+  for (const std::string& pickle : pickles) {
+    const size_t before = used_bytes;
+    peak_bytes = before;
+    EXPECT_EQ(WhyNot(pickle), "its pickle needs more than 40 MiB of memory") << pickle[2];
+    EXPECT_LE(peak_bytes - before, kMemory) << pickle[2];
+    EXPECT_GE(peak_bytes - before, kMemory / 8) << "the limit is far from the use: " << pickle[2];
+  }
 }
 
 TEST(StateDictPickleTest, RejectsAPickleWithoutNamedTensors) {
@@ -163,13 +235,12 @@ TEST(StateDictPickleTest, ErrorSuggestsTheNestedStateDictToSave) {
 TEST(StateDictPickleTest, SkipsEntriesThatAreNotTensors) {
   std::string quantized = Tensor("K\x04", "K\x01");
   quantized.replace(quantized.find("FloatStorage"), 12, "QInt8Storage");
-  const auto tensors =
-      ParseStateDictPickle("\x80\x02" +
-                           Dict({{"e", "K\x05"},
-                                 {"q", quantized},
-                                 {"s", "ctorch._utils\n_rebuild_sparse_tensor\n)R"},
-                                 {"w", Tensor("K\x04", "K\x01")}}) +
-                           ".");
+  const auto tensors = Parse("\x80\x02" +
+                             Dict({{"e", "K\x05"},
+                                   {"q", quantized},
+                                   {"s", "ctorch._utils\n_rebuild_sparse_tensor\n)R"},
+                                   {"w", Tensor("K\x04", "K\x01")}}) +
+                             ".");
   ASSERT_TRUE(tensors.ok()) << tensors.status();
   ASSERT_EQ(tensors->size(), 3u);
   EXPECT_EQ((*tensors)[0].other_dtype, "QInt8Storage");
@@ -182,7 +253,7 @@ TEST(StateDictPickleTest, SkipsEntriesThatAreNotTensors) {
 TEST(StateDictPickleTest, DamagedBytesNeverCrash) {
   const std::string whole = PythonPickle();
   for (size_t length = 0; length < whole.size(); ++length) {
-    EXPECT_FALSE(ParseStateDictPickle(whole.substr(0, length)).ok()) << length;
+    EXPECT_FALSE(Parse(whole.substr(0, length)).ok()) << length;
   }
   const unsigned seed = std::random_device()();
   SCOPED_TRACE(::testing::Message() << "seed " << seed);
@@ -190,10 +261,10 @@ TEST(StateDictPickleTest, DamagedBytesNeverCrash) {
   for (int round = 0; round < 20000; ++round) {
     std::string damaged = whole;
     for (int i = 0; i < 3; ++i) damaged[random() % damaged.size()] = static_cast<char>(random());
-    ParseStateDictPickle(damaged).status().IgnoreError();
+    Parse(damaged).status().IgnoreError();
   }
   // Nests a million tuples.
-  EXPECT_FALSE(ParseStateDictPickle(")" + std::string(1000000, '\x85') + ".").ok());
+  EXPECT_FALSE(Parse(")" + std::string(1000000, '\x85') + ".").ok());
   // The dictionary contains itself.
   EXPECT_THAT(WhyNot(std::string("}q\0X\1\0\0\0ah\0s.", 14)), HasSubstr("'a' is a dictionary"));
 }
