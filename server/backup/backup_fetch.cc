@@ -13,6 +13,9 @@
 namespace torchps {
 namespace {
 
+// Maximum size of all copies. With this limit, sums of sizes fit into 64 bits.
+constexpr int64_t kMaxBytes = int64_t{1} << 60;
+
 int64_t GetPieces(const CopiedFile& file) {
   return (static_cast<int64_t>(file.bytes()) + kCopyPieceBytes - 1) / kCopyPieceBytes;
 }
@@ -42,6 +45,15 @@ absl::StatusOr<ListCopiesReply> BackupFetch::List() {
   request.set_server_index(options_.server_index);
   absl::StatusOr<ListCopiesReply> list = options_.peer->List(request);
   if (!list.ok()) return OfPeer(list.status());
+  int64_t left = kMaxBytes;
+  for (const CopiedFile& file : list->file()) {
+    if (absl::Status named = CheckBackupName(file.file()); !named.ok()) return OfPeer(named);
+    if (file.bytes() > static_cast<uint64_t>(left)) {
+      return OfPeer(absl::InvalidArgumentError(absl::StrCat(
+          "it lists ", file.file(), " with ", file.bytes(), " bytes, more than any disk holds")));
+    }
+    left -= static_cast<int64_t>(file.bytes());
+  }
   return list;
 }
 
@@ -66,7 +78,6 @@ absl::StatusOr<int64_t> BackupFetch::Run() {
   int64_t pieces = 0;
   int64_t bytes = 0;
   for (const CopiedFile& file : list->file()) {
-    if (absl::Status named = CheckBackupName(file.file()); !named.ok()) return OfPeer(named);
     if (file.job_id() != list->file(0).job_id()) {
       return OfPeer(absl::FailedPreconditionError(
           absl::StrCat("it has copies of jobs ", list->file(0).job_id(), " and ", file.job_id(),
@@ -107,8 +118,7 @@ absl::StatusOr<bool> BackupFetch::ReplaceFolder(const std::string& folder,
   std::vector<CopiedFile> copies;
   std::map<std::string, int64_t> sizes;
   for (const CopiedFile& file : list->file()) {
-    if (!absl::StartsWith(file.file(), folder + "/") || !CheckBackupName(file.file()).ok())
-      continue;
+    if (!absl::StartsWith(file.file(), folder + "/")) continue;
     copies.push_back(file);
     sizes[file.file().substr(folder.size() + 1)] = static_cast<int64_t>(file.bytes());
   }
@@ -137,8 +147,9 @@ absl::StatusOr<bool> BackupFetch::ReplaceFolder(const std::string& folder,
 }
 
 absl::Status BackupFetch::FinishReplacement(const std::string& folder) {
-  constexpr int64_t kMaxBytes = int64_t{64} << 20;
-  const absl::StatusOr<std::string> ready = ReadWholeFile(*options_.files, ReadyPath(), kMaxBytes);
+  constexpr int64_t kMaxListBytes = int64_t{64} << 20;
+  const absl::StatusOr<std::string> ready =
+      ReadWholeFile(*options_.files, ReadyPath(), kMaxListBytes);
   if (absl::IsNotFound(ready.status())) return absl::OkStatus();
   if (!ready.ok()) return ready.status();
   const std::set<std::string> names = absl::StrSplit(*ready, '\n', absl::SkipEmpty());

@@ -44,7 +44,7 @@ class BackupFetch {
   //   UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED  the peer or the network failed; retry later
   //   FAILED_PRECONDITION  the peer holds copies of more than one job, works for another job, or
   //                        has no directory
-  //   INVALID_ARGUMENT     the peer lists an invalid file name
+  //   INVALID_ARGUMENT     the peer lists an invalid file name or size
   //   DATA_LOSS            the size of a copy differs from the list
   //   other codes          the local or the peer's disk failed
   absl::StatusOr<int64_t> Run();
@@ -71,6 +71,7 @@ class BackupFetch {
 
  private:
   std::string MarkPath() const;
+  // Returns the peer's list, with valid names and sizes.
   absl::StatusOr<ListCopiesReply> List();
   // Writes the copy to the file in `directory`. `crc32c`: the required checksum; nullopt if
   // unknown.
