@@ -83,8 +83,8 @@ MAY_INCLUDE = {
         "worker/gradient worker/loop worker/precision worker/slot worker/stages",
     # Uses both client and server.
     "program/pipeline":
-        "client/calls common proto security server/rpc transport worker worker/pipeline "
-        "worker/slot worker/stages",
+        "client/calls common common/process proto security server/rpc transport worker "
+        "worker/pipeline worker/slot worker/stages",
     "program":
         "client client/calls common common/process data job program/pipeline proto security "
         "server storage transport worker worker/loop worker/models worker/precision "

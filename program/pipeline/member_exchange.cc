@@ -4,7 +4,6 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
-#include "client/calls/server_channel.h"
 #include "common/clock.h"
 #include "common/types.h"
 #include "grpcpp/client_context.h"
@@ -53,7 +52,7 @@ absl::StatusOr<std::unique_ptr<MemberExchange>> MemberExchange::Listen(Options o
 
 MemberExchange::MemberExchange(Options options)
     : options_(std::move(options)),
-      mailbox_(options_.stop),
+      mailbox_(options_.stop, options_.mailbox_bytes),
       gathering_(GatheringOptions()),
       ready_(static_cast<size_t>(options_.stages)) {}
 
@@ -250,8 +249,10 @@ void MemberExchange::OnLost(int to, TensorMessage::Kind kind, const absl::Status
                           options_.clock->Now() < began_ + options_.patience;
     if (ended_ || is_early) return;
   }
-  Fail(absl::UnavailableError(
-      absl::StrCat(GetName(to), " of the replica is gone: ", why.message())));
+  const bool refused = absl::IsResourceExhausted(why);
+  Fail(absl::UnavailableError(absl::StrCat(
+      GetName(to), refused ? " of the replica refused a message: " : " of the replica is gone: ",
+      why.message())));
 }
 
 bool MemberExchange::End(const absl::Status& status) {

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/calls/server_channel.h"
 #include "common/clock.h"
 #include "common/mutex.h"
 #include "common/stop_latch.h"
@@ -20,6 +21,7 @@
 #include "proto/replica.pb.h"
 #include "security/certificate_files.h"
 #include "worker/pipeline/exchange.h"
+#include "worker/pipeline/mailbox.h"
 
 namespace torchps {
 
@@ -45,6 +47,8 @@ class MemberExchange final : public Exchange {
     bool insecure = false;
     // The deadline of a parcel. A process that does not answer for this long is considered dead.
     absl::Duration lease = absl::Seconds(10);
+    // Maximum memory of received parcels that this process has not used yet (Mailbox).
+    int64_t mailbox_bytes = int64_t{2} * kMaxParcelBytes;
     // Maximum wait for the other processes to connect.
     absl::Duration patience = absl::Seconds(60);
     std::function<void(const std::string& line)> log = [](const std::string&) {};

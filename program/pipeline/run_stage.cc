@@ -1,10 +1,13 @@
 #include "program/pipeline/run_stage.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/calls/server_channel.h"
+#include "common/process/process_limits.h"
 #include "program/pipeline/member_exchange.h"
 #include "server/rpc/listening_sockets.h"
 #include "worker/pipeline/run_member.h"
@@ -12,6 +15,13 @@
 
 namespace torchps {
 namespace {
+
+// Returns the memory for messages that wait for use: a quarter of this process's memory, and enough
+// for a message of the largest size. The exact need is unknown, because the model determines the
+// size of an activation. At most 4 test batches per stage wait (worker/pipeline/stage_work.cc).
+int64_t MailboxBytes() {
+  return std::max(int64_t{2} * kMaxParcelBytes, FindMemoryLimit().bytes / 4);
+}
 
 // Returns the address to listen on for clients that use `address`. For addresses outside loopback,
 // that is every interface, because a host's name often resolves to loopback on that host (Debian's
@@ -39,6 +49,7 @@ absl::Status RunStage(const MemberTask& task, WorkerOptions options) {
   exchange.listen = *listen;
   exchange.certificates = options.servers.front().certificates;
   exchange.lease = absl::Seconds(options.job.membership().lease_seconds());
+  exchange.mailbox_bytes = MailboxBytes();
   exchange.patience = options.patience;
   exchange.log = options.log;
   exchange.clock = options.clock;

@@ -1,19 +1,13 @@
 #pragma once
 
-#include <cstdint>
-#include <map>
-#include <optional>
-#include <tuple>
 #include <utility>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/mutex.h"
-#include "common/stop_latch.h"
 #include "proto/replica.pb.h"
 #include "torch/types.h"
+#include "worker/pipeline/mailbox.h"
 
 namespace torchps {
 
@@ -28,12 +22,7 @@ namespace torchps {
 // Thread-compatible: one computing thread makes the calls. Fail() and status() are thread-safe.
 class Exchange {
  public:
-  // Identifies an expected parcel, together with the sender.
-  struct Name {
-    TensorMessage::Kind kind = TensorMessage::KIND_UNSPECIFIED;
-    int64_t order = 0;  // number of the leader's order, from 1
-    int micro_batch = 0;
-  };
+  using Name = ParcelName;
 
   // Contents of a received parcel.
   struct Delivery {
@@ -88,48 +77,6 @@ class Exchange {
     parcel.set_micro_batch(name.micro_batch);
     return parcel;
   }
-};
-
-// Stores parcels from the other processes of a replica until this process needs them. Parcels may
-// arrive in any order. Stored parcels can be taken even after the replica ended.
-//
-// Thread-safe. Borrows the latch. The number of stored parcels is limited, because a stage is ahead
-// of the next stage by at most as many micro-batches as there are later stages
-// (worker/stages/pipeline.h).
-class Mailbox {
- public:
-  explicit Mailbox(StopLatch* stop);
-
-  // Accepts only parcels of the meeting with this number from now on.
-  void Open(uint64_t meeting);
-
-  // Returns ABORTED unless Open() was called with this number.
-  absl::Status Check(uint64_t meeting) const;
-
-  // ABORTED: the parcel's meeting is not open. ALREADY_EXISTS: a parcel with the same name is
-  // stored.
-  absl::Status Put(TensorMessage parcel);
-
-  // Blocks until the parcel arrives. Errors as in Exchange::Take.
-  absl::StatusOr<TensorMessage> Take(int from, const Exchange::Name& name);
-
-  // Ends waiting calls with `status`. Returns false if an earlier call already failed the mailbox.
-  bool Fail(const absl::Status& status);
-  // OK unless Fail() was called.
-  absl::Status status() const;
-
- private:
-  // Kind, sender's stage, order, micro-batch.
-  using Key = std::tuple<int, int, int64_t, int>;
-
-  StopLatch* const stop_;
-  mutable Mutex mutex_;
-  CondVar changed_;
-  uint64_t meeting_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<Key, TensorMessage> parcels_ ABSL_GUARDED_BY(mutex_);
-  absl::Status status_ ABSL_GUARDED_BY(mutex_);
-  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  std::optional<StopLatch::Registration> on_stop_;
 };
 
 }  // namespace torchps

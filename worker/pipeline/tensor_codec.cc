@@ -1,13 +1,15 @@
 #include "worker/pipeline/tensor_codec.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "torch/utils.h"
+#include "worker/pipeline/mailbox.h"
 
 namespace torchps {
 namespace {
@@ -23,9 +25,6 @@ constexpr TypePair kTypes[] = {
     {TensorHeader::INT64, torch::kInt64},     {TensorHeader::INT32, torch::kInt32},
     {TensorHeader::UINT8, torch::kUInt8},     {TensorHeader::BOOL, torch::kBool},
 };
-
-// Far above real tensor sizes. With this limit, the number of bytes fits into 64 bits.
-constexpr int64_t kMaxElements = int64_t{1} << 40;
 
 }  // namespace
 
@@ -45,34 +44,13 @@ absl::StatusOr<TensorHeader> DescribeTensor(const torch::Tensor& tensor) {
 }
 
 absl::StatusOr<torch::Tensor> TakeTensor(TensorMessage* parcel) {
+  if (absl::Status valid = CheckTensor(*parcel); !valid.ok()) return valid;
   const TensorHeader& header = parcel->tensor();
-  if (header.type() == TensorHeader::NONE) {
-    if (parcel->payload().empty()) return torch::Tensor();
-    return absl::InvalidArgumentError("a parcel has bytes and no tensor");
-  }
-  const TypePair* known = nullptr;
-  for (const TypePair& pair : kTypes) {
-    if (pair.travels == header.type()) known = &pair;
-  }
-  if (known == nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a tensor of type ", static_cast<int>(header.type()), ", which is unknown"));
-  }
+  if (header.type() == TensorHeader::NONE) return torch::Tensor();
+  const auto known =
+      std::find_if(std::begin(kTypes), std::end(kTypes),
+                   [&header](const TypePair& pair) { return pair.travels == header.type(); });
   const std::vector<int64_t> shape(header.shape().begin(), header.shape().end());
-  int64_t elements = 1;
-  for (const int64_t dimension : shape) {
-    if (dimension < 0 || (dimension > 0 && elements > kMaxElements / dimension)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a tensor of the invalid shape [", absl::StrJoin(shape, ", "), "]"));
-    }
-    elements *= dimension;
-  }
-  const int64_t bytes = elements * static_cast<int64_t>(torch::elementSize(known->type));
-  if (static_cast<int64_t>(parcel->payload().size()) != bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a tensor of the shape [", absl::StrJoin(shape, ", "), "] came with ",
-                     parcel->payload().size(), " bytes; expected ", bytes));
-  }
   const auto payload = std::make_shared<std::string>();
   payload->swap(*parcel->mutable_payload());
   return torch::from_blob(

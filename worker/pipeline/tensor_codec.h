@@ -15,8 +15,7 @@ namespace torchps {
 absl::StatusOr<TensorHeader> DescribeTensor(const torch::Tensor& tensor);
 
 // Moves the tensor out of a received parcel, without copying. Returns an undefined tensor if the
-// header's type is NONE. INVALID_ARGUMENT: an unknown type, a negative dimension, or a byte count
-// that does not match type and shape.
+// header's type is NONE. INVALID_ARGUMENT: as CheckTensor().
 absl::StatusOr<torch::Tensor> TakeTensor(TensorMessage* parcel);
 
 }  // namespace torchps

@@ -34,6 +34,7 @@ class MemberExchangeTest : public ::testing::Test {
     options.stages = stages;
     options.certificates = std::move(certificates);
     options.patience = patience;
+    options.mailbox_bytes = 1 << 20;
     options.clock = &clock_;
     // Each exchange stands for one process, so each has its own latch.
     options.stop = &stops_[stage];
@@ -139,6 +140,23 @@ TEST_F(MemberExchangeTest, TakeFailsIfTheOtherMemberIsGone) {
   const absl::Status missed = leader->Take(1, {TensorMessage::DONE, 1, 0}).status();
   EXPECT_TRUE(absl::IsUnavailable(missed)) << missed;
   EXPECT_THAT(std::string(missed.message()), HasSubstr("is gone"));
+}
+
+// A sender makes each call once, so the replica ends and restarts.
+TEST_F(MemberExchangeTest, TheReplicaEndsIfAMemberHasNoMemoryForAMessage) {
+  const auto leader = Listen(0, 2);
+  const auto other = Listen(1, 2);
+  Connect({leader.get(), other.get()});
+  Meet(leader.get(), other.get());
+  for (int i = 0; i < 3; ++i) {
+    leader->Send(1, Exchange::Of({TensorMessage::ACTIVATION, 1, i}), torch::ones({100000}));
+  }
+  for (MemberExchange* const member : {leader.get(), other.get()}) {
+    const absl::Status ended =
+        member->Take(1 - member->stage(), {TensorMessage::DONE, 1, 0}).status();
+    EXPECT_TRUE(absl::IsUnavailable(ended)) << ended;
+    EXPECT_THAT(std::string(ended.message()), HasSubstr("refused a message: its waiting messages"));
+  }
 }
 
 TEST_F(MemberExchangeTest, RefusesAProcessWithOtherDataAndTellsItWhy) {
