@@ -10,15 +10,20 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/shard_writer.h"
 #include "common/check.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "job/job_spec.h"
+#include "proto/parameter_service.pb.h"
+#include "proto/replica.pb.h"
 #include "server/coordinator/job_coordinator.h"
 #include "server/push_log/log_record.h"
 #include "server/push_log/log_segment.h"
+#include "tests/checkpoint/pickle/python_state_dict.h"
+#include "tests/checkpoint/pickle/zip_archive.h"
 #include "tests/fuzz/small_checkpoint.h"
 #include "tests/testing/faulty_file_system.h"
 #include "transport/encoding.h"
@@ -241,6 +246,95 @@ void AddImages(Corpus& corpus) {
   corpus.Add("cifar10", "one_image", '\3' + std::string(3 * 32 * 32, '\x21'));
 }
 
+void AddStateDicts(Corpus& corpus) {
+  std::string pickle;
+  TPS_CHECK(absl::Base64Unescape(testing::kPythonStateDict, &pickle), "the pickle is base64");
+  corpus.Add("state_dict", "pickle", pickle);
+  TPS_CHECK(absl::Base64Unescape(testing::kPythonStateDict4, &pickle), "the pickle is base64");
+  corpus.Add("state_dict", "pickle4", pickle);
+  corpus.Add("state_dict", "zip", testing::ZipArchive(2));
+  corpus.Add("state_dict", "zip64", testing::ZipArchive(2, /*zip64=*/true));
+}
+
+void AddParcels(Corpus& corpus) {
+  TensorMessage parcel;
+  parcel.set_meeting(7);
+  parcel.set_kind(TensorMessage::ACTIVATION);
+  parcel.set_order(1);
+  parcel.set_micro_batch(2);
+  for (const TensorHeader::Type type : {TensorHeader::FLOAT32, TensorHeader::BOOL}) {
+    TensorHeader& tensor = *parcel.mutable_tensor();
+    tensor.set_type(type);
+    tensor.clear_shape();
+    tensor.add_shape(2);
+    tensor.add_shape(3);
+    parcel.set_payload(std::string(type == TensorHeader::BOOL ? 6 : 24, '\1'));
+    corpus.Add("parcel", absl::StrCat("activation_", type), parcel.SerializeAsString());
+  }
+  parcel.clear_tensor();
+  parcel.clear_payload();
+  parcel.set_kind(TensorMessage::ORDER);
+  parcel.mutable_order_text()->set_task(ReplicaOrder::TRAIN);
+  parcel.mutable_order_text()->add_sample(5);
+  corpus.Add("parcel", "order", parcel.SerializeAsString());
+}
+
+void AddCopies(Corpus& corpus) {
+  std::string calls;
+  const auto add = [&calls](char kind, const google::protobuf::MessageLite& message) {
+    const std::string bytes = message.SerializeAsString();
+    calls += {kind, static_cast<char>(bytes.size()), static_cast<char>(bytes.size() >> 8)};
+    calls += bytes;
+  };
+  ListCopiesRequest list;
+  list.set_job_id(7);
+  list.set_server_index(1);
+  add(2, list);
+  StoreCopyRequest store;
+  CopiedFile& file = *store.mutable_file();
+  file.set_job_id(7);
+  file.set_server_index(1);
+  file.set_file("job/log");
+  store.set_data("records");
+  add(0, store);  // a file that grows
+  store.set_offset(4);
+  store.set_data("rds and more");
+  add(0, store);
+  file.set_file("job/shard");
+  file.set_bytes(10);
+  store.set_offset(0);
+  store.set_data("values");
+  add(0, store);  // a whole file in two pieces
+  store.set_offset(6);
+  store.set_data("last");
+  add(0, store);
+  store.set_offset(0);
+  store.set_data("new values");
+  add(0, store);  // replaced in one piece
+  add(2, list);
+  ReadCopyRequest read;
+  *read.mutable_file() = file;
+  read.set_max_bytes(100);
+  add(3, read);
+  add(5, list);  // a restart
+  ListCopiesReply copies;
+  *copies.add_file() = file;
+  copies.add_file()->set_file("job/log");
+  copies.mutable_file(1)->set_job_id(7);
+  copies.mutable_file(1)->set_bytes(20);
+  add(4, copies);
+  DropCopiesRequest drop;
+  *drop.add_file() = file;
+  add(1, drop);
+  corpus.Add("copies", "calls", calls);
+  calls.clear();
+  for (const uint64_t bytes : {~uint64_t{0} >> 1, ~uint64_t{0}}) {
+    copies.mutable_file(1)->set_bytes(bytes);
+    add(4, copies);
+  }
+  corpus.Add("copies", "sizes", calls);
+}
+
 int Main(int argc, char** argv) {
   if (argc != 2) {
     std::fprintf(stderr, "usage: %s DIRECTORY\n", argv[0]);
@@ -253,6 +347,9 @@ int Main(int argc, char** argv) {
   AddMessages(corpus);
   AddLog(corpus);
   AddImages(corpus);
+  AddStateDicts(corpus);
+  AddParcels(corpus);
+  AddCopies(corpus);
   return 0;
 }
 

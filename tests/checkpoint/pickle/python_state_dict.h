@@ -19,4 +19,11 @@ inline constexpr char kPythonStateDict[] =
     "AABfbWV0YWRhdGFxHWgAKVJxHihYAAAAAHEffXEgWAcAAAB2ZXJzaW9ucSFLAXNYBAAAAGJvZHlxIn1xI2gh"
     "SwFzdXNiLg==";
 
+// A data.pkl of pickle protocol 4, with tensors w0 and w1.
+inline constexpr char kPythonStateDict4[] =
+    "gASV8QAAAAAAAACMC2NvbGxlY3Rpb25zlIwLT3JkZXJlZERpY3SUk5QpUpQojAJ3MJSMDHRvcmNoLl91dGlsc5SM"
+    "El9yZWJ1aWxkX3RlbnNvcl92MpSTlCgojAdzdG9yYWdllIwFdG9yY2iUjAxGbG9hdFN0b3JhZ2WUk5SMATCUjANj"
+    "cHWUSwR0lFFLAEsCSwKGlEsCSwGGlIloAilSlHSUUpSMAncxlGgHKChoCGgLjAExlGgNSwR0lFFLAGgPSwJLAYaU"
+    "iWgCKVKUdJRSlHV9lIwJX21ldGFkYXRhlGgCKVKUjAJ3MJR9lIwHdmVyc2lvbpRLAXNzc2Iu";
+
 }  // namespace torchps::testing
