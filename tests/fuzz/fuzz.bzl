@@ -1,13 +1,13 @@
 """Defines a fuzz target as a test for any compiler and as a libFuzzer program."""
 
-def fuzz_target(name, srcs, deps):
+def fuzz_target(name, deps):
     """Defines NAME_fuzz_test (the corpus and random changes of it) and NAME_fuzzer (libFuzzer).
 
     Args:
-      name: the name of the target; the corpus is in corpus/NAME.
-      srcs: the files that define LLVMFuzzerTestOneInput.
-      deps: the dependencies of srcs.
+      name: the name of the target. NAME_fuzz.cc defines LLVMFuzzerTestOneInput; the corpus is in corpus/NAME.
+      deps: the dependencies of NAME_fuzz.cc.
     """
+    srcs = [name + "_fuzz.cc"]
     native.cc_test(
         name = name + "_fuzz_test",
         size = "small",
