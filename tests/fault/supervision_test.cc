@@ -108,8 +108,8 @@ TEST(Supervision, SurvivesABrokenNetworkAndASlowDisk) {
 // Server 1 is silent for longer than a client waits before it suspects that a server is none.
 TEST(Supervision, SurvivesWorkersThatStartInsideAFault) {
   const std::string out = ExpectSurvived(
-      {kShort, "--freeze=server.1:at=300ms:for=12s", "--kill=worker.1:at=600ms",
-       "--partition=worker.0-server.0:at=12500ms:for=4s", "--kill=worker.0:at=12700ms"});
+      {"--partition=worker.0-server.0:at=300ms:for=1500ms", "--kill=worker.0:at=400ms",
+       "--freeze=server.1:at=2s:for=12s", "--kill=worker.1:at=2200ms"});
   EXPECT_THAT(out, HasSubstr("\nkilled: 0 servers, 2 workers; frozen: 1 server, 0 workers\n"));
 }
 
