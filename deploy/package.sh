@@ -66,7 +66,7 @@ Priority: optional
 Description: $4
 CONTROL
   # Directories get the same time on every machine.
-  find "$root" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
+  find "$root" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
   dpkg-deb --root-owner-group --build "$root" "$out" >/dev/null
   say "made $out/$1_${version}_$architecture.deb"
 }

@@ -27,7 +27,7 @@ if $quick; then
   "$TORCHPS_ROOT/deploy/package.sh" "$work/again" >/dev/null
   for package in dist/*.deb; do
     cmp "$package" "again/${package#dist/}" || die "$package differs when it is made again."
-    dpkg-deb --extract "$package" root
+    dpkg-deb -x "$package" root
   done
   root/usr/bin/psctl --version
   # Checks the unit with the program that it starts, as installed.
