@@ -43,6 +43,7 @@ PushLog::PushLog(FileSystem* files, Options options, const LogEnd& end)
       sequence_(end.durable_sequence),
       durable_(end.durable_sequence),
       durable_bytes_(end.durable_bytes),
+      tail_bytes_(static_cast<int64_t>(end.tail.size())),
       safe_(options_.copier != nullptr ? 0 : static_cast<int64_t>(end.durable_sequence)) {
   MutexLock lock(&mutex_);
   BeginGroup(LogBuffer(), /*begins_segment=*/true);
@@ -165,7 +166,7 @@ PushLog::Extent PushLog::extent() const {
   MutexLock lock(&mutex_);
   for (size_t i = 0; i < segments_.size(); ++i) {
     const bool is_last = i + 1 == segments_.size();
-    const int64_t bytes = is_last ? durable_bytes_ : segments_[i + 1].previous_bytes;
+    const int64_t bytes = is_last ? durable_bytes_ + tail_bytes_ : segments_[i + 1].previous_bytes;
     if (is_last && bytes <= static_cast<int64_t>(kLogSegmentHeaderBytes)) break;
     extent.segments.push_back({segments_[i].number, bytes});
   }
@@ -321,7 +322,7 @@ absl::Status PushLog::OpenSegment(Group* group) {
       const LogSegmentHeader& last = segments_.back();
       // Replaces an empty last segment, to avoid one segment per retry.
       replaces = segment_bytes_ == static_cast<int64_t>(kLogSegmentHeaderBytes) &&
-                 last.first_sequence == group->first_sequence;
+                 tail_bytes_ == 0 && last.first_sequence == group->first_sequence;
       header.number = replaces ? last.number : last.number + 1;
       header.previous_bytes = replaces ? last.previous_bytes : segment_bytes_;
     }
@@ -351,6 +352,7 @@ absl::Status PushLog::OpenSegment(Group* group) {
   if (group->begins_segment) segment_is_due_ = false;
   if (!replaces) segments_.push_back(header);
   durable_bytes_ = segment_bytes_;
+  tail_bytes_ = 0;
   return absl::OkStatus();
 }
 

@@ -123,7 +123,8 @@ class PushLog {
       int64_t bytes = 0;  // valid bytes
     };
     // The segments on disk. A last segment that is still empty is left out, because the log may
-    // create it again.
+    // create it again. After a restart, the last segment includes the records that the next segment
+    // will repeat, so that their copies stay until then.
     std::vector<Segment> segments;
     uint64_t sequence = 0;  // of the last record
   };
@@ -250,6 +251,8 @@ class PushLog {
   uint64_t durable_ ABSL_GUARDED_BY(mutex_) = 0;  // the last sequence on disk
   // Bytes of the last segment that are on disk; readable without write_mutex_.
   int64_t durable_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Bytes of LogEnd::tail behind durable_bytes_, until the next segment repeats them.
+  int64_t tail_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t copied_ ABSL_GUARDED_BY(mutex_) = 0;   // the last sequence in the copy
   Watermark safe_ ABSL_GUARDED_BY(mutex_);        // the last safe sequence
   Watermark safe_bytes_ ABSL_GUARDED_BY(mutex_);  // the safe part of appended_bytes_

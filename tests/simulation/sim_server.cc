@@ -390,6 +390,8 @@ void SimServer::CommitCheckpoint(const Arrival& arrival, const CommitCheckpointR
   world_->Trace(process_.name(), ": commit of checkpoint ", request.checkpoint(), ": ",
                 committed.ToString());
   if (!process_.alive()) return;
+  // Copying the checkpoint may complete copies of the log, which answers parked pushes.
+  model_.Check();
   if (committed.ok()) {
     has_committed_ = true;
     arrival->Answer<CommitCheckpointReply>(CommitCheckpointReply());

@@ -156,6 +156,36 @@ TEST(PushLogTest, ExtentListsTheSegmentsAndBytesToCopy) {
   }
 }
 
+// The copy is the only one on a second disk. It must not be removed before another one replaces it.
+TEST(PushLogTest, ExtentKeepsTheTailUntilTheNextSegmentRepeatsIt) {
+  LogRig rig;
+  FakeCopier copier;
+  rig.copier = &copier;
+  auto log = *rig.Open();
+  LogRig::Append(log.get(), "one");
+  while (*log->WriteGroup()) {
+  }
+  const PushLog::Extent before = log->extent();
+  ASSERT_EQ(before.segments.size(), 1u);
+  log->RaiseCopied(before.sequence);
+  log.reset();
+  rig.files.KillProcesses();
+  rig.files.LeaveFree(0);
+  log = *rig.Open();
+  ASSERT_EQ(log->extent().segments.size(), 1u) << "no room for the next segment";
+  EXPECT_EQ(log->extent().segments[0].number, before.segments[0].number);
+  EXPECT_EQ(log->extent().segments[0].bytes, before.segments[0].bytes);
+  rig.files.LeaveFree(1 << 20);
+  while (*log->WriteGroup()) {
+  }
+  EXPECT_EQ(log->extent().sequence, 1u);
+  EXPECT_EQ(log->extent().segments.back().number, before.segments[0].number + 1);
+  log.reset();
+  rig.files.KillProcesses();
+  ASSERT_TRUE(rig.Read().ok());
+  EXPECT_THAT(rig.payloads, ElementsAre("one"));
+}
+
 // If the server that keeps the copy crashes while it writes, the end of the copy may be damaged.
 // Records after the damage were on the log's own disk, but not in the copy. They were not
 // acknowledged, so reading ends before the damage.
