@@ -118,6 +118,7 @@ void FaultyFileSystem::LoseDisk() {
   disk_->directories_ = {"/", "."};
   ++disk_->generation_;
   disk_->locks_.clear();
+  disk_->off_at_ = std::numeric_limits<int64_t>::max();
 }
 
 void FaultyFileSystem::KillProcesses() {

@@ -221,9 +221,15 @@ class GrpcClusterClient final : public ClusterClient {
     }
   }
 
+  // Returns true if the call's TLS handshake did not finish, and another one may.
   bool EndedInHandshake(int server, const grpc::Status& status) const {
-    return certificates_ != nullptr && EndedUnconnected(server, status) &&
-           absl::IsDeadlineExceeded(FindFault(server));
+    if (certificates_ == nullptr || !EndedUnconnected(server, status)) return false;
+    const ProbeResult::Kind found = Probe(server).kind;
+    return found == ProbeResult::kSilent || found == ProbeResult::kHttp2;
+  }
+
+  ProbeResult Probe(int server) const {
+    return ProbeServer(servers_[server].address, certificates_.get(), kProbeTimeout);
   }
 
   // Returns false if the status is the server's answer.
@@ -247,19 +253,17 @@ class GrpcClusterClient final : public ClusterClient {
     if (servers_[server].address.empty()) {
       return absl::UnavailableError("no server has written this file yet");
     }
-    const ProbeResult probe =
-        ProbeServer(servers_[server].address, certificates_.get(), kProbeTimeout);
+    const ProbeResult probe = Probe(server);
     switch (probe.kind) {
       case ProbeResult::kRefused:
         return absl::UnauthenticatedError(probe.reason);
       case ProbeResult::kForeign:
         return absl::FailedPreconditionError(kNoTorchpsServer);
       case ProbeResult::kSilent:
-      case ProbeResult::kHttp2:
         if (certificates_ == nullptr) return absl::OkStatus();
         return absl::DeadlineExceededError(
-            "no TLS handshake finished in time; the server is overloaded, or clients hold too many "
-            "unfinished handshakes");
+            "no TLS handshake finished in time; the server is overloaded, clients hold too many "
+            "unfinished handshakes, or this is no torchps server");
       default:
         return absl::OkStatus();
     }

@@ -96,8 +96,11 @@ void CheckReport(const JobStatus& job, const std::vector<ServerAnswer>& servers,
     even = even && server.versions().min() == server.versions().max();
   }
   int64_t block_updates = 0;
+  bool any_jobless = false;
   for (const ServerAnswer& server : servers) {
-    if (server.status.ok()) block_updates += static_cast<int64_t>(server.status->block_updates());
+    if (!server.status.ok()) continue;
+    block_updates += static_cast<int64_t>(server.status->block_updates());
+    any_jobless = any_jobless || server.status->job_id() == 0;
   }
   // Gradients that servers acknowledged and did not report as rolled back, and those among them
   // that are in every block. A process that died has pushed more than the slot's figures tell.
@@ -137,12 +140,14 @@ void CheckReport(const JobStatus& job, const std::vector<ServerAnswer>& servers,
   Equal(judged_blocks, static_cast<int64_t>(verdicts.acknowledged()), of_blocks,
         checks.mutable_acknowledged_blocks());
   const bool has_log = report.job().durability().level() == DurabilitySpec::LOG;
-  const bool may_have_lost = report.has_rolled_back() || (any_came_back && !has_log);
   AtLeast(acknowledged, kept,
           {silent,
            resumed,
-           {may_have_lost && died.applies,
-            "a server lost acknowledged pushes, and a worker that could report them has ended"}},
+           {any_jobless, "a restarted server does not know the job yet"},
+           {any_came_back && !has_log,
+            "a server restarted without a push log, and workers may report its losses later"},
+           {report.has_rolled_back() && died.applies,
+            "a server lost pushes, and a worker that could report them has ended"}},
           checks.mutable_kept_gradients());
   Equal(report.pushed_blocks().applied(), report.lag().count(), {silent},
         checks.mutable_lag_counted());

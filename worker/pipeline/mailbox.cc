@@ -97,17 +97,17 @@ absl::Status Mailbox::Put(TensorMessage parcel) {
   if (absl::Status status = Check(parcel.meeting()); !status.ok()) return status;
   if (absl::Status status = CheckTensor(parcel); !status.ok()) return status;
   const int64_t bytes = MemoryOf(parcel);
+  const Key key(parcel.kind(), parcel.from(), parcel.order(), parcel.micro_batch());
   const MutexLock lock(&mutex_);
+  if (parcels_.count(key) > 0) return absl::AlreadyExistsError("this parcel was already received");
   if (bytes > max_bytes_ - bytes_) {
     return absl::ResourceExhaustedError(
         absl::StrCat("its waiting messages take ", bytes_ >> 20, " MiB of memory, and this one of ",
                      bytes >> 20, " MiB exceeds the limit of ", max_bytes_ >> 20,
                      " MiB; set --micro_batches higher, or give that process more memory"));
   }
-  const Key key(parcel.kind(), parcel.from(), parcel.order(), parcel.micro_batch());
-  const auto [stored, is_new] = parcels_.emplace(key, std::move(parcel));
-  if (!is_new) return absl::AlreadyExistsError("this parcel was already received");
-  bytes_ += MemoryOf(stored->second);
+  parcels_.emplace(key, std::move(parcel));
+  bytes_ += bytes;
   changed_.SignalAll();
   return absl::OkStatus();
 }

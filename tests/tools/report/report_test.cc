@@ -258,6 +258,14 @@ TEST(ReportTest, DetectsAMissingGradientAfterAnyFault) {
   EXPECT_EQ(holds(), std::optional<bool>(true));
   statuses.servers[1].status->mutable_least_applied()->erase(0);
   EXPECT_EQ(holds(), std::optional<bool>(false)) << "a block has no gradient of slot 0";
+  statuses.job.mutable_job()->mutable_durability()->set_level(DurabilitySpec::CHECKPOINT);
+  EXPECT_EQ(holds(), std::nullopt) << "workers may report the rollback later";
+}
+
+TEST(ReportTest, ARestartedServerWithoutTheJobIsNotJudged) {
+  Statuses statuses;
+  statuses.servers[1].status->Clear();
+  EXPECT_EQ(Holds(statuses.Build(), "kept_gradients"), std::nullopt);
 }
 
 TEST(ReportTest, DetectsAGradientAppliedTwice) {
