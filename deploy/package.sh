@@ -19,8 +19,10 @@ work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 umask 022
 
-"$TORCHPS_ROOT/deploy/install.sh" "$work/usr"
 cd "$TORCHPS_ROOT"
+[ -z "$(git diff HEAD)" ] ||
+  die "there are changes that are not committed; a package needs a commit."
+deploy/install.sh "$work/usr"
 # dpkg-deb gives files this time unless they are older.
 SOURCE_DATE_EPOCH="$(git log -1 --format=%ct)"
 export SOURCE_DATE_EPOCH
@@ -38,18 +40,21 @@ take() {
   done
 }
 
-# libraries FILE...: prints the packages of the shared libraries, as a Depends field. dpkg-shlibdeps
-# needs a source package.
-libraries() {
+# find_libraries FILE...: sets $libraries to the packages of the shared libraries, as a Depends field.
+# dpkg-shlibdeps needs a source package.
+find_libraries() {
   mkdir -p "$work/source/debian"
   printf 'Source: torchps\n\nPackage: torchps\nArchitecture: any\n' >"$work/source/debian/control"
-  (cd "$work/source" && dpkg-shlibdeps -O "$@" 2>/dev/null) | sed -n 's/^shlibs:Depends=//p'
+  libraries="$(cd "$work/source" && dpkg-shlibdeps -O "$@")"
+  libraries="${libraries#shlibs:Depends=}"
+  [ -n "$libraries" ] || die "dpkg-shlibdeps found no packages for $*."
 }
 
 # pack PACKAGE DEPENDS SECTION DESCRIPTION
 pack() {
   local root="$work/$1" documents="$work/$1/usr/share/doc/$1"
   install -D -m 644 LICENSE "$documents/copyright"
+  install -m 644 NOTICE "$documents/NOTICE"
   gzip -9n <CHANGELOG.md >"$work/changelog.gz"
   install -m 644 "$work/changelog.gz" "$documents/changelog.gz"
   find "$root" -type f \( -path '*/bin/*' -o -name '*.so' \) -exec strip --strip-unneeded {} +
@@ -59,7 +64,7 @@ Package: $1
 Version: $version
 Architecture: $architecture
 Maintainer: torchps developers <noreply@torchps.invalid>
-Installed-Size: $(du -sk --exclude=DEBIAN "$root" | cut -f1)
+Installed-Size: $(find "$root" -type f ! -path "$root/DEBIAN/*" -printf '%s\n' | awk '{k += int(($1 + 1023) / 1024)} END {print k}')
 Depends: $2
 Section: $3
 Priority: optional
@@ -71,6 +76,10 @@ CONTROL
   say "made $out/$1_${version}_$architecture.deb"
 }
 
+# Debian's zsh reads another folder.
+mkdir -p "$work/usr/share/zsh/vendor-completions"
+mv "$work/usr/share/zsh/site-functions/_psctl" "$work/usr/share/zsh/vendor-completions/"
+rmdir "$work/usr/share/zsh/site-functions"
 take torchps bin/psctl bin/ps_server share/bash-completion share/zsh share/fish share/man
 install -D -m 644 -t "$work/torchps/usr/lib/systemd/system" deploy/install/ps_server@.service
 mkdir -p "$work/torchps/usr/lib/sysusers.d" "$work/torchps/usr/share/doc/torchps/examples"
@@ -82,18 +91,24 @@ install -m 755 /dev/stdin "$work/torchps/DEBIAN/postinst" <<'POSTINST'
 set -e
 # Containers may have no systemd. Then nobody uses the unit.
 if command -v systemd-sysusers >/dev/null; then systemd-sysusers torchps.conf; fi
+if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
 POSTINST
+install -m 755 /dev/stdin "$work/torchps/DEBIAN/prerm" <<'PRERM'
+#!/bin/sh
+set -e
+if [ "$1" = remove ] && [ -d /run/systemd/system ]; then systemctl stop 'ps_server@*'; fi
+PRERM
 gzip -9n "$work/torchps/usr/share/man/man1/psctl.1"
-pack torchps "$(libraries "$work/torchps/usr/bin/psctl" "$work/torchps/usr/bin/ps_server")" net \
-  "asynchronous parameter servers for C++ libtorch programs"
+find_libraries "$work/torchps/usr/bin/psctl" "$work/torchps/usr/bin/ps_server"
+pack torchps "$libraries" net "asynchronous parameter servers for C++ libtorch programs"
 
 take torchps-worker bin/ps_worker
-pack torchps-worker "torchps (= $version), $(libraries "$work/torchps-worker/usr/bin/ps_worker")" science \
+find_libraries "$work/torchps-worker/usr/bin/ps_worker"
+pack torchps-worker "torchps (= $version), $libraries" science \
   "worker that trains the models of torchps job files"
 
 take libtorchps-dev include lib
-developer="libtorch-dev, libprotobuf-dev, libabsl-dev"
-pack libtorchps-dev \
-  "$(libraries "$work/libtorchps-dev/usr/lib/libtorchps.so"), $developer" libdevel \
+find_libraries "$work/libtorchps-dev/usr/lib/libtorchps.so"
+pack libtorchps-dev "$libraries, libtorch-dev, libprotobuf-dev, libabsl-dev" libdevel \
   "library for C++ libtorch programs that train with torchps"
 [ -z "$(find "$work/usr" -type f)" ] || die "no package contains $(find "$work/usr" -type f -printf '%P ')."

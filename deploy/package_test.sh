@@ -39,6 +39,7 @@ if $quick; then
   exit
 fi
 
+# shellcheck disable=SC2031  # lib.sh sets it
 release="$(. /etc/os-release && echo "$VERSION_ID")"
 image="torchps-debian:$release"
 "$TORCHPS_ROOT/deploy/bare_debian.sh" --debian="$release" --image="$image" "${bare_options[@]}"
