@@ -1,5 +1,7 @@
 #include "job/local_steps.h"
 
+#include <algorithm>
+
 #include "job/consistency_fields.h"
 
 namespace torchps {
@@ -25,7 +27,8 @@ int64_t SamplesOfPush(const JobSpec& job) {
 }
 
 int64_t MostSamplesOfPush(const JobSpec& job) {
-  return SamplesOfPush(job) * (job.training().global_batch() ? 1 : 2) + PassesOfPush(job);
+  const int64_t shares = job.training().global_batch() ? 1 : std::max(4, job.workers());
+  return SamplesOfPush(job) * shares + PassesOfPush(job);
 }
 
 int64_t SamplesOfAllPushes(const JobSpec& job) {

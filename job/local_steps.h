@@ -31,9 +31,10 @@ int64_t EqualBatch(const JobSpec& job);
 // many.
 int64_t SamplesOfPush(const JobSpec& job);
 
-// Returns the maximum samples of one push of one slot. The coordinator gives a slot at most twice
-// an equal share (server/coordinator/batch_balancer.h), or the whole batch if training.global_batch
-// is set, and one more sample per pass by rounding.
+// Returns the maximum samples of one push of one slot: the whole batch if training.global_batch is
+// set; otherwise the equal shares of all workers, or four. The coordinator usually gives a slot at
+// most two (server/coordinator/batch_balancer.h), and more while slots return from an evaluation.
+// One more sample per pass comes from rounding.
 int64_t MostSamplesOfPush(const JobSpec& job);
 
 // Returns the samples in the pushes of all `workers` together.

@@ -252,7 +252,8 @@ void CoordinatorService::ReportEvaluation(
         // report.
         models_->PublishBest(call->request().slot(), *score, [this, call](absl::Status status) {
           if (!status.ok() && status != CoordinatorIsShuttingDown()) {
-            options_.log(absl::StrCat("best.safetensors stays as it is: ", status.message()));
+            options_.log(absl::StrCat("best.safetensors may be that of an earlier epoch: ",
+                                      status.message()));
           }
           AnswerBy(&JobCoordinator::ReportEvaluation, call);
         });

@@ -149,7 +149,10 @@ bool JobMembers::RecordRenewal(const RenewSlotRequest& request, absl::Duration n
 void JobMembers::End(SlotHolder holder, SlotAccounting::State state, const std::string& reason) {
   registry_.Leave(holder);
   views_.Forget(holder.slot);
-  MemberState& member = accounting_.at(holder.slot);
+  const auto found = accounting_.find(holder.slot);
+  // If several slots end at once, the end of another one may have forgotten this one.
+  if (found == accounting_.end()) return;
+  MemberState& member = found->second;
   member.set_lease(0);
   member.set_evaluating(0);
   // Only the ended incarnation could repeat the call.
@@ -158,19 +161,20 @@ void JobMembers::End(SlotHolder holder, SlotAccounting::State state, const std::
     member.set_state(state);
     member.set_reason(ForPeople(reason));
   }
-  ForgetIdle();
+  ForgetUntrained();
 }
 
-void JobMembers::ForgetIdle() {
-  std::map<Incarnation, SlotId> idle;
+void JobMembers::ForgetUntrained() {
+  std::map<Incarnation, SlotId> untrained;
   for (const auto& [slot, member] : accounting_) {
     const StepFigures& figures = member.figures();
     const bool has_trained = figures.samples() > 0 || figures.pushes() > 0 ||
                              figures.lost_samples() > 0 || figures.skipped_nonfinite() > 0 ||
                              figures.overflows() > 0 || member.quarantined();
-    if (!has_trained && !IsLive(slot)) idle.emplace(member.incarnation(), slot);
+    if (!has_trained && !IsLive(slot)) untrained.emplace(member.incarnation(), slot);
   }
-  for (auto it = idle.begin(); idle.size() > kMaxIdleDeparted; it = idle.erase(it)) {
+  for (auto it = untrained.begin(); untrained.size() > kMaxUntrainedDeparted;
+       it = untrained.erase(it)) {
     accounting_.erase(it->second);
   }
 }
@@ -278,7 +282,7 @@ absl::Status JobMembers::Restore(const CoordinatorState& state, absl::Duration n
         registry_.Restore(GetHolder(saved.slot()), saved.nonce(), saved.host(), now);
     if (!status.ok()) return DamagedState(status.message());
   }
-  ForgetIdle();
+  ForgetUntrained();
   return absl::OkStatus();
 }
 

@@ -54,13 +54,13 @@ class ServerAddresses {
 // fields are reset with each incarnation.
 //
 // Slots that have left stay in the accounting, which reports list. But of those that never trained,
-// only the latest kMaxIdleDeparted stay: each change of the job writes all slots to the disk, so
-// processes that only join and leave would slow the job.
+// only the latest kMaxUntrainedDeparted stay: each change of the job writes all slots to the disk,
+// so processes that only join and leave would slow the job.
 //
 // Not thread-safe. The caller passes the time, which must not decrease.
 class JobMembers {
  public:
-  static constexpr size_t kMaxIdleDeparted = 64;
+  static constexpr size_t kMaxUntrainedDeparted = 64;
 
   struct Taken {
     SlotHolder holder;
@@ -97,7 +97,7 @@ class JobMembers {
 
   bool IsLive(SlotId slot) const;
   // Returns true if this is the slot's latest incarnation, live or not. Also returns true if the
-  // slot is not in the accounting any more.
+  // accounting has no entry for the slot, and the incarnation was assigned.
   bool IsLatest(SlotHolder holder) const;
   // Returns true if every slot so far is quarantined for nonfinite gradients and has not pushed
   // since.
@@ -125,7 +125,7 @@ class JobMembers {
 
  private:
   // Removes slots from the accounting as the class comment describes.
-  void ForgetIdle();
+  void ForgetUntrained();
   SlotHolder GetHolder(SlotId slot) const { return {slot, accounting_.at(slot).incarnation()}; }
 
   SlotRegistry registry_;

@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "checkpoint/safetensors_file.h"
 #include "transport/status_codec.h"
@@ -23,14 +24,15 @@ namespace {
 
 constexpr char kUnfinished[] = ".part";
 constexpr char kReady[] = ".ready";
-// Maximum bytes of a file's header: names, shapes and metadata.
-constexpr int64_t kMaxHeaderBytes = 16 << 20;
+// For headers, and for buffers that a module creates in its first forward pass.
+constexpr int64_t kRoomInFile = 64 << 20;
 
 // Returns the score in a model file's metadata, or nullopt if the file is missing or the score is
 // missing or not finite.
-std::optional<double> ScoreIn(FileSystem* files, const std::string& path) {
+absl::StatusOr<std::optional<double>> ScoreIn(FileSystem* files, const std::string& path) {
   const auto reader = SafetensorsReader::Open(files, path);
-  if (!reader.ok()) return std::nullopt;
+  if (absl::IsNotFound(reader.status())) return std::nullopt;
+  if (!reader.ok()) return reader.status();
   const auto found = (*reader)->metadata().find("score");
   double score = 0;
   if (found == (*reader)->metadata().end() || !absl::SimpleAtod(found->second, &score) ||
@@ -57,16 +59,7 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
 absl::Status CheckTensors(const std::vector<TensorInfo>& tensors, ModelFile file,
                           const ModelLimits& limits) {
   std::map<absl::string_view, const TensorInfo*> found;
-  int64_t bytes = 0;
-  for (const TensorInfo& tensor : tensors) {
-    found[tensor.name] = &tensor;
-    bytes += tensor.end - tensor.begin;
-  }
-  if (bytes > limits.BytesOf(file)) {
-    return absl::InvalidArgumentError(absl::StrCat("the tensors of the uploaded file have ", bytes,
-                                                   " bytes; expected at most ",
-                                                   limits.BytesOf(file)));
-  }
+  for (const TensorInfo& tensor : tensors) found[tensor.name] = &tensor;
   for (const Segment& segment : limits.layout.segments()) {
     const auto match = found.find(segment.name);
     if (file == MODEL_CONSTANTS) {
@@ -92,10 +85,9 @@ absl::Status CheckTensors(const std::vector<TensorInfo>& tensors, ModelFile file
 
 }  // namespace
 
-int64_t ModelLimits::BytesOf(ModelFile file) const {
+int64_t ModelLimits::MaxFileBytes() const {
   const int64_t of_layout = layout.size() * static_cast<int64_t>(sizeof(float));
-  if (file == MODEL_CONSTANTS) return std::max<int64_t>(0, state_bytes - of_layout);
-  return std::max(state_bytes, of_layout);
+  return 2 * std::max(state_bytes, of_layout) + kRoomInFile;
 }
 
 const std::string& ModelStore::GetDirectory(ModelFile file) const {
@@ -267,8 +259,7 @@ absl::Status ModelStore::Write(const StoreModelRequest& piece, const ModelLimits
 
 absl::Status ModelStore::Begin(const StoreModelRequest& piece, const ModelLimits& limits,
                                const std::string& temporary) {
-  const int64_t most = limits.BytesOf(piece.file()) + kMaxHeaderBytes;
-  if (piece.bytes() > most) {
+  if (const int64_t most = limits.MaxFileBytes(); piece.bytes() > most) {
     return absl::InvalidArgumentError(absl::StrCat("the uploaded file has ", piece.bytes(),
                                                    " bytes; expected at most ", most,
                                                    " for the job's model"));
@@ -319,18 +310,19 @@ absl::Status ModelStore::Publish(SlotId slot, std::optional<double> score) {
   uploads_.erase({MODEL_BEST, slot});
   const std::string ready = GetReady(slot);
   if (absl::IsNotFound(files_->OpenForReading(ready).status())) return absl::OkStatus();
-  const std::optional<double> own = ScoreIn(files_, ready);
-  if (!score.has_value() || own != score) {
+  const absl::StatusOr<std::optional<double>> own = ScoreIn(files_, ready);
+  if (!own.ok()) return own.status();
+  if (!score.has_value() || *own != score) {
     files_->RemoveFile(ready).IgnoreError();
     const auto text = [](std::optional<double> of) {
-      return of.has_value() ? absl::StrCat("score ", *of) : std::string("no score");
+      return of.has_value() ? absl::StrFormat("score %.17g", *of) : std::string("no score");
     };
     return absl::InvalidArgumentError(absl::StrCat("slot ", slot, " uploaded a best model with ",
-                                                   text(own), ", but reported ", text(score)));
+                                                   text(*own), ", but reported ", text(score)));
   }
-  const std::optional<double> best = ScoreIn(files_, MakePath(MODEL_BEST));
-  // Another slot has already stored a model that is at least as good.
-  if (best.has_value() && *best >= *score) return files_->RemoveFile(ready);
+  const absl::StatusOr<std::optional<double>> best = ScoreIn(files_, MakePath(MODEL_BEST));
+  // Another slot has already stored a model that is at least as good. A damaged file is replaced.
+  if (best.ok() && best->has_value() && **best >= *score) return files_->RemoveFile(ready);
   return PutInPlace(ready, MODEL_BEST);
 }
 

@@ -30,11 +30,12 @@ absl::Status CoordinatorIsShuttingDown();
 struct ModelLimits {
   // MODEL_FINAL and MODEL_BEST contain these tensors. MODEL_CONSTANTS contains none of them.
   ModelLayout layout;
-  // Bytes of all tensors of the module's state: the layout's tensors and the constants.
+  // As in JoinRequest: bytes of the module's state before the first forward pass; 0: unknown.
   int64_t state_bytes = 0;
 
-  // Returns the maximum number of bytes of the tensors in a file.
-  int64_t BytesOf(ModelFile file) const;
+  // Returns the maximum size of a model file. It protects the disk, so it is generous: a module may
+  // create buffers in the forward pass.
+  int64_t MaxFileBytes() const;
 };
 
 // Stores the model files that workers upload (StoreModel in proto/coordinator.proto).

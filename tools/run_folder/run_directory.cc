@@ -192,7 +192,9 @@ void RemoveState(const std::string& dir) {
   for (const std::string& place : {dir, StateDirectory(dir)}) {
     for (const fs::directory_entry& entry : fs::directory_iterator(place, error)) {
       const std::string name = entry.path().filename().string();
-      const bool is_model = absl::EndsWith(name, ".safetensors");
+      // An upload that did not end is NAME.safetensors.slot-K.part or .ready.
+      const bool is_model =
+          absl::EndsWith(name, ".safetensors") || absl::StrContains(name, ".safetensors.slot-");
       if (is_model || IsServerState(name)) state.push_back(entry.path());
     }
   }

@@ -148,6 +148,15 @@ TEST_F(JobMembersTest, AnEndedIncarnationStaysTheLatestUntilReplaced) {
   EXPECT_FALSE(members_.IsLatest({50, 100})) << "never assigned";
 }
 
+// A cluster that is cancelled before the job begins loses all slots in one tick.
+TEST_F(JobMembersTest, ManyUntrainedSlotsMayEndAtOnce) {
+  std::vector<SlotHolder> holders;
+  for (SlotId slot = 0; slot < 100; ++slot) holders.push_back(Take(/*nonce=*/1 + slot, slot));
+  EXPECT_THAT(members_.Expire(absl::Hours(1)), SizeIs(100));
+  for (const SlotHolder& holder : holders) members_.End(holder, SlotAccounting::EXPIRED, "");
+  EXPECT_THAT(members_.accounting(), SizeIs(JobMembers::kMaxUntrainedDeparted));
+}
+
 TEST_F(JobMembersTest, ProcessesThatOnlyJoinAndLeaveAreForgotten) {
   const SlotHolder trainer = Take(/*nonce=*/1);
   const SlotHolder former = Take(/*nonce=*/2);
@@ -162,7 +171,7 @@ TEST_F(JobMembersTest, ProcessesThatOnlyJoinAndLeaveAreForgotten) {
     idle = Take(/*nonce=*/100 + slot, slot);
     members_.End(idle, SlotAccounting::LEFT, "");
   }
-  EXPECT_THAT(members_.accounting(), SizeIs(2 + JobMembers::kMaxIdleDeparted));
+  EXPECT_THAT(members_.accounting(), SizeIs(2 + JobMembers::kMaxUntrainedDeparted));
   EXPECT_EQ(members_.accounting().count(former.slot), 1u) << "reports list it";
   EXPECT_EQ(members_.accounting().count(idle.slot), 1u) << "it left last";
   EXPECT_TRUE(members_.IsLatest({2, idle.incarnation - 1990})) << "its LeaveJob may be repeated";

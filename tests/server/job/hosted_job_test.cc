@@ -111,10 +111,10 @@ TEST(HostedJobTest, RejectsAFrameFromAReplacedIncarnation) {
 TEST(HostedJobTest, RejectsMoreSamplesThanASlotMayHold) {
   using ::testing::HasSubstr;
   for (const auto& [job, most] : std::vector<std::pair<std::string, uint32_t>>{
-           {"training { batch_size: 8 } consistency { mode: SYNC }", 17},
-           {"training { batch_size: 8 accumulate: 3 } consistency { mode: SYNC }", 51},
+           {"training { batch_size: 8 } consistency { mode: SYNC }", 33},
+           {"training { batch_size: 8 accumulate: 3 } consistency { mode: SYNC }", 99},
            {"training { batch_size: 8 global_batch: true } consistency { apply: WHOLE_BATCH }", 9},
-           {"training { batch_size: 8 }", 17}}) {
+           {"training { batch_size: 8 }", 33}}) {
     JobHarness::Options options;
     options.job = job;
     JobHarness harness(options);
