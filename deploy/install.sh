@@ -17,7 +17,7 @@ prefix="$(cd -- "$1" && pwd)"
 "$TORCHPS_ROOT/deploy/setup.sh" build
 cd "$TORCHPS_ROOT"
 say "compiling with $(compile_jobs) jobs"
-bazel build --stamp --jobs="$(compile_jobs)" --noshow_progress --ui_event_filters=-info \
+bazel build --stamp --jobs="$(compile_jobs)" "${progress[@]}" \
   //program:torchps //program:ps_worker //server:ps_server //tools:psctl
 binaries="$(bazel info bazel-bin 2>/dev/null)"
 

@@ -2,7 +2,7 @@
 # Trains a model on a bare Debian: installs missing packages, compiles servers, workers and psctl, and trains a small
 # ConvNet on generated digits with two servers and three workers.
 #
-#   deploy/quickstart.sh [options of psctl run]     e.g. --workers=5 --set training.batch_size=64
+#   deploy/quickstart.sh [--help | options of psctl run]     e.g. --workers=5 --set training.batch_size=64
 #
 # With a straggler: worker 2 is four times slower, and the report shows how the workers shared the batches.
 #
@@ -18,13 +18,19 @@
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
+case " $* " in
+  *" --help "*)
+    sed -n '2,/^$/s/^# \?//p' "${BASH_SOURCE[0]}"
+    exit ;;
+esac
+
 "$TORCHPS_ROOT/deploy/setup.sh" build
 here="$PWD"
 cd "$TORCHPS_ROOT"
 
 say "compiling with $(compile_jobs) jobs"
 started=$SECONDS
-bazel build --stamp --jobs="$(compile_jobs)" --noshow_progress --ui_event_filters=-info \
+bazel build --stamp --jobs="$(compile_jobs)" "${progress[@]}" \
   //server:ps_server //program:ps_worker //tools:psctl
 binaries="$(bazel info bazel-bin 2>/dev/null)"
 say "compiled in $((SECONDS - started)) s"
