@@ -315,7 +315,7 @@ absl::Status ModelStore::Publish(SlotId slot, std::optional<double> score) {
   if (!score.has_value() || *own != score) {
     files_->RemoveFile(ready).IgnoreError();
     const auto text = [](std::optional<double> of) {
-      return of.has_value() ? absl::StrFormat("score %.17g", *of) : std::string("no score");
+      return of.has_value() ? absl::StrFormat("score %.9g", *of) : std::string("no score");
     };
     return absl::InvalidArgumentError(absl::StrCat("slot ", slot, " uploaded a best model with ",
                                                    text(*own), ", but reported ", text(score)));
