@@ -104,7 +104,11 @@ void SimServer::Tick() {
     if (std::optional<JobCoordinator::CheckpointPlan> plan =
             coordinator_->BeginCheckpoint(world_->now())) {
       Hold([this, plan = *std::move(plan)](const StateWriter::Kept& kept) {
-        if (kept.job.ok()) Conduct(plan);
+        if (kept.job.ok()) {
+          Conduct(plan);
+        } else {
+          coordinator_->EndCheckpoint(kept.job, world_->now());
+        }
       });
     }
     AfterCoordination();
