@@ -31,7 +31,7 @@ constexpr absl::Duration kLineInterval = absl::Seconds(10);
 constexpr absl::Duration kBusyPause = absl::Milliseconds(250);
 // If a peer that never answered a call speaks another protocol after this time of silence, it is
 // not a torchps server: a server speaks HTTP/2 as soon as it listens. Silence is not a proof: the
-// kernel accepts connections for a frozen process.
+// kernel accepts connections for a frozen process, and a proxy also closes them.
 constexpr absl::Duration kForeignAfter = absl::Seconds(3);
 constexpr absl::Duration kProbeTimeout = absl::Milliseconds(500);
 
@@ -121,9 +121,7 @@ absl::StatusOr<absl::Duration> RetryDeadline::Failed(const absl::Status& failure
       if (!has_answered_ && probe.kind == ProbeResult::kRefused) {
         return absl::UnauthenticatedError(absl::StrCat(server_.name(), " ", probe.reason));
       }
-      const bool foreign =
-          probe.kind == ProbeResult::kForeign || probe.kind == ProbeResult::kClosed;
-      if (!has_answered_ && foreign && silence >= kForeignAfter) {
+      if (!has_answered_ && probe.kind == ProbeResult::kForeign && silence >= kForeignAfter) {
         return NoTorchpsServer(server_);
       }
       if (probe.kind != ProbeResult::kHttp2) reason = probe.reason;

@@ -1,6 +1,7 @@
 #include "client/calls/retry_deadline.h"
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,7 +38,7 @@ class RetryDeadlineTest : public ::testing::Test {
 
   // Returns an address that refuses connections.
   static std::string ClosedAddress() {
-    TcpListener listener("");
+    TcpListener listener(std::nullopt);
     return listener.address();
   }
 
@@ -103,7 +104,7 @@ TEST_F(RetryDeadlineTest, RejectsAWebServer) {
 
 // A paused process looks like this peer: the kernel accepts its connections, and nothing answers.
 TEST_F(RetryDeadlineTest, WaitsForASilentPeer) {
-  TcpListener silent("");
+  TcpListener silent(std::nullopt);
   RetryDeadline patience = Make(silent.address());
   ASSERT_TRUE(patience.Failed(kAway).ok());
   clock_.now += absl::Seconds(30);
@@ -114,10 +115,23 @@ TEST_F(RetryDeadlineTest, WaitsForASilentPeer) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("accepts, but does not answer"));
 }
 
+// A proxy in front of a frozen or dead server looks like this peer.
+TEST_F(RetryDeadlineTest, WaitsForAPeerThatClosesConnections) {
+  TcpListener proxy("");
+  RetryDeadline patience = Make(proxy.address());
+  ASSERT_TRUE(patience.Failed(kAway).ok());
+  clock_.now += absl::Seconds(30);
+  EXPECT_TRUE(patience.Failed(kAway).ok());
+  clock_.now += absl::Minutes(10);
+  const absl::Status status = patience.Failed(kAway).status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("closes the connection"));
+}
+
 TEST(ServerProbeTest, DetectsForeignAndSilentServers) {
   TcpListener web("SSH-2.0-OpenSSH_9.2\r\n");
   EXPECT_EQ(ProbeServer(web.address(), nullptr, kTimeout).kind, ProbeResult::kForeign);
-  TcpListener silent("");
+  TcpListener silent(std::nullopt);
   EXPECT_EQ(ProbeServer(silent.address(), nullptr, kTimeout).kind, ProbeResult::kSilent);
   const std::string gone = silent.address();
   silent.Close();

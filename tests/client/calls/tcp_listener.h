@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -12,10 +13,11 @@
 namespace torchps {
 
 // Listens on a free loopback port as a foreign server. It sends `greeting` on each connection and
-// closes it. If `greeting` is empty it stays silent and keeps the connection open.
+// closes it. Without a greeting it stays silent and keeps the connection open.
 class TcpListener {
  public:
-  explicit TcpListener(const std::string& greeting) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+  explicit TcpListener(const std::optional<std::string>& greeting)
+      : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -24,8 +26,8 @@ class TcpListener {
     getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &length);
     port_ = ntohs(address.sin_port);
     listen(fd_, 16);
-    if (greeting.empty()) return;
-    thread_ = std::thread([this, greeting] {
+    if (!greeting.has_value()) return;
+    thread_ = std::thread([this, greeting = *greeting] {
       int connection = -1;
       while ((connection = accept(fd_, nullptr, nullptr)) >= 0) {
         send(connection, greeting.data(), greeting.size(), MSG_NOSIGNAL);
