@@ -60,6 +60,6 @@ docker run "${options[@]}" "$image" bash -euc '
   apt-get -q install -y --no-install-recommends /work/dist/libtorchps-dev_*.deb cmake g++ make >/dev/null
   cmake -S /work/example -B built >/dev/null
   cmake --build built >/dev/null
-  built/spirals --local --set training.epochs=2
+  built/spirals --local --set optimizer.learning_rate=0.2 --set training.epochs=2
 '
 say "the packages train the digits and build a program in a bare Debian $release"
