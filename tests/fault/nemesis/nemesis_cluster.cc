@@ -68,9 +68,15 @@ void NemesisCluster::Launch(Part& part) {
     if (part.fault >= 0) stalls_.End(std::exchange(part.fault, -1), clock_.Now());
     return;
   }
+  const bool lost_disk = part.loses_disk;
   ServerProgram server = StartServerProgram(ServerFlags(part));
-  ASSERT_NE(server.address, "") << absl::StrJoin(server.program->error(), "\n");
   part.program = std::move(server.program);
+  if (lost_disk && server.address.empty()) {
+    // The server with the copies does not answer now. Supervise() starts this one again.
+    part.loses_disk = true;
+    return;
+  }
+  ASSERT_NE(server.address, "") << absl::StrJoin(part.program->error(), "\n");
   addresses_[part.index] = server.address;
   copies_.OnReturn(part.index, server.address);
   part.returned = ParameterService::NewStub(PlainChannel(server.address));
@@ -223,7 +229,9 @@ bool NemesisCluster::Supervise() {
     if (code == -1) continue;
     const bool lost_slot = code == static_cast<int>(ExitCode::kLostSlot);
     const bool broken_link = has_links() && code == NemesisJob::kBrokenLink;
-    if (code != 128 + SIGKILL && (part.is_server || (!lost_slot && !broken_link))) {
+    const bool awaits_copies = part.is_server && part.loses_disk;
+    if (code != 128 + SIGKILL && !awaits_copies &&
+        (part.is_server || (!lost_slot && !broken_link))) {
       ADD_FAILURE() << part.name() << " exited with " << code << ": "
                     << absl::StrJoin(part.program->error(), "\n");
       return false;
