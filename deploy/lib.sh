@@ -36,8 +36,7 @@ compile_jobs() {
   echo "$jobs"
 }
 
-# Options of a Bazel build that people wait for: its progress bar on a terminal, otherwise a line each
-# 10 s.
+# Options with which Bazel shows its progress: as a bar on a terminal, otherwise as a line each 10 s.
 # shellcheck disable=SC2034
 progress=(--ui_event_filters=-info)
 [ -t 2 ] || progress+=(--curses=no --show_progress_rate_limit=10)

@@ -89,7 +89,7 @@ mkdir -p "$work/torchps/DEBIAN"
 install -m 755 /dev/stdin "$work/torchps/DEBIAN/postinst" <<'POSTINST'
 #!/bin/sh
 set -e
-# Containers may have no systemd. Then nobody uses the unit.
+# A container may have no systemd, and does not need the unit then.
 if command -v systemd-sysusers >/dev/null; then systemd-sysusers torchps.conf; fi
 if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
 POSTINST

@@ -44,7 +44,7 @@ release="$(. /etc/os-release && echo "$VERSION_ID")"
 image="torchps-debian:$release"
 "$TORCHPS_ROOT/deploy/bare_debian.sh" --debian="$release" --image="$image" "${bare_options[@]}"
 cp -r "$TORCHPS_ROOT/examples/cmake" example
-options=(--rm --init --network=host --volume "$work:/work")
+options=(--rm --init --network=host --volume "$work:/packages")
 for name in http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY; do
   [ -z "${!name:-}" ] || options+=(--env "$name")
 done
@@ -52,13 +52,13 @@ docker run "${options[@]}" "$image" bash -euc '
   export DEBIAN_FRONTEND=noninteractive
   apt-get -q update >/dev/null
   begun=$SECONDS
-  apt-get -q install -y --no-install-recommends /work/dist/torchps_*.deb /work/dist/torchps-worker_*.deb >/dev/null
+  apt-get -q install -y --no-install-recommends /packages/dist/torchps_*.deb /packages/dist/torchps-worker_*.deb >/dev/null
   echo "installed in $((SECONDS - begun)) s"
   cd /tmp
   psctl run digits --epochs=2
   echo "first model after $((SECONDS - begun)) s"
-  apt-get -q install -y --no-install-recommends /work/dist/libtorchps-dev_*.deb cmake g++ make >/dev/null
-  cmake -S /work/example -B built >/dev/null
+  apt-get -q install -y --no-install-recommends /packages/dist/libtorchps-dev_*.deb cmake g++ make >/dev/null
+  cmake -S /packages/example -B built >/dev/null
   cmake --build built >/dev/null
   built/spirals --local --set optimizer.learning_rate=0.2 --set training.epochs=2
 '

@@ -239,7 +239,7 @@ absl::Status CoordinatedJob::CheckUpload(const MemberState& member, ModelFile fi
   return absl::PermissionDeniedError(
       absl::StrCat("slot ", member.slot(), " was not asked to upload ", ModelFile_Name(file), ": ",
                    file == MODEL_CONSTANTS ? "it does not initialise the model"
-                                           : "it has no such evaluation in hand"));
+                                           : "none of its evaluations asks for the file"));
 }
 
 void CoordinatedJob::TakeEvaluation(EvaluationResult result, MemberState& member,

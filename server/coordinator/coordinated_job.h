@@ -134,8 +134,8 @@ class CoordinatedJob {
   // slot was not asked to. REQUIRES: training has not begun.
   bool TakeInitialized(SlotId slot);
   // Returns OK if the slot was asked to upload this model file and has not reported the outcome
-  // yet, and PERMISSION_DENIED otherwise. Holds as well after a restart, because the state contains
-  // the slot's instructions.
+  // yet, and PERMISSION_DENIED otherwise. The answer is the same after a restart, because the saved
+  // state contains the slot's instructions.
   absl::Status CheckUpload(const MemberState& member, ModelFile file) const;
   // Returns the limits of the job's model files.
   const std::shared_ptr<const ModelLimits>& model_limits() const { return model_limits_; }

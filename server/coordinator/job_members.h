@@ -53,9 +53,9 @@ class ServerAddresses {
 // quarantined, also under the next incarnation, until it has pushed a finite gradient. All other
 // fields are reset with each incarnation.
 //
-// Slots that have left stay in the accounting, which reports list. But of those that never trained,
-// only the latest kMaxUntrainedDeparted stay: each change of the job writes all slots to the disk,
-// so processes that only join and leave would slow the job.
+// Slots that have left stay in the accounting, which reports list. Slots that left without training
+// are forgotten, except the latest kMaxUntrainedDeparted: each change of the job writes all slots
+// to the disk, so processes that only join and leave would slow the job.
 //
 // Not thread-safe. The caller passes the time, which must not decrease.
 class JobMembers {

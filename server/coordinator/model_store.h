@@ -13,12 +13,10 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "checkpoint/safetensors_file.h"
 #include "common/model_layout.h"
 #include "common/mutex.h"
 #include "common/types.h"
 #include "proto/coordinator.pb.h"
-#include "server/coordinator/slot_registry.h"
 #include "storage/file_system.h"
 
 namespace torchps {

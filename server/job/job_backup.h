@@ -52,9 +52,9 @@ class JobBackup final : public LogCopier, private CopiedLog {
   // `is_lost` is true if the directory contains none of this server's files. UNAVAILABLE: the peer
   // cannot be reached, so the backup's files are unknown. Otherwise as BackupFetch::Run().
   absl::Status FetchIfLost(bool is_lost);
-  // Replaces the damaged manifests of the checkpoints after `restored`, and this server's damaged
-  // shards of them, by their copies. Returns true if at least one file was replaced. UNAVAILABLE:
-  // the peer or a disk failed.
+  // Looks at the checkpoints after `restored`. Replaces damaged manifests, and damaged shards of
+  // this server, by their copies. Returns true if at least one file was replaced. UNAVAILABLE: the
+  // peer or a disk failed.
   absl::StatusOr<bool> ReplaceDamagedCheckpoints(uint64_t restored);
   // Replaces the push log by its copy, if that is intact, complete, and has records after
   // `last_sequence`. As JobLog::Options::replace.

@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -102,30 +103,23 @@ TEST_F(RetryDeadlineTest, RejectsAWebServer) {
   EXPECT_EQ(status.message(), web.address() + " answers, but is not a torchps server");
 }
 
-// A paused process looks like this peer: the kernel accepts its connections, and nothing answers.
-TEST_F(RetryDeadlineTest, WaitsForASilentPeer) {
-  TcpListener silent(std::nullopt);
-  RetryDeadline patience = Make(silent.address());
-  ASSERT_TRUE(patience.Failed(kAway).ok());
-  clock_.now += absl::Seconds(30);
-  EXPECT_TRUE(patience.Failed(kAway).ok());
-  clock_.now += absl::Minutes(10);
-  const absl::Status status = patience.Failed(kAway).status();
-  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("accepts, but does not answer"));
-}
-
-// A proxy in front of a frozen or dead server looks like this peer.
-TEST_F(RetryDeadlineTest, WaitsForAPeerThatClosesConnections) {
-  TcpListener proxy("");
-  RetryDeadline patience = Make(proxy.address());
-  ASSERT_TRUE(patience.Failed(kAway).ok());
-  clock_.now += absl::Seconds(30);
-  EXPECT_TRUE(patience.Failed(kAway).ok());
-  clock_.now += absl::Minutes(10);
-  const absl::Status status = patience.Failed(kAway).status();
-  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("closes the connection"));
+// The kernel accepts connections for a paused process, and nothing answers. A proxy in front of a
+// dead server closes them.
+TEST_F(RetryDeadlineTest, WaitsForAPeerThatIsSilentOrClosesConnections) {
+  using Greeting = std::optional<std::string>;
+  const std::pair<Greeting, std::string> peers[] = {{std::nullopt, "accepts, but does not answer"},
+                                                    {Greeting(""), "closes the connection"}};
+  for (const auto& [greeting, reason] : peers) {
+    TcpListener peer(greeting);
+    RetryDeadline patience = Make(peer.address());
+    ASSERT_TRUE(patience.Failed(kAway).ok());
+    clock_.now += absl::Seconds(30);
+    EXPECT_TRUE(patience.Failed(kAway).ok()) << reason;
+    clock_.now += absl::Minutes(10);
+    const absl::Status status = patience.Failed(kAway).status();
+    EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(reason));
+  }
 }
 
 TEST(ServerProbeTest, DetectsForeignAndSilentServers) {

@@ -394,7 +394,7 @@ std::string NemesisCluster::Tally() const {
       " of one worker and one server, ", times(Blow::kCutServer), " of one server and all, ",
       times(Blow::kCutHalves),
       " of halves; workers started in a partition: ", times(Blow::kStartInCut),
-      ", beside a frozen server: ", times(Blow::kStartInFreeze), "; slots lost: ", lost_slots_,
+      ", while a server was frozen: ", times(Blow::kStartInFreeze), "; slots lost: ", lost_slots_,
       "; failed device links: ", broken_links_, "; resets of all connections: ", resets_);
 }
 

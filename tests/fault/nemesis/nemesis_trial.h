@@ -13,8 +13,8 @@ namespace torchps {
 
 // Tests that pushes are applied exactly once while processes and connections fail. Servers and
 // workers run as processes. Every half to two seconds a random fault occurs: SIGSTOP and SIGCONT,
-// kill -9 of a server or worker, a slow restart of a server, a network partition, or the restart of
-// a worker during a partition or beside a frozen server. Connections are also reset. In some trials
+// kill -9 of a server or worker, a slow restart of a server, or a network partition. Workers also
+// restart during a partition or while a server is frozen, and connections are reset. In some trials
 // a device computes the gradients, and the device's link fails, which ends the worker.
 //
 // For each slot, step and block, the push must be applied at most once. Each acknowledged push must
