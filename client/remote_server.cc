@@ -83,7 +83,7 @@ std::unique_ptr<ClientCall> RemoteServer::MakeHello() {
       [this, hello = std::move(hello)](grpc::ClientContext* context, grpc::CompletionQueue* queue) {
         return stub()->PrepareAsyncHello(context, hello, queue);
       },
-      [this](const HelloReply& reply) { return TakeHello(reply); });
+      [this, in_flight = hellos_](const HelloReply& reply) { return TakeHello(reply); });
 }
 
 bool RemoteServer::IsAnotherProgram(const absl::Status& status, bool greeting) const {

@@ -160,7 +160,11 @@ class RemoteServer {
   // requests initialization again.
   void ExpectModel() { expects_model_ = true; }
 
-  // Creates a Leave call. Ends lease renewals until the next greeting.
+  // True while a Hello call is in flight.
+  bool is_greeting() const { return hellos_.use_count() > 1; }
+
+  // Creates a Leave call. Ends lease renewals until the next greeting. REQUIRES: !is_greeting(),
+  // because the server might handle the Leave before the Hello.
   std::unique_ptr<ClientCall> MakeLeave(absl::Duration timeout);
 
   // Creates a Renew call, which passes the reply to `take`.
@@ -213,6 +217,8 @@ class RemoteServer {
   bool has_lost_model_ = false;
   std::shared_ptr<const SharedValues> shared_values_;
   bool has_complained_ = false;
+  // Each Hello call holds a copy.
+  const std::shared_ptr<const bool> hellos_ = std::make_shared<const bool>();
   std::string busy_with_;
   ServerLease lease_;
 };

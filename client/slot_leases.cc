@@ -76,8 +76,10 @@ Renewals SlotLeases::Renew(absl::Duration timeout, absl::Duration stalled_for,
   Renewals renewals;
   for (const std::unique_ptr<Call>& call : calls) {
     ServerLease& lease = call->server->lease();
+    const absl::Status status = FromGrpcStatus(call->status);
     // A server that does not know the slot has answered, too.
-    lease.RenewalEnds(!RetryDeadline::MayRetry(FromGrpcStatus(call->status)), longest_pause);
+    lease.RenewalEnds(!RetryDeadline::MayRetry(status), longest_pause);
+    if (absl::IsAborted(status)) greet_(call->server, call->request.server_incarnation());
     renewals.contacts[call->server->index()] = lease.contact();
     if (!call->status.ok() || !call->reply.has_waited_for()) continue;
     const WaitedFor& waited_for = call->reply.waited_for();

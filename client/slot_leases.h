@@ -1,8 +1,11 @@
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -31,8 +34,19 @@ struct Renewals {
 // Used by the heartbeat thread only, concurrently with the trainer's calls. Borrows the servers.
 class SlotLeases {
  public:
-  SlotLeases(SlotId slot, Incarnation incarnation, std::vector<RemoteServer*> servers)
-      : slot_(slot), incarnation_(incarnation), servers_(std::move(servers)) {}
+  // Must start a greeting (Hello) of `server`, unless the slot has left the server or was greeted
+  // by another incarnation since. `server_incarnation`: the incarnation that admitted the slot.
+  using Greet = std::function<void(RemoteServer* server, uint64_t server_incarnation)>;
+
+  // `greet` is called for each server that no longer knows the slot, for example after a restart. A
+  // restarted server has no job until a worker greets it, and a checkpoint needs all servers. The
+  // trainer would greet it with its next call, but that call may never come, because the trainer
+  // may wait for another server that waits for the checkpoint.
+  SlotLeases(SlotId slot, Incarnation incarnation, std::vector<RemoteServer*> servers, Greet greet)
+      : slot_(slot),
+        incarnation_(incarnation),
+        servers_(std::move(servers)),
+        greet_(std::move(greet)) {}
 
   // Renews the lease on each server that admitted the slot, within `timeout`. `stalled_for`: see
   // UpkeepCalls::stalled_for (client/slot_upkeep.h). `longest_pause`: see ServerLease::RenewalEnds.
@@ -51,6 +65,7 @@ class SlotLeases {
   const SlotId slot_;
   const Incarnation incarnation_;
   const std::vector<RemoteServer*> servers_;
+  const Greet greet_;
 };
 
 }  // namespace torchps

@@ -986,6 +986,36 @@ TEST_F(ParameterClientTest, ReportsAServerThatAnswersNoRenewal) {
   EXPECT_EQ(second.contacts.at(1).first_reached, clock.Now());
 }
 
+TEST_F(ParameterClientTest, ARenewalGreetsARestartedServerWhileAPullWaitsForAnother) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  servers_[0]->HoldPulls(true);
+  const auto pull = client->BeginPull(0, PullKind::kBounded, absl::MakeSpan(values_));
+  const auto renew = [&] {
+    client->leases().Renew(absl::Seconds(5), absl::ZeroDuration(), absl::InfiniteDuration());
+  };
+  servers_[1]->AddRenewFault({grpc::ABORTED});
+  servers_[1]->AddHelloFault({grpc::UNAVAILABLE, 0, "still starts"});
+  renew();
+  Eventually([&] { return servers_[1]->hellos().size() == 3; });
+  EXPECT_THAT(servers_[0]->hellos(), SizeIs(1));
+  servers_[0]->HoldPulls(false);
+  EXPECT_TRUE(pull->Finish().ok());
+  ASSERT_TRUE(client->Leave().ok());
+  renew();
+  EXPECT_THAT(servers_[1]->hellos(), SizeIs(3)) << "greeted after the slot left";
+}
+
+TEST_F(ParameterClientTest, AClientEndsWhileItGreetsASilentServer) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  servers_[1]->AddRenewFault({grpc::ABORTED});
+  for (int i = 0; i < 1000; ++i) servers_[1]->AddHelloFault({});
+  client->leases().Renew(absl::Seconds(5), absl::ZeroDuration(), absl::InfiniteDuration());
+  Eventually([&] { return servers_[1]->hellos().size() >= 2; });
+  // The destructor ends the greeting.
+}
+
 TEST_F(ParameterClientTest, AfterSteppingAsideTheNextPullGreetsAgain) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());

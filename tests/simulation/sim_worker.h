@@ -153,6 +153,7 @@ class SimWorker {
     Step start_clock = 0;
     bool expects_model = false;
     bool greeted = false;  // said Hello to this server, and did not leave since
+    int hellos = 0;        // in flight
   };
   std::vector<Server> known_;
   std::vector<Version> versions_;

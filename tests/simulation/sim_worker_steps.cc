@@ -95,10 +95,12 @@ void SimWorker::Greet(int server, const RoundPointer& round, Ended ended) {
   request.set_job_id(joined_.job_id());
   request.set_resumed_checkpoint(joined_.resumed_checkpoint());
   SimServer* const to = servers_[server];
+  ++known_[server].hellos;
   network_->Call<HelloReply>(
       &process_, to->process(), kPromptTimeout,
       {[to, request](const SimServer::Arrival& arrival) { to->Hello(arrival, request); }},
       [this, server, round, ended = std::move(ended)](const absl::StatusOr<HelloReply>& reply) {
+        --known_[server].hellos;
         if (round != nullptr && round->dropped) return;
         if (reply.ok()) TakeHello(server, *reply);
         if (process_.alive()) ended(reply.status());
