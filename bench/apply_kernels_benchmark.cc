@@ -29,12 +29,12 @@
 
 #include "absl/types/span.h"
 #include "benchmark/benchmark.h"
-#include "common/check.h"
-#include "common/cpu/cpu_flags.h"
-#include "common/cpu/finite_check.h"
 #include "google/protobuf/text_format.h"
-#include "server/optimizer/elementwise.h"
-#include "server/optimizer/optimizer.h"
+#include "torchps/common/check.h"
+#include "torchps/common/cpu/cpu_flags.h"
+#include "torchps/common/cpu/finite_check.h"
+#include "torchps/server/optimizer/elementwise.h"
+#include "torchps/server/optimizer/optimizer.h"
 
 namespace torchps {
 namespace {

@@ -17,14 +17,14 @@
 #include "absl/flags/parse.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "checkpoint/checkpoint_directory.h"
-#include "common/check.h"
-#include "common/clock.h"
 #include "google/protobuf/text_format.h"
-#include "job/job_spec.h"
-#include "server/job/hosted_job.h"
-#include "server/job/job_directory.h"
-#include "storage/file_system.h"
+#include "torchps/checkpoint/checkpoint_directory.h"
+#include "torchps/common/check.h"
+#include "torchps/common/clock.h"
+#include "torchps/job/job_spec.h"
+#include "torchps/server/job/hosted_job.h"
+#include "torchps/server/job/job_directory.h"
+#include "torchps/storage/file_system.h"
 
 ABSL_FLAG(int, mib, 1024, "MiB of state: values and optimizer arrays");
 ABSL_FLAG(std::string, optimizer, "adam {}", "optimizer in text format");

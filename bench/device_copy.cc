@@ -14,8 +14,8 @@
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
-#include "common/clock.h"
-#include "worker/device.h"
+#include "torchps/common/clock.h"
+#include "torchps/worker/device.h"
 
 ABSL_FLAG(std::string, device, "cpu", "cpu, cuda or cuda:INDEX");
 ABSL_FLAG(int, mib, 256, "MiB of a copy");

@@ -242,17 +242,17 @@ class Job:
         job = os.path.join(folder, "job.textproto")
         with open(job, "w", encoding="utf-8") as file:
             file.write(JOB.format(workers=arguments.workers, level=arguments.level))
-        self.servers = [Process(stack, os.path.join(self.bin, "server/ps_server"), "--listen=127.0.0.1:0",
+        self.servers = [Process(stack, os.path.join(self.bin, "torchps/ps_server"), "--listen=127.0.0.1:0",
                                 f"--certs={self.certs}", f"--dir={folder}/state")
                         for _ in range(arguments.servers)]
         self.addresses = ",".join(server.await_line("torchps_server ready").split("address=")[1].split()[0]
                                   for server in self.servers)
-        self.workers = [Worker(stack, os.path.join(self.bin, "program/ps_worker"), f"--servers={self.addresses}",
+        self.workers = [Worker(stack, os.path.join(self.bin, "torchps/ps_worker"), f"--servers={self.addresses}",
                                f"--job={job}", f"--certs={self.certs}", f"--slot={slot}", "--threads=1",
                                "--progress_seconds=0.2") for slot in range(arguments.workers)]
 
     def psctl(self, *words, certs=True):
-        command = [os.path.join(self.bin, "tools/psctl"), *words]
+        command = [os.path.join(self.bin, "torchps/psctl"), *words]
         if certs:
             command += [f"--certs={self.certs}", f"--servers={self.addresses}"]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)

@@ -51,10 +51,10 @@ class Run:
     """Runs `psctl run`, prints its output and finds its child processes."""
 
     def __init__(self, arguments, job, *flags):
-        command = [os.path.join(arguments.bin, "tools/psctl"), "run", f"--job={job}", f"--servers={arguments.servers}",
+        command = [os.path.join(arguments.bin, "torchps/psctl"), "run", f"--job={job}", f"--servers={arguments.servers}",
                    "--workers=1", f"--dir={arguments.dir}", "--patience=10m",
-                   f"--server_binary={arguments.bin}/server/ps_server",
-                   f"--worker_binary={arguments.bin}/program/ps_worker", *flags]
+                   f"--server_binary={arguments.bin}/torchps/ps_server",
+                   f"--worker_binary={arguments.bin}/torchps/ps_worker", *flags]
         self.patience = arguments.patience
         self.began = time.monotonic()
         self.child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -212,7 +212,7 @@ class TrainStep:
         blas = {"OPENBLAS_NUM_THREADS": str(threads)}
         alone = self._run(worker_prefix, flags, blas)
         server = Talker(server_prefix.split() +
-                        [os.path.join(BIN, "server/ps_server"), "--exit_with_parent"])
+                        [os.path.join(BIN, "torchps/ps_server"), "--exit_with_parent"])
         try:
             address = server.hear().split("address=")[1].split()[0]
             worker = self._run(worker_prefix, flags + [f"--servers={address}"], blas)

@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "benchmark/benchmark.h"
-#include "common/check.h"
 #include "google/protobuf/text_format.h"
-#include "server/optimizer/optimizer.h"
+#include "torchps/common/check.h"
+#include "torchps/server/optimizer/optimizer.h"
 
 namespace torchps {
 namespace {

@@ -25,14 +25,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "common/clock.h"
-#include "job/job_file.h"
-#include "job/job_spec.h"
-#include "program/train.h"
 #include "torch/cuda.h"
-#include "worker/device.h"
-#include "worker/models/model_registry.h"
-#include "worker/precision/precision.h"
+#include "torchps/common/clock.h"
+#include "torchps/job/job_file.h"
+#include "torchps/job/job_spec.h"
+#include "torchps/train.h"
+#include "torchps/worker/device.h"
+#include "torchps/worker/models/model_registry.h"
+#include "torchps/worker/precision/precision.h"
 
 ABSL_FLAG(std::string, model, "convnet", "mlp, convnet, resnet18 or transformer");
 ABSL_FLAG(int, layers, 2, "of a transformer");

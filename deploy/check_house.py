@@ -15,8 +15,8 @@ import sys
 
 from named_flags import check_command_lines, check_named_fields, check_named_flags
 
-# Room -> the rooms that it may include from; anything else is forbidden. A room is a folder with sources.
-# Tests, benchmarks and examples may include anything.
+# Room -> the rooms that it may include from; anything else is forbidden. A room is a folder of torchps/ with
+# sources. Tests, benchmarks and examples may include anything.
 MAY_INCLUDE = {
     "proto": "",
     "common": "proto",
@@ -53,8 +53,8 @@ MAY_INCLUDE = {
     "server/data_plane":
         "common proto security server/backup server/job server/parked server/rpc transport",
     "server":
-        "common common/process proto security server/backup server/coordinator server/data_plane "
-        "server/job server/rpc storage transport",
+        "common proto security server/backup server/coordinator server/data_plane server/job "
+        "server/rpc storage transport",
     # The parts of a worker, without libtorch and with it.
     "client/calls": "common proto security transport",
     "client": "client/calls common common/cpu job proto transport",
@@ -86,10 +86,9 @@ MAY_INCLUDE = {
         "client/calls common common/process proto security server/rpc transport worker "
         "worker/pipeline worker/slot worker/stages",
     "program":
-        "client client/calls common common/process data job program/pipeline proto security "
-        "server storage transport worker worker/loop worker/models worker/precision "
-        "worker/replicas worker/slot worker/stages",
-    # psctl: a room for each command that needs several files.
+        "client client/calls common common/process data job proto security server storage "
+        "transport worker worker/loop worker/precision worker/slot worker/stages",
+    # The commands of psctl: a room for each that needs several files.
     "tools/base": "common common/process",
     "tools/report":
         "common common/process job proto security tools/base tools/run_folder transport",
@@ -106,14 +105,19 @@ MAY_INCLUDE = {
         "common common/process data data/image data/table data/text job proto security tools/base "
         "tools/run_folder tools/run_plan transport",
     "tools":
-        "checkpoint common common/process security storage tools/base tools/doctor tools/drill "
-        "tools/report tools/run tools/run_folder tools/run_plan tools/runs",
+        "checkpoint common common/process security storage tools/base tools/report tools/run_folder",
+    # What programs include, and the main functions of ps_server, ps_worker and psctl.
+    "torchps":
+        "common common/process data job program program/pipeline proto security server storage "
+        "tools tools/base tools/doctor tools/drill tools/report tools/run tools/run_plan "
+        "tools/runs transport worker worker/loop worker/models worker/replicas worker/slot "
+        "worker/stages",
 }
 # Rooms that may include torch's headers.
 WITH_LIBTORCH = {
     "data", "worker", "worker/cuda", "worker/feed", "worker/gradient", "worker/pipeline",
     "worker/models", "", "worker/precision", "worker/replicas", "worker/slot",
-    "worker/stages", "program", "program/pipeline"
+    "worker/stages", "program", "program/pipeline", "torchps"
 }
 SUBJECTS_SINCE = "2026-11-28T11:00:00Z"
 OLD_NAMES = """
@@ -134,6 +138,10 @@ def tracked():
     return [path for path in listed.split("\n") if os.path.isfile(path)]
 
 
+def room_of(path):
+    return os.path.dirname(path).removeprefix("torchps/")
+
+
 def read(path):
     with open(path, encoding="utf-8") as file:
         return file.read()
@@ -142,12 +150,12 @@ def read(path):
 def arrows(paths):
     """Yields (file, room, included room) for the rooms of the product."""
     for path in paths:
-        room = os.path.dirname(path)
+        room = room_of(path)
         if FREE.match(room):
             continue
         for included in re.findall(r'^(?:#include|import) "([^"]+)"', read(path), re.MULTILINE):
-            other = os.path.dirname(included)
-            if other != room and os.path.isdir(other):
+            other = room_of(included)
+            if other != room and os.path.isdir(os.path.dirname(included)):
                 yield path, room, other
 
 
@@ -181,7 +189,7 @@ def check_order():
 
 def check_libtorch(paths):
     for path in paths:
-        room = os.path.dirname(path)
+        room = room_of(path)
         if FREE.match(room) or room in WITH_LIBTORCH:
             continue
         if re.search(r'^#include ["<](torch|ATen|c10)/', read(path), re.MULTILINE):

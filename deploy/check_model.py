@@ -25,7 +25,7 @@ DTYPES = {"F32": torch.float32, "I64": torch.int64}
 
 
 class ConvNet(torch.nn.Module):
-    """Python copy of worker/models/vision_models.h."""
+    """Python copy of torchps/worker/models/vision_models.h."""
 
     def __init__(self):
         super().__init__()

@@ -47,7 +47,7 @@ tests() {
 
 diverges() {
   local code=0
-  bazel-bin/tools/psctl run --job=deploy/jobs/convnet_digits.textproto --servers=1 --workers=2 \
+  bazel-bin/torchps/psctl run --job=deploy/jobs/convnet_digits.textproto --servers=1 --workers=2 \
     --dir="$work/diverged" --set optimizer.learning_rate=1e30 >"$work/diverged.log" 2>&1 || code=$?
   tail -n 3 "$work/diverged.log"
   [ "$code" = 8 ]

@@ -23,7 +23,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 cannot_fetch=75  # exit code if a wheel is unavailable
 largest_mib=60  # bundle size limit, because transfers to a borrowed machine are limited
-programs=(//program:ps_worker //server:ps_server //tools:psctl //bench:train_step //bench:device_copy)
+programs=(//torchps:ps_worker //torchps:ps_server //torchps:psctl //bench:train_step //bench:device_copy)
 tests=(//tests/program:train_main_test
   //tests/worker:device_test //tests/worker:flat_model_test //tests/worker:torch_error_test
   //tests/worker:training_test //tests/worker/cuda:cuda_batch_uploader_test //tests/worker/cuda:cuda_link_test

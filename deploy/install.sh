@@ -18,20 +18,17 @@ prefix="$(cd -- "$1" && pwd)"
 cd "$TORCHPS_ROOT"
 say "compiling with $(compile_jobs) jobs"
 bazel build --stamp --jobs="$(compile_jobs)" "${progress[@]}" \
-  //program:torchps //program:ps_worker //server:ps_server //tools:psctl
+  //torchps:shared //torchps:ps_worker //torchps:ps_server //torchps:psctl
 binaries="$(bazel info bazel-bin 2>/dev/null)"
 
-headers="$prefix/include/torchps"
 deploy/install/public_headers.py "$binaries" | while read -r path place; do
-  install -D -m 644 "$place" "$headers/$path"
+  install -D -m 644 "$place" "$prefix/include/$path"
 done
-# Programs use #include <torchps/train.h>.
-for name in train session; do
-  printf '#pragma once\n\n#include "program/%s.h"\n' "$name" >"$headers/$name.h"
-done
-install -D -m 755 -t "$prefix/lib" "$binaries/program/libtorchps.so"
+soname="$(objdump -p "$binaries/torchps/libtorchps.so" | sed -n 's/^ *SONAME *//p')"
+install -D -m 755 "$binaries/torchps/libtorchps.so" "$prefix/lib/$soname"
+ln -sf "$soname" "$prefix/lib/libtorchps.so"
 install -D -m 755 -t "$prefix/bin" \
-  "$binaries/program/ps_worker" "$binaries/server/ps_server" "$binaries/tools/psctl"
+  "$binaries/torchps/ps_worker" "$binaries/torchps/ps_server" "$binaries/torchps/psctl"
 install -D -m 644 -t "$prefix/lib/cmake/torchps" deploy/install/torchpsConfig.cmake
 # with_version FILE FOLDER: installs the file with this release's version filled in.
 with_version() {

@@ -37,7 +37,7 @@ export DEBIAN_FRONTEND=noninteractive
 apt-get -q update >/dev/null
 apt-get -q install -y --no-install-recommends bazel-bootstrap bazel-platforms bazel-rules-cc \
   bazel-rules-java bazel-rules-proto bazel-skylib g++ >/dev/null 2>&1
-if bazel build //server:ps_server >/tmp/first.log 2>&1; then
+if bazel build //torchps:ps_server >/tmp/first.log 2>&1; then
   echo "the build passed with nothing installed"; exit 1
 fi
 grep -m1 "deploy/setup.sh" /tmp/first.log || { tail -n 20 /tmp/first.log; exit 1; }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes docs/job.md, the reference of the job file, from proto/job.proto.
+"""Writes docs/job.md, the reference of the job file, from torchps/proto/job.proto.
 
     deploy/job_reference.py            writes the page
     deploy/job_reference.py --check    fails if the page is outdated
@@ -8,11 +8,11 @@
 import re
 import sys
 
-SOURCE, PAGE = "proto/job.proto", "docs/job.md"
+SOURCE, PAGE = "torchps/proto/job.proto", "docs/job.md"
 HEAD = """# The job file
 
 A job file is one `JobSpec` ([formats](guide.md#the-job-file)). `--set path.to.field=value` sets one field; a list is set
-as a whole, with commas. `deploy/job_reference.py` makes this page from `proto/job.proto`.
+as a whole, with commas. `deploy/job_reference.py` makes this page from `torchps/proto/job.proto`.
 """
 BLOCK = re.compile(r"(message|enum|oneof) (\w+) \{\s*(\}?)")
 FIELD = re.compile(r"(?:(optional|repeated) )?([\w.]+|map<\w+, \w+>) (\w+) = \d+;\s*(?://\s*(.*))?")

@@ -75,7 +75,7 @@ def known_flags(paths):
 def flags_of_programs(paths):
     """Returns the flags of each program and of each psctl command."""
     programs = {}
-    for program, path in (("ps_server", "server/server_main.cc"), ("ps_worker", "program/worker_flags.cc")):
+    for program, path in (("ps_server", "torchps/server_main.cc"), ("ps_worker", "torchps/program/worker_flags.cc")):
         if path in paths:
             programs[program] = set(BY_ABSL.findall(read(path))) | {"help", "helpfull", "version"}
     bodies = {name: body for path in of_kind(paths, ".cc") for name, body in PSCTL_FLAGS.findall(read(path))}
@@ -89,7 +89,7 @@ def flags_of_programs(paths):
         return found.union(*(flags for call, flags in shared.items() if call in body))
 
     for command, function in PSCTL_COMMAND.findall(
-            read("tools/psctl_main.cc") if "tools/psctl_main.cc" in paths else ""):
+            read("torchps/psctl_main.cc") if "torchps/psctl_main.cc" in paths else ""):
         programs[f"psctl {command}"] = flags(function)
     return programs
 
@@ -128,7 +128,7 @@ def check_named_flags(paths):
 def job_fields():
     """Returns message -> field -> field type. The name of a oneof maps to no message."""
     messages = {}
-    for name, body in MESSAGE.findall(read("proto/job.proto")):
+    for name, body in MESSAGE.findall(read("torchps/proto/job.proto")):
         messages[name] = {field or oneof: kind for kind, field, oneof in FIELD.findall(body)}
     return messages
 

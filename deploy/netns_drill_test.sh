@@ -38,7 +38,7 @@ durability { level: LOG checkpoint_seconds: 2 }
 JOB
 servers="${address[server0]}:7000,${address[server1]}:7000"
 certs="$work/certs"
-"$binaries/tools/psctl" certs --dir="$certs" --job=parted \
+"$binaries/torchps/psctl" certs --dir="$certs" --job=parted \
   --hosts="${address[server0]},${address[server1]}" >"$work/certs.log"
 
 # Restarts a worker that lost its slot or server, like psctl run or systemd.
@@ -46,7 +46,7 @@ run_worker() {
   local code=0
   while true; do
     code=0
-    (on "worker$1" "$binaries/program/ps_worker" --servers="$servers" --job="$work/job.textproto" \
+    (on "worker$1" "$binaries/torchps/ps_worker" --servers="$servers" --job="$work/job.textproto" \
       --certs="$certs" --slot="$1" --pace=50 --progress_seconds=0.2) || code=$?
     [ "$code" != 7 ] && [ "$code" != 3 ] && return "$code"
     printf 'started again after exit code %s\n' "$code" >>"$work/worker$1.log"
@@ -57,7 +57,7 @@ declare -A process
 for index in 0 1; do
   slow=()
   [ "$index" = 0 ] || slow=(--slow_disk=20:5ms)
-  on "server$index" "$binaries/server/ps_server" --listen="${address[server$index]}:7000" \
+  on "server$index" "$binaries/torchps/ps_server" --listen="${address[server$index]}:7000" \
     --certs="$certs" --dir="$work/disk-$index" "${slow[@]}" &
   process[server$index]=$!
 done
@@ -93,7 +93,7 @@ join server0 server1
 judge "the halves were cut apart; both, afterwards" 10 "$((most + 2))" worker0 worker1
 strangers_go "$patience_s"
 
-(on server0 timeout 600 "$binaries/tools/psctl" report --wait --certs="$certs" --servers="$servers" \
+(on server0 timeout 600 "$binaries/torchps/psctl" report --wait --certs="$certs" --servers="$servers" \
   --report="$work/report.json") || {
   tail -n 15 "$work"/*.log
   die "the job failed; the logs are above."

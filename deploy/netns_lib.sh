@@ -11,7 +11,7 @@ build_programs() {
   binaries="${TORCHPS_BINARIES:-}"
   [ -z "$binaries" ] || return 0
   bazel build --jobs="$(compile_jobs)" --noshow_progress --ui_event_filters=-info \
-    //server:ps_server //program:ps_worker //tools:psctl
+    //torchps:ps_server //torchps:ps_worker //torchps:psctl
   binaries="$(bazel info bazel-bin 2>/dev/null)"
 }
 

@@ -84,7 +84,7 @@ with_names() {
 
 # start_server NODE INDEX NAME
 start_server() {
-  with_names "$1" "$binaries/server/ps_server" --listen=0.0.0.0:7000 --certs="$certs" \
+  with_names "$1" "$binaries/torchps/ps_server" --listen=0.0.0.0:7000 --certs="$certs" \
     --advertise="$3:7000" --dir="$work/disk-$2" &
   process[server$2]=$!
 }
@@ -122,7 +122,7 @@ move() {
 }
 
 certs="$work/certs"
-"$binaries/tools/psctl" certs --dir="$certs" --job=names --hosts=alpha,beta >"$work/certs.log"
+"$binaries/torchps/psctl" certs --dir="$certs" --job=names --hosts=alpha,beta >"$work/certs.log"
 start_name_server
 
 declare -A process
@@ -133,7 +133,7 @@ for way in "$@"; do
   start_server server0 0 alpha
   start_server server1 1 beta
   for node in worker0 worker1; do
-    with_names "$node" "$binaries/program/ps_worker" --servers=alpha:7000,beta:7000 \
+    with_names "$node" "$binaries/torchps/ps_worker" --servers=alpha:7000,beta:7000 \
       --job="$work/job.textproto" --certs="$certs" --pace=100 --progress_seconds=0.5 &
     process[$node]=$!
   done
@@ -141,7 +141,7 @@ for way in "$@"; do
   await_progress
   move 1 beta spare1 alpha=server0 beta=spare1
   move 0 alpha spare0 alpha=spare0 beta=spare1
-  (with_names spare0 timeout 600 "$binaries/tools/psctl" report --wait --certs="$certs" \
+  (with_names spare0 timeout 600 "$binaries/torchps/psctl" report --wait --certs="$certs" \
     --servers=alpha:7000,beta:7000 --report="$work/report.json") || {
     tail -n 15 "$work"/*.log
     die "the job failed; the logs are above."

@@ -21,19 +21,19 @@ begin_network server0 server1 worker0 worker1
 
 servers="${address[server0]}:7000,${address[server1]}:7000"
 certs="$work/certs"
-"$binaries/tools/psctl" certs --dir="$certs" --job=netns \
+"$binaries/torchps/psctl" certs --dir="$certs" --job=netns \
   --hosts="${address[server0]},${address[server1]}" >"$work/certs.log"
 say "two servers and two workers, one network namespace each, TLS (servers: $servers)"
 declare -A process
 for node in server0 server1; do
-  on "$node" "$binaries/server/ps_server" --listen="${address[$node]}:7000" --certs="$certs" &
+  on "$node" "$binaries/torchps/ps_server" --listen="${address[$node]}:7000" --certs="$certs" &
   process[$node]=$!
 done
-on server0 timeout "$limit_s" "$binaries/tools/psctl" report --servers="$servers" --wait \
+on server0 timeout "$limit_s" "$binaries/torchps/psctl" report --servers="$servers" --wait \
   --certs="$certs" --report="$work/report.json" &
 process[report]=$!
 for node in worker0 worker1; do
-  on "$node" "$binaries/program/ps_worker" --servers="$servers" --job="$job" \
+  on "$node" "$binaries/torchps/ps_worker" --servers="$servers" --job="$job" \
     --certs="$certs" --set=workers=2 "$@" &
   process[$node]=$!
 done

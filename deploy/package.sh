@@ -57,7 +57,7 @@ pack() {
   install -m 644 NOTICE "$documents/NOTICE"
   gzip -9n <CHANGELOG.md >"$work/changelog.gz"
   install -m 644 "$work/changelog.gz" "$documents/changelog.gz"
-  find "$root" -type f \( -path '*/bin/*' -o -name '*.so' \) -exec strip --strip-unneeded {} +
+  find "$root" -type f \( -path '*/bin/*' -o -name '*.so.*' \) -exec strip --strip-unneeded {} +
   mkdir -p "$root/DEBIAN"
   cat >"$root/DEBIAN/control" <<CONTROL
 Package: $1

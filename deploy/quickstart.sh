@@ -31,10 +31,10 @@ cd "$TORCHPS_ROOT"
 say "compiling with $(compile_jobs) jobs"
 started=$SECONDS
 bazel build --stamp --jobs="$(compile_jobs)" "${progress[@]}" \
-  //server:ps_server //program:ps_worker //tools:psctl
+  //torchps:ps_server //torchps:ps_worker //torchps:psctl
 binaries="$(bazel info bazel-bin 2>/dev/null)"
 say "compiled in $((SECONDS - started)) s"
 
 cd "$here"
-exec "$binaries/tools/psctl" run \
+exec "$binaries/torchps/psctl" run \
   --job="$TORCHPS_ROOT/deploy/jobs/convnet_digits.textproto" --servers=2 --workers=3 "$@"

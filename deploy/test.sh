@@ -51,7 +51,7 @@ tagged() {
 # threads or gRPC, or a helper that starts threads. A test whose threads start elsewhere has the tag
 # 'threads'.
 threaded() {
-  local headers='<(thread|atomic)>|"(common/mutex|server/server|.*grpc.*|tests/.*(eventually|job_harness|program|fake_.*))\.h"'
+  local headers='<(thread|atomic)>|"(torchps/common/mutex|torchps/server/server|.*grpc.*|tests/.*(eventually|job_harness|program|fake_.*))\.h"'
   local sources direct
   sources="$(find tests -name '*.cc' -exec grep -lE "^#include ($headers)" {} + | sed -E 's|(.*)/|//\1:|')"
   direct="rdeps(//..., set($sources), 1)"
@@ -158,10 +158,10 @@ check_house() {
   local started=$SECONDS good=0
   deploy/check_house.py && good=$((good + 1))
   deploy/job_reference.py --check && good=$((good + 1))
-  keeps_apart "//client/... + //server/... + //tools/... + //worker/loop/..." @libtorch//:torch &&
-    good=$((good + 1))
-  keeps_apart //server/coordinator/... \
-    "//server/job/... + //server/store/... + //server/push_log/..." && good=$((good + 1))
+  keeps_apart "//torchps:ps_server + //torchps:psctl + //torchps/client/... + //torchps/worker/loop/..." \
+    @libtorch//:torch && good=$((good + 1))
+  keeps_apart //torchps/server/coordinator/... \
+    "//torchps/server/job/... + //torchps/server/store/... + //torchps/server/push_log/..." && good=$((good + 1))
   # Sanitizers compile everything that their tests need, and libtorch doubles that.
   keeps_apart "tests(//...) except $(tagged 'manual|libtorch')" @libtorch//:torch &&
     good=$((good + 1))

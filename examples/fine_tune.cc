@@ -7,7 +7,7 @@
 
 #include <torch/torch.h>
 
-#include "program/train.h"
+#include "torchps/train.h"
 
 struct Net : torch::nn::Module {
   Net() {

@@ -6,8 +6,8 @@
 
 #include <torch/torch.h>
 
-#include "data/data_registry.h"
-#include "program/session.h"
+#include "torchps/data/data_registry.h"
+#include "torchps/session.h"
 
 namespace nn = torch::nn;
 

@@ -3,7 +3,7 @@
 
 #include <torch/torch.h>
 
-#include "program/train.h"
+#include "torchps/train.h"
 
 struct Net : torch::nn::Module {
   torch::Tensor forward(torch::Tensor x) {

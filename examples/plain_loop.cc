@@ -4,8 +4,8 @@
 #include <cstdlib>
 
 #include "absl/types/span.h"
-#include "common/sample_order.h"
-#include "data/data_registry.h"
+#include "torchps/common/sample_order.h"
+#include "torchps/data/data_registry.h"
 
 namespace examples {
 namespace {

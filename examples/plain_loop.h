@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "data/dataset.h"
+#include "torchps/data/dataset.h"
 
 // Helpers for mnist_single_process.cc. They read samples and compute a module's accuracy, which
 // libtorch does not provide.

@@ -6,7 +6,7 @@
 
 #include <torch/torch.h>
 
-#include "program/session.h"
+#include "torchps/session.h"
 
 constexpr int64_t kPlaces = 8;
 constexpr int kMaxSteps = 40;

@@ -6,7 +6,7 @@
 
 #include <torch/torch.h>
 
-#include "program/train.h"
+#include "torchps/train.h"
 
 namespace nn = torch::nn;
 

@@ -6,7 +6,7 @@
 
 #include <torch/torch.h>
 
-#include "program/train.h"
+#include "torchps/train.h"
 
 struct Area : torch::nn::Module {
   explicit Area(int64_t width) : first(2, width), last(width, 1) {

@@ -42,9 +42,9 @@ def _shared_library_impl(ctx):
         cc_toolchain = toolchain,
         feature_configuration = features,
         linking_contexts = [cc_common.create_linking_context(linker_inputs = depset(inputs, order = "topological"))],
-        name = ctx.label.name,
+        name = ctx.attr.library,
         output_type = "dynamic_library",
-        user_link_flags = ["-Wl,-soname,lib{}.so".format(ctx.label.name)],
+        user_link_flags = ["-Wl,-soname,lib{}.so.{}".format(ctx.attr.library, ctx.attr.soversion)],
     )
     library = linked.library_to_link.resolved_symlink_dynamic_library or linked.library_to_link.dynamic_library
     return [DefaultInfo(files = depset([library]))]
@@ -53,9 +53,11 @@ torchps_shared_library = rule(
     implementation = _shared_library_impl,
     attrs = {
         "deps": attr.label_list(mandatory = True, providers = [CcInfo]),
+        "library": attr.string(mandatory = True),
+        "soversion": attr.string(mandatory = True),
         "_cc_toolchain": attr.label(default = "@bazel_tools//tools/cpp:current_cc_toolchain"),
     },
-    doc = "lib<name>.so of the deps and all that they need of this tree.",
+    doc = "lib<library>.so of the deps and all that they need of this tree, with the SONAME lib<library>.so.<soversion>.",
     fragments = ["cpp"],
     toolchains = ["@bazel_tools//tools/cpp:toolchain_type"],
 )

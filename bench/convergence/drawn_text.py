@@ -1,4 +1,4 @@
-"""The product's generated text (data/text/generated_text.cc), byte for byte: what transformer_text learns."""
+"""The product's generated text (torchps/data/text/generated_text.cc), byte for byte: what transformer_text learns."""
 
 NOUNS = (("fox", "foxes"), ("heron", "herons"), ("sailor", "sailors"), ("child", "children"),
          ("baker", "bakers"), ("lantern", "lanterns"), ("river", "rivers"), ("mouse", "mice"),
@@ -16,7 +16,7 @@ MASK = (1 << 64) - 1
 
 
 class Draw:
-    """common/split_mix64.h."""
+    """torchps/common/split_mix64.h."""
 
     def __init__(self, seed):
         self.state = seed

@@ -1,4 +1,4 @@
-"""The networks of worker/models, written once more for Python's torch."""
+"""The networks of torchps/worker/models, written once more for Python's torch."""
 
 import math
 

@@ -144,8 +144,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="a directory with MNIST as IDX files")
-    parser.add_argument("--psctl", default=os.path.join(ROOT, "bazel-bin/tools/psctl"))
-    parser.add_argument("--ps_worker", default=os.path.join(ROOT, "bazel-bin/program/ps_worker"))
+    parser.add_argument("--psctl", default=os.path.join(ROOT, "bazel-bin/torchps/psctl"))
+    parser.add_argument("--ps_worker", default=os.path.join(ROOT, "bazel-bin/torchps/ps_worker"))
     parser.add_argument("--optimizer", default="adam")
     parser.add_argument("--scenario", default="none,one_slow")
     parser.add_argument("--contestant", default="ddp,async_batch", help="of " + ", ".join(REAL))

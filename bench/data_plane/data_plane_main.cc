@@ -35,8 +35,8 @@
 #include "bench/data_plane/scenario.h"
 #include "bench/data_plane/tcp.h"
 #include "bench/data_plane/worker.h"
-#include "common/process/command_line.h"
-#include "security/certificate_authority.h"
+#include "torchps/common/process/command_line.h"
+#include "torchps/security/certificate_authority.h"
 
 ABSL_FLAG(std::vector<std::string>, case, {"push_apply"}, "cases to measure, comma-separated");
 ABSL_FLAG(std::string, size, "16MiB",
@@ -226,7 +226,7 @@ absl::StatusOr<Ensemble::Options> EnsembleFromFlags(const std::vector<std::strin
     std::string path = absl::GetFlag(FLAGS_ps_server);
     if (path.empty()) {
       std::string folder = *self;
-      path = absl::StrCat(dirname(folder.data()), "/../../server/ps_server");
+      path = absl::StrCat(dirname(folder.data()), "/../../torchps/ps_server");
     }
     options.server_command = Words(absl::GetFlag(FLAGS_server_prefix));
     options.server_command.push_back(path);
@@ -315,5 +315,5 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "data_plane: %s\n", std::string(status.message()).c_str());
   }
   std::fflush(stdout);
-  _exit(status.ok() ? 0 : 1);  // does not tear down gRPC (transport/grpc_process.h)
+  _exit(status.ok() ? 0 : 1);  // does not tear down gRPC (torchps/transport/grpc_process.h)
 }

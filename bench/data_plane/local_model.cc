@@ -6,7 +6,7 @@
 #include "absl/memory/memory.h"
 #include "bench/data_plane/numbers.h"
 #include "google/protobuf/text_format.h"
-#include "job/job_spec.h"
+#include "torchps/job/job_spec.h"
 
 namespace torchps {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "bench/data_plane/scenario.h"
-#include "server/optimizer/optimizer.h"
+#include "torchps/server/optimizer/optimizer.h"
 
 namespace torchps {
 

@@ -8,7 +8,7 @@ import statistics
 # `fails_above`, which detects regressions. Lower these values towards the goal.
 BAR = 1.03
 
-# The warm-up is longer than a worker needs to decide on prefetching (worker/loop/prefetch_policy.h).
+# The warm-up is longer than a worker needs to decide on prefetching (torchps/worker/loop/prefetch_policy.h).
 ON_GPU = {
     "resnet18, batch 128": dict(
         fails_above=1.5, flags=dict(model="resnet18", batch=128, steps=60, warm_up=20)),

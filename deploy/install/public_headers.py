@@ -3,15 +3,15 @@
 
     deploy/install/public_headers.py [FOLDER...]
 
-These are program/train.h and program/session.h, and the headers that they include, from this tree or
-from a FOLDER of generated headers. Fails if a header is not found.
+Programs include torchps/train.h or torchps/session.h. The list also has what these include, from this tree or from a
+FOLDER of generated headers. All paths begin with torchps/. Fails if a header is not found.
 """
 
 import os
 import re
 import sys
 
-PUBLIC = ["program/train.h", "program/session.h"]
+PUBLIC = ["torchps/train.h", "torchps/session.h"]
 # Headers of this tree use quotes. torch, Abseil and Protobuf are not part of this tree.
 FOREIGN = re.compile(r"^(absl|torch|google|grpcpp|grpc\+\+)/")
 

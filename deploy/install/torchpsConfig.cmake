@@ -14,10 +14,8 @@ if(NOT TARGET torchps::torchps)
   set_target_properties(
     torchps::torchps
     PROPERTIES IMPORTED_LOCATION "${_torchps_prefix}/lib/libtorchps.so"
-               IMPORTED_SONAME libtorchps.so
                INTERFACE_COMPILE_FEATURES cxx_std_17
-               INTERFACE_INCLUDE_DIRECTORIES
-               "${_torchps_prefix}/include;${_torchps_prefix}/include/torchps"
+               INTERFACE_INCLUDE_DIRECTORIES "${_torchps_prefix}/include"
                INTERFACE_LINK_LIBRARIES
                "${TORCH_LIBRARIES};protobuf::libprotobuf;absl::status;absl::statusor;absl::strings")
 endif()

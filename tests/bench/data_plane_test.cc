@@ -19,7 +19,7 @@ using Json = nlohmann::json;
 // Runs the benchmark with `flags`. Returns its rows, one for each repetition of each case.
 std::vector<Json> Rows(std::vector<std::string> flags) {
   flags.insert(flags.begin(), "bench/data_plane/data_plane");
-  flags.push_back("--ps_server=server/ps_server");
+  flags.push_back("--ps_server=torchps/ps_server");
   flags.push_back("--seconds=0.01");
   Program program(flags);
   EXPECT_EQ(program.AwaitExit(), 0);

@@ -1,4 +1,4 @@
-#include "checkpoint/checkpoint_directory.h"
+#include "torchps/checkpoint/checkpoint_directory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/manifest.h"
 #include "tests/testing/faulty_file_system.h"
 #include "tests/testing/sample_checkpoint.h"
+#include "torchps/checkpoint/manifest.h"
 
 namespace torchps {
 namespace {

@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/checkpoint_directory.h"
-#include "checkpoint/manifest.h"
-#include "common/hash.h"
 #include "tests/testing/faulty_file_system.h"
 #include "tests/testing/sample_checkpoint.h"
+#include "torchps/checkpoint/checkpoint_directory.h"
+#include "torchps/checkpoint/manifest.h"
+#include "torchps/common/hash.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "checkpoint/manifest.h"
+#include "torchps/checkpoint/manifest.h"
 
 #include <gmock/gmock.h>
 #include <google/protobuf/util/message_differencer.h>
@@ -10,9 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
-#include "checkpoint/checkpoint_directory.h"
-#include "storage/crc32c.h"
 #include "tests/testing/sample_checkpoint.h"
+#include "torchps/checkpoint/checkpoint_directory.h"
+#include "torchps/storage/crc32c.h"
 
 namespace torchps {
 namespace {

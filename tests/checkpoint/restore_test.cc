@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "checkpoint/checkpoint_directory.h"
-#include "checkpoint/checkpoint_reader.h"
-#include "checkpoint/manifest.h"
-#include "common/types.h"
 #include "tests/testing/faulty_file_system.h"
 #include "tests/testing/sample_checkpoint.h"
+#include "torchps/checkpoint/checkpoint_directory.h"
+#include "torchps/checkpoint/checkpoint_reader.h"
+#include "torchps/checkpoint/manifest.h"
+#include "torchps/common/types.h"
 
 namespace torchps {
 namespace {

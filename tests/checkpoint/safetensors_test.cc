@@ -1,4 +1,4 @@
-#include "checkpoint/safetensors.h"
+#include "torchps/checkpoint/safetensors.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,9 +7,9 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "checkpoint/safetensors_file.h"
-#include "storage/crc32c.h"
 #include "tests/testing/faulty_file_system.h"
+#include "torchps/checkpoint/safetensors_file.h"
+#include "torchps/storage/crc32c.h"
 
 namespace torchps {
 namespace {

@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/checkpoint_directory.h"
-#include "checkpoint/safetensors_file.h"
-#include "checkpoint/shard_reader.h"
-#include "checkpoint/shard_writer.h"
 #include "tests/testing/faulty_file_system.h"
 #include "tests/testing/sample_checkpoint.h"
+#include "torchps/checkpoint/checkpoint_directory.h"
+#include "torchps/checkpoint/safetensors_file.h"
+#include "torchps/checkpoint/shard_reader.h"
+#include "torchps/checkpoint/shard_writer.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "client/borrowed_memory.h"
+#include "torchps/client/borrowed_memory.h"
 
 #include <atomic>
 #include <thread>

@@ -1,4 +1,4 @@
-#include "client/call_loop.h"
+#include "torchps/client/call_loop.h"
 
 #include <atomic>
 #include <functional>
@@ -7,17 +7,17 @@
 #include <utility>
 #include <vector>
 
-#include "client/calls/retry_deadline.h"
-#include "client/calls/server_channel.h"
-#include "client/fan_out_call.h"
-#include "client/remote_server.h"
-#include "client/rollback_accounting.h"
-#include "common/block_map.h"
-#include "common/clock.h"
-#include "common/model_layout.h"
-#include "common/stop_latch.h"
 #include "gtest/gtest.h"
 #include "tests/testing/eventually.h"
+#include "torchps/client/calls/retry_deadline.h"
+#include "torchps/client/calls/server_channel.h"
+#include "torchps/client/fan_out_call.h"
+#include "torchps/client/remote_server.h"
+#include "torchps/client/rollback_accounting.h"
+#include "torchps/common/block_map.h"
+#include "torchps/common/clock.h"
+#include "torchps/common/model_layout.h"
+#include "torchps/common/stop_latch.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "client/coordinator_client.h"
+#include "torchps/client/coordinator_client.h"
 
 #include <memory>
 #include <string>
@@ -8,13 +8,13 @@
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "client/calls/server_channel.h"
-#include "common/mutex.h"
-#include "common/stop_latch.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
 #include "tests/testing/manual_clock.h"
-#include "transport/status_codec.h"
+#include "torchps/client/calls/server_channel.h"
+#include "torchps/common/mutex.h"
+#include "torchps/common/stop_latch.h"
+#include "torchps/transport/status_codec.h"
 
 namespace torchps {
 namespace {

@@ -5,11 +5,11 @@
 #include <utility>
 #include <vector>
 
-#include "client/parameter_client.h"
-#include "client/pending_push.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/fake_parameter_server.h"
+#include "torchps/client/parameter_client.h"
+#include "torchps/client/pending_push.h"
 
 namespace torchps {
 namespace {

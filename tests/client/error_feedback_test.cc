@@ -1,15 +1,15 @@
-#include "client/error_feedback.h"
+#include "torchps/client/error_feedback.h"
 
 #include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
 
-#include "common/hash.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/encoding_name.h"
-#include "transport/encoding.h"
+#include "torchps/common/hash.h"
+#include "torchps/transport/encoding.h"
 
 namespace torchps {
 namespace {

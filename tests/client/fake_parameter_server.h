@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "client/calls/server_channel.h"
-#include "common/block_map.h"
-#include "common/mutex.h"
 #include "grpcpp/grpcpp.h"
-#include "proto/parameter_service.grpc.pb.h"
+#include "torchps/client/calls/server_channel.h"
+#include "torchps/common/block_map.h"
+#include "torchps/common/mutex.h"
+#include "torchps/proto/parameter_service.grpc.pb.h"
 
 namespace torchps {
 

@@ -1,4 +1,4 @@
-#include "client/parameter_client.h"
+#include "torchps/client/parameter_client.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,10 +1,10 @@
-#include "client/rollback_accounting.h"
+#include "torchps/client/rollback_accounting.h"
 
 #include <set>
 #include <utility>
 
-#include "common/hash.h"
 #include "gtest/gtest.h"
+#include "torchps/common/hash.h"
 
 namespace torchps {
 namespace {

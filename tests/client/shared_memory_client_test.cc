@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "client/parameter_client.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/fake_parameter_server.h"
-#include "transport/shared_layout.h"
+#include "torchps/client/parameter_client.h"
+#include "torchps/transport/shared_layout.h"
 
 namespace torchps {
 namespace {

@@ -1,7 +1,7 @@
 #include <cmath>
 
-#include "client/step_set.h"
 #include "gtest/gtest.h"
+#include "torchps/client/step_set.h"
 
 namespace torchps {
 namespace {

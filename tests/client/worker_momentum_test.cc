@@ -1,13 +1,13 @@
-#include "client/worker_momentum.h"
+#include "torchps/client/worker_momentum.h"
 
 #include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
 
-#include "common/hash.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
+#include "torchps/common/hash.h"
 
 namespace torchps {
 namespace {

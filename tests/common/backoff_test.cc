@@ -1,8 +1,8 @@
 #include <cstdint>
 
 #include "absl/time/time.h"
-#include "common/clock.h"
 #include "gtest/gtest.h"
+#include "torchps/common/clock.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "common/block_map.h"
+#include "torchps/common/block_map.h"
 
 #include <cstdint>
 #include <string>

@@ -1,5 +1,5 @@
-#include "common/text.h"
 #include "gtest/gtest.h"
+#include "torchps/common/text.h"
 
 namespace torchps {
 namespace {

@@ -1,11 +1,11 @@
-#include "common/element_runs.h"
+#include "torchps/common/element_runs.h"
 
 #include <string>
 #include <vector>
 
-#include "common/hash.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "torchps/common/hash.h"
 
 namespace torchps {
 namespace {

@@ -1,10 +1,10 @@
-#include "common/missed_steps.h"
+#include "torchps/common/missed_steps.h"
 
 #include <vector>
 
-#include "common/hash.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "torchps/common/hash.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "common/model_layout.h"
+#include "torchps/common/model_layout.h"
 
 #include <cstdint>
 #include <string>

@@ -1,9 +1,9 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "common/hash.h"
-#include "common/text.h"
 #include "gtest/gtest.h"
+#include "torchps/common/hash.h"
+#include "torchps/common/text.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "common/sample_order.h"
+#include "torchps/common/sample_order.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,8 +1,8 @@
 #include <array>
 #include <cstdint>
 
-#include "common/hash.h"
 #include "gtest/gtest.h"
+#include "torchps/common/hash.h"
 
 namespace torchps {
 namespace {

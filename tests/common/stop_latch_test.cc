@@ -1,4 +1,4 @@
-#include "common/stop_latch.h"
+#include "torchps/common/stop_latch.h"
 
 #include <thread>
 

@@ -1,9 +1,9 @@
 #include <map>
 #include <string>
 
-#include "data/download_mnist.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "torchps/data/download_mnist.h"
 
 namespace torchps {
 namespace {

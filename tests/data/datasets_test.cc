@@ -14,18 +14,18 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "data/data_registry.h"
-#include "data/dataset.h"
-#include "data/image_dataset.h"
-#include "data/preprocessing.h"
-#include "data/tensor_dataset.h"
-#include "data/text_dataset.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
-#include "job/job_spec.h"
 #include "tests/data/image/encode_images.h"
 #include "tests/data/test_files.h"
+#include "torchps/data/data_registry.h"
+#include "torchps/data/dataset.h"
+#include "torchps/data/image_dataset.h"
+#include "torchps/data/preprocessing.h"
+#include "torchps/data/tensor_dataset.h"
+#include "torchps/data/text_dataset.h"
+#include "torchps/job/job_spec.h"
 
 namespace torchps {
 namespace {

@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "data/download_mnist.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/data/http_server.h"
 #include "tests/data/test_files.h"
+#include "torchps/data/download_mnist.h"
 
 namespace torchps {
 namespace {

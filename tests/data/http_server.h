@@ -5,7 +5,7 @@
 #include <thread>
 #include <vector>
 
-#include "common/mutex.h"
+#include "torchps/common/mutex.h"
 
 namespace torchps {
 

@@ -1,4 +1,4 @@
-#include "data/tensor_dataset.h"
+#include "torchps/data/tensor_dataset.h"
 
 #include <torch/data/datasets/base.h>
 #include <torch/data/example.h>

@@ -24,7 +24,7 @@ class BazelCommandTest(unittest.TestCase):
                          ["test", "--config", "asan", "-c", "dbg", "//..."])
 
     def test_keeps_explicit_targets(self):
-        for typed in (["test", "//job/..."], ["test", "--config", "asan", "tests/job:all"],
+        for typed in (["test", "//torchps/job/..."], ["test", "--config", "asan", "tests/job:all"],
                       ["test", "--", "//...", "-//bench/..."], ["test", "--target_pattern_file=list"]):
             self.assertEqual(runs(*typed), typed)
 

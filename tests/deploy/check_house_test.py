@@ -104,12 +104,12 @@ class NamedFlagsTest(TreeTest):
 
     def setUp(self):
         super().setUp()
-        self.write("server/main.cc", 'ABSL_FLAG(std::string, listen, "",\n          "where");\n'
+        self.write("torchps/server/main.cc", 'ABSL_FLAG(std::string, listen, "",\n          "where");\n'
                                      'ABSL_FLAG(bool, insecure, false, "without TLS");\n')
-        self.write("tools/run.cc", 'std::vector<FlagSpec> RunFlags() {\n  return {{"job", "FILE", "It."}};\n}\n'
+        self.write("torchps/tools/run.cc", 'std::vector<FlagSpec> RunFlags() {\n  return {{"job", "FILE", "It."}};\n}\n'
                                    'const char* kNoFlag[] = {"status", "", "Shows."};\n')
         self.write("deploy/a.sh", '  case "$1" in\n    --image=?*) ;;\n    --again) ;;\n')
-        self.write("proto/job.proto", "message JobSpec {\n  string name = 1;\n  DataSpec data = 2;\n"
+        self.write("torchps/proto/job.proto", "message JobSpec {\n  string name = 1;\n  DataSpec data = 2;\n"
                                       "  repeated HyperparameterSpec hyperparameter = 3;\n}\n"
                                       "message DataSpec {\n  oneof kind {\n    string path = 1;\n  }\n}\n"
                                       "message HyperparameterSpec {\n  string name = 1;\n}\n")
@@ -133,18 +133,18 @@ class NamedFlagsTest(TreeTest):
                                         "README.md:1: there is no flag --status"])
 
     def test_torchps_flags_use_underscores(self):
-        self.write("server/more.cc", 'ABSL_FLAG(int, local_servers, 2, "");\n')
+        self.write("torchps/server/more.cc", 'ABSL_FLAG(int, local_servers, 2, "");\n')
         self.write("README.md", "--local-servers=2\n")
         self.assertEqual(self.flags(), ["README.md:1: there is no flag --local-servers"])
 
     def test_accepts_flags_of_other_programs(self):
-        self.write("tools/psctl_main.cc", 'constexpr Command kCommands[] = {\n'
+        self.write("torchps/psctl_main.cc", 'constexpr Command kCommands[] = {\n'
                    '    {"run", "Runs.",\n     "psctl run --job=FILE", &RunFlags, &RunCommand},\n'
                    '    {"look", "Looks.", "psctl look --job=FILE --out=F", &LookFlags, &LookCommand},\n};\n')
-        self.write("tools/look.cc", 'std::vector<FlagSpec> LookFlags() { return AllFlags(true); }\n\n'
+        self.write("torchps/tools/look.cc", 'std::vector<FlagSpec> LookFlags() { return AllFlags(true); }\n\n'
                    'std::vector<FlagSpec> AllFlags(bool x) {\n'
                    '  auto flags = RunFlags();\n  flags.push_back({"out", "FILE", "It."});\n  return flags;\n}\n')
-        self.write("server/server_main.cc", 'ABSL_FLAG(std::string, dir, "", "where");\n')
+        self.write("torchps/server_main.cc", 'ABSL_FLAG(std::string, dir, "", "where");\n')
         self.write("README.md", "`psctl run --job=X`, `psctl look --out=F` --dir=D, `ps_server --dir`\n\n"
                                 "psctl run --job=X \\\n  --out=F\nps_server --job=X | psctl look --dir=D\n")
         self.assertEqual(list(check_house.check_command_lines(self.paths)),

@@ -372,7 +372,7 @@ class SpeedTest(unittest.TestCase):
 
     def test_warm_up_covers_the_prefetch_decision(self):
         for case in {**speed.ON_GPU, **speed.REHEARSED}.values():
-            # Equals kStepsBeforeDeciding of worker/loop/prefetch_policy.h.
+            # Equals kStepsBeforeDeciding of torchps/worker/loop/prefetch_policy.h.
             self.assertGreater(case["flags"]["warm_up"], 8)
 
 

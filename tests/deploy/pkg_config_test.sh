@@ -6,7 +6,7 @@ mkdir -p "$prefix/lib/pkgconfig"
 cp deploy/install/torchps.pc "$prefix/lib/pkgconfig/"
 export PKG_CONFIG_PATH="$prefix/lib/pkgconfig"
 eval "words=($(pkg-config --cflags --libs torchps))"
-for wanted in "-I$prefix/include" "-I$prefix/include/torchps" "-L$prefix/lib"; do
+for wanted in "-I$prefix/include" "-L$prefix/lib"; do
   found=false
   # shellcheck disable=SC2154
   for word in "${words[@]}"; do

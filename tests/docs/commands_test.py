@@ -2,7 +2,7 @@
 
     tests/docs/commands_test.py [--bin=DIR] [PAGE]...
 
-DIR holds the programs in Bazel's layout: tools/psctl, ... (default: the current folder, for the runfiles). Of every
+DIR holds the programs in Bazel's layout: torchps/psctl, ... (default: the current folder, for the runfiles). Of every
 command the subcommand, the flags, the files of the tree and the Bazel targets must exist. A command runs if one machine
 without root, containers, GPU and network suffices; all run in order in one scratch folder, jobs with one epoch.
 """
@@ -84,9 +84,9 @@ def faults(programs, command):
     if scripts := re.match(r"(?:bazel-bin/)?(deploy|bench)/", name):
         known = re.sub(r"(?<=[\s\"-])(\w+)\b", r"--\1", sources(scripts.group(1)))
     elif name.endswith("psctl"):
-        known = help_of(f"{programs}/tools/psctl", command.split(name)[1].split()[0])
+        known = help_of(f"{programs}/torchps/psctl", command.split(name)[1].split()[0])
     else:
-        known = help_of(f"{programs}/{'server/ps_server' if name == 'ps_server' else 'program/ps_worker'}")
+        known = help_of(f"{programs}/{'torchps/ps_server' if name == 'ps_server' else 'torchps/ps_worker'}")
     if not known:
         yield f"{name} has no help on '{command}'"
     flags = re.findall(r"(?<= )--([a-z]\w*)", command)
@@ -111,7 +111,7 @@ class Scratch:
         for target, name in ((f"{ROOT}/deploy", "deploy"), (f"{ROOT}/examples", "examples"), (programs, "bazel-bin"),
                              (f"{programs}/examples/mnist_torchps", "build/mine")):
             os.symlink(target, f"{self.path}/{name}")
-        folders = [f"{programs}/{name}" for name in ("tools", "server", "program")] + [f"{self.path}/build"]
+        folders = [f"{programs}/torchps", f"{self.path}/build"]
         self.environment = {**os.environ, "PATH": ":".join([*folders, os.environ["PATH"]])}
         for split, label, number in ((s, c, n) for s in ("train", "test") for c in ("rose", "tulip") for n in range(8)):
             folder = f"{self.path}/flowers/{split}/{label}"

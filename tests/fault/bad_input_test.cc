@@ -13,19 +13,19 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/clock.h"
-#include "common/hash.h"
-#include "common/types.h"
 #include "gmock/gmock.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
-#include "server/server.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/plain_worker.h"
-#include "tools/base/tcp.h"
-#include "transport/frame_codec.h"
-#include "transport/status_codec.h"
+#include "torchps/common/clock.h"
+#include "torchps/common/hash.h"
+#include "torchps/common/types.h"
+#include "torchps/server/server.h"
+#include "torchps/tools/base/tcp.h"
+#include "torchps/transport/frame_codec.h"
+#include "torchps/transport/status_codec.h"
 
 namespace torchps {
 namespace {

@@ -15,7 +15,7 @@
 #include "gtest/gtest.h"
 #include "tests/fault/connection_filter_rig.h"
 #include "tests/testing/eventually.h"
-#include "tools/base/tcp.h"
+#include "torchps/tools/base/tcp.h"
 
 namespace torchps {
 namespace {

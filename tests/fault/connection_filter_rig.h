@@ -13,12 +13,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
-#include "common/mutex.h"
 #include "gtest/gtest.h"
-#include "server/rpc/connection_filter.h"
 #include "tests/testing/manual_clock.h"
-#include "tools/base/tcp.h"
+#include "torchps/common/clock.h"
+#include "torchps/common/mutex.h"
+#include "torchps/server/rpc/connection_filter.h"
+#include "torchps/tools/base/tcp.h"
 
 namespace torchps {
 

@@ -2,7 +2,7 @@
 // random bytes, other users of the machine, and thousands of connections. The server refuses them
 // with a message, at little cost, and serves workers without delay.
 
-#include "server/rpc/connection_filter.h"
+#include "torchps/server/rpc/connection_filter.h"
 
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -19,20 +19,20 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/clock.h"
-#include "common/hash.h"
-#include "common/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "security/local_peer.h"
-#include "security/protocol_sniffer.h"
-#include "server/server.h"
 #include "tests/fault/connection_filter_rig.h"
 #include "tests/testing/certificates.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/plain_worker.h"
-#include "tools/base/tcp.h"
+#include "torchps/common/clock.h"
+#include "torchps/common/hash.h"
+#include "torchps/common/mutex.h"
+#include "torchps/security/local_peer.h"
+#include "torchps/security/protocol_sniffer.h"
+#include "torchps/server/server.h"
+#include "torchps/tools/base/tcp.h"
 
 namespace torchps {
 namespace {

@@ -1,7 +1,8 @@
-// Kills ps_server at each failpoint (common/process/failpoint.h), on a real disk, and restarts it.
-// Acknowledged pushes are applied once; a push without an acknowledgement can be repeated.
+// Kills ps_server at each failpoint (torchps/common/process/failpoint.h), on a real disk, and
+// restarts it. Acknowledged pushes are applied once; a push without an acknowledgement can be
+// repeated.
 
-#include "common/process/failpoint.h"
+#include "torchps/common/process/failpoint.h"
 
 #include <unistd.h>
 
@@ -12,14 +13,14 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/types.h"
 #include "gtest/gtest.h"
-#include "proto/coordinator.grpc.pb.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/join_request.h"
 #include "tests/testing/plain_worker.h"
 #include "tests/testing/program.h"
-#include "transport/status_codec.h"
+#include "torchps/common/types.h"
+#include "torchps/proto/coordinator.grpc.pb.h"
+#include "torchps/transport/status_codec.h"
 
 namespace torchps {
 namespace {

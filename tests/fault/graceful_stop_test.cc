@@ -18,7 +18,7 @@
 #include "tests/testing/eventually.h"
 #include "tests/testing/plain_worker.h"
 #include "tests/testing/program.h"
-#include "transport/grpc_process.h"
+#include "torchps/transport/grpc_process.h"
 
 namespace torchps {
 namespace {

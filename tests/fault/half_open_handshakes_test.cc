@@ -13,7 +13,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/process/file_descriptor.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "openssl/ssl.h"
@@ -21,13 +20,14 @@
 #include "tests/testing/job_harness.h"
 #include "tests/testing/plain_worker.h"
 #include "tests/testing/program.h"
-#include "tools/base/tcp.h"
+#include "torchps/common/process/file_descriptor.h"
+#include "torchps/tools/base/tcp.h"
 
 namespace torchps {
 namespace {
 
 constexpr int kFiles = 320;
-// The number of descriptors that server/rpc/connection_filter.h keeps free.
+// The number of descriptors that torchps/server/rpc/connection_filter.h keeps free.
 constexpr int kReserved = 64;
 // More connections than the server may open files.
 constexpr int kStrangers = 400;

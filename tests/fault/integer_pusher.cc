@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
-#include "common/hash.h"
+#include "torchps/common/hash.h"
 
 namespace torchps {
 namespace {

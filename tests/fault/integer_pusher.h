@@ -9,15 +9,15 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "client/parameter_client.h"
-#include "client/pending_pull.h"
-#include "common/block_map.h"
-#include "common/types.h"
 #include "tests/fault/integer_rig.h"
 #include "tests/worker/device/fake_link.h"
-#include "transport/push_segments.h"
-#include "worker/device/gradient_outbox.h"
-#include "worker/device/value_uploader.h"
+#include "torchps/client/parameter_client.h"
+#include "torchps/client/pending_pull.h"
+#include "torchps/common/block_map.h"
+#include "torchps/common/types.h"
+#include "torchps/transport/push_segments.h"
+#include "torchps/worker/device/gradient_outbox.h"
+#include "torchps/worker/device/value_uploader.h"
 
 namespace torchps {
 

@@ -2,14 +2,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "client/calls/server_channel.h"
-#include "common/check.h"
-#include "common/hash.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
-#include "job/job_spec.h"
 #include "tests/testing/plain_worker.h"
-#include "transport/layout_codec.h"
+#include "torchps/client/calls/server_channel.h"
+#include "torchps/common/check.h"
+#include "torchps/common/hash.h"
+#include "torchps/job/job_spec.h"
+#include "torchps/transport/layout_codec.h"
 
 namespace torchps {
 namespace {

@@ -5,15 +5,15 @@
 #include <string>
 #include <vector>
 
-#include "client/parameter_client.h"
-#include "client/slot_upkeep.h"
-#include "common/block_map.h"
-#include "common/clock.h"
-#include "common/model_layout.h"
-#include "common/stop_latch.h"
-#include "common/types.h"
-#include "proto/job.pb.h"
-#include "proto/parameter_service.pb.h"
+#include "torchps/client/parameter_client.h"
+#include "torchps/client/slot_upkeep.h"
+#include "torchps/common/block_map.h"
+#include "torchps/common/clock.h"
+#include "torchps/common/model_layout.h"
+#include "torchps/common/stop_latch.h"
+#include "torchps/common/types.h"
+#include "torchps/proto/job.pb.h"
+#include "torchps/proto/parameter_service.pb.h"
 
 namespace torchps {
 

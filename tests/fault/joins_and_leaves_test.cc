@@ -11,15 +11,15 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "proto/coordinator.grpc.pb.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/join_request.h"
 #include "tests/testing/plain_worker.h"
 #include "tests/testing/program.h"
 #include "tests/testing/shared_worker.h"
-#include "transport/grpc_process.h"
-#include "transport/status_codec.h"
+#include "torchps/proto/coordinator.grpc.pb.h"
+#include "torchps/transport/grpc_process.h"
+#include "torchps/transport/status_codec.h"
 
 namespace torchps {
 namespace {

@@ -19,14 +19,14 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "client/parameter_client.h"
-#include "common/hash.h"
 #include "gtest/gtest.h"
-#include "server/server.h"
 #include "tests/fault/integer_pusher.h"
 #include "tests/fault/integer_rig.h"
-#include "tools/drill/fault_proxy.h"
-#include "transport/grpc_process.h"
+#include "torchps/client/parameter_client.h"
+#include "torchps/common/hash.h"
+#include "torchps/server/server.h"
+#include "torchps/tools/drill/fault_proxy.h"
+#include "torchps/transport/grpc_process.h"
 
 namespace torchps {
 namespace {

@@ -1,6 +1,6 @@
 // Tests a ps_server that reaches its memory limit: RLIMIT_AS, lowered while the server runs. The
-// server checks a container's limit in the same way (common/process/process_limits.h). If the
-// kernel kills the process instead, that is a SIGKILL, as in push_log_process_test.cc.
+// server checks a container's limit in the same way (torchps/common/process/process_limits.h). If
+// the kernel kills the process instead, that is a SIGKILL, as in push_log_process_test.cc.
 
 #include <signal.h>
 #include <sys/resource.h>
@@ -19,7 +19,7 @@
 #include "tests/testing/job_harness.h"
 #include "tests/testing/plain_worker.h"
 #include "tests/testing/program.h"
-#include "transport/grpc_process.h"
+#include "torchps/transport/grpc_process.h"
 
 namespace torchps {
 namespace {

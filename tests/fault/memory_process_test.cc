@@ -13,20 +13,20 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/calls/server_channel.h"
-#include "client/parameter_client.h"
-#include "common/block_map.h"
-#include "common/clock.h"
-#include "common/model_layout.h"
-#include "common/mutex.h"
-#include "common/stop_latch.h"
-#include "common/types.h"
 #include "gtest/gtest.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/plain_worker.h"
 #include "tests/testing/program.h"
-#include "transport/grpc_process.h"
-#include "transport/layout_codec.h"
+#include "torchps/client/calls/server_channel.h"
+#include "torchps/client/parameter_client.h"
+#include "torchps/common/block_map.h"
+#include "torchps/common/clock.h"
+#include "torchps/common/model_layout.h"
+#include "torchps/common/mutex.h"
+#include "torchps/common/stop_latch.h"
+#include "torchps/common/types.h"
+#include "torchps/transport/grpc_process.h"
+#include "torchps/transport/layout_codec.h"
 
 namespace torchps {
 namespace {
@@ -38,8 +38,8 @@ constexpr int kWorkers = 32;
 constexpr Step kPushes = 2;
 
 // Upper bound for the resident memory: kStateShare times the counted state, plus kBeside. A tenth
-// of the state allows for memory that belongs to the model but is not counted. server/server.h
-// states kBeside for 1 MiB blocks and 32 workers.
+// of the state allows for memory that belongs to the model but is not counted.
+// torchps/server/server.h states kBeside for 1 MiB blocks and 32 workers.
 constexpr double kStateShare = 1.1;
 constexpr int64_t kBeside = 96 * kMib;
 // The part of kBeside for frames that are being received or applied

@@ -8,17 +8,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "client/calls/address_resolver.h"
-#include "client/parameter_client.h"
 #include "gtest/gtest.h"
-#include "proto/coordinator.grpc.pb.h"
-#include "server/server.h"
 #include "tests/fault/integer_rig.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/plain_worker.h"
-#include "transport/grpc_process.h"
-#include "transport/layout_codec.h"
-#include "transport/server_address.h"
+#include "torchps/client/calls/address_resolver.h"
+#include "torchps/client/parameter_client.h"
+#include "torchps/proto/coordinator.grpc.pb.h"
+#include "torchps/server/server.h"
+#include "torchps/transport/grpc_process.h"
+#include "torchps/transport/layout_codec.h"
+#include "torchps/transport/server_address.h"
 
 namespace torchps {
 namespace {

@@ -5,15 +5,15 @@
 #include <string>
 #include <vector>
 
-#include "common/clock.h"
 #include "grpcpp/completion_queue.h"
 #include "gtest/gtest.h"
-#include "proto/parameter_service.grpc.pb.h"
-#include "server/server.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/plain_worker.h"
-#include "tools/drill/fault_proxy.h"
+#include "torchps/common/clock.h"
+#include "torchps/proto/parameter_service.grpc.pb.h"
+#include "torchps/server/server.h"
+#include "torchps/tools/drill/fault_proxy.h"
 
 namespace torchps {
 namespace {

@@ -15,13 +15,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/hash.h"
-#include "common/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/plain_worker.h"
 #include "tests/testing/program.h"
+#include "torchps/common/hash.h"
+#include "torchps/common/mutex.h"
 
 namespace torchps {
 namespace {

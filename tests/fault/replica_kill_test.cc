@@ -17,15 +17,15 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/hash.h"
-#include "common/mutex.h"
-#include "data/dataset.h"
-#include "data/tensor_dataset.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
-#include "job/job_spec.h"
 #include "tests/testing/replica_rig.h"
-#include "worker/stages/stages.h"
+#include "torchps/common/hash.h"
+#include "torchps/common/mutex.h"
+#include "torchps/data/dataset.h"
+#include "torchps/data/tensor_dataset.h"
+#include "torchps/job/job_spec.h"
+#include "torchps/worker/stages/stages.h"
 
 namespace torchps {
 namespace {

@@ -13,13 +13,13 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/hash.h"
 #include "gtest/gtest.h"
 #include "tests/testing/checkpoint_driver.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/plain_worker.h"
 #include "tests/testing/program.h"
-#include "transport/layout_codec.h"
+#include "torchps/common/hash.h"
+#include "torchps/transport/layout_codec.h"
 
 namespace torchps {
 namespace {

@@ -17,16 +17,16 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "client/parameter_client.h"
-#include "common/clock.h"
-#include "common/hash.h"
 #include "gtest/gtest.h"
-#include "server/server.h"
 #include "tests/fault/integer_pusher.h"
 #include "tests/fault/integer_rig.h"
 #include "tests/testing/checkpoint_driver.h"
-#include "transport/grpc_process.h"
-#include "transport/push_segments.h"
+#include "torchps/client/parameter_client.h"
+#include "torchps/common/clock.h"
+#include "torchps/common/hash.h"
+#include "torchps/server/server.h"
+#include "torchps/transport/grpc_process.h"
+#include "torchps/transport/push_segments.h"
 
 namespace torchps {
 namespace {

@@ -7,7 +7,7 @@
 #include "tests/fault/shared_memory_job.h"
 #include "tests/testing/plain_worker.h"
 #include "tests/testing/shared_worker.h"
-#include "transport/grpc_process.h"
+#include "torchps/transport/grpc_process.h"
 
 int main(int argc, char** argv) {
   if (argc != 3) return 2;

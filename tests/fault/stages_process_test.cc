@@ -37,11 +37,11 @@ std::string Folder() { return std::getenv("TEST_TMPDIR"); }
 // Runs a drill, expects that the job survives it with each sample used, and returns the output.
 std::string ExpectSurvived(const std::vector<std::string>& more) {
   std::ofstream(Folder() + "/job.textproto") << kJob;
-  std::vector<std::string> words = {"tools/psctl",
+  std::vector<std::string> words = {"torchps/psctl",
                                     "drill",
                                     absl::StrCat("--job=", Folder(), "/job.textproto"),
-                                    "--server_binary=server/ps_server",
-                                    "--worker_binary=program/ps_worker",
+                                    "--server_binary=torchps/ps_server",
+                                    "--worker_binary=torchps/ps_worker",
                                     "--servers=2",
                                     "--stages=2",
                                     "--seconds=10",
@@ -80,7 +80,8 @@ TEST(StagesProcess, RestartsTheReplicaOfAKilledProcess) {
 // If certificates are given, activations and gradients pass between the processes over TLS.
 TEST(StagesProcess, RestartsTheReplicaOfAKilledProcessOverTls) {
   const std::string certs = Folder() + "/certs";
-  Program made({"tools/psctl", "certs", "--dir=" + certs, "--job=staged", "--hosts=127.0.0.1"});
+  Program made(
+      {"torchps/psctl", "certs", "--dir=" + certs, "--job=staged", "--hosts=127.0.0.1"});
   ASSERT_EQ(made.AwaitExit(), 0) << absl::StrJoin(made.error(), "\n");
   const std::string out = ExpectSurvived(
       {"--certs=" + certs, "--set=training.epochs=12", "--kill=worker.0.1:at=300ms"});

@@ -40,11 +40,11 @@ constexpr char kShort[] = "--set=training.epochs=15";
 std::vector<std::string> Psctl(const std::string& command, std::vector<std::string> more) {
   const std::string folder = std::getenv("TEST_TMPDIR");
   std::ofstream(folder + "/job.textproto") << kJob;
-  std::vector<std::string> words = {"tools/psctl",
+  std::vector<std::string> words = {"torchps/psctl",
                                     command,
                                     "--job=" + folder + "/job.textproto",
-                                    "--server_binary=server/ps_server",
-                                    "--worker_binary=program/ps_worker",
+                                    "--server_binary=torchps/ps_server",
+                                    "--worker_binary=torchps/ps_worker",
                                     "--servers=2"};
   words.insert(words.end(), more.begin(), more.end());
   return words;

@@ -14,11 +14,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/process/command_line.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/program.h"
-#include "tools/base/tcp.h"
+#include "torchps/common/process/command_line.h"
+#include "torchps/tools/base/tcp.h"
 
 namespace torchps {
 namespace {
@@ -42,7 +42,8 @@ std::string WriteFile(const std::string& name, const std::string& text) {
 
 std::vector<std::string> WorkerCommand(const std::string& servers,
                                        const std::vector<std::string>& more = {}) {
-  std::vector<std::string> command = {"program/ps_worker", absl::StrCat("--servers=", servers),
+  std::vector<std::string> command = {"torchps/ps_worker",
+                                      absl::StrCat("--servers=", servers),
                                       absl::StrCat("--job=", WriteFile("job.textproto", kJob))};
   command.insert(command.end(), more.begin(), more.end());
   return command;

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "data/image/image_sets.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/scratch_file.h"
+#include "torchps/data/image/image_sets.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace torchps;

@@ -4,10 +4,10 @@
 #include <google/protobuf/stubs/logging.h>
 
 #include "absl/time/time.h"
-#include "proto/checkpoint.pb.h"
-#include "proto/coordinator.pb.h"
-#include "server/coordinator/job_coordinator.h"
 #include "tests/fuzz/fuzz_target.h"
+#include "torchps/proto/checkpoint.pb.h"
+#include "torchps/proto/coordinator.pb.h"
+#include "torchps/server/coordinator/job_coordinator.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace torchps;

@@ -10,12 +10,12 @@
 
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "proto/parameter_service.pb.h"
-#include "server/backup/backup_fetch.h"
-#include "server/backup/backup_peer.h"
-#include "server/backup/backup_store.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/testing/faulty_file_system.h"
+#include "torchps/proto/parameter_service.pb.h"
+#include "torchps/server/backup/backup_fetch.h"
+#include "torchps/server/backup/backup_peer.h"
+#include "torchps/server/backup/backup_store.h"
 
 namespace torchps {
 namespace {

@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "data/table/csv.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/scratch_file.h"
+#include "torchps/data/table/csv.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace torchps;

@@ -7,7 +7,7 @@
 
 #include "grpcpp/support/byte_buffer.h"
 #include "tests/fuzz/fuzz_target.h"
-#include "transport/frame_codec.h"
+#include "torchps/transport/frame_codec.h"
 
 namespace torchps {
 namespace {

@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
-#include "common/hash.h"
 #include "tests/fuzz/fuzz_target.h"
+#include "torchps/common/hash.h"
 
 namespace torchps {
 namespace {

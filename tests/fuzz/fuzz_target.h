@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "common/check.h"
+#include "torchps/common/check.h"
 
 // The fuzz target. Each *_fuzz.cc defines it and runs it on arbitrary bytes. The target must return
 // for any input. A wrong result is as bad as a crash, and FUZZ_CHECK reports it. libFuzzer

@@ -3,8 +3,8 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "data/image/decode_image.h"
 #include "tests/fuzz/fuzz_target.h"
+#include "torchps/data/image/decode_image.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace torchps;

@@ -1,9 +1,9 @@
 // Fuzzes the job file parser and the normalization of jobs.
 
 #include "absl/strings/string_view.h"
-#include "job/job_file.h"
-#include "job/job_spec.h"
 #include "tests/fuzz/fuzz_target.h"
+#include "torchps/job/job_file.h"
+#include "torchps/job/job_spec.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace torchps;

@@ -6,9 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
-#include "checkpoint/manifest.h"
-#include "storage/crc32c.h"
 #include "tests/fuzz/fuzz_target.h"
+#include "torchps/checkpoint/manifest.h"
+#include "torchps/storage/crc32c.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace torchps;

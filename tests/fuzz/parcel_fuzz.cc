@@ -3,10 +3,10 @@
 #include <google/protobuf/stubs/logging.h>
 
 #include "absl/status/status.h"
-#include "common/stop_latch.h"
-#include "proto/replica.pb.h"
 #include "tests/fuzz/fuzz_target.h"
-#include "worker/pipeline/mailbox.h"
+#include "torchps/common/stop_latch.h"
+#include "torchps/proto/replica.pb.h"
+#include "torchps/worker/pipeline/mailbox.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace torchps;

@@ -7,8 +7,8 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/string_view.h"
-#include "security/protocol_sniffer.h"
 #include "tests/fuzz/fuzz_target.h"
+#include "torchps/security/protocol_sniffer.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace torchps;

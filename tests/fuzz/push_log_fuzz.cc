@@ -7,18 +7,18 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "common/types.h"
-#include "server/push_log/log_reader.h"
-#include "server/push_log/log_record.h"
-#include "server/push_log/log_segment.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/testing/faulty_file_system.h"
-#include "transport/frame_codec.h"
+#include "torchps/common/types.h"
+#include "torchps/server/push_log/log_reader.h"
+#include "torchps/server/push_log/log_record.h"
+#include "torchps/server/push_log/log_segment.h"
+#include "torchps/transport/frame_codec.h"
 
 namespace torchps {
 namespace {
 
-// Offsets of the lengths in a record (server/push_log/log_record.cc).
+// Offsets of the lengths in a record (torchps/server/push_log/log_record.cc).
 constexpr size_t kRowsAt = 10;
 constexpr size_t kPayloadBytesAt = 64;
 constexpr size_t kAbsentRunsAt = 72;

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
+#include "torchps/common/check.h"
 
 namespace torchps {
 

@@ -4,11 +4,11 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "checkpoint/shard_reader.h"
-#include "storage/crc32c.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/small_checkpoint.h"
 #include "tests/testing/faulty_file_system.h"
+#include "torchps/checkpoint/shard_reader.h"
+#include "torchps/storage/crc32c.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace torchps;

@@ -2,8 +2,8 @@
 
 #include <vector>
 
-#include "checkpoint/shard_writer.h"
-#include "common/block_map.h"
+#include "torchps/checkpoint/shard_writer.h"
+#include "torchps/common/block_map.h"
 
 namespace torchps {
 

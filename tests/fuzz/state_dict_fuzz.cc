@@ -5,11 +5,11 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "checkpoint/pickle/state_dict_pickle.h"
-#include "checkpoint/pickle/zip_directory.h"
-#include "storage/file_system.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/scratch_file.h"
+#include "torchps/checkpoint/pickle/state_dict_pickle.h"
+#include "torchps/checkpoint/pickle/zip_directory.h"
+#include "torchps/storage/file_system.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace torchps;

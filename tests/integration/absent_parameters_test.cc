@@ -17,19 +17,19 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/clock.h"
-#include "common/stop_latch.h"
-#include "data/dataset.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "job/job_file.h"
-#include "job/job_spec.h"
-#include "program/local_run.h"
-#include "program/session.h"
 #include "tests/integration/torch_optimizer.h"
 #include "tests/testing/async_job.h"
-#include "worker/slot/run_worker.h"
-#include "worker/slot/worker_options.h"
+#include "torchps/common/clock.h"
+#include "torchps/common/stop_latch.h"
+#include "torchps/data/dataset.h"
+#include "torchps/job/job_file.h"
+#include "torchps/job/job_spec.h"
+#include "torchps/program/local_run.h"
+#include "torchps/session.h"
+#include "torchps/worker/slot/run_worker.h"
+#include "torchps/worker/slot/worker_options.h"
 
 namespace torchps::absent_parameters_test {
 

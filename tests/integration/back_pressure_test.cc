@@ -10,14 +10,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/clock.h"
-#include "common/mutex.h"
 #include "gtest/gtest.h"
-#include "server/server.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/manual_clock.h"
 #include "tests/testing/plain_worker.h"
+#include "torchps/common/clock.h"
+#include "torchps/common/mutex.h"
+#include "torchps/server/server.h"
 
 namespace torchps {
 namespace {

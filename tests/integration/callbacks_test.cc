@@ -12,17 +12,17 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/clock.h"
-#include "common/stop_latch.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "job/job_file.h"
-#include "job/job_spec.h"
-#include "program/local_run.h"
-#include "proto/coordinator.grpc.pb.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/utils.h"
-#include "worker/slot/run_worker.h"
+#include "torchps/common/clock.h"
+#include "torchps/common/stop_latch.h"
+#include "torchps/job/job_file.h"
+#include "torchps/job/job_spec.h"
+#include "torchps/program/local_run.h"
+#include "torchps/proto/coordinator.grpc.pb.h"
+#include "torchps/worker/slot/run_worker.h"
 
 namespace torchps::callbacks_test {
 

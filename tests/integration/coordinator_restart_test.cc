@@ -18,14 +18,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/hash.h"
-#include "common/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/coordinator.grpc.pb.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/join_request.h"
 #include "tests/testing/program.h"
+#include "torchps/common/hash.h"
+#include "torchps/common/mutex.h"
+#include "torchps/proto/coordinator.grpc.pb.h"
 
 namespace torchps {
 namespace {
@@ -157,7 +157,8 @@ void KillAndRestart(ServerProgram* server, const std::vector<std::string>& flags
   const std::string address = server->address;
   kill(server->program->pid(), SIGKILL);
   server->program->AwaitExit();
-  std::vector<std::string> command = {"server/ps_server", absl::StrCat("--listen=", address)};
+  std::vector<std::string> command = {"torchps/ps_server",
+                                      absl::StrCat("--listen=", address)};
   command.insert(command.end(), flags.begin(), flags.end());
   server->program = std::make_unique<Program>(command);
   ASSERT_NE(server->program->AwaitLine("torchps_server ready"), "");

@@ -12,14 +12,14 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/types.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/coordinator.grpc.pb.h"
-#include "server/server.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/join_request.h"
 #include "tests/testing/manual_clock.h"
+#include "torchps/common/types.h"
+#include "torchps/proto/coordinator.grpc.pb.h"
+#include "torchps/server/server.h"
 
 namespace torchps {
 namespace {

@@ -4,14 +4,14 @@
 #include <string>
 #include <vector>
 
-#include "client/parameter_client.h"
-#include "common/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/server.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/plain_worker.h"
-#include "transport/layout_codec.h"
+#include "torchps/client/parameter_client.h"
+#include "torchps/common/clock.h"
+#include "torchps/server/server.h"
+#include "torchps/transport/layout_codec.h"
 
 namespace torchps {
 namespace {

@@ -18,18 +18,18 @@
 
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/notification.h"
-#include "common/clock.h"
-#include "common/stop_latch.h"
-#include "data/dataset.h"
 #include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
-#include "job/job_file.h"
-#include "job/job_spec.h"
-#include "program/local_run.h"
-#include "proto/coordinator.grpc.pb.h"
-#include "proto/parameter_service.grpc.pb.h"
-#include "worker/slot/run_worker.h"
-#include "worker/slot/worker_options.h"
+#include "torchps/common/clock.h"
+#include "torchps/common/stop_latch.h"
+#include "torchps/data/dataset.h"
+#include "torchps/job/job_file.h"
+#include "torchps/job/job_spec.h"
+#include "torchps/program/local_run.h"
+#include "torchps/proto/coordinator.grpc.pb.h"
+#include "torchps/proto/parameter_service.grpc.pb.h"
+#include "torchps/worker/slot/run_worker.h"
+#include "torchps/worker/slot/worker_options.h"
 
 namespace torchps::elastic_test {
 

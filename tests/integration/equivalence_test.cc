@@ -27,28 +27,28 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "client/parameter_client.h"
-#include "common/block_map.h"
-#include "common/clock.h"
-#include "common/sample_order.h"
-#include "common/stop_latch.h"
-#include "data/dataset.h"
 #include "google/protobuf/text_format.h"
 #include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
-#include "job/job_spec.h"
-#include "job/optimizer_fields.h"
-#include "job/schedule.h"
-#include "program/local_run.h"
-#include "proto/coordinator.grpc.pb.h"
 #include "tests/integration/torch_optimizer.h"
 #include "tests/testing/gpu.h"
 #include "tests/testing/manual_clock.h"
-#include "worker/flat_model.h"
-#include "worker/models/vision_models.h"
-#include "worker/objective.h"
-#include "worker/slot/run_worker.h"
-#include "worker/task.h"
+#include "torchps/client/parameter_client.h"
+#include "torchps/common/block_map.h"
+#include "torchps/common/clock.h"
+#include "torchps/common/sample_order.h"
+#include "torchps/common/stop_latch.h"
+#include "torchps/data/dataset.h"
+#include "torchps/job/job_spec.h"
+#include "torchps/job/optimizer_fields.h"
+#include "torchps/job/schedule.h"
+#include "torchps/program/local_run.h"
+#include "torchps/proto/coordinator.grpc.pb.h"
+#include "torchps/worker/flat_model.h"
+#include "torchps/worker/models/vision_models.h"
+#include "torchps/worker/objective.h"
+#include "torchps/worker/slot/run_worker.h"
+#include "torchps/worker/task.h"
 
 namespace torchps {
 namespace {
@@ -129,7 +129,7 @@ class RandomSamples final : public Dataset {
   torch::Tensor targets_;
 };
 
-// Selects the update rule (job/consistency_fields.h).
+// Selects the update rule (torchps/job/consistency_fields.h).
 enum class Rule { kWholeBatch, kEachPush, kSync };
 
 const char* GetName(Rule rule) {

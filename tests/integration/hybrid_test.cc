@@ -13,13 +13,13 @@
 #include <string>
 #include <vector>
 
-#include "data/tensor_dataset.h"
 #include "gtest/gtest.h"
-#include "job/job_file.h"
-#include "job/job_spec.h"
 #include "tests/testing/certificates.h"
 #include "tests/testing/replica_rig.h"
-#include "worker/stages/stages.h"
+#include "torchps/data/tensor_dataset.h"
+#include "torchps/job/job_file.h"
+#include "torchps/job/job_spec.h"
+#include "torchps/worker/stages/stages.h"
 
 namespace torchps::hybrid_test {
 

@@ -13,18 +13,18 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "checkpoint/safetensors_file.h"
 #include "gtest/gtest.h"
-#include "job/job_file.h"
-#include "job/job_spec.h"
-#include "program/local_run.h"
-#include "proto/coordinator.grpc.pb.h"
-#include "storage/file_system.h"
 #include "torch/nn/modules/batchnorm.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/utils.h"
-#include "worker/slot/run_worker.h"
-#include "worker/state_file.h"
+#include "torchps/checkpoint/safetensors_file.h"
+#include "torchps/job/job_file.h"
+#include "torchps/job/job_spec.h"
+#include "torchps/program/local_run.h"
+#include "torchps/proto/coordinator.grpc.pb.h"
+#include "torchps/storage/file_system.h"
+#include "torchps/worker/slot/run_worker.h"
+#include "torchps/worker/state_file.h"
 
 namespace torchps::kept_model_test {
 

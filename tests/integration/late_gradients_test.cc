@@ -11,20 +11,20 @@
 #include <string>
 #include <vector>
 
-#include "client/worker_momentum.h"
-#include "common/block_map.h"
-#include "common/element_runs.h"
-#include "common/model_layout.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
-#include "job/job_spec.h"
-#include "server/push_log/log_record.h"
-#include "server/push_log/replay.h"
-#include "server/store/async_push.h"
-#include "server/store/block.h"
-#include "server/store/block_journal.h"
-#include "server/store/block_updater.h"
 #include "tests/testing/async_job.h"
+#include "torchps/client/worker_momentum.h"
+#include "torchps/common/block_map.h"
+#include "torchps/common/element_runs.h"
+#include "torchps/common/model_layout.h"
+#include "torchps/job/job_spec.h"
+#include "torchps/server/push_log/log_record.h"
+#include "torchps/server/push_log/replay.h"
+#include "torchps/server/store/async_push.h"
+#include "torchps/server/store/block.h"
+#include "torchps/server/store/block_journal.h"
+#include "torchps/server/store/block_updater.h"
 
 namespace torchps {
 namespace {

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "server/optimizer/optimizer.h"
 #include "tests/integration/torch_optimizer.h"
+#include "torchps/server/optimizer/optimizer.h"
 
 namespace torchps::optimizer_equivalence_test {
 

@@ -6,18 +6,18 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "common/clock.h"
-#include "common/stop_latch.h"
-#include "data/data_registry.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "job/job_file.h"
-#include "job/job_spec.h"
-#include "program/local_run.h"
 #include "tests/testing/eventually.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/utils.h"
-#include "worker/slot/run_worker.h"
+#include "torchps/common/clock.h"
+#include "torchps/common/stop_latch.h"
+#include "torchps/data/data_registry.h"
+#include "torchps/job/job_file.h"
+#include "torchps/job/job_spec.h"
+#include "torchps/program/local_run.h"
+#include "torchps/worker/slot/run_worker.h"
 
 namespace torchps::other_data_test {
 

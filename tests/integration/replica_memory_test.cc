@@ -20,13 +20,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "data/tensor_dataset.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
-#include "job/job_spec.h"
 #include "tests/testing/replica_rig.h"
-#include "worker/models/transformer.h"
-#include "worker/stages/stages.h"
+#include "torchps/data/tensor_dataset.h"
+#include "torchps/job/job_spec.h"
+#include "torchps/worker/models/transformer.h"
+#include "torchps/worker/stages/stages.h"
 
 namespace torchps {
 namespace {

@@ -25,16 +25,16 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "common/mutex.h"
-#include "data/dataset.h"
-#include "data/tensor_dataset.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
-#include "job/job_spec.h"
 #include "tests/testing/replica_rig.h"
-#include "worker/models/transformer.h"
-#include "worker/objective.h"
-#include "worker/stages/stages.h"
+#include "torchps/common/mutex.h"
+#include "torchps/data/dataset.h"
+#include "torchps/data/tensor_dataset.h"
+#include "torchps/job/job_spec.h"
+#include "torchps/worker/models/transformer.h"
+#include "torchps/worker/objective.h"
+#include "torchps/worker/stages/stages.h"
 
 namespace torchps {
 namespace {

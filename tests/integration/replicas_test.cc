@@ -10,20 +10,20 @@
 #include <utility>
 #include <vector>
 
-#include "common/clock.h"
-#include "common/stop_latch.h"
-#include "data/dataset.h"
 #include "gmock/gmock.h"
 #include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
-#include "job/job_file.h"
-#include "job/job_spec.h"
-#include "program/local_run.h"
-#include "proto/coordinator.grpc.pb.h"
-#include "worker/models/vision_models.h"
-#include "worker/objective.h"
-#include "worker/replicas/replica_tasks.h"
-#include "worker/slot/run_worker.h"
+#include "torchps/common/clock.h"
+#include "torchps/common/stop_latch.h"
+#include "torchps/data/dataset.h"
+#include "torchps/job/job_file.h"
+#include "torchps/job/job_spec.h"
+#include "torchps/program/local_run.h"
+#include "torchps/proto/coordinator.grpc.pb.h"
+#include "torchps/worker/models/vision_models.h"
+#include "torchps/worker/objective.h"
+#include "torchps/worker/replicas/replica_tasks.h"
+#include "torchps/worker/slot/run_worker.h"
 
 namespace torchps::replicas_test {
 

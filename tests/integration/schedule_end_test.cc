@@ -10,15 +10,15 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/types.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
-#include "job/job_spec.h"
-#include "job/schedule.h"
-#include "server/coordinator/job_work.h"
-#include "server/store/block_journal.h"
-#include "server/store/job_storage.h"
 #include "tests/testing/job_harness.h"
+#include "torchps/common/types.h"
+#include "torchps/job/job_spec.h"
+#include "torchps/job/schedule.h"
+#include "torchps/server/coordinator/job_work.h"
+#include "torchps/server/store/block_journal.h"
+#include "torchps/server/store/job_storage.h"
 
 namespace torchps {
 namespace {

@@ -1,6 +1,6 @@
 // Compares a custom training loop on parameter servers with the same loop on torch's optimizers.
 
-#include "program/session.h"
+#include "torchps/session.h"
 
 #include <algorithm>
 #include <memory>
@@ -11,19 +11,19 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/clock.h"
-#include "common/stop_latch.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "job/job_file.h"
-#include "job/job_spec.h"
-#include "program/local_run.h"
-#include "proto/coordinator.grpc.pb.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/optim/adam.h"
 #include "torch/utils.h"
-#include "worker/loop/lease_cursor.h"
-#include "worker/slot/worker_options.h"
+#include "torchps/common/clock.h"
+#include "torchps/common/stop_latch.h"
+#include "torchps/job/job_file.h"
+#include "torchps/job/job_spec.h"
+#include "torchps/program/local_run.h"
+#include "torchps/proto/coordinator.grpc.pb.h"
+#include "torchps/worker/loop/lease_cursor.h"
+#include "torchps/worker/slot/worker_options.h"
 
 namespace torchps::session_test {
 

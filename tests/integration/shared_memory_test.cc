@@ -3,16 +3,16 @@
 #include <memory>
 #include <vector>
 
-#include "client/parameter_client.h"
-#include "common/clock.h"
-#include "common/hash.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
-#include "job/job_spec.h"
-#include "proto/parameter_service.grpc.pb.h"
-#include "server/server.h"
 #include "tests/testing/async_job.h"
 #include "tests/testing/plain_worker.h"
+#include "torchps/client/parameter_client.h"
+#include "torchps/common/clock.h"
+#include "torchps/common/hash.h"
+#include "torchps/job/job_spec.h"
+#include "torchps/proto/parameter_service.grpc.pb.h"
+#include "torchps/server/server.h"
 
 namespace torchps {
 namespace {

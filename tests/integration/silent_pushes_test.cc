@@ -1,7 +1,8 @@
 // Tests pushes that begin and then stay silent, as if the worker hangs while the connection stays
-// open. server/parked/push_budget.h describes the three shares of the memory for frames. A silent
-// push keeps bytes of the working share until another push needs them. A connection is unverified
-// until the current process of a slot has used it. Pushes on it get no bytes of the working share.
+// open. torchps/server/parked/push_budget.h describes the three shares of the memory for frames. A
+// silent push keeps bytes of the working share until another push needs them. A connection is
+// unverified until the current process of a slot has used it. Pushes on it get no bytes of the
+// working share.
 
 #include <atomic>
 #include <memory>
@@ -13,15 +14,15 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "common/types.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/server.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/manual_clock.h"
 #include "tests/testing/plain_worker.h"
-#include "transport/status_codec.h"
+#include "torchps/common/types.h"
+#include "torchps/server/server.h"
+#include "torchps/transport/status_codec.h"
 
 namespace torchps {
 namespace {

@@ -16,16 +16,16 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "data/tensor_dataset.h"
 #include "gmock/gmock.h"
 #include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
-#include "job/job_file.h"
-#include "job/job_spec.h"
-#include "program/local_run.h"
-#include "proto/coordinator.grpc.pb.h"
-#include "worker/slot/run_worker.h"
-#include "worker/stages/stages.h"
+#include "torchps/data/tensor_dataset.h"
+#include "torchps/job/job_file.h"
+#include "torchps/job/job_spec.h"
+#include "torchps/program/local_run.h"
+#include "torchps/proto/coordinator.grpc.pb.h"
+#include "torchps/worker/slot/run_worker.h"
+#include "torchps/worker/stages/stages.h"
 
 namespace torchps::stages_training_test {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "proto/job.pb.h"
+#include "torchps/proto/job.pb.h"
 
 namespace torchps {
 

@@ -11,12 +11,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
-#include "server/server.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/manual_clock.h"
 #include "tests/testing/plain_worker.h"
-#include "transport/status_codec.h"
+#include "torchps/server/server.h"
+#include "torchps/transport/status_codec.h"
 
 namespace torchps {
 namespace {

@@ -1,14 +1,14 @@
-// Checks the lists in job/built_ins.h against the code that opens data and builds models.
+// Checks the lists in torchps/job/built_ins.h against the code that opens data and builds models.
 
 #include <algorithm>
 
 #include "absl/strings/match.h"
-#include "data/data_registry.h"
 #include "gtest/gtest.h"
-#include "job/built_ins.h"
-#include "job/job_spec.h"
-#include "worker/models/model_registry.h"
-#include "worker/objective.h"
+#include "torchps/data/data_registry.h"
+#include "torchps/job/built_ins.h"
+#include "torchps/job/job_spec.h"
+#include "torchps/worker/models/model_registry.h"
+#include "torchps/worker/objective.h"
 
 namespace torchps {
 namespace {
@@ -57,7 +57,7 @@ TEST(BuiltInsInWorkerTest, EveryListedDataSourceIsKnownToOpenData) {
     EXPECT_FALSE(absl::StrContains(opened.message(), "data.source: expected")) << opened;
   }
   EXPECT_EQ(static_cast<size_t>(commas) + 2, BuiltInDataSources().size())
-      << "data/data_registry and job/built_ins list different sources: " << text;
+      << "torchps/data/data_registry and torchps/job/built_ins list different sources: " << text;
 }
 
 }  // namespace

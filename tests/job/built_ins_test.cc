@@ -1,4 +1,4 @@
-#include "job/built_ins.h"
+#include "torchps/job/built_ins.h"
 
 #include "gtest/gtest.h"
 

@@ -2,9 +2,9 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "job/job_difference.h"
-#include "job/job_file.h"
-#include "job/optimizer_fields.h"
+#include "torchps/job/job_difference.h"
+#include "torchps/job/job_file.h"
+#include "torchps/job/optimizer_fields.h"
 
 namespace torchps {
 namespace {

@@ -1,10 +1,10 @@
-#include "job/job_difference.h"
+#include "torchps/job/job_difference.h"
 
 #include <string>
 
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
-#include "job/job_spec.h"
+#include "torchps/job/job_spec.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "job/job_file.h"
+#include "torchps/job/job_file.h"
 
 #include <cstdlib>
 #include <fstream>

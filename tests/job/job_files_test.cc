@@ -5,8 +5,8 @@
 #include "absl/status/statusor.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "job/job_file.h"
-#include "job/job_spec.h"
+#include "torchps/job/job_file.h"
+#include "torchps/job/job_spec.h"
 
 namespace torchps {
 namespace {

@@ -3,7 +3,7 @@
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
-#include "job/job_file.h"
+#include "torchps/job/job_file.h"
 
 namespace torchps {
 namespace {

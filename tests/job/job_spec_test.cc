@@ -1,4 +1,4 @@
-#include "job/job_spec.h"
+#include "torchps/job/job_spec.h"
 
 #include <limits>
 #include <string>
@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
-#include "job/job_file.h"
+#include "torchps/job/job_file.h"
 
 namespace torchps {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "job/optimizer_fields.h"
+#include "torchps/job/optimizer_fields.h"
 
 namespace torchps {
 namespace {

@@ -3,8 +3,8 @@
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
-#include "job/job_spec.h"
 #include "tests/testing/async_job.h"
+#include "torchps/job/job_spec.h"
 
 namespace torchps {
 namespace {

@@ -3,9 +3,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
-#include "job/job_difference.h"
-#include "job/job_file.h"
-#include "job/job_spec.h"
+#include "torchps/job/job_difference.h"
+#include "torchps/job/job_file.h"
+#include "torchps/job/job_spec.h"
 
 namespace torchps {
 namespace {

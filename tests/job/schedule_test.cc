@@ -1,4 +1,4 @@
-#include "job/schedule.h"
+#include "torchps/job/schedule.h"
 
 #include <cmath>
 #include <string>

@@ -1,8 +1,8 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "job/file/field_text.h"
-#include "proto/job.pb.h"
+#include "torchps/job/file/field_text.h"
+#include "torchps/proto/job.pb.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "job/file/yaml_job.h"
+#include "torchps/job/file/yaml_job.h"
 
 #include <fstream>
 #include <string>
@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"
-#include "job/job_file.h"
+#include "torchps/job/job_file.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "program/live_evaluator.h"
+#include "torchps/program/live_evaluator.h"
 
 #include <cstdint>
 #include <memory>
@@ -6,14 +6,14 @@
 #include <thread>
 #include <vector>
 
-#include "common/mutex.h"
 #include "gtest/gtest.h"
-#include "job/job_file.h"
-#include "job/job_spec.h"
-#include "program/local_run.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/types.h"
-#include "worker/slot/run_worker.h"
+#include "torchps/common/mutex.h"
+#include "torchps/job/job_file.h"
+#include "torchps/job/job_spec.h"
+#include "torchps/program/local_run.h"
+#include "torchps/worker/slot/run_worker.h"
 
 namespace torchps {
 namespace {

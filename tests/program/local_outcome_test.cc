@@ -1,6 +1,6 @@
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
-#include "program/local_run.h"
+#include "torchps/program/local_run.h"
 
 namespace torchps {
 namespace {

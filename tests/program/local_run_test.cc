@@ -1,4 +1,4 @@
-#include "program/local_run.h"
+#include "torchps/program/local_run.h"
 
 #include <cstdlib>
 #include <filesystem>
@@ -7,11 +7,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "job/job_file.h"
-#include "proto/job.pb.h"
+#include "torchps/common/clock.h"
+#include "torchps/job/job_file.h"
+#include "torchps/proto/job.pb.h"
 
 namespace torchps {
 namespace {

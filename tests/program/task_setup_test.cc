@@ -1,4 +1,4 @@
-#include "program/task_setup.h"
+#include "torchps/program/task_setup.h"
 
 #include "absl/status/status.h"
 #include "gtest/gtest.h"

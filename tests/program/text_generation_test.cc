@@ -1,6 +1,6 @@
 // Tests generated texts of small modules with known weights.
 
-#include "program/text_generation.h"
+#include "torchps/program/text_generation.h"
 
 #include <torch/nn/module.h>
 #include <torch/nn/modules/embedding.h>
@@ -14,15 +14,15 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/stop_latch.h"
-#include "data/data_registry.h"
-#include "data/tensor_dataset.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "program/inference.h"
-#include "worker/objective.h"
-#include "worker/state_file.h"
-#include "worker/task.h"
+#include "torchps/common/stop_latch.h"
+#include "torchps/data/data_registry.h"
+#include "torchps/data/tensor_dataset.h"
+#include "torchps/program/inference.h"
+#include "torchps/worker/objective.h"
+#include "torchps/worker/state_file.h"
+#include "torchps/worker/task.h"
 
 namespace torchps {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "c10/util/Exception.h"
 #include "gtest/gtest.h"
-#include "program/task_setup.h"
 #include "torch/types.h"
+#include "torchps/program/task_setup.h"
 
 namespace torchps {
 namespace {

@@ -13,13 +13,13 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "common/stop_latch.h"
 #include "gtest/gtest.h"
-#include "program/train.h"
 #include "tests/testing/gpu.h"
 #include "torch/cuda.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/utils.h"
+#include "torchps/common/stop_latch.h"
+#include "torchps/train.h"
 
 namespace torchps {
 namespace {

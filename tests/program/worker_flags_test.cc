@@ -1,4 +1,4 @@
-#include "program/worker_flags.h"
+#include "torchps/program/worker_flags.h"
 
 #include <string>
 #include <utility>
@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/job.pb.h"
+#include "torchps/proto/job.pb.h"
 
 namespace torchps {
 namespace {

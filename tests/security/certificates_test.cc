@@ -15,11 +15,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "security/certificate_authority.h"
-#include "security/certificate_files.h"
+#include "torchps/common/mutex.h"
+#include "torchps/security/certificate_authority.h"
+#include "torchps/security/certificate_files.h"
 
 namespace torchps {
 namespace {

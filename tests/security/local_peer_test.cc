@@ -1,4 +1,4 @@
-#include "security/local_peer.h"
+#include "torchps/security/local_peer.h"
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tools/base/tcp.h"
+#include "torchps/tools/base/tcp.h"
 
 namespace torchps {
 namespace {

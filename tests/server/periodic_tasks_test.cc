@@ -1,4 +1,4 @@
-#include "server/periodic_tasks.h"
+#include "torchps/server/periodic_tasks.h"
 
 #include <atomic>
 #include <future>

@@ -15,7 +15,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "common/process/command_line.h"
 #include "gmock/gmock.h"
 #include "grpcpp/completion_queue.h"
 #include "gtest/gtest.h"
@@ -23,6 +22,7 @@
 #include "tests/testing/job_harness.h"
 #include "tests/testing/plain_worker.h"
 #include "tests/testing/program.h"
+#include "torchps/common/process/command_line.h"
 
 namespace torchps {
 namespace {
@@ -41,7 +41,7 @@ std::string GetOutput(const std::string& command) {
 
 // Expects that ps_server with these flags exits with `code` and one line that contains `words`.
 void ExpectRefusal(std::vector<std::string> flags, ExitCode code, const std::string& words) {
-  flags.insert(flags.begin(), "server/ps_server");
+  flags.insert(flags.begin(), "torchps/ps_server");
   Program server(flags);
   EXPECT_EQ(server.AwaitExit(), static_cast<int>(code)) << flags.back();
   EXPECT_THAT(server.out(), ElementsAre()) << flags.back();
@@ -90,7 +90,7 @@ void StopUnderAParkedPull() {
 }
 
 TEST(PsServerBinary, DoesNotLinkTorch) {
-  const std::string libraries = GetOutput("ldd server/ps_server");
+  const std::string libraries = GetOutput("ldd torchps/ps_server");
   EXPECT_THAT(libraries, HasSubstr("libgrpc"));
   for (const char* name : {"libtorch", "libc10", "libgomp", "blas", "libmkl"}) {
     EXPECT_FALSE(absl::StrContains(libraries, name)) << name << " in\n" << libraries;
@@ -164,7 +164,7 @@ TEST(PsServerBinary, ExitsOnSigtermWithAParkedPull) {
 }
 
 TEST(PsServerBinary, ExitsWhenItsParentDies) {
-  Program server({"server/ps_server", "--exit_with_parent"}, /*stop_by_stdin=*/true);
+  Program server({"torchps/ps_server", "--exit_with_parent"}, /*stop_by_stdin=*/true);
   ASSERT_NE(server.AwaitLine("torchps_server ready "), "");
   server.AskToStop();
   EXPECT_EQ(server.AwaitExit(absl::Seconds(10)), 0);
@@ -172,7 +172,7 @@ TEST(PsServerBinary, ExitsWhenItsParentDies) {
 }
 
 TEST(PsServerBinary, RaisesTheOpenFileLimit) {
-  const Program server({"/bin/sh", "-c", "ulimit -Sn 256; exec server/ps_server"});
+  const Program server({"/bin/sh", "-c", "ulimit -Sn 256; exec torchps/ps_server"});
   ASSERT_TRUE(Eventually([&] {
     const std::string limits = GetOutput(
         absl::StrCat("awk '/^Max open files/ {print $4, $5}' /proc/", server.pid(), "/limits"));

@@ -1,4 +1,4 @@
-#include "server/registration.h"
+#include "torchps/server/registration.h"
 
 #include <atomic>
 #include <memory>

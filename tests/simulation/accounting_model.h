@@ -4,9 +4,9 @@
 #include <map>
 #include <vector>
 
-#include "proto/coordinator.pb.h"
 #include "tests/simulation/scenario.h"
 #include "tests/simulation/world.h"
+#include "torchps/proto/coordinator.pb.h"
 
 namespace torchps::simulation {
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/types.h"
-#include "proto/job.pb.h"
 #include "tests/simulation/patience_model.h"
+#include "torchps/common/types.h"
+#include "torchps/proto/job.pb.h"
 
 namespace torchps::simulation {
 

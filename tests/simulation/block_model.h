@@ -9,14 +9,14 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/shard_format.h"
-#include "common/types.h"
-#include "proto/parameter_service.pb.h"
 #include "tests/simulation/batch_model.h"
 #include "tests/simulation/scenario.h"
 #include "tests/simulation/sgd_model.h"
 #include "tests/simulation/world.h"
-#include "transport/frame_codec.h"
+#include "torchps/checkpoint/shard_format.h"
+#include "torchps/common/types.h"
+#include "torchps/proto/parameter_service.pb.h"
+#include "torchps/transport/frame_codec.h"
 
 namespace torchps::simulation {
 

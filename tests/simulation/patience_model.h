@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/types.h"
+#include "torchps/common/types.h"
 
 namespace torchps::simulation {
 

@@ -6,8 +6,8 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
-#include "common/check.h"
-#include "transport/encoding.h"
+#include "torchps/common/check.h"
+#include "torchps/transport/encoding.h"
 
 namespace torchps::simulation {
 namespace {

@@ -3,12 +3,12 @@
 #include <map>
 #include <vector>
 
-#include "common/clock.h"
-#include "common/types.h"
-#include "server/store/parameter_store.h"
 #include "tests/simulation/scenario.h"
-#include "transport/frame_codec.h"
-#include "transport/frame_payload.h"
+#include "torchps/common/clock.h"
+#include "torchps/common/types.h"
+#include "torchps/server/store/parameter_store.h"
+#include "torchps/transport/frame_codec.h"
+#include "torchps/transport/frame_payload.h"
 
 namespace torchps::simulation {
 

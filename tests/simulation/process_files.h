@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "storage/file_system.h"
 #include "tests/testing/faulty_file_system.h"
+#include "torchps/storage/file_system.h"
 
 namespace torchps::simulation {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
-#include "job/job_spec.h"
+#include "torchps/common/check.h"
+#include "torchps/job/job_spec.h"
 
 namespace torchps::simulation {
 namespace {

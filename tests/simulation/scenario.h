@@ -4,12 +4,12 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "common/block_map.h"
-#include "common/model_layout.h"
-#include "common/types.h"
-#include "proto/job.pb.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/world.h"
+#include "torchps/common/block_map.h"
+#include "torchps/common/model_layout.h"
+#include "torchps/common/types.h"
+#include "torchps/proto/job.pb.h"
 
 namespace torchps::simulation {
 

@@ -8,14 +8,14 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "common/types.h"
-#include "proto/parameter_service.pb.h"
-#include "server/job/hosted_job.h"
 #include "tests/simulation/block_model.h"
 #include "tests/simulation/patience_model.h"
 #include "tests/simulation/scenario.h"
 #include "tests/simulation/world.h"
-#include "transport/frame_codec.h"
+#include "torchps/common/types.h"
+#include "torchps/proto/parameter_service.pb.h"
+#include "torchps/server/job/hosted_job.h"
+#include "torchps/transport/frame_codec.h"
 
 namespace torchps::simulation {
 

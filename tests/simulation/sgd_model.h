@@ -1,6 +1,6 @@
 #pragma once
 
-#include "proto/job.pb.h"
+#include "torchps/proto/job.pb.h"
 
 namespace torchps::simulation {
 

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "checkpoint/checkpoint_directory.h"
-#include "checkpoint/manifest.h"
-#include "common/check.h"
 #include "tests/simulation/sim_server.h"
+#include "torchps/checkpoint/checkpoint_directory.h"
+#include "torchps/checkpoint/manifest.h"
+#include "torchps/common/check.h"
 
 namespace torchps::simulation {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "server/backup/backup_peer.h"
 #include "tests/simulation/sim_server.h"
+#include "torchps/server/backup/backup_peer.h"
 
 namespace torchps::simulation {
 namespace {

@@ -6,7 +6,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "checkpoint/checkpoint_directory.h"
+#include "torchps/checkpoint/checkpoint_directory.h"
 
 namespace torchps::simulation {
 namespace {

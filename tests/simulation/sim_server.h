@@ -10,14 +10,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "proto/coordinator.pb.h"
-#include "proto/parameter_service.pb.h"
-#include "server/backup/backup_peer.h"
-#include "server/backup/backup_store.h"
-#include "server/coordinator/coordinator_store.h"
-#include "server/coordinator/job_coordinator.h"
-#include "server/coordinator/state_writer.h"
-#include "server/job/hosted_job.h"
 #include "tests/simulation/accounting_model.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/planted_faults.h"
@@ -27,7 +19,15 @@
 #include "tests/simulation/sim_disk.h"
 #include "tests/simulation/sim_storage.h"
 #include "tests/simulation/world.h"
-#include "transport/frame_codec.h"
+#include "torchps/proto/coordinator.pb.h"
+#include "torchps/proto/parameter_service.pb.h"
+#include "torchps/server/backup/backup_peer.h"
+#include "torchps/server/backup/backup_store.h"
+#include "torchps/server/coordinator/coordinator_store.h"
+#include "torchps/server/coordinator/job_coordinator.h"
+#include "torchps/server/coordinator/state_writer.h"
+#include "torchps/server/job/hosted_job.h"
+#include "torchps/transport/frame_codec.h"
 
 namespace torchps::simulation {
 

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "common/hash.h"
 #include "tests/simulation/planted_faults.h"
+#include "torchps/common/hash.h"
 
 namespace torchps::simulation {
 namespace {

@@ -7,14 +7,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/clock.h"
-#include "proto/parameter_service.pb.h"
-#include "server/backup/backup_peer.h"
-#include "server/job/job_directory.h"
-#include "server/store/job_storage.h"
 #include "tests/simulation/scenario.h"
 #include "tests/simulation/sim_disk.h"
 #include "tests/simulation/world.h"
+#include "torchps/common/clock.h"
+#include "torchps/proto/parameter_service.pb.h"
+#include "torchps/server/backup/backup_peer.h"
+#include "torchps/server/job/job_directory.h"
+#include "torchps/server/store/job_storage.h"
 
 namespace torchps::simulation {
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "transport/layout_codec.h"
+#include "torchps/transport/layout_codec.h"
 
 namespace torchps::simulation {
 namespace {

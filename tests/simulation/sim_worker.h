@@ -9,19 +9,19 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "proto/coordinator.pb.h"
-#include "proto/parameter_service.pb.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/process.h"
 #include "tests/simulation/scenario.h"
 #include "tests/simulation/sim_server.h"
 #include "tests/simulation/world.h"
+#include "torchps/proto/coordinator.pb.h"
+#include "torchps/proto/parameter_service.pb.h"
 
 namespace torchps::simulation {
 
-// Simulates a ps_worker without arithmetic. Makes the same calls as worker/ in the same order, with
-// the same retries, as a chain of continuations. A run ends with the job, by death, by leaving, or
-// by losing the slot.
+// Simulates a ps_worker without arithmetic. Makes the same calls as torchps/worker/ in the same
+// order, with the same retries, as a chain of continuations. A run ends with the job, by death, by
+// leaving, or by losing the slot.
 class SimWorker {
  public:
   SimWorker(World* world, Network* network, std::vector<SimServer*> servers,
@@ -63,7 +63,7 @@ class SimWorker {
 
   using Then = std::function<void()>;
   using Ended = std::function<void(absl::Status)>;
-  // Reaction to ABORTED from a server, as in client/fan_out_call.h.
+  // Reaction to ABORTED from a server, as in torchps/client/fan_out_call.h.
   enum class Forgotten { kGreetAgain, kFail, kDone };
 
   // One call to each server, each repeated until it is answered.

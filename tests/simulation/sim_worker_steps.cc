@@ -1,21 +1,21 @@
-// Implements the part of SimWorker that simulates worker/loop and client/: the steps, and the calls
-// to all servers in them.
+// Implements the part of SimWorker that simulates torchps/worker/loop and torchps/client/: the
+// steps, and the calls to all servers in them.
 
 #include <algorithm>
 #include <iterator>
 #include <limits>
 #include <utility>
 
-#include "common/types.h"
 #include "tests/simulation/sim_worker.h"
-#include "transport/layout_codec.h"
+#include "torchps/common/types.h"
+#include "torchps/transport/layout_codec.h"
 
 namespace torchps::simulation {
 namespace {
 
-// The same as in client/fan_out_call.cc.
+// The same as in torchps/client/fan_out_call.cc.
 constexpr int kMaxGreetings = 3;
-// The same as in worker/loop/step_loop.cc.
+// The same as in torchps/worker/loop/step_loop.cc.
 constexpr int kMaxStopsInARow = 3;
 
 }  // namespace

@@ -9,8 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
-#include "common/hash.h"
+#include "torchps/common/clock.h"
+#include "torchps/common/hash.h"
 
 namespace torchps::simulation {
 

@@ -1,4 +1,4 @@
-#include "storage/crc32c.h"
+#include "torchps/storage/crc32c.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // Tests the contract of FileSystem with both implementations: the operating system's files, and the
 // in-memory disk used for fault injection.
 
-#include "storage/file_system.h"
+#include "torchps/storage/file_system.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

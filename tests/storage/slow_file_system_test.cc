@@ -1,4 +1,4 @@
-#include "storage/slow_file_system.h"
+#include "torchps/storage/slow_file_system.h"
 
 #include <string>
 #include <vector>

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
+#include "torchps/common/check.h"
 
 namespace torchps {
 

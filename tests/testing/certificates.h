@@ -6,8 +6,8 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "security/certificate_authority.h"
-#include "security/certificate_files.h"
+#include "torchps/security/certificate_authority.h"
+#include "torchps/security/certificate_files.h"
 
 namespace torchps {
 

@@ -5,10 +5,10 @@
 #include "absl/algorithm/container.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "checkpoint/manifest.h"
 #include "tests/testing/plain_worker.h"
-#include "transport/layout_codec.h"
-#include "transport/status_codec.h"
+#include "torchps/checkpoint/manifest.h"
+#include "torchps/transport/layout_codec.h"
+#include "torchps/transport/status_codec.h"
 
 namespace torchps {
 namespace {

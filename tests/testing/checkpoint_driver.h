@@ -7,10 +7,10 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "common/model_layout.h"
-#include "proto/checkpoint.pb.h"
-#include "proto/job.pb.h"
-#include "proto/parameter_service.grpc.pb.h"
+#include "torchps/common/model_layout.h"
+#include "torchps/proto/checkpoint.pb.h"
+#include "torchps/proto/job.pb.h"
+#include "torchps/proto/parameter_service.grpc.pb.h"
 
 namespace torchps {
 

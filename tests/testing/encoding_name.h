@@ -4,7 +4,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "proto/job.pb.h"
+#include "torchps/proto/job.pb.h"
 
 namespace torchps {
 

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/mutex.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
-#include "proto/coordinator.grpc.pb.h"
+#include "torchps/common/mutex.h"
+#include "torchps/proto/coordinator.grpc.pb.h"
 
 namespace torchps {
 

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "common/mutex.h"
 #include "tests/testing/faulty_file_system.h"
+#include "torchps/common/mutex.h"
 
 // Implementation of FaultyFileSystem: the state of the disk.
 

@@ -8,11 +8,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "common/check.h"
-#include "common/hash.h"
-#include "common/mutex.h"
 #include "tests/testing/faulty_disk.h"
 #include "tests/testing/faulty_files.h"
+#include "torchps/common/check.h"
+#include "torchps/common/hash.h"
+#include "torchps/common/mutex.h"
 
 namespace torchps {
 namespace {

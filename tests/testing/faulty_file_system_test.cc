@@ -10,7 +10,7 @@
 #include <set>
 #include <string>
 
-#include "storage/file_system.h"
+#include "torchps/storage/file_system.h"
 
 namespace torchps {
 namespace {

@@ -10,9 +10,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "common/mutex.h"
 #include "tests/testing/faulty_disk.h"
 #include "tests/testing/faulty_file_system.h"
+#include "torchps/common/mutex.h"
 
 // Implementation of FaultyFileSystem: open files and held locks.
 

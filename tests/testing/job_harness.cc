@@ -3,11 +3,11 @@
 #include <cstring>
 #include <utility>
 
-#include "common/check.h"
 #include "google/protobuf/text_format.h"
-#include "job/job_spec.h"
 #include "tests/testing/async_job.h"
-#include "transport/layout_codec.h"
+#include "torchps/common/check.h"
+#include "torchps/job/job_spec.h"
+#include "torchps/transport/layout_codec.h"
 
 namespace torchps {
 

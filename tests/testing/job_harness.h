@@ -5,13 +5,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/block_map.h"
-#include "common/types.h"
-#include "proto/parameter_service.pb.h"
-#include "server/job/hosted_job.h"
-#include "server/store/job_storage.h"
 #include "tests/testing/manual_clock.h"
-#include "transport/frame_payload.h"
+#include "torchps/common/block_map.h"
+#include "torchps/common/types.h"
+#include "torchps/proto/parameter_service.pb.h"
+#include "torchps/server/job/hosted_job.h"
+#include "torchps/server/store/job_storage.h"
+#include "torchps/transport/frame_payload.h"
 
 namespace torchps {
 

@@ -1,7 +1,7 @@
 #include "tests/testing/join_request.h"
 
-#include "common/types.h"
 #include "tests/testing/async_job.h"
+#include "torchps/common/types.h"
 
 namespace torchps {
 

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <string>
 
-#include "proto/coordinator.pb.h"
-#include "proto/parameter_service.pb.h"
+#include "torchps/proto/coordinator.pb.h"
+#include "torchps/proto/parameter_service.pb.h"
 
 namespace torchps {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "absl/time/time.h"
-#include "common/clock.h"
+#include "torchps/common/clock.h"
 
 namespace torchps {
 

@@ -5,12 +5,12 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "common/check.h"
 #include "grpcpp/create_channel.h"
-#include "security/credentials.h"
-#include "transport/frame_codec.h"
-#include "transport/layout_codec.h"
-#include "transport/status_codec.h"
+#include "torchps/common/check.h"
+#include "torchps/security/credentials.h"
+#include "torchps/transport/frame_codec.h"
+#include "torchps/transport/layout_codec.h"
+#include "torchps/transport/status_codec.h"
 
 namespace torchps {
 namespace {

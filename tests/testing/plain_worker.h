@@ -7,11 +7,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/block_map.h"
-#include "common/types.h"
 #include "grpcpp/channel.h"
-#include "proto/parameter_service.grpc.pb.h"
-#include "security/certificate_files.h"
+#include "torchps/common/block_map.h"
+#include "torchps/common/types.h"
+#include "torchps/proto/parameter_service.grpc.pb.h"
+#include "torchps/security/certificate_files.h"
 
 namespace torchps {
 

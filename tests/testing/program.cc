@@ -6,7 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/check.h"
+#include "torchps/common/check.h"
 
 namespace torchps {
 namespace {
@@ -59,7 +59,7 @@ int Program::AwaitExit(absl::Duration patience) {
 }
 
 ServerProgram StartServerProgram(std::vector<std::string> flags, int max_files) {
-  flags.insert(flags.begin(), "server/ps_server");
+  flags.insert(flags.begin(), "torchps/ps_server");
   if (max_files > 0) {
     const std::string limited = absl::StrCat("ulimit -n ", max_files, "; exec \"$0\" \"$@\"");
     flags.insert(flags.begin(), {"/bin/sh", "-c", limited});

@@ -7,7 +7,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "tools/base/child_process.h"
+#include "torchps/tools/base/child_process.h"
 
 namespace torchps {
 

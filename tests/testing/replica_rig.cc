@@ -8,19 +8,19 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/parameter_client.h"
-#include "common/block_map.h"
 #include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
-#include "job/optimizer_fields.h"
-#include "program/pipeline/member_exchange.h"
-#include "proto/coordinator.grpc.pb.h"
-#include "proto/parameter_service.grpc.pb.h"
 #include "torch/utils.h"
-#include "worker/flat_model.h"
-#include "worker/pipeline/run_member.h"
-#include "worker/slot/run_worker.h"
-#include "worker/task.h"
+#include "torchps/client/parameter_client.h"
+#include "torchps/common/block_map.h"
+#include "torchps/job/optimizer_fields.h"
+#include "torchps/program/pipeline/member_exchange.h"
+#include "torchps/proto/coordinator.grpc.pb.h"
+#include "torchps/proto/parameter_service.grpc.pb.h"
+#include "torchps/worker/flat_model.h"
+#include "torchps/worker/pipeline/run_member.h"
+#include "torchps/worker/slot/run_worker.h"
+#include "torchps/worker/task.h"
 
 namespace torchps {
 

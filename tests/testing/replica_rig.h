@@ -8,19 +8,19 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "client/calls/server_channel.h"
-#include "common/clock.h"
-#include "common/stop_latch.h"
-#include "data/dataset.h"
-#include "program/local_run.h"
-#include "proto/coordinator.pb.h"
-#include "proto/job.pb.h"
-#include "proto/parameter_service.pb.h"
-#include "security/certificate_files.h"
 #include "torch/types.h"
-#include "worker/objective.h"
-#include "worker/pipeline/stage_work.h"
-#include "worker/stages/stages.h"
+#include "torchps/client/calls/server_channel.h"
+#include "torchps/common/clock.h"
+#include "torchps/common/stop_latch.h"
+#include "torchps/data/dataset.h"
+#include "torchps/program/local_run.h"
+#include "torchps/proto/coordinator.pb.h"
+#include "torchps/proto/job.pb.h"
+#include "torchps/proto/parameter_service.pb.h"
+#include "torchps/security/certificate_files.h"
+#include "torchps/worker/objective.h"
+#include "torchps/worker/pipeline/stage_work.h"
+#include "torchps/worker/stages/stages.h"
 
 namespace torchps {
 

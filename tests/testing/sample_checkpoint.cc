@@ -2,11 +2,11 @@
 
 #include <utility>
 
-#include "checkpoint/checkpoint_directory.h"
-#include "checkpoint/manifest.h"
-#include "checkpoint/shard_writer.h"
-#include "common/check.h"
-#include "transport/layout_codec.h"
+#include "torchps/checkpoint/checkpoint_directory.h"
+#include "torchps/checkpoint/manifest.h"
+#include "torchps/checkpoint/shard_writer.h"
+#include "torchps/common/check.h"
+#include "torchps/transport/layout_codec.h"
 
 namespace torchps {
 

@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/checkpoint_reader.h"
-#include "checkpoint/shard_format.h"
-#include "common/block_map.h"
-#include "common/model_layout.h"
-#include "proto/checkpoint.pb.h"
-#include "storage/file_system.h"
+#include "torchps/checkpoint/checkpoint_reader.h"
+#include "torchps/checkpoint/shard_format.h"
+#include "torchps/common/block_map.h"
+#include "torchps/common/model_layout.h"
+#include "torchps/proto/checkpoint.pb.h"
+#include "torchps/storage/file_system.h"
 
 namespace torchps {
 

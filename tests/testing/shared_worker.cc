@@ -5,10 +5,10 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "common/check.h"
-#include "transport/layout_codec.h"
-#include "transport/shared_layout.h"
-#include "transport/status_codec.h"
+#include "torchps/common/check.h"
+#include "torchps/transport/layout_codec.h"
+#include "torchps/transport/shared_layout.h"
+#include "torchps/transport/status_codec.h"
 
 namespace torchps {
 namespace {

@@ -8,9 +8,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "tests/testing/plain_worker.h"
-#include "transport/shared_layout.h"
-#include "transport/shared_segment.h"
-#include "transport/shared_values.h"
+#include "torchps/transport/shared_layout.h"
+#include "torchps/transport/shared_segment.h"
+#include "torchps/transport/shared_values.h"
 
 namespace torchps {
 

@@ -1,6 +1,6 @@
 // Tests `psctl certs`: the programs accept the certificates, and renewal does not interrupt them.
 
-#include "tools/certs_command.h"
+#include "torchps/tools/certs_command.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -11,7 +11,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "security/certificate_files.h"
+#include "torchps/security/certificate_files.h"
 
 namespace torchps {
 namespace {

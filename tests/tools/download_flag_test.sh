@@ -1,3 +1,3 @@
 #!/bin/sh
 set -eu
-exec python3 tests/tools/download_flag_test.py tools/psctl
+exec python3 tests/tools/download_flag_test.py torchps/psctl

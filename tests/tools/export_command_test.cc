@@ -1,4 +1,4 @@
-#include "tools/export_command.h"
+#include "torchps/tools/export_command.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "checkpoint/checkpoint_directory.h"
-#include "checkpoint/safetensors_file.h"
 #include "tests/testing/sample_checkpoint.h"
 #include "tests/tools/testing.h"
+#include "torchps/checkpoint/checkpoint_directory.h"
+#include "torchps/checkpoint/safetensors_file.h"
 
 namespace torchps {
 namespace {

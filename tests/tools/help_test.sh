@@ -9,25 +9,25 @@ says() {
     exit 1
   }
 }
-says --listen server/ps_server --help
-says --local program/ps_worker --help
+says --listen torchps/ps_server --help
+says --local torchps/ps_worker --help
 says --local examples/gan --help
-says 'psctl run ' tools/psctl --help
-for program in server/ps_server program/ps_worker tools/psctl; do
+says 'psctl run ' torchps/psctl --help
+for program in torchps/ps_server torchps/ps_worker torchps/psctl; do
   says '^torchps [0-9]*\.[0-9]*\.[0-9]*\( (commit [-0-9a-z]*)\)\?$' "$program" --version
 done
-says "there is no command 'top'; 'psctl help' lists them" tools/psctl top
-says "did you mean 'status'" tools/psctl statis
-says "there is no flag '--locl'; did you mean --local?" program/ps_worker --locl
-says 'did you mean --set=optimizer.learning_rate=VALUE?' program/ps_worker --learning-rate=1
-says 'did you mean --epochs? .psctl help run. lists' tools/psctl run --epoch=3
-says '--epochs=N' tools/psctl run digits --help
-says '--resume needs --dir=DIR' server/ps_server --resume
-says "expected one of bash, zsh, fish" tools/psctl completion tcsh
-says '^.SS psctl run$' tools/psctl man
+says "there is no command 'top'; 'psctl help' lists them" torchps/psctl top
+says "did you mean 'status'" torchps/psctl statis
+says "there is no flag '--locl'; did you mean --local?" torchps/ps_worker --locl
+says 'did you mean --set=optimizer.learning_rate=VALUE?' torchps/ps_worker --learning-rate=1
+says 'did you mean --epochs? .psctl help run. lists' torchps/psctl run --epoch=3
+says '--epochs=N' torchps/psctl run digits --help
+says '--resume needs --dir=DIR' torchps/ps_server --resume
+says "expected one of bash, zsh, fish" torchps/psctl completion tcsh
+says '^.SS psctl run$' torchps/psctl man
 
 # Completes the words like Bash: commands, flags, values and files.
-tools/psctl completion bash >"$TEST_TMPDIR/completion"
+torchps/psctl completion bash >"$TEST_TMPDIR/completion"
 completes() {
   wanted=$1
   shift
@@ -48,10 +48,10 @@ completes 'adam adamw adagrad' psctl run --optimizer = ad
 completes 'fish' psctl completion f
 completes 'deploy' psctl run --job = dep
 completes 'deploy' psctl run dep
-completes '--advertise=' server/ps_server --adv
+completes '--advertise=' torchps/ps_server --adv
 
 # A run that ends at once because a file is missing leaves no files.
-psctl=$PWD/tools/psctl
+psctl=$PWD/torchps/psctl
 job=$PWD/deploy/jobs/convnet_mnist.textproto
 mkdir "$TEST_TMPDIR/place"
 cd "$TEST_TMPDIR/place"

@@ -43,7 +43,7 @@ def png(height, width, colour):
 class Trial:
     def __init__(self, psctl):
         self.psctl = os.path.abspath(psctl)
-        self.worker = os.path.abspath("program/ps_worker")
+        self.worker = os.path.abspath("torchps/ps_worker")
         self.folder = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
         self.job = self.write("job.textproto", JOB.encode())
 

@@ -1,3 +1,3 @@
 #!/bin/sh
 set -eu
-exec python3 tests/tools/own_files_test.py tools/psctl
+exec python3 tests/tools/own_files_test.py torchps/psctl

@@ -6,7 +6,7 @@ import tempfile
 import unittest
 
 PSCTL, SERVER, WORKER = (os.path.abspath(path) for path in
-                         ("tools/psctl", "server/ps_server", "program/ps_worker"))
+                         ("torchps/psctl", "torchps/ps_server", "torchps/ps_worker"))
 
 
 class ProgramsByHand(unittest.TestCase):

@@ -1,3 +1,3 @@
 #!/bin/sh
 set -eu
-exec python3 tests/tools/target_test.py tools/psctl program/ps_worker deploy/jobs/mlp_digits.textproto
+exec python3 tests/tools/target_test.py torchps/psctl torchps/ps_worker deploy/jobs/mlp_digits.textproto

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "absl/strings/str_replace.h"
-#include "common/process/version.h"
-#include "tools/report/cluster_client.h"
-#include "tools/report/report.h"
+#include "torchps/common/process/version.h"
+#include "torchps/tools/report/cluster_client.h"
+#include "torchps/tools/report/report.h"
 
 // Helpers for the tests of psctl.
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "storage/file_system.h"
 #include "tests/testing/sample_checkpoint.h"
+#include "torchps/storage/file_system.h"
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;

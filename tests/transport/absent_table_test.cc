@@ -3,7 +3,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "transport/frame_payload.h"
+#include "torchps/transport/frame_payload.h"
 
 namespace torchps {
 namespace {

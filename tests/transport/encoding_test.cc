@@ -1,7 +1,7 @@
-// Tests the contract in transport/encoding.h and transport/frame_payload.h, with each encoding on
-// each instruction set of this machine.
+// Tests the contract in torchps/transport/encoding.h and torchps/transport/frame_payload.h, with
+// each encoding on each instruction set of this machine.
 
-#include "transport/encoding.h"
+#include "torchps/transport/encoding.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,13 +10,13 @@
 #include <string>
 #include <vector>
 
-#include "common/hash.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/encoding_name.h"
 #include "tests/transport/slicing.h"
-#include "transport/encoding_elements.h"
-#include "transport/frame_payload.h"
+#include "torchps/common/hash.h"
+#include "torchps/transport/encoding_elements.h"
+#include "torchps/transport/frame_payload.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "transport/event_poller.h"
+#include "torchps/transport/event_poller.h"
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"

@@ -1,4 +1,4 @@
-#include "transport/frame_codec.h"
+#include "torchps/transport/frame_codec.h"
 
 #include <cmath>
 #include <cstring>
@@ -12,12 +12,12 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/string_view.h"
-#include "common/hash.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/parameter_service.pb.h"
 #include "tests/transport/slicing.h"
-#include "transport/encoding.h"
+#include "torchps/common/hash.h"
+#include "torchps/proto/parameter_service.pb.h"
+#include "torchps/transport/encoding.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "transport/frame_payload.h"
+#include "torchps/transport/frame_payload.h"
 
 #include <algorithm>
 #include <cstring>
@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "common/hash.h"
 #include "gtest/gtest.h"
 #include "tests/transport/slicing.h"
+#include "torchps/common/hash.h"
 
 namespace torchps {
 namespace {

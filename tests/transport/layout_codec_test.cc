@@ -1,4 +1,4 @@
-#include "transport/layout_codec.h"
+#include "torchps/transport/layout_codec.h"
 
 #include <cstdint>
 #include <string>

@@ -5,7 +5,7 @@
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
-#include "transport/grpc_process.h"
+#include "torchps/transport/grpc_process.h"
 
 namespace torchps {
 namespace {

@@ -1,16 +1,16 @@
 // Tests that a single pass over a block equals separate adding, encoding, decoding and subtracting.
 
-#include "transport/residual_encoding.h"
+#include "torchps/transport/residual_encoding.h"
 
 #include <cmath>
 #include <string>
 #include <vector>
 
-#include "common/hash.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/encoding_name.h"
-#include "transport/encoding.h"
+#include "torchps/common/hash.h"
+#include "torchps/transport/encoding.h"
 
 namespace torchps {
 namespace {

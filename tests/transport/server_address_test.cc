@@ -1,11 +1,11 @@
-#include "transport/server_address.h"
+#include "torchps/transport/server_address.h"
 
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "storage/file_system.h"
+#include "torchps/storage/file_system.h"
 
 namespace torchps {
 namespace {

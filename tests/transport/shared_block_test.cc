@@ -5,10 +5,10 @@
 #include <thread>
 #include <vector>
 
-#include "common/hash.h"
 #include "gtest/gtest.h"
-#include "transport/shared_layout.h"
-#include "transport/shared_segment.h"
+#include "torchps/common/hash.h"
+#include "torchps/transport/shared_layout.h"
+#include "torchps/transport/shared_segment.h"
 
 namespace torchps {
 namespace {

@@ -1,10 +1,10 @@
-#include "transport/shared_layout.h"
+#include "torchps/transport/shared_layout.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "gtest/gtest.h"
-#include "transport/shared_segment.h"
+#include "torchps/transport/shared_segment.h"
 
 namespace torchps {
 namespace {

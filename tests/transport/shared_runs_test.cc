@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/hash.h"
-#include "common/model_layout.h"
 #include "gtest/gtest.h"
-#include "transport/shared_values.h"
+#include "torchps/common/hash.h"
+#include "torchps/common/model_layout.h"
+#include "torchps/transport/shared_values.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "transport/shared_segment.h"
+#include "torchps/transport/shared_segment.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

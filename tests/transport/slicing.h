@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "common/hash.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
+#include "torchps/common/hash.h"
 
 namespace torchps {
 

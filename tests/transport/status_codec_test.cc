@@ -1,4 +1,4 @@
-#include "transport/status_codec.h"
+#include "torchps/transport/status_codec.h"
 
 #include <optional>
 #include <string>

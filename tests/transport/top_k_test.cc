@@ -2,7 +2,7 @@
 // guesses a threshold from sampled positions, so these tests vary the numbers at those positions.
 // encoding_test.cc tests the format.
 
-#include "transport/top_k.h"
+#include "torchps/transport/top_k.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "common/hash.h"
 #include "gtest/gtest.h"
+#include "torchps/common/hash.h"
 
 namespace torchps {
 namespace {

@@ -1,7 +1,7 @@
 #include <google/protobuf/descriptor.h>
 
 #include "gtest/gtest.h"
-#include "transport/status_codec.h"
+#include "torchps/transport/status_codec.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker/device.h"
+#include "torchps/worker/device.h"
 
 #include <string>
 #include <thread>

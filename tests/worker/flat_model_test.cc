@@ -1,11 +1,10 @@
-#include "worker/flat_model.h"
+#include "torchps/worker/flat_model.h"
 
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "common/block_map.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/gpu.h"
@@ -14,9 +13,10 @@
 #include "torch/nn/modules/batchnorm.h"
 #include "torch/nn/modules/conv.h"
 #include "torch/nn/modules/linear.h"
-#include "transport/push_segments.h"
-#include "worker/module_tensors.h"
-#include "worker/stages/stages.h"
+#include "torchps/common/block_map.h"
+#include "torchps/transport/push_segments.h"
+#include "torchps/worker/module_tensors.h"
+#include "torchps/worker/stages/stages.h"
 
 namespace torchps {
 namespace {

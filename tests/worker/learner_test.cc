@@ -1,7 +1,7 @@
 // Tests the computing time that Learner measures if an observer delays a step while the device
 // still computes.
 
-#include "worker/learner.h"
+#include "torchps/worker/learner.h"
 
 #include <ATen/Parallel.h>
 #include <torch/nn/modules/embedding.h>
@@ -13,8 +13,6 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/block_map.h"
-#include "data/tensor_dataset.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
@@ -22,12 +20,14 @@
 #include "tests/worker/device/fake_link.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/utils.h"
-#include "worker/device_factory.h"
-#include "worker/feed/batch_loader.h"
-#include "worker/flat_model.h"
-#include "worker/stages/stages.h"
-#include "worker/task.h"
-#include "worker/training_observer.h"
+#include "torchps/common/block_map.h"
+#include "torchps/data/tensor_dataset.h"
+#include "torchps/worker/device_factory.h"
+#include "torchps/worker/feed/batch_loader.h"
+#include "torchps/worker/flat_model.h"
+#include "torchps/worker/stages/stages.h"
+#include "torchps/worker/task.h"
+#include "torchps/worker/training_observer.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker/local_steps.h"
+#include "torchps/worker/local_steps.h"
 
 #include <algorithm>
 #include <numeric>
@@ -9,12 +9,12 @@
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
-#include "job/job_spec.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/utils.h"
-#include "worker/objective.h"
-#include "worker/stages/stages.h"
-#include "worker/task.h"
+#include "torchps/job/job_spec.h"
+#include "torchps/worker/objective.h"
+#include "torchps/worker/stages/stages.h"
+#include "torchps/worker/task.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker/model_use.h"
+#include "torchps/worker/model_use.h"
 
 #include <torch/nn/init.h>
 #include <torch/nn/modules/linear.h>
@@ -10,18 +10,18 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/clock.h"
-#include "common/stop_latch.h"
-#include "data/tensor_dataset.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "job/job_file.h"
-#include "job/job_spec.h"
-#include "proto/job.pb.h"
 #include "torch/types.h"
-#include "worker/objective.h"
-#include "worker/slot/dry_run.h"
-#include "worker/task.h"
+#include "torchps/common/clock.h"
+#include "torchps/common/stop_latch.h"
+#include "torchps/data/tensor_dataset.h"
+#include "torchps/job/job_file.h"
+#include "torchps/job/job_spec.h"
+#include "torchps/proto/job.pb.h"
+#include "torchps/worker/objective.h"
+#include "torchps/worker/slot/dry_run.h"
+#include "torchps/worker/task.h"
 
 namespace torchps {
 namespace {

@@ -1,7 +1,7 @@
 #include "gtest/gtest.h"
 #include "torch/nn/modules/batchnorm.h"
 #include "torch/nn/modules/linear.h"
-#include "worker/torch_error.h"
+#include "torchps/worker/torch_error.h"
 
 namespace torchps {
 namespace {

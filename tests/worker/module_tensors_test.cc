@@ -1,4 +1,4 @@
-#include "worker/module_tensors.h"
+#include "torchps/worker/module_tensors.h"
 
 #include <limits>
 #include <memory>
@@ -12,7 +12,7 @@
 #include "torch/nn/modules/container/sequential.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/types.h"
-#include "worker/stages/stages.h"
+#include "torchps/worker/stages/stages.h"
 
 namespace torchps {
 namespace {

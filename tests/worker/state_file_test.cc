@@ -1,4 +1,4 @@
-#include "worker/state_file.h"
+#include "torchps/worker/state_file.h"
 
 #include <caffe2/serialize/inline_container.h>
 
@@ -11,9 +11,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
-#include "checkpoint/safetensors_file.h"
 #include "gtest/gtest.h"
-#include "storage/file_system.h"
 #include "tests/checkpoint/pickle/python_state_dict.h"
 #include "torch/nn/modules/batchnorm.h"
 #include "torch/nn/modules/container/sequential.h"
@@ -21,6 +19,8 @@
 #include "torch/nn/modules/linear.h"
 #include "torch/serialize.h"
 #include "torch/utils.h"
+#include "torchps/checkpoint/safetensors_file.h"
+#include "torchps/storage/file_system.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker/task.h"
+#include "torchps/worker/task.h"
 
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "gtest/gtest.h"
-#include "worker/objective.h"
+#include "torchps/worker/objective.h"
 
 namespace torchps {
 namespace {

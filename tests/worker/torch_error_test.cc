@@ -1,4 +1,4 @@
-#include "worker/torch_error.h"
+#include "torchps/worker/torch_error.h"
 
 #include <stdexcept>
 #include <string>

@@ -8,18 +8,18 @@
 #include <thread>
 #include <utility>
 
-#include "common/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "job/job_file.h"
-#include "job/job_spec.h"
-#include "program/local_run.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/gpu.h"
 #include "torch/nn/modules/batchnorm.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/utils.h"
-#include "worker/slot/run_worker.h"
+#include "torchps/common/mutex.h"
+#include "torchps/job/job_file.h"
+#include "torchps/job/job_spec.h"
+#include "torchps/program/local_run.h"
+#include "torchps/worker/slot/run_worker.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "checkpoint/pickle/pickle_machine.h"
+#include "torchps/checkpoint/pickle/pickle_machine.h"
 
 #include <deque>
 #include <string>

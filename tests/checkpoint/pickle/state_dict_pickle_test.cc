@@ -1,4 +1,4 @@
-#include "checkpoint/pickle/state_dict_pickle.h"
+#include "torchps/checkpoint/pickle/state_dict_pickle.h"
 
 #include <malloc.h>
 

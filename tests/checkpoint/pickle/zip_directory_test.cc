@@ -1,4 +1,4 @@
-#include "checkpoint/pickle/zip_directory.h"
+#include "torchps/checkpoint/pickle/zip_directory.h"
 
 #include <cstdint>
 #include <filesystem>
@@ -7,8 +7,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "storage/file_system.h"
 #include "tests/checkpoint/pickle/zip_archive.h"
+#include "torchps/storage/file_system.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "client/calls/address_resolver.h"
+#include "torchps/client/calls/address_resolver.h"
 
 #include <memory>
 #include <string>

@@ -1,4 +1,4 @@
-#include "client/calls/retry_deadline.h"
+#include "torchps/client/calls/retry_deadline.h"
 
 #include <memory>
 #include <optional>
@@ -9,9 +9,9 @@
 #include "gmock/gmock.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
-#include "proto/parameter_service.grpc.pb.h"
-#include "security/connection_probe.h"
 #include "tests/client/calls/tcp_listener.h"
+#include "torchps/proto/parameter_service.grpc.pb.h"
+#include "torchps/security/connection_probe.h"
 
 namespace torchps {
 namespace {

@@ -1,5 +1,5 @@
-#include "client/calls/server_channel.h"
 #include "gtest/gtest.h"
+#include "torchps/client/calls/server_channel.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "client/stage_layouts.h"
+#include "torchps/client/stage_layouts.h"
 
 #include <cstdint>
 #include <optional>

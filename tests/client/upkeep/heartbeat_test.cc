@@ -1,6 +1,6 @@
 #include "absl/synchronization/notification.h"
-#include "client/slot_upkeep.h"
 #include "gtest/gtest.h"
+#include "torchps/client/slot_upkeep.h"
 
 namespace torchps {
 namespace {

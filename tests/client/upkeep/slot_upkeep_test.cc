@@ -1,4 +1,4 @@
-#include "client/slot_upkeep.h"
+#include "torchps/client/slot_upkeep.h"
 
 #include <string>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "common/cpu/aligned_array.h"
+#include "torchps/common/cpu/aligned_array.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "common/cpu/finite_check.h"
+#include "torchps/common/cpu/finite_check.h"
 
 #include <cmath>
 #include <cstring>

@@ -1,10 +1,10 @@
-#include "common/cpu/streaming_copy.h"
+#include "torchps/common/cpu/streaming_copy.h"
 
 #include <cstdint>
 #include <vector>
 
-#include "common/hash.h"
 #include "gtest/gtest.h"
+#include "torchps/common/hash.h"
 
 namespace torchps {
 namespace {

@@ -1,6 +1,6 @@
 #include "absl/status/status.h"
-#include "common/process/command_line.h"
 #include "gtest/gtest.h"
+#include "torchps/common/process/command_line.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "common/process/found_functions.h"
+#include "torchps/common/process/found_functions.h"
 
 #include <string>
 

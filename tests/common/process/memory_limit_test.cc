@@ -5,8 +5,8 @@
 #include <fstream>
 #include <string>
 
-#include "common/process/process_limits.h"
 #include "gtest/gtest.h"
+#include "torchps/common/process/process_limits.h"
 
 namespace torchps {
 namespace {

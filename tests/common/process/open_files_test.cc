@@ -1,7 +1,7 @@
 #include <sys/resource.h>
 
-#include "common/process/process_limits.h"
 #include "gtest/gtest.h"
+#include "torchps/common/process/process_limits.h"
 
 namespace torchps {
 namespace {

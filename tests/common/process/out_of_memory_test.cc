@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <new>
 
-#include "common/process/process_limits.h"
 #include "gtest/gtest.h"
+#include "torchps/common/process/process_limits.h"
 
 namespace torchps {
 namespace {

@@ -2,8 +2,8 @@
 #include <thread>
 
 #include "absl/time/time.h"
-#include "common/process/process_limits.h"
 #include "gtest/gtest.h"
+#include "torchps/common/process/process_limits.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "common/process/stop_signal.h"
+#include "torchps/common/process/stop_signal.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-#include "data/file/file_bytes.h"
+#include "torchps/data/file/file_bytes.h"
 
 #include <sys/stat.h>
 

@@ -1,4 +1,4 @@
-#include "data/image/decode_image.h"
+#include "torchps/data/image/decode_image.h"
 
 #include <zlib.h>
 

@@ -1,12 +1,12 @@
-#include "data/image/digits.h"
+#include "torchps/data/image/digits.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "common/hash.h"
 #include "gtest/gtest.h"
+#include "torchps/common/hash.h"
 
 namespace torchps {
 namespace {

@@ -1,10 +1,10 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "data/image/image_sets.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/data/test_files.h"
+#include "torchps/data/image/image_sets.h"
 
 namespace torchps {
 namespace {

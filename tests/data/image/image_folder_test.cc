@@ -1,4 +1,4 @@
-#include "data/image/image_folder.h"
+#include "torchps/data/image/image_folder.h"
 
 #include <filesystem>
 #include <string>

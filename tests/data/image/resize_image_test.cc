@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "data/image/decode_image.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "torchps/data/image/decode_image.h"
 
 namespace torchps {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "data/image/digits.h"
+#include "torchps/data/image/digits.h"
 
 namespace torchps {
 namespace {

@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "data/table/csv.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/data/test_files.h"
+#include "torchps/data/table/csv.h"
 
 namespace torchps {
 

@@ -3,8 +3,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "data/table/csv.h"
 #include "tests/data/table/csv_fixture.h"
+#include "torchps/data/table/csv.h"
 
 namespace torchps {
 namespace {

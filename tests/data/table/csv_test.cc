@@ -1,4 +1,4 @@
-#include "data/table/csv.h"
+#include "torchps/data/table/csv.h"
 
 #include <string>
 

@@ -1,7 +1,7 @@
 #include <string>
 
-#include "data/table/csv.h"
 #include "tests/data/table/csv_fixture.h"
+#include "torchps/data/table/csv.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "data/text/generated_text.h"
+#include "torchps/data/text/generated_text.h"
 
 #include <string>
 #include <vector>
@@ -7,8 +7,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "common/hash.h"
 #include "gtest/gtest.h"
+#include "torchps/common/hash.h"
 
 namespace torchps {
 namespace {

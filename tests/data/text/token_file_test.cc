@@ -1,4 +1,4 @@
-#include "data/text/token_file.h"
+#include "torchps/data/text/token_file.h"
 
 #include <unistd.h>
 

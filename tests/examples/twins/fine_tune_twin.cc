@@ -1,8 +1,8 @@
 // Trains examples/fine_tune.cc without torchps for one epoch: the same frozen layers, from the file
 // in the second argument, and a new head.
-#include "data/data_registry.h"
 #include "tests/examples/twins/plain_training.h"
-#include "worker/state_file.h"
+#include "torchps/data/data_registry.h"
+#include "torchps/worker/state_file.h"
 
 #define main ExampleMain
 #include "examples/fine_tune.cc"  // NOLINT: its module is private to it

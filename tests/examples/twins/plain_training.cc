@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "job/job_spec.h"
+#include "torchps/job/job_spec.h"
 
 namespace torchps {
 namespace {

@@ -6,8 +6,8 @@
 #include <functional>
 #include <string>
 
-#include "data/dataset.h"
-#include "proto/job.pb.h"
+#include "torchps/data/dataset.h"
+#include "torchps/proto/job.pb.h"
 
 // Helpers for the twins of the examples: programs that train an example's module with torch::optim.
 

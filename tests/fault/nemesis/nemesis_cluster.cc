@@ -10,11 +10,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "common/hash.h"
-#include "common/process/command_line.h"
 #include "gtest/gtest.h"
-#include "proto/coordinator.grpc.pb.h"
 #include "tests/testing/plain_worker.h"
+#include "torchps/common/hash.h"
+#include "torchps/common/process/command_line.h"
+#include "torchps/proto/coordinator.grpc.pb.h"
 
 namespace torchps {
 namespace {

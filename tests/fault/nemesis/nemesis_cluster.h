@@ -6,15 +6,15 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/clock.h"
-#include "proto/coordinator.pb.h"
-#include "proto/parameter_service.grpc.pb.h"
 #include "tests/fault/nemesis/nemesis_job.h"
 #include "tests/fault/nemesis/nemesis_journal.h"
 #include "tests/fault/nemesis/nemesis_stalls.h"
 #include "tests/testing/program.h"
-#include "tools/drill/fault_proxy.h"
-#include "tools/drill/recovery_watch.h"
+#include "torchps/common/clock.h"
+#include "torchps/proto/coordinator.pb.h"
+#include "torchps/proto/parameter_service.grpc.pb.h"
+#include "torchps/tools/drill/fault_proxy.h"
+#include "torchps/tools/drill/recovery_watch.h"
 
 namespace torchps {
 

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-#include "common/hash.h"
+#include "torchps/common/hash.h"
 
 namespace torchps {
 namespace {

@@ -6,10 +6,10 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/types.h"
 #include "tests/fault/nemesis/nemesis_job.h"
 #include "tests/worker/device/fake_link.h"
-#include "worker/device/gradient_outbox.h"
+#include "torchps/common/types.h"
+#include "torchps/worker/device/gradient_outbox.h"
 
 namespace torchps {
 

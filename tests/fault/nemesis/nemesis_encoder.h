@@ -9,13 +9,13 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "common/block_map.h"
-#include "common/check.h"
-#include "common/element_runs.h"
-#include "proto/job.pb.h"
-#include "transport/encoding.h"
-#include "transport/residual_encoding.h"
-#include "worker/device/encoded_outbox.h"
+#include "torchps/common/block_map.h"
+#include "torchps/common/check.h"
+#include "torchps/common/element_runs.h"
+#include "torchps/proto/job.pb.h"
+#include "torchps/transport/encoding.h"
+#include "torchps/transport/residual_encoding.h"
+#include "torchps/worker/device/encoded_outbox.h"
 
 namespace torchps {
 

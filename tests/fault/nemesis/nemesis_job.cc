@@ -1,10 +1,10 @@
 #include "tests/fault/nemesis/nemesis_job.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
 #include "google/protobuf/text_format.h"
-#include "job/job_spec.h"
-#include "transport/layout_codec.h"
+#include "torchps/common/check.h"
+#include "torchps/job/job_spec.h"
+#include "torchps/transport/layout_codec.h"
 
 namespace torchps {
 

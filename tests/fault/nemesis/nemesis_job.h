@@ -3,10 +3,10 @@
 #include <string>
 #include <vector>
 
-#include "common/block_map.h"
-#include "common/model_layout.h"
-#include "common/types.h"
-#include "proto/job.pb.h"
+#include "torchps/common/block_map.h"
+#include "torchps/common/model_layout.h"
+#include "torchps/common/types.h"
+#include "torchps/proto/job.pb.h"
 
 namespace torchps {
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/types.h"
-#include "proto/parameter_service.pb.h"
 #include "tests/fault/nemesis/nemesis_job.h"
+#include "torchps/common/types.h"
+#include "torchps/proto/parameter_service.pb.h"
 
 namespace torchps {
 

@@ -5,10 +5,10 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
-#include "common/process/command_line.h"
-#include "common/process/stop_signal.h"
 #include "tests/fault/nemesis/nemesis_job.h"
-#include "transport/grpc_process.h"
+#include "torchps/common/process/command_line.h"
+#include "torchps/common/process/stop_signal.h"
+#include "torchps/transport/grpc_process.h"
 
 namespace torchps {
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/stop_latch.h"
-#include "common/types.h"
-#include "proto/job.pb.h"
+#include "torchps/common/stop_latch.h"
+#include "torchps/common/types.h"
+#include "torchps/proto/job.pb.h"
 
 namespace torchps {
 

@@ -7,10 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "client/calls/retry_deadline.h"
-#include "job/consistency_fields.h"
-#include "transport/layout_codec.h"
-#include "transport/status_codec.h"
+#include "torchps/client/calls/retry_deadline.h"
+#include "torchps/job/consistency_fields.h"
+#include "torchps/transport/layout_codec.h"
+#include "torchps/transport/status_codec.h"
 
 namespace torchps {
 namespace {

@@ -8,16 +8,16 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "client/remote_server.h"
-#include "common/clock.h"
-#include "common/stop_latch.h"
-#include "common/types.h"
 #include "grpcpp/client_context.h"
-#include "proto/coordinator.pb.h"
-#include "proto/parameter_service.grpc.pb.h"
 #include "tests/fault/nemesis/nemesis_device.h"
 #include "tests/fault/nemesis/nemesis_job.h"
 #include "tests/fault/nemesis/nemesis_journal.h"
+#include "torchps/client/remote_server.h"
+#include "torchps/common/clock.h"
+#include "torchps/common/stop_latch.h"
+#include "torchps/common/types.h"
+#include "torchps/proto/coordinator.pb.h"
+#include "torchps/proto/parameter_service.grpc.pb.h"
 
 namespace torchps {
 

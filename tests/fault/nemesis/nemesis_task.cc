@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "data/dataset.h"
 #include "tests/fault/nemesis/nemesis_job.h"
+#include "torchps/data/dataset.h"
 
 namespace torchps {
 namespace {

@@ -3,7 +3,7 @@
 #include <functional>
 
 #include "tests/fault/nemesis/nemesis_wire.h"
-#include "worker/task.h"
+#include "torchps/worker/task.h"
 
 namespace torchps {
 

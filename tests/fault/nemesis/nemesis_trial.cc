@@ -12,12 +12,12 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/hash.h"
-#include "common/types.h"
 #include "gtest/gtest.h"
 #include "tests/fault/nemesis/nemesis_job.h"
 #include "tests/fault/nemesis/nemesis_stalls.h"
 #include "tests/testing/eventually.h"
+#include "torchps/common/hash.h"
+#include "torchps/common/types.h"
 
 namespace torchps {
 namespace {

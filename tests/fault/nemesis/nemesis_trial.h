@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "proto/job.pb.h"
 #include "tests/fault/nemesis/nemesis_cluster.h"
 #include "tests/fault/nemesis/nemesis_journal.h"
+#include "torchps/proto/job.pb.h"
 
 namespace torchps {
 

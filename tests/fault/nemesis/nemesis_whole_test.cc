@@ -2,7 +2,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/fault/nemesis/nemesis_trial.h"
-#include "transport/grpc_process.h"
+#include "torchps/transport/grpc_process.h"
 
 namespace torchps {
 namespace {

@@ -15,11 +15,6 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
-#include "client/calls/server_channel.h"
-#include "common/clock.h"
-#include "common/hash.h"
-#include "common/process/command_line.h"
-#include "common/stop_latch.h"
 #include "tests/fault/nemesis/nemesis_encoder.h"
 #include "tests/fault/nemesis/nemesis_job.h"
 #include "tests/fault/nemesis/nemesis_program.h"
@@ -29,7 +24,12 @@
 #include "tests/worker/device/fake_link.h"
 #include "tests/worker/feed/fake_lift.h"
 #include "torch/utils.h"
-#include "worker/slot/run_worker.h"
+#include "torchps/client/calls/server_channel.h"
+#include "torchps/common/clock.h"
+#include "torchps/common/hash.h"
+#include "torchps/common/process/command_line.h"
+#include "torchps/common/stop_latch.h"
+#include "torchps/worker/slot/run_worker.h"
 
 namespace torchps {
 namespace {

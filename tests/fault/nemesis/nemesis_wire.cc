@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "common/check.h"
 #include "google/protobuf/message_lite.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/interceptor.h"
+#include "torchps/common/check.h"
 
 namespace torchps {
 namespace {

@@ -6,13 +6,13 @@
 #include <string>
 
 #include "absl/base/thread_annotations.h"
-#include "common/clock.h"
-#include "common/mutex.h"
-#include "common/types.h"
 #include "grpcpp/support/client_interceptor.h"
-#include "proto/parameter_service.pb.h"
 #include "tests/fault/nemesis/nemesis_job.h"
 #include "tests/fault/nemesis/nemesis_journal.h"
+#include "torchps/common/clock.h"
+#include "torchps/common/mutex.h"
+#include "torchps/common/types.h"
+#include "torchps/proto/parameter_service.pb.h"
 
 namespace torchps {
 

@@ -1,4 +1,4 @@
-#include "program/pipeline/member_exchange.h"
+#include "torchps/program/pipeline/member_exchange.h"
 
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -9,14 +9,14 @@
 #include <thread>
 #include <vector>
 
-#include "common/clock.h"
-#include "common/stop_latch.h"
-#include "common/types.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "security/certificate_files.h"
-#include "security/credentials.h"
 #include "tests/testing/certificates.h"
+#include "torchps/common/clock.h"
+#include "torchps/common/stop_latch.h"
+#include "torchps/common/types.h"
+#include "torchps/security/certificate_files.h"
+#include "torchps/security/credentials.h"
 
 namespace torchps {
 namespace {

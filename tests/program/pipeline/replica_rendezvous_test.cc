@@ -1,14 +1,14 @@
-#include "program/pipeline/replica_rendezvous.h"
+#include "torchps/program/pipeline/replica_rendezvous.h"
 
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/stop_latch.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/manual_clock.h"
+#include "torchps/common/stop_latch.h"
 
 namespace torchps {
 namespace {

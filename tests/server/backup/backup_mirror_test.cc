@@ -1,19 +1,19 @@
 // Tests the order in which BackupMirror sends files to the peer, and recovery from failed calls.
 
-#include "server/backup/backup_mirror.h"
+#include "torchps/server/backup/backup_mirror.h"
 
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/hash.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/backup/backup_fetch.h"
-#include "server/backup/backup_peer.h"
 #include "tests/server/backup/keeper_peer.h"
 #include "tests/testing/faulty_file_system.h"
+#include "torchps/common/hash.h"
+#include "torchps/server/backup/backup_fetch.h"
+#include "torchps/server/backup/backup_peer.h"
 
 namespace torchps {
 namespace {

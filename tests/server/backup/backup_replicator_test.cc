@@ -1,6 +1,6 @@
 // Tests the thread that sends a server's files to a peer that disconnects and reconnects.
 
-#include "server/backup/backup_replicator.h"
+#include "torchps/server/backup/backup_replicator.h"
 
 #include <atomic>
 #include <memory>
@@ -11,13 +11,13 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
-#include "common/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/server/backup/keeper_peer.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/faulty_file_system.h"
 #include "tests/testing/manual_clock.h"
+#include "torchps/common/mutex.h"
 
 namespace torchps {
 namespace {

@@ -1,6 +1,6 @@
 // Tests BackupStore, which keeps another server's copies, on a faulty disk.
 
-#include "server/backup/backup_store.h"
+#include "torchps/server/backup/backup_store.h"
 
 #include <cerrno>
 #include <memory>
@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/backup/backup_peer.h"
 #include "tests/testing/faulty_file_system.h"
+#include "torchps/server/backup/backup_peer.h"
 
 namespace torchps {
 namespace {

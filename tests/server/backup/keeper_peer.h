@@ -10,10 +10,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "common/mutex.h"
-#include "server/backup/backup_peer.h"
-#include "server/backup/backup_store.h"
 #include "tests/testing/faulty_file_system.h"
+#include "torchps/common/mutex.h"
+#include "torchps/server/backup/backup_peer.h"
+#include "torchps/server/backup/backup_store.h"
 
 namespace torchps {
 

@@ -1,6 +1,6 @@
 // Tests the conductor with servers that write, fail, hang and disconnect.
 
-#include "server/coordinator/checkpoint_conductor.h"
+#include "torchps/server/coordinator/checkpoint_conductor.h"
 
 #include <grpcpp/grpcpp.h>
 
@@ -13,14 +13,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "checkpoint/manifest.h"
-#include "common/clock.h"
-#include "common/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/server/coordinator/job_coordinator_rig.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/faulty_file_system.h"
+#include "torchps/checkpoint/manifest.h"
+#include "torchps/common/clock.h"
+#include "torchps/common/mutex.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/coordinator/checkpoint_schedule.h"
+#include "torchps/server/coordinator/checkpoint_schedule.h"
 
 #include "absl/status/status.h"
 #include "gmock/gmock.h"

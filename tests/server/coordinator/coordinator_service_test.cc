@@ -13,18 +13,18 @@
 
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
-#include "common/clock.h"
-#include "common/types.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/coordinator.grpc.pb.h"
-#include "server/server.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/faulty_file_system.h"
 #include "tests/testing/join_request.h"
 #include "tests/testing/plain_worker.h"
-#include "transport/grpc_process.h"
-#include "transport/status_codec.h"
+#include "torchps/common/clock.h"
+#include "torchps/common/types.h"
+#include "torchps/proto/coordinator.grpc.pb.h"
+#include "torchps/server/server.h"
+#include "torchps/transport/grpc_process.h"
+#include "torchps/transport/status_codec.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/coordinator/coordinator_store.h"
+#include "torchps/server/coordinator/coordinator_store.h"
 
 #include <cerrno>
 #include <memory>

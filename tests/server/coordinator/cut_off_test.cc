@@ -13,12 +13,12 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
-#include "client/remote_server.h"
-#include "client/slot_upkeep.h"
-#include "common/hash.h"
 #include "gtest/gtest.h"
-#include "server/coordinator/job_members.h"
 #include "tests/testing/manual_clock.h"
+#include "torchps/client/remote_server.h"
+#include "torchps/client/slot_upkeep.h"
+#include "torchps/common/hash.h"
+#include "torchps/server/coordinator/job_members.h"
 
 namespace torchps {
 namespace {

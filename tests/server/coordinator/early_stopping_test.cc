@@ -2,8 +2,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "server/coordinator/job_coordinator.h"
 #include "tests/server/coordinator/job_coordinator_rig.h"
+#include "torchps/server/coordinator/job_coordinator.h"
 
 namespace torchps {
 namespace {

@@ -6,12 +6,12 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/hash.h"
-#include "common/types.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/checkpoint.pb.h"
 #include "tests/server/coordinator/job_coordinator_rig.h"
+#include "torchps/common/hash.h"
+#include "torchps/common/types.h"
+#include "torchps/proto/checkpoint.pb.h"
 
 namespace torchps {
 namespace {

@@ -10,9 +10,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/hash.h"
 #include "gtest/gtest.h"
 #include "tests/server/coordinator/job_coordinator_rig.h"
+#include "torchps/common/hash.h"
 
 namespace torchps {
 namespace {

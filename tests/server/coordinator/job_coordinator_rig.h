@@ -12,10 +12,10 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "common/types.h"
 #include "gtest/gtest.h"
-#include "server/coordinator/job_coordinator.h"
 #include "tests/testing/join_request.h"
+#include "torchps/common/types.h"
+#include "torchps/server/coordinator/job_coordinator.h"
 
 namespace torchps {
 
@@ -65,7 +65,7 @@ std::string Words(const Later<T>& later) {
 }
 
 // Runs one coordinator with a manual clock and worker processes that follow
-// proto/coordinator.proto.
+// torchps/proto/coordinator.proto.
 class JobCoordinatorRig {
  public:
   struct Worker {

@@ -1,4 +1,4 @@
-#include "server/coordinator/job_coordinator.h"
+#include "torchps/server/coordinator/job_coordinator.h"
 
 #include <functional>
 #include <string>
@@ -6,10 +6,10 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/types.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/server/coordinator/job_coordinator_rig.h"
+#include "torchps/common/types.h"
 
 namespace torchps {
 namespace {

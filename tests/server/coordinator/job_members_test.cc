@@ -1,4 +1,4 @@
-#include "server/coordinator/job_members.h"
+#include "torchps/server/coordinator/job_members.h"
 
 #include <string>
 

@@ -2,8 +2,8 @@
 
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
-#include "proto/coordinator.pb.h"
-#include "server/coordinator/job_terms.h"
+#include "torchps/proto/coordinator.pb.h"
+#include "torchps/server/coordinator/job_terms.h"
 
 namespace torchps {
 namespace {

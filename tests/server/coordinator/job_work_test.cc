@@ -1,4 +1,4 @@
-#include "server/coordinator/job_work.h"
+#include "torchps/server/coordinator/job_work.h"
 
 #include <cmath>
 #include <memory>

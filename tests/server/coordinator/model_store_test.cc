@@ -1,4 +1,4 @@
-#include "server/coordinator/model_store.h"
+#include "torchps/server/coordinator/model_store.h"
 
 #include <cerrno>
 #include <future>
@@ -8,11 +8,11 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/safetensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/faulty_file_system.h"
-#include "transport/status_codec.h"
+#include "torchps/checkpoint/safetensors.h"
+#include "torchps/transport/status_codec.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/coordinator/parked_calls.h"
+#include "torchps/server/coordinator/parked_calls.h"
 
 #include <string>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "server/coordinator/state_writer.h"
+#include "torchps/server/coordinator/state_writer.h"
 
 #include <atomic>
 #include <cerrno>
@@ -9,12 +9,12 @@
 #include <utility>
 #include <vector>
 
-#include "common/clock.h"
-#include "common/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/faulty_file_system.h"
+#include "torchps/common/clock.h"
+#include "torchps/common/mutex.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/data_plane/verified_connections.h"
+#include "torchps/server/data_plane/verified_connections.h"
 
 #include <set>
 #include <string>
@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "common/types.h"
 #include "gtest/gtest.h"
 #include "tests/testing/manual_clock.h"
+#include "torchps/common/types.h"
 
 namespace torchps {
 namespace {

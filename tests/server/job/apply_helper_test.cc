@@ -1,4 +1,4 @@
-#include "server/job/apply_helper.h"
+#include "torchps/server/job/apply_helper.h"
 
 #include <atomic>
 #include <thread>

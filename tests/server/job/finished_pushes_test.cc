@@ -1,4 +1,4 @@
-#include "server/job/finished_pushes.h"
+#include "torchps/server/job/finished_pushes.h"
 
 #include <memory>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "server/job/frame_admission.h"
+#include "torchps/server/job/frame_admission.h"
 
 #include <atomic>
 #include <map>

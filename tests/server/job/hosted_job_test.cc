@@ -1,4 +1,4 @@
-#include "server/job/hosted_job.h"
+#include "torchps/server/job/hosted_job.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,13 +11,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/hash.h"
-#include "common/types.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/store/block.h"
-#include "server/store/store_snapshot.h"
 #include "tests/testing/job_harness.h"
+#include "torchps/common/hash.h"
+#include "torchps/common/types.h"
+#include "torchps/server/store/block.h"
+#include "torchps/server/store/store_snapshot.h"
 
 namespace torchps {
 namespace {

@@ -1,6 +1,6 @@
 // Tests a server's part of a job on disk: written during the job, and restored after a restart.
 
-#include "server/job/job_directory.h"
+#include "torchps/server/job/job_directory.h"
 
 #include <atomic>
 #include <cerrno>
@@ -13,14 +13,14 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "checkpoint/manifest.h"
-#include "common/mutex.h"
 #include "gtest/gtest.h"
-#include "server/job/checkpointer.h"
-#include "server/job/parameter_server.h"
 #include "tests/testing/faulty_file_system.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/manual_clock.h"
+#include "torchps/checkpoint/manifest.h"
+#include "torchps/common/mutex.h"
+#include "torchps/server/job/checkpointer.h"
+#include "torchps/server/job/parameter_server.h"
 
 namespace torchps {
 namespace {

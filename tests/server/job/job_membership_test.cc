@@ -1,4 +1,4 @@
-#include "server/job/job_membership.h"
+#include "torchps/server/job/job_membership.h"
 
 #include <limits>
 #include <optional>
@@ -7,9 +7,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/job/slot_clocks.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/manual_clock.h"
+#include "torchps/server/job/slot_clocks.h"
 
 namespace torchps {
 namespace {

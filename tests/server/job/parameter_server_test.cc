@@ -1,6 +1,6 @@
 // Tests how a parameter server answers Hello while it restores or creates a job.
 
-#include "server/job/parameter_server.h"
+#include "torchps/server/job/parameter_server.h"
 
 #include <cerrno>
 #include <memory>
@@ -10,13 +10,13 @@
 
 #include "absl/status/statusor.h"
 #include "absl/synchronization/notification.h"
-#include "common/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/faulty_file_system.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/manual_clock.h"
+#include "torchps/common/mutex.h"
 
 namespace torchps {
 namespace {

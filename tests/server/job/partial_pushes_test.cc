@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "server/job/hosted_job.h"
 #include "tests/testing/job_harness.h"
+#include "torchps/server/job/hosted_job.h"
 
 namespace torchps {
 namespace {

@@ -1,7 +1,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "server/job/slot_clocks.h"
+#include "torchps/server/job/slot_clocks.h"
 
 namespace torchps {
 namespace {

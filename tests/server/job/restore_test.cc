@@ -5,10 +5,10 @@
 #include <optional>
 #include <vector>
 
-#include "common/hash.h"
 #include "gtest/gtest.h"
-#include "server/job/hosted_job.h"
 #include "tests/testing/job_harness.h"
+#include "torchps/common/hash.h"
+#include "torchps/server/job/hosted_job.h"
 
 namespace torchps {
 namespace {

@@ -3,12 +3,12 @@
 #include <string>
 #include <vector>
 
-#include "common/model_layout.h"
-#include "common/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/job/frame_admission.h"
-#include "transport/push_segments.h"
+#include "torchps/common/model_layout.h"
+#include "torchps/common/mutex.h"
+#include "torchps/server/job/frame_admission.h"
+#include "torchps/transport/push_segments.h"
 
 namespace torchps {
 namespace {

@@ -10,13 +10,13 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/store/block_journal.h"
-#include "server/store/job_storage.h"
 #include "tests/testing/job_harness.h"
-#include "transport/layout_codec.h"
-#include "transport/push_segments.h"
-#include "transport/shared_layout.h"
-#include "transport/shared_segment.h"
+#include "torchps/server/store/block_journal.h"
+#include "torchps/server/store/job_storage.h"
+#include "torchps/transport/layout_codec.h"
+#include "torchps/transport/push_segments.h"
+#include "torchps/transport/shared_layout.h"
+#include "torchps/transport/shared_segment.h"
 
 namespace torchps {
 namespace {

@@ -9,15 +9,15 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/clock.h"
-#include "common/hash.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/server.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/plain_worker.h"
 #include "tests/testing/shared_worker.h"
+#include "torchps/common/clock.h"
+#include "torchps/common/hash.h"
+#include "torchps/server/server.h"
 
 namespace torchps {
 namespace {

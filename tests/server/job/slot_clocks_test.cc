@@ -1,4 +1,4 @@
-#include "server/job/slot_clocks.h"
+#include "torchps/server/job/slot_clocks.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "server/job/hosted_job.h"
-#include "server/job/slot_clocks.h"
 #include "tests/testing/job_harness.h"
+#include "torchps/server/job/hosted_job.h"
+#include "torchps/server/job/slot_clocks.h"
 
 namespace torchps {
 namespace {

@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "common/cpu/cpu_flags.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
-#include "server/optimizer/elementwise.h"
-#include "server/optimizer/optimizer.h"
+#include "torchps/common/cpu/cpu_flags.h"
+#include "torchps/server/optimizer/elementwise.h"
+#include "torchps/server/optimizer/optimizer.h"
 
 namespace torchps {
 namespace {

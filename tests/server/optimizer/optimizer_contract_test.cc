@@ -1,4 +1,4 @@
-// Tests the contract in server/optimizer/optimizer.h with each optimizer.
+// Tests the contract in torchps/server/optimizer/optimizer.h with each optimizer.
 
 #include <cmath>
 #include <cstdint>
@@ -14,7 +14,7 @@
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
-#include "server/optimizer/optimizer.h"
+#include "torchps/server/optimizer/optimizer.h"
 
 namespace torchps {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
-#include "server/optimizer/optimizer.h"
+#include "torchps/server/optimizer/optimizer.h"
 
 namespace torchps {
 namespace {

@@ -1,5 +1,5 @@
 #include "gtest/gtest.h"
-#include "server/optimizer/optimizer.h"
+#include "torchps/server/optimizer/optimizer.h"
 
 namespace torchps {
 namespace {

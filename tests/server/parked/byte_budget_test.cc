@@ -1,4 +1,4 @@
-#include "server/parked/byte_budget.h"
+#include "torchps/server/parked/byte_budget.h"
 
 #include <functional>
 #include <memory>

@@ -1,4 +1,4 @@
-#include "server/parked/push_budget.h"
+#include "torchps/server/parked/push_budget.h"
 
 #include <cstdint>
 

@@ -1,7 +1,7 @@
 // Tests a job's blocks and their log: the replay restores the same bits, and a crash does not lose
 // acknowledged changes.
 
-#include "server/push_log/job_log.h"
+#include "torchps/server/push_log/job_log.h"
 
 #include <atomic>
 #include <cerrno>
@@ -14,18 +14,18 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/element_runs.h"
-#include "common/hash.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/store/block.h"
-#include "server/store/job_storage.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/faulty_file_system.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/manual_clock.h"
-#include "transport/encoding.h"
-#include "transport/frame_payload.h"
+#include "torchps/common/element_runs.h"
+#include "torchps/common/hash.h"
+#include "torchps/server/store/block.h"
+#include "torchps/server/store/job_storage.h"
+#include "torchps/transport/encoding.h"
+#include "torchps/transport/frame_payload.h"
 
 namespace torchps {
 namespace {

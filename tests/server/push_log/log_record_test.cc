@@ -1,4 +1,4 @@
-#include "server/push_log/log_record.h"
+#include "torchps/server/push_log/log_record.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -8,12 +8,12 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
-#include "common/hash.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/push_log/log_segment.h"
-#include "transport/encoding.h"
-#include "transport/frame_codec.h"
+#include "torchps/common/hash.h"
+#include "torchps/server/push_log/log_segment.h"
+#include "torchps/transport/encoding.h"
+#include "torchps/transport/frame_codec.h"
 
 namespace torchps {
 namespace {

@@ -10,10 +10,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "common/hash.h"
-#include "server/push_log/log_reader.h"
-#include "server/push_log/push_log.h"
 #include "tests/testing/faulty_file_system.h"
+#include "torchps/common/hash.h"
+#include "torchps/server/push_log/log_reader.h"
+#include "torchps/server/push_log/push_log.h"
 
 namespace torchps {
 

@@ -1,4 +1,4 @@
-#include "server/push_log/push_log.h"
+#include "torchps/server/push_log/push_log.h"
 
 #include <algorithm>
 #include <atomic>
@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/hash.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/push_log/log_thread.h"
 #include "tests/server/push_log/log_rig.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/manual_clock.h"
+#include "torchps/common/hash.h"
+#include "torchps/server/push_log/log_thread.h"
 
 namespace torchps {
 namespace {

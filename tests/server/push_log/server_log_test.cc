@@ -10,18 +10,18 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/server.h"
 #include "tests/testing/checkpoint_driver.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/faulty_file_system.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/plain_worker.h"
 #include "tests/testing/shared_worker.h"
-#include "transport/grpc_process.h"
-#include "transport/layout_codec.h"
+#include "torchps/common/clock.h"
+#include "torchps/server/server.h"
+#include "torchps/transport/grpc_process.h"
+#include "torchps/transport/layout_codec.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/rpc/handshake_limiter.h"
+#include "torchps/server/rpc/handshake_limiter.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "tools/base/tcp.h"
+#include "torchps/tools/base/tcp.h"
 
 namespace torchps {
 namespace {

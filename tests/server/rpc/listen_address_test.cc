@@ -2,7 +2,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/rpc/listening_sockets.h"
+#include "torchps/server/rpc/listening_sockets.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/rpc/poller.h"
+#include "torchps/server/rpc/poller.h"
 
 #include <atomic>
 #include <functional>

@@ -1,17 +1,17 @@
 // Tests that a worker sends ahead of the server's reads. bench/run.sh --case=memory measures how
 // far, as the memory of a slow server.
 
-#include "server/rpc/receive_window.h"
+#include "torchps/server/rpc/receive_window.h"
 
 #include <chrono>
 #include <memory>
 
 #include "gtest/gtest.h"
-#include "server/server.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/manual_clock.h"
 #include "tests/testing/plain_worker.h"
+#include "torchps/server/server.h"
 
 namespace torchps {
 namespace {

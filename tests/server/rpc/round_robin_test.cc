@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/rpc/poller.h"
+#include "torchps/server/rpc/poller.h"
 
 namespace torchps {
 namespace {

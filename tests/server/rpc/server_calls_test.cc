@@ -8,9 +8,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/parameter_service.grpc.pb.h"
-#include "server/rpc/poller.h"
 #include "tests/testing/eventually.h"
+#include "torchps/proto/parameter_service.grpc.pb.h"
+#include "torchps/server/rpc/poller.h"
 
 namespace torchps {
 namespace {

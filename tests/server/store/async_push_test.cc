@@ -1,4 +1,4 @@
-#include "server/store/async_push.h"
+#include "torchps/server/store/async_push.h"
 
 #include <algorithm>
 #include <cstdint>

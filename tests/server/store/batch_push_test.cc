@@ -1,4 +1,4 @@
-#include "server/store/batch_push.h"
+#include "torchps/server/store/batch_push.h"
 
 #include <algorithm>
 #include <functional>

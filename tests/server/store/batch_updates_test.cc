@@ -14,13 +14,13 @@
 #include <utility>
 #include <vector>
 
-#include "common/block_map.h"
-#include "common/model_layout.h"
 #include "gtest/gtest.h"
-#include "server/push_log/log_record.h"
-#include "server/push_log/replay.h"
-#include "server/store/batch_push.h"
 #include "tests/testing/manual_clock.h"
+#include "torchps/common/block_map.h"
+#include "torchps/common/model_layout.h"
+#include "torchps/server/push_log/log_record.h"
+#include "torchps/server/push_log/replay.h"
+#include "torchps/server/store/batch_push.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/store/block.h"
+#include "torchps/server/store/block.h"
 
 #include <algorithm>
 #include <optional>

@@ -1,14 +1,14 @@
-#include "server/store/block_updater.h"
+#include "torchps/server/store/block_updater.h"
 
 #include <algorithm>
 #include <memory>
 #include <vector>
 
-#include "common/element_runs.h"
-#include "common/hash.h"
 #include "gtest/gtest.h"
-#include "job/job_spec.h"
 #include "tests/testing/job_harness.h"
+#include "torchps/common/element_runs.h"
+#include "torchps/common/hash.h"
+#include "torchps/job/job_spec.h"
 
 namespace torchps {
 namespace {

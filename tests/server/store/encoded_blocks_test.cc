@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/encoding_name.h"
 #include "tests/testing/job_harness.h"
-#include "transport/encoding.h"
+#include "torchps/transport/encoding.h"
 
 namespace torchps {
 namespace {

@@ -1,5 +1,5 @@
 #include "gtest/gtest.h"
-#include "server/store/push_gate.h"
+#include "torchps/server/store/push_gate.h"
 
 namespace torchps {
 namespace {

@@ -1,11 +1,11 @@
-#include "server/store/push_gate.h"
+#include "torchps/server/store/push_gate.h"
 
 #include <algorithm>
 #include <string>
 
-#include "common/hash.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "torchps/common/hash.h"
 
 namespace torchps {
 namespace {

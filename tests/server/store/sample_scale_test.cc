@@ -2,7 +2,7 @@
 
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
-#include "server/store/gradient_sum.h"
+#include "torchps/server/store/gradient_sum.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/store/sync_push.h"
+#include "torchps/server/store/sync_push.h"
 
 #include <algorithm>
 #include <memory>

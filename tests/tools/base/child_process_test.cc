@@ -1,4 +1,4 @@
-#include "tools/base/child_process.h"
+#include "torchps/tools/base/child_process.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "tests/tools/testing.h"
-#include "tools/base/interrupt.h"
+#include "torchps/tools/base/interrupt.h"
 
 namespace torchps {
 namespace {

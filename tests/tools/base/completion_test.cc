@@ -1,4 +1,4 @@
-#include "tools/base/completion.h"
+#include "torchps/tools/base/completion.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -1,4 +1,4 @@
-#include "tools/base/flag_table.h"
+#include "torchps/tools/base/flag_table.h"
 
 #include <gtest/gtest.h>
 

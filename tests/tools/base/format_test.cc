@@ -1,4 +1,4 @@
-#include "tools/base/format.h"
+#include "torchps/tools/base/format.h"
 
 #include <gtest/gtest.h>
 

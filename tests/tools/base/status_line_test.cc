@@ -1,4 +1,4 @@
-#include "tools/base/status_line.h"
+#include "torchps/tools/base/status_line.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "tools/doctor/doctor_command.h"
+#include "torchps/tools/doctor/doctor_command.h"
 
 namespace torchps {
 namespace {

@@ -2,10 +2,10 @@
 
 #include "absl/strings/match.h"
 #include "tests/tools/testing.h"
-#include "tools/base/tcp.h"
-#include "tools/certs_command.h"
-#include "tools/doctor/doctor_checks.h"
-#include "tools/doctor/doctor_command.h"
+#include "torchps/tools/base/tcp.h"
+#include "torchps/tools/certs_command.h"
+#include "torchps/tools/doctor/doctor_checks.h"
+#include "torchps/tools/doctor/doctor_command.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/doctor/gpu_checks.h"
+#include "torchps/tools/doctor/gpu_checks.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/tools/testing.h"
-#include "tools/drill/recovery_watch.h"
+#include "torchps/tools/drill/recovery_watch.h"
 
 namespace torchps {
 namespace {

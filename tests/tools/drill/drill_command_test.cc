@@ -1,4 +1,4 @@
-#include "tools/drill/drill_command.h"
+#include "torchps/tools/drill/drill_command.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include "tests/testing/eventually.h"
 #include "tests/testing/manual_clock.h"
 #include "tests/tools/testing.h"
-#include "tools/drill/drill.h"
+#include "torchps/tools/drill/drill.h"
 
 namespace torchps {
 namespace {

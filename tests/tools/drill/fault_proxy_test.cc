@@ -1,4 +1,4 @@
-#include "tools/drill/fault_proxy.h"
+#include "torchps/tools/drill/fault_proxy.h"
 
 #include <sys/socket.h>
 
@@ -7,7 +7,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/testing/eventually.h"
-#include "tools/base/tcp.h"
+#include "torchps/tools/base/tcp.h"
 
 namespace torchps {
 namespace {

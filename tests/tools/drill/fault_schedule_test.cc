@@ -1,4 +1,4 @@
-#include "tools/drill/fault_schedule.h"
+#include "torchps/tools/drill/fault_schedule.h"
 
 #include <gtest/gtest.h>
 

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
-#include "client/calls/server_channel.h"
 #include "gtest/gtest.h"
-#include "tools/base/tcp.h"
-#include "tools/drill/fault_proxy.h"
+#include "torchps/client/calls/server_channel.h"
+#include "torchps/tools/base/tcp.h"
+#include "torchps/tools/drill/fault_proxy.h"
 
 namespace torchps {
 namespace {

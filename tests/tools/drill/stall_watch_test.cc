@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "tools/drill/recovery_watch.h"
+#include "torchps/tools/drill/recovery_watch.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/drill/unauthenticated_clients.h"
+#include "torchps/tools/drill/unauthenticated_clients.h"
 
 #include <sys/socket.h>
 
@@ -6,12 +6,12 @@
 #include <string>
 #include <utility>
 
-#include "common/clock.h"
 #include "gtest/gtest.h"
-#include "server/server.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/plain_worker.h"
-#include "tools/base/tcp.h"
+#include "torchps/common/clock.h"
+#include "torchps/server/server.h"
+#include "torchps/tools/base/tcp.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/report/cluster_client.h"
+#include "torchps/tools/report/cluster_client.h"
 
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -11,14 +11,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
-#include "proto/coordinator.grpc.pb.h"
-#include "proto/parameter_service.grpc.pb.h"
-#include "security/credentials.h"
 #include "tests/testing/certificates.h"
 #include "tests/testing/eventually.h"
 #include "tests/tools/testing.h"
-#include "tools/base/tcp.h"
-#include "tools/drill/fault_proxy.h"
+#include "torchps/proto/coordinator.grpc.pb.h"
+#include "torchps/proto/parameter_service.grpc.pb.h"
+#include "torchps/security/credentials.h"
+#include "torchps/tools/base/tcp.h"
+#include "torchps/tools/drill/fault_proxy.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/report/report_command.h"
+#include "torchps/tools/report/report_command.h"
 
 #include <gtest/gtest.h>
 

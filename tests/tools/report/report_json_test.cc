@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/tools/testing.h"
-#include "tools/report/report_command.h"
-#include "tools/report/report_text.h"
+#include "torchps/tools/report/report_command.h"
+#include "torchps/tools/report/report_text.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/report/report.h"
+#include "torchps/tools/report/report.h"
 
 #include <gtest/gtest.h>
 
@@ -8,11 +8,11 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/process/version.h"
 #include "tests/tools/testing.h"
-#include "tools/report/report_checks.h"
-#include "tools/report/report_command.h"
-#include "tools/report/report_text.h"
+#include "torchps/common/process/version.h"
+#include "torchps/tools/report/report_checks.h"
+#include "torchps/tools/report/report_command.h"
+#include "torchps/tools/report/report_text.h"
 
 namespace torchps {
 namespace {

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "tools/report/report_text.h"
+#include "torchps/tools/report/report_text.h"
 
 namespace torchps {
 namespace {

@@ -3,8 +3,8 @@
 #include <sstream>
 
 #include "tests/tools/testing.h"
-#include "tools/job_commands.h"
-#include "tools/report/status_command.h"
+#include "torchps/tools/job_commands.h"
+#include "torchps/tools/report/status_command.h"
 
 namespace torchps {
 namespace {

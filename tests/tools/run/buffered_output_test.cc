@@ -1,6 +1,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tools/run/run_part.h"
+#include "torchps/tools/run/run_part.h"
 
 namespace torchps {
 namespace {

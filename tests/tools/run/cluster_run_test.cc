@@ -1,4 +1,4 @@
-#include "tools/run/cluster_run.h"
+#include "torchps/tools/run/cluster_run.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -3,7 +3,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/tools/testing.h"
-#include "tools/run/run_report.h"
+#include "torchps/tools/run/run_report.h"
 
 namespace torchps {
 namespace {

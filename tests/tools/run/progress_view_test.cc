@@ -1,4 +1,4 @@
-#include "tools/run/progress_view.h"
+#include "torchps/tools/run/progress_view.h"
 
 #include <gtest/gtest.h>
 

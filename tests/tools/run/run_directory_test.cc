@@ -1,4 +1,4 @@
-#include "tools/run_folder/run_directory.h"
+#include "torchps/tools/run_folder/run_directory.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -8,9 +8,9 @@
 #include <memory>
 #include <vector>
 
-#include "common/process/version.h"
 #include "tests/tools/testing.h"
-#include "tools/run_folder/run_record.h"
+#include "torchps/common/process/version.h"
+#include "torchps/tools/run_folder/run_record.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/run/run_report.h"
+#include "torchps/tools/run/run_report.h"
 
 #include <optional>
 

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "tools/run/progress_view.h"
+#include "torchps/tools/run/progress_view.h"
 
 namespace torchps {
 namespace {

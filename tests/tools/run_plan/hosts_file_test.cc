@@ -1,4 +1,4 @@
-#include "tools/run_plan/hosts_file.h"
+#include "torchps/tools/run_plan/hosts_file.h"
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -7,9 +7,9 @@
 #include <memory>
 #include <vector>
 
-#include "common/process/file_descriptor.h"
-#include "common/types.h"
 #include "tests/tools/testing.h"
+#include "torchps/common/process/file_descriptor.h"
+#include "torchps/common/types.h"
 
 namespace torchps {
 namespace {

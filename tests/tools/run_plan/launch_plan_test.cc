@@ -1,4 +1,4 @@
-#include "tools/run_plan/launch_plan.h"
+#include "torchps/tools/run_plan/launch_plan.h"
 
 #include <gtest/gtest.h>
 
@@ -109,7 +109,8 @@ TEST(LaunchPlanTest, StageDeviceOverridesTheSharedDevice) {
   };
   EXPECT_EQ(has(0, "--device=cuda:3"), 1);
   EXPECT_EQ(has(0, "--device=cuda"), 0);
-  EXPECT_EQ(has(1, "--device=cuda"), 1) << "the worker selects a GPU by number (worker/device.h)";
+  EXPECT_EQ(has(1, "--device=cuda"), 1)
+      << "the worker selects a GPU by number (torchps/worker/device.h)";
 }
 
 TEST(LaunchPlanTest, NumberedProcessUsesTheGpuOfItsNumber) {

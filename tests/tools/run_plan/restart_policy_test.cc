@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include "common/process/command_line.h"
-#include "tools/run_plan/launch_plan.h"
+#include "torchps/common/process/command_line.h"
+#include "torchps/tools/run_plan/launch_plan.h"
 
 namespace torchps {
 namespace {

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "tools/run_plan/fault_plan.h"
+#include "torchps/tools/run_plan/fault_plan.h"
 
 namespace torchps {
 namespace {

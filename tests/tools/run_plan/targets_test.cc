@@ -1,4 +1,4 @@
-#include "tools/run_plan/targets.h"
+#include "torchps/tools/run_plan/targets.h"
 
 #include <gtest/gtest.h>
 

@@ -8,16 +8,16 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "storage/run_folder.h"
 #include "tests/tools/testing.h"
-#include "tools/report/cluster_client.h"
-#include "tools/report/report_command.h"
-#include "tools/report/report_text.h"
-#include "tools/run_folder/run_directory.h"
-#include "tools/run_folder/run_list.h"
-#include "tools/run_folder/run_record.h"
-#include "tools/runs/compare_command.h"
-#include "tools/runs/runs_command.h"
+#include "torchps/storage/run_folder.h"
+#include "torchps/tools/report/cluster_client.h"
+#include "torchps/tools/report/report_command.h"
+#include "torchps/tools/report/report_text.h"
+#include "torchps/tools/run_folder/run_directory.h"
+#include "torchps/tools/run_folder/run_list.h"
+#include "torchps/tools/run_folder/run_record.h"
+#include "torchps/tools/runs/compare_command.h"
+#include "torchps/tools/runs/runs_command.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker/cuda/cuda_batch_uploader.h"
+#include "torchps/worker/cuda/cuda_batch_uploader.h"
 
 #include <memory>
 #include <string>
@@ -11,14 +11,14 @@
 #include "absl/types/span.h"
 #include "c10/core/Device.h"
 #include "c10/util/Exception.h"
-#include "data/dataset.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/gpu.h"
 #include "tests/worker/cuda/written_device.h"
 #include "torch/types.h"
 #include "torch/utils.h"
-#include "worker/feed/batch_loader.h"
+#include "torchps/data/dataset.h"
+#include "torchps/worker/feed/batch_loader.h"
 
 namespace torchps {
 namespace {

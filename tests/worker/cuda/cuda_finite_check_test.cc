@@ -12,10 +12,10 @@
 #include "tests/worker/kernels/host_launcher.h"
 #include "torch/cuda.h"
 #include "torch/types.h"
-#include "worker/cuda/cuda_link.h"
-#include "worker/cuda/device_copies.h"
-#include "worker/cuda/device_scan.h"
-#include "worker/torch_error.h"
+#include "torchps/worker/cuda/cuda_link.h"
+#include "torchps/worker/cuda/device_copies.h"
+#include "torchps/worker/cuda/device_scan.h"
+#include "torchps/worker/torch_error.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker/cuda/cuda_link.h"
+#include "torchps/worker/cuda/cuda_link.h"
 
 #include <algorithm>
 #include <optional>
@@ -14,7 +14,7 @@
 #include "torch/cuda.h"
 #include "torch/types.h"
 #include "torch/utils.h"
-#include "worker/torch_error.h"
+#include "torchps/worker/torch_error.h"
 
 namespace torchps {
 namespace {

@@ -1,7 +1,7 @@
 // Compares the encodings that a device sends through a link and an outbox with a CPU worker's
 // pushes.
 
-#include "worker/cuda/device_encoder.h"
+#include "torchps/worker/cuda/device_encoder.h"
 
 #include <algorithm>
 #include <cstring>
@@ -12,8 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "client/error_feedback.h"
-#include "common/hash.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/encoding_name.h"
@@ -23,9 +21,11 @@
 #include "torch/cuda.h"
 #include "torch/types.h"
 #include "torch/utils.h"
-#include "worker/cuda/cuda_link.h"
-#include "worker/cuda/device_copies.h"
-#include "worker/torch_error.h"
+#include "torchps/client/error_feedback.h"
+#include "torchps/common/hash.h"
+#include "torchps/worker/cuda/cuda_link.h"
+#include "torchps/worker/cuda/device_copies.h"
+#include "torchps/worker/torch_error.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker/cuda/device_scan.h"
+#include "torchps/worker/cuda/device_scan.h"
 
 #include <cmath>
 #include <limits>

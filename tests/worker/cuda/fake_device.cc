@@ -1,9 +1,9 @@
 #include "tests/worker/cuda/fake_device.h"
 
 #include "tests/worker/kernels/host_launcher.h"
-#include "worker/cuda/device_encoder.h"
-#include "worker/cuda/device_scan.h"
-#include "worker/kernels/gradient_kernels.h"
+#include "torchps/worker/cuda/device_encoder.h"
+#include "torchps/worker/cuda/device_scan.h"
+#include "torchps/worker/kernels/gradient_kernels.h"
 
 namespace torchps {
 namespace {

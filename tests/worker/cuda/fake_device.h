@@ -7,12 +7,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/block_map.h"
-#include "proto/job.pb.h"
 #include "tests/worker/device/fake_link.h"
 #include "tests/worker/feed/fake_lift.h"
 #include "torch/types.h"
-#include "worker/device_factory.h"
+#include "torchps/common/block_map.h"
+#include "torchps/proto/job.pb.h"
+#include "torchps/worker/device_factory.h"
 
 namespace torchps {
 

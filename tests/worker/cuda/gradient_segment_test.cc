@@ -3,7 +3,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/cuda/pinned_memory.h"
+#include "torchps/worker/cuda/pinned_memory.h"
 
 namespace torchps {
 namespace {

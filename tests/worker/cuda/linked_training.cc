@@ -3,17 +3,17 @@
 #include <limits>
 #include <utility>
 
-#include "common/clock.h"
-#include "common/mutex.h"
-#include "common/stop_latch.h"
 #include "gtest/gtest.h"
-#include "job/job_file.h"
-#include "job/job_spec.h"
-#include "program/local_run.h"
 #include "torch/nn/modules/batchnorm.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/utils.h"
-#include "worker/slot/run_worker.h"
+#include "torchps/common/clock.h"
+#include "torchps/common/mutex.h"
+#include "torchps/common/stop_latch.h"
+#include "torchps/job/job_file.h"
+#include "torchps/job/job_spec.h"
+#include "torchps/program/local_run.h"
+#include "torchps/worker/slot/run_worker.h"
 
 namespace torchps {
 namespace {

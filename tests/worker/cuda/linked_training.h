@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "proto/job.pb.h"
 #include "tests/worker/cuda/fake_device.h"
 #include "torch/types.h"
+#include "torchps/proto/job.pb.h"
 
 // Trains whole workers on the CPU, on small jobs, with servers inside the process and simulated
 // devices in host memory. Tests compare the losses and values that the workers learned. Each

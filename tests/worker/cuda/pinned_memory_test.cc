@@ -1,6 +1,6 @@
 // Tests the CUDA calls that pin memory, against functions that record the calls.
 
-#include "worker/cuda/pinned_memory.h"
+#include "torchps/worker/cuda/pinned_memory.h"
 
 #include <cstddef>
 #include <cstdint>

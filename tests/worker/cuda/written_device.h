@@ -8,7 +8,7 @@
 #include "c10/core/Stream.h"
 #include "c10/core/impl/DeviceGuardImplInterface.h"
 #include "c10/util/Exception.h"
-#include "common/mutex.h"
+#include "torchps/common/mutex.h"
 
 namespace torchps {
 

@@ -10,12 +10,12 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
-#include "common/block_map.h"
-#include "common/hash.h"
-#include "common/model_layout.h"
-#include "common/types.h"
 #include "gtest/gtest.h"
 #include "tests/worker/device/fake_link.h"
+#include "torchps/common/block_map.h"
+#include "torchps/common/hash.h"
+#include "torchps/common/model_layout.h"
+#include "torchps/common/types.h"
 
 // Helpers for tests of device copies. They draw random models and choices from a seed, and repeat a
 // test with an error at any operation.

@@ -1,4 +1,4 @@
-#include "worker/device/encoded_outbox.h"
+#include "torchps/worker/device/encoded_outbox.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,12 +8,12 @@
 #include <utility>
 #include <vector>
 
-#include "common/element_runs.h"
-#include "common/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/worker/device/device_scene.h"
 #include "tests/worker/device/fake_link.h"
+#include "torchps/common/element_runs.h"
+#include "torchps/common/mutex.h"
 
 namespace torchps {
 namespace {

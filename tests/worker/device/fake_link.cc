@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
-#include "common/hash.h"
+#include "torchps/common/check.h"
+#include "torchps/common/hash.h"
 
 namespace torchps {
 

@@ -12,9 +12,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/mutex.h"
-#include "worker/device/device_link.h"
-#include "worker/device/final_shares.h"
+#include "torchps/common/mutex.h"
+#include "torchps/worker/device/device_link.h"
+#include "torchps/worker/device/final_shares.h"
 
 namespace torchps {
 

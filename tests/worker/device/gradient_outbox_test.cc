@@ -1,4 +1,4 @@
-#include "worker/device/gradient_outbox.h"
+#include "torchps/worker/device/gradient_outbox.h"
 
 #include <algorithm>
 #include <memory>

@@ -1,4 +1,4 @@
-#include "worker/device/value_uploader.h"
+#include "torchps/worker/device/value_uploader.h"
 
 #include <array>
 #include <memory>

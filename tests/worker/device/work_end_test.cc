@@ -4,7 +4,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/manual_clock.h"
 #include "tests/worker/device/fake_link.h"
-#include "worker/device/device_link.h"
+#include "torchps/worker/device/device_link.h"
 
 namespace torchps {
 namespace {

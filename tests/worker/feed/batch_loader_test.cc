@@ -1,4 +1,4 @@
-#include "worker/feed/batch_loader.h"
+#include "torchps/worker/feed/batch_loader.h"
 
 #include <algorithm>
 #include <memory>
@@ -6,9 +6,9 @@
 #include <thread>
 #include <vector>
 
-#include "common/mutex.h"
 #include "gtest/gtest.h"
 #include "torch/types.h"
+#include "torchps/common/mutex.h"
 
 namespace torchps {
 namespace {

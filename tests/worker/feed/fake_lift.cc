@@ -4,8 +4,8 @@
 #include <limits>
 
 #include "c10/util/Exception.h"
-#include "common/hash.h"
 #include "torch/types.h"
+#include "torchps/common/hash.h"
 
 namespace torchps {
 namespace {

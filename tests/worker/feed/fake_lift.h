@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "common/mutex.h"
-#include "worker/feed/batch_loader.h"
+#include "torchps/common/mutex.h"
+#include "torchps/worker/feed/batch_loader.h"
 
 namespace torchps {
 

@@ -2,7 +2,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/feed/batch_loader.h"
+#include "torchps/worker/feed/batch_loader.h"
 
 namespace torchps {
 namespace {

@@ -7,12 +7,12 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "c10/util/Exception.h"
-#include "data/dataset.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/worker/feed/fake_lift.h"
 #include "torch/types.h"
-#include "worker/feed/batch_loader.h"
+#include "torchps/data/dataset.h"
+#include "torchps/worker/feed/batch_loader.h"
 
 namespace torchps {
 namespace {

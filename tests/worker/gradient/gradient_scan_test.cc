@@ -1,13 +1,13 @@
-#include "worker/gradient/gradient_scan.h"
+#include "torchps/worker/gradient/gradient_scan.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
 
-#include "common/cpu/cpu_flags.h"
-#include "common/hash.h"
 #include "gtest/gtest.h"
+#include "torchps/common/cpu/cpu_flags.h"
+#include "torchps/common/hash.h"
 
 namespace torchps {
 namespace {
@@ -41,8 +41,8 @@ TEST(GradientScanTest, TheLargestFiniteElementsAreFinite) {
   EXPECT_TRUE(ScanGradient(gradient).finite);
 }
 
-// Returns the sums of runs of 512 terms, added in the order that worker/gradient/sum_order.h
-// documents.
+// Returns the sums of runs of 512 terms, added in the order that
+// torchps/worker/gradient/sum_order.h documents.
 std::vector<double> SumsOfRuns(const std::vector<double>& terms) {
   std::vector<double> sums;
   for (size_t begin = 0; begin < terms.size(); begin += 512) {

@@ -1,4 +1,4 @@
-#include "worker/gradient/gradient_watch.h"
+#include "torchps/worker/gradient/gradient_watch.h"
 
 #include <torch/nn/module.h>
 #include <torch/nn/modules/linear.h>
@@ -11,7 +11,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/flat_model.h"
+#include "torchps/worker/flat_model.h"
 
 namespace torchps {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <initializer_list>
 
-#include "transport/encoding_elements.h"
-#include "worker/gradient/sum_order.h"
+#include "torchps/transport/encoding_elements.h"
+#include "torchps/worker/gradient/sum_order.h"
 
 namespace torchps {
 namespace {

@@ -1,6 +1,6 @@
 // Tests the kernels on a GPU and measures their speed.
 
-#include "worker/kernels/gradient_kernels.h"
+#include "torchps/worker/kernels/gradient_kernels.h"
 
 #include <chrono>
 #include <cstring>
@@ -19,7 +19,7 @@
 #include "tests/worker/kernels/kernel_contract.h"
 #include "torch/cuda.h"
 #include "torch/types.h"
-#include "worker/kernels/nvrtc.h"
+#include "torchps/worker/kernels/nvrtc.h"
 
 namespace torchps {
 namespace {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "worker/kernels/kernel_shapes.h"
+#include "torchps/worker/kernels/kernel_shapes.h"
 
 // CUDA's compilers define these built-in names.
 #define __global__
@@ -95,9 +95,9 @@ void atomicAdd(uint32_t* number, uint32_t more) {
 }  // namespace
 }  // namespace torchps
 
-#include "worker/kernels/encoding_kernels.h"
-#include "worker/kernels/scan_kernels.h"
-#include "worker/kernels/top_k_kernels.h"
+#include "torchps/worker/kernels/encoding_kernels.h"
+#include "torchps/worker/kernels/scan_kernels.h"
+#include "torchps/worker/kernels/top_k_kernels.h"
 
 namespace torchps {
 namespace {

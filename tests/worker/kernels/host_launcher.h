@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "worker/kernels/kernel_launcher.h"
+#include "torchps/worker/kernels/kernel_launcher.h"
 
 namespace torchps {
 

@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "common/hash.h"
-#include "proto/job.pb.h"
-#include "transport/encoding.h"
-#include "transport/encoding_elements.h"
-#include "transport/residual_encoding.h"
-#include "transport/top_k.h"
-#include "worker/gradient/gradient_scan.h"
+#include "torchps/common/hash.h"
+#include "torchps/proto/job.pb.h"
+#include "torchps/transport/encoding.h"
+#include "torchps/transport/encoding_elements.h"
+#include "torchps/transport/residual_encoding.h"
+#include "torchps/transport/top_k.h"
+#include "torchps/worker/gradient/gradient_scan.h"
 
 namespace torchps {
 namespace {

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "gtest/gtest.h"
-#include "worker/kernels/gradient_kernels.h"
+#include "torchps/worker/kernels/gradient_kernels.h"
 
 namespace torchps {
 

@@ -30,7 +30,7 @@ diff "$TEST_TMPDIR/expected" "$TEST_TMPDIR/found" || {
   exit 1
 }
 
-printf '#include "worker/kernels/%s_kernels.h"\n' encoding scan top_k >"$TEST_TMPDIR/kernels.cu"
+printf '#include "torchps/worker/kernels/%s_kernels.h"\n' encoding scan top_k >"$TEST_TMPDIR/kernels.cu"
 for kind in sm_80 sm_90a; do
   said="$("$nvcc" "${options[@]}" -Werror all-warnings -Xptxas -v -arch="$kind" -cubin \
     "$TEST_TMPDIR/kernels.cu" -o "$TEST_TMPDIR/kernels.cubin" 2>&1)" || {

@@ -1,6 +1,6 @@
-#include "common/sample_order.h"
 #include "gtest/gtest.h"
-#include "worker/loop/lease_cursor.h"
+#include "torchps/common/sample_order.h"
+#include "torchps/worker/loop/lease_cursor.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker/loop/lease_cursor.h"
+#include "torchps/worker/loop/lease_cursor.h"
 
 #include "absl/status/status.h"
 #include "gmock/gmock.h"

@@ -1,4 +1,4 @@
-#include "worker/loop/prefetch_policy.h"
+#include "torchps/worker/loop/prefetch_policy.h"
 
 #include <optional>
 

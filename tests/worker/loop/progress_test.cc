@@ -1,7 +1,7 @@
 #include <limits>
 
 #include "gtest/gtest.h"
-#include "worker/loop/step_accounting.h"
+#include "torchps/worker/loop/step_accounting.h"
 
 namespace torchps {
 namespace {

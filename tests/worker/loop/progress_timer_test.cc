@@ -1,6 +1,6 @@
 #include "gtest/gtest.h"
 #include "tests/testing/manual_clock.h"
-#include "worker/loop/step_accounting.h"
+#include "torchps/worker/loop/step_accounting.h"
 
 namespace torchps {
 namespace {

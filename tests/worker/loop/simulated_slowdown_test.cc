@@ -1,4 +1,4 @@
-#include "worker/loop/simulated_slowdown.h"
+#include "torchps/worker/loop/simulated_slowdown.h"
 
 #include <limits>
 #include <vector>

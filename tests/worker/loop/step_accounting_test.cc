@@ -1,4 +1,4 @@
-#include "worker/loop/step_accounting.h"
+#include "torchps/worker/loop/step_accounting.h"
 
 #include <cmath>
 #include <utility>

@@ -11,10 +11,10 @@
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
-#include "job/job_spec.h"
-#include "worker/models/model_registry.h"
-#include "worker/models/transformer.h"
-#include "worker/models/vision_models.h"
+#include "torchps/job/job_spec.h"
+#include "torchps/worker/models/model_registry.h"
+#include "torchps/worker/models/transformer.h"
+#include "torchps/worker/models/vision_models.h"
 
 namespace torchps {
 namespace {

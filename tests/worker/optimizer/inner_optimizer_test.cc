@@ -1,4 +1,4 @@
-#include "worker/inner_optimizer.h"
+#include "torchps/worker/inner_optimizer.h"
 
 #include <memory>
 #include <string>
@@ -8,10 +8,10 @@
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
-#include "server/optimizer/optimizer.h"
 #include "tests/integration/torch_optimizer.h"
 #include "torch/types.h"
 #include "torch/utils.h"
+#include "torchps/server/optimizer/optimizer.h"
 
 namespace torchps {
 namespace {

@@ -1,13 +1,13 @@
-#include "worker/pipeline/mailbox.h"
+#include "torchps/worker/pipeline/mailbox.h"
 
 #include <string>
 #include <thread>
 #include <utility>
 
-#include "common/stop_latch.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/pipeline/exchange.h"
+#include "torchps/common/stop_latch.h"
+#include "torchps/worker/pipeline/exchange.h"
 
 namespace torchps {
 namespace {

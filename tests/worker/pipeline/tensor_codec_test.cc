@@ -1,4 +1,4 @@
-#include "worker/pipeline/tensor_codec.h"
+#include "torchps/worker/pipeline/tensor_codec.h"
 
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -9,7 +9,7 @@
 #include "gmock/gmock.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "gtest/gtest.h"
-#include "program/pipeline/tensor_sender.h"
+#include "torchps/program/pipeline/tensor_sender.h"
 
 namespace torchps {
 namespace {

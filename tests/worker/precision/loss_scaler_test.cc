@@ -1,7 +1,7 @@
 #include <cmath>
 
 #include "gtest/gtest.h"
-#include "worker/precision/precision.h"
+#include "torchps/worker/precision/precision.h"
 
 namespace torchps {
 namespace {

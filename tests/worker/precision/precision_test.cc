@@ -1,6 +1,6 @@
 // Tests the types that modules see inside and outside autocast on the CPU, which uses bfloat16.
 
-#include "worker/precision/precision.h"
+#include "torchps/worker/precision/precision.h"
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
@@ -13,14 +13,14 @@
 #include <thread>
 #include <vector>
 
-#include "data/tensor_dataset.h"
 #include "gtest/gtest.h"
-#include "job/job_spec.h"
-#include "worker/model_use.h"
-#include "worker/models/model_registry.h"
-#include "worker/stages/pipeline.h"
-#include "worker/stages/stages.h"
-#include "worker/task.h"
+#include "torchps/data/tensor_dataset.h"
+#include "torchps/job/job_spec.h"
+#include "torchps/worker/model_use.h"
+#include "torchps/worker/models/model_registry.h"
+#include "torchps/worker/stages/pipeline.h"
+#include "torchps/worker/stages/stages.h"
+#include "torchps/worker/task.h"
 
 namespace torchps {
 namespace {

@@ -13,22 +13,22 @@
 #include <utility>
 #include <vector>
 
-#include "common/block_map.h"
-#include "common/clock.h"
-#include "data/tensor_dataset.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "tests/worker/kernels/host_launcher.h"
-#include "worker/cuda/device_scan.h"
-#include "worker/flat_model.h"
-#include "worker/kernels/gradient_kernels.h"
-#include "worker/learner.h"
-#include "worker/precision/precision.h"
-#include "worker/replicas/replica_group.h"
-#include "worker/replicas/replica_tasks.h"
-#include "worker/stages/stages.h"
-#include "worker/task.h"
-#include "worker/training_observer.h"
+#include "torchps/common/block_map.h"
+#include "torchps/common/clock.h"
+#include "torchps/data/tensor_dataset.h"
+#include "torchps/worker/cuda/device_scan.h"
+#include "torchps/worker/flat_model.h"
+#include "torchps/worker/kernels/gradient_kernels.h"
+#include "torchps/worker/learner.h"
+#include "torchps/worker/precision/precision.h"
+#include "torchps/worker/replicas/replica_group.h"
+#include "torchps/worker/replicas/replica_tasks.h"
+#include "torchps/worker/stages/stages.h"
+#include "torchps/worker/task.h"
+#include "torchps/worker/training_observer.h"
 
 namespace torchps {
 namespace {

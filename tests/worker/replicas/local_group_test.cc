@@ -10,8 +10,8 @@
 #include "gtest/gtest.h"
 #include "tests/testing/gpu.h"
 #include "torch/utils.h"
-#include "worker/replicas/host_group.h"
-#include "worker/replicas/nccl_group.h"
+#include "torchps/worker/replicas/host_group.h"
+#include "torchps/worker/replicas/nccl_group.h"
 
 namespace torchps {
 namespace {

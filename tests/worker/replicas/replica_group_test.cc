@@ -1,6 +1,6 @@
 // Compares several replicas on the CPU with one device and the whole batch.
 
-#include "worker/replicas/replica_group.h"
+#include "torchps/worker/replicas/replica_group.h"
 
 #include <ATen/Parallel.h>
 #include <torch/nn/cloneable.h>
@@ -19,14 +19,14 @@
 #include <utility>
 #include <vector>
 
-#include "common/block_map.h"
-#include "common/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/models/vision_models.h"
-#include "worker/objective.h"
-#include "worker/replicas/replica_tasks.h"
-#include "worker/replicas/sync_batch_norm.h"
+#include "torchps/common/block_map.h"
+#include "torchps/common/clock.h"
+#include "torchps/worker/models/vision_models.h"
+#include "torchps/worker/objective.h"
+#include "torchps/worker/replicas/replica_tasks.h"
+#include "torchps/worker/replicas/sync_batch_norm.h"
 
 namespace torchps {
 namespace {

@@ -1,6 +1,6 @@
 // Compares SyncBatchNorm over replicas with torch's batch norm of the whole batch.
 
-#include "worker/replicas/sync_batch_norm.h"
+#include "torchps/worker/replicas/sync_batch_norm.h"
 
 #include <ATen/Parallel.h>
 #include <torch/nn/module.h>
@@ -17,9 +17,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/feed/batch_loader.h"
-#include "worker/replicas/host_group.h"
-#include "worker/replicas/thread_all_reduce.h"
+#include "torchps/worker/feed/batch_loader.h"
+#include "torchps/worker/replicas/host_group.h"
+#include "torchps/worker/replicas/thread_all_reduce.h"
 
 namespace torchps {
 namespace {

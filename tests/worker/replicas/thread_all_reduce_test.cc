@@ -1,4 +1,4 @@
-#include "worker/replicas/thread_all_reduce.h"
+#include "torchps/worker/replicas/thread_all_reduce.h"
 
 #include <functional>
 #include <string>
@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "torch/utils.h"
-#include "worker/replicas/host_group.h"
+#include "torchps/worker/replicas/host_group.h"
 
 namespace torchps {
 namespace {

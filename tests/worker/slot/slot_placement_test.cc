@@ -2,15 +2,15 @@
 #include <utility>
 #include <vector>
 
-#include "common/model_layout.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/worker/cuda/fake_device.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/types.h"
-#include "worker/device.h"
-#include "worker/slot/worker_options.h"
-#include "worker/stages/stages.h"
+#include "torchps/common/model_layout.h"
+#include "torchps/worker/device.h"
+#include "torchps/worker/slot/worker_options.h"
+#include "torchps/worker/stages/stages.h"
 
 namespace torchps {
 namespace {

@@ -3,8 +3,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "torch/types.h"
-#include "worker/stages/slot_members.h"
-#include "worker/stages/stages.h"
+#include "torchps/worker/stages/slot_members.h"
+#include "torchps/worker/stages/stages.h"
 
 namespace torchps {
 namespace {

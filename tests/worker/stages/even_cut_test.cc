@@ -7,7 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/stages/stages.h"
+#include "torchps/worker/stages/stages.h"
 
 namespace torchps {
 namespace {

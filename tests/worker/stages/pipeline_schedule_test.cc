@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "worker/stages/pipeline.h"
+#include "torchps/worker/stages/pipeline.h"
 
 namespace torchps {
 namespace {

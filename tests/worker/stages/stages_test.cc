@@ -1,6 +1,6 @@
 // Compares a module in stages with the same undivided module. Both must compute the same.
 
-#include "worker/stages/stages.h"
+#include "torchps/worker/stages/stages.h"
 
 #include <ATen/Parallel.h>
 #include <torch/nn/modules/activation.h>
@@ -19,17 +19,17 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/mutex.h"
-#include "data/tensor_dataset.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
-#include "worker/flat_model.h"
-#include "worker/learner.h"
-#include "worker/models/transformer.h"
-#include "worker/models/vision_models.h"
-#include "worker/module_tensors.h"
-#include "worker/stages/slot_members.h"
+#include "torchps/common/mutex.h"
+#include "torchps/data/tensor_dataset.h"
+#include "torchps/worker/flat_model.h"
+#include "torchps/worker/learner.h"
+#include "torchps/worker/models/transformer.h"
+#include "torchps/worker/models/vision_models.h"
+#include "torchps/worker/module_tensors.h"
+#include "torchps/worker/stages/slot_members.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/coordinator/slot_registry.h"
+#include "torchps/server/coordinator/slot_registry.h"
 
 #include <optional>
 #include <string>

@@ -1,4 +1,4 @@
-#include "server/coordinator/slot_views.h"
+#include "torchps/server/coordinator/slot_views.h"
 
 #include <map>
 

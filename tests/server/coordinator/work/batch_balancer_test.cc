@@ -1,4 +1,4 @@
-#include "server/coordinator/batch_balancer.h"
+#include "torchps/server/coordinator/batch_balancer.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "common/hash.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/server/coordinator/work/simulated_machine.h"
+#include "torchps/common/hash.h"
 
 namespace torchps {
 namespace {

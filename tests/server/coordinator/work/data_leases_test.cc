@@ -1,4 +1,4 @@
-#include "server/coordinator/data_leases.h"
+#include "torchps/server/coordinator/data_leases.h"
 
 #include <algorithm>
 #include <map>
@@ -10,8 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/hash.h"
 #include "gtest/gtest.h"
+#include "torchps/common/hash.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/coordinator/evaluations.h"
+#include "torchps/server/coordinator/evaluations.h"
 
 #include <vector>
 

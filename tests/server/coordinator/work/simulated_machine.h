@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "common/hash.h"
+#include "torchps/common/hash.h"
 
 namespace torchps {
 

@@ -1,4 +1,4 @@
-#include "server/coordinator/step_time.h"
+#include "torchps/server/coordinator/step_time.h"
 
 #include <cstdint>
 
