@@ -986,34 +986,22 @@ TEST_F(ParameterClientTest, ReportsAServerThatAnswersNoRenewal) {
   EXPECT_EQ(second.contacts.at(1).first_reached, clock.Now());
 }
 
-TEST_F(ParameterClientTest, ARenewalGreetsARestartedServerWhileAPullWaitsForAnother) {
+TEST_F(ParameterClientTest, ARenewalAsksARestartedServerToRestoreTheJob) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
-  servers_[0]->HoldPulls(true);
-  const auto pull = client->BeginPull(0, PullKind::kBounded, absl::MakeSpan(values_));
+  servers_[1]->AddRenewFault({grpc::ABORTED});
   const auto renew = [&] {
     client->leases().Renew(absl::Seconds(5), absl::ZeroDuration(), absl::InfiniteDuration());
   };
-  servers_[1]->AddRenewFault({grpc::ABORTED});
-  servers_[1]->AddHelloFault({grpc::UNAVAILABLE, 0, "still starts"});
   renew();
-  Eventually([&] { return servers_[1]->hellos().size() == 3; });
   EXPECT_THAT(servers_[0]->hellos(), SizeIs(1));
-  servers_[0]->HoldPulls(false);
-  EXPECT_TRUE(pull->Finish().ok());
-  ASSERT_TRUE(client->Leave().ok());
+  ASSERT_THAT(servers_[1]->hellos(), SizeIs(2));
+  const HelloRequest restore = servers_[1]->hellos().back();
+  EXPECT_TRUE(restore.only_restores());
+  EXPECT_TRUE(restore.continues()) << "the server must not start the job anew";
+  EXPECT_EQ(restore.job_id(), 77);
   renew();
-  EXPECT_THAT(servers_[1]->hellos(), SizeIs(3)) << "greeted after the slot left";
-}
-
-TEST_F(ParameterClientTest, AClientEndsWhileItGreetsASilentServer) {
-  const auto client = MakeClient();
-  ASSERT_TRUE(client->Hello().ok());
-  servers_[1]->AddRenewFault({grpc::ABORTED});
-  for (int i = 0; i < 1000; ++i) servers_[1]->AddHelloFault({});
-  client->leases().Renew(absl::Seconds(5), absl::ZeroDuration(), absl::InfiniteDuration());
-  Eventually([&] { return servers_[1]->hellos().size() >= 2; });
-  // The destructor ends the greeting.
+  EXPECT_THAT(servers_[1]->hellos(), SizeIs(2)) << "the server knows the slot";
 }
 
 TEST_F(ParameterClientTest, AfterSteppingAsideTheNextPullGreetsAgain) {

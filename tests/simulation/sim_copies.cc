@@ -74,9 +74,10 @@ void SimServer::LoseDisk() {
   });
   if (!has_copies) return;
   for (SimServer* const peer : peers_) peer->has_copied_ = peer->has_copied_all_ = false;
-  world_->Trace(process_.name(), " loses its disk");
   ++lost_disks_;
-  loses_disk_ = true;
+  disk_loss_ = world_->Chance(0.5) ? DiskLoss::kAll : DiskLoss::kSector;
+  world_->Trace(process_.name(),
+                disk_loss_ == DiskLoss::kAll ? " loses its disk" : " loses a sector");
   Kill(/*power_cut=*/true);
 }
 

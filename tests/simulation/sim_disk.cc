@@ -54,6 +54,11 @@ void SimDisk::Replace() {
   disk_->LoseDisk();
 }
 
+std::string SimDisk::MisdirectWrite() {
+  return disk_->MisdirectWrite(
+      world_->Draw(), [](const std::string& path) { return !absl::StrContains(path, kCopy); });
+}
+
 std::optional<FaultyFileSystem::Fault> SimDisk::OnOperation(Operation operation,
                                                             const std::string& path) {
   if (!is_cut_ && in_long_work() && operation == Operation::kWrite &&

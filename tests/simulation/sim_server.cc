@@ -76,10 +76,15 @@ void SimServer::FinishKill(bool power_cut) {
   store_ = nullptr;
   held_.clear();
   network_->OnDeath(&process_);
-  if (std::exchange(loses_disk_, false)) {
+  const DiskLoss loss = std::exchange(disk_loss_, DiskLoss::kNone);
+  if (loss == DiskLoss::kAll) {
     disk_.Replace();
   } else {
     disk_.Recover(power_cut);
+  }
+  if (loss == DiskLoss::kSector) {
+    world_->Trace("a sector of ", process_.name(), "'s ", disk_.MisdirectWrite(),
+                  " is overwritten");
   }
   if (power_cut) found_after_kill_ = found_after_power_cut_;
   ending_ = false;
@@ -150,8 +155,10 @@ absl::StatusOr<HelloReply> SimServer::TakeHello(const HelloRequest& request) {
   if (absl::Status same = job_->CheckSame(request); !same.ok()) return same;
   HelloReply reply;
   reply.set_server_incarnation(server_incarnation_);
-  const absl::Status entered = job_->Enter(request.slot(), request.incarnation(), &reply);
-  if (!entered.ok()) return entered;
+  if (!request.only_restores()) {
+    const absl::Status entered = job_->Enter(request.slot(), request.incarnation(), &reply);
+    if (!entered.ok()) return entered;
+  }
   PlantInReturn();
   return reply;
 }
@@ -170,7 +177,9 @@ void SimServer::Hello(const Arrival& arrival, const HelloRequest& request) {
     model_.OnJob(job_.get(), restored, restored && storage_->origin()->from_log);
   }
   const Incarnation before = model_.SlotHolder(request.slot());
-  if (reply.ok()) model_.OnHello(request.slot(), request.incarnation(), *reply);
+  if (reply.ok() && !request.only_restores()) {
+    model_.OnHello(request.slot(), request.incarnation(), *reply);
+  }
   arrival->Answer(reply);
   model_.Check();
   if (reply.ok() && before != 0 && before != request.incarnation()) {

@@ -69,8 +69,9 @@ class SimServer {
   // Kills the process now, or the whole machine if `power_cut`. The server does not send anything
   // after this.
   void Kill(bool power_cut);
-  // Kills the machine and replaces its disk, if the other servers have copies of everything on it
-  // and their own copies are complete. REQUIRES: index() is not 0, which has the coordinator.
+  // Kills the machine, and replaces its disk or overwrites a sector of it. Does nothing unless the
+  // other servers have copies of everything on the disk, and their own copies are complete.
+  // REQUIRES: index() is not 0, which has the coordinator.
   void LoseDisk();
   // The copies of other servers' files. REQUIRES: the process is alive.
   BackupStore* backup_store() { return backup_store_.get(); }
@@ -196,7 +197,9 @@ class SimServer {
   std::unique_ptr<AccountingModel> accounting_;
   int deaths_ = 0;
   int lost_disks_ = 0;
-  bool loses_disk_ = false;  // at the end of Kill()
+  // What happens to the disk at the end of Kill().
+  enum class DiskLoss { kNone, kSector, kAll };
+  DiskLoss disk_loss_ = DiskLoss::kNone;
   // Since the last loss of a disk: this server has sent a piece of a file, and then everything.
   bool has_copied_ = false;
   bool has_copied_all_ = false;

@@ -159,8 +159,7 @@ void SimWorker::Beat() {
                                      Exit(reply.status());
                                  });
   for (SimServer* const server : servers_) {
-    const int index = server->index();
-    const Server& known = known_[index];
+    const Server& known = known_[server->index()];
     if (!known.greeted) continue;
     RenewRequest request;
     request.set_slot(joined_.slot());
@@ -169,14 +168,20 @@ void SimWorker::Beat() {
     network_->Call<RenewReply>(
         &process_, server->process(), kPromptTimeout,
         {[server, request](const SimServer::Arrival& arrival) { server->Renew(arrival, request); }},
-        [this, index, incarnation = known.life](const absl::StatusOr<RenewReply>& reply) {
-          const Server& now = known_[index];
-          const bool has_restarted = absl::IsAborted(reply.status()) && now.life == incarnation;
-          if (!has_restarted || !now.greeted || now.hellos > 0) return;
-          // The trainer may wait for another server, and that one for the restarted server.
-          Greet(index, /*round=*/nullptr, [](const absl::Status&) {});
+        [this, server](const absl::StatusOr<RenewReply>& reply) {
+          if (absl::IsAborted(reply.status())) Restore(server);
         });
   }
+}
+
+void SimWorker::Restore(SimServer* server) {
+  HelloRequest request = HelloTo(server->index());
+  request.set_only_restores(true);
+  request.set_continues(true);
+  network_->Call<HelloReply>(
+      &process_, server->process(), kPromptTimeout,
+      {[server, request](const SimServer::Arrival& arrival) { server->Hello(arrival, request); }},
+      [](const absl::StatusOr<HelloReply>&) {});
 }
 
 void SimWorker::Enter(Then then) {
@@ -328,13 +333,6 @@ void SimWorker::TellLeaving(Then then) {
   round.forgotten = Forgotten::kDone;
   round.attempt = [this](int server, Ended ended) {
     known_[server].greeted = false;
-    if (known_[server].hellos > 0) {
-      // A server might handle the Leave before the Hello.
-      process_.After(kFirstBackoff, [ended = std::move(ended)] {
-        ended(absl::UnavailableError("a Hello is in flight"));
-      });
-      return;
-    }
     LeaveRequest request;
     request.set_slot(joined_.slot());
     request.set_incarnation(joined_.incarnation());

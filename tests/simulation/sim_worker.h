@@ -118,6 +118,9 @@ class SimWorker {
   // Ends this process. Reports a violation if `why` is an error that this worker must not get.
   void Exit(const absl::Status& why);
   void Beat();
+  // Asks a restarted server to restore the job, as SlotLeases does.
+  void Restore(SimServer* server);
+  HelloRequest HelloTo(int server) const;
 
   void NextStep();
   void PullValues(Then then);
@@ -153,7 +156,6 @@ class SimWorker {
     Step start_clock = 0;
     bool expects_model = false;
     bool greeted = false;  // said Hello to this server, and did not leave since
-    int hellos = 0;        // in flight
   };
   std::vector<Server> known_;
   std::vector<Version> versions_;

@@ -83,7 +83,7 @@ void SimWorker::Done(const TransferPointer& transfer) {
   if (const Then then = std::exchange(transfer->waiting, nullptr)) then();
 }
 
-void SimWorker::Greet(int server, const RoundPointer& round, Ended ended) {
+HelloRequest SimWorker::HelloTo(int server) const {
   HelloRequest request;
   request.set_protocol_version(kProtocolVersion);
   *request.mutable_job() = joined_.job();
@@ -94,13 +94,16 @@ void SimWorker::Greet(int server, const RoundPointer& round, Ended ended) {
   request.set_server_count(static_cast<int>(servers_.size()));
   request.set_job_id(joined_.job_id());
   request.set_resumed_checkpoint(joined_.resumed_checkpoint());
+  return request;
+}
+
+void SimWorker::Greet(int server, const RoundPointer& round, Ended ended) {
+  const HelloRequest request = HelloTo(server);
   SimServer* const to = servers_[server];
-  ++known_[server].hellos;
   network_->Call<HelloReply>(
       &process_, to->process(), kPromptTimeout,
       {[to, request](const SimServer::Arrival& arrival) { to->Hello(arrival, request); }},
       [this, server, round, ended = std::move(ended)](const absl::StatusOr<HelloReply>& reply) {
-        --known_[server].hellos;
         if (round != nullptr && round->dropped) return;
         if (reply.ok()) TakeHello(server, *reply);
         if (process_.alive()) ended(reply.status());

@@ -145,6 +145,27 @@ void FaultyFileSystem::FlipBit(const std::string& path, int64_t byte, int bit) {
   }
 }
 
+std::string FaultyFileSystem::MisdirectWrite(
+    uint64_t seed, absl::FunctionRef<bool(const std::string& path)> may_damage) {
+  const MutexLock lock(&disk_->mutex_);
+  std::vector<std::pair<std::string, Inode*>> targets;
+  std::string others;  // what a sector may be overwritten with
+  for (const auto& [path, inode] : disk_->names_) {
+    others += inode->live;
+    if (!inode->live.empty() && may_damage(path)) targets.emplace_back(path, inode.get());
+  }
+  if (targets.empty()) return "";
+  const auto& [path, inode] = targets[UniformBelow(seed, targets.size())];
+  const size_t sectors = (inode->live.size() + kSectorBytes - 1) / kSectorBytes;
+  const size_t begin = UniformBelow(seed, sectors) * kSectorBytes;
+  const size_t size = std::min<size_t>(kSectorBytes, inode->live.size() - begin);
+  const size_t from = UniformBelow(seed, others.size() - size + 1);
+  inode->live.replace(begin, size, others, from, size);
+  inode->durable = inode->live;
+  inode->pending.clear();
+  return path;
+}
+
 absl::StatusOr<std::unique_ptr<WritableFile>> FaultyFileSystem::CreateFile(
     const std::string& path) {
   const DiskFault fault = disk_->Begin(Operation::kCreate, path);

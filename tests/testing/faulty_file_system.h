@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "torchps/storage/file_system.h"
 
 namespace torchps {
@@ -85,6 +86,11 @@ class FaultyFileSystem final : public FileSystem {
   // Flips one bit of a file, on the disk and in the live content. REQUIRES: the file contains the
   // byte.
   void FlipBit(const std::string& path, int64_t byte, int bit);
+
+  // Overwrites one sector of a file that `may_damage` accepts with other bytes of the disk, as a
+  // disk that writes to the wrong place. Returns the path of the file; empty if there is none.
+  std::string MisdirectWrite(uint64_t seed,
+                             absl::FunctionRef<bool(const std::string& path)> may_damage);
 
   // --- FileSystem ---
 

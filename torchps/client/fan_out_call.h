@@ -73,7 +73,7 @@ class FanOutCall {
   // Called after a call to `server` succeeded. Returns false if another call must follow.
   virtual bool Suffices(RemoteServer& /*server*/) { return true; }
 
-  // Finishes the round successfully without another call. REQUIRES: no call is in flight.
+  // Finishes the round successfully without any call. REQUIRES: no call was made.
   void SayNothing();
 
   // Notifies the calls in flight that more data may be ready to send.

@@ -18,29 +18,6 @@ constexpr absl::Duration kAskPatience = absl::Seconds(1);
 // Time for one attempt to reach a server before the slot enters.
 constexpr absl::Duration kReachTimeout = absl::Seconds(5);
 
-// Sends Hello to one server, unless its lease changed since `server_incarnation` admitted the slot.
-class Greeting final : public FanOutCall {
- public:
-  Greeting(const Clock* clock, StopLatch* stop, RemoteServer* server, uint64_t server_incarnation)
-      : FanOutCall(clock, stop, GreetingRules(), {server}),
-        server_incarnation_(server_incarnation) {}
-
- private:
-  static Rules GreetingRules() {
-    Rules rules;
-    rules.forgotten = Rules::Forgotten::kFail;
-    return rules;
-  }
-
-  std::unique_ptr<ClientCall> MakeCall(RemoteServer& server) override {
-    if (server.lease().server_incarnation() == server_incarnation_) return server.MakeHello();
-    SayNothing();
-    return nullptr;
-  }
-
-  const uint64_t server_incarnation_;
-};
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ParameterClient>> ParameterClient::Create(Options options) {
@@ -87,34 +64,11 @@ ParameterClient::ParameterClient(Options options)
     servers_.push_back(std::make_unique<RemoteServer>(endpoint, hello, &options_.block_map,
                                                       &accounting_, patience));
   }
-  leases_ = std::make_unique<SlotLeases>(
-      options_.slot, options_.incarnation, AllServers(),
-      [this](RemoteServer* server, uint64_t incarnation) { Greet(server, incarnation); });
-  greetings_.resize(servers_.size());
+  leases_ = std::make_unique<SlotLeases>(options_.slot, options_.incarnation, AllServers());
   const EncodingSpec& encoding = options_.job.wire().push();
   if (encoding.kind() != EncodingSpec::FLOAT32) {
     error_feedback_ = std::make_unique<ErrorFeedback>(options_.block_map, encoding);
   }
-}
-
-ParameterClient::~ParameterClient() {
-  for (const std::weak_ptr<FanOutCall>& greeting : greetings_) {
-    const std::shared_ptr<FanOutCall> round = greeting.lock();
-    if (round == nullptr) continue;
-    loop_->Post([round] { round->Fail(absl::CancelledError("the client ends")); },
-                CallLoop::Urgency::kSoon);
-    // The outcome does not matter.
-    loop_->Await(*round).IgnoreError();
-  }
-}
-
-void ParameterClient::Greet(RemoteServer* server, uint64_t server_incarnation) {
-  std::weak_ptr<FanOutCall>& last = greetings_[server->index()];
-  if (!last.expired()) return;
-  const auto round =
-      std::make_shared<Greeting>(options_.clock, options_.stop, server, server_incarnation);
-  last = round;
-  loop_->Begin(round);
 }
 
 absl::Status ParameterClient::ReachAll() {
@@ -309,11 +263,7 @@ absl::Status ParameterClient::Leave() {
   // A server that answers ABORTED has already dropped the slot.
   rules.forgotten = FanOutCall::Rules::Forgotten::kDone;
   return CallAll(
-      greeted,
-      [](RemoteServer& server) {
-        return server.is_greeting() ? nullptr : server.MakeLeave(kLeavePatience);
-      },
-      rules);
+      greeted, [](RemoteServer& server) { return server.MakeLeave(kLeavePatience); }, rules);
 }
 
 std::vector<RemoteServer*> ParameterClient::AllServers() {

@@ -102,8 +102,6 @@ class ParameterClient {
   // servers. Does not contact the servers.
   static absl::StatusOr<std::unique_ptr<ParameterClient>> Create(Options options);
 
-  // REQUIRES: the heartbeat thread has ended.
-  ~ParameterClient();
   ParameterClient(const ParameterClient&) = delete;
   ParameterClient& operator=(const ParameterClient&) = delete;
 
@@ -190,8 +188,6 @@ class ParameterClient {
   absl::Status ReachAll();
   absl::Status CallAll(const std::vector<RemoteServer*>& servers, PlainRound::Make make,
                        FanOutCall::Rules rules);
-  // See SlotLeases::Greet. Called on the heartbeat thread.
-  void Greet(RemoteServer* server, uint64_t server_incarnation);
   std::vector<RemoteServer*> AllServers();
   // Servers that own at least one block.
   std::vector<RemoteServer*> Owners();
@@ -200,8 +196,6 @@ class ParameterClient {
   RollbackAccounting accounting_;
   std::vector<std::unique_ptr<RemoteServer>> servers_;
   std::unique_ptr<SlotLeases> leases_;
-  // By server: the last round that Greet() began. Used on the heartbeat thread.
-  std::vector<std::weak_ptr<FanOutCall>> greetings_;
   // By block, as of the last finished pull.
   std::vector<Version> versions_;
   UpdatePace update_pace_;

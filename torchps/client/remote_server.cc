@@ -73,6 +73,15 @@ void RemoteServer::MoveTo(const ServerEndpoint& endpoint) {
   patience_.MovedTo(endpoint);
 }
 
+HelloRequest RemoteServer::RestoreRequest() const {
+  HelloRequest hello = hello_;
+  hello.set_only_restores(true);
+  hello.set_continues(true);
+  hello.clear_shared_memory();
+  if (const auto book = endpoint().book; book != nullptr) SetAddresses(book, &hello);
+  return hello;
+}
+
 std::unique_ptr<ClientCall> RemoteServer::MakeHello() {
   HelloRequest hello = hello_;
   hello.set_continues(expects_model_);
@@ -83,7 +92,7 @@ std::unique_ptr<ClientCall> RemoteServer::MakeHello() {
       [this, hello = std::move(hello)](grpc::ClientContext* context, grpc::CompletionQueue* queue) {
         return stub()->PrepareAsyncHello(context, hello, queue);
       },
-      [this, in_flight = hellos_](const HelloReply& reply) { return TakeHello(reply); });
+      [this](const HelloReply& reply) { return TakeHello(reply); });
 }
 
 bool RemoteServer::IsAnotherProgram(const absl::Status& status, bool greeting) const {

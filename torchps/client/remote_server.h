@@ -108,9 +108,9 @@ class ServerLease {
 // Silent servers may have moved. If the endpoint uses an AddressResolver, the client looks up the
 // new address with the same patience, and greets the server there like a restarted one.
 //
-// Used on the polling thread of the CallLoop. The exceptions are endpoint(), index(), stub() and
-// lease(), which are thread-safe, and start_clock() and last_step(), which may be read between
-// rounds.
+// Used on the polling thread of the CallLoop. The exceptions are endpoint(), index(), stub(),
+// lease() and RestoreRequest(), which are thread-safe, and start_clock() and last_step(), which may
+// be read between rounds.
 class RemoteServer {
  public:
   // `hello` is the request for all greetings; the constructor fills in server_index. The request
@@ -145,6 +145,10 @@ class RemoteServer {
   // may keep the old one.
   const std::shared_ptr<const SharedValues>& shared_values() const { return shared_values_; }
 
+  // Returns a Hello that makes the server restore the job, if a restart lost it, without admitting
+  // the slot. Thread-safe.
+  HelloRequest RestoreRequest() const;
+
   // Creates a Hello call, which stores the reply in this object. The call fails with
   // FAILED_PRECONDITION if ExpectModel() was called and the server lost the model.
   std::unique_ptr<ClientCall> MakeHello();
@@ -160,11 +164,7 @@ class RemoteServer {
   // requests initialization again.
   void ExpectModel() { expects_model_ = true; }
 
-  // True while a Hello call is in flight.
-  bool is_greeting() const { return hellos_.use_count() > 1; }
-
-  // Creates a Leave call. Ends lease renewals until the next greeting. REQUIRES: !is_greeting(),
-  // because the server might handle the Leave before the Hello.
+  // Creates a Leave call. Ends lease renewals until the next greeting.
   std::unique_ptr<ClientCall> MakeLeave(absl::Duration timeout);
 
   // Creates a Renew call, which passes the reply to `take`.
@@ -217,8 +217,6 @@ class RemoteServer {
   bool has_lost_model_ = false;
   std::shared_ptr<const SharedValues> shared_values_;
   bool has_complained_ = false;
-  // Each Hello call holds a copy.
-  const std::shared_ptr<const bool> hellos_ = std::make_shared<const bool>();
   std::string busy_with_;
   ServerLease lease_;
 };

@@ -21,13 +21,12 @@ struct OneCall {
   std::unique_ptr<grpc::ClientAsyncResponseReader<Reply>> reader;
 };
 
-// Makes all `calls` concurrently and waits until they end.
+// Makes all `calls` concurrently and waits until they end, at most until `deadline`.
 template <typename Calls, typename Begin>
-void MakeAll(Calls& calls, absl::Duration timeout, const Begin& begin) {
+void MakeAll(Calls& calls, absl::Time deadline, const Begin& begin) {
   grpc::CompletionQueue queue;
-  const auto deadline = absl::ToChronoTime(absl::Now() + timeout);
   for (const auto& call : calls) {
-    call->context.set_deadline(deadline);
+    call->context.set_deadline(absl::ToChronoTime(deadline));
     call->reader = begin(*call, &queue);
     call->reader->Finish(&call->reply, &call->status, call.get());
   }
@@ -38,13 +37,18 @@ void MakeAll(Calls& calls, absl::Duration timeout, const Begin& begin) {
   }
 }
 
+template <typename Call>
+Call& AddCall(std::vector<std::unique_ptr<Call>>& calls, RemoteServer* server) {
+  calls.push_back(std::make_unique<Call>());
+  calls.back()->server = server;
+  return *calls.back();
+}
+
 // Adds a call to `server` for the slot.
 template <typename Call>
 Call& AddCall(std::vector<std::unique_ptr<Call>>& calls, RemoteServer* server, SlotId slot,
               Incarnation incarnation) {
-  calls.push_back(std::make_unique<Call>());
-  Call& call = *calls.back();
-  call.server = server;
+  Call& call = AddCall(calls, server);
   call.request.set_slot(slot);
   call.request.set_incarnation(incarnation);
   call.request.set_server_incarnation(server->lease().server_incarnation());
@@ -63,14 +67,17 @@ std::vector<RemoteServer*> SlotLeases::Greeted() const {
 
 Renewals SlotLeases::Renew(absl::Duration timeout, absl::Duration stalled_for,
                            absl::Duration longest_pause) {
+  const absl::Time deadline = absl::Now() + timeout;
   using Call = OneCall<RenewRequest, RenewReply>;
   std::vector<std::unique_ptr<Call>> calls;
+  using Restore = OneCall<HelloRequest, HelloReply>;
+  std::vector<std::unique_ptr<Restore>> restores;
   for (RemoteServer* const server : Greeted()) {
     Call& call = AddCall(calls, server, slot_, incarnation_);
     call.request.set_stalled_seconds(absl::ToDoubleSeconds(stalled_for));
     server->lease().RenewalBegins();
   }
-  MakeAll(calls, timeout, [](Call& call, grpc::CompletionQueue* queue) {
+  MakeAll(calls, deadline, [](Call& call, grpc::CompletionQueue* queue) {
     return call.server->stub()->AsyncRenew(&call.context, call.request, queue);
   });
   Renewals renewals;
@@ -79,7 +86,9 @@ Renewals SlotLeases::Renew(absl::Duration timeout, absl::Duration stalled_for,
     const absl::Status status = FromGrpcStatus(call->status);
     // A server that does not know the slot has answered, too.
     lease.RenewalEnds(!RetryDeadline::MayRetry(status), longest_pause);
-    if (absl::IsAborted(status)) greet_(call->server, call->request.server_incarnation());
+    if (absl::IsAborted(status)) {
+      AddCall(restores, call->server).request = call->server->RestoreRequest();
+    }
     renewals.contacts[call->server->index()] = lease.contact();
     if (!call->status.ok() || !call->reply.has_waited_for()) continue;
     const WaitedFor& waited_for = call->reply.waited_for();
@@ -87,6 +96,10 @@ Renewals SlotLeases::Renew(absl::Duration timeout, absl::Duration stalled_for,
     if (renewals.blocking_slot.has_value() && renewals.blocking_slot->time >= time) continue;
     renewals.blocking_slot = BlockingSlot{waited_for.slot(), time, call->server->endpoint().name()};
   }
+  // The answers do not matter: the next renewal asks again.
+  MakeAll(restores, deadline, [](Restore& call, grpc::CompletionQueue* queue) {
+    return call.server->stub()->AsyncHello(&call.context, call.request, queue);
+  });
   return renewals;
 }
 
@@ -99,7 +112,7 @@ void SlotLeases::StepAside(absl::Duration timeout, const std::vector<int>& silen
     // Stops the renewals, so that the lease expires if the Leave fails.
     server->lease().End();
   }
-  MakeAll(calls, timeout, [](Call& call, grpc::CompletionQueue* queue) {
+  MakeAll(calls, absl::Now() + timeout, [](Call& call, grpc::CompletionQueue* queue) {
     return call.server->stub()->AsyncLeave(&call.context, call.request, queue);
   });
 }

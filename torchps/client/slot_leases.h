@@ -1,11 +1,8 @@
 #pragma once
 
-#include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -34,22 +31,14 @@ struct Renewals {
 // Used by the heartbeat thread only, concurrently with the trainer's calls. Borrows the servers.
 class SlotLeases {
  public:
-  // Must start a greeting (Hello) of `server`, unless the slot has left the server or was greeted
-  // by another incarnation since. `server_incarnation`: the incarnation that admitted the slot.
-  using Greet = std::function<void(RemoteServer* server, uint64_t server_incarnation)>;
+  SlotLeases(SlotId slot, Incarnation incarnation, std::vector<RemoteServer*> servers)
+      : slot_(slot), incarnation_(incarnation), servers_(std::move(servers)) {}
 
-  // `greet` is called for each server that no longer knows the slot, for example after a restart. A
-  // restarted server has no job until a worker greets it, and a checkpoint needs all servers. The
-  // trainer would greet it with its next call, but that call may never come, because the trainer
-  // may wait for another server that waits for the checkpoint.
-  SlotLeases(SlotId slot, Incarnation incarnation, std::vector<RemoteServer*> servers, Greet greet)
-      : slot_(slot),
-        incarnation_(incarnation),
-        servers_(std::move(servers)),
-        greet_(std::move(greet)) {}
-
-  // Renews the lease on each server that admitted the slot, within `timeout`. `stalled_for`: see
-  // UpkeepCalls::stalled_for (torchps/client/slot_upkeep.h). `longest_pause`: see
+  // Renews the lease on each server that admitted the slot, within `timeout`. A server that no
+  // longer knows the slot may have restarted: it is asked to restore the job, because without the
+  // job it takes part in no checkpoint. The trainer's next call admits the slot again, but may have
+  // to wait for another server, whose push log has no room until that checkpoint. `stalled_for`:
+  // see UpkeepCalls::stalled_for (torchps/client/slot_upkeep.h). `longest_pause`: see
   // ServerLease::RenewalEnds.
   Renewals Renew(absl::Duration timeout, absl::Duration stalled_for, absl::Duration longest_pause);
 
@@ -66,7 +55,6 @@ class SlotLeases {
   const SlotId slot_;
   const Incarnation incarnation_;
   const std::vector<RemoteServer*> servers_;
-  const Greet greet_;
 };
 
 }  // namespace torchps

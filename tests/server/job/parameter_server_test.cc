@@ -147,6 +147,18 @@ TEST_F(ParameterServerTest, TheNextHelloOfAWaitingSlotGetsTheErrorOfTheRestore) 
   EXPECT_TRUE(late.ok()) << late.status();
 }
 
+TEST_F(ParameterServerTest, AHelloThatOnlyRestoresAdmitsNoSlot) {
+  const auto server = StartServer("/data");
+  HelloRequest hello = GetHello(0);
+  hello.set_only_restores(true);
+  const auto restored = Greet(*server, hello)->Wait();
+  ASSERT_TRUE(restored.ok()) << restored.status();
+  ASSERT_NE(server->job(), nullptr);
+  EXPECT_EQ(server->Describe(false).slot_size(), 0);
+  ASSERT_TRUE(Greet(*server, GetHello(0))->Wait().ok());
+  EXPECT_EQ(server->Describe(false).slot_size(), 1);
+}
+
 TEST_F(ParameterServerTest, AServerWithoutTheBlocksRefusesARunningJob) {
   HelloRequest hello = GetHello(0);
   hello.set_continues(true);

@@ -64,10 +64,12 @@ absl::StatusOr<HelloReply> ParameterServer::Hello(const HelloRequest& request) {
   HelloReply reply;
   reply.set_server_incarnation(options_.server_incarnation);
   LocatePeer(request);
-  const absl::Status entered = hosted->Enter(request.slot(), request.incarnation(), &reply);
-  if (!entered.ok()) return entered;
-  if (TakesLong(request)) progress_.Begin("moves its values to shared memory");
-  hosted->Share(request, &reply);
+  if (!request.only_restores()) {
+    const absl::Status entered = hosted->Enter(request.slot(), request.incarnation(), &reply);
+    if (!entered.ok()) return entered;
+    if (TakesLong(request)) progress_.Begin("moves its values to shared memory");
+    hosted->Share(request, &reply);
+  }
   RecordAddress(request);
   return reply;
 }
@@ -99,7 +101,7 @@ void ParameterServer::Hello(const HelloRequest& request, Reply<HelloReply> reply
       return;
     }
     const auto failure = failures_.find({request.slot(), request.incarnation()});
-    if (failure != failures_.end()) {
+    if (failure != failures_.end() && !request.only_restores()) {
       const absl::Status status = failure->second;
       failures_.erase(failure);
       // If another Hello restored the job since, the failure is obsolete.
@@ -145,7 +147,7 @@ void ParameterServer::AnswerHellos() {
     {
       MutexLock lock(&pending_hellos_mutex_);
       reply = std::move(pending_hellos_.front().reply);
-      if (reply == nullptr && !answer.ok()) {
+      if (reply == nullptr && !answer.ok() && !request->only_restores()) {
         failures_[{request->slot(), request->incarnation()}] = answer.status();
       }
       pending_hellos_.pop_front();

@@ -62,8 +62,8 @@ class ParameterServer {
   explicit ParameterServer(const Options& options);
   ~ParameterServer();
 
-  // Registers a worker's slot. The first Hello also creates or restores the job, which may take
-  // long.
+  // Registers a worker's slot, unless request.only_restores is set. The first Hello also creates or
+  // restores the job, which may take long.
   //
   // FAILED_PRECONDITION: the protocol, job, model or placement differs (the message names the first
   // difference), the job needs a push log but the server runs without a directory, or another
