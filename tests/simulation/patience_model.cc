@@ -39,6 +39,14 @@ void PatienceModel::OnPushEnd(SlotId id, Incarnation incarnation, Step step, Wai
   slot.wait->due = now + longest;
 }
 
+void PatienceModel::OnPull(SlotId id, absl::Duration now) {
+  Slot& slot = slots_[id];
+  if (!slot.ended.has_value()) return;
+  slot.pull_began = now;
+  slot.ended_before_pull = *slot.ended;
+  slot.ended.reset();
+}
+
 void PatienceModel::OnSettled(SlotId slot, absl::Duration now) {
   slots_[slot].wait.reset();
   slots_[slot].settled = now;
@@ -50,8 +58,11 @@ bool PatienceModel::HasEnded(SlotId slot) const {
 }
 
 bool PatienceModel::MayWait(SlotId id, absl::Duration now) const {
-  if (!HasEnded(id)) return false;
-  const Slot& slot = slots_.at(id);
+  const auto found = slots_.find(id);
+  if (found == slots_.end()) return false;
+  const Slot& slot = found->second;
+  if (slot.pull_began == now && now - slot.ended_before_pull >= kShortestTurn) return true;
+  if (!slot.ended.has_value()) return false;
   // The slot waits here, or this server has just answered its push and the pull follows, or the
   // push ended long enough ago to wait at another server.
   return slot.wait.has_value() || slot.settled == now || now - *slot.ended >= kShortestTurn;

@@ -23,7 +23,7 @@ class PatienceModel {
   PatienceModel(double patience, absl::Duration lease) : patience_(patience), lease_(lease) {}
 
   void OnDeath() { slots_.clear(); }
-  void OnPull(SlotId slot) { slots_[slot].ended.reset(); }
+  void OnPull(SlotId slot, absl::Duration now);
   void OnPullAnswered(SlotId slot, absl::Duration now) { slots_[slot].pulled = now; }
   // Reports the last frame of a push. kNothing: no block collected a push of the slot. kThis: a
   // block collected a part of this push. kAnother: blocks collected only parts of another push of
@@ -37,7 +37,8 @@ class PatienceModel {
 
   // True if the slot's push ended and the slot did not pull since.
   bool HasEnded(SlotId slot) const;
-  // Like HasEnded(), and the slot may wait for another block, on this or another server.
+  // Like HasEnded(), and the slot may wait for another block, on this or another server. Also true
+  // when the pull begins: the server may make updates before it takes note of the pull.
   bool MayWait(SlotId slot, absl::Duration now) const;
 
   int MostTurns(SlotId slot, absl::Duration now) const;
@@ -58,6 +59,9 @@ class PatienceModel {
   struct Slot {
     std::optional<absl::Duration> pulled;  // when a pull was answered after the last push
     std::optional<absl::Duration> ended;   // when a push ended after the last pull
+    // The last pull after a push, and the end of that push.
+    absl::Duration pull_began = -absl::InfiniteDuration();
+    absl::Duration ended_before_pull;
     absl::Duration settled;
     Incarnation incarnation = 0;  // of the last push that ended
     Step step = 0;

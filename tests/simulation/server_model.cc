@@ -254,7 +254,7 @@ void ServerModel::OnPull(const PullRequest& request) {
     world_->Violation(name_, " accepted a pull of slot ", request.slot(), ", which is not live");
     return;
   }
-  patience_.OnPull(request.slot());
+  patience_.OnPull(request.slot(), world_->now());
   Claim(slots_[request.slot()], request.clock() - (request.ahead() ? 1 : 0));
 }
 

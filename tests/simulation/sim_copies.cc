@@ -3,8 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "tests/simulation/sim_server.h"
+#include "torchps/checkpoint/checkpoint_directory.h"
 #include "torchps/server/backup/backup_peer.h"
+#include "torchps/server/push_log/log_segment.h"
 
 namespace torchps::simulation {
 namespace {
@@ -79,6 +83,40 @@ void SimServer::LoseDisk() {
   world_->Trace(process_.name(),
                 disk_loss_ == DiskLoss::kAll ? " loses its disk" : " loses a sector");
   Kill(/*power_cut=*/true);
+}
+
+std::string SimServer::OverwriteSector() {
+  FileSystem& keeper = peers_[(static_cast<size_t>(index_) + 1) % peers_.size()]->disk_.files();
+  const absl::StatusOr<std::vector<std::string>> names = keeper.List(SimDisk::directory());
+  std::string copies;
+  for (const std::string& name : names.ok() ? *names : std::vector<std::string>()) {
+    if (absl::StartsWith(name, "copies-of-") && absl::EndsWith(name, absl::StrCat("-", index_))) {
+      copies = absl::StrCat(SimDisk::directory(), "/", name);
+    }
+  }
+  const size_t prefix = SimDisk::directory().size();
+  const auto has_copy = [&](const std::string& path, size_t bytes) {
+    const auto copy = keeper.OpenForReading(copies + path.substr(prefix));
+    return copy.ok() && (*copy)->size() == static_cast<int64_t>(bytes);
+  };
+  // A damaged log is not replaced by a copy that lacks segments.
+  const std::string log = CheckpointDirectory(&disk_.files(), SimDisk::directory())
+                              .LogPath(index_, static_cast<int>(peers_.size()));
+  const absl::StatusOr<std::vector<std::string>> segments = disk_.files().List(log);
+  const bool has_log =
+      segments.ok() &&
+      std::all_of(segments->begin(), segments->end(), [&](const std::string& name) {
+        const std::string path = absl::StrCat(log, "/", name);
+        const auto segment = disk_.files().OpenForReading(path);
+        const bool is_last = name == segments->back();
+        return segment.ok() &&
+               (is_last ? (*segment)->size() <= static_cast<int64_t>(kLogSegmentHeaderBytes) ||
+                              has_copy(path, static_cast<size_t>((*segment)->size()))
+                        : keeper.OpenForReading(copies + path.substr(prefix)).ok());
+      });
+  return disk_.MisdirectWrite([&](const std::string& path, size_t bytes) {
+    return has_copy(path, bytes) && (has_log || !absl::StartsWith(path, log));
+  });
 }
 
 void SimServer::CopySoon() {

@@ -54,9 +54,8 @@ void SimDisk::Replace() {
   disk_->LoseDisk();
 }
 
-std::string SimDisk::MisdirectWrite() {
-  return disk_->MisdirectWrite(
-      world_->Draw(), [](const std::string& path) { return !absl::StrContains(path, kCopy); });
+std::string SimDisk::MisdirectWrite(FaultyFileSystem::MayDamage may_damage) {
+  return disk_->MisdirectWrite(world_->Draw(), may_damage);
 }
 
 std::optional<FaultyFileSystem::Fault> SimDisk::OnOperation(Operation operation,

@@ -58,8 +58,8 @@ class SimDisk {
   void Recover(bool power_cut);
   // As Recover(), with an empty disk.
   void Replace();
-  // Overwrites a sector of a file, but not of another server's copies. Returns the file's path.
-  std::string MisdirectWrite();
+  // As FaultyFileSystem::MisdirectWrite().
+  std::string MisdirectWrite(FaultyFileSystem::MayDamage may_damage);
 
  private:
   std::optional<FaultyFileSystem::Fault> OnOperation(FaultyFileSystem::Operation operation,

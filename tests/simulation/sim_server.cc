@@ -83,8 +83,7 @@ void SimServer::FinishKill(bool power_cut) {
     disk_.Recover(power_cut);
   }
   if (loss == DiskLoss::kSector) {
-    world_->Trace("a sector of ", process_.name(), "'s ", disk_.MisdirectWrite(),
-                  " is overwritten");
+    world_->Trace("a sector of ", process_.name(), "'s ", OverwriteSector(), " is overwritten");
   }
   if (power_cut) found_after_kill_ = found_after_power_cut_;
   ending_ = false;
@@ -177,12 +176,11 @@ void SimServer::Hello(const Arrival& arrival, const HelloRequest& request) {
     model_.OnJob(job_.get(), restored, restored && storage_->origin()->from_log);
   }
   const Incarnation before = model_.SlotHolder(request.slot());
-  if (reply.ok() && !request.only_restores()) {
-    model_.OnHello(request.slot(), request.incarnation(), *reply);
-  }
+  const bool enters = reply.ok() && !request.only_restores();
+  if (enters) model_.OnHello(request.slot(), request.incarnation(), *reply);
   arrival->Answer(reply);
   model_.Check();
-  if (reply.ok() && before != 0 && before != request.incarnation()) {
+  if (enters && before != 0 && before != request.incarnation()) {
     on_takeover_(this, before, request.incarnation());
   }
 }

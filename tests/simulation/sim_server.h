@@ -69,8 +69,9 @@ class SimServer {
   // Kills the process now, or the whole machine if `power_cut`. The server does not send anything
   // after this.
   void Kill(bool power_cut);
-  // Kills the machine, and replaces its disk or overwrites a sector of it. Does nothing unless the
-  // other servers have copies of everything on the disk, and their own copies are complete.
+  // Kills the machine, and replaces its disk or overwrites a sector of a copied file. Does nothing
+  // unless the other servers have copies of everything on the disk, and their own copies are
+  // complete.
   // REQUIRES: index() is not 0, which has the coordinator.
   void LoseDisk();
   // The copies of other servers' files. REQUIRES: the process is alive.
@@ -200,6 +201,9 @@ class SimServer {
   // What happens to the disk at the end of Kill().
   enum class DiskLoss { kNone, kSector, kAll };
   DiskLoss disk_loss_ = DiskLoss::kNone;
+  // Overwrites a sector of a file of which another server has a complete copy. Returns the file's
+  // path; empty if there is none.
+  std::string OverwriteSector();
   // Since the last loss of a disk: this server has sent a piece of a file, and then everything.
   bool has_copied_ = false;
   bool has_copied_all_ = false;

@@ -145,14 +145,14 @@ void FaultyFileSystem::FlipBit(const std::string& path, int64_t byte, int bit) {
   }
 }
 
-std::string FaultyFileSystem::MisdirectWrite(
-    uint64_t seed, absl::FunctionRef<bool(const std::string& path)> may_damage) {
+std::string FaultyFileSystem::MisdirectWrite(uint64_t seed, MayDamage may_damage) {
   const MutexLock lock(&disk_->mutex_);
   std::vector<std::pair<std::string, Inode*>> targets;
   std::string others;  // what a sector may be overwritten with
   for (const auto& [path, inode] : disk_->names_) {
     others += inode->live;
-    if (!inode->live.empty() && may_damage(path)) targets.emplace_back(path, inode.get());
+    const size_t bytes = inode->live.size();
+    if (bytes > 0 && may_damage(path, bytes)) targets.emplace_back(path, inode.get());
   }
   if (targets.empty()) return "";
   const auto& [path, inode] = targets[UniformBelow(seed, targets.size())];

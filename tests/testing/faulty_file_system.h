@@ -89,8 +89,8 @@ class FaultyFileSystem final : public FileSystem {
 
   // Overwrites one sector of a file that `may_damage` accepts with other bytes of the disk, as a
   // disk that writes to the wrong place. Returns the path of the file; empty if there is none.
-  std::string MisdirectWrite(uint64_t seed,
-                             absl::FunctionRef<bool(const std::string& path)> may_damage);
+  using MayDamage = absl::FunctionRef<bool(const std::string& path, size_t bytes)>;
+  std::string MisdirectWrite(uint64_t seed, MayDamage may_damage);
 
   // --- FileSystem ---
 

@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "torchps/checkpoint/manifest.h"
+#include "torchps/checkpoint/safetensors_file.h"
 
 namespace torchps {
 namespace {
@@ -139,6 +140,14 @@ absl::Status CheckpointDirectory::WriteManifest(uint64_t checkpoint, absl::strin
   if (!present.ok()) return present.status();
   if (*present == text) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(path, " does not contain the bytes that were written"));
+}
+
+bool CheckpointDirectory::HasShard(const Manifest& manifest, int server_index) const {
+  const absl::StatusOr<std::unique_ptr<SafetensorsReader>> shard = SafetensorsReader::Open(
+      files_, ShardPath(manifest.checkpoint(), server_index, manifest.server_count()));
+  if (!shard.ok()) return false;
+  const absl::StatusOr<uint32_t> crc = (*shard)->Checksum();
+  return crc.ok() && *crc == manifest.shard(server_index).crc32c();
 }
 
 absl::Status CheckpointDirectory::Sync(uint64_t checkpoint) const {

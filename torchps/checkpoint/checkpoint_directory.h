@@ -67,6 +67,8 @@ class CheckpointDirectory {
   absl::StatusOr<uint64_t> HighestNumber() const;
   // Reads and checks a checkpoint's manifest. NOT_FOUND: the manifest does not exist.
   absl::StatusOr<Manifest> ReadManifest(uint64_t checkpoint) const;
+  // Reads a server's shard. Returns true if it has the manifest's checksum.
+  bool HasShard(const Manifest& manifest, int server_index) const;
   // Returns the manifest of the newest checkpoint that is undamaged and accepted by `usable`. If a
   // manifest is damaged, or `usable` returns NOT_FOUND or DATA_LOSS, appends the reason to
   // `passed_over` as a sentence and continues with the next older checkpoint. Returns any other

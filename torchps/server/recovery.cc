@@ -99,6 +99,7 @@ absl::Status FetchBackupOfFirstServer(FileSystem* files, const std::string& dire
   options.files = files;
   options.peer = peer;
   options.directory = directory;
+  options.with_coordinator = true;
   options.begin = [&log](const std::string& what, int64_t) {
     log(absl::StrCat("server 0 ", what));
   };

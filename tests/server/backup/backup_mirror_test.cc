@@ -316,13 +316,15 @@ TEST_F(BackupMirrorTest, ErrorNamesThePeer) {
 
 class BackupFetchTest : public BackupMirrorTest {
  protected:
-  BackupFetch Fetch(const std::string& directory, uint64_t job_id = 77) {
+  BackupFetch Fetch(const std::string& directory, uint64_t job_id = 77,
+                    bool with_coordinator = false) {
     BackupFetch::Options options;
     options.files = &files_;
     options.peer = &peer_;
     options.directory = directory;
     options.job_id = job_id;
     options.server_index = 1;
+    options.with_coordinator = with_coordinator;
     options.begin = [this](const std::string& what, int64_t pieces) {
       what_ = what;
       pieces_ = pieces;
@@ -366,6 +368,20 @@ TEST_F(BackupFetchTest, FetchesExactlyTheCopiedFiles) {
   EXPECT_FALSE(Fetch("/new").WasBrokenOff());
   EXPECT_TRUE(Fetch("/other", /*job_id=*/0).Run().ok()) << "for any job";
   ExpectSame("/other", kShardFile);
+}
+
+TEST_F(BackupFetchTest, FetchesTheCoordinatorsFilesOnlyBeforeItRuns) {
+  Write("coordinator.state", "old");
+  mirror_->Want("coordinator.state", /*complete=*/true, Wanted::kKept);
+  CopySome();
+  for (const bool with_coordinator : {false, true}) {
+    const std::string directory = absl::StrCat("/new", with_coordinator);
+    BackupFetch fetch = Fetch(directory, /*job_id=*/77, with_coordinator);
+    ASSERT_TRUE(fetch.Run().ok());
+    EXPECT_EQ(pieces_, 0) << "every file is reported";
+    ExpectSame(directory, kShardFile);
+    EXPECT_EQ(files_.OpenForReading(directory + "/coordinator.state").ok(), with_coordinator);
+  }
 }
 
 TEST_F(BackupFetchTest, FetchesNothingWithoutCopies) {

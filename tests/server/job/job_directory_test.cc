@@ -409,6 +409,24 @@ TEST(JobDirectoryTest, WithALogAShardFromBeforeTheRestartIsCommitted) {
   }
 }
 
+TEST(JobDirectoryTest, ADamagedShardFromBeforeTheRestartIsRefused) {
+  FaultyFileSystem files;
+  CommitCheckpointRequest commit;
+  {
+    Life life(&files, kLogged);
+    ASSERT_TRUE(life.harness->Initialize(0, 1, 0.0f).ok());
+    const absl::StatusOr<ShardInfo> shard = life.directory->WriteShard(1);
+    ASSERT_TRUE(shard.ok()) << shard.status();
+    commit = life.GetCommit(1, *shard, {1});
+  }
+  files.KillProcesses();
+  const CheckpointDirectory place(&files, kDirectory);
+  files.FlipBit(place.ShardPath(1, 0, 1), /*byte=*/0, /*bit=*/0);
+  Life life(&files, kLogged, /*incarnation=*/2);
+  EXPECT_EQ(life.directory->Commit(commit).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(absl::IsNotFound(place.ReadManifest(1).status()));
+}
+
 // Removes a damaged log, as docs/storage.md recommends.
 TEST(JobDirectoryTest, WithoutTheLogAShardFromBeforeTheRestartIsRefused) {
   FaultyFileSystem files;

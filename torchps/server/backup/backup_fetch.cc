@@ -1,5 +1,6 @@
 #include "torchps/server/backup/backup_fetch.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -53,6 +54,13 @@ absl::StatusOr<ListCopiesReply> BackupFetch::List() {
           "it lists ", file.file(), " with ", file.bytes(), " bytes, more than any disk holds")));
     }
     left -= static_cast<int64_t>(file.bytes());
+  }
+  if (!options_.with_coordinator) {
+    auto* const files = list->mutable_file();
+    files->erase(
+        std::remove_if(files->begin(), files->end(),
+                       [](const CopiedFile& file) { return !absl::StrContains(file.file(), '/'); }),
+        files->end());
   }
   return list;
 }

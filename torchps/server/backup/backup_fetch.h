@@ -28,6 +28,9 @@ class BackupFetch {
     std::string directory;
     uint64_t job_id = 0;  // 0 means any job that has copies
     int server_index = 0;
+    // True if Run() also fetches the files beside the folders. They belong to the coordinator,
+    // which has newer ones once it runs.
+    bool with_coordinator = false;
     // Progress reports. `begin` receives a message for users and the number of pieces to follow.
     // `done` is called after each piece.
     std::function<void(const std::string& what, int64_t pieces)> begin = [](const std::string&,
@@ -71,7 +74,7 @@ class BackupFetch {
 
  private:
   std::string MarkPath() const;
-  // Returns the peer's list, with valid names and sizes.
+  // Returns the peer's list of the files to fetch, with valid names and sizes.
   absl::StatusOr<ListCopiesReply> List();
   // Writes the copy to the file in `directory`. `crc32c`: the required checksum; nullopt if
   // unknown.

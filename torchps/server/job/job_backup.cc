@@ -9,7 +9,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "torchps/checkpoint/safetensors_file.h"
 #include "torchps/server/push_log/log_reader.h"
 #include "torchps/server/push_log/log_segment.h"
 
@@ -80,16 +79,10 @@ absl::StatusOr<bool> JobBackup::ReplaceDamagedCheckpoints(uint64_t restored) {
         manifest->server_count() != options_.server_count) {
       continue;
     }
-    const std::string path =
-        directory_.ShardPath(checkpoint, options_.server_index, options_.server_count);
-    const uint32_t expected = manifest->shard(options_.server_index).crc32c();
-    const absl::StatusOr<std::unique_ptr<SafetensorsReader>> shard =
-        SafetensorsReader::Open(&directory_.files(), path);
-    if (shard.ok()) {
-      const absl::StatusOr<uint32_t> crc = (*shard)->Checksum();
-      if (crc.ok() && *crc == expected) continue;
-    }
-    const absl::StatusOr<bool> replaced = ReplaceFile(path, expected);
+    if (directory_.HasShard(*manifest, options_.server_index)) continue;
+    const absl::StatusOr<bool> replaced =
+        ReplaceFile(directory_.ShardPath(checkpoint, options_.server_index, options_.server_count),
+                    manifest->shard(options_.server_index).crc32c());
     if (!replaced.ok()) return replaced;
     any = any || *replaced;
   }
@@ -116,14 +109,18 @@ absl::StatusOr<bool> JobBackup::ReplaceLog(const LogIdentity& identity, uint64_t
       const auto empty = static_cast<int64_t>(kLogSegmentHeaderBytes);
       return name > last ? copied > empty : name == last && copied > bytes;
     }
-    // A copy that is not complete yet may lack acknowledged records.
+    // A copy that is not complete yet may lack acknowledged records. The next segment's header
+    // tells how long a segment must be, so only the last one is compared.
     for (const std::string& name : *names) {
+      const auto copy = copies.find(name);
+      if (name != names->back()) {
+        if (copy == copies.end()) return false;
+        continue;
+      }
       const auto own = directory_.files().OpenForReading(absl::StrCat(log, "/", name));
       if (!own.ok()) return own.status();
-      const int64_t uncopied = name == names->back() ? kCopyPieceBytes : 0;
-      const auto copy = copies.find(name);
       const int64_t copied = copy == copies.end() ? 0 : copy->second;
-      if (copied + uncopied < (*own)->size()) return false;
+      if (copied + kCopyPieceBytes < (*own)->size()) return false;
     }
     return true;
   };
@@ -133,7 +130,8 @@ absl::StatusOr<bool> JobBackup::ReplaceLog(const LogIdentity& identity, uint64_t
                     [](const LogRecord&, const FramePayload&) { return absl::OkStatus(); });
     if (absl::IsDataLoss(copy.status())) return false;
     if (!copy.ok()) return copy.status();
-    return copy->last_sequence > last_sequence;
+    // A damaged log may have no readable record.
+    return end.ok() ? copy->last_sequence > last_sequence : copy->last_sequence >= last_sequence;
   };
   absl::StatusOr<bool> replaced =
       BackupFetch(FetchOptions()).ReplaceFolder(LogFolder(), may_be_better, is_better);

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "torchps/checkpoint/checkpoint_reader.h"
+#include "torchps/checkpoint/manifest.h"
 #include "torchps/checkpoint/shard_format.h"
 #include "torchps/common/check.h"
 #include "torchps/common/process/failpoint.h"
@@ -332,6 +333,16 @@ absl::Status JobDirectory::TryCommit(const CommitCheckpointRequest& request) {
   if (absl::IsNotFound(options_.files->OpenForReading(shard).status())) {
     return absl::FailedPreconditionError(
         absl::StrCat(shard, " was removed in favor of a later checkpoint"));
+  }
+  if (checkpoint != written_) {
+    // An earlier process wrote the shard. This one restored another checkpoint or the log, and has
+    // not read the shard.
+    const absl::StatusOr<Manifest> manifest = DecodeManifest(request.manifest());
+    if (!manifest.ok()) return manifest.status();
+    if (!directory_.HasShard(*manifest, server_index_)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(shard, " is damaged; the next checkpoint will be complete"));
+    }
   }
   if (absl::Status kept = directory_.WriteManifest(checkpoint, request.manifest()); !kept.ok()) {
     return kept;
