@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "grpcpp/version_info.h"
 #include "torchps/common/process/command_line.h"
 #include "torchps/common/process/process_limits.h"
 #include "torchps/common/process/version.h"
@@ -175,7 +176,7 @@ int Main(const std::vector<std::string>& words) {
     return static_cast<int>(ExitCode::kUsage);
   }
   if (words[0] == "--version" || words[0] == "version") {
-    std::cout << ReleaseLine() << std::endl;
+    std::cout << ReleaseLine() << "; gRPC " GRPC_CPP_VERSION_STRING << std::endl;
     return static_cast<int>(ExitCode::kOk);
   }
   const bool help_first = AsksForHelp(words[0]);

@@ -14,6 +14,7 @@
 #include "absl/flags/parse.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "grpcpp/version_info.h"
 #include "torchps/common/clock.h"
 #include "torchps/common/process/command_line.h"
 #include "torchps/common/process/process_limits.h"
@@ -29,8 +30,7 @@ ABSL_FLAG(
     "HOST:PORT to listen on; port 0 picks a free one and prints it in the first line of output");
 ABSL_FLAG(std::string, certs, "",
           "directory with a server's ca.pem, cert.pem and key.pem ('psctl certs' makes them): use "
-          "TLS, and "
-          "accept only peers with such certificates");
+          "TLS, and accept only peers with such certificates");
 ABSL_FLAG(
     bool, insecure, false,
     "allow any host and any user of this machine without --certs: gradients and parameters are "
@@ -82,7 +82,8 @@ int Fail(const absl::Status& status) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  torchps::SetProgramHelp("a parameter server of torchps; see README.md");
+  torchps::SetProgramHelp("a parameter server of torchps; see README.md",
+                          "gRPC " GRPC_CPP_VERSION_STRING);
   const absl::Status flags = torchps::CheckCommandLine(argc, argv);
   if (!flags.ok()) return Fail(flags);
   absl::ParseCommandLine(argc, argv);

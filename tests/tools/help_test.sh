@@ -14,7 +14,7 @@ says --local torchps/ps_worker --help
 says --local examples/gan --help
 says 'psctl run ' torchps/psctl --help
 for program in torchps/ps_server torchps/ps_worker torchps/psctl; do
-  says '^torchps [0-9]*\.[0-9]*\.[0-9]*\( (commit [-0-9a-z]*)\)\?$' "$program" --version
+  says '^torchps [0-9]*\.[0-9]*\.[0-9]*\( (commit [-0-9a-z]*)\)\?; gRPC [0-9.]*' "$program" --version
 done
 says "there is no command 'top'; 'psctl help' lists them" torchps/psctl top
 says "did you mean 'status'" torchps/psctl statis

@@ -21,7 +21,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "grpcpp/version_info.h"
 #include "torch/utils.h"
+#include "torch/version.h"
 #include "torchps/common/clock.h"
 #include "torchps/common/process/command_line.h"
 #include "torchps/common/process/found_functions.h"
@@ -321,7 +323,8 @@ int RunWorkerProgram(int argc, char** argv, const WorkerProgram& work) {
 
   std::vector<char*> arguments(argv, argv + argc);
   const std::vector<std::string> overrides = TakeOverrides(&arguments);
-  SetProgramHelp("a worker of torchps; see README.md");
+  SetProgramHelp("a worker of torchps; see README.md",
+                 "gRPC " GRPC_CPP_VERSION_STRING ", libtorch " TORCH_VERSION);
   std::string program = argv[0];
   program = program.substr(program.rfind('/') + 1);
   EndWellWhenTorchThrows(program.c_str());

@@ -66,14 +66,16 @@ std::string ClosestFlag(absl::string_view name) {
 
 }  // namespace
 
-void SetProgramHelp(absl::string_view purpose) {
+void SetProgramHelp(absl::string_view purpose, const std::string& libraries) {
   absl::SetProgramUsageMessage(purpose);
   absl::FlagsUsageConfig config;
   // By default, absl lists only the flags defined in the file of main().
   config.contains_help_flags = [](absl::string_view file) {
     return !absl::StrContains(file, "absl/");
   };
-  config.version_string = [] { return ReleaseLine() + "\n"; };
+  config.version_string = [libraries] {
+    return absl::StrCat(ReleaseLine(), "; ", libraries, "\n");
+  };
   absl::SetFlagsUsageConfig(config);
 }
 

@@ -24,9 +24,9 @@ enum class ExitCode : int {
 ExitCode ExitCodeFor(const absl::Status& status);
 
 // Sets the output of --help and --version. --help prints `purpose`, one sentence, and all flags of
-// the program, including flags defined outside the file of main(). Call once, before
-// absl::ParseCommandLine.
-void SetProgramHelp(absl::string_view purpose);
+// the program, including flags defined outside the file of main(). --version prints the release and
+// `libraries`, for example "gRPC 1.51.1". Call once, before absl::ParseCommandLine.
+void SetProgramHelp(absl::string_view purpose, const std::string& libraries);
 
 // Checks a command line against the program's absl flags. Call before absl::ParseCommandLine, which
 // would instead exit with code 1 and a page of output. Returns INVALID_ARGUMENT, naming the first
