@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Runs all checks on a bare Debian 12: installs missing packages and runs every test. Then runs the tests
-# that do not need libtorch under AddressSanitizer and UndefinedBehaviorSanitizer, compiled by clang with
-# lock analysis, and those with threads under ThreadSanitizer. Finally builds for CUDA and rehearses the
-# GPU stages on the CPU (deploy/gpu_test.sh).
+# On a bare Debian 12, installs missing packages, runs every test, and builds programs outside the tree.
 #
-#   deploy/test.sh [--quick] [--minutes=N]
-#       --quick: the tests only
-#       --minutes: time limit; after it, the sanitizers and the rehearsal are skipped
+#   deploy/test.sh [--all] [--minutes=N]
+#       --all: then runs the tests that do not need libtorch under AddressSanitizer and
+#              UndefinedBehaviorSanitizer, compiled by clang with lock analysis, and those with threads
+#              under ThreadSanitizer; then builds for CUDA and rehearses the GPU stages on the CPU
+#              (deploy/gpu_test.sh)
+#       --minutes: time limit; after it, the parts of --all are skipped
 #
 # The last line is 'N passed, N failed'. Each test target counts once per configuration. A target fails
 # if it does not compile or the lock analysis reports an error. Each check of the rehearsal counts. The
@@ -15,15 +15,15 @@
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-quick=false
+all=false
 seconds=100000000
 for argument in "$@"; do
   case "$argument" in
-    --quick) quick=true ;;
+    --all) all=true ;;
     --minutes=?*)
       [[ "${argument#*=}" =~ ^[0-9]+$ ]] || die "$argument: expected a whole number of minutes."
       seconds=$((${argument#*=} * 60)) ;;
-    *) die "unknown option '$argument': expected --quick or --minutes=N." ;;
+    *) die "unknown option '$argument': expected --all or --minutes=N." ;;
   esac
 done
 
@@ -187,7 +187,7 @@ run_tests tests "tests(//...) except $(tagged manual)" //...
 check_install
 check_workspace
 
-if ! $quick; then
+if $all; then
   without_libtorch="tests(//...) except $(tagged 'manual|libtorch')"
   run_tests "asan, locks" "$without_libtorch" //... --config=asan \
     --build_tag_filters=-libtorch --test_tag_filters=-libtorch
