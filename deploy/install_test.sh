@@ -28,10 +28,17 @@ cmake -S "$TORCHPS_ROOT/examples/cmake" -B by_cmake -DCMAKE_PREFIX_PATH="$prefix
 cmake --build by_cmake >cmake.log || die "the CMake build failed: $(tail -n 3 cmake.log)"
 learns by_cmake/spirals
 
+# Headers of a user whose names exist in torchps/, too. torchps must not include them.
+for header in data/dataset.h worker/task.h program/task_setup.h job/optimizer_fields.h proto/job.pb.h; do
+  [ -f "$prefix/include/torchps/$header" ] || die "$header is not installed; name another header here."
+  mkdir -p "own/${header%/*}"
+  echo "#error torchps includes a header of the user's" >"own/$header"
+done
+
 # The output is quoted for a shell.
 eval "flags=($(PKG_CONFIG_PATH="$prefix/lib/pkgconfig" pkg-config --cflags --libs torchps))"
 # Debian installs torch's C++ headers below its C headers.
 # shellcheck disable=SC2154
-g++ -O1 "$TORCHPS_ROOT/examples/cmake/spirals.cc" -I/usr/include/torch/csrc/api/include "${flags[@]}" \
+g++ -O1 "$TORCHPS_ROOT/examples/cmake/spirals.cc" -Iown -I/usr/include/torch/csrc/api/include "${flags[@]}" \
   -Wl,-rpath,"$prefix/lib" -o by_pkg_config || die "the build by pkg-config failed."
 learns ./by_pkg_config

@@ -8,7 +8,6 @@
 #include "tests/simulation/sim_server.h"
 #include "torchps/checkpoint/checkpoint_directory.h"
 #include "torchps/server/backup/backup_peer.h"
-#include "torchps/server/push_log/log_segment.h"
 
 namespace torchps::simulation {
 namespace {
@@ -94,28 +93,19 @@ std::string SimServer::OverwriteSector() {
       copies = absl::StrCat(SimDisk::directory(), "/", name);
     }
   }
-  const size_t prefix = SimDisk::directory().size();
-  const auto has_copy = [&](const std::string& path, size_t bytes) {
-    const auto copy = keeper.OpenForReading(copies + path.substr(prefix));
-    return copy.ok() && (*copy)->size() == static_cast<int64_t>(bytes);
+  const auto copy_of = [&](const std::string& path) {
+    return copies + path.substr(SimDisk::directory().size());
   };
   // A damaged log is not replaced by a copy that lacks segments.
-  const std::string log = CheckpointDirectory(&disk_.files(), SimDisk::directory())
+  const std::string log = CheckpointDirectory(nullptr, SimDisk::directory())
                               .LogPath(index_, static_cast<int>(peers_.size()));
-  const absl::StatusOr<std::vector<std::string>> segments = disk_.files().List(log);
-  const bool has_log =
-      segments.ok() &&
-      std::all_of(segments->begin(), segments->end(), [&](const std::string& name) {
-        const std::string path = absl::StrCat(log, "/", name);
-        const auto segment = disk_.files().OpenForReading(path);
-        const bool is_last = name == segments->back();
-        return segment.ok() &&
-               (is_last ? (*segment)->size() <= static_cast<int64_t>(kLogSegmentHeaderBytes) ||
-                              has_copy(path, static_cast<size_t>((*segment)->size()))
-                        : keeper.OpenForReading(copies + path.substr(prefix)).ok());
-      });
+  const auto segments = disk_.files().List(log);
+  const auto copied = keeper.List(copy_of(log));
+  const bool has_log = segments.ok() && copied.ok() && *segments == *copied;
   return disk_.MisdirectWrite([&](const std::string& path, size_t bytes) {
-    return has_copy(path, bytes) && (has_log || !absl::StartsWith(path, log));
+    const auto copy = keeper.OpenForReading(copy_of(path));
+    return copy.ok() && (*copy)->size() == static_cast<int64_t>(bytes) &&
+           (has_log || !absl::StartsWith(path, log));
   });
 }
 
