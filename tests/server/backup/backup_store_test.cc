@@ -190,9 +190,12 @@ TEST_F(BackupStoreTest, RetriesSucceedAfterAnyDiskFault) {
   }
 }
 
-TEST_F(BackupStoreTest, RejectsAPieceOfAJobThatWasNotListed) {
+TEST_F(BackupStoreTest, RejectsCallsForAJobThatWasNotListed) {
   keeper_ = std::make_unique<BackupStore>(&files_, "/ps");
   EXPECT_TRUE(absl::IsAborted(Store(kSegment, 0, 0, "abc").status()));
+  DropCopiesRequest drop;
+  *drop.add_file() = GetFile(kSegment);
+  EXPECT_TRUE(absl::IsAborted(keeper_->Drop(drop).status()));
   List(/*job_id=*/78);
   EXPECT_TRUE(absl::IsAborted(Store(kSegment, 0, 0, "abc").status()));
   List();

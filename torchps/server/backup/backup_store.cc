@@ -19,6 +19,10 @@ StoreCopyReply Ends(int64_t bytes) {
   return reply;
 }
 
+absl::Status MustList() {
+  return absl::AbortedError("this server was restarted; request the list of copies first");
+}
+
 absl::Status Behind(const StoreCopyRequest& request, int64_t end) {
   return absl::OutOfRangeError(absl::StrCat("the copy of ", request.file().file(), " ends at byte ",
                                             end, ", and the piece begins at byte ",
@@ -63,9 +67,7 @@ absl::StatusOr<StoreCopyReply> BackupStore::Store(const StoreCopyRequest& reques
                      file.file(), "; expected 1 to ", kCopyPieceBytes, " bytes of the file"));
   }
   const auto owner = owners_.find({file.job_id(), file.server_index()});
-  if (owner == owners_.end()) {
-    return absl::AbortedError("this server was restarted; request the list of copies first");
-  }
+  if (owner == owners_.end()) return MustList();
   return file.bytes() > 0 ? StoreWhole(request, &owner->second)
                           : StoreGrowing(request, &owner->second);
 }
@@ -170,10 +172,9 @@ absl::StatusOr<DropCopiesReply> BackupStore::Drop(const DropCopiesRequest& reque
   for (const CopiedFile& file : request.file()) {
     const std::string path = MakePath(file);
     const auto owner = owners_.find({file.job_id(), file.server_index()});
-    if (owner != owners_.end()) {
-      owner->second.named.erase(path);
-      if (owner->second.upload.path == path) owner->second.upload = Upload();
-    }
+    if (owner == owners_.end()) return MustList();
+    owner->second.named.erase(path);
+    if (owner->second.upload.path == path) owner->second.upload = Upload();
     const absl::Status removed = files_->RemoveFile(path);
     if (absl::IsNotFound(removed)) continue;
     if (!removed.ok()) return removed;

@@ -38,7 +38,8 @@ class BackupStore {
   //   OUT_OF_RANGE      the piece begins behind the end of the copy, which the message names
   //   INVALID_ARGUMENT  the name is invalid, or the piece is outside of the file
   absl::StatusOr<StoreCopyReply> Store(const StoreCopyRequest& request);
-  // Removes copies. Ignores missing copies.
+  // Removes copies. Ignores missing copies. ABORTED: as Store(), so that the owner notices if the
+  // copies are gone.
   absl::StatusOr<DropCopiesReply> Drop(const DropCopiesRequest& request);
   // Lists the copies of a server. Job 0 lists the copies of all jobs.
   absl::StatusOr<ListCopiesReply> List(const ListCopiesRequest& request);
