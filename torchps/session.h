@@ -46,6 +46,7 @@ struct WorkerOptions;
 // module's parameters must not be moved, replaced or unfrozen after that.
 class Session {
  public:
+  // Describes the loop to the job.
   struct Options {
     // Samples per epoch. training.epochs and the report count epochs of this size. A loop that
     // generates data chooses the epoch size. At least 1.
@@ -96,6 +97,7 @@ class Session {
   int64_t step() const;  // this worker's step, from 0
   // This worker's slot, from 0. May seed the caller's random numbers.
   int slot() const;
+  // The device of --device, which holds the module.
   torch::Device device() const;
 
   // Leaves the job, and returns status(). If the job is not done, the other workers continue

@@ -31,8 +31,8 @@ struct Batch {
 // Properties of the data that a model must match. Fields that do not apply are 0.
 struct DataShape {
   int64_t channels = 0;  // images
-  int64_t height = 0;
-  int64_t width = 0;
+  int64_t height = 0;    // images
+  int64_t width = 0;     // images
   int64_t features = 0;  // elements of one sample's input: channels * height * width, or columns
   int64_t context = 0;   // text: bytes or tokens in a sample's input
   int64_t classes = 0;   // number of classes
@@ -47,6 +47,7 @@ class Dataset {
  public:
   virtual ~Dataset() = default;
 
+  // Returns the number of samples.
   virtual int64_t size() const = 0;
   // Returns the shape of the samples, from which a model may take its layer sizes. A program with a
   // fixed module can keep this default.
@@ -66,8 +67,8 @@ class Dataset {
 
 // The data of a job. `test` is null if the job does not evaluate.
 struct DataSource {
-  std::shared_ptr<const Dataset> train;
-  std::shared_ptr<const Dataset> test;
+  std::shared_ptr<const Dataset> train;  // trains the model
+  std::shared_ptr<const Dataset> test;   // evaluates the model
   // Describes the data in one line, e.g. "MNIST-style IDX images 28x28 from /data: 10000 train,
   // 10000 test".
   std::string description;
@@ -92,7 +93,7 @@ struct DataSource {
 // Selects the numbers that a fingerprint covers. Numbers that a program computed may differ in the
 // last bits between machines although the data are the same.
 enum class Fingerprinted {
-  kAllNumbers,
+  kAllNumbers,    // all tensors
   kWholeNumbers,  // of floating-point tensors only the shapes
 };
 

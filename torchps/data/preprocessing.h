@@ -28,10 +28,14 @@ struct Preprocessing {
 
   // Ignores unknown entries. INVALID_ARGUMENT: an entry is invalid; the message names it.
   static absl::StatusOr<Preprocessing> FromMetadata(const Metadata& metadata);
+  // Returns the entries for a model file's metadata.
   Metadata ToMetadata() const;
 
+  // True for rows of a table.
   bool is_table() const { return !columns.empty(); }
+  // True for images.
   bool is_images() const { return channels > 0; }
+  // True for bytes or tokens.
   bool is_text() const { return context > 0; }
 
   // Tables: returns the columns and classes of a CSV file for this model.
@@ -55,14 +59,14 @@ struct Preprocessing {
   // Per column or channel: an input is (value - mean) / deviation. For images, value is the byte /
   // 255. Categories use 0 and 1.
   std::vector<double> input_mean;
-  std::vector<double> input_deviation;
+  std::vector<double> input_deviation;  // see input_mean
   // Tables: replaces a missing value by the column's mean.
   bool missing_as_mean = false;
 
   // Images: the input shape. Files of another size are stretched.
   int64_t channels = 0;
-  int64_t height = 0;
-  int64_t width = 0;
+  int64_t height = 0;  // of images, in pixels
+  int64_t width = 0;   // of images, in pixels
 
   // Text: bytes or tokens in a sample's input.
   int64_t context = 0;
@@ -70,12 +74,12 @@ struct Preprocessing {
   // Number of classes; 0 for a regression.
   int64_t classes = 0;
   std::vector<std::string> class_names;  // empty: classes are numbers
-  std::string label_column;
+  std::string label_column;              // tables: the column with the class
 
-  // Regression: a model's output is (number - mean) / deviation.
+  // Regression: the columns to predict. A model's output is (number - mean) / deviation.
   std::vector<std::string> target_columns;
-  std::vector<double> target_mean;
-  std::vector<double> target_deviation;
+  std::vector<double> target_mean;       // per target column
+  std::vector<double> target_deviation;  // per target column
 
   // Dataset::Fingerprint() of the training samples; 0: unknown.
   uint32_t training_data = 0;

@@ -22,9 +22,9 @@ struct StagedTask {
   // Each function is called after torch's generator was seeded for the stage. So a stage's initial
   // parameters do not depend on the process that creates it.
   std::vector<std::function<ModelStage()>> stages;
-  Objective objective;
-  absl::StatusOr<DataSource> data;
-  Callbacks callbacks = {};
+  Objective objective;              // gets the output of the last stage
+  absl::StatusOr<DataSource> data;  // the same samples in each process
+  Callbacks callbacks = {};         // only `augment` with stages in several processes
 };
 
 // Creates the task. Called once, on the training thread.

@@ -12,16 +12,17 @@ namespace torchps {
 
 // The result of evaluating a model on a test set.
 struct Evaluation {
+  // The value of one metric.
   struct Value {
-    std::string name;  // Metric::name
-    double value = 0;
-    bool lower_is_better = false;
+    std::string name;                // Metric::name
+    double value = 0;                // of the metric over the test set
+    bool lower_is_better = false;    // Metric::lower_is_better
     std::vector<double> state = {};  // from Metric::add; empty without it
   };
 
-  int64_t samples = 0;  // 0: no samples were evaluated
-  double loss = 0;      // mean over samples
-  std::vector<Value> metrics;
+  int64_t samples = 0;         // 0: no samples were evaluated
+  double loss = 0;             // mean over samples
+  std::vector<Value> metrics;  // in the objective's order
 
   // Returns the value of the metric `name`, or 0 if it is not in `metrics`.
   double metric(const std::string& name) const {

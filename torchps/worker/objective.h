@@ -25,12 +25,14 @@ struct Pass {
   torch::nn::Module* module = nullptr;
   // The outputs of forward(): one tensor, or all returned tensors.
   std::vector<torch::Tensor> outputs;
+  // The batch that forward() got.
   Batch batch;
   // The number of steps this worker took before. 0 in an evaluation.
   int64_t step = 0;
   // The preprocessing of the task's data. Borrowed; may be null.
   const Preprocessing* preprocessing = nullptr;
 
+  // Returns the first output.
   const torch::Tensor& output() const { return outputs.front(); }
   // Converts regression predictions, or the numbers in `batch.target`, to the units of the data.
   torch::Tensor Numbers(const torch::Tensor& scaled) const {
@@ -41,19 +43,23 @@ struct Pass {
 // A metric that evaluations report in addition to the loss. The value is the total of `sum` over
 // all batches of the test set, divided by the total of `weight`.
 struct Metric {
+  // A batch's part of a metric.
   struct Part {
-    double sum = 0;
-    double weight = 0;
+    double sum = 0;     // for example the number of correct predictions
+    double weight = 0;  // for example the number of samples
   };
 
   // Letters, digits and '_', distinct within an objective, and not "loss". "accuracy", from 0 to 1,
   // is printed as a percentage.
   std::string name;
+  // Returns a batch's part.
   std::function<Part(const Pass& pass)> measure;
+  // True for an error, false for an accuracy.
   bool lower_is_better = false;
-  // Replaces `measure` for a metric that is not a mean over batches. `add` adds a batch to the
-  // state, which starts empty; `value` computes the metric from the state.
+  // Replaces `measure` for a metric that is not a mean over batches: adds a batch to the state,
+  // which starts empty.
   std::function<void(const Pass& pass, std::vector<double>& state)> add = nullptr;
+  // Returns the metric for a state of `add`.
   std::function<double(const std::vector<double>& state)> value = nullptr;
 };
 
@@ -104,6 +110,7 @@ struct Objective {
   std::function<torch::Tensor(const Pass& pass)> loss;
   // Null if the loss is a mean over samples.
   std::function<WeightedLoss(const Pass& pass)> weighted_loss;
+  // The metrics to report.
   std::vector<Metric> metrics;
 
  private:
@@ -150,11 +157,11 @@ Metric AreaUnderRoc();
 // "perplexity": e to the power of the mean cross entropy of outputs [B, T, V] and targets [B, T].
 Metric Perplexity();
 
-// "rmse" and "mae": root mean squared error and mean absolute error over all numbers [B, K], in the
-// units of the data. "r2": 1 - squared error / squared distance from the test set's mean, averaged
-// over the K numbers.
+// "rmse": the root mean squared error over all numbers [B, K], in the units of the data.
 Metric RootMeanSquaredError();
+// "mae": the mean absolute error over all numbers [B, K], in the units of the data.
 Metric MeanAbsoluteError();
+// "r2": 1 - squared error / squared distance from the test set's mean, averaged over the K numbers.
 Metric R2();
 
 // Classification: `output` [B, V] are unnormalized log probabilities, `target` int64 [B] the

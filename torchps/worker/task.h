@@ -23,6 +23,7 @@ namespace torchps {
 // Optional callbacks of a program, called on the training thread. Null callbacks are skipped. If
 // one throws, the worker ends with the exception's message.
 struct Callbacks {
+  // A step of this worker.
   struct Step {
     int64_t step = 0;     // of this worker, from 1
     int64_t samples = 0;  // of the gradient
@@ -78,9 +79,13 @@ class Task {
   // the other functions.
   const absl::Status& status() const { return status_; }
 
+  // Returns the module to train.
   torch::nn::Module& module() const { return *module_; }
+  // Returns the loss and the metrics.
   const Objective& objective() const { return objective_; }
+  // Returns the datasets.
   const DataSource& data() const { return data_; }
+  // Returns the program's callbacks.
   const Callbacks& callbacks() const { return callbacks_; }
 
   // Returns the task with a separate copy of the module. Throws c10::Error if the module is not a

@@ -81,18 +81,21 @@ class SyncBatchNormImplBase
   }
 };
 
+// Normalizes [B, C] or [B, C, L]; programs use its holder, SyncBatchNorm1d.
 class SyncBatchNorm1dImpl : public SyncBatchNormImplBase<1, SyncBatchNorm1dImpl> {
  public:
   using SyncBatchNormImplBase<1, SyncBatchNorm1dImpl>::SyncBatchNormImplBase;
 };
 TORCH_MODULE(SyncBatchNorm1d);
 
+// Normalizes [B, C, H, W]; programs use its holder, SyncBatchNorm2d.
 class SyncBatchNorm2dImpl : public SyncBatchNormImplBase<2, SyncBatchNorm2dImpl> {
  public:
   using SyncBatchNormImplBase<2, SyncBatchNorm2dImpl>::SyncBatchNormImplBase;
 };
 TORCH_MODULE(SyncBatchNorm2d);
 
+// Normalizes [B, C, D, H, W]; programs use its holder, SyncBatchNorm3d.
 class SyncBatchNorm3dImpl : public SyncBatchNormImplBase<3, SyncBatchNorm3dImpl> {
  public:
   using SyncBatchNormImplBase<3, SyncBatchNorm3dImpl>::SyncBatchNormImplBase;

@@ -26,6 +26,7 @@ namespace torchps {
 // torch::nn::Module, and torch::nn::Sequential. Copies share the module.
 class ModelStage {
  public:
+  // Wraps a module.
   template <typename Net>
   ModelStage(std::shared_ptr<Net> module) {  // NOLINT: {first, second} makes stages
     static_assert(std::is_base_of_v<torch::nn::Module, Net>, "a stage is a nn::Module");
@@ -34,9 +35,11 @@ class ModelStage {
     };
     module_ = std::move(module);
   }
+  // The same for a TORCH_MODULE holder.
   template <typename Net>
   ModelStage(const torch::nn::ModuleHolder<Net>& module) : ModelStage(module.ptr()) {}  // NOLINT
 
+  // Returns the wrapped module.
   const std::shared_ptr<torch::nn::Module>& module() const { return module_; }
 
   // Returns the device of the first parameter, or of the first buffer if there are no parameters.
@@ -74,16 +77,19 @@ class StagesImpl final : public torch::nn::Module {
   // the device of `input`. Throws the stages' exceptions.
   torch::Tensor forward(torch::Tensor input);
 
+  // Returns the stages in order.
   const std::vector<ModelStage>& stages() const { return stages_; }
 
  private:
   const std::vector<ModelStage> stages_;
 };
 
+// The TORCH_MODULE holder of StagesImpl.
 class Stages : public torch::nn::ModuleHolder<StagesImpl> {
  public:
   using torch::nn::ModuleHolder<StagesImpl>::ModuleHolder;
 
+  // Cuts a module into these stages.
   Stages(std::initializer_list<ModelStage> stages) : Stages(std::vector<ModelStage>(stages)) {}
 };
 
