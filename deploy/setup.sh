@@ -2,13 +2,14 @@
 # Installs missing packages that torchps needs, on Debian 12, 13 and testing, and on Ubuntu, which uses the
 # same package names.
 #
-#   deploy/setup.sh [build|test|engine|netns|bench|gpu]...     (default: build)
+#   deploy/setup.sh [build|test|engine|netns|bench|gpu|docs]...     (default: build)
 #
 #   build    compile and run torchps        test     build, and packages for tests and checks
 #   engine   a Docker engine with compose, and debootstrap for base images
 #   netns    network namespaces
 #   bench    packages for the comparisons and plots of bench/run.sh
 #   gpu      packages that deploy/gpu_test.sh uses to fetch a CUDA build of torch and to pack it
+#   docs     packages that deploy/docs.sh uses to build the documentation site
 #
 # Uses the machine's apt sources. Needs root or sudo only if something is missing, and takes a second
 # otherwise. If apt lacks libtorch-dev (Ubuntu 24.04), installs pip's torch into .cache/torch, where
@@ -79,6 +80,12 @@ GPU_PACKAGES="
 python3-pip            fetches torch
 patchelf               makes programs that run from any folder
 "
+DOCS_PACKAGES="
+mkdocs                 makes the site from the pages
+mkdocs-material        the site's theme
+doxygen                makes the C++ reference from the public headers
+python3                checks the links
+"
 
 wanted=""
 for group in "${@:-build}"; do
@@ -89,7 +96,8 @@ for group in "${@:-build}"; do
     netns) wanted+="$NETNS_PACKAGES" ;;
     bench) wanted+="$BENCH_PACKAGES" ;;
     gpu) wanted+="$GPU_PACKAGES" ;;
-    *) die "unknown group '$group': expected build, test, engine, netns, bench or gpu." ;;
+    docs) wanted+="$DOCS_PACKAGES" ;;
+    *) die "unknown group '$group': expected build, test, engine, netns, bench, gpu or docs." ;;
   esac
 done
 # TORCHPS_LIBTORCH replaces Debian's libtorch.

@@ -168,6 +168,15 @@ check_house() {
   note house "$good" $((5 - good)) $((SECONDS - started))
 }
 
+# Builds the documentation site.
+check_docs() {
+  local started=$SECONDS good=0 site
+  site="$(mktemp -d)"
+  deploy/docs.sh "$site" && good=1
+  rm -rf "$site"
+  note docs "$good" $((1 - good)) $((SECONDS - started))
+}
+
 # Builds a program outside the tree with the result of deploy/install.sh.
 check_install() {
   local started=$SECONDS good=0
@@ -183,6 +192,7 @@ check_workspace() {
 }
 
 check_house
+check_docs
 run_tests tests "tests(//...) except $(tagged manual)" //...
 check_install
 check_workspace
