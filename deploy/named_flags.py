@@ -10,9 +10,9 @@ import re
 FOREIGN = set("""
     abbrev always benchmark_enable_random_interleaving benchmark_filter benchmark_format benchmark_min_time benchmark_repetitions build
     bind build_event_json_file build_tag_filters cflags change check config copt curses cxxopt define depth detach
-    dirty disk_cache enable_workspace env exclude file force format gtest_filter help helpfull implementation init jobs
-    keep_going libs mount name network nobuild noenable_bzlmod noshow_progress output_groups per_file_copt platform quiet
-    rm search show_progress_rate_limit spawn_strategy stamp strict tag tail target target_pattern_file
+    dirty disk_cache enable_workspace env exclude file force format gtest_filter help helpfull implementation init install jobs
+    keep_going libs mount name network nobuild noenable_bzlmod noshow_progress output output_groups per_file_copt platform
+    prefix quiet rm search show_progress_rate_limit spawn_strategy stamp strict tag tail target target_pattern_file
     test_env test_filter test_output test_summary test_tag_filters test_timeout timeout ui_event_filters variant version
     volume volumes workdir sandbox_default_allow_network
 """.split())

@@ -158,6 +158,7 @@ check_house() {
   local started=$SECONDS good=0
   deploy/check_house.py && good=$((good + 1))
   deploy/job_reference.py --check && good=$((good + 1))
+  deploy/check_cmake.py && good=$((good + 1))
   keeps_apart "//torchps:ps_server + //torchps:psctl + //torchps/client/... + //torchps/worker/loop/..." \
     @libtorch//:torch && good=$((good + 1))
   keeps_apart //torchps/server/coordinator/... \
@@ -165,7 +166,7 @@ check_house() {
   # Sanitizers compile everything that their tests need, and libtorch doubles that.
   keeps_apart "tests(//...) except $(tagged 'manual|libtorch')" @libtorch//:torch &&
     good=$((good + 1))
-  note house "$good" $((5 - good)) $((SECONDS - started))
+  note house "$good" $((6 - good)) $((SECONDS - started))
 }
 
 # Builds the documentation site.
