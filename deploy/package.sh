@@ -1,43 +1,135 @@
 #!/usr/bin/env bash
-# Makes Debian packages for this machine's release and architecture from the committed tree.
+# Makes packages for this machine's release and architecture from the committed tree.
 #
-#   deploy/package.sh FOLDER      e.g. dist; then: apt-get install ./dist/*.deb
+#   deploy/package.sh KIND... FOLDER      e.g. deploy/package.sh deb tar dist
 #
-#   torchps          psctl, ps_server, its systemd unit, shell completion, manual page, job files
-#   torchps-worker   ps_worker
-#   libtorchps-dev   headers and library for your own programs
+#   deb     Debian packages: torchps (psctl, ps_server, a systemd unit), torchps-worker (ps_worker) and
+#           libtorchps-dev (headers, library and examples for your own programs)
+#   tar     archives that run from any folder and bring all libraries but glibc: torchps-VERSION-... has psctl and
+#           ps_server, torchps-worker-VERSION-... has everything
+#   wheel   the Python package torchps: everything, for the torch in $TORCHPS_LIBTORCH, the folder torch of a pip
+#           installation. Compiles a second time
+#   image   the Docker images torchps-server and torchps-worker, from the Debian packages, on $TORCHPS_BASE_IMAGE
+#           (default: debian:RELEASE)
 #
-# A commit always gives the same bytes on the same release.
+# All kinds contain job files, manual page, shell completion, licence and notices. A commit always gives the same bytes
+# on the same release, except for images, which get the distribution's latest fixes. A tree without .git needs
+# $SOURCE_DATE_EPOCH.
 
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-[ $# = 1 ] || die "expected one argument, the folder for the packages: deploy/package.sh FOLDER."
-mkdir -p -- "$1" || die "cannot make the folder $1."
-out="$(cd -- "$1" && pwd)"
+[ $# -ge 2 ] || die "expected kinds and a folder: deploy/package.sh deb|tar|wheel|image... FOLDER."
+kinds=("${@:1:$#-1}")
+for kind in "${kinds[@]}"; do
+  [[ "$kind" =~ ^(deb|tar|wheel|image)$ ]] || die "unknown kind '$kind': expected deb, tar, wheel or image."
+done
+folder="${*: -1}"
+mkdir -p -- "$folder" || die "cannot make the folder $folder."
+out="$(cd -- "$folder" && pwd)"
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 umask 022
 
 cd "$TORCHPS_ROOT"
-[ -z "$(git diff HEAD)" ] ||
-  die "there are changes that are not committed; a package needs a commit."
-deploy/install.sh "$work/usr"
-# dpkg-deb gives files this time unless they are older.
-SOURCE_DATE_EPOCH="$(git log -1 --format=%ct)"
+if [ -e .git ]; then
+  [ -z "$(git diff HEAD)" ] || die "there are changes that are not committed; a package needs a commit."
+  SOURCE_DATE_EPOCH="$(git log -1 --format=%ct)"
+fi
+[ -n "${SOURCE_DATE_EPOCH:-}" ] || die "this tree has no .git; set SOURCE_DATE_EPOCH, the time of the files."
 export SOURCE_DATE_EPOCH
-release="$(. /etc/os-release && echo "$VERSION_CODENAME")"
-version="$(cat VERSION)-1~$release"
-architecture="$(dpkg --print-architecture)"
+# The other kinds use Debian's libtorch.
+pip_torch="${TORCHPS_LIBTORCH:-}"
+unset TORCHPS_LIBTORCH
+version="$(cat VERSION)"
+system="linux-$(uname -m)"
+deploy/setup.sh build package
 
-# take PACKAGE PATH...: moves installed files into the package.
+# What each part of the packages contains, below the prefix.
+contents="
+server bin/psctl
+server bin/ps_server
+server share/bash-completion
+server share/zsh
+server share/fish
+server share/man
+server share/doc/torchps
+worker bin/ps_worker
+dev    include
+dev    lib
+dev    share/doc/libtorchps-dev
+"
+
+# make_prefix PREFIX BAZEL_OPTION...: installs all contents, stripped.
+make_prefix() {
+  local prefix="$1" extra
+  deploy/install.sh "$@"
+  mkdir -p "$prefix/share/doc/torchps/jobs"
+  cp deploy/jobs/*.textproto "$prefix/share/doc/torchps/jobs"
+  mkdir -p "$prefix/share/doc/libtorchps-dev/examples"
+  cp -r examples/*.cc examples/*.h examples/mnist.textproto examples/cmake "$prefix/share/doc/libtorchps-dev/examples"
+  find "$prefix" -type f \( -path '*/bin/*' -o -name '*.so.*' \) -exec strip --strip-unneeded {} +
+  extra="$(find "$prefix" -mindepth 1 ! -type d -printf '%P\n' |
+    grep -vE "^($(awk 'NF {printf "%s%s", bar, $2; bar = "|"}' <<<"$contents"))(/|\$)" || true)"
+  [ -z "$extra" ] || die "no package contains ${extra//$'\n'/ }."
+}
+
+# take PREFIX PART ROOT: copies a part of the contents.
 take() {
-  local root="$work/$1" path
-  shift
-  for path in "$@"; do
-    mkdir -p "$root/usr/$(dirname "$path")"
-    mv "$work/usr/$path" "$root/usr/$path"
-  done
+  local part path
+  while read -r part path; do
+    [ "$part" = "$2" ] || continue
+    mkdir -p "$3/$(dirname "$path")"
+    cp -a "$1/$path" "$3/$path"
+  done <<<"$contents"
+}
+
+# Sets the time of all files, folders included.
+set_times() {
+  find "$1" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
+}
+
+make_deb() {
+  local release architecture package_version root
+  release="$(. /etc/os-release && echo "$VERSION_CODENAME")"
+  package_version="$version-1~$release"
+  architecture="$(dpkg --print-architecture)"
+
+  root="$work/torchps"
+  take "$work/prefix" server "$root/usr"
+  # Debian's zsh reads another folder.
+  mv "$root/usr/share/zsh/site-functions" "$root/usr/share/zsh/vendor-completions"
+  gzip -9n "$root/usr/share/man/man1/psctl.1"
+  install -D -m 644 -t "$root/usr/lib/systemd/system" deploy/install/ps_server@.service
+  mkdir -p "$root/usr/lib/sysusers.d" "$root/DEBIAN"
+  echo 'u torchps - "torchps parameter servers" /var/lib/torchps' >"$root/usr/lib/sysusers.d/torchps.conf"
+  install -m 755 /dev/stdin "$root/DEBIAN/postinst" <<'POSTINST'
+#!/bin/sh
+set -e
+# A container may have no systemd, and does not need the unit then.
+if command -v systemd-sysusers >/dev/null; then systemd-sysusers torchps.conf; fi
+if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
+POSTINST
+  install -m 755 /dev/stdin "$root/DEBIAN/prerm" <<'PRERM'
+#!/bin/sh
+set -e
+if [ "$1" = remove ] && [ -d /run/systemd/system ]; then systemctl stop 'ps_server@*'; fi
+PRERM
+  find_libraries "$root/usr/bin/psctl" "$root/usr/bin/ps_server"
+  pack torchps "$libraries" net "asynchronous parameter servers for C++ libtorch programs"
+
+  root="$work/torchps-worker"
+  take "$work/prefix" worker "$root/usr"
+  find_libraries "$root/usr/bin/ps_worker"
+  # Without OpenBLAS libtorch is many times slower.
+  pack torchps-worker "torchps (= $package_version), $libraries, libopenblas0-pthread" science \
+    "worker that trains the models of torchps job files"
+
+  root="$work/libtorchps-dev"
+  take "$work/prefix" dev "$root/usr"
+  find_libraries "$root/usr/lib/libtorchps.so"
+  pack libtorchps-dev "$libraries, libtorch-dev, libopenblas0-pthread, libprotobuf-dev, libabsl-dev" libdevel \
+    "library for C++ libtorch programs that train with torchps"
 }
 
 # find_libraries FILE...: sets $libraries to the packages of the shared libraries, as a Depends field.
@@ -52,16 +144,14 @@ find_libraries() {
 
 # pack PACKAGE DEPENDS SECTION DESCRIPTION
 pack() {
-  local root="$work/$1" documents="$work/$1/usr/share/doc/$1"
+  local documents="$root/usr/share/doc/$1"
   install -D -m 644 LICENSE "$documents/copyright"
   install -m 644 NOTICE "$documents/NOTICE"
-  gzip -9n <CHANGELOG.md >"$work/changelog.gz"
-  install -m 644 "$work/changelog.gz" "$documents/changelog.gz"
-  find "$root" -type f \( -path '*/bin/*' -o -name '*.so.*' \) -exec strip --strip-unneeded {} +
+  gzip -9n <CHANGELOG.md >"$documents/changelog.gz"
   mkdir -p "$root/DEBIAN"
   cat >"$root/DEBIAN/control" <<CONTROL
 Package: $1
-Version: $version
+Version: $package_version
 Architecture: $architecture
 Maintainer: torchps developers <noreply@torchps.invalid>
 Installed-Size: $(find "$root" -type f ! -path "$root/DEBIAN/*" -printf '%s\n' | awk '{k += int(($1 + 1023) / 1024)} END {print k}')
@@ -70,45 +160,69 @@ Section: $3
 Priority: optional
 Description: $4
 CONTROL
-  # Directories get the same time on every machine.
-  find "$root" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
+  set_times "$root"
   dpkg-deb --root-owner-group --build "$root" "$out" >/dev/null
-  say "made $out/$1_${version}_$architecture.deb"
+  say "made $out/$1_${package_version}_$architecture.deb"
 }
 
-# Debian's zsh reads another folder.
-mkdir -p "$work/usr/share/zsh/vendor-completions"
-mv "$work/usr/share/zsh/site-functions/_psctl" "$work/usr/share/zsh/vendor-completions/"
-rmdir "$work/usr/share/zsh/site-functions"
-take torchps bin/psctl bin/ps_server share/bash-completion share/zsh share/fish share/man
-install -D -m 644 -t "$work/torchps/usr/lib/systemd/system" deploy/install/ps_server@.service
-mkdir -p "$work/torchps/usr/lib/sysusers.d" "$work/torchps/usr/share/doc/torchps/examples"
-echo 'u torchps - "torchps parameter servers" /var/lib/torchps' >"$work/torchps/usr/lib/sysusers.d/torchps.conf"
-cp deploy/jobs/*.textproto "$work/torchps/usr/share/doc/torchps/examples/"
-mkdir -p "$work/torchps/DEBIAN"
-install -m 755 /dev/stdin "$work/torchps/DEBIAN/postinst" <<'POSTINST'
-#!/bin/sh
-set -e
-# A container may have no systemd, and does not need the unit then.
-if command -v systemd-sysusers >/dev/null; then systemd-sysusers torchps.conf; fi
-if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
-POSTINST
-install -m 755 /dev/stdin "$work/torchps/DEBIAN/prerm" <<'PRERM'
-#!/bin/sh
-set -e
-if [ "$1" = remove ] && [ -d /run/systemd/system ]; then systemctl stop 'ps_server@*'; fi
-PRERM
-gzip -9n "$work/torchps/usr/share/man/man1/psctl.1"
-find_libraries "$work/torchps/usr/bin/psctl" "$work/torchps/usr/bin/ps_server"
-pack torchps "$libraries" net "asynchronous parameter servers for C++ libtorch programs"
+make_tar() {
+  archive torchps server
+  archive torchps-worker server worker dev
+}
 
-take torchps-worker bin/ps_worker
-find_libraries "$work/torchps-worker/usr/bin/ps_worker"
-pack torchps-worker "torchps (= $version), $libraries" science \
-  "worker that trains the models of torchps job files"
+# archive NAME PART...
+archive() {
+  local name="$1-$version" root part
+  root="$work/tar/$name"
+  for part in "${@:2}"; do take "$work/prefix" "$part" "$root"; done
+  cp LICENSE NOTICE CHANGELOG.md "$root"
+  deploy/install/bundle.py "$root"
+  tar -C "$work/tar" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --format=gnu \
+    -c "$name" | gzip -9n >"$out/$name-$system.tar.gz"
+  rm -r "$root"
+  say "made $out/$name-$system.tar.gz"
+}
 
-take libtorchps-dev include lib
-find_libraries "$work/libtorchps-dev/usr/lib/libtorchps.so"
-pack libtorchps-dev "$libraries, libtorch-dev, libprotobuf-dev, libabsl-dev" libdevel \
-  "library for C++ libtorch programs that train with torchps"
-[ -z "$(find "$work/usr" -type f)" ] || die "no package contains $(find "$work/usr" -type f -printf '%P ')."
+make_wheel() {
+  [ -f "$pip_torch/version.py" ] ||
+    die "a wheel needs pip's torch: set TORCHPS_LIBTORCH to its folder, site-packages/torch; it is '$pip_torch'."
+  TORCHPS_LIBTORCH="$pip_torch" make_prefix "$work/wheel/torchps" --platform_suffix=-wheel
+  # Removes the compiler flags for this torch.
+  deploy/setup.sh build
+  cp deploy/install/wheel/__init__.py "$work/wheel/torchps"
+  cp deploy/install/wheel/torchpsConfig.cmake "$work/wheel/torchps/lib/cmake/torchps"
+  # pkg-config knows no other torch than Debian's.
+  rm -r "$work/wheel/torchps/lib/pkgconfig"
+  # A wheel has no links.
+  rm "$work/wheel/torchps/lib/libtorchps.so"
+  # The versions that the bundled libraries need; a program's machine may have others.
+  cp -r /usr/include/absl /usr/include/google "$work/wheel/torchps/include"
+  cp LICENSE NOTICE "$work/wheel/torchps"
+  deploy/install/bundle.py --torch="$pip_torch" "$work/wheel/torchps"
+  say "made $(deploy/install/make_wheel.py --torch="$pip_torch" "$work/wheel" "$out")"
+}
+
+make_image() {
+  local base="${TORCHPS_BASE_IMAGE:-}" target
+  # shellcheck disable=SC2031  # os-release sets it in a subshell only
+  base="${base:-debian:$(. /etc/os-release && echo "$VERSION_ID")}"
+  mkdir -p "$work/context/packages"
+  cp -r .bazelrc deploy "$work/context"
+  cp "$out/torchps_$version"*.deb "$out/torchps-worker_$version"*.deb "$work/context/packages"
+  for target in server worker; do
+    docker build --network=host --build-arg BASE_IMAGE="$base" --build-arg PACKAGES=packages \
+      --file deploy/Dockerfile --target "$target" --tag "torchps-$target" --tag "torchps-$target:$version" \
+      "$work/context" >"$work/log" 2>&1 || {
+      tail -n 30 "$work/log" >&2
+      die "the image torchps-$target could not be built; its last lines are above."
+    }
+    say "made the image torchps-$target:$version"
+  done
+}
+
+[ "${kinds[*]}" = wheel ] || make_prefix "$work/prefix"
+# Images are made from the Debian packages.
+for kind in deb tar wheel image; do
+  [[ " ${kinds[*]} " == *" $kind "* || ($kind == deb && " ${kinds[*]} " == *" image "*) ]] || continue
+  "make_$kind"
+done

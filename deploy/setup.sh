@@ -2,9 +2,10 @@
 # Installs missing packages that torchps needs, on Debian 12, 13 and testing, and on Ubuntu, which uses the
 # same package names.
 #
-#   deploy/setup.sh [build|test|engine|netns|bench|gpu|docs]...     (default: build)
+#   deploy/setup.sh [build|test|package|engine|netns|bench|gpu|docs]...     (default: build)
 #
 #   build    compile and run torchps        test     build, and packages for tests and checks
+#   package  packages for deploy/package.sh
 #   engine   a Docker engine with compose, and debootstrap for base images
 #   netns    network namespaces
 #   bench    packages for the comparisons and plots of bench/run.sh
@@ -56,6 +57,11 @@ libclang-rt-dev        AddressSanitizer and libFuzzer
 python3                reads the results of the tests
 python3-torch?         loads trained models
 "
+PACKAGE_PACKAGES="
+dpkg-dev               finds the Debian packages that programs depend on
+patchelf               lets programs find libraries in their own folder
+python3                collects libraries and licences
+"
 ENGINE_PACKAGES="
 docker.io              builds and runs containers
 docker-compose         runs the cluster of deploy/docker-compose.yml
@@ -92,12 +98,13 @@ for group in "${@:-build}"; do
   case "$group" in
     build) wanted+="$BUILD_PACKAGES" ;;
     test) wanted+="$BUILD_PACKAGES$TEST_PACKAGES" ;;
+    package) wanted+="$PACKAGE_PACKAGES" ;;
     engine) wanted+="$ENGINE_PACKAGES" ;;
     netns) wanted+="$NETNS_PACKAGES" ;;
     bench) wanted+="$BENCH_PACKAGES" ;;
     gpu) wanted+="$GPU_PACKAGES" ;;
     docs) wanted+="$DOCS_PACKAGES" ;;
-    *) die "unknown group '$group': expected build, test, engine, netns, bench, gpu or docs." ;;
+    *) die "unknown group '$group': expected build, test, package, engine, netns, bench, gpu or docs." ;;
   esac
 done
 # TORCHPS_LIBTORCH replaces Debian's libtorch.
