@@ -15,7 +15,7 @@ FOREIGN = set("""
     prefix quiet rm search show_progress_rate_limit spawn_strategy stamp strict tag tail target target_pattern_file
     test_env test_filter test_output test_summary test_tag_filters test_timeout timeout ui_event_filters variant version
     volume volumes workdir sandbox_default_allow_network
-    fork group listfiles mtime owner parents pid platform_suffix show showformat sort
+    fork group listfiles mtime owner parents pid platform_suffix show showformat sort user
 """.split())
 BY_ABSL = re.compile(r"ABSL_FLAG\(\s*[^;]*?,\s*(\w+),\s")
 BY_PSCTL = re.compile(r'\{"([a-z][a-z0-9_]*)",\s*"[^"]*",\s*(?:"|\w+\})')

@@ -178,7 +178,7 @@ archive() {
   cp LICENSE NOTICE CHANGELOG.md "$root"
   deploy/install/bundle.py "$root"
   tar -C "$work/tar" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --format=gnu \
-    -c "$name" | gzip -9n >"$out/$name-$system.tar.gz"
+    -c "$name" | gzip -n >"$out/$name-$system.tar.gz"
   rm -r "$root"
   say "made $out/$name-$system.tar.gz"
 }
@@ -204,7 +204,7 @@ make_wheel() {
 
 make_image() {
   local base="${TORCHPS_BASE_IMAGE:-}" target
-  # shellcheck disable=SC2031  # os-release sets it in a subshell only
+  # shellcheck source=/dev/null
   base="${base:-debian:$(. /etc/os-release && echo "$VERSION_ID")}"
   mkdir -p "$work/context/packages"
   cp -r .bazelrc deploy "$work/context"

@@ -7,7 +7,7 @@
 #
 #   deb     in a bare container of this machine's Debian release
 #   tar     in a folder with nothing but glibc and the archive; the example in the container of deb
-#   wheel   in a new Python environment with torch from pip. Needs TORCHPS_LIBTORCH (deploy/package.sh)
+#   wheel   in a new Python environment with the same torch from pip. Needs TORCHPS_LIBTORCH (deploy/package.sh)
 #   image   trains in the worker image, and looks for libtorch in the servers'
 #
 # Needs root, except for wheel and --quick.
@@ -33,6 +33,7 @@ fi
 
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
+# shellcheck source=/dev/null
 release="$(. /etc/os-release && echo "$VERSION_ID")"
 export TORCHPS_BASE_IMAGE="${TORCHPS_BASE_IMAGE:-torchps-debian:$release}"
 learns=(--local --set optimizer.learning_rate=0.2 --set training.epochs=2)
@@ -55,7 +56,8 @@ in_container() {
 
 test_deb() {
   in_container "
-    apt-get -q install -y --no-install-recommends /packages/dist/torchps_*.deb /packages/dist/torchps-worker_*.deb >/dev/null
+    cd /packages/dist
+    apt-get -q install -y --no-install-recommends ./torchps_*.deb ./torchps-worker_*.deb >/dev/null
     echo \"installed in \$((SECONDS - begun)) s\"
     cd /tmp
     psctl run digits --epochs=2
@@ -99,16 +101,16 @@ in_root() {
 }
 
 test_wheel() {
-  local torch
-  torch="$(sed -nE "s/^Requires-Dist: (torch==.*)/\1/p" <(unzip -p dist/torchps-*.whl '*/METADATA'))"
+  local torch begun prefix
+  torch="$(sed -nE "s/^__version__ = '([0-9.]+).*/\1/p" "$TORCHPS_LIBTORCH/version.py")"
   python3 -m venv venv
-  venv/bin/pip install --quiet "$torch" || die "pip cannot install $torch."
-  local begun=$SECONDS
+  venv/bin/pip install --quiet "torch==$torch" || die "pip cannot install torch $torch."
+  begun=$SECONDS
   venv/bin/pip install --quiet --no-index --find-links=dist torchps
   venv/bin/psctl run digits --epochs=2 --dir=run
   say "first model after $((SECONDS - begun)) s"
-  cmake -S example -B by_wheel -DCMAKE_PREFIX_PATH="$(venv/bin/python -c 'import torchps; print(torchps.cmake_prefix())')" \
-    >/dev/null
+  prefix="$(venv/bin/python -c 'import torchps; print(torchps.cmake_prefix())')"
+  cmake -S example -B by_wheel -DCMAKE_PREFIX_PATH="$prefix" >/dev/null
   cmake --build by_wheel >/dev/null
   by_wheel/spirals "${learns[@]}"
   say "the wheel trains the digits and builds a program"
@@ -117,7 +119,7 @@ test_wheel() {
 test_image() {
   docker run --rm --init torchps-worker sh -c 'cd /tmp && psctl run digits --epochs=2'
   docker run --rm torchps-server ps_server --version
-  ! docker run --rm torchps-server find / -xdev -name 'libtorch*' | grep . ||
+  ! docker run --rm --user=0 torchps-server find / -xdev -name 'libtorch*' | grep . ||
     die "the servers' image contains libtorch."
   say "the images train the digits"
 }

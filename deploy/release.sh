@@ -23,7 +23,7 @@ soversion="$(sed -n 's/.*soversion = "\(.*\)",/\1/p' torchps/BUILD)"
   die "torchps/BUILD has soversion $soversion, expected ${version%.*}; change and commit it."
 grep -qE "^## ${version//./\\.}( |$)" CHANGELOG.md ||
   die "CHANGELOG.md has no heading '## $version'; rename '## Unreleased' and commit it."
-! git rev-parse --quiet --verify "refs/tags/v$version" >/dev/null ||
+! git show-ref --quiet "refs/tags/v$version" ||
   die "the tag v$version exists already; a new release needs a new version."
 [ ! -e "$folder" ] || die "$folder exists already; remove it."
 docker version >/dev/null 2>&1 || die "no Docker engine answers; start one (deploy/bare_debian.sh --start-engine does)."
@@ -31,7 +31,7 @@ docker version >/dev/null 2>&1 || die "no Docker engine answers; start one (depl
   die "the wheel needs pip's torch: set TORCHPS_LIBTORCH to its folder, site-packages/torch."
 
 # The tests use Debian's libtorch.
-env --unset=TORCHPS_LIBTORCH deploy/test.sh
+(unset TORCHPS_LIBTORCH && deploy/test.sh)
 deploy/package_test.sh deb tar wheel image
 deploy/package.sh deb tar wheel image "$folder"
 (cd "$folder" && sha256sum -- * >SHA256SUMS)
@@ -42,8 +42,8 @@ cat <<PUBLISH
 
 To publish version $version, run:
 
-  git tag --annotate v$version --message="torchps $version" && git push origin v$version
-  gh release create v$version --title="torchps $version" --notes-file=CHANGELOG.md $folder/*
+  git tag -a v$version -m "torchps $version" && git push origin v$version
+  gh release create v$version --notes-file=CHANGELOG.md $folder/*
   twine upload $folder/*.whl
   docker tag torchps-server:$version REGISTRY/torchps-server:$version && docker push REGISTRY/torchps-server:$version
   docker tag torchps-worker:$version REGISTRY/torchps-worker:$version && docker push REGISTRY/torchps-worker:$version

@@ -54,18 +54,16 @@ def closure(programs, left_out):
 
 def owners(places):
     """Returns the Debian packages that own the files."""
-    packages = set()
-    for place in sorted({str(pathlib.Path(place).resolve()) for place in places}):
-        # dpkg may list a file by its path before the /usr merge.
-        for path in (place, place.removeprefix("/usr")):
-            found = subprocess.run(["dpkg-query", "--search", path], stdout=subprocess.PIPE,
-                                   stderr=subprocess.DEVNULL, text=True, check=False)
-            if found.returncode == 0:
-                packages.add(found.stdout.split(":")[0])
-                break
-        else:
-            sys.exit(f"bundle.py: no Debian package owns {place}, so its licence is unknown.")
-    return packages
+    places = {str(pathlib.Path(place).resolve()).removeprefix("/usr") for place in places}
+    # dpkg may list a file by its path before the /usr merge.
+    found = subprocess.run(["dpkg-query", "--search", *places, *("/usr" + place for place in places)],
+                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False).stdout
+    lines = re.findall(r"^([^:\n]+):.* (/\S+)$", found, re.MULTILINE)
+    owner_of = {path.removeprefix("/usr"): owner for owner, path in lines}
+    unknown = sorted(places - owner_of.keys())
+    if unknown:
+        sys.exit(f"bundle.py: no Debian package owns {', '.join(unknown)}, so the licence is unknown.")
+    return {owner_of[place] for place in places}
 
 
 def add_licenses(prefix, packages):
@@ -83,7 +81,8 @@ def add_licenses(prefix, packages):
         version = run("dpkg-query", "--show", "--showformat=${Version}\n", package).splitlines()[0]
         lines.append(f"{package} {version}: {', '.join(names) or 'see its file'}\n")
     with open(prefix / "NOTICE", "a", encoding="utf-8") as notice:
-        notice.write("\nThis package contains files of these Debian packages. The folder licenses has their licences.\n\n")
+        notice.write("\nThis package contains files of these Debian packages. The folder licenses has their copyright\n"
+                     "files; the licences below are those of the whole source package.\n\n")
         notice.writelines(lines)
 
 

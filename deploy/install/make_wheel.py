@@ -20,7 +20,9 @@ import sys
 import time
 import zipfile
 
-NEWEST_GLIBC = 36  # Debian 12's
+# glibc 2.X: manylinux_2_35 is the oldest with the C++ library of Debian 12's GCC; 2.36 is Debian 12's.
+OLDEST_GLIBC = 35
+NEWEST_GLIBC = 36
 METADATA = """\
 Metadata-Version: 2.1
 Name: torchps
@@ -31,8 +33,6 @@ License-File: LICENSE
 License-File: NOTICE
 Requires-Python: >=3.9
 Requires-Dist: torch=={torch}.*
-Description-Content-Type: text/markdown
-
 """
 WHEEL = """\
 Wheel-Version: 1.0
@@ -49,11 +49,11 @@ ps_worker = torchps:ps_worker
 
 
 def needed_glibc(root):
-    """Returns the minor version of the oldest glibc 2 that runs all files."""
+    """Returns the minor version of the oldest glibc that runs all files."""
     binaries = [str(path) for path in sorted(root.rglob("*"))
                 if path.is_file() and not path.is_symlink() and path.open("rb").read(4) == b"\x7fELF"]
     symbols = subprocess.run(["objdump", "-T", *binaries], check=True, stdout=subprocess.PIPE, text=True).stdout
-    return max(int(minor) for minor in re.findall(r"GLIBC_2\.(\d+)", symbols))
+    return max(OLDEST_GLIBC, *(int(minor) for minor in re.findall(r"GLIBC_2\.(\d+)", symbols)))
 
 
 def main():
@@ -68,7 +68,8 @@ def main():
         sys.exit(f"make_wheel.py: these programs need glibc 2.{glibc}, expected at most 2.{NEWEST_GLIBC}: "
                  "make the wheel on Debian 12.")
     version = pathlib.Path("VERSION").read_text(encoding="utf-8").strip()
-    torch = re.search(r"__version__ = '(\d+\.\d+)\.", (options.torch / "version.py").read_text(encoding="utf-8")).group(1)
+    torch_version = (options.torch / "version.py").read_text(encoding="utf-8")
+    torch = re.search(r"__version__ = '(\d+\.\d+)\.", torch_version).group(1)
     tag = f"py3-none-manylinux_2_{glibc}_{platform.machine()}"
     info = f"torchps-{version}.dist-info"
     date = time.gmtime(int(os.environ["SOURCE_DATE_EPOCH"]))[:6]
@@ -83,8 +84,7 @@ def main():
             files[name] = (path.read_bytes(), path.stat().st_mode)
     for name in ("LICENSE", "NOTICE"):
         files[f"{info}/{name}"] = files.pop(f"torchps/{name}")
-    readme = pathlib.Path("README.md").read_text(encoding="utf-8")
-    for name, text in (("METADATA", METADATA.format(version=version, torch=torch) + readme),
+    for name, text in (("METADATA", METADATA.format(version=version, torch=torch)),
                        ("WHEEL", WHEEL.format(tag=tag)), ("entry_points.txt", ENTRY_POINTS)):
         files[f"{info}/{name}"] = (text.encode(), 0o100644)
     record = ""

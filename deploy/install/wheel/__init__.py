@@ -12,6 +12,9 @@ def cmake_prefix():
 
 
 def _run(program):
+    site = os.path.dirname(_FOLDER)
+    if not os.path.exists(os.path.join(site, "torch", "lib", "libtorch_cpu.so")):
+        sys.exit(f"{program}: torch is not in {site}; install torch and torchps into the same environment.")
     path = os.path.join(_FOLDER, "bin", program)
     os.execv(path, [path, *sys.argv[1:]])
 

@@ -14,8 +14,9 @@ endif()
 if(NOT TARGET torchps::torchps)
   file(GLOB _torchps_library "${_torchps_prefix}/lib/libtorchps.so.*")
   file(GLOB _torchps_libraries "${_torchps_prefix}/lib/libprotobuf.so.*" "${_torchps_prefix}/lib/libabsl_*.so.*")
+  list(FILTER _torchps_libraries EXCLUDE REGEX "libabsl_flags")
   add_library(torchps::torchps SHARED IMPORTED)
-  # libtorch's own libraries are found by its run path.
+  # libtorch finds its own libraries, CUDA's among them, by its run path.
   set_target_properties(
     torchps::torchps
     PROPERTIES
@@ -25,7 +26,7 @@ if(NOT TARGET torchps::torchps)
       "${_torchps_prefix}/include;${_torchps_torch}/include;${_torchps_torch}/include/torch/csrc/api/include"
       INTERFACE_LINK_OPTIONS "-Wl,--allow-shlib-undefined"
       INTERFACE_LINK_LIBRARIES
-      "${_torchps_torch}/lib/libtorch.so;${_torchps_torch}/lib/libtorch_cpu.so;${_torchps_torch}/lib/libc10.so;${_torchps_libraries}"
+      "${_torchps_torch}/lib/libtorch_cpu.so;${_torchps_torch}/lib/libc10.so;${_torchps_libraries}"
   )
   unset(_torchps_library)
   unset(_torchps_libraries)
