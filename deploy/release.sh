@@ -31,7 +31,7 @@ docker version >/dev/null 2>&1 || die "no Docker engine answers; start one (depl
   die "the wheel needs pip's torch: set TORCHPS_LIBTORCH to its folder, site-packages/torch."
 
 # The tests use Debian's libtorch.
-(unset TORCHPS_LIBTORCH && deploy/test.sh)
+(unset TORCHPS_LIBTORCH && deploy/test.sh --all)
 deploy/package_test.sh deb tar wheel image
 deploy/package.sh deb tar wheel image "$folder"
 (cd "$folder" && sha256sum -- * >SHA256SUMS)
