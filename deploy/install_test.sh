@@ -28,7 +28,7 @@ cmake -S "$TORCHPS_ROOT/examples/cmake" -B by_cmake -DCMAKE_PREFIX_PATH="$prefix
 cmake --build by_cmake >cmake.log || die "the CMake build failed: $(tail -n 3 cmake.log)"
 learns by_cmake/spirals
 
-# Headers of a user whose names exist in torchps/, too. torchps must not include them.
+# A user's headers with names that torchps/ also has. torchps must not include them.
 for header in data/dataset.h worker/task.h program/task_setup.h job/optimizer_fields.h proto/job.pb.h; do
   [ -f "$prefix/include/torchps/$header" ] || die "$header is not installed; name another header here."
   mkdir -p "own/${header%/*}"

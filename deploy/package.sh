@@ -45,7 +45,7 @@ version="$(cat VERSION)"
 system="linux-$(uname -m)"
 deploy/setup.sh build package
 
-# What each part of the packages contains, below the prefix.
+# The contents of each part of the packages, below the prefix.
 contents="
 server bin/psctl
 server bin/ps_server

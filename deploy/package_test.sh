@@ -38,7 +38,7 @@ release="$(. /etc/os-release && echo "$VERSION_ID")"
 export TORCHPS_BASE_IMAGE="${TORCHPS_BASE_IMAGE:-torchps-debian:$release}"
 learns=(--local --set optimizer.learning_rate=0.2 --set training.epochs=2)
 
-# Succeeds if the kind is to be tested.
+# Succeeds if the command line names the kind.
 wanted() { [[ " ${kinds[*]} " == *" $1 "* ]]; }
 
 # in_container COMMANDS: runs them in a bare container.
