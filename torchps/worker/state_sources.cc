@@ -135,7 +135,7 @@ absl::StatusOr<StateSources> OpenSafetensors(FileSystem* files, const std::strin
 
 absl::StatusOr<torch::Tensor> ReadPickled(ZipReader& zip, const std::string& path,
                                           const PickledTensor& pickled) {
-  const auto [data, bytes] = zip.getRecord(absl::StrCat("torchps/data/", pickled.storage));
+  const auto [data, bytes] = zip.getRecord(absl::StrCat("data/", pickled.storage));
   if (bytes != static_cast<size_t>(pickled.storage_elements * DtypeBytes(pickled.dtype))) {
     return absl::DataLossError(absl::StrCat(path, " is damaged: the values of '", pickled.name,
                                             "' have ", bytes, " bytes and not ",
