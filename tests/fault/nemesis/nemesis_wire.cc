@@ -52,6 +52,7 @@ class NemesisWire::HelloCall final : public Interceptor {
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_MESSAGE)) {
       const auto request = Sent<HelloRequest>(methods);
       server_ = request.server_index();
+      only_restores_ = request.only_restores();
       wire_->HelloBegins(request);
     }
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_MESSAGE) &&
@@ -60,13 +61,15 @@ class NemesisWire::HelloCall final : public Interceptor {
           static_cast<const google::protobuf::MessageLite*>(methods->GetRecvMessage());
       reply_ = *static_cast<const HelloReply*>(message);
     }
-    if (Succeeded(methods) && reply_.has_value()) wire_->HelloAnswered(server_, *reply_);
+    const bool tells_steps = reply_.has_value() && !only_restores_;
+    if (Succeeded(methods) && tells_steps) wire_->HelloAnswered(server_, *reply_);
     methods->Proceed();
   }
 
  private:
   NemesisWire* const wire_;
   int server_ = 0;
+  bool only_restores_ = false;
   std::optional<HelloReply> reply_;
 };
 
