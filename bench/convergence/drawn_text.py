@@ -16,7 +16,7 @@ MASK = (1 << 64) - 1
 
 
 class Draw:
-    """torchps/common/split_mix64.h."""
+    """torchps/common/hash.h."""
 
     def __init__(self, seed):
         self.state = seed

@@ -54,7 +54,7 @@ def make(name, task, momentum):
 
 
 class Schedule:
-    """Cosine with warm-up, as torchps/server/optimizer/schedule.cc, by the part of the job's samples handed out."""
+    """Cosine with warm-up, as torchps/job/schedule.cc, by the part of the job's samples handed out."""
 
     def __init__(self, total_steps, warmup_steps, final_fraction):
         self.total, self.final = total_steps, final_fraction

@@ -351,5 +351,5 @@ class Place:
 
 
 def encodes_on_device(said, kind, device):
-    """Returns true if the worker reported that the device encodes the pushes (torchps/worker/worker_slot.cc)."""
+    """Returns true if the worker reported that the device encodes the pushes (torchps/worker/slot/worker_slot.cc)."""
     return re.search(rf"gradients are encoded as {kind} on {re.escape(device)}\b", said) is not None

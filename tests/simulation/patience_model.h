@@ -59,7 +59,7 @@ class PatienceModel {
   struct Slot {
     std::optional<absl::Duration> pulled;  // when a pull was answered after the last push
     std::optional<absl::Duration> ended;   // when a push ended after the last pull
-    // The last pull after a push, and the end of that push.
+    // The last pull that followed a push: when it began, and when the push ended.
     absl::Duration pull_began = -absl::InfiniteDuration();
     absl::Duration ended_before_pull;
     absl::Duration settled;

@@ -56,8 +56,7 @@ struct Scenario {
   absl::Duration server_deaths = absl::InfiniteDuration();
   // Fraction of the server deaths that are power cuts of the machine.
   double power_cuts = 0;
-  // With durability.copies: a server other than the first dies, and loses its disk or a sector of
-  // it.
+  // With durability.copies: a server dies and loses its disk or one sector. Never the first server.
   absl::Duration disk_losses = absl::InfiniteDuration();
   // True if all servers keep their state in one directory, as with `psctl run`.
   bool shares_directory = false;

@@ -201,8 +201,8 @@ class SimServer {
   // What happens to the disk at the end of Kill().
   enum class DiskLoss { kNone, kSector, kAll };
   DiskLoss disk_loss_ = DiskLoss::kNone;
-  // Overwrites a sector of a file of which another server has a complete copy. Returns the file's
-  // path; empty if there is none.
+  // Overwrites a sector of a file that another server has copied completely. Returns the file's
+  // path; empty if there is no such file.
   std::string OverwriteSector();
   // Since the last loss of a disk: this server has sent a piece of a file, and then everything.
   bool has_copied_ = false;

@@ -148,9 +148,9 @@ void FaultyFileSystem::FlipBit(const std::string& path, int64_t byte, int bit) {
 std::string FaultyFileSystem::MisdirectWrite(uint64_t seed, MayDamage may_damage) {
   const MutexLock lock(&disk_->mutex_);
   std::vector<std::pair<std::string, Inode*>> targets;
-  std::string others;  // what a sector may be overwritten with
+  std::string contents;  // of all files: the source of the wrong bytes
   for (const auto& [path, inode] : disk_->names_) {
-    others += inode->live;
+    contents += inode->live;
     const size_t bytes = inode->live.size();
     if (bytes > 0 && may_damage(path, bytes)) targets.emplace_back(path, inode.get());
   }
@@ -159,8 +159,8 @@ std::string FaultyFileSystem::MisdirectWrite(uint64_t seed, MayDamage may_damage
   const size_t sectors = (inode->live.size() + kSectorBytes - 1) / kSectorBytes;
   const size_t begin = UniformBelow(seed, sectors) * kSectorBytes;
   const size_t size = std::min<size_t>(kSectorBytes, inode->live.size() - begin);
-  const size_t from = UniformBelow(seed, others.size() - size + 1);
-  inode->live.replace(begin, size, others, from, size);
+  const size_t from = UniformBelow(seed, contents.size() - size + 1);
+  inode->live.replace(begin, size, contents, from, size);
   inode->durable = inode->live;
   inode->pending.clear();
   return path;

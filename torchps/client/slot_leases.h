@@ -35,7 +35,7 @@ class SlotLeases {
       : slot_(slot), incarnation_(incarnation), servers_(std::move(servers)) {}
 
   // Renews the lease on each server that admitted the slot, within `timeout`. A server that no
-  // longer knows the slot may have restarted: it is asked to restore the job, because without the
+  // longer knows the slot may have restarted. It is asked to restore the job, because without the
   // job it takes part in no checkpoint. The trainer's next call admits the slot again, but may have
   // to wait for another server, whose push log has no room until that checkpoint. `stalled_for`:
   // see UpkeepCalls::stalled_for (torchps/client/slot_upkeep.h). `longest_pause`: see

@@ -28,7 +28,7 @@ class BackupFetch {
     std::string directory;
     uint64_t job_id = 0;  // 0 means any job that has copies
     int server_index = 0;
-    // True if Run() also fetches the files beside the folders. They belong to the coordinator,
+    // True if Run() also fetches the files that are in no folder. They belong to the coordinator,
     // which has newer ones once it runs.
     bool with_coordinator = false;
     // Progress reports. `begin` receives a message for users and the number of pieces to follow.

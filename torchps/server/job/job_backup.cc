@@ -111,18 +111,15 @@ absl::StatusOr<bool> JobBackup::ReplaceLog(const LogIdentity& identity, uint64_t
     }
     // A copy that is not complete yet may lack acknowledged records. The next segment's header
     // tells how long a segment must be, so only the last one is compared.
+    const std::string& last = names->back();
     for (const std::string& name : *names) {
-      const auto copy = copies.find(name);
-      if (name != names->back()) {
-        if (copy == copies.end()) return false;
-        continue;
-      }
-      const auto own = directory_.files().OpenForReading(absl::StrCat(log, "/", name));
-      if (!own.ok()) return own.status();
-      const int64_t copied = copy == copies.end() ? 0 : copy->second;
-      if (copied + kCopyPieceBytes < (*own)->size()) return false;
+      if (name != last && copies.count(name) == 0) return false;
     }
-    return true;
+    const auto own = directory_.files().OpenForReading(absl::StrCat(log, "/", last));
+    if (!own.ok()) return own.status();
+    const auto copy = copies.find(last);
+    const int64_t copied = copy == copies.end() ? 0 : copy->second;
+    return copied + kCopyPieceBytes >= (*own)->size();
   };
   const auto is_better = [&](const std::string& path) -> absl::StatusOr<bool> {
     const absl::StatusOr<LogEnd> copy =

@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "torchps/common/check.h"
 #include "torchps/common/process/command_line.h"
 #include "torchps/tools/base/interrupt.h"

@@ -13,7 +13,7 @@ namespace torchps {
 // If several processes hold the slot's model, ReplicaLeader (torchps/worker/pipeline/leader.h)
 // implements the hooks. If one process holds the model, ModelHandover
 // (torchps/worker/slot/model_handover.h) stores it, and subclasses of ModelHandover in
-// torchps/worker/slot/run_worker.cc and torchps/program/session.cc evaluate it.
+// torchps/worker/slot/run_worker.cc and torchps/session.cc evaluate it.
 class LoopHooks {
  public:
   virtual ~LoopHooks() = default;
